@@ -1,0 +1,72 @@
+# temper_core: what needs no LibTorch. temper: everything, one shared library. build/temper: the program.
+set(TEMPER_RPATH "$ORIGIN;$ORIGIN/../lib")
+
+function(temper_glob out folder)
+  file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/temper/${folder}/*.cpp)
+  list(FILTER found EXCLUDE REGEX "/(cuda|cpu)/")
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+function(temper_core_folders)
+  set(sources)
+  foreach(folder ${ARGN})
+    temper_glob(found ${folder})
+    list(APPEND sources ${found})
+  endforeach()
+  # The readers of rows need no LibTorch either; the layout keeps them below the models.
+  add_library(temper_core SHARED ${sources})
+  target_include_directories(temper_core PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
+  target_link_libraries(temper_core PUBLIC Threads::Threads nlohmann_json::nlohmann_json
+    PRIVATE yaml-cpp PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::ZSTD ZLIB::ZLIB ${CMAKE_DL_LIBS})
+endfunction()
+
+function(temper_folders)
+  file(WRITE ${CMAKE_BINARY_DIR}/pch.cpp "")
+  # One precompiled header for all: ATen takes 35 s to parse, and every target that had its own would pay it again.
+  add_library(temper_pch OBJECT ${CMAKE_BINARY_DIR}/pch.cpp)
+  target_link_libraries(temper_pch PRIVATE temper_torch)
+  target_include_directories(temper_pch PRIVATE ${CMAKE_SOURCE_DIR})
+  target_precompile_headers(temper_pch PRIVATE
+    <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <torch/csrc/autograd/autograd.h>
+    <algorithm> <cstdint> <functional> <map> <memory> <optional> <string> <string_view> <unordered_map> <vector>)
+  target_compile_options(temper_pch PRIVATE -Winvalid-pch)
+
+  file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/temper/ops/cpu/*.cpp)
+  add_library(temper_kernels OBJECT ${kernels})
+  target_include_directories(temper_kernels PUBLIC ${CMAKE_SOURCE_DIR})
+  target_link_libraries(temper_kernels PUBLIC PkgConfig::HWY)
+  target_compile_options(temper_kernels PRIVATE -O3)
+
+  set(sources)
+  foreach(folder ${ARGN})
+    temper_glob(found ${folder})
+    list(APPEND sources ${found})
+  endforeach()
+  add_library(temper SHARED ${sources} $<TARGET_OBJECTS:temper_kernels>)
+  target_precompile_headers(temper REUSE_FROM temper_pch)
+  target_compile_options(temper PRIVATE -Winvalid-pch)
+  target_link_libraries(temper PUBLIC temper_core temper_torch
+    PRIVATE PkgConfig::HWY PkgConfig::ZSTD ZLIB::ZLIB ${CMAKE_DL_LIBS})
+  if(GLOO_INCLUDE)
+    target_include_directories(temper SYSTEM PRIVATE ${GLOO_INCLUDE})
+    target_compile_definitions(temper PRIVATE)
+  endif()
+  set_target_properties(temper PROPERTIES INSTALL_RPATH "$ORIGIN;${TORCH_LIB_DIR}")
+endfunction()
+
+function(temper_program)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/temper/cli/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/main.cpp$")
+  # The verbs as a library, so that the tests can call them; the program is main.cpp alone.
+  add_library(temper_cli STATIC ${sources})
+  target_precompile_headers(temper_cli REUSE_FROM temper_pch)
+  target_link_libraries(temper_cli PUBLIC temper PRIVATE CLI11::CLI11 yaml-cpp)
+  add_executable(temper_main ${CMAKE_SOURCE_DIR}/temper/cli/main.cpp)
+  target_precompile_headers(temper_main REUSE_FROM temper_pch)
+  set_target_properties(temper_main PROPERTIES OUTPUT_NAME temper RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
+    INSTALL_RPATH "$ORIGIN/../lib;${TORCH_LIB_DIR}")
+  if(JEMALLOC AND NOT TEMPER_SANITIZE)
+    target_link_libraries(temper_main PRIVATE -Wl,--no-as-needed ${JEMALLOC} -Wl,--as-needed)
+  endif()
+  target_link_libraries(temper_main PRIVATE temper_cli)
+endfunction()
