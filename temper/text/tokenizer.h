@@ -1,0 +1,76 @@
+// Tokenizers of Hugging Face: `tokenizer.json` in, the ids that the `tokenizers` library gives out, for the byte-pair
+// models that Llama, Qwen and Gemma use. A file that asks for anything else is refused by name, never approximated.
+//
+// Text is UTF-8. Invalid sequences count as U+FFFD, one for each maximal broken part (Unicode's recommended practice,
+// what Python's errors="replace" does). A Tokenizer is immutable and may be used from any number of threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace temper {
+
+class Tokenizer {
+ public:
+  // Reads a tokenizer.json. Throws DataError naming the file and the place in its JSON.
+  static std::shared_ptr<const Tokenizer> load(const std::string& path);
+
+  // The same from the JSON's text; `where` stands for the path in errors.
+  static std::shared_ptr<const Tokenizer> parse(std::string_view json, const std::string& where);
+
+  ~Tokenizer();
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  // Ids of the text. With add_special_tokens the file's post-processor adds its own (a beginning-of-text token, say).
+  std::vector<int32_t> encode(std::string_view utf8, bool add_special_tokens = false) const;
+
+  // Text of the ids: unknown ids are dropped, bytes that are no UTF-8 become U+FFFD. With skip_special_tokens, added
+  // tokens marked special are dropped as well.
+  std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = false) const;
+
+  // The id of a token as the vocabulary spells it (byte-level: "Ġthe"), added tokens included.
+  std::optional<int32_t> id_of(std::string_view token) const;
+
+  // The token's spelling in the vocabulary; empty when the id is unknown.
+  std::string token_of(int32_t id) const;
+
+  // True for an added token marked special.
+  bool is_special(int32_t id) const;
+
+  // The highest id + 1.
+  int32_t vocab_size() const;
+
+ private:
+  friend class StreamDecoder;
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<const Impl> impl);
+  std::unique_ptr<const Impl> impl_;
+};
+
+// Decodes ids one by one. What push() and finish() return, joined, is decode() of all ids; a character whose bytes are
+// spread over tokens is held back until it is whole. The Tokenizer must outlive the decoder.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens = true);
+
+  // Appends one token; returns the text that has become final.
+  std::string push(int32_t id);
+
+  // Returns what was held back; the decoder is then as new.
+  std::string finish();
+
+ private:
+  const Tokenizer* tokenizer_;
+  bool skip_special_tokens_;
+  std::vector<int32_t> pending_;  // ids whose text may still change, after some that give it its context
+  size_t context_ = 0;            // how many of them have been returned already
+  std::string context_text_;      // text of those
+};
+
+}  // namespace temper
