@@ -1,0 +1,46 @@
+// One row of metrics: names and values in the order they were set. A training row has `step`, an
+// evaluation row `step` and names that begin with "eval/".
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace temper {
+
+class MetricsRow {
+ public:
+  // float keeps its own precision: 0.1f prints as 0.1, and reads back to the same float32.
+  using Value = std::variant<int64_t, float, double, std::string>;
+
+  MetricsRow() = default;
+  explicit MetricsRow(int64_t step) { set("step", step); }
+
+  // Adds a name at the end, or replaces its value in place.
+  void set(std::string_view name, Value value);
+  void set(std::string_view name, int value) { set(name, Value(static_cast<int64_t>(value))); }
+
+  const Value* find(std::string_view name) const;
+  std::optional<double> number(std::string_view name) const;  // none for text or an absent name
+  int64_t step() const;                                       // 0 where there is none
+  bool is_eval() const;                                       // any name begins with "eval/"
+  const std::vector<std::pair<std::string, Value>>& values() const { return values_; }
+
+  std::string json() const;  // one line; nan and infinities become null
+  static MetricsRow from_json(std::string_view line, std::string_view where);  // throws DataError
+
+ private:
+  std::vector<std::pair<std::string, Value>> values_;
+};
+
+// Shortest decimal that reads back to the same value, "nan", "inf" or "-inf"; text as it is.
+std::string to_text(const MetricsRow::Value& value);
+
+// The rows of a metrics.jsonl, without a half-written last line; none if there is no file.
+std::vector<MetricsRow> read_metrics_file(const std::string& path);
+
+}  // namespace temper

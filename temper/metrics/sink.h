@@ -1,0 +1,72 @@
+// Where rows of metrics go. A backend is one file with a factory, and one line in the table in
+// sink.cpp.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "temper/metrics/row.h"
+
+namespace temper {
+
+struct SinkOptions {
+  std::string output_dir;
+  int64_t total_steps = 0;          // 0: unknown
+  std::ostream* console = nullptr;  // where the console sink prints
+  bool terminal = false;            // the console is a terminal: one line that is redrawn
+  int columns = 80;                 // its width
+};
+
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual void log(const MetricsRow& row) = 0;
+  // Forgets rows of steps after this one: what a resumed run writes again. A fresh run passes -1.
+  virtual void truncate_after(int64_t /*step*/) {}
+  virtual void warn(const std::string& /*message*/) {}
+  virtual void finish() {}
+};
+
+struct SinkEntry {
+  const char* name;
+  std::unique_ptr<Sink> (*make)(const SinkOptions&);
+  const char* help;
+};
+std::span<const SinkEntry> sinks();
+
+// All sinks of a run. Only rank 0 has one.
+class Metrics {
+ public:
+  // Throws ConfigError for an unknown name (`where` begins the message:
+  // RunConfig::where("metrics.sinks")), and whatever a backend throws that cannot start.
+  Metrics(std::span<const std::string> names, const SinkOptions& options,
+          const std::string& where = "metrics.sinks");
+
+  // A backend that fails is reported once by warn() and gets no more rows.
+  void log(const MetricsRow& row);
+  void truncate_after(int64_t step);
+  void warn(const std::string& message);
+  void finish();
+
+ private:
+  struct Open {
+    const char* name;
+    std::unique_ptr<Sink> sink;  // empty once it failed
+  };
+  template <class Action>
+  void each(Action&& action);
+  std::vector<Open> open_;
+};
+
+std::unique_ptr<Sink> make_jsonl_sink(const SinkOptions& options);  // OUTPUT_DIR/metrics.jsonl
+std::unique_ptr<Sink> make_csv_sink(
+    const SinkOptions& options);  // OUTPUT_DIR/metrics.csv and eval.csv
+std::unique_ptr<Sink> make_console_sink(const SinkOptions& options);
+std::unique_ptr<Sink> make_tensorboard_sink(
+    const SinkOptions& options);  // OUTPUT_DIR/tensorboard/events.out...
+
+}  // namespace temper
