@@ -1,5 +1,6 @@
-// Blocking after Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008): a panel of b stays in
-// the first-level cache, a packed block of a in the second, and a register tile of c goes through k in blocks.
+// Blocking after Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008):
+// a panel of b stays in the first-level cache, a packed block of a in the second, and a register
+// tile of c goes through k in blocks.
 #include "temper/ops/cpu/gemm.h"
 
 #include <omp.h>
@@ -16,102 +17,14 @@
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+#include "temper/ops/cpu/tile-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::kernels::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
-#define TEMPER_HAS_FMA (HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR)
-
-#if TEMPER_HAS_FMA
-using D = hn::CappedTag<float, 16>;
-constexpr int kLanes = HWY_MIN(16, HWY_MAX_BYTES / 4);
-#endif
-#if HWY_TARGET <= HWY_AVX3 && defined(__x86_64__)
-constexpr int kPanel = 32, kTileRows = 12;  // 24 of 32 registers hold the tile
-#else
-constexpr int kPanel = 16, kTileRows = 6;   // 12 of 16
-#endif
-constexpr int64_t kBlockK = 256;             // kBlockK x kPanel floats fit the first-level cache
-constexpr int64_t kBlockRows = 8 * 24;       // kBlockRows x kBlockK floats fit the second
-
-// One tile: kRows rows by kPanels panels over `depth` values of k. Row i of a is at a + i * a_row, its k-th value
-// a_k floats further.
-template <int kRows, int kPanels>
-void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_k, const float* b, int64_t panel_stride, float* c,
-          int64_t c_row, bool from_c) {
-#if TEMPER_HAS_FMA
-  const D d;
-  constexpr int kVectors = kPanels * kPanel / kLanes, kPerPanel = kPanel / kLanes;
-  hn::Vec<D> sum[kRows][kVectors];
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) sum[i][v] = from_c ? hn::LoadU(d, c + i * c_row + v * kLanes) : hn::Zero(d);
-  }
-  for (int64_t k = 0; k < depth; ++k) {
-    hn::Vec<D> right[kVectors];
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v)
-      right[v] = hn::LoadU(d, b + (v / kPerPanel) * panel_stride + k * kPanel + (v % kPerPanel) * kLanes);
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-      const hn::Vec<D> left = hn::Set(d, a[i * a_row + k * a_k]);
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) sum[i][v] = hn::MulAdd(left, right[v], sum[i][v]);
-    }
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[i][v], d, c + i * c_row + v * kLanes);
-  }
-#else
-  for (int i = 0; i < kRows; ++i) {
-    for (int64_t j = 0; j < kPanels * kPanel; ++j) {
-      const float* right = b + (j / kPanel) * panel_stride + j % kPanel;
-      float sum = from_c ? c[i * c_row + j] : 0.0f;
-      for (int64_t k = 0; k < depth; ++k) sum = std::fma(a[i * a_row + k * a_k], right[k * kPanel], sum);
-      c[i * c_row + j] = sum;
-    }
-  }
-#endif
-}
-
-using TileFunction = void (*)(int64_t, const float*, int64_t, int64_t, const float*, int64_t, float*, int64_t, bool);
-
-// Few rows leave the multiply-add pipeline waiting on its own sums: take more panels at once.
-constexpr int panels_at_once(int rows) { return rows <= 1 ? 4 : rows <= 3 ? 2 : 1; }
-
-template <int kRows>
-TileFunction tile_for(int rows, bool wide) {
-  if (rows == kRows) return wide ? &tile<kRows, panels_at_once(kRows)> : &tile<kRows, 1>;
-  if constexpr (kRows > 1) return tile_for<kRows - 1>(rows, wide);
-  return nullptr;
-}
-
-// Columns [0, columns) of `rows` rows of c over one block of k. b points at the block within the first panel.
-void tile_row(int rows, int64_t columns, int64_t depth, const float* a, int64_t a_row, int64_t a_k, const float* b,
-              int64_t panel_stride, float* c, int64_t ldc, bool from_c) {
-  const int at_once = panels_at_once(rows);
-  const TileFunction wide = tile_for<kTileRows>(rows, true), narrow = tile_for<kTileRows>(rows, false);
-  int64_t j = 0;
-  for (; j + at_once * kPanel <= columns; j += at_once * kPanel)
-    wide(depth, a, a_row, a_k, b + j / kPanel * panel_stride, panel_stride, c + j, ldc, from_c);
-  for (; j + kPanel <= columns; j += kPanel)
-    narrow(depth, a, a_row, a_k, b + j / kPanel * panel_stride, panel_stride, c + j, ldc, from_c);
-  if (j == columns) return;
-  // The last panel is padded: compute it aside and keep the columns that exist.
-  alignas(64) float aside[kTileRows * kPanel];
-  const size_t bytes = static_cast<size_t>(columns - j) * sizeof(float);
-  if (from_c) {
-    for (int i = 0; i < rows; ++i) std::memcpy(aside + i * kPanel, c + i * ldc + j, bytes);
-    for (int i = 0; i < rows; ++i) std::fill(aside + i * kPanel + (columns - j), aside + (i + 1) * kPanel, 0.0f);
-  }
-  narrow(depth, a, a_row, a_k, b + j / kPanel * panel_stride, panel_stride, aside, kPanel, from_c);
-  for (int i = 0; i < rows; ++i) std::memcpy(c + i * ldc + j, aside + i * kPanel, bytes);
-}
+constexpr int64_t kBlockK = 256;        // kBlockK x kPanel floats fit the first-level cache
+constexpr int64_t kBlockRows = 8 * 24;  // kBlockRows x kBlockK floats fit the second
 
 // Copies a[rows, depth] tile by tile: kTileRows rows side by side for each k.
 void pack_left(MatrixView<float> a, int64_t rows, int64_t depth, float* out) {
@@ -124,21 +37,23 @@ void pack_left(MatrixView<float> a, int64_t rows, int64_t depth, float* out) {
         for (int64_t i = 0; i < height; ++i) to[k * height + i] = from[i + k * a.col_stride];
     } else {
       for (int64_t i = 0; i < height; ++i)
-        for (int64_t k = 0; k < depth; ++k) to[k * height + i] = from[i * a.row_stride + k * a.col_stride];
+        for (int64_t k = 0; k < depth; ++k)
+          to[k * height + i] = from[i * a.row_stride + k * a.col_stride];
     }
   }
 }
 
 // c[rows, columns] for one task: all of k, in blocks.
-void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const float* b, int64_t panel_stride, float* c,
-           int64_t ldc, bool accumulate, const float* bias, float* left) {
+void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const float* b,
+           int64_t panel_stride, float* c, int64_t ldc, bool accumulate, const float* bias,
+           float* left) {
   for (int64_t k0 = 0; k0 < k; k0 += kBlockK) {
     const int64_t depth = std::min(kBlockK, k - k0);
     const MatrixView<float> part{a.data + k0 * a.col_stride, a.row_stride, a.col_stride};
     const bool from_c = accumulate || k0 > 0;
     if (rows <= kTileRows) {
-      tile_row(static_cast<int>(rows), columns, depth, part.data, part.row_stride, part.col_stride, b + k0 * kPanel,
-               panel_stride, c, ldc, from_c);
+      tile_row(static_cast<int>(rows), columns, depth, part.data, part.row_stride, part.col_stride,
+               b + k0 * kPanel, panel_stride, c, ldc, from_c);
       continue;
     }
     pack_left(part, rows, depth, left);
@@ -146,8 +61,9 @@ void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const 
       const int64_t width = std::min<int64_t>(kPanel, columns - j);
       for (int64_t i = 0; i < rows; i += kTileRows) {
         const int height = static_cast<int>(std::min<int64_t>(kTileRows, rows - i));
-        tile_row(height, width, depth, left + i * depth, 1, height, b + j / kPanel * panel_stride + k0 * kPanel,
-                 panel_stride, c + i * ldc + j, ldc, from_c);
+        tile_row(height, width, depth, left + i * depth, 1, height,
+                 b + j / kPanel * panel_stride + k0 * kPanel, panel_stride, c + i * ldc + j, ldc,
+                 from_c);
       }
     }
   }
@@ -169,7 +85,8 @@ void Pack(MatrixView<float> b, int64_t k, int64_t n, float* packed) {
     const float* from = b.data + p * kPanel * b.col_stride;
     if (width < kPanel) std::fill(to, to + kPanel * k, 0.0f);
     if (b.col_stride == 1) {
-      for (int64_t i = 0; i < k; ++i) std::memcpy(to + i * kPanel, from + i * b.row_stride, static_cast<size_t>(width) * 4);
+      for (int64_t i = 0; i < k; ++i)
+        std::memcpy(to + i * kPanel, from + i * b.row_stride, static_cast<size_t>(width) * 4);
     } else {
       // Sixteen k at a time: one cache line of each of the panel's columns.
       for (int64_t i0 = 0; i0 < k; i0 += 16) {
@@ -186,24 +103,27 @@ void Pack(MatrixView<float> b, int64_t k, int64_t n, float* packed) {
 // A thread's scratch for its block of a.
 float* left_scratch() {
   struct Free {
-    void operator()(float* p) const { ::operator delete(p, std::align_val_t{64}); }
+    void operator()(float* p) const { ::operator delete (p, std::align_val_t{64}); }
   };
-  thread_local std::unique_ptr<float, Free> scratch(
-      static_cast<float*>(::operator new(kBlockRows * kBlockK * sizeof(float), std::align_val_t{64})));
+  thread_local std::unique_ptr<float, Free> scratch(static_cast<float*>(
+      ::operator new (kBlockRows* kBlockK * sizeof(float), std::align_val_t{64})));
   return scratch.get();
 }
 
-void Gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const float* packed_b, float* c, int64_t ldc,
-          const GemmOptions& options) {
+void Gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const float* packed_b, float* c,
+          int64_t ldc, const GemmOptions& options) {
   if (m == 0 || n == 0) return;
   const int64_t panel_stride = kPanel * k;
   const float* b = packed_b + options.panel_begin / kPanel * panel_stride;
-  // Tasks: blocks of rows by ranges of panels. Many rows: whole rows of c; few: the panels are shared out.
+  // Tasks: blocks of rows by ranges of panels. Many rows: whole rows of c; few: the panels are
+  // shared out.
   const int threads = omp_in_parallel() ? 1 : omp_get_max_threads();
   const int64_t row_blocks = (m + kBlockRows - 1) / kBlockRows, panels = (n + kPanel - 1) / kPanel;
-  const int64_t rows_per = ((m + row_blocks - 1) / row_blocks + kTileRows - 1) / kTileRows * kTileRows;
+  const int64_t rows_per =
+      ((m + row_blocks - 1) / row_blocks + kTileRows - 1) / kTileRows * kTileRows;
   int64_t column_blocks = 1;
-  if (threads > 1 && row_blocks < 4 * threads) column_blocks = std::min<int64_t>(panels, (4 * threads + row_blocks - 1) / row_blocks);
+  if (threads > 1 && row_blocks < 4 * threads)
+    column_blocks = std::min<int64_t>(panels, (4 * threads + row_blocks - 1) / row_blocks);
   if (m <= kTileRows) column_blocks = std::min<int64_t>(panels, threads);
   const int64_t panels_per = (panels + column_blocks - 1) / column_blocks;
   const bool parallel = threads > 1 && m * n * k > 65536;
@@ -213,9 +133,9 @@ void Gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const float* pac
       const int64_t i = r * rows_per, rows = std::min(rows_per, m - i);
       const int64_t j = q * panels_per * kPanel, columns = std::min(panels_per * kPanel, n - j);
       if (rows <= 0 || columns <= 0) continue;
-      block(rows, columns, k, {a.data + i * a.row_stride, a.row_stride, a.col_stride}, b + j / kPanel * panel_stride,
-            panel_stride, c + i * ldc + j, ldc, options.accumulate, options.bias ? options.bias + j : nullptr,
-            left_scratch());
+      block(rows, columns, k, {a.data + i * a.row_stride, a.row_stride, a.col_stride},
+            b + j / kPanel * panel_stride, panel_stride, c + i * ldc + j, ldc, options.accumulate,
+            options.bias ? options.bias + j : nullptr, left_scratch());
     }
   }
 }
@@ -234,27 +154,32 @@ int64_t packed_size(int64_t k, int64_t n) {
   const int64_t width = panel_width();
   return (n + width - 1) / width * width * k;
 }
-void pack(MatrixView<float> b, int64_t k, int64_t n, float* packed) { HWY_DYNAMIC_DISPATCH(Pack)(b, k, n, packed); }
-void gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const float* packed_b, float* c, int64_t ldc,
-          const GemmOptions& options) {
+void pack(MatrixView<float> b, int64_t k, int64_t n, float* packed) {
+  HWY_DYNAMIC_DISPATCH(Pack)(b, k, n, packed);
+}
+void gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const float* packed_b, float* c,
+          int64_t ldc, const GemmOptions& options) {
   HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, packed_b, c, ldc, options);
 }
 
 template <class T>
-void reference_gemm(int64_t m, int64_t n, int64_t k, MatrixView<T> a, MatrixView<T> b, T* c, int64_t ldc,
-                    bool accumulate, const T* bias) {
+void reference_gemm(int64_t m, int64_t n, int64_t k, MatrixView<T> a, MatrixView<T> b, T* c,
+                    int64_t ldc, bool accumulate, const T* bias) {
 #pragma omp parallel for schedule(static) if (m * n * k > 65536)
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < n; ++j) {
       T sum = accumulate ? c[i * ldc + j] : T(0);
       for (int64_t p = 0; p < k; ++p)
-        sum = std::fma(a.data[i * a.row_stride + p * a.col_stride], b.data[p * b.row_stride + j * b.col_stride], sum);
+        sum = std::fma(a.data[i * a.row_stride + p * a.col_stride],
+                       b.data[p * b.row_stride + j * b.col_stride], sum);
       c[i * ldc + j] = bias ? sum + bias[j] : sum;
     }
   }
 }
-template void reference_gemm(int64_t, int64_t, int64_t, MatrixView<float>, MatrixView<float>, float*, int64_t, bool, const float*);
-template void reference_gemm(int64_t, int64_t, int64_t, MatrixView<double>, MatrixView<double>, double*, int64_t, bool, const double*);
+template void reference_gemm(int64_t, int64_t, int64_t, MatrixView<float>, MatrixView<float>,
+                             float*, int64_t, bool, const float*);
+template void reference_gemm(int64_t, int64_t, int64_t, MatrixView<double>, MatrixView<double>,
+                             double*, int64_t, bool, const double*);
 
 }  // namespace temper::kernels
 #endif

@@ -1,7 +1,9 @@
 // Matrix products whose every element is one chain of fused multiply-adds:
-//     c[i,j] = fma(a[i,k], b[k,j], c[i,j])   for k ascending from 0, in one accumulator that starts at 0 (or at c),
-// the bias added last. Tile, SIMD width, number of rows and number of threads change the speed and never a bit.
-// The right-hand side is packed into panels first; a pack serves any number of products.
+//     c[i,j] = fma(a[i,k], b[k,j], c[i,j])   for k ascending from 0, in one accumulator that starts
+//     at 0 (or at c),
+// the bias added last. Tile, SIMD width, number of rows and number of threads change the speed and
+// never a bit. The right-hand side is packed into panels first; a pack serves any number of
+// products.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +23,8 @@ using BFloat16Bits = uint16_t;
 // Floats that the packed form of a [k, n] matrix takes on this machine.
 int64_t packed_size(int64_t k, int64_t n);
 
-// Packs b[k, n] into `packed` (packed_size floats, 64-byte aligned for speed), in parallel over panels.
+// Packs b[k, n] into `packed` (packed_size floats, 64-byte aligned for speed), in parallel over
+// panels.
 void pack(MatrixView<float> b, int64_t k, int64_t n, float* packed);
 
 struct GemmOptions {
@@ -31,15 +34,16 @@ struct GemmOptions {
 };
 
 // c[m, n] (row stride ldc) = a[m, k] * packed b (+ bias). Parallel.
-void gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const float* packed_b, float* c, int64_t ldc,
-          const GemmOptions& options = {});
+void gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const float* packed_b, float* c,
+          int64_t ldc, const GemmOptions& options = {});
 
 // Columns of a panel: 16 or 32, by the machine.
 int64_t panel_width();
 
-// The definition itself, for float64, for tests and for machines without fused multiply-add vectors.
+// The definition itself, for float64, for tests and for machines without fused multiply-add
+// vectors.
 template <class T>
-void reference_gemm(int64_t m, int64_t n, int64_t k, MatrixView<T> a, MatrixView<T> b, T* c, int64_t ldc,
-                    bool accumulate, const T* bias);
+void reference_gemm(int64_t m, int64_t n, int64_t k, MatrixView<T> a, MatrixView<T> b, T* c,
+                    int64_t ldc, bool accumulate, const T* bias);
 
 }  // namespace temper::kernels

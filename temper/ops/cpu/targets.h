@@ -1,6 +1,6 @@
-// Which SIMD targets the kernels are compiled for: those with a fused multiply-add, as every definition of an arithmetic
-// result here is written in terms of it. Machines without one run the scalar templates (target EMU128 or SCALAR).
-// Include before <hwy/highway.h>.
+// Which SIMD targets the kernels are compiled for: those with a fused multiply-add, as every
+// definition of an arithmetic result here is written in terms of it. Machines without one run the
+// scalar templates (target EMU128 or SCALAR). Include before <hwy/highway.h>.
 #pragma once
 
 #ifndef HWY_DISABLED_TARGETS

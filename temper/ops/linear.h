@@ -1,0 +1,51 @@
+// Linear layers: y = x Wᵀ + b, every element one chain of fused multiply-adds over k ascending
+// (temper/ops/cpu/gemm.h). Several layers that read the same input are one call, and what they read
+// may be a cheap function of stored tensors that the backward pass computes again instead of
+// keeping it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace temper::ops {
+
+enum class Activation { kSilu, kGeluTanh, kGelu };
+
+// What linear layers read, [N, in]. float32, or float64 for gradient checks.
+struct LinearInput {
+  enum class Kind { kPlain, kRmsNorm, kGated };
+  Kind kind = Kind::kPlain;
+  at::Tensor x;                               // plain and norm: [N, in]; gated: the gate, [N, in]
+  at::Tensor other;                           // norm: the weight [in]; gated: up [N, in]
+  double eps = 0;                             // norm
+  bool one_plus = false;                      // norm: multiply by 1 + weight (Gemma)
+  Activation activation = Activation::kSilu;  // gated: act(gate) * up
+
+  static LinearInput plain(at::Tensor x);
+  static LinearInput rms_norm(at::Tensor x, at::Tensor weight, double eps, bool one_plus = false);
+  static LinearInput gated(at::Tensor gate, at::Tensor up, Activation activation);
+};
+
+struct LinearOperand {
+  at::Tensor weight;  // [out, in], contiguous
+  at::Tensor bias;    // [out] or undefined
+  at::Tensor
+      panels;  // pack_weight(weight) if the caller keeps it, else undefined: packed into scratch
+};
+
+// One output [N, out_i] for each operand. Differentiable in the input's tensors, weights and
+// biases; what does not require a gradient costs neither time nor memory in the backward pass.
+std::vector<at::Tensor> linear(const LinearInput& input,
+                               const std::vector<LinearOperand>& operands);
+
+// The panels that `linear` multiplies by; valid while the weight's values are.
+at::Tensor pack_weight(const at::Tensor& weight);
+
+// The input itself, differentiable: x, the normalised x, or act(gate) * up.
+at::Tensor materialize(const LinearInput& input);
+
+// a + b of equal shape, elementwise.
+at::Tensor add(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace temper::ops
