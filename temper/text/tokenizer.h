@@ -1,8 +1,12 @@
-// Tokenizers of Hugging Face: `tokenizer.json` in, the ids that the `tokenizers` library gives out, for the byte-pair
-// models that Llama, Qwen and Gemma use. A file that asks for anything else is refused by name, never approximated.
+// Tokenizers of Hugging Face: `tokenizer.json` in, the ids that the `tokenizers` library gives out,
+// for the byte-pair models that Llama, Qwen and Gemma use. A file that asks for anything else is
+// refused by name, never approximated.
 //
-// Text is UTF-8. Invalid sequences count as U+FFFD, one for each maximal broken part (Unicode's recommended practice,
-// what Python's errors="replace" does). A Tokenizer is immutable and may be used from any number of threads.
+// What a file says of truncation and padding is ignored, as transformers does unless asked.
+//
+// Text is UTF-8. Invalid sequences count as U+FFFD, one for each maximal broken part (Unicode's
+// recommended practice, what Python's errors="replace" does). A Tokenizer is immutable and may be
+// used from any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +31,12 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // Ids of the text. With add_special_tokens the file's post-processor adds its own (a beginning-of-text token, say).
+  // Ids of the text. With add_special_tokens the file's post-processor adds its own (a
+  // beginning-of-text token, say).
   std::vector<int32_t> encode(std::string_view utf8, bool add_special_tokens = false) const;
 
-  // Text of the ids: unknown ids are dropped, bytes that are no UTF-8 become U+FFFD. With skip_special_tokens, added
-  // tokens marked special are dropped as well.
+  // Text of the ids: unknown ids are dropped, bytes that are no UTF-8 become U+FFFD. With
+  // skip_special_tokens, added tokens marked special are dropped as well.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = false) const;
 
   // The id of a token as the vocabulary spells it (byte-level: "Ġthe"), added tokens included.
@@ -53,8 +58,9 @@ class Tokenizer {
   std::unique_ptr<const Impl> impl_;
 };
 
-// Decodes ids one by one. What push() and finish() return, joined, is decode() of all ids; a character whose bytes are
-// spread over tokens is held back until it is whole. The Tokenizer must outlive the decoder.
+// Decodes ids one by one. What push() and finish() return, joined, is decode() of all ids; a
+// character whose bytes are spread over tokens is held back until it is whole. The Tokenizer must
+// outlive the decoder.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens = true);
@@ -68,9 +74,9 @@ class StreamDecoder {
  private:
   const Tokenizer* tokenizer_;
   bool skip_special_tokens_;
-  std::vector<int32_t> pending_;  // ids whose text may still change, after some that give it its context
-  size_t context_ = 0;            // how many of them have been returned already
-  std::string context_text_;      // text of those
+  bool at_start_ = true;             // nothing returned yet
+  std::string bytes_;                // of an unfinished character, in byte-level vocabularies
+  std::vector<std::string> tokens_;  // whose text may still change, in others
 };
 
 }  // namespace temper

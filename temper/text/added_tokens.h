@@ -1,0 +1,84 @@
+// The "added_tokens" of a tokenizer.json: found in the text before anything else happens to it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "temper/text/json_field.h"
+#include "temper/text/normalizer.h"
+#include "temper/text/vocabulary.h"
+
+namespace temper {
+
+struct AddedToken {
+  std::string content;
+  std::string decoded;  // what a decoder gets: the normalised content of one that is found in
+                        // normalised text
+  int32_t id = 0;
+  bool single_word = false;  // only where no word character touches it
+  bool lstrip = false;       // takes the white space before it along
+  bool rstrip = false;       // and behind it
+  bool normalized = false;   // found in normalised text
+  bool special = false;
+};
+
+// Strings and what they stand for; finds the leftmost, and of those the longest.
+class TokenTrie {
+ public:
+  TokenTrie();
+  void add(std::string_view text, uint32_t value);  // not empty
+  bool empty() const { return nodes_.empty(); }
+
+  struct Match {
+    size_t begin, end;
+    uint32_t value;
+  };
+  bool find(std::string_view text, size_t from, Match& match) const;
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  struct Node {
+    uint32_t child = kNone, sibling = kNone;
+    uint32_t value = kNone;
+    unsigned char byte = 0;
+  };
+  uint32_t child_of(uint32_t node, unsigned char byte) const;
+  std::array<uint32_t, 256> roots_;
+  std::vector<Node> nodes_;
+};
+
+class AddedTokens {
+ public:
+  AddedTokens() = default;
+  // Ids are those of the vocabulary, or follow behind its size in the order of the file.
+  AddedTokens(const JsonField& field, const Vocabulary& vocabulary, const Normalizer& normalizer);
+
+  const AddedToken* find(int32_t id) const;
+  const AddedToken* find(std::string_view content) const;
+  // Whether a special token is spelled so.
+  bool is_special(std::string_view token) const { return special_.contains(std::string(token)); }
+  int32_t end_id() const;  // highest id + 1; 0 without tokens
+
+  // Cuts text into added tokens and what stands between them, in order; a token's part has an id,
+  // the others -1. `raw` looks for tokens that are found in raw text, else those found in
+  // normalised text.
+  using Part = std::function<void(int32_t id, size_t begin, size_t end)>;
+  void split(std::string_view text, bool raw, const Part& part) const;
+
+ private:
+  void add(AddedToken token);
+
+  std::vector<AddedToken> tokens_;
+  std::unordered_map<std::string, uint32_t> by_content_;
+  std::unordered_map<int32_t, uint32_t> by_id_;
+  std::unordered_set<std::string> special_;
+  TokenTrie raw_, normalized_;
+};
+
+}  // namespace temper

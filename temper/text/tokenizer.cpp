@@ -1,0 +1,211 @@
+#include "temper/text/tokenizer.h"
+
+#include <algorithm>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/text/added_tokens.h"
+#include "temper/text/bpe.h"
+#include "temper/text/byte_level.h"
+#include "temper/text/decoder.h"
+#include "temper/text/json_field.h"
+#include "temper/text/normalizer.h"
+#include "temper/text/post_processor.h"
+#include "temper/text/pretokenizer.h"
+#include "temper/text/tokenizer_file.h"
+#include "temper/text/unicode.h"
+
+namespace temper {
+namespace {
+
+BpeOptions parse_options(const JsonField& model) {
+  if (model.find("type") && model.type() != "BPE") model.unsupported("model");
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
+    if (const auto affix = model.find(key); affix && !affix->text().empty())
+      affix->fail("is not supported");
+  if (const auto dropout = model.find("dropout"); dropout && !dropout->is_zero())
+    dropout->fail("is not supported");
+  BpeOptions options;
+  if (const auto token = model.find("unk_token")) options.unk_token = token->text();
+  options.fuse_unk = model.flag_or("fuse_unk", false);
+  options.byte_fallback = model.flag_or("byte_fallback", false);
+  options.ignore_merges = model.flag_or("ignore_merges", false);
+  return options;
+}
+
+Bpe parse_model(TokenizerFile& file, const JsonField& model) {
+  BpeOptions options = parse_options(model);
+  if (!file.has_vocabulary) model.fail("\"vocab\" is missing");
+  if (!file.has_merges) model.fail("\"merges\" is missing");
+  return Bpe(std::move(file.vocabulary), file.merges, std::move(options), model.where());
+}
+
+template <class Component>
+Component parse_component(const JsonField& root, std::string_view key) {
+  const auto field = root.find(key);
+  return field ? Component(*field) : Component();
+}
+
+}  // namespace
+
+struct Tokenizer::Impl {
+  Impl(TokenizerFile& file, const JsonField& root)
+      : model(parse_model(file, root["model"])),
+        normalizer(parse_component<Normalizer>(root, "normalizer")),
+        pretokenizer(parse_component<Pretokenizer>(root, "pre_tokenizer")),
+        post_processor(parse_component<PostProcessor>(root, "post_processor")),
+        decoder(parse_component<Decoder>(root, "decoder")),
+        streaming(decoder.streaming()) {
+    if (const auto tokens = root.find("added_tokens"))
+      added = AddedTokens(*tokens, model.vocabulary(), normalizer);
+  }
+
+  // Text between added tokens.
+  void encode_plain(std::string_view text, bool at_start, std::vector<int32_t>& out) const;
+  void encode_normalized(std::string_view text, bool at_start, std::vector<int32_t>& out) const;
+
+  // What the decoder gets for an id; none when it is unknown or to be skipped.
+  std::optional<std::string> decoded_token(int32_t id, bool skip_special_tokens) const;
+
+  Bpe model;
+  Normalizer normalizer;
+  Pretokenizer pretokenizer;
+  PostProcessor post_processor;
+  Decoder decoder;
+  Decoder::Streaming streaming;
+  AddedTokens added;
+};
+
+void Tokenizer::Impl::encode_plain(std::string_view text, bool at_start,
+                                   std::vector<int32_t>& out) const {
+  if (normalizer.empty()) return encode_normalized(text, at_start, out);
+  const std::string normalized = normalizer.apply(text, at_start);
+  encode_normalized(normalized, at_start, out);
+}
+
+void Tokenizer::Impl::encode_normalized(std::string_view text, bool at_start,
+                                        std::vector<int32_t>& out) const {
+  const bool bytes = pretokenizer.gives_bytes();
+  const Pretokenizer::Sink word = [&](Pretokenizer::Piece piece) {
+    model.encode(piece.text, bytes, out);
+  };
+  added.split(text, false, [&](int32_t id, size_t begin, size_t end) {
+    if (id >= 0) {
+      out.push_back(id);
+    } else {
+      pretokenizer.run({text.substr(begin, end - begin), at_start && begin == 0}, word);
+    }
+  });
+}
+
+std::optional<std::string> Tokenizer::Impl::decoded_token(int32_t id,
+                                                          bool skip_special_tokens) const {
+  std::string token;
+  if (const AddedToken* known = added.find(id)) {
+    token = known->decoded;
+  } else if (model.vocabulary().has(id)) {
+    token = model.vocabulary().token(id);
+  } else {
+    return std::nullopt;
+  }
+  if (skip_special_tokens && added.is_special(token)) return std::nullopt;
+  return token;
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::~Tokenizer() = default;
+
+std::shared_ptr<const Tokenizer> Tokenizer::load(const std::string& path) {
+  return parse(read_file(path, size_t{1} << 30), path);
+}
+
+std::shared_ptr<const Tokenizer> Tokenizer::parse(std::string_view json, const std::string& where) {
+  TokenizerFile file = parse_tokenizer_file(json, where);
+  const Json rest = std::move(file.rest);
+  auto impl = std::make_unique<const Impl>(file, JsonField(rest, where + ": "));
+  return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special_tokens) const {
+  std::string repaired;
+  if (valid_utf8_prefix(utf8) != utf8.size()) {
+    repaired = repair_utf8(utf8);
+    utf8 = repaired;
+  }
+  std::vector<int32_t> out;
+  out.reserve(utf8.size() / 3);
+  impl_->added.split(utf8, true, [&](int32_t id, size_t begin, size_t end) {
+    if (id >= 0) {
+      out.push_back(id);
+    } else {
+      impl_->encode_plain(utf8.substr(begin, end - begin), begin == 0, out);
+    }
+  });
+  return add_special_tokens ? impl_->post_processor.apply(std::move(out)) : out;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (const int32_t id : ids)
+    if (auto token = impl_->decoded_token(id, skip_special_tokens))
+      tokens.push_back(*std::move(token));
+  return impl_->decoder.decode(std::move(tokens));
+}
+
+std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
+  if (const AddedToken* known = impl_->added.find(token)) return known->id;
+  return impl_->model.vocabulary().find(token);
+}
+
+std::string Tokenizer::token_of(int32_t id) const {
+  if (const AddedToken* known = impl_->added.find(id)) return known->content;
+  return std::string(impl_->model.vocabulary().token(id));
+}
+
+bool Tokenizer::is_special(int32_t id) const {
+  const AddedToken* known = impl_->added.find(id);
+  return known && known->special;
+}
+
+int32_t Tokenizer::vocab_size() const {
+  return std::max(impl_->model.vocabulary().end_id(), impl_->added.end_id());
+}
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)
+    : tokenizer_(&tokenizer), skip_special_tokens_(skip_special_tokens) {}
+
+std::string StreamDecoder::push(int32_t id) {
+  const Tokenizer::Impl& impl = *tokenizer_->impl_;
+  auto token = impl.decoded_token(id, skip_special_tokens_);
+  if (!token) return {};
+  if (impl.streaming == Decoder::Streaming::kBytes) {
+    bytes_ += from_byte_level(*token);
+    size_t tail = 0;
+    std::string text = repair_utf8(bytes_, true, &tail);
+    bytes_.erase(0, bytes_.size() - tail);
+    return text;
+  }
+  const bool byte = byte_of_fallback_token(*token) >= 0;
+  tokens_.push_back(*std::move(token));
+  if (impl.streaming == Decoder::Streaming::kWhole ||
+      (impl.streaming == Decoder::Streaming::kAfterText && byte))
+    return {};
+  std::string text = impl.decoder.decode(tokens_, at_start_);
+  // What is cut off at a text's start is known only when something is left.
+  if (at_start_ && text.empty()) return {};
+  at_start_ = false;
+  tokens_.clear();
+  return text;
+}
+
+std::string StreamDecoder::finish() {
+  std::string text = bytes_.empty() ? std::string() : repair_utf8(bytes_);
+  if (!tokens_.empty()) text = tokenizer_->impl_->decoder.decode(tokens_, at_start_);
+  bytes_.clear();
+  tokens_.clear();
+  at_start_ = true;
+  return text;
+}
+
+}  // namespace temper
