@@ -42,7 +42,7 @@ std::string str(const Parts&... parts) {
 template <class Kind = RunError, class... Parts>
 void check(bool cond, const Parts&... parts) {
   if (!cond) [[unlikely]]
-    throw Kind(str(parts...));
+    throw Kind(temper::str(parts...));
 }
 
 }  // namespace temper

@@ -44,6 +44,7 @@ struct YamlNode::Entry {
   std::string key;
   YamlOrigin origin;  // of the key
   YamlNode value;
+  std::string comment;  // one line, written by dump_yaml, never read
 };
 
 // Parses one document; an empty one is null. `source` is a file's name (line numbers are counted

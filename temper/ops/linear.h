@@ -45,7 +45,7 @@ at::Tensor pack_weight(const at::Tensor& weight);
 // The input itself, differentiable: x, the normalised x, or act(gate) * up.
 at::Tensor materialize(const LinearInput& input);
 
-// a + b of equal shape, elementwise.
-at::Tensor add(const at::Tensor& a, const at::Tensor& b);
+// a + scale * b of equal shape, elementwise.
+at::Tensor add_scaled(const at::Tensor& a, const at::Tensor& b, double scale = 1.0);
 
 }  // namespace temper::ops

@@ -1,0 +1,360 @@
+#include "temper/base/yaml.h"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <sstream>
+
+#include "temper/base/error.h"
+
+namespace temper {
+namespace {
+constexpr size_t kMaxBytes = 1 << 20;
+constexpr size_t kMaxDepth = 32;
+constexpr size_t kMaxNodes = 100000;  // aliases included: each is a copy
+constexpr int kMaxAliases = 64;
+
+size_t count_nodes(const YamlNode& node) {
+  size_t count = 1;
+  for (const YamlNode& item : node.items) count += count_nodes(item);
+  for (const YamlNode::Entry& entry : node.entries) count += count_nodes(entry.value);
+  return count;
+}
+
+// Builds the tree from yaml-cpp's events, and stops its recursion by throwing where a bound is
+// passed.
+class TreeBuilder : public YAML::EventHandler {
+ public:
+  TreeBuilder(std::shared_ptr<const std::string> source, bool whole_source)
+      : source_(std::move(source)), whole_source_(whole_source) {}
+
+  YamlNode take() { return std::move(root_); }
+
+  YamlOrigin origin(const YAML::Mark& mark) const {
+    return {source_, whole_source_ ? 0 : mark.line + 1};
+  }
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    check<ConfigError>(++documents_ == 1, origin(mark).str(),
+                       ": a second YAML document; expected one a file (remove the \"---\")");
+  }
+  void OnDocumentEnd() override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    check<ConfigError>(!expects_key(), origin(mark).str(), ": expected a key before \":\"");
+    YamlNode node;
+    node.origin = origin(mark);
+    complete(std::move(node), anchor);
+  }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    refuse_tag(mark, tag);
+    if (expects_key()) return begin_entry(mark, value);
+    YamlNode node = YamlNode::scalar(value, tag == "!");
+    node.origin = origin(mark);
+    complete(std::move(node), anchor);
+  }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const std::string where = origin(mark).str();
+    check<ConfigError>(!expects_key(), where, ": an alias cannot be a key");
+    check<ConfigError>(++aliases_ <= kMaxAliases, where, ": more than ", kMaxAliases, " aliases");
+    const auto found = anchors_.find(anchor);
+    check<ConfigError>(found != anchors_.end(), where, ": an alias inside of its own anchor");
+    spend(mark, count_nodes(found->second));
+    complete(found->second, 0);
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    begin(YamlNode::Kind::kList, mark, tag, anchor);
+  }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    begin(YamlNode::Kind::kMap, mark, tag, anchor);
+  }
+  void OnSequenceEnd() override { end(); }
+  void OnMapEnd() override { end(); }
+
+ private:
+  struct Open {
+    YamlNode node;
+    YAML::anchor_t anchor;
+    bool has_key = false;  // of a map: the last entry waits for its value
+  };
+
+  bool expects_key() const {
+    return !open_.empty() && open_.back().node.kind == YamlNode::Kind::kMap &&
+           !open_.back().has_key;
+  }
+
+  void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
+    check<ConfigError>(tag.empty() || tag == "?" || tag == "!", origin(mark).str(), ": the tag ",
+                       tag, "; tags have no meaning here, remove it");
+  }
+
+  void spend(const YAML::Mark& mark, size_t nodes) {
+    nodes_ += nodes;
+    check<ConfigError>(nodes_ <= kMaxNodes, origin(mark).str(), ": more than ", kMaxNodes,
+                       " values");
+  }
+
+  void begin_entry(const YAML::Mark& mark, const std::string& key) {
+    YamlNode& map = open_.back().node;
+    for (const YamlNode::Entry& entry : map.entries)
+      check<ConfigError>(entry.key != key, origin(mark).str(), ": the key \"", key,
+                         "\" a second time; the first is at ", entry.origin.str());
+    check<ConfigError>(key != "<<", origin(mark).str(),
+                       ": merge keys (\"<<\") are not supported; give several config files "
+                       "instead, later ones win");
+    spend(mark, 1);
+    map.entries.push_back({key, origin(mark), {}, {}});
+    open_.back().has_key = true;
+  }
+
+  void begin(YamlNode::Kind kind, const YAML::Mark& mark, const std::string& tag,
+             YAML::anchor_t anchor) {
+    refuse_tag(mark, tag);
+    check<ConfigError>(!expects_key(), origin(mark).str(),
+                       ": a key must be text, found a list or a map");
+    check<ConfigError>(open_.size() < kMaxDepth, origin(mark).str(), ": nested deeper than ",
+                       kMaxDepth, " levels");
+    YamlNode node;
+    node.kind = kind;
+    node.origin = origin(mark);
+    open_.push_back({std::move(node), anchor});
+  }
+
+  void end() {
+    Open done = std::move(open_.back());
+    open_.pop_back();
+    complete(std::move(done.node), done.anchor);
+  }
+
+  void complete(YamlNode node, YAML::anchor_t anchor) {
+    YAML::Mark mark;
+    mark.line = node.origin.line - 1;
+    spend(mark, 1);
+    if (anchor != 0) {
+      spend(mark, count_nodes(node));
+      anchors_[anchor] = node;
+    }
+    if (open_.empty()) {
+      root_ = std::move(node);
+    } else if (Open& parent = open_.back(); parent.node.kind == YamlNode::Kind::kList) {
+      parent.node.items.push_back(std::move(node));
+    } else {
+      parent.node.entries.back().value = std::move(node);
+      parent.has_key = false;
+    }
+  }
+
+  std::shared_ptr<const std::string> source_;
+  bool whole_source_;
+  YamlNode root_;
+  std::vector<Open> open_;
+  std::map<YAML::anchor_t, YamlNode> anchors_;
+  int documents_ = 0;
+  int aliases_ = 0;
+  size_t nodes_ = 0;
+};
+
+// yaml-cpp takes byte 4 for the end of its input, and YAML allows no control character but these.
+void refuse_control_characters(std::string_view text, const TreeBuilder& builder) {
+  YAML::Mark mark;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    check<ConfigError>((byte >= 0x20 && byte != 0x7f) || c == '\n' || c == '\r' || c == '\t',
+                       builder.origin(mark).str(), ": byte ", static_cast<int>(byte),
+                       " is not allowed in YAML; expected UTF-8 text");
+    if (c == '\n') ++mark.line;
+  }
+}
+
+bool is_one_of(char c, std::string_view set) { return set.find(c) != std::string_view::npos; }
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Whether every YAML reader takes this unquoted text for one plain scalar.
+bool is_plain(std::string_view text) {
+  if (text.empty() || text.size() > 200 || text.front() == '~') return text == "~";
+  if (text.front() == '-' && (text.size() == 1 || !(is_digit(text[1]) || text[1] == '.')))
+    return false;
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return is_letter(c) || is_digit(c) || is_one_of(c, "+-._/"); }) &&
+         text.find_first_not_of('.') != std::string_view::npos;
+}
+
+// Whether a string may go without quotes: it looks like no number and no word of YAML 1.1.
+bool is_word(std::string_view text) {
+  static constexpr std::string_view kWords[] = {"null", "true", "false", "yes", "no",
+                                                "on",   "off",  "y",     "n"};
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  return is_plain(text) && (is_letter(text.front()) || is_one_of(text.front(), "_/")) &&
+         std::find(std::begin(kWords), std::end(kWords), lower) == std::end(kWords);
+}
+
+std::string quote(std::string_view text) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\')
+      out += {'\\', c};
+    else if (c == '\n')
+      out += "\\n";
+    else if (c == '\t')
+      out += "\\t";
+    else if (byte < 0x20 || byte == 0x7f)
+      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    else
+      out += c;
+  }
+  return out + '"';
+}
+
+std::string dump_scalar(const YamlNode& node) {
+  if (node.kind == YamlNode::Kind::kNull) return "null";
+  return (node.quoted ? is_word(node.text) : is_plain(node.text)) ? node.text : quote(node.text);
+}
+
+bool is_nested(const YamlNode& node) {
+  return node.kind == YamlNode::Kind::kList || node.kind == YamlNode::Kind::kMap;
+}
+
+// Whether a value stands on its key's line.
+bool is_inline(const YamlNode& node) {
+  return node.entries.empty() && std::none_of(node.items.begin(), node.items.end(), is_nested);
+}
+
+std::string dump_inline(const YamlNode& node) {
+  if (node.kind == YamlNode::Kind::kMap) return "{}";
+  if (node.kind != YamlNode::Kind::kList) return dump_scalar(node);
+  std::string out = "[";
+  for (const YamlNode& item : node.items) out += (out.size() > 1 ? ", " : "") + dump_scalar(item);
+  return out + "]";
+}
+
+// Lines of a block, each indented; the first one's indent is left out after "- ".
+void dump_block(const YamlNode& node, size_t indent, bool indent_first, std::string& out) {
+  const auto start_line = [&] {
+    if (indent_first) out.append(indent, ' ');
+    indent_first = true;
+  };
+  for (const YamlNode::Entry& entry : node.entries) {
+    start_line();
+    YamlNode key = YamlNode::scalar(entry.key, true);
+    out += dump_scalar(key) + ":";
+    if (is_inline(entry.value)) out += " " + dump_inline(entry.value);
+    if (!entry.comment.empty()) out += "  # " + entry.comment;
+    out += "\n";
+    if (!is_inline(entry.value)) dump_block(entry.value, indent + 2, true, out);
+  }
+  for (const YamlNode& item : node.items) {
+    start_line();
+    out += "- ";
+    if (is_inline(item))
+      out += dump_inline(item) + "\n";
+    else
+      dump_block(item, indent + 2, false, out);
+  }
+}
+}  // namespace
+
+std::string YamlOrigin::str() const {
+  if (!source) return "config";
+  return line > 0 ? temper::str(*source, ":", line) : *source;
+}
+
+YamlNode YamlNode::scalar(std::string text, bool quoted) {
+  YamlNode node;
+  node.kind = Kind::kScalar;
+  node.text = std::move(text);
+  node.quoted = quoted;
+  return node;
+}
+
+YamlNode YamlNode::list(std::vector<YamlNode> items) {
+  YamlNode node;
+  node.kind = Kind::kList;
+  node.items = std::move(items);
+  return node;
+}
+
+YamlNode YamlNode::map() {
+  YamlNode node;
+  node.kind = Kind::kMap;
+  return node;
+}
+
+const YamlNode* YamlNode::find(std::string_view key) const {
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.key == key; });
+  return found == entries.end() ? nullptr : &found->value;
+}
+
+YamlNode* YamlNode::find(std::string_view key) {
+  return const_cast<YamlNode*>(static_cast<const YamlNode&>(*this).find(key));
+}
+
+std::string YamlNode::found() const {
+  if (kind == Kind::kNull) return "null";
+  if (kind == Kind::kList) return "a list";
+  if (kind == Kind::kMap) return "a map";
+  std::string shown = text;
+  if (shown.size() > 60) {
+    size_t end = 57;
+    while (end > 0 && (static_cast<unsigned char>(shown[end]) & 0xc0) == 0x80)
+      --end;  // whole UTF-8 characters
+    shown = shown.substr(0, end) + "...";
+  }
+  return quoted || shown.empty() || shown.find('\n') != std::string::npos ? quote(shown) : shown;
+}
+
+YamlNode parse_yaml(std::string_view text, std::string source, bool whole_source) {
+  const auto shared_source = std::make_shared<const std::string>(std::move(source));
+  check<ConfigError>(text.size() <= kMaxBytes, *shared_source, ": ", text.size(),
+                     " bytes; a config has at most ", kMaxBytes);
+  TreeBuilder builder(shared_source, whole_source);
+  refuse_control_characters(text, builder);
+  std::istringstream stream{std::string(text)};
+  try {
+    YAML::Parser parser(stream);
+    while (parser.HandleNextDocument(builder)) continue;
+  } catch (const YAML::Exception& e) {
+    throw ConfigError(str(e.mark.is_null() ? *shared_source : builder.origin(e.mark).str(),
+                          ": not valid YAML: ", e.msg));
+  }
+  YamlNode root = builder.take();
+  if (!root.origin.source) root.origin.source = shared_source;
+  return root;
+}
+
+void merge_yaml(YamlNode& base, YamlNode over) {
+  if (base.kind != YamlNode::Kind::kMap || over.kind != YamlNode::Kind::kMap) {
+    base = std::move(over);
+    return;
+  }
+  for (YamlNode::Entry& entry : over.entries) {
+    if (YamlNode* value = base.find(entry.key))
+      merge_yaml(*value, std::move(entry.value));
+    else
+      base.entries.push_back(std::move(entry));
+  }
+}
+
+std::string dump_yaml(const YamlNode& node) {
+  if (is_inline(node)) return dump_inline(node) + "\n";
+  std::string out;
+  dump_block(node, 0, true, out);
+  return out;
+}
+
+}  // namespace temper

@@ -1,0 +1,33 @@
+// What a forward pass needs besides tokens: where its keys and values live, and the keys of its random numbers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "temper/ops/attention.h"
+#include "temper/ops/forest.h"
+
+namespace temper::nn {
+
+// Where one batch's rows find their pages, for every layer.
+class CacheRows {
+ public:
+  virtual ~CacheRows() = default;
+  // The rows' pages in one layer; position is filled in by the caller.
+  virtual ops::CachedRows rows(int64_t layer) const = 0;
+};
+
+// Dropout's coins depend on (seed, step, module, token key, feature): not on how a step is split into micro-batches.
+struct DropoutKeys {
+  uint64_t seed = 0, step = 0;
+  std::vector<uint64_t> token;  // [N]: row of the step and position in it
+};
+
+struct Context {
+  std::shared_ptr<const Forest> forest;
+  const CacheRows* cache = nullptr;      // null: every token's keys are in the batch
+  const DropoutKeys* dropout = nullptr;  // null: no dropout (evaluation, sampling)
+};
+
+}  // namespace temper::nn

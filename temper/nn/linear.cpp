@@ -1,0 +1,103 @@
+#include "temper/nn/linear.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <cmath>
+
+#include "temper/base/error.h"
+#include "temper/ops/dropout.h"
+#include "temper/ops/embedding.h"
+#include "temper/ops/product.h"
+
+namespace temper::nn {
+namespace {
+ops::LinearOperand operand(Parameter& weight, const at::Tensor& bias = {}) { return {weight.value(), bias, weight.panels()}; }
+
+// B (A x) with A x given.
+at::Tensor adapted(const at::Tensor& y, Lora& lora, const at::Tensor& low) {
+  const at::Tensor up = ops::linear(ops::LinearInput::plain(low), {operand(lora.lora_B.weight)})[0];
+  return ops::add_scaled(y, up, lora.scale);
+}
+}  // namespace
+
+// PEFT draws A as kaiming_uniform(a = sqrt 5): uniform of deviation 1 / sqrt(3 in). B begins at 0.
+Lora::Lora(Module& owner, int64_t in, int64_t out, int64_t rank, double scale, double dropout, uint64_t key)
+    : scale(scale),
+      dropout(dropout),
+      key(key),
+      lora_A(owner, "lora_A", rank, in, {Init::Kind::kNormal, 1.0 / std::sqrt(3.0 * static_cast<double>(in))}),
+      lora_B(owner, "lora_B", out, rank, {Init::Kind::kZeros, 0}) {}
+
+Linear::Linear(Module& parent, std::string name, int64_t in, int64_t out, bool has_bias, double deviation)
+    : Module(parent, std::move(name)), weight(*this, "weight", {out, in}, {Init::Kind::kNormal, deviation}) {
+  if (has_bias) bias.emplace(*this, "bias", std::vector<int64_t>{out}, Init{Init::Kind::kZeros, 0});
+}
+
+at::Tensor Linear::forward(const ops::LinearInput& x, const Context& context) { return project(x, {this}, context)[0]; }
+
+std::vector<at::Tensor> project(const ops::LinearInput& x, const std::vector<Linear*>& layers, const Context& context) {
+  std::vector<ops::LinearOperand> operands;
+  for (Linear* layer : layers) operands.push_back(operand(layer->weight, layer->bias ? layer->bias->value() : at::Tensor()));
+  // Adapters without dropout read the same input, so they are further layers of the same call.
+  std::vector<size_t> low(layers.size());
+  for (size_t i = 0; i < layers.size(); ++i) {
+    Lora* lora = layers[i]->adapter_enabled ? layers[i]->lora() : nullptr;
+    if (!lora || (context.dropout && lora->dropout > 0)) continue;
+    low[i] = operands.size();
+    operands.push_back(operand(lora->lora_A.weight));
+  }
+  std::vector<at::Tensor> outputs = ops::linear(x, operands);
+  at::Tensor values;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    Lora* lora = layers[i]->adapter_enabled ? layers[i]->lora() : nullptr;
+    if (!lora) continue;
+    if (low[i] > 0) {
+      outputs[i] = adapted(outputs[i], *lora, outputs[low[i]]);
+      continue;
+    }
+    if (!values.defined()) values = ops::materialize(x);
+    const DropoutKeys& keys = *context.dropout;
+    const at::Tensor dropped = ops::dropout(values, lora->dropout, keys.seed, keys.step, lora->key, keys.token);
+    outputs[i] = adapted(outputs[i], *lora, ops::linear(ops::LinearInput::plain(dropped), {operand(lora->lora_A.weight)})[0]);
+  }
+  outputs.resize(layers.size());
+  return outputs;
+}
+
+void Linear::add_lora(int64_t rank, double scale, double dropout, uint64_t key) {
+  check(!lora_, "a linear layer has one adapter");
+  weight.set_trainable(false);
+  if (bias) bias->set_trainable(false);
+  lora_ = std::make_unique<Lora>(*this, in(), out(), rank, scale, dropout, key);
+}
+
+void Linear::merge_lora() {
+  if (!lora_) return;
+  const at::NoGradGuard no_grad;
+  at::Tensor merged = at::empty_like(weight.value());
+  ops::product({lora_->lora_B.weight.value()}, {lora_->lora_A.weight.value()}, merged);
+  weight.set_value(ops::add_scaled(weight.value(), merged, lora_->scale).detach());
+  adapter_enabled = false;
+}
+
+RmsNorm::RmsNorm(Module& parent, std::string name, int64_t width, double eps, bool one_plus)
+    : Module(parent, std::move(name)),
+      weight(*this, "weight", {width}, {one_plus ? Init::Kind::kZeros : Init::Kind::kOnes, 0}),
+      eps(eps),
+      one_plus(one_plus) {}
+
+ops::LinearInput RmsNorm::input(const at::Tensor& x) const {
+  return ops::LinearInput::rms_norm(x, weight.value(), eps, one_plus);
+}
+
+Embedding::Embedding(Module& parent, std::string name, int64_t vocabulary, int64_t width, double deviation, double scale)
+    : Module(parent, std::move(name)),
+      weight(*this, "weight", {vocabulary, width}, {Init::Kind::kNormal, deviation}),
+      scale(scale) {}
+
+at::Tensor Embedding::forward(const std::vector<int32_t>& tokens) const {
+  return ops::embedding(weight.value(), {tokens.begin(), tokens.end()}, scale);
+}
+
+}  // namespace temper::nn

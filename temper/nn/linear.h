@@ -1,0 +1,86 @@
+// Linear layers with an optional low-rank adapter (LoRA, Hu et al., arXiv 2106.09685), and the other small layers.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/nn/context.h"
+#include "temper/nn/module.h"
+#include "temper/ops/linear.h"
+
+namespace temper::nn {
+
+// y += scale * B(A(dropout(x))); A [rank, in], B [out, rank].
+class Lora {
+ public:
+  Lora(Module& owner, int64_t in, int64_t out, int64_t rank, double scale, double dropout, uint64_t key);
+
+  double scale, dropout;
+  uint64_t key;  // names the module among the random numbers
+
+ private:
+  struct Matrix : Module {
+    Matrix(Module& owner, std::string name, int64_t out, int64_t in, Init init)
+        : Module(owner, std::move(name)), weight(*this, "weight", {out, in}, init) {}
+    Parameter weight;
+  };
+
+ public:
+  Matrix lora_A, lora_B;
+};
+
+class Linear : public Module {
+ public:
+  Linear(Module& parent, std::string name, int64_t in, int64_t out, bool bias, double deviation);
+
+  at::Tensor forward(const ops::LinearInput& x, const Context& context);
+  at::Tensor forward(const at::Tensor& x, const Context& context) { return forward(ops::LinearInput::plain(x), context); }
+
+  // Adds an adapter; the base weight no longer trains. `key` is unique among the model's modules.
+  void add_lora(int64_t rank, double scale, double dropout, uint64_t key);
+  Lora* lora() { return lora_.get(); }
+  // weight += scale * B A, and the adapter is gone.
+  void merge_lora();
+  // Without its adapter, for as long as it is set: the reference model of an adapter's training.
+  bool adapter_enabled = true;
+
+  int64_t in() const { return weight.shape()[1]; }
+  int64_t out() const { return weight.shape()[0]; }
+
+  Parameter weight;                // [out, in]
+  std::optional<Parameter> bias;   // [out]
+
+ private:
+  friend std::vector<at::Tensor> project(const ops::LinearInput&, const std::vector<Linear*>&, const Context&);
+  std::unique_ptr<Lora> lora_;
+};
+
+// Several layers over one input: what they read is normalised or gated once.
+std::vector<at::Tensor> project(const ops::LinearInput& x, const std::vector<Linear*>& layers, const Context& context);
+
+class RmsNorm : public Module {
+ public:
+  // one_plus: Gemma's norms multiply by 1 + weight and begin at 0.
+  RmsNorm(Module& parent, std::string name, int64_t width, double eps, bool one_plus = false);
+
+  // As the input of linear layers: computed again in the backward pass, not kept.
+  ops::LinearInput input(const at::Tensor& x) const;
+  at::Tensor forward(const at::Tensor& x) const { return ops::materialize(input(x)); }
+
+  Parameter weight;
+  double eps;
+  bool one_plus;
+};
+
+class Embedding : public Module {
+ public:
+  Embedding(Module& parent, std::string name, int64_t vocabulary, int64_t width, double deviation, double scale = 1.0);
+  at::Tensor forward(const std::vector<int32_t>& tokens) const;
+
+  Parameter weight;  // [vocabulary, width]
+  double scale;
+};
+
+}  // namespace temper::nn

@@ -1,0 +1,64 @@
+#include "temper/nn/module.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "temper/base/error.h"
+#include "temper/ops/linear.h"
+
+namespace temper::nn {
+
+Parameter::Parameter(Module& owner, std::string name, std::vector<int64_t> shape, Init init)
+    : shape_(std::move(shape)), init_(init) {
+  owner.children_.push_back({std::move(name), nullptr, this});
+}
+
+void Parameter::set_value(at::Tensor value) {
+  check(value.sizes().vec() == shape_ && value.is_contiguous(), "parameter: shape ", value.sizes(), " where ",
+        at::IntArrayRef(shape_), " belongs");
+  value_ = std::move(value);
+  value_.requires_grad_(trainable_);
+  mark_updated();
+}
+
+void Parameter::own() { set_value(value_.detach().clone()); }
+
+void Parameter::set_trainable(bool trainable) {
+  trainable_ = trainable;
+  if (value_.defined()) value_.requires_grad_(trainable);
+}
+
+void Parameter::mark_updated() {
+  ++updates_;
+  panels_.reset();
+}
+
+at::Tensor Parameter::panels() const {
+  if (at::GradMode::is_enabled() || value_.scalar_type() != at::kFloat) {
+    panels_.reset();
+    return {};
+  }
+  if (!panels_.defined()) panels_ = ops::pack_weight(value_);
+  return panels_;
+}
+
+Module::Module(Module& parent, std::string name) { parent.children_.push_back({std::move(name), this, nullptr}); }
+
+void Module::each_parameter(const std::function<void(const std::string&, Parameter&)>& visit) { visit_parameters("", visit); }
+
+void Module::visit_parameters(const std::string& prefix, const std::function<void(const std::string&, Parameter&)>& visit) {
+  for (const Child& child : children_) {
+    if (child.parameter) visit(prefix + child.name, *child.parameter);
+    else child.module->visit_parameters(prefix + child.name + ".", visit);
+  }
+}
+
+void Module::each_module(const std::function<void(const std::string&, Module&)>& visit) { visit_modules("", visit); }
+
+void Module::visit_modules(const std::string& path, const std::function<void(const std::string&, Module&)>& visit) {
+  visit(path, *this);
+  for (const Child& child : children_)
+    if (child.module) child.module->visit_modules(path.empty() ? child.name : path + "." + child.name, visit);
+}
+
+}  // namespace temper::nn

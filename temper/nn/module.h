@@ -1,0 +1,103 @@
+// Modules and their parameters. A module's attributes are named as the checkpoint names them, so that loading and saving
+// need no map: a parameter's name is the path of attribute names to it ("model.layers.0.self_attn.q_proj.weight").
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace temper::nn {
+
+class Module;
+
+// How a parameter begins, as transformers initialises it.
+struct Init {
+  enum class Kind { kNormal, kZeros, kOnes } kind = Kind::kNormal;
+  double deviation = 0.02;  // kNormal, around 0
+};
+
+// A tensor of a model. Its value is the only truth; packed forms of it are derived and dropped when it changes.
+class Parameter {
+ public:
+  Parameter(Module& owner, std::string name, std::vector<int64_t> shape, Init init);
+  Parameter(const Parameter&) = delete;
+  Parameter& operator=(const Parameter&) = delete;
+
+  const std::vector<int64_t>& shape() const { return shape_; }
+  const Init& init() const { return init_; }
+
+  // Undefined until it is set. Shape and (later) dtype must agree. A value that was mapped from a file is read-only:
+  // own() copies it into memory of its own before training writes to it.
+  const at::Tensor& value() const { return value_; }
+  void set_value(at::Tensor value);
+  void own();
+
+  bool trainable() const { return trainable_; }
+  void set_trainable(bool trainable);
+
+  // Every write to value()'s memory is followed by this: it counts the update and drops the packed form.
+  void mark_updated();
+  uint64_t updates() const { return updates_; }
+
+  // The packed form of a weight matrix, made on first use and kept until the next update. Only while no gradient is
+  // recorded: training packs into scratch.
+  at::Tensor panels() const;
+
+ private:
+  std::vector<int64_t> shape_;
+  Init init_;
+  at::Tensor value_;
+  bool trainable_ = false;
+  uint64_t updates_ = 0;
+  mutable at::Tensor panels_;
+};
+
+class Module {
+ public:
+  Module() = default;  // a root
+  Module(Module& parent, std::string name);
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  // Every parameter below, in order of declaration, with its full name.
+  void each_parameter(const std::function<void(const std::string&, Parameter&)>& visit);
+  // Every module below, itself first ("" at the root).
+  void each_module(const std::function<void(const std::string&, Module&)>& visit);
+
+ private:
+  friend class Parameter;
+  void visit_parameters(const std::string& prefix, const std::function<void(const std::string&, Parameter&)>& visit);
+  void visit_modules(const std::string& path, const std::function<void(const std::string&, Module&)>& visit);
+
+  struct Child {
+    std::string name;
+    Module* module;        // one of the two
+    Parameter* parameter;
+  };
+  std::vector<Child> children_;
+};
+
+// A list of modules named by their index: "layers.0", "layers.1", ...
+template <class T>
+class ModuleList : public Module {
+ public:
+  ModuleList(Module& parent, std::string name) : Module(parent, std::move(name)) {}
+  template <class... Args>
+  void emplace(Args&&... args) {
+    items_.push_back(std::make_unique<T>(*this, std::to_string(items_.size()), std::forward<Args>(args)...));
+  }
+  size_t size() const { return items_.size(); }
+  T& operator[](size_t i) { return *items_[i]; }
+  auto begin() { return items_.begin(); }
+  auto end() { return items_.end(); }
+
+ private:
+  std::vector<std::unique_ptr<T>> items_;
+};
+
+}  // namespace temper::nn

@@ -1,0 +1,35 @@
+// Log-probabilities straight from hidden states and the head's weight, in chunks of rows and blocks of the vocabulary: no
+// [N, vocabulary] tensor exists in either direction.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace temper::ops {
+
+struct HeadSpec {
+  double soft_cap = 0;      // final logits become cap tanh(x / cap) (Gemma 2); 0: none
+  double temperature = 1;   // logits are divided by it, after the cap; above 0
+  bool entropy = false;     // compute the entropy too
+  at::Tensor panels;        // pack_weight(weight) if the caller keeps it
+};
+
+struct TokenLogp {
+  at::Tensor logp;     // [M]: log p(target[i] | hidden[i])
+  at::Tensor entropy;  // [M] in nats, or undefined
+};
+
+// hidden [M, H] (after the final norm), weight [V, H], target [M] in [0, V). Differentiable in hidden and weight, through
+// both outputs. logp = x[target] - log Σ exp x in float32.
+TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& weight,
+                     const std::vector<int64_t>& target);
+
+// Soft-capped, temperature-divided logits [M, V] of a few rows, for the sampler; log-sum-exp [M] by the rule of token_logp.
+struct Logits {
+  at::Tensor logits, log_sum_exp;
+};
+Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& weight);
+
+}  // namespace temper::ops
