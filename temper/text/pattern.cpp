@@ -36,6 +36,7 @@ bool Matches::search(Regex::Match& match) const {
 }
 
 bool Matches::next(Regex::Match& match) {
+  if (text_.empty()) return false;
   while (from_ <= text_.size() && search(match)) {
     from_ = match.end;
     if (match.begin != match.end || last_end_ != match.end) {

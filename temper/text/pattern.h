@@ -27,7 +27,7 @@ class Pattern {
 };
 
 // The matches of a pattern in a text, from left to right, without overlap. An empty match right
-// behind a match is none.
+// behind a match is none, and nothing matches in an empty text.
 class Matches {
  public:
   Matches(const Pattern& pattern, std::string_view text) : pattern_(pattern), text_(text) {}

@@ -70,8 +70,11 @@ class Translator {
         return set("\\p{Nd}" + std::string(new_class_ranges("Nd")), c == 'D', "\\D");
       case 'w':
       case 'W':
-        return set("\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}" + std::string(new_class_ranges("Word")),
-                   c == 'W', "\\W");
+        return set(word_class(), c == 'W', "\\W");
+      case 'b':
+      case 'B':
+        if (in_class_) break;
+        return word_boundary(c == 'B');
       case 'h':
       case 'H':
         return set("0-9a-fA-F", c == 'H', "\\x{0}-/:-@G-`g-\\x{10ffff}");
@@ -86,10 +89,19 @@ class Translator {
         i_ += 4;
         return;
       }
-      default:
-        out_ += '\\';
-        out_ += c;
     }
+    out_ += '\\';
+    out_ += c;
+  }
+
+  static std::string word_class() {
+    return "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}" + std::string(new_class_ranges("Word"));
+  }
+
+  void word_boundary(bool negated) {
+    const std::string word = "[" + word_class() + "]";
+    const std::string ahead_of_word = negated ? "=" : "!", ahead_of_other = negated ? "!" : "=";
+    out_ += "(?:(?<=" + word + ")(?" + ahead_of_word + word + ")|(?<!" + word + ")(?" + ahead_of_other + word + "))";
   }
 
   void property(bool negated) {
