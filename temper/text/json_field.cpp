@@ -9,32 +9,28 @@ namespace temper {
 
 void JsonField::fail(std::string_view what) const { throw DataError(str(where_, ": ", what)); }
 
+JsonField JsonField::member(const Json& value, std::string_view key) const {
+  return JsonField(value, str(where_, separator_, key), ".");
+}
+
 std::optional<JsonField> JsonField::find(std::string_view key) const {
   if (!value_->is_object()) fail(str("an object expected, found ", value_->type_name()));
-  const auto member = value_->find(key);
-  if (member == value_->end() || member->is_null()) return std::nullopt;
-  return JsonField(*member, str(where_, where_.ends_with(": ") ? "" : ".", key));
+  const auto found = value_->find(key);
+  if (found == value_->end() || found->is_null()) return std::nullopt;
+  return member(*found, key);
 }
 
 JsonField JsonField::operator[](std::string_view key) const {
-  auto member = find(key);
-  if (!member) fail(str("\"", key, "\" is missing"));
-  return *member;
+  const auto found = find(key);
+  if (!found) fail(str("\"", key, "\" is missing"));
+  return *found;
 }
 
 std::vector<JsonField> JsonField::items() const {
   if (!value_->is_array()) fail(str("an array expected, found ", value_->type_name()));
   std::vector<JsonField> out;
   for (size_t i = 0; i < value_->size(); ++i)
-    out.emplace_back((*value_)[i], str(where_, "[", i, "]"));
-  return out;
-}
-
-std::vector<std::pair<std::string, JsonField>> JsonField::members() const {
-  if (!value_->is_object()) fail(str("an object expected, found ", value_->type_name()));
-  std::vector<std::pair<std::string, JsonField>> out;
-  for (const auto& [key, value] : value_->items())
-    out.emplace_back(key, JsonField(value, str(where_, ".", key)));
+    out.push_back(JsonField((*value_)[i], str(where_, "[", i, "]"), "."));
   return out;
 }
 
@@ -59,8 +55,8 @@ int64_t JsonField::integer(int64_t low, int64_t high) const {
 }
 
 bool JsonField::flag_or(std::string_view key, bool absent) const {
-  const auto member = find(key);
-  return member ? member->flag() : absent;
+  const auto found = find(key);
+  return found ? found->flag() : absent;
 }
 
 char32_t JsonField::character() const {

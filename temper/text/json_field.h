@@ -12,17 +12,16 @@
 
 namespace temper {
 
-// Refers to the Json it was made from. All readers throw DataError when the value is of another
-// kind.
+// Made from a whole document, and from there for its parts; refers to the Json. All readers throw
+// DataError when the value is of another kind.
 class JsonField {
  public:
-  JsonField(const Json& value, std::string where) : value_(&value), where_(std::move(where)) {}
+  JsonField(const Json& document, std::string file) : JsonField(document, std::move(file), ": ") {}
 
   const std::string& where() const { return where_; }
-  JsonField operator[](std::string_view key) const;                // must be there
-  std::optional<JsonField> find(std::string_view key) const;       // none when absent or null
-  std::vector<JsonField> items() const;                            // of an array
-  std::vector<std::pair<std::string, JsonField>> members() const;  // of an object
+  JsonField operator[](std::string_view key) const;           // must be there
+  std::optional<JsonField> find(std::string_view key) const;  // none when absent or null
+  std::vector<JsonField> items() const;                       // of an array
 
   std::string text() const;
   bool flag() const;
@@ -38,8 +37,13 @@ class JsonField {
   [[noreturn]] void fail(std::string_view what) const;
 
  private:
+  JsonField(const Json& value, std::string where, const char* separator)
+      : value_(&value), where_(std::move(where)), separator_(separator) {}
+  JsonField member(const Json& value, std::string_view key) const;
+
   const Json* value_;
   std::string where_;
+  const char* separator_;  // between where_ and a member's key
 };
 
 }  // namespace temper

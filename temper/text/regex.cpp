@@ -101,7 +101,8 @@ class Translator {
   void word_boundary(bool negated) {
     const std::string word = "[" + word_class() + "]";
     const std::string ahead_of_word = negated ? "=" : "!", ahead_of_other = negated ? "!" : "=";
-    out_ += "(?:(?<=" + word + ")(?" + ahead_of_word + word + ")|(?<!" + word + ")(?" + ahead_of_other + word + "))";
+    out_ += "(?:(?<=" + word + ")(?" + ahead_of_word + word + ")|(?<!" + word + ")(?" +
+            ahead_of_other + word + "))";
   }
 
   void property(bool negated) {

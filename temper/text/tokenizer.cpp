@@ -122,7 +122,7 @@ std::shared_ptr<const Tokenizer> Tokenizer::load(const std::string& path) {
 std::shared_ptr<const Tokenizer> Tokenizer::parse(std::string_view json, const std::string& where) {
   TokenizerFile file = parse_tokenizer_file(json, where);
   const Json rest = std::move(file.rest);
-  auto impl = std::make_unique<const Impl>(file, JsonField(rest, where + ": "));
+  auto impl = std::make_unique<const Impl>(file, JsonField(rest, where));
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
 }
 
