@@ -8,7 +8,7 @@
 
 namespace temper {
 namespace {
-constexpr uint32_t kMatchLimit = 50'000'000;
+constexpr uint32_t kMatchLimit = 10'000'000;
 constexpr size_t kMaxPattern = 1 << 16;
 
 constexpr std::string_view kSpace =
@@ -237,7 +237,7 @@ bool Regex::find(std::string_view text, size_t from, Match& match) const {
   const int rc = pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
                              from, PCRE2_NO_UTF_CHECK, scratch.data, scratch.context);
   if (rc == PCRE2_ERROR_NOMATCH) return false;
-  check<DataError>(rc >= 0, code_->where, ": regular expression failed: ", error_text(rc));
+  if (rc < 0) throw DataError(str(code_->where, ": regular expression failed: ", error_text(rc)));
   const size_t* ends = pcre2_get_ovector_pointer(scratch.data);
   match = {ends[0], ends[1]};
   // \K in a lookahead can report an end before the start, or a match before `from`.
