@@ -117,6 +117,118 @@ void read_value(const YamlNode&, const std::string& path, const Rule&, double& v
 void read_value(const YamlNode&, const std::string& path, const Rule&, std::string& value);
 void read_value(const YamlNode&, const std::string& path, const Rule&,
                 std::map<std::string, std::string>& value);
+YamlNode write_value(bool value);
+YamlNode write_value(int64_t value);
+YamlNode write_value(double value);
+YamlNode write_value(const std::string& value);
+YamlNode write_value(const std::map<std::string, std::string>& value);
+
+// "integer >= 1", "number", "a | b".
+std::string describe_type(const char* type, const Rule& rule);
+[[noreturn]] void fail(const YamlNode& node, const std::string& path, const std::string& expected);
+size_t read_enum(const YamlNode&, const std::string& path, std::span<const char* const> names);
+std::string join_names(std::span<const char* const> names);
+
+template <class T>
+struct Traits {  // bool, int64_t, double, std::string, map of strings
+  static std::string type(const Rule& rule) {
+    if constexpr (std::is_same_v<T, bool>) return "true | false";
+    else if constexpr (std::is_same_v<T, int64_t>) return describe_type("integer", rule);
+    else if constexpr (std::is_same_v<T, double>) return describe_type("number", rule);
+    else if constexpr (std::is_same_v<T, std::string>) return describe_type("text", rule);
+    else if constexpr (std::is_enum_v<T>) return join_names(enum_names<T>);
+    else return "map of text";
+  }
+  static void read(const YamlNode& node, const std::string& path, const Rule& rule, T& value) {
+    if constexpr (std::is_enum_v<T>) value = static_cast<T>(read_enum(node, path, enum_names<T>));
+    else read_value(node, path, rule, value);
+  }
+  static YamlNode write(T& value) {
+    if constexpr (std::is_enum_v<T>) return YamlNode::scalar(enum_names<T>[static_cast<size_t>(value)]);
+    else return write_value(value);
+  }
+  static std::vector<Field> children() { return {}; }
+};
+
+template <ConfigStruct T>
+struct Traits<T> {
+  static std::string type(const Rule&) { return "map"; }
+  static void read(const YamlNode& node, const std::string& path, const Rule& rule, T& value) {
+    const std::vector<Field> fields = Fields::of(value);
+    if (rule.lone && node.kind == YamlNode::Kind::kScalar) return fields.front().read(node, path + "." + fields.front().name);
+    read_fields(node, path, fields);
+  }
+  static YamlNode write(T& value) { return write_fields(Fields::of(value)); }
+  static std::vector<Field> children() {
+    T sample{};
+    return Fields::of(sample);
+  }
+};
+
+template <class T>
+struct Traits<std::optional<T>> {
+  static std::string type(const Rule& rule) { return Traits<T>::type(rule) + " or null"; }
+  static void read(const YamlNode& node, const std::string& path, const Rule& rule, std::optional<T>& value) {
+    value.reset();
+    if (node.kind != YamlNode::Kind::kNull) Traits<T>::read(node, path, rule, value.emplace());
+  }
+  static YamlNode write(std::optional<T>& value) { return value ? Traits<T>::write(*value) : YamlNode::null(); }
+  static std::vector<Field> children() { return {}; }
+};
+
+template <class List>
+struct ListTraits {
+  using Item = typename List::value_type;
+  static std::string type(const Rule& rule) {
+    return std::string(rule.lone ? "one or a list of " : "list of ") + Traits<Item>::type(rule);
+  }
+  static YamlNode write(List& list) {
+    std::vector<YamlNode> items;
+    for (Item& item : list) items.push_back(Traits<Item>::write(item));
+    return YamlNode::list(std::move(items));
+  }
+  static std::vector<Field> children() { return Traits<Item>::children(); }
+};
+
+template <class T>
+struct Traits<std::vector<T>> : ListTraits<std::vector<T>> {
+  static void read(const YamlNode& node, const std::string& path, const Rule& rule, std::vector<T>& value) {
+    value.clear();
+    if (rule.lone && node.kind == YamlNode::Kind::kNull) return;
+    if (rule.lone && node.kind != YamlNode::Kind::kList) return Traits<T>::read(node, path, rule, value.emplace_back());
+    if (node.kind != YamlNode::Kind::kList) fail(node, path, "a list");
+    for (size_t i = 0; i < node.items.size(); ++i)
+      Traits<T>::read(node.items[i], path + "[" + std::to_string(i) + "]", rule, value.emplace_back());
+  }
+};
+
+template <class T, size_t N>
+struct Traits<std::array<T, N>> : ListTraits<std::array<T, N>> {
+  static void read(const YamlNode& node, const std::string& path, const Rule& rule, std::array<T, N>& value) {
+    if (node.kind != YamlNode::Kind::kList || node.items.size() != N) fail(node, path, "a list of " + std::to_string(N));
+    for (size_t i = 0; i < N; ++i) Traits<T>::read(node.items[i], path + "[" + std::to_string(i) + "]", rule, value[i]);
+  }
+};
 }  // namespace config_detail
+
+template <class T>
+void Fields::add(std::string name, T& value, std::string help, Rule rule) {
+  using Traits = config_detail::Traits<T>;
+  Field field;
+  field.name = std::move(name);
+  field.help = std::move(help);
+  field.type = Traits::type(rule);
+  field.required = rule.required;
+  if constexpr (ConfigStruct<T>) {
+    field.children = Fields::of(value);
+  } else {
+    field.children = Traits::children();
+    field.is_list = !field.children.empty();
+  }
+  T* const at = &value;
+  field.read = [at, rule](const YamlNode& node, const std::string& path) { Traits::read(node, path, rule, *at); };
+  field.write = [at] { return Traits::write(*at); };
+  list_.push_back(std::move(field));
+}
 
 }  // namespace temper

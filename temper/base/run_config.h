@@ -152,7 +152,6 @@ struct PreferenceSection {
 
 struct MetricsSection {
   std::vector<std::string> sinks = {"console", "jsonl"};
-  bool profile = false;
   void fields(Fields& f);
 };
 

@@ -1,0 +1,76 @@
+#include <algorithm>
+#include <iostream>
+
+#include "temper/base/error.h"
+#include "temper/cli/verbs.h"
+
+namespace temper::cli {
+namespace {
+
+constexpr const char* kVersion = "0.1.0";
+
+void print_help() {
+  std::cout << "Temper " << kVersion
+            << ": post-training of language models in one native program.\n\n"
+               "usage: temper VERB [arguments]       temper VERB --help\n\n";
+  for (const Verb& verb : verbs()) std::cout << "  " << verb.name << std::string(12 - std::string(verb.name).size(), ' ') << verb.help << "\n";
+  std::cout << "\nexamples:\n"
+               "  temper init --config config.json --tokenizer DIR --output models/tiny\n"
+               "  temper sft configs/sft.yaml train.max_steps=100\n"
+               "  temper generate --model runs/x/final --input prompts.jsonl --output out.jsonl --temperature 0\n";
+}
+
+const Verb& find_verb(const std::string& name) {
+  for (const Verb& verb : verbs())
+    if (verb.name == name) return verb;
+  std::string known;
+  for (const Verb& verb : verbs()) known += (known.empty() ? "" : ", ") + std::string(verb.name);
+  throw ConfigError("unknown verb `" + name + "`; expected one of " + known);
+}
+
+int report(const char* kind, const std::exception& e, int status) {
+  std::cerr << "temper: " << kind << e.what() << std::endl;
+  return status;
+}
+
+}  // namespace
+
+const std::vector<Verb>& verbs() {
+  static const std::vector<Verb> table{
+      {"sft", &run_sft, "supervised fine-tuning, of all weights or a LoRA adapter"},
+      {"generate", &run_generate, "sample completions of prompts"},
+      {"score", &run_score, "log-probabilities of given completions"},
+      {"tokenize", &run_tokenize, "text to ids and back; conversations to ids and labels"},
+      {"init", &run_init, "a model of random weights"},
+      {"export", &run_export, "merge an adapter, convert the dtype, verify what was written"},
+      {"doctor", &run_doctor, "what this machine has and can do"},
+      {"list", &run_list, "models, sinks and what else there is to choose from"},
+  };
+  return table;
+}
+
+int run(const Arguments& arguments) {
+  try {
+    if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+      print_help();
+      return arguments.empty() ? 2 : 0;
+    }
+    if (arguments[0] == "--version") {
+      std::cout << "temper " << kVersion << "\n";
+      return 0;
+    }
+    return find_verb(arguments[0]).run({arguments.begin() + 1, arguments.end()});
+  } catch (const ConfigError& e) {
+    return report("", e, 2);
+  } catch (const DataError& e) {
+    return report("", e, 2);
+  } catch (const Error& e) {
+    return report("", e, 1);
+  } catch (const std::bad_alloc& e) {
+    return report("out of memory: ", e, 1);
+  } catch (const std::exception& e) {
+    return report("internal error: ", e, 1);
+  }
+}
+
+}  // namespace temper::cli

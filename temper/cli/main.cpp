@@ -1,1 +1,3 @@
-int main() { return 0; }
+#include "temper/cli/verbs.h"
+
+int main(int argc, char** argv) { return temper::cli::run({argv + 1, argv + argc}); }

@@ -66,7 +66,5 @@ std::unique_ptr<Sink> make_jsonl_sink(const SinkOptions& options);  // OUTPUT_DI
 std::unique_ptr<Sink> make_csv_sink(
     const SinkOptions& options);  // OUTPUT_DIR/metrics.csv and eval.csv
 std::unique_ptr<Sink> make_console_sink(const SinkOptions& options);
-std::unique_ptr<Sink> make_tensorboard_sink(
-    const SinkOptions& options);  // OUTPUT_DIR/tensorboard/events.out...
 
 }  // namespace temper

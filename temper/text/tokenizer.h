@@ -2,6 +2,11 @@
 // for the byte-pair models that Llama, Qwen and Gemma use. A file that asks for anything else is
 // refused by name, never approximated.
 //
+// Known to differ: Metaspace with prepend_scheme "first" behind a pre-tokenizer that cuts between
+// what a normalizer put at the very start and the text; \S, \W, \D or \P{..} inside a class of a
+// regular expression, for characters that Unicode 15 and 16 added; Replace with a pattern that
+// matches nothing at the very start.
+//
 // What a file says of truncation and padding is ignored, as transformers does unless asked.
 //
 // Text is UTF-8. Invalid sequences count as U+FFFD, one for each maximal broken part (Unicode's

@@ -1,0 +1,77 @@
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/cli/work.h"
+#include "temper/data/jsonl.h"
+#include "temper/generate/generator.h"
+#include "temper/text/chat_template.h"
+
+namespace temper::cli {
+namespace {
+
+std::vector<int32_t> read_prompt(const Json& row, const std::string& model_dir, const Tokenizer* tokenizer, int64_t vocabulary,
+                                 const std::string& where) {
+  if (row.contains("tokens")) return token_field(row, "tokens", vocabulary, where);
+  check<DataError>(row.contains("prompt") || row.contains("messages"), where, ": expected `tokens`, `prompt` or `messages`");
+  check<DataError>(tokenizer != nullptr, where, ": text needs a tokenizer, and the model directory has no tokenizer.json; give `tokens`");
+  if (row.contains("prompt")) {
+    check<DataError>(row["prompt"].is_string(), where, ": `prompt` must be text");
+    return tokenizer->encode(row["prompt"].get<std::string>());
+  }
+  static const ChatTemplate chat = ChatTemplate::load(model_dir);
+  try {
+    return tokenizer->encode(chat.render(row["messages"], row.contains("tools") ? row["tools"] : Json(), true));
+  } catch (const DataError& e) {
+    throw DataError(where + ": " + e.what());
+  }
+}
+
+}  // namespace
+
+int run_generate(const Arguments& arguments) {
+  CLI::App app("Samples completions of prompts.\nexample: temper generate --model DIR --input prompts.jsonl --output out.jsonl", "generate");
+  ModelFlags flags;
+  std::string input, output;
+  generate::GenerateOptions options;
+  int64_t beams = 1;
+  flags.add_to(app);
+  app.add_option("--input", input, "rows: tokens, prompt or messages")->required();
+  app.add_option("--output", output, "where the completions go, in input order")->required();
+  app.add_option("--max-new-tokens", options.max_new_tokens, "most tokens of a completion")->check(CLI::PositiveNumber);
+  app.add_option("--temperature", options.sampling.temperature, "0: greedy")->check(CLI::NonNegativeNumber);
+  app.add_option("--top-k", options.sampling.top_k, "0: all")->check(CLI::NonNegativeNumber);
+  app.add_option("--top-p", options.sampling.top_p, "the likeliest tokens whose mass reaches it")->check(CLI::Range(1e-9, 1.0));
+  app.add_option("--min-p", options.sampling.min_p, "share of the likeliest token's probability")->check(CLI::Range(0.0, 1.0));
+  app.add_option("--num-samples", options.num_samples, "completions of each prompt")->check(CLI::PositiveNumber);
+  app.add_option("--seed", options.sampling.seed, "with index, sample and position it decides every choice");
+  app.add_flag("--ignore-eos", options.ignore_eos, "go on after an end token");
+  app.add_option("--max-batch", options.max_batch, "sequences at once; changes the speed, never the result")->check(CLI::PositiveNumber);
+  app.add_option("--beams", beams, "1: no beam search")->check(CLI::PositiveNumber);
+  if (!parse_flags(app, arguments)) return 0;
+  check<ConfigError>(beams == 1, "--beams ", beams, ": beam search is not in this build; expected 1");
+
+  data::RowReader rows(input);
+  const auto model = load(flags);
+  const auto tokenizer = find_tokenizer(flags.model);
+  std::vector<std::vector<int32_t>> prompts;
+  Json row;
+  while (rows.next(row)) {
+    prompts.push_back(read_prompt(row, flags.model, tokenizer.get(), model->vocab_size, rows.where()));
+    check<DataError>(!prompts.back().empty(), rows.where(), ": the prompt has no tokens");
+  }
+  OutputFile out(output);
+  generate::generate(*model, prompts, options, [&](generate::Completion c) {
+    std::string line = temper::str("{\"index\":", c.index, ",\"sample\":", c.sample, ",\"prompt_tokens\":", json_list(prompts[static_cast<size_t>(c.index)]),
+                                   ",\"tokens\":", json_list(c.tokens), ",\"logprobs\":", json_list(c.logprobs));
+    if (tokenizer) line += ",\"text\":" + dump_json(Json(tokenizer->decode(c.tokens, true)));
+    out.line(line + ",\"finish_reason\":\"" + (c.stopped ? "stop" : "length") + "\"}");
+  });
+  out.finish();
+  return 0;
+}
+
+}  // namespace temper::cli

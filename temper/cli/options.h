@@ -1,0 +1,20 @@
+// Flags of the working verbs, on CLI11.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "temper/cli/verbs.h"
+
+namespace temper::cli {
+
+// Parses the arguments; false when help was asked for and printed. Throws ConfigError.
+bool parse_flags(CLI::App& app, const Arguments& arguments);
+
+// --model and --adapter, as several verbs take them.
+struct ModelFlags {
+  std::string model, adapter, device = "auto", dtype;
+  void add_to(CLI::App& app);
+};
+
+}  // namespace temper::cli

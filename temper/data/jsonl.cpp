@@ -1,0 +1,184 @@
+#include "temper/data/jsonl.h"
+
+#include <zlib.h>
+#include <zstd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "temper/base/error.h"
+
+namespace temper::data {
+namespace {
+
+constexpr size_t kChunk = size_t{1} << 18;
+constexpr size_t kMaxLine = size_t{1} << 30;
+
+struct CloseFile {
+  void operator()(std::FILE* f) const { std::fclose(f); }
+};
+using File = std::unique_ptr<std::FILE, CloseFile>;
+
+File open_file(const std::string& path) {
+  std::error_code ignored;
+  check<DataError>(!std::filesystem::is_directory(path, ignored), path, ": is a directory, expected a file of rows");
+  File file(std::fopen(path.c_str(), "rbe"));
+  check<DataError>(file != nullptr, path, ": cannot open: ", std::strerror(errno));
+  return file;
+}
+
+size_t read_some(std::FILE* file, char* to, size_t size, const std::string& path) {
+  const size_t n = std::fread(to, 1, size, file);
+  check<DataError>(n > 0 || !std::ferror(file), path, ": cannot read: ", std::strerror(errno));
+  return n;
+}
+
+class PlainReader : public LineReader {
+ public:
+  explicit PlainReader(const std::string& path) : LineReader(path), file_(open_file(path)) {}
+
+ private:
+  bool more(std::string& buffer) override {
+    const size_t before = buffer.size();
+    buffer.resize(before + kChunk);
+    const size_t n = read_some(file_.get(), buffer.data() + before, kChunk, path());
+    buffer.resize(before + n);
+    return n > 0;
+  }
+  File file_;
+};
+
+class GzipReader : public LineReader {
+ public:
+  explicit GzipReader(const std::string& path) : LineReader(path), file_(open_file(path)) {
+    check(inflateInit2(&stream_, 15 + 32) == Z_OK, "zlib: cannot start");
+  }
+  ~GzipReader() override { inflateEnd(&stream_); }
+
+ private:
+  bool more(std::string& buffer) override {
+    const size_t before = buffer.size();
+    buffer.resize(before + kChunk);
+    stream_.next_out = reinterpret_cast<Bytef*>(buffer.data() + before);
+    stream_.avail_out = kChunk;
+    while (stream_.avail_out == kChunk) {
+      if (stream_.avail_in == 0) {
+        stream_.avail_in = static_cast<uInt>(read_some(file_.get(), in_, sizeof in_, path()));
+        stream_.next_in = reinterpret_cast<Bytef*>(in_);
+        if (stream_.avail_in == 0) {
+          check<DataError>(ended_, path(), ": the gzip stream is cut short");
+          break;
+        }
+        if (ended_) {  // a further member
+          inflateReset(&stream_);
+          ended_ = false;
+        }
+      } else if (ended_) {
+        inflateReset(&stream_);
+        ended_ = false;
+      }
+      const int status = inflate(&stream_, Z_NO_FLUSH);
+      check<DataError>(status == Z_OK || status == Z_STREAM_END || status == Z_BUF_ERROR, path(), ": not valid gzip: ",
+                       stream_.msg ? stream_.msg : "corrupt data");
+      ended_ = status == Z_STREAM_END;
+    }
+    buffer.resize(before + kChunk - stream_.avail_out);
+    return buffer.size() > before;
+  }
+  File file_;
+  z_stream stream_{};
+  bool ended_ = false;
+  char in_[1 << 16];
+};
+
+class ZstdReader : public LineReader {
+ public:
+  explicit ZstdReader(const std::string& path) : LineReader(path), file_(open_file(path)), stream_(ZSTD_createDStream()) {
+    check(stream_ != nullptr, "zstd: cannot start");
+    // A frame may ask for a window of any size; this much is what zstd itself accepts by default.
+    ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, 27);
+  }
+  ~ZstdReader() override { ZSTD_freeDStream(stream_); }
+
+ private:
+  bool more(std::string& buffer) override {
+    const size_t before = buffer.size();
+    buffer.resize(before + kChunk);
+    ZSTD_outBuffer out{buffer.data() + before, kChunk, 0};
+    while (out.pos == 0) {
+      if (in_.pos == in_.size) {
+        in_ = {bytes_, read_some(file_.get(), bytes_, sizeof bytes_, path()), 0};
+        if (in_.size == 0) {
+          check<DataError>(ended_, path(), ": the zstd stream is cut short");
+          break;
+        }
+      }
+      const size_t status = ZSTD_decompressStream(stream_, &out, &in_);
+      check<DataError>(!ZSTD_isError(status), path(), ": not valid zstd: ", ZSTD_getErrorName(status));
+      ended_ = status == 0;
+    }
+    buffer.resize(before + out.pos);
+    return out.pos > 0;
+  }
+  File file_;
+  ZSTD_DStream* stream_;
+  ZSTD_inBuffer in_{nullptr, 0, 0};
+  bool ended_ = true;
+  char bytes_[1 << 16];
+};
+
+}  // namespace
+
+std::unique_ptr<LineReader> LineReader::open(const std::string& path) {
+  if (path.ends_with(".gz")) return std::make_unique<GzipReader>(path);
+  if (path.ends_with(".zst")) return std::make_unique<ZstdReader>(path);
+  return std::make_unique<PlainReader>(path);
+}
+
+bool LineReader::next(std::string& line) {
+  size_t searched = at_;
+  while (true) {
+    const size_t end = buffer_.find('\n', searched);
+    if (end != std::string::npos) {
+      line.assign(buffer_, at_, end - at_);
+      at_ = end + 1;
+      break;
+    }
+    buffer_.erase(0, at_);
+    at_ = 0;
+    searched = buffer_.size();
+    check<DataError>(buffer_.size() <= kMaxLine, path_, ":", line_number_ + 1, ": a line of more than 1 GiB");
+    if (more(buffer_)) continue;
+    if (buffer_.empty()) return false;
+    line = std::move(buffer_);
+    buffer_.clear();
+    break;
+  }
+  if (!line.empty() && line.back() == '\r') line.pop_back();
+  if (++line_number_ == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
+  return true;
+}
+
+Json parse_row(std::string_view line, const std::string& where) {
+  Json row = parse_json(line, where);
+  check<DataError>(row.is_object(), where, ": expected a JSON object, found ", row.type_name());
+  return row;
+}
+
+bool RowReader::next(Json& row) {
+  std::string line;
+  while (lines_->next(line)) {
+    if (line.find_first_not_of(" \t") == std::string::npos) continue;
+    row = parse_row(line, where());
+    return true;
+  }
+  return false;
+}
+
+std::string RowReader::where() const { return temper::str(lines_->path(), ":", lines_->line_number()); }
+
+}  // namespace temper::data

@@ -1,0 +1,40 @@
+// Random access to the rows of a file in bounded memory: eight bytes a row are kept, never the rows.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "temper/base/json.h"
+
+namespace temper::data {
+
+// Plain files are read in place; .gz and .zst are unpacked once into an unlinked temporary file, so that the order of rows
+// and every shuffle of them are the same whatever the compression. Blank lines are no rows. Throws DataError.
+class RowFile {
+ public:
+  explicit RowFile(const std::string& path);
+  ~RowFile();
+  RowFile(const RowFile&) = delete;
+  RowFile& operator=(const RowFile&) = delete;
+
+  int64_t size() const { return static_cast<int64_t>(begin_.size()); }
+  const std::string& path() const { return path_; }
+  std::string where(int64_t row) const;  // "PATH:LINE"
+  Json row(int64_t row) const;           // thread-safe
+
+ private:
+  void index();
+  void unpack();
+  std::string path_;
+  int fd_ = -1;
+  std::vector<int64_t> begin_;       // of each row's line, in bytes
+  std::vector<int32_t> blank_before_;  // empty where no line is blank
+  int64_t end_ = 0;
+};
+
+// A permutation of [0, n) that needs no memory: a Feistel network over the next power of four, walked until it lands
+// inside (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+int64_t permuted(int64_t index, int64_t n, uint64_t seed, uint64_t source, uint64_t epoch);
+
+}  // namespace temper::data

@@ -1,0 +1,168 @@
+#include "temper/io/safetensors.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/base/json.h"
+
+namespace temper {
+namespace {
+constexpr size_t kMaxHeader = size_t{100} << 20;  // the reference's own bound
+
+uint64_t little_endian(const std::byte* bytes) {
+  uint64_t value = 0;
+  for (int i = 7; i >= 0; --i) value = value << 8 | static_cast<uint64_t>(bytes[i]);
+  return value;
+}
+
+// One entry of the header: its dtype, shape and [begin, end) within the data.
+TensorView entry(const Json& description, const std::string& place, std::span<const std::byte> data) {
+  check<DataError>(description.is_object(), place, ": expected an object in the header");
+  const auto field = [&](const char* name) -> const Json& {
+    const auto it = description.find(name);
+    check<DataError>(it != description.end(), place, ": the header lacks `", name, "`");
+    return *it;
+  };
+  const Json &dtype = field("dtype"), &shape = field("shape"), &offsets = field("data_offsets");
+  TensorView view;
+  const auto known = dtype.is_string() ? dtype_from_name(dtype.get<std::string>()) : std::nullopt;
+  check<DataError>(known.has_value(), place, ": dtype ", dump_json(dtype), " is not supported");
+  view.dtype = *known;
+  check<DataError>(shape.is_array() && shape.size() <= 16, place, ": `shape` must be a list of sizes");
+  for (const Json& extent : shape) {
+    check<DataError>(extent.is_number_unsigned() && extent.get<uint64_t>() <= INT64_MAX, place, ": size ", dump_json(extent), " in `shape`");
+    view.shape.push_back(extent.get<int64_t>());
+  }
+  check<DataError>(offsets.is_array() && offsets.size() == 2 && offsets[0].is_number_unsigned() && offsets[1].is_number_unsigned(),
+                   place, ": `data_offsets` must be two offsets");
+  const uint64_t begin = offsets[0].get<uint64_t>(), end = offsets[1].get<uint64_t>();
+  check<DataError>(begin <= end && end <= data.size(), place, ": bytes ", begin, " to ", end, " lie outside the file's ", data.size(),
+                   "; the file may be truncated");
+  const auto bytes = shape_bytes(view.shape, view.dtype);
+  check<DataError>(bytes && *bytes == end - begin, place, ": ", end - begin, " bytes do not hold shape ", dump_json(shape), " of ",
+                   dtype_name(view.dtype));
+  view.data = data.data() + begin;
+  view.num_bytes = end - begin;
+  return view;
+}
+
+void write_all(int fd, const void* data, size_t size, const std::string& path) {
+  const char* at = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t n = ::write(fd, at, size);
+    if (n < 0 && errno == EINTR) continue;
+    check(n > 0, path, ": cannot write: ", std::strerror(errno));
+    at += n;
+    size -= static_cast<size_t>(n);
+  }
+}
+}  // namespace
+
+TensorMap parse_safetensors(std::span<const std::byte> bytes, const std::string& where, std::shared_ptr<const void> owner) {
+  check<DataError>(bytes.size() >= 8, where, ": ", bytes.size(), " bytes; a safetensors file has at least 8");
+  const uint64_t header_size = little_endian(bytes.data());
+  check<DataError>(header_size <= kMaxHeader && header_size <= bytes.size() - 8, where, ": the header claims ", header_size,
+                   " bytes of a file of ", bytes.size(), "; not a safetensors file, or truncated");
+  const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + 8, header_size);
+  const Json json = parse_json(header, where);
+  check<DataError>(json.is_object(), where, ": the header is not a JSON object");
+  const std::span<const std::byte> data = bytes.subspan(8 + header_size);
+  TensorMap tensors;
+  std::vector<std::pair<size_t, size_t>> ranges;
+  for (const auto& [name, description] : json.items()) {
+    if (name == "__metadata__") continue;
+    TensorView view = entry(description, where + ": tensor `" + name + "`", data);
+    const size_t begin = static_cast<size_t>(view.data - data.data());
+    ranges.emplace_back(begin, begin + view.num_bytes);
+    view.owner = owner;
+    check<DataError>(tensors.emplace(name, std::move(view)).second, where, ": tensor `", name, "` is listed twice");
+  }
+  std::sort(ranges.begin(), ranges.end());
+  size_t at = 0;
+  for (const auto& [begin, end] : ranges) {
+    check<DataError>(begin == at, where, ": tensors overlap or leave a hole at byte ", at, " of the data");
+    at = end;
+  }
+  check<DataError>(at == data.size(), where, ": ", data.size() - at, " bytes after the last tensor");
+  return tensors;
+}
+
+TensorMap read_safetensors(const std::string& path) {
+  const auto file = MappedFile::open(path);
+  return parse_safetensors({file->data(), file->size()}, path, file);
+}
+
+void write_safetensors(const std::string& path, const TensorMap& tensors) {
+  // The reference orders by alignment, widest first, then by name, so that every tensor starts aligned.
+  std::vector<const TensorMap::value_type*> order;
+  for (const auto& tensor : tensors) order.push_back(&tensor);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto* a, const auto* b) { return dtype_size(a->second.dtype) > dtype_size(b->second.dtype); });
+  Json header = {{"__metadata__", {{"format", "pt"}}}};
+  size_t offset = 0;
+  for (const auto* tensor : order) {
+    const TensorView& view = tensor->second;
+    header[tensor->first] = {{"dtype", std::string(dtype_name(view.dtype))},
+                             {"shape", view.shape},
+                             {"data_offsets", {offset, offset + view.num_bytes}}};
+    offset += view.num_bytes;
+  }
+  std::string text = dump_json(header);
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const uint64_t size = text.size();
+  const std::string temporary = temper::str(path, ".tmp-", ::getpid());
+  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  check(fd >= 0, temporary, ": cannot create: ", std::strerror(errno));
+  try {
+    std::byte length[8];
+    for (int i = 0; i < 8; ++i) length[i] = static_cast<std::byte>(size >> (8 * i));
+    write_all(fd, length, 8, temporary);
+    write_all(fd, text.data(), text.size(), temporary);
+    for (const auto* tensor : order) write_all(fd, tensor->second.data, tensor->second.num_bytes, temporary);
+    check(::fsync(fd) == 0, temporary, ": cannot sync: ", std::strerror(errno));
+  } catch (...) {
+    ::close(fd);
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  ::close(fd);
+  check(std::rename(temporary.c_str(), path.c_str()) == 0, path, ": cannot replace: ", std::strerror(errno));
+}
+
+void write_safetensors_model(const std::string& directory, const std::vector<std::pair<std::string, TensorView>>& tensors,
+                             size_t max_shard_bytes) {
+  std::vector<TensorMap> shards(1);
+  size_t shard_bytes = 0, total = 0;
+  for (const auto& [name, view] : tensors) {
+    if (shard_bytes > 0 && shard_bytes + view.num_bytes > max_shard_bytes) {
+      shards.emplace_back();
+      shard_bytes = 0;
+    }
+    shards.back().emplace(name, view);
+    shard_bytes += view.num_bytes;
+    total += view.num_bytes;
+  }
+  if (shards.size() == 1) {
+    write_safetensors(directory + "/model.safetensors", shards[0]);
+    return;
+  }
+  Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", Json::object()}};
+  for (size_t i = 0; i < shards.size(); ++i) {
+    char name[64];
+    std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, shards.size());
+    write_safetensors(directory + "/" + name, shards[i]);
+    for (const auto& tensor : shards[i]) index["weight_map"][tensor.first] = name;
+  }
+  write_file_atomic(directory + "/model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+}  // namespace temper

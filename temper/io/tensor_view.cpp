@@ -1,0 +1,44 @@
+#include "temper/io/tensor_view.h"
+
+#include <array>
+#include <utility>
+
+namespace temper {
+namespace {
+struct Entry {
+  DType dtype;
+  std::string_view name;
+  size_t size;
+};
+constexpr std::array<Entry, 10> kEntries{{{DType::kFloat64, "F64", 8},
+                                          {DType::kFloat32, "F32", 4},
+                                          {DType::kFloat16, "F16", 2},
+                                          {DType::kBFloat16, "BF16", 2},
+                                          {DType::kInt64, "I64", 8},
+                                          {DType::kInt32, "I32", 4},
+                                          {DType::kInt16, "I16", 2},
+                                          {DType::kInt8, "I8", 1},
+                                          {DType::kUInt8, "U8", 1},
+                                          {DType::kBool, "BOOL", 1}}};
+}  // namespace
+
+size_t dtype_size(DType dtype) { return kEntries[static_cast<size_t>(dtype)].size; }
+std::string_view dtype_name(DType dtype) { return kEntries[static_cast<size_t>(dtype)].name; }
+std::optional<DType> dtype_from_name(std::string_view name) {
+  for (const Entry& entry : kEntries)
+    if (entry.name == name) return entry.dtype;
+  return std::nullopt;
+}
+
+std::optional<size_t> shape_bytes(const std::vector<int64_t>& shape, DType dtype) {
+  size_t bytes = dtype_size(dtype);
+  bool empty = false;
+  for (const int64_t extent : shape) {
+    if (extent < 0) return std::nullopt;
+    if (extent == 0) empty = true;
+    else if (__builtin_mul_overflow(bytes, static_cast<size_t>(extent), &bytes)) return std::nullopt;
+  }
+  return empty ? 0 : bytes;
+}
+
+}  // namespace temper

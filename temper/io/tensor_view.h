@@ -1,0 +1,32 @@
+// A tensor in somebody else's memory: what a weight file gives.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace temper {
+
+enum class DType { kFloat64, kFloat32, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool };
+
+size_t dtype_size(DType dtype);
+std::string_view dtype_name(DType dtype);  // as safetensors writes it: "F32", "BF16", ...
+std::optional<DType> dtype_from_name(std::string_view name);
+
+// Contiguous, little-endian. `owner` keeps the memory (a mapping, a buffer) alive. The data may be unaligned.
+struct TensorView {
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;
+  const std::byte* data = nullptr;
+  size_t num_bytes = 0;
+  std::shared_ptr<const void> owner;
+};
+
+// The product of a shape, or nullopt when it is negative or its bytes overflow.
+std::optional<size_t> shape_bytes(const std::vector<int64_t>& shape, DType dtype);
+
+}  // namespace temper

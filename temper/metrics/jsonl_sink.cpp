@@ -1,0 +1,41 @@
+#include <fstream>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/metrics/sink.h"
+
+namespace temper {
+namespace {
+
+class JsonlSink : public Sink {
+ public:
+  explicit JsonlSink(const SinkOptions& options) : path_(options.output_dir + "/metrics.jsonl") { open(); }
+
+  void log(const MetricsRow& row) override {
+    out_ << row.json() << "\n" << std::flush;
+    check(out_.good(), path_, ": cannot write");
+  }
+
+  void truncate_after(int64_t step) override {
+    std::string kept;
+    for (const MetricsRow& row : read_metrics_file(path_))
+      if (row.step() <= step) kept += row.json() + "\n";
+    out_.close();
+    write_file_atomic(path_, kept);
+    open();
+  }
+
+ private:
+  void open() {
+    out_.open(path_, std::ios::app);
+    check(out_.good(), path_, ": cannot write");
+  }
+  std::string path_;
+  std::ofstream out_;
+};
+
+}  // namespace
+
+std::unique_ptr<Sink> make_jsonl_sink(const SinkOptions& options) { return std::make_unique<JsonlSink>(options); }
+
+}  // namespace temper
