@@ -20,6 +20,14 @@ if(TEMPER_TORCH)
     ${TORCH_INCLUDE} ${TORCH_INCLUDE}/torch/csrc/api/include)
   target_link_libraries(temper_torch INTERFACE
     ${TORCH_LIB_DIR}/libtorch_cpu.so ${TORCH_LIB_DIR}/libc10.so ${TORCH_LIB_DIR}/libtorch.so)
+  # The wheel brings its own OpenMP: a second pool of threads beside it would cost up to half of the speed.
+  file(GLOB TORCH_GOMP ${TORCH_LIB_DIR}/libgomp*.so* ${TORCH_ROOT}/../torch.libs/libgomp*.so*)
+  if(TORCH_GOMP)
+    list(GET TORCH_GOMP 0 TORCH_GOMP)
+  else()
+    set(TORCH_GOMP gomp)
+  endif()
+  target_link_libraries(temper_torch INTERFACE ${TORCH_GOMP})
   find_path(GLOO_INCLUDE gloo/algorithm.h)
   # A caching malloc: training frees and takes large buffers all the time, and page faults cost more than arithmetic.
   find_library(JEMALLOC jemalloc)

@@ -29,7 +29,9 @@ const Verb& find_verb(const std::string& name) {
 }
 
 int report(const char* kind, const std::exception& e, int status) {
-  std::cerr << "temper: " << kind << e.what() << std::endl;
+  // LibTorch's messages carry a stack trace behind the first line.
+  const std::string what = e.what();
+  std::cerr << "temper: " << kind << what.substr(0, what.find("\nException raised from")) << std::endl;
   return status;
 }
 

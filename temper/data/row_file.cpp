@@ -85,7 +85,7 @@ void RowFile::index() {
 }
 
 std::string RowFile::where(int64_t row) const {
-  return temper::str(path_, ":", row + 1 + (blank_before_.empty() ? 0 : blank_before_[static_cast<size_t>(row)]));
+  return temper::str(path_, ":", row + 1 + (blank_before_.empty() ? int64_t{0} : int64_t{blank_before_[static_cast<size_t>(row)]}));
 }
 
 Json RowFile::row(int64_t row) const {
@@ -97,14 +97,14 @@ Json RowFile::row(int64_t row) const {
     check<DataError>(n > 0 || (n < 0 && errno == EINTR), where(row), ": cannot read; did the file change?");
     if (n > 0) done += static_cast<size_t>(n);
   }
-  line.erase(std::min(line.find('\n'), line.size()));
+  line.resize(std::min(line.find('\n'), line.size()));
   if (from == 0 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
   return parse_row(line, where(row));
 }
 
 int64_t permuted(int64_t index, int64_t n, uint64_t seed, uint64_t source, uint64_t epoch) {
   const RandomStream stream(seed, RandomPurpose::kShuffle, source, epoch);
-  const int half_bits = std::max(1, (std::bit_width(static_cast<uint64_t>(n - 1)) + 1) / 2);
+  const int half_bits = std::max<int>(1, (static_cast<int>(std::bit_width(static_cast<uint64_t>(n - 1))) + 1) / 2);
   const uint64_t mask = (uint64_t{1} << half_bits) - 1;
   uint64_t x = static_cast<uint64_t>(index);
   do {

@@ -76,10 +76,10 @@ MetricsRow MetricsRow::from_json(std::string_view line, std::string_view where) 
   check<DataError>(json.is_object(), where, ": expected a JSON object");
   MetricsRow row;
   for (const auto& [name, value] : json.items()) {
-    if (value.is_number_integer()) row.set(name, value.get<int64_t>());
-    else if (value.is_number()) row.set(name, value.get<double>());
+    if (value.is_number_integer()) row.set(name, Value(value.get<int64_t>()));
+    else if (value.is_number()) row.set(name, Value(value.get<double>()));
     else if (value.is_string()) row.set(name, value.get<std::string>());
-    else row.set(name, std::nan(""));
+    else row.set(name, Value(std::nan("")));
   }
   return row;
 }

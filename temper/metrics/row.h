@@ -2,6 +2,7 @@
 // evaluation row `step` and names that begin with "eval/".
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,7 +23,10 @@ class MetricsRow {
 
   // Adds a name at the end, or replaces its value in place.
   void set(std::string_view name, Value value);
-  void set(std::string_view name, int value) { set(name, Value(static_cast<int64_t>(value))); }
+  template <std::integral Int>
+  void set(std::string_view name, Int value) {
+    set(name, Value(static_cast<int64_t>(value)));
+  }
 
   const Value* find(std::string_view name) const;
   std::optional<double> number(std::string_view name) const;  // none for text or an absent name

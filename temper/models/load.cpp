@@ -198,7 +198,8 @@ void write_model_files(const ModelFiles& files, const std::string& directory, at
   for (const char* file : {"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
                            "added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json"}) {
     const std::string from = files.others + "/" + file;
-    if (fs::is_regular_file(from)) fs::copy_file(from, directory + "/" + file, fs::copy_options::overwrite_existing);
+    // Written anew rather than copied: a read-only original must not make a read-only copy.
+    if (fs::is_regular_file(from)) write_file_atomic(directory + "/" + file, read_file(from));
   }
 }
 

@@ -51,58 +51,73 @@ std::pair<at::Tensor, at::Tensor> input_gradients(const LinearInput& in, at::Ten
   return {dx, dother};
 }
 
-// Tensors: x, other, then weight and bias of each operand (undefined where there is none).
-struct LinearFunction : Function<LinearFunction> {
-  static variable_list forward(AutogradContext* ctx, const LinearInput& input, at::TensorList tensors,
-                               const variable_list& panels) {
+// What a call of `linear` was given, and where each tensor stands among the inputs: those that are absent are none.
+struct LinearKept {
+  LinearInput input;  // without its tensors
+  bool has_other = false;
+  std::vector<bool> has_bias;
+
+  size_t weight(size_t i) const {
+    size_t place = has_other ? 2 : 1;
+    for (size_t j = 0; j < i; ++j) place += has_bias[j] ? 2 : 1;
+    return place;
+  }
+  LinearInput input_of(at::TensorList tensors) const {
     LinearInput in = input;
     in.x = tensors[0];
-    in.other = tensors[1];
-    const at::Tensor h = input_values(in);
-    variable_list outputs, saved{in.x, in.other};
-    for (size_t i = 2; i < tensors.size(); i += 2) {
-      const at::Tensor& weight = tensors[i];
+    if (has_other) in.other = tensors[1];
+    return in;
+  }
+};
+
+// Tensors: x, other, then weight and bias of each operand.
+struct LinearFunction : Function<LinearFunction> {
+  static variable_list forward(AutogradContext* ctx, const LinearKept& what, at::TensorList tensors, const variable_list& panels) {
+    const at::Tensor h = input_values(what.input_of(tensors));
+    variable_list outputs;
+    for (size_t i = 0; i < what.has_bias.size(); ++i) {
+      const size_t place = what.weight(i);
+      const at::Tensor& weight = tensors[place];
       at::Tensor y = at::empty({h.size(0), weight.size(0)}, h.options());
-      product({h}, {weight, true}, y, false, tensors[i + 1], panels[i / 2 - 1]);
+      product({h}, {weight, true}, y, false, what.has_bias[i] ? tensors[place + 1] : at::Tensor(), panels[i]);
       outputs.push_back(y);
-      saved.push_back(weight);
     }
-    ctx->save_for_backward(saved);
+    ctx->save_for_backward(tensors.vec());
     ctx->set_materialize_grads(false);
-    in.x = in.other = at::Tensor();
-    keep(ctx, std::move(in));
+    keep(ctx, what);
     return outputs;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list douts) {
     const variable_list saved = ctx->get_saved_variables();
-    LinearInput in = kept<LinearInput>(ctx);
-    in.x = saved[0];
-    in.other = saved[1];
-    const size_t num = saved.size() - 2;
-    const bool x_needed = ctx->needs_input_grad(0), other_needed = ctx->needs_input_grad(1);
-    const auto weight_needed = [ctx](size_t i) { return ctx->needs_input_grad(2 + 2 * i); };
-    variable_list grads(2 + 2 * num);
+    const LinearKept& what = kept<LinearKept>(ctx);
+    const LinearInput in = what.input_of(saved);
+    const bool x_needed = ctx->needs_input_grad(0), other_needed = what.has_other && ctx->needs_input_grad(1);
+    variable_list grads(saved.size());
     at::Tensor h, dh;  // the input's values, computed again if a weight asks for them, and their gradient
-    for (size_t i = 0; i < num; ++i) {
+    for (size_t i = 0; i < douts.size(); ++i) {
       if (!douts[i].defined()) continue;
       const at::Tensor dy = douts[i].contiguous();
-      const at::Tensor& weight = saved[2 + i];
+      const size_t place = what.weight(i);
+      const at::Tensor& weight = saved[place];
       if (x_needed || other_needed) {
         const bool first = !dh.defined();
         if (first) dh = at::empty({dy.size(0), weight.size(1)}, dy.options());
         product({dy}, {weight}, dh, !first);
       }
-      if (weight_needed(i)) {
+      if (ctx->needs_input_grad(place)) {
         if (!h.defined()) h = input_values(in);
-        grads[2 + 2 * i] = at::empty_like(weight);
-        product({dy, true}, {h}, grads[2 + 2 * i]);
+        grads[place] = at::empty_like(weight);
+        product({dy, true}, {h}, grads[place]);
       }
-      if (ctx->needs_input_grad(3 + 2 * i)) grads[3 + 2 * i] = dy.sum(0);
+      if (what.has_bias[i] && ctx->needs_input_grad(place + 1)) grads[place + 1] = dy.sum(0);
     }
-    if (dh.defined()) std::tie(grads[0], grads[1]) = input_gradients(in, dh, other_needed);
-    if (!x_needed) grads[0] = at::Tensor();
-    grads.insert(grads.begin(), at::Tensor());  // the options
+    if (dh.defined()) {
+      auto [dx, dother] = input_gradients(in, dh, other_needed);
+      if (x_needed) grads[0] = dx;
+      if (other_needed) grads[1] = dother;
+    }
+    grads.insert(grads.begin(), at::Tensor());  // what was kept
     grads.emplace_back();                       // the panels
     return grads;
   }
@@ -156,17 +171,19 @@ LinearInput LinearInput::gated(at::Tensor gate, at::Tensor up, Activation activa
 }
 
 std::vector<at::Tensor> linear(const LinearInput& input, const std::vector<LinearOperand>& operands) {
-  variable_list tensors{input.x, input.other}, panels;
+  variable_list tensors{input.x}, panels;
+  LinearKept what{input, input.other.defined(), {}};
+  what.input.x = what.input.other = at::Tensor();
+  if (what.has_other) tensors.push_back(input.other);
   for (const LinearOperand& operand : operands) {
     check(operand.weight.dim() == 2 && operand.weight.size(1) == input.x.size(-1), "linear: weight ", operand.weight.sizes(),
           " does not take an input of width ", input.x.size(-1));
     tensors.push_back(operand.weight);
-    tensors.push_back(operand.bias);
+    what.has_bias.push_back(operand.bias.defined());
+    if (operand.bias.defined()) tensors.push_back(operand.bias);
     panels.push_back(operand.panels);
   }
-  LinearInput options = input;
-  options.x = options.other = at::Tensor();
-  return LinearFunction::apply(options, at::TensorList(tensors), panels);
+  return LinearFunction::apply(what, at::TensorList(tensors), panels);
 }
 
 at::Tensor pack_weight(const at::Tensor& weight) { return pack({weight, true}); }

@@ -17,9 +17,8 @@ char32_t next_code_point(std::string_view text, size_t& i) {
   const unsigned char first = byte(i);
   if (first < 0x80) return byte(i++);
   int32_t c = 0;
-  const auto length =
-      utf8proc_iterate(reinterpret_cast<const uint8_t*>(text.data()) + i,
-                       static_cast<utf8proc_ssize_t>(text.size() - i), &c);
+  const auto length = utf8proc_iterate(reinterpret_cast<const uint8_t*>(text.data()) + i,
+                                       static_cast<utf8proc_ssize_t>(text.size() - i), &c);
   if (length <= 0) return byte(i++);
   i += static_cast<size_t>(length);
   return static_cast<char32_t>(c);
@@ -100,8 +99,10 @@ std::string to_upper(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size();) {
     const char32_t c = next_code_point(text, i);
-    if (c == 0xdf) out += "SS";
-    else append_code_point(out, static_cast<char32_t>(utf8proc_toupper(static_cast<int32_t>(c))));
+    if (c == 0xdf)
+      out += "SS";
+    else
+      append_code_point(out, static_cast<char32_t>(utf8proc_toupper(static_cast<int32_t>(c))));
   }
   return out;
 }
@@ -110,8 +111,10 @@ std::string to_lower(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size();) {
     const char32_t c = next_code_point(text, i);
-    if (c == 0x130) out += "i\xcc\x87";
-    else append_code_point(out, static_cast<char32_t>(utf8proc_tolower(static_cast<int32_t>(c))));
+    if (c == 0x130)
+      out += "i\xcc\x87";
+    else
+      append_code_point(out, static_cast<char32_t>(utf8proc_tolower(static_cast<int32_t>(c))));
   }
   return out;
 }
@@ -120,8 +123,10 @@ std::string to_title_case(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size();) {
     const char32_t c = next_code_point(text, i);
-    if (c == 0xdf) out += "Ss";
-    else append_code_point(out, static_cast<char32_t>(utf8proc_totitle(static_cast<int32_t>(c))));
+    if (c == 0xdf)
+      out += "Ss";
+    else
+      append_code_point(out, static_cast<char32_t>(utf8proc_totitle(static_cast<int32_t>(c))));
   }
   return out;
 }

@@ -9,7 +9,8 @@
 
 namespace temper::jinja {
 
-// The code point at byte `i`, which moves past it. Stray bytes come out as themselves, one at a time.
+// The code point at byte `i`, which moves past it. Stray bytes come out as themselves, one at a
+// time.
 char32_t next_code_point(std::string_view text, size_t& i);
 void append_code_point(std::string& out, char32_t c);
 size_t count_code_points(std::string_view text);
@@ -18,7 +19,8 @@ size_t byte_of_code_point(std::string_view text, size_t n);
 // Each character as a string of its own.
 std::vector<std::string_view> characters(std::string_view text);
 
-// str.isspace, isprintable, isalpha, isdecimal/isdigit, isnumeric of one character; `\w` of the re module.
+// str.isspace, isprintable, isalpha, isdecimal/isdigit, isnumeric of one character; `\w` of the re
+// module.
 bool is_space(char32_t c);
 bool is_printable(char32_t c);
 bool is_alpha(char32_t c);
@@ -31,7 +33,8 @@ bool is_lower(char32_t c);
 // Simple case mappings, and the common full ones (the sharp s, the dotted capital I).
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
-std::string to_title_case(std::string_view text);  // of one character: what capitalize() does to the first
+std::string to_title_case(
+    std::string_view text);  // of one character: what capitalize() does to the first
 
 // str.splitlines() and str.split(): at Unicode line ends, and at runs of white space.
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends = false);

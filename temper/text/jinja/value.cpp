@@ -12,20 +12,14 @@ namespace temper::jinja {
 namespace {
 constexpr size_t kIndexFrom = 9;  // dicts of fewer pairs are searched
 
-int deepest(const Values& items) {
-  int depth = 0;
-  for (const Value& item : items) depth = std::max(depth, nesting(item));
-  return depth;
-}
-
-int checked_depth(int children) {
-  if (children >= kMaxNesting) throw Failure(str("values nested deeper than ", kMaxNesting));
-  return children + 1;
-}
-
 std::shared_ptr<const Sequence> make_sequence(Values items, bool grouped = false) {
   auto data = std::make_shared<Sequence>();
-  data->depth = checked_depth(deepest(items));
+  int children = 0;
+  for (const Value& item : items) {
+    children = std::max(children, nesting(item));
+    data->weight = saturating_add(data->weight, weight(item));
+  }
+  data->depth = nesting_above(children);
   data->items = std::move(items);
   data->grouped = grouped;
   return data;
@@ -47,7 +41,8 @@ bool same_kind(const Value& a, const Value& b) { return a.data().index() == b.da
                     type_name(b), "'"));
 }
 
-// The one order of values: < when strict, <= otherwise. Sequences compare by their first unequal elements.
+// The one order of values: < when strict, <= otherwise. Sequences compare by their first unequal
+// elements.
 bool ordered(const Value& a, const Value& b, bool strict) {
   if (a.is_number() && b.is_number()) {
     const int c = compare_numbers(a, b);
@@ -77,11 +72,11 @@ bool equal_dicts(const Mapping& a, const Mapping& b) {
   return true;
 }
 
-std::string join_reprs(const Values& items, int depth) {
+std::string join_reprs(const Values& items) {
   std::string out;
   for (size_t i = 0; i < items.size(); ++i) {
     if (i) out += ", ";
-    out += to_repr(items[i], depth);
+    out += to_repr(items[i]);
   }
   return out;
 }
@@ -110,7 +105,7 @@ const Values* Value::elements() const {
   return nullptr;
 }
 
-std::string Object::repr(int) const { return str("<", type_name(), " object>"); }
+std::string Object::repr() const { return str("<", type_name(), " object>"); }
 
 const Value* Mapping::find(const Value& key) const {
   if (index.empty()) {
@@ -143,8 +138,9 @@ Value make_dict(Pairs pairs) {
   int children = 0;
   for (const auto& [key, value] : pairs) {
     children = std::max({children, nesting(key), nesting(value)});
+    data->weight = saturating_add(data->weight, saturating_add(weight(key), weight(value)));
   }
-  data->depth = checked_depth(children);
+  data->depth = nesting_above(children);
 
   std::vector<std::pair<size_t, uint32_t>> order;
   order.reserve(pairs.size());
@@ -182,7 +178,27 @@ int nesting(const Value& value) {
   if (const auto* l = value.get_if<List>()) return l->data->depth;
   if (const auto* t = value.get_if<Tuple>()) return t->data->depth;
   if (const auto* d = value.get_if<Dict>()) return d->data->depth;
+  if (const auto* object = value.get_if<std::shared_ptr<Object>>()) return (*object)->nesting();
   return 0;
+}
+
+int nesting_above(int children) {
+  if (children >= kMaxNesting) throw Failure(str("values nested deeper than ", kMaxNesting));
+  return children + 1;
+}
+
+size_t saturating_add(size_t a, size_t b) {
+  constexpr size_t kMost = size_t{1} << 60;
+  return std::min(kMost, a + b);
+}
+
+size_t weight(const Value& value) {
+  if (value.is_string()) return 1 + value.text().size() / 16;
+  if (const auto* l = value.get_if<List>()) return l->data->weight;
+  if (const auto* t = value.get_if<Tuple>()) return t->data->weight;
+  if (const auto* d = value.get_if<Dict>()) return d->data->weight;
+  if (const auto* object = value.get_if<std::shared_ptr<Object>>()) return (*object)->weight();
+  return 1;
 }
 
 std::string type_name(const Value& value) {
@@ -208,8 +224,7 @@ std::string to_text(const Value& value) {
   return value.is_string() ? value.text() : to_repr(value);
 }
 
-std::string to_repr(const Value& value, int depth) {
-  if (depth > kMaxNesting) throw Failure("maximum recursion depth exceeded while printing a value");
+std::string to_repr(const Value& value) {
   if (value.is_undefined()) return "Undefined";
   if (value.is_none()) return "None";
   if (const auto* b = value.get_if<bool>()) return *b ? "True" : "False";
@@ -219,33 +234,36 @@ std::string to_repr(const Value& value, int depth) {
     std::string text = string_repr(value.text());
     return value.is_markup() ? "Markup(" + text + ")" : text;
   }
-  if (value.is<List>()) return "[" + join_reprs(*value.elements(), depth + 1) + "]";
+  if (value.is<List>()) return "[" + join_reprs(*value.elements()) + "]";
   if (value.is<Tuple>()) {
     const Values& items = *value.elements();
-    return "(" + join_reprs(items, depth + 1) + (items.size() == 1 ? ",)" : ")");
+    return "(" + join_reprs(items) + (items.size() == 1 ? ",)" : ")");
   }
   if (const auto* dict = value.get_if<Dict>()) {
     std::string out = "{";
     for (const auto& [k, v] : dict->data->pairs) {
       if (out.size() > 1) out += ", ";
-      out += to_repr(k, depth + 1) + ": " + to_repr(v, depth + 1);
+      out += to_repr(k) + ": " + to_repr(v);
     }
     return out + "}";
   }
-  return (*value.get_if<std::shared_ptr<Object>>())->repr(depth + 1);
+  return (*value.get_if<std::shared_ptr<Object>>())->repr();
 }
 
-// Python's repr: the shortest digits that read back, as a plain decimal for exponents from -4 to 15.
+// Python's repr: the shortest digits that read back, as a plain decimal for exponents from -4
+// to 15.
 std::string float_repr(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   char buffer[40];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
+  const auto end =
+      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific).ptr;
   const std::string text(buffer, end);
   const size_t e = text.find('e');
   const int exponent = std::stoi(text.substr(e + 1));
   if (exponent < -4 || exponent >= 16) return text;  // to_chars has Python's two exponent digits
-  const auto fixed = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed).ptr;
+  const auto fixed =
+      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed).ptr;
   std::string out(buffer, fixed);
   if (out.find('.') == std::string::npos) out += ".0";
   return out;

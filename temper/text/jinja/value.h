@@ -1,8 +1,10 @@
-// Values of the template language, with Python's rules where they show: printing, equality, order, truth, hashing.
+// Values of the template language, with Python's rules where they show: printing, equality, order,
+// truth, hashing.
 //
-// Lists, tuples, dicts and strings never change once made (the sandbox refuses every method that would), so sharing is
-// free and no cycle can form among them; how deep they nest is known when they are made and is bounded. What does
-// change (namespaces, loops, iterators, cyclers) is an Object.
+// Lists, tuples, dicts and strings never change once made (the sandbox refuses every method that
+// would), so sharing is free and no cycle can form among them; how deep they nest is known when
+// they are made and is bounded. What does change (namespaces, loops, iterators, cyclers) is an
+// Object.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +19,8 @@
 
 namespace temper::jinja {
 
-// What a template does wrong, before the interpreter adds the template's name and line and makes it a DataError.
+// What a template does wrong, before the interpreter adds the template's name and line and makes it
+// a DataError.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -38,7 +41,8 @@ struct None {
   bool operator==(const None&) const = default;
 };
 
-// jinja2's default Undefined: prints as nothing, is false and empty, and raises `message` when used otherwise.
+// jinja2's default Undefined: prints as nothing, is false and empty, and raises `message` when used
+// otherwise.
 struct Undefined {
   std::shared_ptr<const std::string> message;
 };
@@ -82,8 +86,8 @@ class Value {
   Value(Dict d) : data_(std::move(d)) {}
   Value(Undefined u) : data_(std::move(u)) {}
   template <class T>
-    requires std::is_base_of_v<Object, T>
-  Value(std::shared_ptr<T> object) : data_(std::shared_ptr<Object>(std::move(object))) {}
+  requires std::is_base_of_v<Object, T> Value(std::shared_ptr<T> object)
+      : data_(std::shared_ptr<Object>(std::move(object))) {}
 
   template <class T>
   const T* get_if() const {
@@ -128,14 +132,19 @@ class Object {
  public:
   virtual ~Object() = default;
   virtual std::string type_name() const = 0;
-  virtual std::string repr(int depth) const;
+  virtual std::string repr() const;
   virtual bool truth() const { return true; }
+  // How deep it nests and how much printing it costs, as for other values; fixed when it is made.
+  virtual int nesting() const { return 0; }
+  virtual size_t weight() const { return 1; }
 };
 
-// Elements of a list or tuple. `grouped`: a pair that groupby made, with attributes `grouper` and `list`.
+// Elements of a list or tuple. `grouped`: a pair that groupby made, with attributes `grouper` and
+// `list`.
 struct Sequence {
   Values items;
   int depth = 1;
+  size_t weight = 1;
   bool grouped = false;
 };
 
@@ -143,7 +152,9 @@ struct Sequence {
 struct Mapping {
   Pairs pairs;
   int depth = 1;
-  std::vector<std::pair<size_t, uint32_t>> index;  // (hash of the key, position), sorted; empty for small dicts
+  size_t weight = 1;
+  std::vector<std::pair<size_t, uint32_t>>
+      index;  // (hash of the key, position), sorted; empty for small dicts
 
   // The value of a key, or null. Throws Failure for a key that cannot be hashed.
   const Value* find(const Value& key) const;
@@ -156,12 +167,21 @@ constexpr int kMaxNesting = 900;
 Value make_list(Values items);
 Value make_tuple(Values items);
 Value make_group(Value grouper, Value list);
-// Later pairs win over earlier ones with an equal key but keep their place. Throws Failure for an unhashable key.
+// Later pairs win over earlier ones with an equal key but keep their place. Throws Failure for an
+// unhashable key.
 Value make_dict(Pairs pairs);
 Value make_undefined(std::string message);
 
 // How deep a value nests: 0 for what holds nothing.
 int nesting(const Value& value);
+// That of something which holds a value nesting `children` deep; Failure beyond kMaxNesting.
+int nesting_above(int children);
+
+// About what it costs to walk through a value (print, compare, hash it): 1 for each part, and 1 for
+// 16 bytes of text. Shared parts count each time, so that a value of few parts may weigh more than
+// any budget; it saturates.
+size_t weight(const Value& value);
+size_t saturating_add(size_t a, size_t b);
 
 // Python's name of the value's type.
 std::string type_name(const Value& value);
@@ -169,7 +189,7 @@ std::string type_name(const Value& value);
 bool truth(const Value& value);
 // str() and repr().
 std::string to_text(const Value& value);
-std::string to_repr(const Value& value, int depth = 0);
+std::string to_repr(const Value& value);
 std::string float_repr(double value);
 std::string string_repr(std::string_view text);
 

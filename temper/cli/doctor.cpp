@@ -1,0 +1,71 @@
+#include <ATen/ATen.h>
+#include <torch/version.h>
+#include <omp.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <iostream>
+
+#include "temper/cli/verbs.h"
+#include "temper/ops/cpu/gemm.h"
+#include "temper/ops/cpu/rows.h"
+#include "temper/ops/cpu/simd.h"
+#include "temper/ops/product.h"
+
+namespace temper::cli {
+namespace {
+
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+template <class Work>
+double best_of(int times, Work work) {
+  double best = 1e300;
+  for (int i = 0; i < times; ++i) {
+    const double start = seconds();
+    work();
+    best = std::min(best, seconds() - start);
+  }
+  return best;
+}
+
+std::string cpu_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(": ") + 2);
+  return "unknown";
+}
+
+double gemm_gflops() {
+  const at::Tensor a = at::ones({1024, 1024}), b = at::ones({1024, 1024});
+  at::Tensor c = at::empty({1024, 1024});
+  const at::Tensor panels = ops::pack({b});
+  return 2.0 * 1024 * 1024 * 1024 / best_of(5, [&] { ops::product({a}, {b}, c, false, {}, panels); }) / 1e9;
+}
+
+double bandwidth() {
+  const at::Tensor x = at::ones({1 << 26});
+  return 4.0 * (1 << 26) / best_of(3, [&] { kernels::sum_of_squares(x.numel(), x.const_data_ptr<float>()); }) / 1e9;
+}
+
+}  // namespace
+
+int run_doctor(const Arguments& arguments) {
+  if (!arguments.empty()) {
+    std::cout << "usage: temper doctor\nWhat this machine has and can do.\n";
+    return arguments[0] == "--help" || arguments[0] == "-h" ? 0 : 2;
+  }
+  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  std::cout << "cpu          " << cpu_name() << ", " << sysconf(_SC_NPROCESSORS_ONLN) << " cores\n"
+            << "simd         " << kernels::simd_name() << ", panels of " << kernels::panel_width() << " columns\n"
+            << "threads      " << omp_get_max_threads() << " (OMP_NUM_THREADS)\n"
+            << "memory       " << static_cast<int64_t>(memory / 1e6) << " MB\n"
+            << "libtorch     " << TORCH_VERSION << "\n"
+            << "gpu          none: this build has no CUDA\n"
+            << "gemm         " << static_cast<int64_t>(gemm_gflops()) << " GFLOP/s (float32, 1024 x 1024 x 1024)\n"
+            << "bandwidth    " << static_cast<int64_t>(bandwidth()) << " GB/s (reading 256 MB)\n"
+            << "parquet      absent in this build: convert to JSONL\n";
+  return 0;
+}
+
+}  // namespace temper::cli

@@ -1,0 +1,106 @@
+#include "temper/cli/launch.h"
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <thread>
+
+#include "temper/base/error.h"
+
+extern char** environ;
+
+namespace temper::cli {
+namespace {
+
+volatile sig_atomic_t forwarded = 0;
+void remember(int signal) { forwarded = signal; }
+
+// A port that is free now.
+int free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  const bool ok = fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  if (fd >= 0) ::close(fd);
+  check(ok, "--nproc: no free port on the loopback interface: ", std::strerror(errno));
+  return ntohs(address.sin_port);
+}
+
+pid_t start(int rank, int ranks, int port, const char* verb, const Arguments& arguments) {
+  const unsigned threads = std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(ranks));
+  std::vector<std::string> environment{temper::str("RANK=", rank), temper::str("LOCAL_RANK=", rank), temper::str("WORLD_SIZE=", ranks),
+                                       "MASTER_ADDR=127.0.0.1", temper::str("MASTER_PORT=", port)};
+  if (!std::getenv("OMP_NUM_THREADS")) environment.push_back(temper::str("OMP_NUM_THREADS=", threads));
+  std::vector<char*> env, argv;
+  for (std::string& entry : environment) env.push_back(entry.data());
+  for (char** entry = environ; *entry; ++entry) env.push_back(*entry);
+  env.push_back(nullptr);
+  std::vector<std::string> words{"temper", verb};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  pid_t pid;
+  const int error = ::posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, argv.data(), env.data());
+  check(error == 0, "--nproc: cannot start rank ", rank, ": ", std::strerror(error));
+  return pid;
+}
+
+}  // namespace
+
+int take_nproc(const Arguments& arguments, Arguments& rest) {
+  int ranks = 1;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const bool joined = arguments[i].starts_with("--nproc=");
+    if (arguments[i] != "--nproc" && !joined) {
+      rest.push_back(arguments[i]);
+      continue;
+    }
+    const std::string text = joined ? arguments[i].substr(8) : i + 1 < arguments.size() ? arguments[++i] : "";
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+    check<ConfigError>(error == std::errc() && end == text.data() + text.size() && ranks >= 1 && ranks <= 1024, "--nproc: found `", text,
+                       "`, expected the number of ranks");
+  }
+  return ranks;
+}
+
+int launch_ranks(int ranks, const char* verb, const Arguments& arguments) {
+  const int port = free_port();
+  struct sigaction action{};
+  action.sa_handler = remember;  // without SA_RESTART: waitpid returns
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+  std::vector<pid_t> running;
+  for (int rank = 0; rank < ranks; ++rank) running.push_back(start(rank, ranks, port, verb, arguments));
+  int status = 0;
+  while (!running.empty()) {
+    int result = 0;
+    const pid_t pid = ::waitpid(-1, &result, 0);
+    if (pid < 0) {
+      check(errno == EINTR, "--nproc: ", std::strerror(errno));
+      // A terminal's Ctrl-C reaches the ranks by itself; SIGTERM does not.
+      if (forwarded == SIGTERM)
+        for (const pid_t child : running) ::kill(child, SIGTERM);
+      forwarded = 0;
+      continue;
+    }
+    std::erase(running, pid);
+    const int code = WIFEXITED(result) ? WEXITSTATUS(result) : 1;
+    if (code == 0 || status != 0) continue;
+    status = code;
+    if (!WIFEXITED(result) || code == 2)
+      for (const pid_t child : running) ::kill(child, SIGKILL);
+  }
+  return status;
+}
+
+}  // namespace temper::cli

@@ -1,0 +1,31 @@
+#include <iostream>
+
+#include "temper/base/error.h"
+#include "temper/cli/verbs.h"
+#include "temper/metrics/sink.h"
+#include "temper/models/model.h"
+
+namespace temper::cli {
+namespace {
+void line(const char* name, const char* help) { std::cout << name << std::string(std::max<size_t>(1, 14 - std::string(name).size()), ' ') << help << "\n"; }
+}  // namespace
+
+int run_list(const Arguments& arguments) {
+  const std::string what = arguments.empty() ? "" : arguments[0];
+  if (what == "--help" || what == "-h") {
+    std::cout << "usage: temper list models|algorithms|rewards|losses|sinks\n";
+  } else if (what == "models") {
+    for (const models::Family& family : models::families()) line(family.model_type, family.help);
+  } else if (what == "sinks") {
+    for (const SinkEntry& sink : sinks()) line(sink.name, sink.help);
+  } else if (what == "losses") {
+    line("sft", "negative log-likelihood of the supervised tokens");
+  } else if (what == "algorithms" || what == "rewards") {
+    std::cout << "none in this build\n";
+  } else {
+    throw ConfigError("temper list: found `" + what + "`, expected models, algorithms, rewards, losses or sinks");
+  }
+  return 0;
+}
+
+}  // namespace temper::cli

@@ -1,0 +1,96 @@
+#include "temper/train/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/models/load.h"
+
+namespace temper::train {
+namespace {
+namespace fs = std::filesystem;
+
+void sync_directory(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  ::fsync(fd);
+  ::close(fd);
+}
+
+// Steps of the whole checkpoints, ascending.
+std::vector<int64_t> steps_in(const std::string& directory) {
+  std::vector<int64_t> steps;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("step-") || name.find_first_not_of("0123456789", 5) != std::string::npos || name.size() == 5) continue;
+    if (fs::exists(entry.path() / "state.json")) steps.push_back(std::stoll(name.substr(5)));
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+}  // namespace
+
+Checkpoints::Checkpoints(std::string output_dir, int64_t keep) : output_dir_(std::move(output_dir)), keep_(keep) {}
+
+std::string Checkpoints::begin(const std::string& name) const {
+  const std::string temporary = output_dir_ + "/.writing-" + name;
+  fs::remove_all(temporary);
+  fs::create_directories(temporary);
+  return temporary;
+}
+
+void Checkpoints::commit(const std::string& temporary, const std::string& path) const {
+  sync_directory(temporary);
+  fs::create_directories(fs::path(path).parent_path());
+  const std::string old = output_dir_ + "/.old";
+  fs::remove_all(old);
+  if (fs::exists(path)) fs::rename(path, old);
+  fs::rename(temporary, path);
+  sync_directory(fs::path(path).parent_path().string());
+  fs::remove_all(old);
+}
+
+void Checkpoints::save(int64_t step, const Optimizer& optimizer, const Json& state) const {
+  const std::string temporary = begin("checkpoint");
+  TensorMap weights;
+  for (const NamedParameter& p : optimizer.parameters()) weights[p.name] = models::to_view(p.parameter->value());
+  write_safetensors(temporary + "/weights.safetensors", weights);
+  write_safetensors(temporary + "/optimizer.safetensors", optimizer.save());
+  Json whole = state;
+  whole["step"] = step;
+  write_file_atomic(temporary + "/state.json", whole.dump(2) + "\n");
+  const std::string directory = output_dir_ + "/checkpoints";
+  commit(temporary, temper::str(directory, "/step-", step));
+  std::vector<int64_t> steps = steps_in(directory);
+  for (size_t i = 0; i + static_cast<size_t>(keep_) < steps.size(); ++i) fs::remove_all(temper::str(directory, "/step-", steps[i]));
+}
+
+std::optional<std::string> Checkpoints::newest() const {
+  const std::vector<int64_t> steps = steps_in(output_dir_ + "/checkpoints");
+  if (steps.empty()) return std::nullopt;
+  return temper::str(output_dir_, "/checkpoints/step-", steps.back());
+}
+
+Json Checkpoints::load(const std::string& directory, Optimizer& optimizer) {
+  check<DataError>(fs::exists(directory + "/state.json"), directory, ": not a checkpoint: it has no state.json");
+  Json state = read_json_file(directory + "/state.json", size_t{64} << 20);
+  check<DataError>(state.is_object() && state.contains("step") && state["step"].is_number_integer(), directory, "/state.json: no `step`");
+  const TensorMap weights = read_safetensors(directory + "/weights.safetensors");
+  for (const NamedParameter& p : optimizer.parameters()) {
+    const auto it = weights.find(p.name);
+    check<DataError>(it != weights.end() && it->second.shape == p.parameter->shape(), directory, ": `", p.name,
+                     "` is missing or of another shape; the checkpoint is of another model or adapter");
+    p.parameter->set_value(models::to_tensor(it->second, at::kFloat).clone());
+  }
+  optimizer.load(read_safetensors(directory + "/optimizer.safetensors"), state["step"].get<int64_t>(), directory);
+  return state;
+}
+
+}  // namespace temper::train
