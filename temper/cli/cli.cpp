@@ -47,6 +47,7 @@ const std::vector<Verb>& verbs() {
       {"export", &run_export, "merge an adapter, convert the dtype, verify what was written"},
       {"doctor", &run_doctor, "what this machine has and can do"},
       {"list", &run_list, "models, sinks and what else there is to choose from"},
+      {"demo", &run_demo, "tune a small model on a task made here, and show what it learned"},
   };
   return table;
 }

@@ -23,6 +23,7 @@ int run_init(const Arguments&);
 int run_export(const Arguments&);
 int run_doctor(const Arguments&);
 int run_list(const Arguments&);
+int run_demo(const Arguments&);
 
 // Runs the program: exit status 0, 1 (the run failed) or 2 (what the user gave is wrong), with one message on stderr.
 int run(const Arguments& arguments);

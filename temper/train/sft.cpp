@@ -15,6 +15,7 @@
 #include "temper/base/file.h"
 #include "temper/data/loader.h"
 #include "temper/dist/group.h"
+#include "temper/metrics/report.h"
 #include "temper/metrics/sink.h"
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
@@ -81,6 +82,7 @@ class SftRun {
   void save(int64_t step);
   void finish(int64_t step);
   void warn_about_data();
+  void report(int64_t step);
 
   const RunConfig& config_;
   std::ostream& console_;
@@ -308,6 +310,16 @@ void SftRun::warn_about_data() {
     metrics_->warn(temper::str("no row trains the end token ", model_->eos_token_ids[0], ": the model will not learn to stop"));
 }
 
+void SftRun::report(int64_t step) {
+  Report page{"sft of " + config_.model.path, read_metrics_file(config_.output_dir + "/metrics.jsonl"), {}, dump_run_config(config_)};
+  const data::LoaderState& rows = loader_->state();
+  page.summary = {{"steps", std::to_string(step)}, {"rows", std::to_string(rows.rows)}, {"rows cut", std::to_string(rows.truncated)},
+                  {"rows left out", std::to_string(rows.dropped)}, {"peak memory, MB", std::to_string(peak_memory() / 1000000)}};
+  for (size_t i = 0; i < rows.counts.size() && rows.counts.size() > 1; ++i)
+    page.summary.emplace_back("rows of " + loader_->sources()[i].name, std::to_string(rows.counts[i]));
+  write_file_atomic(config_.output_dir + "/report.html", render_report(page));
+}
+
 RunOutcome SftRun::run() {
   group_ = dist::Group::from_environment();
   fs::create_directories(config_.output_dir);
@@ -343,7 +355,10 @@ RunOutcome SftRun::run() {
     finish(last);
   }
   group_->barrier();
-  if (writer()) metrics_->finish();
+  if (writer()) {
+    metrics_->finish();
+    report(last);
+  }
   return {stopped, last};
 }
 

@@ -1,0 +1,33 @@
+# make         the program, build/temper
+# make demo    builds it and tunes a small model on a task it makes itself, in about two minutes
+# make test    builds and runs the tests
+# make bench   compares with TRL in one run (make bench-setup installs the peer into .deps/)
+BUILD ?= build
+JOBS ?= $(shell nproc)
+
+.PHONY: all demo test bench bench-setup setup clean
+all: $(BUILD)/build.ninja
+	@cmake --build $(BUILD) --target temper_main -j $(JOBS)
+
+demo: all
+	@$(BUILD)/temper demo --output demo
+
+test: $(BUILD)/build.ninja
+	@cmake --build $(BUILD) -j $(JOBS)
+	@cd $(BUILD) && ctest --output-on-failure --timeout 300
+
+bench: all
+	@python3 bench/run.py
+
+bench-setup:
+	@python3 bench/run.py --setup
+
+setup:
+	@tools/setup.sh
+
+$(BUILD)/build.ninja: CMakeLists.txt $(wildcard cmake/*.cmake) tools/setup.sh
+	@tools/setup.sh
+	@cmake -S . -B $(BUILD) -G Ninja -DTORCH_ROOT="$$(tools/setup.sh --torch-root)" $(CMAKE_FLAGS)
+
+clean:
+	rm -rf $(BUILD)

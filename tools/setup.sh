@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Brings what the build needs: Debian packages, and LibTorch into .deps/ unless one is there already (TORCH_ROOT, or the
+# torch of the active Python environment, 2.11 or newer). Touches nothing else. --torch-root prints where LibTorch is.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+torch_version=2.13.0
+packages=(cmake g++ ninja-build pkg-config libhwy-dev libgloo-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev doctest-dev
+          libpcre2-dev libutf8proc-dev libzstd-dev zlib1g-dev libjemalloc-dev)
+
+# The directory of an installed torch of 2.11 or newer, without importing it: that takes seconds.
+python_torch() {
+  python3 - <<'PY' 2>/dev/null || true
+import importlib.util, os, re
+spec = importlib.util.find_spec("torch")
+root = os.path.dirname(spec.origin)
+version = re.search(r"__version__ = '(\d+)\.(\d+)", open(os.path.join(root, "version.py")).read())
+if tuple(map(int, version.groups())) >= (2, 11) and os.path.exists(os.path.join(root, "include/ATen/ATen.h")):
+    print(root)
+PY
+}
+
+torch_root() {
+  if [ -n "${TORCH_ROOT:-}" ]; then echo "$TORCH_ROOT"; return; fi
+  if [ -e .deps/torch/torch/include/ATen/ATen.h ]; then echo "$PWD/.deps/torch/torch"; return; fi
+  python_torch
+}
+
+if [ "${1:-}" = "--torch-root" ]; then torch_root; exit 0; fi
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "setup: installing Debian packages: ${missing[*]}"
+  run=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "setup: not root and no sudo; install these packages and run again: ${missing[*]}" >&2; exit 1; }
+    run=(sudo)
+  fi
+  "${run[@]}" apt-get update -qq
+  "${run[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+fi
+
+if [ -n "${TORCH_ROOT:-}" ] && [ ! -e "$TORCH_ROOT/include/ATen/ATen.h" ]; then
+  echo "setup: TORCH_ROOT=$TORCH_ROOT holds no include/ATen/ATen.h; it must be the torch package's directory" >&2
+  exit 1
+fi
+if [ -z "$(torch_root)" ]; then
+  python3 -m pip --version >/dev/null 2>&1 || { echo "setup: python3 has no pip; install the package python3-pip and run again" >&2; exit 1; }
+  echo "setup: installing torch $torch_version into .deps/torch"
+  rm -rf .deps/torch.partial
+  mkdir -p .deps
+  python3 -m pip install --quiet --target .deps/torch.partial "torch==$torch_version"
+  rm -rf .deps/torch
+  mv .deps/torch.partial .deps/torch
+fi
