@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/models: tiny models of every family, and what transformers and PEFT compute with them.
+
+    python tests/golden/make_model_goldens.py        (torch 2.13, transformers 5.23, peft)
+
+Every directory is a Hugging Face model of random weights (biases and norm weights too, so that nothing is trivially 0 or
+1), with expected.safetensors and expected.json:
+  sequences, logp       token ids; log p of every token after a sequence's first, the sequences one after another
+  grad.NAME             gradients of the mean over all those tokens of -logp
+  losses, norms         of ten steps on that mean: torch.optim.AdamW with weight decay on matrices only, after
+                        clip_grad_norm_(1.0); the norms are those before clipping
+  final_logp            logp after the ten steps
+  prompt, greedy        a prompt and its twelve likeliest next tokens
+  adapter.logp, ...     the same through the PEFT adapter in adapter/
+config_v4.json, where there is one, says the same as config.json with the keys of transformers 4.
+Everything is computed in float32 with eager attention, one sequence at a time: no padding, no cache.
+"""
+import copy
+import json
+import shutil
+from pathlib import Path
+
+import peft
+import torch
+import transformers
+from safetensors.torch import save_file
+
+HERE = Path(__file__).resolve().parent / "models"
+LENGTHS = (23, 3, 14)  # longer than any window below
+ADAMW = dict(lr=3e-3, betas=(0.9, 0.98), eps=1e-8)
+WEIGHT_DECAY = 0.1
+
+SMALL = dict(vocab_size=61, hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, head_dim=12, max_position_embeddings=128, attention_dropout=0.0)
+
+
+def sized(**changes):
+    return {**SMALL, **changes}
+
+
+def families():
+    llama3 = dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                  original_max_position_embeddings=32)
+    linear = dict(rope_type="linear", rope_theta=300.0, factor=2.5)
+    yield ("llama", transformers.LlamaForCausalLM,
+           transformers.LlamaConfig(**sized(rope_parameters=llama3, tie_word_embeddings=False, attention_bias=True,
+                                            mlp_bias=True, rms_norm_eps=1e-5)),
+           dict(rope_theta=500.0, rope_scaling={k: v for k, v in llama3.items() if k != "rope_theta"}))
+    yield ("llama_linear", transformers.LlamaForCausalLM,
+           transformers.LlamaConfig(**sized(rope_parameters=linear, tie_word_embeddings=True, num_key_value_heads=1,
+                                            num_attention_heads=2, rms_norm_eps=1e-5)),
+           dict(rope_theta=300.0, rope_scaling=dict(type="linear", factor=2.5)))
+    yield ("qwen2", transformers.Qwen2ForCausalLM,
+           transformers.Qwen2Config(**{k: v for k, v in sized(
+               hidden_size=28, intermediate_size=36, num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True,
+               rope_parameters=dict(rope_type="default", rope_theta=1000.0), rms_norm_eps=1e-6).items() if k != "head_dim"}),
+           dict(rope_theta=1000.0))
+    yield ("qwen3", transformers.Qwen3ForCausalLM,
+           transformers.Qwen3Config(**sized(tie_word_embeddings=False,
+                                            rope_parameters=dict(rope_type="default", rope_theta=1000.0))), None)
+    yield ("gemma", transformers.GemmaForCausalLM,
+           transformers.GemmaConfig(**sized(num_attention_heads=3, num_key_value_heads=1,
+                                            rope_parameters=dict(rope_type="default", rope_theta=200.0))), None)
+    yield ("gemma2", transformers.Gemma2ForCausalLM,
+           transformers.Gemma2Config(**sized(num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+                                             intermediate_size=20, sliding_window=5, query_pre_attn_scalar=17,
+                                             attn_logit_softcapping=2.0, final_logit_softcapping=3.0,
+                                             rope_parameters=dict(rope_type="default", rope_theta=200.0))), None)
+    yield ("gemma3_text", transformers.Gemma3ForCausalLM,
+           transformers.Gemma3TextConfig(**sized(
+               num_hidden_layers=7, num_attention_heads=2, num_key_value_heads=1, hidden_size=20, intermediate_size=18,
+               sliding_window=6, query_pre_attn_scalar=15,
+               layer_types=["full_attention" if (i + 1) % 3 == 0 else "sliding_attention" for i in range(7)],
+               rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=5000.0, factor=4.0),
+                                    sliding_attention=dict(rope_type="default", rope_theta=100.0)))),
+           dict(rope_theta=5000.0, rope_local_base_freq=100.0, rope_scaling=dict(rope_type="linear", factor=4.0),
+                sliding_window_pattern=3))
+
+
+def randomize(model, config):
+    """Weights large enough that every part of the model shows in its logits."""
+    one_plus = config.model_type.startswith("gemma")
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "norm" in name:
+                p.copy_(0.3 * torch.randn_like(p) + (0.0 if one_plus else 1.0))
+            elif "embed_tokens" in name:
+                p.copy_((0.4 if config.tie_word_embeddings else 0.1) * torch.randn_like(p))
+            elif p.ndim == 1:
+                p.copy_(0.3 * torch.randn_like(p))
+            else:
+                p.copy_(torch.randn_like(p) * 1.2 / p.shape[1] ** 0.5)
+
+
+def log_probabilities(model, sequences):
+    parts = []
+    for ids in sequences:
+        x = torch.tensor([ids])
+        logits = model(input_ids=x, use_cache=False).logits[0, :-1]
+        parts.append(torch.log_softmax(logits.float(), -1).gather(1, x[0, 1:, None])[:, 0])
+    return torch.cat(parts)
+
+
+def greedy(model, prompt, count=12):
+    """The likeliest continuation, or None where a near tie would let rounding decide."""
+    ids = list(prompt)
+    for _ in range(count):
+        with torch.no_grad():
+            best = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].topk(2)
+        if best.values[0] - best.values[1] < 1e-3:
+            return None
+        ids.append(best.indices[0].item())
+    return ids[len(prompt):]
+
+
+def varied_greedy(model, vocabulary):
+    """Random weights like to repeat a token: of many prompts, the one with the most varied continuation."""
+    prompts = [torch.randint(0, vocabulary, (9,)).tolist() for _ in range(40)]
+    found = [(p, g) for p in prompts if (g := greedy(model, p))]
+    return max(found, key=lambda pair: len(set(pair[1])))
+
+
+def gradients(model, sequences):
+    model.zero_grad()
+    (-log_probabilities(model, sequences).mean()).backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad}
+
+
+def train(model, sequences):
+    parameters = list(model.parameters())
+    groups = [dict(params=[p for p in parameters if p.ndim >= 2], weight_decay=WEIGHT_DECAY),
+              dict(params=[p for p in parameters if p.ndim < 2], weight_decay=0.0)]
+    optimizer = torch.optim.AdamW(groups, **ADAMW)
+    losses, norms = [], []
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss = -log_probabilities(model, sequences).mean()
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(parameters, 1.0).item())
+        losses.append(loss.item())
+        optimizer.step()
+    return losses, norms
+
+
+def add_adapter(model, directory, sequences, tensors):
+    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"], task_type="CAUSAL_LM")
+    adapted = peft.get_peft_model(model, config)
+    with torch.no_grad():
+        for name, p in adapted.named_parameters():
+            if "lora_" in name:
+                p.copy_(0.3 * torch.randn_like(p))
+    adapted.save_pretrained(directory / "adapter")
+    file = directory / "adapter" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": ""}, indent=2) + "\n")
+    (directory / "adapter" / "README.md").unlink(missing_ok=True)
+    tensors["adapter.logp"] = log_probabilities(adapted, sequences).detach()
+    for name, grad in gradients(adapted, sequences).items():
+        name = name.removeprefix("base_model.model.").replace(".default.", ".")
+        tensors["adapter.grad." + name] = grad
+
+
+def old_config(directory, changes):
+    config = json.loads((directory / "config.json").read_text())
+    dtype = config["dtype"]
+    for key in ("rope_parameters", "layer_types", "_sliding_window_pattern", "dtype"):
+        config.pop(key, None)
+    config.update(changes, torch_dtype=dtype, transformers_version="4.51.0")
+    (directory / "config_v4.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def make(seed, name, cls, config, v4):
+    torch.manual_seed(seed)
+    directory = HERE / name
+    shutil.rmtree(directory, ignore_errors=True)
+    config.pad_token_id = config.bos_token_id = config.eos_token_id = None
+    config._attn_implementation = "eager"
+    model = cls(config).eval()
+    randomize(model, config)
+    if name == "qwen2":  # the one whose file is bfloat16; buffers (rotary frequencies) stay float32 in what computes
+        with torch.no_grad():
+            for p in model.parameters():
+                p.copy_(p.bfloat16())
+        copy.deepcopy(model).to(torch.bfloat16).save_pretrained(directory)
+    else:
+        model.save_pretrained(directory)
+    (directory / "generation_config.json").unlink(missing_ok=True)
+
+    sequences = [torch.randint(0, config.vocab_size, (n,)).tolist() for n in LENGTHS]
+    tensors = {"logp": log_probabilities(model, sequences).detach()}
+    if v4:
+        old_config(directory, v4)
+        again = HERE / "v4"
+        shutil.copytree(directory, again)
+        (again / "config_v4.json").rename(again / "config.json")
+        old = cls.from_pretrained(again, attn_implementation="eager", dtype=torch.float32)
+        assert torch.equal(log_probabilities(old, sequences), tensors["logp"]), name
+        shutil.rmtree(again)
+    tensors |= {"grad." + k: v for k, v in gradients(model, sequences).items()}
+    prompt, likeliest = varied_greedy(model, config.vocab_size)
+    expected = dict(sequences=sequences, prompt=prompt, greedy=likeliest, weight_decay=WEIGHT_DECAY, **ADAMW)
+    if name == "qwen3":
+        twin = cls.from_pretrained(directory, attn_implementation="eager", dtype=torch.float32)
+        add_adapter(twin, directory, sequences, tensors)
+    expected["losses"], expected["norms"] = train(model, sequences)
+    tensors["final_logp"] = log_probabilities(model, sequences).detach()
+    save_file({k: v.contiguous() for k, v in tensors.items()}, directory / "expected.safetensors")
+    (directory / "expected.json").write_text(json.dumps(expected) + "\n")
+    for file in directory.rglob("*.*"):
+        file.chmod(0o644)
+    print(name, sum(f.stat().st_size for f in directory.rglob("*") if f.is_file()) // 1000, "KB",
+          expected["losses"][0], expected["losses"][-1], expected["norms"][0], expected["greedy"])
+
+
+if __name__ == "__main__":
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    for seed, family in enumerate(families()):
+        make(100 + seed, *family)

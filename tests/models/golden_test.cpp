@@ -1,0 +1,201 @@
+// Every family against transformers, and an adapter against PEFT: tests/golden/make_model_goldens.py says what was computed.
+//
+// Tolerances. Both sides compute in float32 and sum in different orders. A log-probability of these models is a number of
+// up to 16, whose unit in the last place is 1e-6, behind 2 to 7 layers of sums of at most 61 terms: a few units per layer.
+// A wrong constant, norm, cap, window or rotary base shows at 1e-3 and more.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "temper/base/json.h"
+#include "temper/generate/generator.h"
+#include "temper/io/safetensors.h"
+#include "temper/models/adapter.h"
+#include "temper/models/load.h"
+#include "temper/train/optimizer.h"
+
+using namespace temper;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr double kLogpTolerance = 2e-5;
+constexpr double kGradientTolerance = 2e-5;  // of the largest element of the same tensor, or of 1
+
+using Sequences = std::vector<std::vector<int32_t>>;
+
+std::string golden_directory(const std::string& name) {
+  const char* source = std::getenv("TEMPER_SOURCE_DIR");
+  return std::string(source ? source : ".") + "/tests/golden/models/" + name;
+}
+
+struct Golden {
+  explicit Golden(const std::string& name)
+      : directory(golden_directory(name)),
+        tensors(read_safetensors(directory + "/expected.safetensors")),
+        json(read_json_file(directory + "/expected.json")),
+        sequences(json["sequences"].get<Sequences>()) {}
+
+  at::Tensor tensor(const std::string& key) const { return models::to_tensor(tensors.at(key), at::kFloat); }
+
+  std::string directory;
+  TensorMap tensors;
+  Json json;
+  Sequences sequences;
+};
+
+// log p of every token after a sequence's first, all sequences packed into one forest.
+at::Tensor log_probabilities(models::CausalLM& model, const Sequences& sequences) {
+  auto forest = std::make_shared<Forest>();
+  std::vector<int64_t> rows, target;
+  for (const std::vector<int32_t>& tokens : sequences) {
+    const int64_t start = forest->num_tokens();
+    forest->add_root(tokens);
+    for (size_t i = 1; i < tokens.size(); ++i) {
+      rows.push_back(start + static_cast<int64_t>(i) - 1);
+      target.push_back(tokens[i]);
+    }
+  }
+  return model.token_logp(model.forward({.forest = forest}), rows, target).logp;
+}
+
+double difference(const at::Tensor& a, const at::Tensor& b) {
+  REQUIRE(a.sizes() == b.sizes());
+  return (a.detach() - b).abs().max().item<double>();
+}
+
+// Mean negative log-probability; leaves its gradients in the parameters.
+double backward(models::CausalLM& model, const Sequences& sequences) {
+  const at::Tensor loss = -log_probabilities(model, sequences).mean();
+  loss.backward();
+  return loss.item<double>();
+}
+
+void train_all(models::CausalLM& model) {
+  model.each_parameter([](const std::string&, nn::Parameter& p) {
+    p.own();
+    p.set_trainable(true);
+  });
+}
+
+// Compares the gradient of every trainable parameter with golden `prefix`NAME; neither side may have more.
+void check_gradients(models::CausalLM& model, const Golden& golden, const std::string& prefix) {
+  std::set<std::string> left;
+  for (const auto& [name, view] : golden.tensors)
+    if (name.starts_with(prefix)) left.insert(name);
+  REQUIRE(!left.empty());
+  for (const train::NamedParameter& p : train::trainable_parameters(model)) {
+    CAPTURE(p.name);
+    REQUIRE(left.erase(prefix + p.name) == 1);
+    const at::Tensor expected = golden.tensor(prefix + p.name), found = p.parameter->value().grad();
+    REQUIRE(found.defined());
+    const double largest = expected.abs().max().item<double>();
+    CHECK(largest > 0);
+    CHECK(difference(found, expected) < kGradientTolerance * std::max(1.0, largest));
+  }
+  CHECK(left.empty());
+}
+
+OptimizerSection adamw(const Golden& golden) {
+  OptimizerSection config;
+  config.learning_rate = golden.json["lr"];
+  config.betas = {golden.json["betas"][0], golden.json["betas"][1]};
+  config.eps = golden.json["eps"];
+  config.weight_decay = golden.json["weight_decay"];
+  return config;
+}
+
+const char* const kModels[] = {"llama", "llama_linear", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"};
+
+}  // namespace
+
+TEST_CASE("log-probabilities are transformers'") {
+  for (const char* name : kModels) {
+    CAPTURE(name);
+    const Golden golden(name);
+    const auto model = models::load_model(golden.directory);
+    CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("logp")) < kLogpTolerance);
+  }
+}
+
+TEST_CASE("a config.json in the form of transformers 4 is the same model, to the bit") {
+  for (const char* name : {"llama", "llama_linear", "qwen2", "gemma3_text"}) {
+    CAPTURE(name);
+    const Golden golden(name);
+    const fs::path copy = fs::temp_directory_path() / ("temper_v4_" + std::string(name));
+    fs::create_directories(copy);
+    for (const auto& [from, to] : {std::pair{"config_v4.json", "config.json"}, {"model.safetensors", "model.safetensors"}})
+      fs::copy_file(golden.directory + "/" + from, copy / to, fs::copy_options::overwrite_existing);
+    const auto model = models::load_model(golden.directory), old = models::load_model(copy.string());
+    CHECK(at::equal(log_probabilities(*model, golden.sequences), log_probabilities(*old, golden.sequences)));
+    fs::remove_all(copy);
+  }
+}
+
+TEST_CASE("gradients of every parameter are transformers'") {
+  for (const char* name : kModels) {
+    CAPTURE(name);
+    const Golden golden(name);
+    const auto model = models::load_model(golden.directory);
+    train_all(*model);
+    const double loss = backward(*model, golden.sequences);
+    CHECK(std::abs(loss - golden.json["losses"][0].get<double>()) < kLogpTolerance);
+    check_gradients(*model, golden, "grad.");
+  }
+}
+
+// The first steps of AdamW divide a gradient by its own size, so an element whose gradient is near 0 takes its rounding
+// errors at full weight: after ten steps the tolerances are wider.
+TEST_CASE("ten steps of AdamW with clipping are torch's") {
+  for (const char* name : kModels) {
+    CAPTURE(name);
+    const Golden golden(name);
+    const auto model = models::load_model(golden.directory);
+    train_all(*model);
+    const OptimizerSection config = adamw(golden);
+    train::Optimizer optimizer(config, train::trainable_parameters(*model));
+    for (size_t step = 0; step < 10; ++step) {
+      CAPTURE(step);
+      const double loss = backward(*model, golden.sequences), norm = optimizer.grad_norm();
+      CHECK(std::abs(loss - golden.json["losses"][step].get<double>()) < 1e-4);
+      CHECK(norm == doctest::Approx(golden.json["norms"][step].get<double>()).epsilon(1e-4));
+      optimizer.step(config.learning_rate, std::min(1.0, 1.0 / (norm + 1e-6)));
+    }
+    CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("final_logp")) < 5e-4);
+  }
+}
+
+TEST_CASE("greedy continuations are transformers'") {
+  for (const char* name : kModels) {
+    CAPTURE(name);
+    const Golden golden(name);
+    const auto model = models::load_model(golden.directory);
+    generate::GenerateOptions options;
+    options.sampling.temperature = 0;
+    options.max_new_tokens = 12;
+    std::vector<int32_t> tokens;
+    generate::generate(*model, {golden.json["prompt"].get<std::vector<int32_t>>()}, options,
+                       [&](generate::Completion c) { tokens = c.tokens; });
+    CHECK(tokens == golden.json["greedy"].get<std::vector<int32_t>>());
+  }
+}
+
+TEST_CASE("log-probabilities and gradients through an adapter are PEFT's") {
+  const Golden golden("qwen3");
+  const auto model = models::load_model(golden.directory);
+  models::load_adapter(*model, golden.directory + "/adapter");
+  CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("adapter.logp")) < kLogpTolerance);
+  CHECK(difference(golden.tensor("adapter.logp"), golden.tensor("logp")) > 0.1);
+  backward(*model, golden.sequences);
+  check_gradients(*model, golden, "adapter.grad.");
+
+  models::merge_adapters(*model);
+  CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("adapter.logp")) < kLogpTolerance);
+}
