@@ -1,0 +1,204 @@
+#include "temper/ops/cpu/forest_attention.h"
+
+#include <doctest/doctest.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "temper/ops/cpu/elementary-inl.h"
+#include "temper/ops/cpu/reference_attention.h"
+#include "temper/ops/forest.h"
+#include "tests/ops/kernels.h"
+
+using namespace temper::kernels;
+using temper::Forest;
+
+namespace {
+
+struct FloatMath {
+  static float exp(float x) { return HWY_NAMESPACE::exp_of(x); }
+  static float tanh(float x) { return HWY_NAMESPACE::tanh_of(x); }
+};
+
+ForestView view(const Forest& f) {
+  return {f.num_tokens(), f.num_segments(), f.segment_start.data(), f.parent.data(),
+          f.subtree_end.data()};
+}
+
+std::vector<int32_t> blank(int64_t n) { return std::vector<int32_t>(static_cast<size_t>(n)); }
+
+// A few trees, up to three generations deep.
+Forest random_forest(Draws& draws) {
+  Forest forest;
+  for (int root = 0; root < 4; ++root) {
+    const int64_t top = forest.add_root(blank(draws.between(1, 50)));
+    const int64_t children = draws.below(4);
+    for (int64_t c = 0; c < children; ++c) {
+      const int64_t child = forest.add_child(top, blank(draws.between(1, 40)));
+      if (draws.below(2)) continue;
+      forest.add_child(child, blank(draws.between(1, 20)));
+      forest.add_child(child, blank(draws.between(1, 9)));
+    }
+  }
+  return forest;
+}
+
+// Odd widths, groups of 1 to 16 query heads, with and without soft caps and windows.
+std::vector<AttentionShape> shapes() {
+  std::vector<AttentionShape> all;
+  const struct {
+    int64_t kv, group, dim;
+  } sizes[] = {{1, 1, 8}, {2, 2, 18}, {1, 8, 64}, {2, 16, 12}, {3, 3, 72}};
+  for (const auto& [kv, group, dim] : sizes)
+    for (const double cap : {0.0, 5.0})
+      for (const int64_t window : {0, 1, 7, 33}) all.push_back({kv * group, kv, dim, 0.3, cap, window});
+  return all;
+}
+
+template <class T>
+struct Inputs {
+  std::vector<T> q, k, v, dout;
+};
+Inputs<float> draw(Draws& draws, const AttentionShape& s, int64_t tokens) {
+  const int64_t wide = tokens * s.num_heads * s.head_dim, narrow = tokens * s.num_kv_heads * s.head_dim;
+  return {draws.floats(wide), draws.floats(narrow), draws.floats(narrow), draws.floats(wide)};
+}
+
+template <class T>
+struct Outputs {
+  std::vector<T> out, lse, dq, dk, dv;
+};
+
+template <class T>
+Outputs<T> run(const AttentionShape& s, const Forest& f, const Inputs<T>& in) {
+  Outputs<T> o{std::vector<T>(in.q.size()),
+               std::vector<T>(static_cast<size_t>(f.num_tokens() * s.num_heads)),
+               std::vector<T>(in.q.size()), std::vector<T>(in.k.size()), std::vector<T>(in.v.size())};
+  attention<T>(s, view(f), in.q.data(), in.k.data(), in.v.data(), o.out.data(), o.lse.data());
+  attention_backward<T>(s, view(f), in.q.data(), in.k.data(), in.v.data(), o.out.data(),
+                        o.lse.data(), in.dout.data(), o.dq.data(), o.dk.data(), o.dv.data());
+  return o;
+}
+
+// Tokens [begin, end) of rows that are `width` wide.
+std::vector<float> rows(const std::vector<float>& x, int64_t width, int64_t begin, int64_t end) {
+  return {x.begin() + begin * width, x.begin() + end * width};
+}
+
+double largest_difference(const std::vector<float>& a, const std::vector<double>& b) {
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("attention gives the bits of its definition on every target and number of threads") {
+  for_each_target([] {
+    uint32_t seed = 0;
+    for (const AttentionShape& s : shapes()) {
+      Draws draws(++seed);
+      const Forest f = random_forest(draws);
+      const Inputs<float> in = draw(draws, s, f.num_tokens());
+      const Outputs<float> found = run(s, f, in);
+      std::vector<float> out(in.q.size()), lse(found.lse.size());
+      reference_attention<float, FloatMath>(s, view(f), in.q.data(), in.k.data(), in.v.data(),
+                                            out.data(), lse.data());
+      CAPTURE(seed);
+      CHECK(same_bits(found.out, out));
+      CHECK(same_bits(found.lse, lse));
+    }
+  });
+}
+
+// float32 against float64: sums of at most 120 keys of products below 1. A missing or doubled key
+// would show at 1e-2.
+TEST_CASE("gradients are those of float64, the same bits for any number of threads") {
+  uint32_t seed = 100;
+  for (const AttentionShape& s : shapes()) {
+    Draws draws(++seed);
+    CAPTURE(seed);
+    const Forest f = random_forest(draws);
+    const Inputs<float> in = draw(draws, s, f.num_tokens());
+    const auto wide = [](const std::vector<float>& x) { return std::vector<double>(x.begin(), x.end()); };
+    const Outputs<double> exact = run<double>(s, f, {wide(in.q), wide(in.k), wide(in.v), wide(in.dout)});
+    omp_set_num_threads(1);
+    const Outputs<float> found = run(s, f, in);
+    omp_set_num_threads(2);
+    const Outputs<float> again = run(s, f, in);
+    CHECK(largest_difference(found.dq, exact.dq) < 1e-4);
+    CHECK(largest_difference(found.dk, exact.dk) < 1e-4);
+    CHECK(largest_difference(found.dv, exact.dv) < 1e-4);
+    CHECK(same_bits(found.dq, again.dq));
+    CHECK(same_bits(found.dk, again.dk));
+    CHECK(same_bits(found.dv, again.dv));
+  }
+}
+
+TEST_CASE("attention through pages, in any chunks, gives the bits of the whole sequence") {
+  for_each_target([] {
+    uint32_t seed = 200;
+    for (const AttentionShape& s : shapes()) {
+      Draws draws(++seed);
+      CAPTURE(seed);
+      Forest f;
+      const int64_t n = draws.between(1, 100);
+      f.add_root(blank(n));
+      const Inputs<float> in = draw(draws, s, n);
+      const Outputs<float> whole = run(s, f, in);
+
+      // What no token has written must not be read: 0 times NaN is NaN.
+      const int64_t count = n / page_tokens() + 1, floats = page_floats(s);
+      std::vector<float> memory(static_cast<size_t>(count * floats), std::numeric_limits<float>::quiet_NaN());
+      std::vector<float*> pages;
+      for (int64_t p = 0; p < count; ++p) pages.push_back(memory.data() + p * floats);
+      const int64_t wide = s.num_heads * s.head_dim, narrow = s.num_kv_heads * s.head_dim;
+      std::vector<float> out(in.q.size());
+      for (int64_t i = 0; i < n;) {
+        const int64_t chunk = std::min(n - i, draws.below(3) == 0 ? draws.between(1, 40) : 1);
+        std::vector<CachedQuery> queries;
+        for (int64_t j = 0; j < chunk; ++j) queries.push_back({pages.data(), i + j});
+        write_pages(s, chunk, queries.data(), in.k.data() + i * narrow, in.v.data() + i * narrow);
+        attention_cached(s, chunk, queries.data(), in.q.data() + i * wide, out.data() + i * wide);
+        i += chunk;
+      }
+      CHECK(same_bits(out, whole.out));
+    }
+  });
+}
+
+TEST_CASE("a sequence gives the same bits alone, packed with others, and as a child of its prefix") {
+  uint32_t seed = 300;
+  for (const AttentionShape& s : shapes()) {
+    Draws draws(++seed);
+    CAPTURE(seed);
+    const int64_t wide = s.num_heads * s.head_dim, narrow = s.num_kv_heads * s.head_dim;
+    const int64_t before = draws.between(1, 45), prefix = draws.between(1, 45), first = draws.between(1, 30),
+                  second = draws.between(1, 30);
+    Forest packed;
+    packed.add_root(blank(before));
+    const int64_t prompt = packed.add_root(blank(prefix));
+    packed.add_child(prompt, blank(first));
+    packed.add_child(prompt, blank(second));
+    const Inputs<float> in = draw(draws, s, packed.num_tokens());
+    const Outputs<float> all = run(s, packed, in);
+
+    const int64_t starts[] = {before + prefix, before + prefix + first}, lengths[] = {first, second};
+    for (int child = 0; child < 2; ++child) {
+      Forest alone;
+      alone.add_root(blank(prefix + lengths[child]));
+      const auto joined = [&](const std::vector<float>& x, int64_t width) {
+        std::vector<float> y = rows(x, width, before, before + prefix);
+        const std::vector<float> tail = rows(x, width, starts[child], starts[child] + lengths[child]);
+        y.insert(y.end(), tail.begin(), tail.end());
+        return y;
+      };
+      const Outputs<float> one =
+          run<float>(s, alone, {joined(in.q, wide), joined(in.k, narrow), joined(in.v, narrow), joined(in.dout, wide)});
+      CHECK(same_bits(one.out, joined(all.out, wide)));
+      CHECK(same_bits(one.lse, joined(all.lse, s.num_heads)));
+    }
+  }
+}

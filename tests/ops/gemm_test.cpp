@@ -1,0 +1,101 @@
+#include "temper/ops/cpu/gemm.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/ops/kernels.h"
+
+using namespace temper::kernels;
+
+namespace {
+
+struct Product {
+  int64_t m, n, k;
+  bool a_transposed, b_transposed, accumulate, biased;
+  std::vector<float> a, b, c, bias;
+
+  static Product draw(Draws& draws, int64_t m, int64_t n, int64_t k) {
+    Product p{m, n, k, draws.below(2) == 1, draws.below(2) == 1, draws.below(2) == 1,
+              draws.below(2) == 1, {}, {}, {}, {}};
+    p.a = draws.floats(m * k);
+    p.b = draws.floats(k * n);
+    p.c = draws.floats(m * n);
+    p.bias = draws.floats(n);
+    return p;
+  }
+  MatrixView<float> left() const {
+    return a_transposed ? MatrixView<float>{a.data(), 1, m} : MatrixView<float>{a.data(), k, 1};
+  }
+  MatrixView<float> right() const {
+    return b_transposed ? MatrixView<float>{b.data(), 1, k} : MatrixView<float>{b.data(), n, 1};
+  }
+  std::vector<float> packed() const {
+    std::vector<float> panels(static_cast<size_t>(packed_size(k, n)));
+    pack(right(), k, n, panels.data());
+    return panels;
+  }
+  std::vector<float> computed() const {
+    std::vector<float> out = c;
+    gemm(m, n, k, left(), packed().data(), out.data(), n,
+         {.accumulate = accumulate, .bias = biased ? bias.data() : nullptr});
+    return out;
+  }
+  std::vector<float> defined() const {
+    std::vector<float> out = c;
+    reference_gemm<float>(m, n, k, left(), right(), out.data(), n, accumulate,
+                          biased ? bias.data() : nullptr);
+    return out;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("every SIMD target and number of threads gives the bits of the three-line loop") {
+  for_each_target([] {
+    Draws draws(1);
+    for (int trial = 0; trial < 40; ++trial) {
+      const Product p =
+          Product::draw(draws, draws.between(1, 70), draws.between(1, 400), draws.between(1, 600));
+      CAPTURE(p.m);
+      CAPTURE(p.n);
+      CAPTURE(p.k);
+      CHECK(same_bits(p.computed(), p.defined()));
+    }
+    // Ends of tiles and panels, and one of everything.
+    for (const int64_t m : {1, 2, 3, 6, 7, 12, 13})
+      for (const int64_t n : {1, 15, 16, 17, 31, 32, 33, 64, 65}) {
+        const Product p = Product::draw(draws, m, n, draws.between(1, 9));
+        CHECK(same_bits(p.computed(), p.defined()));
+      }
+  });
+}
+
+TEST_CASE("a row's product does not depend on the rows beside it") {
+  for_each_target([] {
+    Draws draws(2);
+    Product p = Product::draw(draws, 37, 331, 100);
+    p.a_transposed = false;
+    const std::vector<float> all = p.computed();
+    for (int64_t row = 0; row < p.m; ++row) {
+      Product alone = p;
+      alone.m = 1;
+      alone.a.assign(p.a.begin() + row * p.k, p.a.begin() + (row + 1) * p.k);
+      alone.c.assign(p.c.begin() + row * p.n, p.c.begin() + (row + 1) * p.n);
+      CHECK(same_bits(alone.computed(), {all.begin() + row * p.n, all.begin() + (row + 1) * p.n}));
+    }
+  });
+}
+
+TEST_CASE("a range of panels gives those columns of the whole product") {
+  for_each_target([] {
+    Draws draws(3);
+    Product p = Product::draw(draws, 5, 150, 72);
+    p.accumulate = p.biased = false;
+    const std::vector<float> panels = p.packed(), all = p.computed();
+    const int64_t first = 2 * panel_width(), count = p.n - first;
+    std::vector<float> part(static_cast<size_t>(p.m * count));
+    gemm(p.m, count, p.k, p.left(), panels.data(), part.data(), count, {.panel_begin = first});
+    for (int64_t i = 0; i < p.m; ++i)
+      CHECK(std::memcmp(part.data() + i * count, all.data() + i * p.n + first,
+                        static_cast<size_t>(count) * sizeof(float)) == 0);
+  });
+}

@@ -1,0 +1,274 @@
+// Every differentiable function against central differences in float64.
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <functional>
+
+#include "temper/ops/attention.h"
+#include "temper/ops/dropout.h"
+#include "temper/ops/embedding.h"
+#include "temper/ops/linear.h"
+#include "temper/ops/token_logp.h"
+#include "tests/ops/kernels.h"
+
+using namespace temper;
+using namespace temper::ops;
+using Tensors = std::vector<at::Tensor>;
+
+namespace {
+
+at::Tensor draw(at::IntArrayRef shape, uint32_t seed, double range = 1) {
+  kernels::Draws draws(seed);
+  at::Tensor x = at::empty(shape, at::kDouble);
+  const std::vector<float> values = draws.floats(x.numel());
+  for (int64_t i = 0; i < x.numel(); ++i) x.mutable_data_ptr<double>()[i] = range * values[static_cast<size_t>(i)];
+  return x;
+}
+
+// A fixed random combination of all outputs: one number whose gradient has every part in it.
+double combined(const Tensors& outputs) {
+  double sum = 0;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    sum += (outputs[i].detach() * draw(outputs[i].sizes(), 1000 + static_cast<uint32_t>(i))).sum().item<double>();
+  return sum;
+}
+
+using Function = std::function<Tensors(const Tensors&)>;
+
+// Gradients of `combined` in all inputs.
+Tensors analytic(const Function& function, Tensors inputs) {
+  for (at::Tensor& x : inputs) x = x.detach().clone().requires_grad_(true);
+  const Tensors outputs = function(inputs);
+  Tensors directions;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    directions.push_back(draw(outputs[i].sizes(), 1000 + static_cast<uint32_t>(i)));
+  torch::autograd::backward(outputs, directions);
+  for (at::Tensor& x : inputs) x = x.grad();
+  return inputs;
+}
+
+// Central differences: the error is of order 1e-10 (truncation) plus 1e-16 / 1e-5 (rounding), times the size of the result.
+void check_gradients(const Function& function, const Tensors& inputs) {
+  constexpr double kStep = 1e-5, kTolerance = 2e-8;
+  const Tensors gradients = analytic(function, inputs);
+  for (size_t which = 0; which < inputs.size(); ++which) {
+    CAPTURE(which);
+    REQUIRE(gradients[which].defined());
+    REQUIRE(gradients[which].sizes() == inputs[which].sizes());
+    Tensors moved = inputs;
+    for (int64_t i = 0; i < inputs[which].numel(); ++i) {
+      CAPTURE(i);
+      const auto at_offset = [&](double offset) {
+        moved[which] = inputs[which].clone();
+        moved[which].mutable_data_ptr<double>()[i] += offset;
+        return combined(function(moved));
+      };
+      const double numeric = (at_offset(kStep) - at_offset(-kStep)) / (2 * kStep);
+      const double found = gradients[which].contiguous().const_data_ptr<double>()[i];
+      CHECK(std::abs(found - numeric) < kTolerance * std::max(1.0, std::abs(numeric)));
+    }
+  }
+}
+
+// Trees of three generations and a root on its own.
+std::shared_ptr<Forest> small_forest() {
+  auto forest = std::make_shared<Forest>();
+  const auto blank = [](size_t n) { return std::vector<int32_t>(n); };
+  const int64_t root = forest->add_root(blank(4));
+  const int64_t child = forest->add_child(root, blank(3));
+  forest->add_child(child, blank(2));
+  forest->add_child(root, blank(1));
+  forest->add_root(blank(5));
+  return forest;
+}
+
+RotaryTable rotary(int64_t head_dim, at::ScalarType dtype = at::kDouble) {
+  const at::Tensor angle = draw({32, head_dim / 2}, 77, 3);
+  return {angle.cos().to(dtype), angle.sin().to(dtype)};
+}
+
+}  // namespace
+
+TEST_CASE("linear layers over every kind of input, with and without bias") {
+  const Tensors weights{draw({4, 5}, 1), draw({4}, 2), draw({3, 5}, 3)};
+  const auto two_layers = [](const LinearInput& in, const Tensors& t) {
+    return linear(in, {{t[0], t[1], {}}, {t[2], {}, {}}});
+  };
+  const at::Tensor x = draw({6, 5}, 4), other = draw({6, 5}, 5, 2), norm = draw({5}, 6);
+  const auto inputs = [&](Tensors more) {
+    Tensors all = weights;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  SUBCASE("plain") {
+    check_gradients([&](const Tensors& t) { return two_layers(LinearInput::plain(t[3]), t); }, inputs({x}));
+  }
+  SUBCASE("norm") {
+    for (const bool one_plus : {false, true})
+      check_gradients([&](const Tensors& t) { return two_layers(LinearInput::rms_norm(t[3], t[4], 1e-2, one_plus), t); },
+                      inputs({x, norm}));
+  }
+  SUBCASE("gated") {
+    for (const Activation a : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu})
+      check_gradients([&](const Tensors& t) { return two_layers(LinearInput::gated(t[3], t[4], a), t); },
+                      inputs({other, x}));
+  }
+}
+
+TEST_CASE("a frozen weight gets no gradient and the others' do not change") {
+  const at::Tensor x = draw({6, 5}, 1).requires_grad_(true), frozen = draw({4, 5}, 2),
+                   weight = draw({3, 5}, 3).requires_grad_(true), norm = draw({5}, 4);
+  const Tensors y = linear(LinearInput::rms_norm(x, norm, 1e-2), {{frozen, {}, {}}, {weight, {}, {}}});
+  torch::autograd::backward(y, {draw({6, 4}, 1000), draw({6, 3}, 1001)});
+  const Tensors all = analytic(
+      [](const Tensors& t) { return linear(LinearInput::rms_norm(t[0], t[3], 1e-2), {{t[1], {}, {}}, {t[2], {}, {}}}); },
+      {x.detach(), frozen, weight.detach(), norm});
+  CHECK(!frozen.grad().defined());
+  CHECK(!norm.grad().defined());
+  CHECK(at::equal(x.grad(), all[0]));
+  CHECK(at::equal(weight.grad(), all[2]));
+}
+
+TEST_CASE("an output that the loss does not use adds nothing") {
+  const at::Tensor x = draw({6, 5}, 1).requires_grad_(true), unused = draw({4, 5}, 2).requires_grad_(true),
+                   weight = draw({3, 5}, 3).requires_grad_(true);
+  const Tensors y = linear(LinearInput::plain(x), {{unused, {}, {}}, {weight, {}, {}}});
+  const at::Tensor direction = draw({6, 3}, 9);
+  torch::autograd::backward({y[1]}, {direction});
+  CHECK(!unused.grad().defined());
+  CHECK(at::allclose(x.grad(), direction.matmul(weight.detach()), 0, 1e-14));
+  CHECK(at::allclose(weight.grad(), direction.t().matmul(x.detach()), 0, 1e-14));
+}
+
+TEST_CASE("materialised inputs and sums") {
+  const at::Tensor x = draw({6, 5}, 1, 2), other = draw({6, 5}, 2), norm = draw({5}, 3);
+  check_gradients([](const Tensors& t) { return Tensors{materialize(LinearInput::rms_norm(t[0], t[1], 1e-2, true))}; }, {x, norm});
+  for (const Activation a : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu})
+    check_gradients([a](const Tensors& t) { return Tensors{materialize(LinearInput::gated(t[0], t[1], a))}; }, {x, other});
+  for (const double scale : {1.0, -0.7})
+    check_gradients([scale](const Tensors& t) { return Tensors{add_scaled(t[0], t[1], scale)}; }, {x, other});
+}
+
+TEST_CASE("attention: grouped heads, windows, soft caps, norms of queries and keys") {
+  const auto forest = small_forest();
+  constexpr int64_t heads = 4, kv_heads = 2, dim = 6;
+  const int64_t n = forest->num_tokens();
+  const at::Tensor q = draw({n, heads * dim}, 1), k = draw({n, kv_heads * dim}, 2), v = draw({n, kv_heads * dim}, 3);
+  const at::Tensor q_norm = draw({dim}, 4), k_norm = draw({dim}, 5);
+  const RotaryTable table = rotary(dim);
+  for (const double cap : {0.0, 1.5})
+    for (const int64_t window : {0, 3}) {
+      CAPTURE(cap);
+      CAPTURE(window);
+      AttentionSpec spec{.num_heads = heads, .num_kv_heads = kv_heads, .head_dim = dim, .scale = 0.6, .soft_cap = cap,
+                         .window = window, .q_norm = {}, .k_norm = {}, .norm_eps = 1e-2};
+      check_gradients([&](const Tensors& t) { return Tensors{attention(spec, table, forest, t[0], t[1], t[2])}; }, {q, k, v});
+      for (const bool one_plus : {false, true}) {
+        spec.norm_one_plus = one_plus;
+        check_gradients(
+            [&](const Tensors& t) {
+              AttentionSpec normed = spec;
+              normed.q_norm = t[3];
+              normed.k_norm = t[4];
+              return Tensors{attention(normed, table, forest, t[0], t[1], t[2])};
+            },
+            {q, k, v, q_norm, k_norm});
+      }
+    }
+}
+
+// The gradient of a shared prompt is the sum of those of its copies. float64: only the order of sums differs.
+TEST_CASE("children of a prompt have the gradients of prompts repeated") {
+  constexpr int64_t heads = 3, kv_heads = 1, dim = 6, prompt = 5, width = (heads + 2 * kv_heads) * dim;
+  const std::vector<int64_t> lengths{4, 1, 3};
+  auto shared = std::make_shared<Forest>(), repeated = std::make_shared<Forest>();
+  const int64_t root = shared->add_root(std::vector<int32_t>(prompt));
+  std::vector<int64_t> source;  // where each token of `repeated` lies in `shared`
+  for (const int64_t length : lengths) {
+    const int64_t start = shared->num_tokens();
+    shared->add_child(root, std::vector<int32_t>(static_cast<size_t>(length)));
+    repeated->add_root(std::vector<int32_t>(static_cast<size_t>(prompt + length)));
+    for (int64_t i = 0; i < prompt; ++i) source.push_back(i);
+    for (int64_t i = 0; i < length; ++i) source.push_back(start + i);
+  }
+  for (const int64_t window : {0, 4})
+    for (const double cap : {0.0, 2.0}) {
+      const AttentionSpec spec{.num_heads = heads, .num_kv_heads = kv_heads, .head_dim = dim, .scale = 0.4, .soft_cap = cap,
+                               .window = window, .q_norm = draw({dim}, 8), .k_norm = draw({dim}, 9), .norm_eps = 1e-6};
+      const auto run = [&](const std::shared_ptr<Forest>& forest, const at::Tensor& qkv) {
+        const Tensors parts = qkv.split_with_sizes({heads * dim, kv_heads * dim, kv_heads * dim}, 1);
+        return attention(spec, rotary(dim), forest, parts[0].contiguous(), parts[1].contiguous(), parts[2].contiguous());
+      };
+      const at::Tensor x = draw({shared->num_tokens(), width}, 3), direction = draw({repeated->num_tokens(), heads * dim}, 4);
+      const at::Tensor index = at::tensor(source, at::kLong);
+
+      const at::Tensor once = x.clone().requires_grad_(true);
+      const at::Tensor out = run(shared, once);
+      torch::autograd::backward({out}, {at::zeros_like(out).index_add(0, index, direction)});
+
+      const at::Tensor many = x.index_select(0, index).requires_grad_(true);
+      const at::Tensor copies = run(repeated, many);
+      torch::autograd::backward({copies}, {direction});
+
+      CHECK(at::equal(copies.detach(), out.detach().index_select(0, index)));
+      CHECK(at::allclose(once.grad(), at::zeros_like(x).index_add(0, index, many.grad()), 1e-12, 1e-12));
+    }
+}
+
+TEST_CASE("log-probabilities and entropies from hidden states and the head") {
+  const at::Tensor hidden = draw({5, 4}, 1, 2), weight = draw({9, 4}, 2, 2);
+  const std::vector<int64_t> target{0, 8, 3, 3, 5};
+  for (const double cap : {0.0, 1.7})
+    for (const double temperature : {1.0, 0.6})
+      for (const bool entropy : {false, true}) {
+        CAPTURE(cap);
+        CAPTURE(temperature);
+        CAPTURE(entropy);
+        const HeadSpec spec{.soft_cap = cap, .temperature = temperature, .entropy = entropy, .panels = {}};
+        const TokenLogp found = token_logp(spec, hidden, weight, target);
+        at::Tensor x = hidden.matmul(weight.t());
+        if (cap > 0) x = cap * (x / cap).tanh();
+        const at::Tensor logp = (x / temperature).log_softmax(1);
+        CHECK(at::allclose(found.logp, logp.gather(1, at::tensor(target).unsqueeze(1)).squeeze(1), 0, 1e-13));
+        CHECK(found.entropy.defined() == entropy);
+        if (entropy) CHECK(at::allclose(found.entropy, -(logp.exp() * logp).sum(1), 0, 1e-13));
+        check_gradients(
+            [&](const Tensors& t) {
+              const TokenLogp y = token_logp(spec, t[0], t[1], target);
+              return entropy ? Tensors{y.logp, y.entropy} : Tensors{y.logp};
+            },
+            {hidden, weight});
+      }
+}
+
+// Wider than one chunk of the vocabulary and longer than one chunk of rows, against ATen's own gradients.
+TEST_CASE("log-probabilities over many chunks") {
+  constexpr int64_t rows = 600, vocabulary = 5003, width = 7;
+  const at::Tensor hidden = draw({rows, width}, 1), weight = draw({vocabulary, width}, 2, 3);
+  std::vector<int64_t> target;
+  for (int64_t i = 0; i < rows; ++i) target.push_back(i * 4999 % vocabulary);
+  const HeadSpec spec{.soft_cap = 4, .temperature = 0.8, .entropy = true, .panels = {}};
+  const Tensors found = analytic(
+      [&](const Tensors& t) {
+        const TokenLogp y = token_logp(spec, t[0], t[1], target);
+        return Tensors{y.logp, y.entropy};
+      },
+      {hidden, weight});
+  const Tensors expected = analytic(
+      [&](const Tensors& t) {
+        const at::Tensor logp = (4 * (t[0].matmul(t[1].t()) / 4).tanh() / 0.8).log_softmax(1);
+        return Tensors{logp.gather(1, at::tensor(target).unsqueeze(1)).squeeze(1), -(logp.exp() * logp).sum(1)};
+      },
+      {hidden, weight});
+  for (size_t i = 0; i < 2; ++i) CHECK(at::allclose(found[i], expected[i], 1e-9, 1e-11));
+}
+
+TEST_CASE("embeddings, chosen rows and dropout") {
+  const std::vector<int64_t> ids{3, 0, 3, 6, 3};
+  check_gradients([&](const Tensors& t) { return Tensors{embedding(t[0], ids, 1.7)}; }, {draw({7, 4}, 1)});
+  check_gradients([&](const Tensors& t) { return Tensors{select_rows(t[0], ids)}; }, {draw({7, 4}, 2)});
+  const std::vector<uint64_t> keys{5, 6, 7};
+  check_gradients([&](const Tensors& t) { return Tensors{dropout(t[0], 0.4, 1, 2, 3, keys)}; }, {draw({3, 40}, 3)});
+}
