@@ -1,4 +1,5 @@
-// Walks a template's syntax tree and writes its text; what filters, tests and methods need of a render as well.
+// Walks a template's syntax tree and writes its text; what filters, tests and methods need of a
+// render as well.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,8 @@ class Interpreter {
   Rendered run(const Body& body);
   int line() const { return line_; }
 
-  // Counts work against the budget: steps of about the same cost, and bytes of memory made. Throws OverBudget.
+  // Counts work against the budget: steps of about the same cost, and bytes of memory made. Throws
+  // OverBudget.
   void charge(size_t steps, size_t bytes = 0);
   // The text of a value, paid for.
   std::string text(const Value& value);
@@ -45,7 +47,8 @@ class Interpreter {
   bool contains(const Value& container, const Value& item);
   Value negate(const Value& value, char op);
 
-  // value.name and value[key], with jinja2's fallback from one to the other; Undefined where there is neither.
+  // value.name and value[key], with jinja2's fallback from one to the other; Undefined where there
+  // is neither.
   Value attribute(const Value& value, const std::string& name);
   Value item(const Value& value, const Value& key);
 
@@ -57,7 +60,8 @@ class Interpreter {
 
   Value make_namespace(Arguments arguments);
   std::tm now() const { return options_.clock(); }
-  Value call_macro(const MacroDefinition& macro, const std::shared_ptr<Scope>& scope, Arguments arguments);
+  Value call_macro(const MacroDefinition& macro, const std::shared_ptr<Scope>& scope,
+                   Arguments arguments);
 
  private:
   enum class Flow { kNormal, kBreak, kContinue };
@@ -111,7 +115,7 @@ class Interpreter {
   const RenderOptions& options_;
   Value context_;
   std::shared_ptr<Scope> scope_;
-  std::string* out_ = nullptr;       // where text goes: the result, or what a block captures
+  std::string* out_ = nullptr;  // where text goes: the result, or what a block captures
   std::string result_;
   const Value* captured_ = nullptr;  // the input of a filter block's filter
   std::vector<std::pair<size_t, size_t>> generations_;

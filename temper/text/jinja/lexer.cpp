@@ -213,13 +213,14 @@ void Lexer::inside(Kind end, std::string_view closing) {
 // Recognises `}}`, `-}}`, `%}`, `-%}` and `+%}` with the white space that each takes along.
 bool Lexer::tag_end(std::string_view closing) {
   const bool is_block = closing[0] == '%';
-  const char sign = at(closing) ? ' ' : source_[pos_];
-  if (sign != ' ') {
+  const bool plain = at(closing);
+  const char sign = plain ? ' ' : source_[pos_];
+  if (!plain) {
     if (sign != '-' && !(sign == '+' && is_block)) return false;
     if (source_.compare(pos_ + 1, closing.size(), closing) != 0) return false;
   }
   add(Kind::kBlockEnd);
-  advance(closing.size() + (sign != ' '));
+  advance(closing.size() + !plain);
   const size_t before = pos_;
   if (sign == '-')
     skip_space();

@@ -14,16 +14,19 @@ int deepest(const Values& items) {
 }
 }  // namespace
 
-Bound::Bound(const char* function, Arguments arguments, std::initializer_list<const char*> parameters, size_t required)
+Bound::Bound(const char* function, Arguments arguments,
+             std::initializer_list<const char*> parameters, size_t required)
     : function_(function), parameters_(parameters), values_(parameters.size()) {
   if (arguments.positional.size() > parameters_.size()) {
-    throw Failure(str(function, "() takes at most ", parameters_.size(), " arguments, ", arguments.positional.size(),
-                      " given"));
+    throw Failure(str(function, "() takes at most ", parameters_.size(), " arguments, ",
+                      arguments.positional.size(), " given"));
   }
   std::move(arguments.positional.begin(), arguments.positional.end(), values_.begin());
   for (auto& [name, value] : arguments.named) {
-    const auto found = std::find_if(parameters_.begin(), parameters_.end(), [&](const char* p) { return name == p; });
-    if (found == parameters_.end()) throw Failure(str(function, "() got an unexpected keyword argument '", name, "'"));
+    const auto found = std::find_if(parameters_.begin(), parameters_.end(),
+                                    [&](const char* p) { return name == p; });
+    if (found == parameters_.end())
+      throw Failure(str(function, "() got an unexpected keyword argument '", name, "'"));
     auto& slot = values_[static_cast<size_t>(found - parameters_.begin())];
     if (slot) throw Failure(str(function, "() got multiple values for argument '", name, "'"));
     slot = std::move(value);
@@ -36,7 +39,8 @@ Bound::Bound(const char* function, Arguments arguments, std::initializer_list<co
 int64_t Bound::integer(size_t i, int64_t fallback) const {
   if (!values_[i]) return fallback;
   if (!values_[i]->is_integral()) {
-    throw Failure(str(function_, "(): '", parameters_[i], "' must be an integer, not ", type_name(*values_[i])));
+    throw Failure(str(function_, "(): '", parameters_[i], "' must be an integer, not ",
+                      type_name(*values_[i])));
   }
   return values_[i]->integer();
 }
@@ -44,7 +48,8 @@ int64_t Bound::integer(size_t i, int64_t fallback) const {
 std::string Bound::text(size_t i, const char* fallback) const {
   if (!values_[i]) return fallback;
   if (!values_[i]->is_string()) {
-    throw Failure(str(function_, "(): '", parameters_[i], "' must be a string, not ", type_name(*values_[i])));
+    throw Failure(str(function_, "(): '", parameters_[i], "' must be a string, not ",
+                      type_name(*values_[i])));
   }
   return values_[i]->text();
 }
@@ -52,7 +57,8 @@ std::string Bound::text(size_t i, const char* fallback) const {
 Range::Range(int64_t start, int64_t stop, int64_t step) : start_(start), stop_(stop), step_(step) {
   constexpr int64_t kMost = 100'000;  // jinja2's MAX_RANGE
   if (step == 0) throw Failure("range() arg 3 must not be zero");
-  const auto span = step > 0 ? static_cast<__int128>(stop) - start : static_cast<__int128>(start) - stop;
+  const auto span =
+      step > 0 ? static_cast<__int128>(stop) - start : static_cast<__int128>(start) - stop;
   const auto stride = step > 0 ? static_cast<__int128>(step) : -static_cast<__int128>(step);
   const auto length = span <= 0 ? 0 : (span + stride - 1) / stride;
   if (length > kMost) throw Failure(str("range too big: the sandbox allows ", kMost, " items"));
@@ -64,7 +70,9 @@ std::string Range::repr() const {
 }
 
 Iterator::Iterator(Values items, std::optional<std::string> failure)
-    : items_(std::move(items)), failure_(std::move(failure)), nesting_(nesting_above(deepest(items_))) {}
+    : items_(std::move(items)),
+      failure_(std::move(failure)),
+      nesting_(nesting_above(deepest(items_))) {}
 
 bool Iterator::next(Value& item) {
   if (position_ < items_.size()) {
@@ -105,7 +113,8 @@ const Value* Namespace::find(const std::string& name) const {
 
 void Namespace::set(const std::string& name, Value value) {
   if (name.starts_with('_')) {
-    throw Failure(str("a namespace cannot hold '", name, "': names that begin with an underscore are refused"));
+    throw Failure(str("a namespace cannot hold '", name,
+                      "': names that begin with an underscore are refused"));
   }
   for (auto& [key, held] : attributes_) {
     if (key != name) continue;
@@ -117,7 +126,8 @@ void Namespace::set(const std::string& name, Value value) {
 
 size_t Namespace::total_weight() const {
   size_t total = 1;
-  for (const auto& [name, value] : attributes_) total = saturating_add(total, jinja::weight(value) + 1);
+  for (const auto& [name, value] : attributes_)
+    total = saturating_add(total, jinja::weight(value) + 1);
   return total;
 }
 
@@ -132,7 +142,8 @@ Value Cycler::next() {
 }
 
 Cursor::Cursor(Value source) : source_(std::move(source)) {
-  if (!is_iterable(source_)) throw Failure(str("'", type_name(source_), "' object is not iterable"));
+  if (!is_iterable(source_))
+    throw Failure(str("'", type_name(source_), "' object is not iterable"));
 }
 
 bool Cursor::next(Value& item) {
@@ -175,8 +186,9 @@ bool Cursor::next(Value& item) {
 }
 
 bool is_iterable(const Value& value) {
-  return value.elements() || value.is_string() || value.is_dict() || value.is_undefined() || value.object<View>() ||
-         value.object<Range>() || value.object<Iterator>() || value.object<Loop>();
+  return value.elements() || value.is_string() || value.is_dict() || value.is_undefined() ||
+         value.object<View>() || value.object<Range>() || value.object<Iterator>() ||
+         value.object<Loop>();
 }
 
 std::optional<size_t> length_of(const Value& value) {
@@ -191,7 +203,9 @@ std::optional<size_t> length_of(const Value& value) {
 }
 
 Loop::Loop(const Value& iterable, Test test)
-    : cursor_(iterable), test_(std::move(test)), nesting_(nesting_above(jinja::nesting(iterable) + 1)) {
+    : cursor_(iterable),
+      test_(std::move(test)),
+      nesting_(nesting_above(jinja::nesting(iterable) + 1)) {
   if (!test_) length_ = length_of(iterable);
 }
 
@@ -226,7 +240,8 @@ bool Loop::advance(Value& item) {
   return true;
 }
 
-// A loop may outlive its statement in a namespace; then it must neither run its test nor hold itself.
+// A loop may outlive its statement in a namespace; then it must neither run its test nor hold
+// itself.
 void Loop::end() {
   if (!rest_) rest_.emplace();
   test_ = nullptr;
@@ -244,11 +259,16 @@ int64_t Loop::length() {
   return static_cast<int64_t>(*length_);
 }
 
-Value Loop::previous() const { return index0_ == 0 ? make_undefined("there is no previous item") : *before_; }
+Value Loop::previous() const {
+  return before_ ? *before_ : make_undefined("there is no previous item");
+}
 Value Loop::next_item() { return peek() ? *after_ : make_undefined("there is no next item"); }
 
 bool Loop::changed(Values values) {
-  const auto same = [&] { return std::equal(values.begin(), values.end(), last_changed_->begin(), last_changed_->end(), equal); };
+  const auto same = [&] {
+    return std::equal(values.begin(), values.end(), last_changed_->begin(), last_changed_->end(),
+                      equal);
+  };
   if (last_changed_ && same()) return false;
   last_changed_ = std::move(values);
   return true;

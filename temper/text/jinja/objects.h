@@ -1,4 +1,5 @@
-// Values with identity or state: functions, ranges, iterators, namespaces and what a `for` loop knows.
+// Values with identity or state: functions, ranges, iterators, namespaces and what a `for` loop
+// knows.
 #pragma once
 
 #include <functional>
@@ -20,14 +21,18 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// Arguments bound to a function's parameters as Python does it. Throws Failure for too many, unknown or missing ones.
+// Arguments bound to a function's parameters as Python does it. Throws Failure for too many,
+// unknown or missing ones.
 class Bound {
  public:
-  Bound(const char* function, Arguments arguments, std::initializer_list<const char*> parameters, size_t required = 0);
+  Bound(const char* function, Arguments arguments, std::initializer_list<const char*> parameters,
+        size_t required = 0);
 
   bool has(size_t i) const { return values_[i].has_value(); }
   const Value& operator[](size_t i) const { return *values_[i]; }
-  Value get(size_t i, Value fallback) const { return values_[i] ? *values_[i] : std::move(fallback); }
+  Value get(size_t i, Value fallback) const {
+    return values_[i] ? *values_[i] : std::move(fallback);
+  }
   // The parameter as a truth value, an int or a string; Failure when it is of another type.
   bool flag(size_t i, bool fallback) const { return values_[i] ? truth(*values_[i]) : fallback; }
   int64_t integer(size_t i, int64_t fallback) const;
@@ -49,11 +54,15 @@ class Function final : public Callable {
  public:
   using Body = std::function<Value(Interpreter&, Arguments)>;
   Function(std::string name, Body body, const Value& self = {})
-      : name_(std::move(name)), body_(std::move(body)), nesting_(nesting_above(jinja::nesting(self))) {}
+      : name_(std::move(name)),
+        body_(std::move(body)),
+        nesting_(nesting_above(jinja::nesting(self))) {}
   std::string type_name() const override { return "builtin_function_or_method"; }
   std::string repr() const override { return "<built-in function " + name_ + ">"; }
   int nesting() const override { return nesting_; }
-  Value call(Interpreter& interpreter, Arguments arguments) override { return body_(interpreter, std::move(arguments)); }
+  Value call(Interpreter& interpreter, Arguments arguments) override {
+    return body_(interpreter, std::move(arguments));
+  }
 
  private:
   std::string name_;
@@ -75,7 +84,8 @@ class Range final : public Object {
   int64_t start_, stop_, step_, length_ = 0;
 };
 
-// A generator: its items are made at once, and an error that making them met is raised when it is reached.
+// A generator: its items are made at once, and an error that making them met is raised when it is
+// reached.
 class Iterator final : public Object {
  public:
   explicit Iterator(Values items, std::optional<std::string> failure = {});
@@ -94,7 +104,8 @@ class Iterator final : public Object {
 class View final : public Object {
  public:
   enum class Kind { kKeys, kValues, kItems };
-  View(Dict dict, Kind kind) : dict_(std::move(dict)), kind_(kind), nesting_(nesting_above(dict_.data->depth + 1)) {}
+  View(Dict dict, Kind kind)
+      : dict_(std::move(dict)), kind_(kind), nesting_(nesting_above(dict_.data->depth + 1)) {}
   std::string type_name() const override;
   std::string repr() const override;
   bool truth() const override { return !dict_.data->pairs.empty(); }
@@ -111,8 +122,8 @@ class View final : public Object {
   int nesting_;
 };
 
-// The only object that a template may change. The interpreter empties it when the render ends, so that a namespace
-// which holds itself is freed.
+// The only object that a template may change. The interpreter empties it when the render ends, so
+// that a namespace which holds itself is freed.
 class Namespace final : public Object {
  public:
   std::string type_name() const override { return "Namespace"; }
@@ -146,10 +157,13 @@ class Cycler final : public Object {
 
 class Joiner final : public Callable {
  public:
-  explicit Joiner(Value separator) : separator_(std::move(separator)), nesting_(nesting_above(jinja::nesting(separator_))) {}
+  explicit Joiner(Value separator)
+      : separator_(std::move(separator)), nesting_(nesting_above(jinja::nesting(separator_))) {}
   std::string type_name() const override { return "Joiner"; }
   int nesting() const override { return nesting_; }
-  Value call(Interpreter&, Arguments) override { return std::exchange(used_, true) ? separator_ : Value(""); }
+  Value call(Interpreter&, Arguments) override {
+    return std::exchange(used_, true) ? separator_ : Value("");
+  }
 
  private:
   Value separator_;
@@ -173,7 +187,8 @@ bool is_iterable(const Value& value);
 // len(), or nothing where Python has no length.
 std::optional<size_t> length_of(const Value& value);
 
-// `loop` in a for statement. Items come one by one, so that a test of the loop sees what the body has changed.
+// `loop` in a for statement. Items come one by one, so that a test of the loop sees what the body
+// has changed.
 class Loop final : public Object {
  public:
   using Test = std::function<bool(const Value&)>;

@@ -124,7 +124,13 @@ const Value* Mapping::find(const Value& key) const {
   return nullptr;
 }
 
-const Value* Mapping::find(std::string_view key) const { return find(Value(std::string(key))); }
+const Value* Mapping::find_text(const std::string& key) const {
+  if (!index.empty()) return find(Value(key));
+  for (const auto& [k, v] : pairs) {
+    if (k.is_string() && k.text() == key) return &v;
+  }
+  return nullptr;
+}
 
 Value make_list(Values items) { return List{make_sequence(std::move(items))}; }
 Value make_tuple(Values items) { return Tuple{make_sequence(std::move(items))}; }

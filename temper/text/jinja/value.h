@@ -158,7 +158,7 @@ struct Mapping {
 
   // The value of a key, or null. Throws Failure for a key that cannot be hashed.
   const Value* find(const Value& key) const;
-  const Value* find(std::string_view key) const;
+  const Value* find_text(const std::string& key) const;
 };
 
 // Values may nest this deep; what would nest deeper is a Failure.
