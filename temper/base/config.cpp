@@ -1,9 +1,6 @@
 #include "temper/base/config.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <filesystem>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
@@ -20,191 +17,168 @@ Rule one_or_list() { return {.lone = true}; }
 
 namespace {
 
-std::string number_text(double value) {
-  char buffer[40];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
-  return {buffer, end};
-}
+constexpr size_t kMaxFileBytes = size_t{1} << 20;
 
-std::string at(const YamlNode& node, const std::string& path) {
-  const std::string origin = node.origin.str();
-  return origin.empty() ? path : origin + ": " + path;
-}
-
-void check_bounds(const YamlNode& node, const std::string& path, const Rule& rule, double value, const char* type) {
-  const bool low = rule.min && (rule.above_min ? value <= *rule.min : value < *rule.min);
-  const bool high = rule.max && (rule.below_max ? value >= *rule.max : value > *rule.max);
-  if (low || high) config_detail::fail(node, path, config_detail::describe_type(type, rule));
-}
-
-int edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<int>> d(a.size() + 1, std::vector<int>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = static_cast<int>(i);
-  for (size_t j = 0; j <= b.size(); ++j) d[0][j] = static_cast<int>(j);
-  for (size_t i = 1; i <= a.size(); ++i)
+// Levenshtein's distance, where a swap of neighbours counts one too.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
     for (size_t j = 1; j <= b.size(); ++j) {
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      d[i][j] =
+          std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
+  }
   return d[a.size()][b.size()];
+}
+
+bool is_section(const Field& field) { return !field.children.empty() && !field.is_list; }
+
+std::string join(const std::string& path, const std::string& key) {
+  return path.empty() ? key : path + "." + key;
+}
+
+// The path of the field called `name` anywhere in the schema, or "".
+std::string find_elsewhere(std::span<const Field> fields, const std::string& name,
+                           const std::string& path = {}) {
+  for (const Field& field : fields) {
+    if (field.name == name) return join(path, name);
+    if (!is_section(field)) continue;
+    std::string found = find_elsewhere(field.children, name, join(path, field.name));
+    if (!found.empty()) return found;
+  }
+  return {};
+}
+
+[[noreturn]] void fail_unknown(const YamlNode::Entry& entry, const std::string& path,
+                               std::span<const Field> fields, std::span<const Field> root) {
+  const std::string key = entry.key.substr(0, 80);
+  std::vector<std::string> names;
+  for (const Field& field : fields) names.push_back(field.name);
+  std::string meant = find_elsewhere(root, key);  // a right key at a wrong place
+  if (meant.empty()) meant = join(path, nearest(key, names));
+  throw ConfigError(str(entry.origin.str(), ": unknown key `", join(path, key), "`; did you mean `",
+                        meant, "`?"));
+}
+
+// Nests a value: ("rl.beta", 0) becomes {rl: {beta: 0}}.
+YamlNode nest(std::string_view dotted, YamlNode value) {
+  while (true) {
+    const size_t dot = dotted.rfind('.');
+    const std::string key(dot == std::string_view::npos ? dotted : dotted.substr(dot + 1));
+    YamlNode map = YamlNode::map();
+    map.origin = value.origin;
+    const YamlOrigin origin = value.origin;
+    map.entries.push_back({key, origin, std::move(value), {}});
+    value = std::move(map);
+    if (dot == std::string_view::npos) return value;
+    dotted = dotted.substr(0, dot);
+  }
+}
+
+bool is_dotted_key(std::string_view text) {
+  size_t part = 0, parts = 1;  // letters since the last dot
+  for (const char c : text) {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (c == '.' && part > 0)
+      part = 0, ++parts;
+    else if (letter || c == '_' || c == '-')
+      ++part;
+    else
+      return false;
+  }
+  return part > 0 && parts <= 8;
+}
+
+YamlNode read_override(const std::string& argument) {
+  const size_t equals = argument.find('=');
+  const std::string source = "command line: " + argument.substr(0, 200);
+  YamlNode value = parse_yaml(std::string_view(argument).substr(equals + 1), source, true);
+  return nest(std::string_view(argument).substr(0, equals), std::move(value));
+}
+
+YamlNode read_config_file(const std::string& path) {
+  std::string text;
+  try {
+    text = read_file(path, kMaxFileBytes);
+  } catch (const DataError& e) {
+    throw ConfigError(str(e.what(), "; expected a config file, or dotted.key=value"));
+  }
+  YamlNode file = parse_yaml(text, path);
+  check<ConfigError>(file.kind == YamlNode::Kind::kMap || file.kind == YamlNode::Kind::kNull,
+                     file.origin.str(), ": found ", file.found(),
+                     ", expected keys and values (key: value)");
+  return file;
+}
+
+void describe(std::span<const Field> fields, const std::string& path, std::string& out) {
+  for (const Field& field : fields) {
+    const std::string name = path + field.name;
+    if (is_section(field)) {
+      describe(field.children, name + ".", out);
+      continue;
+    }
+    out += name + ": " + field.type;
+    std::string value = dump_yaml(field.write());
+    value.pop_back();
+    out += field.required ? "  (required)" : value.empty() ? "" : "  (" + value + ")";
+    out += "\n    " + field.help + "\n";
+    if (field.is_list) describe(field.children, name + "[].", out);
+  }
 }
 
 }  // namespace
 
-namespace config_detail {
-
-void fail(const YamlNode& node, const std::string& path, const std::string& expected) {
-  throw ConfigError(at(node, path) + ": found " + node.found() + ", expected " + expected);
-}
-
-std::string describe_type(const char* type, const Rule& rule) {
-  if (!rule.choices.empty()) {
-    std::string names;
-    for (const std::string& choice : rule.choices) names += (names.empty() ? "" : " | ") + choice;
-    return names;
-  }
-  std::string out = type;
-  if (rule.min) out += (rule.above_min ? " > " : " >= ") + number_text(*rule.min);
-  if (rule.max) out += std::string(rule.min ? " and" : "") + (rule.below_max ? " < " : " <= ") + number_text(*rule.max);
-  return out;
-}
-
-std::string join_names(std::span<const char* const> names) {
-  std::string out;
-  for (const char* name : names) out += (out.empty() ? "" : " | ") + std::string(name);
-  return out;
-}
-
-size_t read_enum(const YamlNode& node, const std::string& path, std::span<const char* const> names) {
-  if (node.kind == YamlNode::Kind::kScalar)
-    for (size_t i = 0; i < names.size(); ++i)
-      if (node.text == names[i]) return i;
-  fail(node, path, join_names(names));
-}
-
-void read_value(const YamlNode& node, const std::string& path, const Rule&, bool& value) {
-  if (node.kind != YamlNode::Kind::kScalar || node.quoted || (node.text != "true" && node.text != "false")) fail(node, path, "true or false");
-  value = node.text == "true";
-}
-
-void read_value(const YamlNode& node, const std::string& path, const Rule& rule, int64_t& value) {
-  const char* end = node.text.data() + node.text.size();
-  if (node.kind != YamlNode::Kind::kScalar || node.quoted || node.text.empty()) fail(node, path, describe_type("integer", rule));
-  const auto [stop, error] = std::from_chars(node.text.data(), end, value);
-  if (error != std::errc() || stop != end) fail(node, path, describe_type("integer", rule));
-  check_bounds(node, path, rule, static_cast<double>(value), "integer");
-}
-
-void read_value(const YamlNode& node, const std::string& path, const Rule& rule, double& value) {
-  const char* end = node.text.data() + node.text.size();
-  if (node.kind != YamlNode::Kind::kScalar || node.quoted || node.text.empty()) fail(node, path, describe_type("number", rule));
-  const auto [stop, error] = std::from_chars(node.text.data(), end, value);
-  if (error != std::errc() || stop != end || !std::isfinite(value)) fail(node, path, describe_type("number", rule));
-  check_bounds(node, path, rule, value, "number");
-}
-
-void read_value(const YamlNode& node, const std::string& path, const Rule& rule, std::string& value) {
-  if (node.kind != YamlNode::Kind::kScalar) fail(node, path, describe_type("text", rule));
-  if (!rule.choices.empty() && std::find(rule.choices.begin(), rule.choices.end(), node.text) == rule.choices.end()) {
-    const std::string close = nearest(node.text, rule.choices);
-    fail(node, path, describe_type("text", rule) + (close.empty() ? "" : "; did you mean `" + close + "`?"));
-  }
-  if (rule.required && node.text.empty()) fail(node, path, "text that is not empty");
-  value = node.text;
-}
-
-void read_value(const YamlNode& node, const std::string& path, const Rule&, std::map<std::string, std::string>& value) {
-  value.clear();
-  if (node.kind == YamlNode::Kind::kNull) return;
-  if (node.kind != YamlNode::Kind::kMap) fail(node, path, "a map of names");
-  for (const YamlNode::Entry& entry : node.entries) {
-    if (entry.value.kind != YamlNode::Kind::kScalar) fail(entry.value, path + "." + entry.key, "a name");
-    value[entry.key] = entry.value.text;
-  }
-}
-
-YamlNode write_value(bool value) { return YamlNode::scalar(value ? "true" : "false"); }
-YamlNode write_value(int64_t value) { return YamlNode::scalar(std::to_string(value)); }
-YamlNode write_value(double value) { return YamlNode::scalar(number_text(value)); }
-YamlNode write_value(const std::string& value) { return YamlNode::scalar(value, true); }
-YamlNode write_value(const std::map<std::string, std::string>& value) {
-  if (value.empty()) return YamlNode::null();
-  YamlNode map = YamlNode::map();
-  for (const auto& [key, text] : value) map.entries.push_back({key, {}, YamlNode::scalar(text, true), ""});
-  return map;
-}
-
-}  // namespace config_detail
-
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
-  const std::string* best = nullptr;
-  int distance = 0;
-  for (const std::string& candidate : candidates) {
-    const int d = edit_distance(word, candidate);
-    if (!best || d < distance) {
-      best = &candidate;
-      distance = d;
-    }
-  }
-  return best ? *best : "";
+  const auto closer = [&](const std::string& a, const std::string& b) {
+    return edit_distance(word, a) < edit_distance(word, b);
+  };
+  const auto best = std::min_element(candidates.begin(), candidates.end(), closer);
+  return best == candidates.end() ? "" : *best;
 }
 
-void read_fields(const YamlNode& node, const std::string& path, std::span<const Field> fields) {
-  if (node.kind == YamlNode::Kind::kNull) return;
-  if (node.kind != YamlNode::Kind::kMap) config_detail::fail(node, path.empty() ? "config" : path, "a map of keys");
+void read_fields(const YamlNode& node, const std::string& path, std::span<const Field> fields,
+                 std::span<const Field> root) {
+  if (root.empty()) root = fields;
+  if (node.kind != YamlNode::Kind::kMap && node.kind != YamlNode::Kind::kNull)
+    config_detail::fail(node, path.empty() ? "the config" : path, "a map of keys and values");
   for (const YamlNode::Entry& entry : node.entries) {
-    const std::string full = path.empty() ? entry.key : path + "." + entry.key;
-    const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.name == entry.key; });
-    if (field == fields.end()) {
-      std::vector<std::string> names;
-      for (const Field& f : fields) names.push_back(f.name);
-      const std::string origin = entry.origin.str();
-      throw ConfigError(temper::str(origin, origin.empty() ? "" : ": ", "unknown key `", full, "`; did you mean `", path.empty() ? "" : path + ".",
-                                    nearest(entry.key, names), "`?"));
-    }
-    field->read(entry.value, full);
+    const auto field = std::find_if(fields.begin(), fields.end(),
+                                    [&](const Field& f) { return f.name == entry.key; });
+    if (field == fields.end()) fail_unknown(entry, path, fields, root);
+    if (is_section(*field))
+      read_fields(entry.value, join(path, entry.key), field->children, root);
+    else
+      field->read(entry.value, join(path, entry.key));
   }
+  for (const Field& field : fields)
+    check<ConfigError>(!field.required || node.find(field.name),
+                       path.empty() ? "" : node.origin.str() + ": ", join(path, field.name),
+                       " is required: ", field.help);
 }
 
-YamlNode write_fields(std::span<const Field> fields) {
+YamlNode write_fields(std::span<const Field> fields, bool with_help) {
   YamlNode map = YamlNode::map();
-  for (const Field& field : fields) map.entries.push_back({field.name, {}, field.write(), ""});
+  for (const Field& field : fields) {
+    YamlNode value = is_section(field) ? write_fields(field.children, with_help) : field.write();
+    map.entries.push_back({field.name, {}, std::move(value), with_help ? field.help : ""});
+  }
   return map;
 }
 
 YamlNode read_config_arguments(std::span<const std::string> arguments) {
   YamlNode root = YamlNode::map();
   for (const std::string& argument : arguments) {
+    check<ConfigError>(!argument.starts_with("-"), "`", argument,
+                       "`: expected a config file or dotted.key=value");
     const size_t equals = argument.find('=');
-    if (equals == std::string::npos) {
-      if (argument.starts_with("-")) throw ConfigError("`" + argument + "`: expected a config file or dotted.key=value; see --help");
-      std::string text;
-      try {
-        text = read_file(argument, size_t{16} << 20);
-      } catch (const DataError& e) {
-        throw ConfigError(e.what());
-      }
-      YamlNode file = parse_yaml(text, argument);
-      if (file.kind == YamlNode::Kind::kNull) continue;
-      if (file.kind != YamlNode::Kind::kMap) throw ConfigError(argument + ": expected a map of keys, found " + file.found());
-      merge_yaml(root, std::move(file));
-      continue;
-    }
-    const std::string source = "command line: " + argument;
-    YamlNode value = parse_yaml(argument.substr(equals + 1), source, true);
-    std::string_view path(argument.data(), equals);
-    if (path.empty()) throw ConfigError(source + ": expected dotted.key=value");
-    // Innermost key first, so that the nodes nest.
-    while (!path.empty()) {
-      const size_t dot = path.rfind('.');
-      YamlNode map = YamlNode::map();
-      map.origin = value.origin;
-      const YamlOrigin origin = value.origin;
-      map.entries.push_back({std::string(dot == std::string_view::npos ? path : path.substr(dot + 1)), origin, std::move(value), ""});
-      value = std::move(map);
-      path = dot == std::string_view::npos ? std::string_view() : path.substr(0, dot);
-    }
-    merge_yaml(root, std::move(value));
+    const bool is_override =
+        equals != std::string::npos && is_dotted_key(std::string_view(argument).substr(0, equals));
+    YamlNode over = is_override ? read_override(argument) : read_config_file(argument);
+    if (over.kind == YamlNode::Kind::kMap) merge_yaml(root, std::move(over));
   }
   return root;
 }
@@ -219,44 +193,10 @@ const YamlNode* find_key(const YamlNode& root, std::string_view dotted) {
   return node;
 }
 
-namespace {
-void collect(std::span<const Field> fields, const std::string& prefix, std::vector<std::array<std::string, 4>>& lines) {
-  for (const Field& field : fields) {
-    const std::string path = prefix + field.name;
-    if (!field.children.empty() && !field.is_list) {
-      collect(field.children, path + ".", lines);
-      continue;
-    }
-    std::string value;
-    if (prefix.find("[]") == std::string::npos) value = field.required ? "required" : dump_yaml(field.write());
-    while (!value.empty() && value.back() == '\n') value.pop_back();
-    lines.push_back({path, field.type, value, field.help});
-    // Items have no values of their own to show, only names.
-    if (field.is_list)
-      for (const Field& item : field.children) lines.push_back({path + "[]." + item.name, item.type, "", item.help});
-  }
-}
-}  // namespace
-
 std::string describe_fields(std::span<const Field> fields) {
-  std::vector<std::array<std::string, 4>> lines;
-  collect(fields, "", lines);
-  std::array<size_t, 3> width{};
-  for (const auto& line : lines)
-    for (size_t i = 0; i < 3; ++i) width[i] = std::max(width[i], std::min<size_t>(line[i].size(), 46));
   std::string out;
-  for (const auto& line : lines) {
-    for (size_t i = 0; i < 3; ++i) out += line[i] + std::string(line[i].size() < width[i] ? width[i] - line[i].size() + 2 : 2, ' ');
-    out += line[3] + "\n";
-  }
+  describe(fields, "", out);
   return out;
-}
-
-std::string dump_fields(std::span<const Field> fields, bool with_help) {
-  YamlNode root = write_fields(fields);
-  if (with_help)
-    for (size_t i = 0; i < fields.size(); ++i) root.entries[i].comment = fields[i].help;
-  return dump_yaml(root);
 }
 
 }  // namespace temper

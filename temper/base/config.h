@@ -88,23 +88,22 @@ class Fields {
 };
 
 // Reads a map (or null: nothing set) into the fields; fields without a key keep their values.
-// `root` is the whole schema, searched for where a misplaced key belongs.
-void read_fields(const YamlNode& node, const std::string& path, std::span<const Field> fields);
-YamlNode write_fields(std::span<const Field> fields);
+// `root` is the whole schema, searched for where a misplaced key belongs; by default `fields`.
+void read_fields(const YamlNode& node, const std::string& path, std::span<const Field> fields,
+                 std::span<const Field> root = {});
 
-// Files and dotted overrides in order, later ones win: {"run.yaml", "rl.beta=0", "rewards=[{name:
-// gsm8k}]"}.
+// The current values as a map; with_help, each key with its help as a comment.
+YamlNode write_fields(std::span<const Field> fields, bool with_help = false);
+
+// Files and dotted overrides in order, later ones win: {"run.yaml", "rl.beta=0", "data.eval=[a]"}.
 YamlNode read_config_arguments(std::span<const std::string> arguments);
 
 // The node of "rl.beta", or nullptr where nobody wrote it.
 const YamlNode* find_key(const YamlNode& root, std::string_view dotted);
 
-// A line a field: path, type, default, help, in aligned columns. What the golden file holds and
-// `--help` prints.
+// Two lines a field: path, type and default, then the help. `--help` prints them, and the golden
+// file of the schema holds them.
 std::string describe_fields(std::span<const Field> fields);
-
-// YAML of the current values, each key with its help as a comment if wanted.
-std::string dump_fields(std::span<const Field> fields, bool with_help = false);
 
 // The candidate with the smallest edit distance (a swap of neighbours counts one), empty if there
 // are none.
@@ -125,27 +124,38 @@ YamlNode write_value(const std::map<std::string, std::string>& value);
 
 // "integer >= 1", "number", "a | b".
 std::string describe_type(const char* type, const Rule& rule);
-[[noreturn]] void fail(const YamlNode& node, const std::string& path, const std::string& expected);
+[[noreturn]] void fail(const YamlNode& node, const std::string& path, const std::string& expected,
+                       const std::string& hint = {});
 size_t read_enum(const YamlNode&, const std::string& path, std::span<const char* const> names);
 std::string join_names(std::span<const char* const> names);
 
 template <class T>
 struct Traits {  // bool, int64_t, double, std::string, map of strings
   static std::string type(const Rule& rule) {
-    if constexpr (std::is_same_v<T, bool>) return "true | false";
-    else if constexpr (std::is_same_v<T, int64_t>) return describe_type("integer", rule);
-    else if constexpr (std::is_same_v<T, double>) return describe_type("number", rule);
-    else if constexpr (std::is_same_v<T, std::string>) return describe_type("text", rule);
-    else if constexpr (std::is_enum_v<T>) return join_names(enum_names<T>);
-    else return "map of text";
+    if constexpr (std::is_same_v<T, bool>)
+      return "true | false";
+    else if constexpr (std::is_same_v<T, int64_t>)
+      return describe_type("integer", rule);
+    else if constexpr (std::is_same_v<T, double>)
+      return describe_type("number", rule);
+    else if constexpr (std::is_same_v<T, std::string>)
+      return describe_type("text", rule);
+    else if constexpr (std::is_enum_v<T>)
+      return join_names(enum_names<T>);
+    else
+      return "map of text";
   }
   static void read(const YamlNode& node, const std::string& path, const Rule& rule, T& value) {
-    if constexpr (std::is_enum_v<T>) value = static_cast<T>(read_enum(node, path, enum_names<T>));
-    else read_value(node, path, rule, value);
+    if constexpr (std::is_enum_v<T>)
+      value = static_cast<T>(read_enum(node, path, enum_names<T>));
+    else
+      read_value(node, path, rule, value);
   }
   static YamlNode write(T& value) {
-    if constexpr (std::is_enum_v<T>) return YamlNode::scalar(enum_names<T>[static_cast<size_t>(value)]);
-    else return write_value(value);
+    if constexpr (std::is_enum_v<T>)
+      return YamlNode::scalar(enum_names<T>[static_cast<size_t>(value)]);
+    else
+      return write_value(value);
   }
   static std::vector<Field> children() { return {}; }
 };
@@ -155,12 +165,13 @@ struct Traits<T> {
   static std::string type(const Rule&) { return "map"; }
   static void read(const YamlNode& node, const std::string& path, const Rule& rule, T& value) {
     const std::vector<Field> fields = Fields::of(value);
-    if (rule.lone && node.kind == YamlNode::Kind::kScalar) return fields.front().read(node, path + "." + fields.front().name);
+    if (rule.lone && node.kind == YamlNode::Kind::kScalar)
+      return fields.front().read(node, path + "." + fields.front().name);
     read_fields(node, path, fields);
   }
   static YamlNode write(T& value) { return write_fields(Fields::of(value)); }
   static std::vector<Field> children() {
-    T sample{};
+    static T sample{};  // never written; its fields show the defaults of an item
     return Fields::of(sample);
   }
 };
@@ -168,11 +179,14 @@ struct Traits<T> {
 template <class T>
 struct Traits<std::optional<T>> {
   static std::string type(const Rule& rule) { return Traits<T>::type(rule) + " or null"; }
-  static void read(const YamlNode& node, const std::string& path, const Rule& rule, std::optional<T>& value) {
+  static void read(const YamlNode& node, const std::string& path, const Rule& rule,
+                   std::optional<T>& value) {
     value.reset();
     if (node.kind != YamlNode::Kind::kNull) Traits<T>::read(node, path, rule, value.emplace());
   }
-  static YamlNode write(std::optional<T>& value) { return value ? Traits<T>::write(*value) : YamlNode::null(); }
+  static YamlNode write(std::optional<T>& value) {
+    return value ? Traits<T>::write(*value) : YamlNode::null();
+  }
   static std::vector<Field> children() { return {}; }
 };
 
@@ -192,21 +206,27 @@ struct ListTraits {
 
 template <class T>
 struct Traits<std::vector<T>> : ListTraits<std::vector<T>> {
-  static void read(const YamlNode& node, const std::string& path, const Rule& rule, std::vector<T>& value) {
+  static void read(const YamlNode& node, const std::string& path, const Rule& rule,
+                   std::vector<T>& value) {
     value.clear();
     if (rule.lone && node.kind == YamlNode::Kind::kNull) return;
-    if (rule.lone && node.kind != YamlNode::Kind::kList) return Traits<T>::read(node, path, rule, value.emplace_back());
+    if (rule.lone && node.kind != YamlNode::Kind::kList)
+      return Traits<T>::read(node, path, rule, value.emplace_back());
     if (node.kind != YamlNode::Kind::kList) fail(node, path, "a list");
     for (size_t i = 0; i < node.items.size(); ++i)
-      Traits<T>::read(node.items[i], path + "[" + std::to_string(i) + "]", rule, value.emplace_back());
+      Traits<T>::read(node.items[i], path + "[" + std::to_string(i) + "]", rule,
+                      value.emplace_back());
   }
 };
 
 template <class T, size_t N>
 struct Traits<std::array<T, N>> : ListTraits<std::array<T, N>> {
-  static void read(const YamlNode& node, const std::string& path, const Rule& rule, std::array<T, N>& value) {
-    if (node.kind != YamlNode::Kind::kList || node.items.size() != N) fail(node, path, "a list of " + std::to_string(N));
-    for (size_t i = 0; i < N; ++i) Traits<T>::read(node.items[i], path + "[" + std::to_string(i) + "]", rule, value[i]);
+  static void read(const YamlNode& node, const std::string& path, const Rule& rule,
+                   std::array<T, N>& value) {
+    if (node.kind != YamlNode::Kind::kList || node.items.size() != N)
+      fail(node, path, "a list of " + std::to_string(N));
+    for (size_t i = 0; i < N; ++i)
+      Traits<T>::read(node.items[i], path + "[" + std::to_string(i) + "]", rule, value[i]);
   }
 };
 }  // namespace config_detail
@@ -226,7 +246,9 @@ void Fields::add(std::string name, T& value, std::string help, Rule rule) {
     field.is_list = !field.children.empty();
   }
   T* const at = &value;
-  field.read = [at, rule](const YamlNode& node, const std::string& path) { Traits::read(node, path, rule, *at); };
+  field.read = [at, rule](const YamlNode& node, const std::string& path) {
+    Traits::read(node, path, rule, *at);
+  };
   field.write = [at] { return Traits::write(*at); };
   list_.push_back(std::move(field));
 }

@@ -182,8 +182,8 @@ struct RunConfig {
 };
 
 // Reads files and overrides in order, sets what rl.algorithm makes of the keys that are silent, and
-// checks everything that needs no files. `verb` ("sft", "grpo", ...) decides what is required;
-// empty leaves that to the caller. Throws ConfigError.
+// checks everything that needs no files. `verb` ("sft", "grpo", ...), or else the written one,
+// decides what is required; without either nothing but output_dir is. Throws ConfigError.
 RunConfig load_run_config(std::span<const std::string> arguments, std::string_view verb = {});
 
 // The resolved config: YAML that load_run_config reads back to the same values.

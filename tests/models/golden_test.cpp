@@ -1,8 +1,10 @@
-// Every family against transformers, and an adapter against PEFT: tests/golden/make_model_goldens.py says what was computed.
+// Every family against transformers, and an adapter against PEFT:
+// tests/golden/make_model_goldens.py says what was computed.
 //
-// Tolerances. Both sides compute in float32 and sum in different orders. A log-probability of these models is a number of
-// up to 16, whose unit in the last place is 1e-6, behind 2 to 7 layers of sums of at most 61 terms: a few units per layer.
-// A wrong constant, norm, cap, window or rotary base shows at 1e-3 and more.
+// Tolerances. Both sides compute in float32 and sum in different orders. A log-probability of these
+// models is a number of up to 16, whose unit in the last place is 1e-6, behind 2 to 7 layers of
+// sums of at most 61 terms: a few units per layer. A wrong constant, norm, cap, window or rotary
+// base shows at 1e-3 and more.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <doctest/doctest.h>
@@ -43,7 +45,9 @@ struct Golden {
         json(read_json_file(directory + "/expected.json")),
         sequences(json["sequences"].get<Sequences>()) {}
 
-  at::Tensor tensor(const std::string& key) const { return models::to_tensor(tensors.at(key), at::kFloat); }
+  at::Tensor tensor(const std::string& key) const {
+    return models::to_tensor(tensors.at(key), at::kFloat);
+  }
 
   std::string directory;
   TensorMap tensors;
@@ -85,7 +89,8 @@ void train_all(models::CausalLM& model) {
   });
 }
 
-// Compares the gradient of every trainable parameter with golden `prefix`NAME; neither side may have more.
+// Compares the gradient of every trainable parameter with golden `prefix`NAME; neither side may
+// have more.
 void check_gradients(models::CausalLM& model, const Golden& golden, const std::string& prefix) {
   std::set<std::string> left;
   for (const auto& [name, view] : golden.tensors)
@@ -112,7 +117,8 @@ OptimizerSection adamw(const Golden& golden) {
   return config;
 }
 
-const char* const kModels[] = {"llama", "llama_linear", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"};
+const char* const kModels[] = {"llama", "llama_linear", "qwen2",      "qwen3",
+                               "gemma", "gemma2",       "gemma3_text"};
 
 }  // namespace
 
@@ -121,7 +127,8 @@ TEST_CASE("log-probabilities are transformers'") {
     CAPTURE(name);
     const Golden golden(name);
     const auto model = models::load_model(golden.directory);
-    CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("logp")) < kLogpTolerance);
+    CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("logp")) <
+          kLogpTolerance);
   }
 }
 
@@ -131,10 +138,13 @@ TEST_CASE("a config.json in the form of transformers 4 is the same model, to the
     const Golden golden(name);
     const fs::path copy = fs::temp_directory_path() / ("temper_v4_" + std::string(name));
     fs::create_directories(copy);
-    for (const auto& [from, to] : {std::pair{"config_v4.json", "config.json"}, {"model.safetensors", "model.safetensors"}})
+    for (const auto& [from, to] :
+         {std::pair{"config_v4.json", "config.json"}, {"model.safetensors", "model.safetensors"}})
       fs::copy_file(golden.directory + "/" + from, copy / to, fs::copy_options::overwrite_existing);
-    const auto model = models::load_model(golden.directory), old = models::load_model(copy.string());
-    CHECK(at::equal(log_probabilities(*model, golden.sequences), log_probabilities(*old, golden.sequences)));
+    const auto model = models::load_model(golden.directory),
+               old = models::load_model(copy.string());
+    CHECK(at::equal(log_probabilities(*model, golden.sequences),
+                    log_probabilities(*old, golden.sequences)));
     fs::remove_all(copy);
   }
 }
@@ -151,8 +161,8 @@ TEST_CASE("gradients of every parameter are transformers'") {
   }
 }
 
-// The first steps of AdamW divide a gradient by its own size, so an element whose gradient is near 0 takes its rounding
-// errors at full weight: after ten steps the tolerances are wider.
+// The first steps of AdamW divide a gradient by its own size, so an element whose gradient is near
+// 0 takes its rounding errors at full weight: after ten steps the tolerances are wider.
 TEST_CASE("ten steps of AdamW with clipping are torch's") {
   for (const char* name : kModels) {
     CAPTURE(name);
@@ -168,7 +178,8 @@ TEST_CASE("ten steps of AdamW with clipping are torch's") {
       CHECK(norm == doctest::Approx(golden.json["norms"][step].get<double>()).epsilon(1e-4));
       optimizer.step(config.learning_rate, std::min(1.0, 1.0 / (norm + 1e-6)));
     }
-    CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("final_logp")) < 5e-4);
+    CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("final_logp")) <
+          5e-4);
   }
 }
 
@@ -191,11 +202,13 @@ TEST_CASE("log-probabilities and gradients through an adapter are PEFT's") {
   const Golden golden("qwen3");
   const auto model = models::load_model(golden.directory);
   models::load_adapter(*model, golden.directory + "/adapter");
-  CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("adapter.logp")) < kLogpTolerance);
+  CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("adapter.logp")) <
+        kLogpTolerance);
   CHECK(difference(golden.tensor("adapter.logp"), golden.tensor("logp")) > 0.1);
   backward(*model, golden.sequences);
   check_gradients(*model, golden, "adapter.grad.");
 
   models::merge_adapters(*model);
-  CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("adapter.logp")) < kLogpTolerance);
+  CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("adapter.logp")) <
+        kLogpTolerance);
 }

@@ -23,7 +23,8 @@ at::Tensor draw(at::IntArrayRef shape, uint32_t seed, double range = 1) {
   kernels::Draws draws(seed);
   at::Tensor x = at::empty(shape, at::kDouble);
   const std::vector<float> values = draws.floats(x.numel());
-  for (int64_t i = 0; i < x.numel(); ++i) x.mutable_data_ptr<double>()[i] = range * values[static_cast<size_t>(i)];
+  for (int64_t i = 0; i < x.numel(); ++i)
+    x.mutable_data_ptr<double>()[i] = range * values[static_cast<size_t>(i)];
   return x;
 }
 
@@ -31,7 +32,9 @@ at::Tensor draw(at::IntArrayRef shape, uint32_t seed, double range = 1) {
 double combined(const Tensors& outputs) {
   double sum = 0;
   for (size_t i = 0; i < outputs.size(); ++i)
-    sum += (outputs[i].detach() * draw(outputs[i].sizes(), 1000 + static_cast<uint32_t>(i))).sum().item<double>();
+    sum += (outputs[i].detach() * draw(outputs[i].sizes(), 1000 + static_cast<uint32_t>(i)))
+               .sum()
+               .item<double>();
   return sum;
 }
 
@@ -49,7 +52,8 @@ Tensors analytic(const Function& function, Tensors inputs) {
   return inputs;
 }
 
-// Central differences: the error is of order 1e-10 (truncation) plus 1e-16 / 1e-5 (rounding), times the size of the result.
+// Central differences: the error is of order 1e-10 (truncation) plus 1e-16 / 1e-5 (rounding), times
+// the size of the result.
 void check_gradients(const Function& function, const Tensors& inputs) {
   constexpr double kStep = 1e-5, kTolerance = 2e-8;
   const Tensors gradients = analytic(function, inputs);
@@ -103,27 +107,35 @@ TEST_CASE("linear layers over every kind of input, with and without bias") {
     return all;
   };
   SUBCASE("plain") {
-    check_gradients([&](const Tensors& t) { return two_layers(LinearInput::plain(t[3]), t); }, inputs({x}));
+    check_gradients([&](const Tensors& t) { return two_layers(LinearInput::plain(t[3]), t); },
+                    inputs({x}));
   }
   SUBCASE("norm") {
     for (const bool one_plus : {false, true})
-      check_gradients([&](const Tensors& t) { return two_layers(LinearInput::rms_norm(t[3], t[4], 1e-2, one_plus), t); },
-                      inputs({x, norm}));
+      check_gradients(
+          [&](const Tensors& t) {
+            return two_layers(LinearInput::rms_norm(t[3], t[4], 1e-2, one_plus), t);
+          },
+          inputs({x, norm}));
   }
   SUBCASE("gated") {
     for (const Activation a : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu})
-      check_gradients([&](const Tensors& t) { return two_layers(LinearInput::gated(t[3], t[4], a), t); },
-                      inputs({other, x}));
+      check_gradients(
+          [&](const Tensors& t) { return two_layers(LinearInput::gated(t[3], t[4], a), t); },
+          inputs({other, x}));
   }
 }
 
 TEST_CASE("a frozen weight gets no gradient and the others' do not change") {
   const at::Tensor x = draw({6, 5}, 1).requires_grad_(true), frozen = draw({4, 5}, 2),
                    weight = draw({3, 5}, 3).requires_grad_(true), norm = draw({5}, 4);
-  const Tensors y = linear(LinearInput::rms_norm(x, norm, 1e-2), {{frozen, {}, {}}, {weight, {}, {}}});
+  const Tensors y =
+      linear(LinearInput::rms_norm(x, norm, 1e-2), {{frozen, {}, {}}, {weight, {}, {}}});
   torch::autograd::backward(y, {draw({6, 4}, 1000), draw({6, 3}, 1001)});
   const Tensors all = analytic(
-      [](const Tensors& t) { return linear(LinearInput::rms_norm(t[0], t[3], 1e-2), {{t[1], {}, {}}, {t[2], {}, {}}}); },
+      [](const Tensors& t) {
+        return linear(LinearInput::rms_norm(t[0], t[3], 1e-2), {{t[1], {}, {}}, {t[2], {}, {}}});
+      },
       {x.detach(), frozen, weight.detach(), norm});
   CHECK(!frozen.grad().defined());
   CHECK(!norm.grad().defined());
@@ -132,7 +144,8 @@ TEST_CASE("a frozen weight gets no gradient and the others' do not change") {
 }
 
 TEST_CASE("an output that the loss does not use adds nothing") {
-  const at::Tensor x = draw({6, 5}, 1).requires_grad_(true), unused = draw({4, 5}, 2).requires_grad_(true),
+  const at::Tensor x = draw({6, 5}, 1).requires_grad_(true),
+                   unused = draw({4, 5}, 2).requires_grad_(true),
                    weight = draw({3, 5}, 3).requires_grad_(true);
   const Tensors y = linear(LinearInput::plain(x), {{unused, {}, {}}, {weight, {}, {}}});
   const at::Tensor direction = draw({6, 3}, 9);
@@ -144,27 +157,46 @@ TEST_CASE("an output that the loss does not use adds nothing") {
 
 TEST_CASE("materialised inputs and sums") {
   const at::Tensor x = draw({6, 5}, 1, 2), other = draw({6, 5}, 2), norm = draw({5}, 3);
-  check_gradients([](const Tensors& t) { return Tensors{materialize(LinearInput::rms_norm(t[0], t[1], 1e-2, true))}; }, {x, norm});
+  check_gradients(
+      [](const Tensors& t) {
+        return Tensors{materialize(LinearInput::rms_norm(t[0], t[1], 1e-2, true))};
+      },
+      {x, norm});
   for (const Activation a : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu})
-    check_gradients([a](const Tensors& t) { return Tensors{materialize(LinearInput::gated(t[0], t[1], a))}; }, {x, other});
+    check_gradients(
+        [a](const Tensors& t) { return Tensors{materialize(LinearInput::gated(t[0], t[1], a))}; },
+        {x, other});
   for (const double scale : {1.0, -0.7})
-    check_gradients([scale](const Tensors& t) { return Tensors{add_scaled(t[0], t[1], scale)}; }, {x, other});
+    check_gradients([scale](const Tensors& t) { return Tensors{add_scaled(t[0], t[1], scale)}; },
+                    {x, other});
 }
 
 TEST_CASE("attention: grouped heads, windows, soft caps, norms of queries and keys") {
   const auto forest = small_forest();
   constexpr int64_t heads = 4, kv_heads = 2, dim = 6;
   const int64_t n = forest->num_tokens();
-  const at::Tensor q = draw({n, heads * dim}, 1), k = draw({n, kv_heads * dim}, 2), v = draw({n, kv_heads * dim}, 3);
+  const at::Tensor q = draw({n, heads * dim}, 1), k = draw({n, kv_heads * dim}, 2),
+                   v = draw({n, kv_heads * dim}, 3);
   const at::Tensor q_norm = draw({dim}, 4), k_norm = draw({dim}, 5);
   const RotaryTable table = rotary(dim);
   for (const double cap : {0.0, 1.5})
     for (const int64_t window : {0, 3}) {
       CAPTURE(cap);
       CAPTURE(window);
-      AttentionSpec spec{.num_heads = heads, .num_kv_heads = kv_heads, .head_dim = dim, .scale = 0.6, .soft_cap = cap,
-                         .window = window, .q_norm = {}, .k_norm = {}, .norm_eps = 1e-2};
-      check_gradients([&](const Tensors& t) { return Tensors{attention(spec, table, forest, t[0], t[1], t[2])}; }, {q, k, v});
+      AttentionSpec spec{.num_heads = heads,
+                         .num_kv_heads = kv_heads,
+                         .head_dim = dim,
+                         .scale = 0.6,
+                         .soft_cap = cap,
+                         .window = window,
+                         .q_norm = {},
+                         .k_norm = {},
+                         .norm_eps = 1e-2};
+      check_gradients(
+          [&](const Tensors& t) {
+            return Tensors{attention(spec, table, forest, t[0], t[1], t[2])};
+          },
+          {q, k, v});
       for (const bool one_plus : {false, true}) {
         spec.norm_one_plus = one_plus;
         check_gradients(
@@ -179,9 +211,11 @@ TEST_CASE("attention: grouped heads, windows, soft caps, norms of queries and ke
     }
 }
 
-// The gradient of a shared prompt is the sum of those of its copies. float64: only the order of sums differs.
+// The gradient of a shared prompt is the sum of those of its copies. float64: only the order of
+// sums differs.
 TEST_CASE("children of a prompt have the gradients of prompts repeated") {
-  constexpr int64_t heads = 3, kv_heads = 1, dim = 6, prompt = 5, width = (heads + 2 * kv_heads) * dim;
+  constexpr int64_t heads = 3, kv_heads = 1, dim = 6, prompt = 5,
+                    width = (heads + 2 * kv_heads) * dim;
   const std::vector<int64_t> lengths{4, 1, 3};
   auto shared = std::make_shared<Forest>(), repeated = std::make_shared<Forest>();
   const int64_t root = shared->add_root(std::vector<int32_t>(prompt));
@@ -195,13 +229,23 @@ TEST_CASE("children of a prompt have the gradients of prompts repeated") {
   }
   for (const int64_t window : {0, 4})
     for (const double cap : {0.0, 2.0}) {
-      const AttentionSpec spec{.num_heads = heads, .num_kv_heads = kv_heads, .head_dim = dim, .scale = 0.4, .soft_cap = cap,
-                               .window = window, .q_norm = draw({dim}, 8), .k_norm = draw({dim}, 9), .norm_eps = 1e-6};
+      const AttentionSpec spec{.num_heads = heads,
+                               .num_kv_heads = kv_heads,
+                               .head_dim = dim,
+                               .scale = 0.4,
+                               .soft_cap = cap,
+                               .window = window,
+                               .q_norm = draw({dim}, 8),
+                               .k_norm = draw({dim}, 9),
+                               .norm_eps = 1e-6};
       const auto run = [&](const std::shared_ptr<Forest>& forest, const at::Tensor& qkv) {
-        const Tensors parts = qkv.split_with_sizes({heads * dim, kv_heads * dim, kv_heads * dim}, 1);
-        return attention(spec, rotary(dim), forest, parts[0].contiguous(), parts[1].contiguous(), parts[2].contiguous());
+        const Tensors parts =
+            qkv.split_with_sizes({heads * dim, kv_heads * dim, kv_heads * dim}, 1);
+        return attention(spec, rotary(dim), forest, parts[0].contiguous(), parts[1].contiguous(),
+                         parts[2].contiguous());
       };
-      const at::Tensor x = draw({shared->num_tokens(), width}, 3), direction = draw({repeated->num_tokens(), heads * dim}, 4);
+      const at::Tensor x = draw({shared->num_tokens(), width}, 3),
+                       direction = draw({repeated->num_tokens(), heads * dim}, 4);
       const at::Tensor index = at::tensor(source, at::kLong);
 
       const at::Tensor once = x.clone().requires_grad_(true);
@@ -213,7 +257,8 @@ TEST_CASE("children of a prompt have the gradients of prompts repeated") {
       torch::autograd::backward({copies}, {direction});
 
       CHECK(at::equal(copies.detach(), out.detach().index_select(0, index)));
-      CHECK(at::allclose(once.grad(), at::zeros_like(x).index_add(0, index, many.grad()), 1e-12, 1e-12));
+      CHECK(at::allclose(once.grad(), at::zeros_like(x).index_add(0, index, many.grad()), 1e-12,
+                         1e-12));
     }
 }
 
@@ -226,12 +271,14 @@ TEST_CASE("log-probabilities and entropies from hidden states and the head") {
         CAPTURE(cap);
         CAPTURE(temperature);
         CAPTURE(entropy);
-        const HeadSpec spec{.soft_cap = cap, .temperature = temperature, .entropy = entropy, .panels = {}};
+        const HeadSpec spec{
+            .soft_cap = cap, .temperature = temperature, .entropy = entropy, .panels = {}};
         const TokenLogp found = token_logp(spec, hidden, weight, target);
         at::Tensor x = hidden.matmul(weight.t());
         if (cap > 0) x = cap * (x / cap).tanh();
         const at::Tensor logp = (x / temperature).log_softmax(1);
-        CHECK(at::allclose(found.logp, logp.gather(1, at::tensor(target).unsqueeze(1)).squeeze(1), 0, 1e-13));
+        CHECK(at::allclose(found.logp, logp.gather(1, at::tensor(target).unsqueeze(1)).squeeze(1),
+                           0, 1e-13));
         CHECK(found.entropy.defined() == entropy);
         if (entropy) CHECK(at::allclose(found.entropy, -(logp.exp() * logp).sum(1), 0, 1e-13));
         check_gradients(
@@ -243,7 +290,8 @@ TEST_CASE("log-probabilities and entropies from hidden states and the head") {
       }
 }
 
-// Wider than one chunk of the vocabulary and longer than one chunk of rows, against ATen's own gradients.
+// Wider than one chunk of the vocabulary and longer than one chunk of rows, against ATen's own
+// gradients.
 TEST_CASE("log-probabilities over many chunks") {
   constexpr int64_t rows = 600, vocabulary = 5003, width = 7;
   const at::Tensor hidden = draw({rows, width}, 1), weight = draw({vocabulary, width}, 2, 3);
@@ -259,7 +307,8 @@ TEST_CASE("log-probabilities over many chunks") {
   const Tensors expected = analytic(
       [&](const Tensors& t) {
         const at::Tensor logp = (4 * (t[0].matmul(t[1].t()) / 4).tanh() / 0.8).log_softmax(1);
-        return Tensors{logp.gather(1, at::tensor(target).unsqueeze(1)).squeeze(1), -(logp.exp() * logp).sum(1)};
+        return Tensors{logp.gather(1, at::tensor(target).unsqueeze(1)).squeeze(1),
+                       -(logp.exp() * logp).sum(1)};
       },
       {hidden, weight});
   for (size_t i = 0; i < 2; ++i) CHECK(at::allclose(found[i], expected[i], 1e-9, 1e-11));
@@ -267,8 +316,11 @@ TEST_CASE("log-probabilities over many chunks") {
 
 TEST_CASE("embeddings, chosen rows and dropout") {
   const std::vector<int64_t> ids{3, 0, 3, 6, 3};
-  check_gradients([&](const Tensors& t) { return Tensors{embedding(t[0], ids, 1.7)}; }, {draw({7, 4}, 1)});
-  check_gradients([&](const Tensors& t) { return Tensors{select_rows(t[0], ids)}; }, {draw({7, 4}, 2)});
+  check_gradients([&](const Tensors& t) { return Tensors{embedding(t[0], ids, 1.7)}; },
+                  {draw({7, 4}, 1)});
+  check_gradients([&](const Tensors& t) { return Tensors{select_rows(t[0], ids)}; },
+                  {draw({7, 4}, 2)});
   const std::vector<uint64_t> keys{5, 6, 7};
-  check_gradients([&](const Tensors& t) { return Tensors{dropout(t[0], 0.4, 1, 2, 3, keys)}; }, {draw({3, 40}, 3)});
+  check_gradients([&](const Tensors& t) { return Tensors{dropout(t[0], 0.4, 1, 2, 3, keys)}; },
+                  {draw({3, 40}, 3)});
 }

@@ -53,8 +53,7 @@ class Draws {
   // Uniform in +-range.
   std::vector<float> floats(int64_t count, float range = 1) {
     std::vector<float> x(static_cast<size_t>(count));
-    for (float& value : x)
-      value = range * (2 * static_cast<float>(engine_()) / 4294967296.0f - 1);
+    for (float& value : x) value = range * (2 * static_cast<float>(engine_()) / 4294967296.0f - 1);
     return x;
   }
 

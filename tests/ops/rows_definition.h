@@ -1,5 +1,6 @@
-// What the kernels of temper/ops/cpu/rows.h compute, as the plainest loops: float kernels must equal these bit for bit
-// on every SIMD target. Only the elementary functions are the kernels' own; elementary_test.cpp measures those.
+// What the kernels of temper/ops/cpu/rows.h compute, as the plainest loops: float kernels must
+// equal these bit for bit on every SIMD target. Only the elementary functions are the kernels' own;
+// elementary_test.cpp measures those.
 #pragma once
 
 #include "temper/ops/cpu/targets.h"
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "temper/base/random.h"
@@ -20,7 +22,8 @@ namespace temper::definition {
 namespace elementary = temper::kernels::HWY_NAMESPACE;
 using kernels::Gate;
 
-// Σ over a row: element i joins partial sum i mod 16 by partial = term(i, partial); a tree joins the sixteen.
+// Σ over a row: element i joins partial sum i mod 16 by partial = term(i, partial); a tree joins
+// the sixteen.
 template <class Term>
 auto row_sum(int64_t count, Term term) {
   std::vector<decltype(term(0, 0.0f))> partial(16, 0);
@@ -40,7 +43,8 @@ inline void rms_norm(int64_t rows, int64_t width, const float* x, const float* w
                      bool one_plus, float* y) {
   for (int64_t r = 0; r < rows; ++r, x += width, y += width) {
     const float scale = inverse_rms(x, width, eps);
-    for (int64_t i = 0; i < width; ++i) y[i] = x[i] * scale * (weight[i] + (one_plus ? 1.0f : 0.0f));
+    for (int64_t i = 0; i < width; ++i)
+      y[i] = x[i] * scale * (weight[i] + (one_plus ? 1.0f : 0.0f));
   }
 }
 
@@ -82,9 +86,12 @@ inline float gelu_tanh_inner(float g) {
 }
 inline float gate_value(Gate kind, float g) {
   switch (kind) {
-    case Gate::kSilu: return g * (1.0f / (1.0f + elementary::exp_of(-g)));
-    case Gate::kGeluTanh: return 0.5f * g * (1.0f + elementary::tanh_of(gelu_tanh_inner(g)));
-    case Gate::kGelu: return static_cast<float>(0.5 * g * (1.0 + std::erf(g * 0.70710678118654752)));
+    case Gate::kSilu:
+      return g * (1.0f / (1.0f + elementary::exp_of(-g)));
+    case Gate::kGeluTanh:
+      return 0.5f * g * (1.0f + elementary::tanh_of(gelu_tanh_inner(g)));
+    case Gate::kGelu:
+      return static_cast<float>(0.5 * g * (1.0 + std::erf(g * 0.70710678118654752)));
   }
   return 0;
 }

@@ -1,0 +1,172 @@
+#include "temper/data/loader.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "temper/base/error.h"
+
+using namespace temper;
+using namespace temper::data;
+
+namespace {
+
+struct Folder {
+  std::string path = std::filesystem::temp_directory_path() / ("temper-loader-" + std::to_string(::getpid()));
+  Folder() { std::filesystem::create_directories(path); }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(path + "/" + name) << text;
+    return path + "/" + name;
+  }
+  // Row i is [first + i, 1, 1, ...] of `length` ids.
+  std::string rows(const std::string& name, int first, int count, int length = 4) const {
+    std::string text;
+    for (int i = 0; i < count; ++i) {
+      text += "{\"input_ids\": [" + std::to_string(first + i);
+      for (int k = 1; k < length; ++k) text += ", 1";
+      text += "]}\n";
+    }
+    return write(name, text);
+  }
+};
+
+SftFormat ids_format() {
+  SftFormat format;
+  format.vocabulary = 10000;
+  return format;
+}
+
+std::vector<int32_t> first_ids(const std::vector<SftRow>& rows) {
+  std::vector<int32_t> ids;
+  for (const SftRow& row : rows) ids.push_back(row.tokens[0]);
+  return ids;
+}
+
+std::string message_of(const SftFormat& format, const std::string& row) {
+  bool truncated = false;
+  try {
+    read_sft_row(format, nlohmann::ordered_json::parse(row), "rows.jsonl:7", &truncated);
+  } catch (const DataError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("a shuffle is a bijection for any number of rows, and another one in the next pass") {
+  for (const int64_t n : {1, 2, 3, 5, 16, 17, 100, 1000}) {
+    std::set<int64_t> seen;
+    bool moved = false, differs = false;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t p = permuted(i, n, 3, 0, 0);
+      CHECK(p >= 0);
+      CHECK(p < n);
+      seen.insert(p);
+      moved = moved || p != i;
+      differs = differs || p != permuted(i, n, 3, 0, 1);
+    }
+    CHECK(static_cast<int64_t>(seen.size()) == n);
+    if (n >= 16) {
+      CHECK(moved);
+      CHECK(differs);
+    }
+  }
+}
+
+TEST_CASE("without shuffling the rows come in the file's order and go around") {
+  const Folder folder;
+  Loader loader({{folder.rows("a.jsonl", 0, 5), 1, ""}}, ids_format(), {.batch_size = 3, .shuffle = false});
+  CHECK(first_ids(loader.next()) == std::vector<int32_t>{0, 1, 2});
+  CHECK(first_ids(loader.next()) == std::vector<int32_t>{3, 4, 0});
+}
+
+TEST_CASE("an epoch sees each row once and its last step may have fewer rows") {
+  const Folder folder;
+  Loader loader({{folder.rows("a.jsonl", 0, 7), 1, ""}}, ids_format(), {.batch_size = 3, .shuffle = true, .seed = 5, .epochs = 2});
+  CHECK(loader.steps(2) == 6);
+  std::vector<size_t> sizes;
+  std::multiset<int32_t> seen;
+  while (true) {
+    const auto rows = loader.next();
+    if (rows.empty()) break;
+    sizes.push_back(rows.size());
+    for (const int32_t id : first_ids(rows)) seen.insert(id);
+  }
+  CHECK(sizes == std::vector<size_t>{3, 3, 1, 3, 3, 1});
+  for (int32_t id = 0; id < 7; ++id) CHECK(seen.count(id) == 2);
+}
+
+TEST_CASE("restoring a state gives the rows that the uninterrupted loader gives, at every step") {
+  const Folder folder;
+  const std::vector<SourceSpec> sources{{folder.rows("a.jsonl", 0, 11), 2, "a"}, {folder.rows("b.jsonl", 100, 5, 9), 1, "b"}};
+  SftFormat format = ids_format();
+  format.overlong = Overlong::kDrop;
+  format.max_length = 9;
+  const LoaderOptions options{.batch_size = 4, .shuffle = true, .seed = 9};
+  Loader whole(sources, format, options);
+  for (int step = 0; step < 12; ++step) {
+    const LoaderState state = LoaderState::from_json(whole.state().to_json(), "state");
+    const auto expected = first_ids(whole.next());
+    Loader resumed(sources, format, options);
+    resumed.restore(state);
+    CHECK(first_ids(resumed.next()) == expected);
+  }
+}
+
+TEST_CASE("sources are drawn by their weights, exactly") {
+  const Folder folder;
+  Loader loader({{folder.rows("a.jsonl", 0, 10), 3, "a"}, {folder.rows("b.jsonl", 100, 10), 1, "b"}}, ids_format(), {.batch_size = 8});
+  for (int step = 1; step <= 10; ++step) {
+    loader.next();
+    CHECK(loader.state().counts == std::vector<int64_t>{6 * step, 2 * step});
+  }
+}
+
+TEST_CASE("overlong rows are cut, left out or refused, and counted") {
+  const Folder folder;
+  const std::vector<SourceSpec> sources{{folder.write("a.jsonl", "{\"input_ids\": [5, 1, 1, 1, 1]}\n\n{\"input_ids\": [6, 1]}\n"), 1, ""}};
+  SftFormat format = ids_format();
+  format.max_length = 3;
+  {
+    Loader loader(sources, format, {.batch_size = 2, .shuffle = false});
+    CHECK(loader.next()[0].tokens == std::vector<int32_t>{5, 1, 1});
+    CHECK(loader.state().truncated == 1);
+  }
+  format.overlong = Overlong::kDrop;
+  {
+    Loader loader(sources, format, {.batch_size = 1, .shuffle = false});
+    CHECK(first_ids(loader.next()) == std::vector<int32_t>{6});
+    CHECK(loader.state().dropped == 1);
+  }
+  format.overlong = Overlong::kError;
+  Loader loader(sources, format, {.batch_size = 1, .shuffle = false});
+  CHECK_THROWS_WITH_AS(loader.next(), doctest::Contains("a.jsonl:1: 5 tokens; data.max_length is 3"), DataError);
+}
+
+TEST_CASE("row errors name the file, the line and what was expected") {
+  const SftFormat format = ids_format();
+  CHECK(message_of(format, "{\"question\": \"a\", \"answer\": \"b\"}") ==
+        "rows.jsonl:7: the row has [question, answer]; expected messages, prompt and completion, text, or input_ids; data.columns renames "
+        "fields, as in {prompt: question, completion: answer}");
+  CHECK(message_of(format, "{\"input_ids\": [1, 20000]}") == "rows.jsonl:7: `input_ids` holds 20000; ids of this model are 0 to 9999");
+  CHECK(message_of(format, "{\"input_ids\": [1, 2], \"labels\": [1]}") == "rows.jsonl:7: `labels` has 1 entries, `input_ids` 2");
+  CHECK(message_of(format, "{\"input_ids\": []}") == "rows.jsonl:7: the row has no tokens");
+  const Folder folder;
+  Loader loader({{folder.write("bad.jsonl", "{\"input_ids\": [1, 2]}\n\n{\"input_ids\": oops}\n"), 1, ""}}, format, {.batch_size = 2, .shuffle = false});
+  CHECK_THROWS_WITH_AS(loader.next(), doctest::Contains("bad.jsonl:3: not valid JSON"), DataError);
+}
+
+TEST_CASE("passes are filled best fit, a longer row stands alone, nothing is lost") {
+  const std::vector<int64_t> lengths{50, 60, 40, 200, 30, 20};
+  const auto passes = pack_rows(lengths, 100);
+  CHECK(passes == std::vector<std::vector<size_t>>{{3}, {1, 2}, {0, 4, 5}});
+  const auto shares = split_rows(lengths, 2);
+  CHECK(shares.size() == 2);
+  CHECK(shares[0].size() + shares[1].size() == lengths.size());
+}

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# What a user gets wrong: one message that names the place, and exit status 2. $1: the program.
+set -uo pipefail
+temper=$1
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+bad=0
+# expect STATUS 'part of the message' arguments...
+expect() {
+  local status=$1 part=$2 found=0
+  shift 2
+  timeout 60 "$temper" "$@" > out.txt 2> err.txt || found=$?
+  if [ $found != "$status" ] || ! grep -qF -- "$part" err.txt || [ "$(wc -l < err.txt)" != 1 ]; then
+    echo "FAILED: temper $*: status $found (expected $status), expected '$part', found:" >&2
+    cat err.txt >&2
+    bad=1
+  fi
+}
+cat > config.json <<'J'
+{"model_type": "llama", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 31}
+J
+"$temper" init --config config.json --output model > /dev/null || exit 1
+echo '{"input_ids": [1, 2, 3]}' > rows.jsonl
+printf 'output_dir: run\nmodel: {path: model}\ndata: {train: rows.jsonl}\ntrain:\n  max_step: 3\n' > typo.yaml
+printf 'output_dir: run\nmodel: {path: model}\ndata: {train: rows.jsonl}\noptimizer: {learning_rate: fast}\n' > type.yaml
+printf 'output_dir: [run\n' > broken.yaml
+printf '{"tokens": [1, 2]}\n{"tokens": [1, 99]}\n' > range.jsonl
+printf '{"tokens": [1, 2]}\n\n{"tokens": \n' > cut.jsonl
+printf '{"nothing": 1}\n' > fields.jsonl
+ok="output_dir=run model.path=model data.train=rows.jsonl train.max_steps=1"
+
+expect 2 'unknown verb `train`' train
+expect 2 'typo.yaml:5: unknown key `train.max_step`; did you mean `train.max_steps`' sft typo.yaml
+expect 2 'type.yaml:4: optimizer.learning_rate' sft type.yaml
+expect 2 'broken.yaml' sft broken.yaml
+expect 2 'missing.yaml' sft missing.yaml
+expect 2 'output_dir' sft model.path=model
+expect 2 'model.path: is required' sft output_dir=run
+expect 2 'data.train: is required' sft output_dir=run model.path=model
+expect 2 'nowhere: no such model' sft $ok model.path=nowhere
+expect 2 'gone.jsonl: cannot open' sft $ok data.train=gone.jsonl
+expect 2 'fields.jsonl:1: the row has [nothing]' sft $ok data.train=fields.jsonl
+expect 2 'found 0, expected integer >= 1' sft $ok train.batch_size=0
+expect 2 'names no linear layer; there are' sft $ok adapter.method=lora adapter.target_modules=[wq]
+expect 2 '`orbit` is not a sink' sft $ok metrics.sinks=[orbit]
+expect 2 'train.eval_every: there is no data.eval' sft $ok train.eval_every=1
+expect 2 '--nproc: found `two`' sft --nproc two $ok
+expect 2 'range.jsonl:2: `tokens` holds 99; ids of this model are 0 to 30' score --model model --input range.jsonl --output o
+expect 2 'cut.jsonl:3: not valid JSON' score --model model --input cut.jsonl --output o
+expect 2 'fields.jsonl:1: expected `tokens`' generate --model model --input fields.jsonl --output o
+expect 2 '--model is required' score --input range.jsonl --output o
+expect 2 'model/config.json/x: no such model' score --model model/config.json/x --input range.jsonl --output o
+expect 2 'holds a model already' init --config config.json --output model
+echo '{"model_type": "mamba"}' > mamba.json
+expect 2 'expected one of llama, qwen2' init --config mamba.json --output other
+mkdir empty && cp model/config.json empty/
+expect 2 'empty: no weights' score --model empty --input range.jsonl --output o
+cp -r model short && head -c 900 model/model.safetensors > short/model.safetensors
+expect 2 'short/model.safetensors' score --model short --input range.jsonl --output o
+cp -r model wide && sed -i 's/"hidden_size": 16/"hidden_size": 32/' wide/config.json
+expect 2 'wrong shapes' score --model wide --input range.jsonl --output o
+[ -e o ] && { echo "FAILED: a failed run left its output" >&2; bad=1; }
+exit $bad

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Training from the command line: a run that is killed ends with the uninterrupted run's bits, ranks agree with one, Ctrl-C
+# is kept, and what `generate` prints `score` computes bit for bit. $1: the program.
+set -euo pipefail
+temper=$1
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+cat > config.json <<'J'
+{"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 72, "intermediate_size": 100, "num_hidden_layers": 3,
+ "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "vocab_size": 331, "tie_word_embeddings": true, "eos_token_id": 2}
+J
+"$temper" init --config config.json --seed 3 --output model > /dev/null
+# Rows of a pattern that can be learned: 5 + (7 i + 3 k) mod 300.
+awk 'BEGIN { for (i = 0; i < 60; ++i) { printf "{\"input_ids\": ["; n = 10 + i % 23; for (k = 0; k < n; ++k) printf "%s%d", k ? ", " : "", 5 + (7 * i + 3 * k) % 300; print "]}" } }' > rows.jsonl
+cat > run.yaml <<'Y'
+model: {path: model}
+data: {train: rows.jsonl}
+train: {max_steps: 12, batch_size: 6, save_every: 3, micro_batch_tokens: 64}
+optimizer: {learning_rate: 1.0e-2, warmup_steps: 2, weight_decay: 0.1}
+metrics: {sinks: [jsonl]}
+Y
+# What a step computed, without what the clock and the machine say.
+numbers() { sed -E 's/"(step_seconds|tokens_per_second|peak_memory_bytes)": [^,}]*,?//g' "$1"; }
+
+for method in none lora; do
+  "$temper" sft run.yaml output_dir=whole-$method adapter.method=$method adapter.dropout=0.1
+  result=whole-$method/final/model.safetensors
+  [ $method = lora ] && result=whole-$method/final/adapter_model.safetensors
+  for delay in 0.25 0.35 0.5 0.7; do
+    rm -rf killed
+    timeout -s KILL $delay "$temper" sft run.yaml output_dir=killed adapter.method=$method adapter.dropout=0.1 || true
+    "$temper" sft run.yaml output_dir=killed adapter.method=$method adapter.dropout=0.1 > /dev/null
+    cmp "$result" "killed/${result#*/}" || fail "$method: weights of a run killed after $delay s differ"
+    cmp <(numbers whole-$method/metrics.jsonl) <(numbers killed/metrics.jsonl) || fail "$method: metrics of a run killed after $delay s differ"
+  done
+done
+OMP_NUM_THREADS=1 "$temper" sft run.yaml output_dir=one-thread
+cmp whole-none/final/model.safetensors one-thread/final/model.safetensors || fail "one thread gives other weights"
+
+# The loss depends on neither the split into passes nor the number of ranks.
+loss() { grep -o '"loss": [0-9.e-]*' "$1" | cut -d' ' -f2; }
+same() { paste <(loss "$1") <(loss "$2") | awk -v limit="$3" '{ d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > limit) exit 1; n++ } END { exit n == 12 ? 0 : 1 }'; }
+"$temper" sft run.yaml output_dir=wide train.micro_batch_tokens=4096
+same whole-none/metrics.jsonl wide/metrics.jsonl 1e-5 || fail "the split into passes changed the loss"
+"$temper" sft --nproc 2 run.yaml output_dir=two train.micro_batch_tokens=4096
+same wide/metrics.jsonl two/metrics.jsonl 1e-6 || fail "two ranks give another loss"
+awk 'NR == 1 { a = $1 } { b = $1 } END { exit b < a - 0.4 ? 0 : 1 }' <(loss wide/metrics.jsonl) || fail "the loss did not fall"
+
+"$temper" sft run.yaml output_dir=whole-none | grep -q complete || fail "a complete run does not say so"
+
+# Ctrl-C saves, says so and exits with 1; the run goes on from there.
+"$temper" sft run.yaml output_dir=stopped train.max_steps=3000 2> stopped.err & pid=$!
+sleep 1.5; kill -INT $pid; status=0; wait $pid || status=$?
+[ $status = 1 ] && grep -q 'goes on from there' stopped.err || fail "Ctrl-C: status $status, $(cat stopped.err)"
+[ -n "$(ls stopped/checkpoints)" ] || fail "Ctrl-C left no checkpoint"
+
+# Sampling and scoring agree bit for bit, whatever the batch.
+head -9 rows.jsonl | sed 's/input_ids/tokens/' > prompts.jsonl
+for model in "--model whole-none/final" "--model model --adapter whole-lora/final"; do
+  "$temper" generate $model --input prompts.jsonl --output a.jsonl --num-samples 3 --max-new-tokens 30 --temperature 0.9 --top-k 40 --seed 4
+  "$temper" generate $model --input prompts.jsonl --output b.jsonl --num-samples 3 --max-new-tokens 30 --temperature 0.9 --top-k 40 --seed 4 --max-batch 2
+  cmp a.jsonl b.jsonl || fail "$model: --max-batch changed the samples"
+  sed -E 's/.*"prompt_tokens":(\[[^]]*\]),"tokens":(\[[^]]*\]).*/{"prompt_tokens":\1,"completion_tokens":\2}/' a.jsonl > completions.jsonl
+  "$temper" score $model --input completions.jsonl --output c.jsonl --temperature 0.9 --max-batch 5
+  cmp <(grep -o '"logprobs":[^]]*' a.jsonl) <(grep -o '"logprobs":[^]]*' c.jsonl) || fail "$model: sampled and scored log-probabilities differ"
+done
+
+# A merged adapter is the adapter.
+"$temper" export --model model --adapter whole-lora/final --output merged > /dev/null
+"$temper" score --model merged --input prompts.jsonl --output m.jsonl
+"$temper" score --model model --adapter whole-lora/final --input prompts.jsonl --output n.jsonl
+paste <(grep -o '"logprobs":\[[^],]*' m.jsonl | cut -d'[' -f2) <(grep -o '"logprobs":\[[^],]*' n.jsonl | cut -d'[' -f2) |
+  awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4) exit 1; n++ } END { exit n == 9 ? 0 : 1 }' || fail "merging changed the model"
+echo "ok"

@@ -1,0 +1,7 @@
+# The program from outside, as a user types it.
+file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/e2e/*_test.sh)
+foreach(script ${scripts})
+  get_filename_component(name ${script} NAME_WE)
+  add_test(NAME e2e/${name} COMMAND bash ${script} $<TARGET_FILE:temper_main>)
+  set_tests_properties(e2e/${name} PROPERTIES TIMEOUT 300 ENVIRONMENT "TEMPER_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+endforeach()

@@ -1,0 +1,204 @@
+// Sampling is exact: what generate records is what score computes, and a row's completion is its own whatever runs beside
+// it. Sizes are odd on purpose: no width here is a multiple of a vector.
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+#include <omp.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/json.h"
+#include "temper/base/random.h"
+#include "temper/generate/generator.h"
+#include "temper/generate/score.h"
+#include "temper/models/adapter.h"
+#include "temper/models/load.h"
+
+using namespace temper;
+using generate::Completion;
+using generate::GenerateOptions;
+
+namespace {
+
+constexpr int32_t kVocabulary = 331;
+
+Json family(const char* model_type) {
+  Json json = {{"model_type", model_type},       {"vocab_size", kVocabulary},  {"hidden_size", 72},
+               {"intermediate_size", 100},       {"num_hidden_layers", 3},     {"num_attention_heads", 6},
+               {"num_key_value_heads", 2},       {"head_dim", 18},             {"max_position_embeddings", 512},
+               {"initializer_range", 0.15},      {"tie_word_embeddings", true}, {"sliding_window", 11},
+               {"attn_logit_softcapping", 4.0},  {"final_logit_softcapping", 5.0}, {"query_pre_attn_scalar", 20},
+               {"sliding_window_pattern", 3}};
+  if (std::string_view(model_type) == "qwen3") json["tie_word_embeddings"] = false;
+  return json;
+}
+
+const char* const kFamilies[] = {"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"};
+
+std::unique_ptr<models::CausalLM> make(const char* model_type) {
+  auto model = models::init_model(models::HfConfig::parse(family(model_type), "test"), 5);
+  model->eos_token_ids = {7, 100};
+  return model;
+}
+
+// An adapter that changes what the model says: B is not zero.
+void add_adapter(models::CausalLM& model) {
+  models::add_lora(model, {.rank = 5, .alpha = 11, .target_modules = {"q_proj", "v_proj", "gate_proj", "down_proj"}}, 3);
+  model.each_parameter([](const std::string& name, nn::Parameter& p) {
+    if (name.find("lora_B") != std::string::npos) p.set_value(models::initial_value(p, name, 9) + 0.05);
+  });
+}
+
+// Lengths from 1 to beyond a page and a window.
+std::vector<std::vector<int32_t>> prompts() {
+  const RandomStream stream(1, RandomPurpose::kShuffle);
+  std::vector<std::vector<int32_t>> rows;
+  uint64_t draw = 0;
+  for (const size_t length : {1, 9, 40, 2, 70, 17, 33}) {
+    rows.emplace_back();
+    for (size_t i = 0; i < length; ++i) rows.back().push_back(static_cast<int32_t>(stream.below(draw++, kVocabulary)));
+  }
+  return rows;
+}
+
+GenerateOptions sampled() {
+  GenerateOptions options;
+  options.sampling = {.temperature = 0.8, .top_k = 0, .top_p = 0.97, .min_p = 0, .seed = 4};
+  options.max_new_tokens = 21;
+  options.num_samples = 3;
+  return options;
+}
+
+std::vector<Completion> run(models::CausalLM& model, const GenerateOptions& options,
+                            const std::vector<std::vector<int32_t>>& rows = prompts()) {
+  std::vector<Completion> all;
+  generate::generate(model, rows, options, [&](Completion c) { all.push_back(std::move(c)); });
+  return all;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+bool same(const std::vector<Completion>& a, const std::vector<Completion>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (a[i].tokens != b[i].tokens || !same_bits(a[i].logprobs, b[i].logprobs) || a[i].stopped != b[i].stopped) return false;
+  return true;
+}
+
+// generate's numbers against score's of the whole row: all rows in one pass, and each alone.
+void check_scores(models::CausalLM& model, const std::vector<Completion>& completions, double temperature) {
+  const auto rows = prompts();
+  std::vector<generate::ScoreRequest> requests;
+  for (const Completion& c : completions) {
+    std::vector<int32_t> tokens = rows[static_cast<size_t>(c.index)];
+    const size_t first = tokens.size();
+    tokens.insert(tokens.end(), c.tokens.begin(), c.tokens.end());
+    requests.push_back({tokens, first});
+  }
+  const std::vector<generate::ScoreResult> together = generate::score(model, requests, temperature);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    CAPTURE(i);
+    REQUIRE(!completions[i].tokens.empty());
+    CHECK(same_bits(completions[i].logprobs, together[i].logprobs));
+    CHECK(same_bits(completions[i].logprobs, generate::score(model, {requests[i]}, temperature)[0].logprobs));
+  }
+}
+
+// The whole contract for one model.
+void check_exact(models::CausalLM& model) {
+  const std::vector<Completion> expected = run(model, sampled());
+  REQUIRE(expected.size() == prompts().size() * 3);
+  check_scores(model, expected, 0.8);
+
+  size_t different = 0;
+  for (size_t i = 0; i < expected.size(); i += 3) different += expected[i].tokens != expected[i + 1].tokens;
+  CHECK(different >= prompts().size() - 1);  // samples of one prompt are not copies
+
+  for (const int64_t max_batch : {1, 3, 64}) {
+    CAPTURE(max_batch);
+    GenerateOptions options = sampled();
+    options.max_batch = max_batch;
+    CHECK(same(run(model, options), expected));
+  }
+  GenerateOptions small = sampled();
+  small.prefill_tokens = 16;
+  CHECK(same(run(model, small), expected));
+
+  GenerateOptions greedy = sampled();
+  greedy.sampling = {.temperature = 0};
+  greedy.num_samples = 1;
+  greedy.ignore_eos = true;
+  const std::vector<Completion> likeliest = run(model, greedy);
+  check_scores(model, likeliest, 1);
+  for (size_t row = 0; row < likeliest.size(); ++row)
+    CHECK(same(run(model, greedy, {prompts()[row]}), {likeliest[row]}));
+}
+
+}  // namespace
+
+TEST_CASE("sampling, scoring and batching agree to the bit for every family") {
+  for (const char* name : kFamilies) {
+    CAPTURE(name);
+    check_exact(*make(name));
+  }
+}
+
+TEST_CASE("sampling through an adapter is as exact") {
+  for (const char* name : {"qwen3", "gemma2", "llama"}) {
+    CAPTURE(name);
+    const auto model = make(name);
+    const std::vector<Completion> plain = run(*model, sampled());
+    add_adapter(*model);
+    CHECK(!same(run(*model, sampled()), plain));
+    check_exact(*model);
+  }
+}
+
+TEST_CASE("one thread and two give the same bits") {
+  const int threads = omp_get_max_threads();
+  for (const char* name : kFamilies) {
+    CAPTURE(name);
+    const auto model = make(name);
+    omp_set_num_threads(1);
+    const std::vector<Completion> one = run(*model, sampled());
+    omp_set_num_threads(2);
+    CHECK(same(run(*model, sampled()), one));
+    check_scores(*model, one, 0.8);
+  }
+  omp_set_num_threads(threads);
+}
+
+TEST_CASE("an end token ends a completion and is its last token") {
+  const auto model = make("qwen3");
+  size_t stopped = 0;
+  GenerateOptions options = sampled();
+  options.num_samples = 20;
+  options.max_new_tokens = 40;
+  for (const Completion& c : run(*model, options)) {
+    const auto is_end = [](int32_t t) { return t == 7 || t == 100; };
+    CHECK(std::find_if(c.tokens.begin(), c.tokens.end() - 1, is_end) == c.tokens.end() - 1);
+    CHECK(is_end(c.tokens.back()) == c.stopped);
+    CHECK((c.stopped || c.tokens.size() == 40));
+    stopped += c.stopped;
+  }
+  CHECK(stopped > 0);
+}
+
+// A stale packed weight would agree with itself: compare with a model that never held the old weights.
+TEST_CASE("after an update the model samples as a fresh one with its weights") {
+  const auto model = make("llama"), fresh = make("llama");
+  const std::vector<Completion> before = run(*model, sampled());
+  const at::NoGradGuard no_grad;
+  model->each_parameter([](const std::string&, nn::Parameter& p) {
+    p.own();
+    at::Tensor value = p.value();
+    value.mul_(1.25);
+    p.mark_updated();
+  });
+  fresh->each_parameter([](const std::string&, nn::Parameter& p) { p.set_value(p.value() * 1.25); });
+  const std::vector<Completion> after = run(*model, sampled());
+  CHECK(!same(after, before));
+  CHECK(same(after, run(*fresh, sampled())));
+}
