@@ -1,9 +1,10 @@
-// Sampling is exact: what generate records is what score computes, and a row's completion is its own whatever runs beside
-// it. Sizes are odd on purpose: no width here is a multiple of a vector.
+// Sampling is exact: what generate records is what score computes, and a row's completion is its
+// own whatever runs beside it. Sizes are odd on purpose: no width here is a multiple of a vector.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -23,11 +24,21 @@ namespace {
 constexpr int32_t kVocabulary = 331;
 
 Json family(const char* model_type) {
-  Json json = {{"model_type", model_type},       {"vocab_size", kVocabulary},  {"hidden_size", 72},
-               {"intermediate_size", 100},       {"num_hidden_layers", 3},     {"num_attention_heads", 6},
-               {"num_key_value_heads", 2},       {"head_dim", 18},             {"max_position_embeddings", 512},
-               {"initializer_range", 0.15},      {"tie_word_embeddings", true}, {"sliding_window", 11},
-               {"attn_logit_softcapping", 4.0},  {"final_logit_softcapping", 5.0}, {"query_pre_attn_scalar", 20},
+  Json json = {{"model_type", model_type},
+               {"vocab_size", kVocabulary},
+               {"hidden_size", 72},
+               {"intermediate_size", 100},
+               {"num_hidden_layers", 3},
+               {"num_attention_heads", 6},
+               {"num_key_value_heads", 2},
+               {"head_dim", 18},
+               {"max_position_embeddings", 512},
+               {"initializer_range", 0.15},
+               {"tie_word_embeddings", true},
+               {"sliding_window", 11},
+               {"attn_logit_softcapping", 4.0},
+               {"final_logit_softcapping", 5.0},
+               {"query_pre_attn_scalar", 20},
                {"sliding_window_pattern", 3}};
   if (std::string_view(model_type) == "qwen3") json["tie_word_embeddings"] = false;
   return json;
@@ -43,9 +54,13 @@ std::unique_ptr<models::CausalLM> make(const char* model_type) {
 
 // An adapter that changes what the model says: B is not zero.
 void add_adapter(models::CausalLM& model) {
-  models::add_lora(model, {.rank = 5, .alpha = 11, .target_modules = {"q_proj", "v_proj", "gate_proj", "down_proj"}}, 3);
+  models::add_lora(
+      model,
+      {.rank = 5, .alpha = 11, .target_modules = {"q_proj", "v_proj", "gate_proj", "down_proj"}},
+      3);
   model.each_parameter([](const std::string& name, nn::Parameter& p) {
-    if (name.find("lora_B") != std::string::npos) p.set_value(models::initial_value(p, name, 9) + 0.05);
+    if (name.find("lora_B") != std::string::npos)
+      p.set_value(models::initial_value(p, name, 9) + 0.05);
   });
 }
 
@@ -56,7 +71,8 @@ std::vector<std::vector<int32_t>> prompts() {
   uint64_t draw = 0;
   for (const size_t length : {1, 9, 40, 2, 70, 17, 33}) {
     rows.emplace_back();
-    for (size_t i = 0; i < length; ++i) rows.back().push_back(static_cast<int32_t>(stream.below(draw++, kVocabulary)));
+    for (size_t i = 0; i < length; ++i)
+      rows.back().push_back(static_cast<int32_t>(stream.below(draw++, kVocabulary)));
   }
   return rows;
 }
@@ -83,12 +99,15 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 bool same(const std::vector<Completion>& a, const std::vector<Completion>& b) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i)
-    if (a[i].tokens != b[i].tokens || !same_bits(a[i].logprobs, b[i].logprobs) || a[i].stopped != b[i].stopped) return false;
+    if (a[i].tokens != b[i].tokens || !same_bits(a[i].logprobs, b[i].logprobs) ||
+        a[i].stopped != b[i].stopped)
+      return false;
   return true;
 }
 
 // generate's numbers against score's of the whole row: all rows in one pass, and each alone.
-void check_scores(models::CausalLM& model, const std::vector<Completion>& completions, double temperature) {
+void check_scores(models::CausalLM& model, const std::vector<Completion>& completions,
+                  double temperature) {
   const auto rows = prompts();
   std::vector<generate::ScoreRequest> requests;
   for (const Completion& c : completions) {
@@ -102,18 +121,32 @@ void check_scores(models::CausalLM& model, const std::vector<Completion>& comple
     CAPTURE(i);
     REQUIRE(!completions[i].tokens.empty());
     CHECK(same_bits(completions[i].logprobs, together[i].logprobs));
-    CHECK(same_bits(completions[i].logprobs, generate::score(model, {requests[i]}, temperature)[0].logprobs));
+    CHECK(same_bits(completions[i].logprobs,
+                    generate::score(model, {requests[i]}, temperature)[0].logprobs));
   }
 }
 
-// The whole contract for one model.
+// Most of these tests run on one thread: many short steps on two are slow on a busy machine.
+class Threads {
+ public:
+  explicit Threads(int count) : before_(omp_get_max_threads()) { omp_set_num_threads(count); }
+  ~Threads() { omp_set_num_threads(before_); }
+
+ private:
+  int before_;
+};
+
+// The whole contract for one model, but for threads: many short steps on two threads are slow on a
+// busy machine.
 void check_exact(models::CausalLM& model) {
+  const Threads one(1);
   const std::vector<Completion> expected = run(model, sampled());
   REQUIRE(expected.size() == prompts().size() * 3);
   check_scores(model, expected, 0.8);
 
   size_t different = 0;
-  for (size_t i = 0; i < expected.size(); i += 3) different += expected[i].tokens != expected[i + 1].tokens;
+  for (size_t i = 0; i < expected.size(); i += 3)
+    different += expected[i].tokens != expected[i + 1].tokens;
   CHECK(different >= prompts().size() - 1);  // samples of one prompt are not copies
 
   for (const int64_t max_batch : {1, 3, 64}) {
@@ -139,6 +172,7 @@ void check_exact(models::CausalLM& model) {
 }  // namespace
 
 TEST_CASE("sampling, scoring and batching agree to the bit for every family") {
+  const Threads one(1);
   for (const char* name : kFamilies) {
     CAPTURE(name);
     check_exact(*make(name));
@@ -146,6 +180,7 @@ TEST_CASE("sampling, scoring and batching agree to the bit for every family") {
 }
 
 TEST_CASE("sampling through an adapter is as exact") {
+  const Threads one(1);
   for (const char* name : {"qwen3", "gemma2", "llama"}) {
     CAPTURE(name);
     const auto model = make(name);
@@ -157,20 +192,22 @@ TEST_CASE("sampling through an adapter is as exact") {
 }
 
 TEST_CASE("one thread and two give the same bits") {
-  const int threads = omp_get_max_threads();
   for (const char* name : kFamilies) {
     CAPTURE(name);
     const auto model = make(name);
-    omp_set_num_threads(1);
-    const std::vector<Completion> one = run(*model, sampled());
-    omp_set_num_threads(2);
+    std::vector<Completion> one;
+    {
+      const Threads count(1);
+      one = run(*model, sampled());
+    }
+    const Threads count(2);
     CHECK(same(run(*model, sampled()), one));
     check_scores(*model, one, 0.8);
   }
-  omp_set_num_threads(threads);
 }
 
 TEST_CASE("an end token ends a completion and is its last token") {
+  const Threads one(1);
   const auto model = make("qwen3");
   size_t stopped = 0;
   GenerateOptions options = sampled();
@@ -186,8 +223,10 @@ TEST_CASE("an end token ends a completion and is its last token") {
   CHECK(stopped > 0);
 }
 
-// A stale packed weight would agree with itself: compare with a model that never held the old weights.
+// A stale packed weight would agree with itself: compare with a model that never held the old
+// weights.
 TEST_CASE("after an update the model samples as a fresh one with its weights") {
+  const Threads one(1);
   const auto model = make("llama"), fresh = make("llama");
   const std::vector<Completion> before = run(*model, sampled());
   const at::NoGradGuard no_grad;
@@ -197,7 +236,8 @@ TEST_CASE("after an update the model samples as a fresh one with its weights") {
     value.mul_(1.25);
     p.mark_updated();
   });
-  fresh->each_parameter([](const std::string&, nn::Parameter& p) { p.set_value(p.value() * 1.25); });
+  fresh->each_parameter(
+      [](const std::string&, nn::Parameter& p) { p.set_value(p.value() * 1.25); });
   const std::vector<Completion> after = run(*model, sampled());
   CHECK(!same(after, before));
   CHECK(same(after, run(*fresh, sampled())));
