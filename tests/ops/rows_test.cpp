@@ -1,316 +1,215 @@
-// The kernels of rows.h against their definition (rows_definition.h) bit for bit: every SIMD target
-// of this machine, one and two threads, odd widths, rows that are aligned to nothing.
 #include "temper/ops/cpu/rows.h"
 
 #include <doctest/doctest.h>
-#include <hwy/targets.h>
-#include <omp.h>
 
-#include <cstring>
-#include <limits>
-#include <string>
+#include <cmath>
 
-#include "rows_definition.h"
-#include "temper/ops/cpu/simd.h"
+#include "tests/ops/kernels.h"
 
-using namespace temper;
-using kernels::Gate;
-using kernels::row_kernels;
+using namespace temper::kernels;
 
 namespace {
 
-// Floats that begin one float behind an aligned address.
-class Values {
- public:
-  explicit Values(int64_t count, float fill = 0) : storage_(static_cast<size_t>(count) + 1, fill) {}
-  float* data() { return storage_.data() + 1; }
-  const float* data() const { return storage_.data() + 1; }
-  int64_t size() const { return static_cast<int64_t>(storage_.size()) - 1; }
-  float& operator[](int64_t i) { return data()[i]; }
-  bool operator==(const Values& other) const {
-    return size() == other.size() &&
-           std::memcmp(data(), other.data(), static_cast<size_t>(size()) * sizeof(float)) == 0;
+constexpr int64_t kWidths[] = {1, 17, 72, 100, 331, 512, 513, 1100};
+constexpr int64_t kRows = 300;  // enough for several threads at the larger widths
+
+int64_t blocks_of(int64_t width) { return (width + kVocabularyBlock - 1) / kVocabularyBlock; }
+
+// The outputs of every kernel over the same rows.
+std::vector<float> every_kernel(int64_t rows, int64_t width, const std::vector<float>& x,
+                                const std::vector<float>& g, const std::vector<float>& weight) {
+  const RowKernels<float>& kernels = row_kernels<float>();
+  const int64_t count = rows * width;
+  std::vector<float> all, y(x.size()), dx(x.size()), other(x.size()), dweight(weight.size());
+  const auto put = [&](const std::vector<float>& v) { all.insert(all.end(), v.begin(), v.end()); };
+  for (const bool one_plus : {false, true}) {
+    kernels.rms_norm(rows, width, x.data(), weight.data(), 1e-6, one_plus, y.data());
+    put(y);
+    std::fill(dx.begin(), dx.end(), 0.0f);
+    kernels.rms_norm_backward(rows, width, x.data(), weight.data(), 1e-6, one_plus, g.data(),
+                              dx.data(), dweight.data());
+    put(dx);
   }
-
- private:
-  std::vector<float> storage_;
-};
-
-Values normal(int64_t count, uint64_t stream, float scale = 1) {
-  const RandomStream random(1, RandomPurpose::kInit, stream);
-  Values values(count);
-  for (int64_t i = 0; i < count; ++i) values[i] = scale * random.normal(static_cast<uint64_t>(i));
-  return values;
-}
-
-struct Shape {
-  int64_t rows, width;
-};
-// The last two are large enough to be shared among threads.
-constexpr Shape kShapes[] = {{3, 1}, {5, 17}, {4, 72}, {7, 100}, {2, 513}, {131, 331}, {70, 1030}};
-
-template <class Body>
-void on_every_target(Body body) {
-  static const std::vector<int64_t> targets = hwy::SupportedAndGeneratedTargets();
-  REQUIRE(!targets.empty());
-  const int threads = omp_get_max_threads();
-  for (const int64_t target : targets) {
-    hwy::SetSupportedTargetsForTest(target);
-    const std::string simd = kernels::simd_name();
-    CHECK(simd == hwy::TargetName(target));
-    for (const int n : {1, 2}) {
-      CAPTURE(simd);
-      CAPTURE(n);
-      omp_set_num_threads(n);
-      body(row_kernels<float>());
+  put(dweight);
+  for (const Gate gate : {Gate::kSilu, Gate::kGeluTanh, Gate::kGelu}) {
+    kernels.gated(count, gate, x.data(), g.data(), y.data());
+    put(y);
+    kernels.gated_backward(count, gate, x.data(), g.data(), y.data(), dx.data(), other.data());
+    put(dx);
+    put(other);
+  }
+  kernels.add_scaled(count, x.data(), 0.3f, g.data(), y.data());
+  put(y);
+  y = x;
+  kernels.soft_cap(count, 3.0f, y.data());
+  put(y);
+  const int64_t blocks = blocks_of(width);
+  std::vector<SoftmaxPart<float>> parts(static_cast<size_t>(rows * blocks));
+  kernels.softmax_parts(rows, width, x.data(), width, parts.data(), blocks);
+  std::vector<float> lse(static_cast<size_t>(rows)), entropy(lse);
+  kernels.join_parts(rows, blocks, parts.data(), lse.data(), entropy.data());
+  put(lse);
+  put(entropy);
+  const std::vector<int64_t> target(static_cast<size_t>(rows), width / 2);
+  y = x;
+  kernels.softmax_gradient(rows, width, 0, target.data(), lse.data(), entropy.data(), lse.data(),
+                           entropy.data(), y.data(), width);
+  put(y);
+  y = x;
+  kernels.softmax_gradient(rows, width, 0, target.data(), lse.data(), nullptr, lse.data(), nullptr,
+                           y.data(), width);
+  put(y);
+  const std::vector<uint64_t> key(static_cast<size_t>(rows), 5);
+  kernels.dropout_rows(rows, width, 1, 2, 3, key.data(), 0.4, x.data(), y.data());
+  put(y);
+  if (width % 2 == 0) {
+    std::vector<int64_t> position(static_cast<size_t>(rows));
+    for (int64_t i = 0; i < rows; ++i) position[static_cast<size_t>(i)] = i;
+    for (const bool inverse : {false, true}) {
+      y = x;
+      kernels.rotate(rows, 1, width, position.data(), g.data(), x.data(), inverse, y.data());
+      put(y);
     }
   }
-  hwy::SetSupportedTargetsForTest(0);
-  omp_set_num_threads(threads);
+  return all;
+}
+
+// One step of an optimizer after another.
+std::vector<float> optimizers(const std::vector<float>& x, const std::vector<float>& g) {
+  const int64_t count = static_cast<int64_t>(x.size());
+  std::vector<float> p = x, q = x, first(x.size()), second(x.size()), buffer(x.size());
+  for (int t = 1; t <= 3; ++t) {
+    adamw(count, {1e-2, 0.9, 0.99, 1e-8, 0.1, 1 - std::pow(0.9, t), 1 - std::pow(0.99, t), 0.5},
+          g.data(), p.data(), first.data(), second.data());
+    sgd(count, 1e-2, 0.9, 0.1, 0.5, t == 1, g.data(), q.data(), buffer.data());
+  }
+  p.insert(p.end(), q.begin(), q.end());
+  return p;
 }
 
 }  // namespace
 
-TEST_CASE("RMS norm and its gradient") {
-  for (const auto [rows, width] : kShapes)
-    for (const bool one_plus : {false, true}) {
+TEST_CASE("every SIMD target and number of threads gives the same bits") {
+  std::vector<std::vector<float>> expected;
+  std::vector<double> sums;
+  bool first = true;
+  for_each_target([&] {
+    Draws draws(7);
+    size_t i = 0;
+    for (const int64_t width : kWidths) {
       CAPTURE(width);
-      const int64_t n = rows * width;
-      const Values x = normal(n, 1, 3), weight = normal(width, 2), dy = normal(n, 3);
-      Values y(n), dx(n, 0.5f), dweight(width, 0.25f);
-      definition::rms_norm(rows, width, x.data(), weight.data(), 1e-6f, one_plus, y.data());
-      definition::rms_norm_backward(rows, width, x.data(), weight.data(), 1e-6f, one_plus,
-                                    dy.data(), dx.data(), dweight.data());
-      on_every_target([&](const kernels::RowKernels<float>& kernel) {
-        Values got(n), got_dx(n, 0.5f), got_dweight(width, 0.25f), other_dx(n, 0.5f);
-        kernel.rms_norm(rows, width, x.data(), weight.data(), 1e-6, one_plus, got.data());
-        CHECK(got == y);
-        kernel.rms_norm_backward(rows, width, x.data(), weight.data(), 1e-6, one_plus, dy.data(),
-                                 got_dx.data(), got_dweight.data());
-        CHECK(got_dx == dx);
-        CHECK(got_dweight == dweight);
-        kernel.rms_norm_backward(rows, width, x.data(), weight.data(), 1e-6, one_plus, dy.data(),
-                                 other_dx.data(), nullptr);
-        CHECK(other_dx == dx);
-      });
-    }
-}
-
-TEST_CASE("rotary embedding and its inverse") {
-  for (const auto [rows, heads, dim] :
-       {std::array<int64_t, 3>{3, 1, 2}, {5, 3, 10}, {4, 2, 66}, {300, 2, 64}}) {
-    CAPTURE(dim);
-    constexpr int64_t kPositions = 11;
-    Values cos(kPositions * dim / 2), sin(kPositions * dim / 2);
-    for (int64_t i = 0; i < cos.size(); ++i) {
-      cos[i] = std::cos(0.37f * static_cast<float>(i));
-      sin[i] = std::sin(0.37f * static_cast<float>(i));
-    }
-    std::vector<int64_t> position;
-    for (int64_t r = 0; r < rows; ++r) position.push_back(r * 7 % kPositions);
-    const Values x = normal(rows * heads * dim, 4);
-    for (const bool inverse : {false, true}) {
-      Values want = x;
-      definition::rotate(rows, heads, dim, position.data(), cos.data(), sin.data(), inverse,
-                         want.data());
-      on_every_target([&](const kernels::RowKernels<float>& kernel) {
-        Values got = x;
-        kernel.rotate(rows, heads, dim, position.data(), cos.data(), sin.data(), inverse,
-                      got.data());
-        CHECK(got == want);
-      });
-    }
-  }
-}
-
-TEST_CASE("gated activations and their gradients") {
-  for (const int64_t n : {1, 17, 331, 40001})
-    for (const Gate kind : {Gate::kSilu, Gate::kGeluTanh, Gate::kGelu}) {
-      const Values gate = normal(n, 5, 6), up = normal(n, 6), dy = normal(n, 7);
-      Values y(n), dgate(n), dup(n);
-      for (int64_t i = 0; i < n; ++i) {
-        const float g = gate.data()[i], value = definition::gate_value(kind, g);
-        y[i] = value * up.data()[i];
-        dup[i] = dy.data()[i] * value;
-        dgate[i] = dy.data()[i] * up.data()[i] * definition::gate_slope(kind, g);
+      const std::vector<float> x = draws.floats(kRows * width, 6),
+                               g = draws.floats(kRows * width, 4), weight = draws.floats(width, 2);
+      std::vector<float> found = every_kernel(kRows, width, x, g, weight);
+      const std::vector<float> stepped = optimizers(x, g);
+      found.insert(found.end(), stepped.begin(), stepped.end());
+      if (first) {
+        expected.push_back(found);
+        sums.push_back(sum_of_squares(kRows * width, x.data()));
+      } else {
+        CHECK(same_bits(found, expected[i]));
+        CHECK(sum_of_squares(kRows * width, x.data()) == sums[i]);
       }
-      on_every_target([&](const kernels::RowKernels<float>& kernel) {
-        Values got(n), got_dgate(n), got_dup(n);
-        kernel.gated(n, kind, gate.data(), up.data(), got.data());
-        kernel.gated_backward(n, kind, gate.data(), up.data(), dy.data(), got_dgate.data(),
-                              got_dup.data());
-        CHECK(got == y);
-        CHECK(got_dgate == dgate);
-        CHECK(got_dup == dup);
-      });
+      ++i;
     }
+    first = false;
+  });
 }
 
-TEST_CASE("sums and soft caps") {
-  for (const int64_t n : {1, 17, 331, 40001}) {
-    const Values a = normal(n, 8), b = normal(n, 9, 50);
-    Values sum(n), capped(n);
-    for (int64_t i = 0; i < n; ++i) {
-      sum[i] = std::fma(0.3f, b.data()[i], a.data()[i]);
-      capped[i] = 30.0f * definition::elementary::tanh_of(b.data()[i] / 30.0f);
-    }
-    on_every_target([&](const kernels::RowKernels<float>& kernel) {
-      Values got(n), got_capped = b;
-      kernel.add_scaled(n, a.data(), 0.3f, b.data(), got.data());
-      kernel.soft_cap(n, 30.0f, got_capped.data());
-      CHECK(got == sum);
-      CHECK(got_capped == capped);
-    });
-  }
-}
-
-TEST_CASE("gathering rows of a table, and adding rows to it in order") {
-  constexpr int64_t kTable = 9;
-  for (const auto [rows, width] : kShapes) {
+TEST_CASE("a row gives the same bits alone and in a batch") {
+  const RowKernels<float>& kernels = row_kernels<float>();
+  for (const int64_t width : kWidths) {
     CAPTURE(width);
-    std::vector<int64_t> id;
-    for (int64_t r = 0; r < rows; ++r) id.push_back(r * r % kTable);
-    const Values table = normal(kTable * width, 10), dout = normal(rows * width, 11);
-    Values out(rows * width), dtable(kTable * width, 0.5f);
-    for (int64_t i = 0; i < rows * width; ++i) {
-      const int64_t at = id[static_cast<size_t>(i / width)] * width + i % width;
-      out[i] = table.data()[at] * 8.5f;
-      dtable[at] = std::fma(8.5f, dout.data()[i], dtable[at]);
-    }
-    on_every_target([&](const kernels::RowKernels<float>& kernel) {
-      Values got(rows * width), got_dtable(kTable * width, 0.5f);
-      kernel.gather_rows(rows, width, table.data(), id.data(), 8.5f, got.data());
-      kernel.scatter_rows(rows, width, dout.data(), id.data(), 8.5f, got_dtable.data());
-      CHECK(got == out);
-      CHECK(got_dtable == dtable);
-    });
-  }
-}
-
-TEST_CASE("log-sum-exp, entropy and the gradient of both") {
-  for (const auto [rows, width] : kShapes) {
-    CAPTURE(width);
-    const int64_t blocks = (width + kernels::kVocabularyBlock - 1) / kernels::kVocabularyBlock;
-    const Values x = normal(rows * width, 12, 5), g = normal(rows, 13), h = normal(rows, 14);
-    Values lse(rows), entropy(rows), dx(rows * width), dx_plain(rows * width);
-    std::vector<int64_t> target;
-    for (int64_t r = 0; r < rows; ++r) {
-      const float* row = x.data() + r * width;
-      target.push_back(r % 3 == 2 ? width + 5
-                                  : r * 31 % width);  // some lie in another chunk of the vocabulary
-      const definition::LogSumExp want = definition::log_sum_exp(row, width);
-      lse[r] = want.value;
-      entropy[r] = want.entropy;
-      definition::softmax_gradient(row, width, target.back(), want, g.data()[r], h.data() + r,
-                                   dx.data() + r * width);
-      definition::softmax_gradient(row, width, target.back(), want, g.data()[r], nullptr,
-                                   dx_plain.data() + r * width);
-      target.back() += 1024;  // columns here are entries 1024, 1025, ...
-    }
-    on_every_target([&](const kernels::RowKernels<float>& kernel) {
-      std::vector<kernels::SoftmaxPart<float>> parts(static_cast<size_t>(rows * blocks));
-      Values got_lse(rows), got_entropy(rows), got_dx = x, got_plain = x;
-      kernel.softmax_parts(rows, width, x.data(), width, parts.data(), blocks);
-      kernel.join_parts(rows, blocks, parts.data(), got_lse.data(), got_entropy.data());
-      CHECK(got_lse == lse);
-      CHECK(got_entropy == entropy);
-      kernel.softmax_gradient(rows, width, 1024, target.data(), lse.data(), entropy.data(),
-                              g.data(), h.data(), got_dx.data(), width);
-      kernel.softmax_gradient(rows, width, 1024, target.data(), lse.data(), entropy.data(),
-                              g.data(), nullptr, got_plain.data(), width);
-      CHECK(got_dx == dx);
-      CHECK(got_plain == dx_plain);
-    });
-  }
-}
-
-TEST_CASE("dropout keeps what the row's own stream says, whatever stands beside it") {
-  for (const auto [rows, width] : kShapes) {
-    CAPTURE(width);
-    const Values x = normal(rows * width, 15);
-    Values want(rows * width);
-    std::vector<uint64_t> key;
-    for (int64_t r = 0; r < rows; ++r) {
-      key.push_back(static_cast<uint64_t>(r * 1000003));
-      const RandomStream stream(5, RandomPurpose::kDropout, 6, 7, key.back());
-      for (int64_t i = 0; i < width; ++i)
-        if (stream.uniform(static_cast<uint64_t>(i)) >= 0.3)
-          want[r * width + i] = x.data()[r * width + i] * static_cast<float>(1 / 0.7);
-    }
-    on_every_target([&](const kernels::RowKernels<float>& kernel) {
-      Values got(rows * width);
-      kernel.dropout_rows(rows, width, 5, 6, 7, key.data(), 0.3, x.data(), got.data());
-      CHECK(got == want);
-    });
-  }
-  constexpr int64_t kMany = 100000;  // six standard deviations of the kept share
-  Values ones(kMany, 1), kept(kMany);
-  const uint64_t key = 1;
-  row_kernels<float>().dropout_rows(1, kMany, 5, 6, 7, &key, 0.25, ones.data(), kept.data());
-  double sum = 0;
-  for (int64_t i = 0; i < kMany; ++i) sum += kept[i];
-  CHECK(std::abs(sum / kMany - 1) < 6 * std::sqrt(0.25 / 0.75 / kMany));
-}
-
-TEST_CASE("AdamW, SGD and the sum of squares") {
-  for (const int64_t n : {1, 17, 331, 150001}) {
-    CAPTURE(n);
-    const Values grad = normal(n, 16), start = normal(n, 17);
-    const kernels::AdamWStep step{1e-3, 0.9, 0.95, 1e-8, 0.1, 1 - 0.9 * 0.9, 1 - 0.95 * 0.95, 0.7};
-    Values param = start, first = normal(n, 18, 0.1f), second(n, 0.01f), descended = start,
-           buffer = first;
-    const Values first_before = first, second_before = second;
-    for (int64_t i = 0; i < n; ++i) {
-      const float g = grad.data()[i] * 0.7f, raw = std::fma(0.1f, descended[i], g);
-      first[i] = std::fma(static_cast<float>(1 - 0.9), g - first[i], first[i]);
-      second[i] = std::fma(static_cast<float>(1 - 0.95) * g, g, 0.95f * second[i]);
-      const float root = static_cast<float>(std::sqrt(step.correction2));
-      param[i] = param[i] * static_cast<float>(1 - 1e-3 * 0.1) -
-                 static_cast<float>(1e-3 / step.correction1) *
-                     (first[i] / (std::sqrt(second[i]) / root + 1e-8f));
-      buffer[i] = std::fma(0.9f, buffer[i], raw);
-      descended[i] = std::fma(-1e-3f, buffer[i], descended[i]);
-    }
-    const double squares = definition::sum_of_squares(grad.data(), n);
-    on_every_target([&](const kernels::RowKernels<float>&) {
-      Values got = start, got_first = first_before, got_second = second_before;
-      kernels::adamw(n, step, grad.data(), got.data(), got_first.data(), got_second.data());
-      CHECK(got == param);
-      CHECK(got_first == first);
-      CHECK(got_second == second);
-      Values got_descended = start, got_buffer = first_before;
-      kernels::sgd(n, 1e-3, 0.9, 0.1, 0.7, false, grad.data(), got_descended.data(),
-                   got_buffer.data());
-      CHECK(got_descended == descended);
-      CHECK(got_buffer == buffer);
-      CHECK(kernels::sum_of_squares(n, grad.data()) == squares);
-    });
-  }
-}
-
-TEST_CASE("a NaN or an infinity stays in its own row") {
-  constexpr int64_t kRows = 4, kWidth = 37;
-  const Values clean = normal(kRows * kWidth, 19), weight = normal(kWidth, 20);
-  for (const float bad :
-       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    Values x = clean;
-    x[2 * kWidth + 20] = bad;
-    on_every_target([&](const kernels::RowKernels<float>& kernel) {
-      Values want(kRows * kWidth), got(kRows * kWidth);
-      kernel.rms_norm(kRows, kWidth, clean.data(), weight.data(), 1e-6, false, want.data());
-      kernel.rms_norm(kRows, kWidth, x.data(), weight.data(), 1e-6, false, got.data());
-      CHECK(std::isnan(got[2 * kWidth + 20]));
-      std::vector<kernels::SoftmaxPart<float>> parts(kRows), clean_parts(kRows);
-      Values lse(kRows), clean_lse(kRows);
-      kernel.softmax_parts(kRows, kWidth, x.data(), kWidth, parts.data(), 1);
-      kernel.softmax_parts(kRows, kWidth, clean.data(), kWidth, clean_parts.data(), 1);
-      kernel.join_parts(kRows, 1, parts.data(), lse.data(), nullptr);
-      kernel.join_parts(kRows, 1, clean_parts.data(), clean_lse.data(), nullptr);
-      CHECK(std::isnan(lse[2]));
-      for (const int64_t r : {0, 1, 3}) {
-        CHECK(lse[r] == clean_lse[r]);
-        for (int64_t i = 0; i < kWidth; ++i) CHECK(got[r * kWidth + i] == want[r * kWidth + i]);
+    Draws draws(8);
+    const std::vector<float> x = draws.floats(37 * width, 6), g = draws.floats(37 * width, 4),
+                             weight = draws.floats(width, 2);
+    const auto forward = [&](int64_t begin, int64_t rows) {
+      const int64_t count = rows * width, blocks = blocks_of(width);
+      const float *in = x.data() + begin * width, *up = g.data() + begin * width;
+      std::vector<float> norm(static_cast<size_t>(count)), gate(norm), capped(in, in + count),
+          lse(static_cast<size_t>(rows)), entropy(lse);
+      kernels.rms_norm(rows, width, in, weight.data(), 1e-6, true, norm.data());
+      kernels.gated(count, Gate::kGeluTanh, in, up, gate.data());
+      kernels.soft_cap(count, 3.0f, capped.data());
+      std::vector<SoftmaxPart<float>> parts(static_cast<size_t>(rows * blocks));
+      kernels.softmax_parts(rows, width, in, width, parts.data(), blocks);
+      kernels.join_parts(rows, blocks, parts.data(), lse.data(), entropy.data());
+      return std::vector{norm, gate, capped, lse, entropy};
+    };
+    const std::vector<std::vector<float>> all = forward(0, 37);
+    for (int64_t row = 0; row < 37; ++row) {
+      const std::vector<std::vector<float>> alone = forward(row, 1);
+      for (size_t k = 0; k < all.size(); ++k) {
+        const int64_t wide = k < 3 ? width : 1;
+        CHECK(
+            same_bits(alone[k], {all[k].begin() + row * wide, all[k].begin() + (row + 1) * wide}));
       }
-    });
+    }
   }
+}
+
+// float32 against the C library in float64; a few units in the last place each.
+TEST_CASE("norms, gates, caps and softmaxes are what they are called") {
+  const RowKernels<float>& kernels = row_kernels<float>();
+  Draws draws(9);
+  constexpr int64_t width = 1100;
+  const std::vector<float> x = draws.floats(width, 9), up = draws.floats(width, 2),
+                           weight = draws.floats(width, 2);
+  std::vector<float> y(x.size());
+  double squares = 0, sum = 0, entropy = 0;
+  for (const float v : x) squares += double{v} * v;
+  for (const float v : x) sum += std::exp(double{v});
+  for (const float v : x) entropy -= std::exp(double{v}) / sum * (v - std::log(sum));
+
+  kernels.rms_norm(1, width, x.data(), weight.data(), 1e-2, true, y.data());
+  for (size_t i = 0; i < x.size(); ++i)
+    CHECK(y[i] == doctest::Approx(x[i] / std::sqrt(squares / width + 1e-2) * (1.0 + weight[i]))
+                      .epsilon(1e-6));
+
+  const auto phi = [](double v) { return 0.5 * (1 + std::erf(v / std::sqrt(2.0))); };
+  const auto tanh_gelu = [](double v) {
+    return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+  };
+  const auto close = [](float found, double expected) {
+    return std::abs(found - expected) < 2e-6 * std::max(1.0, std::abs(expected));
+  };
+  kernels.gated(width, Gate::kSilu, x.data(), up.data(), y.data());
+  for (size_t i = 0; i < x.size(); ++i)
+    CHECK(close(y[i], up[i] * double{x[i]} / (1 + std::exp(-double{x[i]}))));
+  kernels.gated(width, Gate::kGelu, x.data(), up.data(), y.data());
+  for (size_t i = 0; i < x.size(); ++i) CHECK(close(y[i], up[i] * (x[i] * phi(x[i]))));
+  kernels.gated(width, Gate::kGeluTanh, x.data(), up.data(), y.data());
+  for (size_t i = 0; i < x.size(); ++i) CHECK(close(y[i], up[i] * tanh_gelu(x[i])));
+  y = x;
+  kernels.soft_cap(width, 3.0f, y.data());
+  for (size_t i = 0; i < x.size(); ++i) CHECK(close(y[i], 3 * std::tanh(x[i] / 3.0)));
+
+  std::vector<SoftmaxPart<float>> parts(static_cast<size_t>(blocks_of(width)));
+  kernels.softmax_parts(1, width, x.data(), width, parts.data(), blocks_of(width));
+  float found_sum = 0, found_entropy = 0;
+  kernels.join_parts(1, blocks_of(width), parts.data(), &found_sum, &found_entropy);
+  CHECK(close(found_sum, std::log(sum)));
+  CHECK(close(found_entropy, entropy));
+}
+
+TEST_CASE("dropout's coins belong to a row's key, not to its place") {
+  const RowKernels<float>& kernels = row_kernels<float>();
+  constexpr int64_t width = 4001;
+  const std::vector<float> x(2 * width, 1.0f);
+  const auto dropped = [&](std::vector<uint64_t> keys, uint64_t step) {
+    std::vector<float> y(keys.size() * width);
+    kernels.dropout_rows(static_cast<int64_t>(keys.size()), width, 1, step, 3, keys.data(), 0.25,
+                         x.data(), y.data());
+    return y;
+  };
+  const std::vector<float> both = dropped({8, 9}, 2), alone = dropped({9}, 2);
+  CHECK(same_bits(alone, {both.begin() + width, both.end()}));
+  CHECK(!same_bits(alone, {both.begin(), both.begin() + width}));
+  CHECK(!same_bits(alone, dropped({9}, 3)));
+  int64_t kept = 0;
+  for (const float v : alone) {
+    CHECK((v == 0.0f || v == 1.0f / 0.75f));
+    kept += v != 0.0f;
+  }
+  CHECK(std::abs(static_cast<double>(kept) / width - 0.75) < 0.03);  // over four deviations
 }
