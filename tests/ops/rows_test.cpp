@@ -11,7 +11,7 @@ using namespace temper::kernels;
 namespace {
 
 constexpr int64_t kWidths[] = {1, 17, 72, 100, 331, 512, 513, 1100};
-constexpr int64_t kRows = 300;  // enough for several threads at the larger widths
+constexpr int64_t kRows = 100;  // enough for several threads at the larger widths
 
 int64_t blocks_of(int64_t width) { return (width + kVocabularyBlock - 1) / kVocabularyBlock; }
 
