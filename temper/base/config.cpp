@@ -55,7 +55,7 @@ std::string find_elsewhere(std::span<const Field> fields, const std::string& nam
 
 [[noreturn]] void fail_unknown(const YamlNode::Entry& entry, const std::string& path,
                                std::span<const Field> fields, std::span<const Field> root) {
-  const std::string key = entry.key.substr(0, 80);
+  const std::string key = YamlNode::scalar(entry.key).found();  // shortened
   std::vector<std::string> names;
   for (const Field& field : fields) names.push_back(field.name);
   std::string meant = find_elsewhere(root, key);  // a right key at a wrong place
@@ -95,7 +95,8 @@ bool is_dotted_key(std::string_view text) {
 
 YamlNode read_override(const std::string& argument) {
   const size_t equals = argument.find('=');
-  const std::string source = "command line: " + argument.substr(0, 200);
+  std::string source = "command line: " + argument.substr(0, 200);
+  std::replace(source.begin(), source.end(), '\n', ' ');  // a message is one line
   YamlNode value = parse_yaml(std::string_view(argument).substr(equals + 1), source, true);
   return nest(std::string_view(argument).substr(0, equals), std::move(value));
 }

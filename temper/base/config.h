@@ -162,7 +162,7 @@ struct Traits {  // bool, int64_t, double, std::string, map of strings
 
 template <ConfigStruct T>
 struct Traits<T> {
-  static std::string type(const Rule&) { return "map"; }
+  static std::string type(const Rule&) { return "maps"; }
   static void read(const YamlNode& node, const std::string& path, const Rule& rule, T& value) {
     const std::vector<Field> fields = Fields::of(value);
     if (rule.lone && node.kind == YamlNode::Kind::kScalar)

@@ -12,6 +12,11 @@ namespace {
 constexpr int64_t kDapoTokensPerOverlongToken = 5;
 
 template <class... Parts>
+void require(bool cond, const RunConfig& config, std::string_view key, const Parts&... parts) {
+  if (!cond) throw ConfigError(str(config.where(key), " is required: ", parts...));
+}
+
+template <class... Parts>
 void check_key(bool cond, const RunConfig& config, std::string_view key, const Parts&... parts) {
   if (!cond) throw ConfigError(str(config.where(key), ": ", parts...));
 }
@@ -35,11 +40,10 @@ void check_adapter(const RunConfig& c) {
 
 void check_data(const RunConfig& c) {
   if (!c.verb) return;
-  check_key(!c.model.path.empty(), c, "model.path",
-            "is required: the directory of a Hugging Face model");
+  require(!c.model.path.empty(), c, "model.path", "the directory of a Hugging Face model");
   const bool replays = (c.verb == "grpo" || c.verb == "ppo") && c.rl.replay;
-  check_key(!c.data.train.empty() || replays, c, "data.train",
-            "is required: a file of rows, or a list of {path, weight, name}");
+  require(!c.data.train.empty() || replays, c, "data.train",
+          "a file of rows, or a list of {path, weight, name}");
 }
 
 void check_train(const RunConfig& c) {
@@ -72,8 +76,7 @@ void check_rl(const RunConfig& c) {
             ": greedy completions are all the same");
   check_key(c.verb == "ppo" || rl.group_size >= 2, c, "rl.group_size", "found ", rl.group_size,
             ", expected at least 2: an advantage compares completions of one prompt");
-  check_key(!c.rewards.empty(), c, "rewards",
-            "is required: a list of {name, weight} or {command, ...}");
+  require(!c.rewards.empty(), c, "rewards", "a list of {name, weight} or {command, ...}");
 }
 
 void check_rewards(const RunConfig& c) {

@@ -120,7 +120,7 @@ class TreeBuilder : public YAML::EventHandler {
              YAML::anchor_t anchor) {
     refuse_tag(mark, tag);
     check<ConfigError>(!expects_key(), origin(mark).str(),
-                       ": a key must be text, found a list or a map");
+                       ": a key must be text, found a list or a map; is every bracket closed?");
     check<ConfigError>(open_.size() < kMaxDepth, origin(mark).str(), ": nested deeper than ",
                        kMaxDepth, " levels");
     YamlNode node;
@@ -182,6 +182,8 @@ std::string YamlOrigin::str() const {
   return line > 0 ? temper::str(*source, ":", line) : *source;
 }
 
+YamlNode YamlNode::null() { return {}; }
+
 YamlNode YamlNode::scalar(std::string text, bool quoted) {
   YamlNode node;
   node.kind = Kind::kScalar;
@@ -219,13 +221,19 @@ YamlNode parse_yaml(std::string_view text, std::string source, bool whole_source
                      " bytes; a config has at most ", kMaxBytes);
   TreeBuilder builder(shared_source, whole_source);
   refuse_control_characters(text, builder);
-  std::istringstream stream{std::string(text)};
+  // yaml-cpp closes a quote that is still open where the text ends with a newline, and so swallows
+  // all keys after it without a word; the comment makes it an error.
+  std::istringstream stream(std::string(text) + "\n#");
   try {
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(builder)) continue;
   } catch (const YAML::Exception& e) {
-    throw ConfigError(str(e.mark.is_null() ? *shared_source : builder.origin(e.mark).str(),
-                          ": not valid YAML: ", e.msg));
+    if (e.mark.is_null()) throw ConfigError(str(*shared_source, ": not valid YAML: ", e.msg));
+    YAML::Mark mark = e.mark;
+    const auto newlines =
+        std::count(text.begin(), text.end(), '\n') - (text.ends_with('\n') ? 1 : 0);
+    mark.line = std::min(mark.line, static_cast<int>(std::max<std::ptrdiff_t>(newlines, 0)));
+    throw ConfigError(str(builder.origin(mark).str(), ": not valid YAML: ", e.msg));
   }
   YamlNode root = builder.take();
   if (!root.origin.source) root.origin.source = shared_source;

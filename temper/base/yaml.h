@@ -29,7 +29,7 @@ struct YamlNode {
   std::vector<Entry> entries;   // kMap, as written; no key occurs twice
   YamlOrigin origin;
 
-  static YamlNode null() { return {}; }
+  static YamlNode null();
   static YamlNode scalar(std::string text, bool quoted = false);
   static YamlNode list(std::vector<YamlNode> items = {});
   static YamlNode map();

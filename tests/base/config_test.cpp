@@ -1,0 +1,260 @@
+#include "temper/base/config.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "temper/base/error.h"
+
+using namespace temper;
+
+namespace {
+
+enum class Colour { kRed, kGreen };
+
+struct Item {
+  std::string path;
+  double weight = 1;
+  void fields(Fields& f) {
+    f.add("path", path, "a file", required());
+    f.add("weight", weight, "its share", above(0));
+  }
+};
+
+struct Inner {
+  double rate = 2e-5;
+  std::array<double, 2> betas = {0.9, 0.999};
+  void fields(Fields& f) {
+    f.add("rate", rate, "a rate", at_least(0));
+    f.add("betas", betas, "two shares", fraction());
+  }
+};
+
+struct Sample {
+  int64_t count = 3;
+  bool flag = true;
+  std::string name = "x";
+  std::string kind = "a";
+  Colour colour = Colour::kGreen;
+  std::optional<int64_t> limit;
+  std::vector<std::string> words;
+  std::vector<Item> items;
+  std::map<std::string, std::string> columns;
+  Inner inner;
+  void fields(Fields& f) {
+    f.add("count", count, "a count", at_least(1));
+    f.add("flag", flag, "a switch");
+    f.add("name", name, "a name");
+    f.add("kind", kind, "a choice", one_of({"a", "bee"}));
+    f.add("colour", colour, "a colour");
+    f.add("limit", limit, "a limit", at_least(1));
+    f.add("words", words, "some words", one_or_list());
+    f.add("items", items, "some files", one_or_list());
+    f.add("columns", columns, "names");
+    f.add("inner", inner, "more");
+  }
+};
+
+}  // namespace
+
+template <>
+inline constexpr std::array temper::enum_names<Colour> = {"red", "green"};
+
+namespace {
+
+Sample read(const std::string& yaml) {
+  Sample sample;
+  read_fields(parse_yaml(yaml, "c.yaml"), "", Fields::of(sample));
+  return sample;
+}
+
+template <class Action>
+std::string error_of(Action&& action) {
+  try {
+    action();
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+std::string read_error(const std::string& yaml) {
+  return error_of([&] { read(yaml); });
+}
+
+std::string dump(Sample sample) { return dump_yaml(write_fields(Fields::of(sample))); }
+
+}  // namespace
+
+TEST_CASE("values of every type are read") {
+  const Sample s = read(
+      "count: 7\nflag: false\nname: 123\nkind: bee\ncolour: red\nlimit: 5\nwords: [a, '1']\n"
+      "items: [{path: p, weight: 2}, {path: q}]\ncolumns: {a: b}\ninner: {rate: 1e-3, betas: [0, "
+      ".5]}\n");
+  CHECK(s.count == 7);
+  CHECK_FALSE(s.flag);
+  CHECK(s.name == "123");
+  CHECK(s.kind == "bee");
+  CHECK(s.colour == Colour::kRed);
+  CHECK(s.limit == 5);
+  CHECK(s.words == std::vector<std::string>{"a", "1"});
+  REQUIRE(s.items.size() == 2);
+  CHECK(s.items[0].weight == 2);
+  CHECK(s.items[1].path == "q");
+  CHECK(s.items[1].weight == 1);
+  CHECK(s.columns.at("a") == "b");
+  CHECK(s.inner.rate == 1e-3);
+  CHECK(s.inner.betas == std::array<double, 2>{0, 0.5});
+}
+
+TEST_CASE("what is not written keeps its default, and null empties what may be empty") {
+  CHECK(dump(read("")) == dump(Sample()));
+  CHECK(dump(read("inner:\ncolumns:\nwords:\nitems: null\nlimit: null\n")) == dump(Sample()));
+}
+
+TEST_CASE("a scalar or a map stands for a list of one") {
+  CHECK(read("words: one").words == std::vector<std::string>{"one"});
+  CHECK(read("items: data.jsonl").items.at(0).path == "data.jsonl");
+  CHECK(read("items: {path: p, weight: 3}").items.at(0).weight == 3);
+}
+
+TEST_CASE("numbers are read as users write them") {
+  for (const auto& [text, value] : std::vector<std::pair<const char*, double>>{{"2e-5", 2e-5},
+                                                                               {"2.0e-5", 2e-5},
+                                                                               {"2E-5", 2e-5},
+                                                                               {"+1.5", 1.5},
+                                                                               {".5", .5},
+                                                                               {"5.", 5},
+                                                                               {"3", 3},
+                                                                               {"0", 0}})
+    CHECK(read(std::string("inner: {rate: ") + text + "}").inner.rate == value);
+  CHECK(read("count: +12").count == 12);
+  CHECK(read("count: 9223372036854775807").count == INT64_MAX);
+  CHECK(read("count: 010").count == 10);
+}
+
+TEST_CASE("wrong values name file, line and key, what was found and what was expected") {
+  CHECK(read_error("\ncount: 0") == "c.yaml:2: count: found 0, expected integer >= 1");
+  CHECK(read_error("count: 1.5") == "c.yaml:1: count: found 1.5, expected integer >= 1");
+  CHECK(read_error("count: 1e3") ==
+        "c.yaml:1: count: found 1e3, expected integer >= 1; write 1000");
+  CHECK(read_error("count: 1_000") ==
+        "c.yaml:1: count: found 1_000, expected integer >= 1; write 1000");
+  CHECK(read_error("count: '5'") ==
+        "c.yaml:1: count: found \"5\", expected integer >= 1; write it without quotes");
+  CHECK(read_error("count: 9223372036854775808") ==
+        "c.yaml:1: count: found 9223372036854775808, expected integer >= 1");
+  CHECK(read_error("count: null") == "c.yaml:1: count: found null, expected integer >= 1");
+  CHECK(read_error("count: 0x10") == "c.yaml:1: count: found 0x10, expected integer >= 1");
+  CHECK(read_error("inner: {rate: fast}") ==
+        "c.yaml:1: inner.rate: found fast, expected number >= 0");
+  for (const char* text :
+       {"nan", ".nan", "inf", ".inf", "infinity", "1e999", "+-1", "+", "''", "1 2"})
+    CHECK(read_error(std::string("inner: {rate: ") + text + "}").find("expected number >= 0") !=
+          std::string::npos);
+  CHECK(read_error("inner:\n  betas: [0.9, 1]") ==
+        "c.yaml:2: inner.betas[1]: found 1, expected number >= 0 and < 1");
+  CHECK(read_error("inner: {betas: [0.9]}") ==
+        "c.yaml:1: inner.betas: found a list, expected a list of 2");
+  CHECK(read_error("inner: [1]") ==
+        "c.yaml:1: inner: found a list, expected a map of keys and values");
+  CHECK(read_error("flag: yes") == "c.yaml:1: flag: found yes, expected true or false; write true");
+  CHECK(read_error("flag: False") ==
+        "c.yaml:1: flag: found False, expected true or false; write false");
+  CHECK(read_error("flag: maybe") == "c.yaml:1: flag: found maybe, expected true or false");
+  CHECK(read_error("kind: be") ==
+        "c.yaml:1: kind: found be, expected a | bee; did you mean `bee`?");
+  CHECK(read_error("colour: blue") == "c.yaml:1: colour: found blue, expected red | green");
+  CHECK(read_error("name: {a: 1}") == "c.yaml:1: name: found a map, expected text");
+  CHECK(read_error("items: [{path: p}, {weight: 2}]") ==
+        "c.yaml:1: items[1].path is required: a file");
+  CHECK(read_error("items:\n- path: p\n  weight: 0") ==
+        "c.yaml:3: items[0].weight: found 0, expected number > 0");
+  CHECK(read_error("items: ['']") ==
+        "c.yaml:1: items[0].path: found \"\", expected text that is not empty");
+  CHECK(read_error("columns: {a: [1]}") == "c.yaml:1: columns.a: found a list, expected text");
+  CHECK(read_error("just text") ==
+        "c.yaml:1: the config: found just text, expected a map of keys and values");
+}
+
+TEST_CASE("an unknown key names the nearest one, or the place where it belongs") {
+  CHECK(read_error("a: 1") == "c.yaml:1: unknown key `a`; did you mean `flag`?");
+  CHECK(read_error("count: 2\nfalg: true") == "c.yaml:2: unknown key `falg`; did you mean `flag`?");
+  CHECK(read_error("inner:\n  rat: 1") ==
+        "c.yaml:2: unknown key `inner.rat`; did you mean `inner.rate`?");
+  CHECK(read_error("betas: [0, 0]") ==
+        "c.yaml:1: unknown key `betas`; did you mean `inner.betas`?");
+  CHECK(read_error("inner: {count: 1}") ==
+        "c.yaml:1: unknown key `inner.count`; did you mean `count`?");
+  CHECK(read_error("items: [{pat: x}]") ==
+        "c.yaml:1: unknown key `items[0].pat`; did you mean `items[0].path`?");
+  CHECK(read_error("\"a\\nb\": 1").find('\n') == std::string::npos);
+}
+
+TEST_CASE("a dump holds every value and reads back to the same") {
+  Sample s = read("limit: 4\nname: 'true'\nitems: [p]\nwords: ['null', '']\ncolumns: {'a b': c}");
+  s.inner.rate = 0.1 + 0.2;
+  s.inner.betas = {std::nextafter(0.9, 1.0), 1e-300};
+  const std::string yaml = dump(s);
+  CHECK(yaml ==
+        "count: 3\nflag: true\nname: \"true\"\nkind: a\ncolour: green\nlimit: 4\nwords: [\"null\", "
+        "\"\"]\n"
+        "items:\n  - path: p\n    weight: 1.0\ncolumns:\n  \"a b\": c\n"
+        "inner:\n  rate: 0.30000000000000004\n  betas: [0.9000000000000001, 1.0e-300]\n");
+  const Sample again = read(yaml);
+  CHECK(dump(again) == yaml);
+  CHECK(again.inner.rate == s.inner.rate);
+  CHECK(again.inner.betas == s.inner.betas);
+}
+
+TEST_CASE("a dump may carry the help as comments") {
+  Inner inner;
+  CHECK(dump_yaml(write_fields(Fields::of(inner), true)) ==
+        "rate: 2.0e-05  # a rate\nbetas: [0.9, 0.999]  # two shares\n");
+}
+
+TEST_CASE("overrides nest, merge in order and carry their origin") {
+  const std::vector<std::string> arguments = {"inner.rate=1", "items=[{path: p}]",
+                                              "inner={betas: [0, 0]}", "inner.rate=-2"};
+  const YamlNode root = read_config_arguments(arguments);
+  CHECK(dump_yaml(root) == "inner:\n  rate: -2\n  betas: [0, 0]\nitems:\n  - path: p\n");
+  CHECK(find_key(root, "inner.rate")->text == "-2");
+  CHECK(find_key(root, "inner.rat") == nullptr);
+  CHECK(find_key(root, "inner.rate.x") == nullptr);
+  Sample sample;
+  CHECK(error_of([&] { read_fields(root, "", Fields::of(sample)); }) ==
+        "command line: inner.rate=-2: inner.rate: found -2, expected number >= 0");
+  CHECK(read_config_arguments(std::vector<std::string>{"limit="}).find("limit")->kind ==
+        YamlNode::Kind::kNull);
+}
+
+TEST_CASE("arguments that are neither a file nor an override") {
+  const auto error = [](const std::string& argument) {
+    return error_of([&] { read_config_arguments(std::vector<std::string>{argument}); });
+  };
+  CHECK(error("--rate=1") == "`--rate=1`: expected a config file or dotted.key=value");
+  CHECK(error("gone.yaml") ==
+        "gone.yaml: cannot open: No such file or directory; expected a config file, or "
+        "dotted.key=value");
+  CHECK(error("a..b=1").starts_with("a..b=1: cannot open"));
+  CHECK(error("=1").starts_with("=1: cannot open"));
+  CHECK(error("a='x").starts_with("command line: a='x: not valid YAML: illegal EOF"));
+}
+
+TEST_CASE("the description holds every path with type, default and help") {
+  Sample sample;
+  CHECK(describe_fields(Fields::of(sample)) ==
+        "count: integer >= 1  (3)\n    a count\n"
+        "flag: true | false  (true)\n    a switch\n"
+        "name: text  (x)\n    a name\n"
+        "kind: a | bee  (a)\n    a choice\n"
+        "colour: red | green  (green)\n    a colour\n"
+        "limit: integer >= 1 or null  (null)\n    a limit\n"
+        "words: one or a list of text  ([])\n    some words\n"
+        "items: one or a list of maps  ([])\n    some files\n"
+        "items[].path: text  (required)\n    a file\n"
+        "items[].weight: number > 0  (1.0)\n    its share\n"
+        "columns: map of text  (null)\n    names\n"
+        "inner.rate: number >= 0  (2.0e-05)\n    a rate\n"
+        "inner.betas: list of number >= 0 and < 1  ([0.9, 0.999])\n    two shares\n");
+}
