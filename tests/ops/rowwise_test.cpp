@@ -1,19 +1,17 @@
 // The kernels of rows.h against their definition (rows_definition.h) bit for bit: every SIMD target
 // of this machine, one and two threads, odd widths, rows that are aligned to nothing.
-#include "temper/ops/cpu/rows.h"
-
 #include <doctest/doctest.h>
-#include <hwy/targets.h>
-#include <omp.h>
 
 #include <cstring>
 #include <limits>
-#include <string>
+#include <vector>
 
-#include "rows_definition.h"
-#include "temper/ops/cpu/simd.h"
+#include "temper/ops/cpu/rows.h"
+#include "tests/ops/kernels.h"
+#include "tests/ops/rows_definition.h"
 
 using namespace temper;
+using kernels::for_each_target;
 using kernels::Gate;
 using kernels::row_kernels;
 
@@ -49,39 +47,20 @@ struct Shape {
 // The last two are large enough to be shared among threads.
 constexpr Shape kShapes[] = {{3, 1}, {5, 17}, {4, 72}, {7, 100}, {2, 513}, {131, 331}, {70, 1030}};
 
-template <class Body>
-void on_every_target(Body body) {
-  static const std::vector<int64_t> targets = hwy::SupportedAndGeneratedTargets();
-  REQUIRE(!targets.empty());
-  const int threads = omp_get_max_threads();
-  for (const int64_t target : targets) {
-    hwy::SetSupportedTargetsForTest(target);
-    const std::string simd = kernels::simd_name();
-    CHECK(simd == hwy::TargetName(target));
-    for (const int n : {1, 2}) {
-      CAPTURE(simd);
-      CAPTURE(n);
-      omp_set_num_threads(n);
-      body(row_kernels<float>());
-    }
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  omp_set_num_threads(threads);
-}
-
 }  // namespace
 
 TEST_CASE("RMS norm and its gradient") {
-  for (const auto [rows, width] : kShapes)
+  for (const Shape& shape : kShapes)
     for (const bool one_plus : {false, true}) {
+      const int64_t rows = shape.rows, width = shape.width, n = rows * width;
       CAPTURE(width);
-      const int64_t n = rows * width;
       const Values x = normal(n, 1, 3), weight = normal(width, 2), dy = normal(n, 3);
       Values y(n), dx(n, 0.5f), dweight(width, 0.25f);
       definition::rms_norm(rows, width, x.data(), weight.data(), 1e-6f, one_plus, y.data());
       definition::rms_norm_backward(rows, width, x.data(), weight.data(), 1e-6f, one_plus,
                                     dy.data(), dx.data(), dweight.data());
-      on_every_target([&](const kernels::RowKernels<float>& kernel) {
+      for_each_target([&] {
+        const auto& kernel = row_kernels<float>();
         Values got(n), got_dx(n, 0.5f), got_dweight(width, 0.25f), other_dx(n, 0.5f);
         kernel.rms_norm(rows, width, x.data(), weight.data(), 1e-6, one_plus, got.data());
         CHECK(got == y);
@@ -97,8 +76,11 @@ TEST_CASE("RMS norm and its gradient") {
 }
 
 TEST_CASE("rotary embedding and its inverse") {
-  for (const auto [rows, heads, dim] :
-       {std::array<int64_t, 3>{3, 1, 2}, {5, 3, 10}, {4, 2, 66}, {300, 2, 64}}) {
+  struct {
+    int64_t rows, heads, dim;
+  } constexpr shapes[] = {{3, 1, 2}, {5, 3, 10}, {4, 2, 66}, {300, 2, 64}};
+  for (const auto& shape : shapes) {
+    const int64_t rows = shape.rows, heads = shape.heads, dim = shape.dim;
     CAPTURE(dim);
     constexpr int64_t kPositions = 11;
     Values cos(kPositions * dim / 2), sin(kPositions * dim / 2);
@@ -113,7 +95,8 @@ TEST_CASE("rotary embedding and its inverse") {
       Values want = x;
       definition::rotate(rows, heads, dim, position.data(), cos.data(), sin.data(), inverse,
                          want.data());
-      on_every_target([&](const kernels::RowKernels<float>& kernel) {
+      for_each_target([&] {
+        const auto& kernel = row_kernels<float>();
         Values got = x;
         kernel.rotate(rows, heads, dim, position.data(), cos.data(), sin.data(), inverse,
                       got.data());
@@ -134,7 +117,8 @@ TEST_CASE("gated activations and their gradients") {
         dup[i] = dy.data()[i] * value;
         dgate[i] = dy.data()[i] * up.data()[i] * definition::gate_slope(kind, g);
       }
-      on_every_target([&](const kernels::RowKernels<float>& kernel) {
+      for_each_target([&] {
+        const auto& kernel = row_kernels<float>();
         Values got(n), got_dgate(n), got_dup(n);
         kernel.gated(n, kind, gate.data(), up.data(), got.data());
         kernel.gated_backward(n, kind, gate.data(), up.data(), dy.data(), got_dgate.data(),
@@ -154,7 +138,8 @@ TEST_CASE("sums and soft caps") {
       sum[i] = std::fma(0.3f, b.data()[i], a.data()[i]);
       capped[i] = 30.0f * definition::elementary::tanh_of(b.data()[i] / 30.0f);
     }
-    on_every_target([&](const kernels::RowKernels<float>& kernel) {
+    for_each_target([&] {
+      const auto& kernel = row_kernels<float>();
       Values got(n), got_capped = b;
       kernel.add_scaled(n, a.data(), 0.3f, b.data(), got.data());
       kernel.soft_cap(n, 30.0f, got_capped.data());
@@ -166,7 +151,8 @@ TEST_CASE("sums and soft caps") {
 
 TEST_CASE("gathering rows of a table, and adding rows to it in order") {
   constexpr int64_t kTable = 9;
-  for (const auto [rows, width] : kShapes) {
+  for (const Shape& shape : kShapes) {
+    const int64_t rows = shape.rows, width = shape.width;
     CAPTURE(width);
     std::vector<int64_t> id;
     for (int64_t r = 0; r < rows; ++r) id.push_back(r * r % kTable);
@@ -177,7 +163,8 @@ TEST_CASE("gathering rows of a table, and adding rows to it in order") {
       out[i] = table.data()[at] * 8.5f;
       dtable[at] = std::fma(8.5f, dout.data()[i], dtable[at]);
     }
-    on_every_target([&](const kernels::RowKernels<float>& kernel) {
+    for_each_target([&] {
+      const auto& kernel = row_kernels<float>();
       Values got(rows * width), got_dtable(kTable * width, 0.5f);
       kernel.gather_rows(rows, width, table.data(), id.data(), 8.5f, got.data());
       kernel.scatter_rows(rows, width, dout.data(), id.data(), 8.5f, got_dtable.data());
@@ -188,7 +175,8 @@ TEST_CASE("gathering rows of a table, and adding rows to it in order") {
 }
 
 TEST_CASE("log-sum-exp, entropy and the gradient of both") {
-  for (const auto [rows, width] : kShapes) {
+  for (const Shape& shape : kShapes) {
+    const int64_t rows = shape.rows, width = shape.width;
     CAPTURE(width);
     const int64_t blocks = (width + kernels::kVocabularyBlock - 1) / kernels::kVocabularyBlock;
     const Values x = normal(rows * width, 12, 5), g = normal(rows, 13), h = normal(rows, 14);
@@ -207,7 +195,8 @@ TEST_CASE("log-sum-exp, entropy and the gradient of both") {
                                    dx_plain.data() + r * width);
       target.back() += 1024;  // columns here are entries 1024, 1025, ...
     }
-    on_every_target([&](const kernels::RowKernels<float>& kernel) {
+    for_each_target([&] {
+      const auto& kernel = row_kernels<float>();
       std::vector<kernels::SoftmaxPart<float>> parts(static_cast<size_t>(rows * blocks));
       Values got_lse(rows), got_entropy(rows), got_dx = x, got_plain = x;
       kernel.softmax_parts(rows, width, x.data(), width, parts.data(), blocks);
@@ -225,7 +214,8 @@ TEST_CASE("log-sum-exp, entropy and the gradient of both") {
 }
 
 TEST_CASE("dropout keeps what the row's own stream says, whatever stands beside it") {
-  for (const auto [rows, width] : kShapes) {
+  for (const Shape& shape : kShapes) {
+    const int64_t rows = shape.rows, width = shape.width;
     CAPTURE(width);
     const Values x = normal(rows * width, 15);
     Values want(rows * width);
@@ -237,7 +227,8 @@ TEST_CASE("dropout keeps what the row's own stream says, whatever stands beside 
         if (stream.uniform(static_cast<uint64_t>(i)) >= 0.3)
           want[r * width + i] = x.data()[r * width + i] * static_cast<float>(1 / 0.7);
     }
-    on_every_target([&](const kernels::RowKernels<float>& kernel) {
+    for_each_target([&] {
+      const auto& kernel = row_kernels<float>();
       Values got(rows * width);
       kernel.dropout_rows(rows, width, 5, 6, 7, key.data(), 0.3, x.data(), got.data());
       CHECK(got == want);
@@ -272,7 +263,7 @@ TEST_CASE("AdamW, SGD and the sum of squares") {
       descended[i] = std::fma(-1e-3f, buffer[i], descended[i]);
     }
     const double squares = definition::sum_of_squares(grad.data(), n);
-    on_every_target([&](const kernels::RowKernels<float>&) {
+    for_each_target([&] {
       Values got = start, got_first = first_before, got_second = second_before;
       kernels::adamw(n, step, grad.data(), got.data(), got_first.data(), got_second.data());
       CHECK(got == param);
@@ -295,7 +286,8 @@ TEST_CASE("a NaN or an infinity stays in its own row") {
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     Values x = clean;
     x[2 * kWidth + 20] = bad;
-    on_every_target([&](const kernels::RowKernels<float>& kernel) {
+    for_each_target([&] {
+      const auto& kernel = row_kernels<float>();
       Values want(kRows * kWidth), got(kRows * kWidth);
       kernel.rms_norm(kRows, kWidth, clean.data(), weight.data(), 1e-6, false, want.data());
       kernel.rms_norm(kRows, kWidth, x.data(), weight.data(), 1e-6, false, got.data());
