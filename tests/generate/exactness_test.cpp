@@ -192,16 +192,19 @@ TEST_CASE("sampling through an adapter is as exact") {
 }
 
 TEST_CASE("one thread and two give the same bits") {
-  for (const char* name : kFamilies) {
+  GenerateOptions options = sampled();
+  options.max_new_tokens = 8;
+  options.num_samples = 2;
+  for (const char* name : {"qwen3", "gemma2", "llama"}) {
     CAPTURE(name);
     const auto model = make(name);
     std::vector<Completion> one;
     {
       const Threads count(1);
-      one = run(*model, sampled());
+      one = run(*model, options);
     }
     const Threads count(2);
-    CHECK(same(run(*model, sampled()), one));
+    CHECK(same(run(*model, options), one));
     check_scores(*model, one, 0.8);
   }
 }
