@@ -182,6 +182,13 @@ std::string YamlOrigin::str() const {
   return line > 0 ? temper::str(*source, ":", line) : *source;
 }
 
+YamlNode::YamlNode() = default;
+YamlNode::YamlNode(const YamlNode&) = default;
+YamlNode::YamlNode(YamlNode&&) noexcept = default;
+YamlNode& YamlNode::operator=(const YamlNode&) = default;
+YamlNode& YamlNode::operator=(YamlNode&&) noexcept = default;
+YamlNode::~YamlNode() = default;
+
 YamlNode YamlNode::null() { return {}; }
 
 YamlNode YamlNode::scalar(std::string text, bool quoted) {

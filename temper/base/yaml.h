@@ -22,6 +22,14 @@ struct YamlNode {
   enum class Kind { kNull, kScalar, kList, kMap };
   struct Entry;
 
+  // Out of line: Entry holds a YamlNode, and is complete only below.
+  YamlNode();
+  YamlNode(const YamlNode&);
+  YamlNode(YamlNode&&) noexcept;
+  YamlNode& operator=(const YamlNode&);
+  YamlNode& operator=(YamlNode&&) noexcept;
+  ~YamlNode();
+
   Kind kind = Kind::kNull;
   std::string text;     // kScalar
   bool quoted = false;  // kScalar: written as "..." or '...' or as a block: text, never a number
