@@ -1,6 +1,7 @@
 #include "temper/text/chat_template.h"
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -9,104 +10,221 @@
 
 namespace temper {
 namespace {
+namespace fs = std::filesystem;
 
-// The templates of a directory: source, and the name that errors give it.
-struct Sources {
-  std::string text, tools, where;
+constexpr size_t kMaxTemplateBytes = size_t{16} << 20;
+
+struct Source {
+  std::string text;
+  std::string where;  // file, or file and key
 };
+using Sources = std::map<std::string, Source, std::less<>>;  // by the template's name
 
-std::optional<Json> read_if_there(const std::string& path) {
-  if (!std::filesystem::is_regular_file(path)) return std::nullopt;
-  Json json = read_json_file(path, size_t{64} << 20);
-  return json.is_object() ? std::optional(std::move(json)) : std::nullopt;
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
 }
 
-std::optional<Sources> from_json(const Json& json, const std::string& where) {
-  const auto it = json.find("chat_template");
-  if (it == json.end() || it->is_null()) return std::nullopt;
-  Sources sources{"", "", where};
-  if (it->is_string()) {
-    sources.text = it->get<std::string>();
-    return sources;
+// An empty object where there is no such file.
+Json read_config(const std::string& model_dir, const char* name) {
+  const fs::path path = fs::path(model_dir) / name;
+  if (!is_file(path)) return Json::object();
+  Json config = read_json_file(path.string());
+  check<DataError>(config.is_object(), path.string(), ": expected a JSON object");
+  return config;
+}
+
+Sources sources_in_files(const std::string& model_dir) {
+  Sources sources;
+  const auto add = [&](const std::string& name, const fs::path& path) {
+    sources[name] = {read_file(path.string(), kMaxTemplateBytes), path.string()};
+  };
+  const fs::path single = fs::path(model_dir) / "chat_template.jinja";
+  if (is_file(single)) add("default", single);
+  const fs::path named = fs::path(model_dir) / "additional_chat_templates";
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(named, ignored)) {
+    const fs::path& path = entry.path();
+    if (path.extension() == ".jinja" && is_file(path)) add(path.stem().string(), path);
   }
-  check<DataError>(it->is_array(), where, ": `chat_template` must be text or a list of {name, template}");
-  for (const Json& entry : *it) {
-    check<DataError>(entry.is_object() && entry.contains("name") && entry.contains("template") && entry["name"].is_string() && entry["template"].is_string(),
-                     where, ": `chat_template` must be text or a list of {name, template}");
-    if (entry["name"] == "default") sources.text = entry["template"].get<std::string>();
-    if (entry["name"] == "tool_use") sources.tools = entry["template"].get<std::string>();
-  }
-  check<DataError>(!sources.text.empty(), where, ": the list of chat templates has none named `default`");
   return sources;
 }
 
-std::optional<Sources> find_sources(const std::string& dir) {
-  const std::string own = dir + "/chat_template.jinja";
-  if (std::filesystem::is_regular_file(own)) {
-    Sources sources{read_file(own, size_t{16} << 20), "", own};
-    const std::string tools = dir + "/additional_chat_templates/tool_use.jinja";
-    if (std::filesystem::is_regular_file(tools)) sources.tools = read_file(tools, size_t{16} << 20);
+// `config` is what the JSON file called `file` holds.
+Sources sources_in_config(const std::string& model_dir, const char* file, const Json& config) {
+  Sources sources;
+  const auto found = config.find("chat_template");
+  if (found == config.end() || found->is_null()) return sources;
+  const std::string where = (fs::path(model_dir) / file).string() + ": chat_template";
+  if (found->is_string()) {
+    sources["default"] = {found->get<std::string>(), where};
     return sources;
   }
-  for (const char* name : {"chat_template.json", "tokenizer_config.json"}) {
-    const std::string path = dir + "/" + name;
-    if (const auto json = read_if_there(path))
-      if (auto sources = from_json(*json, path)) return sources;
+  check<DataError>(found->is_array(), where, ": expected a text or a list of {name, template}");
+  for (const Json& item : *found) {
+    const bool ok = item.is_object() && item.contains("name") && item["name"].is_string() &&
+                    item.contains("template") && item["template"].is_string();
+    check<DataError>(ok, where, ": expected {\"name\": text, \"template\": text}, got ",
+                     dump_json(item).substr(0, 80));
+    const auto name = item["name"].get<std::string>();
+    sources[name] = {item["template"].get<std::string>(), where + "[" + name + "]"};
+  }
+  return sources;
+}
+
+Sources find_sources(const std::string& model_dir, const Json& config) {
+  Sources sources = sources_in_files(model_dir);
+  if (sources.empty()) sources = sources_in_config(model_dir, "tokenizer_config.json", config);
+  // Directories of models that see images may have it here alone.
+  const char* const processor = "chat_template.json";
+  if (sources.empty()) {
+    sources = sources_in_config(model_dir, processor, read_config(model_dir, processor));
+  }
+  return sources;
+}
+
+// A special token is a text, or an object whose `content` is the text.
+std::optional<std::string> token_text(const Json& token) {
+  if (token.is_string()) return token.get<std::string>();
+  if (token.is_object() && token.contains("content") && token["content"].is_string()) {
+    return token["content"].get<std::string>();
   }
   return std::nullopt;
 }
 
-// Names that hold a token, as text or as {"content": text}.
-Json special_tokens(const std::string& dir) {
-  Json tokens = Json::object();
-  for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
-    const auto json = read_if_there(dir + "/" + name);
-    if (!json) continue;
-    for (const auto& [key, value] : json->items()) {
-      if (!key.ends_with("_token")) continue;
-      if (value.is_string()) tokens[key] = value;
-      else if (value.is_object() && value.contains("content") && value["content"].is_string()) tokens[key] = value["content"];
-    }
+void add_tokens(Json& variables, const Json& tokens, bool any_name) {
+  for (const auto& [name, token] : tokens.items()) {
+    if (!any_name && !name.ends_with("_token")) continue;
+    if (const auto text = token_text(token)) variables[name] = *text;
   }
-  return tokens;
 }
 
+Json special_tokens(const std::string& model_dir, const Json& config) {
+  Json variables = Json::object();
+  add_tokens(variables, config, false);
+  const auto extra = config.find("extra_special_tokens");
+  if (extra != config.end() && extra->is_object()) add_tokens(variables, *extra, true);
+  // Directories of old keep them in a file of their own, which wins.
+  if (!config.contains("added_tokens_decoder")) {
+    add_tokens(variables, read_config(model_dir, "special_tokens_map.json"), false);
+  }
+  return variables;
+}
+
+// Reasoning goes by several names; templates read it as reasoning_content, some as thinking.
+void spread_reasoning(Json& message) {
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    if (!message.contains(name)) continue;
+    const Json reasoning = message[name];
+    if (!message.contains("thinking")) {
+      Json with_thinking = {{"thinking", reasoning}};
+      with_thinking.update(message);
+      message = std::move(with_thinking);
+    }
+    message["reasoning_content"] = reasoning;
+    return;
+  }
+}
+
+// Messages as transformers passes them on.
+Json prepared(const Json& messages) {
+  check<DataError>(messages.is_array(), "messages: expected a list of {role, content}");
+  Json out = Json::array();
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Json& message = messages[i];
+    const bool has_role =
+        message.is_object() && message.contains("role") && message["role"].is_string();
+    check<DataError>(has_role, "messages: message ", i + 1,
+                     " is no object with a `role`; expected {role, content}");
+    Json copy = Json::object();
+    for (const auto& [name, value] : message.items()) {
+      if (!value.is_null()) copy[name] = value;
+    }
+    spread_reasoning(copy);
+    out.push_back(std::move(copy));
+  }
+  return out;
+}
 }  // namespace
 
-bool ChatTemplate::exists(const std::string& model_dir) { return find_sources(model_dir).has_value(); }
+struct ChatTemplate::Impl {
+  std::optional<jinja::JinjaTemplate> plain, with_tools;
+  Json variables;
+  std::string where;  // the directory or name, for errors
+  jinja::RenderOptions options;
 
-ChatTemplate ChatTemplate::load(const std::string& model_dir) {
-  const auto sources = find_sources(model_dir);
-  check<DataError>(sources.has_value(), model_dir, ": no chat template: neither chat_template.jinja nor `chat_template` in tokenizer_config.json is "
-                   "there; messages need one");
-  ChatTemplate chat;
-  chat.default_ = std::make_shared<jinja::JinjaTemplate>(jinja::JinjaTemplate::parse(sources->text, sources->where));
-  if (!sources->tools.empty()) chat.tools_ = std::make_shared<jinja::JinjaTemplate>(jinja::JinjaTemplate::parse(sources->tools, sources->where + " (tool_use)"));
-  chat.special_tokens_ = std::make_shared<Json>(special_tokens(model_dir));
-  return chat;
+  const jinja::JinjaTemplate& choose(const Json& tools) const {
+    if (!tools.is_null() && with_tools) return *with_tools;
+    check<DataError>(plain.has_value(), where,
+                     ": has several chat templates and none of them is called \"default\"; name "
+                     "one so");
+    return *plain;
+  }
+};
+
+std::shared_ptr<ChatTemplate::Impl> ChatTemplate::make(std::string where,
+                                                       const jinja::RenderOptions& options) {
+  auto impl = std::make_shared<Impl>();
+  impl->where = std::move(where);
+  impl->options = options;
+  impl->options.clock = [now = options.clock()] { return now; };
+  return impl;
 }
 
-const jinja::JinjaTemplate& ChatTemplate::choose(const Json& tools) const { return tools_ && !tools.is_null() ? *tools_ : *default_; }
-bool ChatTemplate::has_generation(const Json& tools) const { return choose(tools).has_generation(); }
+bool ChatTemplate::exists(const std::string& model_dir) {
+  return !find_sources(model_dir, read_config(model_dir, "tokenizer_config.json")).empty();
+}
 
-Json ChatTemplate::context(const Json& messages, const Json& tools, bool add_generation_prompt) const {
-  check<DataError>(messages.is_array(), "`messages` must be a list");
-  for (const Json& message : messages)
-    check<DataError>(message.is_object() && message.contains("role") && message["role"].is_string(), "`messages` must hold objects with a `role`");
-  check<DataError>(tools.is_null() || tools.is_array(), "`tools` must be a list");
-  Json context = *special_tokens_;
-  context["messages"] = messages;
+ChatTemplate ChatTemplate::load(const std::string& model_dir, const jinja::RenderOptions& options) {
+  const Json config = read_config(model_dir, "tokenizer_config.json");
+  Sources sources = find_sources(model_dir, config);
+  check<DataError>(!sources.empty(), model_dir,
+                   ": has no chat template, which messages need; put one there as "
+                   "chat_template.jinja (that of the model's instruction-tuned sibling, say), or "
+                   "give rows of text or token ids");
+  auto impl = make(model_dir, options);
+  impl->variables = special_tokens(model_dir, config);
+  const auto take = [&](std::string_view name, std::optional<jinja::JinjaTemplate>& into) {
+    const auto found = sources.find(name);
+    if (found == sources.end()) return;
+    into = jinja::JinjaTemplate::parse(std::move(found->second.text), found->second.where);
+  };
+  take("default", impl->plain);
+  take("tool_use", impl->with_tools);
+  return ChatTemplate(std::move(impl));
+}
+
+ChatTemplate ChatTemplate::parse(std::string source, std::string name, const Json& variables,
+                                 const jinja::RenderOptions& options) {
+  auto impl = make(name, options);
+  impl->plain = jinja::JinjaTemplate::parse(std::move(source), std::move(name));
+  impl->variables = variables;
+  return ChatTemplate(std::move(impl));
+}
+
+bool ChatTemplate::has_generation(const Json& tools) const {
+  return impl_->choose(tools).has_generation();
+}
+
+std::string ChatTemplate::render(const Json& messages, const Json& tools,
+                                 bool add_generation_prompt) const {
+  check<DataError>(!messages.is_array() || !messages.empty(),
+                   "messages: empty; a conversation has at least one message");
+  return render_with_spans(messages, tools, add_generation_prompt).text;
+}
+
+jinja::Rendered ChatTemplate::render_with_spans(const Json& messages, const Json& tools,
+                                                bool add_generation_prompt) const {
+  check<DataError>(tools.is_null() || tools.is_array(), "tools: expected a list of JSON schemas");
+  for (size_t i = 0; i < tools.size(); ++i) {
+    check<DataError>(tools[i].is_object(), "tools: tool ", i + 1, " is no JSON schema object");
+  }
+  Json context = impl_->variables;
+  context["messages"] = prepared(messages);
   context["tools"] = tools;
   context["documents"] = nullptr;
   context["add_generation_prompt"] = add_generation_prompt;
-  return context;
-}
-
-std::string ChatTemplate::render(const Json& messages, const Json& tools, bool add_generation_prompt) const {
-  return choose(tools).render(context(messages, tools, add_generation_prompt));
-}
-jinja::Rendered ChatTemplate::render_with_spans(const Json& messages, const Json& tools, bool add_generation_prompt) const {
-  return choose(tools).render_with_spans(context(messages, tools, add_generation_prompt));
+  return impl_->choose(tools).render_with_spans(context, impl_->options);
 }
 
 }  // namespace temper

@@ -1,9 +1,10 @@
-// The chat template of a model directory: chat_template.jinja, or the template inside tokenizer_config.json (alone, or in
-// a named list) or chat_template.json, rendered as transformers' apply_chat_template does.
+// The chat template of a model directory, rendered as transformers'
+// apply_chat_template(tokenize=False) renders it.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "temper/base/json.h"
 #include "temper/text/jinja/template.h"
@@ -12,23 +13,40 @@ namespace temper {
 
 class ChatTemplate {
  public:
+  // True when load() would find a template: in `chat_template.jinja`,
+  // `additional_chat_templates/*.jinja`, or as `chat_template` (one text, or a list of {name,
+  // template}) in `tokenizer_config.json` or `chat_template.json`. The first of these wins.
   static bool exists(const std::string& model_dir);
-  // Throws DataError where there is none, saying where it was looked for.
-  static ChatTemplate load(const std::string& model_dir);
 
-  // `tools` is a list or null. Throws DataError, also for what the template raises by itself.
+  // Reads the templates named "default" and "tool_use" and the special tokens that they see as
+  // variables: bos_token, eos_token, and every other `*_token` of tokenizer_config.json. Throws
+  // DataError, also when there is no template. Templates that write the date (strftime_now) get the
+  // time of this call in every render, so that the rows of one run agree.
+  static ChatTemplate load(const std::string& model_dir, const jinja::RenderOptions& options = {});
+
+  // One template from its source, with `variables` (an object) given to every render; `name` stands
+  // in errors. Throws DataError.
+  static ChatTemplate parse(std::string source, std::string name, const Json& variables,
+                            const jinja::RenderOptions& options = {});
+
+  // `messages`: a list of objects with a `role`, not empty; null fields count as missing. `tools`:
+  // null, or a list of JSON schemas, for which "tool_use" is used where there is one. Throws
+  // DataError: what the template raises carries its message.
   std::string render(const Json& messages, const Json& tools, bool add_generation_prompt) const;
-  // With the byte ranges that {% generation %} blocks wrote.
-  jinja::Rendered render_with_spans(const Json& messages, const Json& tools, bool add_generation_prompt) const;
+
+  // The same with the byte ranges that `{% generation %}` blocks wrote. Messages may be empty here,
+  // as they are for what stands before the first turn.
+  jinja::Rendered render_with_spans(const Json& messages, const Json& tools,
+                                    bool add_generation_prompt) const;
+
+  // Whether the template that `tools` selects marks with `{% generation %}` what is trained.
   bool has_generation(const Json& tools) const;
 
  private:
-  ChatTemplate() = default;
-  const jinja::JinjaTemplate& choose(const Json& tools) const;
-  Json context(const Json& messages, const Json& tools, bool add_generation_prompt) const;
-
-  std::shared_ptr<const jinja::JinjaTemplate> default_, tools_;  // tools_: a list's "tool_use", where there is one
-  std::shared_ptr<const Json> special_tokens_;                   // bos_token, eos_token, ...: variables of the template
+  struct Impl;
+  static std::shared_ptr<Impl> make(std::string where, const jinja::RenderOptions& options);
+  explicit ChatTemplate(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<const Impl> impl_;
 };
 
 }  // namespace temper

@@ -2,122 +2,182 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "temper/base/error.h"
+#include "temper/text/token_boundaries.h"
 
 namespace temper {
 namespace {
+constexpr int32_t kNotTrained = -100;
+using Spans = std::vector<std::pair<size_t, size_t>>;  // byte ranges of the text, ascending, apart
 
-using Span = std::pair<size_t, size_t>;  // bytes [first, second) of the text
-
-Json first_messages(const Json& messages, size_t count) {
-  Json prefix = Json::array();
-  for (size_t i = 0; i < count; ++i) prefix.push_back(messages[i]);
-  return prefix;
+Json first_messages(const Json& messages, size_t n) {
+  Json out = Json::array();
+  for (size_t i = 0; i < n; ++i) out.push_back(messages[i]);
+  return out;
 }
 
-// What a prefix of the conversation renders to, which must be a prefix of the whole text.
-size_t prefix_length(const ChatTemplate& chat, const Json& messages, size_t count, const Json& tools, bool generation_prompt,
-                     const std::string& text, size_t message) {
-  const std::string prefix = chat.render(first_messages(messages, count), tools, generation_prompt);
-  check<DataError>(text.starts_with(prefix), "messages[", message, "]: the chat template renders the turns up to here differently once later ones follow, so "
-                   "which tokens to train is not known; use a template with {% generation %} blocks, or data.train_on: all");
-  return prefix.size();
-}
+bool is_assistant(const Json& message) { return message.at("role") == "assistant"; }
 
-std::vector<Span> assistant_spans(const ChatTemplate& chat, const Json& messages, const Json& tools, bool last_only, const std::string& text) {
-  std::vector<Span> spans;
-  for (size_t i = 0; i < messages.size(); ++i) {
-    if (messages[i]["role"] != "assistant") continue;
-    const size_t begin = prefix_length(chat, messages, i, tools, true, text, i);
-    const size_t end = prefix_length(chat, messages, i + 1, tools, false, text, i);
-    check<DataError>(begin <= end, "messages[", i, "]: the chat template's generation prompt is no prefix of the assistant's turn");
-    if (last_only) spans.clear();
+// Renders beginnings of one conversation and finds their ends in the whole.
+class Prefixes {
+ public:
+  Prefixes(const ChatTemplate& chat, const Json& messages, const Json& tools,
+           const std::string& whole)
+      : chat_(chat), messages_(messages), tools_(tools), whole_(whole) {}
+
+  // The end of the first n messages; with the generation prompt, the place where the assistant
+  // begins to speak.
+  size_t end_of(size_t n, bool generation_prompt) const {
+    std::string prefix;
+    try {
+      const Json first = first_messages(messages_, n);
+      prefix = chat_.render_with_spans(first, tools_, generation_prompt).text;
+    } catch (const DataError& e) {
+      fail(n, generation_prompt, str("cannot be rendered by themselves (", e.what(), ")"));
+    }
+    if (!whole_.starts_with(prefix)) {
+      fail(n, generation_prompt, "render differently by themselves than within the whole");
+    }
+    return prefix.size();
+  }
+
+ private:
+  [[noreturn]] static void fail(size_t n, bool generation_prompt, const std::string& cause) {
+    throw DataError(str(
+        "messages: cannot tell what the assistant says in message ", generation_prompt ? n + 1 : n,
+        ": this chat template does not write message by message: the first ", n, " messages",
+        generation_prompt ? " and the generation prompt " : " ", cause,
+        ". Use a chat template with {% generation %} blocks around what the assistant says, rows "
+        "that end with the turn to train, or train_on: all"));
+  }
+
+  const ChatTemplate& chat_;
+  const Json& messages_;
+  const Json& tools_;
+  const std::string& whole_;
+};
+
+// The assistant's turns among the messages from `first` on.
+Spans turns(const Prefixes& prefixes, const Json& messages, size_t first) {
+  Spans spans;
+  for (size_t i = first; i < messages.size(); ++i) {
+    if (!is_assistant(messages[i])) continue;
+    const size_t begin = prefixes.end_of(i, true), end = prefixes.end_of(i + 1, false);
+    check<DataError>(begin <= end, "messages: message ", i + 1,
+                     " ends before the generation prompt of its turn does: this chat template does "
+                     "not write its generation prompt before what the assistant says");
     spans.emplace_back(begin, end);
   }
   return spans;
 }
 
-// The number of tokens that begin before each byte position in `bounds`, ascending.
-std::vector<size_t> tokens_before(const Tokenizer& tokenizer, const std::string& text, const std::vector<int32_t>& tokens,
-                                  const std::vector<size_t>& bounds) {
-  std::vector<size_t> counts;
-  std::vector<size_t> begin;  // of each token, by decoding: only where encoding the prefix does not settle it
-  for (const size_t bound : bounds) {
-    const std::vector<int32_t> prefix = tokenizer.encode(std::string_view(text).substr(0, bound));
-    if (prefix.size() <= tokens.size() && std::equal(prefix.begin(), prefix.end(), tokens.begin())) {
-      counts.push_back(prefix.size());
-      continue;
-    }
-    if (begin.empty()) {
-      StreamDecoder decoder(tokenizer, false);
-      size_t at = 0;
-      for (const int32_t token : tokens) {
-        begin.push_back(at);
-        at += decoder.push(token).size();
-      }
-    }
-    counts.push_back(static_cast<size_t>(std::lower_bound(begin.begin(), begin.end(), bound) - begin.begin()));
-  }
-  return counts;
+Spans generation_spans(const jinja::Rendered& rendered) {
+  check<DataError>(!rendered.has_unplaced_generation,
+                   "the chat template has a {% generation %} block inside a macro, a call or a "
+                   "captured block, where its place in the text is not known; move it out, or set "
+                   "train_on: all");
+  return rendered.generations;
 }
 
-TokenizedConversation label(const Tokenizer& tokenizer, std::string text, const std::vector<Span>& spans) {
-  TokenizedConversation out;
-  out.tokens = tokenizer.encode(text);
-  out.labels.assign(out.tokens.size(), -100);
-  std::vector<size_t> bounds;
-  for (const Span& span : spans) {
-    bounds.push_back(span.first);
-    bounds.push_back(span.second);
+std::vector<int32_t> labels_of(const Tokenizer& tokenizer, const TokenizedConversation& c,
+                               const Spans& spans) {
+  std::vector<int32_t> labels(c.tokens.size(), kNotTrained);
+  TokenBoundaries boundaries(tokenizer, c.text, c.tokens);
+  for (const auto& [begin, end] : spans) {
+    const size_t from = boundaries.tokens_before(begin), to = boundaries.tokens_before(end);
+    for (size_t i = from; i < to; ++i) labels[i] = c.tokens[i];
   }
-  const std::vector<size_t> counts = tokens_before(tokenizer, text, out.tokens, bounds);
-  for (size_t s = 0; s < spans.size(); ++s)
-    for (size_t i = counts[2 * s]; i < counts[2 * s + 1]; ++i) out.labels[i] = out.tokens[i];
-  out.text = std::move(text);
+  return labels;
+}
+
+// What is left of spans from byte `begin` on.
+Spans clipped(const Spans& spans, size_t begin) {
+  Spans out;
+  for (const auto& [from, to] : spans) {
+    if (to > begin) out.emplace_back(std::max(from, begin), to);
+  }
   return out;
 }
-
 }  // namespace
 
-TokenizedConversation tokenize_conversation(const Tokenizer& tokenizer, const ChatTemplate& chat, const Json& messages,
-                                            const Json& tools, TrainOn train_on, bool add_generation_prompt) {
+TokenizedConversation tokenize_conversation(const Tokenizer& tokenizer, const ChatTemplate& chat,
+                                            const Json& messages, const Json& tools,
+                                            TrainOn train_on, bool add_generation_prompt) {
+  check<DataError>(messages.is_array() && !messages.empty(),
+                   "messages: expected a list of at least one message");
   jinja::Rendered rendered = chat.render_with_spans(messages, tools, add_generation_prompt);
-  if (train_on == TrainOn::kAll) return label(tokenizer, rendered.text, {{0, rendered.text.size()}});
-  if (chat.has_generation(tools) && !rendered.has_unplaced_generation) {
-    if (train_on == TrainOn::kCompletion && rendered.generations.size() > 1)
-      rendered.generations.erase(rendered.generations.begin(), rendered.generations.end() - 1);
-    return label(tokenizer, rendered.text, rendered.generations);
+  TokenizedConversation c;
+  c.text = std::move(rendered.text);
+  c.tokens = tokenizer.encode(c.text);
+  if (train_on == TrainOn::kAll) {
+    c.labels = c.tokens;
+    return c;
   }
-  const std::vector<Span> spans = assistant_spans(chat, messages, tools, train_on == TrainOn::kCompletion, rendered.text);
-  return label(tokenizer, std::move(rendered.text), spans);
+  const Prefixes prefixes(chat, messages, tools, c.text);
+  size_t first = 0;  // message from which turns are trained
+  if (train_on == TrainOn::kCompletion) {
+    first = messages.size();
+    while (first > 0 && !is_assistant(messages[first - 1])) --first;
+    first -= first > 0;
+  }
+  Spans spans;
+  if (!chat.has_generation(tools)) {
+    spans = turns(prefixes, messages, first);
+  } else {
+    spans = generation_spans(rendered);
+    if (first > 0) spans = clipped(spans, prefixes.end_of(first, false));
+  }
+  c.labels = labels_of(tokenizer, c, spans);
+  return c;
 }
 
-TokenizedConversation tokenize_prompt_completion(const Tokenizer& tokenizer, std::string_view prompt,
-                                                 std::string_view completion, TrainOn train_on, std::optional<int32_t> eos) {
-  TokenizedConversation out;
-  out.text = std::string(prompt) + std::string(completion);
-  out.tokens = tokenizer.encode(prompt);
-  const size_t prompt_tokens = out.tokens.size();
-  std::vector<int32_t> rest = tokenizer.encode(completion);
+TokenizedConversation tokenize_prompt_completion(const Tokenizer& tokenizer,
+                                                 std::string_view prompt,
+                                                 std::string_view completion, TrainOn train_on,
+                                                 std::optional<int32_t> eos) {
+  TokenizedConversation c;
+  c.text = std::string(prompt) + std::string(completion);
+  c.tokens = tokenizer.encode(prompt);
+  const auto prompt_size = static_cast<std::ptrdiff_t>(c.tokens.size());
+  auto rest = tokenizer.encode(completion);
   if (eos && (rest.empty() || rest.back() != *eos)) rest.push_back(*eos);
-  out.tokens.insert(out.tokens.end(), rest.begin(), rest.end());
-  out.labels = out.tokens;
-  if (train_on != TrainOn::kAll) std::fill(out.labels.begin(), out.labels.begin() + static_cast<ptrdiff_t>(prompt_tokens), -100);
-  return out;
+  c.tokens.insert(c.tokens.end(), rest.begin(), rest.end());
+  c.labels = c.tokens;
+  if (train_on != TrainOn::kAll) {
+    std::fill(c.labels.begin(), c.labels.begin() + prompt_size, kNotTrained);
+  }
+  return c;
 }
 
-TokenizedConversation tokenize_prompt_completion(const Tokenizer& tokenizer, const ChatTemplate& chat,
-                                                 const Json& prompt_messages, const Json& completion_messages,
-                                                 const Json& tools, TrainOn train_on) {
-  check<DataError>(prompt_messages.is_array() && completion_messages.is_array(), "`prompt` and `completion` must be lists of messages");
+TokenizedConversation tokenize_prompt_completion(const Tokenizer& tokenizer,
+                                                 const ChatTemplate& chat,
+                                                 const Json& prompt_messages,
+                                                 const Json& completion_messages, const Json& tools,
+                                                 TrainOn train_on) {
+  check<DataError>(
+      prompt_messages.is_array() && completion_messages.is_array() && !completion_messages.empty(),
+      "prompt and completion: expected two lists of messages");
   Json messages = prompt_messages;
   for (const Json& message : completion_messages) messages.push_back(message);
-  std::string text = chat.render(messages, tools, false);
-  size_t begin = 0;
-  if (train_on != TrainOn::kAll) begin = prefix_length(chat, messages, prompt_messages.size(), tools, true, text, prompt_messages.size());
-  const size_t end = text.size();
-  return label(tokenizer, std::move(text), {{begin, end}});
+  jinja::Rendered rendered = chat.render_with_spans(messages, tools, false);
+  TokenizedConversation c;
+  c.text = std::move(rendered.text);
+  c.tokens = tokenizer.encode(c.text);
+  if (train_on == TrainOn::kAll) {
+    c.labels = c.tokens;
+    return c;
+  }
+  const Prefixes prefixes(chat, messages, tools, c.text);
+  const size_t begin = prefixes.end_of(prompt_messages.size(), true);
+  Spans spans{{begin, c.text.size()}};
+  if (train_on == TrainOn::kAssistant) {
+    spans = chat.has_generation(tools) ? clipped(generation_spans(rendered), begin)
+                                       : turns(prefixes, messages, prompt_messages.size());
+  }
+  c.labels = labels_of(tokenizer, c, spans);
+  return c;
 }
 
 }  // namespace temper

@@ -157,7 +157,7 @@ bool Cursor::next(Value& item) {
     if (position_ >= text.size()) return false;
     const size_t start = position_;
     next_code_point(text, position_);
-    item = Value(text.substr(start, position_ - start), source_.is_markup());
+    item = Value(text.substr(start, position_ - start));
     return true;
   }
   if (const auto* dict = source_.get_if<Dict>()) {

@@ -401,8 +401,7 @@ Target Parser::parse_target(bool with_namespace) {
   Target tuple;
   tuple.items.push_back(std::move(first));
   while (skip_op(",")) {
-    if (token().kind != Kind::kName && !at_op("(")) break;
-    if (at_name("in")) break;
+    if (at_op(")")) break;
     tuple.items.push_back(parse_single_target(with_namespace));
   }
   return tuple;
