@@ -88,10 +88,15 @@ LoraConfig load_adapter(CausalLM& model, const std::string& directory) {
   const std::string path = directory + "/adapter_config.json";
   check<ConfigError>(fs::exists(path), directory, ": not an adapter directory: it has no adapter_config.json");
   const Json json = read_json_file(path, size_t{16} << 20);
-  check<ConfigError>(json.is_object() && json.value("peft_type", "LORA") == "LORA", path, ": peft_type ",
-                     json.is_object() ? dump_json(json["peft_type"]) : "?", " is not supported; expected LORA");
+  check<ConfigError>(json.is_object(), path, ": expected a JSON object");
+  const auto type = json.find("peft_type");
+  check<ConfigError>(type == json.end() || *type == "LORA", path, ": `peft_type`: found ", type == json.end() ? "" : dump_json(*type),
+                     ", expected LORA");
   for (const char* key : {"use_dora", "fan_in_fan_out"})
     check<ConfigError>(!json.contains(key) || json[key] == false || json[key].is_null(), path, ": `", key, "` is not supported");
+  // One rank and one alpha for all: a pattern that were passed over would scale some layers wrongly.
+  for (const char* key : {"rank_pattern", "alpha_pattern"})
+    check<ConfigError>(!json.contains(key) || json[key].empty(), path, ": `", key, "` is not supported; expected one `r` and `lora_alpha` for all");
   check<ConfigError>(!json.contains("bias") || json["bias"] == "none", path, ": `bias`: expected none");
   LoraConfig config;
   check<ConfigError>(json.contains("r") && json["r"].is_number_integer() && json["r"].get<int64_t>() > 0, path, ": `r` must be a positive integer");
