@@ -102,7 +102,7 @@ std::vector<float> through_pages(const AttentionShape& s, const Inputs<float>& i
   const int64_t wide = s.num_heads * s.head_dim, narrow = s.num_kv_heads * s.head_dim;
   std::vector<float> out(in.q.size());
   for (int64_t i = 0; i < n;) {
-    const int64_t chunk = std::min(n - i, draws.below(3) == 0 ? draws.between(1, 40) : 1);
+    const int64_t chunk = std::min(n - i, draws.below(2) == 0 ? draws.between(1, 40) : 1);
     std::vector<CachedQuery> queries;
     for (int64_t j = 0; j < chunk; ++j) queries.push_back({pages.data(), i + j});
     write_pages(s, chunk, queries.data(), in.k.data() + i * narrow, in.v.data() + i * narrow);

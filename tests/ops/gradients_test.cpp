@@ -316,6 +316,8 @@ TEST_CASE("log-probabilities over many chunks") {
 
 TEST_CASE("embeddings, chosen rows and dropout") {
   const std::vector<int64_t> ids{3, 0, 3, 6, 3};
+  const at::Tensor table = draw({7, 4}, 1), index = at::tensor(ids, at::kLong);
+  CHECK(at::equal(embedding(table, ids, 1.7), table.index_select(0, index) * 1.7));
   check_gradients([&](const Tensors& t) { return Tensors{embedding(t[0], ids, 1.7)}; },
                   {draw({7, 4}, 1)});
   check_gradients([&](const Tensors& t) { return Tensors{select_rows(t[0], ids)}; },
