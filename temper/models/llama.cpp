@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "temper/base/error.h"
+#include "temper/nn/recompute.h"
 
 namespace temper::models {
 
@@ -89,7 +90,8 @@ struct Llama : CausalLM {
   }
   at::Tensor forward(const nn::Context& context) override {
     at::Tensor x = model.embed_tokens.forward(context.forest->tokens);
-    for (auto& layer : model.layers) x = layer->forward(x, context);
+    for (auto& layer : model.layers)
+      x = nn::run_block(*layer, x, context, [block = layer.get(), context](const at::Tensor& in) { return block->forward(in, context); });
     return model.norm.forward(x);
   }
   nn::Parameter& head() override { return lm_head ? lm_head->weight : model.embed_tokens.weight; }

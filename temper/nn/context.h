@@ -27,7 +27,8 @@ struct DropoutKeys {
 struct Context {
   std::shared_ptr<const Forest> forest;
   const CacheRows* cache = nullptr;      // null: every token's keys are in the batch
-  const DropoutKeys* dropout = nullptr;  // null: no dropout (evaluation, sampling)
+  const DropoutKeys* dropout = nullptr;  // null: no dropout (evaluation, sampling); outlives the backward pass
+  bool recompute = false;                // blocks run again in the backward pass instead of keeping their activations
 };
 
 }  // namespace temper::nn

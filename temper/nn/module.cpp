@@ -33,8 +33,14 @@ void Parameter::mark_updated() {
   panels_.reset();
 }
 
+namespace {
+thread_local int transient_panels = 0;
+}
+TransientPanels::TransientPanels() { ++transient_panels; }
+TransientPanels::~TransientPanels() { --transient_panels; }
+
 at::Tensor Parameter::panels() const {
-  if (at::GradMode::is_enabled() || value_.scalar_type() != at::kFloat) {
+  if (at::GradMode::is_enabled() || transient_panels > 0 || value_.scalar_type() != at::kFloat) {
     panels_.reset();
     return {};
   }

@@ -56,6 +56,16 @@ class Parameter {
   mutable at::Tensor panels_;
 };
 
+// While one lives, this thread's packed forms are not kept, though no gradient is recorded: a forward pass that will be run
+// again for its gradient.
+class TransientPanels {
+ public:
+  TransientPanels();
+  ~TransientPanels();
+  TransientPanels(const TransientPanels&) = delete;
+  TransientPanels& operator=(const TransientPanels&) = delete;
+};
+
 class Module {
  public:
   Module() = default;  // a root

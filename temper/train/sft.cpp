@@ -103,7 +103,6 @@ void SftRun::build_model() {
   check<ConfigError>(config_.model.device != ModelSection::Device::kCuda, config_.where("model.device"), ": this build has no CUDA; use cpu or auto");
   check<ConfigError>(config_.model.dtype == ModelSection::Dtype::kFloat32, config_.where("model.dtype"),
                      ": bfloat16 compute is not in this build on a CPU; use float32 (bfloat16 weights are read and converted)");
-  check<ConfigError>(config_.train.recompute == TrainSection::Recompute::kNone, config_.where("train.recompute"), ": `blocks` is not in this build; use none");
   check<ConfigError>(config_.adapter.method != AdapterSection::Method::kQlora, config_.where("adapter.method"), ": qlora is not in this build; use lora");
   model_ = models::load_model(config_.model.path);
   const AdapterSection& a = config_.adapter;
@@ -191,7 +190,9 @@ StepTotals SftRun::forward_backward(int64_t step, const std::vector<SftRow>& row
     if (batch.target.empty()) continue;
     batch.dropout.seed = static_cast<uint64_t>(config_.seed);
     batch.dropout.step = static_cast<uint64_t>(step);
-    const at::Tensor hidden = model_->forward({.forest = batch.forest, .cache = nullptr, .dropout = &batch.dropout});
+    const at::Tensor hidden = model_->forward({.forest = batch.forest,
+                                                .dropout = &batch.dropout,
+                                                .recompute = config_.train.recompute == TrainSection::Recompute::kBlocks});
     const at::Tensor logp = model_->token_logp(hidden, batch.at, batch.target).logp;
     const float* values = logp.const_data_ptr<float>();
     for (int64_t i = 0; i < logp.numel(); ++i) totals.loss_sum -= values[i];

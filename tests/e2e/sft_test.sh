@@ -37,6 +37,10 @@ for method in none lora; do
     cmp <(numbers whole-$method/metrics.jsonl) <(numbers killed/metrics.jsonl) || fail "$method: metrics of a run killed after $delay s differ"
   done
 done
+for method in none lora; do
+  "$temper" sft run.yaml output_dir=again-$method adapter.method=$method adapter.dropout=0.1 train.recompute=blocks
+  cmp whole-$method/final/*model.safetensors again-$method/final/*model.safetensors || fail "$method: recomputed activations give other weights"
+done
 OMP_NUM_THREADS=1 "$temper" sft run.yaml output_dir=one-thread
 cmp whole-none/final/model.safetensors one-thread/final/model.safetensors || fail "one thread gives other weights"
 
