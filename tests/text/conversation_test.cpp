@@ -1,0 +1,226 @@
+// Which tokens of a conversation are trained, against the offsets that Hugging Face's tokenizers
+// give. Goldens: tests/golden/make_template_goldens.py.
+#include "temper/text/conversation.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/text/token_boundaries.h"
+
+using namespace temper;
+
+namespace {
+
+Json golden(const std::string& path) {
+  const char* root = std::getenv("TEMPER_SOURCE_DIR");
+  return read_json_file(std::string(root ? root : ".") + "/tests/golden/" + path);
+}
+
+std::shared_ptr<const Tokenizer> golden_tokenizer(const std::string& name) {
+  return Tokenizer::parse(golden("tokenizers/" + name + ".json").at("tokenizer").dump(), name);
+}
+
+ChatTemplate golden_template(const std::string& name) {
+  const char* root = std::getenv("TEMPER_SOURCE_DIR");
+  const std::string path =
+      std::string(root ? root : ".") + "/tests/golden/templates/" + name + ".jinja";
+  jinja::RenderOptions options;
+  options.clock = [] {
+    std::tm time{};
+    time.tm_year = 124, time.tm_mon = 6, time.tm_mday = 26, time.tm_wday = 5;
+    return time;
+  };
+  return ChatTemplate::parse(read_file(path), name, golden("templates/chats.json").at("variables"),
+                             options);
+}
+
+// Runs [begin, end) of trained tokens. Where turns touch, one run covers them.
+Json runs(const std::vector<int32_t>& labels) {
+  Json out = Json::array();
+  for (size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] == -100) continue;
+    if (!out.empty() && out.back()[1] == i)
+      out.back()[1] = i + 1;
+    else
+      out.push_back({i, i + 1});
+  }
+  return out;
+}
+
+std::string error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const DataError& e) {
+    return e.what();
+  }
+  return {};
+}
+
+Json message(const char* role, const char* content) {
+  return {{"role", role}, {"content", content}};
+}
+const Json kConversation = {message("user", "Hi"), message("assistant", "Ho"),
+                            message("user", "He"), message("assistant", "Ha")};
+
+// The text that the trained tokens spell.
+std::string trained_text(const Tokenizer& tokenizer, const TokenizedConversation& c) {
+  std::vector<int32_t> ids;
+  for (const int32_t label : c.labels) {
+    if (label >= 0) ids.push_back(label);
+  }
+  return tokenizer.decode(ids);
+}
+
+}  // namespace
+
+TEST_CASE("trained are the assistant's turns, by the first character of each token") {
+  const Json conversations = golden("templates/chats.json").at("conversations");
+  const Json labels = golden("templates/labels.json");
+  int trained = 0, refused = 0;
+  for (const auto& [tokenizer_name, templates] : labels.items()) {
+    const auto tokenizer = golden_tokenizer(tokenizer_name);
+    for (const auto& [template_name, rows] : templates.items()) {
+      const ChatTemplate chat = golden_template(template_name);
+      for (const auto& [conversation, want] : rows.items()) {
+        CAPTURE(tokenizer_name);
+        CAPTURE(template_name);
+        CAPTURE(conversation);
+        const Json& input = conversations.at(conversation);
+        const auto tokenize = [&] {
+          return tokenize_conversation(*tokenizer, chat, input.at("messages"), input.at("tools"),
+                                       TrainOn::kAuto);
+        };
+        if (want.is_null()) {
+          CHECK(error_of(tokenize).starts_with(
+              "messages: cannot tell what the assistant says in message "));
+          ++refused;
+          continue;
+        }
+        const TokenizedConversation c = tokenize();
+        CHECK(c.tokens == tokenizer->encode(c.text));
+        CHECK(runs(c.labels) == want);
+        for (size_t i = 0; i < c.tokens.size(); ++i)
+          CHECK((c.labels[i] == -100 || c.labels[i] == c.tokens[i]));
+        trained += !want.empty();
+      }
+    }
+  }
+  CHECK(trained > 200);
+  CHECK(refused > 20);
+}
+
+TEST_CASE("train_on chooses among all tokens, all turns and the last turn") {
+  const auto tokenizer = golden_tokenizer("qwen2");
+  for (const char* name : {"chatml", "chatml_generation"}) {
+    CAPTURE(name);
+    const auto chat = golden_template(name);
+    const auto text = [&](TrainOn on) {
+      return trained_text(*tokenizer,
+                          tokenize_conversation(*tokenizer, chat, kConversation, nullptr, on));
+    };
+    CHECK(text(TrainOn::kAuto) == "Ho<|im_end|>\nHa<|im_end|>\n");
+    CHECK(text(TrainOn::kAssistant) == text(TrainOn::kAuto));
+    CHECK(text(TrainOn::kCompletion) == "Ha<|im_end|>\n");
+    CHECK(text(TrainOn::kAll) == chat.render(kConversation, nullptr, false));
+  }
+  const auto prompted = tokenize_conversation(*tokenizer, golden_template("chatml"), kConversation,
+                                              nullptr, TrainOn::kAuto, true);
+  CHECK(prompted.text.ends_with("<|im_start|>assistant\n"));
+  CHECK(trained_text(*tokenizer, prompted) == "Ho<|im_end|>\nHa<|im_end|>\n");
+}
+
+TEST_CASE("a template that writes earlier turns differently is refused, naming the message") {
+  const auto tokenizer = golden_tokenizer("qwen2");
+  const auto qwen3 = golden_template("qwen3");
+  const auto error = error_of(
+      [&] { tokenize_conversation(*tokenizer, qwen3, kConversation, nullptr, TrainOn::kAuto); });
+  CHECK(error.find("in message 2:") != std::string::npos);
+  CHECK(error.find("{% generation %}") != std::string::npos);
+  // Its last turn stands as it is.
+  const auto last =
+      tokenize_conversation(*tokenizer, qwen3, kConversation, nullptr, TrainOn::kCompletion);
+  CHECK(trained_text(*tokenizer, last) == "<think>\n\n</think>\n\nHa<|im_end|>\n");
+
+  const auto hidden = ChatTemplate::parse(
+      "{% macro m(x) %}{% generation %}{{ x.content }}{% endgeneration %}{% endmacro %}"
+      "{% for x in messages %}{{ m(x) }}{% endfor %}",
+      "hidden", Json::object());
+  CHECK(error_of([&] {
+          tokenize_conversation(*tokenizer, hidden, kConversation, nullptr, TrainOn::kAuto);
+        }).find("inside a macro") != std::string::npos);
+}
+
+TEST_CASE("prompt and completion as text are tokenized apart and closed once") {
+  const auto tokenizer = golden_tokenizer("llama3");
+  const auto end = tokenizer->id_of("<|end|>");
+  REQUIRE(end);
+  const auto prompt = tokenizer->encode("2+2 ="), completion = tokenizer->encode(" 4");
+  std::vector<int32_t> tokens = prompt;
+  tokens.insert(tokens.end(), completion.begin(), completion.end());
+  tokens.push_back(*end);
+  std::vector<int32_t> labels = tokens;
+  std::fill(labels.begin(), labels.begin() + static_cast<std::ptrdiff_t>(prompt.size()), -100);
+
+  for (const char* text : {" 4", " 4<|end|>"}) {
+    const auto c = tokenize_prompt_completion(*tokenizer, "2+2 =", text, TrainOn::kAuto, end);
+    CHECK(c.tokens == tokens);
+    CHECK(c.labels == labels);
+  }
+  CHECK(tokenize_prompt_completion(*tokenizer, "2+2 =", " 4", TrainOn::kAll, end).labels == tokens);
+  tokens.pop_back();
+  CHECK(
+      tokenize_prompt_completion(*tokenizer, "2+2 =", " 4", TrainOn::kAuto, std::nullopt).tokens ==
+      tokens);
+  CHECK(tokenize_prompt_completion(*tokenizer, "", "", TrainOn::kAuto, end).labels ==
+        std::vector<int32_t>{*end});
+}
+
+TEST_CASE("prompt and completion as messages train what follows the rendered prompt") {
+  const auto tokenizer = golden_tokenizer("qwen2");
+  const auto chat = golden_template("chatml");
+  const Json prompt = {kConversation[0]};
+  const Json completion = {kConversation[1], kConversation[2], kConversation[3]};
+  const auto text = [&](const ChatTemplate& with, TrainOn on) {
+    return trained_text(
+        *tokenizer, tokenize_prompt_completion(*tokenizer, with, prompt, completion, nullptr, on));
+  };
+  CHECK(text(chat, TrainOn::kAuto) ==
+        "Ho<|im_end|>\n<|im_start|>user\nHe<|im_end|>\n<|im_start|>assistant\nHa<|im_end|>\n");
+  CHECK(text(chat, TrainOn::kCompletion) == text(chat, TrainOn::kAuto));
+  CHECK(text(chat, TrainOn::kAssistant) == "Ho<|im_end|>\nHa<|im_end|>\n");
+  CHECK(text(golden_template("chatml_generation"), TrainOn::kAssistant) ==
+        "Ho<|im_end|>\nHa<|im_end|>\n");
+  CHECK(text(chat, TrainOn::kAll) == chat.render(kConversation, nullptr, false));
+  CHECK_FALSE(error_of([&] {
+                tokenize_prompt_completion(*tokenizer, chat, prompt, Json::array(), nullptr,
+                                           TrainOn::kAuto);
+              }).empty());
+}
+
+TEST_CASE("every byte of a text falls where the tokens' own texts say") {
+  const auto tokenizer =
+      golden_tokenizer("qwen2");  // byte-level: tokens may end within a character
+  const std::string text = "The  quick\n\n\nbrown 你好🙂 fox's 3.14 naïve\t\n ends";
+  const auto tokens = tokenizer->encode(text);
+  // A token's begin, from the bytes of all before it that make whole characters.
+  std::vector<size_t> begins;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const std::string decoded = tokenizer->decode(std::span(tokens).first(i));
+    const auto end = std::mismatch(decoded.begin(), decoded.end(), text.begin(), text.end()).second;
+    begins.push_back(static_cast<size_t>(end - text.begin()));
+  }
+  TokenBoundaries boundaries(*tokenizer, text, tokens);
+  for (size_t byte = 0; byte <= text.size(); ++byte) {
+    if (byte < text.size() && (static_cast<unsigned char>(text[byte]) & 0xc0) == 0x80) continue;
+    CAPTURE(byte);
+    const auto want =
+        std::count_if(begins.begin(), begins.end(), [&](size_t b) { return b < byte; });
+    CHECK(boundaries.tokens_before(byte) == static_cast<size_t>(want));
+  }
+}
