@@ -33,9 +33,9 @@ namespace temper {
 
 // What a value may be, beyond its type. For a list the bounds and choices are those of each item.
 struct Rule {
-  std::optional<double> min, max;
+  std::optional<double> min = {}, max = {};
   bool above_min = false, below_max = false;  // the bound itself is out
-  std::vector<std::string> choices;           // of a string
+  std::vector<std::string> choices = {};      // of a string
   bool required = false;                      // no default; of a string: not empty
   bool lone = false;  // of a list: a scalar stands for a list of one, of a struct for its first
                       // field; null: empty

@@ -1,6 +1,8 @@
 // report.html: one self-contained page about a run, with curves as inline SVG. It loads nothing.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,10 +12,23 @@
 namespace temper {
 
 struct Report {
-  std::string title;
+  struct Table {
+    std::string title;
+    std::vector<std::string> header;
+    std::vector<std::vector<std::string>> rows;
+  };
+  struct Accuracy {
+    std::string task;
+    double before = 0, after = 0;  // shares of 1
+    int64_t examples = 0;          // 0: unknown
+  };
+
+  std::string title;                                         // "sft of Qwen3-0.6B"
   std::vector<MetricsRow> rows;                              // training and evaluation rows
-  std::vector<std::pair<std::string, std::string>> summary;  // names and values
+  std::vector<std::pair<std::string, std::string>> summary;  // further names and values
   std::string config;                                        // the resolved config's text
+  std::vector<Table> tables = {};                            // samples, where the time went, ...
+  std::optional<Accuracy> accuracy = {};
 };
 
 // Everything that comes from outside is escaped.

@@ -76,10 +76,14 @@ MetricsRow MetricsRow::from_json(std::string_view line, std::string_view where) 
   check<DataError>(json.is_object(), where, ": expected a JSON object");
   MetricsRow row;
   for (const auto& [name, value] : json.items()) {
-    if (value.is_number_integer()) row.set(name, Value(value.get<int64_t>()));
-    else if (value.is_number()) row.set(name, Value(value.get<double>()));
-    else if (value.is_string()) row.set(name, value.get<std::string>());
-    else row.set(name, Value(std::nan("")));
+    if (value.is_number_integer())
+      row.set(name, Value(value.get<int64_t>()));
+    else if (value.is_number())
+      row.set(name, Value(value.get<double>()));
+    else if (value.is_string())
+      row.set(name, value.get<std::string>());
+    else
+      row.set(name, Value(std::nan("")));
   }
   return row;
 }
@@ -99,7 +103,8 @@ std::vector<MetricsRow> read_metrics_file(const std::string& path) {
   for (size_t at = 0; at < text.size();) {
     const size_t end = text.find('\n', at);
     if (end == std::string::npos) break;  // half-written
-    rows.push_back(MetricsRow::from_json(std::string_view(text).substr(at, end - at), temper::str(path, ":", ++line)));
+    rows.push_back(MetricsRow::from_json(std::string_view(text).substr(at, end - at),
+                                         temper::str(path, ":", ++line)));
     at = end + 1;
   }
   return rows;

@@ -59,12 +59,15 @@ class Metrics {
   };
   template <class Action>
   void each(Action&& action);
+
   std::vector<Open> open_;
+  std::ostream* plain_ = nullptr;  // takes warnings where no console sink is
 };
 
 std::unique_ptr<Sink> make_jsonl_sink(const SinkOptions& options);  // OUTPUT_DIR/metrics.jsonl
-std::unique_ptr<Sink> make_csv_sink(
-    const SinkOptions& options);  // OUTPUT_DIR/metrics.csv and eval.csv
+// OUTPUT_DIR/metrics.csv, and eval.csv for evaluation rows, which have other columns
+std::unique_ptr<Sink> make_csv_sink(const SinkOptions& options);
 std::unique_ptr<Sink> make_console_sink(const SinkOptions& options);
+std::unique_ptr<Sink> make_tensorboard_sink(const SinkOptions& options);  // OUTPUT_DIR/tensorboard/
 
 }  // namespace temper

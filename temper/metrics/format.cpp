@@ -1,0 +1,58 @@
+#include "temper/metrics/format.h"
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+
+#include "temper/base/error.h"
+
+namespace temper {
+namespace {
+constexpr double kMaxInteger = 1e15;  // beyond, a double is shown with an exponent
+}
+
+std::string format_fixed(double value, int digits) {
+  if (!(std::abs(value) < kMaxInteger)) return format_brief(value);
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, "%.*f", digits, value);
+  return buffer;
+}
+
+std::string format_brief(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.4g", value);
+  return buffer;
+}
+
+std::string format_count(double value) {
+  if (!(std::abs(value) < kMaxInteger)) return format_brief(value);
+  std::string text = std::to_string(std::llround(value));
+  const size_t sign = text[0] == '-' ? 1 : 0;
+  for (size_t i = text.size(); i > sign + 3; i -= 3) text.insert(i - 3, 1, ',');
+  return text;
+}
+
+std::string format_bytes(double value) {
+  static constexpr const char* kUnits[] = {" B", " kB", " MB", " GB", " TB", " PB"};
+  size_t unit = 0;
+  while (std::abs(value) >= 1000 && unit < 5) value /= 1000, ++unit;
+  return (unit == 0 ? format_count(value)
+                    : format_fixed(value, value < 10    ? 2
+                                          : value < 100 ? 1
+                                                        : 0)) +
+         kUnits[unit];
+}
+
+std::string format_duration(double seconds) {
+  if (!(std::abs(seconds) < kMaxInteger)) return format_brief(seconds);
+  if (seconds < 10) return format_fixed(seconds, 1) + "s";
+  const long long s = std::llround(seconds);
+  char buffer[48];
+  if (s >= 3600)
+    std::snprintf(buffer, sizeof buffer, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+  else
+    std::snprintf(buffer, sizeof buffer, "%lld:%02lld", s / 60, s % 60);
+  return buffer;
+}
+
+}  // namespace temper

@@ -1,0 +1,27 @@
+// Curves over the steps as inline SVG, with the values under the pointer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "temper/metrics/row.h"
+
+namespace temper {
+
+struct ChartSpec {
+  const char* title;
+  std::vector<const char*> metrics;     // a curve each
+  std::string (*format)(double value);  // of the axis and the values
+};
+
+// A <figure>; empty where no metric has two finite values.
+std::string render_chart(const ChartSpec& spec, const std::vector<MetricsRow>& rows);
+
+// What the page needs once.
+extern const char* const kChartStyle;
+extern const char* const kChartScript;
+
+// Text for HTML content and quoted attributes.
+std::string escape_html(std::string_view text);
+
+}  // namespace temper

@@ -1,0 +1,87 @@
+#include "temper/metrics/tfevents.h"
+
+#include <array>
+#include <bit>
+#include <cstring>
+
+namespace temper {
+namespace {
+
+enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+constexpr std::array<uint32_t, 256> make_crc_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) ? 0x82f63b78u : 0);
+    table[i] = crc;
+  }
+  return table;
+}
+
+template <class T>
+std::string little_endian(T value) {
+  static_assert(std::endian::native == std::endian::little);
+  std::string out(sizeof value, '\0');
+  std::memcpy(out.data(), &value, sizeof value);
+  return out;
+}
+
+std::string varint(uint64_t value) {
+  std::string out;
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
+  return out + static_cast<char>(value);
+}
+
+std::string key(uint32_t field, WireType type) { return varint(field << 3 | type); }
+std::string bytes_field(uint32_t field, std::string_view bytes) {
+  return key(field, kBytes) + varint(bytes.size()) + std::string(bytes);
+}
+std::string int_field(uint32_t field, int64_t value) {
+  return value == 0 ? ""
+                    : key(field, kVarint) +
+                          varint(static_cast<uint64_t>(value));  // proto3 leaves zeros out
+}
+
+// Event: wall_time = 1, step = 2, and one of file_version = 3, summary = 5, session_log = 7.
+std::string event(double wall_time, int64_t step, uint32_t field, std::string_view what) {
+  return key(1, kFixed64) + little_endian(wall_time) + int_field(2, step) +
+         bytes_field(field, what);
+}
+
+// So that a checksum of data that holds checksums is no fixed point (TFRecord's definition).
+std::string masked_crc(std::string_view bytes) {
+  const uint32_t crc = crc32c(bytes);
+  return little_endian<uint32_t>(((crc >> 15) | (crc << 17)) + 0xa282ead8u);
+}
+
+}  // namespace
+
+uint32_t crc32c(std::string_view bytes) {
+  static constexpr std::array<uint32_t, 256> kTable = make_crc_table();
+  uint32_t crc = ~0u;
+  for (const char c : bytes)
+    crc = (crc >> 8) ^ kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
+  return ~crc;
+}
+
+std::string tf_record(std::string_view bytes) {
+  const std::string length = little_endian<uint64_t>(bytes.size());
+  return length + masked_crc(length) + std::string(bytes) + masked_crc(bytes);
+}
+
+std::string version_event(double wall_time) { return event(wall_time, 0, 3, "brain.Event:2"); }
+
+std::string session_start_event(double wall_time, int64_t step) {
+  return event(wall_time, step, 7, int_field(1, 1));  // SessionLog: status = 1, START = 1
+}
+
+std::string scalar_event(double wall_time, int64_t step,
+                         std::span<const std::pair<std::string, float>> scalars) {
+  std::string summary;  // Summary: repeated Value = 1 { tag = 1, simple_value = 2 }
+  for (const auto& [tag, value] : scalars)
+    summary += bytes_field(1, bytes_field(1, tag) + key(2, kFixed32) + little_endian(value));
+  return event(wall_time, step, 5, summary);
+}
+
+}  // namespace temper

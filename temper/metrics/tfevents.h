@@ -1,0 +1,26 @@
+// TensorBoard's event files: TFRecords of Event messages (tensorboard/compat/proto/event.proto),
+// written by hand as three shapes of message are all that is needed.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace temper {
+
+// CRC-32C (Castagnoli).
+uint32_t crc32c(std::string_view bytes);
+
+// Length, its masked checksum, the bytes, their masked checksum.
+std::string tf_record(std::string_view bytes);
+
+// The first event of a file.
+std::string version_event(double wall_time);
+// Tells a reader to forget events of this step and later ones in files before.
+std::string session_start_event(double wall_time, int64_t step);
+std::string scalar_event(double wall_time, int64_t step,
+                         std::span<const std::pair<std::string, float>> scalars);
+
+}  // namespace temper

@@ -1,0 +1,193 @@
+#include "temper/metrics/sink.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+
+using namespace temper;
+
+namespace {
+
+// An empty directory for one test.
+class Directory {
+ public:
+  Directory()
+      : path_(std::filesystem::temp_directory_path() /
+              ("temper-sinks-" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(path_);
+  }
+  ~Directory() { std::filesystem::remove_all(path_); }
+  std::string path() const { return path_; }
+  std::string text(const std::string& name) const { return read_file(path_ / name); }
+  bool has(const std::string& name) const { return std::filesystem::exists(path_ / name); }
+  void append(const std::string& name, const std::string& text) const {
+    std::ofstream(path_ / name, std::ios::app) << text;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+MetricsRow train_row(int64_t step, float loss) {
+  MetricsRow row(step);
+  row.set("loss", loss);
+  return row;
+}
+
+MetricsRow eval_row(int64_t step, double loss) {
+  MetricsRow row(step);
+  row.set("eval/loss", loss);
+  return row;
+}
+
+}  // namespace
+
+TEST_CASE("jsonl appends a line a row at full precision") {
+  const Directory dir;
+  const auto sink = make_jsonl_sink({.output_dir = dir.path()});
+  MetricsRow row(1);
+  row.set("loss", 0.1f);
+  row.set("grad_norm", 0.1);
+  row.set("tokens", int64_t{1} << 60);
+  row.set("bad", std::nan(""));
+  row.set("note", MetricsRow::Value(std::string("a \"b\"\n")));
+  sink->log(row);
+  CHECK(dir.text("metrics.jsonl") ==
+        "{\"step\": 1, \"loss\": 0.1, \"grad_norm\": 0.1, \"tokens\": 1152921504606846976, "
+        "\"bad\": null, "
+        "\"note\": \"a \\\"b\\\"\\n\"}\n");
+}
+
+TEST_CASE("jsonl is cut back to a step, byte for byte, and goes on behind it") {
+  const Directory dir;
+  dir.append("metrics.jsonl",
+             "{\"step\":1,\"loss\":0.30000001192092896}\n{\"step\": 2, \"eval/loss\": "
+             "1}\n{\"step\": 3}\n{\"step\": 4, \"lo");
+  const auto sink = make_jsonl_sink({.output_dir = dir.path()});
+  sink->truncate_after(2);
+  sink->log(train_row(3, 1.5f));
+  CHECK(dir.text("metrics.jsonl") ==
+        "{\"step\":1,\"loss\":0.30000001192092896}\n{\"step\": 2, \"eval/loss\": 1}\n{\"step\": 3, "
+        "\"loss\": 1.5}\n");
+  sink->truncate_after(-1);
+  CHECK(dir.text("metrics.jsonl").empty());
+}
+
+TEST_CASE("csv keeps evaluation rows apart, and later names become new columns") {
+  const Directory dir;
+  const SinkOptions options{.output_dir = dir.path()};
+  {
+    const auto sink = make_csv_sink(options);
+    sink->log(train_row(1, 0.1f));
+    sink->log(eval_row(1, 2.0));
+    MetricsRow wide = train_row(2, 0.2f);
+    wide.set("a,b", MetricsRow::Value(std::string("x \"y\"\nz")));
+    sink->log(wide);
+    sink->log(train_row(3, 0.3f));
+  }
+  CHECK(dir.text("metrics.csv") == "step,loss,\"a,b\"\n1,0.1,\n2,0.2,\"x \"\"y\"\" z\"\n3,0.3,\n");
+  CHECK(dir.text("eval.csv") == "step,eval/loss\n1,2\n");
+
+  dir.append("metrics.csv", "4,0.");  // as a crash would
+  const auto sink = make_csv_sink(options);
+  sink->truncate_after(2);
+  MetricsRow narrow(3);
+  narrow.set("a,b", 5);
+  sink->log(narrow);
+  CHECK(dir.text("metrics.csv") == "step,loss,\"a,b\"\n1,0.1,\n2,0.2,\"x \"\"y\"\" z\"\n3,,5\n");
+  sink->truncate_after(-1);
+  CHECK_FALSE(dir.has("metrics.csv"));
+  sink->log(narrow);
+  CHECK(dir.text("metrics.csv") == "step,\"a,b\"\n3,5\n");
+}
+
+TEST_CASE("the console prints plain lines when piped") {
+  std::ostringstream out;
+  const auto sink = make_console_sink({.total_steps = 100, .console = &out});
+  MetricsRow row(1);
+  row.set("loss", 2.5f);
+  row.set("grad_norm", 0.5);
+  row.set("learning_rate", 2e-5);
+  row.set("step_seconds", 2.0);
+  row.set("tokens_per_second", 12345.6);
+  sink->log(row);
+  sink->log(eval_row(1, 0.123456789));
+  sink->warn("careful");
+  sink->finish();
+  CHECK(out.str() ==
+        "step 1/100  loss 2.5000  grad 0.500  lr 2e-05  12,346 tokens/s  left 3:18\n"
+        "step 1/100  eval/loss 0.1235\n"
+        "warning: careful\n");
+}
+
+TEST_CASE("on a terminal one line is redrawn, and other lines stand above it") {
+  std::ostringstream out;
+  const auto sink =
+      make_console_sink({.total_steps = 2, .console = &out, .terminal = true, .columns = 12});
+  sink->log(train_row(1, 1));
+  sink->warn("careful");
+  sink->log(train_row(2, 2));
+  sink->finish();
+  CHECK(out.str() ==
+        "\r\033[Kstep 1/2  l"
+        "\r\033[Kwarning: careful\nstep 1/2  l"
+        "\r\033[Kstep 2/2  l\n");
+}
+
+TEST_CASE("a run names the sinks of this build") {
+  const Directory dir;
+  const auto error = [&](const std::vector<std::string>& names) {
+    try {
+      Metrics(names, {.output_dir = dir.path()}, "run.yaml:3: metrics.sinks");
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  CHECK(error({"jsonl", "wandb"}) ==
+        "run.yaml:3: metrics.sinks: `wandb` is not a sink of this build; expected some of console, "
+        "jsonl, csv, tensorboard");
+  CHECK(error({"csv", "csv"}) == "run.yaml:3: metrics.sinks: `csv` stands there twice");
+}
+
+TEST_CASE("a sink that cannot start ends the run; one that fails later is off after one warning") {
+  std::ostringstream out;
+  const std::vector<std::string> names = {"jsonl", "csv"};
+  CHECK_THROWS_AS(Metrics(names, {.output_dir = "/nowhere/at/all"}), RunError);
+
+  const Directory dir;
+  Metrics metrics(names, {.output_dir = dir.path(), .console = &out});
+  std::filesystem::create_directory(dir.path() +
+                                    "/metrics.csv");  // where csv wants to write a file
+  metrics.log(train_row(1, 1));
+  metrics.log(train_row(2, 2));
+  CHECK(dir.text("metrics.jsonl") == "{\"step\": 1, \"loss\": 1}\n{\"step\": 2, \"loss\": 2}\n");
+  CHECK(out.str().starts_with("warning: the metrics sink csv failed and is off: "));
+  CHECK(out.str().find('\n') == out.str().size() - 1);
+}
+
+TEST_CASE("every sink of the table takes training rows, evaluation rows and a cut") {
+  for (const SinkEntry& entry : sinks()) {
+    CAPTURE(entry.name);
+    const Directory dir;
+    std::ostringstream out;
+    const auto sink = entry.make({.output_dir = dir.path(), .console = &out});
+    sink->log(train_row(1, 1.25f));
+    sink->truncate_after(1);
+    sink->log(eval_row(2, 3.5));
+    sink->finish();
+    std::string all = out.str();
+    for (const auto& file : std::filesystem::recursive_directory_iterator(dir.path()))
+      if (file.is_regular_file()) all += read_file(file.path());
+    CHECK(all.find("loss") != std::string::npos);
+    CHECK(all.find("eval/loss") != std::string::npos);
+    CHECK(std::string(entry.help).size() > 10);
+  }
+}
