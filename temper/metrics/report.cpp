@@ -115,7 +115,7 @@ h2 { font-size: 17px; margin: 32px 0 12px; }
 dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(220px, 1fr)); gap: 4px 28px; margin: 0; }
 dl div { display: flex; justify-content: space-between; gap: 12px; }
 dt { color: var(--faint); }
-dd { margin: 0; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; text-align: right; }
+dd { margin: 0; font-variant-numeric: tabular-nums; overflow-wrap: break-word; min-width: 0; text-align: right; }
 .scroll { overflow-x: auto; padding: 0; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th, td { text-align: left; vertical-align: top; padding: 8px 14px; border-bottom: 1px solid var(--rule); white-space: pre-wrap; overflow-wrap: anywhere; }

@@ -36,8 +36,8 @@ expect 2 'type.yaml:4: optimizer.learning_rate' sft type.yaml
 expect 2 'broken.yaml' sft broken.yaml
 expect 2 'missing.yaml' sft missing.yaml
 expect 2 'output_dir' sft model.path=model
-expect 2 'model.path: is required' sft output_dir=run
-expect 2 'data.train: is required' sft output_dir=run model.path=model
+expect 2 'model.path is required' sft output_dir=run
+expect 2 'data.train is required' sft output_dir=run model.path=model
 expect 2 'nowhere: no such model' sft $ok model.path=nowhere
 expect 2 'gone.jsonl: cannot open' sft $ok data.train=gone.jsonl
 expect 2 'fields.jsonl:1: the row has [nothing]' sft $ok data.train=fields.jsonl
