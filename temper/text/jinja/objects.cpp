@@ -22,14 +22,15 @@ Bound::Bound(const char* function, Arguments arguments,
                       arguments.positional.size(), " given"));
   }
   std::move(arguments.positional.begin(), arguments.positional.end(), values_.begin());
-  for (auto& [name, value] : arguments.named) {
-    const auto found = std::find_if(parameters_.begin(), parameters_.end(),
-                                    [&](const char* p) { return name == p; });
-    if (found == parameters_.end())
+  for (auto& named : arguments.named) {
+    const std::string& name = named.first;
+    const auto found = std::find(parameters_.begin(), parameters_.end(), name);
+    if (found == parameters_.end()) {
       throw Failure(str(function, "() got an unexpected keyword argument '", name, "'"));
+    }
     auto& slot = values_[static_cast<size_t>(found - parameters_.begin())];
     if (slot) throw Failure(str(function, "() got multiple values for argument '", name, "'"));
-    slot = std::move(value);
+    slot = std::move(named.second);
   }
   for (size_t i = 0; i < required; ++i) {
     if (!values_[i]) throw Failure(str(function, "() missing argument '", parameters_[i], "'"));
