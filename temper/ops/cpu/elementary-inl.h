@@ -24,7 +24,7 @@ inline float sqrt_of(float x) { return __builtin_sqrtf(x); }
 
 // Cody and Waite's reduction x = n ln2 + r, a polynomial in r (Cephes), and 2^n applied in two
 // halves so that results near the ends of the range are right.
-inline float exp_of(float x) {
+HWY_INLINE float exp_of(float x) {
   float clamped = x > 89.0f ? 89.0f : x;
   clamped = clamped < -104.0f ? -104.0f : clamped;
   constexpr float kRound =
@@ -49,7 +49,7 @@ inline float exp_of(float x) {
 }
 
 // Cephes: a polynomial near 0, (1 - e) / (1 + e) with e = exp(-2|x|) elsewhere.
-inline float tanh_of(float x) {
+HWY_INLINE float tanh_of(float x) {
   const float a = x < 0 ? -x : x;
   const float z = x * x;
   float p = -5.70498872745e-3f;

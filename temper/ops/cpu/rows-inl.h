@@ -273,11 +273,13 @@ template <class T>
 void DropoutRows(int64_t rows, int64_t width, uint64_t seed, uint64_t step, uint64_t module,
                  const uint64_t* row_key, double p, const T* x, T* y) {
   const T scale = static_cast<T>(1.0 / (1.0 - p));
-#pragma omp parallel for schedule(static) if (rows * width > kParallel / 8)
+  // stream.uniform(i) >= p, in integers.
+  const uint32_t dropped = static_cast<uint32_t>(std::ceil(p * 0x1p24));
+#pragma omp parallel for schedule(static) if (rows * width > kParallel)
   for (int64_t r = 0; r < rows; ++r) {
     const RandomStream stream(seed, RandomPurpose::kDropout, step, module, row_key[r]);
     for (int64_t i = 0; i < width; ++i) {
-      const bool keep = stream.uniform(static_cast<uint64_t>(i)) >= p;
+      const bool keep = (stream.bits(static_cast<uint64_t>(i)) >> 8) >= dropped;
       y[r * width + i] = keep ? x[r * width + i] * scale : T(0);
     }
   }
@@ -310,13 +312,16 @@ inline void Sgd(int64_t count, double learning_rate, double momentum, double wei
   const float rate = static_cast<float>(learning_rate), mu = static_cast<float>(momentum);
   const float decay = static_cast<float>(weight_decay), scale = static_cast<float>(grad_scale);
   for_ranges(count, [=](int64_t begin, int64_t end) {
+    if (!buffer) {
+      for (int64_t i = begin; i < end; ++i)
+        param[i] = std::fma(-rate, std::fma(decay, param[i], grad[i] * scale), param[i]);
+      return;
+    }
     for (int64_t i = begin; i < end; ++i) {
-      float g = std::fma(decay, param[i], grad[i] * scale);
-      if (buffer) {
-        buffer[i] = first_step ? g : std::fma(mu, buffer[i], g);
-        g = buffer[i];
-      }
-      param[i] = std::fma(-rate, g, param[i]);
+      const float g = std::fma(decay, param[i], grad[i] * scale), before = buffer[i];
+      const float moving = first_step ? g : std::fma(mu, before, g);
+      buffer[i] = moving;
+      param[i] = std::fma(-rate, moving, param[i]);
     }
   });
 }
