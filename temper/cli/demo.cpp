@@ -112,7 +112,7 @@ int run_demo(const Arguments& arguments) {
   const std::vector<std::string> config{"output_dir=" + run, "model.path=" + model_dir, "data.train=" + output + "/train.jsonl",
                                         "data.eval=" + output + "/test.jsonl", temper::str("train.max_steps=", steps), "train.batch_size=64",
                                         "train.eval_every=250", "optimizer.learning_rate=2e-3", "optimizer.warmup_steps=50"};
-  train::run_sft(load_run_config(config, "sft"), std::cout, ::isatty(STDOUT_FILENO) == 1, [] { return false; });
+  train::run_sft(load_run_config(config, "sft"), {std::cout, ::isatty(STDOUT_FILENO) == 1, [] { return false; }});
   const double after = accuracy(run + "/final", kTrainRows, &example);
   std::cout << "\naccuracy on " << kTestRows << " rows that were not trained: " << percent(before) << " before, " << percent(after) << " after\n"
             << "for example: " << example << "\nmodel: " << run << "/final\nreport: " << run << "/report.html\n";

@@ -42,7 +42,7 @@ int run_sft(const Arguments& arguments) {
   if (ranks > 1) return launch_ranks(ranks, "sft", rest);
   ::signal(SIGINT, on_signal);
   ::signal(SIGTERM, on_signal);
-  const train::RunOutcome outcome = train::run_sft(config, std::cout, ::isatty(STDOUT_FILENO) == 1, [] { return asked_to_stop != 0; });
+  const train::RunOutcome outcome = train::run_sft(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, [] { return asked_to_stop != 0; }});
   if (!outcome.interrupted) return 0;
   std::cerr << "temper: stopped after step " << outcome.steps << "; the same command goes on from there" << std::endl;
   return 1;

@@ -22,8 +22,8 @@ LoaderState LoaderState::from_json(const Json& json, const std::string& where) {
   }
 }
 
-Loader::Loader(const std::vector<SourceSpec>& sources, SftFormat format, LoaderOptions options)
-    : specs_(sources), format_(std::move(format)), options_(options) {
+RowOrder::RowOrder(std::vector<SourceSpec> sources, LoaderOptions options)
+    : specs_(std::move(sources)), options_(options) {
   bool equal = true;
   for (SourceSpec& spec : specs_) {
     if (spec.name.empty()) spec.name = spec.path;
@@ -37,28 +37,16 @@ Loader::Loader(const std::vector<SourceSpec>& sources, SftFormat format, LoaderO
     sum += share_.back();
   }
   for (double& share : share_) share /= sum;
-  state_.counts.assign(specs_.size(), 0);
 }
 
-Loader::~Loader() {
-  if (ahead_.valid()) ahead_.wait();
-}
-
-void Loader::restore(LoaderState state) {
-  check<DataError>(state.counts.size() == specs_.size(), "the checkpoint was made with ", state.counts.size(), " data sources, data.train has ",
-                   specs_.size());
-  if (ahead_.valid()) ahead_.wait();
-  ahead_ = {};
-  state_ = std::move(state);
-}
-
-int64_t Loader::steps(double epochs) const {
-  const int64_t whole = static_cast<int64_t>(epochs), per_epoch = (total_rows_ + options_.batch_size - 1) / options_.batch_size;
+int64_t RowOrder::steps(double epochs) const {
+  const int64_t whole = static_cast<int64_t>(epochs), batch = options_.batch_size;
+  const int64_t per_epoch = (total_rows_ + batch - 1) / batch;
   const int64_t rest = std::llround((epochs - static_cast<double>(whole)) * static_cast<double>(total_rows_));
-  return whole * per_epoch + (rest + options_.batch_size - 1) / options_.batch_size;
+  return whole * per_epoch + (rest + batch - 1) / batch;
 }
 
-size_t Loader::choose_source(const LoaderState& state) const {
+size_t RowOrder::choose_source(const LoaderState& state) const {
   size_t best = 0;
   double largest = -1e300;
   for (size_t i = 0; i < share_.size(); ++i) {
@@ -71,41 +59,30 @@ size_t Loader::choose_source(const LoaderState& state) const {
   return best;
 }
 
-Loader::Step Loader::load(LoaderState state) const {
-  Step step;
-  const int64_t last = options_.epochs ? std::llround(*options_.epochs * static_cast<double>(total_rows_)) : INT64_MAX;
-  int64_t drawn_in_vain = 0;
-  while (static_cast<int64_t>(step.rows.size()) < options_.batch_size && state.draws < last) {
-    if (options_.epochs && !step.rows.empty() && state.draws % total_rows_ == 0) break;  // the end of a pass
-    const size_t s = choose_source(state);
-    const RowFile& file = *files_[s];
-    const int64_t pass = state.counts[s] / file.size(), place = state.counts[s] % file.size();
-    const int64_t row = options_.shuffle ? permuted(place, file.size(), options_.seed, s, static_cast<uint64_t>(pass)) : place;
-    ++state.counts[s];
-    ++state.draws;
-    bool truncated = false;
-    std::optional<SftRow> read = read_sft_row(format_, file.row(row), file.where(row), &truncated);
-    if (!read) {
-      ++state.dropped;
-      check<DataError>(++drawn_in_vain <= total_rows_, file.path(), ": every row is longer than data.max_length ", format_.max_length, " and data.overlong is drop");
-      continue;
-    }
-    drawn_in_vain = 0;
-    state.truncated += truncated;
-    state.untrained += read->supervised() == 0;
-    state.with_eos += format_.eos && std::find(read->labels.begin(), read->labels.end(), *format_.eos) != read->labels.end();
-    ++state.rows;
-    step.rows.push_back(std::move(*read));
+std::optional<RowOrder::Drawn> RowOrder::draw(LoaderState& state, bool begun) const {
+  if (options_.epochs) {
+    if (state.draws >= std::llround(*options_.epochs * static_cast<double>(total_rows_))) return std::nullopt;
+    if (begun && state.draws % total_rows_ == 0) return std::nullopt;
   }
-  step.state = std::move(state);
-  return step;
+  const size_t s = choose_source(state);
+  const RowFile& file = *files_[s];
+  const int64_t pass = state.counts[s] / file.size(), place = state.counts[s] % file.size();
+  const int64_t row = options_.shuffle ? permuted(place, file.size(), options_.seed, s, static_cast<uint64_t>(pass)) : place;
+  ++state.counts[s];
+  ++state.draws;
+  return Drawn{&file, row};
 }
 
-std::vector<SftRow> Loader::next() {
-  Step step = ahead_.valid() ? ahead_.get() : load(state_);
-  state_ = std::move(step.state);
-  if (!step.rows.empty()) ahead_ = std::async(std::launch::async, [this, state = state_] { return load(state); });
-  return std::move(step.rows);
+Loader<SftRow>::Read sft_reader(SftFormat format) {
+  return [format = std::move(format)](const RowOrder::Drawn& drawn, LoaderState& state) {
+    bool truncated = false;
+    std::optional<SftRow> row = read_sft_row(format, drawn.file->row(drawn.row), drawn.file->where(drawn.row), &truncated);
+    if (!row) return row;
+    state.truncated += truncated;
+    state.untrained += row->supervised() == 0;
+    state.with_eos += format.eos && std::find(row->labels.begin(), row->labels.end(), *format.eos) != row->labels.end();
+    return row;
+  };
 }
 
 std::vector<std::vector<size_t>> pack_rows(const std::vector<int64_t>& lengths, int64_t max_tokens) {

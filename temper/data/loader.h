@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "temper/base/error.h"
 #include "temper/data/row_file.h"
 #include "temper/data/sft_row.h"
 
@@ -37,45 +39,112 @@ struct LoaderState {
   static LoaderState from_json(const Json& json, const std::string& where);
 };
 
-// Sources are interleaved by largest deficit: the next row comes from the source that lags most behind its share, so that
-// realised shares never drift. Shares are proportional to the weights, or, where all weights are equal, to the sources'
-// rows, so that a pass over the data sees each row once. Within a source rows follow a permutation keyed by (seed, source,
-// pass), or the file's order.
-class Loader {
+// Which row is drawn when. Sources are interleaved by largest deficit: the next row comes from the source that lags most
+// behind its share, so that realised shares never drift. Shares are proportional to the weights, or, where all weights are
+// equal, to the sources' rows, so that a pass over the data sees each row once. Within a source rows follow a permutation
+// keyed by (seed, source, pass), or the file's order.
+class RowOrder {
  public:
-  Loader(const std::vector<SourceSpec>& sources, SftFormat format, LoaderOptions options);
-  ~Loader();
+  RowOrder(std::vector<SourceSpec> sources, LoaderOptions options);
 
-  // The next step's rows: batch_size, fewer at the end of a pass when epochs are counted, none at the very end. They are
-  // read and tokenized in the background while the step before is computed. Errors of rows are thrown here.
-  std::vector<SftRow> next();
-
-  // The state after the rows that next() gave last; restore() goes on from there to the same rows.
-  const LoaderState& state() const { return state_; }
-  void restore(LoaderState state);
+  struct Drawn {
+    const RowFile* file;
+    int64_t row;
+  };
+  // Draws one row and counts it in `state`; none at the end of the epochs, or, where `begun`, of a pass.
+  std::optional<Drawn> draw(LoaderState& state, bool begun) const;
 
   int64_t rows() const { return total_rows_; }
-  // Steps of a run of so many epochs, if no row is dropped.
-  int64_t steps(double epochs) const;
+  int64_t steps(double epochs) const;  // of a run of so many epochs, if no row is dropped
   const std::vector<SourceSpec>& sources() const { return specs_; }
+  const LoaderOptions& options() const { return options_; }
 
  private:
-  struct Step {
-    std::vector<SftRow> rows;
-    LoaderState state;
-  };
-  Step load(LoaderState state) const;
   size_t choose_source(const LoaderState& state) const;
 
   std::vector<SourceSpec> specs_;
   std::vector<std::unique_ptr<RowFile>> files_;
   std::vector<double> share_;
-  SftFormat format_;
   LoaderOptions options_;
   int64_t total_rows_ = 0;
+};
+
+// The rows of each step. They are read (and tokenized) in the background while the step before is computed; what is wrong
+// with a row is thrown by next().
+template <class Row>
+class Loader {
+ public:
+  // Makes a row of a drawn one, counting what it did in the state; none: the row is left out. Called in the background.
+  using Read = std::function<std::optional<Row>(const RowOrder::Drawn& drawn, LoaderState& state)>;
+
+  Loader(std::vector<SourceSpec> sources, LoaderOptions options, Read read)
+      : order_(std::move(sources), options), read_(std::move(read)) {
+    state_.counts.assign(order_.sources().size(), 0);
+  }
+  ~Loader() { forget(); }
+
+  // The next rows: `count` of them, fewer at the end of a pass when epochs are counted, none at the very end.
+  std::vector<Row> next(int64_t count) {
+    if (ahead_.valid() && ahead_count_ != count) forget();
+    Step step = ahead_.valid() ? ahead_.get() : load(state_, count);
+    state_ = std::move(step.state);
+    ahead_count_ = count;
+    if (!step.rows.empty())
+      ahead_ = std::async(std::launch::async, [this, count, state = state_] { return load(state, count); });
+    return std::move(step.rows);
+  }
+  std::vector<Row> next() { return next(order_.options().batch_size); }
+
+  // The state after the rows that next() gave last; restore() goes on from there to the same rows.
+  const LoaderState& state() const { return state_; }
+  void restore(LoaderState state) {
+    check<DataError>(state.counts.size() == order_.sources().size(), "the checkpoint was made with ", state.counts.size(),
+                     " data sources, data.train has ", order_.sources().size());
+    forget();
+    state_ = std::move(state);
+  }
+  const RowOrder& order() const { return order_; }
+
+ private:
+  struct Step {
+    std::vector<Row> rows;
+    LoaderState state;
+  };
+
+  Step load(LoaderState state, int64_t count) const {
+    Step step;
+    int64_t drawn_in_vain = 0;
+    while (static_cast<int64_t>(step.rows.size()) < count) {
+      std::optional<RowOrder::Drawn> drawn = order_.draw(state, !step.rows.empty());
+      if (!drawn) break;
+      std::optional<Row> row = read_(*drawn, state);
+      if (!row) {
+        ++state.dropped;
+        check<DataError>(++drawn_in_vain <= order_.rows(), drawn->file->path(), ": every row is longer than data.max_length and data.overlong is drop");
+        continue;
+      }
+      drawn_in_vain = 0;
+      ++state.rows;
+      step.rows.push_back(std::move(*row));
+    }
+    step.state = std::move(state);
+    return step;
+  }
+
+  void forget() {
+    if (ahead_.valid()) ahead_.wait();
+    ahead_ = {};
+  }
+
+  RowOrder order_;
+  Read read_;
   LoaderState state_;
   std::future<Step> ahead_;
+  int64_t ahead_count_ = 0;
 };
+
+// The reader of supervised rows for a Loader.
+Loader<SftRow>::Read sft_reader(SftFormat format);
 
 // Micro-batches of a step: rows by their lengths into passes of at most max_tokens (best fit, longest first; a longer row
 // alone), rows of a pass in their own order. Deterministic.

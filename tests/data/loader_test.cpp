@@ -81,15 +81,15 @@ TEST_CASE("a shuffle is a bijection for any number of rows, and another one in t
 
 TEST_CASE("without shuffling the rows come in the file's order and go around") {
   const Folder folder;
-  Loader loader({{folder.rows("a.jsonl", 0, 5), 1, ""}}, ids_format(), {.batch_size = 3, .shuffle = false});
+  Loader<SftRow> loader({{folder.rows("a.jsonl", 0, 5), 1, ""}}, {.batch_size = 3, .shuffle = false}, sft_reader(ids_format()));
   CHECK(first_ids(loader.next()) == std::vector<int32_t>{0, 1, 2});
   CHECK(first_ids(loader.next()) == std::vector<int32_t>{3, 4, 0});
 }
 
 TEST_CASE("an epoch sees each row once and its last step may have fewer rows") {
   const Folder folder;
-  Loader loader({{folder.rows("a.jsonl", 0, 7), 1, ""}}, ids_format(), {.batch_size = 3, .shuffle = true, .seed = 5, .epochs = 2});
-  CHECK(loader.steps(2) == 6);
+  Loader<SftRow> loader({{folder.rows("a.jsonl", 0, 7), 1, ""}}, {.batch_size = 3, .shuffle = true, .seed = 5, .epochs = 2}, sft_reader(ids_format()));
+  CHECK(loader.order().steps(2) == 6);
   std::vector<size_t> sizes;
   std::multiset<int32_t> seen;
   while (true) {
@@ -109,11 +109,11 @@ TEST_CASE("restoring a state gives the rows that the uninterrupted loader gives,
   format.overlong = Overlong::kDrop;
   format.max_length = 9;
   const LoaderOptions options{.batch_size = 4, .shuffle = true, .seed = 9};
-  Loader whole(sources, format, options);
+  Loader<SftRow> whole(sources, options, sft_reader(format));
   for (int step = 0; step < 12; ++step) {
     const LoaderState state = LoaderState::from_json(whole.state().to_json(), "state");
     const auto expected = first_ids(whole.next());
-    Loader resumed(sources, format, options);
+    Loader<SftRow> resumed(sources, options, sft_reader(format));
     resumed.restore(state);
     CHECK(first_ids(resumed.next()) == expected);
   }
@@ -121,7 +121,7 @@ TEST_CASE("restoring a state gives the rows that the uninterrupted loader gives,
 
 TEST_CASE("sources are drawn by their weights, exactly") {
   const Folder folder;
-  Loader loader({{folder.rows("a.jsonl", 0, 10), 3, "a"}, {folder.rows("b.jsonl", 100, 10), 1, "b"}}, ids_format(), {.batch_size = 8});
+  Loader<SftRow> loader({{folder.rows("a.jsonl", 0, 10), 3, "a"}, {folder.rows("b.jsonl", 100, 10), 1, "b"}}, {.batch_size = 8}, sft_reader(ids_format()));
   for (int step = 1; step <= 10; ++step) {
     loader.next();
     CHECK(loader.state().counts == std::vector<int64_t>{6 * step, 2 * step});
@@ -134,18 +134,18 @@ TEST_CASE("overlong rows are cut, left out or refused, and counted") {
   SftFormat format = ids_format();
   format.max_length = 3;
   {
-    Loader loader(sources, format, {.batch_size = 2, .shuffle = false});
+    Loader<SftRow> loader(sources, {.batch_size = 2, .shuffle = false}, sft_reader(format));
     CHECK(loader.next()[0].tokens == std::vector<int32_t>{5, 1, 1});
     CHECK(loader.state().truncated == 1);
   }
   format.overlong = Overlong::kDrop;
   {
-    Loader loader(sources, format, {.batch_size = 1, .shuffle = false});
+    Loader<SftRow> loader(sources, {.batch_size = 1, .shuffle = false}, sft_reader(format));
     CHECK(first_ids(loader.next()) == std::vector<int32_t>{6});
     CHECK(loader.state().dropped == 1);
   }
   format.overlong = Overlong::kError;
-  Loader loader(sources, format, {.batch_size = 1, .shuffle = false});
+  Loader<SftRow> loader(sources, {.batch_size = 1, .shuffle = false}, sft_reader(format));
   CHECK_THROWS_WITH_AS(loader.next(), doctest::Contains("a.jsonl:1: 5 tokens; data.max_length is 3"), DataError);
 }
 
@@ -158,7 +158,7 @@ TEST_CASE("row errors name the file, the line and what was expected") {
   CHECK(message_of(format, "{\"input_ids\": [1, 2], \"labels\": [1]}") == "rows.jsonl:7: `labels` has 1 entries, `input_ids` 2");
   CHECK(message_of(format, "{\"input_ids\": []}") == "rows.jsonl:7: the row has no tokens");
   const Folder folder;
-  Loader loader({{folder.write("bad.jsonl", "{\"input_ids\": [1, 2]}\n\n{\"input_ids\": oops}\n"), 1, ""}}, format, {.batch_size = 2, .shuffle = false});
+  Loader<SftRow> loader({{folder.write("bad.jsonl", "{\"input_ids\": [1, 2]}\n\n{\"input_ids\": oops}\n"), 1, ""}}, {.batch_size = 2, .shuffle = false}, sft_reader(format));
   CHECK_THROWS_WITH_AS(loader.next(), doctest::Contains("bad.jsonl:3: not valid JSON"), DataError);
 }
 

@@ -51,9 +51,12 @@ void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const 
     const int64_t depth = std::min(kBlockK, k - k0);
     const MatrixView<float> part{a.data + k0 * a.col_stride, a.row_stride, a.col_stride};
     const bool from_c = accumulate || k0 > 0;
-    if (rows <= kTileRows) {
-      tile_row(static_cast<int>(rows), columns, depth, part.data, part.row_stride, part.col_stride,
-               b + k0 * kPanel, panel_stride, c, ldc, from_c);
+    // A copy of a pays when many panels read it; LoRA's products have one or two.
+    if (rows <= kTileRows || columns <= 2 * kPanel) {
+      for (int64_t i = 0; i < rows; i += kTileRows)
+        tile_row(static_cast<int>(std::min<int64_t>(kTileRows, rows - i)), columns, depth,
+                 part.data + i * part.row_stride, part.row_stride, part.col_stride, b + k0 * kPanel,
+                 panel_stride, c + i * ldc, ldc, from_c);
       continue;
     }
     pack_left(part, rows, depth, left);

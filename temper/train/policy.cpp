@@ -1,0 +1,75 @@
+#include "temper/train/policy.h"
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+
+#include "temper/base/error.h"
+#include "temper/models/load.h"
+
+namespace temper::train {
+namespace {
+
+void refuse_what_this_build_lacks(const RunConfig& config) {
+  check<ConfigError>(config.model.device != ModelSection::Device::kCuda,
+                     config.where("model.device"), ": this build has no CUDA; use cpu or auto");
+  check<ConfigError>(config.model.dtype == ModelSection::Dtype::kFloat32,
+                     config.where("model.dtype"),
+                     ": bfloat16 compute is not in this build on a CPU; use float32 (bfloat16 "
+                     "weights are read and converted)");
+  check<ConfigError>(config.adapter.method != AdapterSection::Method::kQlora,
+                     config.where("adapter.method"), ": qlora is not in this build; use lora");
+}
+
+models::LoraConfig go_on_from(models::CausalLM& model, RunConfig& config) {
+  AdapterSection& written = config.adapter;
+  models::LoraConfig found = models::load_adapter(model, *written.path);
+  const auto agree = [&](const char* key, bool same, auto value) {
+    check<ConfigError>(!config.was_set(key) || same, config.where(key), ": the adapter ",
+                       *written.path, " says ", value, "; leave the key out or make it agree");
+  };
+  agree("adapter.rank", written.rank == found.rank, found.rank);
+  agree("adapter.alpha", written.alpha == found.alpha, found.alpha);
+  if (config.was_set("adapter.dropout")) found.dropout = written.dropout;
+  written.rank = found.rank;
+  written.alpha = found.alpha;
+  written.dropout = found.dropout;
+  written.use_rslora = found.rank_stabilized;
+  written.target_modules = found.target_modules;
+  return found;
+}
+
+}  // namespace
+
+Policy load_policy(RunConfig& config) {
+  refuse_what_this_build_lacks(config);
+  const std::string& directory = config.model.path;
+  Policy policy;
+  policy.model = models::load_model(directory);
+  const AdapterSection& a = config.adapter;
+  if (a.path) {
+    policy.lora = go_on_from(*policy.model, config);
+  } else if (a.method == AdapterSection::Method::kLora) {
+    policy.lora = models::LoraConfig{a.rank, a.alpha, a.dropout, a.use_rslora, a.target_modules};
+    models::add_lora(*policy.model, *policy.lora, static_cast<uint64_t>(config.seed));
+  } else {
+    policy.model->each_parameter([](const std::string&, nn::Parameter& p) {
+      p.own();
+      p.set_trainable(true);
+    });
+  }
+  if (std::filesystem::exists(directory + "/tokenizer.json")) {
+    policy.tokenizer = Tokenizer::load(directory + "/tokenizer.json");
+    if (ChatTemplate::exists(directory))
+      policy.chat = std::make_shared<ChatTemplate>(ChatTemplate::load(directory));
+  }
+  return policy;
+}
+
+void save_policy(const Policy& policy, const std::string& base, const std::string& directory) {
+  if (policy.lora) return models::save_adapter(*policy.model, *policy.lora, base, directory);
+  models::write_model_files({base, base}, directory, at::kFloat);
+  models::save_weights(*policy.model, directory, at::kFloat);
+}
+
+}  // namespace temper::train

@@ -1,0 +1,30 @@
+// The model that a run trains: all of it, or an adapter on a frozen base.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "temper/base/run_config.h"
+#include "temper/models/adapter.h"
+#include "temper/models/model.h"
+#include "temper/text/chat_template.h"
+#include "temper/text/tokenizer.h"
+
+namespace temper::train {
+
+struct Policy {
+  std::unique_ptr<models::CausalLM> model;
+  std::optional<models::LoraConfig> lora;      // none: all weights train
+  std::shared_ptr<const Tokenizer> tokenizer;  // null where the directory has none
+  std::shared_ptr<const ChatTemplate> chat;    // null without one
+};
+
+// What the model and adapter sections say; of an adapter that goes on, its own values are set in
+// the config. Throws ConfigError, DataError.
+Policy load_policy(RunConfig& config);
+
+// A model directory, or an adapter's, that load_policy and Hugging Face read.
+void save_policy(const Policy& policy, const std::string& base, const std::string& directory);
+
+}  // namespace temper::train
