@@ -151,6 +151,12 @@ void RlSection::fields(Fields& f) {
         "soft length penalty over the last so many of max_new_tokens (DAPO); 0: none", at_least(0));
   f.add("entropy_bonus", entropy_bonus, "weight of the mean entropy, subtracted from the loss",
         at_least(0));
+  f.add("dual_clip", dual_clip,
+        "where the advantage is negative, the loss of a token is at most so many times it (3 is "
+        "usual); 0: no bound",
+        at_least(0));
+  f.add("importance_cap", importance_cap,
+        "under on_mismatch: correct, the most that trainer / sampler counts", above(0));
 }
 void RolloutSection::fields(Fields& f) {
   f.add("max_new_tokens", max_new_tokens, "most tokens of a completion", at_least(1));
@@ -171,6 +177,8 @@ void RolloutSection::fields(Fields& f) {
 void RewardSection::fields(Fields& f) {
   f.add("name", name, "a built-in reward; of a command: what its metrics are called");
   f.add("weight", weight, "factor of this reward in the sum");
+  f.add("field", field, "the row's field that gsm8k, math and exact compare with");
+  f.add("pattern", pattern, "what regex looks for");
   f.add("command", command,
         "a program and its arguments: a row of JSON in, a line with a number out");
   f.add("timeout_seconds", timeout_seconds, "for one answer of the command", above(0));

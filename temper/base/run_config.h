@@ -111,6 +111,8 @@ struct RlSection {
   int64_t max_refills = 10;
   int64_t overlong_buffer = 0;
   double entropy_bonus = 0;
+  double dual_clip = 0;
+  double importance_cap = 2;
   void fields(Fields& f);
 };
 
@@ -132,7 +134,9 @@ struct RewardSection {
   enum class OnFailure { kZero, kDrop, kStop };
   std::string name;  // of a command: what its metrics are called; empty: the program's name
   double weight = 1;
-  std::vector<std::string> command;  // empty: a built-in
+  std::string field = "answer";        // of the row: what the completion is compared with
+  std::optional<std::string> pattern;  // of regex
+  std::vector<std::string> command;    // empty: a built-in
   double timeout_seconds = 10;
   double start_timeout_seconds = 30;
   int64_t workers = 2;

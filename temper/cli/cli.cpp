@@ -40,6 +40,7 @@ int report(const char* kind, const std::exception& e, int status) {
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> table{
       {"sft", &run_sft, "supervised fine-tuning, of all weights or a LoRA adapter"},
+      {"grpo", &run_grpo, "reinforcement learning: grpo, dr_grpo, dapo, gspo, rloo"},
       {"generate", &run_generate, "sample completions of prompts"},
       {"score", &run_score, "log-probabilities of given completions"},
       {"tokenize", &run_tokenize, "text to ids and back; conversations to ids and labels"},

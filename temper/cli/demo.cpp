@@ -11,7 +11,7 @@
 #include "temper/base/file.h"
 #include "temper/base/random.h"
 #include "temper/cli/work.h"
-#include "temper/generate/generator.h"
+#include "temper/generate/engine.h"
 #include "temper/models/load.h"
 #include "temper/train/sft.h"
 
@@ -70,11 +70,11 @@ double accuracy(const std::string& model_dir, uint64_t first, std::string* examp
   const auto tokenizer = find_tokenizer(model_dir);
   std::vector<std::vector<int32_t>> prompts;
   for (int i = 0; i < kTestRows; ++i) prompts.push_back(tokenizer->encode(problem(first + static_cast<uint64_t>(i)).prompt));
-  generate::GenerateOptions options;
+  generate::EngineOptions options;
   options.sampling.temperature = 0;
   options.max_new_tokens = kLetters + 2;
   int right = 0;
-  generate::generate(*model, prompts, options, [&](generate::Completion c) {
+  generate::generate(*model, prompts, 1, options, [&](generate::Completion c) {
     const Problem p = problem(first + static_cast<uint64_t>(c.index));
     const std::string text = tokenizer->decode(c.tokens, true);
     right += text == p.answer;

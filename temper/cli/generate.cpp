@@ -7,7 +7,7 @@
 #include "temper/base/error.h"
 #include "temper/cli/work.h"
 #include "temper/data/jsonl.h"
-#include "temper/generate/generator.h"
+#include "temper/generate/engine.h"
 #include "temper/text/chat_template.h"
 
 namespace temper::cli {
@@ -36,8 +36,8 @@ int run_generate(const Arguments& arguments) {
   CLI::App app("Samples completions of prompts.\nexample: temper generate --model DIR --input prompts.jsonl --output out.jsonl", "generate");
   ModelFlags flags;
   std::string input, output;
-  generate::GenerateOptions options;
-  int64_t beams = 1;
+  generate::EngineOptions options;
+  int64_t beams = 1, num_samples = 1;
   flags.add_to(app);
   app.add_option("--input", input, "rows: tokens, prompt or messages")->required();
   app.add_option("--output", output, "where the completions go, in input order")->required();
@@ -46,10 +46,13 @@ int run_generate(const Arguments& arguments) {
   app.add_option("--top-k", options.sampling.top_k, "0: all")->check(CLI::NonNegativeNumber);
   app.add_option("--top-p", options.sampling.top_p, "the likeliest tokens whose mass reaches it")->check(CLI::Range(1e-9, 1.0));
   app.add_option("--min-p", options.sampling.min_p, "share of the likeliest token's probability")->check(CLI::Range(0.0, 1.0));
-  app.add_option("--num-samples", options.num_samples, "completions of each prompt")->check(CLI::PositiveNumber);
+  app.add_option("--repetition-penalty", options.sampling.repetition_penalty, "divides the logits of tokens that occurred; 1: none")->check(CLI::PositiveNumber);
+  app.add_option("--stop", options.stop, "a text that ends a completion and is cut from it; may be given again")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--num-samples", num_samples, "completions of each prompt")->check(CLI::PositiveNumber);
   app.add_option("--seed", options.sampling.seed, "with index, sample and position it decides every choice");
   app.add_flag("--ignore-eos", options.ignore_eos, "go on after an end token");
   app.add_option("--max-batch", options.max_batch, "sequences at once; changes the speed, never the result")->check(CLI::PositiveNumber);
+  app.add_option("--cache-bytes", options.cache_bytes, "most memory for keys and values")->check(CLI::PositiveNumber);
   app.add_option("--beams", beams, "1: no beam search")->check(CLI::PositiveNumber);
   if (!parse_flags(app, arguments)) return 0;
   check<ConfigError>(beams == 1, "--beams ", beams, ": beam search is not in this build; expected 1");
@@ -64,12 +67,12 @@ int run_generate(const Arguments& arguments) {
     check<DataError>(!prompts.back().empty(), rows.where(), ": the prompt has no tokens");
   }
   OutputFile out(output);
-  generate::generate(*model, prompts, options, [&](generate::Completion c) {
+  generate::generate(*model, prompts, num_samples, options, [&](generate::Completion c) {
     std::string line = temper::str("{\"index\":", c.index, ",\"sample\":", c.sample, ",\"prompt_tokens\":", json_list(prompts[static_cast<size_t>(c.index)]),
                                    ",\"tokens\":", json_list(c.tokens), ",\"logprobs\":", json_list(c.logprobs));
-    if (tokenizer) line += ",\"text\":" + dump_json(Json(tokenizer->decode(c.tokens, true)));
+    if (tokenizer) line += ",\"text\":" + dump_json(Json(c.text));
     out.line(line + ",\"finish_reason\":\"" + (c.stopped ? "stop" : "length") + "\"}");
-  });
+  }, tokenizer);
   out.finish();
   return 0;
 }

@@ -4,6 +4,8 @@
 #include "temper/cli/verbs.h"
 #include "temper/metrics/sink.h"
 #include "temper/models/model.h"
+#include "temper/rewards/reward.h"
+#include "temper/rl/algorithm.h"
 
 namespace temper::cli {
 namespace {
@@ -20,8 +22,10 @@ int run_list(const Arguments& arguments) {
     for (const SinkEntry& sink : sinks()) line(sink.name, sink.help);
   } else if (what == "losses") {
     line("sft", "negative log-likelihood of the supervised tokens");
-  } else if (what == "algorithms" || what == "rewards") {
-    std::cout << "none in this build\n";
+  } else if (what == "algorithms") {
+    for (const rl::Algorithm& algorithm : rl::algorithms()) line(algorithm.name, algorithm.help);
+  } else if (what == "rewards") {
+    for (const rewards::RewardEntry& reward : rewards::registry()) line(reward.name.c_str(), reward.help.c_str());
   } else {
     throw ConfigError("temper list: found `" + what + "`, expected models, algorithms, rewards, losses or sinks");
   }

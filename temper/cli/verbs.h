@@ -16,6 +16,7 @@ struct Verb {
 const std::vector<Verb>& verbs();
 
 int run_sft(const Arguments&);
+int run_grpo(const Arguments&);
 int run_generate(const Arguments&);
 int run_score(const Arguments&);
 int run_tokenize(const Arguments&);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/data/row_fields.h"
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
 
@@ -27,15 +28,8 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const std::string& directory) {
 
 std::vector<int32_t> token_field(const Json& row, const char* field, int64_t vocabulary, const std::string& where) {
   const auto it = row.find(field);
-  check<DataError>(it != row.end() && it->is_array(), where, ": `", field, "` must be a list of token ids");
-  std::vector<int32_t> ids;
-  ids.reserve(it->size());
-  for (const Json& id : *it) {
-    check<DataError>(id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < vocabulary, where, ": `", field,
-                     "` holds ", dump_json(id), "; ids of this model are 0 to ", vocabulary - 1);
-    ids.push_back(id.get<int32_t>());
-  }
-  return ids;
+  check<DataError>(it != row.end(), where, ": no `", field, "`");
+  return data::token_ids(*it, field, vocabulary, where);
 }
 
 OutputFile::OutputFile(const std::string& path)

@@ -10,13 +10,15 @@
 namespace temper::data {
 
 Json LoaderState::to_json() const {
-  return {{"draws", draws}, {"counts", counts}, {"truncated", truncated}, {"dropped", dropped}, {"untrained", untrained},
-          {"with_eos", with_eos}, {"rows", rows}};
+  return {{"draws", draws},     {"counts", counts},       {"truncated", truncated},
+          {"dropped", dropped}, {"untrained", untrained}, {"with_eos", with_eos},
+          {"rows", rows}};
 }
 
 LoaderState LoaderState::from_json(const Json& json, const std::string& where) {
   try {
-    return {json.at("draws"), json.at("counts"), json.at("truncated"), json.at("dropped"), json.at("untrained"), json.at("with_eos"), json.at("rows")};
+    return {json.at("draws"),     json.at("counts"),   json.at("truncated"), json.at("dropped"),
+            json.at("untrained"), json.at("with_eos"), json.at("rows")};
   } catch (const Json::exception& e) {
     throw DataError(temper::str(where, ": not a loader's state: ", e.what()));
   }
@@ -42,7 +44,8 @@ RowOrder::RowOrder(std::vector<SourceSpec> sources, LoaderOptions options)
 int64_t RowOrder::steps(double epochs) const {
   const int64_t whole = static_cast<int64_t>(epochs), batch = options_.batch_size;
   const int64_t per_epoch = (total_rows_ + batch - 1) / batch;
-  const int64_t rest = std::llround((epochs - static_cast<double>(whole)) * static_cast<double>(total_rows_));
+  const int64_t rest =
+      std::llround((epochs - static_cast<double>(whole)) * static_cast<double>(total_rows_));
   return whole * per_epoch + (rest + batch - 1) / batch;
 }
 
@@ -50,7 +53,8 @@ size_t RowOrder::choose_source(const LoaderState& state) const {
   size_t best = 0;
   double largest = -1e300;
   for (size_t i = 0; i < share_.size(); ++i) {
-    const double deficit = share_[i] * static_cast<double>(state.draws + 1) - static_cast<double>(state.counts[i]);
+    const double deficit =
+        share_[i] * static_cast<double>(state.draws + 1) - static_cast<double>(state.counts[i]);
     if (deficit > largest + 1e-9) {
       largest = deficit;
       best = i;
@@ -61,13 +65,16 @@ size_t RowOrder::choose_source(const LoaderState& state) const {
 
 std::optional<RowOrder::Drawn> RowOrder::draw(LoaderState& state, bool begun) const {
   if (options_.epochs) {
-    if (state.draws >= std::llround(*options_.epochs * static_cast<double>(total_rows_))) return std::nullopt;
+    if (state.draws >= std::llround(*options_.epochs * static_cast<double>(total_rows_)))
+      return std::nullopt;
     if (begun && state.draws % total_rows_ == 0) return std::nullopt;
   }
   const size_t s = choose_source(state);
   const RowFile& file = *files_[s];
   const int64_t pass = state.counts[s] / file.size(), place = state.counts[s] % file.size();
-  const int64_t row = options_.shuffle ? permuted(place, file.size(), options_.seed, s, static_cast<uint64_t>(pass)) : place;
+  const int64_t row =
+      options_.shuffle ? permuted(place, file.size(), options_.seed, s, static_cast<uint64_t>(pass))
+                       : place;
   ++state.counts[s];
   ++state.draws;
   return Drawn{&file, row};
@@ -76,19 +83,23 @@ std::optional<RowOrder::Drawn> RowOrder::draw(LoaderState& state, bool begun) co
 Loader<SftRow>::Read sft_reader(SftFormat format) {
   return [format = std::move(format)](const RowOrder::Drawn& drawn, LoaderState& state) {
     bool truncated = false;
-    std::optional<SftRow> row = read_sft_row(format, drawn.file->row(drawn.row), drawn.file->where(drawn.row), &truncated);
+    std::optional<SftRow> row =
+        read_sft_row(format, drawn.file->row(drawn.row), drawn.file->where(drawn.row), &truncated);
     if (!row) return row;
     state.truncated += truncated;
     state.untrained += row->supervised() == 0;
-    state.with_eos += format.eos && std::find(row->labels.begin(), row->labels.end(), *format.eos) != row->labels.end();
+    state.with_eos += format.eos && std::find(row->labels.begin(), row->labels.end(),
+                                              *format.eos) != row->labels.end();
     return row;
   };
 }
 
-std::vector<std::vector<size_t>> pack_rows(const std::vector<int64_t>& lengths, int64_t max_tokens) {
+std::vector<std::vector<size_t>> pack_rows(const std::vector<int64_t>& lengths,
+                                           int64_t max_tokens) {
   std::vector<size_t> order(lengths.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return lengths[a] > lengths[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return lengths[a] > lengths[b]; });
   std::vector<std::vector<size_t>> passes;
   std::vector<int64_t> room;
   for (const size_t row : order) {
@@ -109,11 +120,13 @@ std::vector<std::vector<size_t>> pack_rows(const std::vector<int64_t>& lengths, 
 std::vector<std::vector<size_t>> split_rows(const std::vector<int64_t>& lengths, int64_t ranks) {
   std::vector<size_t> order(lengths.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return lengths[a] > lengths[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return lengths[a] > lengths[b]; });
   std::vector<std::vector<size_t>> shares(static_cast<size_t>(ranks));
   std::vector<int64_t> load(static_cast<size_t>(ranks), 0);
   for (const size_t row : order) {
-    const size_t least = static_cast<size_t>(std::min_element(load.begin(), load.end()) - load.begin());
+    const size_t least =
+        static_cast<size_t>(std::min_element(load.begin(), load.end()) - load.begin());
     shares[least].push_back(row);
     load[least] += lengths[row];
   }

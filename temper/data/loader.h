@@ -1,4 +1,5 @@
-// The rows of each step, in an order that is a function of the seed and of how many rows were drawn before.
+// The rows of each step, in an order that is a function of the seed and of how many rows were drawn
+// before.
 #pragma once
 
 #include <cstdint>
@@ -30,19 +31,21 @@ struct LoaderOptions {
 
 // Everything that decides what comes next.
 struct LoaderState {
-  int64_t draws = 0;               // rows drawn so far, dropped ones included
-  std::vector<int64_t> counts;     // of each source
-  int64_t truncated = 0, dropped = 0, untrained = 0;  // rows cut, left out, or without a trained token
+  int64_t draws = 0;            // rows drawn so far, dropped ones included
+  std::vector<int64_t> counts;  // of each source
+  int64_t truncated = 0, dropped = 0,
+          untrained = 0;           // rows cut, left out, or without a trained token
   int64_t with_eos = 0, rows = 0;  // rows that train an end token; rows given
 
   Json to_json() const;
   static LoaderState from_json(const Json& json, const std::string& where);
 };
 
-// Which row is drawn when. Sources are interleaved by largest deficit: the next row comes from the source that lags most
-// behind its share, so that realised shares never drift. Shares are proportional to the weights, or, where all weights are
-// equal, to the sources' rows, so that a pass over the data sees each row once. Within a source rows follow a permutation
-// keyed by (seed, source, pass), or the file's order.
+// Which row is drawn when. Sources are interleaved by largest deficit: the next row comes from the
+// source that lags most behind its share, so that realised shares never drift. Shares are
+// proportional to the weights, or, where all weights are equal, to the sources' rows, so that a
+// pass over the data sees each row once. Within a source rows follow a permutation keyed by (seed,
+// source, pass), or the file's order.
 class RowOrder {
  public:
   RowOrder(std::vector<SourceSpec> sources, LoaderOptions options);
@@ -51,7 +54,8 @@ class RowOrder {
     const RowFile* file;
     int64_t row;
   };
-  // Draws one row and counts it in `state`; none at the end of the epochs, or, where `begun`, of a pass.
+  // Draws one row and counts it in `state`; none at the end of the epochs, or, where `begun`, of a
+  // pass.
   std::optional<Drawn> draw(LoaderState& state, bool begun) const;
 
   int64_t rows() const { return total_rows_; }
@@ -69,12 +73,13 @@ class RowOrder {
   int64_t total_rows_ = 0;
 };
 
-// The rows of each step. They are read (and tokenized) in the background while the step before is computed; what is wrong
-// with a row is thrown by next().
+// The rows of each step. They are read (and tokenized) in the background while the step before is
+// computed; what is wrong with a row is thrown by next().
 template <class Row>
 class Loader {
  public:
-  // Makes a row of a drawn one, counting what it did in the state; none: the row is left out. Called in the background.
+  // Makes a row of a drawn one, counting what it did in the state; none: the row is left out.
+  // Called in the background.
   using Read = std::function<std::optional<Row>(const RowOrder::Drawn& drawn, LoaderState& state)>;
 
   Loader(std::vector<SourceSpec> sources, LoaderOptions options, Read read)
@@ -83,14 +88,16 @@ class Loader {
   }
   ~Loader() { forget(); }
 
-  // The next rows: `count` of them, fewer at the end of a pass when epochs are counted, none at the very end.
+  // The next rows: `count` of them, fewer at the end of a pass when epochs are counted, none at the
+  // very end.
   std::vector<Row> next(int64_t count) {
     if (ahead_.valid() && ahead_count_ != count) forget();
     Step step = ahead_.valid() ? ahead_.get() : load(state_, count);
     state_ = std::move(step.state);
     ahead_count_ = count;
     if (!step.rows.empty())
-      ahead_ = std::async(std::launch::async, [this, count, state = state_] { return load(state, count); });
+      ahead_ = std::async(std::launch::async,
+                          [this, count, state = state_] { return load(state, count); });
     return std::move(step.rows);
   }
   std::vector<Row> next() { return next(order_.options().batch_size); }
@@ -98,7 +105,8 @@ class Loader {
   // The state after the rows that next() gave last; restore() goes on from there to the same rows.
   const LoaderState& state() const { return state_; }
   void restore(LoaderState state) {
-    check<DataError>(state.counts.size() == order_.sources().size(), "the checkpoint was made with ", state.counts.size(),
+    check<DataError>(state.counts.size() == order_.sources().size(),
+                     "the checkpoint was made with ", state.counts.size(),
                      " data sources, data.train has ", order_.sources().size());
     forget();
     state_ = std::move(state);
@@ -120,7 +128,8 @@ class Loader {
       std::optional<Row> row = read_(*drawn, state);
       if (!row) {
         ++state.dropped;
-        check<DataError>(++drawn_in_vain <= order_.rows(), drawn->file->path(), ": every row is longer than data.max_length and data.overlong is drop");
+        check<DataError>(++drawn_in_vain <= order_.rows(), drawn->file->path(),
+                         ": every row is longer than data.max_length and data.overlong is drop");
         continue;
       }
       drawn_in_vain = 0;
@@ -146,8 +155,8 @@ class Loader {
 // The reader of supervised rows for a Loader.
 Loader<SftRow>::Read sft_reader(SftFormat format);
 
-// Micro-batches of a step: rows by their lengths into passes of at most max_tokens (best fit, longest first; a longer row
-// alone), rows of a pass in their own order. Deterministic.
+// Micro-batches of a step: rows by their lengths into passes of at most max_tokens (best fit,
+// longest first; a longer row alone), rows of a pass in their own order. Deterministic.
 std::vector<std::vector<size_t>> pack_rows(const std::vector<int64_t>& lengths, int64_t max_tokens);
 
 // Shares a step's rows among ranks so that each has about as many tokens. Deterministic.

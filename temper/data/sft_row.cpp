@@ -4,28 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/data/row_fields.h"
 
 namespace temper::data {
 namespace {
-
-std::string field_names(const Json& row) {
-  std::string out;
-  for (const auto& [name, value] : row.items()) out += (out.empty() ? "" : ", ") + name;
-  return "[" + out + "]";
-}
-
-std::vector<int32_t> ids(const Json& list, const char* field, int64_t lowest, int64_t vocabulary, const std::string& where) {
-  check<DataError>(list.is_array(), where, ": `", field, "` must be a list of token ids");
-  std::vector<int32_t> out;
-  out.reserve(list.size());
-  for (const Json& id : list) {
-    const bool ok = id.is_number_integer() && ((id.get<int64_t>() >= 0 && id.get<int64_t>() < vocabulary) || id.get<int64_t>() == lowest);
-    check<DataError>(ok, where, ": `", field, "` holds ", dump_json(id), "; ids of this model are 0 to ", vocabulary - 1,
-                     lowest < 0 ? ", and -100 is not trained" : "");
-    out.push_back(id.get<int32_t>());
-  }
-  return out;
-}
 
 const Tokenizer& tokenizer(const SftFormat& format, const std::string& where) {
   check<DataError>(format.tokenizer != nullptr, where, ": text needs a tokenizer, and the model directory has no tokenizer.json; give input_ids");
@@ -38,8 +20,8 @@ const ChatTemplate& chat(const SftFormat& format, const std::string& where) {
 
 SftRow read_ids(const SftFormat& format, const Json& row, const std::string& where) {
   SftRow out;
-  out.tokens = ids(row["input_ids"], "input_ids", 0, format.vocabulary, where);
-  out.labels = row.contains("labels") ? ids(row["labels"], "labels", -100, format.vocabulary, where) : out.tokens;
+  out.tokens = token_ids(row["input_ids"], "input_ids", format.vocabulary, where);
+  out.labels = row.contains("labels") ? token_ids(row["labels"], "labels", format.vocabulary, where, -100) : out.tokens;
   check<DataError>(out.labels.size() == out.tokens.size(), where, ": `labels` has ", out.labels.size(), " entries, `input_ids` ", out.tokens.size());
   return out;
 }
@@ -82,10 +64,7 @@ int64_t SftRow::supervised() const {
 }
 
 std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std::string& where, bool* truncated) {
-  for (const auto& [name, in_file] : format.columns) {
-    check<DataError>(row.contains(in_file), where, ": data.columns takes `", name, "` from `", in_file, "`, and the row has ", field_names(row));
-    row[name] = row[in_file];
-  }
+  rename_columns(row, format.columns, where);
   SftRow out;
   try {
     out = read_row(format, row, where);

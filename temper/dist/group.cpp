@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
@@ -90,6 +91,36 @@ void Group::all_reduce_sum(std::vector<double>& values) {
   at::Tensor tensor = at::tensor(values, at::kDouble);
   all_reduce_sum(tensor);
   std::memcpy(values.data(), tensor.const_data_ptr<double>(), values.size() * sizeof(double));
+}
+
+// A sum in which every rank adds its own part to zeros.
+std::vector<std::string> Group::all_gather(const std::string& bytes) {
+  if (size() == 1) return {bytes};
+  std::vector<double> lengths(static_cast<size_t>(size()));
+  lengths[static_cast<size_t>(rank())] = static_cast<double>(bytes.size());
+  all_reduce_sum(lengths);
+  int64_t total = 0, mine = 0;
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank()) mine = total;
+    total += static_cast<int64_t>(lengths[static_cast<size_t>(r)]);
+  }
+  at::Tensor all = at::zeros({total}, at::kByte);
+  std::memcpy(all.mutable_data_ptr<uint8_t>() + mine, bytes.data(), bytes.size());
+  if (total > 0) all_reduce_sum(all);
+  std::vector<std::string> out;
+  const char* from = reinterpret_cast<const char*>(all.const_data_ptr<uint8_t>());
+  for (const double length : lengths) {
+    out.emplace_back(from, static_cast<size_t>(length));
+    from += static_cast<size_t>(length);
+  }
+  return out;
+}
+
+double Group::all_reduce_max(double value) {
+  std::vector<double> values(static_cast<size_t>(size()));
+  values[static_cast<size_t>(rank())] = value;
+  all_reduce_sum(values);
+  return *std::max_element(values.begin(), values.end());
 }
 
 }  // namespace temper::dist

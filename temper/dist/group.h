@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace temper::dist {
@@ -23,6 +24,9 @@ class Group {
   virtual void barrier() = 0;
 
   void all_reduce_sum(std::vector<double>& values);
+  // What every rank gave, by rank.
+  std::vector<std::string> all_gather(const std::string& bytes);
+  double all_reduce_max(double value);
 };
 
 }  // namespace temper::dist

@@ -5,54 +5,127 @@
 #include <numeric>
 
 #include "temper/base/random.h"
+#include "temper/ops/cpu/rows.h"
 
 namespace temper::generate {
 namespace {
+
+using Weights = std::vector<float>;
+constexpr size_t kFirstCandidates = 64;  // that top-p looks at; doubled until they have the mass
+
 int32_t likeliest(const float* x, int64_t count) {
   return static_cast<int32_t>(std::max_element(x, x + count) - x);
 }
 
-// The inverse of the cumulative distribution at u, over tokens in the given order; sums in double, ascending.
-int32_t at_quantile(const std::vector<int32_t>& ids, const std::vector<double>& weight, double u) {
-  const double total = std::accumulate(weight.begin(), weight.end(), 0.0);
-  double sum = 0;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    sum += weight[i];
-    if (u * total < sum) return ids[i];
-  }
-  return ids.back();
+void exp_shifted(int64_t count, const float* x, float shift, float* y) {
+  kernels::row_kernels<float>().exp_shifted(count, x, shift, y);
 }
+
+// Without filters the block sums that the log-sum-exp was made of lead to the block in which the
+// quantile u lies, and only that block is looked at. Sums in double, ascending.
+int32_t at_quantile(const LogitsRow& row, double u) {
+  const int64_t blocks = (row.count + ops::kLogitsBlock - 1) / ops::kLogitsBlock;
+  const float max = *std::max_element(row.block_max, row.block_max + blocks);
+  std::vector<double> mass(static_cast<size_t>(blocks));
+  for (int64_t b = 0; b < blocks; ++b)
+    mass[static_cast<size_t>(b)] =
+        row.block_sum[b] * std::exp(static_cast<double>(row.block_max[b]) - max);
+  double left = u * std::accumulate(mass.begin(), mass.end(), 0.0);
+  int64_t block = 0;
+  while (block + 1 < blocks && left >= mass[static_cast<size_t>(block)])
+    left -= mass[static_cast<size_t>(block++)];
+  while (block > 0 && mass[static_cast<size_t>(block)] == 0)
+    --block;  // rounding led past the last that has any
+  const int64_t first = block * ops::kLogitsBlock,
+                width = std::min(ops::kLogitsBlock, row.count - first);
+  float weight[ops::kLogitsBlock];
+  exp_shifted(width, row.logits + first, row.block_max[block], weight);
+  left /= std::exp(static_cast<double>(row.block_max[block]) - max);
+  int64_t chosen = -1;
+  for (int64_t i = 0; i < width; ++i) {
+    if (weight[i] == 0) continue;
+    chosen = i;
+    left -= weight[i];
+    if (left < 0) break;
+  }
+  return static_cast<int32_t>(first + chosen);
+}
+
+int32_t at_quantile(const Candidates& c, double u) {
+  double left = u * std::accumulate(c.weights.begin(), c.weights.end(), 0.0);
+  for (size_t i = 0; i < c.ids.size(); ++i) {
+    left -= c.weights[i];
+    if (left < 0) return c.ids[i];
+  }
+  return c.ids.back();
+}
+
+std::vector<float> penalized(const LogitsRow& row, double penalty, std::span<const int32_t> prompt,
+                             std::span<const int32_t> completion) {
+  std::vector<float> x(row.logits, row.logits + row.count);
+  for (const std::span<const int32_t> seen : {prompt, completion}) {
+    for (const int32_t id : seen) {
+      const float logit = row.logits[id];  // a token that occurred twice is penalised once
+      x[static_cast<size_t>(id)] =
+          static_cast<float>(logit < 0 ? logit * penalty : logit / penalty);
+    }
+  }
+  return x;
+}
+
 }  // namespace
 
-int32_t choose(const SamplingOptions& options, const SampleKey& key, const float* x, int64_t count) {
-  if (options.temperature == 0) return likeliest(x, count);
-  const double u = RandomStream(options.seed, RandomPurpose::kSampling, key.index, key.sample).uniform_double(key.position);
-  const float max = x[likeliest(x, count)];
+Candidates candidates(const SamplingOptions& options, const float* x, int64_t count) {
+  const auto likelier = [x](int32_t a, int32_t b) { return x[a] != x[b] ? x[a] > x[b] : a < b; };
   std::vector<int32_t> ids(static_cast<size_t>(count));
   std::iota(ids.begin(), ids.end(), 0);
-  const bool sorted = options.top_k > 0 || options.top_p < 1;
-  const auto likelier = [x](int32_t a, int32_t b) { return x[a] != x[b] ? x[a] > x[b] : a < b; };
-  if (options.top_k > 0 && options.top_k < count) {
-    std::partial_sort(ids.begin(), ids.begin() + options.top_k, ids.end(), likelier);
-    ids.resize(static_cast<size_t>(options.top_k));
-  } else if (sorted) {
-    std::sort(ids.begin(), ids.end(), likelier);
-  }
-  std::vector<double> weight(ids.size());
-  for (size_t i = 0; i < ids.size(); ++i) weight[i] = std::exp(static_cast<double>(x[ids[i]]) - max);
+  size_t kept =
+      options.top_k > 0 ? std::min(static_cast<size_t>(options.top_k), ids.size()) : ids.size();
+  size_t sorted = 0;  // the first so many are in order
+  const auto sort_to = [&](size_t n) {
+    n = std::min(n, kept);
+    if (n <= sorted) return;
+    std::partial_sort(ids.begin() + static_cast<int64_t>(sorted),
+                      ids.begin() + static_cast<int64_t>(n), ids.end(), likelier);
+    sorted = n;
+  };
+  if (kept < ids.size()) sort_to(kept);
+  const float max = x[likeliest(x, count)];
+  Weights weight(static_cast<size_t>(count));
+  exp_shifted(count, x, max, weight.data());
   if (options.top_p < 1) {
-    const double total = std::accumulate(weight.begin(), weight.end(), 0.0);
+    double total = 0;
+    for (size_t i = 0; i < kept; ++i) total += weight[static_cast<size_t>(ids[i])];
     double sum = 0;
-    size_t keep = 0;
-    while (keep < weight.size() && sum < options.top_p * total) sum += weight[keep++];
-    keep = std::max<size_t>(keep, 1);
-    ids.resize(keep);
-    weight.resize(keep);
+    size_t n = 0;
+    while (n < kept && sum < options.top_p * total) {
+      if (n == sorted) sort_to(std::max(kFirstCandidates, 2 * sorted));
+      sum += weight[static_cast<size_t>(ids[n++])];
+    }
+    kept = std::max<size_t>(n, 1);
   }
-  if (options.min_p > 0)  // the likeliest token weighs 1
-    for (size_t i = 0; i < weight.size(); ++i)
-      if (weight[i] < options.min_p) weight[i] = 0;
-  return at_quantile(ids, weight, u);
+  ids.resize(kept);
+  if (options.min_p > 0) {  // the likeliest token weighs 1
+    std::erase_if(ids, [&](int32_t id) { return weight[static_cast<size_t>(id)] < options.min_p; });
+  }
+  if (sorted < ids.size()) std::sort(ids.begin(), ids.end(), likelier);
+  Candidates out{std::move(ids), {}};
+  for (const int32_t id : out.ids) out.weights.push_back(weight[static_cast<size_t>(id)]);
+  return out;
+}
+
+int32_t choose(const SamplingOptions& options, const SampleKey& key, const LogitsRow& row,
+               std::span<const int32_t> prompt, std::span<const int32_t> completion) {
+  const bool penalize = options.repetition_penalty != 1;
+  const std::vector<float> changed =
+      penalize ? penalized(row, options.repetition_penalty, prompt, completion)
+               : std::vector<float>();
+  const float* x = penalize ? changed.data() : row.logits;
+  if (options.temperature == 0) return likeliest(x, row.count);
+  const double u = RandomStream(options.seed, RandomPurpose::kSampling, key.index, key.sample)
+                       .uniform_double(key.position);
+  if (!penalize && !options.filters()) return at_quantile(row, u);
+  return at_quantile(candidates(options, x, row.count), u);
 }
 
 }  // namespace temper::generate

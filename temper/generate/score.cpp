@@ -11,7 +11,8 @@
 
 namespace temper::generate {
 
-std::vector<ScoreResult> score(models::CausalLM& model, const std::vector<ScoreRequest>& rows, double temperature, int64_t top) {
+std::vector<ScoreResult> score(models::CausalLM& model, const std::vector<ScoreRequest>& rows,
+                               double temperature, int64_t top) {
   const at::NoGradGuard no_grad;
   auto forest = std::make_shared<Forest>();
   std::vector<int64_t> at_row, target, last;
@@ -31,21 +32,26 @@ std::vector<ScoreResult> score(models::CausalLM& model, const std::vector<ScoreR
     const at::Tensor logp = model.token_logp(hidden, at_row, target, temperature).logp;
     const float* values = logp.const_data_ptr<float>();
     for (size_t r = 0; r < rows.size(); ++r) {
-      const size_t count = rows[r].tokens.size() > rows[r].first_scored ? rows[r].tokens.size() - rows[r].first_scored : 0;
+      const size_t count = rows[r].tokens.size() > rows[r].first_scored
+                               ? rows[r].tokens.size() - rows[r].first_scored
+                               : 0;
       results[r].logprobs.assign(values, values + count);
       values += count;
     }
   }
   if (top == 0) return results;
   for (size_t r = 0; r < rows.size(); ++r) {
-    const ops::Logits next = ops::logits(model.head_spec(temperature), ops::select_rows(hidden, {last[r]}), model.head().value());
+    const ops::Logits next = ops::logits(model.head_spec(temperature),
+                                         ops::select_rows(hidden, {last[r]}), model.head().value());
     const float* x = next.logits.const_data_ptr<float>();
     const float log_sum = next.log_sum_exp.const_data_ptr<float>()[0];
     std::vector<int32_t> order(static_cast<size_t>(model.vocab_size));
     std::iota(order.begin(), order.end(), 0);
     const auto middle = order.begin() + std::min<int64_t>(top, model.vocab_size);
-    std::partial_sort(order.begin(), middle, order.end(), [x](int32_t a, int32_t b) { return x[a] != x[b] ? x[a] > x[b] : a < b; });
-    for (auto id = order.begin(); id != middle; ++id) results[r].next_top.emplace_back(*id, x[*id] - log_sum);
+    std::partial_sort(order.begin(), middle, order.end(),
+                      [x](int32_t a, int32_t b) { return x[a] != x[b] ? x[a] > x[b] : a < b; });
+    for (auto id = order.begin(); id != middle; ++id)
+      results[r].next_top.emplace_back(*id, x[*id] - log_sum);
   }
   return results;
 }

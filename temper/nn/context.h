@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct Context {
   std::shared_ptr<const Forest> forest;
   const CacheRows* cache = nullptr;      // null: every token's keys are in the batch
   const DropoutKeys* dropout = nullptr;  // null: no dropout (evaluation, sampling); outlives the backward pass
+  const std::function<void(const at::Tensor& x)>* observe = nullptr;  // sees what goes into each block, in order
   bool recompute = false;                // blocks run again in the backward pass instead of keeping their activations
 };
 

@@ -40,6 +40,7 @@ struct RecomputeFunction : Function<RecomputeFunction> {
 }  // namespace
 
 at::Tensor run_block(Module& block, const at::Tensor& x, const Context& context, BlockFunction forward) {
+  if (context.observe) (*context.observe)(x);
   if (!context.recompute || !at::GradMode::is_enabled()) return forward(x);
   variable_list inputs{x};
   block.each_parameter([&](const std::string&, Parameter& parameter) {

@@ -141,12 +141,18 @@ TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const at::T
 Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& weight) {
   const int64_t m = hidden.size(0), vocabulary = weight.size(0);
   const int64_t blocks = (vocabulary + kVocabularyBlock - 1) / kVocabularyBlock;
-  Logits result{at::empty({m, vocabulary}, hidden.options()), at::empty({m}, hidden.options())};
+  static_assert(kLogitsBlock == kVocabularyBlock);
+  Logits result{at::empty({m, vocabulary}, hidden.options()), at::empty({m}, hidden.options()), at::empty({m, blocks}, hidden.options()),
+                at::empty({m, blocks}, hidden.options())};
   const at::Tensor in = hidden.contiguous();
   std::vector<SoftmaxPart<float>> parts(static_cast<size_t>(m * blocks));
   chunk_logits<float>(spec, in, weight, spec.panels, result.logits);
   row_kernels<float>().softmax_parts(m, vocabulary, values<float>(result.logits), vocabulary, parts.data(), blocks);
   row_kernels<float>().join_parts(m, blocks, parts.data(), result.log_sum_exp.mutable_data_ptr<float>(), nullptr);
+  for (int64_t i = 0; i < m * blocks; ++i) {
+    result.block_max.mutable_data_ptr<float>()[i] = parts[static_cast<size_t>(i)].max;
+    result.block_sum.mutable_data_ptr<float>()[i] = parts[static_cast<size_t>(i)].sum;
+  }
   return result;
 }
 

@@ -27,8 +27,10 @@ TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const at::T
                      const std::vector<int64_t>& target);
 
 // Soft-capped, temperature-divided logits [M, V] of a few rows, for the sampler; log-sum-exp [M] by the rule of token_logp.
+// Of each block of kLogitsBlock columns [M, blocks]: the largest logit, and the sum of exp(logit - that).
+constexpr int64_t kLogitsBlock = 512;
 struct Logits {
-  at::Tensor logits, log_sum_exp;
+  at::Tensor logits, log_sum_exp, block_max, block_sum;
 };
 Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& weight);
 

@@ -10,14 +10,14 @@
 
 #include "temper/base/json.h"
 #include "temper/base/random.h"
-#include "temper/generate/generator.h"
+#include "temper/generate/engine.h"
 #include "temper/generate/score.h"
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
 
 using namespace temper;
 using generate::Completion;
-using generate::GenerateOptions;
+using generate::EngineOptions;
 
 namespace {
 
@@ -77,18 +77,21 @@ std::vector<std::vector<int32_t>> prompts() {
   return rows;
 }
 
+struct GenerateOptions : EngineOptions {
+  int64_t num_samples = 3;
+};
+
 GenerateOptions sampled() {
   GenerateOptions options;
   options.sampling = {.temperature = 0.8, .top_k = 0, .top_p = 0.97, .min_p = 0, .seed = 4};
   options.max_new_tokens = 21;
-  options.num_samples = 3;
   return options;
 }
 
 std::vector<Completion> run(models::CausalLM& model, const GenerateOptions& options,
                             const std::vector<std::vector<int32_t>>& rows = prompts()) {
   std::vector<Completion> all;
-  generate::generate(model, rows, options, [&](Completion c) { all.push_back(std::move(c)); });
+  generate::generate(model, rows, options.num_samples, options, [&](Completion c) { all.push_back(std::move(c)); });
   return all;
 }
 

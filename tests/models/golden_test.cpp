@@ -17,7 +17,7 @@
 #include <set>
 
 #include "temper/base/json.h"
-#include "temper/generate/generator.h"
+#include "temper/generate/engine.h"
 #include "temper/io/safetensors.h"
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
@@ -188,11 +188,11 @@ TEST_CASE("greedy continuations are transformers'") {
     CAPTURE(name);
     const Golden golden(name);
     const auto model = models::load_model(golden.directory);
-    generate::GenerateOptions options;
+    generate::EngineOptions options;
     options.sampling.temperature = 0;
     options.max_new_tokens = 12;
     std::vector<int32_t> tokens;
-    generate::generate(*model, {golden.json["prompt"].get<std::vector<int32_t>>()}, options,
+    generate::generate(*model, {golden.json["prompt"].get<std::vector<int32_t>>()}, 1, options,
                        [&](generate::Completion c) { tokens = c.tokens; });
     CHECK(tokens == golden.json["greedy"].get<std::vector<int32_t>>());
   }

@@ -229,6 +229,11 @@ void SoftmaxParts(int64_t rows, int64_t count, const T* x, int64_t row_stride,
 }
 
 template <class T>
+void ExpShifted(int64_t count, const T* x, T shift, T* y) {
+  for (int64_t i = 0; i < count; ++i) y[i] = exp_of(x[i] - shift);
+}
+
+template <class T>
 void JoinParts(int64_t rows, int64_t blocks, const SoftmaxPart<T>* parts, T* log_sum_exp,
                T* entropy) {
 #pragma omp parallel for schedule(static) if (rows * blocks > kParallel)

@@ -17,7 +17,7 @@ template <class T>
 constexpr RowKernels<T> kRowKernels{
     &RmsNorm<T>,   &RmsNormBackward<T>, &Rotate<T>,     &Gated<T>,       &GatedBackward<T>,
     &AddScaled<T>, &SoftCap<T>,         &GatherRows<T>, &ScatterRows<T>, &SoftmaxParts<T>,
-    &JoinParts<T>, &SoftmaxGradient<T>, &DropoutRows<T>};
+    &ExpShifted<T>, &JoinParts<T>, &SoftmaxGradient<T>, &DropoutRows<T>};
 const RowKernels<float>& FloatRows() { return kRowKernels<float>; }
 
 }  // namespace temper::kernels::HWY_NAMESPACE

@@ -67,6 +67,8 @@ struct RowKernels {
   // left as it is.
   void (*softmax_parts)(int64_t rows, int64_t count, const T* x, int64_t row_stride,
                         SoftmaxPart<T>* parts, int64_t parts_stride);
+  // y = exp(x - shift): what softmax_parts sums.
+  void (*exp_shifted)(int64_t count, const T* x, T shift, T* y);
   // log Σ exp x and the entropy -Σ p log p of the whole row, from its parts.
   void (*join_parts)(int64_t rows, int64_t blocks, const SoftmaxPart<T>* parts, T* log_sum_exp,
                      T* entropy);

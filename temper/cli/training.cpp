@@ -1,0 +1,76 @@
+// The training verbs: their arguments, their signals, their ranks.
+#include <signal.h>
+#include <unistd.h>
+
+#include <iostream>
+
+#include "temper/base/error.h"
+#include "temper/cli/launch.h"
+#include "temper/cli/verbs.h"
+#include "temper/rl/grpo.h"
+#include "temper/train/sft.h"
+
+namespace temper::cli {
+namespace {
+
+volatile sig_atomic_t asked_to_stop = 0;
+
+// The first signal asks; a second one ends the program as usual.
+void on_signal(int signal) {
+  asked_to_stop = 1;
+  ::signal(signal, SIG_DFL);
+}
+
+struct TrainingVerb {
+  const char* name;
+  train::RunOutcome (*run)(const RunConfig&, const train::RunHost&);
+  const char* help;
+};
+
+int run_training(const TrainingVerb& verb, const Arguments& arguments) {
+  for (const std::string& argument : arguments)
+    if (argument == "--help" || argument == "-h") {
+      std::cout << verb.help << "keys (path, type, default, meaning):\n" << describe_run_config();
+      return 0;
+    }
+  Arguments rest;
+  const int ranks = take_nproc(arguments, rest);
+  const RunConfig config = load_run_config(rest, verb.name);
+  if (ranks > 1) return launch_ranks(ranks, verb.name, rest);
+  ::signal(SIGINT, on_signal);
+  ::signal(SIGTERM, on_signal);
+  const train::RunOutcome outcome = verb.run(
+      config, {std::cout, ::isatty(STDOUT_FILENO) == 1, [] { return asked_to_stop != 0; }});
+  if (!outcome.interrupted) return 0;
+  std::cerr << "temper: stopped after step " << outcome.steps
+            << "; the same command goes on from there" << std::endl;
+  return 1;
+}
+
+}  // namespace
+
+int run_sft(const Arguments& arguments) {
+  return run_training(
+      {"sft", &train::run_sft,
+       "Supervised fine-tuning, of all weights or a LoRA adapter.\n"
+       "usage: temper sft [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
+       "examples:\n"
+       "  temper sft configs/sft.yaml\n"
+       "  temper sft configs/sft.yaml adapter.method=lora adapter.rank=16 output_dir=runs/lora\n"},
+      arguments);
+}
+
+int run_grpo(const Arguments& arguments) {
+  return run_training({"grpo", &rl::run_grpo,
+                       "Reinforcement learning on the policy's own samples: GRPO and, by "
+                       "rl.algorithm, dr_grpo, dapo, gspo, rloo.\n"
+                       "usage: temper grpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
+                       "examples:\n"
+                       "  temper grpo configs/grpo.yaml\n"
+                       "  temper grpo configs/grpo.yaml rl.algorithm=dapo 'rewards=[{command: "
+                       "[python3, examples/reward.py]}]'\n"
+                       "  temper grpo configs/grpo.yaml rl.replay=runs/x/rollouts/step-1.jsonl\n"},
+                      arguments);
+}
+
+}  // namespace temper::cli

@@ -1,0 +1,42 @@
+#include "temper/data/row_fields.h"
+
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+
+namespace temper::data {
+
+std::string field_names(const Json& row) {
+  std::string out;
+  for (const auto& [name, value] : row.items()) out += (out.empty() ? "" : ", ") + name;
+  return "[" + out + "]";
+}
+
+void rename_columns(Json& row, const std::map<std::string, std::string>& columns,
+                    const std::string& where) {
+  const Json original = columns.empty() ? Json() : row;  // so that two fields can change places
+  for (const auto& [name, in_file] : columns) {
+    check<DataError>(original.contains(in_file), where, ": data.columns takes `", name, "` from `",
+                     in_file, "`, and the row has ", field_names(original));
+    row[name] = original[in_file];
+  }
+}
+
+std::vector<int32_t> token_ids(const Json& list, const char* field, int64_t vocabulary,
+                               const std::string& where, int64_t ignored) {
+  check<DataError>(list.is_array(), where, ": `", field, "` must be a list of token ids");
+  std::vector<int32_t> out;
+  out.reserve(list.size());
+  for (const Json& id : list) {
+    const bool known =
+        id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < vocabulary;
+    check<DataError>(
+        known || (ignored < 0 && id.is_number_integer() && id.get<int64_t>() == ignored), where,
+        ": `", field, "` holds ", dump_json(id), "; ids of this model are 0 to ", vocabulary - 1,
+        ignored < 0 ? temper::str(", and ", ignored, " is not trained") : "");
+    out.push_back(id.get<int32_t>());
+  }
+  return out;
+}
+
+}  // namespace temper::data

@@ -1,0 +1,25 @@
+// Fields of rows, read with what is wrong with them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "temper/base/json.h"
+
+namespace temper::data {
+
+// data.columns: each of the format's fields takes the value of the file's field; that one stays
+// too. Throws DataError.
+void rename_columns(Json& row, const std::map<std::string, std::string>& columns,
+                    const std::string& where);
+
+// "[prompt, answer]": the row's fields, for messages.
+std::string field_names(const Json& row);
+
+// A list of ids in [0, vocabulary), or `ignored` (below 0) where that is allowed. Throws DataError.
+std::vector<int32_t> token_ids(const Json& list, const char* field, int64_t vocabulary,
+                               const std::string& where, int64_t ignored = 0);
+
+}  // namespace temper::data

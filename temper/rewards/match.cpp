@@ -1,0 +1,53 @@
+// Completions compared with a text, and searched for a pattern.
+#include "temper/base/error.h"
+#include "temper/rewards/builtin.h"
+#include "temper/text/regex.h"
+
+namespace temper::rewards {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  const char* space = " \t\r\n";
+  const size_t first = text.find_first_not_of(space);
+  return first == std::string_view::npos
+             ? std::string_view()
+             : text.substr(first, text.find_last_not_of(space) + 1 - first);
+}
+
+class Exact : public SimpleReward {
+ public:
+  explicit Exact(std::string field) : field_(std::move(field)) {}
+  double score(const Sample& sample) const override {
+    const std::string truth = text_field(sample, field_);
+    return trimmed(sample.completion) == trimmed(truth) ? 1 : 0;
+  }
+
+ private:
+  std::string field_;
+};
+
+class Pattern : public SimpleReward {
+ public:
+  explicit Pattern(const std::string& pattern) : regex_(pattern, "rewards: pattern") {}
+  double score(const Sample& sample) const override {
+    Regex::Match match;
+    return regex_.find(sample.completion, 0, match) ? 1 : 0;
+  }
+
+ private:
+  Regex regex_;
+};
+
+}  // namespace
+
+std::unique_ptr<Reward> make_exact(const RewardSection& s) {
+  return std::make_unique<Exact>(s.field);
+}
+std::unique_ptr<Reward> make_regex(const RewardSection& s) {
+  check<ConfigError>(
+      s.pattern.has_value(),
+      "rewards: regex needs `pattern`, as in {name: regex, pattern: 'answer: \\d+'}");
+  return std::make_unique<Pattern>(*s.pattern);
+}
+
+}  // namespace temper::rewards

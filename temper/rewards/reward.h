@@ -1,0 +1,97 @@
+// What a completion is worth. A reward is one file with a factory and one line in the table in
+// registry.cpp; programs that link Temper add theirs with register_reward, and any program at all
+// can be a reward by its command (command.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "temper/base/json.h"
+#include "temper/base/run_config.h"
+
+namespace temper::rewards {
+
+// One completion to be judged.
+struct Sample {
+  std::shared_ptr<const Json> row;  // all fields of the prompt's row, by name
+  std::vector<int32_t> prompt_tokens, completion_tokens;
+  std::string completion;  // decoded, without special tokens
+  bool has_text = true;    // false: the model has no tokenizer, and `completion` says nothing
+  bool truncated = false;  // by its length
+  int64_t max_new_tokens = 0;
+};
+
+// A judgement, which may be that there is none.
+struct Verdict {
+  enum class Kind { kValue, kTimedOut, kCrashed, kMalformed };
+  Kind kind = Kind::kValue;
+  double value = 0;
+  std::string detail;  // of a failure: what happened, for messages
+};
+
+class Reward {
+ public:
+  virtual ~Reward() = default;
+  // One verdict a sample, in order. Called by one thread at a time, though not always the same.
+  // Throws DataError where a row lacks what the reward reads.
+  virtual std::vector<Verdict> judge(std::span<const Sample> samples) = 0;
+};
+
+// A reward that looks at one completion at a time and cannot fail.
+class SimpleReward : public Reward {
+ public:
+  std::vector<Verdict> judge(std::span<const Sample> samples) final;
+  virtual double score(const Sample& sample) const = 0;
+};
+
+struct RewardEntry {
+  std::string name;
+  std::unique_ptr<Reward> (*make)(const RewardSection& options);
+  std::string help;
+};
+// The built-in ones and those that were registered; `temper list rewards` prints it.
+std::span<const RewardEntry> registry();
+// Throws ConfigError for a name that is taken. Before any run begins.
+void register_reward(RewardEntry entry);
+// By name or command. Throws ConfigError naming the nearest one that there is, or what is wrong
+// with its options.
+std::unique_ptr<Reward> make_reward(const RewardSection& section);
+
+struct FailureCounts {
+  int64_t timed_out = 0, crashed = 0, malformed = 0;
+};
+
+struct Judged {
+  double reward = 0;         // Σ weight * value
+  std::vector<double> each;  // by reward, unweighted; 0 where there is no value
+  bool dropped = false;      // a reward failed and its on_failure is drop
+};
+
+// The rewards of a run.
+class RewardSet {
+ public:
+  // Throws ConfigError.
+  explicit RewardSet(std::span<const RewardSection> sections);
+
+  // Throws RunError where a reward fails and its on_failure is stop.
+  std::vector<Judged> judge(std::span<const Sample> samples);
+  const std::vector<std::string>& names() const { return names_; }
+  const FailureCounts& failures() const { return failures_; }  // so far; between calls of judge
+
+ private:
+  void count(size_t reward, const Verdict& verdict);
+
+  std::vector<RewardSection> sections_;
+  std::vector<std::unique_ptr<Reward>> rewards_;
+  std::vector<std::string> names_;
+  FailureCounts failures_;
+};
+
+// The row's field as text: a string as it is, a number as JSON writes it. Throws DataError naming
+// the fields that there are.
+std::string text_field(const Sample& sample, const std::string& field);
+
+}  // namespace temper::rewards

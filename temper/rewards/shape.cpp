@@ -1,0 +1,97 @@
+// How a completion is written, whatever it says: its format, its length, how much it repeats
+// itself, whether it is JSON.
+#include <cctype>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "temper/base/error.h"
+#include "temper/rewards/builtin.h"
+
+namespace temper::rewards {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  const char* space = " \t\r\n";
+  const size_t first = text.find_first_not_of(space);
+  return first == std::string_view::npos
+             ? std::string_view()
+             : text.substr(first, text.find_last_not_of(space) + 1 - first);
+}
+
+size_t count(std::string_view text, std::string_view what) {
+  size_t n = 0;
+  for (size_t at = text.find(what); at != std::string_view::npos;
+       at = text.find(what, at + what.size()))
+    ++n;
+  return n;
+}
+
+// DeepSeek-R1's format (arXiv 2501.12948, table 1): each tag once, in this order, nothing outside.
+struct Format : SimpleReward {
+  double score(const Sample& sample) const override {
+    const std::string_view text = trimmed(sample.completion);
+    for (const std::string_view tag : {"<think>", "</think>", "<answer>", "</answer>"})
+      if (count(text, tag) != 1) return 0;
+    const size_t close = text.find("</think>"), open = text.find("<answer>");
+    if (!text.starts_with("<think>") || !text.ends_with("</answer>") || open < close) return 0;
+    return trimmed(text.substr(close + 8, open - close - 8)).empty() ? 1 : 0;
+  }
+};
+
+struct Length : SimpleReward {
+  double score(const Sample& sample) const override {
+    const double most = static_cast<double>(std::max<int64_t>(sample.max_new_tokens, 1));
+    return -static_cast<double>(sample.completion_tokens.size()) / most;
+  }
+};
+
+// As in Yeo et al., "Demystifying long chain-of-thought", arXiv 2502.03373, with n = 3 and a
+// largest penalty of 1.
+struct Repetition : SimpleReward {
+  double score(const Sample& sample) const override {
+    std::vector<std::string> words;
+    std::string word;
+    for (const char c : sample.completion + " ") {
+      if (!std::isspace(static_cast<unsigned char>(c))) {
+        word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      } else if (!word.empty()) {
+        words.push_back(std::move(word));
+        word.clear();
+      }
+    }
+    if (words.size() < 3) return 0;
+    std::set<std::string> seen;
+    const size_t total = words.size() - 2;
+    for (size_t i = 0; i < total; ++i)
+      seen.insert(words[i] + ' ' + words[i + 1] + ' ' + words[i + 2]);
+    return static_cast<double>(seen.size()) / static_cast<double>(total) - 1;
+  }
+};
+
+struct JsonValid : SimpleReward {
+  double score(const Sample& sample) const override {
+    std::string_view text = trimmed(sample.completion);
+    if (text.starts_with("```") && text.ends_with("```") && text.size() >= 6) {
+      const size_t line = text.find('\n');
+      if (line == std::string_view::npos) return 0;
+      text = trimmed(text.substr(line, text.size() - 3 - line));
+    }
+    try {
+      const Json value = parse_json(text, "completion");
+      return 1;
+    } catch (const DataError&) {
+      return 0;
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Reward> make_format(const RewardSection&) { return std::make_unique<Format>(); }
+std::unique_ptr<Reward> make_length(const RewardSection&) { return std::make_unique<Length>(); }
+std::unique_ptr<Reward> make_repetition(const RewardSection&) {
+  return std::make_unique<Repetition>();
+}
+std::unique_ptr<Reward> make_json(const RewardSection&) { return std::make_unique<JsonValid>(); }
+
+}  // namespace temper::rewards

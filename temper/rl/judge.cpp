@@ -1,0 +1,69 @@
+#include "temper/rl/judge.h"
+
+#include <utility>
+
+#include "temper/train/run.h"
+
+namespace temper::rl {
+
+Judge::Judge(rewards::RewardSet& rewards) : rewards_(rewards), thread_([this] { work(); }) {}
+
+Judge::~Judge() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+    waiting_.clear();
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Judge::submit(int64_t group, std::vector<rewards::Sample> samples) {
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back({group, std::move(samples)});
+  }
+  changed_.notify_all();
+}
+
+std::map<int64_t, std::vector<rewards::Judged>> Judge::collect() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return failure_ || (waiting_.empty() && !busy_); });
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  return std::exchange(done_, {});
+}
+
+double Judge::take_seconds() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(seconds_, 0);
+}
+
+void Judge::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
+    if (ending_) return;
+    const Work work = std::move(waiting_.front());
+    waiting_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    const double start = train::wall_seconds();
+    std::vector<rewards::Judged> judged;
+    std::exception_ptr failure;
+    try {
+      judged = rewards_.judge(work.samples);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    busy_ = false;
+    seconds_ += train::wall_seconds() - start;
+    if (failure)
+      failure_ = failure;
+    else
+      done_[work.group] = std::move(judged);
+    changed_.notify_all();
+  }
+}
+
+}  // namespace temper::rl

@@ -1,0 +1,38 @@
+// The reference model of the KL term: the policy as the run starts it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "temper/nn/linear.h"
+#include "temper/train/policy.h"
+
+namespace temper::rl {
+
+// Costs no second model where an adapter trains: a fresh adapter's reference is the base without
+// it, one that goes on is kept as a copy of its matrices. Where all weights train, the model is
+// loaded a second time and stays frozen.
+class Reference {
+ public:
+  // Made before the run resumes anything: the policy is still what the config names.
+  Reference(train::Policy& policy, const RunConfig& config);
+
+  // Runs `body` with the reference model. Gradients are off.
+  void with(const std::function<void(models::CausalLM& model)>& body);
+
+ private:
+  void swap_adapters();
+
+  train::Policy& policy_;
+  std::unique_ptr<models::CausalLM> frozen_;  // where all weights train
+  struct Matrix {
+    nn::Parameter* parameter;
+    at::Tensor value;
+  };
+  std::vector<Matrix> adapter_;  // of an adapter that goes on: its values at the start
+};
+
+}  // namespace temper::rl

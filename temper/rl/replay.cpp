@@ -1,0 +1,68 @@
+#include "temper/rl/replay.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+
+namespace temper::rl {
+namespace fs = std::filesystem;
+
+Replay::Replay(const RunConfig& config, const Algorithm& algorithm, int64_t vocabulary)
+    : config_(config),
+      algorithm_(algorithm),
+      file_(*config.rl.replay),
+      vocabulary_(vocabulary),
+      rows_(config.rl.prompts_per_rollout * config.rl.group_size) {
+  check<DataError>(file_.size() > 0, *config.rl.replay, ": no rollouts");
+}
+
+int64_t Replay::batches() const { return (file_.size() + rows_ - 1) / rows_; }
+
+RolloutBatch Replay::next() {
+  RolloutBatch batch;
+  if (position_ >= file_.size()) {
+    if (!config_.train.max_steps) return batch;
+    position_ = 0;
+  }
+  for (int64_t i = 0; i < rows_ && position_ < file_.size(); ++i, ++position_)
+    batch.rollouts.push_back(
+        parse_rollout(file_.row(position_), vocabulary_, file_.where(position_)));
+  const std::vector<size_t> bounds = batch.bounds();
+  for (size_t g = 0; g + 1 < bounds.size(); ++g) {
+    std::vector<double> rewards;
+    for (size_t i = bounds[g]; i < bounds[g + 1]; ++i) {
+      Rollout& r = batch.rollouts[i];
+      r.reward +=
+          overlong_penalty(r.length(), config_.rollout.max_new_tokens, config_.rl.overlong_buffer);
+      rewards.push_back(r.reward);
+    }
+    const std::vector<double> advantages = algorithm_.advantages(config_.rl, rewards);
+    for (size_t i = bounds[g]; i < bounds[g + 1]; ++i)
+      batch.rollouts[i].advantage = advantages[i - bounds[g]];
+  }
+  return batch;
+}
+
+void write_rollouts(const std::string& output_dir, int64_t step, const RolloutBatch& batch) {
+  fs::create_directories(output_dir + "/rollouts");
+  std::string lines;
+  for (const Rollout& r : batch.rollouts) lines += to_line(r) + "\n";
+  write_file_atomic(temper::str(output_dir, "/rollouts/step-", step, ".jsonl"), lines);
+}
+
+void forget_rollouts_after(const std::string& output_dir, int64_t step) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(output_dir + "/rollouts", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("step-") || !name.ends_with(".jsonl")) continue;
+    const std::string number = name.substr(5, name.size() - 11);
+    if (number.empty() || number.size() > 18 ||
+        number.find_first_not_of("0123456789") != std::string::npos)
+      continue;
+    if (std::stoll(number) > step) fs::remove(entry.path(), ignored);
+  }
+}
+
+}  // namespace temper::rl
