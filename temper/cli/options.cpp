@@ -24,7 +24,7 @@ void ModelFlags::add_to(CLI::App& app) {
   app.add_option("--model", model, "directory of a Hugging Face model")->required();
   app.add_option("--adapter", adapter, "directory of a PEFT LoRA adapter");
   app.add_option("--device", device, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  app.add_option("--dtype", dtype, "dtype of the computation: float32")->check(CLI::IsMember({"float32"}));
+  app.add_option("--dtype", dtype, "of the weights in products: float32 or bfloat16; sums are float32")->check(CLI::IsMember({"float32", "bfloat16"}));
 }
 
 }  // namespace temper::cli

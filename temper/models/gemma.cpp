@@ -21,7 +21,8 @@ GemmaConfig::GemmaConfig(const HfConfig& c)
       tie_word_embeddings(c.boolean("tie_word_embeddings", true)),
       attention_bias(c.boolean("attention_bias", false)),
       // The first releases say hidden_act "gelu" and mean its tanh form.
-      activation(ops::Activation::kGeluTanh),
+      // Gemma 1 files say hidden_act "gelu" and mean the tanh form, as transformers reads them.
+      activation(c.activation(c.text("hidden_activation", "gelu_pytorch_tanh"))),
       rotary(c.rotary(10000, "full_attention")),
       attention_scale(1.0 / std::sqrt(c.number("query_pre_attn_scalar", static_cast<double>(head_dim)))),
       sliding(static_cast<size_t>(num_hidden_layers), false) {

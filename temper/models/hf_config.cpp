@@ -102,6 +102,11 @@ nn::RotaryConfig HfConfig::rotary(double default_theta, std::string_view layer_t
     parameters = find("rope_scaling");
     place = "rope_scaling";
   }
+  const auto refuse_partial = [](const HfConfig& config) {
+    const double share = config.number("partial_rotary_factor", 1);
+    if (share != 1) config.fail("partial_rotary_factor", temper::str(share, " is not supported; these families rotate whole heads"));
+  };
+  refuse_partial(*this);
   if (!parameters) return rotary;
   if (!parameters->is_object()) fail(place, "expected an object");
   if (!layer_type.empty() && parameters->contains("full_attention")) {
@@ -111,6 +116,7 @@ nn::RotaryConfig HfConfig::rotary(double default_theta, std::string_view layer_t
   }
   HfConfig part = parse(Json{{"model_type", model_type_}}, where_ + ": `" + std::string(place) + "`");
   part.json_ = std::make_shared<const Json>(*parameters);
+  refuse_partial(part);
   rotary.theta = part.number("rope_theta", rotary.theta);
   if (rotary.theta <= 0) part.fail("rope_theta", "expected a number above 0");
   const std::string type = part.text("rope_type", part.text("type", "default"));
@@ -126,8 +132,9 @@ nn::RotaryConfig HfConfig::rotary(double default_theta, std::string_view layer_t
   return rotary;
 }
 
-ops::Activation HfConfig::activation() const {
-  const std::string name = text("hidden_activation", text("hidden_act", "silu"));
+ops::Activation HfConfig::activation() const { return activation(text("hidden_activation", text("hidden_act", "silu"))); }
+
+ops::Activation HfConfig::activation(const std::string& name) const {
   if (name == "silu" || name == "swish") return ops::Activation::kSilu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_tanh") return ops::Activation::kGeluTanh;
   if (name == "gelu") return ops::Activation::kGelu;

@@ -40,6 +40,7 @@ class HfConfig {
   nn::RotaryConfig rotary(double default_theta, std::string_view layer_type = "") const;
 
   ops::Activation activation() const;  // hidden_activation or hidden_act
+  ops::Activation activation(const std::string& name) const;  // by transformers' name
 
   [[noreturn]] void fail(std::string_view key, const std::string& problem) const;
 

@@ -9,12 +9,19 @@
 namespace temper::models {
 
 ops::HeadSpec CausalLM::head_spec(double temperature, bool entropy) {
-  return {.soft_cap = final_soft_cap(), .temperature = temperature, .entropy = entropy, .panels = head().panels()};
+  return {.soft_cap = final_soft_cap(), .temperature = temperature, .entropy = entropy, .bfloat16 = head().bfloat16(), .panels = head().panels()};
 }
 
 ops::TokenLogp CausalLM::token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                                     const std::vector<int64_t>& target, double temperature, bool entropy) {
   return ops::token_logp(head_spec(temperature, entropy), ops::select_rows(hidden, rows), head().value(), target);
+}
+
+void compute_in_bfloat16(CausalLM& model) {
+  model.each_module([](const std::string&, nn::Module& module) {
+    if (auto* linear = dynamic_cast<nn::Linear*>(&module)) linear->weight.set_bfloat16(true);
+    if (auto* embedding = dynamic_cast<nn::Embedding*>(&module)) embedding->weight.set_bfloat16(true);
+  });
 }
 
 const std::vector<Family>& families() {

@@ -30,6 +30,10 @@ class CausalLM : public nn::Module {
                             double temperature = 1, bool entropy = false);
 };
 
+// Products of linear layers, embedding and head with weights rounded to bfloat16; sums and activations stay float32. Norms,
+// biases and adapters stay as they are.
+void compute_in_bfloat16(CausalLM& model);
+
 struct Family {
   const char* model_type;
   std::unique_ptr<CausalLM> (*make)(const HfConfig&);

@@ -12,7 +12,7 @@
 
 namespace temper::nn {
 namespace {
-ops::LinearOperand operand(Parameter& weight, const at::Tensor& bias = {}) { return {weight.value(), bias, weight.panels()}; }
+ops::LinearOperand operand(Parameter& weight, const at::Tensor& bias = {}) { return {weight.value(), bias, weight.panels(), weight.bfloat16()}; }
 
 // B (A x) with A x given.
 at::Tensor adapted(const at::Tensor& y, Lora& lora, const at::Tensor& low) {
@@ -78,7 +78,9 @@ void Linear::merge_lora() {
   at::Tensor merged = at::empty_like(weight.value());
   ops::product({lora_->lora_B.weight.value()}, {lora_->lora_A.weight.value()}, merged);
   weight.set_value(ops::add_scaled(weight.value(), merged, lora_->scale).detach());
-  adapter_enabled = false;
+  forget(lora_->lora_A);
+  forget(lora_->lora_B);
+  lora_.reset();
 }
 
 RmsNorm::RmsNorm(Module& parent, std::string name, int64_t width, double eps, bool one_plus)
@@ -97,7 +99,7 @@ Embedding::Embedding(Module& parent, std::string name, int64_t vocabulary, int64
       scale(scale) {}
 
 at::Tensor Embedding::forward(const std::vector<int32_t>& tokens) const {
-  return ops::embedding(weight.value(), {tokens.begin(), tokens.end()}, scale);
+  return ops::embedding(weight.value(), {tokens.begin(), tokens.end()}, scale, weight.bfloat16());
 }
 
 }  // namespace temper::nn

@@ -28,6 +28,11 @@ void Parameter::set_trainable(bool trainable) {
   if (value_.defined()) value_.requires_grad_(trainable);
 }
 
+void Parameter::set_bfloat16(bool on) {
+  bfloat16_ = on;
+  mark_updated();
+}
+
 void Parameter::mark_updated() {
   ++updates_;
   panels_.reset();
@@ -44,11 +49,15 @@ at::Tensor Parameter::panels() const {
     panels_.reset();
     return {};
   }
-  if (!panels_.defined()) panels_ = ops::pack_weight(value_);
+  if (!panels_.defined()) panels_ = ops::pack_weight(value_, bfloat16_);
   return panels_;
 }
 
 Module::Module(Module& parent, std::string name) { parent.children_.push_back({std::move(name), this, nullptr}); }
+
+void Module::forget(const Module& child) {
+  std::erase_if(children_, [&](const Child& c) { return c.module == &child; });
+}
 
 void Module::each_parameter(const std::function<void(const std::string&, Parameter&)>& visit) { visit_parameters("", visit); }
 

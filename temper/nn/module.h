@@ -43,6 +43,10 @@ class Parameter {
   void mark_updated();
   uint64_t updates() const { return updates_; }
 
+  // Whether products use the value rounded to bfloat16. The value itself, its gradient and the optimizer stay float32.
+  bool bfloat16() const { return bfloat16_; }
+  void set_bfloat16(bool on);
+
   // The packed form of a weight matrix, made on first use and kept until the next update. Only while no gradient is
   // recorded: training packs into scratch.
   at::Tensor panels() const;
@@ -51,7 +55,7 @@ class Parameter {
   std::vector<int64_t> shape_;
   Init init_;
   at::Tensor value_;
-  bool trainable_ = false;
+  bool trainable_ = false, bfloat16_ = false;
   uint64_t updates_ = 0;
   mutable at::Tensor panels_;
 };
@@ -78,6 +82,10 @@ class Module {
   void each_parameter(const std::function<void(const std::string&, Parameter&)>& visit);
   // Every module below, itself first ("" at the root).
   void each_module(const std::function<void(const std::string&, Module&)>& visit);
+
+ protected:
+  // A child that is about to end is none any more.
+  void forget(const Module& child);
 
  private:
   friend class Parameter;

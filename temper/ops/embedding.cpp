@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "temper/ops/autograd.h"
+#include "temper/ops/cpu/gemm.h"
 #include "temper/ops/cpu/rows.h"
 
 namespace temper::ops {
@@ -16,6 +17,7 @@ struct EmbeddingKept {
   std::vector<int64_t> ids;
   double scale;
   std::vector<int64_t> table_shape;
+  bool bfloat16 = false;
 };
 
 struct EmbeddingFunction : Function<EmbeddingFunction> {
@@ -24,9 +26,14 @@ struct EmbeddingFunction : Function<EmbeddingFunction> {
     at::Tensor out = at::empty({n, width}, table.options());
     dispatch(table, [&](auto zero) {
       using T = decltype(zero);
-      row_kernels<T>().gather_rows(n, width, values<T>(table), what.ids.data(), static_cast<T>(what.scale),
-                                   out.mutable_data_ptr<T>());
+      row_kernels<T>().gather_rows(n, width, values<T>(table), what.ids.data(),
+                                   static_cast<T>(what.bfloat16 ? 1 : what.scale), out.mutable_data_ptr<T>());
     });
+    if (what.bfloat16) {
+      float* value = out.mutable_data_ptr<float>();
+      const float scale = static_cast<float>(what.scale);
+      for (int64_t i = 0; i < n * width; ++i) value[i] = kernels::to_float(kernels::to_bfloat16(value[i])) * scale;
+    }
     keep(ctx, what);
     return out;
   }
@@ -44,10 +51,10 @@ struct EmbeddingFunction : Function<EmbeddingFunction> {
 };
 }  // namespace
 
-at::Tensor embedding(const at::Tensor& table, const std::vector<int64_t>& ids, double scale) {
+at::Tensor embedding(const at::Tensor& table, const std::vector<int64_t>& ids, double scale, bool bfloat16) {
   for (const int64_t id : ids)
     check<DataError>(id >= 0 && id < table.size(0), "token id ", id, " is outside the model's vocabulary of ", table.size(0));
-  return EmbeddingFunction::apply(table, EmbeddingKept{ids, scale, table.sizes().vec()});
+  return EmbeddingFunction::apply(table, EmbeddingKept{ids, scale, table.sizes().vec(), bfloat16});
 }
 
 at::Tensor select_rows(const at::Tensor& x, const std::vector<int64_t>& rows) {

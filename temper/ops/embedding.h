@@ -9,8 +9,8 @@
 namespace temper::ops {
 
 // table [V, H] -> [N, H]: row ids[i], times scale (Gemma: sqrt(H)). Differentiable in the table; the gradient sums in the
-// order of the ids.
-at::Tensor embedding(const at::Tensor& table, const std::vector<int64_t>& ids, double scale = 1.0);
+// order of the ids. With bfloat16 the rows are rounded to it before they are scaled.
+at::Tensor embedding(const at::Tensor& table, const std::vector<int64_t>& ids, double scale = 1.0, bool bfloat16 = false);
 
 // Rows of x by index, differentiable in x.
 at::Tensor select_rows(const at::Tensor& x, const std::vector<int64_t>& rows);

@@ -55,7 +55,7 @@ std::pair<at::Tensor, at::Tensor> input_gradients(const LinearInput& in, at::Ten
 struct LinearKept {
   LinearInput input;  // without its tensors
   bool has_other = false;
-  std::vector<bool> has_bias;
+  std::vector<bool> has_bias, bfloat16;
 
   size_t weight(size_t i) const {
     size_t place = has_other ? 2 : 1;
@@ -79,7 +79,7 @@ struct LinearFunction : Function<LinearFunction> {
       const size_t place = what.weight(i);
       const at::Tensor& weight = tensors[place];
       at::Tensor y = at::empty({h.size(0), weight.size(0)}, h.options());
-      product({h}, {weight, true}, y, false, what.has_bias[i] ? tensors[place + 1] : at::Tensor(), panels[i]);
+      product({h}, {weight, true, what.bfloat16[i]}, y, false, what.has_bias[i] ? tensors[place + 1] : at::Tensor(), panels[i]);
       outputs.push_back(y);
     }
     ctx->save_for_backward(tensors.vec());
@@ -103,7 +103,7 @@ struct LinearFunction : Function<LinearFunction> {
       if (x_needed || other_needed) {
         const bool first = !dh.defined();
         if (first) dh = at::empty({dy.size(0), weight.size(1)}, dy.options());
-        product({dy}, {weight}, dh, !first);
+        product({dy}, {weight, false, what.bfloat16[i]}, dh, !first);
       }
       if (ctx->needs_input_grad(place)) {
         if (!h.defined()) h = input_values(in);
@@ -172,7 +172,7 @@ LinearInput LinearInput::gated(at::Tensor gate, at::Tensor up, Activation activa
 
 std::vector<at::Tensor> linear(const LinearInput& input, const std::vector<LinearOperand>& operands) {
   variable_list tensors{input.x}, panels;
-  LinearKept what{input, input.other.defined(), {}};
+  LinearKept what{input, input.other.defined(), {}, {}};
   what.input.x = what.input.other = at::Tensor();
   if (what.has_other) tensors.push_back(input.other);
   for (const LinearOperand& operand : operands) {
@@ -180,13 +180,14 @@ std::vector<at::Tensor> linear(const LinearInput& input, const std::vector<Linea
           " does not take an input of width ", input.x.size(-1));
     tensors.push_back(operand.weight);
     what.has_bias.push_back(operand.bias.defined());
+    what.bfloat16.push_back(operand.bfloat16);
     if (operand.bias.defined()) tensors.push_back(operand.bias);
     panels.push_back(operand.panels);
   }
   return LinearFunction::apply(what, at::TensorList(tensors), panels);
 }
 
-at::Tensor pack_weight(const at::Tensor& weight) { return pack({weight, true}); }
+at::Tensor pack_weight(const at::Tensor& weight, bool bfloat16) { return pack({weight, true, bfloat16}); }
 
 at::Tensor materialize(const LinearInput& input) {
   if (input.kind == LinearInput::Kind::kPlain) return input.x;

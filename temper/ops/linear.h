@@ -32,6 +32,7 @@ struct LinearOperand {
   at::Tensor bias;    // [out] or undefined
   at::Tensor
       panels;  // pack_weight(weight) if the caller keeps it, else undefined: packed into scratch
+  bool bfloat16 = false;  // multiply by the weight rounded to bfloat16; its gradient is the weight's
 };
 
 // One output [N, out_i] for each operand. Differentiable in the input's tensors, weights and
@@ -40,7 +41,7 @@ std::vector<at::Tensor> linear(const LinearInput& input,
                                const std::vector<LinearOperand>& operands);
 
 // The panels that `linear` multiplies by; valid while the weight's values are.
-at::Tensor pack_weight(const at::Tensor& weight);
+at::Tensor pack_weight(const at::Tensor& weight, bool bfloat16 = false);
 
 // The input itself, differentiable: x, the normalised x, or act(gate) * up.
 at::Tensor materialize(const LinearInput& input);

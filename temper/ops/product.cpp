@@ -17,8 +17,12 @@ int64_t columns(const Operand& x) { return x.tensor.size(x.transposed ? 0 : 1); 
 
 at::Tensor pack(Operand b) {
   if (b.tensor.scalar_type() == at::kDouble) return {};
-  at::Tensor panels = at::empty({kernels::packed_size(rows(b), columns(b))}, b.tensor.options());
-  kernels::pack(view<float>(b), rows(b), columns(b), panels.mutable_data_ptr<float>());
+  const int64_t size = kernels::packed_size(rows(b), columns(b));
+  at::Tensor panels = at::empty({size}, b.tensor.options().dtype(b.bfloat16 ? at::kBFloat16 : at::kFloat));
+  if (b.bfloat16)
+    kernels::pack(view<float>(b), rows(b), columns(b), static_cast<kernels::BFloat16Bits*>(panels.mutable_data_ptr()));
+  else
+    kernels::pack(view<float>(b), rows(b), columns(b), panels.mutable_data_ptr<float>());
   return panels;
 }
 
@@ -33,8 +37,12 @@ void product(Operand a, Operand b, at::Tensor& c, bool accumulate, const at::Ten
     return;
   }
   const at::Tensor packed = panels.defined() ? panels : pack(b);
-  kernels::gemm(m, n, k, view<float>(a), packed.const_data_ptr<float>(), c.mutable_data_ptr<float>(), n,
-                {.accumulate = accumulate, .bias = values<float>(bias)});
+  const kernels::GemmOptions options{.accumulate = accumulate, .bias = values<float>(bias)};
+  float* to = c.mutable_data_ptr<float>();
+  if (packed.scalar_type() == at::kBFloat16)
+    kernels::gemm(m, n, k, view<float>(a), static_cast<const kernels::BFloat16Bits*>(packed.const_data_ptr()), to, n, options);
+  else
+    kernels::gemm(m, n, k, view<float>(a), packed.const_data_ptr<float>(), to, n, options);
 }
 
 }  // namespace temper::ops

@@ -5,10 +5,11 @@
 
 namespace temper::ops {
 
-// A contiguous 2-D tensor read as it lies or transposed.
+// A contiguous 2-D tensor read as it lies or transposed; as a right-hand side, of float32, also rounded to bfloat16.
 struct Operand {
   const at::Tensor& tensor;
   bool transposed = false;
+  bool bfloat16 = false;
 };
 
 // c (+)= a b (+ bias). c is contiguous, float32 or float64. `panels` is pack(b) if the caller has it.

@@ -22,7 +22,7 @@ constexpr int64_t kRows = 512;                      // of hidden at once: kRows 
 template <class T>
 void chunk_logits(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& panels,
                   at::Tensor& x) {
-  product({hidden}, {weight, true}, x, false, {}, panels);
+  product({hidden}, {weight, true, spec.bfloat16}, x, false, {}, panels);
   T* data = x.mutable_data_ptr<T>();
   if (spec.soft_cap > 0) row_kernels<T>().soft_cap(x.numel(), static_cast<T>(spec.soft_cap), data);
   if (spec.temperature != 1) {
@@ -41,7 +41,7 @@ void each_block(const HeadSpec& spec, const at::Tensor& weight, int64_t rows, Bo
     if (spec.panels.defined())
       panels = spec.panels.narrow(0, first * weight.size(1), spec.panels.numel() - first * weight.size(1));
     else if (rows > 0 && weight.scalar_type() == at::kFloat)
-      panels = pack({part, true});
+      panels = pack({part, true, spec.bfloat16});
     body(first, part, panels);
   }
 }
@@ -99,7 +99,7 @@ struct LogpFunction : Function<LogpFunction> {
       using T = decltype(zero);
       each_block(what.spec, weight, m, [&](int64_t first, const at::Tensor& part, const at::Tensor& panels) {
         const int64_t columns = part.size(0);
-        const at::Tensor backward_panels = dhidden.defined() ? pack({part}) : at::Tensor();
+        const at::Tensor backward_panels = dhidden.defined() ? pack({part, false, what.spec.bfloat16}) : at::Tensor();
         for (int64_t i = 0; i < m; i += kRows) {
           const int64_t rows = std::min(kRows, m - i);
           const at::Tensor in = hidden.narrow(0, i, rows);

@@ -13,7 +13,8 @@ struct HeadSpec {
   double soft_cap = 0;      // final logits become cap tanh(x / cap) (Gemma 2); 0: none
   double temperature = 1;   // logits are divided by it, after the cap; above 0
   bool entropy = false;     // compute the entropy too
-  at::Tensor panels;        // pack_weight(weight) if the caller keeps it
+  bool bfloat16 = false;    // multiply by the weight rounded to bfloat16
+  at::Tensor panels;        // pack_weight(weight, bfloat16) if the caller keeps it
 };
 
 struct TokenLogp {

@@ -13,10 +13,6 @@ namespace {
 void refuse_what_this_build_lacks(const RunConfig& config) {
   check<ConfigError>(config.model.device != ModelSection::Device::kCuda,
                      config.where("model.device"), ": this build has no CUDA; use cpu or auto");
-  check<ConfigError>(config.model.dtype == ModelSection::Dtype::kFloat32,
-                     config.where("model.dtype"),
-                     ": bfloat16 compute is not in this build on a CPU; use float32 (bfloat16 "
-                     "weights are read and converted)");
   check<ConfigError>(config.adapter.method != AdapterSection::Method::kQlora,
                      config.where("adapter.method"), ": qlora is not in this build; use lora");
 }
@@ -46,6 +42,8 @@ Policy load_policy(RunConfig& config) {
   const std::string& directory = config.model.path;
   Policy policy;
   policy.model = models::load_model(directory);
+  if (config.model.dtype == ModelSection::Dtype::kBfloat16)
+    models::compute_in_bfloat16(*policy.model);
   const AdapterSection& a = config.adapter;
   if (a.path) {
     policy.lora = go_on_from(*policy.model, config);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/base/random.h"
 #include "temper/generate/engine.h"
@@ -192,6 +193,79 @@ TEST_CASE("sampling through an adapter is as exact") {
     CHECK(!same(run(*model, sampled()), plain));
     check_exact(*model);
   }
+}
+
+TEST_CASE("sampling with weights rounded to bfloat16 is as exact, and is not float32's") {
+  const Threads one(1);
+  for (const char* name : {"qwen3", "gemma2"}) {
+    CAPTURE(name);
+    const auto model = make(name);
+    const std::vector<Completion> plain = run(*model, sampled());
+    models::compute_in_bfloat16(*model);
+    CHECK(!same(run(*model, sampled()), plain));
+    check_exact(*model);
+    add_adapter(*model);
+    check_exact(*model);
+  }
+}
+
+TEST_CASE("prompts that begin alike share pages, also of earlier calls, and change no bit") {
+  const Threads one(1);
+  const auto model = make("gemma3_text");
+  std::vector<std::vector<int32_t>> rows = prompts();
+  for (std::vector<int32_t>& row : rows) row.insert(row.begin(), rows[4].begin(), rows[4].end());
+  const GenerateOptions options = sampled();
+  const std::vector<Completion> expected = run(*model, options, rows);
+  for (const int64_t pages : {12, 40, 4000}) {  // few: prefixes are evicted, sequences wait for each other
+    CAPTURE(pages);
+    EngineOptions small = options;
+    small.cache_bytes = pages * generate::PageCache(*model, 0).page_bytes();
+    small.prefill_tokens = 23;
+    generate::Engine engine(*model, small);
+    for (int call = 0; call < 2; ++call) {
+      for (size_t i = 0; i < rows.size(); ++i) engine.submit({static_cast<int64_t>(i), rows[i], options.num_samples});
+      std::vector<Completion> found(expected.size());
+      engine.run([&](Completion c) {
+        engine.check_invariants();
+        found[static_cast<size_t>(c.index * options.num_samples + c.sample)] = std::move(c);
+      });
+      CHECK(same(found, expected));
+    }
+    CHECK(engine.statistics().reused_tokens > 0);
+    engine.check_invariants();
+    engine.release_memory();
+  }
+}
+
+TEST_CASE("what was computed with other weights is not reused") {
+  const Threads one(1);
+  const auto model = make("qwen3");
+  EngineOptions options = sampled();
+  generate::Engine engine(*model, options);
+  const std::vector<int32_t> prompt = prompts()[4];
+  const auto sample = [&] {
+    std::vector<Completion> found;
+    engine.submit({0, prompt, 1});
+    engine.run([&](Completion c) { found.push_back(std::move(c)); });
+    return found;
+  };
+  const std::vector<Completion> before = sample();
+  CHECK(same(sample(), before));
+  const int64_t reused = engine.statistics().reused_tokens;
+  CHECK(reused > 0);
+  model->each_parameter([](const std::string&, nn::Parameter& p) { p.set_value(p.value() * 1.25); });
+  const std::vector<Completion> after = sample();
+  CHECK(engine.statistics().reused_tokens == reused);
+  CHECK(!same(after, before));
+}
+
+TEST_CASE("a request that can never fit the cache is refused at once") {
+  const auto model = make("qwen3");
+  EngineOptions options = sampled();
+  options.cache_bytes = 2 * generate::PageCache(*model, 0).page_bytes();
+  generate::Engine engine(*model, options);
+  CHECK_THROWS_AS(engine.submit({0, prompts()[4], 1}), RunError);
+  CHECK_THROWS_AS(engine.submit({0, {}, 1}), DataError);
 }
 
 TEST_CASE("one thread and two give the same bits") {

@@ -55,3 +55,34 @@ TEST_CASE("what an adapter's config asks for and the program does not do is refu
     CHECK(said.find("`" + std::string(key) + "`") != std::string::npos);
   }
 }
+
+TEST_CASE("a merged adapter is gone, and another can be added") {
+  const char* source = std::getenv("TEMPER_SOURCE_DIR");
+  const std::string base = std::string(source ? source : ".") + "/tests/golden/models/qwen3";
+  const auto model = models::load_model(base), plain = models::load_model(base);
+  const auto names = [](models::CausalLM& m) {
+    std::vector<std::string> out;
+    m.each_parameter([&](const std::string& name, nn::Parameter&) { out.push_back(name); });
+    return out;
+  };
+  models::load_adapter(*model, base + "/adapter");
+  const auto with_adapter = names(*model);
+  CHECK(with_adapter.size() > names(*plain).size());
+  models::merge_adapters(*model);
+  CHECK(names(*model) == names(*plain));
+  models::load_adapter(*model, base + "/adapter");
+  CHECK(names(*model) == with_adapter);
+}
+
+TEST_CASE("rotary embeddings of a part of the head are refused by their key") {
+  Json config = read_json_file(std::string(std::getenv("TEMPER_SOURCE_DIR") ? std::getenv("TEMPER_SOURCE_DIR") : ".") +
+                               "/tests/golden/models/qwen3/config.json");
+  config["partial_rotary_factor"] = 0.5;
+  std::string said;
+  try {
+    models::make_model(models::HfConfig::parse(config, "config.json"));
+  } catch (const ConfigError& error) {
+    said = error.what();
+  }
+  CHECK(said.find("partial_rotary_factor") != std::string::npos);
+}

@@ -2,6 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
+#include <bit>
+#include <cmath>
+
 #include "tests/ops/kernels.h"
 
 using namespace temper::kernels;
@@ -45,6 +49,14 @@ struct Product {
   std::vector<float> computed() const {
     std::vector<float> out = c;
     gemm(m, n, k, left(), packed().data(), out.data(), n,
+         {.accumulate = accumulate, .bias = biased ? bias.data() : nullptr});
+    return out;
+  }
+  std::vector<float> computed_in_bfloat16() const {
+    std::vector<BFloat16Bits> panels(static_cast<size_t>(packed_size(k, n)));
+    pack(right(), k, n, panels.data());
+    std::vector<float> out = c;
+    gemm(m, n, k, left(), panels.data(), out.data(), n,
          {.accumulate = accumulate, .bias = biased ? bias.data() : nullptr});
     return out;
   }
@@ -106,4 +118,27 @@ TEST_CASE("a range of panels gives those columns of the whole product") {
       CHECK(std::memcmp(part.data() + i * count, all.data() + i * p.n + first,
                         static_cast<size_t>(count) * sizeof(float)) == 0);
   });
+}
+
+TEST_CASE("bfloat16 panels give the product of the rounded values on every SIMD target") {
+  Draws draws(4);
+  for_each_target([&] {
+    for (const auto& [m, n, k] : {std::array<int64_t, 3>{1, 331, 72}, {5, 16, 300}, {67, 100, 257}}) {
+      Product p = Product::draw(draws, m, n, k);
+      const std::vector<float> found = p.computed_in_bfloat16();
+      const std::vector<float> unrounded = p.defined();
+      for (float& x : p.b) x = to_float(to_bfloat16(x));
+      CHECK(same_bits(found, p.defined()));
+      CHECK(!same_bits(found, unrounded));
+    }
+  });
+}
+
+TEST_CASE("bfloat16 rounds to nearest, ties to even, and keeps what is no number") {
+  CHECK(to_bfloat16(1.0f) == 0x3f80);
+  CHECK(to_bfloat16(std::bit_cast<float>(0x3f808000u)) == 0x3f80);  // halfway, even below
+  CHECK(to_bfloat16(std::bit_cast<float>(0x3f818000u)) == 0x3f82);  // halfway, even above
+  CHECK(to_bfloat16(std::bit_cast<float>(0x3f808001u)) == 0x3f81);
+  CHECK(to_bfloat16(std::bit_cast<float>(0x7f7fffffu)) == 0x7f80);  // the largest rounds to infinity
+  CHECK(std::isnan(to_float(to_bfloat16(std::bit_cast<float>(0x7f800001u)))));
 }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "temper/ops/cpu/gemm.cpp"
@@ -44,7 +45,8 @@ void pack_left(MatrixView<float> a, int64_t rows, int64_t depth, float* out) {
 }
 
 // c[rows, columns] for one task: all of k, in blocks.
-void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const float* b,
+template <class B>
+void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const B* b,
            int64_t panel_stride, float* c, int64_t ldc, bool accumulate, const float* bias,
            float* left) {
   for (int64_t k0 = 0; k0 < k; k0 += kBlockK) {
@@ -79,28 +81,43 @@ void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const 
 
 int64_t GetPanelWidth() { return kPanel; }
 
-void Pack(MatrixView<float> b, int64_t k, int64_t n, float* packed) {
+template <class B>
+B rounded(float x) {
+  if constexpr (std::is_same_v<B, float>)
+    return x;
+  else
+    return to_bfloat16(x);
+}
+
+template <class B>
+void PackAs(MatrixView<float> b, int64_t k, int64_t n, B* packed) {
   const int64_t panels = (n + kPanel - 1) / kPanel;
 #pragma omp parallel for schedule(static) if (k * n > 32768)
   for (int64_t p = 0; p < panels; ++p) {
-    float* to = packed + p * kPanel * k;
+    B* to = packed + p * kPanel * k;
     const int64_t width = std::min<int64_t>(kPanel, n - p * kPanel);
     const float* from = b.data + p * kPanel * b.col_stride;
-    if (width < kPanel) std::fill(to, to + kPanel * k, 0.0f);
+    if (width < kPanel) std::fill(to, to + kPanel * k, B(0));
     if (b.col_stride == 1) {
       for (int64_t i = 0; i < k; ++i)
-        std::memcpy(to + i * kPanel, from + i * b.row_stride, static_cast<size_t>(width) * 4);
+        for (int64_t j = 0; j < width; ++j)
+          to[i * kPanel + j] = rounded<B>(from[i * b.row_stride + j]);
     } else {
       // Sixteen k at a time: one cache line of each of the panel's columns.
       for (int64_t i0 = 0; i0 < k; i0 += 16) {
         const int64_t height = std::min<int64_t>(16, k - i0);
         for (int64_t j = 0; j < width; ++j) {
           const float* column = from + j * b.col_stride + i0 * b.row_stride;
-          for (int64_t i = 0; i < height; ++i) to[(i0 + i) * kPanel + j] = column[i * b.row_stride];
+          for (int64_t i = 0; i < height; ++i)
+            to[(i0 + i) * kPanel + j] = rounded<B>(column[i * b.row_stride]);
         }
       }
     }
   }
+}
+void Pack(MatrixView<float> b, int64_t k, int64_t n, float* packed) { PackAs(b, k, n, packed); }
+void PackBFloat16(MatrixView<float> b, int64_t k, int64_t n, BFloat16Bits* packed) {
+  PackAs(b, k, n, packed);
 }
 
 // A thread's scratch for its block of a.
@@ -113,11 +130,12 @@ float* left_scratch() {
   return scratch.get();
 }
 
-void Gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const float* packed_b, float* c,
-          int64_t ldc, const GemmOptions& options) {
+template <class B>
+void GemmAs(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const B* packed_b, float* c,
+            int64_t ldc, const GemmOptions& options) {
   if (m == 0 || n == 0) return;
   const int64_t panel_stride = kPanel * k;
-  const float* b = packed_b + options.panel_begin / kPanel * panel_stride;
+  const B* b = packed_b + options.panel_begin / kPanel * panel_stride;
   // Tasks: blocks of rows by ranges of panels. Many rows: whole rows of c; few: the panels are
   // shared out.
   const int threads = omp_in_parallel() ? 1 : omp_get_max_threads();
@@ -143,6 +161,16 @@ void Gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const float* pac
   }
 }
 
+void Gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const float* packed_b, float* c,
+          int64_t ldc, const GemmOptions& options) {
+  GemmAs(m, n, k, a, packed_b, c, ldc, options);
+}
+void GemmBFloat16(int64_t m, int64_t n, int64_t k, MatrixView<float> a,
+                  const BFloat16Bits* packed_b, float* c, int64_t ldc,
+                  const GemmOptions& options) {
+  GemmAs(m, n, k, a, packed_b, c, ldc, options);
+}
+
 }  // namespace temper::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -151,6 +179,8 @@ namespace temper::kernels {
 HWY_EXPORT(GetPanelWidth);
 HWY_EXPORT(Pack);
 HWY_EXPORT(Gemm);
+HWY_EXPORT(PackBFloat16);
+HWY_EXPORT(GemmBFloat16);
 
 int64_t panel_width() { return HWY_DYNAMIC_DISPATCH(GetPanelWidth)(); }
 int64_t packed_size(int64_t k, int64_t n) {
@@ -163,6 +193,14 @@ void pack(MatrixView<float> b, int64_t k, int64_t n, float* packed) {
 void gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const float* packed_b, float* c,
           int64_t ldc, const GemmOptions& options) {
   HWY_DYNAMIC_DISPATCH(Gemm)(m, n, k, a, packed_b, c, ldc, options);
+}
+
+void pack(MatrixView<float> b, int64_t k, int64_t n, BFloat16Bits* packed) {
+  HWY_DYNAMIC_DISPATCH(PackBFloat16)(b, k, n, packed);
+}
+void gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const BFloat16Bits* packed_b,
+          float* c, int64_t ldc, const GemmOptions& options) {
+  HWY_DYNAMIC_DISPATCH(GemmBFloat16)(m, n, k, a, packed_b, c, ldc, options);
 }
 
 template <class T>

@@ -6,6 +6,7 @@
 // products.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 namespace temper::kernels {
@@ -17,15 +18,24 @@ struct MatrixView {
   int64_t row_stride, col_stride;
 };
 
-// bfloat16 bits; widening to float32 is exact.
+// bfloat16 bits: the upper half of a float32's, so that widening is exact. Rounded to nearest, ties to even.
 using BFloat16Bits = uint16_t;
+inline BFloat16Bits to_bfloat16(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<BFloat16Bits>(bits >> 16 | 0x40);  // stays NaN
+  return static_cast<BFloat16Bits>((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+inline float to_float(BFloat16Bits x) { return std::bit_cast<float>(uint32_t{x} << 16); }
+inline float to_float(float x) { return x; }
 
-// Floats that the packed form of a [k, n] matrix takes on this machine.
+// Values that the packed form of a [k, n] matrix takes on this machine.
 int64_t packed_size(int64_t k, int64_t n);
 
-// Packs b[k, n] into `packed` (packed_size floats, 64-byte aligned for speed), in parallel over
-// panels.
+// Packs b[k, n] into `packed` (packed_size values, 64-byte aligned for speed), in parallel over
+// panels. In bfloat16 the values are rounded: half the memory to read, and the products are those of
+// the rounded values.
 void pack(MatrixView<float> b, int64_t k, int64_t n, float* packed);
+void pack(MatrixView<float> b, int64_t k, int64_t n, BFloat16Bits* packed);
 
 struct GemmOptions {
   bool accumulate = false;      // start from c instead of 0
@@ -36,6 +46,8 @@ struct GemmOptions {
 // c[m, n] (row stride ldc) = a[m, k] * packed b (+ bias). Parallel.
 void gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const float* packed_b, float* c,
           int64_t ldc, const GemmOptions& options = {});
+void gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const BFloat16Bits* packed_b,
+          float* c, int64_t ldc, const GemmOptions& options = {});
 
 // Columns of a panel: 16 or 32, by the machine.
 int64_t panel_width();

@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "temper/ops/cpu/gemm.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace temper::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -31,10 +33,20 @@ constexpr int kPanel = 32, kTileRows = 12;  // 24 of 32 registers hold the tile
 constexpr int kPanel = 16, kTileRows = 6;  // 12 of 16
 #endif
 
+#if TEMPER_HAS_FMA
+inline hn::Vec<D> load_right(D d, const float* from) { return hn::LoadU(d, from); }
+inline hn::Vec<D> load_right(D d, const BFloat16Bits* from) {
+  const hn::Rebind<uint32_t, D> wide;
+  const hn::Rebind<uint16_t, D> narrow;
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, from))));
+}
+#endif
+
+// B is float, or bfloat16 that is widened as it is read.
 // One tile: kRows rows by kPanels panels over `depth` values of k. Row i of a is at a + i * a_row,
 // its k-th value a_k floats further.
-template <int kRows, int kPanels>
-HWY_NOINLINE void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_k, const float* b,
+template <class B, int kRows, int kPanels>
+HWY_NOINLINE void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_k, const B* b,
                        int64_t panel_stride, float* c, int64_t c_row, bool from_c) {
 #if TEMPER_HAS_FMA
   const D d;
@@ -51,7 +63,7 @@ HWY_NOINLINE void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_k
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v)
       right[v] =
-          hn::LoadU(d, b + (v / kPerPanel) * panel_stride + k * kPanel + (v % kPerPanel) * kLanes);
+          load_right(d, b + (v / kPerPanel) * panel_stride + k * kPanel + (v % kPerPanel) * kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
       const hn::Vec<D> left = hn::Set(d, a[i * a_row + k * a_k]);
@@ -67,37 +79,39 @@ HWY_NOINLINE void tile(int64_t depth, const float* a, int64_t a_row, int64_t a_k
 #else
   for (int i = 0; i < kRows; ++i) {
     for (int64_t j = 0; j < kPanels * kPanel; ++j) {
-      const float* right = b + (j / kPanel) * panel_stride + j % kPanel;
+      const B* right = b + (j / kPanel) * panel_stride + j % kPanel;
       float sum = from_c ? c[i * c_row + j] : 0.0f;
       for (int64_t k = 0; k < depth; ++k)
-        sum = std::fma(a[i * a_row + k * a_k], right[k * kPanel], sum);
+        sum = std::fma(a[i * a_row + k * a_k], to_float(right[k * kPanel]), sum);
       c[i * c_row + j] = sum;
     }
   }
 #endif
 }
 
-using TileFunction = void (*)(int64_t, const float*, int64_t, int64_t, const float*, int64_t,
-                              float*, int64_t, bool);
+template <class B>
+using TileFunction = void (*)(int64_t, const float*, int64_t, int64_t, const B*, int64_t, float*,
+                              int64_t, bool);
 
 // Few rows leave the multiply-add pipeline waiting on its own sums: take more panels at once.
 constexpr int panels_at_once(int rows) { return rows <= 1 ? 4 : rows <= 3 ? 2 : 1; }
 
-template <int kRows>
-TileFunction tile_for(int rows, bool wide) {
-  if (rows == kRows) return wide ? &tile<kRows, panels_at_once(kRows)> : &tile<kRows, 1>;
-  if constexpr (kRows > 1) return tile_for<kRows - 1>(rows, wide);
+template <class B, int kRows>
+TileFunction<B> tile_for(int rows, bool wide) {
+  if (rows == kRows) return wide ? &tile<B, kRows, panels_at_once(kRows)> : &tile<B, kRows, 1>;
+  if constexpr (kRows > 1) return tile_for<B, kRows - 1>(rows, wide);
   return nullptr;
 }
 
 // Columns [0, columns) of `rows` rows of c over one block of k. b points at the block within the
 // first panel.
+template <class B>
 inline void tile_row(int rows, int64_t columns, int64_t depth, const float* a, int64_t a_row,
-                     int64_t a_k, const float* b, int64_t panel_stride, float* c, int64_t ldc,
+                     int64_t a_k, const B* b, int64_t panel_stride, float* c, int64_t ldc,
                      bool from_c) {
   const int at_once = panels_at_once(rows);
-  const TileFunction wide = tile_for<kTileRows>(rows, true),
-                     narrow = tile_for<kTileRows>(rows, false);
+  const TileFunction<B> wide = tile_for<B, kTileRows>(rows, true),
+                        narrow = tile_for<B, kTileRows>(rows, false);
   int64_t j = 0;
   for (; j + at_once * kPanel <= columns; j += at_once * kPanel)
     wide(depth, a, a_row, a_k, b + j / kPanel * panel_stride, panel_stride, c + j, ldc, from_c);
