@@ -20,6 +20,7 @@ class CommandReward : public Reward {
   // The samples are shared out among the workers. A worker that hangs, ends or answers nonsense is
   // replaced; it costs its sample alone, and the time limit at most.
   std::vector<Verdict> judge(std::span<const Sample> samples) override;
+  bool needs_text() const override { return false; }
 
  private:
   void wait() const;

@@ -38,6 +38,8 @@ class Reward {
   // One verdict a sample, in order. Called by one thread at a time, though not always the same.
   // Throws DataError where a row lacks what the reward reads.
   virtual std::vector<Verdict> judge(std::span<const Sample> samples) = 0;
+  // False: token ids are enough, and the reward works for models without a tokenizer.
+  virtual bool needs_text() const { return true; }
 };
 
 // A reward that looks at one completion at a time and cannot fail.
@@ -73,8 +75,8 @@ struct Judged {
 // The rewards of a run.
 class RewardSet {
  public:
-  // Throws ConfigError.
-  explicit RewardSet(std::span<const RewardSection> sections);
+  // Throws ConfigError, also where a reward needs text and there is none.
+  RewardSet(std::span<const RewardSection> sections, bool has_text);
 
   // Throws RunError where a reward fails and its on_failure is stop.
   std::vector<Judged> judge(std::span<const Sample> samples);

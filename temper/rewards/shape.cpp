@@ -39,6 +39,7 @@ struct Format : SimpleReward {
 };
 
 struct Length : SimpleReward {
+  bool needs_text() const override { return false; }
   double score(const Sample& sample) const override {
     const double most = static_cast<double>(std::max<int64_t>(sample.max_new_tokens, 1));
     return -static_cast<double>(sample.completion_tokens.size()) / most;

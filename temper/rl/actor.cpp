@@ -58,7 +58,7 @@ Actor::Actor(train::Run& run, const Algorithm& algorithm)
               train::loader_options(run.config, run.config.rl.prompts_per_rollout),
               data::prompt_reader(prompt_format(run))),
       engine_(*run.policy.model, engine_options(run.config), run.policy.tokenizer),
-      rewards_(run.config.rewards),
+      rewards_(run.config.rewards, run.policy.tokenizer != nullptr),
       judge_(rewards_) {
   const data::PromptFormat format = prompt_format(run);
   for (const DataSource& source : run.config.data.eval) {

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Reinforcement learning from the command line: the sampler is the trainer to the bit, a run that is killed ends with the
+# uninterrupted run's bits, ranks agree with one, rewards that misbehave hold nothing up. $1: the program.
+set -euo pipefail
+temper=$1
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+cat > config.json <<'J'
+{"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 72, "intermediate_size": 100, "num_hidden_layers": 3,
+ "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "vocab_size": 331, "tie_word_embeddings": true, "eos_token_id": 2}
+J
+"$temper" init --config config.json --seed 3 --output model > /dev/null
+awk 'BEGIN { for (i = 0; i < 40; ++i) { printf "{\"prompt_ids\": ["; n = 1 + i % 29; for (k = 0; k < n; ++k) printf "%s%d", k ? ", " : "", 5 + (7 * i + 3 * k) % 300; printf "], \"row\": %d}\n", i } }' > prompts.jsonl
+# The share of even ids in a completion: something that sampling varies and training can raise.
+cat > even.sh <<'S'
+while read -r line; do
+  ids=${line#*completion_tokens\":[}; ids=${ids%%]*}
+  n=0; even=0; IFS=,; for id in $ids; do n=$((n + 1)); [ $((id % 2)) = 0 ] && even=$((even + 1)); done; unset IFS
+  echo "{\"reward\": $((1000 * even / n))e-3}"
+done
+S
+cat > run.yaml <<'Y'
+model: {path: model}
+data: {train: prompts.jsonl}
+train: {max_steps: 8, save_every: 2, micro_batch_tokens: 128}
+optimizer: {learning_rate: 3.0e-3, schedule: constant}
+rl: {group_size: 4, prompts_per_rollout: 3, beta: 0.02}
+rollout: {max_new_tokens: 9, temperature: 0.9}
+rewards: [{name: even, command: [sh, even.sh]}]
+metrics: {sinks: [jsonl]}
+Y
+numbers() { sed -E 's/"(step_seconds|tokens_per_second|peak_memory_bytes|rollout_seconds|reward_seconds|train_seconds)": [^,}]*,?//g' "$1"; }
+value() { grep -o "\"$2\": [^,}]*" "$1" | cut -d' ' -f2; }
+zero_diffs() { [ "$(value "$1" sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "$1: the sampler is not the trainer"; }
+
+for method in none lora; do
+  "$temper" grpo run.yaml output_dir=whole-$method adapter.method=$method adapter.rank=4
+  zero_diffs whole-$method/metrics.jsonl
+  [ "$(value whole-$method/metrics.jsonl sampler_trainer_max_abs_diff | wc -l)" = 8 ] || fail "$method: a first update without its comparison"
+  for delay in 0.3 0.6; do
+    rm -rf killed
+    timeout -s KILL $delay "$temper" grpo run.yaml output_dir=killed adapter.method=$method adapter.rank=4 || true
+    "$temper" grpo run.yaml output_dir=killed adapter.method=$method adapter.rank=4 > /dev/null
+    cmp whole-$method/final/*model.safetensors killed/final/*model.safetensors || fail "$method: weights of a run killed after $delay s differ"
+    cmp <(numbers whole-$method/metrics.jsonl) <(numbers killed/metrics.jsonl) || fail "$method: metrics of a run killed after $delay s differ"
+    for step in 1 4 8; do cmp whole-$method/rollouts/step-$step.jsonl killed/rollouts/step-$step.jsonl || fail "rollouts of step $step differ"; done
+  done
+done
+OMP_NUM_THREADS=1 "$temper" grpo run.yaml output_dir=one-thread
+cmp whole-none/final/model.safetensors one-thread/final/model.safetensors || fail "one thread gives other weights"
+"$temper" grpo run.yaml output_dir=small rollout.cache_bytes=200000 train.max_steps=2
+cmp whole-none/rollouts/step-2.jsonl small/rollouts/step-2.jsonl || fail "a small cache changed a sample"
+
+# A step of the run, again from its file: the same update.
+"$temper" grpo run.yaml output_dir=replayed rl.replay=whole-none/rollouts/step-1.jsonl 'rewards=[]' data.train=[] train.max_steps=1
+[ "$(value replayed/metrics.jsonl loss)" = "$(value whole-none/metrics.jsonl loss | head -1)" ] || fail "a replayed step has another loss"
+[ "$(value replayed/metrics.jsonl grad_norm)" = "$(value whole-none/metrics.jsonl grad_norm | head -1)" ] || fail "a replayed step has another gradient"
+
+# Two ranks sample what one does; sums in another order move the last digits.
+"$temper" grpo --nproc 2 run.yaml output_dir=two train.max_steps=1
+cmp whole-none/rollouts/step-1.jsonl two/rollouts/step-1.jsonl || fail "two ranks sample other completions"
+zero_diffs two/metrics.jsonl
+paste <(value whole-none/metrics.jsonl grad_norm | head -1) <(value two/metrics.jsonl grad_norm) | awk '{ d = ($1 - $2) / $1; exit d < 1e-5 && d > -1e-5 ? 0 : 1 }' || fail "two ranks give another gradient"
+
+# Every algorithm runs, with several updates a batch; bfloat16 is as exact.
+for algorithm in grpo dr_grpo dapo gspo rloo; do
+  "$temper" grpo run.yaml output_dir=a-$algorithm rl.algorithm=$algorithm rl.minibatches=2 rl.iterations=2 train.max_steps=8 rl.max_refills=2 model.dtype=bfloat16 > /dev/null
+  zero_diffs a-$algorithm/metrics.jsonl
+  [ "$(value a-$algorithm/metrics.jsonl sampler_trainer_max_abs_diff | wc -l)" = 2 ] || fail "$algorithm: not one comparison a rollout"
+done
+"$temper" grpo run.yaml output_dir=learn train.max_steps=60 train.save_every=0 rl.beta=0 optimizer.learning_rate=1e-2 > /dev/null
+value learn/metrics.jsonl reward_mean | awk 'NR <= 10 { a += $1 } NR > 50 { b += $1 } END { exit b > a + 1.5 ? 0 : 1 }' || fail "the reward did not rise"
+
+# Rewards that hang, end, or talk nonsense cost their sample alone.
+cat > bad.sh <<'S'
+while read -r line; do
+  case $line in *'"row":1,'*) sleep 60 & sleep 60 ;; *'"row":2,'*) echo nonsense; continue ;; *'"row":3,'*) exit 3 ;; esac
+  echo 0.5
+done
+S
+start=$(date +%s)
+"$temper" grpo run.yaml output_dir=bad data.shuffle=false train.max_steps=1 rl.prompts_per_rollout=4 'rewards=[{command: [sh, bad.sh], timeout_seconds: 0.3, start_timeout_seconds: 0.3, workers: 4}]' > /dev/null
+[ $(($(date +%s) - start)) -lt 30 ] || fail "a reward that hangs held up the run"
+for what in reward_timeouts reward_crashes reward_malformed; do [ "$(value bad/metrics.jsonl $what)" -gt 0 ] || fail "$what were not counted"; done
+status=0; "$temper" grpo run.yaml output_dir=stop 'rewards=[{command: [sh, -c, "exit 7"], on_failure: stop}]' 2> err || status=$?
+[ $status = 1 ] && grep -q "status 7" err || fail "on_failure: stop: $status $(cat err)"
+refused() { status=0; "$temper" grpo run.yaml output_dir=refused "${@:2}" 2> err > /dev/null || status=$?; [ $status = 2 ] && grep -q -- "$1" err || fail "expected $1, got $status: $(cat err)"; }
+refused "gsm8k" 'rewards=[{name: gsm8kk}]'
+refused "not found in PATH" 'rewards=[{command: [no-such-program]}]'
+refused "tokenizer" 'rewards=[{name: gsm8k}]'
+refused "adapter.dropout" adapter.method=lora adapter.dropout=0.1
+printf "{\"text\": 1}\n" > rows.jsonl; refused "prompt_ids" data.train=rows.jsonl
+refused "rl.algorithm" rl.algorithm=gppo
+echo ok

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Updates of the GRPO family, computed a second time: transformers' forward pass, torch's autograd and AdamW, and the papers'
+equations written out per completion, in float64. Needs torch and transformers. Writes tests/golden/rl.json: rollouts, and for each
+set of keys the metrics of every update.
+"""
+import json
+import pathlib
+import random
+
+import torch
+from transformers import AutoModelForCausalLM
+
+HERE = pathlib.Path(__file__).resolve().parent
+MODEL = HERE / "models/qwen3"
+GROUPS, SAMPLES, TEMPERATURE, MAX_NEW_TOKENS = 4, 3, 0.8, 11
+RATE, EPS, BETAS, CLIP = 3e-2, 1e-8, (0.9, 0.999), 1.0
+
+
+def rollouts(vocabulary):
+    rng = random.Random(5)
+    rows = []
+    for group in range(GROUPS):
+        prompt = [rng.randrange(vocabulary) for _ in range(rng.randrange(1, 9))]
+        for sample in range(SAMPLES):
+            tokens = [rng.randrange(vocabulary) for _ in range(rng.randrange(1, MAX_NEW_TOKENS))]
+            reward = 0.5 if group == 2 else rng.choice([0.0, 1.0, 0.25])  # one group without signal
+            rows.append({"group": group, "sample": sample, "prompt_tokens": prompt, "completion_tokens": tokens, "reward": reward,
+                         "logprobs": [-rng.random() * 8 for _ in tokens]})
+    return rows
+
+
+def logp_and_entropy(model, row):
+    prompt, tokens = row["prompt_tokens"], row["completion_tokens"]
+    logits = model(torch.tensor([prompt + tokens])).logits[0] / TEMPERATURE
+    logp = torch.log_softmax(logits[len(prompt) - 1 : -1], -1)
+    return logp.gather(1, torch.tensor(tokens)[:, None])[:, 0], -(logp.exp() * logp).sum(-1)
+
+
+def advantages(rows, rl):
+    for group in range(GROUPS):
+        mine = [r for r in rows if r["group"] == group]
+        rewards = torch.tensor([r["reward"] for r in mine], dtype=torch.float64)
+        for i, row in enumerate(mine):
+            if rl["algorithm"] == "rloo":
+                row["advantage"] = (rewards[i] - (rewards.sum() - rewards[i]) / (len(mine) - 1)).item()
+            else:
+                centred = rewards[i] - rewards.mean()
+                row["advantage"] = (centred / (rewards.std() + 1e-6) if rl["scale_rewards"] else centred).item()
+
+
+def token_losses(row, rl, logp, old, ref, entropy):
+    """Loss of each token of a completion, its KL, and which tokens are clipped."""
+    a = row["advantage"]
+    if rl["importance"] == "sequence":
+        ratio = torch.exp((logp - old).mean().detach()) * torch.exp(logp - logp.detach())
+    else:
+        ratio = torch.exp(logp - old)
+    low, high = 1 - rl["epsilon_low"], 1 + rl["epsilon_high"]
+    if rl["algorithm"] == "rloo":
+        loss, clipped = -ratio * a, torch.zeros_like(logp)
+    else:
+        loss = -torch.minimum(ratio * a, ratio.clamp(low, high) * a)
+        if rl.get("dual_clip") and a < 0:
+            loss = loss.clamp(max=-rl["dual_clip"] * a)
+        clipped = (((ratio > high) & (a > 0)) | ((ratio < low) & (a < 0))).double()
+    if rl.get("on_mismatch") == "correct":
+        loss = loss * torch.exp(old - torch.tensor(row["logprobs"], dtype=torch.float64)).clamp(max=rl.get("importance_cap", 2.0))
+    kl = None
+    if rl["beta"] > 0:
+        kl = {"k1": logp - ref, "k2": (logp - ref) ** 2 / 2, "k3": torch.exp(ref - logp) - (ref - logp) - 1}[rl["kl_estimator"]]
+        loss = loss + rl["beta"] * kl
+    loss = loss - rl.get("entropy_bonus", 0) * entropy
+    return loss, kl, clipped
+
+
+def aggregate(how, losses):
+    if how == "token-mean":
+        return torch.cat(losses).mean()
+    if how == "seq-mean-token-mean":
+        return torch.stack([l.mean() for l in losses]).mean()
+    sums = torch.stack([l.sum() for l in losses]).mean()
+    return sums if how == "seq-mean-token-sum" else sums / MAX_NEW_TOKENS
+
+
+def run(rows, rl):
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float64).eval()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=BETAS, eps=EPS, weight_decay=0.0)
+    advantages(rows, rl)
+    with torch.no_grad():
+        old = [logp_and_entropy(model, r)[0] for r in rows]  # the reference too: the policy as the run starts it
+    updates = []
+    for _ in range(rl.get("iterations", 1)):
+        parts = rl.get("minibatches", 1)
+        for part in range(parts):
+            chosen = range(part * len(rows) // parts, (part + 1) * len(rows) // parts)
+            losses, kls, clips, entropies = [], [], [], []
+            for i in chosen:
+                logp, entropy = logp_and_entropy(model, rows[i])
+                loss, kl, clipped = token_losses(rows[i], rl, logp, old[i], old[i], entropy)
+                losses.append(loss)
+                clips.append(clipped)
+                entropies.append(entropy)
+                if kl is not None:
+                    kls.append(kl)
+            total = aggregate(rl["loss_aggregation"], losses)
+            optimizer.zero_grad()
+            total.backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+            optimizer.step()
+            row = {"loss": total.item(), "grad_norm": norm.item(), "entropy": torch.cat(entropies).mean().item(),
+                   "clip_fraction": torch.cat(clips).mean().item()}
+            if kls:
+                row["kl"] = torch.cat(kls).mean().item()
+            updates.append(row)
+    return updates
+
+
+DEFAULTS = {
+    "grpo": dict(beta=0.04, epsilon_low=0.2, epsilon_high=0.2, importance="token", loss_aggregation="seq-mean-token-mean", scale_rewards=True,
+                 kl_estimator="k3"),
+    "dr_grpo": dict(beta=0, epsilon_low=0.2, epsilon_high=0.2, importance="token", loss_aggregation="seq-mean-token-sum-norm", scale_rewards=False),
+    "dapo": dict(beta=0, epsilon_low=0.2, epsilon_high=0.28, importance="token", loss_aggregation="token-mean", scale_rewards=True),
+    "gspo": dict(beta=0, epsilon_low=3e-4, epsilon_high=4e-4, importance="sequence", loss_aggregation="seq-mean-token-mean", scale_rewards=True),
+    "rloo": dict(beta=0, epsilon_low=0.2, epsilon_high=0.2, importance="token", loss_aggregation="seq-mean-token-mean", scale_rewards=True),
+}
+CASES = [
+    {"algorithm": "grpo"},
+    {"algorithm": "grpo", "minibatches": 2, "iterations": 2},
+    {"algorithm": "grpo", "beta": 0.5, "kl_estimator": "k1", "iterations": 3, "loss_aggregation": "seq-mean-token-sum"},
+    {"algorithm": "grpo", "beta": 0.5, "kl_estimator": "k2", "iterations": 3, "scale_rewards": False},
+    {"algorithm": "grpo", "entropy_bonus": 0.1, "dual_clip": 1.05, "iterations": 3},
+    {"algorithm": "grpo", "on_mismatch": "correct", "iterations": 2},
+    {"algorithm": "dr_grpo", "minibatches": 3, "iterations": 2},
+    {"algorithm": "dapo", "minibatches": 2, "iterations": 2},
+    {"algorithm": "gspo", "minibatches": 2, "iterations": 2},
+    {"algorithm": "rloo", "minibatches": 2, "iterations": 2},
+]
+
+rows = rollouts(json.loads((MODEL / "config.json").read_text())["vocab_size"])
+written = [dict(r) for r in rows]
+cases = [{"keys": case, "updates": run(rows, DEFAULTS[case["algorithm"]] | case)} for case in CASES]
+settings = {"group_size": SAMPLES, "prompts_per_rollout": GROUPS, "temperature": TEMPERATURE, "max_new_tokens": MAX_NEW_TOKENS, "learning_rate": RATE}
+text = json.dumps({"settings": settings, "rollouts": written, "cases": cases}, indent=1)
+(HERE / "rl.json").write_text(text + "\n")
+for case in cases:
+    print(case["keys"], [round(u["loss"], 6) for u in case["updates"]], [u["clip_fraction"] for u in case["updates"]])

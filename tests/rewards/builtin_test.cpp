@@ -1,0 +1,118 @@
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/base/json.h"
+#include "temper/rewards/answer.h"
+#include "temper/rewards/reward.h"
+
+using namespace temper;
+using namespace temper::rewards;
+
+namespace {
+
+double judge(const std::string& name, const std::string& answer, const std::string& completion, const std::string& pattern = "") {
+  RewardSection section;
+  section.name = name;
+  if (!pattern.empty()) section.pattern = pattern;
+  Sample sample;
+  sample.row = std::make_shared<const Json>(Json{{"answer", answer}});
+  sample.completion = completion;
+  sample.completion_tokens.resize(25);
+  sample.max_new_tokens = 100;
+  return make_reward(section)->judge({&sample, 1})[0].value;
+}
+
+}  // namespace
+
+TEST_CASE("gsm8k finds the final number however it is written") {
+  const std::string truth = "She has 1,200 - 2 = <<1200-2=1198>>1198 left.\n#### 1,198";
+  for (const char* right : {"#### 1198", "so it is 1,198.", "The answer is $1198.", "\\boxed{1,198}", "**1198**", "1198.00", "= 1198 apples",
+                            "5 and then\n#### 1198 apples", "answer: 1198!", "$1,198.00 in total"}) {
+    CAPTURE(right);
+    CHECK(judge("gsm8k", truth, right) == 1);
+  }
+  for (const char* wrong : {"", "none", "1198 or 1199", "#### 1199", "-1198", "11980", "1.198", "####"}) {
+    CAPTURE(wrong);
+    CHECK(judge("gsm8k", truth, wrong) == 0);
+  }
+  CHECK(judge("gsm8k", "#### -5", "it fell by 5, to -5") == 1);
+  CHECK(judge("gsm8k", "#### 5", "10-5") == 1);  // a minus between two numbers is no sign
+  CHECK_THROWS_AS(judge("gsm8k", "no number", "1"), DataError);
+}
+
+TEST_CASE("math compares boxed answers as numbers or as they are written") {
+  for (const char* right : {"\\boxed{0.5}", "x \\boxed{\\frac{1}{2}}", "\\boxed{\\dfrac12}", "\\boxed{50\\%}", "\\boxed{1/2}", "\\boxed{2^{-1}}",
+                            "\\boxed{3} no: \\boxed{.5}", "\\boxed{x = \\frac{2}{4}}", "\\boxed{\\sqrt{1/4}}", "\\boxed{(1+2)/6}", "$\\boxed{0.5}$."}) {
+    CAPTURE(right);
+    CHECK(judge("math", "so \\boxed{\\frac{1}{2}}", right) == 1);
+    CHECK(judge("math", "1/2", right) == 1);
+  }
+  for (const char* wrong : {"0.5", "\\boxed{0.51}", "\\boxed{}", "\\boxed{1/0}", "\\boxed{0.5", "\\boxed{half}"}) {
+    CAPTURE(wrong);
+    CHECK(judge("math", "\\frac{1}{2}", wrong) == 0);
+  }
+  CHECK(judge("math", "(-\\infty, 3]", "\\boxed{(-\\infty,3]}") == 1);
+  CHECK(judge("math", "x^2+1", "\\boxed{x^2 + 1}") == 1);
+  CHECK(judge("math", "2\\sqrt{3}", "\\boxed{2 \\cdot \\sqrt3}") == 1);
+  CHECK(judge("math", "12\\pi", "\\boxed{12 π}") == 1);
+  CHECK(judge("math", "10,000", "\\boxed{10000 \\text{ dollars}}") == 1);
+}
+
+TEST_CASE("expressions are bounded") {
+  CHECK(evaluate("2^3*(4-1)/6") == 4);
+  CHECK(evaluate("-3^2") == -9);
+  CHECK(evaluate("(-3)^2") == 9);
+  CHECK(!evaluate(std::string(500, '(') + "1" + std::string(500, ')')));
+  CHECK(!evaluate(std::string(900, '-') + "1"));
+  CHECK(!evaluate(std::string(100000, '9')));
+  CHECK(!evaluate("9^9^9^9"));
+  CHECK(!evaluate("1,2"));
+  CHECK(!evaluate("__import__('os')"));
+  CHECK(!evaluate("1e5"));
+}
+
+TEST_CASE("texts, patterns, formats, lengths, repetitions and JSON") {
+  CHECK(judge("exact", "Paris", " Paris\n") == 1);
+  CHECK(judge("exact", "Paris", "paris") == 0);
+  CHECK(judge("regex", "", "the answer: 12", "answer: \\d+") == 1);
+  CHECK(judge("regex", "", "the answer: none", "answer: \\d+") == 0);
+  CHECK_THROWS_AS(judge("regex", "", "x"), ConfigError);
+  CHECK(judge("format", "", "<think>a\nb</think>\n<answer>4</answer>\n") == 1);
+  for (const char* wrong : {"<answer>4</answer>", "<think>a</think>4", "x<think>a</think><answer>4</answer>",
+                            "<think>a</think> so <answer>4</answer>", "<answer>4</answer><think>a</think>",
+                            "<think>a</think><answer>4</answer><answer>5</answer>"}) {
+    CAPTURE(wrong);
+    CHECK(judge("format", "", wrong) == 0);
+  }
+  CHECK(judge("length", "", "") == doctest::Approx(-0.25));
+  CHECK(judge("repetition", "", "a b c d e") == 0);
+  CHECK(judge("repetition", "", "a b c a b c A b c") == doctest::Approx(3.0 / 7 - 1));
+  CHECK(judge("json", "", "{\"a\": [1, 2]}") == 1);
+  CHECK(judge("json", "", "```json\n{\"a\": 1}\n```") == 1);
+  CHECK(judge("json", "", "{\"a\": 1} and more") == 0);
+}
+
+TEST_CASE("weights add up, unknown names and fields are named") {
+  std::vector<RewardSection> sections(2);
+  sections[0].name = "gsm8k";
+  sections[0].weight = 2;
+  sections[1].name = "length";
+  sections[1].weight = 0.5;
+  RewardSet set(sections, true);
+  Sample sample;
+  sample.row = std::make_shared<const Json>(Json{{"answer", "#### 4"}});
+  sample.completion = "4";
+  sample.completion_tokens.resize(10);
+  sample.max_new_tokens = 10;
+  const Judged judged = set.judge({&sample, 1})[0];
+  CHECK(judged.reward == doctest::Approx(1.5));
+  CHECK(judged.each == std::vector<double>{1, -1});
+  sections[0].name = "gsm8kk";
+  CHECK_THROWS_WITH_AS(RewardSet(sections, true), doctest::Contains("did you mean `gsm8k`"), ConfigError);
+  sections[0].name = "gsm8k";
+  CHECK_THROWS_WITH_AS(RewardSet(sections, false), doctest::Contains("no tokenizer"), ConfigError);
+  sample.row = std::make_shared<const Json>(Json{{"solution", "4"}});
+  CHECK_THROWS_WITH_AS(set.judge({&sample, 1}), doctest::Contains("solution"), DataError);
+}
