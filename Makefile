@@ -1,7 +1,7 @@
 # make         the program, build/temper
 # make demo    builds it and tunes a small model on a task it makes itself, in about two minutes
 # make test    builds and runs the tests
-# make bench   compares with TRL in one run (make bench-setup installs the peer into .deps/)
+# make bench   compares with TRL, Hugging Face and llama.cpp (make bench-setup installs them into .deps/)
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
@@ -17,10 +17,10 @@ test: $(BUILD)/build.ninja
 	@cd $(BUILD) && ctest --output-on-failure --timeout 300
 
 bench: all
-	@python3 bench/run.py
+	@for part in sft generate grpo; do echo "== $$part"; python3 bench/$$part.py; done
 
 bench-setup:
-	@python3 bench/run.py --setup
+	@python3 -c "import sys; sys.path.insert(0, 'bench'); import peers; peers.setup()"
 
 setup:
 	@tools/setup.sh

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -38,6 +39,7 @@ int run_generate(const Arguments& arguments) {
   std::string input, output;
   generate::EngineOptions options;
   int64_t beams = 1, num_samples = 1;
+  bool timings = false;
   flags.add_to(app);
   app.add_option("--input", input, "rows: tokens, prompt or messages")->required();
   app.add_option("--output", output, "where the completions go, in input order")->required();
@@ -53,6 +55,7 @@ int run_generate(const Arguments& arguments) {
   app.add_flag("--ignore-eos", options.ignore_eos, "go on after an end token");
   app.add_option("--max-batch", options.max_batch, "sequences at once; changes the speed, never the result")->check(CLI::PositiveNumber);
   app.add_option("--cache-bytes", options.cache_bytes, "most memory for keys and values")->check(CLI::PositiveNumber);
+  app.add_flag("--timings", timings, "print what was sampled in which time");
   app.add_option("--beams", beams, "1: no beam search")->check(CLI::PositiveNumber);
   if (!parse_flags(app, arguments)) return 0;
   check<ConfigError>(beams == 1, "--beams ", beams, ": beam search is not in this build; expected 1");
@@ -67,13 +70,18 @@ int run_generate(const Arguments& arguments) {
     check<DataError>(!prompts.back().empty(), rows.where(), ": the prompt has no tokens");
   }
   OutputFile out(output);
+  const auto start = std::chrono::steady_clock::now();
+  int64_t sampled = 0;
   generate::generate(*model, prompts, num_samples, options, [&](generate::Completion c) {
+    sampled += static_cast<int64_t>(c.tokens.size());
     std::string line = temper::str("{\"index\":", c.index, ",\"sample\":", c.sample, ",\"prompt_tokens\":", json_list(prompts[static_cast<size_t>(c.index)]),
                                    ",\"tokens\":", json_list(c.tokens), ",\"logprobs\":", json_list(c.logprobs));
     if (tokenizer) line += ",\"text\":" + dump_json(Json(c.text));
     out.line(line + ",\"finish_reason\":\"" + (c.stopped ? "stop" : "length") + "\"}");
   }, tokenizer);
   out.finish();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (timings) std::cerr << "sampling_seconds " << seconds << "\nnew_tokens " << sampled << "\n";
   return 0;
 }
 

@@ -1,23 +1,20 @@
 #!/usr/bin/env python3
 """Supervised fine-tuning of one model on the same rows by Temper and by TRL, in one run.
 
-usage: bench/run.py [--setup] [--python PATH] [--model DIR] [--rows FILE] [--steps N]
+usage: bench/sft.py [--python PATH] [--model DIR] [--rows FILE] [--steps N]
 
---setup makes .deps/bench-venv with the peer. The model is a directory that `temper init` made, the rows are GSM8K's (question
+The model is a directory that `temper init` made, the rows are GSM8K's (question
 and answer). Rates leave the first two steps out; tokens are the rows' own, padding is not counted; memory is the peak of the
 process. Machines that do other work at the same time give numbers that mean nothing.
 """
 import argparse
 import json
-import os
-import pathlib
 import subprocess
-import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-VENV = ROOT / ".deps/bench-venv"
+import peers
+
 BATCH = 16
 
 PEER = r"""
@@ -49,16 +46,10 @@ print("RESULT " + json.dumps({"tokens_per_second": sum(count[32:16 * steps]) / (
 """
 
 
-def setup():
-    subprocess.check_call([sys.executable, "-m", "venv", VENV])
-    subprocess.check_call([VENV / "bin/pip", "install", "-q", "torch==2.13.0"])
-    subprocess.check_call([VENV / "bin/pip", "install", "-q", "trl", "peft", "transformers", "datasets"])
-
-
 def run_temper(model, rows, steps, lora, directory):
     out = f"{directory}/temper"
     start = time.time()
-    subprocess.check_call([ROOT / "build/temper", "sft", f"output_dir={out}", f"model.path={model}", f"data.train={rows}",
+    subprocess.check_call([peers.TEMPER, "sft", f"output_dir={out}", f"model.path={model}", f"data.train={rows}",
                            "data.columns={prompt: question, completion: answer}", "data.shuffle=false", f"train.batch_size={BATCH}",
                            f"train.max_steps={steps}", "optimizer.learning_rate=1e-3", "optimizer.schedule=linear", "metrics.sinks=[jsonl]"]
                           + (["adapter.method=lora"] if lora else []))
@@ -70,29 +61,18 @@ def run_temper(model, rows, steps, lora, directory):
             "losses": [r["loss"] for r in lines]}
 
 
-def run_peer(python, model, rows, steps, lora, directory):
-    text = subprocess.run([python, "-c", PEER, model, rows, str(steps), "lora" if lora else "full", f"{directory}/trl"], check=True,
-                          capture_output=True, text=True).stdout
-    return json.loads(next(line for line in text.splitlines() if line.startswith("RESULT "))[7:])
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--setup", action="store_true")
-    parser.add_argument("--python", default=str(VENV / "bin/python"))
-    parser.add_argument("--model", default=str(ROOT / "models/bench"))
-    parser.add_argument("--rows", default=str(ROOT / "../shared/data/gsm8k/train.jsonl"))
+    parser.add_argument("--python", default=str(peers.VENV / "bin/python"))
+    parser.add_argument("--model", default=None, help="made where it is not given")
+    parser.add_argument("--rows", default=str(peers.ROOT / "../shared/data/gsm8k/train.jsonl"))
     parser.add_argument("--steps", type=int, default=8)
     args = parser.parse_args()
-    if args.setup:
-        return setup()
-    if not os.path.exists(args.model):
-        subprocess.check_call([ROOT / "build/temper", "init", "--config", ROOT / "../shared/bench/config.json", "--tokenizer",
-                               ROOT / "../shared/bench", "--seed", "1", "--output", args.model])
+    model = args.model or peers.model()
     for lora in (False, True):
         with tempfile.TemporaryDirectory() as directory:
-            ours = run_temper(args.model, args.rows, args.steps, lora, directory)
-            peer = run_peer(args.python, args.model, args.rows, args.steps, lora, directory) if os.path.exists(args.python) else None
+            ours = run_temper(model, args.rows, args.steps, lora, directory)
+            peer = peers.run_python(args.python, PEER, model, args.rows, args.steps, "lora" if lora else "full", f"{directory}/trl")
         print("LoRA rank 16" if lora else "all weights")
         for name, r in (("Temper", ours), ("TRL", peer)):
             if r:
@@ -102,8 +82,6 @@ def main():
             worst = max(abs(a - b) / b for a, b in zip(ours["losses"], peer["losses"]))
             print(f"  speed {ours['tokens_per_second'] / peer['tokens_per_second']:.1f} times, memory "
                   f"{100 * ours['peak_memory_bytes'] / peer['peak_memory_bytes']:.0f} %, losses differ by at most {100 * worst:.3f} %")
-        else:
-            print("  TRL is not installed: make bench-setup")
 
 
 main()
