@@ -16,8 +16,7 @@ namespace temper::cli {
 
 std::unique_ptr<models::CausalLM> load(const ModelFlags& flags) {
   check<ConfigError>(flags.device != "cuda", "--device cuda: this build has no CUDA; use --device cpu");
-  auto model = models::load_model(flags.model);
-  if (flags.dtype == "bfloat16") models::compute_in_bfloat16(*model);
+  auto model = models::load_model(flags.model, flags.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
   if (!flags.adapter.empty()) models::load_adapter(*model, flags.adapter);
   return model;
 }

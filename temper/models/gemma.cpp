@@ -20,9 +20,7 @@ GemmaConfig::GemmaConfig(const HfConfig& c)
       initializer_range(c.number("initializer_range", 0.02)),
       tie_word_embeddings(c.boolean("tie_word_embeddings", true)),
       attention_bias(c.boolean("attention_bias", false)),
-      // The first releases say hidden_act "gelu" and mean its tanh form.
-      // Gemma 1 files say hidden_act "gelu" and mean the tanh form, as transformers reads them.
-      activation(c.activation(c.text("hidden_activation", "gelu_pytorch_tanh"))),
+      activation(c.activation("hidden_activation", "gelu_pytorch_tanh")),
       rotary(c.rotary(10000, "full_attention")),
       attention_scale(1.0 / std::sqrt(c.number("query_pre_attn_scalar", static_cast<double>(head_dim)))),
       sliding(static_cast<size_t>(num_hidden_layers), false) {
@@ -118,6 +116,9 @@ std::unique_ptr<CausalLM> make_gemma(const GemmaConfig& config) { return std::ma
 std::unique_ptr<CausalLM> make_gemma(const HfConfig& config) {
   GemmaConfig c(config);
   c.attention_scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim));
+  // Its key is hidden_act, and the official files say "gelu" there where they mean the tanh form.
+  c.activation = config.activation("hidden_act", "gelu_pytorch_tanh");
+  if (c.activation == ops::Activation::kGelu) c.activation = ops::Activation::kGeluTanh;
   return make_gemma(c);
 }
 

@@ -132,13 +132,12 @@ nn::RotaryConfig HfConfig::rotary(double default_theta, std::string_view layer_t
   return rotary;
 }
 
-ops::Activation HfConfig::activation() const { return activation(text("hidden_activation", text("hidden_act", "silu"))); }
-
-ops::Activation HfConfig::activation(const std::string& name) const {
+ops::Activation HfConfig::activation(std::string_view key, std::string fallback) const {
+  const std::string name = text(key, std::move(fallback));
   if (name == "silu" || name == "swish") return ops::Activation::kSilu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_tanh") return ops::Activation::kGeluTanh;
   if (name == "gelu") return ops::Activation::kGelu;
-  fail("hidden_act", "`" + name + "` is not supported; expected silu, gelu_pytorch_tanh or gelu");
+  fail(key, "`" + name + "` is not supported; expected silu, gelu_pytorch_tanh or gelu");
 }
 
 }  // namespace temper::models

@@ -14,7 +14,7 @@
 namespace temper::models {
 
 // Typed access to the keys of one config; errors name the file and the key. For a multimodal checkpoint this is its
-// text_config, and `weight_prefix` where the text model's tensors lie.
+// text_config.
 class HfConfig {
  public:
   // path: config.json or a directory that holds it. Throws ConfigError.
@@ -39,8 +39,8 @@ class HfConfig {
   // Rotary parameters: rope_parameters (nested by layer type in Gemma 3), else rope_theta and rope_scaling.
   nn::RotaryConfig rotary(double default_theta, std::string_view layer_type = "") const;
 
-  ops::Activation activation() const;  // hidden_activation or hidden_act
-  ops::Activation activation(const std::string& name) const;  // by transformers' name
+  // The activation that `key` names, or the one that transformers calls `fallback`.
+  ops::Activation activation(std::string_view key, std::string fallback) const;
 
   [[noreturn]] void fail(std::string_view key, const std::string& problem) const;
 

@@ -21,7 +21,7 @@ LlamaConfig::LlamaConfig(const HfConfig& c)
       tie_word_embeddings(c.boolean("tie_word_embeddings", false)),
       attention_bias(c.boolean("attention_bias", false)),
       mlp_bias(c.boolean("mlp_bias", false)),
-      activation(c.activation()),
+      activation(c.activation("hidden_act", "silu")),
       rotary(c.rotary(10000)) {
   if (num_attention_heads % num_key_value_heads != 0)
     c.fail("num_key_value_heads", temper::str(num_attention_heads, " heads are no multiple of ", num_key_value_heads));

@@ -109,9 +109,11 @@ std::vector<int32_t> eos_ids(const std::string& directory, const HfConfig& confi
   return ids;
 }
 
-std::unique_ptr<CausalLM> load_model(const std::string& directory) {
+std::unique_ptr<CausalLM> load_model(const std::string& directory, at::ScalarType dtype) {
+  check(dtype == at::kFloat || dtype == at::kBFloat16, "load_model: expected float32 or bfloat16, found ", dtype);
   const HfConfig config = HfConfig::load(directory);
   std::unique_ptr<CausalLM> model = make_model(config);
+  if (dtype == at::kBFloat16) compute_in_bfloat16(*model);
   std::map<std::string, TensorView> weights;
   for (auto& [name, view] : read_weights(directory)) weights[plain_name(name)] = view;
   std::vector<std::string> missing, wrong, left_over;
@@ -124,7 +126,7 @@ std::unique_ptr<CausalLM> load_model(const std::string& directory) {
       if (it->second.shape != parameter.shape())
         wrong.push_back(temper::str(name, " is ", at::IntArrayRef(it->second.shape), ", expected ", at::IntArrayRef(parameter.shape())));
       else
-        parameter.set_value(to_tensor(it->second, at::kFloat));
+        parameter.set_value(to_tensor(it->second, parameter.bfloat16() ? at::kBFloat16 : at::kFloat));
       weights.erase(it);
     }
   });

@@ -10,10 +10,11 @@
 
 namespace temper::models {
 
-// The model of a directory with its weights in `dtype` (float32 unless gradients are being checked). float32 weights stay
-// mapped from the file; others are converted. Tensors that are missing, left over or of a wrong shape are all named in
-// one ConfigError. Throws ConfigError or DataError.
-std::unique_ptr<CausalLM> load_model(const std::string& directory);
+// The model of a directory, in float32; or with the weights of its products kept in bfloat16, which halves their memory
+// and lets them be read but not trained. What the file holds in the dtype asked for stays mapped from it, other tensors are
+// converted. Tensors that are missing, left over or of a wrong shape are all named in one ConfigError. Throws ConfigError
+// or DataError.
+std::unique_ptr<CausalLM> load_model(const std::string& directory, at::ScalarType dtype = at::kFloat);
 
 // A model of random weights, as transformers initialises its family; the same seed gives the same bits everywhere.
 std::unique_ptr<CausalLM> init_model(const HfConfig& config, uint64_t seed);

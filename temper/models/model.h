@@ -30,8 +30,8 @@ class CausalLM : public nn::Module {
                             double temperature = 1, bool entropy = false);
 };
 
-// Products of linear layers, embedding and head with weights rounded to bfloat16; sums and activations stay float32. Norms,
-// biases and adapters stay as they are.
+// From here on linear layers, embedding and head compute with their weights rounded to bfloat16; sums and activations stay
+// float32, and so do the weights themselves, norms, biases and adapters.
 void compute_in_bfloat16(CausalLM& model);
 
 struct Family {

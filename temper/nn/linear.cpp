@@ -75,9 +75,10 @@ void Linear::add_lora(int64_t rank, double scale, double dropout, uint64_t key) 
 void Linear::merge_lora() {
   if (!lora_) return;
   const at::NoGradGuard no_grad;
-  at::Tensor merged = at::empty_like(weight.value());
+  const at::Tensor base = weight.value().to(at::kFloat);
+  at::Tensor merged = at::empty_like(base);
   ops::product({lora_->lora_B.weight.value()}, {lora_->lora_A.weight.value()}, merged);
-  weight.set_value(ops::add_scaled(weight.value(), merged, lora_->scale).detach());
+  weight.set_value(ops::add_scaled(base, merged, lora_->scale).detach());
   forget(lora_->lora_A);
   forget(lora_->lora_B);
   lora_.reset();

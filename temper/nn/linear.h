@@ -41,7 +41,7 @@ class Linear : public Module {
   // Adds an adapter; the base weight no longer trains. `key` is unique among the model's modules.
   void add_lora(int64_t rank, double scale, double dropout, uint64_t key);
   Lora* lora() { return lora_.get(); }
-  // weight += scale * B A, and the adapter is gone; what add_lora froze stays frozen.
+  // weight += scale * B A in float32, and the adapter is gone; what add_lora froze stays frozen.
   void merge_lora();
   // Without its adapter, for as long as it is set: the reference model of an adapter's training.
   bool adapter_enabled = true;

@@ -17,13 +17,15 @@ void Parameter::set_value(at::Tensor value) {
   check(value.sizes().vec() == shape_ && value.is_contiguous(), "parameter: shape ", value.sizes(), " where ",
         at::IntArrayRef(shape_), " belongs");
   value_ = std::move(value);
-  value_.requires_grad_(trainable_);
+  set_trainable(trainable_);
   mark_updated();
 }
 
 void Parameter::own() { set_value(value_.detach().clone()); }
 
 void Parameter::set_trainable(bool trainable) {
+  check(!trainable || !value_.defined() || value_.scalar_type() != at::kBFloat16,
+        "a parameter that is kept in bfloat16 does not train");
   trainable_ = trainable;
   if (value_.defined()) value_.requires_grad_(trainable);
 }
@@ -45,7 +47,7 @@ TransientPanels::TransientPanels() { ++transient_panels; }
 TransientPanels::~TransientPanels() { --transient_panels; }
 
 at::Tensor Parameter::panels() const {
-  if (at::GradMode::is_enabled() || transient_panels > 0 || value_.scalar_type() != at::kFloat) {
+  if (at::GradMode::is_enabled() || transient_panels > 0 || value_.scalar_type() == at::kDouble) {
     panels_.reset();
     return {};
   }

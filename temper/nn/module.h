@@ -30,8 +30,8 @@ class Parameter {
   const std::vector<int64_t>& shape() const { return shape_; }
   const Init& init() const { return init_; }
 
-  // Undefined until it is set. Shape and (later) dtype must agree. A value that was mapped from a file is read-only:
-  // own() copies it into memory of its own before training writes to it.
+  // Undefined until it is set, of this shape: float32 (float64 in gradient checks) or, where it does not train, bfloat16.
+  // A value that was mapped from a file is read-only: own() copies it into memory of its own before training writes to it.
   const at::Tensor& value() const { return value_; }
   void set_value(at::Tensor value);
   void own();
@@ -43,7 +43,8 @@ class Parameter {
   void mark_updated();
   uint64_t updates() const { return updates_; }
 
-  // Whether products use the value rounded to bfloat16. The value itself, its gradient and the optimizer stay float32.
+  // Whether products use the value rounded to bfloat16. A value that trains, its gradient and the optimizer's moments stay
+  // float32.
   bool bfloat16() const { return bfloat16_; }
   void set_bfloat16(bool on);
 

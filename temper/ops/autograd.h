@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "temper/base/error.h"
+#include "temper/ops/cpu/gemm.h"
 
 namespace temper::ops {
 
@@ -40,6 +41,9 @@ inline bool needs_grad(const at::Tensor& x) { return x.defined() && x.requires_g
 template <class T>
 const T* values(const at::Tensor& x) {
   return x.defined() ? x.const_data_ptr<T>() : nullptr;
+}
+inline const kernels::BFloat16Bits* bfloat16_bits(const at::Tensor& x) {
+  return reinterpret_cast<const kernels::BFloat16Bits*>(x.const_data_ptr<at::BFloat16>());
 }
 
 }  // namespace temper::ops

@@ -20,21 +20,38 @@ struct EmbeddingKept {
   bool bfloat16 = false;
 };
 
+// Rows as products see them: stored in bfloat16, or float32 that is rounded to it.
+void gather_bfloat16(const at::Tensor& table, const EmbeddingKept& what, at::Tensor& out) {
+  const int64_t n = out.size(0), width = out.size(1);
+  const bool stored = table.scalar_type() == at::kBFloat16;
+  const kernels::BFloat16Bits* bits = stored ? bfloat16_bits(table) : nullptr;
+  const float* exact = stored ? nullptr : values<float>(table);
+  const float scale = static_cast<float>(what.scale);
+  float* to = out.mutable_data_ptr<float>();
+#pragma omp parallel for schedule(static) if (n * width > 32768)
+  for (int64_t r = 0; r < n; ++r) {
+    const int64_t from = what.ids[static_cast<size_t>(r)] * width;
+    for (int64_t j = 0; j < width; ++j)
+      to[r * width + j] =
+          scale * kernels::to_float(stored ? bits[from + j] : kernels::to_bfloat16(exact[from + j]));
+  }
+}
+
 struct EmbeddingFunction : Function<EmbeddingFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& table, const EmbeddingKept& what) {
     const int64_t n = static_cast<int64_t>(what.ids.size()), width = table.size(1);
+    keep(ctx, what);
+    if (what.bfloat16 || table.scalar_type() == at::kBFloat16) {
+      at::Tensor out = at::empty({n, width}, at::kFloat);
+      gather_bfloat16(table, what, out);
+      return out;
+    }
     at::Tensor out = at::empty({n, width}, table.options());
     dispatch(table, [&](auto zero) {
       using T = decltype(zero);
-      row_kernels<T>().gather_rows(n, width, values<T>(table), what.ids.data(),
-                                   static_cast<T>(what.bfloat16 ? 1 : what.scale), out.mutable_data_ptr<T>());
+      row_kernels<T>().gather_rows(n, width, values<T>(table), what.ids.data(), static_cast<T>(what.scale),
+                                   out.mutable_data_ptr<T>());
     });
-    if (what.bfloat16) {
-      float* value = out.mutable_data_ptr<float>();
-      const float scale = static_cast<float>(what.scale);
-      for (int64_t i = 0; i < n * width; ++i) value[i] = kernels::to_float(kernels::to_bfloat16(value[i])) * scale;
-    }
-    keep(ctx, what);
     return out;
   }
   static variable_list backward(AutogradContext* ctx, variable_list douts) {

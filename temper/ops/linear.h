@@ -28,11 +28,13 @@ struct LinearInput {
 };
 
 struct LinearOperand {
-  at::Tensor weight;  // [out, in], contiguous
+  at::Tensor weight;  // [out, in], contiguous; in bfloat16 it has no gradient
   at::Tensor bias;    // [out] or undefined
-  at::Tensor
-      panels;  // pack_weight(weight) if the caller keeps it, else undefined: packed into scratch
-  bool bfloat16 = false;  // multiply by the weight rounded to bfloat16; its gradient is the weight's
+  // pack_weight(weight) if the caller keeps it, else undefined: packed into scratch.
+  at::Tensor panels;
+  // Multiply by the float32 weight rounded to bfloat16. The gradient of the rounded weight is taken
+  // for the weight's own (straight through).
+  bool bfloat16 = false;
 };
 
 // One output [N, out_i] for each operand. Differentiable in the input's tensors, weights and

@@ -6,10 +6,14 @@
 namespace temper::ops {
 namespace {
 template <class T>
-kernels::MatrixView<T> view(const Operand& x) {
+kernels::MatrixView<T> view(const Operand& x, const T* data) {
   const int64_t width = x.tensor.size(1);
-  if (x.transposed) return {x.tensor.const_data_ptr<T>(), 1, width};
-  return {x.tensor.const_data_ptr<T>(), width, 1};
+  if (x.transposed) return {data, 1, width};
+  return {data, width, 1};
+}
+template <class T>
+kernels::MatrixView<T> view(const Operand& x) {
+  return view(x, values<T>(x.tensor));
 }
 int64_t rows(const Operand& x) { return x.tensor.size(x.transposed ? 1 : 0); }
 int64_t columns(const Operand& x) { return x.tensor.size(x.transposed ? 0 : 1); }
@@ -17,12 +21,19 @@ int64_t columns(const Operand& x) { return x.tensor.size(x.transposed ? 0 : 1); 
 
 at::Tensor pack(Operand b) {
   if (b.tensor.scalar_type() == at::kDouble) return {};
-  const int64_t size = kernels::packed_size(rows(b), columns(b));
-  at::Tensor panels = at::empty({size}, b.tensor.options().dtype(b.bfloat16 ? at::kBFloat16 : at::kFloat));
-  if (b.bfloat16)
-    kernels::pack(view<float>(b), rows(b), columns(b), static_cast<kernels::BFloat16Bits*>(panels.mutable_data_ptr()));
+  const int64_t k = rows(b), n = columns(b);
+  const bool stored = b.tensor.scalar_type() == at::kBFloat16;
+  at::Tensor panels = at::empty({kernels::packed_size(k, n)},
+                                stored || b.bfloat16 ? at::kBFloat16 : at::kFloat);
+  if (panels.scalar_type() == at::kFloat) {
+    kernels::pack(view<float>(b), k, n, panels.mutable_data_ptr<float>());
+    return panels;
+  }
+  auto* bits = reinterpret_cast<kernels::BFloat16Bits*>(panels.mutable_data_ptr<at::BFloat16>());
+  if (stored)
+    kernels::pack(view(b, bfloat16_bits(b.tensor)), k, n, bits);
   else
-    kernels::pack(view<float>(b), rows(b), columns(b), panels.mutable_data_ptr<float>());
+    kernels::pack(view<float>(b), k, n, bits);
   return panels;
 }
 
@@ -40,7 +51,7 @@ void product(Operand a, Operand b, at::Tensor& c, bool accumulate, const at::Ten
   const kernels::GemmOptions options{.accumulate = accumulate, .bias = values<float>(bias)};
   float* to = c.mutable_data_ptr<float>();
   if (packed.scalar_type() == at::kBFloat16)
-    kernels::gemm(m, n, k, view<float>(a), static_cast<const kernels::BFloat16Bits*>(packed.const_data_ptr()), to, n, options);
+    kernels::gemm(m, n, k, view<float>(a), bfloat16_bits(packed), to, n, options);
   else
     kernels::gemm(m, n, k, view<float>(a), packed.const_data_ptr<float>(), to, n, options);
 }

@@ -5,7 +5,8 @@
 
 namespace temper::ops {
 
-// A contiguous 2-D tensor read as it lies or transposed; as a right-hand side, of float32, also rounded to bfloat16.
+// A contiguous 2-D tensor, read as it lies or transposed: float32 or float64. As a right-hand side also
+// bfloat16, or float32 that is rounded to it.
 struct Operand {
   const at::Tensor& tensor;
   bool transposed = false;
@@ -16,7 +17,7 @@ struct Operand {
 void product(Operand a, Operand b, at::Tensor& c, bool accumulate = false, const at::Tensor& bias = {},
              const at::Tensor& panels = {});
 
-// b packed: what `panels` takes. Undefined for float64, which is never packed.
+// b packed: what `panels` takes, in float32 or bfloat16. Undefined for float64, which is never packed.
 at::Tensor pack(Operand b);
 
 }  // namespace temper::ops

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 #include "temper/ops/autograd.h"
 #include "temper/ops/cpu/rows.h"
 #include "temper/ops/product.h"
@@ -40,7 +42,7 @@ void each_block(const HeadSpec& spec, const at::Tensor& weight, int64_t rows, Bo
     at::Tensor panels;
     if (spec.panels.defined())
       panels = spec.panels.narrow(0, first * weight.size(1), spec.panels.numel() - first * weight.size(1));
-    else if (rows > 0 && weight.scalar_type() == at::kFloat)
+    else if (rows > 0)
       panels = pack({part, true, spec.bfloat16});
     body(first, part, panels);
   }
@@ -149,6 +151,8 @@ Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& 
   chunk_logits<float>(spec, in, weight, spec.panels, result.logits);
   row_kernels<float>().softmax_parts(m, vocabulary, values<float>(result.logits), vocabulary, parts.data(), blocks);
   row_kernels<float>().join_parts(m, blocks, parts.data(), result.log_sum_exp.mutable_data_ptr<float>(), nullptr);
+  for (int64_t i = 0; i < m; ++i)
+    check(std::isfinite(values<float>(result.log_sum_exp)[i]), "the model's logits are not finite: its weights hold NaN or infinity, or overflow");
   for (int64_t i = 0; i < m * blocks; ++i) {
     result.block_max.mutable_data_ptr<float>()[i] = parts[static_cast<size_t>(i)].max;
     result.block_sum.mutable_data_ptr<float>()[i] = parts[static_cast<size_t>(i)].sum;

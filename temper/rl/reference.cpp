@@ -18,8 +18,8 @@ void enable_adapters(models::CausalLM& model, bool enabled) {
 
 Reference::Reference(train::Policy& policy, const RunConfig& config) : policy_(policy) {
   if (!policy.lora) {
-    frozen_ = models::load_model(config.model.path);
-    if (config.model.dtype == ModelSection::Dtype::kBfloat16) models::compute_in_bfloat16(*frozen_);
+    const bool bfloat16 = config.model.dtype == ModelSection::Dtype::kBfloat16;
+    frozen_ = models::load_model(config.model.path, bfloat16 ? at::kBFloat16 : at::kFloat);
   } else if (config.adapter.path) {
     policy.model->each_parameter([&](const std::string&, nn::Parameter& p) {
       if (p.trainable()) adapter_.push_back({&p, p.value().detach().clone()});

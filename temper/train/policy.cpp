@@ -41,10 +41,11 @@ Policy load_policy(RunConfig& config) {
   refuse_what_this_build_lacks(config);
   const std::string& directory = config.model.path;
   Policy policy;
-  policy.model = models::load_model(directory);
-  if (config.model.dtype == ModelSection::Dtype::kBfloat16)
-    models::compute_in_bfloat16(*policy.model);
   const AdapterSection& a = config.adapter;
+  const bool bfloat16 = config.model.dtype == ModelSection::Dtype::kBfloat16;
+  const bool frozen = a.path || a.method != AdapterSection::Method::kNone;
+  policy.model = models::load_model(directory, bfloat16 && frozen ? at::kBFloat16 : at::kFloat);
+  if (bfloat16) models::compute_in_bfloat16(*policy.model);
   if (a.path) {
     policy.lora = go_on_from(*policy.model, config);
   } else if (a.method == AdapterSection::Method::kLora) {

@@ -73,16 +73,3 @@ TEST_CASE("a merged adapter is gone, and another can be added") {
   models::load_adapter(*model, base + "/adapter");
   CHECK(names(*model) == with_adapter);
 }
-
-TEST_CASE("rotary embeddings of a part of the head are refused by their key") {
-  Json config = read_json_file(std::string(std::getenv("TEMPER_SOURCE_DIR") ? std::getenv("TEMPER_SOURCE_DIR") : ".") +
-                               "/tests/golden/models/qwen3/config.json");
-  config["partial_rotary_factor"] = 0.5;
-  std::string said;
-  try {
-    models::make_model(models::HfConfig::parse(config, "config.json"));
-  } catch (const ConfigError& error) {
-    said = error.what();
-  }
-  CHECK(said.find("partial_rotary_factor") != std::string::npos);
-}

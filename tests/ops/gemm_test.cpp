@@ -55,6 +55,11 @@ struct Product {
   std::vector<float> computed_in_bfloat16() const {
     std::vector<BFloat16Bits> panels(static_cast<size_t>(packed_size(k, n)));
     pack(right(), k, n, panels.data());
+    std::vector<BFloat16Bits> stored, again(panels.size());
+    for (const float x : b) stored.push_back(to_bfloat16(x));
+    const MatrixView<float> view = right();
+    pack({stored.data(), view.row_stride, view.col_stride}, k, n, again.data());
+    CHECK(again == panels);
     std::vector<float> out = c;
     gemm(m, n, k, left(), panels.data(), out.data(), n,
          {.accumulate = accumulate, .bias = biased ? bias.data() : nullptr});

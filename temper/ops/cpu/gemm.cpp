@@ -81,42 +81,45 @@ void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const 
 
 int64_t GetPanelWidth() { return kPanel; }
 
-template <class B>
-B rounded(float x) {
-  if constexpr (std::is_same_v<B, float>)
+template <class To, class From>
+To converted(From x) {
+  if constexpr (std::is_same_v<To, From>)
     return x;
   else
     return to_bfloat16(x);
 }
 
-template <class B>
-void PackAs(MatrixView<float> b, int64_t k, int64_t n, B* packed) {
+template <class From, class To>
+void PackAs(MatrixView<From> b, int64_t k, int64_t n, To* packed) {
   const int64_t panels = (n + kPanel - 1) / kPanel;
 #pragma omp parallel for schedule(static) if (k * n > 32768)
   for (int64_t p = 0; p < panels; ++p) {
-    B* to = packed + p * kPanel * k;
+    To* to = packed + p * kPanel * k;
     const int64_t width = std::min<int64_t>(kPanel, n - p * kPanel);
-    const float* from = b.data + p * kPanel * b.col_stride;
-    if (width < kPanel) std::fill(to, to + kPanel * k, B(0));
+    const From* from = b.data + p * kPanel * b.col_stride;
+    if (width < kPanel) std::fill(to, to + kPanel * k, To(0));
     if (b.col_stride == 1) {
       for (int64_t i = 0; i < k; ++i)
         for (int64_t j = 0; j < width; ++j)
-          to[i * kPanel + j] = rounded<B>(from[i * b.row_stride + j]);
+          to[i * kPanel + j] = converted<To>(from[i * b.row_stride + j]);
     } else {
       // Sixteen k at a time: one cache line of each of the panel's columns.
       for (int64_t i0 = 0; i0 < k; i0 += 16) {
         const int64_t height = std::min<int64_t>(16, k - i0);
         for (int64_t j = 0; j < width; ++j) {
-          const float* column = from + j * b.col_stride + i0 * b.row_stride;
+          const From* column = from + j * b.col_stride + i0 * b.row_stride;
           for (int64_t i = 0; i < height; ++i)
-            to[(i0 + i) * kPanel + j] = rounded<B>(column[i * b.row_stride]);
+            to[(i0 + i) * kPanel + j] = converted<To>(column[i * b.row_stride]);
         }
       }
     }
   }
 }
 void Pack(MatrixView<float> b, int64_t k, int64_t n, float* packed) { PackAs(b, k, n, packed); }
-void PackBFloat16(MatrixView<float> b, int64_t k, int64_t n, BFloat16Bits* packed) {
+void PackRounded(MatrixView<float> b, int64_t k, int64_t n, BFloat16Bits* packed) {
+  PackAs(b, k, n, packed);
+}
+void PackBFloat16(MatrixView<BFloat16Bits> b, int64_t k, int64_t n, BFloat16Bits* packed) {
   PackAs(b, k, n, packed);
 }
 
@@ -179,6 +182,7 @@ namespace temper::kernels {
 HWY_EXPORT(GetPanelWidth);
 HWY_EXPORT(Pack);
 HWY_EXPORT(Gemm);
+HWY_EXPORT(PackRounded);
 HWY_EXPORT(PackBFloat16);
 HWY_EXPORT(GemmBFloat16);
 
@@ -196,6 +200,9 @@ void gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const float* pac
 }
 
 void pack(MatrixView<float> b, int64_t k, int64_t n, BFloat16Bits* packed) {
+  HWY_DYNAMIC_DISPATCH(PackRounded)(b, k, n, packed);
+}
+void pack(MatrixView<BFloat16Bits> b, int64_t k, int64_t n, BFloat16Bits* packed) {
   HWY_DYNAMIC_DISPATCH(PackBFloat16)(b, k, n, packed);
 }
 void gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const BFloat16Bits* packed_b,

@@ -18,11 +18,13 @@ struct MatrixView {
   int64_t row_stride, col_stride;
 };
 
-// bfloat16 bits: the upper half of a float32's, so that widening is exact. Rounded to nearest, ties to even.
+// bfloat16 bits: the upper half of a float32's, so that widening is exact. Rounded to nearest, ties
+// to even.
 using BFloat16Bits = uint16_t;
 inline BFloat16Bits to_bfloat16(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<BFloat16Bits>(bits >> 16 | 0x40);  // stays NaN
+  if ((bits & 0x7fffffffu) > 0x7f800000u)
+    return static_cast<BFloat16Bits>(bits >> 16 | 0x40);  // stays NaN
   return static_cast<BFloat16Bits>((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 inline float to_float(BFloat16Bits x) { return std::bit_cast<float>(uint32_t{x} << 16); }
@@ -36,6 +38,7 @@ int64_t packed_size(int64_t k, int64_t n);
 // the rounded values.
 void pack(MatrixView<float> b, int64_t k, int64_t n, float* packed);
 void pack(MatrixView<float> b, int64_t k, int64_t n, BFloat16Bits* packed);
+void pack(MatrixView<BFloat16Bits> b, int64_t k, int64_t n, BFloat16Bits* packed);
 
 struct GemmOptions {
   bool accumulate = false;      // start from c instead of 0

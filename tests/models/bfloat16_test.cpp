@@ -1,0 +1,134 @@
+// Computing in bfloat16 is computing in float32 with weights that were rounded: the same bits, in
+// the forward pass and in every gradient, however the weights are kept.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <map>
+
+#include "temper/base/error.h"
+#include "temper/models/adapter.h"
+#include "temper/models/load.h"
+
+using namespace temper;
+using models::CausalLM;
+
+namespace {
+
+std::string golden(const std::string& name) {
+  const char* source = std::getenv("TEMPER_SOURCE_DIR");
+  return std::string(source ? source : ".") + "/tests/golden/models/" + name;
+}
+
+// The weights that products read; norms and biases are vectors.
+void each_matrix(CausalLM& model, const std::function<void(nn::Parameter&)>& visit) {
+  model.each_parameter([&](const std::string& name, nn::Parameter& p) {
+    if (p.shape().size() == 2 && name.find("lora_") == std::string::npos) visit(p);
+  });
+}
+
+// A float32 model whose matrices were rounded.
+std::unique_ptr<CausalLM> rounded(const std::string& name) {
+  auto model = models::load_model(golden(name));
+  each_matrix(*model,
+              [](nn::Parameter& p) { p.set_value(p.value().to(at::kBFloat16).to(at::kFloat)); });
+  return model;
+}
+
+void train_all(CausalLM& model) {
+  model.each_parameter([](const std::string&, nn::Parameter& p) {
+    p.own();
+    p.set_trainable(true);
+  });
+}
+
+at::Tensor logp(CausalLM& model) {
+  auto forest = std::make_shared<Forest>();
+  std::vector<int64_t> rows, target;
+  for (const int32_t length : {23, 40}) {
+    std::vector<int32_t> tokens;
+    for (int32_t i = 0; i < length; ++i) tokens.push_back((7 * i * length + 3) % 60);
+    const int64_t start = forest->num_tokens();
+    forest->add_root(tokens);
+    for (size_t i = 1; i < tokens.size(); ++i) {
+      rows.push_back(start + static_cast<int64_t>(i) - 1);
+      target.push_back(tokens[i]);
+    }
+  }
+  return model.token_logp(model.forward({.forest = forest}), rows, target).logp;
+}
+
+std::map<std::string, at::Tensor> gradients(CausalLM& model) {
+  logp(model).mean().backward();
+  std::map<std::string, at::Tensor> all;
+  model.each_parameter([&](const std::string& name, nn::Parameter& p) {
+    if (p.trainable()) all[name] = p.value().grad();
+  });
+  return all;
+}
+
+void check_equal(const std::map<std::string, at::Tensor>& a,
+                 const std::map<std::string, at::Tensor>& b) {
+  REQUIRE(!a.empty());
+  REQUIRE(a.size() == b.size());
+  for (const auto& [name, gradient] : a) {
+    CAPTURE(name);
+    REQUIRE(gradient.defined());
+    CHECK((gradient.scalar_type() == at::kFloat));
+    CHECK(gradient.abs().max().item<float>() > 0);
+    CHECK(at::equal(gradient, b.at(name)));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("outputs and gradients are those of rounded weights in float32, to the bit") {
+  for (const char* name : {"llama", "qwen3", "gemma2", "gemma3_text"}) {
+    CAPTURE(name);
+    const auto model = models::load_model(golden(name)), plain = rounded(name);
+    const at::Tensor before = logp(*model);
+    models::compute_in_bfloat16(*model);
+    train_all(*model);
+    train_all(*plain);
+    CHECK(at::equal(logp(*model), logp(*plain)));
+    CHECK(!at::equal(logp(*model), before));
+    check_equal(gradients(*model), gradients(*plain));
+    each_matrix(*model, [](nn::Parameter& p) { CHECK((p.value().scalar_type() == at::kFloat)); });
+  }
+}
+
+TEST_CASE(
+    "weights kept in bfloat16 give the bits of those rounded on the way, in half the memory") {
+  for (const char* name : {"qwen2", "gemma3_text"}) {  // files of bfloat16 and of float32
+    CAPTURE(name);
+    const auto kept = models::load_model(golden(name), at::kBFloat16), plain = rounded(name);
+    each_matrix(*kept, [](nn::Parameter& p) {
+      CHECK((p.value().scalar_type() == at::kBFloat16));
+      CHECK_THROWS_AS(p.set_trainable(true), RunError);
+    });
+    CHECK(at::equal(logp(*kept), logp(*plain)));
+    const at::NoGradGuard no_grad;  // with panels that are kept
+    CHECK(at::equal(logp(*kept), logp(*plain)));
+  }
+}
+
+TEST_CASE("an adapter trains on a base that is kept in bfloat16, and merges into it in float32") {
+  const auto kept = models::load_model(golden("qwen3"), at::kBFloat16), plain = rounded("qwen3");
+  for (CausalLM* model : {kept.get(), plain.get()})
+    models::load_adapter(*model, golden("qwen3") + "/adapter");
+  CHECK(at::equal(logp(*kept), logp(*plain)));
+  const std::map<std::string, at::Tensor> found = gradients(*kept);
+  CHECK(found.begin()->first.find("lora_") != std::string::npos);
+  check_equal(found, gradients(*plain));
+
+  for (CausalLM* model : {kept.get(), plain.get()}) models::merge_adapters(*model);
+  std::map<std::string, at::Tensor> expected;
+  plain->each_parameter(
+      [&](const std::string& name, nn::Parameter& p) { expected[name] = p.value(); });
+  kept->each_parameter([&](const std::string& name, nn::Parameter& p) {
+    CAPTURE(name);
+    CHECK(at::equal(p.value().to(at::kFloat), expected.at(name)));
+  });
+}

@@ -1,0 +1,82 @@
+// What a config.json says that would change the model: it is used, or refused by file and key.
+#include "temper/models/hf_config.h"
+
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/base/json.h"
+#include "temper/models/gemma.h"
+#include "temper/models/model.h"
+
+using namespace temper;
+using models::HfConfig;
+using ops::Activation;
+
+namespace {
+
+Json small(const char* model_type) {
+  return {{"model_type", model_type}, {"vocab_size", 31},       {"hidden_size", 8},
+          {"intermediate_size", 12},  {"num_hidden_layers", 2}, {"num_attention_heads", 2},
+          {"num_key_value_heads", 1}, {"head_dim", 4}};
+}
+
+// What make_model says of a small model with `change` merged into its config.
+std::string refusal(const char* model_type, const Json& change) {
+  Json config = small(model_type);
+  config.merge_patch(change);
+  try {
+    models::make_model(HfConfig::parse(config, "dir/config.json"));
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+Activation gemma_activation(const Json& change) {
+  Json config = small("gemma2");
+  config.merge_patch(change);
+  return models::GemmaConfig(HfConfig::parse(config, "dir/config.json")).activation;
+}
+
+}  // namespace
+
+TEST_CASE("Gemma 2 and 3 use the activation that hidden_activation names") {
+  CHECK(gemma_activation(Json::object()) == Activation::kGeluTanh);
+  CHECK(gemma_activation({{"hidden_activation", "gelu_pytorch_tanh"}}) == Activation::kGeluTanh);
+  CHECK(gemma_activation({{"hidden_activation", "gelu"}}) == Activation::kGelu);
+  CHECK(gemma_activation({{"hidden_activation", "silu"}}) == Activation::kSilu);
+  CHECK(gemma_activation({{"hidden_act", "silu"}}) == Activation::kGeluTanh);  // not its key
+}
+
+TEST_CASE("an activation that is not known is refused by the key that holds it") {
+  for (const auto& [family, key] : {std::pair{"llama", "hidden_act"},
+                                    {"qwen3", "hidden_act"},
+                                    {"gemma", "hidden_act"},
+                                    {"gemma2", "hidden_activation"},
+                                    {"gemma3_text", "hidden_activation"}}) {
+    CAPTURE(family);
+    CHECK(refusal(family, Json::object()) == "");
+    const std::string said = refusal(family, {{key, "relu6"}});
+    CHECK(said.find("dir/config.json: `" + std::string(key) + "`: `relu6`") == 0);
+  }
+}
+
+TEST_CASE("rotary embeddings of a part of the head are refused, wherever the config says so") {
+  const Json part = {{"partial_rotary_factor", 0.5}};
+  for (const char* family : {"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"}) {
+    CAPTURE(family);
+    CHECK(refusal(family, {{"partial_rotary_factor", 1.0}}) == "");
+    for (const Json& change :
+         {part, Json{{"rope_parameters", part}}, Json{{"rope_scaling", part}}}) {
+      const std::string said = refusal(family, change);
+      CAPTURE(said);
+      CHECK(said.find("dir/config.json: `") == 0);
+      CHECK(said.find("`partial_rotary_factor`: 0.5 is not supported") != std::string::npos);
+    }
+  }
+  const Json nested = {
+      {"rope_parameters", {{"full_attention", part}, {"sliding_attention", part}}}};
+  CHECK(refusal("gemma3_text", nested).find("`partial_rotary_factor`") != std::string::npos);
+}
