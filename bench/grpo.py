@@ -39,7 +39,7 @@ print("RESULT " + json.dumps({"seconds": (ends[-1] - ends[0]) / (len(ends) - 1),
 
 def temper(model, rows, steps, folder):
     subprocess.check_call([peers.TEMPER, "grpo", f"output_dir={folder}/temper", f"model.path={model}", f"data.train={rows}",
-                           "data.columns={prompt: question}", f"train.max_steps={steps}", "train.micro_batch_tokens=4096", "rl.beta=0",
+                           "data.columns={prompt: question}", f"train.max_steps={steps}", "rl.beta=0",
                            "rollout.max_new_tokens=128", "rollout.ignore_eos=true", "rewards=[{name: repetition}]", "optimizer.learning_rate=1e-5",
                            "metrics.sinks=[jsonl]"])
     rows = [json.loads(line) for line in open(f"{folder}/temper/metrics.jsonl")]

@@ -26,6 +26,7 @@ printf 'output_dir: run\nmodel: {path: model}\ndata: {train: rows.jsonl}\ntrain:
 printf 'output_dir: run\nmodel: {path: model}\ndata: {train: rows.jsonl}\noptimizer: {learning_rate: fast}\n' > type.yaml
 printf 'output_dir: [run\n' > broken.yaml
 printf '{"tokens": [1, 2]}\n{"tokens": [1, 99]}\n' > range.jsonl
+head -1 range.jsonl > one.jsonl
 printf '{"tokens": [1, 2]}\n\n{"tokens": \n' > cut.jsonl
 printf '{"nothing": 1}\n' > fields.jsonl
 ok="output_dir=run model.path=model data.train=rows.jsonl train.max_steps=1"
@@ -60,5 +61,10 @@ cp -r model short && head -c 900 model/model.safetensors > short/model.safetenso
 expect 2 'short/model.safetensors' score --model short --input range.jsonl --output o
 cp -r model wide && sed -i 's/"hidden_size": 16/"hidden_size": 32/' wide/config.json
 expect 2 'wrong shapes' score --model wide --input range.jsonl --output o
+# The last number of the last weight is none.
+cp -r model nan && printf '\377\377\377\377' | dd of=nan/model.safetensors bs=1 conv=notrunc status=none seek=$(($(stat -c %s nan/model.safetensors) - 4))
+expect 1 'step 1: the loss is nan' sft $ok model.path=nan
+for temperature in 0 1; do expect 1 'not finite' generate --model nan --input one.jsonl --output o --top-k 3 --temperature $temperature; done
+expect 1 'not finite' score --model nan --input one.jsonl --output o
 [ -e o ] && { echo "FAILED: a failed run left its output" >&2; bad=1; }
 exit $bad

@@ -25,16 +25,17 @@ Y
 # What a step computed, without what the clock and the machine say.
 numbers() { sed -E 's/"(step_seconds|tokens_per_second|peak_memory_bytes)": [^,}]*,?//g' "$1"; }
 
-for method in none lora; do
-  "$temper" sft run.yaml output_dir=whole-$method adapter.method=$method adapter.dropout=0.1
-  result=whole-$method/final/model.safetensors
-  [ $method = lora ] && result=whole-$method/final/adapter_model.safetensors
-  for delay in 0.25 0.35 0.5 0.7; do
+for kind in none lora none-bfloat16 lora-bfloat16; do
+  settings="adapter.method=${kind%-*} adapter.dropout=0.1" delays="0.25 0.35 0.5 0.7"
+  [[ $kind = *bfloat16 ]] && settings+=" model.dtype=bfloat16" delays="0.4"
+  "$temper" sft run.yaml output_dir=whole-$kind $settings
+  result=$(echo whole-$kind/final/*model.safetensors)
+  for delay in $delays; do
     rm -rf killed
-    timeout -s KILL $delay "$temper" sft run.yaml output_dir=killed adapter.method=$method adapter.dropout=0.1 || true
-    "$temper" sft run.yaml output_dir=killed adapter.method=$method adapter.dropout=0.1 > /dev/null
-    cmp "$result" "killed/${result#*/}" || fail "$method: weights of a run killed after $delay s differ"
-    cmp <(numbers whole-$method/metrics.jsonl) <(numbers killed/metrics.jsonl) || fail "$method: metrics of a run killed after $delay s differ"
+    timeout -s KILL $delay "$temper" sft run.yaml output_dir=killed $settings || true
+    "$temper" sft run.yaml output_dir=killed $settings > /dev/null
+    cmp "$result" "killed/${result#*/}" || fail "$kind: weights of a run killed after $delay s differ"
+    cmp <(numbers whole-$kind/metrics.jsonl) <(numbers killed/metrics.jsonl) || fail "$kind: metrics of a run killed after $delay s differ"
   done
 done
 for method in none lora; do
@@ -53,7 +54,21 @@ same whole-none/metrics.jsonl wide/metrics.jsonl 1e-5 || fail "the split into pa
 same wide/metrics.jsonl two/metrics.jsonl 1e-6 || fail "two ranks give another loss"
 awk 'NR == 1 { a = $1 } { b = $1 } END { exit b < a - 0.4 ? 0 : 1 }' <(loss wide/metrics.jsonl) || fail "the loss did not fall"
 
+# Weights rounded to bfloat16 learn the same, to its precision; the master copies are float32.
+for method in none lora; do
+  same whole-$method/metrics.jsonl whole-$method-bfloat16/metrics.jsonl 0.02 || fail "$method: bfloat16 learns otherwise"
+  cmp -s <(loss whole-$method/metrics.jsonl) <(loss whole-$method-bfloat16/metrics.jsonl) && fail "$method: model.dtype changes nothing"
+done
+grep -q '"dtype":"F32"' whole-none-bfloat16/final/model.safetensors && ! grep -q BF16 whole-none-bfloat16/final/model.safetensors ||
+  fail "bfloat16: the trained weights are not float32"
+
 "$temper" sft run.yaml output_dir=whole-none | grep -q complete || fail "a complete run does not say so"
+
+# Going on from an adapter takes its rank from it, and the resolved config runs again.
+"$temper" sft run.yaml output_dir=small-rank adapter.method=lora adapter.rank=3 adapter.alpha=7 > /dev/null
+"$temper" sft run.yaml output_dir=onward adapter.path=small-rank/final > /dev/null
+grep -q '"r": 3' onward/final/adapter_config.json || fail "adapter.path: the rank is not the adapter's"
+"$temper" sft onward/config.yaml | grep -q complete || fail "adapter.path: the resolved config does not run again"
 
 # Ctrl-C saves, says so and exits with 1; the run goes on from there.
 "$temper" sft run.yaml output_dir=stopped train.max_steps=3000 2> stopped.err & pid=$!
@@ -63,7 +78,7 @@ sleep 1.5; kill -INT $pid; status=0; wait $pid || status=$?
 
 # Sampling and scoring agree bit for bit, whatever the batch.
 head -9 rows.jsonl | sed 's/input_ids/tokens/' > prompts.jsonl
-for model in "--model whole-none/final" "--model model --adapter whole-lora/final"; do
+for model in "--model whole-none/final" "--model model --adapter whole-lora/final" "--model model --adapter whole-lora-bfloat16/final --dtype bfloat16"; do
   "$temper" generate $model --input prompts.jsonl --output a.jsonl --num-samples 3 --max-new-tokens 30 --temperature 0.9 --top-k 40 --seed 4
   "$temper" generate $model --input prompts.jsonl --output b.jsonl --num-samples 3 --max-new-tokens 30 --temperature 0.9 --top-k 40 --seed 4 --max-batch 2
   cmp a.jsonl b.jsonl || fail "$model: --max-batch changed the samples"

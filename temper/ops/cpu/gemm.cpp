@@ -53,20 +53,19 @@ void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const 
     const int64_t depth = std::min(kBlockK, k - k0);
     const MatrixView<float> part{a.data + k0 * a.col_stride, a.row_stride, a.col_stride};
     const bool from_c = accumulate || k0 > 0;
-    // A copy of a pays when many panels read it; LoRA's products have one or two.
-    if (rows <= kTileRows || columns <= 2 * kPanel) {
-      for (int64_t i = 0; i < rows; i += kTileRows)
-        tile_row(static_cast<int>(std::min<int64_t>(kTileRows, rows - i)), columns, depth,
-                 part.data + i * part.row_stride, part.row_stride, part.col_stride, b + k0 * kPanel,
-                 panel_stride, c + i * ldc, ldc, from_c);
-      continue;
-    }
-    pack_left(part, rows, depth, left);
-    for (int64_t j = 0; j < columns; j += kPanel) {
-      const int64_t width = std::min<int64_t>(kPanel, columns - j);
+    // Rows are read as they lie. Where it is the values of one row that lie apart, a copy pays if
+    // many panels read it.
+    const bool copy = a.col_stride != 1 && rows > kTileRows && columns > 2 * kPanel;
+    if (copy) pack_left(part, rows, depth, left);
+    // A panel stays in the first-level cache while the rows go by; few rows take several panels at
+    // once.
+    const int64_t at_once = rows > kTileRows ? kPanel : columns;
+    for (int64_t j = 0; j < columns; j += at_once) {
+      const int64_t width = std::min(at_once, columns - j);
       for (int64_t i = 0; i < rows; i += kTileRows) {
         const int height = static_cast<int>(std::min<int64_t>(kTileRows, rows - i));
-        tile_row(height, width, depth, left + i * depth, 1, height,
+        tile_row(height, width, depth, copy ? left + i * depth : part.data + i * part.row_stride,
+                 copy ? 1 : part.row_stride, copy ? height : part.col_stride,
                  b + j / kPanel * panel_stride + k0 * kPanel, panel_stride, c + i * ldc + j, ldc,
                  from_c);
       }
@@ -169,8 +168,7 @@ void Gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const float* pac
   GemmAs(m, n, k, a, packed_b, c, ldc, options);
 }
 void GemmBFloat16(int64_t m, int64_t n, int64_t k, MatrixView<float> a,
-                  const BFloat16Bits* packed_b, float* c, int64_t ldc,
-                  const GemmOptions& options) {
+                  const BFloat16Bits* packed_b, float* c, int64_t ldc, const GemmOptions& options) {
   GemmAs(m, n, k, a, packed_b, c, ldc, options);
 }
 
