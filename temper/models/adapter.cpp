@@ -124,6 +124,7 @@ LoraConfig load_adapter(CausalLM& model, const std::string& directory) {
       check<ConfigError>(it->second.shape == parameter->shape(), directory, ": ", it->first, " is ", at::IntArrayRef(it->second.shape), ", expected ",
                          at::IntArrayRef(parameter->shape()), "; the adapter is for another model");
       parameter->set_value(to_tensor(it->second, at::kFloat));
+      parameter->own();  // not the file's mapping: it trains
       parameter->set_trainable(true);
       tensors.erase(it);
     }
