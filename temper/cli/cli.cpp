@@ -43,6 +43,7 @@ const std::vector<Verb>& verbs() {
       {"grpo", &run_grpo, "reinforcement learning: grpo, dr_grpo, dapo, gspo, rloo"},
       {"generate", &run_generate, "sample completions of prompts"},
       {"score", &run_score, "log-probabilities of given completions"},
+      {"eval", &run_eval, "mean reward, pass@1 and pass@k of sampled completions"},
       {"tokenize", &run_tokenize, "text to ids and back; conversations to ids and labels"},
       {"init", &run_init, "a model of random weights"},
       {"export", &run_export, "merge an adapter, convert the dtype, verify what was written"},

@@ -37,24 +37,13 @@ int run_generate(const Arguments& arguments) {
   CLI::App app("Samples completions of prompts.\nexample: temper generate --model DIR --input prompts.jsonl --output out.jsonl", "generate");
   ModelFlags flags;
   std::string input, output;
-  generate::EngineOptions options;
-  int64_t beams = 1, num_samples = 1;
+  SamplingFlags sampling;
+  int64_t beams = 1;
   bool timings = false;
   flags.add_to(app);
   app.add_option("--input", input, "rows: tokens, prompt or messages")->required();
   app.add_option("--output", output, "where the completions go, in input order")->required();
-  app.add_option("--max-new-tokens", options.max_new_tokens, "most tokens of a completion")->check(CLI::PositiveNumber);
-  app.add_option("--temperature", options.sampling.temperature, "0: greedy")->check(CLI::NonNegativeNumber);
-  app.add_option("--top-k", options.sampling.top_k, "0: all")->check(CLI::NonNegativeNumber);
-  app.add_option("--top-p", options.sampling.top_p, "the likeliest tokens whose mass reaches it")->check(CLI::Range(1e-9, 1.0));
-  app.add_option("--min-p", options.sampling.min_p, "share of the likeliest token's probability")->check(CLI::Range(0.0, 1.0));
-  app.add_option("--repetition-penalty", options.sampling.repetition_penalty, "divides the logits of tokens that occurred; 1: none")->check(CLI::PositiveNumber);
-  app.add_option("--stop", options.stop, "a text that ends a completion and is cut from it; may be given again")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--num-samples", num_samples, "completions of each prompt")->check(CLI::PositiveNumber);
-  app.add_option("--seed", options.sampling.seed, "with index, sample and position it decides every choice");
-  app.add_flag("--ignore-eos", options.ignore_eos, "go on after an end token");
-  app.add_option("--max-batch", options.max_batch, "sequences at once; changes the speed, never the result")->check(CLI::PositiveNumber);
-  app.add_option("--cache-bytes", options.cache_bytes, "most memory for keys and values")->check(CLI::PositiveNumber);
+  sampling.add_to(app);
   app.add_flag("--timings", timings, "print what was sampled in which time");
   app.add_option("--beams", beams, "1: no beam search")->check(CLI::PositiveNumber);
   if (!parse_flags(app, arguments)) return 0;
@@ -72,7 +61,7 @@ int run_generate(const Arguments& arguments) {
   OutputFile out(output);
   const auto start = std::chrono::steady_clock::now();
   int64_t sampled = 0;
-  generate::generate(*model, prompts, num_samples, options, [&](generate::Completion c) {
+  generate::generate(*model, prompts, sampling.num_samples, sampling.options, [&](generate::Completion c) {
     sampled += static_cast<int64_t>(c.tokens.size());
     std::string line = temper::str("{\"index\":", c.index, ",\"sample\":", c.sample, ",\"prompt_tokens\":", json_list(prompts[static_cast<size_t>(c.index)]),
                                    ",\"tokens\":", json_list(c.tokens), ",\"logprobs\":", json_list(c.logprobs));

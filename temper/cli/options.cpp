@@ -27,4 +27,19 @@ void ModelFlags::add_to(CLI::App& app) {
   app.add_option("--dtype", dtype, "of the weights in products: float32 or bfloat16; sums are float32")->check(CLI::IsMember({"float32", "bfloat16"}));
 }
 
+void SamplingFlags::add_to(CLI::App& app) {
+  app.add_option("--max-new-tokens", options.max_new_tokens, "most tokens of a completion")->check(CLI::PositiveNumber);
+  app.add_option("--temperature", options.sampling.temperature, "0: greedy")->check(CLI::NonNegativeNumber);
+  app.add_option("--top-k", options.sampling.top_k, "0: all")->check(CLI::NonNegativeNumber);
+  app.add_option("--top-p", options.sampling.top_p, "the likeliest tokens whose mass reaches it")->check(CLI::Range(1e-9, 1.0));
+  app.add_option("--min-p", options.sampling.min_p, "share of the likeliest token's probability")->check(CLI::Range(0.0, 1.0));
+  app.add_option("--repetition-penalty", options.sampling.repetition_penalty, "divides the logits of tokens that occurred; 1: none")->check(CLI::PositiveNumber);
+  app.add_option("--stop", options.stop, "a text that ends a completion and is cut from it; may be given again")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--num-samples", num_samples, "completions of each prompt")->check(CLI::PositiveNumber);
+  app.add_option("--seed", options.sampling.seed, "with index, sample and position it decides every choice");
+  app.add_flag("--ignore-eos", options.ignore_eos, "go on after an end token");
+  app.add_option("--max-batch", options.max_batch, "sequences at once; changes the speed, never the result")->check(CLI::PositiveNumber);
+  app.add_option("--cache-bytes", options.cache_bytes, "most memory for keys and values")->check(CLI::PositiveNumber);
+}
+
 }  // namespace temper::cli

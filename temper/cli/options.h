@@ -5,6 +5,7 @@
 #include <string>
 
 #include "temper/cli/verbs.h"
+#include "temper/generate/engine.h"
 
 namespace temper::cli {
 
@@ -14,6 +15,13 @@ bool parse_flags(CLI::App& app, const Arguments& arguments);
 // --model and --adapter, as several verbs take them.
 struct ModelFlags {
   std::string model, adapter, device = "auto", dtype;
+  void add_to(CLI::App& app);
+};
+
+// How completions are sampled: generate's flags, which eval takes too.
+struct SamplingFlags {
+  generate::EngineOptions options;
+  int64_t num_samples = 1;
   void add_to(CLI::App& app);
 };
 

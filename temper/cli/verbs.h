@@ -19,6 +19,7 @@ int run_sft(const Arguments&);
 int run_grpo(const Arguments&);
 int run_generate(const Arguments&);
 int run_score(const Arguments&);
+int run_eval(const Arguments&);
 int run_tokenize(const Arguments&);
 int run_init(const Arguments&);
 int run_export(const Arguments&);
