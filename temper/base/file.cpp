@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -66,6 +67,15 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
     check(::fsync(file.fd) == 0, temporary, ": cannot sync: ", std::strerror(errno));
   }
   check(std::rename(temporary.c_str(), path.c_str()) == 0, path, ": cannot replace: ", std::strerror(errno));
+}
+
+int open_temporary(const std::string& prefix) {
+  const char* directory = std::getenv("TMPDIR");
+  std::string name = str(directory && *directory ? directory : "/tmp", "/", prefix, "-XXXXXX");
+  const int fd = ::mkostemp(name.data(), O_CLOEXEC);
+  check(fd >= 0, name, ": cannot create: ", std::strerror(errno), "; set TMPDIR");
+  ::unlink(name.c_str());
+  return fd;
 }
 
 std::shared_ptr<MappedFile> MappedFile::open(const std::string& path) {

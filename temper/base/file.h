@@ -15,6 +15,10 @@ std::string read_file(const std::string& path, size_t max_bytes = size_t{1} << 3
 // Writes to a temporary file beside `path`, syncs it, and renames it over `path`. Throws RunError.
 void write_file_atomic(const std::string& path, std::string_view bytes);
 
+// A descriptor, for the caller to close, of a new file in TMPDIR that has no name left: it goes when the
+// process does. Throws RunError.
+int open_temporary(const std::string& prefix);
+
 // A read-only private mapping of a file; the bytes live as long as the object. Throws DataError.
 class MappedFile {
  public:

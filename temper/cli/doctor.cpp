@@ -7,7 +7,9 @@
 #include <fstream>
 #include <iostream>
 
+#include "temper/base/error.h"
 #include "temper/cli/verbs.h"
+#include "temper/data/parquet.h"
 #include "temper/ops/cpu/gemm.h"
 #include "temper/ops/cpu/rows.h"
 #include "temper/ops/cpu/simd.h"
@@ -56,6 +58,7 @@ int run_doctor(const Arguments& arguments) {
     return arguments[0] == "--help" || arguments[0] == "-h" ? 0 : 2;
   }
   const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  const char* arrow = data::arrow_version();
   std::cout << "cpu          " << cpu_name() << ", " << sysconf(_SC_NPROCESSORS_ONLN) << " cores\n"
             << "simd         " << kernels::simd_name() << ", panels of " << kernels::panel_width() << " columns\n"
             << "threads      " << omp_get_max_threads() << " (OMP_NUM_THREADS)\n"
@@ -64,7 +67,7 @@ int run_doctor(const Arguments& arguments) {
             << "gpu          none: this build has no CUDA\n"
             << "gemm         " << static_cast<int64_t>(gemm_gflops()) << " GFLOP/s (float32, 1024 x 1024 x 1024)\n"
             << "bandwidth    " << static_cast<int64_t>(bandwidth()) << " GB/s (reading 256 MB)\n"
-            << "parquet      absent in this build: convert to JSONL\n";
+            << "parquet      " << (arrow ? str("read by Arrow ", arrow) : "absent in this build: convert to JSONL") << "\n";
   return 0;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "temper/base/error.h"
+#include "temper/data/parquet.h"
 
 namespace temper::data {
 namespace {
@@ -39,7 +40,7 @@ size_t read_some(std::FILE* file, char* to, size_t size, const std::string& path
 
 class PlainReader : public LineReader {
  public:
-  explicit PlainReader(const std::string& path) : LineReader(path), file_(open_file(path)) {}
+  PlainReader(const std::string& path, File file) : LineReader(path), file_(std::move(file)) {}
 
  private:
   bool more(std::string& buffer) override {
@@ -136,7 +137,12 @@ class ZstdReader : public LineReader {
 std::unique_ptr<LineReader> LineReader::open(const std::string& path) {
   if (path.ends_with(".gz")) return std::make_unique<GzipReader>(path);
   if (path.ends_with(".zst")) return std::make_unique<ZstdReader>(path);
-  return std::make_unique<PlainReader>(path);
+  if (path.ends_with(".parquet")) {
+    File lines(::fdopen(open_parquet(path), "rb"));
+    check(lines != nullptr, path, ": cannot read its rows: ", std::strerror(errno));
+    return std::make_unique<PlainReader>(path, std::move(lines));
+  }
+  return std::make_unique<PlainReader>(path, open_file(path));
 }
 
 bool LineReader::next(std::string& line) {

@@ -1,4 +1,4 @@
-// Rows of JSON, one a line: plain, .gz or .zst, streamed in bounded memory.
+// Rows of JSON, one a line: plain, .gz, .zst or converted from .parquet, streamed in bounded memory.
 #pragma once
 
 #include <cstdint>

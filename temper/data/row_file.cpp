@@ -6,20 +6,21 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/file.h"
 #include "temper/base/random.h"
 #include "temper/data/jsonl.h"
+#include "temper/data/parquet.h"
 
 namespace temper::data {
 
 RowFile::RowFile(const std::string& path) : path_(path) {
-  if (path.ends_with(".parquet"))
-    throw DataError(path + ": Parquet is not in this build; convert it to JSONL (pandas: df.to_json(path, orient='records', lines=True))");
-  if (path.ends_with(".gz") || path.ends_with(".zst")) {
+  if (path.ends_with(".parquet")) {
+    fd_ = open_parquet(path);
+  } else if (path.ends_with(".gz") || path.ends_with(".zst")) {
     unpack();
   } else {
     LineReader::open(path);  // its checks and messages
@@ -35,18 +36,14 @@ RowFile::~RowFile() {
 }
 
 void RowFile::unpack() {
-  const char* directory = std::getenv("TMPDIR");
-  std::string name = std::string(directory && *directory ? directory : "/tmp") + "/temper-rows-XXXXXX";
-  fd_ = ::mkostemp(name.data(), O_CLOEXEC);
-  check(fd_ >= 0, name, ": cannot create: ", std::strerror(errno), "; set TMPDIR");
-  ::unlink(name.c_str());
+  fd_ = open_temporary("temper-rows");
   const auto reader = LineReader::open(path_);
   std::string line;
   while (reader->next(line)) {
     line += '\n';
     for (size_t done = 0; done < line.size();) {
       const ssize_t n = ::write(fd_, line.data() + done, line.size() - done);
-      check(n > 0 || errno == EINTR, name, ": cannot write: ", std::strerror(errno));
+      check(n > 0 || errno == EINTR, path_, ": cannot unpack into a temporary file: ", std::strerror(errno), "; set TMPDIR");
       if (n > 0) done += static_cast<size_t>(n);
     }
   }

@@ -9,8 +9,8 @@
 
 namespace temper::data {
 
-// Plain files are read in place; .gz and .zst are unpacked once into an unlinked temporary file, so that the order of rows
-// and every shuffle of them are the same whatever the compression. Blank lines are no rows. Throws DataError.
+// Plain files are read in place; .gz, .zst and .parquet are unpacked once into an unlinked temporary file, so that the order
+// of rows and every shuffle of them are the same whatever the format. Blank lines are no rows. Throws DataError.
 class RowFile {
  public:
   explicit RowFile(const std::string& path);
@@ -20,7 +20,7 @@ class RowFile {
 
   int64_t size() const { return static_cast<int64_t>(begin_.size()); }
   const std::string& path() const { return path_; }
-  std::string where(int64_t row) const;  // "PATH:LINE"
+  std::string where(int64_t row) const;  // "PATH:LINE"; of Parquet "PATH:ROW", from 1
   Json row(int64_t row) const;           // thread-safe
 
  private:

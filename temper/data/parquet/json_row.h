@@ -1,0 +1,19 @@
+// Rows of Arrow's record batches as lines of JSON.
+#pragma once
+
+#include <arrow/api.h>
+
+#include <cstdint>
+#include <string>
+
+namespace temper::data {
+
+// Invalid, naming the column, where a type has no place in JSON: bytes, decimals, times of day,
+// maps whose keys are not text. append_row takes batches of a schema that passed.
+arrow::Status check_schema(const arrow::Schema& schema);
+
+// Appends {"column": value, ...} and '\n'. Throws std::out_of_range at a date outside of the years
+// 0 to 9999.
+void append_row(const arrow::RecordBatch& batch, int64_t row, std::string& out);
+
+}  // namespace temper::data
