@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Brings what the build needs: Debian packages, and LibTorch into .deps/ unless one is there already (TORCH_ROOT, or the
-# torch of the active Python environment, 2.11 or newer). Touches nothing else. --torch-root prints where LibTorch is.
+# torch of the active Python environment, 2.11 or newer); and, where it can be had, pyarrow, whose C++ library reads Parquet.
+# Touches nothing else. --torch-root prints where LibTorch is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 torch_version=2.13.0
+pyarrow_version=26.0.1
 packages=(cmake g++ ninja-build pkg-config libhwy-dev libgloo-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev doctest-dev
           libpcre2-dev libutf8proc-dev libzstd-dev zlib1g-dev libjemalloc-dev)
 
@@ -54,4 +56,25 @@ if [ -z "$(torch_root)" ]; then
   python3 -m pip install --quiet --target .deps/torch.partial "torch==$torch_version"
   rm -rf .deps/torch
   mv .deps/torch.partial .deps/torch
+fi
+
+# Only the reader of Parquet wants it: the build goes on without.
+has_pyarrow() {
+  [ -e .deps/arrow/pyarrow/include/parquet/arrow/reader.h ] ||
+    python3 -c 'import importlib.util, os, sys
+root = os.path.dirname(importlib.util.find_spec("pyarrow").origin)
+sys.exit(not os.path.exists(os.path.join(root, "include/parquet/arrow/reader.h")))' 2>/dev/null
+}
+if ! has_pyarrow; then
+  echo "setup: installing pyarrow $pyarrow_version into .deps/arrow"
+  rm -rf .deps/arrow.partial
+  mkdir -p .deps
+  if python3 -m pip install --quiet --retries 1 --only-binary :all: --no-deps --target .deps/arrow.partial \
+      "pyarrow==$pyarrow_version" 2>.deps/arrow.log; then
+    rm -rf .deps/arrow .deps/arrow.log
+    mv .deps/arrow.partial .deps/arrow
+  else
+    rm -rf .deps/arrow.partial
+    echo "setup: Parquet is off: pip cannot install pyarrow $pyarrow_version (.deps/arrow.log)"
+  fi
 fi
