@@ -46,7 +46,7 @@ function(temper_folders)
   add_library(temper SHARED ${sources} $<TARGET_OBJECTS:temper_kernels>)
   target_precompile_headers(temper REUSE_FROM temper_pch)
   target_compile_options(temper PRIVATE -Winvalid-pch)
-  target_link_libraries(temper PUBLIC temper_core temper_torch
+  target_link_libraries(temper PUBLIC temper_core $<BUILD_INTERFACE:temper_torch>
     PRIVATE PkgConfig::HWY PkgConfig::ZSTD ZLIB::ZLIB ${CMAKE_DL_LIBS})
   if(GLOO_INCLUDE)
     target_include_directories(temper SYSTEM PRIVATE ${GLOO_INCLUDE})
@@ -61,7 +61,7 @@ function(temper_program)
   # The verbs as a library, so that the tests can call them; the program is main.cpp alone.
   add_library(temper_cli STATIC ${sources})
   target_precompile_headers(temper_cli REUSE_FROM temper_pch)
-  target_link_libraries(temper_cli PUBLIC temper PRIVATE CLI11::CLI11 yaml-cpp)
+  target_link_libraries(temper_cli PUBLIC temper PRIVATE CLI11::CLI11)
   add_executable(temper_main ${CMAKE_SOURCE_DIR}/temper/cli/main.cpp)
   target_precompile_headers(temper_main REUSE_FROM temper_pch)
   set_target_properties(temper_main PROPERTIES OUTPUT_NAME temper RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}

@@ -123,8 +123,8 @@ void OptimizerSection::fields(Fields& f) {
         "share of learning_rate that the schedule ends with", between(0, 1));
 }
 void RlSection::fields(Fields& f) {
-  f.add("algorithm", algorithm, "the policy gradient; sets its paper's defaults for the keys below",
-        one_of({"grpo", "dr_grpo", "dapo", "gspo", "rloo"}));
+  f.add("algorithm", algorithm,
+        "the policy gradient (temper list algorithms); sets its paper's defaults for the keys below");
   f.add("group_size", group_size, "completions of a prompt", at_least(1));
   f.add("prompts_per_rollout", prompts_per_rollout, "prompts of a rollout batch", at_least(1));
   f.add("minibatches", minibatches,

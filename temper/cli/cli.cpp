@@ -39,17 +39,18 @@ int report(const char* kind, const std::exception& e, int status) {
 
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> table{
-      {"sft", &run_sft, "supervised fine-tuning, of all weights or a LoRA adapter"},
-      {"grpo", &run_grpo, "reinforcement learning: grpo, dr_grpo, dapo, gspo, rloo"},
-      {"generate", &run_generate, "sample completions of prompts"},
-      {"score", &run_score, "log-probabilities of given completions"},
-      {"eval", &run_eval, "mean reward, pass@1 and pass@k of sampled completions"},
-      {"tokenize", &run_tokenize, "text to ids and back; conversations to ids and labels"},
-      {"init", &run_init, "a model of random weights"},
-      {"export", &run_export, "merge an adapter, convert the dtype, verify what was written"},
+      {"sft", &run_sft, "supervised fine-tuning, of all weights or a LoRA adapter", Takes::kConfig},
+      {"grpo", &run_grpo, "reinforcement learning: grpo, dr_grpo, dapo, gspo, rloo", Takes::kConfig},
+      {"generate", &run_generate, "sample completions of prompts", Takes::kFlags},
+      {"score", &run_score, "log-probabilities of given completions", Takes::kFlags},
+      {"eval", &run_eval, "mean reward, pass@1 and pass@k of sampled completions", Takes::kFlags},
+      {"tokenize", &run_tokenize, "text to ids and back; conversations to ids and labels", Takes::kFlags},
+      {"init", &run_init, "a model of random weights", Takes::kFlags},
+      {"export", &run_export, "merge an adapter, convert the dtype, verify what was written", Takes::kFlags},
       {"doctor", &run_doctor, "what this machine has and can do"},
       {"list", &run_list, "models, sinks and what else there is to choose from"},
-      {"demo", &run_demo, "tune a small model on a task made here, and show what it learned"},
+      {"demo", &run_demo, "tune a small model on a task made here, and show what it learned", Takes::kFlags},
+      {"completion", &run_completion, "a script for bash, zsh or fish that completes verbs, flags and config keys"},
   };
   return table;
 }

@@ -7,7 +7,41 @@
 
 namespace temper::cli {
 
+namespace {
+
+thread_local std::vector<Flag>* listing = nullptr;  // where parse_flags puts the flags that it would parse
+
+// "TEXT:{auto,cpu,cuda}": what CLI::IsMember makes of an option's type.
+std::vector<std::string> choices_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const size_t open = type.find('{'), close = type.find('}');
+  if (open == std::string::npos || close == std::string::npos) return {};
+  return CLI::detail::split(type.substr(open + 1, close - open - 1), ',');
+}
+
+std::vector<Flag> flags_of(const CLI::App& app) {
+  std::vector<Flag> flags;
+  for (const CLI::Option* option : app.get_options())
+    flags.push_back({option->get_name(), option->get_description(), choices_of(*option), option->get_items_expected_max() > 0});
+  return flags;
+}
+
+}  // namespace
+
+std::vector<Flag> flags_of(const Verb& verb) {
+  std::vector<Flag> flags;
+  if (verb.takes != Takes::kFlags) return flags;
+  listing = &flags;
+  verb.run({});
+  listing = nullptr;
+  return flags;
+}
+
 bool parse_flags(CLI::App& app, const Arguments& arguments) {
+  if (listing) {
+    *listing = flags_of(app);
+    return false;
+  }
   Arguments reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(reversed);

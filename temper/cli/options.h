@@ -12,6 +12,15 @@ namespace temper::cli {
 // Parses the arguments; false when help was asked for and printed. Throws ConfigError.
 bool parse_flags(CLI::App& app, const Arguments& arguments);
 
+// A flag as --help shows it.
+struct Flag {
+  std::string name, help;  // "--device"
+  std::vector<std::string> choices;
+  bool takes_value;
+};
+// The flags that a verb hands to parse_flags; it does nothing of its work.
+std::vector<Flag> flags_of(const Verb& verb);
+
 // --model and --adapter, as several verbs take them.
 struct ModelFlags {
   std::string model, adapter, device = "auto", dtype;

@@ -8,10 +8,14 @@ namespace temper::cli {
 
 using Arguments = std::vector<std::string>;
 
+// What a verb's arguments are, for shell completion.
+enum class Takes { kOther, kFlags, kConfig };
+
 struct Verb {
   const char* name;
   int (*run)(const Arguments&);
   const char* help;
+  Takes takes = Takes::kOther;
 };
 const std::vector<Verb>& verbs();
 
@@ -26,6 +30,7 @@ int run_export(const Arguments&);
 int run_doctor(const Arguments&);
 int run_list(const Arguments&);
 int run_demo(const Arguments&);
+int run_completion(const Arguments&);
 
 // Runs the program: exit status 0, 1 (the run failed) or 2 (what the user gave is wrong), with one message on stderr.
 int run(const Arguments& arguments);

@@ -24,8 +24,8 @@ void compute_in_bfloat16(CausalLM& model) {
   });
 }
 
-const std::vector<Family>& families() {
-  static const std::vector<Family> table{
+static std::vector<Family>& table() {
+  static std::vector<Family> families{
       {"llama", &make_llama, "Llama 2 and 3.x, with llama3 or linear rope scaling"},
       {"qwen2", &make_qwen2, "Qwen2 and Qwen2.5: biases on q, k and v"},
       {"qwen3", &make_qwen3, "Qwen3: norms on q and k"},
@@ -33,7 +33,15 @@ const std::vector<Family>& families() {
       {"gemma2", &make_gemma2, "Gemma 2: soft caps, alternating windows, pre and post norms"},
       {"gemma3_text", &make_gemma3_text, "Gemma 3's language model: five local layers to one global, two rotary bases"},
   };
-  return table;
+  return families;
+}
+
+const std::vector<Family>& families() { return table(); }
+
+void register_family(Family family) {
+  for (const Family& known : table())
+    check<ConfigError>(std::string_view(known.model_type) != family.model_type, "a model family `", family.model_type, "` is there already");
+  table().push_back(family);
 }
 
 std::unique_ptr<CausalLM> make_model(const HfConfig& config) {

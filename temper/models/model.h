@@ -40,8 +40,10 @@ struct Family {
   const char* help;
 };
 
-// The table of families; `temper list models` prints it.
+// The families of this program and those that were registered; `temper list models` prints them.
 const std::vector<Family>& families();
+// Throws ConfigError for a model_type that is taken. Before any model is made.
+void register_family(Family family);
 
 // A model without values. Throws ConfigError for an unknown family, naming those that are known.
 std::unique_ptr<CausalLM> make_model(const HfConfig& config);

@@ -1,11 +1,14 @@
 #include "temper/rl/algorithm.h"
 
+#include <string>
+
 #include "temper/base/error.h"
 
 namespace temper::rl {
+namespace {
 
-std::span<const Algorithm> algorithms() {
-  static constexpr Algorithm table[] = {
+std::vector<Algorithm>& table() {
+  static std::vector<Algorithm> algorithms{
       {"grpo", group_advantages, clipped_policy_loss,
        "group-relative advantages, KL to the reference (arXiv 2402.03300)"},
       {"dr_grpo", group_advantages, clipped_policy_loss,
@@ -17,13 +20,32 @@ std::span<const Algorithm> algorithms() {
       {"rloo", leave_one_out_advantages, rloo_loss,
        "REINFORCE with a leave-one-out baseline (arXiv 2402.14740)"},
   };
-  return table;
+  return algorithms;
 }
 
-const Algorithm& find_algorithm(std::string_view name) {
-  for (const Algorithm& algorithm : algorithms())
+}  // namespace
+
+std::span<const Algorithm> algorithms() { return table(); }
+
+void register_algorithm(Algorithm algorithm) {
+  for (const Algorithm& known : table())
+    check<ConfigError>(std::string_view(known.name) != algorithm.name, "an algorithm `",
+                       algorithm.name, "` is there already");
+  table().push_back(algorithm);
+}
+
+const Algorithm& find_algorithm(const RunConfig& config) {
+  const std::string& name = config.rl.algorithm;
+  std::vector<std::string> names;
+  std::string known;
+  for (const Algorithm& algorithm : table()) {
     if (algorithm.name == name) return algorithm;
-  throw ConfigError(temper::str("rl.algorithm: unknown algorithm `", name, "`"));
+    names.push_back(algorithm.name);
+    known += str(known.empty() ? "" : " | ", algorithm.name);
+  }
+  const std::string found = name.substr(0, 80);
+  throw ConfigError(str(config.where("rl.algorithm"), ": found `", found, "`, expected ", known,
+                        "; did you mean `", nearest(found, names), "`?"));
 }
 
 }  // namespace temper::rl

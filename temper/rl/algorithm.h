@@ -1,6 +1,7 @@
 // A policy-gradient algorithm: how the rewards of a group become advantages, and what an update's
-// loss is. One file each, and one line in the table in algorithm.cpp. What its paper sets for the
-// keys of `rl` stands in base/run_config.cpp.
+// loss is. One file each, and one line in the table in algorithm.cpp; programs that link Temper add
+// theirs with register_algorithm. What a paper sets for the keys of `rl` stands in
+// base/run_config.cpp; a registered algorithm begins with grpo's values.
 #pragma once
 
 #include <span>
@@ -21,10 +22,12 @@ struct Algorithm {
   const char* help;
 };
 
-// The table; `temper list algorithms` prints it.
+// The built-in ones and those that were registered; `temper list algorithms` prints them.
 std::span<const Algorithm> algorithms();
-// Throws ConfigError for an unknown name.
-const Algorithm& find_algorithm(std::string_view name);
+// Throws ConfigError for a name that is taken. Before any run begins.
+void register_algorithm(Algorithm algorithm);
+// The one that rl.algorithm names. Throws ConfigError naming the nearest one that there is.
+const Algorithm& find_algorithm(const RunConfig& config);
 
 // Group-relative advantages, GRPO's: (r - mean) / (std + 1e-6), std with ddof 1; without the
 // division unless scale_rewards.

@@ -56,7 +56,7 @@ BatchStatistics describe(const RolloutBatch& batch) {
 class GrpoRun {
  public:
   GrpoRun(const RunConfig& config, const train::RunHost& host)
-      : run_(config, host), rl_(run_.config.rl), algorithm_(find_algorithm(rl_.algorithm)) {
+      : algorithm_(find_algorithm(config)), run_(config, host), rl_(run_.config.rl) {
     if (rl_.beta > 0) reference_ = std::make_unique<Reference>(run_.policy, run_.config);
     if (rl_.replay)
       replay_ = std::make_unique<Replay>(run_.config, algorithm_, run_.policy.model->vocab_size);
@@ -81,9 +81,9 @@ class GrpoRun {
   void warn_once(const char* what, const std::string& message);
   std::vector<Report::Table> samples() const;
 
+  const Algorithm& algorithm_;  // first: a name that is none is found before the model is read
   train::Run run_;
   const RlSection& rl_;
-  const Algorithm& algorithm_;
   std::unique_ptr<Reference> reference_;  // null where beta is 0
   std::unique_ptr<Actor> actor_;          // one of the two
   std::unique_ptr<Replay> replay_;

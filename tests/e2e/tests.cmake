@@ -5,3 +5,8 @@ foreach(script ${scripts})
   add_test(NAME e2e/${name} COMMAND bash ${script} $<TARGET_FILE:temper_main>)
   set_tests_properties(e2e/${name} PROPERTIES TIMEOUT 300 ENVIRONMENT "TEMPER_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
 endforeach()
+# Programs that link an installed Temper (with a sanitizer they would need its flags).
+if(NOT TEMPER_SANITIZE)
+  add_test(NAME install/examples COMMAND bash ${CMAKE_SOURCE_DIR}/tests/install/examples.sh ${CMAKE_BINARY_DIR} ${CMAKE_COMMAND})
+  set_tests_properties(install/examples PROPERTIES TIMEOUT 300 ENVIRONMENT "TEMPER_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+endif()

@@ -1,0 +1,28 @@
+#!/usr/bin/env python3
+"""A reward as a program of its own, in any language; this one rewards answers of about the asked length.
+
+    temper grpo run.yaml 'rewards=[{name: brevity, command: [python3, examples/reward.py]}]'
+    echo '{"completion": "a few words", "words": 3}' | python3 examples/reward.py
+
+The program is started once for each worker (`workers`, 2 by default) and lives as long as the run. For every completion it is
+given one line on standard input, a JSON object with
+  completion                        its text; absent where the model has no tokenizer
+  prompt_tokens, completion_tokens  ids
+and all fields of the prompt's row by their names, `prompt` among them. It answers with one line on standard output: a number, or
+{"reward": number}. Anything else is a malformed answer, a slow one (`timeout_seconds`) a timeout; `on_failure` says what they
+cost. What it writes to standard error is not read as an answer: print what you like there.
+"""
+import json
+import sys
+
+
+def reward(row):
+    """1 for `words` words (a field of the row; 20 where it has none), falling linearly to 0 at none and at twice as many."""
+    wanted = row.get("words", 20)
+    found = len(row["completion"].split())
+    return max(0.0, 1 - abs(found - wanted) / wanted)
+
+
+for line in sys.stdin:
+    # Without the flush the answer stays in a buffer, and Temper waits for it until the timeout.
+    print(reward(json.loads(line)), flush=True)

@@ -1,0 +1,249 @@
+// Shell completion: what can be typed, from the tables that the program itself reads, as a script.
+#include <iostream>
+#include <map>
+
+#include "temper/base/error.h"
+#include "temper/base/run_config.h"
+#include "temper/cli/options.h"
+#include "temper/rewards/reward.h"
+#include "temper/rl/algorithm.h"
+
+namespace temper::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Key {
+  std::string name, help;  // "rl.algorithm"
+  Words choices;
+};
+
+std::string join(const Words& words) {
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
+  return out;
+}
+
+// "adamw | sgd", "true | false or null": a field's type where it is a choice.
+Words choices_of(std::string type) {
+  Words choices;
+  if (type.find(" | ") == std::string::npos || type.find("list") != std::string::npos)
+    return choices;
+  const bool nullable = type.ends_with(" or null");
+  if (nullable) type.resize(type.size() - std::string_view(" or null").size());
+  for (size_t start = 0; start != std::string::npos;) {
+    const size_t end = type.find(" | ", start);
+    choices.push_back(type.substr(start, end - start));
+    start = end == std::string::npos ? end : end + 3;
+  }
+  if (nullable) choices.push_back("null");
+  return choices;
+}
+
+Words algorithm_names() {
+  Words names;
+  for (const rl::Algorithm& algorithm : rl::algorithms()) names.push_back(algorithm.name);
+  return names;
+}
+
+Words reward_names() {
+  Words names;
+  for (const rewards::RewardEntry& reward : rewards::registry()) names.push_back(reward.name);
+  return names;
+}
+
+void collect(const std::vector<Field>& fields, const std::string& path, std::vector<Key>& keys) {
+  for (const Field& field : fields) {
+    const std::string name = path + field.name;
+    if (!field.children.empty() && !field.is_list)
+      collect(field.children, name + ".", keys);
+    else
+      keys.push_back(
+          {name, field.help, name == "rl.algorithm" ? algorithm_names() : choices_of(field.type)});
+  }
+}
+
+std::vector<Key> config_keys() {
+  RunConfig config;
+  std::vector<Key> keys;
+  collect(Fields::of(config), "", keys);
+  return keys;
+}
+
+std::vector<Flag> flags(const Verb& verb) {
+  if (verb.takes == Takes::kConfig)
+    return {{"--help", "every key with its type and default", {}, false},
+            {"--nproc", "ranks on this machine", {}, true}};
+  std::vector<Flag> found = flags_of(verb);
+  if (found.empty()) found.push_back({"--help", "how it is used", {}, false});
+  for (Flag& flag : found) {
+    if (flag.name == "--reward") flag.choices = reward_names();
+  }
+  return found;
+}
+
+// Words that follow a verb and are neither flags nor keys.
+Words words_of(const Verb& verb) {
+  static const std::map<std::string, Words> words{
+      {"list", {"models", "algorithms", "rewards", "losses", "sinks"}},
+      {"completion", {"bash", "zsh", "fish"}}};
+  const auto found = words.find(verb.name);
+  return found == words.end() ? Words() : found->second;
+}
+
+// 'text' for a shell of POSIX; \' inside single quotes is fish's way alone.
+std::string shell_quoted(const std::string& text, bool fish = false) {
+  std::string out = "'";
+  for (const char c : text)
+    out += c == '\'' ? (fish ? "\\'" : "'\\''") : c == '\\' && fish ? "\\\\" : std::string(1, c);
+  return out + "'";
+}
+
+// Functions that bash and zsh share; each prints words.
+std::string tables() {
+  std::string flags_table, values_table, names, sections, keys;
+  for (const Verb& verb : verbs()) {
+    names += std::string(names.empty() ? "" : " ") + verb.name;
+    Words all = words_of(verb);
+    for (const Flag& flag : flags(verb)) {
+      all.push_back(flag.name);
+      if (!flag.choices.empty())
+        values_table += temper::str("    '", verb.name, " ", flag.name, "') echo ",
+                                    shell_quoted(join(flag.choices)), " ;;\n");
+    }
+    flags_table += temper::str("    ", verb.name, ") echo ", shell_quoted(join(all)), " ;;\n");
+  }
+  std::string last;
+  for (const Key& key : config_keys()) {
+    keys += " " + key.name + "=";
+    const size_t dot = key.name.find('.');
+    const std::string section =
+        dot == std::string::npos ? key.name + "=" : key.name.substr(0, dot + 1);
+    if (section != last) sections += " " + section;
+    last = section;
+    if (!key.choices.empty())
+      values_table +=
+          temper::str("    *' ", key.name, "') echo ", shell_quoted(join(key.choices)), " ;;\n");
+  }
+  std::string training;
+  for (const Verb& verb : verbs())
+    if (verb.takes == Takes::kConfig)
+      training += (training.empty() ? "" : "|") + std::string(verb.name);
+  return temper::str(
+      "_temper_verbs() { echo ", shell_quoted(names),
+      "; }\n\n# VERB: its flags and words.\n_temper_words() {\n  case $1 in\n", flags_table,
+      "  esac\n}\n\n# VERB FLAG or VERB KEY: what its value may be, where that is a "
+      "choice.\n_temper_values() {\n  case \"$1 $2\" in\n",
+      values_table,
+      "  esac\n}\n\n# VERB PREFIX: the config's sections, and behind a dot its "
+      "keys.\n_temper_keys() {\n  case $1 in\n    ",
+      training,
+      ") ;;\n    *) return ;;\n"
+      "  esac\n  case $2 in\n    *.*) echo '",
+      keys.substr(1), "' ;;\n    *) echo '", sections.substr(1), "' ;;\n  esac\n}\n");
+}
+
+// bash makes words of their own of "=", so that a value stands two words behind its key.
+constexpr const char* kBash = R"sh(
+_temper() {
+  local verb=${COMP_WORDS[1]} cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words
+  COMPREPLY=()
+  if [ "$COMP_CWORD" = 1 ]; then
+    COMPREPLY=($(compgen -W "$(_temper_verbs) --help --version" -- "$cur"))
+    return
+  fi
+  if [ "$cur" = = ]; then
+    cur=
+  elif [ "$prev" = = ]; then
+    prev=${COMP_WORDS[COMP_CWORD-2]}
+  fi
+  words=$(_temper_values "$verb" "$prev")
+  if [ -z "$words" ]; then
+    [ "${COMP_WORDS[COMP_CWORD]}" != = ] && [ "${COMP_WORDS[COMP_CWORD-1]}" != = ] || return
+    words=$(_temper_keys "$verb" "$cur")
+    [ -z "$words" ] || [ -n "$cur" ] || words="$words $(compgen -f -X '!*.yaml')"
+    words="$words $(_temper_words "$verb")"
+  fi
+  COMPREPLY=($(compgen -W "$words" -- "$cur"))
+  case ${COMPREPLY[0]-} in
+    *[.=]) [ ${#COMPREPLY[@]} -gt 1 ] || compopt -o nospace 2> /dev/null ;;
+  esac
+}
+complete -o default -F _temper temper
+)sh";
+
+constexpr const char* kZsh = R"sh(
+_temper() {
+  local verb=${words[2]} cur=${words[CURRENT]} prev=${words[CURRENT-1]}
+  local -a values
+  if (( CURRENT == 2 )); then
+    compadd -- ${=$(_temper_verbs)} --help --version
+  elif [[ $cur == *=* ]]; then
+    values=(${=$(_temper_values $verb ${cur%%=*})})
+    compset -P '*='
+    if (( $#values )); then compadd -a values; else _files; fi
+  else
+    values=(${=$(_temper_values $verb $prev)})
+    if (( $#values )); then compadd -a values; return; fi
+    values=(${=$(_temper_words $verb)})
+    compadd -a values
+    values=(${=$(_temper_keys $verb $cur)})
+    compadd -S '' -a values
+    _files
+  fi
+}
+if [ "$funcstack[1]" = _temper ]; then _temper "$@"; else compdef _temper temper; fi
+)sh";
+
+void print_fish(std::ostream& out) {
+  out << "# Completion of temper for fish: temper completion fish > "
+         "~/.config/fish/completions/temper.fish\n"
+         "complete -c temper -n __fish_use_subcommand -f\n";
+  for (const Verb& verb : verbs()) {
+    out << "complete -c temper -n __fish_use_subcommand -f -a " << verb.name << " -d "
+        << shell_quoted(verb.help, true) << "\n";
+    const std::string begin =
+        temper::str("complete -c temper -n '__fish_seen_subcommand_from ", verb.name, "'");
+    for (const std::string& word : words_of(verb)) out << begin << " -f -a " << word << "\n";
+    for (const Flag& flag : flags(verb)) {
+      out << begin << " -l " << flag.name.substr(2);
+      if (!flag.choices.empty())
+        out << " -x -a " << shell_quoted(join(flag.choices), true);
+      else if (flag.takes_value)
+        out << " -r";
+      out << " -d " << shell_quoted(flag.help, true) << "\n";
+    }
+    if (verb.takes != Takes::kConfig) continue;
+    for (const Key& key : config_keys()) {
+      Words all{key.name + "="};
+      for (const std::string& choice : key.choices) all.push_back(key.name + "=" + choice);
+      out << begin << " -a " << shell_quoted(join(all), true) << " -d "
+          << shell_quoted(key.help, true) << "\n";
+    }
+  }
+}
+
+}  // namespace
+
+int run_completion(const Arguments& arguments) {
+  const std::string shell = arguments.size() == 1 ? arguments[0] : "";
+  if (shell == "--help" || shell == "-h")
+    std::cout << "usage: temper completion bash|zsh|fish\n"
+                 "  bash: eval \"$(temper completion bash)\" in ~/.bashrc\n"
+                 "  zsh:  temper completion zsh > \"${fpath[1]}/_temper\"\n"
+                 "  fish: temper completion fish > ~/.config/fish/completions/temper.fish\n";
+  else if (shell == "bash")
+    std::cout << "# Completion of temper for bash: eval \"$(temper completion bash)\"\n"
+              << tables() << kBash;
+  else if (shell == "zsh")
+    std::cout << "#compdef temper\n# Completion of temper for zsh: temper completion zsh > "
+                 "\"${fpath[1]}/_temper\"\n"
+              << tables() << kZsh;
+  else if (shell == "fish")
+    print_fish(std::cout);
+  else
+    throw ConfigError("temper completion: expected one of bash, zsh, fish");
+  return 0;
+}
+
+}  // namespace temper::cli

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# What a shell offers after the tab key, for bash as it runs, for zsh and fish where they are installed. $1: the program.
+set -uo pipefail
+temper=$1
+bad=0
+fail() { echo "FAILED: $*" >&2; bad=1; }
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+touch run.yaml
+eval "$("$temper" completion bash)"
+
+# offered WORD...: what bash offers for the last word, sorted, in one line. "=" is a word of its own, as in readline.
+offered() {
+  COMP_WORDS=(temper "$@")
+  COMP_CWORD=$#
+  _temper
+  printf '%s\n' "${COMPREPLY[@]}" | sort | tr '\n' ' '
+}
+# expect 'what is offered' WORD...
+expect() {
+  local found
+  found=$(offered "${@:2}")
+  [ "$found" = "$1" ] || fail "temper ${*:2}: offered '$found', expected '$1'"
+}
+expect 'generate ' ge
+expect 'score sft ' s
+expect '--help --nproc ' sft --
+expect '--device --dtype ' generate --d
+expect 'bfloat16 float32 ' score --dtype ''
+expect 'bfloat16 float16 float32 ' export --dtype ''
+expect 'cpu cuda ' generate --device = c
+expect 'gsm8k ' eval --reward gs
+expect 'resume= rewards= rl. rollout. ' grpo r
+expect 'rl.beta= ' grpo rl.be
+expect 'dapo dr_grpo ' grpo rl.algorithm = d
+expect 'dapo dr_grpo grpo gspo rloo ' grpo rl.algorithm =
+expect 'false true ' sft data.shuffle =
+expect ' ' sft data.train = runs
+expect ' ' generate rl.be
+expect 'algorithms ' list a
+expect '--help bash fish zsh ' completion ''
+[[ $(offered sft '') == *'run.yaml '* ]] || fail "a config file is not offered"
+
+# Every verb, every flag that a --help shows, every key: offered; and every key that is offered is one.
+for verb in $("$temper" --help | awk '/^  [a-z]/ && !/temper/ { print $1 }'); do
+  [[ " $(offered '') " == *" $verb "* ]] || fail "the verb $verb is not offered"
+  "$temper" $verb --help | grep -oE '^ +(-h,)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | while read -r flag; do
+    [[ " $(offered $verb "$flag") " == *" $flag "* ]] || { echo "FAILED: $verb $flag is not offered" >&2; exit 1; }
+  done || bad=1
+done
+diff <("$temper" sft --help | grep -oE '^[a-z_0-9.]+: ' | grep -v ^usage | tr -d ': ' | sort) <(_temper_keys sft . | tr ' ' '\n' | tr -d = | sort) || fail "other keys than --help shows"
+
+if command -v zsh > /dev/null; then
+  "$temper" completion zsh > _temper
+  zsh -n _temper || fail "zsh cannot read the script"
+fi
+if command -v fish > /dev/null; then
+  "$temper" completion fish > temper.fish
+  found=$(fish -c "source temper.fish; complete -C 'temper grpo rl.algorithm=d'" | cut -f1 | sort | tr '\n' ' ')
+  [ "$found" = 'rl.algorithm=dapo rl.algorithm=dr_grpo ' ] || fail "fish offers '$found'"
+  found=$(fish -c "source temper.fish; complete -C 'temper generate --device '" | cut -f1 | sort | tr '\n' ' ')
+  [ "$found" = 'auto cpu cuda ' ] || fail "fish offers '$found'"
+fi
+status=0; message=$("$temper" completion tcsh 2>&1) || status=$?
+[ $status = 2 ] && [[ $message == *'bash, zsh, fish'* ]] || fail "tcsh: $status $message"
+exit $bad
