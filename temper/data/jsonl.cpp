@@ -170,6 +170,7 @@ bool LineReader::next(std::string& line) {
 }
 
 Json parse_row(std::string_view line, const std::string& where) {
+  while (line.ends_with('\r')) line.remove_suffix(1);
   Json row = parse_json(line, where);
   check<DataError>(row.is_object(), where, ": expected a JSON object, found ", row.type_name());
   return row;
@@ -178,7 +179,7 @@ Json parse_row(std::string_view line, const std::string& where) {
 bool RowReader::next(Json& row) {
   std::string line;
   while (lines_->next(line)) {
-    if (line.find_first_not_of(" \t") == std::string::npos) continue;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     row = parse_row(line, where());
     return true;
   }

@@ -28,13 +28,15 @@ std::vector<int32_t> token_ids(const Json& list, const char* field, int64_t voca
   std::vector<int32_t> out;
   out.reserve(list.size());
   for (const Json& id : list) {
-    const bool known =
-        id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < vocabulary;
-    check<DataError>(
-        known || (ignored < 0 && id.is_number_integer() && id.get<int64_t>() == ignored), where,
-        ": `", field, "` holds ", dump_json(id), "; ids of this model are 0 to ", vocabulary - 1,
-        ignored < 0 ? temper::str(", and ", ignored, " is not trained") : "");
-    out.push_back(id.get<int32_t>());
+    // get() wraps: 2^64 - 100 would read as -100.
+    const bool integer = id.is_number_integer() &&
+                         (!id.is_number_unsigned() || id.get<uint64_t>() <= uint64_t{INT64_MAX});
+    const int64_t value = integer ? id.get<int64_t>() : INT64_MIN;
+    check<DataError>((value >= 0 && value < vocabulary) || (ignored < 0 && value == ignored), where,
+                     ": `", field, "` holds ", dump_json(id), "; ids of this model are 0 to ",
+                     vocabulary - 1,
+                     ignored < 0 ? temper::str(", and ", ignored, " is not trained") : "");
+    out.push_back(static_cast<int32_t>(value));
   }
   return out;
 }

@@ -1,0 +1,133 @@
+// Files of rows: the stream and the file of random access agree, whatever the bytes.
+#include "temper/data/jsonl.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "temper/base/error.h"
+#include "temper/data/row_fields.h"
+#include "temper/data/row_file.h"
+
+using namespace temper;
+using namespace temper::data;
+
+namespace {
+
+struct TemporaryFile {
+  std::string path;
+  TemporaryFile(const std::string& ending, const std::string& bytes)
+      : path(std::filesystem::temp_directory_path() /
+             ("temper-jsonl-" + std::to_string(::getpid()) + ending)) {
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+  ~TemporaryFile() { ::unlink(path.c_str()); }
+};
+
+// A row is its text or its error, each with its place in the file.
+std::vector<std::string> streamed(const std::string& path) {
+  std::vector<std::string> out;
+  RowReader reader(path);
+  Json row;
+  while (true) {
+    try {
+      if (!reader.next(row)) return out;
+      out.push_back(reader.where() + " " + dump_json(row));
+    } catch (const DataError& e) {
+      out.push_back(e.what());
+    }
+  }
+}
+std::vector<std::string> drawn(const std::string& path) {
+  std::vector<std::string> out;
+  const RowFile file(path);
+  for (int64_t i = 0; i < file.size(); ++i) {
+    try {
+      out.push_back(file.where(i) + " " + dump_json(file.row(i)));
+    } catch (const DataError& e) {
+      out.push_back(e.what());
+    }
+  }
+  return out;
+}
+
+std::string gzip(const std::string& text) {
+  z_stream stream{};
+  deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  std::string out(deflateBound(&stream, text.size()) + 64, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  deflate(&stream, Z_FINISH);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+std::string zstd(const std::string& text) {
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a stream of rows and the file of random access agree on blank lines, line ends and errors") {
+  const std::string text =
+      "\xEF\xBB\xBF{\"a\": 1}\r\n\n \t\r\n\r\r\r\n{\"a\": 2}\r\r\r\n{\"a\": \r\r\n[3]\n{\"a\": "
+      "\"\xFF\"}\n{\"a\": 4}";
+  for (const auto& [ending, bytes] : {std::pair<std::string, std::string>{".jsonl", text},
+                                      {".jsonl.gz", gzip(text)},
+                                      {".jsonl.zst", zstd(text)}}) {
+    CAPTURE(ending);
+    const TemporaryFile file(ending, bytes);
+    const std::vector<std::string> rows = drawn(file.path);
+    CHECK(rows == streamed(file.path));
+    REQUIRE(rows.size() == 6);
+    CHECK(rows[0] == file.path + ":1 {\"a\":1}");
+    CHECK(rows[1] == file.path + ":5 {\"a\":2}");
+    CHECK(rows[2].starts_with(file.path + ":6: not valid JSON"));
+    CHECK(rows[3] == file.path + ":7: expected a JSON object, found array");
+    CHECK(rows[4].starts_with(file.path + ":8: not valid JSON"));
+    CHECK(rows[5] == file.path + ":9 {\"a\":4}");
+  }
+}
+
+TEST_CASE("compressed rows that are cut short or damaged end with the file's name") {
+  const std::string text = "{\"a\": 1}\n";
+  for (const auto& [ending, bytes] :
+       {std::pair<std::string, std::string>{".jsonl.gz", gzip(text)}, {".jsonl.zst", zstd(text)}}) {
+    CAPTURE(ending);
+    for (const std::string& damaged :
+         {bytes.substr(0, bytes.size() - 3), std::string("garbage"), bytes + "garbage"}) {
+      const TemporaryFile file(ending, damaged);
+      std::string problem = "no error";
+      try {
+        drawn(file.path);
+      } catch (const DataError& e) {
+        problem = e.what();
+      }
+      CHECK(problem.starts_with(file.path + ": "));
+    }
+  }
+}
+
+TEST_CASE("an id that would wrap around to another is refused") {
+  const auto ids = [](const char* json) {
+    return token_ids(parse_json(json, "list"), "labels", 10, "rows:1", -100);
+  };
+  CHECK(ids("[-100, 0, 9]") == std::vector<int32_t>{-100, 0, 9});
+  for (const char* wrong : {"[10]", "[-1]", "[1.0]", "[18446744073709551516]", "[4294967297]"}) {
+    CAPTURE(wrong);
+    CHECK_THROWS_WITH_AS(ids(wrong), doctest::Contains("rows:1: `labels` holds"), DataError);
+  }
+}
