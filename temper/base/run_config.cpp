@@ -171,7 +171,7 @@ void RolloutSection::fields(Fields& f) {
         "divides the logits of tokens that occurred; 1: none", above(0));
   f.add("stop", stop, "texts that end a completion and are cut from it", one_or_list());
   f.add("ignore_eos", ignore_eos, "go on after an end token, to max_new_tokens");
-  f.add("cache_bytes", cache_bytes, "memory for keys and values; null: planned from the machine's",
+  f.add("cache_bytes", cache_bytes, "most memory for keys and values; null: a quarter of what is usable",
         at_least(1));
 }
 void RewardSection::fields(Fields& f) {

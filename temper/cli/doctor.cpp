@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "temper/base/memory.h"
 #include "temper/base/error.h"
 #include "temper/cli/verbs.h"
 #include "temper/data/parquet.h"
@@ -57,12 +58,11 @@ int run_doctor(const Arguments& arguments) {
     std::cout << "usage: temper doctor\nWhat this machine has and can do.\n";
     return arguments[0] == "--help" || arguments[0] == "-h" ? 0 : 2;
   }
-  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
   const char* arrow = data::arrow_version();
   std::cout << "cpu          " << cpu_name() << ", " << sysconf(_SC_NPROCESSORS_ONLN) << " cores\n"
             << "simd         " << kernels::simd_name() << ", panels of " << kernels::panel_width() << " columns\n"
             << "threads      " << omp_get_max_threads() << " (OMP_NUM_THREADS)\n"
-            << "memory       " << static_cast<int64_t>(memory / 1e6) << " MB\n"
+            << "memory       " << usable_memory_bytes() / 1'000'000 << " MB\n"
             << "libtorch     " << TORCH_VERSION << "\n"
             << "gpu          none: this build has no CUDA\n"
             << "gemm         " << static_cast<int64_t>(gemm_gflops()) << " GFLOP/s (float32, 1024 x 1024 x 1024)\n"

@@ -62,7 +62,7 @@ void ModelFlags::add_to(CLI::App& app) {
 }
 
 void SamplingFlags::add_to(CLI::App& app) {
-  app.add_option("--max-new-tokens", options.max_new_tokens, "most tokens of a completion")->check(CLI::PositiveNumber);
+  app.add_option("--max-new-tokens", options.max_new_tokens, "most tokens of a completion")->check(CLI::Range(int64_t{1}, generate::kMostNewTokens));
   app.add_option("--temperature", options.sampling.temperature, "0: greedy")->check(CLI::NonNegativeNumber);
   app.add_option("--top-k", options.sampling.top_k, "0: all")->check(CLI::NonNegativeNumber);
   app.add_option("--top-p", options.sampling.top_p, "the likeliest tokens whose mass reaches it")->check(CLI::Range(1e-9, 1.0));
@@ -73,7 +73,7 @@ void SamplingFlags::add_to(CLI::App& app) {
   app.add_option("--seed", options.sampling.seed, "with index, sample and position it decides every choice");
   app.add_flag("--ignore-eos", options.ignore_eos, "go on after an end token");
   app.add_option("--max-batch", options.max_batch, "sequences at once; changes the speed, never the result")->check(CLI::PositiveNumber);
-  app.add_option("--cache-bytes", options.cache_bytes, "most memory for keys and values")->check(CLI::PositiveNumber);
+  app.add_option("--cache-bytes", options.cache_bytes, "most memory for keys and values; a quarter of what is usable unless given")->check(CLI::PositiveNumber);
 }
 
 }  // namespace temper::cli

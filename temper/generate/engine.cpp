@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "temper/base/error.h"
+#include "temper/base/memory.h"
 #include "temper/nn/linear.h"
 #include "temper/ops/embedding.h"
 
@@ -37,7 +39,9 @@ Engine::Engine(models::CausalLM& model, EngineOptions options,
     : model_(model),
       options_(std::move(options)),
       tokenizer_(std::move(tokenizer)),
-      cache_(model, options_.cache_bytes) {
+      cache_(model, options_.cache_bytes > 0 ? options_.cache_bytes : usable_memory_bytes() / 4) {
+  check<ConfigError>(options_.max_new_tokens <= kMostNewTokens, "max_new_tokens: found ",
+                     options_.max_new_tokens, ", expected at most ", kMostNewTokens);
   check<ConfigError>(options_.stop.empty() || tokenizer_,
                      "stop texts need a tokenizer, and the model has none");
   std::erase(options_.stop, "");
@@ -56,11 +60,15 @@ int64_t Engine::pages_of_sample(const Prompt& prompt) const {
 
 void Engine::submit(Request request) {
   check<DataError>(!request.prompt.empty(), "row ", request.index, ": an empty prompt");
+  for (const int32_t id : request.prompt)
+    check<DataError>(id >= 0 && id < model_.vocab_size, "row ", request.index, ": token ", id,
+                     ", and the model has ", model_.vocab_size);
   auto prompt = std::make_shared<Prompt>(std::move(request), cache_);
   const int64_t needed = pages_of_prompt(*prompt) + pages_of_sample(*prompt);
-  check(needed <= cache_.max_pages(), "a prompt of ", prompt->length(), " tokens and ",
-        options_.max_new_tokens, " new ones need ", needed * cache_.page_bytes(),
-        " bytes of key-value cache, and cache_bytes is ", options_.cache_bytes);
+  check<ConfigError>(needed <= cache_.max_pages(), "a prompt of ", prompt->length(),
+                     " tokens and ", options_.max_new_tokens, " new ones need ",
+                     needed * cache_.page_bytes(), " bytes for keys and values, and cache_bytes is ",
+                     cache_.max_pages() * cache_.page_bytes());
   prompt->unfinished = prompt->request.num_samples;
   if (prompt->unfinished > 0) waiting_.push_back(std::move(prompt));
 }
@@ -249,14 +257,20 @@ void Engine::retire(const std::function<void(Completion)>& done) {
 
 void Engine::check_invariants() const {
   std::vector<const PageCache::Sequence*> live;
-  for (const auto& prompt : waiting_) live.push_back(&prompt->pages);
+  std::set<const Prompt*> prompts;
+  int64_t reserved = 0;
+  for (const auto& prompt : waiting_) prompts.insert(prompt.get());
   for (const auto& running : running_) {
+    prompts.insert(running->prompt.get());
     if (running->pages) live.push_back(running->pages.get());
-    const PageCache::Sequence* pages = &running->prompt->pages;
-    if (std::find(live.begin(), live.end(), pages) == live.end()) live.push_back(pages);
+    reserved += pages_of_sample(*running->prompt);
+  }
+  for (const Prompt* prompt : prompts) {
+    live.push_back(&prompt->pages);
+    if (prompt->next_sample > 0) reserved += pages_of_prompt(*prompt);
   }
   cache_.check_invariants(live);
-  check(!running_.empty() || reserved_ == 0, reserved_, " pages are reserved and nothing runs");
+  check(reserved_ == reserved, reserved_, " pages are reserved, ", reserved, " may be taken");
 }
 
 void generate(models::CausalLM& model, const std::vector<std::vector<int32_t>>& prompts,

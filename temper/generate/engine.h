@@ -17,13 +17,15 @@
 
 namespace temper::generate {
 
+inline constexpr int64_t kMostNewTokens = int64_t{1} << 24;
+
 struct EngineOptions {
   SamplingOptions sampling;
-  int64_t max_new_tokens = 64;
+  int64_t max_new_tokens = 64;  // at most kMostNewTokens
   bool ignore_eos = false;
   std::vector<std::string> stop;           // texts that end a completion; they need a tokenizer
   int64_t max_batch = 256;                 // sequences at once; changes the speed, never a token
-  int64_t cache_bytes = int64_t{4} << 30;  // of keys and values
+  int64_t cache_bytes = 0;                 // most memory for keys and values; 0: a quarter of what is usable
   int64_t prefill_tokens = 2048;           // of prompts in one forward pass
 };
 
@@ -53,8 +55,8 @@ class Engine {
          std::shared_ptr<const Tokenizer> tokenizer = nullptr);
   ~Engine();
 
-  // Also from inside `done`. Throws DataError for an empty prompt, RunError for one that can never
-  // fit the cache.
+  // Also from inside `done`. Throws DataError for an empty prompt and for ids that are not the
+  // model's, ConfigError for a prompt that can never fit the cache.
   void submit(Request request);
   // Samples until all that was submitted is done. `done` gets completions as they end; the order is
   // deterministic. `on_token`, if given, sees every completion after each of its tokens.

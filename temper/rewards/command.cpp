@@ -101,6 +101,8 @@ std::vector<Verdict> CommandReward::judge(std::span<const Sample> samples) {
   std::vector<Verdict> verdicts(samples.size());
   std::vector<size_t> asked(workers_.size());
   size_t next = 0, open = samples.size();
+  for (const auto& worker : workers_)
+    if (worker->busy()) worker->stop();  // an earlier call ended by an exception
   while (open > 0) {
     for (size_t w = 0; w < workers_.size() && next < samples.size(); ++w) {
       if (workers_[w]->busy()) continue;

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "temper/base/error.h"
 
@@ -24,6 +25,12 @@ constexpr size_t kKeptComplaints = 2000;
 constexpr auto kGrace =
     std::chrono::milliseconds(200);  // to end by itself once its input is closed
 
+void close_end(int& fd) {
+  if (fd >= 0) ::close(fd);
+  fd = -1;
+}
+
+// Both ends are closed with it, but for what was taken.
 struct Pipe {
   int read = -1, write = -1;
   Pipe() {
@@ -32,12 +39,14 @@ struct Pipe {
     read = ends[0];
     write = ends[1];
   }
+  ~Pipe() {
+    close_end(read);
+    close_end(write);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
 };
-
-void close_end(int& fd) {
-  if (fd >= 0) ::close(fd);
-  fd = -1;
-}
+int taken(int& end) { return std::exchange(end, -1); }
 
 Clock::duration seconds(double s) {
   return std::chrono::duration_cast<Clock::duration>(
@@ -111,12 +120,9 @@ void Worker::start() {
       ::posix_spawnp(&process_, arguments[0], &actions, &attributes, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
-  ::close(in.read);
-  ::close(out.write);
-  ::close(err.write);
-  input_ = in.write;
-  output_ = out.read;
-  errors_ = err.read;
+  input_ = taken(in.write);
+  output_ = taken(out.read);
+  errors_ = taken(err.read);
   if (error != 0) {
     process_ = -1;
     stop();
@@ -126,7 +132,12 @@ void Worker::start() {
   if (options_.memory_bytes) {
     const rlimit limit{static_cast<rlim_t>(*options_.memory_bytes),
                        static_cast<rlim_t>(*options_.memory_bytes)};
-    ::prlimit(process_, RLIMIT_AS, &limit, nullptr);
+    if (::prlimit(process_, RLIMIT_AS, &limit, nullptr) != 0 && errno != ESRCH) {
+      const int why = errno;
+      stop();
+      throw RunError(temper::str("cannot limit the memory of the reward ", options_.command[0], ": ",
+                                 std::strerror(why)));
+    }
   }
   for (const int fd : {input_, output_, errors_})
     ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
@@ -151,6 +162,7 @@ std::optional<Worker::Answer> Worker::advance() {
     const NoPipeSignal quiet;
     const ssize_t n = ::write(input_, unsent_.data(), unsent_.size());
     if (n > 0) unsent_.erase(0, static_cast<size_t>(n));
+    if (n < 0 && errno == EPIPE) unsent_.clear();  // it reads no more; its answer may still come
   }
   if (errors_ >= 0) {
     if (!drain(errors_, complaints_, kKeptComplaints + 65536)) close_end(errors_);
@@ -173,7 +185,9 @@ std::optional<Worker::Answer> Worker::advance() {
   if (!open) return fail(Answer::Kind::kEnded, ending());
   if (Clock::now() >= deadline_)
     return fail(Answer::Kind::kTimedOut,
-                temper::str("gave no answer within ", options_.timeout_seconds, " s"));
+                temper::str("gave no answer within ",
+                            options_.timeout_seconds + (fresh_ ? options_.start_timeout_seconds : 0),
+                            " s"));
   return {};
 }
 

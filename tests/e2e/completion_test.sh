@@ -45,9 +45,9 @@ expect '--help bash fish zsh ' completion ''
 # Every verb, every flag that a --help shows, every key: offered; and every key that is offered is one.
 for verb in $("$temper" --help | awk '/^  [a-z]/ && !/temper/ { print $1 }'); do
   [[ " $(offered '') " == *" $verb "* ]] || fail "the verb $verb is not offered"
-  "$temper" $verb --help | grep -oE '^ +(-h,)?--[a-z-]+' | grep -oE -- '--[a-z-]+' | while read -r flag; do
-    [[ " $(offered $verb "$flag") " == *" $flag "* ]] || { echo "FAILED: $verb $flag is not offered" >&2; exit 1; }
-  done || bad=1
+  while read -r flag; do
+    [[ " $(offered $verb "$flag") " == *" $flag "* ]] || fail "$verb $flag is not offered"
+  done < <("$temper" $verb --help | grep -oE '^ +(-h,)?--[a-z-]+' | grep -oE -- '--[a-z-]+')
 done
 diff <("$temper" sft --help | grep -oE '^[a-z_0-9.]+: ' | grep -v ^usage | tr -d ': ' | sort) <(_temper_keys sft . | tr ' ' '\n' | tr -d = | sort) || fail "other keys than --help shows"
 

@@ -264,7 +264,7 @@ TEST_CASE("a request that can never fit the cache is refused at once") {
   EngineOptions options = sampled();
   options.cache_bytes = 2 * generate::PageCache(*model, 0).page_bytes();
   generate::Engine engine(*model, options);
-  CHECK_THROWS_AS(engine.submit({0, prompts()[4], 1}), RunError);
+  CHECK_THROWS_AS(engine.submit({0, prompts()[4], 1}), ConfigError);
   CHECK_THROWS_AS(engine.submit({0, {}, 1}), DataError);
 }
 

@@ -85,6 +85,10 @@ TEST_CASE("every SIMD target and number of threads gives the bits of the three-l
   for (const int64_t m : {1, 2, 3, 6, 7, 12, 13})
     for (const int64_t n : {1, 15, 16, 17, 31, 32, 33, 64, 65})
       products.push_back(Product::draw(draws, m, n, draws.between(1, 9)));
+  // Beyond one block of k, for few rows and for many.
+  for (const int64_t m : {1, 5, 25, 48, 49})
+    for (int trial = 0; trial < 3; ++trial)
+      products.push_back(Product::draw(draws, m, 70, draws.between(2040, 2100)));
   for (const Product& p : products) {
     CAPTURE(p.m);
     CAPTURE(p.n);
@@ -128,7 +132,8 @@ TEST_CASE("a range of panels gives those columns of the whole product") {
 TEST_CASE("bfloat16 panels give the product of the rounded values on every SIMD target") {
   Draws draws(4);
   for_each_target([&] {
-    for (const auto& [m, n, k] : {std::array<int64_t, 3>{1, 331, 72}, {5, 16, 300}, {67, 100, 257}}) {
+    for (const auto& [m, n, k] :
+         {std::array<int64_t, 3>{1, 331, 72}, {5, 16, 300}, {67, 100, 257}, {30, 70, 2100}}) {
       Product p = Product::draw(draws, m, n, k);
       const std::vector<float> found = p.computed_in_bfloat16();
       const std::vector<float> unrounded = p.defined();
@@ -144,6 +149,7 @@ TEST_CASE("bfloat16 rounds to nearest, ties to even, and keeps what is no number
   CHECK(to_bfloat16(std::bit_cast<float>(0x3f808000u)) == 0x3f80);  // halfway, even below
   CHECK(to_bfloat16(std::bit_cast<float>(0x3f818000u)) == 0x3f82);  // halfway, even above
   CHECK(to_bfloat16(std::bit_cast<float>(0x3f808001u)) == 0x3f81);
-  CHECK(to_bfloat16(std::bit_cast<float>(0x7f7fffffu)) == 0x7f80);  // the largest rounds to infinity
+  CHECK(to_bfloat16(std::bit_cast<float>(0x7f7fffffu)) ==
+        0x7f80);  // the largest rounds to infinity
   CHECK(std::isnan(to_float(to_bfloat16(std::bit_cast<float>(0x7f800001u)))));
 }

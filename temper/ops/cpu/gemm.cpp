@@ -26,11 +26,13 @@ namespace temper::kernels::HWY_NAMESPACE {
 
 constexpr int64_t kBlockK = 256;        // kBlockK x kPanel floats fit the first-level cache
 constexpr int64_t kBlockRows = 8 * 24;  // kBlockRows x kBlockK floats fit the second
+// So few rows take as long as reading b takes: several panels side by side, far down k.
+constexpr int64_t kStreamRows = 4 * kTileRows, kStreamK = 2048;
 
-// Copies a[rows, depth] tile by tile: kTileRows rows side by side for each k.
-void pack_left(MatrixView<float> a, int64_t rows, int64_t depth, float* out) {
-  for (int64_t i0 = 0; i0 < rows; i0 += kTileRows) {
-    const int64_t height = std::min<int64_t>(kTileRows, rows - i0);
+// Copies a[rows, depth] tile by tile: `tile` rows side by side for each k.
+void pack_left(MatrixView<float> a, int64_t rows, int64_t depth, int64_t tile, float* out) {
+  for (int64_t i0 = 0; i0 < rows; i0 += tile) {
+    const int64_t height = std::min(tile, rows - i0);
     const float* from = a.data + i0 * a.row_stride;
     float* to = out + i0 * depth;
     if (a.row_stride == 1) {
@@ -49,21 +51,23 @@ template <class B>
 void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const B* b,
            int64_t panel_stride, float* c, int64_t ldc, bool accumulate, const float* bias,
            float* left) {
-  for (int64_t k0 = 0; k0 < k; k0 += kBlockK) {
-    const int64_t depth = std::min(kBlockK, k - k0);
+  // Rows are read as they lie. Where it is the values of one row that lie apart, a copy pays if
+  // many panels read it.
+  const bool copy = a.col_stride != 1 && rows > kTileRows && columns > 2 * kPanel;
+  const bool stream = !copy && rows <= kStreamRows;
+  const int64_t block_k = stream ? kStreamK : kBlockK, tallest = stream ? kTileRows / 2 : kTileRows;
+  const int64_t tiles = (rows + tallest - 1) / tallest, tile = (rows + tiles - 1) / tiles;
+  // What one pass over the rows reads of b stays in the cache for the next tile.
+  const int64_t at_once = tiles == 1 ? columns : stream ? 2 * kPanel : kPanel;
+  for (int64_t k0 = 0; k0 < k; k0 += block_k) {
+    const int64_t depth = std::min(block_k, k - k0);
     const MatrixView<float> part{a.data + k0 * a.col_stride, a.row_stride, a.col_stride};
     const bool from_c = accumulate || k0 > 0;
-    // Rows are read as they lie. Where it is the values of one row that lie apart, a copy pays if
-    // many panels read it.
-    const bool copy = a.col_stride != 1 && rows > kTileRows && columns > 2 * kPanel;
-    if (copy) pack_left(part, rows, depth, left);
-    // A panel stays in the first-level cache while the rows go by; few rows take several panels at
-    // once.
-    const int64_t at_once = rows > kTileRows ? kPanel : columns;
+    if (copy) pack_left(part, rows, depth, tile, left);
     for (int64_t j = 0; j < columns; j += at_once) {
       const int64_t width = std::min(at_once, columns - j);
-      for (int64_t i = 0; i < rows; i += kTileRows) {
-        const int height = static_cast<int>(std::min<int64_t>(kTileRows, rows - i));
+      for (int64_t i = 0; i < rows; i += tile) {
+        const int height = static_cast<int>(std::min(tile, rows - i));
         tile_row(height, width, depth, copy ? left + i * depth : part.data + i * part.row_stride,
                  copy ? 1 : part.row_stride, copy ? height : part.col_stride,
                  b + j / kPanel * panel_stride + k0 * kPanel, panel_stride, c + i * ldc + j, ldc,

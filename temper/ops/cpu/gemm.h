@@ -34,8 +34,8 @@ inline float to_float(float x) { return x; }
 int64_t packed_size(int64_t k, int64_t n);
 
 // Packs b[k, n] into `packed` (packed_size values, 64-byte aligned for speed), in parallel over
-// panels. In bfloat16 the values are rounded: half the memory to read, and the products are those of
-// the rounded values.
+// panels. In bfloat16 the values are rounded: half the memory to read, and the products are those
+// of the rounded values.
 void pack(MatrixView<float> b, int64_t k, int64_t n, float* packed);
 void pack(MatrixView<float> b, int64_t k, int64_t n, BFloat16Bits* packed);
 void pack(MatrixView<BFloat16Bits> b, int64_t k, int64_t n, BFloat16Bits* packed);

@@ -94,7 +94,7 @@ using TileFunction = void (*)(int64_t, const float*, int64_t, int64_t, const B*,
                               int64_t, bool);
 
 // Few rows leave the multiply-add pipeline waiting on its own sums: take more panels at once.
-constexpr int panels_at_once(int rows) { return rows <= 1 ? 4 : rows <= 3 ? 2 : 1; }
+constexpr int panels_at_once(int rows) { return rows <= 1 ? 4 : 2 * rows <= kTileRows ? 2 : 1; }
 
 template <class B, int kRows>
 TileFunction<B> tile_for(int rows, bool wide) {

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstdint>
+
+namespace temper {
+
+// Bytes of memory that this process may use: the machine's, or its control group's limit where
+// that is less.
+int64_t usable_memory_bytes();
+
+}  // namespace temper
