@@ -1,11 +1,14 @@
 # make         the program, build/temper
 # make demo    builds it and tunes a small model on a task it makes itself, in about two minutes
 # make test    builds and runs the tests
+# make install installs the program and what programs of your own build on, under PREFIX (/usr/local)
+# make format  formats the sources
 # make bench   compares with TRL, Hugging Face and llama.cpp (make bench-setup installs them into .deps/)
 BUILD ?= build
+PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 
-.PHONY: all demo test bench bench-setup setup clean
+.PHONY: all demo test install format bench bench-setup setup clean
 all: $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --target temper_main -j $(JOBS)
 
@@ -15,6 +18,13 @@ demo: all
 test: $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS)
 	@cd $(BUILD) && ctest --output-on-failure --timeout 300
+
+install: all
+	@cmake --build $(BUILD) -j $(JOBS)
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+format:
+	@tools/format.sh
 
 bench: all
 	@for part in sft generate grpo; do echo "== $$part"; python3 bench/$$part.py; done

@@ -55,9 +55,7 @@ inline constexpr std::array<const char*, 0> enum_names = {};
 class Fields;
 
 template <class T>
-concept ConfigStruct = requires(T value, Fields& fields) {
-  value.fields(fields);
-};
+concept ConfigStruct = requires(T value, Fields& fields) { value.fields(fields); };
 
 // One field, bound to the member that holds its value.
 struct Field {

@@ -1,4 +1,5 @@
-// Errors of the library. It throws these and nothing else on purpose; it never prints, exits or aborts.
+// Errors of the library. It throws these and nothing else on purpose; it never prints, exits or
+// aborts.
 //
 //   ConfigError  what the user typed or configured is wrong           -> exit status 2
 //   DataError    a file or a row of the user's is wrong ("FILE:LINE") -> exit status 2
@@ -37,8 +38,9 @@ std::string str(const Parts&... parts) {
   return std::move(out).str();
 }
 
-// Throws Kind with the concatenated parts unless cond holds. Say what was found, what was wanted and, where known,
-// a hint: check<DataError>(n > 0, path, ":", line, ": empty row; expected a JSON object").
+// Throws Kind with the concatenated parts unless cond holds. Say what was found, what was wanted
+// and, where known, a hint: check<DataError>(n > 0, path, ":", line, ": empty row; expected a JSON
+// object").
 template <class Kind = RunError, class... Parts>
 void check(bool cond, const Parts&... parts) {
   if (!cond) [[unlikely]]

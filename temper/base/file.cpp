@@ -66,7 +66,8 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
     }
     check(::fsync(file.fd) == 0, temporary, ": cannot sync: ", std::strerror(errno));
   }
-  check(std::rename(temporary.c_str(), path.c_str()) == 0, path, ": cannot replace: ", std::strerror(errno));
+  check(std::rename(temporary.c_str(), path.c_str()) == 0, path,
+        ": cannot replace: ", std::strerror(errno));
 }
 
 int open_temporary(const std::string& prefix) {
@@ -85,7 +86,8 @@ std::shared_ptr<MappedFile> MappedFile::open(const std::string& path) {
   const std::byte* data = nullptr;
   if (size > 0) {
     void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
-    check<DataError>(mapped != MAP_FAILED, path, ": cannot map ", size, " bytes: ", std::strerror(errno));
+    check<DataError>(mapped != MAP_FAILED, path, ": cannot map ", size,
+                     " bytes: ", std::strerror(errno));
     data = static_cast<const std::byte*>(mapped);
   }
   return std::shared_ptr<MappedFile>(new MappedFile(path, data, size));

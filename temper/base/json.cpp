@@ -18,8 +18,10 @@ int nesting_depth(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false;
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        in_string = false;
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
@@ -40,7 +42,8 @@ std::string cause(const std::exception& e) {
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view where) {
-  check<DataError>(nesting_depth(text) <= kMaxDepth, where, ": JSON nested deeper than ", kMaxDepth, " levels");
+  check<DataError>(nesting_depth(text) <= kMaxDepth, where, ": JSON nested deeper than ", kMaxDepth,
+                   " levels");
   try {
     return Json::parse(text.begin(), text.end());
   } catch (const Json::exception& e) {

@@ -9,14 +9,16 @@ namespace temper {
 
 using Json = nlohmann::ordered_json;
 
-// Parses one JSON document. Nesting is bounded (512) so that no input exhausts the stack, and text must be valid UTF-8.
-// Throws DataError("WHERE: ...") with the position and the cause; `where` is "FILE:LINE" or a file's path.
+// Parses one JSON document. Nesting is bounded (512) so that no input exhausts the stack, and text
+// must be valid UTF-8. Throws DataError("WHERE: ...") with the position and the cause; `where` is
+// "FILE:LINE" or a file's path.
 Json parse_json(std::string_view text, std::string_view where);
 
 // Reads and parses a whole file of at most `max_bytes`; errors name the path.
 Json read_json_file(const std::string& path, size_t max_bytes = size_t{1} << 30);
 
-// One line of JSON without insignificant space. Invalid UTF-8 is replaced by U+FFFD rather than thrown.
+// One line of JSON without insignificant space. Invalid UTF-8 is replaced by U+FFFD rather than
+// thrown.
 std::string dump_json(const Json& value);
 
 // Shortest decimal that reads back to the same float32; nan and +-inf become null.

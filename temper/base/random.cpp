@@ -16,13 +16,16 @@ uint32_t low(uint64_t x) { return static_cast<uint32_t>(x); }
 uint32_t high(uint64_t x) { return static_cast<uint32_t>(x >> 32); }
 }  // namespace
 
-RandomStream::RandomStream(uint64_t seed, RandomPurpose purpose, uint64_t a, uint64_t b, uint64_t c) {
+RandomStream::RandomStream(uint64_t seed, RandomPurpose purpose, uint64_t a, uint64_t b,
+                           uint64_t c) {
   const uint64_t k = mix(mix(seed) ^ static_cast<uint64_t>(purpose));
   key_ = {low(k), high(k)};
   salt_ = mix(mix(mix(k ^ a) ^ b) ^ c);
 }
 
-double RandomStream::uniform_double(uint64_t index) const { return static_cast<double>(bits64(index) >> 11) * 0x1p-53; }
+double RandomStream::uniform_double(uint64_t index) const {
+  return static_cast<double>(bits64(index) >> 11) * 0x1p-53;
+}
 
 float RandomStream::normal(uint64_t index) const {
   const uint64_t word = bits64(index);

@@ -1,5 +1,5 @@
-// Counter-based random numbers: a draw depends on its key alone, never on what was drawn before or by whom.
-// Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+// Counter-based random numbers: a draw depends on its key alone, never on what was drawn before or
+// by whom. Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once
 
 #include <array>
@@ -8,11 +8,19 @@
 namespace temper {
 
 // What a draw is for: the first word of every key, so that no two uses ever share a stream.
-enum class RandomPurpose : uint32_t { kInit = 1, kShuffle = 2, kMixing = 3, kDropout = 4, kSampling = 5, kDemo = 6 };
+enum class RandomPurpose : uint32_t {
+  kInit = 1,
+  kShuffle = 2,
+  kMixing = 3,
+  kDropout = 4,
+  kSampling = 5,
+  kDemo = 6
+};
 
 // Four independent uniform 32-bit words for (key, counter).
 // Inline, as is what a loop calls: the compiler makes vectors of it.
-inline std::array<uint32_t, 4> philox(std::array<uint32_t, 2> key, std::array<uint32_t, 4> counter) {
+inline std::array<uint32_t, 4> philox(std::array<uint32_t, 2> key,
+                                      std::array<uint32_t, 4> counter) {
 #pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53u} * counter[0];
@@ -25,11 +33,12 @@ inline std::array<uint32_t, 4> philox(std::array<uint32_t, 2> key, std::array<ui
   return counter;
 }
 
-// A named stream of draws. `a`, `b`, `c` are what the purpose calls for (step, module, row, sample, ...); the index is a
-// position within the stream.
+// A named stream of draws. `a`, `b`, `c` are what the purpose calls for (step, module, row, sample,
+// ...); the index is a position within the stream.
 class RandomStream {
  public:
-  RandomStream(uint64_t seed, RandomPurpose purpose, uint64_t a = 0, uint64_t b = 0, uint64_t c = 0);
+  RandomStream(uint64_t seed, RandomPurpose purpose, uint64_t a = 0, uint64_t b = 0,
+               uint64_t c = 0);
 
   // Uniform over 64-bit words, over 32-bit words, and over [0, 1) in 24 bits.
   uint64_t bits64(uint64_t index) const {
@@ -38,8 +47,8 @@ class RandomStream {
   }
   uint32_t bits(uint64_t index) const { return words_at(index)[0]; }
   float uniform(uint64_t index) const { return static_cast<float>(bits(index) >> 8) * 0x1p-24f; }
-  double uniform_double(uint64_t index) const;    // [0, 1), 53 bits
-  float normal(uint64_t index) const;             // mean 0, deviation 1 (Box-Muller, in double, rounded once)
+  double uniform_double(uint64_t index) const;  // [0, 1), 53 bits
+  float normal(uint64_t index) const;  // mean 0, deviation 1 (Box-Muller, in double, rounded once)
   uint64_t below(uint64_t index, uint64_t n) const;  // [0, n), n > 0
 
  private:

@@ -123,8 +123,9 @@ void OptimizerSection::fields(Fields& f) {
         "share of learning_rate that the schedule ends with", between(0, 1));
 }
 void RlSection::fields(Fields& f) {
-  f.add("algorithm", algorithm,
-        "the policy gradient (temper list algorithms); sets its paper's defaults for the keys below");
+  f.add(
+      "algorithm", algorithm,
+      "the policy gradient (temper list algorithms); sets its paper's defaults for the keys below");
   f.add("group_size", group_size, "completions of a prompt", at_least(1));
   f.add("prompts_per_rollout", prompts_per_rollout, "prompts of a rollout batch", at_least(1));
   f.add("minibatches", minibatches,
@@ -171,8 +172,8 @@ void RolloutSection::fields(Fields& f) {
         "divides the logits of tokens that occurred; 1: none", above(0));
   f.add("stop", stop, "texts that end a completion and are cut from it", one_or_list());
   f.add("ignore_eos", ignore_eos, "go on after an end token, to max_new_tokens");
-  f.add("cache_bytes", cache_bytes, "most memory for keys and values; null: a quarter of what is usable",
-        at_least(1));
+  f.add("cache_bytes", cache_bytes,
+        "most memory for keys and values; null: a quarter of what is usable", at_least(1));
 }
 void RewardSection::fields(Fields& f) {
   f.add("name", name, "a built-in reward; of a command: what its metrics are called");

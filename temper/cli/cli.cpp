@@ -13,11 +13,14 @@ void print_help() {
   std::cout << "Temper " << kVersion
             << ": post-training of language models in one native program.\n\n"
                "usage: temper VERB [arguments]       temper VERB --help\n\n";
-  for (const Verb& verb : verbs()) std::cout << "  " << verb.name << std::string(12 - std::string(verb.name).size(), ' ') << verb.help << "\n";
+  for (const Verb& verb : verbs())
+    std::cout << "  " << verb.name << std::string(12 - std::string(verb.name).size(), ' ')
+              << verb.help << "\n";
   std::cout << "\nexamples:\n"
                "  temper init --config config.json --tokenizer DIR --output models/tiny\n"
                "  temper sft configs/sft.yaml train.max_steps=100\n"
-               "  temper generate --model runs/x/final --input prompts.jsonl --output out.jsonl --temperature 0\n";
+               "  temper generate --model runs/x/final --input prompts.jsonl --output out.jsonl "
+               "--temperature 0\n";
 }
 
 const Verb& find_verb(const std::string& name) {
@@ -31,7 +34,8 @@ const Verb& find_verb(const std::string& name) {
 int report(const char* kind, const std::exception& e, int status) {
   // LibTorch's messages carry a stack trace behind the first line.
   const std::string what = e.what();
-  std::cerr << "temper: " << kind << what.substr(0, what.find("\nException raised from")) << std::endl;
+  std::cerr << "temper: " << kind << what.substr(0, what.find("\nException raised from"))
+            << std::endl;
   return status;
 }
 
@@ -40,24 +44,30 @@ int report(const char* kind, const std::exception& e, int status) {
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> table{
       {"sft", &run_sft, "supervised fine-tuning, of all weights or a LoRA adapter", Takes::kConfig},
-      {"grpo", &run_grpo, "reinforcement learning: grpo, dr_grpo, dapo, gspo, rloo", Takes::kConfig},
+      {"grpo", &run_grpo, "reinforcement learning: grpo, dr_grpo, dapo, gspo, rloo",
+       Takes::kConfig},
       {"generate", &run_generate, "sample completions of prompts", Takes::kFlags},
       {"score", &run_score, "log-probabilities of given completions", Takes::kFlags},
       {"eval", &run_eval, "mean reward, pass@1 and pass@k of sampled completions", Takes::kFlags},
-      {"tokenize", &run_tokenize, "text to ids and back; conversations to ids and labels", Takes::kFlags},
+      {"tokenize", &run_tokenize, "text to ids and back; conversations to ids and labels",
+       Takes::kFlags},
       {"init", &run_init, "a model of random weights", Takes::kFlags},
-      {"export", &run_export, "merge an adapter, convert the dtype, verify what was written", Takes::kFlags},
+      {"export", &run_export, "merge an adapter, convert the dtype, verify what was written",
+       Takes::kFlags},
       {"doctor", &run_doctor, "what this machine has and can do"},
       {"list", &run_list, "models, sinks and what else there is to choose from"},
-      {"demo", &run_demo, "tune a small model on a task made here, and show what it learned", Takes::kFlags},
-      {"completion", &run_completion, "a script for bash, zsh or fish that completes verbs, flags and config keys"},
+      {"demo", &run_demo, "tune a small model on a task made here, and show what it learned",
+       Takes::kFlags},
+      {"completion", &run_completion,
+       "a script for bash, zsh or fish that completes verbs, flags and config keys"},
   };
   return table;
 }
 
 int run(const Arguments& arguments) {
   try {
-    if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+    if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
+        arguments[0] == "help") {
       print_help();
       return arguments.empty() ? 2 : 0;
     }

@@ -1,4 +1,5 @@
-// A task, a tokenizer and a model made from nothing: letters are put in order. Small enough for two minutes on a laptop.
+// A task, a tokenizer and a model made from nothing: sums of two numbers, begun with examples and
+// learned from being right.
 #include <ATen/ATen.h>
 #include <unistd.h>
 
@@ -6,6 +7,7 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
@@ -13,109 +15,181 @@
 #include "temper/cli/work.h"
 #include "temper/generate/engine.h"
 #include "temper/models/load.h"
+#include "temper/rl/grpo.h"
 #include "temper/train/sft.h"
 
 namespace temper::cli {
 namespace {
 namespace fs = std::filesystem;
 
-constexpr int kLetters = 10;      // in a row
-constexpr int kTestRows = 200;
-constexpr int kTrainRows = 20000;
+constexpr uint64_t kLargest = 99;  // summand
+constexpr int kTestRows = 300, kTrainingRows = 20000;
+constexpr int64_t kMaxNewTokens = 6;
 
 // Every character a token: the merges of byte-pair encoding are left out.
-Json demo_tokenizer() {
-  Json vocabulary = {{"<end>", 0}};
-  int next = 1;
-  for (const char* piece : {"Ġ", ">"}) vocabulary[piece] = next++;
-  for (char c = 'a'; c <= 'z'; ++c) vocabulary[std::string(1, c)] = next++;
-  const Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
-  const Json end = {{"id", 0}, {"content", "<end>"}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}};
-  return {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", {end}}, {"normalizer", nullptr},
-          {"pre_tokenizer", byte_level}, {"post_processor", nullptr}, {"decoder", byte_level},
-          {"model", {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr},
-                     {"end_of_word_suffix", nullptr}, {"fuse_unk", false}, {"byte_fallback", false}, {"vocab", vocabulary}, {"merges", Json::array()}}}};
-}
+constexpr std::string_view kTokenizer = R"({
+  "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,
+  "added_tokens": [{"id": 0, "content": "<end>", "single_word": false, "lstrip": false,
+                    "rstrip": false, "normalized": false, "special": true}],
+  "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+                    "use_regex": false},
+  "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+              "use_regex": false},
+  "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "merges": [],
+            "vocab": {"<end>": 0, "0": 1, "1": 2, "2": 3, "3": 4, "4": 5, "5": 6, "6": 7, "7": 8,
+                      "8": 9, "9": 10, "+": 11, "=": 12}}
+})";
 
-const Json kConfig = {{"architectures", {"Qwen3ForCausalLM"}}, {"model_type", "qwen3"}, {"hidden_size", 128}, {"intermediate_size", 384},
-                      {"num_hidden_layers", 3}, {"num_attention_heads", 4}, {"num_key_value_heads", 2}, {"head_dim", 32}, {"hidden_act", "silu"},
-                      {"rms_norm_eps", 1e-6}, {"rope_theta", 10000.0}, {"max_position_embeddings", 256}, {"vocab_size", 29},
-                      {"tie_word_embeddings", true}, {"initializer_range", 0.02}, {"eos_token_id", 0}, {"attention_bias", false}};
+constexpr std::string_view kModel = R"({
+  "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 13,
+  "hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 3, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "head_dim": 32, "hidden_act": "silu", "rms_norm_eps": 1e-6,
+  "rope_theta": 10000.0, "max_position_embeddings": 64, "tie_word_embeddings": true,
+  "initializer_range": 0.02, "eos_token_id": 0, "attention_bias": false
+})";
 
 struct Problem {
   std::string prompt, answer;
 };
 
-Problem problem(uint64_t index) {
-  const RandomStream stream(7, RandomPurpose::kDemo, index);
-  std::string letters;
-  for (uint64_t i = 0; i < kLetters; ++i) letters += static_cast<char>('a' + stream.below(i, 26));
-  std::string sorted = letters;
-  std::sort(sorted.begin(), sorted.end());
-  return {letters + " > ", sorted};
+// Numbers have two digits; the answer has three, written from the last on, as carrying goes.
+Problem problem(const RandomStream& stream, uint64_t draw) {
+  const uint64_t a = stream.below(2 * draw, kLargest + 1);
+  const uint64_t b = stream.below(2 * draw + 1, kLargest + 1), sum = a + b;
+  const auto digit = [](uint64_t n, uint64_t unit) { return std::to_string(n / unit % 10); };
+  return {temper::str(digit(a, 10), digit(a, 1), "+", digit(b, 10), digit(b, 1), "="),
+          digit(sum, 1) + digit(sum, 10) + digit(sum, 100)};
 }
 
-void write_rows(const std::string& path, uint64_t first, int count) {
-  std::string rows;
-  for (int i = 0; i < count; ++i) {
-    const Problem p = problem(first + static_cast<uint64_t>(i));
-    rows += dump_json({{"prompt", p.prompt}, {"completion", p.answer}}) + "\n";
+// The first sums are the test's, each once; the rows that follow hold none of them.
+struct Task {
+  std::vector<Problem> test, train;
+};
+Task make_task() {
+  const RandomStream stream(7, RandomPurpose::kDemo, 0);
+  Task task;
+  std::set<std::string> tested;
+  for (uint64_t draw = 0; task.train.size() < kTrainingRows; ++draw) {
+    Problem p = problem(stream, draw);
+    if (task.test.size() < kTestRows) {
+      if (tested.insert(p.prompt).second) task.test.push_back(std::move(p));
+    } else if (!tested.contains(p.prompt)) {
+      task.train.push_back(std::move(p));
+    }
   }
+  return task;
+}
+
+// Rows for tuning, which reads prompt and completion, and for the reward, which reads `answer`.
+void write_rows(const std::string& path, const std::vector<Problem>& problems) {
+  std::string rows;
+  for (const Problem& p : problems)
+    rows +=
+        dump_json({{"prompt", p.prompt}, {"completion", p.answer}, {"answer", p.answer}}) + "\n";
   write_file_atomic(path, rows);
 }
 
-// The share of test rows that greedy decoding answers in full.
-double accuracy(const std::string& model_dir, uint64_t first, std::string* example) {
+// The share of sums that greedy decoding gets right, and what it says to the first.
+std::pair<double, std::string> accuracy(const std::string& model_dir,
+                                        const std::vector<Problem>& problems) {
   const auto model = models::load_model(model_dir);
   const auto tokenizer = find_tokenizer(model_dir);
   std::vector<std::vector<int32_t>> prompts;
-  for (int i = 0; i < kTestRows; ++i) prompts.push_back(tokenizer->encode(problem(first + static_cast<uint64_t>(i)).prompt));
+  for (const Problem& p : problems) prompts.push_back(tokenizer->encode(p.prompt));
   generate::EngineOptions options;
   options.sampling.temperature = 0;
-  options.max_new_tokens = kLetters + 2;
-  int right = 0;
-  generate::generate(*model, prompts, 1, options, [&](generate::Completion c) {
-    const Problem p = problem(first + static_cast<uint64_t>(c.index));
-    const std::string text = tokenizer->decode(c.tokens, true);
-    right += text == p.answer;
-    if (c.index == 0) *example = p.prompt + text;
-  });
-  return static_cast<double>(right) / kTestRows;
+  options.max_new_tokens = kMaxNewTokens;
+  double right = 0;
+  std::string example;
+  generate::generate(
+      *model, prompts, 1, options,
+      [&](generate::Completion c) {
+        const Problem& p = problems[static_cast<size_t>(c.index)];
+        right += c.text == p.answer;
+        if (c.index == 0) example = p.prompt + c.text;
+      },
+      tokenizer);
+  return {right / static_cast<double>(problems.size()), example};
 }
 
-std::string percent(double share) { return temper::str(static_cast<int>(share * 1000 + 0.5) / 10.0, " %"); }
+std::string percent(double share) {
+  return temper::str(static_cast<int>(share * 1000 + 0.5) / 10.0, " %");
+}
+
+void make_model(const std::string& directory) {
+  fs::create_directories(directory);
+  write_file_atomic(directory + "/config.json", std::string(kModel) + "\n");
+  write_file_atomic(directory + "/tokenizer.json", std::string(kTokenizer) + "\n");
+  write_file_atomic(directory + "/tokenizer_config.json", "{\"eos_token\": \"<end>\"}\n");
+  models::save_weights(*models::init_model(models::HfConfig::load(directory), 1), directory,
+                       at::kFloat);
+}
 
 }  // namespace
 
 int run_demo(const Arguments& arguments) {
-  CLI::App app("Makes a task (letters are put in order), a tokenizer and a model of random weights, tunes the model, and shows its\n"
-               "accuracy before and after.\nexample: temper demo --output demo", "demo");
+  CLI::App app(
+      "Makes a task (sums), a tokenizer and a model of random weights; tunes the model on "
+      "examples\n"
+      "for a moment, then by GRPO on being right; shows its accuracy before and after each.\n"
+      "example: temper demo --output demo",
+      "demo");
   std::string output = "demo";
-  int64_t steps = 1500;
+  int64_t sft_steps = 240, rl_steps = 1200;
   app.add_option("--output", output, "where everything goes; an earlier demo there is replaced");
-  app.add_option("--steps", steps, "of training")->check(CLI::PositiveNumber);
+  app.add_option("--sft-steps", sft_steps, "of the supervised warm-up")->check(CLI::PositiveNumber);
+  app.add_option("--rl-steps", rl_steps, "of reinforcement learning")->check(CLI::PositiveNumber);
   if (!parse_flags(app, arguments)) return 0;
 
-  const std::string model_dir = output + "/model", run = output + "/run";
-  check<ConfigError>(!fs::exists(output) || fs::exists(model_dir + "/config.json") || fs::is_empty(output), "--output ", output, ": holds something else; choose another");
-  fs::remove_all(run);
-  fs::create_directories(model_dir);
-  write_file_atomic(model_dir + "/config.json", kConfig.dump(2) + "\n");
-  write_file_atomic(model_dir + "/tokenizer.json", dump_json(demo_tokenizer()));
-  write_file_atomic(model_dir + "/tokenizer_config.json", "{\"eos_token\": \"<end>\"}\n");
-  models::save_weights(*models::init_model(models::HfConfig::load(model_dir), 1), model_dir, at::kFloat);
-  write_rows(output + "/train.jsonl", 0, kTrainRows);
-  write_rows(output + "/test.jsonl", kTrainRows, kTestRows);
+  const std::string model = output + "/model", rows = output + "/sums.jsonl",
+                    warm = output + "/warm-up", run = output + "/grpo";
+  check<ConfigError>(
+      !fs::exists(output) || fs::exists(model + "/config.json") || fs::is_empty(output),
+      "--output ", output, ": holds something else; choose another");
+  for (const std::string& directory : {warm, run}) fs::remove_all(directory);
+  make_model(model);
+  const Task task = make_task();
+  write_rows(rows, task.train);
+  write_rows(output + "/test.jsonl", task.test);
+  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  const train::RunHost host{std::cout, terminal, [] { return false; }};
 
-  std::string example_before, example;
-  const double before = accuracy(model_dir, kTrainRows, &example_before);
-  const std::vector<std::string> config{"output_dir=" + run, "model.path=" + model_dir, "data.train=" + output + "/train.jsonl",
-                                        "data.eval=" + output + "/test.jsonl", temper::str("train.max_steps=", steps), "train.batch_size=64",
-                                        "train.eval_every=250", "optimizer.learning_rate=2e-3", "optimizer.warmup_steps=50"};
-  train::run_sft(load_run_config(config, "sft"), {std::cout, ::isatty(STDOUT_FILENO) == 1, [] { return false; }});
-  const double after = accuracy(run + "/final", kTrainRows, &example);
-  std::cout << "\naccuracy on " << kTestRows << " rows that were not trained: " << percent(before) << " before, " << percent(after) << " after\n"
-            << "for example: " << example << "\nmodel: " << run << "/final\nreport: " << run << "/report.html\n";
+  const auto [before, untrained] = accuracy(model, task.test);
+  std::cout << "supervised warm-up on " << kTrainingRows << " sums" << std::endl;
+  const std::vector<std::string> sft{
+      "output_dir=" + warm,
+      "model.path=" + model,
+      "data.train=" + rows,
+      temper::str("train.max_steps=", sft_steps),
+      "train.batch_size=128",
+      "optimizer.learning_rate=2e-3",
+      temper::str("optimizer.warmup_steps=", std::min<int64_t>(50, sft_steps))};
+  train::run_sft(load_run_config(sft, "sft"), host);
+  const auto [warmed, halfway] = accuracy(warm + "/final", task.test);
+  std::cout << "accuracy " << percent(warmed) << "\nGRPO: 1 for a right sum, 0 for a wrong one"
+            << std::endl;
+  const std::vector<std::string> grpo{
+      "output_dir=" + run,
+      "model.path=" + warm + "/final",
+      "data.train=" + rows,
+      temper::str("train.max_steps=", rl_steps),
+      "train.micro_batch_tokens=8192",
+      "rl.algorithm=grpo",
+      "rl.beta=0",
+      "rl.prompts_per_rollout=64",
+      "rl.group_size=8",
+      temper::str("rollout.max_new_tokens=", kMaxNewTokens),
+      "rewards=[{name: exact}]",
+      "optimizer.learning_rate=4e-4",
+      temper::str("optimizer.warmup_steps=", std::min<int64_t>(20, rl_steps))};
+  rl::run_grpo(load_run_config(grpo, "grpo"), host);
+  const auto [after, trained] = accuracy(run + "/final", task.test);
+  std::cout << "\naccuracy on " << kTestRows << " sums that were not trained: " << percent(before)
+            << " of the random model, " << percent(warmed) << " after the warm-up, "
+            << percent(after) << " after GRPO\n"
+            << "for example, digits from the last on: " << untrained << "   " << halfway << "   "
+            << trained << "\nmodel: " << run << "/final\nreport: " << run << "/report.html\n";
   return 0;
 }
 

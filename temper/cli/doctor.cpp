@@ -1,14 +1,14 @@
 #include <ATen/ATen.h>
-#include <torch/version.h>
 #include <omp.h>
+#include <torch/version.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <fstream>
 #include <iostream>
 
-#include "temper/base/memory.h"
 #include "temper/base/error.h"
+#include "temper/base/memory.h"
 #include "temper/cli/verbs.h"
 #include "temper/data/parquet.h"
 #include "temper/ops/cpu/gemm.h"
@@ -19,7 +19,9 @@
 namespace temper::cli {
 namespace {
 
-double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 template <class Work>
 double best_of(int times, Work work) {
@@ -43,12 +45,14 @@ double gemm_gflops() {
   const at::Tensor a = at::ones({1024, 1024}), b = at::ones({1024, 1024});
   at::Tensor c = at::empty({1024, 1024});
   const at::Tensor panels = ops::pack({b});
-  return 2.0 * 1024 * 1024 * 1024 / best_of(5, [&] { ops::product({a}, {b}, c, false, {}, panels); }) / 1e9;
+  return 2.0 * 1024 * 1024 * 1024 /
+         best_of(5, [&] { ops::product({a}, {b}, c, false, {}, panels); }) / 1e9;
 }
 
 double bandwidth() {
   const at::Tensor x = at::ones({1 << 26});
-  return 4.0 * (1 << 26) / best_of(3, [&] { kernels::sum_of_squares(x.numel(), x.const_data_ptr<float>()); }) / 1e9;
+  return 4.0 * (1 << 26) /
+         best_of(3, [&] { kernels::sum_of_squares(x.numel(), x.const_data_ptr<float>()); }) / 1e9;
 }
 
 }  // namespace
@@ -60,14 +64,18 @@ int run_doctor(const Arguments& arguments) {
   }
   const char* arrow = data::arrow_version();
   std::cout << "cpu          " << cpu_name() << ", " << sysconf(_SC_NPROCESSORS_ONLN) << " cores\n"
-            << "simd         " << kernels::simd_name() << ", panels of " << kernels::panel_width() << " columns\n"
+            << "simd         " << kernels::simd_name() << ", panels of " << kernels::panel_width()
+            << " columns\n"
             << "threads      " << omp_get_max_threads() << " (OMP_NUM_THREADS)\n"
             << "memory       " << usable_memory_bytes() / 1'000'000 << " MB\n"
             << "libtorch     " << TORCH_VERSION << "\n"
             << "gpu          none: this build has no CUDA\n"
-            << "gemm         " << static_cast<int64_t>(gemm_gflops()) << " GFLOP/s (float32, 1024 x 1024 x 1024)\n"
+            << "gemm         " << static_cast<int64_t>(gemm_gflops())
+            << " GFLOP/s (float32, 1024 x 1024 x 1024)\n"
             << "bandwidth    " << static_cast<int64_t>(bandwidth()) << " GB/s (reading 256 MB)\n"
-            << "parquet      " << (arrow ? str("read by Arrow ", arrow) : "absent in this build: convert to JSONL") << "\n";
+            << "parquet      "
+            << (arrow ? str("read by Arrow ", arrow) : "absent in this build: convert to JSONL")
+            << "\n";
   return 0;
 }
 

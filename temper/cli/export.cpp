@@ -13,22 +13,32 @@ namespace temper::cli {
 
 int run_export(const Arguments& arguments) {
   namespace fs = std::filesystem;
-  CLI::App app("Merges an adapter, converts the dtype, then reloads what it wrote and compares.\n"
-               "example: temper export --model DIR --adapter runs/lora/final --output merged --dtype bfloat16", "export");
+  CLI::App app(
+      "Merges an adapter, converts the dtype, then reloads what it wrote and compares.\n"
+      "example: temper export --model DIR --adapter runs/lora/final --output merged --dtype "
+      "bfloat16",
+      "export");
   std::string model_dir, adapter, output, dtype = "float32";
   app.add_option("--model", model_dir, "directory of a Hugging Face model")->required();
   app.add_option("--adapter", adapter, "directory of a PEFT LoRA adapter to merge");
   app.add_option("--output", output, "the new model directory")->required();
-  app.add_option("--dtype", dtype, "of the written weights")->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  app.add_option("--dtype", dtype, "of the written weights")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
   if (!parse_flags(app, arguments)) return 0;
 
   std::error_code ignored;
-  check<ConfigError>(!fs::exists(output + "/config.json", ignored), "--output ", output, ": holds a model already; remove it or choose another");
-  check<ConfigError>(!fs::exists(output, ignored) || fs::is_directory(output, ignored), "--output ", output, ": is a file");
-  const at::ScalarType type = dtype == "bfloat16" ? at::kBFloat16 : dtype == "float16" ? at::kHalf : at::kFloat;
+  check<ConfigError>(!fs::exists(output + "/config.json", ignored), "--output ", output,
+                     ": holds a model already; remove it or choose another");
+  check<ConfigError>(!fs::exists(output, ignored) || fs::is_directory(output, ignored), "--output ",
+                     output, ": is a file");
+  const at::ScalarType type = dtype == "bfloat16"  ? at::kBFloat16
+                              : dtype == "float16" ? at::kHalf
+                                                   : at::kFloat;
   const auto model = models::load_model(model_dir);
   std::vector<int32_t> probe;
-  for (int32_t i = 0; i < 32; ++i) probe.push_back(static_cast<int32_t>((i * 2654435761u) % static_cast<uint32_t>(model->vocab_size)));
+  for (int32_t i = 0; i < 32; ++i)
+    probe.push_back(
+        static_cast<int32_t>((i * 2654435761u) % static_cast<uint32_t>(model->vocab_size)));
   if (!adapter.empty()) models::load_adapter(*model, adapter);
   const std::vector<float> before = generate::score(*model, {{probe, 1}})[0].logprobs;
   models::merge_adapters(*model);
@@ -38,14 +48,21 @@ int run_export(const Arguments& arguments) {
   const auto written = models::load_model(output);
   // What was written must be the merged weights, rounded once.
   std::map<std::string, at::Tensor> expected;
-  model->each_parameter([&](const std::string& name, nn::Parameter& p) { expected[name] = p.value().detach().to(type).to(at::kFloat); });
+  model->each_parameter([&](const std::string& name, nn::Parameter& p) {
+    expected[name] = p.value().detach().to(type).to(at::kFloat);
+  });
   written->each_parameter([&](const std::string& name, nn::Parameter& p) {
-    check(at::equal(p.value(), expected.at(name)), output, ": `", name, "` reads back differently from what was written");
+    check(at::equal(p.value(), expected.at(name)), output, ": `", name,
+          "` reads back differently from what was written");
   });
   const std::vector<float> after = generate::score(*written, {{probe, 1}})[0].logprobs;
   float difference = 0;
-  for (size_t i = 0; i < before.size(); ++i) difference = std::max(difference, std::abs(before[i] - after[i]));
-  std::cout << output << ": " << dtype << ", read back equal; log-probabilities of a probe differ from the original's by at most " << difference << "\n";
+  for (size_t i = 0; i < before.size(); ++i)
+    difference = std::max(difference, std::abs(before[i] - after[i]));
+  std::cout
+      << output << ": " << dtype
+      << ", read back equal; log-probabilities of a probe differ from the original's by at most "
+      << difference << "\n";
   return 0;
 }
 

@@ -14,18 +14,23 @@
 namespace temper::cli {
 namespace {
 
-std::vector<int32_t> read_prompt(const Json& row, const std::string& model_dir, const Tokenizer* tokenizer, int64_t vocabulary,
+std::vector<int32_t> read_prompt(const Json& row, const std::string& model_dir,
+                                 const Tokenizer* tokenizer, int64_t vocabulary,
                                  const std::string& where) {
   if (row.contains("tokens")) return token_field(row, "tokens", vocabulary, where);
-  check<DataError>(row.contains("prompt") || row.contains("messages"), where, ": expected `tokens`, `prompt` or `messages`");
-  check<DataError>(tokenizer != nullptr, where, ": text needs a tokenizer, and the model directory has no tokenizer.json; give `tokens`");
+  check<DataError>(row.contains("prompt") || row.contains("messages"), where,
+                   ": expected `tokens`, `prompt` or `messages`");
+  check<DataError>(
+      tokenizer != nullptr, where,
+      ": text needs a tokenizer, and the model directory has no tokenizer.json; give `tokens`");
   if (row.contains("prompt")) {
     check<DataError>(row["prompt"].is_string(), where, ": `prompt` must be text");
     return tokenizer->encode(row["prompt"].get<std::string>());
   }
   static const ChatTemplate chat = ChatTemplate::load(model_dir);
   try {
-    return tokenizer->encode(chat.render(row["messages"], row.contains("tools") ? row["tools"] : Json(), true));
+    return tokenizer->encode(
+        chat.render(row["messages"], row.contains("tools") ? row["tools"] : Json(), true));
   } catch (const DataError& e) {
     throw DataError(where + ": " + e.what());
   }
@@ -34,7 +39,10 @@ std::vector<int32_t> read_prompt(const Json& row, const std::string& model_dir, 
 }  // namespace
 
 int run_generate(const Arguments& arguments) {
-  CLI::App app("Samples completions of prompts.\nexample: temper generate --model DIR --input prompts.jsonl --output out.jsonl", "generate");
+  CLI::App app(
+      "Samples completions of prompts.\nexample: temper generate --model DIR --input prompts.jsonl "
+      "--output out.jsonl",
+      "generate");
   ModelFlags flags;
   std::string input, output;
   SamplingFlags sampling;
@@ -47,7 +55,8 @@ int run_generate(const Arguments& arguments) {
   app.add_flag("--timings", timings, "print what was sampled in which time");
   app.add_option("--beams", beams, "1: no beam search")->check(CLI::PositiveNumber);
   if (!parse_flags(app, arguments)) return 0;
-  check<ConfigError>(beams == 1, "--beams ", beams, ": beam search is not in this build; expected 1");
+  check<ConfigError>(beams == 1, "--beams ", beams,
+                     ": beam search is not in this build; expected 1");
 
   data::RowReader rows(input);
   const auto model = load(flags);
@@ -55,21 +64,28 @@ int run_generate(const Arguments& arguments) {
   std::vector<std::vector<int32_t>> prompts;
   Json row;
   while (rows.next(row)) {
-    prompts.push_back(read_prompt(row, flags.model, tokenizer.get(), model->vocab_size, rows.where()));
+    prompts.push_back(
+        read_prompt(row, flags.model, tokenizer.get(), model->vocab_size, rows.where()));
     check<DataError>(!prompts.back().empty(), rows.where(), ": the prompt has no tokens");
   }
   OutputFile out(output);
   const auto start = std::chrono::steady_clock::now();
   int64_t sampled = 0;
-  generate::generate(*model, prompts, sampling.num_samples, sampling.options, [&](generate::Completion c) {
-    sampled += static_cast<int64_t>(c.tokens.size());
-    std::string line = temper::str("{\"index\":", c.index, ",\"sample\":", c.sample, ",\"prompt_tokens\":", json_list(prompts[static_cast<size_t>(c.index)]),
-                                   ",\"tokens\":", json_list(c.tokens), ",\"logprobs\":", json_list(c.logprobs));
-    if (tokenizer) line += ",\"text\":" + dump_json(Json(c.text));
-    out.line(line + ",\"finish_reason\":\"" + (c.stopped ? "stop" : "length") + "\"}");
-  }, tokenizer);
+  generate::generate(
+      *model, prompts, sampling.num_samples, sampling.options,
+      [&](generate::Completion c) {
+        sampled += static_cast<int64_t>(c.tokens.size());
+        std::string line = temper::str(
+            "{\"index\":", c.index, ",\"sample\":", c.sample,
+            ",\"prompt_tokens\":", json_list(prompts[static_cast<size_t>(c.index)]),
+            ",\"tokens\":", json_list(c.tokens), ",\"logprobs\":", json_list(c.logprobs));
+        if (tokenizer) line += ",\"text\":" + dump_json(Json(c.text));
+        out.line(line + ",\"finish_reason\":\"" + (c.stopped ? "stop" : "length") + "\"}");
+      },
+      tokenizer);
   out.finish();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (timings) std::cerr << "sampling_seconds " << seconds << "\nnew_tokens " << sampled << "\n";
   return 0;
 }

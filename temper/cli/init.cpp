@@ -11,8 +11,10 @@ namespace temper::cli {
 
 int run_init(const Arguments& arguments) {
   namespace fs = std::filesystem;
-  CLI::App app("A model of random weights, initialised as transformers does.\n"
-               "example: temper init --config config.json --tokenizer DIR --seed 1 --output models/tiny", "init");
+  CLI::App app(
+      "A model of random weights, initialised as transformers does.\n"
+      "example: temper init --config config.json --tokenizer DIR --seed 1 --output models/tiny",
+      "init");
   std::string config_path, tokenizer, output;
   uint64_t seed = 0;
   app.add_option("--config", config_path, "config.json, or a directory that holds it")->required();
@@ -22,15 +24,19 @@ int run_init(const Arguments& arguments) {
   if (!parse_flags(app, arguments)) return 0;
 
   const models::HfConfig config = models::HfConfig::load(config_path);
-  check<ConfigError>(tokenizer.empty() || fs::is_directory(tokenizer), "--tokenizer ", tokenizer, ": no such directory");
+  check<ConfigError>(tokenizer.empty() || fs::is_directory(tokenizer), "--tokenizer ", tokenizer,
+                     ": no such directory");
   std::error_code ignored;
-  check<ConfigError>(!fs::exists(output, ignored) || fs::is_directory(output, ignored), "--output ", output, ": is a file");
-  check<ConfigError>(!fs::exists(output + "/model.safetensors", ignored), "--output ", output, ": holds a model already; remove it or choose another");
+  check<ConfigError>(!fs::exists(output, ignored) || fs::is_directory(output, ignored), "--output ",
+                     output, ": is a file");
+  check<ConfigError>(!fs::exists(output + "/model.safetensors", ignored), "--output ", output,
+                     ": holds a model already; remove it or choose another");
   const auto model = models::init_model(config, seed);
   models::write_model_files({.config = config_path, .others = tokenizer}, output, at::kFloat);
   models::save_weights(*model, output, at::kFloat);
   int64_t parameters = 0;
-  model->each_parameter([&](const std::string&, nn::Parameter& p) { parameters += p.value().numel(); });
+  model->each_parameter(
+      [&](const std::string&, nn::Parameter& p) { parameters += p.value().numel(); });
   std::cout << output << ": " << config.model_type() << ", " << parameters << " parameters\n";
   return 0;
 }

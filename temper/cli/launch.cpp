@@ -37,10 +37,13 @@ int free_port() {
 }
 
 pid_t start(int rank, int ranks, int port, const char* verb, const Arguments& arguments) {
-  const unsigned threads = std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(ranks));
-  std::vector<std::string> environment{temper::str("RANK=", rank), temper::str("LOCAL_RANK=", rank), temper::str("WORLD_SIZE=", ranks),
-                                       "MASTER_ADDR=127.0.0.1", temper::str("MASTER_PORT=", port)};
-  if (!std::getenv("OMP_NUM_THREADS")) environment.push_back(temper::str("OMP_NUM_THREADS=", threads));
+  const unsigned threads =
+      std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(ranks));
+  std::vector<std::string> environment{temper::str("RANK=", rank), temper::str("LOCAL_RANK=", rank),
+                                       temper::str("WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1",
+                                       temper::str("MASTER_PORT=", port)};
+  if (!std::getenv("OMP_NUM_THREADS"))
+    environment.push_back(temper::str("OMP_NUM_THREADS=", threads));
   std::vector<char*> env, argv;
   for (std::string& entry : environment) env.push_back(entry.data());
   for (char** entry = environ; *entry; ++entry) env.push_back(*entry);
@@ -50,7 +53,8 @@ pid_t start(int rank, int ranks, int port, const char* verb, const Arguments& ar
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   pid_t pid;
-  const int error = ::posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, argv.data(), env.data());
+  const int error =
+      ::posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, argv.data(), env.data());
   check(error == 0, "--nproc: cannot start rank ", rank, ": ", std::strerror(error));
   return pid;
 }
@@ -65,10 +69,13 @@ int take_nproc(const Arguments& arguments, Arguments& rest) {
       rest.push_back(arguments[i]);
       continue;
     }
-    const std::string text = joined ? arguments[i].substr(8) : i + 1 < arguments.size() ? arguments[++i] : "";
+    const std::string text = joined                     ? arguments[i].substr(8)
+                             : i + 1 < arguments.size() ? arguments[++i]
+                                                        : "";
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-    check<ConfigError>(error == std::errc() && end == text.data() + text.size() && ranks >= 1 && ranks <= 1024, "--nproc: found `", text,
-                       "`, expected the number of ranks");
+    check<ConfigError>(
+        error == std::errc() && end == text.data() + text.size() && ranks >= 1 && ranks <= 1024,
+        "--nproc: found `", text, "`, expected the number of ranks");
   }
   return ranks;
 }
@@ -80,7 +87,8 @@ int launch_ranks(int ranks, const char* verb, const Arguments& arguments) {
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
   std::vector<pid_t> running;
-  for (int rank = 0; rank < ranks; ++rank) running.push_back(start(rank, ranks, port, verb, arguments));
+  for (int rank = 0; rank < ranks; ++rank)
+    running.push_back(start(rank, ranks, port, verb, arguments));
   int status = 0;
   while (!running.empty()) {
     int result = 0;

@@ -9,7 +9,10 @@
 
 namespace temper::cli {
 namespace {
-void line(const char* name, const char* help) { std::cout << name << std::string(std::max<size_t>(1, 14 - std::string(name).size()), ' ') << help << "\n"; }
+void line(const char* name, const char* help) {
+  std::cout << name << std::string(std::max<size_t>(1, 14 - std::string(name).size()), ' ') << help
+            << "\n";
+}
 }  // namespace
 
 int run_list(const Arguments& arguments) {
@@ -25,9 +28,11 @@ int run_list(const Arguments& arguments) {
   } else if (what == "algorithms") {
     for (const rl::Algorithm& algorithm : rl::algorithms()) line(algorithm.name, algorithm.help);
   } else if (what == "rewards") {
-    for (const rewards::RewardEntry& reward : rewards::registry()) line(reward.name.c_str(), reward.help.c_str());
+    for (const rewards::RewardEntry& reward : rewards::registry())
+      line(reward.name.c_str(), reward.help.c_str());
   } else {
-    throw ConfigError("temper list: found `" + what + "`, expected models, algorithms, rewards, losses or sinks");
+    throw ConfigError("temper list: found `" + what +
+                      "`, expected models, algorithms, rewards, losses or sinks");
   }
   return 0;
 }

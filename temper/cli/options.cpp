@@ -9,7 +9,8 @@ namespace temper::cli {
 
 namespace {
 
-thread_local std::vector<Flag>* listing = nullptr;  // where parse_flags puts the flags that it would parse
+// Where parse_flags puts the flags that it would parse.
+thread_local std::vector<Flag>* listing = nullptr;
 
 // "TEXT:{auto,cpu,cuda}": what CLI::IsMember makes of an option's type.
 std::vector<std::string> choices_of(const CLI::Option& option) {
@@ -22,7 +23,8 @@ std::vector<std::string> choices_of(const CLI::Option& option) {
 std::vector<Flag> flags_of(const CLI::App& app) {
   std::vector<Flag> flags;
   for (const CLI::Option* option : app.get_options())
-    flags.push_back({option->get_name(), option->get_description(), choices_of(*option), option->get_items_expected_max() > 0});
+    flags.push_back({option->get_name(), option->get_description(), choices_of(*option),
+                     option->get_items_expected_max() > 0});
   return flags;
 }
 
@@ -38,8 +40,8 @@ std::vector<Flag> flags_of(const Verb& verb) {
 }
 
 bool parse_flags(CLI::App& app, const Arguments& arguments) {
-  if (listing) {
-    *listing = flags_of(app);
+  if (std::vector<Flag>* flags = std::exchange(listing, nullptr)) {
+    *flags = flags_of(app);
     return false;
   }
   Arguments reversed(arguments.rbegin(), arguments.rend());
@@ -49,7 +51,8 @@ bool parse_flags(CLI::App& app, const Arguments& arguments) {
     std::cout << app.help();
     return false;
   } catch (const CLI::ParseError& e) {
-    throw ConfigError(temper::str("temper ", app.get_name(), ": ", e.what(), "; see temper ", app.get_name(), " --help"));
+    throw ConfigError(temper::str("temper ", app.get_name(), ": ", e.what(), "; see temper ",
+                                  app.get_name(), " --help"));
   }
   return true;
 }
@@ -57,23 +60,41 @@ bool parse_flags(CLI::App& app, const Arguments& arguments) {
 void ModelFlags::add_to(CLI::App& app) {
   app.add_option("--model", model, "directory of a Hugging Face model")->required();
   app.add_option("--adapter", adapter, "directory of a PEFT LoRA adapter");
-  app.add_option("--device", device, "auto, cpu or cuda")->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  app.add_option("--dtype", dtype, "of the weights in products: float32 or bfloat16; sums are float32")->check(CLI::IsMember({"float32", "bfloat16"}));
+  app.add_option("--device", device, "auto, cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  app.add_option("--dtype", dtype,
+                 "of the weights in products: float32 or bfloat16; sums are float32")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
 }
 
 void SamplingFlags::add_to(CLI::App& app) {
-  app.add_option("--max-new-tokens", options.max_new_tokens, "most tokens of a completion")->check(CLI::Range(int64_t{1}, generate::kMostNewTokens));
-  app.add_option("--temperature", options.sampling.temperature, "0: greedy")->check(CLI::NonNegativeNumber);
+  app.add_option("--max-new-tokens", options.max_new_tokens, "most tokens of a completion")
+      ->check(CLI::Range(int64_t{1}, generate::kMostNewTokens));
+  app.add_option("--temperature", options.sampling.temperature, "0: greedy")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--top-k", options.sampling.top_k, "0: all")->check(CLI::NonNegativeNumber);
-  app.add_option("--top-p", options.sampling.top_p, "the likeliest tokens whose mass reaches it")->check(CLI::Range(1e-9, 1.0));
-  app.add_option("--min-p", options.sampling.min_p, "share of the likeliest token's probability")->check(CLI::Range(0.0, 1.0));
-  app.add_option("--repetition-penalty", options.sampling.repetition_penalty, "divides the logits of tokens that occurred; 1: none")->check(CLI::PositiveNumber);
-  app.add_option("--stop", options.stop, "a text that ends a completion and is cut from it; may be given again")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--num-samples", num_samples, "completions of each prompt")->check(CLI::PositiveNumber);
-  app.add_option("--seed", options.sampling.seed, "with index, sample and position it decides every choice");
+  app.add_option("--top-p", options.sampling.top_p, "the likeliest tokens whose mass reaches it")
+      ->check(CLI::Range(1e-9, 1.0));
+  app.add_option("--min-p", options.sampling.min_p, "share of the likeliest token's probability")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--repetition-penalty", options.sampling.repetition_penalty,
+                 "divides the logits of tokens that occurred; 1: none")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--stop", options.stop,
+                 "a text that ends a completion and is cut from it; may be given again")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--num-samples", num_samples, "completions of each prompt")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--seed", options.sampling.seed,
+                 "with index, sample and position it decides every choice");
   app.add_flag("--ignore-eos", options.ignore_eos, "go on after an end token");
-  app.add_option("--max-batch", options.max_batch, "sequences at once; changes the speed, never the result")->check(CLI::PositiveNumber);
-  app.add_option("--cache-bytes", options.cache_bytes, "most memory for keys and values; a quarter of what is usable unless given")->check(CLI::PositiveNumber);
+  app.add_option("--max-batch", options.max_batch,
+                 "sequences at once; changes the speed, never the result")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--cache-bytes", options.cache_bytes,
+                 "most memory for keys and values; a quarter of what is usable unless given")
+      ->check(CLI::PositiveNumber);
 }
 
 }  // namespace temper::cli

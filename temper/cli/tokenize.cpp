@@ -10,14 +10,17 @@
 namespace temper::cli {
 
 int run_tokenize(const Arguments& arguments) {
-  CLI::App app("Text to ids, ids to text, conversations to text, ids and labels. Needs no weights.\n"
-               "example: temper tokenize --model DIR --input rows.jsonl --output ids.jsonl", "tokenize");
+  CLI::App app(
+      "Text to ids, ids to text, conversations to text, ids and labels. Needs no weights.\n"
+      "example: temper tokenize --model DIR --input rows.jsonl --output ids.jsonl",
+      "tokenize");
   std::string model, input, output;
   bool generation_prompt = false;
   app.add_option("--model", model, "directory with tokenizer.json")->required();
   app.add_option("--input", input, "rows: text, tokens, or messages with tools")->required();
   app.add_option("--output", output, "where the results go, in input order")->required();
-  app.add_flag("--add-generation-prompt", generation_prompt, "end a conversation where the assistant's turn begins");
+  app.add_flag("--add-generation-prompt", generation_prompt,
+               "end a conversation where the assistant's turn begins");
   if (!parse_flags(app, arguments)) return 0;
 
   data::RowReader rows(input);
@@ -32,15 +35,21 @@ int run_tokenize(const Arguments& arguments) {
       if (!chat) chat = ChatTemplate::load(model);
       TokenizedConversation c;
       try {
-        c = tokenize_conversation(*tokenizer, *chat, row["messages"], row.contains("tools") ? row["tools"] : Json(), TrainOn::kAuto, generation_prompt);
+        c = tokenize_conversation(*tokenizer, *chat, row["messages"],
+                                  row.contains("tools") ? row["tools"] : Json(), TrainOn::kAuto,
+                                  generation_prompt);
       } catch (const DataError& e) {
         throw DataError(where + ": " + e.what());
       }
-      out.line("{\"text\":" + dump_json(Json(c.text)) + ",\"tokens\":" + json_list(c.tokens) + ",\"labels\":" + json_list(c.labels) + "}");
+      out.line("{\"text\":" + dump_json(Json(c.text)) + ",\"tokens\":" + json_list(c.tokens) +
+               ",\"labels\":" + json_list(c.labels) + "}");
     } else if (row.contains("tokens")) {
-      out.line("{\"text\":" + dump_json(Json(tokenizer->decode(token_field(row, "tokens", INT32_MAX, where)))) + "}");
+      out.line("{\"text\":" +
+               dump_json(Json(tokenizer->decode(token_field(row, "tokens", INT32_MAX, where)))) +
+               "}");
     } else {
-      check<DataError>(row.contains("text") && row["text"].is_string(), where, ": expected `text`, `tokens` or `messages`");
+      check<DataError>(row.contains("text") && row["text"].is_string(), where,
+                       ": expected `text`, `tokens` or `messages`");
       out.line("{\"tokens\":" + json_list(tokenizer->encode(row["text"].get<std::string>())) + "}");
     }
   }

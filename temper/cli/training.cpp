@@ -61,16 +61,17 @@ int run_sft(const Arguments& arguments) {
 }
 
 int run_grpo(const Arguments& arguments) {
-  return run_training({"grpo", &rl::run_grpo,
-                       "Reinforcement learning on the policy's own samples: GRPO and, by "
-                       "rl.algorithm, dr_grpo, dapo, gspo, rloo.\n"
-                       "usage: temper grpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
-                       "examples:\n"
-                       "  temper grpo configs/grpo.yaml\n"
-                       "  temper grpo configs/grpo.yaml rl.algorithm=dapo 'rewards=[{command: "
-                       "[python3, examples/reward.py]}]'\n"
-                       "  temper grpo configs/grpo.yaml rl.replay=runs/x/rollouts/step-1.jsonl\n"},
-                      arguments);
+  return run_training(
+      {"grpo", &rl::run_grpo,
+       "Reinforcement learning on the policy's own samples: GRPO and, by "
+       "rl.algorithm, dr_grpo, dapo, gspo, rloo.\n"
+       "usage: temper grpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
+       "examples:\n"
+       "  temper grpo configs/grpo_gsm8k.yaml\n"
+       "  temper grpo configs/grpo_gsm8k.yaml rl.algorithm=dapo 'rewards=[{command: "
+       "[python3, examples/reward.py]}]'\n"
+       "  temper grpo configs/grpo_gsm8k.yaml rl.replay=runs/x/rollouts/step-1.jsonl\n"},
+      arguments);
 }
 
 }  // namespace temper::cli

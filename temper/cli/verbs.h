@@ -1,4 +1,5 @@
-// The verbs of the program. Each is a function from its arguments to an exit status; errors are thrown.
+// The verbs of the program. Each is a function from its arguments to an exit status; errors are
+// thrown.
 #pragma once
 
 #include <string>
@@ -32,7 +33,8 @@ int run_list(const Arguments&);
 int run_demo(const Arguments&);
 int run_completion(const Arguments&);
 
-// Runs the program: exit status 0, 1 (the run failed) or 2 (what the user gave is wrong), with one message on stderr.
+// Runs the program: exit status 0, 1 (the run failed) or 2 (what the user gave is wrong), with one
+// message on stderr.
 int run(const Arguments& arguments);
 
 }  // namespace temper::cli

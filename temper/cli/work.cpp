@@ -15,8 +15,10 @@
 namespace temper::cli {
 
 std::unique_ptr<models::CausalLM> load(const ModelFlags& flags) {
-  check<ConfigError>(flags.device != "cuda", "--device cuda: this build has no CUDA; use --device cpu");
-  auto model = models::load_model(flags.model, flags.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
+  check<ConfigError>(flags.device != "cuda",
+                     "--device cuda: this build has no CUDA; use --device cpu");
+  auto model =
+      models::load_model(flags.model, flags.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
   if (!flags.adapter.empty()) models::load_adapter(*model, flags.adapter);
   return model;
 }
@@ -26,14 +28,17 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const std::string& directory) {
   return std::filesystem::exists(path) ? Tokenizer::load(path) : nullptr;
 }
 
-std::vector<int32_t> token_field(const Json& row, const char* field, int64_t vocabulary, const std::string& where) {
+std::vector<int32_t> token_field(const Json& row, const char* field, int64_t vocabulary,
+                                 const std::string& where) {
   const auto it = row.find(field);
   check<DataError>(it != row.end(), where, ": no `", field, "`");
   return data::token_ids(*it, field, vocabulary, where);
 }
 
 OutputFile::OutputFile(const std::string& path)
-    : path_(path), temporary_(temper::str(path, ".tmp-", ::getpid())), file_(std::fopen(temporary_.c_str(), "wbe")) {
+    : path_(path),
+      temporary_(temper::str(path, ".tmp-", ::getpid())),
+      file_(std::fopen(temporary_.c_str(), "wbe")) {
   check<ConfigError>(file_ != nullptr, path, ": cannot write: ", std::strerror(errno));
 }
 OutputFile::~OutputFile() {
@@ -42,13 +47,15 @@ OutputFile::~OutputFile() {
   ::unlink(temporary_.c_str());
 }
 void OutputFile::line(const std::string& text) {
-  check(std::fwrite(text.data(), 1, text.size(), file_) == text.size() && std::fputc('\n', file_) != EOF, path_, ": cannot write: ",
-        std::strerror(errno));
+  check(std::fwrite(text.data(), 1, text.size(), file_) == text.size() &&
+            std::fputc('\n', file_) != EOF,
+        path_, ": cannot write: ", std::strerror(errno));
 }
 void OutputFile::finish() {
   const bool closed = std::fclose(file_) == 0;
   file_ = nullptr;
-  check(closed && std::rename(temporary_.c_str(), path_.c_str()) == 0, path_, ": cannot write: ", std::strerror(errno));
+  check(closed && std::rename(temporary_.c_str(), path_.c_str()) == 0, path_,
+        ": cannot write: ", std::strerror(errno));
 }
 
 std::string json_list(const std::vector<int32_t>& values) {

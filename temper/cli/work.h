@@ -1,4 +1,5 @@
-// What the working verbs share: models with adapters, rows of tokens, and output written beside and renamed at the end.
+// What the working verbs share: models with adapters, rows of tokens, and output written beside and
+// renamed at the end.
 #pragma once
 
 #include <cstdio>
@@ -18,9 +19,11 @@ std::unique_ptr<models::CausalLM> load(const ModelFlags& flags);
 std::shared_ptr<const Tokenizer> find_tokenizer(const std::string& directory);
 
 // The field's ids, checked against the vocabulary. `where` names the row.
-std::vector<int32_t> token_field(const Json& row, const char* field, int64_t vocabulary, const std::string& where);
+std::vector<int32_t> token_field(const Json& row, const char* field, int64_t vocabulary,
+                                 const std::string& where);
 
-// Lines of output. Nothing appears under the path until finish(); what an earlier run left is kept until then.
+// Lines of output. Nothing appears under the path until finish(); what an earlier run left is kept
+// until then.
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path);

@@ -26,7 +26,8 @@ using File = std::unique_ptr<std::FILE, CloseFile>;
 
 File open_file(const std::string& path) {
   std::error_code ignored;
-  check<DataError>(!std::filesystem::is_directory(path, ignored), path, ": is a directory, expected a file of rows");
+  check<DataError>(!std::filesystem::is_directory(path, ignored), path,
+                   ": is a directory, expected a file of rows");
   File file(std::fopen(path.c_str(), "rbe"));
   check<DataError>(file != nullptr, path, ": cannot open: ", std::strerror(errno));
   return file;
@@ -83,8 +84,8 @@ class GzipReader : public LineReader {
         ended_ = false;
       }
       const int status = inflate(&stream_, Z_NO_FLUSH);
-      check<DataError>(status == Z_OK || status == Z_STREAM_END || status == Z_BUF_ERROR, path(), ": not valid gzip: ",
-                       stream_.msg ? stream_.msg : "corrupt data");
+      check<DataError>(status == Z_OK || status == Z_STREAM_END || status == Z_BUF_ERROR, path(),
+                       ": not valid gzip: ", stream_.msg ? stream_.msg : "corrupt data");
       ended_ = status == Z_STREAM_END;
     }
     buffer.resize(before + kChunk - stream_.avail_out);
@@ -98,7 +99,8 @@ class GzipReader : public LineReader {
 
 class ZstdReader : public LineReader {
  public:
-  explicit ZstdReader(const std::string& path) : LineReader(path), file_(open_file(path)), stream_(ZSTD_createDStream()) {
+  explicit ZstdReader(const std::string& path)
+      : LineReader(path), file_(open_file(path)), stream_(ZSTD_createDStream()) {
     check(stream_ != nullptr, "zstd: cannot start");
     // A frame may ask for a window of any size; this much is what zstd itself accepts by default.
     ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax, 27);
@@ -119,7 +121,8 @@ class ZstdReader : public LineReader {
         }
       }
       const size_t status = ZSTD_decompressStream(stream_, &out, &in_);
-      check<DataError>(!ZSTD_isError(status), path(), ": not valid zstd: ", ZSTD_getErrorName(status));
+      check<DataError>(!ZSTD_isError(status), path(),
+                       ": not valid zstd: ", ZSTD_getErrorName(status));
       ended_ = status == 0;
     }
     buffer.resize(before + out.pos);
@@ -157,7 +160,8 @@ bool LineReader::next(std::string& line) {
     buffer_.erase(0, at_);
     at_ = 0;
     searched = buffer_.size();
-    check<DataError>(buffer_.size() <= kMaxLine, path_, ":", line_number_ + 1, ": a line of more than 1 GiB");
+    check<DataError>(buffer_.size() <= kMaxLine, path_, ":", line_number_ + 1,
+                     ": a line of more than 1 GiB");
     if (more(buffer_)) continue;
     if (buffer_.empty()) return false;
     line = std::move(buffer_);
@@ -186,6 +190,8 @@ bool RowReader::next(Json& row) {
   return false;
 }
 
-std::string RowReader::where() const { return temper::str(lines_->path(), ":", lines_->line_number()); }
+std::string RowReader::where() const {
+  return temper::str(lines_->path(), ":", lines_->line_number());
+}
 
 }  // namespace temper::data

@@ -1,4 +1,5 @@
-// Rows of JSON, one a line: plain, .gz, .zst or converted from .parquet, streamed in bounded memory.
+// Rows of JSON, one a line: plain, .gz, .zst or converted from .parquet, streamed in bounded
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@
 
 namespace temper::data {
 
-// Lines of a text file, decompressed as they are read by the file's ending. Throws DataError ("PATH:LINE: ...").
+// Lines of a text file, decompressed as they are read by the file's ending. Throws DataError
+// ("PATH:LINE: ...").
 class LineReader {
  public:
   static std::unique_ptr<LineReader> open(const std::string& path);

@@ -43,7 +43,8 @@ void RowFile::unpack() {
     line += '\n';
     for (size_t done = 0; done < line.size();) {
       const ssize_t n = ::write(fd_, line.data() + done, line.size() - done);
-      check(n > 0 || errno == EINTR, path_, ": cannot unpack into a temporary file: ", std::strerror(errno), "; set TMPDIR");
+      check(n > 0 || errno == EINTR, path_,
+            ": cannot unpack into a temporary file: ", std::strerror(errno), "; set TMPDIR");
       if (n > 0) done += static_cast<size_t>(n);
     }
   }
@@ -71,8 +72,10 @@ void RowFile::index() {
     if (n == 0) break;
     for (ssize_t i = 0; i < n; ++i) {
       const char c = buffer[static_cast<size_t>(i)];
-      if (c == '\n') end_line(at + i + 1);
-      else if (c != ' ' && c != '\t' && c != '\r') blank = false;
+      if (c == '\n')
+        end_line(at + i + 1);
+      else if (c != ' ' && c != '\t' && c != '\r')
+        blank = false;
     }
     at += n;
   }
@@ -82,7 +85,10 @@ void RowFile::index() {
 }
 
 std::string RowFile::where(int64_t row) const {
-  return temper::str(path_, ":", row + 1 + (blank_before_.empty() ? int64_t{0} : int64_t{blank_before_[static_cast<size_t>(row)]}));
+  return temper::str(
+      path_, ":",
+      row + 1 +
+          (blank_before_.empty() ? int64_t{0} : int64_t{blank_before_[static_cast<size_t>(row)]}));
 }
 
 Json RowFile::row(int64_t row) const {
@@ -90,8 +96,10 @@ Json RowFile::row(int64_t row) const {
   const int64_t to = row + 1 < size() ? begin_[static_cast<size_t>(row + 1)] : end_;
   std::string line(static_cast<size_t>(to - from), '\0');
   for (size_t done = 0; done < line.size();) {
-    const ssize_t n = ::pread(fd_, line.data() + done, line.size() - done, from + static_cast<int64_t>(done));
-    check<DataError>(n > 0 || (n < 0 && errno == EINTR), where(row), ": cannot read; did the file change?");
+    const ssize_t n =
+        ::pread(fd_, line.data() + done, line.size() - done, from + static_cast<int64_t>(done));
+    check<DataError>(n > 0 || (n < 0 && errno == EINTR), where(row),
+                     ": cannot read; did the file change?");
     if (n > 0) done += static_cast<size_t>(n);
   }
   line.resize(std::min(line.find('\n'), line.size()));
@@ -101,7 +109,8 @@ Json RowFile::row(int64_t row) const {
 
 int64_t permuted(int64_t index, int64_t n, uint64_t seed, uint64_t source, uint64_t epoch) {
   const RandomStream stream(seed, RandomPurpose::kShuffle, source, epoch);
-  const int half_bits = std::max<int>(1, (static_cast<int>(std::bit_width(static_cast<uint64_t>(n - 1))) + 1) / 2);
+  const int half_bits =
+      std::max<int>(1, (static_cast<int>(std::bit_width(static_cast<uint64_t>(n - 1))) + 1) / 2);
   const uint64_t mask = (uint64_t{1} << half_bits) - 1;
   uint64_t x = static_cast<uint64_t>(index);
   do {

@@ -1,4 +1,5 @@
-// Random access to the rows of a file in bounded memory: eight bytes a row are kept, never the rows.
+// Random access to the rows of a file in bounded memory: eight bytes a row are kept, never the
+// rows.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,9 @@
 
 namespace temper::data {
 
-// Plain files are read in place; .gz, .zst and .parquet are unpacked once into an unlinked temporary file, so that the order
-// of rows and every shuffle of them are the same whatever the format. Blank lines are no rows. Throws DataError.
+// Plain files are read in place; .gz, .zst and .parquet are unpacked once into an unlinked
+// temporary file, so that the order of rows and every shuffle of them are the same whatever the
+// format. Blank lines are no rows. Throws DataError.
 class RowFile {
  public:
   explicit RowFile(const std::string& path);
@@ -28,13 +30,13 @@ class RowFile {
   void unpack();
   std::string path_;
   int fd_ = -1;
-  std::vector<int64_t> begin_;       // of each row's line, in bytes
+  std::vector<int64_t> begin_;         // of each row's line, in bytes
   std::vector<int32_t> blank_before_;  // empty where no line is blank
   int64_t end_ = 0;
 };
 
-// A permutation of [0, n) that needs no memory: a Feistel network over the next power of four, walked until it lands
-// inside (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+// A permutation of [0, n) that needs no memory: a Feistel network over the next power of four,
+// walked until it lands inside (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
 int64_t permuted(int64_t index, int64_t n, uint64_t seed, uint64_t source, uint64_t epoch);
 
 }  // namespace temper::data

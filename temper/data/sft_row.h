@@ -15,8 +15,8 @@
 
 namespace temper::data {
 
-// labels[i] stands where tokens[i] stands: the token itself where it is trained, -100 elsewhere. labels[0] has nothing
-// before it and is never trained nor counted.
+// labels[i] stands where tokens[i] stands: the token itself where it is trained, -100 elsewhere.
+// labels[0] has nothing before it and is never trained nor counted.
 struct SftRow {
   std::vector<int32_t> tokens, labels;
   int64_t supervised() const;
@@ -25,18 +25,21 @@ struct SftRow {
 enum class Overlong { kTruncate, kDrop, kError };
 
 struct SftFormat {
-  std::shared_ptr<const Tokenizer> tokenizer;    // null: rows hold ids
-  std::shared_ptr<const ChatTemplate> chat;      // null: no messages
-  std::map<std::string, std::string> columns;    // the format's field -> the row's field
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: rows hold ids
+  std::shared_ptr<const ChatTemplate> chat;    // null: no messages
+  std::map<std::string, std::string> columns;  // the format's field -> the row's field
   TrainOn train_on = TrainOn::kAuto;
   int64_t max_length = 1024;
   Overlong overlong = Overlong::kTruncate;
   int64_t vocabulary = 0;
-  std::optional<int32_t> eos;                    // appended to text and completions that do not end with it, as TRL does
+  std::optional<int32_t>
+      eos;  // appended to text and completions that do not end with it, as TRL does
 };
 
-// Reads {"messages"}, {"prompt","completion"}, {"text"} or {"input_ids","labels"}. nullopt: longer than max_length and
-// dropped. `truncated` is set when it was cut. Throws DataError that begins with `where`.
-std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std::string& where, bool* truncated);
+// Reads {"messages"}, {"prompt","completion"}, {"text"} or {"input_ids","labels"}. nullopt: longer
+// than max_length and dropped. `truncated` is set when it was cut. Throws DataError that begins
+// with `where`.
+std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std::string& where,
+                                   bool* truncated);
 
 }  // namespace temper::data

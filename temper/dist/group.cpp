@@ -43,7 +43,8 @@ class GlooGroup : public Group {
       auto prefixed = c10::make_intrusive<c10d::PrefixStore>("temper", store_);
       group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, rank, size, gloo);
     } catch (const std::exception& e) {
-      throw RunError(temper::str("rank ", rank, ": the ranks did not find each other at ", host, ":", port, ": ", e.what()));
+      throw RunError(temper::str("rank ", rank, ": the ranks did not find each other at ", host,
+                                 ":", port, ": ", e.what()));
     }
   }
   int rank() const override { return rank_; }
@@ -71,7 +72,9 @@ int environment_number(const char* name) {
   const char* text = std::getenv(name);
   int value = -1;
   if (text) std::from_chars(text, text + std::strlen(text), value);
-  check<ConfigError>(value >= 0, "environment: ", name, " must be a number where WORLD_SIZE is set; start the ranks with torchrun or --nproc");
+  check<ConfigError>(
+      value >= 0, "environment: ", name,
+      " must be a number where WORLD_SIZE is set; start the ranks with torchrun or --nproc");
   return value;
 }
 
@@ -83,7 +86,8 @@ std::shared_ptr<Group> Group::from_environment() {
   check<ConfigError>(rank < size, "environment: RANK ", rank, " of WORLD_SIZE ", size);
   if (size == 1) return std::make_shared<Alone>();
   const char* host = std::getenv("MASTER_ADDR");
-  return std::make_shared<GlooGroup>(rank, size, host ? host : "127.0.0.1", static_cast<uint16_t>(environment_number("MASTER_PORT")));
+  return std::make_shared<GlooGroup>(rank, size, host ? host : "127.0.0.1",
+                                     static_cast<uint16_t>(environment_number("MASTER_PORT")));
 }
 
 void Group::all_reduce_sum(std::vector<double>& values) {

@@ -1,5 +1,5 @@
-// Ranks of a data-parallel run, launched as torchrun launches them (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). The only
-// place with c10d.
+// Ranks of a data-parallel run, launched as torchrun launches them (RANK, WORLD_SIZE, MASTER_ADDR,
+// MASTER_PORT). The only place with c10d.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,14 +12,15 @@ namespace temper::dist {
 
 class Group {
  public:
-  // From the environment; one rank where it says nothing. Throws ConfigError for an environment that is half set, RunError
-  // when the ranks do not find each other within a minute.
+  // From the environment; one rank where it says nothing. Throws ConfigError for an environment
+  // that is half set, RunError when the ranks do not find each other within a minute.
   static std::shared_ptr<Group> from_environment();
   virtual ~Group() = default;
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Sums over the ranks, in place. The same bits on every rank. A rank that is gone makes this throw RunError.
+  // Sums over the ranks, in place. The same bits on every rank. A rank that is gone makes this
+  // throw RunError.
   virtual void all_reduce_sum(at::Tensor& tensor) = 0;
   virtual void barrier() = 0;
 

@@ -65,9 +65,9 @@ void Engine::submit(Request request) {
                      ", and the model has ", model_.vocab_size);
   auto prompt = std::make_shared<Prompt>(std::move(request), cache_);
   const int64_t needed = pages_of_prompt(*prompt) + pages_of_sample(*prompt);
-  check<ConfigError>(needed <= cache_.max_pages(), "a prompt of ", prompt->length(),
-                     " tokens and ", options_.max_new_tokens, " new ones need ",
-                     needed * cache_.page_bytes(), " bytes for keys and values, and cache_bytes is ",
+  check<ConfigError>(needed <= cache_.max_pages(), "a prompt of ", prompt->length(), " tokens and ",
+                     options_.max_new_tokens, " new ones need ", needed * cache_.page_bytes(),
+                     " bytes for keys and values, and cache_bytes is ",
                      cache_.max_pages() * cache_.page_bytes());
   prompt->unfinished = prompt->request.num_samples;
   if (prompt->unfinished > 0) waiting_.push_back(std::move(prompt));

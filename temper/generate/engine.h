@@ -23,10 +23,10 @@ struct EngineOptions {
   SamplingOptions sampling;
   int64_t max_new_tokens = 64;  // at most kMostNewTokens
   bool ignore_eos = false;
-  std::vector<std::string> stop;           // texts that end a completion; they need a tokenizer
-  int64_t max_batch = 256;                 // sequences at once; changes the speed, never a token
-  int64_t cache_bytes = 0;                 // most memory for keys and values; 0: a quarter of what is usable
-  int64_t prefill_tokens = 2048;           // of prompts in one forward pass
+  std::vector<std::string> stop;  // texts that end a completion; they need a tokenizer
+  int64_t max_batch = 256;        // sequences at once; changes the speed, never a token
+  int64_t cache_bytes = 0;        // most memory for keys and values; 0: a quarter of what is usable
+  int64_t prefill_tokens = 2048;  // of prompts in one forward pass
 };
 
 struct Request {

@@ -35,7 +35,8 @@ std::vector<int64_t> PrefixTree::insert(std::span<const int32_t> tokens,
       child->page = pages[i];
       added.push_back(pages[i]);
     } else if (child->page != pages[i]) {
-      break;  // the same tokens in another's page: below it stand only pages whose holders hold it too
+      break;  // the same tokens in another's page: below it stand only pages whose holders hold it
+              // too
     }
     node = child.get();
     node->used = clock_;

@@ -33,7 +33,8 @@ std::vector<ScoreResult> score(models::CausalLM& model, const std::vector<ScoreR
     const at::Tensor logp = model.token_logp(hidden, at_row, target, temperature).logp;
     const float* values = logp.const_data_ptr<float>();
     check(std::all_of(values, values + logp.numel(), [](float x) { return std::isfinite(x); }),
-          "the model's log-probabilities are not finite: its weights hold NaN or infinity, or overflow");
+          "the model's log-probabilities are not finite: its weights hold NaN or infinity, or "
+          "overflow");
     for (size_t r = 0; r < rows.size(); ++r) {
       const size_t count = rows[r].tokens.size() > rows[r].first_scored
                                ? rows[r].tokens.size() - rows[r].first_scored

@@ -1,5 +1,5 @@
-// What torch.save wrote: a state dict of tensors, read by an unpickler that knows tensors and nothing else. Nothing that a
-// file names is ever executed.
+// What torch.save wrote: a state dict of tensors, read by an unpickler that knows tensors and
+// nothing else. Nothing that a file names is ever executed.
 #pragma once
 
 #include <span>
@@ -9,8 +9,10 @@
 
 namespace temper {
 
-// The zip form (torch 1.6 and later) and the legacy form. Throws DataError that names what the file asks for.
+// The zip form (torch 1.6 and later) and the legacy form. Throws DataError that names what the file
+// asks for.
 TensorMap read_torch_file(const std::string& path);
-TensorMap parse_torch_file(std::span<const std::byte> bytes, const std::string& where, std::shared_ptr<const void> owner);
+TensorMap parse_torch_file(std::span<const std::byte> bytes, const std::string& where,
+                           std::shared_ptr<const void> owner);
 
 }  // namespace temper

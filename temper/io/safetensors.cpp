@@ -25,7 +25,8 @@ uint64_t little_endian(const std::byte* bytes) {
 }
 
 // One entry of the header: its dtype, shape and [begin, end) within the data.
-TensorView entry(const Json& description, const std::string& place, std::span<const std::byte> data) {
+TensorView entry(const Json& description, const std::string& place,
+                 std::span<const std::byte> data) {
   check<DataError>(description.is_object(), place, ": expected an object in the header");
   const auto field = [&](const char* name) -> const Json& {
     const auto it = description.find(name);
@@ -37,19 +38,22 @@ TensorView entry(const Json& description, const std::string& place, std::span<co
   const auto known = dtype.is_string() ? dtype_from_name(dtype.get<std::string>()) : std::nullopt;
   check<DataError>(known.has_value(), place, ": dtype ", dump_json(dtype), " is not supported");
   view.dtype = *known;
-  check<DataError>(shape.is_array() && shape.size() <= 16, place, ": `shape` must be a list of sizes");
+  check<DataError>(shape.is_array() && shape.size() <= 16, place,
+                   ": `shape` must be a list of sizes");
   for (const Json& extent : shape) {
-    check<DataError>(extent.is_number_unsigned() && extent.get<uint64_t>() <= INT64_MAX, place, ": size ", dump_json(extent), " in `shape`");
+    check<DataError>(extent.is_number_unsigned() && extent.get<uint64_t>() <= INT64_MAX, place,
+                     ": size ", dump_json(extent), " in `shape`");
     view.shape.push_back(extent.get<int64_t>());
   }
-  check<DataError>(offsets.is_array() && offsets.size() == 2 && offsets[0].is_number_unsigned() && offsets[1].is_number_unsigned(),
+  check<DataError>(offsets.is_array() && offsets.size() == 2 && offsets[0].is_number_unsigned() &&
+                       offsets[1].is_number_unsigned(),
                    place, ": `data_offsets` must be two offsets");
   const uint64_t begin = offsets[0].get<uint64_t>(), end = offsets[1].get<uint64_t>();
-  check<DataError>(begin <= end && end <= data.size(), place, ": bytes ", begin, " to ", end, " lie outside the file's ", data.size(),
-                   "; the file may be truncated");
+  check<DataError>(begin <= end && end <= data.size(), place, ": bytes ", begin, " to ", end,
+                   " lie outside the file's ", data.size(), "; the file may be truncated");
   const auto bytes = shape_bytes(view.shape, view.dtype);
-  check<DataError>(bytes && *bytes == end - begin, place, ": ", end - begin, " bytes do not hold shape ", dump_json(shape), " of ",
-                   dtype_name(view.dtype));
+  check<DataError>(bytes && *bytes == end - begin, place, ": ", end - begin,
+                   " bytes do not hold shape ", dump_json(shape), " of ", dtype_name(view.dtype));
   view.data = data.data() + begin;
   view.num_bytes = end - begin;
   return view;
@@ -67,11 +71,14 @@ void write_all(int fd, const void* data, size_t size, const std::string& path) {
 }
 }  // namespace
 
-TensorMap parse_safetensors(std::span<const std::byte> bytes, const std::string& where, std::shared_ptr<const void> owner) {
-  check<DataError>(bytes.size() >= 8, where, ": ", bytes.size(), " bytes; a safetensors file has at least 8");
+TensorMap parse_safetensors(std::span<const std::byte> bytes, const std::string& where,
+                            std::shared_ptr<const void> owner) {
+  check<DataError>(bytes.size() >= 8, where, ": ", bytes.size(),
+                   " bytes; a safetensors file has at least 8");
   const uint64_t header_size = little_endian(bytes.data());
-  check<DataError>(header_size <= kMaxHeader && header_size <= bytes.size() - 8, where, ": the header claims ", header_size,
-                   " bytes of a file of ", bytes.size(), "; not a safetensors file, or truncated");
+  check<DataError>(header_size <= kMaxHeader && header_size <= bytes.size() - 8, where,
+                   ": the header claims ", header_size, " bytes of a file of ", bytes.size(),
+                   "; not a safetensors file, or truncated");
   const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + 8, header_size);
   const Json json = parse_json(header, where);
   check<DataError>(json.is_object(), where, ": the header is not a JSON object");
@@ -84,15 +91,18 @@ TensorMap parse_safetensors(std::span<const std::byte> bytes, const std::string&
     const size_t begin = static_cast<size_t>(view.data - data.data());
     ranges.emplace_back(begin, begin + view.num_bytes);
     view.owner = owner;
-    check<DataError>(tensors.emplace(name, std::move(view)).second, where, ": tensor `", name, "` is listed twice");
+    check<DataError>(tensors.emplace(name, std::move(view)).second, where, ": tensor `", name,
+                     "` is listed twice");
   }
   std::sort(ranges.begin(), ranges.end());
   size_t at = 0;
   for (const auto& [begin, end] : ranges) {
-    check<DataError>(begin == at, where, ": tensors overlap or leave a hole at byte ", at, " of the data");
+    check<DataError>(begin == at, where, ": tensors overlap or leave a hole at byte ", at,
+                     " of the data");
     at = end;
   }
-  check<DataError>(at == data.size(), where, ": ", data.size() - at, " bytes after the last tensor");
+  check<DataError>(at == data.size(), where, ": ", data.size() - at,
+                   " bytes after the last tensor");
   return tensors;
 }
 
@@ -102,11 +112,13 @@ TensorMap read_safetensors(const std::string& path) {
 }
 
 void write_safetensors(const std::string& path, const TensorMap& tensors) {
-  // The reference orders by alignment, widest first, then by name, so that every tensor starts aligned.
+  // The reference orders by alignment, widest first, then by name, so that every tensor starts
+  // aligned.
   std::vector<const TensorMap::value_type*> order;
   for (const auto& tensor : tensors) order.push_back(&tensor);
-  std::stable_sort(order.begin(), order.end(),
-                   [](const auto* a, const auto* b) { return dtype_size(a->second.dtype) > dtype_size(b->second.dtype); });
+  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    return dtype_size(a->second.dtype) > dtype_size(b->second.dtype);
+  });
   Json header = {{"__metadata__", {{"format", "pt"}}}};
   size_t offset = 0;
   for (const auto* tensor : order) {
@@ -127,7 +139,8 @@ void write_safetensors(const std::string& path, const TensorMap& tensors) {
     for (int i = 0; i < 8; ++i) length[i] = static_cast<std::byte>(size >> (8 * i));
     write_all(fd, length, 8, temporary);
     write_all(fd, text.data(), text.size(), temporary);
-    for (const auto* tensor : order) write_all(fd, tensor->second.data, tensor->second.num_bytes, temporary);
+    for (const auto* tensor : order)
+      write_all(fd, tensor->second.data, tensor->second.num_bytes, temporary);
     check(::fsync(fd) == 0, temporary, ": cannot sync: ", std::strerror(errno));
   } catch (...) {
     ::close(fd);
@@ -135,10 +148,12 @@ void write_safetensors(const std::string& path, const TensorMap& tensors) {
     throw;
   }
   ::close(fd);
-  check(std::rename(temporary.c_str(), path.c_str()) == 0, path, ": cannot replace: ", std::strerror(errno));
+  check(std::rename(temporary.c_str(), path.c_str()) == 0, path,
+        ": cannot replace: ", std::strerror(errno));
 }
 
-void write_safetensors_model(const std::string& directory, const std::vector<std::pair<std::string, TensorView>>& tensors,
+void write_safetensors_model(const std::string& directory,
+                             const std::vector<std::pair<std::string, TensorView>>& tensors,
                              size_t max_shard_bytes) {
   std::vector<TensorMap> shards(1);
   size_t shard_bytes = 0, total = 0;

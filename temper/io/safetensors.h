@@ -1,4 +1,5 @@
-// The safetensors format: an eight-byte length, a JSON header of names, dtypes, shapes and offsets, then the bytes.
+// The safetensors format: an eight-byte length, a JSON header of names, dtypes, shapes and offsets,
+// then the bytes.
 #pragma once
 
 #include <map>
@@ -13,19 +14,23 @@ namespace temper {
 
 using TensorMap = std::map<std::string, TensorView>;
 
-// The tensors of a file's bytes, checked against every rule of the format: offsets in range, in order, without holes or
-// overlap, sizes equal to shape and dtype. `where` names the file. Throws DataError that also names the tensor.
-TensorMap parse_safetensors(std::span<const std::byte> bytes, const std::string& where, std::shared_ptr<const void> owner);
+// The tensors of a file's bytes, checked against every rule of the format: offsets in range, in
+// order, without holes or overlap, sizes equal to shape and dtype. `where` names the file. Throws
+// DataError that also names the tensor.
+TensorMap parse_safetensors(std::span<const std::byte> bytes, const std::string& where,
+                            std::shared_ptr<const void> owner);
 
 // Maps the file; nothing is copied.
 TensorMap read_safetensors(const std::string& path);
 
-// Writes the tensors, through a temporary file beside `path`, with metadata {"format": "pt"}. Throws RunError.
+// Writes the tensors, through a temporary file beside `path`, with metadata {"format": "pt"}.
+// Throws RunError.
 void write_safetensors(const std::string& path, const TensorMap& tensors);
 
-// model.safetensors, or shards model-00001-of-0000N.safetensors with model.safetensors.index.json where the tensors take
-// more than max_shard_bytes. Tensors are dealt to shards in the given order.
-void write_safetensors_model(const std::string& directory, const std::vector<std::pair<std::string, TensorView>>& tensors,
+// model.safetensors, or shards model-00001-of-0000N.safetensors with model.safetensors.index.json
+// where the tensors take more than max_shard_bytes. Tensors are dealt to shards in the given order.
+void write_safetensors_model(const std::string& directory,
+                             const std::vector<std::pair<std::string, TensorView>>& tensors,
                              size_t max_shard_bytes = size_t{5} << 30);
 
 }  // namespace temper

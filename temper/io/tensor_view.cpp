@@ -35,8 +35,10 @@ std::optional<size_t> shape_bytes(const std::vector<int64_t>& shape, DType dtype
   bool empty = false;
   for (const int64_t extent : shape) {
     if (extent < 0) return std::nullopt;
-    if (extent == 0) empty = true;
-    else if (__builtin_mul_overflow(bytes, static_cast<size_t>(extent), &bytes)) return std::nullopt;
+    if (extent == 0)
+      empty = true;
+    else if (__builtin_mul_overflow(bytes, static_cast<size_t>(extent), &bytes))
+      return std::nullopt;
   }
   return empty ? 0 : bytes;
 }

@@ -11,13 +11,25 @@
 
 namespace temper {
 
-enum class DType { kFloat64, kFloat32, kFloat16, kBFloat16, kInt64, kInt32, kInt16, kInt8, kUInt8, kBool };
+enum class DType {
+  kFloat64,
+  kFloat32,
+  kFloat16,
+  kBFloat16,
+  kInt64,
+  kInt32,
+  kInt16,
+  kInt8,
+  kUInt8,
+  kBool
+};
 
 size_t dtype_size(DType dtype);
 std::string_view dtype_name(DType dtype);  // as safetensors writes it: "F32", "BF16", ...
 std::optional<DType> dtype_from_name(std::string_view name);
 
-// Contiguous, little-endian. `owner` keeps the memory (a mapping, a buffer) alive. The data may be unaligned.
+// Contiguous, little-endian. `owner` keeps the memory (a mapping, a buffer) alive. The data may be
+// unaligned.
 struct TensorView {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;

@@ -16,20 +16,23 @@ using Reader = TensorMap (*)(const std::string& path);
 TensorMap read_shards(const std::string& directory, const std::string& index_path, Reader read) {
   const Json index = read_json_file(index_path, size_t{256} << 20);
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
-  check<DataError>(index.is_object() && map != index.end() && map->is_object(), index_path, ": `weight_map` is missing");
+  check<DataError>(index.is_object() && map != index.end() && map->is_object(), index_path,
+                   ": `weight_map` is missing");
   std::map<std::string, TensorMap> shards;
   TensorMap tensors;
   for (const auto& [name, file] : map->items()) {
     check<DataError>(file.is_string(), index_path, ": tensor `", name, "`: expected a file's name");
     const std::string shard = file.get<std::string>();
-    check<DataError>(!shard.empty() && shard.find('/') == std::string::npos && shard != "..", index_path, ": `", shard,
-                     "` is not the name of a file in this directory");
+    check<DataError>(!shard.empty() && shard.find('/') == std::string::npos && shard != "..",
+                     index_path, ": `", shard, "` is not the name of a file in this directory");
     if (!shards.contains(shard)) {
-      check<DataError>(fs::exists(directory + "/" + shard), index_path, ": shard `", shard, "` is missing");
+      check<DataError>(fs::exists(directory + "/" + shard), index_path, ": shard `", shard,
+                       "` is missing");
       shards[shard] = read(directory + "/" + shard);
     }
     const auto found = shards[shard].find(name);
-    check<DataError>(found != shards[shard].end(), index_path, ": tensor `", name, "` is not in `", shard, "`");
+    check<DataError>(found != shards[shard].end(), index_path, ": tensor `", name, "` is not in `",
+                     shard, "`");
     tensors.emplace(name, found->second);
   }
   return tensors;
@@ -44,8 +47,10 @@ TensorMap read_weights(const std::string& directory) {
   if (fs::exists(path("pytorch_model.bin"))) return read_torch_file(path("pytorch_model.bin"));
   if (fs::exists(path("pytorch_model.bin.index.json")))
     return read_shards(directory, path("pytorch_model.bin.index.json"), &read_torch_file);
-  throw DataError(directory + ": no weights: none of model.safetensors, model.safetensors.index.json, pytorch_model.bin and "
-                              "pytorch_model.bin.index.json is there");
+  throw DataError(directory +
+                  ": no weights: none of model.safetensors, model.safetensors.index.json, "
+                  "pytorch_model.bin and "
+                  "pytorch_model.bin.index.json is there");
 }
 
 }  // namespace temper

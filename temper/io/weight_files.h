@@ -8,8 +8,9 @@
 
 namespace temper {
 
-// model.safetensors, its shards by model.safetensors.index.json, pytorch_model.bin or its shards. Names of shards stay
-// inside the directory; a shard or tensor that the index promises and that is absent is named. Throws DataError.
+// model.safetensors, its shards by model.safetensors.index.json, pytorch_model.bin or its shards.
+// Names of shards stay inside the directory; a shard or tensor that the index promises and that is
+// absent is named. Throws DataError.
 TensorMap read_weights(const std::string& directory);
 
 }  // namespace temper

@@ -13,14 +13,15 @@ struct Reader {
 
   template <class T>
   T at(size_t offset) const {
-    check<DataError>(offset <= bytes.size() && bytes.size() - offset >= sizeof(T), where, ": zip archive cut short at byte ", offset);
+    check<DataError>(offset <= bytes.size() && bytes.size() - offset >= sizeof(T), where,
+                     ": zip archive cut short at byte ", offset);
     T value;
     std::memcpy(&value, bytes.data() + offset, sizeof value);
     return value;
   }
   std::span<const std::byte> range(uint64_t offset, uint64_t size) const {
-    check<DataError>(offset <= bytes.size() && size <= bytes.size() - offset, where, ": zip entry at byte ", offset, " of ", size,
-                     " bytes lies outside the file");
+    check<DataError>(offset <= bytes.size() && size <= bytes.size() - offset, where,
+                     ": zip entry at byte ", offset, " of ", size, " bytes lies outside the file");
     return bytes.subspan(offset, size);
   }
 };
@@ -35,13 +36,15 @@ size_t find_end(const Reader& in) {
 }
 }  // namespace
 
-std::map<std::string, std::span<const std::byte>> stored_entries(std::span<const std::byte> archive, const std::string& where) {
+std::map<std::string, std::span<const std::byte>> stored_entries(std::span<const std::byte> archive,
+                                                                 const std::string& where) {
   const Reader in{archive, where};
   const size_t end = find_end(in);
   uint64_t count = in.at<uint16_t>(end + 10), at = in.at<uint32_t>(end + 16);
   if (end >= 20 && in.at<uint32_t>(end - 20) == 0x07064b50) {
     const uint64_t record = in.at<uint64_t>(end - 20 + 8);
-    check<DataError>(record <= archive.size() && in.at<uint32_t>(record) == 0x06064b50, where, ": bad zip64 end record");
+    check<DataError>(record <= archive.size() && in.at<uint32_t>(record) == 0x06064b50, where,
+                     ": bad zip64 end record");
     count = in.at<uint64_t>(record + 32);
     at = in.at<uint64_t>(record + 48);
   }
@@ -49,8 +52,10 @@ std::map<std::string, std::span<const std::byte>> stored_entries(std::span<const
   for (uint64_t i = 0; i < count; ++i) {
     check<DataError>(in.at<uint32_t>(at) == 0x02014b50, where, ": bad zip directory entry ", i);
     const uint16_t flags = in.at<uint16_t>(at + 8), method = in.at<uint16_t>(at + 10);
-    uint64_t packed = in.at<uint32_t>(at + 20), size = in.at<uint32_t>(at + 24), local = in.at<uint32_t>(at + 42);
-    const size_t name_size = in.at<uint16_t>(at + 28), extra_size = in.at<uint16_t>(at + 30), comment = in.at<uint16_t>(at + 32);
+    uint64_t packed = in.at<uint32_t>(at + 20), size = in.at<uint32_t>(at + 24),
+             local = in.at<uint32_t>(at + 42);
+    const size_t name_size = in.at<uint16_t>(at + 28), extra_size = in.at<uint16_t>(at + 30),
+                 comment = in.at<uint16_t>(at + 32);
     const auto name_bytes = in.range(at + 46, name_size);
     const std::string name(reinterpret_cast<const char*>(name_bytes.data()), name_size);
     // zip64's extra field replaces the sizes that do not fit, in this order.
@@ -66,9 +71,12 @@ std::map<std::string, std::span<const std::byte>> stored_entries(std::span<const
       }
       x += 4 + size_t{field_size};
     }
-    check<DataError>(method == 0 && (flags & 1) == 0 && packed == size, where, ": zip entry `", name, "` is compressed or encrypted; "
+    check<DataError>(method == 0 && (flags & 1) == 0 && packed == size, where, ": zip entry `",
+                     name,
+                     "` is compressed or encrypted; "
                      "torch.save writes neither");
-    check<DataError>(in.at<uint32_t>(local) == 0x04034b50, where, ": zip entry `", name, "` has no local header");
+    check<DataError>(in.at<uint32_t>(local) == 0x04034b50, where, ": zip entry `", name,
+                     "` has no local header");
     const uint64_t data = local + 30 + in.at<uint16_t>(local + 26) + in.at<uint16_t>(local + 28);
     entries[name] = in.range(data, size);
     at += 46 + name_size + extra_size + comment;

@@ -8,7 +8,9 @@
 
 namespace temper {
 
-// Name -> bytes within `archive`. Throws DataError ("WHERE: ...") for anything out of bounds, compressed or encrypted.
-std::map<std::string, std::span<const std::byte>> stored_entries(std::span<const std::byte> archive, const std::string& where);
+// Name -> bytes within `archive`. Throws DataError ("WHERE: ...") for anything out of bounds,
+// compressed or encrypted.
+std::map<std::string, std::span<const std::byte>> stored_entries(std::span<const std::byte> archive,
+                                                                 const std::string& where);
 
 }  // namespace temper

@@ -10,7 +10,8 @@ namespace temper {
 namespace {
 
 constexpr const char* kClearLine = "\r\033[K";
-constexpr double kSmoothing = 0.9;  // of the seconds a step takes
+constexpr double kSmoothing = 0.9;   // of the seconds a step takes
+constexpr double kBetweenLines = 1;  // seconds, when piped: short steps would fill a log
 
 class ConsoleSink : public Sink {
  public:
@@ -23,12 +24,13 @@ class ConsoleSink : public Sink {
     const double seconds = row.number("step_seconds").value_or(0);
     step_seconds_ =
         step_seconds_ == 0 ? seconds : kSmoothing * step_seconds_ + (1 - kSmoothing) * seconds;
-    if (!options_.terminal) return line(train_text(row));
+    if (!options_.terminal) return print_now_and_then(row, seconds);
     progress_ = train_text(row).substr(0, static_cast<size_t>(std::max(1, options_.columns - 1)));
     *options_.console << kClearLine << progress_ << std::flush;
   }
 
   void warn(const std::string& message) override { line("warning: " + message); }
+  void note(const std::string& text) override { line(text); }
 
   void finish() override {
     if (!progress_.empty()) *options_.console << "\n" << std::flush;
@@ -36,6 +38,16 @@ class ConsoleSink : public Sink {
   }
 
  private:
+  // The first row, the last, and those between that come a while after the one before.
+  void print_now_and_then(const MetricsRow& row, double seconds) {
+    const bool first = !has_printed_, last = row.step() == options_.total_steps;
+    since_printed_ += seconds;
+    if (!first && !last && since_printed_ < kBetweenLines) return;
+    since_printed_ = 0;
+    has_printed_ = true;
+    line(train_text(row));
+  }
+
   // A line of its own, above the line of progress.
   void line(const std::string& text) {
     *options_.console << (progress_.empty() ? "" : kClearLine) << text << "\n"
@@ -49,10 +61,14 @@ class ConsoleSink : public Sink {
     };
     add("loss", "loss ", [](double x) { return format_fixed(x, 4); });
     add("reward_mean", "reward ", [](double x) { return format_fixed(x, 3); });
+    add("completion_length_mean", "length ", [](double x) { return format_fixed(x, 1); });
     add("kl", "kl ", [](double x) { return format_brief(x); });
     add("grad_norm", "grad ", [](double x) { return format_fixed(x, 3); });
     add("learning_rate", "lr ", [](double x) { return format_brief(x); });
     add("tokens_per_second", "", [](double x) { return format_count(x) + " tokens/s"; });
+    const auto rollout = row.number("rollout_seconds"), train = row.number("train_seconds");
+    if (rollout && train)
+      text += str("  rollout ", format_duration(*rollout), " train ", format_duration(*train));
     if (options_.total_steps > row.step())
       text += "  left " + format_duration(step_seconds_ *
                                           static_cast<double>(options_.total_steps - row.step()));
@@ -76,6 +92,8 @@ class ConsoleSink : public Sink {
   SinkOptions options_;
   std::string progress_;     // the line that is being redrawn; empty when piped
   double step_seconds_ = 0;  // smoothed
+  double since_printed_ = 0;
+  bool has_printed_ = false;
 };
 
 }  // namespace

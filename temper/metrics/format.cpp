@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 
 #include "temper/base/error.h"
 
@@ -15,7 +16,8 @@ std::string format_fixed(double value, int digits) {
   if (!(std::abs(value) < kMaxInteger)) return format_brief(value);
   char buffer[64];
   std::snprintf(buffer, sizeof buffer, "%.*f", digits, value);
-  return buffer;
+  const bool zero = std::strspn(buffer, "-0.") == std::strlen(buffer);
+  return buffer + (zero && buffer[0] == '-');  // no "-0.00"
 }
 
 std::string format_brief(double value) {
@@ -45,6 +47,7 @@ std::string format_bytes(double value) {
 
 std::string format_duration(double seconds) {
   if (!(std::abs(seconds) < kMaxInteger)) return format_brief(seconds);
+  if (seconds > 0 && seconds < 0.1) return format_fixed(seconds * 1000, 0) + "ms";
   if (seconds < 10) return format_fixed(seconds, 1) + "s";
   const long long s = std::llround(seconds);
   char buffer[48];

@@ -6,15 +6,17 @@
 
 namespace temper {
 
-// The chance that one of k samples is right where `correct` of `samples` were: 1 - C(n - c, k) / C(n, k), unbiased (Chen et al.,
-// arXiv 2107.03374, equation 1). 1 <= k <= samples.
+// The chance that one of k samples is right where `correct` of `samples` were: 1 - C(n - c, k) /
+// C(n, k), unbiased (Chen et al., arXiv 2107.03374, equation 1). 1 <= k <= samples.
 double pass_at_k(int64_t samples, int64_t correct, int64_t k);
 
 struct Interval {
   double mean = 0, low = 0, high = 0;
 };
-// The mean of independent values and its 95 % interval by the normal approximation. Where all values are equal and within [0, 1]
-// the interval is Wilson's for a share (Wilson, JASA 1927), which does not pretend to be sure.
+// The mean of independent values and its 95 % interval. Where all are within [0, 1] it is Wilson's
+// for a share (Wilson, JASA 1927), which stays within [0, 1] and does not pretend to be sure where
+// nothing varied, with the effective number of values (Kish, Survey Sampling, 1965) where they are
+// shares themselves; else the normal approximation.
 Interval confidence_interval(std::span<const double> values);
 
 }  // namespace temper

@@ -60,6 +60,9 @@ void Metrics::warn(const std::string& message) {
     if (open.sink) open.sink->warn(message);
   if (plain_) *plain_ << "warning: " << message << std::endl;
 }
+void Metrics::note(const std::string& text) {
+  each([&](Sink& sink) { sink.note(text); });
+}
 void Metrics::finish() {
   each([](Sink& sink) { sink.finish(); });
 }

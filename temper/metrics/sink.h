@@ -28,6 +28,7 @@ class Sink {
   // Forgets rows of steps after this one: what a resumed run writes again. A fresh run passes -1.
   virtual void truncate_after(int64_t /*step*/) {}
   virtual void warn(const std::string& /*message*/) {}
+  virtual void note(const std::string& /*text*/) {}  // something to look at
   virtual void finish() {}
 };
 
@@ -50,6 +51,7 @@ class Metrics {
   void log(const MetricsRow& row);
   void truncate_after(int64_t step);
   void warn(const std::string& message);
+  void note(const std::string& text);
   void finish();
 
  private:

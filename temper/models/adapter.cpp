@@ -25,7 +25,8 @@ struct Target {
 std::vector<Target> linear_layers(CausalLM& model) {
   std::vector<Target> layers;
   model.each_module([&](const std::string& path, nn::Module& module) {
-    if (auto* layer = dynamic_cast<nn::Linear*>(&module); layer && path != "lm_head") layers.push_back({path, layer});
+    if (auto* layer = dynamic_cast<nn::Linear*>(&module); layer && path != "lm_head")
+      layers.push_back({path, layer});
   });
   return layers;
 }
@@ -49,7 +50,8 @@ std::vector<Target> choose_targets(CausalLM& model, const std::vector<std::strin
   for (const std::string& name : names) {
     std::string list;
     for (const std::string& k : known) list += (list.empty() ? "" : ", ") + k;
-    check<ConfigError>(used.contains(name), "adapter.target_modules: `", name, "` names no linear layer; there are ", list, ", or all-linear");
+    check<ConfigError>(used.contains(name), "adapter.target_modules: `", name,
+                       "` names no linear layer; there are ", list, ", or all-linear");
   }
   return chosen;
 }
@@ -57,14 +59,20 @@ std::vector<Target> choose_targets(CausalLM& model, const std::vector<std::strin
 void attach(const std::vector<Target>& targets, CausalLM& model, const LoraConfig& config) {
   model.each_parameter([](const std::string&, nn::Parameter& p) { p.set_trainable(false); });
   uint64_t key = 0;
-  for (const Target& t : targets) t.layer->add_lora(config.rank, config.scale(), config.dropout, ++key);
+  for (const Target& t : targets)
+    t.layer->add_lora(config.rank, config.scale(), config.dropout, ++key);
 }
 
-std::string name_of(const Target& t, const char* matrix) { return "base_model.model." + t.path + "." + matrix + ".weight"; }
+std::string name_of(const Target& t, const char* matrix) {
+  return "base_model.model." + t.path + "." + matrix + ".weight";
+}
 
 }  // namespace
 
-double LoraConfig::scale() const { return alpha / (rank_stabilized ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank)); }
+double LoraConfig::scale() const {
+  return alpha /
+         (rank_stabilized ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
+}
 
 void add_lora(CausalLM& model, const LoraConfig& config, uint64_t seed) {
   const std::vector<Target> targets = choose_targets(model, config.target_modules);
@@ -75,7 +83,8 @@ void add_lora(CausalLM& model, const LoraConfig& config, uint64_t seed) {
     at::Tensor a = at::empty(lora.lora_A.weight.shape(), at::kFloat);
     const RandomStream stream(seed, RandomPurpose::kInit, lora.key, 1);
     const float bound = 1.0f / std::sqrt(static_cast<float>(t.layer->in()));
-    for (int64_t i = 0; i < a.numel(); ++i) a.mutable_data_ptr<float>()[i] = bound * (2 * stream.uniform(static_cast<uint64_t>(i)) - 1);
+    for (int64_t i = 0; i < a.numel(); ++i)
+      a.mutable_data_ptr<float>()[i] = bound * (2 * stream.uniform(static_cast<uint64_t>(i)) - 1);
     lora.lora_A.weight.set_value(a);
     lora.lora_B.weight.set_value(at::zeros(lora.lora_B.weight.shape(), at::kFloat));
     lora.lora_A.weight.set_trainable(true);
@@ -86,27 +95,37 @@ void add_lora(CausalLM& model, const LoraConfig& config, uint64_t seed) {
 LoraConfig load_adapter(CausalLM& model, const std::string& directory) {
   namespace fs = std::filesystem;
   const std::string path = directory + "/adapter_config.json";
-  check<ConfigError>(fs::exists(path), directory, ": not an adapter directory: it has no adapter_config.json");
+  check<ConfigError>(fs::exists(path), directory,
+                     ": not an adapter directory: it has no adapter_config.json");
   const Json json = read_json_file(path, size_t{16} << 20);
   check<ConfigError>(json.is_object(), path, ": expected a JSON object");
   const auto type = json.find("peft_type");
-  check<ConfigError>(type == json.end() || *type == "LORA", path, ": `peft_type`: found ", type == json.end() ? "" : dump_json(*type),
-                     ", expected LORA");
+  check<ConfigError>(type == json.end() || *type == "LORA", path, ": `peft_type`: found ",
+                     type == json.end() ? "" : dump_json(*type), ", expected LORA");
   for (const char* key : {"use_dora", "fan_in_fan_out"})
-    check<ConfigError>(!json.contains(key) || json[key] == false || json[key].is_null(), path, ": `", key, "` is not supported");
-  // One rank and one alpha for all: a pattern that were passed over would scale some layers wrongly.
+    check<ConfigError>(!json.contains(key) || json[key] == false || json[key].is_null(), path,
+                       ": `", key, "` is not supported");
+  // One rank and one alpha for all: a pattern that were passed over would scale some layers
+  // wrongly.
   for (const char* key : {"rank_pattern", "alpha_pattern"})
-    check<ConfigError>(!json.contains(key) || json[key].empty(), path, ": `", key, "` is not supported; expected one `r` and `lora_alpha` for all");
-  check<ConfigError>(!json.contains("bias") || json["bias"] == "none", path, ": `bias`: expected none");
+    check<ConfigError>(!json.contains(key) || json[key].empty(), path, ": `", key,
+                       "` is not supported; expected one `r` and `lora_alpha` for all");
+  check<ConfigError>(!json.contains("bias") || json["bias"] == "none", path,
+                     ": `bias`: expected none");
   LoraConfig config;
-  check<ConfigError>(json.contains("r") && json["r"].is_number_integer() && json["r"].get<int64_t>() > 0, path, ": `r` must be a positive integer");
+  check<ConfigError>(
+      json.contains("r") && json["r"].is_number_integer() && json["r"].get<int64_t>() > 0, path,
+      ": `r` must be a positive integer");
   config.rank = json["r"].get<int64_t>();
-  if (json.contains("lora_alpha") && json["lora_alpha"].is_number()) config.alpha = json["lora_alpha"].get<double>();
-  if (json.contains("lora_dropout") && json["lora_dropout"].is_number()) config.dropout = json["lora_dropout"].get<double>();
+  if (json.contains("lora_alpha") && json["lora_alpha"].is_number())
+    config.alpha = json["lora_alpha"].get<double>();
+  if (json.contains("lora_dropout") && json["lora_dropout"].is_number())
+    config.dropout = json["lora_dropout"].get<double>();
   config.rank_stabilized = json.contains("use_rslora") && json["use_rslora"] == true;
 
   const std::string weights = directory + "/adapter_model.safetensors";
-  TensorMap tensors = fs::exists(weights) ? read_safetensors(weights) : read_torch_file(directory + "/adapter_model.bin");
+  TensorMap tensors = fs::exists(weights) ? read_safetensors(weights)
+                                          : read_torch_file(directory + "/adapter_model.bin");
   std::vector<Target> targets;
   config.target_modules.clear();
   for (const Target& t : linear_layers(model))
@@ -114,14 +133,17 @@ LoraConfig load_adapter(CausalLM& model, const std::string& directory) {
   std::set<std::string> names;
   for (const Target& t : targets) names.insert(last_part(t.path));
   config.target_modules.assign(names.begin(), names.end());
-  check<ConfigError>(!targets.empty(), directory, ": holds no adapter for this model's linear layers");
+  check<ConfigError>(!targets.empty(), directory,
+                     ": holds no adapter for this model's linear layers");
   attach(targets, model, config);
   for (const Target& t : targets) {
-    for (auto& [matrix, parameter] : {std::pair<const char*, nn::Parameter*>{"lora_A", &t.layer->lora()->lora_A.weight},
-                                      {"lora_B", &t.layer->lora()->lora_B.weight}}) {
+    for (auto& [matrix, parameter] :
+         {std::pair<const char*, nn::Parameter*>{"lora_A", &t.layer->lora()->lora_A.weight},
+          {"lora_B", &t.layer->lora()->lora_B.weight}}) {
       const auto it = tensors.find(name_of(t, matrix));
       check<ConfigError>(it != tensors.end(), directory, ": ", name_of(t, matrix), " is missing");
-      check<ConfigError>(it->second.shape == parameter->shape(), directory, ": ", it->first, " is ", at::IntArrayRef(it->second.shape), ", expected ",
+      check<ConfigError>(it->second.shape == parameter->shape(), directory, ": ", it->first, " is ",
+                         at::IntArrayRef(it->second.shape), ", expected ",
                          at::IntArrayRef(parameter->shape()), "; the adapter is for another model");
       parameter->set_value(to_tensor(it->second, at::kFloat));
       parameter->own();  // not the file's mapping: it trains
@@ -129,11 +151,13 @@ LoraConfig load_adapter(CausalLM& model, const std::string& directory) {
       tensors.erase(it);
     }
   }
-  check<ConfigError>(tensors.empty(), directory, ": the model has no place for ", tensors.empty() ? "" : tensors.begin()->first);
+  check<ConfigError>(tensors.empty(), directory, ": the model has no place for ",
+                     tensors.empty() ? "" : tensors.begin()->first);
   return config;
 }
 
-void save_adapter(CausalLM& model, const LoraConfig& config, const std::string& base, const std::string& directory) {
+void save_adapter(CausalLM& model, const LoraConfig& config, const std::string& base,
+                  const std::string& directory) {
   std::filesystem::create_directories(directory);
   TensorMap tensors;
   std::set<std::string> names;
@@ -144,10 +168,19 @@ void save_adapter(CausalLM& model, const LoraConfig& config, const std::string& 
     tensors[name_of(t, "lora_B")] = to_view(t.layer->lora()->lora_B.weight.value());
   }
   write_safetensors(directory + "/adapter_model.safetensors", tensors);
-  const Json json = {{"peft_type", "LORA"}, {"task_type", "CAUSAL_LM"}, {"base_model_name_or_path", base}, {"r", config.rank},
-                     {"lora_alpha", config.alpha}, {"lora_dropout", config.dropout}, {"use_rslora", config.rank_stabilized},
-                     {"target_modules", std::vector<std::string>(names.begin(), names.end())}, {"bias", "none"},
-                     {"fan_in_fan_out", false}, {"inference_mode", true}, {"init_lora_weights", true}, {"modules_to_save", nullptr}};
+  const Json json = {{"peft_type", "LORA"},
+                     {"task_type", "CAUSAL_LM"},
+                     {"base_model_name_or_path", base},
+                     {"r", config.rank},
+                     {"lora_alpha", config.alpha},
+                     {"lora_dropout", config.dropout},
+                     {"use_rslora", config.rank_stabilized},
+                     {"target_modules", std::vector<std::string>(names.begin(), names.end())},
+                     {"bias", "none"},
+                     {"fan_in_fan_out", false},
+                     {"inference_mode", true},
+                     {"init_lora_weights", true},
+                     {"modules_to_save", nullptr}};
   write_file_atomic(directory + "/adapter_config.json", json.dump(2) + "\n");
 }
 

@@ -11,19 +11,21 @@ namespace temper::models {
 struct LoraConfig {
   int64_t rank = 16;
   double alpha = 32, dropout = 0;
-  bool rank_stabilized = false;                           // scale alpha / sqrt(rank) (Kalajdzievski, arXiv 2312.03732)
-  std::vector<std::string> target_modules{"all-linear"};  // names of linear layers (their last part or whole path)
+  bool rank_stabilized = false;  // scale alpha / sqrt(rank) (Kalajdzievski, arXiv 2312.03732)
+  std::vector<std::string> target_modules{
+      "all-linear"};  // names of linear layers (their last part or whole path)
   double scale() const;
 };
 
-// Adds fresh adapters: A as PEFT draws it, B zero. Every base weight is frozen. Throws ConfigError for a target that names
-// no linear layer, listing those that there are.
+// Adds fresh adapters: A as PEFT draws it, B zero. Every base weight is frozen. Throws ConfigError
+// for a target that names no linear layer, listing those that there are.
 void add_lora(CausalLM& model, const LoraConfig& config, uint64_t seed);
 
 // Reads a PEFT directory and adds its adapter to the model. Throws ConfigError.
 LoraConfig load_adapter(CausalLM& model, const std::string& directory);
 // Writes one. `base` is named as the base model's path.
-void save_adapter(CausalLM& model, const LoraConfig& config, const std::string& base, const std::string& directory);
+void save_adapter(CausalLM& model, const LoraConfig& config, const std::string& base,
+                  const std::string& directory);
 
 // Adds every adapter to its base weight; the model then has none.
 void merge_adapters(CausalLM& model);

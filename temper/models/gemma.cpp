@@ -1,4 +1,5 @@
-// Gemma (arXiv 2403.08295): norms multiply by 1 + weight, embeddings are scaled by sqrt(hidden), a GeGLU.
+// Gemma (arXiv 2403.08295): norms multiply by 1 + weight, embeddings are scaled by sqrt(hidden), a
+// GeGLU.
 #include "temper/models/gemma.h"
 
 #include <cmath>
@@ -22,17 +23,21 @@ GemmaConfig::GemmaConfig(const HfConfig& c)
       attention_bias(c.boolean("attention_bias", false)),
       activation(c.activation("hidden_activation", "gelu_pytorch_tanh")),
       rotary(c.rotary(10000, "full_attention")),
-      attention_scale(1.0 / std::sqrt(c.number("query_pre_attn_scalar", static_cast<double>(head_dim)))),
+      attention_scale(1.0 /
+                      std::sqrt(c.number("query_pre_attn_scalar", static_cast<double>(head_dim)))),
       sliding(static_cast<size_t>(num_hidden_layers), false) {
   if (num_attention_heads % num_key_value_heads != 0)
-    c.fail("num_key_value_heads", temper::str(num_attention_heads, " heads are no multiple of ", num_key_value_heads));
-  if (c.boolean("use_bidirectional_attention", false)) c.fail("use_bidirectional_attention", "is not supported");
+    c.fail("num_key_value_heads",
+           temper::str(num_attention_heads, " heads are no multiple of ", num_key_value_heads));
+  if (c.boolean("use_bidirectional_attention", false))
+    c.fail("use_bidirectional_attention", "is not supported");
 }
 
 namespace {
 
 struct Block : nn::Module {
-  Block(nn::Module& parent, std::string name, const GemmaConfig& c, int64_t layer, std::shared_ptr<nn::Rotary> rotary)
+  Block(nn::Module& parent, std::string name, const GemmaConfig& c, int64_t layer,
+        std::shared_ptr<nn::Rotary> rotary)
       : Module(parent, std::move(name)),
         self_attn(*this, "self_attn",
                   {.hidden_size = c.hidden_size,
@@ -49,12 +54,16 @@ struct Block : nn::Module {
                    .window = c.sliding[static_cast<size_t>(layer)] ? c.sliding_window : 0,
                    .deviation = c.initializer_range},
                   layer, std::move(rotary)),
-        mlp(*this, "mlp", c.hidden_size, c.intermediate_size, false, c.activation, c.initializer_range),
+        mlp(*this, "mlp", c.hidden_size, c.intermediate_size, false, c.activation,
+            c.initializer_range),
         input_layernorm(*this, "input_layernorm", c.hidden_size, c.rms_norm_eps, true),
-        post_attention_layernorm(*this, "post_attention_layernorm", c.hidden_size, c.rms_norm_eps, true) {
+        post_attention_layernorm(*this, "post_attention_layernorm", c.hidden_size, c.rms_norm_eps,
+                                 true) {
     if (!c.post_norms) return;
-    pre_feedforward_layernorm.emplace(*this, "pre_feedforward_layernorm", c.hidden_size, c.rms_norm_eps, true);
-    post_feedforward_layernorm.emplace(*this, "post_feedforward_layernorm", c.hidden_size, c.rms_norm_eps, true);
+    pre_feedforward_layernorm.emplace(*this, "pre_feedforward_layernorm", c.hidden_size,
+                                      c.rms_norm_eps, true);
+    post_feedforward_layernorm.emplace(*this, "post_feedforward_layernorm", c.hidden_size,
+                                       c.rms_norm_eps, true);
   }
 
   at::Tensor forward(const at::Tensor& x, const nn::Context& context) {
@@ -82,8 +91,10 @@ struct Body : nn::Module {
         layers(*this, "layers"),
         norm(*this, "norm", c.hidden_size, c.rms_norm_eps, true) {
     const auto global = std::make_shared<nn::Rotary>(c.rotary, c.head_dim);
-    const auto local = c.local_rotary ? std::make_shared<nn::Rotary>(*c.local_rotary, c.head_dim) : global;
-    for (int64_t i = 0; i < c.num_hidden_layers; ++i) layers.emplace(c, i, c.sliding[static_cast<size_t>(i)] ? local : global);
+    const auto local =
+        c.local_rotary ? std::make_shared<nn::Rotary>(*c.local_rotary, c.head_dim) : global;
+    for (int64_t i = 0; i < c.num_hidden_layers; ++i)
+      layers.emplace(c, i, c.sliding[static_cast<size_t>(i)] ? local : global);
   }
   nn::Embedding embed_tokens;
   nn::ModuleList<Block> layers;
@@ -92,12 +103,15 @@ struct Body : nn::Module {
 
 struct Gemma : CausalLM {
   explicit Gemma(const GemmaConfig& c) : model(*this, c), soft_cap(c.final_soft_cap) {
-    if (!c.tie_word_embeddings) lm_head.emplace(*this, "lm_head", c.hidden_size, c.vocab_size, false, c.initializer_range);
+    if (!c.tie_word_embeddings)
+      lm_head.emplace(*this, "lm_head", c.hidden_size, c.vocab_size, false, c.initializer_range);
   }
   at::Tensor forward(const nn::Context& context) override {
     at::Tensor x = model.embed_tokens.forward(context.forest->tokens);
     for (auto& layer : model.layers)
-      x = nn::run_block(*layer, x, context, [block = layer.get(), context](const at::Tensor& in) { return block->forward(in, context); });
+      x = nn::run_block(*layer, x, context, [block = layer.get(), context](const at::Tensor& in) {
+        return block->forward(in, context);
+      });
     return model.norm.forward(x);
   }
   nn::Parameter& head() override { return lm_head ? lm_head->weight : model.embed_tokens.weight; }
@@ -111,7 +125,9 @@ struct Gemma : CausalLM {
 
 }  // namespace
 
-std::unique_ptr<CausalLM> make_gemma(const GemmaConfig& config) { return std::make_unique<Gemma>(config); }
+std::unique_ptr<CausalLM> make_gemma(const GemmaConfig& config) {
+  return std::make_unique<Gemma>(config);
+}
 
 std::unique_ptr<CausalLM> make_gemma(const HfConfig& config) {
   GemmaConfig c(config);

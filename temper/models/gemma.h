@@ -8,11 +8,12 @@ namespace temper::models {
 struct GemmaConfig {
   explicit GemmaConfig(const HfConfig& config);  // throws ConfigError
 
-  int64_t vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim;
+  int64_t vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
+      num_key_value_heads, head_dim;
   double rms_norm_eps, initializer_range;
   bool tie_word_embeddings, attention_bias;
   ops::Activation activation;
-  nn::RotaryConfig rotary;                 // of layers that attend to all
+  nn::RotaryConfig rotary;                       // of layers that attend to all
   std::optional<nn::RotaryConfig> local_rotary;  // Gemma 3: of layers that attend to a window
   double attention_scale;
   int64_t sliding_window = 0;

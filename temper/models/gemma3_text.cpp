@@ -1,4 +1,5 @@
-// Gemma 3's language model (arXiv 2503.19786): five layers with a window to one without, each kind with its own rotary base.
+// Gemma 3's language model (arXiv 2503.19786): five layers with a window to one without, each kind
+// with its own rotary base.
 #include <cmath>
 
 #include "temper/models/gemma.h"
@@ -14,9 +15,11 @@ std::unique_ptr<CausalLM> make_gemma3_text(const HfConfig& config) {
   c.final_soft_cap = config.number("final_logit_softcapping", 0);
   c.rotary = config.rotary(1000000, "full_attention");
   if (config.has("rope_parameters")) {
-    c.local_rotary = config.rotary(config.number("rope_local_base_freq", 10000), "sliding_attention");
+    c.local_rotary =
+        config.rotary(config.number("rope_local_base_freq", 10000), "sliding_attention");
   } else {
-    // The older form gives the local base by its own key, and rope_scaling is that of the global layers.
+    // The older form gives the local base by its own key, and rope_scaling is that of the global
+    // layers.
     c.local_rotary = nn::RotaryConfig{};
     c.local_rotary->theta = config.number("rope_local_base_freq", 10000);
   }

@@ -11,9 +11,11 @@ namespace temper::models {
 HfConfig HfConfig::load(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  check<ConfigError>(fs::exists(path, ignored), path, ": no such model; expected a directory with config.json");
+  check<ConfigError>(fs::exists(path, ignored), path,
+                     ": no such model; expected a directory with config.json");
   const std::string file = fs::is_directory(path, ignored) ? path + "/config.json" : path;
-  check<ConfigError>(fs::exists(file, ignored), path, ": not a model directory: it has no config.json");
+  check<ConfigError>(fs::exists(file, ignored), path,
+                     ": not a model directory: it has no config.json");
   return parse(read_json_file(file, size_t{64} << 20), file);
 }
 
@@ -22,7 +24,8 @@ HfConfig HfConfig::parse(Json json, std::string where) {
   HfConfig config;
   config.where_ = std::move(where);
   const auto type = json.find("model_type");
-  check<ConfigError>(type != json.end() && type->is_string(), config.where_, ": `model_type` is missing; it names the family");
+  check<ConfigError>(type != json.end() && type->is_string(), config.where_,
+                     ": `model_type` is missing; it names the family");
   config.model_type_ = type->get<std::string>();
   const auto text = json.find("text_config");
   if (text != json.end() && text->is_object()) {
@@ -30,9 +33,11 @@ HfConfig HfConfig::parse(Json json, std::string where) {
     Json inner = *text;
     config.multimodal_ = true;
     const auto inner_type = inner.find("model_type");
-    config.model_type_ = inner_type != inner.end() && inner_type->is_string() ? inner_type->get<std::string>()
-                                                                             : config.model_type_ + "_text";
-    for (const char* key : {"eos_token_id", "bos_token_id", "pad_token_id", "tie_word_embeddings", "initializer_range"})
+    config.model_type_ = inner_type != inner.end() && inner_type->is_string()
+                             ? inner_type->get<std::string>()
+                             : config.model_type_ + "_text";
+    for (const char* key : {"eos_token_id", "bos_token_id", "pad_token_id", "tie_word_embeddings",
+                            "initializer_range"})
       if (!inner.contains(key) && json.contains(key)) inner[key] = json[key];
     config.json_ = std::make_shared<const Json>(std::move(inner));
   } else {
@@ -58,12 +63,15 @@ int64_t HfConfig::integer(std::string_view key) const {
     fail(key, "found " + dump_json(*value) + ", expected a positive integer");
   return value->get<int64_t>();
 }
-int64_t HfConfig::integer(std::string_view key, int64_t fallback) const { return has(key) ? integer(key) : fallback; }
+int64_t HfConfig::integer(std::string_view key, int64_t fallback) const {
+  return has(key) ? integer(key) : fallback;
+}
 
 double HfConfig::number(std::string_view key, double fallback) const {
   const Json* value = find(key);
   if (!value) return fallback;
-  if (!value->is_number() || !std::isfinite(value->get<double>())) fail(key, "found " + dump_json(*value) + ", expected a number");
+  if (!value->is_number() || !std::isfinite(value->get<double>()))
+    fail(key, "found " + dump_json(*value) + ", expected a number");
   return value->get<double>();
 }
 bool HfConfig::boolean(std::string_view key, bool fallback) const {
@@ -79,7 +87,8 @@ std::string HfConfig::text(std::string_view key, std::string fallback) const {
   return value->get<std::string>();
 }
 
-std::vector<bool> HfConfig::sliding_layers(int64_t layers, const std::vector<bool>& fallback) const {
+std::vector<bool> HfConfig::sliding_layers(int64_t layers,
+                                           const std::vector<bool>& fallback) const {
   const Json* types = find("layer_types");
   if (!types) return fallback;
   if (!types->is_array() || static_cast<int64_t>(types->size()) != layers)
@@ -87,7 +96,8 @@ std::vector<bool> HfConfig::sliding_layers(int64_t layers, const std::vector<boo
   std::vector<bool> sliding;
   for (const Json& type : *types) {
     if (type != "sliding_attention" && type != "full_attention")
-      fail("layer_types", "found " + dump_json(type) + ", expected sliding_attention or full_attention");
+      fail("layer_types",
+           "found " + dump_json(type) + ", expected sliding_attention or full_attention");
     sliding.push_back(type == "sliding_attention");
   }
   return sliding;
@@ -104,7 +114,9 @@ nn::RotaryConfig HfConfig::rotary(double default_theta, std::string_view layer_t
   }
   const auto refuse_partial = [](const HfConfig& config) {
     const double share = config.number("partial_rotary_factor", 1);
-    if (share != 1) config.fail("partial_rotary_factor", temper::str(share, " is not supported; these families rotate whole heads"));
+    if (share != 1)
+      config.fail("partial_rotary_factor",
+                  temper::str(share, " is not supported; these families rotate whole heads"));
   };
   refuse_partial(*this);
   if (!parameters) return rotary;
@@ -114,15 +126,18 @@ nn::RotaryConfig HfConfig::rotary(double default_theta, std::string_view layer_t
     if (nested == parameters->end() || nested->is_null()) return rotary;
     parameters = &*nested;
   }
-  HfConfig part = parse(Json{{"model_type", model_type_}}, where_ + ": `" + std::string(place) + "`");
+  HfConfig part =
+      parse(Json{{"model_type", model_type_}}, where_ + ": `" + std::string(place) + "`");
   part.json_ = std::make_shared<const Json>(*parameters);
   refuse_partial(part);
   rotary.theta = part.number("rope_theta", rotary.theta);
   if (rotary.theta <= 0) part.fail("rope_theta", "expected a number above 0");
   const std::string type = part.text("rope_type", part.text("type", "default"));
   if (type == "default") return rotary;
-  if (type != "linear" && type != "llama3") part.fail("rope_type", "`" + type + "` is not supported; expected default, linear or llama3");
-  rotary.kind = type == "linear" ? nn::RotaryConfig::Kind::kLinear : nn::RotaryConfig::Kind::kLlama3;
+  if (type != "linear" && type != "llama3")
+    part.fail("rope_type", "`" + type + "` is not supported; expected default, linear or llama3");
+  rotary.kind =
+      type == "linear" ? nn::RotaryConfig::Kind::kLinear : nn::RotaryConfig::Kind::kLlama3;
   rotary.factor = part.number("factor", 1);
   if (rotary.factor <= 0) part.fail("factor", "expected a number above 0");
   rotary.low_freq_factor = part.number("low_freq_factor", 1);
@@ -135,7 +150,8 @@ nn::RotaryConfig HfConfig::rotary(double default_theta, std::string_view layer_t
 ops::Activation HfConfig::activation(std::string_view key, std::string fallback) const {
   const std::string name = text(key, std::move(fallback));
   if (name == "silu" || name == "swish") return ops::Activation::kSilu;
-  if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_tanh") return ops::Activation::kGeluTanh;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_tanh")
+    return ops::Activation::kGeluTanh;
   if (name == "gelu") return ops::Activation::kGelu;
   fail(key, "`" + name + "` is not supported; expected silu, gelu_pytorch_tanh or gelu");
 }

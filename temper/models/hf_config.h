@@ -13,8 +13,8 @@
 
 namespace temper::models {
 
-// Typed access to the keys of one config; errors name the file and the key. For a multimodal checkpoint this is its
-// text_config.
+// Typed access to the keys of one config; errors name the file and the key. For a multimodal
+// checkpoint this is its text_config.
 class HfConfig {
  public:
   // path: config.json or a directory that holds it. Throws ConfigError.
@@ -26,7 +26,7 @@ class HfConfig {
   const Json& json() const { return *json_; }
   bool multimodal() const { return multimodal_; }
 
-  bool has(std::string_view key) const;  // present and not null
+  bool has(std::string_view key) const;                           // present and not null
   int64_t integer(std::string_view key, int64_t fallback) const;  // positive, at most 2^31
   int64_t integer(std::string_view key) const;                    // required
   double number(std::string_view key, double fallback) const;
@@ -36,7 +36,8 @@ class HfConfig {
   // Whether each layer attends to a window: from layer_types, else by the family's `fallback`.
   std::vector<bool> sliding_layers(int64_t layers, const std::vector<bool>& fallback) const;
 
-  // Rotary parameters: rope_parameters (nested by layer type in Gemma 3), else rope_theta and rope_scaling.
+  // Rotary parameters: rope_parameters (nested by layer type in Gemma 3), else rope_theta and
+  // rope_scaling.
   nn::RotaryConfig rotary(double default_theta, std::string_view layer_type = "") const;
 
   // The activation that `key` names, or the one that transformers calls `fallback`.

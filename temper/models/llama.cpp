@@ -1,4 +1,5 @@
-// Llama (Touvron et al., arXiv 2302.13971; Llama 3, arXiv 2407.21783), and with two switches Qwen2 and Qwen3.
+// Llama (Touvron et al., arXiv 2302.13971; Llama 3, arXiv 2407.21783), and with two switches Qwen2
+// and Qwen3.
 #include "temper/models/llama.h"
 
 #include <cmath>
@@ -24,7 +25,8 @@ LlamaConfig::LlamaConfig(const HfConfig& c)
       activation(c.activation("hidden_act", "silu")),
       rotary(c.rotary(10000)) {
   if (num_attention_heads % num_key_value_heads != 0)
-    c.fail("num_key_value_heads", temper::str(num_attention_heads, " heads are no multiple of ", num_key_value_heads));
+    c.fail("num_key_value_heads",
+           temper::str(num_attention_heads, " heads are no multiple of ", num_key_value_heads));
   if (c.boolean("use_sliding_window", false)) {
     sliding_window = c.integer("sliding_window", 4096);
     const int64_t from = c.integer("max_window_layers", 28);
@@ -53,12 +55,15 @@ nn::AttentionConfig attention_config(const LlamaConfig& c, int64_t layer) {
 }
 
 struct Block : nn::Module {
-  Block(nn::Module& parent, std::string name, const LlamaConfig& c, int64_t layer, std::shared_ptr<nn::Rotary> rotary)
+  Block(nn::Module& parent, std::string name, const LlamaConfig& c, int64_t layer,
+        std::shared_ptr<nn::Rotary> rotary)
       : Module(parent, std::move(name)),
         self_attn(*this, "self_attn", attention_config(c, layer), layer, std::move(rotary)),
-        mlp(*this, "mlp", c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation, c.initializer_range),
+        mlp(*this, "mlp", c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation,
+            c.initializer_range),
         input_layernorm(*this, "input_layernorm", c.hidden_size, c.rms_norm_eps),
-        post_attention_layernorm(*this, "post_attention_layernorm", c.hidden_size, c.rms_norm_eps) {}
+        post_attention_layernorm(*this, "post_attention_layernorm", c.hidden_size, c.rms_norm_eps) {
+  }
 
   at::Tensor forward(const at::Tensor& x, const nn::Context& context) {
     const at::Tensor h = ops::add_scaled(x, self_attn.forward(input_layernorm.input(x), context));
@@ -86,12 +91,15 @@ struct Body : nn::Module {
 
 struct Llama : CausalLM {
   explicit Llama(const LlamaConfig& c) : model(*this, c) {
-    if (!c.tie_word_embeddings) lm_head.emplace(*this, "lm_head", c.hidden_size, c.vocab_size, false, c.initializer_range);
+    if (!c.tie_word_embeddings)
+      lm_head.emplace(*this, "lm_head", c.hidden_size, c.vocab_size, false, c.initializer_range);
   }
   at::Tensor forward(const nn::Context& context) override {
     at::Tensor x = model.embed_tokens.forward(context.forest->tokens);
     for (auto& layer : model.layers)
-      x = nn::run_block(*layer, x, context, [block = layer.get(), context](const at::Tensor& in) { return block->forward(in, context); });
+      x = nn::run_block(*layer, x, context, [block = layer.get(), context](const at::Tensor& in) {
+        return block->forward(in, context);
+      });
     return model.norm.forward(x);
   }
   nn::Parameter& head() override { return lm_head ? lm_head->weight : model.embed_tokens.weight; }
@@ -103,7 +111,11 @@ struct Llama : CausalLM {
 
 }  // namespace
 
-std::unique_ptr<CausalLM> make_llama(const LlamaConfig& config) { return std::make_unique<Llama>(config); }
-std::unique_ptr<CausalLM> make_llama(const HfConfig& config) { return make_llama(LlamaConfig(config)); }
+std::unique_ptr<CausalLM> make_llama(const LlamaConfig& config) {
+  return std::make_unique<Llama>(config);
+}
+std::unique_ptr<CausalLM> make_llama(const HfConfig& config) {
+  return make_llama(LlamaConfig(config));
+}
 
 }  // namespace temper::models

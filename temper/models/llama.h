@@ -8,7 +8,8 @@ namespace temper::models {
 struct LlamaConfig {
   explicit LlamaConfig(const HfConfig& config);  // throws ConfigError
 
-  int64_t vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim;
+  int64_t vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
+      num_key_value_heads, head_dim;
   double rms_norm_eps, initializer_range;
   bool tie_word_embeddings, attention_bias, mlp_bias;
   ops::Activation activation;

@@ -1,6 +1,7 @@
 #include "temper/models/model.h"
 
 #include <ATen/ATen.h>
+
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
@@ -9,18 +10,25 @@
 namespace temper::models {
 
 ops::HeadSpec CausalLM::head_spec(double temperature, bool entropy) {
-  return {.soft_cap = final_soft_cap(), .temperature = temperature, .entropy = entropy, .bfloat16 = head().bfloat16(), .panels = head().panels()};
+  return {.soft_cap = final_soft_cap(),
+          .temperature = temperature,
+          .entropy = entropy,
+          .bfloat16 = head().bfloat16(),
+          .panels = head().panels()};
 }
 
 ops::TokenLogp CausalLM::token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
-                                    const std::vector<int64_t>& target, double temperature, bool entropy) {
-  return ops::token_logp(head_spec(temperature, entropy), ops::select_rows(hidden, rows), head().value(), target);
+                                    const std::vector<int64_t>& target, double temperature,
+                                    bool entropy) {
+  return ops::token_logp(head_spec(temperature, entropy), ops::select_rows(hidden, rows),
+                         head().value(), target);
 }
 
 void compute_in_bfloat16(CausalLM& model) {
   model.each_module([](const std::string&, nn::Module& module) {
     if (auto* linear = dynamic_cast<nn::Linear*>(&module)) linear->weight.set_bfloat16(true);
-    if (auto* embedding = dynamic_cast<nn::Embedding*>(&module)) embedding->weight.set_bfloat16(true);
+    if (auto* embedding = dynamic_cast<nn::Embedding*>(&module))
+      embedding->weight.set_bfloat16(true);
   });
 }
 
@@ -31,7 +39,8 @@ static std::vector<Family>& table() {
       {"qwen3", &make_qwen3, "Qwen3: norms on q and k"},
       {"gemma", &make_gemma, "Gemma: norms that multiply by 1 + weight, scaled embeddings"},
       {"gemma2", &make_gemma2, "Gemma 2: soft caps, alternating windows, pre and post norms"},
-      {"gemma3_text", &make_gemma3_text, "Gemma 3's language model: five local layers to one global, two rotary bases"},
+      {"gemma3_text", &make_gemma3_text,
+       "Gemma 3's language model: five local layers to one global, two rotary bases"},
   };
   return families;
 }
@@ -40,7 +49,8 @@ const std::vector<Family>& families() { return table(); }
 
 void register_family(Family family) {
   for (const Family& known : table())
-    check<ConfigError>(std::string_view(known.model_type) != family.model_type, "a model family `", family.model_type, "` is there already");
+    check<ConfigError>(std::string_view(known.model_type) != family.model_type, "a model family `",
+                       family.model_type, "` is there already");
   table().push_back(family);
 }
 
@@ -57,7 +67,9 @@ std::unique_ptr<CausalLM> make_model(const HfConfig& config) {
     }
     known += (known.empty() ? "" : ", ") + std::string(family.model_type);
   }
-  config.fail("model_type", "`" + config.model_type() + "` is not a family that this program knows; expected one of " + known);
+  config.fail("model_type", "`" + config.model_type() +
+                                "` is not a family that this program knows; expected one of " +
+                                known);
 }
 
 }  // namespace temper::models

@@ -18,7 +18,8 @@ class CausalLM : public nn::Module {
 
   // The head's weight [vocabulary, hidden]: the embedding's own where they are tied.
   virtual nn::Parameter& head() = 0;
-  virtual ops::AttentionSpec attention_spec() = 0;  // of the first layer: what a cache page has to hold
+  virtual ops::AttentionSpec
+  attention_spec() = 0;  // of the first layer: what a cache page has to hold
   virtual double final_soft_cap() const { return 0; }
 
   int64_t num_layers = 0, vocab_size = 0, hidden_size = 0, max_positions = 0;
@@ -26,12 +27,13 @@ class CausalLM : public nn::Module {
 
   ops::HeadSpec head_spec(double temperature = 1, bool entropy = false);
   // log p of target[i] after row rows[i] of `hidden`.
-  ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows, const std::vector<int64_t>& target,
-                            double temperature = 1, bool entropy = false);
+  ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
+                            const std::vector<int64_t>& target, double temperature = 1,
+                            bool entropy = false);
 };
 
-// From here on linear layers, embedding and head compute with their weights rounded to bfloat16; sums and activations stay
-// float32, and so do the weights themselves, norms, biases and adapters.
+// From here on linear layers, embedding and head compute with their weights rounded to bfloat16;
+// sums and activations stay float32, and so do the weights themselves, norms, biases and adapters.
 void compute_in_bfloat16(CausalLM& model);
 
 struct Family {

@@ -1,4 +1,5 @@
-// Qwen3 (arXiv 2505.09388): Llama with an RMSNorm over each head's query and key, and a head_dim of its own.
+// Qwen3 (arXiv 2505.09388): Llama with an RMSNorm over each head's query and key, and a head_dim of
+// its own.
 #include "temper/models/llama.h"
 
 namespace temper::models {

@@ -6,7 +6,8 @@
 
 namespace temper::nn {
 
-Attention::Attention(Module& parent, std::string name, const AttentionConfig& c, int64_t layer, std::shared_ptr<Rotary> rotary)
+Attention::Attention(Module& parent, std::string name, const AttentionConfig& c, int64_t layer,
+                     std::shared_ptr<Rotary> rotary)
     : Module(parent, std::move(name)),
       q_proj(*this, "q_proj", c.hidden_size, c.num_heads * c.head_dim, c.qkv_bias, c.deviation),
       k_proj(*this, "k_proj", c.hidden_size, c.num_kv_heads * c.head_dim, c.qkv_bias, c.deviation),
@@ -21,9 +22,16 @@ Attention::Attention(Module& parent, std::string name, const AttentionConfig& c,
 }
 
 ops::AttentionSpec Attention::spec() const {
-  ops::AttentionSpec spec{.num_heads = config_.num_heads, .num_kv_heads = config_.num_kv_heads, .head_dim = config_.head_dim,
-                          .scale = config_.scale, .soft_cap = config_.soft_cap, .window = config_.window, .q_norm = {},
-                          .k_norm = {}, .norm_eps = config_.norm_eps, .norm_one_plus = config_.norm_one_plus};
+  ops::AttentionSpec spec{.num_heads = config_.num_heads,
+                          .num_kv_heads = config_.num_kv_heads,
+                          .head_dim = config_.head_dim,
+                          .scale = config_.scale,
+                          .soft_cap = config_.soft_cap,
+                          .window = config_.window,
+                          .q_norm = {},
+                          .k_norm = {},
+                          .norm_eps = config_.norm_eps,
+                          .norm_one_plus = config_.norm_one_plus};
   if (q_norm) spec.q_norm = q_norm->weight.value();
   if (k_norm) spec.k_norm = k_norm->weight.value();
   return spec;
@@ -32,15 +40,19 @@ ops::AttentionSpec Attention::spec() const {
 at::Tensor Attention::forward(const ops::LinearInput& x, const Context& context) {
   const std::vector<at::Tensor> qkv = project(x, {&q_proj, &k_proj, &v_proj}, context);
   const std::vector<int64_t>& position = context.forest->position;
-  const ops::RotaryTable& table = rotary_->table(*std::max_element(position.begin(), position.end()) + 1, qkv[0].scalar_type());
-  if (!context.cache) return o_proj.forward(ops::attention(spec(), table, context.forest, qkv[0], qkv[1], qkv[2]), context);
+  const ops::RotaryTable& table =
+      rotary_->table(*std::max_element(position.begin(), position.end()) + 1, qkv[0].scalar_type());
+  if (!context.cache)
+    return o_proj.forward(ops::attention(spec(), table, context.forest, qkv[0], qkv[1], qkv[2]),
+                          context);
   ops::CachedRows rows = context.cache->rows(layer_);
   rows.position = &position;
-  return o_proj.forward(ops::attention_cached(spec(), table, rows, qkv[0], qkv[1], qkv[2]), context);
+  return o_proj.forward(ops::attention_cached(spec(), table, rows, qkv[0], qkv[1], qkv[2]),
+                        context);
 }
 
-GatedMlp::GatedMlp(Module& parent, std::string name, int64_t hidden, int64_t intermediate, bool bias,
-                   ops::Activation activation, double deviation)
+GatedMlp::GatedMlp(Module& parent, std::string name, int64_t hidden, int64_t intermediate,
+                   bool bias, ops::Activation activation, double deviation)
     : Module(parent, std::move(name)),
       gate_proj(*this, "gate_proj", hidden, intermediate, bias, deviation),
       up_proj(*this, "up_proj", hidden, intermediate, bias, deviation),

@@ -1,4 +1,5 @@
-// The two halves of a transformer block as the Llama and Gemma families share them. A family's file wires them.
+// The two halves of a transformer block as the Llama and Gemma families share them. A family's file
+// wires them.
 #pragma once
 
 #include <memory>
@@ -24,7 +25,8 @@ struct AttentionConfig {
 class Attention : public Module {
  public:
   // `layer` finds the cache's pages; `rotary` is shared by the layers that rotate alike.
-  Attention(Module& parent, std::string name, const AttentionConfig& config, int64_t layer, std::shared_ptr<Rotary> rotary);
+  Attention(Module& parent, std::string name, const AttentionConfig& config, int64_t layer,
+            std::shared_ptr<Rotary> rotary);
   at::Tensor forward(const ops::LinearInput& x, const Context& context);
 
   Linear q_proj, k_proj, v_proj, o_proj;
@@ -40,8 +42,8 @@ class Attention : public Module {
 
 class GatedMlp : public Module {
  public:
-  GatedMlp(Module& parent, std::string name, int64_t hidden, int64_t intermediate, bool bias, ops::Activation activation,
-           double deviation);
+  GatedMlp(Module& parent, std::string name, int64_t hidden, int64_t intermediate, bool bias,
+           ops::Activation activation, double deviation);
   at::Tensor forward(const ops::LinearInput& x, const Context& context);
 
   Linear gate_proj, up_proj, down_proj;

@@ -1,4 +1,5 @@
-// What a forward pass needs besides tokens: where its keys and values live, and the keys of its random numbers.
+// What a forward pass needs besides tokens: where its keys and values live, and the keys of its
+// random numbers.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ class CacheRows {
   virtual ops::CachedRows rows(int64_t layer) const = 0;
 };
 
-// Dropout's coins depend on (seed, step, module, token key, feature): not on how a step is split into micro-batches.
+// Dropout's coins depend on (seed, step, module, token key, feature): not on how a step is split
+// into micro-batches.
 struct DropoutKeys {
   uint64_t seed = 0, step = 0;
   std::vector<uint64_t> token;  // [N]: row of the step and position in it
@@ -27,10 +29,13 @@ struct DropoutKeys {
 
 struct Context {
   std::shared_ptr<const Forest> forest;
-  const CacheRows* cache = nullptr;      // null: every token's keys are in the batch
-  const DropoutKeys* dropout = nullptr;  // null: no dropout (evaluation, sampling); outlives the backward pass
-  const std::function<void(const at::Tensor& x)>* observe = nullptr;  // sees what goes into each block, in order
-  bool recompute = false;                // blocks run again in the backward pass instead of keeping their activations
+  const CacheRows* cache = nullptr;  // null: every token's keys are in the batch
+  const DropoutKeys* dropout =
+      nullptr;  // null: no dropout (evaluation, sampling); outlives the backward pass
+  const std::function<void(const at::Tensor& x)>* observe =
+      nullptr;  // sees what goes into each block, in order
+  bool recompute =
+      false;  // blocks run again in the backward pass instead of keeping their activations
 };
 
 }  // namespace temper::nn

@@ -12,7 +12,9 @@
 
 namespace temper::nn {
 namespace {
-ops::LinearOperand operand(Parameter& weight, const at::Tensor& bias = {}) { return {weight.value(), bias, weight.panels(), weight.bfloat16()}; }
+ops::LinearOperand operand(Parameter& weight, const at::Tensor& bias = {}) {
+  return {weight.value(), bias, weight.panels(), weight.bfloat16()};
+}
 
 // B (A x) with A x given.
 at::Tensor adapted(const at::Tensor& y, Lora& lora, const at::Tensor& low) {
@@ -22,23 +24,31 @@ at::Tensor adapted(const at::Tensor& y, Lora& lora, const at::Tensor& low) {
 }  // namespace
 
 // PEFT draws A as kaiming_uniform(a = sqrt 5): uniform of deviation 1 / sqrt(3 in). B begins at 0.
-Lora::Lora(Module& owner, int64_t in, int64_t out, int64_t rank, double scale, double dropout, uint64_t key)
+Lora::Lora(Module& owner, int64_t in, int64_t out, int64_t rank, double scale, double dropout,
+           uint64_t key)
     : scale(scale),
       dropout(dropout),
       key(key),
-      lora_A(owner, "lora_A", rank, in, {Init::Kind::kNormal, 1.0 / std::sqrt(3.0 * static_cast<double>(in))}),
+      lora_A(owner, "lora_A", rank, in,
+             {Init::Kind::kNormal, 1.0 / std::sqrt(3.0 * static_cast<double>(in))}),
       lora_B(owner, "lora_B", out, rank, {Init::Kind::kZeros, 0}) {}
 
-Linear::Linear(Module& parent, std::string name, int64_t in, int64_t out, bool has_bias, double deviation)
-    : Module(parent, std::move(name)), weight(*this, "weight", {out, in}, {Init::Kind::kNormal, deviation}) {
+Linear::Linear(Module& parent, std::string name, int64_t in, int64_t out, bool has_bias,
+               double deviation)
+    : Module(parent, std::move(name)),
+      weight(*this, "weight", {out, in}, {Init::Kind::kNormal, deviation}) {
   if (has_bias) bias.emplace(*this, "bias", std::vector<int64_t>{out}, Init{Init::Kind::kZeros, 0});
 }
 
-at::Tensor Linear::forward(const ops::LinearInput& x, const Context& context) { return project(x, {this}, context)[0]; }
+at::Tensor Linear::forward(const ops::LinearInput& x, const Context& context) {
+  return project(x, {this}, context)[0];
+}
 
-std::vector<at::Tensor> project(const ops::LinearInput& x, const std::vector<Linear*>& layers, const Context& context) {
+std::vector<at::Tensor> project(const ops::LinearInput& x, const std::vector<Linear*>& layers,
+                                const Context& context) {
   std::vector<ops::LinearOperand> operands;
-  for (Linear* layer : layers) operands.push_back(operand(layer->weight, layer->bias ? layer->bias->value() : at::Tensor()));
+  for (Linear* layer : layers)
+    operands.push_back(operand(layer->weight, layer->bias ? layer->bias->value() : at::Tensor()));
   // Adapters without dropout read the same input, so they are further layers of the same call.
   std::vector<size_t> low(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
@@ -58,8 +68,11 @@ std::vector<at::Tensor> project(const ops::LinearInput& x, const std::vector<Lin
     }
     if (!values.defined()) values = ops::materialize(x);
     const DropoutKeys& keys = *context.dropout;
-    const at::Tensor dropped = ops::dropout(values, lora->dropout, keys.seed, keys.step, lora->key, keys.token);
-    outputs[i] = adapted(outputs[i], *lora, ops::linear(ops::LinearInput::plain(dropped), {operand(lora->lora_A.weight)})[0]);
+    const at::Tensor dropped =
+        ops::dropout(values, lora->dropout, keys.seed, keys.step, lora->key, keys.token);
+    outputs[i] =
+        adapted(outputs[i], *lora,
+                ops::linear(ops::LinearInput::plain(dropped), {operand(lora->lora_A.weight)})[0]);
   }
   outputs.resize(layers.size());
   return outputs;
@@ -94,7 +107,8 @@ ops::LinearInput RmsNorm::input(const at::Tensor& x) const {
   return ops::LinearInput::rms_norm(x, weight.value(), eps, one_plus);
 }
 
-Embedding::Embedding(Module& parent, std::string name, int64_t vocabulary, int64_t width, double deviation, double scale)
+Embedding::Embedding(Module& parent, std::string name, int64_t vocabulary, int64_t width,
+                     double deviation, double scale)
     : Module(parent, std::move(name)),
       weight(*this, "weight", {vocabulary, width}, {Init::Kind::kNormal, deviation}),
       scale(scale) {}

@@ -1,4 +1,5 @@
-// Linear layers with an optional low-rank adapter (LoRA, Hu et al., arXiv 2106.09685), and the other small layers.
+// Linear layers with an optional low-rank adapter (LoRA, Hu et al., arXiv 2106.09685), and the
+// other small layers.
 #pragma once
 
 #include <memory>
@@ -15,7 +16,8 @@ namespace temper::nn {
 // y += scale * B(A(dropout(x))); A [rank, in], B [out, rank].
 class Lora {
  public:
-  Lora(Module& owner, int64_t in, int64_t out, int64_t rank, double scale, double dropout, uint64_t key);
+  Lora(Module& owner, int64_t in, int64_t out, int64_t rank, double scale, double dropout,
+       uint64_t key);
 
   double scale, dropout;
   uint64_t key;  // names the module among the random numbers
@@ -36,7 +38,9 @@ class Linear : public Module {
   Linear(Module& parent, std::string name, int64_t in, int64_t out, bool bias, double deviation);
 
   at::Tensor forward(const ops::LinearInput& x, const Context& context);
-  at::Tensor forward(const at::Tensor& x, const Context& context) { return forward(ops::LinearInput::plain(x), context); }
+  at::Tensor forward(const at::Tensor& x, const Context& context) {
+    return forward(ops::LinearInput::plain(x), context);
+  }
 
   // Adds an adapter; the base weight no longer trains. `key` is unique among the model's modules.
   void add_lora(int64_t rank, double scale, double dropout, uint64_t key);
@@ -49,16 +53,18 @@ class Linear : public Module {
   int64_t in() const { return weight.shape()[1]; }
   int64_t out() const { return weight.shape()[0]; }
 
-  Parameter weight;                // [out, in]
-  std::optional<Parameter> bias;   // [out]
+  Parameter weight;               // [out, in]
+  std::optional<Parameter> bias;  // [out]
 
  private:
-  friend std::vector<at::Tensor> project(const ops::LinearInput&, const std::vector<Linear*>&, const Context&);
+  friend std::vector<at::Tensor> project(const ops::LinearInput&, const std::vector<Linear*>&,
+                                         const Context&);
   std::unique_ptr<Lora> lora_;
 };
 
 // Several layers over one input: what they read is normalised or gated once.
-std::vector<at::Tensor> project(const ops::LinearInput& x, const std::vector<Linear*>& layers, const Context& context);
+std::vector<at::Tensor> project(const ops::LinearInput& x, const std::vector<Linear*>& layers,
+                                const Context& context);
 
 class RmsNorm : public Module {
  public:
@@ -76,7 +82,8 @@ class RmsNorm : public Module {
 
 class Embedding : public Module {
  public:
-  Embedding(Module& parent, std::string name, int64_t vocabulary, int64_t width, double deviation, double scale = 1.0);
+  Embedding(Module& parent, std::string name, int64_t vocabulary, int64_t width, double deviation,
+            double scale = 1.0);
   at::Tensor forward(const std::vector<int32_t>& tokens) const;
 
   Parameter weight;  // [vocabulary, width]

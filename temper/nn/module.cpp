@@ -14,8 +14,8 @@ Parameter::Parameter(Module& owner, std::string name, std::vector<int64_t> shape
 }
 
 void Parameter::set_value(at::Tensor value) {
-  check(value.sizes().vec() == shape_ && value.is_contiguous(), "parameter: shape ", value.sizes(), " where ",
-        at::IntArrayRef(shape_), " belongs");
+  check(value.sizes().vec() == shape_ && value.is_contiguous(), "parameter: shape ", value.sizes(),
+        " where ", at::IntArrayRef(shape_), " belongs");
   value_ = std::move(value);
   set_trainable(trainable_);
   mark_updated();
@@ -55,27 +55,38 @@ at::Tensor Parameter::panels() const {
   return panels_;
 }
 
-Module::Module(Module& parent, std::string name) { parent.children_.push_back({std::move(name), this, nullptr}); }
+Module::Module(Module& parent, std::string name) {
+  parent.children_.push_back({std::move(name), this, nullptr});
+}
 
 void Module::forget(const Module& child) {
   std::erase_if(children_, [&](const Child& c) { return c.module == &child; });
 }
 
-void Module::each_parameter(const std::function<void(const std::string&, Parameter&)>& visit) { visit_parameters("", visit); }
+void Module::each_parameter(const std::function<void(const std::string&, Parameter&)>& visit) {
+  visit_parameters("", visit);
+}
 
-void Module::visit_parameters(const std::string& prefix, const std::function<void(const std::string&, Parameter&)>& visit) {
+void Module::visit_parameters(const std::string& prefix,
+                              const std::function<void(const std::string&, Parameter&)>& visit) {
   for (const Child& child : children_) {
-    if (child.parameter) visit(prefix + child.name, *child.parameter);
-    else child.module->visit_parameters(prefix + child.name + ".", visit);
+    if (child.parameter)
+      visit(prefix + child.name, *child.parameter);
+    else
+      child.module->visit_parameters(prefix + child.name + ".", visit);
   }
 }
 
-void Module::each_module(const std::function<void(const std::string&, Module&)>& visit) { visit_modules("", visit); }
+void Module::each_module(const std::function<void(const std::string&, Module&)>& visit) {
+  visit_modules("", visit);
+}
 
-void Module::visit_modules(const std::string& path, const std::function<void(const std::string&, Module&)>& visit) {
+void Module::visit_modules(const std::string& path,
+                           const std::function<void(const std::string&, Module&)>& visit) {
   visit(path, *this);
   for (const Child& child : children_)
-    if (child.module) child.module->visit_modules(path.empty() ? child.name : path + "." + child.name, visit);
+    if (child.module)
+      child.module->visit_modules(path.empty() ? child.name : path + "." + child.name, visit);
 }
 
 }  // namespace temper::nn

@@ -1,5 +1,6 @@
-// Modules and their parameters. A module's attributes are named as the checkpoint names them, so that loading and saving
-// need no map: a parameter's name is the path of attribute names to it ("model.layers.0.self_attn.q_proj.weight").
+// Modules and their parameters. A module's attributes are named as the checkpoint names them, so
+// that loading and saving need no map: a parameter's name is the path of attribute names to it
+// ("model.layers.0.self_attn.q_proj.weight").
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +21,8 @@ struct Init {
   double deviation = 0.02;  // kNormal, around 0
 };
 
-// A tensor of a model. Its value is the only truth; packed forms of it are derived and dropped when it changes.
+// A tensor of a model. Its value is the only truth; packed forms of it are derived and dropped when
+// it changes.
 class Parameter {
  public:
   Parameter(Module& owner, std::string name, std::vector<int64_t> shape, Init init);
@@ -30,8 +32,9 @@ class Parameter {
   const std::vector<int64_t>& shape() const { return shape_; }
   const Init& init() const { return init_; }
 
-  // Undefined until it is set, of this shape: float32 (float64 in gradient checks) or, where it does not train, bfloat16.
-  // A value that was mapped from a file is read-only: own() copies it into memory of its own before training writes to it.
+  // Undefined until it is set, of this shape: float32 (float64 in gradient checks) or, where it
+  // does not train, bfloat16. A value that was mapped from a file is read-only: own() copies it
+  // into memory of its own before training writes to it.
   const at::Tensor& value() const { return value_; }
   void set_value(at::Tensor value);
   void own();
@@ -39,17 +42,18 @@ class Parameter {
   bool trainable() const { return trainable_; }
   void set_trainable(bool trainable);
 
-  // Every write to value()'s memory is followed by this: it counts the update and drops the packed form.
+  // Every write to value()'s memory is followed by this: it counts the update and drops the packed
+  // form.
   void mark_updated();
   uint64_t updates() const { return updates_; }
 
-  // Whether products use the value rounded to bfloat16. A value that trains, its gradient and the optimizer's moments stay
-  // float32.
+  // Whether products use the value rounded to bfloat16. A value that trains, its gradient and the
+  // optimizer's moments stay float32.
   bool bfloat16() const { return bfloat16_; }
   void set_bfloat16(bool on);
 
-  // The packed form of a weight matrix, made on first use and kept until the next update. Only while no gradient is
-  // recorded: training packs into scratch.
+  // The packed form of a weight matrix, made on first use and kept until the next update. Only
+  // while no gradient is recorded: training packs into scratch.
   at::Tensor panels() const;
 
  private:
@@ -61,8 +65,8 @@ class Parameter {
   mutable at::Tensor panels_;
 };
 
-// While one lives, this thread's packed forms are not kept, though no gradient is recorded: a forward pass that will be run
-// again for its gradient.
+// While one lives, this thread's packed forms are not kept, though no gradient is recorded: a
+// forward pass that will be run again for its gradient.
 class TransientPanels {
  public:
   TransientPanels();
@@ -90,12 +94,14 @@ class Module {
 
  private:
   friend class Parameter;
-  void visit_parameters(const std::string& prefix, const std::function<void(const std::string&, Parameter&)>& visit);
-  void visit_modules(const std::string& path, const std::function<void(const std::string&, Module&)>& visit);
+  void visit_parameters(const std::string& prefix,
+                        const std::function<void(const std::string&, Parameter&)>& visit);
+  void visit_modules(const std::string& path,
+                     const std::function<void(const std::string&, Module&)>& visit);
 
   struct Child {
     std::string name;
-    Module* module;        // one of the two
+    Module* module;  // one of the two
     Parameter* parameter;
   };
   std::vector<Child> children_;
@@ -108,7 +114,8 @@ class ModuleList : public Module {
   ModuleList(Module& parent, std::string name) : Module(parent, std::move(name)) {}
   template <class... Args>
   void emplace(Args&&... args) {
-    items_.push_back(std::make_unique<T>(*this, std::to_string(items_.size()), std::forward<Args>(args)...));
+    items_.push_back(
+        std::make_unique<T>(*this, std::to_string(items_.size()), std::forward<Args>(args)...));
   }
   size_t size() const { return items_.size(); }
   T& operator[](size_t i) { return *items_[i]; }

@@ -12,10 +12,12 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-// The block's trainable parameters are inputs beside x: a function none of whose inputs asks for a gradient would make a
-// constant, and a first block under an adapter, whose x comes from a frozen embedding, would silently not train.
+// The block's trainable parameters are inputs beside x: a function none of whose inputs asks for a
+// gradient would make a constant, and a first block under an adapter, whose x comes from a frozen
+// embedding, would silently not train.
 struct RecomputeFunction : Function<RecomputeFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const BlockFunction& block, at::TensorList inputs) {
+  static at::Tensor forward(AutogradContext* ctx, const BlockFunction& block,
+                            at::TensorList inputs) {
     const TransientPanels no_kept_panels;
     ctx->save_for_backward(inputs.vec());
     ops::keep(ctx, block);
@@ -39,7 +41,8 @@ struct RecomputeFunction : Function<RecomputeFunction> {
 };
 }  // namespace
 
-at::Tensor run_block(Module& block, const at::Tensor& x, const Context& context, BlockFunction forward) {
+at::Tensor run_block(Module& block, const at::Tensor& x, const Context& context,
+                     BlockFunction forward) {
   if (context.observe) (*context.observe)(x);
   if (!context.recompute || !at::GradMode::is_enabled()) return forward(x);
   variable_list inputs{x};

@@ -10,19 +10,21 @@
 
 namespace temper::nn {
 
-// float32 throughout, in the order in which transformers computes it: at position 10,000 one unit in the last place of a
-// frequency is visible in the logits.
+// float32 throughout, in the order in which transformers computes it: at position 10,000 one unit
+// in the last place of a frequency is visible in the logits.
 Rotary::Rotary(const RotaryConfig& config, int64_t head_dim) {
   check<ConfigError>(head_dim > 0 && head_dim % 2 == 0, "head_dim must be even, found ", head_dim);
   for (int64_t i = 0; i < head_dim; i += 2) {
     const float exponent = static_cast<float>(i) / static_cast<float>(head_dim);
-    float frequency = 1.0f / static_cast<float>(std::pow(config.theta, static_cast<double>(exponent)));
+    float frequency =
+        1.0f / static_cast<float>(std::pow(config.theta, static_cast<double>(exponent)));
     const float factor = static_cast<float>(config.factor);
     if (config.kind == RotaryConfig::Kind::kLinear) frequency /= factor;
     if (config.kind == RotaryConfig::Kind::kLlama3) {
       const float wavelength = static_cast<float>(2 * std::numbers::pi) / frequency;
       const float old_length = static_cast<float>(config.original_max_position_embeddings);
-      const float low = static_cast<float>(config.low_freq_factor), high = static_cast<float>(config.high_freq_factor);
+      const float low = static_cast<float>(config.low_freq_factor),
+                  high = static_cast<float>(config.high_freq_factor);
       if (wavelength > old_length / low) {
         frequency /= factor;
       } else if (wavelength >= old_length / high) {
@@ -35,7 +37,8 @@ Rotary::Rotary(const RotaryConfig& config, int64_t head_dim) {
 }
 
 const ops::RotaryTable& Rotary::table(int64_t positions, at::ScalarType dtype) {
-  if (table_.cos.defined() && table_.cos.size(0) >= positions && table_.cos.scalar_type() == dtype) return table_;
+  if (table_.cos.defined() && table_.cos.size(0) >= positions && table_.cos.scalar_type() == dtype)
+    return table_;
   const int64_t rows = std::max<int64_t>(256, (positions + 255) / 256 * 256);
   const int64_t half = static_cast<int64_t>(inverse_frequency_.size());
   at::Tensor cos = at::empty({rows, half}, at::kDouble), sin = at::empty({rows, half}, at::kDouble);

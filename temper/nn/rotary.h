@@ -1,4 +1,5 @@
-// Rotary position embedding's tables (Su et al., arXiv 2104.09864) with the scalings that checkpoints name.
+// Rotary position embedding's tables (Su et al., arXiv 2104.09864) with the scalings that
+// checkpoints name.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +14,12 @@ struct RotaryConfig {
   Kind kind = Kind::kDefault;
   double theta = 10000;
   double factor = 1;  // linear: frequencies are divided by it; llama3: the low ones
-  double low_freq_factor = 1, high_freq_factor = 4;        // llama3
-  double original_max_position_embeddings = 8192;          // llama3
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  double original_max_position_embeddings = 8192;    // llama3
 };
 
-// cos and sin for positions 0, 1, ...; grows as longer sequences come. The values depend on the position alone.
+// cos and sin for positions 0, 1, ...; grows as longer sequences come. The values depend on the
+// position alone.
 class Rotary {
  public:
   Rotary(const RotaryConfig& config, int64_t head_dim);

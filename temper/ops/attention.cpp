@@ -17,7 +17,8 @@ kernels::AttentionShape shape_of(const AttentionSpec& s) {
   return {s.num_heads, s.num_kv_heads, s.head_dim, s.scale, s.soft_cap, s.window};
 }
 kernels::ForestView view(const Forest& f) {
-  return {f.num_tokens(), f.num_segments(), f.segment_start.data(), f.parent.data(), f.subtree_end.data()};
+  return {f.num_tokens(), f.num_segments(), f.segment_start.data(), f.parent.data(),
+          f.subtree_end.data()};
 }
 
 struct AttentionKept {
@@ -28,34 +29,39 @@ struct AttentionKept {
 
 // A head's vectors as attention reads them: normalised if there is a weight, then rotated.
 template <class T>
-at::Tensor prepare(const AttentionSpec& spec, const RotaryTable& rotary, const std::vector<int64_t>& position, int64_t heads,
-                   const at::Tensor& x, const at::Tensor& norm) {
+at::Tensor prepare(const AttentionSpec& spec, const RotaryTable& rotary,
+                   const std::vector<int64_t>& position, int64_t heads, const at::Tensor& x,
+                   const at::Tensor& norm) {
   at::Tensor y = norm.defined() ? at::empty_like(x) : x.clone();
   if (norm.defined())
-    row_kernels<T>().rms_norm(x.size(0) * heads, spec.head_dim, values<T>(x), values<T>(norm), spec.norm_eps,
-                              spec.norm_one_plus, y.mutable_data_ptr<T>());
-  row_kernels<T>().rotate(x.size(0), heads, spec.head_dim, position.data(), values<T>(rotary.cos), values<T>(rotary.sin),
-                          false, y.mutable_data_ptr<T>());
+    row_kernels<T>().rms_norm(x.size(0) * heads, spec.head_dim, values<T>(x), values<T>(norm),
+                              spec.norm_eps, spec.norm_one_plus, y.mutable_data_ptr<T>());
+  row_kernels<T>().rotate(x.size(0), heads, spec.head_dim, position.data(), values<T>(rotary.cos),
+                          values<T>(rotary.sin), false, y.mutable_data_ptr<T>());
   return y;
 }
 
 // The gradient of prepare: dy is used up. dnorm is added to if defined.
 template <class T>
-at::Tensor prepare_backward(const AttentionSpec& spec, const RotaryTable& rotary, const std::vector<int64_t>& position,
-                            int64_t heads, const at::Tensor& x, const at::Tensor& norm, at::Tensor dy, at::Tensor& dnorm) {
-  row_kernels<T>().rotate(x.size(0), heads, spec.head_dim, position.data(), values<T>(rotary.cos), values<T>(rotary.sin),
-                          true, dy.mutable_data_ptr<T>());
+at::Tensor prepare_backward(const AttentionSpec& spec, const RotaryTable& rotary,
+                            const std::vector<int64_t>& position, int64_t heads,
+                            const at::Tensor& x, const at::Tensor& norm, at::Tensor dy,
+                            at::Tensor& dnorm) {
+  row_kernels<T>().rotate(x.size(0), heads, spec.head_dim, position.data(), values<T>(rotary.cos),
+                          values<T>(rotary.sin), true, dy.mutable_data_ptr<T>());
   if (!norm.defined()) return dy;
   at::Tensor dx = at::zeros_like(x);
-  row_kernels<T>().rms_norm_backward(x.size(0) * heads, spec.head_dim, values<T>(x), values<T>(norm), spec.norm_eps,
-                                     spec.norm_one_plus, values<T>(dy), dx.mutable_data_ptr<T>(),
+  row_kernels<T>().rms_norm_backward(x.size(0) * heads, spec.head_dim, values<T>(x),
+                                     values<T>(norm), spec.norm_eps, spec.norm_one_plus,
+                                     values<T>(dy), dx.mutable_data_ptr<T>(),
                                      dnorm.defined() ? dnorm.mutable_data_ptr<T>() : nullptr);
   return dx;
 }
 
 struct AttentionFunction : Function<AttentionFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const AttentionKept& what, const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v, const std::optional<at::Tensor>& q_norm,
+  static at::Tensor forward(AutogradContext* ctx, const AttentionKept& what, const at::Tensor& q,
+                            const at::Tensor& k, const at::Tensor& v,
+                            const std::optional<at::Tensor>& q_norm,
                             const std::optional<at::Tensor>& k_norm) {
     const at::Tensor qn = q_norm.value_or(at::Tensor()), kn = k_norm.value_or(at::Tensor());
     const AttentionSpec& spec = what.spec;
@@ -64,9 +70,10 @@ struct AttentionFunction : Function<AttentionFunction> {
     dispatch(q, [&](auto zero) {
       using T = decltype(zero);
       const at::Tensor rq = prepare<T>(spec, what.rotary, forest.position, spec.num_heads, q, qn);
-      const at::Tensor rk = prepare<T>(spec, what.rotary, forest.position, spec.num_kv_heads, k, kn);
-      kernels::attention<T>(shape_of(spec), view(forest), values<T>(rq), values<T>(rk), values<T>(v),
-                            out.mutable_data_ptr<T>(), lse.mutable_data_ptr<T>());
+      const at::Tensor rk =
+          prepare<T>(spec, what.rotary, forest.position, spec.num_kv_heads, k, kn);
+      kernels::attention<T>(shape_of(spec), view(forest), values<T>(rq), values<T>(rk),
+                            values<T>(v), out.mutable_data_ptr<T>(), lse.mutable_data_ptr<T>());
     });
     ctx->save_for_backward({q, k, v, qn, kn, out, lse});
     keep(ctx, what);
@@ -75,22 +82,27 @@ struct AttentionFunction : Function<AttentionFunction> {
 
   static variable_list backward(AutogradContext* ctx, variable_list douts) {
     const variable_list saved = ctx->get_saved_variables();
-    const auto& [q, k, v, qn, kn, out, lse] = std::tie(saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], saved[6]);
+    const auto& [q, k, v, qn, kn, out, lse] =
+        std::tie(saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], saved[6]);
     const AttentionKept& what = kept<AttentionKept>(ctx);
     const AttentionSpec& spec = what.spec;
     const Forest& forest = *what.forest;
     const at::Tensor dout = douts[0].contiguous();
     at::Tensor dq = at::empty_like(q), dk = at::empty_like(k), dv = at::empty_like(v);
-    at::Tensor dqn = qn.defined() ? at::zeros_like(qn) : at::Tensor(), dkn = kn.defined() ? at::zeros_like(kn) : at::Tensor();
+    at::Tensor dqn = qn.defined() ? at::zeros_like(qn) : at::Tensor(),
+               dkn = kn.defined() ? at::zeros_like(kn) : at::Tensor();
     dispatch(q, [&](auto zero) {
       using T = decltype(zero);
       const at::Tensor rq = prepare<T>(spec, what.rotary, forest.position, spec.num_heads, q, qn);
-      const at::Tensor rk = prepare<T>(spec, what.rotary, forest.position, spec.num_kv_heads, k, kn);
-      kernels::attention_backward<T>(shape_of(spec), view(forest), values<T>(rq), values<T>(rk), values<T>(v), values<T>(out),
-                                     values<T>(lse), values<T>(dout), dq.mutable_data_ptr<T>(), dk.mutable_data_ptr<T>(),
+      const at::Tensor rk =
+          prepare<T>(spec, what.rotary, forest.position, spec.num_kv_heads, k, kn);
+      kernels::attention_backward<T>(shape_of(spec), view(forest), values<T>(rq), values<T>(rk),
+                                     values<T>(v), values<T>(out), values<T>(lse), values<T>(dout),
+                                     dq.mutable_data_ptr<T>(), dk.mutable_data_ptr<T>(),
                                      dv.mutable_data_ptr<T>());
       dq = prepare_backward<T>(spec, what.rotary, forest.position, spec.num_heads, q, qn, dq, dqn);
-      dk = prepare_backward<T>(spec, what.rotary, forest.position, spec.num_kv_heads, k, kn, dk, dkn);
+      dk = prepare_backward<T>(spec, what.rotary, forest.position, spec.num_kv_heads, k, kn, dk,
+                               dkn);
     });
     return {at::Tensor(), dq, dk, dv, dqn, dkn};
   }
@@ -98,24 +110,31 @@ struct AttentionFunction : Function<AttentionFunction> {
 
 }  // namespace
 
-at::Tensor attention(const AttentionSpec& spec, const RotaryTable& rotary, const std::shared_ptr<const Forest>& forest,
-                     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+at::Tensor attention(const AttentionSpec& spec, const RotaryTable& rotary,
+                     const std::shared_ptr<const Forest>& forest, const at::Tensor& q,
+                     const at::Tensor& k, const at::Tensor& v) {
   AttentionKept what{spec, rotary, forest};
   what.spec.q_norm = what.spec.k_norm = at::Tensor();
-  const auto optional = [](const at::Tensor& x) { return x.defined() ? std::optional<at::Tensor>(x) : std::nullopt; };
+  const auto optional = [](const at::Tensor& x) {
+    return x.defined() ? std::optional<at::Tensor>(x) : std::nullopt;
+  };
   return AttentionFunction::apply(what, q, k, v, optional(spec.q_norm), optional(spec.k_norm));
 }
 
-at::Tensor attention_cached(const AttentionSpec& spec, const RotaryTable& rotary, const CachedRows& rows, const at::Tensor& q,
-                            const at::Tensor& k, const at::Tensor& v) {
+at::Tensor attention_cached(const AttentionSpec& spec, const RotaryTable& rotary,
+                            const CachedRows& rows, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v) {
   const int64_t n = q.size(0);
-  const at::Tensor rq = prepare<float>(spec, rotary, *rows.position, spec.num_heads, q, spec.q_norm);
-  const at::Tensor rk = prepare<float>(spec, rotary, *rows.position, spec.num_kv_heads, k, spec.k_norm);
+  const at::Tensor rq =
+      prepare<float>(spec, rotary, *rows.position, spec.num_heads, q, spec.q_norm);
+  const at::Tensor rk =
+      prepare<float>(spec, rotary, *rows.position, spec.num_kv_heads, k, spec.k_norm);
   std::vector<kernels::CachedQuery> queries(static_cast<size_t>(n));
   for (size_t i = 0; i < queries.size(); ++i) queries[i] = {rows.pages[i], (*rows.position)[i]};
   at::Tensor out = at::empty_like(q);
   kernels::write_pages(shape_of(spec), n, queries.data(), values<float>(rk), values<float>(v));
-  kernels::attention_cached(shape_of(spec), n, queries.data(), values<float>(rq), out.mutable_data_ptr<float>());
+  kernels::attention_cached(shape_of(spec), n, queries.data(), values<float>(rq),
+                            out.mutable_data_ptr<float>());
   return out;
 }
 

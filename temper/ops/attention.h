@@ -1,5 +1,6 @@
-// Attention over a token forest: q/k norm, rotary embedding and attention as one function, which keeps only q, k and v as
-// projected, its output and the log-sum-exp, and computes the rest again in the backward pass.
+// Attention over a token forest: q/k norm, rotary embedding and attention as one function, which
+// keeps only q, k and v as projected, its output and the log-sum-exp, and computes the rest again
+// in the backward pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,21 +27,26 @@ struct AttentionSpec {
   bool norm_one_plus = false;
 };
 
-// q [N, num_heads * head_dim], k and v [N, num_kv_heads * head_dim], as projected -> [N, num_heads * head_dim].
-// Roots of the forest start at position 0. Differentiable in q, k, v and the norms' weights.
-at::Tensor attention(const AttentionSpec& spec, const RotaryTable& rotary, const std::shared_ptr<const Forest>& forest,
-                     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+// q [N, num_heads * head_dim], k and v [N, num_kv_heads * head_dim], as projected -> [N, num_heads
+// * head_dim]. Roots of the forest start at position 0. Differentiable in q, k, v and the norms'
+// weights.
+at::Tensor attention(const AttentionSpec& spec, const RotaryTable& rotary,
+                     const std::shared_ptr<const Forest>& forest, const at::Tensor& q,
+                     const at::Tensor& k, const at::Tensor& v);
 
 // One layer's keys and values in pages, and where each row of the batch finds its own.
 struct CachedRows {
-  std::vector<float* const*> pages;  // [N], of the row's sequence in this layer, in order of position
+  std::vector<float* const*>
+      pages;  // [N], of the row's sequence in this layer, in order of position
   const std::vector<int64_t>* position = nullptr;  // [N]
 };
 
-// As attention, for sampling: writes each row's key and value into its page, then attends to all that lie in its pages.
-// The bits are those of attention over the whole sequence. Not differentiable.
-at::Tensor attention_cached(const AttentionSpec& spec, const RotaryTable& rotary, const CachedRows& rows, const at::Tensor& q,
-                            const at::Tensor& k, const at::Tensor& v);
+// As attention, for sampling: writes each row's key and value into its page, then attends to all
+// that lie in its pages. The bits are those of attention over the whole sequence. Not
+// differentiable.
+at::Tensor attention_cached(const AttentionSpec& spec, const RotaryTable& rotary,
+                            const CachedRows& rows, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v);
 
 // Positions in a page, and floats that a page of one layer takes.
 int64_t page_tokens();

@@ -20,7 +20,8 @@ struct Kept : torch::CustomClassHolder {
 };
 template <class T>
 void keep(torch::autograd::AutogradContext* ctx, T value) {
-  ctx->saved_data["kept"] = c10::IValue::make_capsule(c10::make_intrusive<Kept<T>>(std::move(value)));
+  ctx->saved_data["kept"] =
+      c10::IValue::make_capsule(c10::make_intrusive<Kept<T>>(std::move(value)));
 }
 template <class T>
 const T& kept(torch::autograd::AutogradContext* ctx) {
@@ -31,7 +32,8 @@ const T& kept(torch::autograd::AutogradContext* ctx) {
 template <class Body>
 auto dispatch(const at::Tensor& x, Body body) {
   if (x.scalar_type() == at::kDouble) return body(double{});
-  check(x.scalar_type() == at::kFloat, "expected a float32 or float64 tensor, found ", x.scalar_type());
+  check(x.scalar_type() == at::kFloat, "expected a float32 or float64 tensor, found ",
+        x.scalar_type());
   return body(float{});
 }
 

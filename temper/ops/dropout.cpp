@@ -21,8 +21,9 @@ at::Tensor apply_coins(const DropoutKey& key, const at::Tensor& x) {
   at::Tensor y = at::empty_like(x);
   dispatch(x, [&](auto zero) {
     using T = decltype(zero);
-    kernels::row_kernels<T>().dropout_rows(x.size(0), x.size(1), key.seed, key.step, key.module, key.row_key.data(), key.p,
-                                           values<T>(x), y.mutable_data_ptr<T>());
+    kernels::row_kernels<T>().dropout_rows(x.size(0), x.size(1), key.seed, key.step, key.module,
+                                           key.row_key.data(), key.p, values<T>(x),
+                                           y.mutable_data_ptr<T>());
   });
   return y;
 }
@@ -41,7 +42,8 @@ struct DropoutFunction : Function<DropoutFunction> {
 
 at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed, uint64_t step, uint64_t module,
                    const std::vector<uint64_t>& row_key) {
-  check(static_cast<int64_t>(row_key.size()) == x.size(0), "dropout: ", row_key.size(), " keys for ", x.size(0), " rows");
+  check(static_cast<int64_t>(row_key.size()) == x.size(0), "dropout: ", row_key.size(),
+        " keys for ", x.size(0), " rows");
   return DropoutFunction::apply(x.contiguous(), DropoutKey{p, seed, step, module, row_key});
 }
 

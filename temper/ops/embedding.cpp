@@ -32,13 +32,14 @@ void gather_bfloat16(const at::Tensor& table, const EmbeddingKept& what, at::Ten
   for (int64_t r = 0; r < n; ++r) {
     const int64_t from = what.ids[static_cast<size_t>(r)] * width;
     for (int64_t j = 0; j < width; ++j)
-      to[r * width + j] =
-          scale * kernels::to_float(stored ? bits[from + j] : kernels::to_bfloat16(exact[from + j]));
+      to[r * width + j] = scale * kernels::to_float(stored ? bits[from + j]
+                                                           : kernels::to_bfloat16(exact[from + j]));
   }
 }
 
 struct EmbeddingFunction : Function<EmbeddingFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& table, const EmbeddingKept& what) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& table,
+                            const EmbeddingKept& what) {
     const int64_t n = static_cast<int64_t>(what.ids.size()), width = table.size(1);
     keep(ctx, what);
     if (what.bfloat16 || table.scalar_type() == at::kBFloat16) {
@@ -49,8 +50,8 @@ struct EmbeddingFunction : Function<EmbeddingFunction> {
     at::Tensor out = at::empty({n, width}, table.options());
     dispatch(table, [&](auto zero) {
       using T = decltype(zero);
-      row_kernels<T>().gather_rows(n, width, values<T>(table), what.ids.data(), static_cast<T>(what.scale),
-                                   out.mutable_data_ptr<T>());
+      row_kernels<T>().gather_rows(n, width, values<T>(table), what.ids.data(),
+                                   static_cast<T>(what.scale), out.mutable_data_ptr<T>());
     });
     return out;
   }
@@ -60,22 +61,25 @@ struct EmbeddingFunction : Function<EmbeddingFunction> {
     at::Tensor dtable = at::zeros(what.table_shape, dout.options());
     dispatch(dout, [&](auto zero) {
       using T = decltype(zero);
-      row_kernels<T>().scatter_rows(dout.size(0), dout.size(1), values<T>(dout), what.ids.data(), static_cast<T>(what.scale),
-                                    dtable.mutable_data_ptr<T>());
+      row_kernels<T>().scatter_rows(dout.size(0), dout.size(1), values<T>(dout), what.ids.data(),
+                                    static_cast<T>(what.scale), dtable.mutable_data_ptr<T>());
     });
     return {dtable, at::Tensor()};
   }
 };
 }  // namespace
 
-at::Tensor embedding(const at::Tensor& table, const std::vector<int64_t>& ids, double scale, bool bfloat16) {
+at::Tensor embedding(const at::Tensor& table, const std::vector<int64_t>& ids, double scale,
+                     bool bfloat16) {
   for (const int64_t id : ids)
-    check<DataError>(id >= 0 && id < table.size(0), "token id ", id, " is outside the model's vocabulary of ", table.size(0));
+    check<DataError>(id >= 0 && id < table.size(0), "token id ", id,
+                     " is outside the model's vocabulary of ", table.size(0));
   return EmbeddingFunction::apply(table, EmbeddingKept{ids, scale, table.sizes().vec(), bfloat16});
 }
 
 at::Tensor select_rows(const at::Tensor& x, const std::vector<int64_t>& rows) {
-  for (const int64_t row : rows) check(row >= 0 && row < x.size(0), "select_rows: row ", row, " of ", x.size(0));
+  for (const int64_t row : rows)
+    check(row >= 0 && row < x.size(0), "select_rows: row ", row, " of ", x.size(0));
   return EmbeddingFunction::apply(x.contiguous(), EmbeddingKept{rows, 1.0, x.sizes().vec()});
 }
 

@@ -8,10 +8,10 @@
 
 namespace temper::ops {
 namespace {
+using kernels::row_kernels;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
-using kernels::row_kernels;
 
 kernels::Gate gate(Activation a) { return static_cast<kernels::Gate>(a); }
 
@@ -21,16 +21,18 @@ at::Tensor input_values(const LinearInput& in) {
   dispatch(in.x, [&](auto zero) {
     using T = decltype(zero);
     if (in.kind == LinearInput::Kind::kRmsNorm)
-      row_kernels<T>().rms_norm(in.x.numel() / in.x.size(-1), in.x.size(-1), values<T>(in.x), values<T>(in.other), in.eps,
-                                in.one_plus, h.mutable_data_ptr<T>());
+      row_kernels<T>().rms_norm(in.x.numel() / in.x.size(-1), in.x.size(-1), values<T>(in.x),
+                                values<T>(in.other), in.eps, in.one_plus, h.mutable_data_ptr<T>());
     else
-      row_kernels<T>().gated(h.numel(), gate(in.activation), values<T>(in.x), values<T>(in.other), h.mutable_data_ptr<T>());
+      row_kernels<T>().gated(h.numel(), gate(in.activation), values<T>(in.x), values<T>(in.other),
+                             h.mutable_data_ptr<T>());
   });
   return h;
 }
 
 // Gradients of (x, other) from the gradient of the input's values.
-std::pair<at::Tensor, at::Tensor> input_gradients(const LinearInput& in, at::Tensor dh, bool other_needed) {
+std::pair<at::Tensor, at::Tensor> input_gradients(const LinearInput& in, at::Tensor dh,
+                                                  bool other_needed) {
   if (in.kind == LinearInput::Kind::kPlain) return {dh, {}};
   at::Tensor dx, dother;
   dispatch(in.x, [&](auto zero) {
@@ -38,20 +40,23 @@ std::pair<at::Tensor, at::Tensor> input_gradients(const LinearInput& in, at::Ten
     if (in.kind == LinearInput::Kind::kRmsNorm) {
       dx = at::zeros_like(in.x);
       if (other_needed) dother = at::zeros_like(in.other);
-      row_kernels<T>().rms_norm_backward(in.x.numel() / in.x.size(-1), in.x.size(-1), values<T>(in.x), values<T>(in.other),
-                                         in.eps, in.one_plus, values<T>(dh), dx.mutable_data_ptr<T>(),
+      row_kernels<T>().rms_norm_backward(in.x.numel() / in.x.size(-1), in.x.size(-1),
+                                         values<T>(in.x), values<T>(in.other), in.eps, in.one_plus,
+                                         values<T>(dh), dx.mutable_data_ptr<T>(),
                                          other_needed ? dother.mutable_data_ptr<T>() : nullptr);
     } else {
       dx = at::empty_like(in.x);
       dother = at::empty_like(in.x);
-      row_kernels<T>().gated_backward(dx.numel(), gate(in.activation), values<T>(in.x), values<T>(in.other), values<T>(dh),
-                                      dx.mutable_data_ptr<T>(), dother.mutable_data_ptr<T>());
+      row_kernels<T>().gated_backward(dx.numel(), gate(in.activation), values<T>(in.x),
+                                      values<T>(in.other), values<T>(dh), dx.mutable_data_ptr<T>(),
+                                      dother.mutable_data_ptr<T>());
     }
   });
   return {dx, dother};
 }
 
-// What a call of `linear` was given, and where each tensor stands among the inputs: those that are absent are none.
+// What a call of `linear` was given, and where each tensor stands among the inputs: those that are
+// absent are none.
 struct LinearKept {
   LinearInput input;  // without its tensors
   bool has_other = false;
@@ -72,14 +77,16 @@ struct LinearKept {
 
 // Tensors: x, other, then weight and bias of each operand.
 struct LinearFunction : Function<LinearFunction> {
-  static variable_list forward(AutogradContext* ctx, const LinearKept& what, at::TensorList tensors, const variable_list& panels) {
+  static variable_list forward(AutogradContext* ctx, const LinearKept& what, at::TensorList tensors,
+                               const variable_list& panels) {
     const at::Tensor h = input_values(what.input_of(tensors));
     variable_list outputs;
     for (size_t i = 0; i < what.has_bias.size(); ++i) {
       const size_t place = what.weight(i);
       const at::Tensor& weight = tensors[place];
       at::Tensor y = at::empty({h.size(0), weight.size(0)}, h.options());
-      product({h}, {weight, true, what.bfloat16[i]}, y, false, what.has_bias[i] ? tensors[place + 1] : at::Tensor(), panels[i]);
+      product({h}, {weight, true, what.bfloat16[i]}, y, false,
+              what.has_bias[i] ? tensors[place + 1] : at::Tensor(), panels[i]);
       outputs.push_back(y);
     }
     ctx->save_for_backward(tensors.vec());
@@ -92,9 +99,11 @@ struct LinearFunction : Function<LinearFunction> {
     const variable_list saved = ctx->get_saved_variables();
     const LinearKept& what = kept<LinearKept>(ctx);
     const LinearInput in = what.input_of(saved);
-    const bool x_needed = ctx->needs_input_grad(0), other_needed = what.has_other && ctx->needs_input_grad(1);
+    const bool x_needed = ctx->needs_input_grad(0),
+               other_needed = what.has_other && ctx->needs_input_grad(1);
     variable_list grads(saved.size());
-    at::Tensor h, dh;  // the input's values, computed again if a weight asks for them, and their gradient
+    at::Tensor h,
+        dh;  // the input's values, computed again if a weight asks for them, and their gradient
     for (size_t i = 0; i < douts.size(); ++i) {
       if (!douts[i].defined()) continue;
       const at::Tensor dy = douts[i].contiguous();
@@ -124,7 +133,8 @@ struct LinearFunction : Function<LinearFunction> {
 };
 
 struct MaterializeFunction : Function<MaterializeFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const LinearInput& input, const at::Tensor& x, const at::Tensor& other) {
+  static at::Tensor forward(AutogradContext* ctx, const LinearInput& input, const at::Tensor& x,
+                            const at::Tensor& other) {
     LinearInput in = input;
     in.x = x;
     in.other = other;
@@ -145,12 +155,14 @@ struct MaterializeFunction : Function<MaterializeFunction> {
 };
 
 struct AddScaledFunction : Function<AddScaledFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b, double scale) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b,
+                            double scale) {
     ctx->saved_data["scale"] = scale;
     at::Tensor y = at::empty_like(a);
     dispatch(a, [&](auto zero) {
       using T = decltype(zero);
-      row_kernels<T>().add_scaled(a.numel(), values<T>(a), static_cast<T>(scale), values<T>(b), y.mutable_data_ptr<T>());
+      row_kernels<T>().add_scaled(a.numel(), values<T>(a), static_cast<T>(scale), values<T>(b),
+                                  y.mutable_data_ptr<T>());
     });
     return y;
   }
@@ -162,22 +174,31 @@ struct AddScaledFunction : Function<AddScaledFunction> {
 
 }  // namespace
 
-LinearInput LinearInput::plain(at::Tensor x) { return {.kind = Kind::kPlain, .x = std::move(x), .other = {}}; }
+LinearInput LinearInput::plain(at::Tensor x) {
+  return {.kind = Kind::kPlain, .x = std::move(x), .other = {}};
+}
 LinearInput LinearInput::rms_norm(at::Tensor x, at::Tensor weight, double eps, bool one_plus) {
-  return {.kind = Kind::kRmsNorm, .x = std::move(x), .other = std::move(weight), .eps = eps, .one_plus = one_plus};
+  return {.kind = Kind::kRmsNorm,
+          .x = std::move(x),
+          .other = std::move(weight),
+          .eps = eps,
+          .one_plus = one_plus};
 }
 LinearInput LinearInput::gated(at::Tensor gate, at::Tensor up, Activation activation) {
-  return {.kind = Kind::kGated, .x = std::move(gate), .other = std::move(up), .activation = activation};
+  return {
+      .kind = Kind::kGated, .x = std::move(gate), .other = std::move(up), .activation = activation};
 }
 
-std::vector<at::Tensor> linear(const LinearInput& input, const std::vector<LinearOperand>& operands) {
+std::vector<at::Tensor> linear(const LinearInput& input,
+                               const std::vector<LinearOperand>& operands) {
   variable_list tensors{input.x}, panels;
   LinearKept what{input, input.other.defined(), {}, {}};
   what.input.x = what.input.other = at::Tensor();
   if (what.has_other) tensors.push_back(input.other);
   for (const LinearOperand& operand : operands) {
-    check(operand.weight.dim() == 2 && operand.weight.size(1) == input.x.size(-1), "linear: weight ", operand.weight.sizes(),
-          " does not take an input of width ", input.x.size(-1));
+    check(operand.weight.dim() == 2 && operand.weight.size(1) == input.x.size(-1),
+          "linear: weight ", operand.weight.sizes(), " does not take an input of width ",
+          input.x.size(-1));
     tensors.push_back(operand.weight);
     what.has_bias.push_back(operand.bias.defined());
     what.bfloat16.push_back(operand.bfloat16);
@@ -187,7 +208,9 @@ std::vector<at::Tensor> linear(const LinearInput& input, const std::vector<Linea
   return LinearFunction::apply(what, at::TensorList(tensors), panels);
 }
 
-at::Tensor pack_weight(const at::Tensor& weight, bool bfloat16) { return pack({weight, true, bfloat16}); }
+at::Tensor pack_weight(const at::Tensor& weight, bool bfloat16) {
+  return pack({weight, true, bfloat16});
+}
 
 at::Tensor materialize(const LinearInput& input) {
   if (input.kind == LinearInput::Kind::kPlain) return input.x;
@@ -197,7 +220,8 @@ at::Tensor materialize(const LinearInput& input) {
 }
 
 at::Tensor add_scaled(const at::Tensor& a, const at::Tensor& b, double scale) {
-  check(a.sizes() == b.sizes() && a.is_contiguous() && b.is_contiguous(), "add: shapes ", a.sizes(), " and ", b.sizes());
+  check(a.sizes() == b.sizes() && a.is_contiguous() && b.is_contiguous(), "add: shapes ", a.sizes(),
+        " and ", b.sizes());
   return AddScaledFunction::apply(a, b, scale);
 }
 

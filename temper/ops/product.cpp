@@ -23,8 +23,8 @@ at::Tensor pack(Operand b) {
   if (b.tensor.scalar_type() == at::kDouble) return {};
   const int64_t k = rows(b), n = columns(b);
   const bool stored = b.tensor.scalar_type() == at::kBFloat16;
-  at::Tensor panels = at::empty({kernels::packed_size(k, n)},
-                                stored || b.bfloat16 ? at::kBFloat16 : at::kFloat);
+  at::Tensor panels =
+      at::empty({kernels::packed_size(k, n)}, stored || b.bfloat16 ? at::kBFloat16 : at::kFloat);
   if (panels.scalar_type() == at::kFloat) {
     kernels::pack(view<float>(b), k, n, panels.mutable_data_ptr<float>());
     return panels;
@@ -37,13 +37,16 @@ at::Tensor pack(Operand b) {
   return panels;
 }
 
-void product(Operand a, Operand b, at::Tensor& c, bool accumulate, const at::Tensor& bias, const at::Tensor& panels) {
+void product(Operand a, Operand b, at::Tensor& c, bool accumulate, const at::Tensor& bias,
+             const at::Tensor& panels) {
   const int64_t m = rows(a), k = columns(a), n = columns(b);
-  check(a.tensor.is_contiguous() && b.tensor.is_contiguous() && c.is_contiguous(), "product: tensors must be contiguous");
-  check(rows(b) == k && c.size(0) == m && c.size(1) == n, "product: shapes [", m, ", ", k, "] and [", rows(b), ", ", n,
-        "] do not give ", c.sizes());
+  check(a.tensor.is_contiguous() && b.tensor.is_contiguous() && c.is_contiguous(),
+        "product: tensors must be contiguous");
+  check(rows(b) == k && c.size(0) == m && c.size(1) == n, "product: shapes [", m, ", ", k,
+        "] and [", rows(b), ", ", n, "] do not give ", c.sizes());
   if (c.scalar_type() == at::kDouble) {
-    kernels::reference_gemm<double>(m, n, k, view<double>(a), view<double>(b), c.mutable_data_ptr<double>(), n, accumulate,
+    kernels::reference_gemm<double>(m, n, k, view<double>(a), view<double>(b),
+                                    c.mutable_data_ptr<double>(), n, accumulate,
                                     values<double>(bias));
     return;
   }

@@ -18,12 +18,12 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 
 constexpr int64_t kColumns = 8 * kVocabularyBlock;  // of the vocabulary at once
-constexpr int64_t kRows = 512;                      // of hidden at once: kRows x kColumns logits are 8 MB
+constexpr int64_t kRows = 512;  // of hidden at once: kRows x kColumns logits are 8 MB
 
 // Logits of one chunk: x[rows, columns] = cap and temperature of hidden weightᵀ.
 template <class T>
-void chunk_logits(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& panels,
-                  at::Tensor& x) {
+void chunk_logits(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& weight,
+                  const at::Tensor& panels, at::Tensor& x) {
   product({hidden}, {weight, true, spec.bfloat16}, x, false, {}, panels);
   T* data = x.mutable_data_ptr<T>();
   if (spec.soft_cap > 0) row_kernels<T>().soft_cap(x.numel(), static_cast<T>(spec.soft_cap), data);
@@ -33,7 +33,8 @@ void chunk_logits(const HeadSpec& spec, const at::Tensor& hidden, const at::Tens
   }
 }
 
-// Calls body(first column, weight's rows, their panels or undefined) for each block of the vocabulary.
+// Calls body(first column, weight's rows, their panels or undefined) for each block of the
+// vocabulary.
 template <class Body>
 void each_block(const HeadSpec& spec, const at::Tensor& weight, int64_t rows, Body body) {
   const int64_t vocabulary = weight.size(0);
@@ -41,7 +42,8 @@ void each_block(const HeadSpec& spec, const at::Tensor& weight, int64_t rows, Bo
     const at::Tensor part = weight.narrow(0, first, std::min(kColumns, vocabulary - first));
     at::Tensor panels;
     if (spec.panels.defined())
-      panels = spec.panels.narrow(0, first * weight.size(1), spec.panels.numel() - first * weight.size(1));
+      panels = spec.panels.narrow(0, first * weight.size(1),
+                                  spec.panels.numel() - first * weight.size(1));
     else if (rows > 0)
       panels = pack({part, true, spec.bfloat16});
     body(first, part, panels);
@@ -54,7 +56,8 @@ struct LogpKept {
 };
 
 struct LogpFunction : Function<LogpFunction> {
-  static variable_list forward(AutogradContext* ctx, const LogpKept& what, const at::Tensor& hidden, const at::Tensor& weight) {
+  static variable_list forward(AutogradContext* ctx, const LogpKept& what, const at::Tensor& hidden,
+                               const at::Tensor& weight) {
     const int64_t m = hidden.size(0), vocabulary = weight.size(0);
     const int64_t blocks = (vocabulary + kVocabularyBlock - 1) / kVocabularyBlock;
     at::Tensor logp = at::empty({m}, hidden.options()), lse = at::empty({m}, hidden.options());
@@ -63,21 +66,26 @@ struct LogpFunction : Function<LogpFunction> {
       using T = decltype(zero);
       std::vector<SoftmaxPart<T>> parts(static_cast<size_t>(m * blocks));
       T* chosen = logp.mutable_data_ptr<T>();
-      each_block(what.spec, weight, m, [&](int64_t first, const at::Tensor& part, const at::Tensor& panels) {
-        const int64_t columns = part.size(0);
-        for (int64_t i = 0; i < m; i += kRows) {
-          const int64_t rows = std::min(kRows, m - i);
-          at::Tensor x = at::empty({rows, columns}, hidden.options());
-          chunk_logits<T>(what.spec, hidden.narrow(0, i, rows), part, panels, x);
-          const T* data = values<T>(x);
-          row_kernels<T>().softmax_parts(rows, columns, data, columns, parts.data() + i * blocks + first / kVocabularyBlock, blocks);
-          for (int64_t r = 0; r < rows; ++r) {
-            const int64_t target = what.target[static_cast<size_t>(i + r)] - first;
-            if (target >= 0 && target < columns) chosen[i + r] = data[r * columns + target];
-          }
-        }
-      });
-      row_kernels<T>().join_parts(m, blocks, parts.data(), lse.mutable_data_ptr<T>(), entropy.mutable_data_ptr<T>());
+      each_block(what.spec, weight, m,
+                 [&](int64_t first, const at::Tensor& part, const at::Tensor& panels) {
+                   const int64_t columns = part.size(0);
+                   for (int64_t i = 0; i < m; i += kRows) {
+                     const int64_t rows = std::min(kRows, m - i);
+                     at::Tensor x = at::empty({rows, columns}, hidden.options());
+                     chunk_logits<T>(what.spec, hidden.narrow(0, i, rows), part, panels, x);
+                     const T* data = values<T>(x);
+                     row_kernels<T>().softmax_parts(
+                         rows, columns, data, columns,
+                         parts.data() + i * blocks + first / kVocabularyBlock, blocks);
+                     for (int64_t r = 0; r < rows; ++r) {
+                       const int64_t target = what.target[static_cast<size_t>(i + r)] - first;
+                       if (target >= 0 && target < columns)
+                         chosen[i + r] = data[r * columns + target];
+                     }
+                   }
+                 });
+      row_kernels<T>().join_parts(m, blocks, parts.data(), lse.mutable_data_ptr<T>(),
+                                  entropy.mutable_data_ptr<T>());
       for (int64_t i = 0; i < m; ++i) chosen[i] -= values<T>(lse)[i];
     });
     ctx->save_for_backward({hidden, weight, lse, entropy});
@@ -92,37 +100,43 @@ struct LogpFunction : Function<LogpFunction> {
     const at::Tensor &hidden = saved[0], &weight = saved[1], &lse = saved[2], &entropy = saved[3];
     const LogpKept& what = kept<LogpKept>(ctx);
     const int64_t m = hidden.size(0);
-    const at::Tensor g = douts[0].defined() ? douts[0].contiguous() : at::zeros({m}, hidden.options());
+    const at::Tensor g =
+        douts[0].defined() ? douts[0].contiguous() : at::zeros({m}, hidden.options());
     const at::Tensor h = douts[1].defined() ? douts[1].contiguous() : at::Tensor();
     at::Tensor dhidden, dweight;
     if (ctx->needs_input_grad(0)) dhidden = at::zeros_like(hidden);
     if (ctx->needs_input_grad(1)) dweight = at::zeros_like(weight);
     dispatch(hidden, [&](auto zero) {
       using T = decltype(zero);
-      each_block(what.spec, weight, m, [&](int64_t first, const at::Tensor& part, const at::Tensor& panels) {
-        const int64_t columns = part.size(0);
-        const at::Tensor backward_panels = dhidden.defined() ? pack({part, false, what.spec.bfloat16}) : at::Tensor();
-        for (int64_t i = 0; i < m; i += kRows) {
-          const int64_t rows = std::min(kRows, m - i);
-          const at::Tensor in = hidden.narrow(0, i, rows);
-          at::Tensor x = at::empty({rows, columns}, hidden.options());
-          chunk_logits<T>(what.spec, in, part, panels, x);
-          const at::Tensor before = what.spec.soft_cap > 0 ? x * what.spec.temperature : at::Tensor();
-          row_kernels<T>().softmax_gradient(rows, columns, first, what.target.data() + i, values<T>(lse) + i,
-                                            values<T>(entropy) + i, values<T>(g) + i, h.defined() ? values<T>(h) + i : nullptr,
-                                            x.mutable_data_ptr<T>(), columns);
-          if (what.spec.temperature != 1) x.div_(what.spec.temperature);
-          if (before.defined()) x.mul_(1 - (before / what.spec.soft_cap).square());
-          if (dhidden.defined()) {
-            at::Tensor to = dhidden.narrow(0, i, rows);
-            product({x}, {part}, to, true, {}, backward_panels);
-          }
-          if (dweight.defined()) {
-            at::Tensor to = dweight.narrow(0, first, columns);
-            product({x, true}, {in}, to, true);
-          }
-        }
-      });
+      each_block(what.spec, weight, m,
+                 [&](int64_t first, const at::Tensor& part, const at::Tensor& panels) {
+                   const int64_t columns = part.size(0);
+                   const at::Tensor backward_panels =
+                       dhidden.defined() ? pack({part, false, what.spec.bfloat16}) : at::Tensor();
+                   for (int64_t i = 0; i < m; i += kRows) {
+                     const int64_t rows = std::min(kRows, m - i);
+                     const at::Tensor in = hidden.narrow(0, i, rows);
+                     at::Tensor x = at::empty({rows, columns}, hidden.options());
+                     chunk_logits<T>(what.spec, in, part, panels, x);
+                     const at::Tensor before =
+                         what.spec.soft_cap > 0 ? x * what.spec.temperature : at::Tensor();
+                     row_kernels<T>().softmax_gradient(rows, columns, first, what.target.data() + i,
+                                                       values<T>(lse) + i, values<T>(entropy) + i,
+                                                       values<T>(g) + i,
+                                                       h.defined() ? values<T>(h) + i : nullptr,
+                                                       x.mutable_data_ptr<T>(), columns);
+                     if (what.spec.temperature != 1) x.div_(what.spec.temperature);
+                     if (before.defined()) x.mul_(1 - (before / what.spec.soft_cap).square());
+                     if (dhidden.defined()) {
+                       at::Tensor to = dhidden.narrow(0, i, rows);
+                       product({x}, {part}, to, true, {}, backward_panels);
+                     }
+                     if (dweight.defined()) {
+                       at::Tensor to = dweight.narrow(0, first, columns);
+                       product({x, true}, {in}, to, true);
+                     }
+                   }
+                 });
     });
     return {at::Tensor(), dhidden, dweight};
   }
@@ -131,11 +145,14 @@ struct LogpFunction : Function<LogpFunction> {
 
 TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& weight,
                      const std::vector<int64_t>& target) {
-  check(hidden.dim() == 2 && hidden.size(0) == static_cast<int64_t>(target.size()) && hidden.size(1) == weight.size(1),
-        "token_logp: hidden ", hidden.sizes(), ", weight ", weight.sizes(), ", ", target.size(), " targets");
+  check(hidden.dim() == 2 && hidden.size(0) == static_cast<int64_t>(target.size()) &&
+            hidden.size(1) == weight.size(1),
+        "token_logp: hidden ", hidden.sizes(), ", weight ", weight.sizes(), ", ", target.size(),
+        " targets");
   check(spec.temperature > 0, "token_logp: temperature must be above 0");
   for (const int64_t t : target)
-    check<DataError>(t >= 0 && t < weight.size(0), "token id ", t, " is outside the model's vocabulary of ", weight.size(0));
+    check<DataError>(t >= 0 && t < weight.size(0), "token id ", t,
+                     " is outside the model's vocabulary of ", weight.size(0));
   variable_list out = LogpFunction::apply(LogpKept{spec, target}, hidden.contiguous(), weight);
   return {out[0], spec.entropy ? out[1] : at::Tensor()};
 }
@@ -144,15 +161,18 @@ Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& 
   const int64_t m = hidden.size(0), vocabulary = weight.size(0);
   const int64_t blocks = (vocabulary + kVocabularyBlock - 1) / kVocabularyBlock;
   static_assert(kLogitsBlock == kVocabularyBlock);
-  Logits result{at::empty({m, vocabulary}, hidden.options()), at::empty({m}, hidden.options()), at::empty({m, blocks}, hidden.options()),
-                at::empty({m, blocks}, hidden.options())};
+  Logits result{at::empty({m, vocabulary}, hidden.options()), at::empty({m}, hidden.options()),
+                at::empty({m, blocks}, hidden.options()), at::empty({m, blocks}, hidden.options())};
   const at::Tensor in = hidden.contiguous();
   std::vector<SoftmaxPart<float>> parts(static_cast<size_t>(m * blocks));
   chunk_logits<float>(spec, in, weight, spec.panels, result.logits);
-  row_kernels<float>().softmax_parts(m, vocabulary, values<float>(result.logits), vocabulary, parts.data(), blocks);
-  row_kernels<float>().join_parts(m, blocks, parts.data(), result.log_sum_exp.mutable_data_ptr<float>(), nullptr);
+  row_kernels<float>().softmax_parts(m, vocabulary, values<float>(result.logits), vocabulary,
+                                     parts.data(), blocks);
+  row_kernels<float>().join_parts(m, blocks, parts.data(),
+                                  result.log_sum_exp.mutable_data_ptr<float>(), nullptr);
   for (int64_t i = 0; i < m; ++i)
-    check(std::isfinite(values<float>(result.log_sum_exp)[i]), "the model's logits are not finite: its weights hold NaN or infinity, or overflow");
+    check(std::isfinite(values<float>(result.log_sum_exp)[i]),
+          "the model's logits are not finite: its weights hold NaN or infinity, or overflow");
   for (int64_t i = 0; i < m * blocks; ++i) {
     result.block_max.mutable_data_ptr<float>()[i] = parts[static_cast<size_t>(i)].max;
     result.block_sum.mutable_data_ptr<float>()[i] = parts[static_cast<size_t>(i)].sum;

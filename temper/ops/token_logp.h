@@ -1,5 +1,5 @@
-// Log-probabilities straight from hidden states and the head's weight, in chunks of rows and blocks of the vocabulary: no
-// [N, vocabulary] tensor exists in either direction.
+// Log-probabilities straight from hidden states and the head's weight, in chunks of rows and blocks
+// of the vocabulary: no [N, vocabulary] tensor exists in either direction.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,11 +10,11 @@
 namespace temper::ops {
 
 struct HeadSpec {
-  double soft_cap = 0;      // final logits become cap tanh(x / cap) (Gemma 2); 0: none
-  double temperature = 1;   // logits are divided by it, after the cap; above 0
-  bool entropy = false;     // compute the entropy too
-  bool bfloat16 = false;    // multiply by the float32 weight rounded to bfloat16
-  at::Tensor panels;        // pack_weight(weight, bfloat16) if the caller keeps it
+  double soft_cap = 0;     // final logits become cap tanh(x / cap) (Gemma 2); 0: none
+  double temperature = 1;  // logits are divided by it, after the cap; above 0
+  bool entropy = false;    // compute the entropy too
+  bool bfloat16 = false;   // multiply by the float32 weight rounded to bfloat16
+  at::Tensor panels;       // pack_weight(weight, bfloat16) if the caller keeps it
 };
 
 struct TokenLogp {
@@ -22,15 +22,16 @@ struct TokenLogp {
   at::Tensor entropy;  // [M] in nats, or undefined
 };
 
-// hidden [M, H] (after the final norm), weight [V, H], target [M] in [0, V). Differentiable in hidden and, unless it is
-// bfloat16, in weight, through both outputs. logp = x[target] - log Σ exp x in float32. Where logits overflow or are no
-// numbers, so is logp.
+// hidden [M, H] (after the final norm), weight [V, H], target [M] in [0, V). Differentiable in
+// hidden and, unless it is bfloat16, in weight, through both outputs. logp = x[target] - log Σ exp
+// x in float32. Where logits overflow or are no numbers, so is logp.
 TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& weight,
                      const std::vector<int64_t>& target);
 
-// Soft-capped, temperature-divided logits [M, V] of a few rows, for the sampler; log-sum-exp [M] by the rule of token_logp.
-// Of each block of kLogitsBlock columns [M, blocks]: the largest logit, and the sum of exp(logit - that). Throws RunError
-// where logits overflow or are no numbers: there is nothing to sample from.
+// Soft-capped, temperature-divided logits [M, V] of a few rows, for the sampler; log-sum-exp [M] by
+// the rule of token_logp. Of each block of kLogitsBlock columns [M, blocks]: the largest logit, and
+// the sum of exp(logit - that). Throws RunError where logits overflow or are no numbers: there is
+// nothing to sample from.
 constexpr int64_t kLogitsBlock = 512;
 struct Logits {
   at::Tensor logits, log_sum_exp, block_max, block_sum;

@@ -31,8 +31,9 @@ RewardSet::RewardSet(std::span<const RewardSection> sections, bool has_text)
     rewards_.push_back(make_reward(section));
     const std::string program = section.command.empty() ? "" : section.command.front();
     names_.push_back(!section.name.empty() ? section.name : program.substr(program.rfind('/') + 1));
-    check<ConfigError>(has_text || !rewards_.back()->needs_text(), "rewards: ", names_.back(),
-                       " reads text, and the model has no tokenizer; a command can judge completion_tokens");
+    check<ConfigError>(
+        has_text || !rewards_.back()->needs_text(), "rewards: ", names_.back(),
+        " reads text, and the model has no tokenizer; a command can judge completion_tokens");
   }
 }
 

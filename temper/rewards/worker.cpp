@@ -135,8 +135,8 @@ void Worker::start() {
     if (::prlimit(process_, RLIMIT_AS, &limit, nullptr) != 0 && errno != ESRCH) {
       const int why = errno;
       stop();
-      throw RunError(temper::str("cannot limit the memory of the reward ", options_.command[0], ": ",
-                                 std::strerror(why)));
+      throw RunError(temper::str("cannot limit the memory of the reward ", options_.command[0],
+                                 ": ", std::strerror(why)));
     }
   }
   for (const int fd : {input_, output_, errors_})
@@ -184,10 +184,11 @@ std::optional<Worker::Answer> Worker::advance() {
                 temper::str("answered with a line of more than ", kLongestLine, " bytes"));
   if (!open) return fail(Answer::Kind::kEnded, ending());
   if (Clock::now() >= deadline_)
-    return fail(Answer::Kind::kTimedOut,
-                temper::str("gave no answer within ",
-                            options_.timeout_seconds + (fresh_ ? options_.start_timeout_seconds : 0),
-                            " s"));
+    return fail(
+        Answer::Kind::kTimedOut,
+        temper::str("gave no answer within ",
+                    options_.timeout_seconds + (fresh_ ? options_.start_timeout_seconds : 0),
+                    " s"));
   return {};
 }
 

@@ -19,7 +19,10 @@
 namespace temper::rl {
 namespace {
 
-constexpr double kBlownUpKl = 10;       // nats a token
+constexpr double kBlownUpKl = 10;  // nats a token
+constexpr size_t kSamplesInReport = 50;
+constexpr double kBetweenSamples = 20;  // seconds, on the console
+constexpr size_t kSampleBytes = 160;    // of a prompt's end and of a completion's beginning
 constexpr double kMostTruncated = 0.5;  // share of completions
 
 // What a rollout batch says about itself, the same in the rows of all its updates.
@@ -79,6 +82,7 @@ class GrpoRun {
   void evaluate(int64_t step);
   void point_out(const BatchStatistics& about, double kl);
   void warn_once(const char* what, const std::string& message);
+  void show_sample(const Rollout& rollout);
   std::vector<Report::Table> samples() const;
 
   const Algorithm& algorithm_;  // first: a name that is none is found before the model is read
@@ -89,8 +93,11 @@ class GrpoRun {
   std::unique_ptr<Replay> replay_;
   std::set<std::string> warned_;
   int64_t constant_batches_ = 0;
-  std::vector<Rollout> shown_;  // the first completion of some batches, for the report
-  double batch_started_ = 0;
+  // The first completion of batches all over the run, for the report; one now and then for the
+  // console.
+  std::vector<Rollout> shown_;
+  int64_t show_every_ = 1, batches_ = 0;
+  double batch_started_ = 0, console_sample_at_ = 0;
 };
 
 int64_t GrpoRun::planned_steps() const {
@@ -250,6 +257,25 @@ void GrpoRun::point_out(const BatchStatistics& about, double kl) {
                                 "or a larger rl.beta may help"));
 }
 
+void GrpoRun::show_sample(const Rollout& rollout) {
+  if (batches_++ % show_every_ == 0) {
+    if (shown_.size() == kSamplesInReport) {
+      for (size_t i = 0; 2 * i < shown_.size(); ++i) shown_[i] = std::move(shown_[2 * i]);
+      shown_.resize(shown_.size() / 2);
+      show_every_ *= 2;
+    }
+    shown_.push_back(rollout);
+  }
+  const double now = train::wall_seconds();
+  if (!run_.policy.tokenizer || now - console_sample_at_ < kBetweenSamples) return;
+  console_sample_at_ = now;
+  std::string prompt = run_.policy.tokenizer->decode(rollout.prompt_tokens, true);
+  if (prompt.size() > kSampleBytes) prompt.erase(0, prompt.size() - kSampleBytes);
+  // As JSON, which is one line and holds no control characters.
+  run_.note(temper::str("sample, reward ", rollout.reward, ": ", dump_json(prompt), " -> ",
+                        dump_json(rollout.text.substr(0, kSampleBytes))));
+}
+
 std::vector<Report::Table> GrpoRun::samples() const {
   Report::Table table{"Samples", {"group", "reward", "tokens", "completion"}, {}};
   for (const Rollout& r : shown_)
@@ -286,7 +312,7 @@ train::RunOutcome GrpoRun::run() {
     const int64_t before = step - 1;
     step += std::min(parts * rl_.iterations, steps - before);
     const int64_t last = step - 1;
-    if (shown_.size() < 50) shown_.push_back(batch.batch.rollouts[0]);
+    show_sample(batch.batch.rollouts[0]);
     const auto passed = [&](int64_t every) { return every > 0 && last / every > before / every; };
     if (passed(train.eval_every)) evaluate(last);
     stopped = run_.should_stop() && step <= steps;

@@ -29,7 +29,9 @@ std::vector<int64_t> steps_in(const std::string& directory) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with("step-") || name.find_first_not_of("0123456789", 5) != std::string::npos || name.size() == 5) continue;
+    if (!name.starts_with("step-") ||
+        name.find_first_not_of("0123456789", 5) != std::string::npos || name.size() == 5)
+      continue;
     if (fs::exists(entry.path() / "state.json")) steps.push_back(std::stoll(name.substr(5)));
   }
   std::sort(steps.begin(), steps.end());
@@ -37,7 +39,8 @@ std::vector<int64_t> steps_in(const std::string& directory) {
 }
 }  // namespace
 
-Checkpoints::Checkpoints(std::string output_dir, int64_t keep) : output_dir_(std::move(output_dir)), keep_(keep) {}
+Checkpoints::Checkpoints(std::string output_dir, int64_t keep)
+    : output_dir_(std::move(output_dir)), keep_(keep) {}
 
 std::string Checkpoints::begin(const std::string& name) const {
   const std::string temporary = output_dir_ + "/.writing-" + name;
@@ -60,7 +63,8 @@ void Checkpoints::commit(const std::string& temporary, const std::string& path) 
 void Checkpoints::save(int64_t step, const Optimizer& optimizer, const Json& state) const {
   const std::string temporary = begin("checkpoint");
   TensorMap weights;
-  for (const NamedParameter& p : optimizer.parameters()) weights[p.name] = models::to_view(p.parameter->value());
+  for (const NamedParameter& p : optimizer.parameters())
+    weights[p.name] = models::to_view(p.parameter->value());
   write_safetensors(temporary + "/weights.safetensors", weights);
   write_safetensors(temporary + "/optimizer.safetensors", optimizer.save());
   Json whole = state;
@@ -69,7 +73,8 @@ void Checkpoints::save(int64_t step, const Optimizer& optimizer, const Json& sta
   const std::string directory = output_dir_ + "/checkpoints";
   commit(temporary, temper::str(directory, "/step-", step));
   std::vector<int64_t> steps = steps_in(directory);
-  for (size_t i = 0; i + static_cast<size_t>(keep_) < steps.size(); ++i) fs::remove_all(temper::str(directory, "/step-", steps[i]));
+  for (size_t i = 0; i + static_cast<size_t>(keep_) < steps.size(); ++i)
+    fs::remove_all(temper::str(directory, "/step-", steps[i]));
 }
 
 std::optional<std::string> Checkpoints::newest() const {
@@ -79,17 +84,21 @@ std::optional<std::string> Checkpoints::newest() const {
 }
 
 Json Checkpoints::load(const std::string& directory, Optimizer& optimizer) {
-  check<DataError>(fs::exists(directory + "/state.json"), directory, ": not a checkpoint: it has no state.json");
+  check<DataError>(fs::exists(directory + "/state.json"), directory,
+                   ": not a checkpoint: it has no state.json");
   Json state = read_json_file(directory + "/state.json", size_t{64} << 20);
-  check<DataError>(state.is_object() && state.contains("step") && state["step"].is_number_integer(), directory, "/state.json: no `step`");
+  check<DataError>(state.is_object() && state.contains("step") && state["step"].is_number_integer(),
+                   directory, "/state.json: no `step`");
   const TensorMap weights = read_safetensors(directory + "/weights.safetensors");
   for (const NamedParameter& p : optimizer.parameters()) {
     const auto it = weights.find(p.name);
-    check<DataError>(it != weights.end() && it->second.shape == p.parameter->shape(), directory, ": `", p.name,
-                     "` is missing or of another shape; the checkpoint is of another model or adapter");
+    check<DataError>(
+        it != weights.end() && it->second.shape == p.parameter->shape(), directory, ": `", p.name,
+        "` is missing or of another shape; the checkpoint is of another model or adapter");
     p.parameter->set_value(models::to_tensor(it->second, at::kFloat).clone());
   }
-  optimizer.load(read_safetensors(directory + "/optimizer.safetensors"), state["step"].get<int64_t>(), directory);
+  optimizer.load(read_safetensors(directory + "/optimizer.safetensors"),
+                 state["step"].get<int64_t>(), directory);
   return state;
 }
 

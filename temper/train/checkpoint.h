@@ -10,8 +10,8 @@
 
 namespace temper::train {
 
-// OUTPUT_DIR/checkpoints/step-N. A checkpoint is written under another name and renamed when it is whole, so that a run
-// that is killed at any moment leaves the old ones.
+// OUTPUT_DIR/checkpoints/step-N. A checkpoint is written under another name and renamed when it is
+// whole, so that a run that is killed at any moment leaves the old ones.
 class Checkpoints {
  public:
   Checkpoints(std::string output_dir, int64_t keep);
@@ -22,7 +22,8 @@ class Checkpoints {
   // Sets parameters and moments, and gives back `state`. Throws DataError.
   static Json load(const std::string& directory, Optimizer& optimizer);
 
-  // final/ is written the same way: made by `write` under another name, then renamed over the old one.
+  // final/ is written the same way: made by `write` under another name, then renamed over the old
+  // one.
   template <class Write>
   void write_final(Write write) const {
     const std::string temporary = begin("final");

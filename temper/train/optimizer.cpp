@@ -24,7 +24,9 @@ double learning_rate(const OptimizerSection& c, int64_t step, int64_t steps) {
   if (done < warmup) return c.learning_rate * done / warmup;
   if (c.schedule == OptimizerSection::Schedule::kConstant) return c.learning_rate;
   const double progress = (done - warmup) / std::max(1.0, static_cast<double>(steps) - warmup);
-  const double left = c.schedule == OptimizerSection::Schedule::kLinear ? 1 - progress : 0.5 * (1 + std::cos(std::numbers::pi * progress));
+  const double left = c.schedule == OptimizerSection::Schedule::kLinear
+                          ? 1 - progress
+                          : 0.5 * (1 + std::cos(std::numbers::pi * progress));
   return c.learning_rate * (c.final_lr_fraction + (1 - c.final_lr_fraction) * left);
 }
 
@@ -42,7 +44,8 @@ double Optimizer::grad_norm() const {
   double squares = 0;
   for (const NamedParameter& p : parameters_) {
     const at::Tensor& grad = p.parameter->value().grad();
-    if (grad.defined()) squares += kernels::sum_of_squares(grad.numel(), grad.const_data_ptr<float>());
+    if (grad.defined())
+      squares += kernels::sum_of_squares(grad.numel(), grad.const_data_ptr<float>());
   }
   return std::sqrt(squares);
 }
@@ -60,11 +63,14 @@ void Optimizer::step(double rate, double grad_scale) {
     const float* g = grad.const_data_ptr<float>();
     float* first = first_[i].defined() ? first_[i].mutable_data_ptr<float>() : nullptr;
     if (adamw)
-      kernels::adamw(grad.numel(), {rate, config_.betas[0], config_.betas[1], config_.eps, decay, 1 - std::pow(config_.betas[0], t),
-                                    1 - std::pow(config_.betas[1], t), grad_scale},
-                     g, values, first, second_[i].mutable_data_ptr<float>());
+      kernels::adamw(
+          grad.numel(),
+          {rate, config_.betas[0], config_.betas[1], config_.eps, decay,
+           1 - std::pow(config_.betas[0], t), 1 - std::pow(config_.betas[1], t), grad_scale},
+          g, values, first, second_[i].mutable_data_ptr<float>());
     else
-      kernels::sgd(grad.numel(), rate, config_.momentum, decay, grad_scale, steps_ == 1, g, values, first);
+      kernels::sgd(grad.numel(), rate, config_.momentum, decay, grad_scale, steps_ == 1, g, values,
+                   first);
     parameter.mark_updated();
   }
   zero_grad();
@@ -78,7 +84,8 @@ TensorMap Optimizer::save() const {
   TensorMap tensors;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (first_[i].defined()) tensors[parameters_[i].name + ".first"] = models::to_view(first_[i]);
-    if (second_[i].defined()) tensors[parameters_[i].name + ".second"] = models::to_view(second_[i]);
+    if (second_[i].defined())
+      tensors[parameters_[i].name + ".second"] = models::to_view(second_[i]);
   }
   return tensors;
 }
@@ -87,8 +94,8 @@ void Optimizer::load(const TensorMap& tensors, int64_t steps, const std::string&
   const auto take = [&](const std::string& name, at::Tensor& into) {
     if (!into.defined()) return;
     const auto it = tensors.find(name);
-    check<DataError>(it != tensors.end() && it->second.shape == into.sizes().vec(), where, ": `", name,
-                     "` is missing or of another shape; the checkpoint is of another run");
+    check<DataError>(it != tensors.end() && it->second.shape == into.sizes().vec(), where, ": `",
+                     name, "` is missing or of another shape; the checkpoint is of another run");
     into = models::to_tensor(it->second, at::kFloat).clone();
   };
   for (size_t i = 0; i < parameters_.size(); ++i) {

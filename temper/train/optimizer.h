@@ -31,7 +31,8 @@ class Optimizer {
   void step(double learning_rate, double grad_scale);
   void zero_grad();
 
-  // The moments by name, and their number of steps; load() takes what save() gave. Throws DataError.
+  // The moments by name, and their number of steps; load() takes what save() gave. Throws
+  // DataError.
   TensorMap save() const;
   void load(const TensorMap& tensors, int64_t steps, const std::string& where);
   int64_t steps() const { return steps_; }

@@ -136,6 +136,10 @@ void Run::warn(const std::string& message) {
   if (writer()) metrics_->warn(message);
 }
 
+void Run::note(const std::string& text) {
+  if (writer()) metrics_->note(text);
+}
+
 bool Run::should_stop() {
   std::vector<double> asked{host.stop() ? 1.0 : 0.0};
   group->all_reduce_sum(asked);

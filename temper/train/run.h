@@ -71,6 +71,7 @@ class Run {
   void log(MetricsRow row, const StepTotals& totals, double seconds);
   void log(const MetricsRow& row);
   void warn(const std::string& message);
+  void note(const std::string& text);  // a line on the console
 
   // Whether any rank was asked to stop. Every rank must call it at the same place.
   bool should_stop();

@@ -16,7 +16,8 @@ using namespace temper::data;
 namespace {
 
 struct Folder {
-  std::string path = std::filesystem::temp_directory_path() / ("temper-loader-" + std::to_string(::getpid()));
+  std::string path =
+      std::filesystem::temp_directory_path() / ("temper-loader-" + std::to_string(::getpid()));
   Folder() { std::filesystem::create_directories(path); }
   ~Folder() { std::filesystem::remove_all(path); }
   std::string write(const std::string& name, const std::string& text) const {
@@ -81,14 +82,17 @@ TEST_CASE("a shuffle is a bijection for any number of rows, and another one in t
 
 TEST_CASE("without shuffling the rows come in the file's order and go around") {
   const Folder folder;
-  Loader<SftRow> loader({{folder.rows("a.jsonl", 0, 5), 1, ""}}, {.batch_size = 3, .shuffle = false}, sft_reader(ids_format()));
+  Loader<SftRow> loader({{folder.rows("a.jsonl", 0, 5), 1, ""}},
+                        {.batch_size = 3, .shuffle = false}, sft_reader(ids_format()));
   CHECK(first_ids(loader.next()) == std::vector<int32_t>{0, 1, 2});
   CHECK(first_ids(loader.next()) == std::vector<int32_t>{3, 4, 0});
 }
 
 TEST_CASE("an epoch sees each row once and its last step may have fewer rows") {
   const Folder folder;
-  Loader<SftRow> loader({{folder.rows("a.jsonl", 0, 7), 1, ""}}, {.batch_size = 3, .shuffle = true, .seed = 5, .epochs = 2}, sft_reader(ids_format()));
+  Loader<SftRow> loader({{folder.rows("a.jsonl", 0, 7), 1, ""}},
+                        {.batch_size = 3, .shuffle = true, .seed = 5, .epochs = 2},
+                        sft_reader(ids_format()));
   CHECK(loader.order().steps(2) == 6);
   std::vector<size_t> sizes;
   std::multiset<int32_t> seen;
@@ -104,7 +108,8 @@ TEST_CASE("an epoch sees each row once and its last step may have fewer rows") {
 
 TEST_CASE("restoring a state gives the rows that the uninterrupted loader gives, at every step") {
   const Folder folder;
-  const std::vector<SourceSpec> sources{{folder.rows("a.jsonl", 0, 11), 2, "a"}, {folder.rows("b.jsonl", 100, 5, 9), 1, "b"}};
+  const std::vector<SourceSpec> sources{{folder.rows("a.jsonl", 0, 11), 2, "a"},
+                                        {folder.rows("b.jsonl", 100, 5, 9), 1, "b"}};
   SftFormat format = ids_format();
   format.overlong = Overlong::kDrop;
   format.max_length = 9;
@@ -121,7 +126,9 @@ TEST_CASE("restoring a state gives the rows that the uninterrupted loader gives,
 
 TEST_CASE("sources are drawn by their weights, exactly") {
   const Folder folder;
-  Loader<SftRow> loader({{folder.rows("a.jsonl", 0, 10), 3, "a"}, {folder.rows("b.jsonl", 100, 10), 1, "b"}}, {.batch_size = 8}, sft_reader(ids_format()));
+  Loader<SftRow> loader(
+      {{folder.rows("a.jsonl", 0, 10), 3, "a"}, {folder.rows("b.jsonl", 100, 10), 1, "b"}},
+      {.batch_size = 8}, sft_reader(ids_format()));
   for (int step = 1; step <= 10; ++step) {
     loader.next();
     CHECK(loader.state().counts == std::vector<int64_t>{6 * step, 2 * step});
@@ -130,7 +137,9 @@ TEST_CASE("sources are drawn by their weights, exactly") {
 
 TEST_CASE("overlong rows are cut, left out or refused, and counted") {
   const Folder folder;
-  const std::vector<SourceSpec> sources{{folder.write("a.jsonl", "{\"input_ids\": [5, 1, 1, 1, 1]}\n\n{\"input_ids\": [6, 1]}\n"), 1, ""}};
+  const std::vector<SourceSpec> sources{
+      {folder.write("a.jsonl", "{\"input_ids\": [5, 1, 1, 1, 1]}\n\n{\"input_ids\": [6, 1]}\n"), 1,
+       ""}};
   SftFormat format = ids_format();
   format.max_length = 3;
   {
@@ -146,19 +155,25 @@ TEST_CASE("overlong rows are cut, left out or refused, and counted") {
   }
   format.overlong = Overlong::kError;
   Loader<SftRow> loader(sources, {.batch_size = 1, .shuffle = false}, sft_reader(format));
-  CHECK_THROWS_WITH_AS(loader.next(), doctest::Contains("a.jsonl:1: 5 tokens; data.max_length is 3"), DataError);
+  CHECK_THROWS_WITH_AS(loader.next(),
+                       doctest::Contains("a.jsonl:1: 5 tokens; data.max_length is 3"), DataError);
 }
 
 TEST_CASE("row errors name the file, the line and what was expected") {
   const SftFormat format = ids_format();
   CHECK(message_of(format, "{\"question\": \"a\", \"answer\": \"b\"}") ==
-        "rows.jsonl:7: the row has [question, answer]; expected messages, prompt and completion, text, or input_ids; data.columns renames "
+        "rows.jsonl:7: the row has [question, answer]; expected messages, prompt and completion, "
+        "text, or input_ids; data.columns renames "
         "fields, as in {prompt: question, completion: answer}");
-  CHECK(message_of(format, "{\"input_ids\": [1, 20000]}") == "rows.jsonl:7: `input_ids` holds 20000; ids of this model are 0 to 9999");
-  CHECK(message_of(format, "{\"input_ids\": [1, 2], \"labels\": [1]}") == "rows.jsonl:7: `labels` has 1 entries, `input_ids` 2");
+  CHECK(message_of(format, "{\"input_ids\": [1, 20000]}") ==
+        "rows.jsonl:7: `input_ids` holds 20000; ids of this model are 0 to 9999");
+  CHECK(message_of(format, "{\"input_ids\": [1, 2], \"labels\": [1]}") ==
+        "rows.jsonl:7: `labels` has 1 entries, `input_ids` 2");
   CHECK(message_of(format, "{\"input_ids\": []}") == "rows.jsonl:7: the row has no tokens");
   const Folder folder;
-  Loader<SftRow> loader({{folder.write("bad.jsonl", "{\"input_ids\": [1, 2]}\n\n{\"input_ids\": oops}\n"), 1, ""}}, {.batch_size = 2, .shuffle = false}, sft_reader(format));
+  Loader<SftRow> loader(
+      {{folder.write("bad.jsonl", "{\"input_ids\": [1, 2]}\n\n{\"input_ids\": oops}\n"), 1, ""}},
+      {.batch_size = 2, .shuffle = false}, sft_reader(format));
   CHECK_THROWS_WITH_AS(loader.next(), doctest::Contains("bad.jsonl:3: not valid JSON"), DataError);
 }
 

@@ -1,4 +1,5 @@
-// Any bytes as a config file: they load, or are a ConfigError; what loads is dumped and loads to the same.
+// Any bytes as a config file: they load, or are a ConfigError; what loads is dumped and loads to
+// the same.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

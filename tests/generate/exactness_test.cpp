@@ -92,7 +92,8 @@ GenerateOptions sampled() {
 std::vector<Completion> run(models::CausalLM& model, const GenerateOptions& options,
                             const std::vector<std::vector<int32_t>>& rows = prompts()) {
   std::vector<Completion> all;
-  generate::generate(model, rows, options.num_samples, options, [&](Completion c) { all.push_back(std::move(c)); });
+  generate::generate(model, rows, options.num_samples, options,
+                     [&](Completion c) { all.push_back(std::move(c)); });
   return all;
 }
 
@@ -216,14 +217,16 @@ TEST_CASE("prompts that begin alike share pages, also of earlier calls, and chan
   for (std::vector<int32_t>& row : rows) row.insert(row.begin(), rows[4].begin(), rows[4].end());
   const GenerateOptions options = sampled();
   const std::vector<Completion> expected = run(*model, options, rows);
-  for (const int64_t pages : {12, 40, 4000}) {  // few: prefixes are evicted, sequences wait for each other
+  for (const int64_t pages :
+       {12, 40, 4000}) {  // few: prefixes are evicted, sequences wait for each other
     CAPTURE(pages);
     EngineOptions small = options;
     small.cache_bytes = pages * generate::PageCache(*model, 0).page_bytes();
     small.prefill_tokens = 23;
     generate::Engine engine(*model, small);
     for (int call = 0; call < 2; ++call) {
-      for (size_t i = 0; i < rows.size(); ++i) engine.submit({static_cast<int64_t>(i), rows[i], options.num_samples});
+      for (size_t i = 0; i < rows.size(); ++i)
+        engine.submit({static_cast<int64_t>(i), rows[i], options.num_samples});
       std::vector<Completion> found(expected.size());
       engine.run([&](Completion c) {
         engine.check_invariants();
@@ -253,7 +256,8 @@ TEST_CASE("what was computed with other weights is not reused") {
   CHECK(same(sample(), before));
   const int64_t reused = engine.statistics().reused_tokens;
   CHECK(reused > 0);
-  model->each_parameter([](const std::string&, nn::Parameter& p) { p.set_value(p.value() * 1.25); });
+  model->each_parameter(
+      [](const std::string&, nn::Parameter& p) { p.set_value(p.value() * 1.25); });
   const std::vector<Completion> after = sample();
   CHECK(engine.statistics().reused_tokens == reused);
   CHECK(!same(after, before));

@@ -17,13 +17,21 @@ TEST_CASE("pass@k is one minus the share of k-subsets without a right sample") {
   CHECK(pass_at_k(100, 50, 10) == Approx(0.9994065).epsilon(1e-6));
 }
 
-TEST_CASE("intervals: the normal one, and Wilson's where nothing varies") {
-  const std::vector<double> values{0, 1, 1, 0, 1, 1, 1, 1};
-  const Interval normal = confidence_interval(values);
-  CHECK(normal.mean == Approx(0.75));
-  CHECK(normal.low == Approx(0.75 - 1.959964 * 0.4629100 / std::sqrt(8.0)).epsilon(1e-5));
+TEST_CASE("intervals: Wilson's for shares, the normal one for other values") {
+  const Interval share = confidence_interval(std::vector<double>{0, 1, 1, 0, 1, 1, 1, 1});
+  CHECK(share.mean == Approx(0.75));
+  CHECK(share.low == Approx(0.4093).epsilon(1e-3));
+  CHECK(share.high == Approx(0.9285).epsilon(1e-3));
   const Interval zero = confidence_interval(std::vector<double>(10, 0.0));
   CHECK(zero.low == 0);
   CHECK(zero.high == Approx(0.2775328).epsilon(1e-5));
+  std::vector<double> almost(300, 1.0);
+  almost[0] = 0;
+  CHECK(confidence_interval(almost).high < 1);
+  // Shares that vary little are surer than as many coins.
+  const Interval calm = confidence_interval(std::vector<double>{0.5, 0.6, 0.4, 0.5, 0.55, 0.45});
+  CHECK(calm.high - calm.low == Approx(2 * 1.959964 * 0.0707107 / std::sqrt(6.0)).epsilon(0.02));
+  const Interval normal = confidence_interval(std::vector<double>{-1, 0, 2, 3});
+  CHECK(normal.low == Approx(1 - 1.959964 * 1.8257419 / 2).epsilon(1e-5));
   CHECK(confidence_interval(std::vector<double>{-3, -3}).low == -3);
 }

@@ -83,9 +83,12 @@ TEST_CASE("numbers as people read them") {
   CHECK(format_bytes(1234567) == "1.23 MB");
   CHECK(format_bytes(45.6e9) == "45.6 GB");
   CHECK(format_duration(4.25) == "4.2s");
+  CHECK(format_duration(0.0421) == "42ms");
   CHECK(format_duration(65) == "1:05");
   CHECK(format_duration(7384) == "2:03:04");
   CHECK(format_brief(0.00012345678) == "0.0001235");
   CHECK(format_fixed(std::nan(""), 2) == "nan");
+  CHECK(format_fixed(-0.001, 2) == "0.00");
+  CHECK(format_fixed(-0.01, 2) == "-0.01");
   CHECK(format_count(1e300) == "1e+300");
 }

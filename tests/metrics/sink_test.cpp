@@ -127,6 +127,24 @@ TEST_CASE("the console prints plain lines when piped") {
         "warning: careful\n");
 }
 
+TEST_CASE("piped, short steps are printed now and then, the first and the last always") {
+  std::ostringstream out;
+  const auto sink = make_console_sink({.total_steps = 9, .console = &out});
+  for (int step = 1; step <= 9; ++step) {
+    MetricsRow row(step);
+    row.set("step_seconds", 0.3);
+    row.set("rollout_seconds", 0.1);
+    row.set("train_seconds", 0.2);
+    sink->log(row);
+  }
+  sink->note("look");
+  CHECK(out.str() ==
+        "step 1/9  rollout 0.1s train 0.2s  left 2.4s\n"
+        "step 5/9  rollout 0.1s train 0.2s  left 1.2s\n"
+        "step 9/9  rollout 0.1s train 0.2s\n"
+        "look\n");
+}
+
 TEST_CASE("on a terminal one line is redrawn, and other lines stand above it") {
   std::ostringstream out;
   const auto sink =

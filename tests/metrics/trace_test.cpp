@@ -15,7 +15,9 @@ using namespace temper;
 TEST_CASE("spans of all threads are written as trace events that nest") {
   const std::string path =
       std::filesystem::temp_directory_path() / ("temper-trace-" + std::to_string(::getpid()));
-  { const TraceSpan before("before"); }
+  {
+    const TraceSpan before("before");
+  }
   start_trace();
   {
     const TraceSpan outer("outer");
@@ -26,7 +28,9 @@ TEST_CASE("spans of all threads are written as trace events that nest") {
     }).join();
   }
   write_trace(path);
-  { const TraceSpan after("after"); }
+  {
+    const TraceSpan after("after");
+  }
 
   const Json json = read_json_file(path);
   std::map<std::string, Json> spans;

@@ -12,7 +12,8 @@ using namespace temper::rewards;
 
 namespace {
 
-double judge(const std::string& name, const std::string& answer, const std::string& completion, const std::string& pattern = "") {
+double judge(const std::string& name, const std::string& answer, const std::string& completion,
+             const std::string& pattern = "") {
   RewardSection section;
   section.name = name;
   if (!pattern.empty()) section.pattern = pattern;
@@ -28,12 +29,15 @@ double judge(const std::string& name, const std::string& answer, const std::stri
 
 TEST_CASE("gsm8k finds the final number however it is written") {
   const std::string truth = "She has 1,200 - 2 = <<1200-2=1198>>1198 left.\n#### 1,198";
-  for (const char* right : {"#### 1198", "so it is 1,198.", "The answer is $1198.", "\\boxed{1,198}", "**1198**", "1198.00", "= 1198 apples",
-                            "5 and then\n#### 1198 apples", "answer: 1198!", "$1,198.00 in total"}) {
+  for (const char* right :
+       {"#### 1198", "so it is 1,198.", "The answer is $1198.", "\\boxed{1,198}", "**1198**",
+        "1198.00", "= 1198 apples", "5 and then\n#### 1198 apples", "answer: 1198!",
+        "$1,198.00 in total"}) {
     CAPTURE(right);
     CHECK(judge("gsm8k", truth, right) == 1);
   }
-  for (const char* wrong : {"", "none", "1198 or 1199", "#### 1199", "-1198", "11980", "1.198", "####"}) {
+  for (const char* wrong :
+       {"", "none", "1198 or 1199", "#### 1199", "-1198", "11980", "1.198", "####"}) {
     CAPTURE(wrong);
     CHECK(judge("gsm8k", truth, wrong) == 0);
   }
@@ -43,13 +47,16 @@ TEST_CASE("gsm8k finds the final number however it is written") {
 }
 
 TEST_CASE("math compares boxed answers as numbers or as they are written") {
-  for (const char* right : {"\\boxed{0.5}", "x \\boxed{\\frac{1}{2}}", "\\boxed{\\dfrac12}", "\\boxed{50\\%}", "\\boxed{1/2}", "\\boxed{2^{-1}}",
-                            "\\boxed{3} no: \\boxed{.5}", "\\boxed{x = \\frac{2}{4}}", "\\boxed{\\sqrt{1/4}}", "\\boxed{(1+2)/6}", "$\\boxed{0.5}$."}) {
+  for (const char* right : {"\\boxed{0.5}", "x \\boxed{\\frac{1}{2}}", "\\boxed{\\dfrac12}",
+                            "\\boxed{50\\%}", "\\boxed{1/2}", "\\boxed{2^{-1}}",
+                            "\\boxed{3} no: \\boxed{.5}", "\\boxed{x = \\frac{2}{4}}",
+                            "\\boxed{\\sqrt{1/4}}", "\\boxed{(1+2)/6}", "$\\boxed{0.5}$."}) {
     CAPTURE(right);
     CHECK(judge("math", "so \\boxed{\\frac{1}{2}}", right) == 1);
     CHECK(judge("math", "1/2", right) == 1);
   }
-  for (const char* wrong : {"0.5", "\\boxed{0.51}", "\\boxed{}", "\\boxed{1/0}", "\\boxed{0.5", "\\boxed{half}"}) {
+  for (const char* wrong :
+       {"0.5", "\\boxed{0.51}", "\\boxed{}", "\\boxed{1/0}", "\\boxed{0.5", "\\boxed{half}"}) {
     CAPTURE(wrong);
     CHECK(judge("math", "\\frac{1}{2}", wrong) == 0);
   }
@@ -80,9 +87,10 @@ TEST_CASE("texts, patterns, formats, lengths, repetitions and JSON") {
   CHECK(judge("regex", "", "the answer: none", "answer: \\d+") == 0);
   CHECK_THROWS_AS(judge("regex", "", "x"), ConfigError);
   CHECK(judge("format", "", "<think>a\nb</think>\n<answer>4</answer>\n") == 1);
-  for (const char* wrong : {"<answer>4</answer>", "<think>a</think>4", "x<think>a</think><answer>4</answer>",
-                            "<think>a</think> so <answer>4</answer>", "<answer>4</answer><think>a</think>",
-                            "<think>a</think><answer>4</answer><answer>5</answer>"}) {
+  for (const char* wrong :
+       {"<answer>4</answer>", "<think>a</think>4", "x<think>a</think><answer>4</answer>",
+        "<think>a</think> so <answer>4</answer>", "<answer>4</answer><think>a</think>",
+        "<think>a</think><answer>4</answer><answer>5</answer>"}) {
     CAPTURE(wrong);
     CHECK(judge("format", "", wrong) == 0);
   }
@@ -110,7 +118,8 @@ TEST_CASE("weights add up, unknown names and fields are named") {
   CHECK(judged.reward == doctest::Approx(1.5));
   CHECK(judged.each == std::vector<double>{1, -1});
   sections[0].name = "gsm8kk";
-  CHECK_THROWS_WITH_AS(RewardSet(sections, true), doctest::Contains("did you mean `gsm8k`"), ConfigError);
+  CHECK_THROWS_WITH_AS(RewardSet(sections, true), doctest::Contains("did you mean `gsm8k`"),
+                       ConfigError);
   sections[0].name = "gsm8k";
   CHECK_THROWS_WITH_AS(RewardSet(sections, false), doctest::Contains("no tokenizer"), ConfigError);
   sample.row = std::make_shared<const Json>(Json{{"solution", "4"}});

@@ -1,5 +1,6 @@
-// The GRPO family against an independent computation of its papers' equations (tests/golden/make_rl_goldens.py): loss, gradient
-// norm, KL, entropy and clip fraction of every update, through the whole program by rl.replay.
+// The GRPO family against an independent computation of its papers' equations
+// (tests/golden/make_rl_goldens.py): loss, gradient norm, KL, entropy and clip fraction of every
+// update, through the whole program by rl.replay.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -30,7 +31,9 @@ struct Folder {
   ~Folder() { fs::remove_all(path); }
 };
 
-std::string as_yaml(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string as_yaml(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
 
 std::vector<MetricsRow> run(const std::vector<std::string>& arguments, const std::string& output) {
   fs::remove_all(output);
@@ -53,11 +56,17 @@ TEST_CASE("every algorithm's updates are those of its paper") {
     const std::string what = one["keys"].dump();
     CAPTURE(what);
     std::vector<std::string> arguments{
-        "output_dir=" + output, "model.path=" + golden_path("models/qwen3"), "rl.replay=" + (folder.path / "rollouts.jsonl").string(),
-        "rl.group_size=" + settings["group_size"].dump(), "rl.prompts_per_rollout=" + settings["prompts_per_rollout"].dump(),
-        "rollout.temperature=" + settings["temperature"].dump(), "rollout.max_new_tokens=" + settings["max_new_tokens"].dump(),
-        "optimizer={learning_rate: " + settings["learning_rate"].dump() + ", schedule: constant}", "metrics.sinks=[jsonl]"};
-    for (const auto& [key, value] : one["keys"].items()) arguments.push_back("rl." + key + "=" + as_yaml(value));
+        "output_dir=" + output,
+        "model.path=" + golden_path("models/qwen3"),
+        "rl.replay=" + (folder.path / "rollouts.jsonl").string(),
+        "rl.group_size=" + settings["group_size"].dump(),
+        "rl.prompts_per_rollout=" + settings["prompts_per_rollout"].dump(),
+        "rollout.temperature=" + settings["temperature"].dump(),
+        "rollout.max_new_tokens=" + settings["max_new_tokens"].dump(),
+        "optimizer={learning_rate: " + settings["learning_rate"].dump() + ", schedule: constant}",
+        "metrics.sinks=[jsonl]"};
+    for (const auto& [key, value] : one["keys"].items())
+      arguments.push_back("rl." + key + "=" + as_yaml(value));
     for (const int pass_tokens : {4096, 20}) {  // groups whole, and split over passes
       CAPTURE(pass_tokens);
       std::vector<std::string> all = arguments;
@@ -71,7 +80,8 @@ TEST_CASE("every algorithm's updates are those of its paper") {
           CAPTURE(name);
           REQUIRE(rows[i].number(name).has_value());
           // float32 against float64; Adam turns the smallest gradients' noise into whole steps.
-          CHECK(*rows[i].number(name) == doctest::Approx(value.get<double>()).epsilon(5e-4).scale(i == 0 ? 1e-2 : 0.1));
+          CHECK(*rows[i].number(name) ==
+                doctest::Approx(value.get<double>()).epsilon(5e-4).scale(i == 0 ? 1e-2 : 0.1));
         }
         CHECK(rows[i].number("kl").has_value() == expected.contains("kl"));
       }

@@ -129,10 +129,10 @@ void PackBFloat16(MatrixView<BFloat16Bits> b, int64_t k, int64_t n, BFloat16Bits
 // A thread's scratch for its block of a.
 float* left_scratch() {
   struct Free {
-    void operator()(float* p) const { ::operator delete (p, std::align_val_t{64}); }
+    void operator()(float* p) const { ::operator delete(p, std::align_val_t{64}); }
   };
   thread_local std::unique_ptr<float, Free> scratch(static_cast<float*>(
-      ::operator new (kBlockRows* kBlockK * sizeof(float), std::align_val_t{64})));
+      ::operator new(kBlockRows * kBlockK * sizeof(float), std::align_val_t{64})));
   return scratch.get();
 }
 

@@ -86,8 +86,8 @@ class Value {
   Value(Dict d) : data_(std::move(d)) {}
   Value(Undefined u) : data_(std::move(u)) {}
   template <class T>
-  requires std::is_base_of_v<Object, T> Value(std::shared_ptr<T> object)
-      : data_(std::shared_ptr<Object>(std::move(object))) {}
+    requires std::is_base_of_v<Object, T>
+  Value(std::shared_ptr<T> object) : data_(std::shared_ptr<Object>(std::move(object))) {}
 
   template <class T>
   const T* get_if() const {
