@@ -136,6 +136,24 @@ float* left_scratch() {
   return scratch.get();
 }
 
+// How many panels a task takes, so that no thread waits long for the last one's task: the most for
+// which the threads' longest share of tasks is within 2 % of an equal one, or else the best.
+int64_t panels_per_task(int64_t row_blocks, int64_t panels, int threads) {
+  if (threads == 1) return panels;
+  const int64_t least =
+      std::clamp<int64_t>(4 * threads / row_blocks, 1, panels);  // blocks of columns
+  const int64_t most = std::min(panels, 4 * least);
+  int64_t best = panels, best_time = row_blocks * panels;
+  for (int64_t blocks = least;
+       blocks <= most && 50 * best_time * threads > 51 * row_blocks * panels; ++blocks) {
+    const int64_t per = (panels + blocks - 1) / blocks,
+                  tasks = row_blocks * ((panels + per - 1) / per);
+    const int64_t time = (tasks + threads - 1) / threads * per;
+    if (time < best_time) best_time = time, best = per;
+  }
+  return best;
+}
+
 template <class B>
 void GemmAs(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const B* packed_b, float* c,
             int64_t ldc, const GemmOptions& options) {
@@ -148,11 +166,9 @@ void GemmAs(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const B* packe
   const int64_t row_blocks = (m + kBlockRows - 1) / kBlockRows, panels = (n + kPanel - 1) / kPanel;
   const int64_t rows_per =
       ((m + row_blocks - 1) / row_blocks + kTileRows - 1) / kTileRows * kTileRows;
-  int64_t column_blocks = 1;
-  if (threads > 1 && row_blocks < 4 * threads)
-    column_blocks = std::min<int64_t>(panels, (4 * threads + row_blocks - 1) / row_blocks);
-  if (m <= kTileRows) column_blocks = std::min<int64_t>(panels, threads);
-  const int64_t panels_per = (panels + column_blocks - 1) / column_blocks;
+  const int64_t panels_per = m <= kTileRows ? (panels + threads - 1) / threads
+                                            : panels_per_task(row_blocks, panels, threads);
+  const int64_t column_blocks = (panels + panels_per - 1) / panels_per;
   const bool parallel = threads > 1 && m * n * k > 65536;
 #pragma omp parallel for schedule(dynamic) collapse(2) if (parallel)
   for (int64_t r = 0; r < row_blocks; ++r) {
