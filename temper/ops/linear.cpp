@@ -102,8 +102,8 @@ struct LinearFunction : Function<LinearFunction> {
     const bool x_needed = ctx->needs_input_grad(0),
                other_needed = what.has_other && ctx->needs_input_grad(1);
     variable_list grads(saved.size());
-    at::Tensor h,
-        dh;  // the input's values, computed again if a weight asks for them, and their gradient
+    // The input's values, computed again and packed once if weights ask for them; their gradient.
+    at::Tensor h, h_panels, dh;
     for (size_t i = 0; i < douts.size(); ++i) {
       if (!douts[i].defined()) continue;
       const at::Tensor dy = douts[i].contiguous();
@@ -115,9 +115,12 @@ struct LinearFunction : Function<LinearFunction> {
         product({dy}, {weight, false, what.bfloat16[i]}, dh, !first);
       }
       if (ctx->needs_input_grad(place)) {
-        if (!h.defined()) h = input_values(in);
+        if (!h.defined()) {
+          h = input_values(in);
+          h_panels = pack({h});
+        }
         grads[place] = at::empty_like(weight);
-        product({dy, true}, {h}, grads[place]);
+        product({dy, true}, {h}, grads[place], false, {}, h_panels);
       }
       if (what.has_bias[i] && ctx->needs_input_grad(place + 1)) grads[place + 1] = dy.sum(0);
     }

@@ -35,9 +35,9 @@ void pack_left(MatrixView<float> a, int64_t rows, int64_t depth, int64_t tile, f
     const int64_t height = std::min(tile, rows - i0);
     const float* from = a.data + i0 * a.row_stride;
     float* to = out + i0 * depth;
-    if (a.row_stride == 1) {
+    if (a.row_stride == 1 && height == kTileRows) {  // of a known size, so that it is a few vectors
       for (int64_t k = 0; k < depth; ++k)
-        for (int64_t i = 0; i < height; ++i) to[k * height + i] = from[i + k * a.col_stride];
+        std::memcpy(to + k * kTileRows, from + k * a.col_stride, kTileRows * sizeof(float));
     } else {
       for (int64_t i = 0; i < height; ++i)
         for (int64_t k = 0; k < depth; ++k)
@@ -92,6 +92,42 @@ To converted(From x) {
     return to_bfloat16(x);
 }
 
+// to[i * kPanel + j] = from[i + j * stride] for i < 4 and j < 4.
+inline void transpose_four(const float* from, int64_t stride, float* to) {
+#if TEMPER_HAS_FMA
+  const hn::FixedTag<float, 4> d;
+  const auto a = hn::LoadU(d, from), b = hn::LoadU(d, from + stride),
+             c = hn::LoadU(d, from + 2 * stride), e = hn::LoadU(d, from + 3 * stride);
+  const auto ac = hn::InterleaveLower(d, a, c), be = hn::InterleaveLower(d, b, e);
+  const auto ac_high = hn::InterleaveUpper(d, a, c), be_high = hn::InterleaveUpper(d, b, e);
+  hn::StoreU(hn::InterleaveLower(d, ac, be), d, to);
+  hn::StoreU(hn::InterleaveUpper(d, ac, be), d, to + kPanel);
+  hn::StoreU(hn::InterleaveLower(d, ac_high, be_high), d, to + 2 * kPanel);
+  hn::StoreU(hn::InterleaveUpper(d, ac_high, be_high), d, to + 3 * kPanel);
+#else
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < 4; ++j) to[i * kPanel + j] = from[i + j * stride];
+#endif
+}
+
+// A panel of columns whose values lie side by side.
+template <class From, class To>
+void pack_columns(const From* from, int64_t stride, int64_t k, int64_t width, To* to) {
+  constexpr int64_t kLine = 16;  // k at a time: one cache line of each column
+  for (int64_t i0 = 0; i0 < k; i0 += kLine) {
+    const int64_t height = std::min(kLine, k - i0);
+    int64_t j = 0;
+    if constexpr (std::is_same_v<From, float> && std::is_same_v<To, float>) {
+      for (; height == kLine && j + 4 <= width; j += 4)
+        for (int64_t i = i0; i < i0 + kLine; i += 4)
+          transpose_four(from + i + j * stride, stride, to + i * kPanel + j);
+    }
+    for (; j < width; ++j)
+      for (int64_t i = i0; i < i0 + height; ++i)
+        to[i * kPanel + j] = converted<To>(from[i + j * stride]);
+  }
+}
+
 template <class From, class To>
 void PackAs(MatrixView<From> b, int64_t k, int64_t n, To* packed) {
   const int64_t panels = (n + kPanel - 1) / kPanel;
@@ -101,20 +137,12 @@ void PackAs(MatrixView<From> b, int64_t k, int64_t n, To* packed) {
     const int64_t width = std::min<int64_t>(kPanel, n - p * kPanel);
     const From* from = b.data + p * kPanel * b.col_stride;
     if (width < kPanel) std::fill(to, to + kPanel * k, To(0));
-    if (b.col_stride == 1) {
+    if (b.row_stride == 1) {
+      pack_columns(from, b.col_stride, k, width, to);
+    } else {
       for (int64_t i = 0; i < k; ++i)
         for (int64_t j = 0; j < width; ++j)
-          to[i * kPanel + j] = converted<To>(from[i * b.row_stride + j]);
-    } else {
-      // Sixteen k at a time: one cache line of each of the panel's columns.
-      for (int64_t i0 = 0; i0 < k; i0 += 16) {
-        const int64_t height = std::min<int64_t>(16, k - i0);
-        for (int64_t j = 0; j < width; ++j) {
-          const From* column = from + j * b.col_stride + i0 * b.row_stride;
-          for (int64_t i = 0; i < height; ++i)
-            to[(i0 + i) * kPanel + j] = converted<To>(column[i * b.row_stride]);
-        }
-      }
+          to[i * kPanel + j] = converted<To>(from[i * b.row_stride + j * b.col_stride]);
     }
   }
 }
