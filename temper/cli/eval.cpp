@@ -1,11 +1,10 @@
 // Sampled completions of a file's prompts, judged by a reward.
-#include <unistd.h>
-
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/cli/progress.h"
 #include "temper/cli/work.h"
 #include "temper/data/jsonl.h"
 #include "temper/data/prompt_row.h"
@@ -97,7 +96,8 @@ std::vector<rewards::Sample> sample(const Flags& f, models::CausalLM& model,
   std::vector<rewards::Sample> samples(rows.size() * each);
   std::vector<std::vector<int32_t>> prompts;
   for (const data::PromptRow& row : rows) prompts.push_back(row.tokens);
-  const bool progress = ::isatty(STDERR_FILENO) == 1;
+  catch_interrupts();
+  Progress progress("sampled", static_cast<int64_t>(samples.size()));
   size_t done = 0;
   generate::generate(
       model, prompts, f.sampling.num_samples, f.sampling.options,
@@ -110,11 +110,13 @@ std::vector<rewards::Sample> sample(const Flags& f, models::CausalLM& model,
                            tokenizer != nullptr,
                            !c.stopped,
                            f.sampling.options.max_new_tokens};
-        if (progress)
-          std::cerr << "\r\033[Ksampled " << done << " of " << samples.size() << std::flush;
+        progress.advance(1, 0);
       },
-      tokenizer);
-  if (progress) std::cerr << "\r\033[K" << std::flush;
+      tokenizer,
+      [&](const generate::Completion&) {
+        check(!interrupted(), "stopped after ", done, " of ", samples.size(), " completions");
+        progress.advance(0, 1);
+      });
   return samples;
 }
 

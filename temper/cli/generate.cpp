@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/cli/progress.h"
 #include "temper/cli/work.h"
 #include "temper/data/jsonl.h"
 #include "temper/generate/engine.h"
@@ -71,18 +72,32 @@ int run_generate(const Arguments& arguments) {
   OutputFile out(output);
   const auto start = std::chrono::steady_clock::now();
   int64_t sampled = 0;
-  generate::generate(
-      *model, prompts, sampling.num_samples, sampling.options,
-      [&](generate::Completion c) {
-        sampled += static_cast<int64_t>(c.tokens.size());
-        std::string line = temper::str(
-            "{\"index\":", c.index, ",\"sample\":", c.sample,
-            ",\"prompt_tokens\":", json_list(prompts[static_cast<size_t>(c.index)]),
-            ",\"tokens\":", json_list(c.tokens), ",\"logprobs\":", json_list(c.logprobs));
-        if (tokenizer) line += ",\"text\":" + dump_json(Json(c.text));
-        out.line(line + ",\"finish_reason\":\"" + (c.stopped ? "stop" : "length") + "\"}");
-      },
-      tokenizer);
+  const auto write = [&](const generate::Completion& c) {
+    std::string line =
+        temper::str("{\"index\":", c.index, ",\"sample\":", c.sample,
+                    ",\"prompt_tokens\":", json_list(prompts[static_cast<size_t>(c.index)]),
+                    ",\"tokens\":", json_list(c.tokens), ",\"logprobs\":", json_list(c.logprobs));
+    if (tokenizer) line += ",\"text\":" + dump_json(Json(c.text));
+    out.line(line + ",\"finish_reason\":\"" + (c.stopped ? "stop" : "length") + "\"}");
+  };
+  catch_interrupts();
+  Progress progress("sampled", static_cast<int64_t>(prompts.size()) * sampling.num_samples);
+  try {
+    generate::generate(
+        *model, prompts, sampling.num_samples, sampling.options,
+        [&](const generate::Completion& c) {
+          progress.advance(1, 0);
+          write(c);
+        },
+        tokenizer,
+        [&](const generate::Completion&) {
+          if (interrupted()) throw Interrupted();
+          ++sampled;
+          progress.advance(0, 1);
+        });
+  } catch (const Interrupted&) {
+    throw RunError(out.stop());
+  }
   out.finish();
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

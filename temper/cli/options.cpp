@@ -44,6 +44,7 @@ bool parse_flags(CLI::App& app, const Arguments& arguments) {
     *flags = flags_of(app);
     return false;
   }
+  app.name("temper " + app.get_name());
   Arguments reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(reversed);
@@ -51,8 +52,8 @@ bool parse_flags(CLI::App& app, const Arguments& arguments) {
     std::cout << app.help();
     return false;
   } catch (const CLI::ParseError& e) {
-    throw ConfigError(temper::str("temper ", app.get_name(), ": ", e.what(), "; see temper ",
-                                  app.get_name(), " --help"));
+    throw ConfigError(
+        temper::str(app.get_name(), ": ", e.what(), "; see ", app.get_name(), " --help"));
   }
   return true;
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/cli/progress.h"
 #include "temper/cli/work.h"
 #include "temper/data/jsonl.h"
 
@@ -64,6 +65,8 @@ int run_score(const Arguments& arguments) {
   const auto model = load(flags);
   const auto tokenizer = find_tokenizer(flags.model);
   OutputFile out(output);
+  catch_interrupts();
+  Progress progress("scored", 0);
   std::vector<generate::ScoreRequest> batch;
   int64_t index = 0, tokens = 0;
   const auto flush = [&] {
@@ -84,8 +87,10 @@ int run_score(const Arguments& arguments) {
       }
       out.line(line + "}");
     }
+    progress.advance(static_cast<int64_t>(batch.size()), tokens);
     batch.clear();
     tokens = 0;
+    if (interrupted()) throw RunError(out.stop());
   };
   Json row;
   while (rows.next(row)) {

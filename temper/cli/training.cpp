@@ -1,25 +1,17 @@
 // The training verbs: their arguments, their signals, their ranks.
-#include <signal.h>
 #include <unistd.h>
 
 #include <iostream>
 
 #include "temper/base/error.h"
 #include "temper/cli/launch.h"
+#include "temper/cli/progress.h"
 #include "temper/cli/verbs.h"
 #include "temper/rl/grpo.h"
 #include "temper/train/sft.h"
 
 namespace temper::cli {
 namespace {
-
-volatile sig_atomic_t asked_to_stop = 0;
-
-// The first signal asks; a second one ends the program as usual.
-void on_signal(int signal) {
-  asked_to_stop = 1;
-  ::signal(signal, SIG_DFL);
-}
 
 struct TrainingVerb {
   const char* name;
@@ -37,10 +29,9 @@ int run_training(const TrainingVerb& verb, const Arguments& arguments) {
   const int ranks = take_nproc(arguments, rest);
   const RunConfig config = load_run_config(rest, verb.name);
   if (ranks > 1) return launch_ranks(ranks, verb.name, rest);
-  ::signal(SIGINT, on_signal);
-  ::signal(SIGTERM, on_signal);
-  const train::RunOutcome outcome = verb.run(
-      config, {std::cout, ::isatty(STDOUT_FILENO) == 1, [] { return asked_to_stop != 0; }});
+  catch_interrupts();
+  const train::RunOutcome outcome =
+      verb.run(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, interrupted});
   if (!outcome.interrupted) return 0;
   std::cerr << "temper: stopped after step " << outcome.steps
             << "; the same command goes on from there" << std::endl;

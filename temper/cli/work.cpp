@@ -50,12 +50,19 @@ void OutputFile::line(const std::string& text) {
   check(std::fwrite(text.data(), 1, text.size(), file_) == text.size() &&
             std::fputc('\n', file_) != EOF,
         path_, ": cannot write: ", std::strerror(errno));
+  ++lines_;
 }
-void OutputFile::finish() {
+void OutputFile::move_to(const std::string& path) {
   const bool closed = std::fclose(file_) == 0;
   file_ = nullptr;
-  check(closed && std::rename(temporary_.c_str(), path_.c_str()) == 0, path_,
+  check(closed && std::rename(temporary_.c_str(), path.c_str()) == 0, path,
         ": cannot write: ", std::strerror(errno));
+}
+void OutputFile::finish() { move_to(path_); }
+std::string OutputFile::stop() {
+  if (lines_ == 0) return "stopped before the first line was whole";
+  move_to(path_ + ".partial");
+  return temper::str("stopped; the first ", lines_, " lines are in ", path_, ".partial");
 }
 
 std::string json_list(const std::vector<int32_t>& values) {

@@ -30,9 +30,14 @@ class OutputFile {
   ~OutputFile();
   void line(const std::string& text);
   void finish();
+  // Ends the file early: what it has stands in PATH.partial. Returns a message that says so.
+  std::string stop();
 
  private:
+  void move_to(const std::string& path);
+
   std::string path_, temporary_;
+  int64_t lines_ = 0;
   std::FILE* file_;
 };
 

@@ -276,20 +276,24 @@ void Engine::check_invariants() const {
 void generate(models::CausalLM& model, const std::vector<std::vector<int32_t>>& prompts,
               int64_t num_samples, const EngineOptions& options,
               const std::function<void(Completion)>& done,
-              std::shared_ptr<const Tokenizer> tokenizer) {
+              std::shared_ptr<const Tokenizer> tokenizer,
+              const std::function<void(const Completion&)>& on_token) {
   Engine engine(model, options, std::move(tokenizer));
   for (size_t i = 0; i < prompts.size(); ++i)
     engine.submit({static_cast<int64_t>(i), prompts[i], num_samples});
   std::map<std::pair<int64_t, int64_t>, Completion> early;  // done, but an earlier one is not
   std::pair<int64_t, int64_t> next{0, 0};
-  engine.run([&](Completion c) {
-    early.emplace(std::pair(c.index, c.sample), std::move(c));
-    for (auto it = early.begin(); it != early.end() && it->first == next; it = early.erase(it)) {
-      done(std::move(it->second));
-      next = next.second + 1 == num_samples ? std::pair(next.first + 1, int64_t{0})
-                                            : std::pair(next.first, next.second + 1);
-    }
-  });
+  engine.run(
+      [&](Completion c) {
+        early.emplace(std::pair(c.index, c.sample), std::move(c));
+        for (auto it = early.begin(); it != early.end() && it->first == next;
+             it = early.erase(it)) {
+          done(std::move(it->second));
+          next = next.second + 1 == num_samples ? std::pair(next.first + 1, int64_t{0})
+                                                : std::pair(next.first, next.second + 1);
+        }
+      },
+      on_token);
 }
 
 }  // namespace temper::generate

@@ -102,10 +102,12 @@ class Engine {
   Statistics statistics_;
 };
 
-// Completions of many prompts, `done` in order of (index, sample).
+// Completions of many prompts, `done` in order of (index, sample). What `done` and `on_token` throw
+// ends the sampling.
 void generate(models::CausalLM& model, const std::vector<std::vector<int32_t>>& prompts,
               int64_t num_samples, const EngineOptions& options,
               const std::function<void(Completion)>& done,
-              std::shared_ptr<const Tokenizer> tokenizer = nullptr);
+              std::shared_ptr<const Tokenizer> tokenizer = nullptr,
+              const std::function<void(const Completion&)>& on_token = {});
 
 }  // namespace temper::generate

@@ -1,0 +1,35 @@
+// What the working verbs show while they work, and how they are stopped.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace temper::cli {
+
+// From here on the first SIGINT or SIGTERM asks the program to stop; a second one ends it as usual.
+void catch_interrupts();
+bool interrupted();
+struct Interrupted {};  // thrown where work stops because of that
+
+// "sampled 12 of 64, 3,210 tokens/s, left 0:04" on a terminal's standard error, redrawn a few times
+// a second and cleared at the end; nothing elsewhere.
+class Progress {
+ public:
+  // total 0: unknown.
+  Progress(std::string what, int64_t total);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void advance(int64_t items, int64_t tokens);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::string what_;
+  int64_t total_, items_ = 0, tokens_ = 0;
+  bool terminal_;
+  Clock::time_point start_, drawn_;
+};
+
+}  // namespace temper::cli
