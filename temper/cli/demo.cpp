@@ -136,7 +136,7 @@ int run_demo(const Arguments& arguments) {
       "example: temper demo --output demo",
       "demo");
   std::string output = "demo";
-  int64_t sft_steps = 240, rl_steps = 1200;
+  int64_t sft_steps = 240, rl_steps = 1000;
   app.add_option("--output", output, "where everything goes; an earlier demo there is replaced");
   app.add_option("--sft-steps", sft_steps, "of the supervised warm-up")->check(CLI::PositiveNumber);
   app.add_option("--rl-steps", rl_steps, "of reinforcement learning")->check(CLI::PositiveNumber);
@@ -177,7 +177,7 @@ int run_demo(const Arguments& arguments) {
       "train.micro_batch_tokens=8192",
       "rl.algorithm=grpo",
       "rl.beta=0",
-      "rl.prompts_per_rollout=64",
+      "rl.prompts_per_rollout=32",
       "rl.group_size=8",
       temper::str("rollout.max_new_tokens=", kMaxNewTokens),
       "rewards=[{name: exact}]",

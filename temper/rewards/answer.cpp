@@ -188,6 +188,14 @@ std::string spelled_plainly(std::string_view answer) {
 
 }  // namespace
 
+std::string_view trimmed(std::string_view text) {
+  const char* space = " \t\r\n";
+  const size_t first = text.find_first_not_of(space);
+  return first == std::string_view::npos
+             ? std::string_view()
+             : text.substr(first, text.find_last_not_of(space) + 1 - first);
+}
+
 std::optional<double> evaluate(std::string_view text) {
   if (text.size() > kLongestAnswer) return {};
   return Parser(spelled_plainly(text)).parse();

@@ -19,6 +19,9 @@ std::optional<double> last_number(std::string_view text);
 // The content of the last \boxed{...} (or \fbox), braces balanced.
 std::optional<std::string> last_boxed(std::string_view text);
 
+// Without the spaces, tabs and line ends around it.
+std::string_view trimmed(std::string_view text);
+
 // Equal up to the rounding of doubles.
 bool same_number(double a, double b);
 

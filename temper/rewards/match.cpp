@@ -1,18 +1,11 @@
 // Completions compared with a text, and searched for a pattern.
 #include "temper/base/error.h"
+#include "temper/rewards/answer.h"
 #include "temper/rewards/builtin.h"
 #include "temper/text/regex.h"
 
 namespace temper::rewards {
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-  const char* space = " \t\r\n";
-  const size_t first = text.find_first_not_of(space);
-  return first == std::string_view::npos
-             ? std::string_view()
-             : text.substr(first, text.find_last_not_of(space) + 1 - first);
-}
 
 class Exact : public SimpleReward {
  public:

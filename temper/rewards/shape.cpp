@@ -5,18 +5,11 @@
 #include <set>
 
 #include "temper/base/error.h"
+#include "temper/rewards/answer.h"
 #include "temper/rewards/builtin.h"
 
 namespace temper::rewards {
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-  const char* space = " \t\r\n";
-  const size_t first = text.find_first_not_of(space);
-  return first == std::string_view::npos
-             ? std::string_view()
-             : text.substr(first, text.find_last_not_of(space) + 1 - first);
-}
 
 size_t count(std::string_view text, std::string_view what) {
   size_t n = 0;

@@ -12,49 +12,13 @@
 #include "temper/base/error.h"
 #include "temper/generate/mismatch.h"
 #include "temper/rl/actor.h"
+#include "temper/rl/observer.h"
 #include "temper/rl/reference.h"
 #include "temper/rl/replay.h"
 #include "temper/rl/update.h"
 
 namespace temper::rl {
 namespace {
-
-constexpr double kBlownUpKl = 10;  // nats a token
-constexpr size_t kSamplesInReport = 50;
-constexpr double kBetweenSamples = 20;  // seconds, on the console
-constexpr size_t kSampleBytes = 160;    // of a prompt's end and of a completion's beginning
-constexpr double kMostTruncated = 0.5;  // share of completions
-
-// What a rollout batch says about itself, the same in the rows of all its updates.
-struct BatchStatistics {
-  double reward_mean = 0, reward_std = 0, length_mean = 0, truncated = 0;
-  int64_t zero_std_groups = 0, groups = 0;
-  std::map<std::string, double> reward_means;
-};
-
-BatchStatistics describe(const RolloutBatch& batch) {
-  BatchStatistics s;
-  const double count = static_cast<double>(batch.rollouts.size());
-  for (const Rollout& r : batch.rollouts) {
-    s.reward_mean += r.reward / count;
-    s.length_mean += static_cast<double>(r.length()) / count;
-    s.truncated += (r.stopped ? 0 : 1) / count;
-    for (const auto& [name, value] : r.rewards) s.reward_means[name] += value / count;
-  }
-  double squares = 0;
-  for (const Rollout& r : batch.rollouts)
-    squares += (r.reward - s.reward_mean) * (r.reward - s.reward_mean);
-  s.reward_std = count > 1 ? std::sqrt(squares / (count - 1)) : 0;
-  const std::vector<size_t> bounds = batch.bounds();
-  for (size_t g = 0; g + 1 < bounds.size(); ++g) {
-    const auto first = batch.rollouts.begin() + static_cast<int64_t>(bounds[g]),
-               last = batch.rollouts.begin() + static_cast<int64_t>(bounds[g + 1]);
-    s.zero_std_groups +=
-        std::all_of(first, last, [&](const Rollout& r) { return r.reward == first->reward; });
-    ++s.groups;
-  }
-  return s;
-}
 
 class GrpoRun {
  public:
@@ -80,10 +44,6 @@ class GrpoRun {
               const BatchStatistics& about, const RolloutStatistics& sampling);
   void stop_on_mismatch(int64_t step, const UpdateStatistics& s, const TrainingBatch& batch) const;
   void evaluate(int64_t step);
-  void point_out(const BatchStatistics& about, double kl);
-  void warn_once(const char* what, const std::string& message);
-  void show_sample(const Rollout& rollout);
-  std::vector<Report::Table> samples() const;
 
   const Algorithm& algorithm_;  // first: a name that is none is found before the model is read
   train::Run run_;
@@ -91,13 +51,8 @@ class GrpoRun {
   std::unique_ptr<Reference> reference_;  // null where beta is 0
   std::unique_ptr<Actor> actor_;          // one of the two
   std::unique_ptr<Replay> replay_;
-  std::set<std::string> warned_;
-  int64_t constant_batches_ = 0;
-  // The first completion of batches all over the run, for the report; one now and then for the
-  // console.
-  std::vector<Rollout> shown_;
-  int64_t show_every_ = 1, batches_ = 0;
-  double batch_started_ = 0, console_sample_at_ = 0;
+  Observer observer_{run_};
+  double batch_started_ = 0;
 };
 
 int64_t GrpoRun::planned_steps() const {
@@ -203,7 +158,7 @@ void GrpoRun::update(int64_t step, const TrainingBatch& batch, const std::vector
   row.set("train_seconds", train::wall_seconds() - start);
   if (compare) row.set("sampler_trainer_max_abs_diff", s.sampler_trainer_max_abs_diff);
   run_.log(std::move(row), s.totals, train::wall_seconds() - (first ? batch_started_ : start));
-  if (first) point_out(about, s.kl);
+  if (first) observer_.point_out(about, s.kl);
 }
 
 // Iterations over the batch, each in minibatches of consecutive rows.
@@ -234,57 +189,6 @@ void GrpoRun::evaluate(int64_t step) {
   run_.log(row);
 }
 
-void GrpoRun::warn_once(const char* what, const std::string& message) {
-  if (warned_.insert(what).second) run_.warn(message);
-}
-
-void GrpoRun::point_out(const BatchStatistics& about, double kl) {
-  constant_batches_ = about.zero_std_groups == about.groups ? constant_batches_ + 1 : 0;
-  if (constant_batches_ == 3)
-    warn_once(
-        "constant",
-        temper::str("in three batches in a row every group's rewards were all equal (mean ",
-                    about.reward_mean,
-                    "): there is nothing to learn from; look at the rollouts and the rewards"));
-  if (about.truncated > kMostTruncated)
-    warn_once("truncated", temper::str(std::lround(100 * about.truncated),
-                                       " % of the completions were cut at rollout.max_new_tokens ",
-                                       run_.config.rollout.max_new_tokens,
-                                       ": answers that come later are never rewarded"));
-  if (reference_ && kl > kBlownUpKl)
-    warn_once("kl", temper::str("the KL to the reference is ", kl,
-                                " a token: the policy has left it; a lower optimizer.learning_rate "
-                                "or a larger rl.beta may help"));
-}
-
-void GrpoRun::show_sample(const Rollout& rollout) {
-  if (batches_++ % show_every_ == 0) {
-    if (shown_.size() == kSamplesInReport) {
-      for (size_t i = 0; 2 * i < shown_.size(); ++i) shown_[i] = std::move(shown_[2 * i]);
-      shown_.resize(shown_.size() / 2);
-      show_every_ *= 2;
-    }
-    shown_.push_back(rollout);
-  }
-  const double now = train::wall_seconds();
-  if (!run_.policy.tokenizer || now - console_sample_at_ < kBetweenSamples) return;
-  console_sample_at_ = now;
-  std::string prompt = run_.policy.tokenizer->decode(rollout.prompt_tokens, true);
-  if (prompt.size() > kSampleBytes) prompt.erase(0, prompt.size() - kSampleBytes);
-  // As JSON, which is one line and holds no control characters.
-  run_.note(temper::str("sample, reward ", rollout.reward, ": ", dump_json(prompt), " -> ",
-                        dump_json(rollout.text.substr(0, kSampleBytes))));
-}
-
-std::vector<Report::Table> GrpoRun::samples() const {
-  Report::Table table{"Samples", {"group", "reward", "tokens", "completion"}, {}};
-  for (const Rollout& r : shown_)
-    table.rows.push_back({std::to_string(r.group), temper::str(r.reward),
-                          std::to_string(r.length()), r.text.substr(0, 600)});
-  if (table.rows.empty()) return {};
-  return {table};
-}
-
 train::RunOutcome GrpoRun::run() {
   const TrainSection& train = run_.config.train;
   const int64_t steps = planned_steps();
@@ -312,7 +216,7 @@ train::RunOutcome GrpoRun::run() {
     const int64_t before = step - 1;
     step += std::min(parts * rl_.iterations, steps - before);
     const int64_t last = step - 1;
-    show_sample(batch.batch.rollouts[0]);
+    observer_.show(batch.batch.rollouts[0]);
     const auto passed = [&](int64_t every) { return every > 0 && last / every > before / every; };
     if (passed(train.eval_every)) evaluate(last);
     stopped = run_.should_stop() && step <= steps;
@@ -323,7 +227,7 @@ train::RunOutcome GrpoRun::run() {
     evaluate(last);
     run_.finish(last, state());
   }
-  run_.close({{"steps", std::to_string(last)}, {"algorithm", rl_.algorithm}}, samples());
+  run_.close({{"steps", std::to_string(last)}, {"algorithm", rl_.algorithm}}, observer_.samples());
   return {stopped, last};
 }
 
