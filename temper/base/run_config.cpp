@@ -229,6 +229,8 @@ RunConfig load_run_config(std::span<const std::string> arguments, std::string_vi
   YamlNode values = algorithm_defaults(config.written);
   merge_yaml(values, config.written);
   read_fields(values, "", Fields::of(config));
+  check<ConfigError>(verb.empty() || !config.verb || *config.verb == verb, config.where("verb"),
+                     ": the config is for ", config.verb.value_or(""), ", the command is ", verb);
   if (!verb.empty()) config.verb = verb;
   complete_run_config(config);
   check_run_config(config);

@@ -59,11 +59,14 @@ void check_train(const RunConfig& c) {
             "found ", c.optimizer.momentum, ", expected 0: momentum is sgd's, adamw has betas");
 }
 
+constexpr int64_t kMostRollouts = 1'000'000;
+
 void check_rl(const RunConfig& c) {
   const RlSection& rl = c.rl;
-  const int64_t rows = rl.prompts_per_rollout > INT64_MAX / rl.group_size
-                           ? INT64_MAX
-                           : rl.prompts_per_rollout * rl.group_size;
+  check_key(rl.prompts_per_rollout <= kMostRollouts / rl.group_size, c, "rl.prompts_per_rollout",
+            "found ", rl.prompts_per_rollout, " of rl.group_size ", rl.group_size,
+            ", expected at most ", kMostRollouts, " completions in a rollout batch");
+  const int64_t rows = rl.prompts_per_rollout * rl.group_size;
   check_key(rl.minibatches <= rows, c, "rl.minibatches", "found ", rl.minibatches,
             ", expected at most the ", rows,
             " rows of a rollout batch (rl.prompts_per_rollout x rl.group_size)");
@@ -83,8 +86,9 @@ void check_rewards(const RunConfig& c) {
   std::set<std::string> names;
   for (size_t i = 0; i < c.rewards.size(); ++i) {
     const RewardSection& reward = c.rewards[i];
-    const std::string& name =
-        reward.name.empty() && !reward.command.empty() ? reward.command.front() : reward.name;
+    const std::string program = reward.command.empty() ? "" : reward.command.front();
+    const std::string name =
+        reward.name.empty() ? program.substr(program.rfind('/') + 1) : reward.name;
     check_key(!name.empty(), c, "rewards", "reward ", i + 1, " has neither a name nor a command");
     check_key(names.insert(name).second, c, "rewards", "two rewards are called `", name,
               "`; give one another name");

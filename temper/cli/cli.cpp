@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <chrono>
 #include <iostream>
+#include <thread>
 
 #include "temper/base/error.h"
+#include "temper/cli/launch.h"
 #include "temper/cli/verbs.h"
 
 namespace temper::cli {
@@ -34,6 +37,9 @@ const Verb& find_verb(const std::string& name) {
 int report(const char* kind, const std::exception& e, int status) {
   // LibTorch's messages carry a stack trace behind the first line.
   const std::string what = e.what();
+  // What is wrong with the user's files all ranks find: the first one says it, and its end ends
+  // the others.
+  if (status == 2 && is_later_rank()) std::this_thread::sleep_for(std::chrono::seconds(2));
   std::cerr << "temper: " << kind << what.substr(0, what.find("\nException raised from"))
             << std::endl;
   return status;

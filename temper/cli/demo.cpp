@@ -138,15 +138,18 @@ int run_demo(const Arguments& arguments) {
   std::string output = "demo";
   int64_t sft_steps = 240, rl_steps = 1000;
   app.add_option("--output", output, "where everything goes; an earlier demo there is replaced");
-  app.add_option("--sft-steps", sft_steps, "of the supervised warm-up")->check(CLI::PositiveNumber);
-  app.add_option("--rl-steps", rl_steps, "of reinforcement learning")->check(CLI::PositiveNumber);
+  app.add_option("--sft-steps", sft_steps, "of the supervised warm-up")->check(at_least_one());
+  app.add_option("--rl-steps", rl_steps, "of reinforcement learning")->check(at_least_one());
   if (!parse_flags(app, arguments)) return 0;
 
   const std::string model = output + "/model", rows = output + "/sums.jsonl",
                     warm = output + "/warm-up", run = output + "/grpo";
-  check<ConfigError>(
-      !fs::exists(output) || fs::exists(model + "/config.json") || fs::is_empty(output),
-      "--output ", output, ": holds something else; choose another");
+  const std::string marker = output + "/made-by-temper-demo";
+  check<ConfigError>(!fs::exists(output) || fs::exists(marker) ||
+                         (fs::is_directory(output) && fs::is_empty(output)),
+                     "--output ", output, ": holds something else; choose another");
+  fs::create_directories(output);
+  write_file_atomic(marker, "temper demo replaces what is here\n");
   for (const std::string& directory : {warm, run}) fs::remove_all(directory);
   make_model(model);
   const Task task = make_task();

@@ -10,6 +10,7 @@
 #include "temper/data/prompt_row.h"
 #include "temper/metrics/format.h"
 #include "temper/metrics/pass_rate.h"
+#include "temper/models/hf_config.h"
 #include "temper/rewards/reward.h"
 
 namespace temper::cli {
@@ -50,8 +51,9 @@ bool parse(Flags& f, const Arguments& arguments) {
   app.add_option("--reward-field", f.reward.field, "the row's field that the reward compares with");
   app.add_option("--reward-pattern", f.reward.pattern, "what the reward regex looks for");
   app.add_option("--columns", f.columns, "renames fields, as in prompt=question")->expected(1, 100);
-  app.add_option("--pass-threshold", f.threshold, "a completion passes from this reward on");
-  app.add_option("--show", f.shown, "completions to print")->check(CLI::NonNegativeNumber);
+  app.add_option("--pass-threshold", f.threshold, "a completion passes from this reward on")
+      ->check(any_number());
+  app.add_option("--show", f.shown, "completions to print")->check(non_negative());
   app.add_flag("--json", f.json, "print one JSON object and nothing else");
   f.sampling.add_to(app);
   if (!parse_flags(app, arguments)) return false;
@@ -103,13 +105,10 @@ std::vector<rewards::Sample> sample(const Flags& f, models::CausalLM& model,
       model, prompts, f.sampling.num_samples, f.sampling.options,
       [&](generate::Completion c) {
         const data::PromptRow& row = rows[static_cast<size_t>(c.index)];
-        samples[done++] = {row.fields,
-                           row.tokens,
-                           std::move(c.tokens),
-                           std::move(c.text),
-                           tokenizer != nullptr,
-                           !c.stopped,
-                           f.sampling.options.max_new_tokens};
+        samples[done++] = {row.fields,        row.where,
+                           row.tokens,        std::move(c.tokens),
+                           std::move(c.text), tokenizer != nullptr,
+                           !c.stopped,        f.sampling.options.max_new_tokens};
         progress.advance(1, 0);
       },
       tokenizer,
@@ -190,15 +189,19 @@ int run_eval(const Arguments& arguments) {
   Flags f;
   if (!parse(f, arguments)) return 0;
   const auto tokenizer = find_tokenizer(f.model.model);
+  models::HfConfig::load(f.model.model);  // that it is a model at all, before what it lacks
   rewards::RewardSet rewards({&f.reward, 1}, tokenizer != nullptr);
   const auto model = load(f.model);
   const std::vector<data::PromptRow> rows =
       read_rows(f, prompt_format(f, tokenizer, model->vocab_size));
   const std::vector<rewards::Sample> samples = sample(f, *model, rows, tokenizer);
+  let_interrupts_end();  // there is nothing to keep while a reward thinks
   const std::vector<rewards::Judged> judged = rewards.judge(samples);
   Outcome outcome = summarize(f, samples, judged);
-  const rewards::FailureCounts& failed = rewards.failures();
-  outcome.failures = failed.timed_out + failed.crashed + failed.malformed;
+  outcome.failures = rewards.failures().all();
+  if (outcome.failures > 0)
+    std::cerr << "warning: the first completion without a verdict: " << rewards.first_failure()
+              << std::endl;
   print(f, outcome, samples, judged);
   return 0;
 }

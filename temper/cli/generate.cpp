@@ -54,7 +54,7 @@ int run_generate(const Arguments& arguments) {
   app.add_option("--output", output, "where the completions go, in input order")->required();
   sampling.add_to(app);
   app.add_flag("--timings", timings, "print what was sampled in which time");
-  app.add_option("--beams", beams, "1: no beam search")->check(CLI::PositiveNumber);
+  app.add_option("--beams", beams, "1: no beam search")->check(at_least_one());
   if (!parse_flags(app, arguments)) return 0;
   check<ConfigError>(beams == 1, "--beams ", beams,
                      ": beam search is not in this build; expected 1");

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <iostream>
 #include <thread>
 
 #include "temper/base/error.h"
@@ -19,8 +21,8 @@ extern char** environ;
 namespace temper::cli {
 namespace {
 
-volatile sig_atomic_t forwarded = 0;
-void remember(int signal) { forwarded = signal; }
+constexpr const char* kLauncher = "TEMPER_LAUNCHER";  // in a rank's environment: its parent's id
+constexpr int kGraceSeconds = 10;  // for ranks to notice by themselves that another one has gone
 
 // A port that is free now.
 int free_port() {
@@ -39,9 +41,10 @@ int free_port() {
 pid_t start(int rank, int ranks, int port, const char* verb, const Arguments& arguments) {
   const unsigned threads =
       std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(ranks));
-  std::vector<std::string> environment{temper::str("RANK=", rank), temper::str("LOCAL_RANK=", rank),
-                                       temper::str("WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1",
-                                       temper::str("MASTER_PORT=", port)};
+  std::vector<std::string> environment{
+      temper::str("RANK=", rank),        temper::str("LOCAL_RANK=", rank),
+      temper::str("WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1",
+      temper::str("MASTER_PORT=", port), temper::str(kLauncher, "=", ::getpid())};
   if (!std::getenv("OMP_NUM_THREADS"))
     environment.push_back(temper::str("OMP_NUM_THREADS=", threads));
   std::vector<char*> env, argv;
@@ -52,9 +55,16 @@ pid_t start(int rank, int ranks, int port, const char* verb, const Arguments& ar
   words.insert(words.end(), arguments.begin(), arguments.end());
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   pid_t pid;
   const int error =
-      ::posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, argv.data(), env.data());
+      ::posix_spawn(&pid, "/proc/self/exe", nullptr, &attributes, argv.data(), env.data());
+  posix_spawnattr_destroy(&attributes);
   check(error == 0, "--nproc: cannot start rank ", rank, ": ", std::strerror(error));
   return pid;
 }
@@ -80,33 +90,49 @@ int take_nproc(const Arguments& arguments, Arguments& rest) {
   return ranks;
 }
 
+bool is_later_rank() {
+  const char* rank = std::getenv("RANK");
+  return std::getenv(kLauncher) && rank && std::string_view(rank) != "0";
+}
+
+void end_with_launcher() {
+  const char* launcher = std::getenv(kLauncher);
+  if (!launcher) return;
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // It may have gone before that.
+  if (std::to_string(::getppid()) != launcher) ::raise(SIGTERM);
+}
+
 int launch_ranks(int ranks, const char* verb, const Arguments& arguments) {
   const int port = free_port();
-  struct sigaction action{};
-  action.sa_handler = remember;  // without SA_RESTART: waitpid returns
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
+  sigset_t awaited;
+  sigemptyset(&awaited);
+  for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&awaited, signal);
+  ::sigprocmask(SIG_BLOCK, &awaited, nullptr);
   std::vector<pid_t> running;
+  const auto send = [&](int signal) {
+    for (const pid_t child : running) ::kill(child, signal);
+  };
   for (int rank = 0; rank < ranks; ++rank)
     running.push_back(start(rank, ranks, port, verb, arguments));
-  int status = 0;
+  int status = 0, grace = -1;
   while (!running.empty()) {
+    const timespec second{1, 0};
+    const int signal = ::sigtimedwait(&awaited, nullptr, &second);
+    if (signal == SIGINT || signal == SIGTERM) send(SIGTERM);
     int result = 0;
-    const pid_t pid = ::waitpid(-1, &result, 0);
-    if (pid < 0) {
-      check(errno == EINTR, "--nproc: ", std::strerror(errno));
-      // A terminal's Ctrl-C reaches the ranks by itself; SIGTERM does not.
-      if (forwarded == SIGTERM)
-        for (const pid_t child : running) ::kill(child, SIGTERM);
-      forwarded = 0;
-      continue;
+    for (pid_t pid; (pid = ::waitpid(-1, &result, WNOHANG)) > 0;) {
+      std::erase(running, pid);
+      const int code = WIFEXITED(result) ? WEXITSTATUS(result) : 1;
+      if (code == 0 || status != 0) continue;
+      status = code;
+      if (WIFSIGNALED(result))
+        std::cerr << "temper: a rank was ended by signal " << WTERMSIG(result) << std::endl;
+      grace = kGraceSeconds;
+      if (code == 2) send(SIGKILL);  // the others would say the same
     }
-    std::erase(running, pid);
-    const int code = WIFEXITED(result) ? WEXITSTATUS(result) : 1;
-    if (code == 0 || status != 0) continue;
-    status = code;
-    if (!WIFEXITED(result) || code == 2)
-      for (const pid_t child : running) ::kill(child, SIGKILL);
+    if (grace == 0) send(SIGKILL);
+    if (grace >= 0 && signal < 0) --grace;
   }
   return status;
 }

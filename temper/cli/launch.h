@@ -9,7 +9,12 @@ namespace temper::cli {
 int take_nproc(const Arguments& arguments, Arguments& rest);
 
 // Starts this program once for each rank and waits. The first rank that fails ends the others; its
-// exit status is returned. SIGINT and SIGTERM are passed on.
+// exit status is returned. SIGINT and SIGTERM are passed on, as SIGTERM.
 int launch_ranks(int ranks, const char* verb, const Arguments& arguments);
+
+// Whether this is a rank that launch_ranks started, and not its first.
+bool is_later_rank();
+// In a rank that launch_ranks started: it is to stop when the launcher has gone.
+void end_with_launcher();
 
 }  // namespace temper::cli

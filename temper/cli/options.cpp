@@ -1,6 +1,7 @@
 #include "temper/cli/options.h"
 
 #include <algorithm>
+#include <charconv>
 #include <iostream>
 
 #include "temper/base/error.h"
@@ -28,7 +29,37 @@ std::vector<Flag> flags_of(const CLI::App& app) {
   return flags;
 }
 
+// A number that is within [low, high], which NaN is not; `expected` says so in words.
+CLI::Validator within(double low, double high, const std::string& expected) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        double value = 0;
+        const bool is_number = CLI::detail::lexical_cast(text, value);
+        return is_number && value >= low && value <= high
+                   ? std::string()
+                   : temper::str("found ", text, ", expected ", expected);
+      },
+      "");
+}
+constexpr double kUnbounded = 1e300;
+
 }  // namespace
+
+CLI::Validator whole_number() {
+  return CLI::Validator(
+      [](std::string& text) {
+        uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        return error == std::errc() && end == text.data() + text.size()
+                   ? std::string()
+                   : temper::str("found ", text, ", expected a whole number of at least 0");
+      },
+      "");
+}
+CLI::Validator at_least_one() { return within(1, kUnbounded, "a whole number of at least 1"); }
+CLI::Validator non_negative() { return within(0, kUnbounded, "a number of at least 0"); }
+CLI::Validator above_zero() { return within(1e-300, kUnbounded, "a number above 0"); }
+CLI::Validator any_number() { return within(-kUnbounded, kUnbounded, "a number"); }
 
 std::vector<Flag> flags_of(const Verb& verb) {
   std::vector<Flag> flags;
@@ -71,31 +102,30 @@ void ModelFlags::add_to(CLI::App& app) {
 void SamplingFlags::add_to(CLI::App& app) {
   app.add_option("--max-new-tokens", options.max_new_tokens, "most tokens of a completion")
       ->check(CLI::Range(int64_t{1}, generate::kMostNewTokens));
-  app.add_option("--temperature", options.sampling.temperature, "0: greedy")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--top-k", options.sampling.top_k, "0: all")->check(CLI::NonNegativeNumber);
+  app.add_option("--temperature", options.sampling.temperature, "0: greedy")->check(non_negative());
+  app.add_option("--top-k", options.sampling.top_k, "0: all")->check(non_negative());
   app.add_option("--top-p", options.sampling.top_p, "the likeliest tokens whose mass reaches it")
-      ->check(CLI::Range(1e-9, 1.0));
+      ->check(within(1e-9, 1, "a number above 0 and at most 1"));
   app.add_option("--min-p", options.sampling.min_p, "share of the likeliest token's probability")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(within(0, 1, "a number from 0 to 1"));
   app.add_option("--repetition-penalty", options.sampling.repetition_penalty,
                  "divides the logits of tokens that occurred; 1: none")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   app.add_option("--stop", options.stop,
                  "a text that ends a completion and is cut from it; may be given again")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--num-samples", num_samples, "completions of each prompt")
-      ->check(CLI::PositiveNumber);
+  app.add_option("--num-samples", num_samples, "completions of each prompt")->check(at_least_one());
   app.add_option("--seed", options.sampling.seed,
-                 "with index, sample and position it decides every choice");
+                 "with index, sample and position it decides every choice")
+      ->check(whole_number());
   app.add_flag("--ignore-eos", options.ignore_eos, "go on after an end token");
   app.add_option("--max-batch", options.max_batch,
                  "sequences at once; changes the speed, never the result")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   app.add_option("--cache-bytes", options.cache_bytes,
                  "most memory for keys and values; a quarter of what is usable unless given")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
 }
 
 }  // namespace temper::cli

@@ -12,6 +12,13 @@ namespace temper::cli {
 // Parses the arguments; false when help was asked for and printed. Throws ConfigError.
 bool parse_flags(CLI::App& app, const Arguments& arguments);
 
+// Checks of a flag's value that say in a line what was found and what was expected.
+CLI::Validator whole_number();  // of 64 bits, without a sign
+CLI::Validator at_least_one();
+CLI::Validator non_negative();
+CLI::Validator above_zero();
+CLI::Validator any_number();  // no NaN
+
 // A flag as --help shows it.
 struct Flag {
   std::string name, help;  // "--device"

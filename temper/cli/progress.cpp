@@ -1,6 +1,7 @@
 #include "temper/cli/progress.h"
 
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -12,10 +13,19 @@ namespace temper::cli {
 namespace {
 
 volatile sig_atomic_t asked_to_stop = 0;
+volatile int64_t asked_at = 0;  // milliseconds
 
 void on_signal(int signal) {
-  asked_to_stop = 1;
-  ::signal(signal, SIG_DFL);
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  const int64_t milliseconds = now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
+  if (!asked_to_stop) {
+    asked_at = milliseconds;
+    asked_to_stop = 1;
+  } else if (milliseconds - asked_at > 1000) {
+    ::signal(signal, SIG_DFL);
+    ::raise(signal);
+  }
 }
 
 }  // namespace
@@ -23,6 +33,11 @@ void on_signal(int signal) {
 void catch_interrupts() {
   ::signal(SIGINT, on_signal);
   ::signal(SIGTERM, on_signal);
+}
+void let_interrupts_end() {
+  ::signal(SIGINT, SIG_DFL);
+  ::signal(SIGTERM, SIG_DFL);
+  if (interrupted()) ::raise(SIGINT);
 }
 bool interrupted() { return asked_to_stop != 0; }
 

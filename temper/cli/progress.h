@@ -7,10 +7,13 @@
 
 namespace temper::cli {
 
-// From here on the first SIGINT or SIGTERM asks the program to stop; a second one ends it as usual.
+// From here on the first SIGINT or SIGTERM asks the program to stop; one that comes more than a
+// second later ends it as usual. (One wish to stop may arrive twice: from the terminal or a process
+// manager to the whole group, and passed on by a parent.)
 void catch_interrupts();
 bool interrupted();
-struct Interrupted {};  // thrown where work stops because of that
+void let_interrupts_end();  // a signal ends the program again
+struct Interrupted {};      // thrown where work stops because of that
 
 // "sampled 12 of 64, 3,210 tokens/s, left 0:04" on a terminal's standard error, redrawn a few times
 // a second and cleared at the end; nothing elsewhere.

@@ -55,10 +55,9 @@ int run_score(const Arguments& arguments) {
       ->required();
   app.add_option("--output", output, "where the results go, in input order")->required();
   app.add_option("--top-logprobs", top, "also the K likeliest next tokens after the row")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--temperature", temperature, "logits are divided by it")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--max-batch", max_batch, "rows in one pass")->check(CLI::PositiveNumber);
+      ->check(non_negative());
+  app.add_option("--temperature", temperature, "logits are divided by it")->check(above_zero());
+  app.add_option("--max-batch", max_batch, "rows in one pass")->check(at_least_one());
   if (!parse_flags(app, arguments)) return 0;
 
   data::RowReader rows(input);

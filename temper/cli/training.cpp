@@ -30,6 +30,7 @@ int run_training(const TrainingVerb& verb, const Arguments& arguments) {
   const RunConfig config = load_run_config(rest, verb.name);
   if (ranks > 1) return launch_ranks(ranks, verb.name, rest);
   catch_interrupts();
+  end_with_launcher();
   const train::RunOutcome outcome =
       verb.run(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, interrupted});
   if (!outcome.interrupted) return 0;

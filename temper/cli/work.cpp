@@ -1,11 +1,13 @@
 #include "temper/cli/work.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "temper/base/error.h"
 #include "temper/data/row_fields.h"
@@ -35,16 +37,22 @@ std::vector<int32_t> token_field(const Json& row, const char* field, int64_t voc
   return data::token_ids(*it, field, vocabulary, where);
 }
 
-OutputFile::OutputFile(const std::string& path)
-    : path_(path),
-      temporary_(temper::str(path, ".tmp-", ::getpid())),
-      file_(std::fopen(temporary_.c_str(), "wbe")) {
+OutputFile::OutputFile(const std::string& path) : path_(path) {
+  struct stat found{};
+  const bool exists = ::stat(path.c_str(), &found) == 0;
+  check<ConfigError>(!exists || !S_ISDIR(found.st_mode), path, ": is a directory");
+  if (!exists || S_ISREG(found.st_mode)) {
+    std::error_code none;
+    if (exists) path_ = std::filesystem::canonical(path, none).string();
+    if (none) path_ = path;
+    temporary_ = temper::str(path_, ".tmp-", ::getpid());
+  }
+  file_ = std::fopen((temporary_.empty() ? path_ : temporary_).c_str(), "wbe");
   check<ConfigError>(file_ != nullptr, path, ": cannot write: ", std::strerror(errno));
 }
 OutputFile::~OutputFile() {
-  if (!file_) return;
-  std::fclose(file_);
-  ::unlink(temporary_.c_str());
+  if (file_) std::fclose(file_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 void OutputFile::line(const std::string& text) {
   check(std::fwrite(text.data(), 1, text.size(), file_) == text.size() &&
@@ -52,17 +60,25 @@ void OutputFile::line(const std::string& text) {
         path_, ": cannot write: ", std::strerror(errno));
   ++lines_;
 }
+void OutputFile::close() {
+  const bool written = std::fflush(file_) == 0;
+  const int why = errno;
+  const bool closed = std::fclose(std::exchange(file_, nullptr)) == 0;
+  check(written && closed, path_, ": cannot write: ", std::strerror(written ? errno : why));
+}
 void OutputFile::move_to(const std::string& path) {
-  const bool closed = std::fclose(file_) == 0;
-  file_ = nullptr;
-  check(closed && std::rename(temporary_.c_str(), path.c_str()) == 0, path,
+  close();
+  if (temporary_.empty()) return;
+  check(std::rename(temporary_.c_str(), path.c_str()) == 0, path,
         ": cannot write: ", std::strerror(errno));
+  temporary_.clear();
 }
 void OutputFile::finish() { move_to(path_); }
 std::string OutputFile::stop() {
   if (lines_ == 0) return "stopped before the first line was whole";
-  move_to(path_ + ".partial");
-  return temper::str("stopped; the first ", lines_, " lines are in ", path_, ".partial");
+  const std::string kept = temporary_.empty() ? path_ : path_ + ".partial";
+  move_to(kept);
+  return temper::str("stopped; the first ", lines_, " lines are in ", kept);
 }
 
 std::string json_list(const std::vector<int32_t>& values) {

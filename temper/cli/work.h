@@ -23,7 +23,7 @@ std::vector<int32_t> token_field(const Json& row, const char* field, int64_t voc
                                  const std::string& where);
 
 // Lines of output. Nothing appears under the path until finish(); what an earlier run left is kept
-// until then.
+// until then. A link is followed; a pipe or a device is written as it is.
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path);
@@ -34,9 +34,10 @@ class OutputFile {
   std::string stop();
 
  private:
+  void close();
   void move_to(const std::string& path);
 
-  std::string path_, temporary_;
+  std::string path_, temporary_;  // the latter empty where the path is written itself
   int64_t lines_ = 0;
   std::FILE* file_;
 };

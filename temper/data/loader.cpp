@@ -17,6 +17,12 @@ Json LoaderState::to_json() const {
 
 LoaderState LoaderState::from_json(const Json& json, const std::string& where) {
   try {
+    for (const char* field : {"draws", "truncated", "dropped", "untrained", "with_eos", "rows"})
+      check<DataError>(json.at(field).is_number_integer(), where, ": loader: `", field,
+                       "` must be a whole number");
+    for (const Json& count : json.at("counts"))
+      check<DataError>(count.is_number_integer(), where,
+                       ": loader: `counts` must be whole numbers");
     return {json.at("draws"),     json.at("counts"),   json.at("truncated"), json.at("dropped"),
             json.at("untrained"), json.at("with_eos"), json.at("rows")};
   } catch (const Json::exception& e) {

@@ -108,6 +108,16 @@ class Loader {
     check<DataError>(state.counts.size() == order_.sources().size(),
                      "the checkpoint was made with ", state.counts.size(),
                      " data sources, data.train has ", order_.sources().size());
+    int64_t drawn = 0;
+    for (const int64_t count : state.counts) {
+      check<DataError>(count >= 0 && count <= state.draws - drawn,
+                       "the checkpoint's loader cannot be: its sources' counts do not make up its ",
+                       state.draws, " draws");
+      drawn += count;
+    }
+    check<DataError>(drawn == state.draws && state.rows >= 0 && state.rows <= drawn,
+                     "the checkpoint's loader cannot be: ", state.draws, " draws, ", drawn,
+                     " counted, ", state.rows, " rows");
     forget();
     state_ = std::move(state);
   }

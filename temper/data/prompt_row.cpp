@@ -38,6 +38,7 @@ std::optional<PromptRow> read_prompt_row(const PromptFormat& format, Json row,
                                          const std::string& where, bool* truncated) {
   rename_columns(row, format.columns, where);
   PromptRow out;
+  out.where = where;
   out.tokens = prompt_tokens(format, row, where);
   check<DataError>(!out.tokens.empty(), where, ": the prompt has no tokens");
   const int64_t length = static_cast<int64_t>(out.tokens.size());

@@ -18,6 +18,7 @@ namespace temper::data {
 struct PromptRow {
   std::shared_ptr<const Json> fields;  // of the row, renamed ones included
   std::vector<int32_t> tokens;         // the prompt's, never empty
+  std::string where;                   // "FILE:LINE"
 };
 
 struct PromptFormat {

@@ -38,7 +38,7 @@ class GlooGroup : public Group {
       options.waitWorkers = false;
       options.timeout = std::chrono::seconds(60);
       store_ = c10::make_intrusive<c10d::TCPStore>(host, options);
-      auto gloo = c10d::ProcessGroupGloo::Options::create(std::chrono::minutes(30));
+      auto gloo = c10d::ProcessGroupGloo::Options::create(std::chrono::hours(6));
       gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
       auto prefixed = c10::make_intrusive<c10d::PrefixStore>("temper", store_);
       group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, rank, size, gloo);
@@ -60,7 +60,8 @@ class GlooGroup : public Group {
     try {
       work->wait();
     } catch (const std::exception& e) {
-      throw RunError(temper::str("rank ", rank_, ": another rank is gone"));
+      throw RunError(temper::str("rank ", rank_, ": another rank is gone, or waits for too long: ",
+                                 std::string(e.what()).substr(0, 200)));
     }
   }
   int rank_, size_;

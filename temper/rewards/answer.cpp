@@ -201,16 +201,17 @@ std::optional<double> evaluate(std::string_view text) {
   return Parser(spelled_plainly(text)).parse();
 }
 
-std::optional<double> last_number(std::string_view text) {
-  size_t end = text.size();
-  while (end > 0 && !digit(text[end - 1])) --end;
-  if (end == 0) return {};
-  size_t begin = end;
-  while (begin > 0 && (digit(text[begin - 1]) || text[begin - 1] == ',' || text[begin - 1] == '.'))
-    --begin;
-  while (begin < end && !digit(text[begin]) &&
-         !(text[begin] == '.' && begin + 1 < end && digit(text[begin + 1])))
-    ++begin;
+namespace {
+
+bool in_number(char c) { return digit(c) || c == ',' || c == '.'; }
+
+// The number that has a digit at text[at].
+std::optional<double> number_around(std::string_view text, size_t at) {
+  size_t begin = at, end = at + 1;
+  while (begin > 0 && in_number(text[begin - 1])) --begin;
+  while (end < text.size() && in_number(text[end])) ++end;
+  while (!digit(text[end - 1])) --end;
+  while (!digit(text[begin]) && !(text[begin] == '.' && digit(text[begin + 1]))) ++begin;
   // A sign belongs to the number unless it joins two of them.
   size_t before = begin;
   while (before > 0 && text[before - 1] == '$') --before;
@@ -220,6 +221,18 @@ std::optional<double> last_number(std::string_view text) {
   std::erase(number, ',');
   const std::optional<double> value = evaluate(number);
   return value && minus ? std::optional(-*value) : value;
+}
+
+}  // namespace
+
+std::optional<double> first_number(std::string_view text) {
+  const size_t at = text.find_first_of("0123456789");
+  return at == std::string_view::npos ? std::nullopt : number_around(text, at);
+}
+
+std::optional<double> last_number(std::string_view text) {
+  const size_t at = text.find_last_of("0123456789");
+  return at == std::string_view::npos ? std::nullopt : number_around(text, at);
 }
 
 std::optional<std::string> last_boxed(std::string_view text) {

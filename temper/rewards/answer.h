@@ -16,6 +16,9 @@ std::optional<double> evaluate(std::string_view text);
 // The last number in the text ("... so 1,200 apples." -> 1200), without what stands around it.
 std::optional<double> last_number(std::string_view text);
 
+// The first one ("12 for 3 days" -> 12).
+std::optional<double> first_number(std::string_view text);
+
 // The content of the last \boxed{...} (or \fbox), braces balanced.
 std::optional<std::string> last_boxed(std::string_view text);
 

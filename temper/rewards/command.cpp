@@ -106,10 +106,15 @@ std::vector<Verdict> CommandReward::judge(std::span<const Sample> samples) {
   while (open > 0) {
     for (size_t w = 0; w < workers_.size() && next < samples.size(); ++w) {
       if (workers_[w]->busy()) continue;
-      asked[w] = next;
-      workers_[w]->ask(request(samples[next++]));
+      if (workers_[w]->ask(request(samples[next]))) {
+        asked[w] = next++;
+      } else {
+        verdicts[next++] = {Verdict::Kind::kMalformed, 0,
+                            section_.command[0] + " wrote more than one line for a row"};
+        --open;
+      }
     }
-    wait();
+    if (open > 0) wait();
     for (size_t w = 0; w < workers_.size(); ++w) {
       const std::optional<Worker::Answer> answer = workers_[w]->advance();
       if (!answer) continue;

@@ -1,5 +1,7 @@
 // GSM8K's answers (Cobbe et al., arXiv 2110.14168): the final number after ####, and in completions
 // wherever models put it.
+#include <cctype>
+
 #include "temper/base/error.h"
 #include "temper/rewards/answer.h"
 #include "temper/rewards/builtin.h"
@@ -7,18 +9,33 @@
 namespace temper::rewards {
 namespace {
 
+// What the text says up to the end of its line after the last of these words; none: it lacks them.
+std::optional<std::string_view> after_last(std::string_view text, std::string_view lowercase) {
+  std::string low(text);
+  for (char& c : low) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const size_t at = low.rfind(lowercase);
+  if (at == std::string::npos) return {};
+  const std::string_view rest = text.substr(at + lowercase.size());
+  return rest.substr(0, rest.find('\n'));
+}
+
+std::optional<double> value_of(std::string_view text) {
+  const auto value = evaluate(text);
+  return value ? value : first_number(text);
+}
+
 // The last that the completion names as its answer: after ####, in \boxed{}, after "answer is" or
-// "answer:", else its last number.
-std::optional<double> final_number(std::string_view text) {
-  const size_t marks = text.rfind("####");
-  if (marks != std::string_view::npos) {
-    const std::string_view rest = text.substr(marks + 4), line = rest.substr(0, rest.find('\n'));
-    if (const auto value = evaluate(line)) return value;
-    if (const auto value = last_number(line)) return value;
-  }
-  if (const auto boxed = last_boxed(text)) {
-    if (const auto value = evaluate(*boxed)) return value;
-  }
+// "answer:", else its last number. A percent sign is a unit here: "75%" is 75.
+std::optional<double> final_number(std::string_view completion) {
+  std::string text(completion);
+  std::erase(text, '%');
+  if (const auto line = after_last(text, "####"))
+    if (const auto value = value_of(*line)) return value;
+  if (const auto boxed = last_boxed(text))
+    if (const auto value = value_of(*boxed)) return value;
+  for (const std::string_view words : {"answer is", "answer:"})
+    if (const auto line = after_last(text, words))
+      if (const auto value = first_number(*line)) return value;
   return last_number(text);
 }
 
@@ -29,7 +46,7 @@ class Gsm8k : public SimpleReward {
     const std::string truth = text_field(sample, field_);
     const std::optional<double> expected = final_number(truth),
                                 found = final_number(sample.completion);
-    check<DataError>(expected.has_value(), "reward gsm8k: the row's `", field_,
+    check<DataError>(expected.has_value(), sample.where, ": reward gsm8k: the row's `", field_,
                      "` holds no number: ", truth.substr(0, 80));
     return found && same_number(*expected, *found) ? 1 : 0;
   }

@@ -19,12 +19,22 @@ class Exact : public SimpleReward {
   std::string field_;
 };
 
-class Pattern : public SimpleReward {
+// A pattern that takes more steps on a completion than is sane has no verdict on it.
+class Pattern : public Reward {
  public:
   explicit Pattern(const std::string& pattern) : regex_(pattern, "rewards: pattern") {}
-  double score(const Sample& sample) const override {
-    Regex::Match match;
-    return regex_.find(sample.completion, 0, match) ? 1 : 0;
+  std::vector<Verdict> judge(std::span<const Sample> samples) override {
+    std::vector<Verdict> verdicts;
+    for (const Sample& sample : samples) {
+      Regex::Match match;
+      try {
+        const bool found = regex_.find(sample.completion, 0, match);
+        verdicts.push_back({Verdict::Kind::kValue, found ? 1.0 : 0.0, {}});
+      } catch (const DataError& e) {
+        verdicts.push_back({Verdict::Kind::kTimedOut, 0, e.what()});
+      }
+    }
+    return verdicts;
   }
 
  private:

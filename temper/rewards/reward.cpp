@@ -19,8 +19,8 @@ std::string text_field(const Sample& sample, const std::string& field) {
   if (found == row.end()) {
     std::string known;
     for (const auto& [name, value] : row.items()) known += (known.empty() ? "" : ", ") + name;
-    throw DataError("a reward reads the field `" + field + "`, and the row has [" + known +
-                    "]; data.columns renames fields");
+    throw DataError(sample.where + ": a reward reads the field `" + field + "`, and the row has [" +
+                    known + "]; data.columns renames fields");
   }
   return found->is_string() ? found->get<std::string>() : dump_json(*found);
 }
@@ -51,6 +51,7 @@ void RewardSet::count(size_t reward, const Verdict& verdict) {
       ++failures_.malformed;
       break;
   }
+  if (first_failure_.empty()) first_failure_ = names_[reward] + ": " + verdict.detail;
   check(sections_[reward].on_failure != RewardSection::OnFailure::kStop, "reward ", names_[reward],
         ": ", verdict.detail, " (its on_failure is stop)");
 }

@@ -17,6 +17,7 @@ namespace temper::rewards {
 // One completion to be judged.
 struct Sample {
   std::shared_ptr<const Json> row;  // all fields of the prompt's row, by name
+  std::string where;                // the row's "FILE:LINE"
   std::vector<int32_t> prompt_tokens, completion_tokens;
   std::string completion;  // decoded, without special tokens
   bool has_text = true;    // false: the model has no tokenizer, and `completion` says nothing
@@ -64,6 +65,7 @@ std::unique_ptr<Reward> make_reward(const RewardSection& section);
 
 struct FailureCounts {
   int64_t timed_out = 0, crashed = 0, malformed = 0;
+  int64_t all() const { return timed_out + crashed + malformed; }
 };
 
 struct Judged {
@@ -81,7 +83,9 @@ class RewardSet {
   // Throws RunError where a reward fails and its on_failure is stop.
   std::vector<Judged> judge(std::span<const Sample> samples);
   const std::vector<std::string>& names() const { return names_; }
-  const FailureCounts& failures() const { return failures_; }  // so far; between calls of judge
+  // Between calls of judge: the failures so far, and what the first of them was.
+  const FailureCounts& failures() const { return failures_; }
+  const std::string& first_failure() const { return first_failure_; }
 
  private:
   void count(size_t reward, const Verdict& verdict);
@@ -90,6 +94,7 @@ class RewardSet {
   std::vector<std::unique_ptr<Reward>> rewards_;
   std::vector<std::string> names_;
   FailureCounts failures_;
+  std::string first_failure_;
 };
 
 // The row's field as text: a string as it is, a number as JSON writes it. Throws DataError naming

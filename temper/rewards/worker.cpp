@@ -144,16 +144,17 @@ void Worker::start() {
   fresh_ = true;
 }
 
-void Worker::ask(std::string line) {
-  // An answer that nobody asked for would be taken for the next one's.
-  if (process_ >= 0 && (!received_.empty() || !drain(output_, received_, 1) || !received_.empty()))
-    stop();
+bool Worker::ask(std::string line) {
+  const bool ended = process_ >= 0 && !drain(output_, received_, 1);
+  const bool unasked = !received_.empty();
+  if (ended || unasked) stop();
+  if (unasked) return false;
   if (process_ < 0) start();
   unsent_ = std::move(line);
   unsent_ += '\n';
   busy_ = true;
-  deadline_ = Clock::now() +
-              seconds(options_.timeout_seconds + (fresh_ ? options_.start_timeout_seconds : 0));
+  deadline_ = Clock::now() + seconds(options_.timeout_seconds + (fresh_ ? start_seconds_ : 0));
+  return true;
 }
 
 std::optional<Worker::Answer> Worker::advance() {
@@ -175,20 +176,19 @@ std::optional<Worker::Answer> Worker::advance() {
     Answer answer{Answer::Kind::kLine, received_.substr(0, line)};
     received_.erase(0, line + 1);
     busy_ = fresh_ = false;
-    if (!unsent_.empty() || !received_.empty())
-      stop();  // it answered before it read, or more than once
+    start_seconds_ = options_.start_timeout_seconds;
+    if (!unsent_.empty()) stop();  // it answered before it read
     return answer;
   }
   if (received_.size() > kLongestLine)
     return fail(Answer::Kind::kGarbage,
                 temper::str("answered with a line of more than ", kLongestLine, " bytes"));
   if (!open) return fail(Answer::Kind::kEnded, ending());
-  if (Clock::now() >= deadline_)
-    return fail(
-        Answer::Kind::kTimedOut,
-        temper::str("gave no answer within ",
-                    options_.timeout_seconds + (fresh_ ? options_.start_timeout_seconds : 0),
-                    " s"));
+  if (Clock::now() >= deadline_) {
+    const double waited = options_.timeout_seconds + (fresh_ ? start_seconds_ : 0);
+    if (fresh_) start_seconds_ /= 2;
+    return fail(Answer::Kind::kTimedOut, temper::str("gave no answer within ", waited, " s"));
+  }
   return {};
 }
 

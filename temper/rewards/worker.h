@@ -20,15 +20,17 @@ using Clock = std::chrono::steady_clock;
 // messages.
 class Worker {
  public:
-  explicit Worker(const RewardSection& options) : options_(options) {}
+  explicit Worker(const RewardSection& options)
+      : options_(options), start_seconds_(options.start_timeout_seconds) {}
   ~Worker() { stop(); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
   bool busy() const { return busy_; }
   // Begins a request, starting the process if it does not run. Throws RunError where it cannot be
-  // started.
-  void ask(std::string line);
+  // started. False: the process has said what nobody asked for, so that its next line might be the
+  // answer to anything; it is ended, and nothing was asked.
+  bool ask(std::string line);
 
   // What poll() is to wait for. A descriptor below 0 is ignored.
   int input() const { return unsent_.empty() ? -1 : input_; }
@@ -57,6 +59,7 @@ class Worker {
   int input_ = -1, output_ = -1, errors_ = -1;
   std::string directory_, unsent_, received_, complaints_;
   bool busy_ = false, fresh_ = true;
+  double start_seconds_;  // a new process's; halved whenever one said nothing in it
   Clock::time_point deadline_;
 };
 

@@ -79,6 +79,7 @@ void Actor::judge_group(const Group& group, std::vector<Rollout> rollouts) {
   for (const Rollout& r : rollouts) {
     rewards::Sample s;
     s.row = group.prompt.fields;
+    s.where = group.prompt.where;
     s.prompt_tokens = group.prompt.tokens;
     s.completion_tokens = r.completion_tokens;
     s.completion = r.text;
@@ -168,6 +169,7 @@ void Actor::shape_and_compare(std::vector<Rollout>& group) const {
 RolloutBatch Actor::next(RolloutStatistics& statistics) {
   const at::NoGradGuard no_grad;
   const RlSection& rl = run_.config.rl;
+  const rewards::FailureCounts before = rewards_.failures();
   std::vector<std::vector<Rollout>> kept, dull;  // groups with signal, and without
   int64_t wanted = rl.prompts_per_rollout;
   while (true) {
@@ -199,9 +201,15 @@ RolloutBatch Actor::next(RolloutStatistics& statistics) {
   for (std::vector<Rollout>& group : kept)
     batch.rollouts.insert(batch.rollouts.end(), std::make_move_iterator(group.begin()),
                           std::make_move_iterator(group.end()));
-  std::vector<double> sums{static_cast<double>(statistics.dropped)};
+  const rewards::FailureCounts& now = rewards_.failures();
+  std::vector<double> sums{static_cast<double>(statistics.dropped),
+                           static_cast<double>(now.timed_out - before.timed_out),
+                           static_cast<double>(now.crashed - before.crashed),
+                           static_cast<double>(now.malformed - before.malformed)};
   run_.group->all_reduce_sum(sums);
-  statistics.dropped = static_cast<int64_t>(sums[0]);
+  const auto sum = [&](size_t i) { return static_cast<int64_t>(sums[i]); };
+  statistics.dropped = sum(0);
+  statistics.failures = {sum(1), sum(2), sum(3)};
   statistics.rollout_seconds = run_.group->all_reduce_max(statistics.rollout_seconds);
   statistics.reward_seconds = run_.group->all_reduce_max(statistics.reward_seconds);
   return batch;

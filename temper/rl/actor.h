@@ -23,6 +23,7 @@ struct RolloutStatistics {
   int64_t refills = 0,
           groups_sampled = 0;  // dynamic sampling: rounds after the first, groups in all
   int64_t dropped = 0;         // completions left out because a reward failed
+  rewards::FailureCounts failures;
 };
 
 class Actor {

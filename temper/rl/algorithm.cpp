@@ -1,5 +1,6 @@
 #include "temper/rl/algorithm.h"
 
+#include <algorithm>
 #include <string>
 
 #include "temper/base/error.h"
@@ -46,6 +47,10 @@ const Algorithm& find_algorithm(const RunConfig& config) {
   const std::string found = name.substr(0, 80);
   throw ConfigError(str(config.where("rl.algorithm"), ": found `", found, "`, expected ", known,
                         "; did you mean `", nearest(found, names), "`?"));
+}
+
+bool all_equal(std::span<const double> rewards) {
+  return std::all_of(rewards.begin(), rewards.end(), [&](double r) { return r == rewards[0]; });
 }
 
 }  // namespace temper::rl

@@ -29,6 +29,9 @@ void register_algorithm(Algorithm algorithm);
 // The one that rl.algorithm names. Throws ConfigError naming the nearest one that there is.
 const Algorithm& find_algorithm(const RunConfig& config);
 
+// Whether a group has no signal.
+bool all_equal(std::span<const double> rewards);
+
 // Group-relative advantages, GRPO's: (r - mean) / (std + 1e-6), std with ddof 1; without the
 // division unless scale_rewards.
 std::vector<double> group_advantages(const RlSection& rl, std::span<const double> rewards);

@@ -4,6 +4,7 @@
 // of the whole completion).
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -19,6 +20,7 @@ std::vector<double> group_advantages(const RlSection& rl, std::span<const double
   for (const double r : rewards) squares += (r - mean) * (r - mean);
   const double deviation = rewards.size() > 1 ? std::sqrt(squares / (count - 1)) : 0;
   std::vector<double> advantages;
+  if (all_equal(rewards)) return std::vector<double>(rewards.size());  // exactly, whatever rounding
   for (const double r : rewards)
     advantages.push_back(rl.scale_rewards ? (r - mean) / (deviation + 1e-6) : r - mean);
   return advantages;
@@ -43,7 +45,8 @@ Loss clipped_policy_loss(const RlSection& rl, const CompletionBatch& b) {
 
 double overlong_penalty(int64_t length, int64_t max_new_tokens, int64_t buffer) {
   if (buffer == 0 || length <= max_new_tokens - buffer) return 0;
-  return static_cast<double>(max_new_tokens - buffer - length) / static_cast<double>(buffer);
+  return std::max(
+      -1.0, static_cast<double>(max_new_tokens - buffer - length) / static_cast<double>(buffer));
 }
 
 }  // namespace temper::rl

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "temper/base/error.h"
 #include "temper/generate/mismatch.h"
@@ -19,6 +20,8 @@
 
 namespace temper::rl {
 namespace {
+
+constexpr int kMostEmptyBatches = 10;
 
 class GrpoRun {
  public:
@@ -44,6 +47,8 @@ class GrpoRun {
               const BatchStatistics& about, const RolloutStatistics& sampling);
   void stop_on_mismatch(int64_t step, const UpdateStatistics& s, const TrainingBatch& batch) const;
   void evaluate(int64_t step);
+  RolloutBatch next_batch(int64_t step, RolloutStatistics& sampling);
+  void point_out_rewards(int64_t step, const RolloutStatistics& sampling);
 
   const Algorithm& algorithm_;  // first: a name that is none is found before the model is read
   train::Run run_;
@@ -52,6 +57,7 @@ class GrpoRun {
   std::unique_ptr<Actor> actor_;          // one of the two
   std::unique_ptr<Replay> replay_;
   Observer observer_{run_};
+  rewards::FailureCounts failures_;  // of all ranks, since the run began
   double batch_started_ = 0;
 };
 
@@ -63,14 +69,26 @@ int64_t GrpoRun::planned_steps() const {
 }
 
 Json GrpoRun::state() const {
-  Json s = {{"verb", "grpo"}};
-  if (actor_) s["loader"] = actor_->loader().state().to_json();
+  Json s = Json::object();
+  if (actor_) {
+    s["loader"] = actor_->loader().state().to_json();
+    s["reward_failures"] = {failures_.timed_out, failures_.crashed, failures_.malformed};
+  }
   if (replay_) s["replay_position"] = replay_->position();
   return s;
 }
 
 void GrpoRun::restore(const Json& state, const std::string& where) {
-  if (actor_) return actor_->loader().restore(train::loader_state(state, where));
+  if (actor_) {
+    actor_->loader().restore(train::loader_state(state, where));
+    const Json counts = state.value("reward_failures", Json{0, 0, 0});
+    check<DataError>(counts.is_array() && counts.size() == 3 &&
+                         std::all_of(counts.begin(), counts.end(),
+                                     [](const Json& n) { return n.is_number_integer(); }),
+                     where, ": `reward_failures` must be three whole numbers");
+    failures_ = {counts[0], counts[1], counts[2]};
+    return;
+  }
   check<DataError>(
       state.contains("replay_position") && state["replay_position"].is_number_integer(), where,
       ": no `replay_position`");
@@ -148,10 +166,9 @@ void GrpoRun::update(int64_t step, const TrainingBatch& batch, const std::vector
   }
   if (actor_) {
     row.set("completions_dropped", sampling.dropped);
-    const rewards::FailureCounts& failures = actor_->rewards().failures();
-    row.set("reward_timeouts", failures.timed_out);
-    row.set("reward_crashes", failures.crashed);
-    row.set("reward_malformed", failures.malformed);
+    row.set("reward_timeouts", failures_.timed_out);
+    row.set("reward_crashes", failures_.crashed);
+    row.set("reward_malformed", failures_.malformed);
   }
   row.set("rollout_seconds", first ? sampling.rollout_seconds : 0.0);
   row.set("reward_seconds", first ? sampling.reward_seconds : 0.0);
@@ -166,12 +183,13 @@ void GrpoRun::train_on(int64_t step, const TrainingBatch& batch,
                        const RolloutStatistics& sampling) {
   const BatchStatistics about = describe(batch.batch);
   const size_t rows = batch.batch.rollouts.size(), parts = static_cast<size_t>(rl_.minibatches);
+  bool first = true;
   for (int64_t k = 0; k < updates_per_batch() && step <= run_.steps(); ++k) {
     const size_t part = static_cast<size_t>(k) % parts;
     std::vector<size_t> chosen((part + 1) * rows / parts - part * rows / parts);
     if (chosen.empty()) continue;
     std::iota(chosen.begin(), chosen.end(), part * rows / parts);
-    update(step++, batch, chosen, k == 0, about, sampling);
+    update(step++, batch, chosen, std::exchange(first, false), about, sampling);
   }
 }
 
@@ -189,25 +207,71 @@ void GrpoRun::evaluate(int64_t step) {
   run_.log(row);
 }
 
+// The next rollout batch; empty at the end of the data. Where none can be made, the run so far is
+// saved.
+RolloutBatch GrpoRun::next_batch(int64_t step, RolloutStatistics& sampling) {
+  const Json before = state();
+  try {
+    if (replay_) return replay_->next();
+    RolloutBatch batch;
+    int64_t dropped = 0;
+    for (int tries = 0; batch.rollouts.empty(); ++tries) {
+      sampling = {};
+      batch = actor_->next(sampling);
+      point_out_rewards(step, sampling);
+      if (batch.rollouts.empty() && sampling.dropped == 0) break;
+      check(tries < kMostEmptyBatches, "every completion of ", kMostEmptyBatches,
+            " rollout batches was dropped because its reward failed (",
+            actor_->rewards().first_failure(), "); see rewards.on_failure");
+      dropped += sampling.dropped;
+    }
+    sampling.dropped = dropped;
+    return batch;
+  } catch (...) {
+    if (step > run_.first_step()) run_.save(step - 1, before);
+    throw;
+  }
+}
+
+void GrpoRun::point_out_rewards(int64_t step, const RolloutStatistics& sampling) {
+  const rewards::FailureCounts& now = sampling.failures;
+  failures_.timed_out += now.timed_out;
+  failures_.crashed += now.crashed;
+  failures_.malformed += now.malformed;
+  if (now.all() > 0)
+    observer_.warn_once(
+        "failures", temper::str("step ", step, ": rewards gave no verdict on ", now.all(),
+                                " completions (the first: ", actor_->rewards().first_failure(),
+                                "); rewards.on_failure says what they count, the metrics reward_* "
+                                "how many there are"));
+  const data::LoaderState& prompts = actor_->loader().state();
+  const int64_t limit = run_.config.data.max_length;
+  if (prompts.truncated > 0)
+    observer_.warn_once("truncated prompts",
+                        temper::str("prompts longer than data.max_length, ", limit,
+                                    " tokens, are cut to their last ", limit));
+  if (prompts.dropped > 0)
+    observer_.warn_once("dropped prompts", temper::str("prompts longer than data.max_length, ",
+                                                       limit, " tokens, are left out"));
+}
+
 train::RunOutcome GrpoRun::run() {
   const TrainSection& train = run_.config.train;
   const int64_t steps = planned_steps();
   if (!run_.begin(steps,
                   [this](const Json& state, const std::string& where) { restore(state, where); }))
     return {false, steps};
-  if (run_.writer()) forget_rollouts_after(run_.config.output_dir, run_.first_step() - 1);
+  if (run_.writer() && !replay_)
+    forget_rollouts_after(run_.config.output_dir, run_.first_step() - 1);
+  if (replay_ && !run_.config.data.eval.empty())
+    run_.warn("data.eval is not used under rl.replay, which samples nothing");
   int64_t step = run_.first_step();
   bool stopped = false;
   while (step <= steps && !stopped) {
     batch_started_ = train::wall_seconds();
     RolloutStatistics sampling;
-    RolloutBatch rollouts = replay_ ? replay_->next() : actor_->next(sampling);
-    if (rollouts.rollouts.empty()) {
-      check(replay_ || sampling.dropped == 0,
-            "every completion of a rollout batch was dropped because its reward failed; see "
-            "rewards.on_failure");
-      break;
-    }
+    RolloutBatch rollouts = next_batch(step, sampling);
+    if (rollouts.rollouts.empty()) break;
     if (run_.writer() && !replay_) write_rollouts(run_.config.output_dir, step, rollouts);
     const int64_t parts =
         std::min<int64_t>(rl_.minibatches, static_cast<int64_t>(rollouts.rollouts.size()));
@@ -227,7 +291,15 @@ train::RunOutcome GrpoRun::run() {
     evaluate(last);
     run_.finish(last, state());
   }
-  run_.close({{"steps", std::to_string(last)}, {"algorithm", rl_.algorithm}}, observer_.samples());
+  std::vector<std::pair<std::string, std::string>> summary{{"steps", std::to_string(last)},
+                                                           {"algorithm", rl_.algorithm}};
+  if (actor_) {
+    const data::LoaderState& prompts = actor_->loader().state();
+    summary.emplace_back("prompts cut", std::to_string(prompts.truncated));
+    summary.emplace_back("prompts left out", std::to_string(prompts.dropped));
+    summary.emplace_back("completions without a verdict", std::to_string(failures_.all()));
+  }
+  run_.close(std::move(summary), observer_.samples());
   return {stopped, last};
 }
 

@@ -67,7 +67,7 @@ void Observer::point_out(const BatchStatistics& about, double kl) {
 void Observer::show(const Rollout& rollout) {
   if (batches_++ % show_every_ == 0) {
     if (shown_.size() == kSamplesInReport) {
-      for (size_t i = 0; 2 * i < shown_.size(); ++i) shown_[i] = std::move(shown_[2 * i]);
+      for (size_t i = 1; 2 * i < shown_.size(); ++i) shown_[i] = std::move(shown_[2 * i]);
       shown_.resize(shown_.size() / 2);
       show_every_ *= 2;
     }

@@ -32,10 +32,10 @@ class Observer {
   // Warns, once each, of what commonly goes wrong: rewards that never differ, completions cut
   // short, a policy that has left its reference. kl: nats a token, 0 without a reference.
   void point_out(const BatchStatistics& about, double kl);
-
- private:
+  // `what` names the message: it is printed once a run.
   void warn_once(const char* what, const std::string& message);
 
+ private:
   train::Run& run_;
   std::set<std::string> warned_;
   int64_t constant_batches_ = 0, batches_ = 0, show_every_ = 1;

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
@@ -18,6 +19,13 @@ Replay::Replay(const RunConfig& config, const Algorithm& algorithm, int64_t voca
   check<DataError>(file_.size() > 0, *config.rl.replay, ": no rollouts");
 }
 
+void Replay::set_position(int64_t position) {
+  check<DataError>(position >= 0 && position <= file_.size(), *config_.rl.replay,
+                   ": the checkpoint goes on at row ", position, ", and the file has ",
+                   file_.size());
+  position_ = position;
+}
+
 int64_t Replay::batches() const { return (file_.size() + rows_ - 1) / rows_; }
 
 RolloutBatch Replay::next() {
@@ -26,11 +34,22 @@ RolloutBatch Replay::next() {
     if (!config_.train.max_steps) return batch;
     position_ = 0;
   }
-  for (int64_t i = 0; i < rows_ && position_ < file_.size(); ++i, ++position_)
+  const int64_t first = position_;
+  for (int64_t i = 0; i < rows_ && position_ < file_.size(); ++i, ++position_) {
     batch.rollouts.push_back(
         parse_rollout(file_.row(position_), vocabulary_, file_.where(position_)));
+    const Rollout& r = batch.rollouts.back();
+    const bool uncorrected =
+        config_.rl.on_mismatch == RlSection::OnMismatch::kCorrect && r.logprobs.empty();
+    check<DataError>(!uncorrected, file_.where(position_),
+                     ": no `logprobs`, which rl.on_mismatch: correct compares with");
+  }
   const std::vector<size_t> bounds = batch.bounds();
+  std::set<int64_t> groups;
   for (size_t g = 0; g + 1 < bounds.size(); ++g) {
+    check<DataError>(groups.insert(batch.rollouts[bounds[g]].group).second, file_.where(first),
+                     " and after: group ", batch.rollouts[bounds[g]].group,
+                     "'s rows do not stand together");
     std::vector<double> rewards;
     for (size_t i = bounds[g]; i < bounds[g + 1]; ++i) {
       Rollout& r = batch.rollouts[i];

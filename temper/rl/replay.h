@@ -21,7 +21,8 @@ class Replay {
   int64_t batches() const;  // of one pass over the file
 
   int64_t position() const { return position_; }
-  void set_position(int64_t position) { position_ = position; }
+  // Throws DataError for a place that the file does not have.
+  void set_position(int64_t position);
 
  private:
   const RunConfig& config_;

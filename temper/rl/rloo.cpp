@@ -14,6 +14,7 @@ std::vector<double> leave_one_out_advantages(const RlSection&, std::span<const d
   const double sum = std::accumulate(rewards.begin(), rewards.end(), 0.0),
                others = static_cast<double>(rewards.size()) - 1;
   std::vector<double> advantages;
+  if (all_equal(rewards)) return std::vector<double>(rewards.size());
   for (const double r : rewards) advantages.push_back(others > 0 ? r - (sum - r) / others : 0.0);
   return advantages;
 }

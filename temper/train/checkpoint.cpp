@@ -23,6 +23,9 @@ void sync_directory(const std::string& path) {
   ::close(fd);
 }
 
+constexpr size_t kLargestState = size_t{64} << 20;
+constexpr size_t kLongestStep = 15;  // digits
+
 // Steps of the whole checkpoints, ascending.
 std::vector<int64_t> steps_in(const std::string& directory) {
   std::vector<int64_t> steps;
@@ -30,7 +33,8 @@ std::vector<int64_t> steps_in(const std::string& directory) {
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with("step-") ||
-        name.find_first_not_of("0123456789", 5) != std::string::npos || name.size() == 5)
+        name.find_first_not_of("0123456789", 5) != std::string::npos || name.size() == 5 ||
+        name.size() > 5 + kLongestStep)
       continue;
     if (fs::exists(entry.path() / "state.json")) steps.push_back(std::stoll(name.substr(5)));
   }
@@ -72,23 +76,36 @@ void Checkpoints::save(int64_t step, const Optimizer& optimizer, const Json& sta
   write_file_atomic(temporary + "/state.json", whole.dump(2) + "\n");
   const std::string directory = output_dir_ + "/checkpoints";
   commit(temporary, temper::str(directory, "/step-", step));
-  std::vector<int64_t> steps = steps_in(directory);
-  for (size_t i = 0; i + static_cast<size_t>(keep_) < steps.size(); ++i)
-    fs::remove_all(temper::str(directory, "/step-", steps[i]));
+  const std::vector<int64_t> steps = steps_in(directory);
+  const auto here = std::find(steps.begin(), steps.end(), step);
+  for (auto it = steps.begin(); it != steps.end(); ++it)
+    if (it > here || here - it >= keep_) fs::remove_all(temper::str(directory, "/step-", *it));
 }
 
-std::optional<std::string> Checkpoints::newest() const {
-  const std::vector<int64_t> steps = steps_in(output_dir_ + "/checkpoints");
-  if (steps.empty()) return std::nullopt;
-  return temper::str(output_dir_, "/checkpoints/step-", steps.back());
+void Checkpoints::mark_complete(int64_t step) const {
+  const std::string path = temper::str(output_dir_, "/checkpoints/step-", step, "/state.json");
+  Json state = read_json_file(path, kLargestState);
+  state["complete"] = true;
+  write_file_atomic(path, state.dump(2) + "\n");
+}
+
+std::vector<std::string> Checkpoints::all() const {
+  std::vector<std::string> out;
+  for (const int64_t step : steps_in(output_dir_ + "/checkpoints"))
+    out.insert(out.begin(), temper::str(output_dir_, "/checkpoints/step-", step));
+  return out;
 }
 
 Json Checkpoints::load(const std::string& directory, Optimizer& optimizer) {
   check<DataError>(fs::exists(directory + "/state.json"), directory,
                    ": not a checkpoint: it has no state.json");
-  Json state = read_json_file(directory + "/state.json", size_t{64} << 20);
-  check<DataError>(state.is_object() && state.contains("step") && state["step"].is_number_integer(),
-                   directory, "/state.json: no `step`");
+  Json state = read_json_file(directory + "/state.json", kLargestState);
+  check<DataError>(state.is_object() && state.contains("step") &&
+                       state["step"].is_number_integer() && state["step"].get<int64_t>() >= 0 &&
+                       std::to_string(state["step"].get<int64_t>()).size() <= kLongestStep,
+                   directory, "/state.json: no `step`, or none that can be");
+  check<DataError>(!state.contains("complete") || state["complete"].is_boolean(), directory,
+                   "/state.json: `complete` must be true or false");
   const TensorMap weights = read_safetensors(directory + "/weights.safetensors");
   for (const NamedParameter& p : optimizer.parameters()) {
     const auto it = weights.find(p.name);

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "temper/base/json.h"
 #include "temper/train/optimizer.h"
@@ -16,10 +16,15 @@ class Checkpoints {
  public:
   Checkpoints(std::string output_dir, int64_t keep);
 
+  // Afterwards those of later steps, which another run left here, are gone, and of the others all
+  // but the last `keep`.
   void save(int64_t step, const Optimizer& optimizer, const Json& state) const;
-  // The newest whole checkpoint's directory.
-  std::optional<std::string> newest() const;
-  // Sets parameters and moments, and gives back `state`. Throws DataError.
+  // Adds `"complete": true` to the state of a step that was saved.
+  void mark_complete(int64_t step) const;
+  // Directories of the checkpoints, newest first.
+  std::vector<std::string> all() const;
+  // Sets parameters and moments, and gives back the state: an object with a whole number `step` of
+  // at least 0, and `complete`, if it has it, true or false. Throws DataError.
   static Json load(const std::string& directory, Optimizer& optimizer);
 
   // final/ is written the same way: made by `write` under another name, then renamed over the old

@@ -1,12 +1,20 @@
 #include "temper/train/run.h"
 
 #include <ATen/ATen.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
@@ -42,14 +50,86 @@ int64_t peak_memory_bytes() {
   return usage.ru_maxrss * 1024;
 }
 
+namespace {
+
+// Refused before a model is read.
+const RunConfig& with_output_dir(const RunConfig& config) {
+  check<ConfigError>(!fs::exists(config.output_dir) || fs::is_directory(config.output_dir),
+                     config.where("output_dir"), ": ", config.output_dir, " is no directory");
+  return config;
+}
+
+}  // namespace
+
+struct Run::Lock {
+  explicit Lock(const RunConfig& config) {
+    const std::string path = config.output_dir + "/.lock";
+    file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    check<ConfigError>(file >= 0, config.where("output_dir"), ": cannot write to ",
+                       config.output_dir, ": ", std::strerror(errno));
+    const bool locked = ::flock(file, LOCK_EX | LOCK_NB) == 0;
+    if (!locked) ::close(file);
+    check<ConfigError>(locked || errno != EWOULDBLOCK, config.where("output_dir"),
+                       ": another run is writing to ", config.output_dir);
+  }
+  ~Lock() { ::close(file); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+  int file;
+};
+
 Run::Run(const RunConfig& run_config, RunHost run_host)
-    : config(run_config),
+    : config(with_output_dir(run_config)),
       host(std::move(run_host)),
       group(dist::Group::from_environment()),
       policy(load_policy(config)),
       optimizer(config.optimizer, trainable_parameters(*policy.model)),
       checkpoints_(config.output_dir, config.train.keep_checkpoints) {
-  fs::create_directories(config.output_dir);
+  std::error_code failed;
+  fs::create_directories(config.output_dir, failed);
+  check<ConfigError>(!failed, config.where("output_dir"), ": cannot make the directory ",
+                     config.output_dir, ": ", failed.message());
+  if (writer()) lock_ = std::make_unique<Lock>(config);
+}
+
+Run::~Run() = default;
+
+// A checkpoint that is damaged is passed over for the one before; where none is whole, the newest
+// one's error stands.
+std::optional<Json> Run::load_checkpoint(std::string& where) {
+  if (config.resume == "never") return {};
+  where = config.resume;
+  if (config.resume != "auto") return Checkpoints::load(where, optimizer);
+  std::exception_ptr first;
+  for (const std::string& directory : checkpoints_.all()) {
+    try {
+      where = directory;
+      Json state = Checkpoints::load(directory, optimizer);
+      return state;
+    } catch (const DataError& e) {
+      if (!first) first = std::current_exception();
+      warn(temper::str("passed over a checkpoint: ", e.what()));
+    }
+  }
+  if (first) std::rethrow_exception(first);
+  return {};
+}
+
+// Lines of the resolved config that an earlier part of the run did not have.
+void Run::point_out_changes() {
+  const std::string path = config.output_dir + "/config.yaml";
+  if (!fs::exists(path)) return;
+  std::ifstream before(path);
+  std::set<std::string> known;
+  for (std::string line; std::getline(before, line);) known.insert(line);
+  std::istringstream now(dump_run_config(config, true));
+  std::string changed;
+  for (std::string line; std::getline(now, line);) {
+    const size_t text = line.find_first_not_of(" -");
+    if (text != std::string::npos && !known.contains(line))
+      changed += (changed.empty() ? "" : ", ") + line.substr(text);
+  }
+  if (!changed.empty()) warn("the run goes on with other settings than it began with: " + changed);
 }
 
 bool Run::begin(int64_t steps,
@@ -60,30 +140,32 @@ bool Run::begin(int64_t steps,
     metrics_ =
         std::make_unique<Metrics>(config.metrics.sinks, options, config.where("metrics.sinks"));
   }
-  std::optional<std::string> from;
-  if (config.resume == "auto")
-    from = checkpoints_.newest();
-  else if (config.resume != "never")
-    from = config.resume;
+  std::string from;
+  const std::optional<Json> state = load_checkpoint(from);
   bool complete = false;
-  if (from) {
-    const Json state = Checkpoints::load(*from, optimizer);
-    restore(state, *from + "/state.json");
-    saved_ = state["step"].get<int64_t>();
-    first_step_ = saved_ + 1;
-    complete = (state.value("complete", false) || saved_ >= steps_) &&
-               fs::exists(config.output_dir + "/final");
+  int64_t resumed = -1;
+  if (state) {
+    check<DataError>(!state->contains("verb") || (*state)["verb"] == config.verb.value_or(""), from,
+                     ": a checkpoint of another verb, ", dump_json(state->value("verb", Json())));
+    restore(*state, from + "/state.json");
+    resumed = (*state)["step"].get<int64_t>();
+    first_step_ = resumed + 1;
+    // A run may end before its last step where its data does; with another plan it goes on.
+    complete = state->value("complete", false) && fs::exists(config.output_dir + "/final") &&
+               (resumed >= steps_ || state->value("planned_steps", Json()) == steps_);
   }
   std::vector<double> last_evaluation{0};
   if (writer()) {
-    metrics_->truncate_after(from ? saved_ : -1);
+    metrics_->truncate_after(resumed);
     if (complete)
       host.console << config.output_dir << ": this run is complete; its model is in final/"
                    << std::endl;
-    else if (from)
-      host.console << "resuming from " << *from << std::endl;
-    if (!complete)
+    else if (state)
+      host.console << "resuming from " << from << std::endl;
+    if (!complete) {
+      if (state) point_out_changes();
       write_file_atomic(config.output_dir + "/config.yaml", dump_run_config(config, true));
+    }
     for (const MetricsRow& row : read_metrics_file(config.output_dir + "/metrics.jsonl"))
       if (row.is_eval()) last_evaluation[0] = static_cast<double>(row.step());
   }
@@ -148,17 +230,19 @@ bool Run::should_stop() {
 
 void Run::save(int64_t step, Json state) {
   if (saved_ == step || !writer()) return;
+  state["verb"] = config.verb.value_or("");
+  state["planned_steps"] = steps_;
   checkpoints_.save(step, optimizer, state);
   saved_ = step;
 }
 
+// The model first: `complete` says that it is there.
 void Run::finish(int64_t step, Json state) {
   if (!writer()) return;
   checkpoints_.write_final(
       [&](const std::string& directory) { save_policy(policy, config.model.path, directory); });
-  if (saved_ == step && step >= steps_) return;
-  state["complete"] = true;
-  checkpoints_.save(step, optimizer, state);
+  save(step, std::move(state));
+  checkpoints_.mark_complete(step);
 }
 
 void Run::close(std::vector<std::pair<std::string, std::string>> summary,

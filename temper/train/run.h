@@ -55,6 +55,7 @@ class Run {
   // Joins the ranks, loads the policy and makes the optimizer. Throws ConfigError, DataError,
   // RunError.
   Run(const RunConfig& config, RunHost host);
+  ~Run();
 
   // Opens the metrics and goes to where an earlier run of the output directory stopped: `restore`
   // is given the state that was saved, and the file that it stands in. False: that run was
@@ -96,11 +97,17 @@ class Run {
   Optimizer optimizer;
 
  private:
+  struct Lock;  // on the output directory, so that no second run writes there
+  // The state of the checkpoint to go on from, if there is one: `where` is its directory.
+  std::optional<Json> load_checkpoint(std::string& where);
+  void point_out_changes();
   void reduce_gradients();
 
+  std::unique_ptr<Lock> lock_;
   Checkpoints checkpoints_;
   std::unique_ptr<Metrics> metrics_;
-  int64_t steps_ = 0, first_step_ = 1, saved_ = -1, evaluated_ = 0;
+  int64_t steps_ = 0, first_step_ = 1, evaluated_ = 0;
+  int64_t saved_ = -1;  // the step of the last checkpoint that this process wrote
 };
 
 }  // namespace temper::train

@@ -48,7 +48,7 @@ class SftRun {
   StepTotals forward_backward(int64_t step, const std::vector<SftRow>& rows);
   void evaluate(int64_t step);
   void warn_about_data();
-  Json state() const { return {{"verb", "sft"}, {"loader", loader_.state().to_json()}}; }
+  Json state() const { return {{"loader", loader_.state().to_json()}}; }
   std::vector<std::pair<std::string, std::string>> summary(int64_t step) const;
 
   Run run_;

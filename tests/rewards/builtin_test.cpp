@@ -42,6 +42,11 @@ TEST_CASE("gsm8k finds the final number however it is written") {
     CHECK(judge("gsm8k", truth, wrong) == 0);
   }
   CHECK(judge("gsm8k", "#### -5", "it fell by 5, to -5") == 1);
+  for (const char* right : {"#### 75%", "\\boxed{75\\%}", "it is 75%.", "#### 75 for 3 days",
+                            "The answer is 75. I checked it 2 times.", "Answer: $75, not 80"}) {
+    CAPTURE(right);
+    CHECK(judge("gsm8k", "#### 75", right) == 1);
+  }
   CHECK(judge("gsm8k", "#### 5", "10-5") == 1);  // a minus between two numbers is no sign
   CHECK_THROWS_AS(judge("gsm8k", "no number", "1"), DataError);
 }
@@ -124,4 +129,17 @@ TEST_CASE("weights add up, unknown names and fields are named") {
   CHECK_THROWS_WITH_AS(RewardSet(sections, false), doctest::Contains("no tokenizer"), ConfigError);
   sample.row = std::make_shared<const Json>(Json{{"solution", "4"}});
   CHECK_THROWS_WITH_AS(set.judge({&sample, 1}), doctest::Contains("solution"), DataError);
+}
+
+TEST_CASE("a pattern that takes too many steps has no verdict, and the others have theirs") {
+  RewardSection section;
+  section.name = "regex";
+  section.pattern = "^(a+)+$";
+  std::vector<Sample> samples(2);
+  for (Sample& s : samples) s.row = std::make_shared<const Json>(Json::object());
+  samples[0].completion = std::string(40, 'a') + "!";
+  samples[1].completion = "aaa";
+  const std::vector<Verdict> verdicts = make_reward(section)->judge(samples);
+  CHECK(verdicts[0].kind == Verdict::Kind::kTimedOut);
+  CHECK(verdicts[1].value == 1);
 }

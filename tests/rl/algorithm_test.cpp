@@ -33,3 +33,18 @@ TEST_CASE("an algorithm is registered once, under a name of its own") {
   CHECK_THROWS_AS(rl::register_algorithm({"grpo", rl::group_advantages, rl::rloo_loss, ""}),
                   ConfigError);
 }
+
+TEST_CASE("equal rewards give advantages of exactly 0") {
+  RunConfig config;
+  const std::vector<double> equal(7, 0.1);  // whose mean is not 0.1 in doubles
+  for (const rl::Algorithm& algorithm : rl::algorithms())
+    CHECK(algorithm.advantages(config.rl, equal) == std::vector<double>(7, 0.0));
+}
+
+TEST_CASE("the overlong penalty falls from 0 to -1 over the buffer, and no further") {
+  CHECK(rl::overlong_penalty(80, 100, 20) == 0);
+  CHECK(rl::overlong_penalty(90, 100, 20) == -0.5);
+  CHECK(rl::overlong_penalty(100, 100, 20) == -1);
+  CHECK(rl::overlong_penalty(300, 100, 20) == -1);
+  CHECK(rl::overlong_penalty(300, 100, 0) == 0);
+}

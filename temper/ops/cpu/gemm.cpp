@@ -197,7 +197,9 @@ void GemmAs(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const B* packe
   const int64_t panels_per = m <= kTileRows ? (panels + threads - 1) / threads
                                             : panels_per_task(row_blocks, panels, threads);
   const int64_t column_blocks = (panels + panels_per - 1) / panels_per;
-  const bool parallel = threads > 1 && m * n * k > 65536;
+  // Below about 20 microseconds, of arithmetic or of reading b, threads cost more than they save,
+  // the more so where other programs use the cores too.
+  const bool parallel = threads > 1 && (m * n * k > 2'000'000 || n * k > 100'000);
 #pragma omp parallel for schedule(dynamic) collapse(2) if (parallel)
   for (int64_t r = 0; r < row_blocks; ++r) {
     for (int64_t q = 0; q < column_blocks; ++q) {

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# What a run leaves and finds again: abandoned and damaged checkpoints, changed plans, two runs at once, signals. $1: the program.
+set -uo pipefail
+temper=$1
+bad=0
+fail() { echo "FAILED: $*" >&2; bad=1; }
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+
+cat > config.json <<'J'
+{"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+ "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 61, "tie_word_embeddings": true, "eos_token_id": 2}
+J
+"$temper" init --config config.json --seed 3 --output model > /dev/null
+for i in $(seq 30); do echo "{\"input_ids\": [$((3 + i)), $((7 + i)), 5, $i], \"labels\": [-100, $((7 + i)), 5, $i]}"; done > rows.jsonl
+sft() { "$temper" sft model.path=model data.train=rows.jsonl train.batch_size=4 optimizer.learning_rate=1e-3 metrics.sinks=jsonl "$@"; }
+steps() { ls "$1/checkpoints" | sed 's/step-//' | sort -n | tr '\n' ' '; }
+rows() { grep -c . "$1/metrics.jsonl"; }
+
+# Another run in the same directory prunes its own line of checkpoints, and what is newest is what was written last.
+sft output_dir=a train.max_steps=100 train.save_every=10 > /dev/null
+[ "$(steps a)" = '80 90 100 ' ] || fail "kept $(steps a)"
+sft output_dir=a train.max_steps=25 train.save_every=10 resume=never > /dev/null
+[ "$(steps a)" = '10 20 25 ' ] || fail "another run kept $(steps a)"
+sft output_dir=a train.max_steps=25 train.save_every=10 | grep -q 'run is complete' || fail "a complete run is not said to be"
+sft output_dir=a train.max_steps=30 train.save_every=10 > goes-on 2>&1 || fail "a longer plan: $?"
+[ "$(rows a)" = 30 ] && grep -q 'max_steps: 30' goes-on || fail "a longer plan: $(rows a) rows, $(cat goes-on)"
+
+# A damaged checkpoint is passed over; where all are, nothing is trained over them.
+sft output_dir=whole train.max_steps=40 train.save_every=10 > /dev/null
+sft output_dir=b train.max_steps=30 train.save_every=10 > /dev/null
+head -c 500 b/checkpoints/step-30/weights.safetensors > cut && mv cut b/checkpoints/step-30/weights.safetensors
+sft output_dir=b train.max_steps=30 train.save_every=10 > passed 2>&1 || fail "a damaged checkpoint: $(cat passed)"
+grep -q 'passed over a checkpoint.*step-30' passed || fail "a damaged checkpoint is passed over without a word: $(cat passed)"
+grep -q 'resuming from .*step-20' passed || fail "not resumed from the one before: $(cat passed)"
+for file in b/checkpoints/*/state.json; do echo '{' > "$file"; done
+sft output_dir=b train.max_steps=30 2> damaged > /dev/null
+[ $? = 2 ] && grep -q 'state.json' damaged || fail "all damaged: $(cat damaged)"
+sed -i 's/"counts": \[/"counts": [-3, /' whole/checkpoints/step-40/state.json
+for state in '{"step": -4}' '{"step": 99999999999999999999}' '{"step": 5, "complete": 5}' '{"step": "x"}'; do
+  echo "$state" > whole/checkpoints/step-40/state.json
+  sft resume=whole/checkpoints/step-40 output_dir=c train.max_steps=60 > /dev/null 2> hostile
+  [ $? = 2 ] && grep -q 'step-40' hostile || fail "$state: $(cat hostile)"
+done
+
+# A checkpoint of another verb; a directory that is none.
+sft output_dir=d train.max_steps=2 > /dev/null
+"$temper" grpo model.path=model data.train=rows.jsonl output_dir=d 'rewards=[{name: x, command: [sh, -c, "while read -r l; do echo 1; done"]}]' \
+  'data.columns={prompt_ids: input_ids}' train.max_steps=4 > /dev/null 2> verb
+[ $? = 2 ] && grep -q 'another verb' verb || fail "another verb's checkpoint: $(cat verb)"
+touch file
+sft output_dir=file 2> nodir > /dev/null
+[ $? = 2 ] && grep -q 'output_dir' nodir || fail "output_dir a file: $(cat nodir)"
+
+# Two runs in one directory: the second is refused, the first is not disturbed.
+"$temper" sft model.path=model data.train=rows.jsonl train.batch_size=4 output_dir=e train.max_steps=200000 metrics.sinks=jsonl > /dev/null 2>&1 &
+first=$!
+while [ ! -s e/metrics.jsonl ]; do sleep 0.05; done
+sft output_dir=e train.max_steps=200000 2> second > /dev/null
+[ $? = 2 ] && grep -q 'another run' second || fail "a second run: $(cat second)"
+# A wish to stop that comes twice is one wish.
+kill -TERM $first; kill -TERM $first
+wait $first
+[ $? = 1 ] && [ -n "$(steps e)" ] || fail "two signals at once lost the run"
+
+# The same for ranks, told by their launcher and by whoever signals the group; and ranks end with their launcher.
+setsid "$temper" sft --nproc 2 model.path=model data.train=rows.jsonl train.batch_size=4 output_dir=f train.max_steps=100000 metrics.sinks=jsonl > /dev/null 2> ranks &
+launcher=$!
+while [ ! -s f/metrics.jsonl ]; do sleep 0.05; done
+kill -TERM -- -$launcher
+wait $launcher
+[ $? = 1 ] && [ -n "$(steps f)" ] || fail "ranks lost the run: $(cat ranks)"
+"$temper" sft --nproc 2 model.path=model data.train=rows.jsonl train.batch_size=4 output_dir=g train.max_steps=100000 metrics.sinks=jsonl > /dev/null 2>&1 &
+launcher=$!
+while [ ! -s g/metrics.jsonl ]; do sleep 0.05; done
+children=$(cat /proc/$launcher/task/$launcher/children)
+kill -KILL $launcher
+for i in $(seq 100); do
+  alive=0
+  for child in $children; do [ -e /proc/$child ] && ! grep -q '^State:.Z' /proc/$child/status && alive=1; done
+  [ $alive = 0 ] && break
+  sleep 0.1
+done
+[ $alive = 0 ] || { fail "ranks outlive their launcher"; kill -KILL $children; }
+exit $bad
