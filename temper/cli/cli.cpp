@@ -45,6 +45,7 @@ namespace temper::cli {
 namespace {
 
 constexpr const char* kVersion = "0.1.0";
+constexpr size_t kLongestMessage = 2000;  // what it quotes from a file may be of any length
 
 void print_help() {
   std::cout << "Temper " << kVersion
@@ -74,8 +75,9 @@ int report(const char* kind, const std::exception& e, int status) {
   // What is wrong with the user's files all ranks find: the first one says it, and its end ends
   // the others.
   if (status == 2 && is_later_rank()) std::this_thread::sleep_for(std::chrono::seconds(2));
-  std::cerr << "temper: " << kind << what.substr(0, what.find("\nException raised from"))
-            << std::endl;
+  std::string message = what.substr(0, what.find("\nException raised from"));
+  if (message.size() > kLongestMessage) message = message.substr(0, kLongestMessage) + "...";
+  std::cerr << "temper: " << kind << message << std::endl;
   return status;
 }
 

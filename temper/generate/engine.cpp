@@ -39,7 +39,8 @@ Engine::Engine(models::CausalLM& model, EngineOptions options,
     : model_(model),
       options_(std::move(options)),
       tokenizer_(std::move(tokenizer)),
-      cache_(model, options_.cache_bytes > 0 ? options_.cache_bytes : usable_memory_bytes() / 4) {
+      cache_bytes_(options_.cache_bytes > 0 ? options_.cache_bytes : usable_memory_bytes() / 4),
+      cache_(model, cache_bytes_) {
   check<ConfigError>(options_.max_new_tokens <= kMostNewTokens, "max_new_tokens: found ",
                      options_.max_new_tokens, ", expected at most ", kMostNewTokens);
   check<ConfigError>(options_.stop.empty() || tokenizer_,
@@ -67,8 +68,8 @@ void Engine::submit(Request request) {
   const int64_t needed = pages_of_prompt(*prompt) + pages_of_sample(*prompt);
   check<ConfigError>(needed <= cache_.max_pages(), "a prompt of ", prompt->length(), " tokens and ",
                      options_.max_new_tokens, " new ones need ", needed * cache_.page_bytes(),
-                     " bytes for keys and values, and cache_bytes is ",
-                     cache_.max_pages() * cache_.page_bytes());
+                     " bytes for keys and values, and may take ", cache_bytes_,
+                     " (rollout.cache_bytes, --cache-bytes)");
   prompt->unfinished = prompt->request.num_samples;
   if (prompt->unfinished > 0) waiting_.push_back(std::move(prompt));
 }

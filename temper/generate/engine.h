@@ -93,6 +93,7 @@ class Engine {
   models::CausalLM& model_;
   EngineOptions options_;
   std::shared_ptr<const Tokenizer> tokenizer_;
+  int64_t cache_bytes_;
   PageCache cache_;
   std::deque<std::shared_ptr<Prompt>> waiting_;   // prompts with samples that have not started
   std::vector<std::shared_ptr<Prompt>> filling_;  // admitted, not all of the prompt is in the cache

@@ -22,6 +22,7 @@ const std::vector<ChartSpec>& charts() {
       {"Learning rate", {"learning_rate"}, format_brief},
       {"Gradient norm", {"grad_norm"}, format_brief},
       {"Tokens per second", {"tokens_per_second"}, format_count},
+      {"Seconds", {"rollout_seconds", "reward_seconds", "train_seconds"}, format_duration},
       {"Peak memory", {"peak_memory_bytes"}, format_bytes},
   };
   return charts;

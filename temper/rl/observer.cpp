@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/text/unicode.h"
 
 namespace temper::rl {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 constexpr double kBlownUpKl = 10;  // nats a token
 constexpr size_t kSamplesInReport = 50;
 constexpr double kBetweenSamples = 20;  // seconds, on the console
+constexpr size_t kReportBytes = 600;
 constexpr size_t kSampleBytes = 160;    // of a prompt's end and of a completion's beginning
 constexpr double kMostTruncated = 0.5;  // share of completions
 
@@ -64,6 +66,12 @@ void Observer::point_out(const BatchStatistics& about, double kl) {
                                 "or a larger rl.beta may help"));
 }
 
+std::string Observer::prompt_end(const Rollout& rollout, size_t most) const {
+  if (!run_.policy.tokenizer) return {};
+  const std::string prompt = run_.policy.tokenizer->decode(rollout.prompt_tokens, true);
+  return repair_utf8(prompt.substr(prompt.size() - std::min(prompt.size(), most)));
+}
+
 void Observer::show(const Rollout& rollout) {
   if (batches_++ % show_every_ == 0) {
     if (shown_.size() == kSamplesInReport) {
@@ -76,18 +84,18 @@ void Observer::show(const Rollout& rollout) {
   const double now = train::wall_seconds();
   if (!run_.policy.tokenizer || now - console_sample_at_ < kBetweenSamples) return;
   console_sample_at_ = now;
-  std::string prompt = run_.policy.tokenizer->decode(rollout.prompt_tokens, true);
-  if (prompt.size() > kSampleBytes) prompt.erase(0, prompt.size() - kSampleBytes);
   // As JSON, which is one line and holds no control characters.
-  run_.note(temper::str("sample, reward ", rollout.reward, ": ", dump_json(prompt), " -> ",
+  run_.note(temper::str("sample, reward ", rollout.reward, ": ",
+                        dump_json(prompt_end(rollout, kSampleBytes)), " -> ",
                         dump_json(rollout.text.substr(0, kSampleBytes))));
 }
 
 std::vector<Report::Table> Observer::samples() const {
-  Report::Table table{"Samples", {"group", "reward", "tokens", "completion"}, {}};
+  Report::Table table{"Samples", {"group", "prompt", "completion", "reward", "tokens"}, {}};
   for (const Rollout& r : shown_)
-    table.rows.push_back({std::to_string(r.group), temper::str(r.reward),
-                          std::to_string(r.length()), r.text.substr(0, 600)});
+    table.rows.push_back({std::to_string(r.group), prompt_end(r, kReportBytes),
+                          repair_utf8(r.text.substr(0, kReportBytes)), temper::str(r.reward),
+                          std::to_string(r.length())});
   if (table.rows.empty()) return {};
   return {table};
 }

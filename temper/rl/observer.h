@@ -36,6 +36,8 @@ class Observer {
   void warn_once(const char* what, const std::string& message);
 
  private:
+  std::string prompt_end(const Rollout& rollout, size_t most) const;  // "": there is no tokenizer
+
   train::Run& run_;
   std::set<std::string> warned_;
   int64_t constant_batches_ = 0, batches_ = 0, show_every_ = 1;

@@ -68,10 +68,13 @@ wrong() {
   [ $status = 2 ] && [ "$(wc -l <<< "$message")" = 1 ] && [[ $message == *"$1"* ]] || fail "${*:2}: status $status, $message"
   [ ! -e x ] || fail "${*:2} left a file"
 }
-wrong 'cache_bytes is' --cache-bytes 1000
+wrong 'rollout.cache_bytes' --cache-bytes 1000
 wrong '--top-p' --top-p 0
 wrong '--max-new-tokens' --max-new-tokens 99999999999
 wrong 'beam search' --beams 4
+wrong 'found nan' --temperature nan
+wrong 'found -1' --seed -1
+wrong 'found 0' --num-samples 0
 echo '{"tokens": [1, 99]}' > rows.jsonl
 wrong 'rows.jsonl:1' --seed 1
 exit $bad
