@@ -126,7 +126,8 @@ void Run::point_out_changes() {
   std::string changed;
   for (std::string line; std::getline(now, line);) {
     const size_t text = line.find_first_not_of(" -");
-    if (text != std::string::npos && !known.contains(line))
+    const bool same = text == std::string::npos || known.contains(line);
+    if (!same && !line.starts_with("resume:"))
       changed += (changed.empty() ? "" : ", ") + line.substr(text);
   }
   if (!changed.empty()) warn("the run goes on with other settings than it began with: " + changed);
