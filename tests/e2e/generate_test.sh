@@ -41,7 +41,8 @@ paste -d'|' <(texts stopped) <(texts plain) | awk -F'|' '{ cut = substr($1, 1, l
 for i in $(seq 3000); do echo '{"tokens": [1, 2, 3]}'; done > many.jsonl
 "$temper" generate --model $model --input many.jsonl --output all.jsonl --max-new-tokens 2000 --ignore-eos --max-batch 64 2> stop.log &
 process=$!
-sleep 1
+until [ -e all.jsonl.tmp-$process ]; do kill -0 $process || break; sleep 0.05; done
+sleep 0.5
 kill -INT $process
 wait $process
 [ $? = 1 ] || fail "an interrupted run did not fail"
