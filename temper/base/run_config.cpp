@@ -175,6 +175,10 @@ void RolloutSection::fields(Fields& f) {
   f.add("cache_bytes", cache_bytes,
         "most memory for keys and values; null: a quarter of what is usable", at_least(1));
 }
+std::string RewardSection::label() const {
+  if (!name.empty() || command.empty()) return name;
+  return command.front().substr(command.front().rfind('/') + 1);
+}
 void RewardSection::fields(Fields& f) {
   f.add("name", name, "a built-in reward; of a command: what its metrics are called");
   f.add("weight", weight, "factor of this reward in the sum");

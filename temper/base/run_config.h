@@ -143,6 +143,8 @@ struct RewardSection {
   std::optional<int64_t> memory_bytes;
   OnFailure on_failure = OnFailure::kZero;
   void fields(Fields& f);
+  // What metrics call it: its name, or that of its program without the folders.
+  std::string label() const;
 };
 
 struct PreferenceSection {

@@ -86,9 +86,7 @@ void check_rewards(const RunConfig& c) {
   std::set<std::string> names;
   for (size_t i = 0; i < c.rewards.size(); ++i) {
     const RewardSection& reward = c.rewards[i];
-    const std::string program = reward.command.empty() ? "" : reward.command.front();
-    const std::string name =
-        reward.name.empty() ? program.substr(program.rfind('/') + 1) : reward.name;
+    const std::string name = reward.label();
     check_key(!name.empty(), c, "rewards", "reward ", i + 1, " has neither a name nor a command");
     check_key(names.insert(name).second, c, "rewards", "two rewards are called `", name,
               "`; give one another name");

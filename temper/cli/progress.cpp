@@ -55,8 +55,9 @@ Progress::~Progress() {
 void Progress::advance(int64_t items, int64_t tokens) {
   items_ += items;
   tokens_ += tokens;
+  if (!terminal_) return;
   const Clock::time_point now = Clock::now();
-  if (!terminal_ || now - drawn_ < std::chrono::milliseconds(200)) return;
+  if (now - drawn_ < std::chrono::milliseconds(200)) return;
   drawn_ = now;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   std::cerr << "\r\033[K" << what_ << " " << items_;

@@ -35,8 +35,7 @@ std::vector<int64_t> PrefixTree::insert(std::span<const int32_t> tokens,
       child->page = pages[i];
       added.push_back(pages[i]);
     } else if (child->page != pages[i]) {
-      break;  // the same tokens in another's page: below it stand only pages whose holders hold it
-              // too
+      break;  // known in another's page, below which only its holders' pages may stand
     }
     node = child.get();
     node->used = clock_;

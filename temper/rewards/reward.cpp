@@ -29,8 +29,7 @@ RewardSet::RewardSet(std::span<const RewardSection> sections, bool has_text)
     : sections_(sections.begin(), sections.end()) {
   for (const RewardSection& section : sections_) {
     rewards_.push_back(make_reward(section));
-    const std::string program = section.command.empty() ? "" : section.command.front();
-    names_.push_back(!section.name.empty() ? section.name : program.substr(program.rfind('/') + 1));
+    names_.push_back(section.label());
     check<ConfigError>(
         has_text || !rewards_.back()->needs_text(), "rewards: ", names_.back(),
         " reads text, and the model has no tokenizer; a command can judge completion_tokens");

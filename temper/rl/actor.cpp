@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "temper/base/error.h"
+#include "temper/rl/group.h"
 
 namespace temper::rl {
 namespace {
@@ -42,11 +43,6 @@ generate::EngineOptions engine_options(const RunConfig& config) {
   o.stop = r.stop;
   if (r.cache_bytes) o.cache_bytes = *r.cache_bytes;
   return o;
-}
-
-bool without_signal(std::span<const Rollout> group) {
-  return std::all_of(group.begin(), group.end(),
-                     [&](const Rollout& r) { return r.reward == group[0].reward; });
 }
 
 }  // namespace
@@ -153,19 +149,6 @@ std::vector<Rollout> Actor::gather(std::vector<Rollout> mine) const {
   return all;
 }
 
-// Length shaping, then advantages.
-void Actor::shape_and_compare(std::vector<Rollout>& group) const {
-  const RunConfig& config = run_.config;
-  std::vector<double> rewards;
-  for (Rollout& r : group) {
-    r.reward +=
-        overlong_penalty(r.length(), config.rollout.max_new_tokens, config.rl.overlong_buffer);
-    rewards.push_back(r.reward);
-  }
-  const std::vector<double> advantages = algorithm_.advantages(config.rl, rewards);
-  for (size_t i = 0; i < group.size(); ++i) group[i].advantage = advantages[i];
-}
-
 RolloutBatch Actor::next(RolloutStatistics& statistics) {
   const at::NoGradGuard no_grad;
   const RlSection& rl = run_.config.rl;
@@ -185,7 +168,7 @@ RolloutBatch Actor::next(RolloutStatistics& statistics) {
       std::vector<Rollout> group(
           std::make_move_iterator(sampled.rollouts.begin() + static_cast<int64_t>(bounds[g])),
           std::make_move_iterator(sampled.rollouts.begin() + static_cast<int64_t>(bounds[g + 1])));
-      shape_and_compare(group);
+      shape_and_compare(run_.config, algorithm_, group);
       (rl.dynamic_sampling && without_signal(group) ? dull : kept).push_back(std::move(group));
     }
     wanted = rl.prompts_per_rollout - static_cast<int64_t>(kept.size());

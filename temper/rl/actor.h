@@ -50,7 +50,6 @@ class Actor {
                               RolloutStatistics& statistics);
   void judge_group(const Group& group, std::vector<Rollout> rollouts);
   std::vector<Rollout> gather(std::vector<Rollout> mine) const;
-  void shape_and_compare(std::vector<Rollout>& group) const;
 
   train::Run& run_;
   const Algorithm& algorithm_;

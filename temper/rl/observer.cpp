@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/rl/group.h"
 #include "temper/text/unicode.h"
 
 namespace temper::rl {
@@ -34,10 +35,8 @@ BatchStatistics describe(const RolloutBatch& batch) {
   s.reward_std = count > 1 ? std::sqrt(squares / (count - 1)) : 0;
   const std::vector<size_t> bounds = batch.bounds();
   for (size_t g = 0; g + 1 < bounds.size(); ++g) {
-    const auto first = batch.rollouts.begin() + static_cast<int64_t>(bounds[g]),
-               last = batch.rollouts.begin() + static_cast<int64_t>(bounds[g + 1]);
     s.zero_std_groups +=
-        std::all_of(first, last, [&](const Rollout& r) { return r.reward == first->reward; });
+        without_signal(std::span(batch.rollouts).subspan(bounds[g], bounds[g + 1] - bounds[g]));
     ++s.groups;
   }
   return s;

@@ -6,6 +6,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/rl/group.h"
 
 namespace temper::rl {
 namespace fs = std::filesystem;
@@ -50,16 +51,8 @@ RolloutBatch Replay::next() {
     check<DataError>(groups.insert(batch.rollouts[bounds[g]].group).second, file_.where(first),
                      " and after: group ", batch.rollouts[bounds[g]].group,
                      "'s rows do not stand together");
-    std::vector<double> rewards;
-    for (size_t i = bounds[g]; i < bounds[g + 1]; ++i) {
-      Rollout& r = batch.rollouts[i];
-      r.reward +=
-          overlong_penalty(r.length(), config_.rollout.max_new_tokens, config_.rl.overlong_buffer);
-      rewards.push_back(r.reward);
-    }
-    const std::vector<double> advantages = algorithm_.advantages(config_.rl, rewards);
-    for (size_t i = bounds[g]; i < bounds[g + 1]; ++i)
-      batch.rollouts[i].advantage = advantages[i - bounds[g]];
+    shape_and_compare(config_, algorithm_,
+                      std::span(batch.rollouts).subspan(bounds[g], bounds[g + 1] - bounds[g]));
   }
   return batch;
 }

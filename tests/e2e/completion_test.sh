@@ -1,12 +1,7 @@
 #!/usr/bin/env bash
 # What a shell offers after the tab key, for bash as it runs, for zsh and fish where they are installed. $1: the program.
 set -uo pipefail
-temper=$1
-bad=0
-fail() { echo "FAILED: $*" >&2; bad=1; }
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
+. "$(dirname "$0")/common.sh"
 touch run.yaml
 eval "$("$temper" completion bash)"
 

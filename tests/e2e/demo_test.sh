@@ -1,12 +1,7 @@
 #!/usr/bin/env bash
 # The demo from start to end, cut short; what it learns is seen by running it whole. $1: the program.
 set -uo pipefail
-temper=$1
-bad=0
-fail() { echo "FAILED: $*" >&2; bad=1; }
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
+. "$(dirname "$0")/common.sh"
 
 for run in first again; do  # an earlier demo is replaced
   "$temper" demo --output d --sft-steps 3 --rl-steps 2 > "$run.log" || fail "the $run demo: $?"

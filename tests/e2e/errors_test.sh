@@ -1,11 +1,7 @@
 #!/usr/bin/env bash
 # What a user gets wrong: one message that names the place, and exit status 2. $1: the program.
 set -uo pipefail
-temper=$1
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
-bad=0
+. "$(dirname "$0")/common.sh"
 # expect STATUS 'part of the message' arguments...
 expect() {
   local status=$1 part=$2 found=0

@@ -1,12 +1,7 @@
 #!/usr/bin/env bash
 # Sampling and judging from the command line: what changes a completion, what must not, and being stopped. $1: the program.
 set -uo pipefail
-temper=$1
-bad=0
-fail() { echo "FAILED: $*" >&2; bad=1; }
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
+. "$(dirname "$0")/common.sh"
 "$temper" demo --output d --sft-steps 30 --rl-steps 1 > log || { cat log; exit 1; }
 model=d/warm-up/final
 head -40 d/test.jsonl > rows.jsonl

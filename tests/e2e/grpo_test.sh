@@ -2,17 +2,10 @@
 # Reinforcement learning from the command line: the sampler is the trainer to the bit, a run that is killed ends with the
 # uninterrupted run's bits, ranks agree with one, rewards that misbehave hold nothing up. $1: the program.
 set -euo pipefail
-temper=$1
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
+. "$(dirname "$0")/common.sh"
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
-cat > config.json <<'J'
-{"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 72, "intermediate_size": 100, "num_hidden_layers": 3,
- "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "vocab_size": 331, "tie_word_embeddings": true, "eos_token_id": 2}
-J
-"$temper" init --config config.json --seed 3 --output model > /dev/null
+odd_model
 awk 'BEGIN { for (i = 0; i < 40; ++i) { printf "{\"prompt_ids\": ["; n = 1 + i % 29; for (k = 0; k < n; ++k) printf "%s%d", k ? ", " : "", 5 + (7 * i + 3 * k) % 300; printf "], \"row\": %d}\n", i } }' > prompts.jsonl
 # The share of even ids in a completion: something that sampling varies and training can raise.
 cat > even.sh <<'S'

@@ -1,18 +1,9 @@
 #!/usr/bin/env bash
 # What a run leaves and finds again: abandoned and damaged checkpoints, changed plans, two runs at once, signals. $1: the program.
 set -uo pipefail
-temper=$1
-bad=0
-fail() { echo "FAILED: $*" >&2; bad=1; }
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
+. "$(dirname "$0")/common.sh"
 
-cat > config.json <<'J'
-{"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
- "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 61, "tie_word_embeddings": true, "eos_token_id": 2}
-J
-"$temper" init --config config.json --seed 3 --output model > /dev/null
+small_model
 for i in $(seq 30); do echo "{\"input_ids\": [$((3 + i)), $((7 + i)), 5, $i], \"labels\": [-100, $((7 + i)), 5, $i]}"; done > rows.jsonl
 sft() { "$temper" sft model.path=model data.train=rows.jsonl train.batch_size=4 optimizer.learning_rate=1e-3 metrics.sinks=jsonl "$@"; }
 steps() { ls "$1/checkpoints" | sed 's/step-//' | sort -n | tr '\n' ' '; }

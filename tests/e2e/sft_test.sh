@@ -2,17 +2,10 @@
 # Training from the command line: a run that is killed ends with the uninterrupted run's bits, ranks agree with one, Ctrl-C
 # is kept, and what `generate` prints `score` computes bit for bit. $1: the program.
 set -euo pipefail
-temper=$1
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
+. "$(dirname "$0")/common.sh"
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
-cat > config.json <<'J'
-{"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 72, "intermediate_size": 100, "num_hidden_layers": 3,
- "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 20, "vocab_size": 331, "tie_word_embeddings": true, "eos_token_id": 2}
-J
-"$temper" init --config config.json --seed 3 --output model > /dev/null
+odd_model
 # Rows of a pattern that can be learned: 5 + (7 i + 3 k) mod 300.
 awk 'BEGIN { for (i = 0; i < 60; ++i) { printf "{\"input_ids\": ["; n = 10 + i % 23; for (k = 0; k < n; ++k) printf "%s%d", k ? ", " : "", 5 + (7 * i + 3 * k) % 300; print "]}" } }' > rows.jsonl
 cat > run.yaml <<'Y'

@@ -1,17 +1,10 @@
 #!/usr/bin/env bash
 # 500 steps of reinforcement learning: no memory, no page of the cache (each batch checks that), no descriptor is lost. $1: the program.
 set -euo pipefail
-temper=$1
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cd "$dir"
+. "$(dirname "$0")/common.sh"
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
-cat > config.json <<'J'
-{"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
- "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 61, "tie_word_embeddings": true, "eos_token_id": 2}
-J
-"$temper" init --config config.json --seed 3 --output model > /dev/null
+small_model
 for i in $(seq 30); do echo "{\"prompt_ids\": [$((3 + i)), $((7 + i)), 5]}"; done > prompts.jsonl
 # The program's own open descriptors, as a reward that weighs nothing; every 150th answer never comes.
 cat > files.sh <<'S'

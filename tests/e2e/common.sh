@@ -1,0 +1,18 @@
+# What the end-to-end tests share: source it with the program as $1. Leaves the shell in an empty directory that goes with it.
+temper=$1
+bad=0
+fail() { echo "FAILED: $*" >&2; bad=1; }  # go on; the script ends with `exit $bad`
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+
+# tiny_model VOCABULARY HIDDEN INTERMEDIATE LAYERS HEADS KV_HEADS HEAD_DIM: random weights in model/, its config in config.json.
+tiny_model() {
+  cat > config.json <<J
+{"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "vocab_size": $1, "hidden_size": $2, "intermediate_size": $3,
+ "num_hidden_layers": $4, "num_attention_heads": $5, "num_key_value_heads": $6, "head_dim": $7, "tie_word_embeddings": true, "eos_token_id": 2}
+J
+  "$temper" init --config config.json --seed 3 --output model > /dev/null
+}
+odd_model() { tiny_model 331 72 100 3 6 2 20; }    # no width is a multiple of a vector's
+small_model() { tiny_model 61 32 48 2 2 1 16; }
