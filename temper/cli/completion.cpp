@@ -3,7 +3,7 @@
 #include <map>
 
 #include "temper/base/error.h"
-#include "temper/base/run_config.h"
+#include "temper/rl/config.h"
 #include "temper/cli/options.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/algorithm.h"

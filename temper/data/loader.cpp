@@ -94,8 +94,7 @@ Loader<SftRow>::Read sft_reader(SftFormat format) {
     if (!row) return row;
     state.truncated += truncated;
     state.untrained += row->supervised() == 0;
-    state.with_eos += format.eos && std::find(row->labels.begin(), row->labels.end(),
-                                              *format.eos) != row->labels.end();
+    state.with_eos += format.eos && row->trains(*format.eos);
     return row;
   };
 }

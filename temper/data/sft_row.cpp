@@ -1,6 +1,5 @@
 #include "temper/data/sft_row.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
@@ -21,8 +20,8 @@ const ChatTemplate& chat(const SftFormat& format, const std::string& where) {
   return *format.chat;
 }
 
-SftRow read_ids(const SftFormat& format, const Json& row, const std::string& where) {
-  SftRow out;
+TokenPath read_ids(const SftFormat& format, const Json& row, const std::string& where) {
+  TokenPath out;
   out.tokens = token_ids(row["input_ids"], "input_ids", format.vocabulary, where);
   out.labels = row.contains("labels")
                    ? token_ids(row["labels"], "labels", format.vocabulary, where, -100)
@@ -32,11 +31,11 @@ SftRow read_ids(const SftFormat& format, const Json& row, const std::string& whe
   return out;
 }
 
-SftRow from(TokenizedConversation c) { return {std::move(c.tokens), std::move(c.labels)}; }
+TokenPath from(TokenizedConversation c) { return {std::move(c.tokens), std::move(c.labels)}; }
 
-SftRow read_text(const SftFormat& format, const Json& row, const std::string& where) {
+TokenPath read_text(const SftFormat& format, const Json& row, const std::string& where) {
   check<DataError>(row["text"].is_string(), where, ": `text` must be text");
-  SftRow out;
+  TokenPath out;
   out.tokens = tokenizer(format, where).encode(row["text"].get<std::string>());
   if (format.eos && (out.tokens.empty() || out.tokens.back() != *format.eos))
     out.tokens.push_back(*format.eos);
@@ -44,7 +43,8 @@ SftRow read_text(const SftFormat& format, const Json& row, const std::string& wh
   return out;
 }
 
-SftRow read_prompt_completion(const SftFormat& format, const Json& row, const std::string& where) {
+TokenPath read_prompt_completion(const SftFormat& format, const Json& row,
+                                 const std::string& where) {
   const Json &prompt = row["prompt"], &completion = row["completion"];
   if (prompt.is_string() && completion.is_string())
     return from(tokenize_prompt_completion(tokenizer(format, where), prompt.get<std::string>(),
@@ -57,7 +57,7 @@ SftRow read_prompt_completion(const SftFormat& format, const Json& row, const st
                                          format.train_on));
 }
 
-SftRow read_row(const SftFormat& format, const Json& row, const std::string& where) {
+TokenPath read_row(const SftFormat& format, const Json& row, const std::string& where) {
   if (row.contains("input_ids")) return read_ids(format, row, where);
   if (row.contains("messages"))
     return from(
@@ -74,16 +74,10 @@ SftRow read_row(const SftFormat& format, const Json& row, const std::string& whe
 
 }  // namespace
 
-int64_t SftRow::supervised() const {
-  return labels.empty()
-             ? 0
-             : std::count_if(labels.begin() + 1, labels.end(), [](int32_t l) { return l >= 0; });
-}
-
 std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std::string& where,
                                    bool* truncated) {
   rename_columns(row, format.columns, where);
-  SftRow out;
+  TokenPath out;
   try {
     out = read_row(format, row, where);
   } catch (const DataError& e) {
@@ -91,7 +85,7 @@ std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std:
     throw DataError(std::string(e.what()).starts_with(where) ? e.what() : where + ": " + e.what());
   }
   check<DataError>(!out.tokens.empty(), where, ": the row has no tokens");
-  if (static_cast<int64_t>(out.tokens.size()) <= format.max_length) return out;
+  if (static_cast<int64_t>(out.tokens.size()) <= format.max_length) return row_of(std::move(out));
   if (format.overlong == Overlong::kDrop) return std::nullopt;
   check<DataError>(format.overlong == Overlong::kTruncate, where, ": ", out.tokens.size(),
                    " tokens; data.max_length is ", format.max_length,
@@ -99,7 +93,7 @@ std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std:
   out.tokens.resize(static_cast<size_t>(format.max_length));
   out.labels.resize(static_cast<size_t>(format.max_length));
   *truncated = true;
-  return out;
+  return row_of(std::move(out));
 }
 
 }  // namespace temper::data

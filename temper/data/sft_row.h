@@ -9,18 +9,12 @@
 #include <vector>
 
 #include "temper/base/json.h"
+#include "temper/data/token_tree.h"
 #include "temper/text/chat_template.h"
 #include "temper/text/conversation.h"
 #include "temper/text/tokenizer.h"
 
 namespace temper::data {
-
-// labels[i] stands where tokens[i] stands: the token itself where it is trained, -100 elsewhere.
-// labels[0] has nothing before it and is never trained nor counted.
-struct SftRow {
-  std::vector<int32_t> tokens, labels;
-  int64_t supervised() const;
-};
 
 enum class Overlong { kTruncate, kDrop, kError };
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "temper/base/json.h"
-#include "temper/base/run_config.h"
+#include "temper/rewards/config.h"
 
 namespace temper::rewards {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/base/run_config.h"
+#include "temper/rewards/config.h"
 
 namespace temper::rewards {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/base/run_config.h"
+#include "temper/train/config.h"
 #include "temper/io/safetensors.h"
 #include "temper/nn/module.h"
 

@@ -11,14 +11,14 @@ namespace temper::train {
 namespace {
 
 void refuse_what_this_build_lacks(const RunConfig& config) {
-  check<ConfigError>(config.model.device != ModelSection::Device::kCuda,
+  check<ConfigError>(config.model.device != models::ModelSection::Device::kCuda,
                      config.where("model.device"), ": this build has no CUDA; use cpu or auto");
-  check<ConfigError>(config.adapter.method != AdapterSection::Method::kQlora,
+  check<ConfigError>(config.adapter.method != models::AdapterSection::Method::kQlora,
                      config.where("adapter.method"), ": qlora is not in this build; use lora");
 }
 
 models::LoraConfig go_on_from(models::CausalLM& model, RunConfig& config) {
-  AdapterSection& written = config.adapter;
+  models::AdapterSection& written = config.adapter;
   models::LoraConfig found = models::load_adapter(model, *written.path);
   const auto agree = [&](const char* key, bool same, auto value) {
     check<ConfigError>(!config.was_set(key) || same, config.where(key), ": the adapter ",
@@ -41,14 +41,14 @@ Policy load_policy(RunConfig& config) {
   refuse_what_this_build_lacks(config);
   const std::string& directory = config.model.path;
   Policy policy;
-  const AdapterSection& a = config.adapter;
-  const bool bfloat16 = config.model.dtype == ModelSection::Dtype::kBfloat16;
-  const bool frozen = a.path || a.method != AdapterSection::Method::kNone;
+  const models::AdapterSection& a = config.adapter;
+  const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
+  const bool frozen = a.path || a.method != models::AdapterSection::Method::kNone;
   policy.model = models::load_model(directory, bfloat16 && frozen ? at::kBFloat16 : at::kFloat);
   if (bfloat16) models::compute_in_bfloat16(*policy.model);
   if (a.path) {
     policy.lora = go_on_from(*policy.model, config);
-  } else if (a.method == AdapterSection::Method::kLora) {
+  } else if (a.method == models::AdapterSection::Method::kLora) {
     policy.lora = models::LoraConfig{a.rank, a.alpha, a.dropout, a.use_rslora, a.target_modules};
     models::add_lora(*policy.model, *policy.lora, static_cast<uint64_t>(config.seed));
   } else {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "temper/base/run_config.h"
+#include "temper/train/config.h"
 #include "temper/models/adapter.h"
 #include "temper/models/model.h"
 #include "temper/text/chat_template.h"

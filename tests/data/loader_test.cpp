@@ -44,7 +44,7 @@ SftFormat ids_format() {
 
 std::vector<int32_t> first_ids(const std::vector<SftRow>& rows) {
   std::vector<int32_t> ids;
-  for (const SftRow& row : rows) ids.push_back(row.tokens[0]);
+  for (const SftRow& row : rows) ids.push_back(row.segments[0].tokens[0]);
   return ids;
 }
 
@@ -144,7 +144,7 @@ TEST_CASE("overlong rows are cut, left out or refused, and counted") {
   format.max_length = 3;
   {
     Loader<SftRow> loader(sources, {.batch_size = 2, .shuffle = false}, sft_reader(format));
-    CHECK(loader.next()[0].tokens == std::vector<int32_t>{5, 1, 1});
+    CHECK(loader.next()[0].segments[0].tokens == std::vector<int32_t>{5, 1, 1});
     CHECK(loader.state().truncated == 1);
   }
   format.overlong = Overlong::kDrop;

@@ -1,0 +1,9 @@
+#include "temper/metrics/config.h"
+
+namespace temper {
+
+void MetricsSection::fields(Fields& f) {
+  f.add("sinks", sinks, "where metrics go: console, jsonl, csv, tensorboard", one_or_list());
+}
+
+}  // namespace temper

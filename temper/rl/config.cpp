@@ -1,0 +1,89 @@
+#include "temper/rl/config.h"
+
+#include <set>
+
+namespace temper {
+
+template <>
+inline constexpr std::array enum_names<rl::RlSection::OnMismatch> = {"stop", "correct"};
+
+}  // namespace temper
+
+namespace temper::rl {
+namespace {
+
+constexpr int64_t kMostRollouts = 1'000'000;
+
+}  // namespace
+
+void RlSection::set_algorithm(const std::string& name, const std::string& where) {
+  algorithm = algorithms().find(name, where)();
+  name_ = name;
+}
+
+void RlSection::fields(Fields& f) {
+  f.add("algorithm", name_,
+        "the policy gradient (temper list algorithms); its paper sets the defaults of its keys");
+  f.add("group_size", group_size, "completions of a prompt", at_least(1));
+  f.add("prompts_per_rollout", prompts_per_rollout, "prompts of a rollout batch", at_least(1));
+  f.add("minibatches", minibatches,
+        "updates made from one rollout batch, each on its own rows, in order", at_least(1));
+  f.add("iterations", iterations, "times a rollout batch is gone through", at_least(1));
+  f.add("replay", replay, "a rollouts file to train on instead of sampling");
+  f.add("on_mismatch", on_mismatch,
+        "when sampler and trainer disagree: stop, or correct by truncated importance sampling");
+  f.add("importance_cap", importance_cap,
+        "under on_mismatch: correct, the most that trainer / sampler counts", above(0));
+  algorithm->fields(f);
+}
+
+void RlConfig::fields(Fields& f) {
+  RunConfig::fields(f);
+  f.add("rl", rl, "rollout batches, updates and the algorithm");
+  f.add("rollout", rollout, "how completions are sampled");
+  f.add("rewards", rewards,
+        "what a completion is worth: a list of {name, weight} or {command, ...}", one_or_list());
+}
+
+// The algorithm first: it brings keys and defaults.
+void RlConfig::prepare(const YamlNode& keys) {
+  const YamlNode* name = find_key(keys, "rl.algorithm");
+  if (name && name->kind == YamlNode::Kind::kScalar)
+    rl.set_algorithm(name->text, name->origin.str() + ": rl.algorithm");
+}
+
+void RlConfig::complete() {
+  RunConfig::complete();
+  rl.algorithm->prepare({rollout.max_new_tokens, !rl.replay});
+}
+
+void RlConfig::validate() const {
+  RunConfig::validate();
+  need(!data.train.empty() || rl.replay, "data.train",
+       "a file of rows, or a list of {path, weight, name}");
+  need(!rewards.empty() || rl.replay, "rewards", "a list of {name, weight} or {command, ...}");
+  require(adapter.dropout == 0, "adapter.dropout", "found ", adapter.dropout, ", expected 0 under ",
+          verb.value_or("grpo"), ": the sampler's log-probabilities must be the trainer's");
+  require(rl.prompts_per_rollout <= kMostRollouts / rl.group_size, "rl.prompts_per_rollout",
+          "found ", rl.prompts_per_rollout, " of rl.group_size ", rl.group_size,
+          ", expected at most ", kMostRollouts, " completions in a rollout batch");
+  const int64_t rows = rl.prompts_per_rollout * rl.group_size;
+  require(rl.minibatches <= rows, "rl.minibatches", "found ", rl.minibatches,
+          ", expected at most the ", rows,
+          " rows of a rollout batch (rl.prompts_per_rollout x rl.group_size)");
+  require(rollout.temperature > 0, "rollout.temperature",
+          "found 0, expected number > 0: greedy completions are all the same, and the policy's "
+          "log-probabilities are those at this temperature");
+  const int64_t least = rl.algorithm->needs().min_group_size;
+  require(rl.replay || rl.group_size >= least, "rl.group_size", "found ", rl.group_size,
+          ", expected at least ", least, ": an advantage compares completions of one prompt");
+  std::set<std::string> names;
+  for (size_t i = 0; i < rewards.size(); ++i) {
+    const std::string name = rewards[i].label();
+    require(!name.empty(), "rewards", "reward ", i + 1, " has neither a name nor a command");
+    require(names.insert(name).second, "rewards", "two rewards are called `", name,
+            "`; give one another name");
+  }
+}
+
+}  // namespace temper::rl

@@ -1,0 +1,174 @@
+#include "temper/train/config.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace temper {
+
+template <>
+inline constexpr std::array enum_names<train::TrainSection::Recompute> = {"none", "blocks"};
+template <>
+inline constexpr std::array enum_names<train::Goal> = {"auto", "minimize", "maximize"};
+template <>
+inline constexpr std::array enum_names<train::OptimizerSection::Schedule> = {"cosine", "linear",
+                                                                      "constant"};
+
+}  // namespace temper
+
+namespace temper::train {
+
+void EarlyStoppingSection::fields(Fields& f) {
+  f.add("metric", metric, "metric of the evaluation that decides, as eval/loss; null: none");
+  f.add("patience", patience, "evaluations without an improvement before the run ends",
+        at_least(1));
+  f.add("min_delta", min_delta, "the least change that is an improvement", at_least(0));
+  f.add("goal", goal, "whether the metric should fall or rise; auto: by its name");
+}
+
+void KeepBestSection::fields(Fields& f) {
+  f.add("metric", metric,
+        "metric of the evaluation whose best weights are left in final/; null: the last weights");
+  f.add("goal", goal, "whether the metric should fall or rise; auto: by its name");
+}
+
+void TrainSection::fields(Fields& f) {
+  f.add("max_steps", max_steps, "optimizer updates of the run; null: as train.epochs says",
+        at_least(1));
+  f.add("epochs", epochs, "passes over the data where max_steps is null; null: 1", above(0));
+  f.add("batch_size", batch_size, "rows a step, over all ranks and micro-batches", at_least(1));
+  f.add("micro_batch_tokens", micro_batch_tokens,
+        "most tokens in one forward pass; a longer row gets a pass of its own", at_least(1));
+  f.add("recompute", recompute, "what the backward pass computes again to save memory");
+  f.add("eval_every", eval_every, "steps between evaluations; 0: none", at_least(0));
+  f.add("eval_at_start", eval_at_start, "evaluate before the first step, too");
+  f.add("save_every", save_every,
+        "steps between checkpoints; 0: only at the end and when interrupted", at_least(0));
+  f.add("save_minutes", save_minutes,
+        "minutes after which a checkpoint is written, besides save_every; 0: none", at_least(0));
+  f.add("keep_checkpoints", keep_checkpoints, "how many checkpoints stay on disk", at_least(1));
+  f.add("early_stopping", early_stopping, "ends the run when an evaluation metric stalls");
+  f.add("keep_best", keep_best, "which evaluation's weights final/ has");
+}
+void OptimizerSection::fields(Fields& f) {
+  f.add("name", name, "how gradients update weights", one_of({"adamw", "sgd"}));
+  f.add("learning_rate", learning_rate, "base rate", at_least(0));
+  f.add("betas", betas, "decay of AdamW's two moments", fraction());
+  f.add("eps", eps, "added to the root of the second moment", above(0));
+  f.add("momentum", momentum, "of SGD", fraction());
+  f.add("weight_decay", weight_decay, "decoupled; on tensors of two or more dimensions",
+        at_least(0));
+  f.add("max_grad_norm", max_grad_norm, "global norm to clip to; 0: no clipping", at_least(0));
+  f.add("schedule", schedule, "of the learning rate after the warm-up");
+  f.add("warmup_steps", warmup_steps, "steps in which the rate rises from 0 to learning_rate",
+        at_least(0));
+  f.add("final_lr_fraction", final_lr_fraction,
+        "share of learning_rate that the schedule ends with", between(0, 1));
+}
+
+void RunConfig::fields(Fields& f) {
+  f.add("output_dir", output_dir, "the directory for everything that the run leaves", required());
+  f.add("seed", seed, "of every random number of the run", at_least(0));
+  f.add("resume", resume, "auto (from the newest checkpoint), never, or a checkpoint's path");
+  f.add("verb", verb, "the training verb; written to the resolved config");
+  f.add("model", model, "the model to train");
+  f.add("adapter", adapter, "a low-rank adapter that is trained instead of all weights");
+  f.add("data", data, "rows and how they are read");
+  f.add("train", train, "length and shape of the run");
+  f.add("optimizer", optimizer, "how weights are updated");
+  f.add("metrics", metrics, "what is recorded");
+}
+
+std::string RunConfig::where(std::string_view key) const {
+  const YamlNode* node = find_key(written, key);
+  return node ? str(node->origin.str(), ": ", key) : std::string(key);
+}
+
+void RunConfig::fail(std::string_view key, const std::string& message) const {
+  throw ConfigError(str(where(key), ": ", message));
+}
+
+void RunConfig::need(bool cond, std::string_view key, const std::string& what) const {
+  if (!cond) throw ConfigError(str(where(key), " is required: ", what));
+}
+
+void RunConfig::complete() {
+  if (adapter.path && !was_set("adapter.method"))
+    adapter.method = models::AdapterSection::Method::kLora;
+}
+
+namespace {
+
+void validate_adapter(const RunConfig& c) {
+  using Method = models::AdapterSection::Method;
+  const models::AdapterSection& a = c.adapter;
+  c.require(!a.path || a.method != Method::kNone, "adapter.method",
+            "found none, but adapter.path names an adapter");
+  c.require(!a.target_modules.empty() || a.method == Method::kNone, "adapter.target_modules",
+            "found an empty list, expected all-linear or names of linear layers");
+  const bool all = std::count(a.target_modules.begin(), a.target_modules.end(), "all-linear") > 0;
+  c.require(!all || a.target_modules.size() == 1, "adapter.target_modules",
+            "all-linear stands alone");
+}
+
+void validate_train(const RunConfig& c) {
+  const TrainSection& t = c.train;
+  c.require(!t.max_steps || !t.epochs, "train.epochs",
+            "train.max_steps is set too; give one of them");
+  c.require(!t.max_steps || c.optimizer.warmup_steps <= *t.max_steps, "optimizer.warmup_steps",
+            "found ", c.optimizer.warmup_steps, ", expected at most train.max_steps, ",
+            t.max_steps.value_or(0));
+  c.require(t.eval_every == 0 || !c.data.eval.empty(), "train.eval_every",
+            "there is no data.eval to evaluate on");
+  c.require(c.optimizer.name == "sgd" || c.optimizer.momentum == 0, "optimizer.momentum", "found ",
+            c.optimizer.momentum, ", expected 0: momentum is sgd's, adamw has betas");
+}
+
+}  // namespace
+
+void RunConfig::validate() const {
+  need(!model.path.empty(), "model.path", "the directory of a Hugging Face model");
+  validate_adapter(*this);
+  validate_train(*this);
+}
+
+std::vector<data::SourceSpec> sources(const std::vector<data::DataSource>& section) {
+  std::vector<data::SourceSpec> specs;
+  for (const data::DataSource& s : section) specs.push_back({s.path, s.weight, s.name});
+  return specs;
+}
+
+data::LoaderOptions loader_options(const RunConfig& config, int64_t batch_size) {
+  data::LoaderOptions options{batch_size, config.data.shuffle, static_cast<uint64_t>(config.seed),
+                              std::nullopt};
+  if (!config.train.max_steps) options.epochs = config.train.epochs.value_or(1);
+  return options;
+}
+
+data::LoaderState loader_state(const Json& values, const std::string& where) {
+  check<DataError>(values.contains("loader"), where, ": no `loader`");
+  return data::LoaderState::from_json(values["loader"], where);
+}
+
+int64_t pass_tokens(const RunConfig& config) {
+  return config.data.packing ? config.train.micro_batch_tokens : 0;
+}
+
+void read_run_config(RunConfig& config, std::span<const std::string> arguments,
+                     std::string_view verb) {
+  config.written = read_config_arguments(arguments);
+  config.prepare(config.written);
+  read_fields(config.written, "", Fields::of(config));
+  config.require(!config.verb || *config.verb == verb, "verb", "the config is for ",
+                 config.verb.value_or(""), ", the command is ", verb);
+  config.verb = verb;
+  config.complete();
+  config.validate();
+}
+
+std::string dump_run_config(RunConfig& config, bool with_help) {
+  return dump_yaml(write_fields(Fields::of(config), with_help));
+}
+
+std::string describe_run_config(RunConfig& config) { return describe_fields(Fields::of(config)); }
+
+}  // namespace temper::train
