@@ -3,10 +3,10 @@
 #include <map>
 
 #include "temper/base/error.h"
-#include "temper/rl/config.h"
 #include "temper/cli/options.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/algorithm.h"
+#include "temper/rl/config.h"
 
 namespace temper::cli {
 namespace {
@@ -42,7 +42,7 @@ Words choices_of(std::string type) {
 
 Words algorithm_names() {
   Words names;
-  for (const rl::Algorithm& algorithm : rl::algorithms()) names.push_back(algorithm.name);
+  for (const auto& entry : rl::algorithms().list()) names.push_back(entry.name);
   return names;
 }
 
@@ -64,7 +64,7 @@ void collect(const std::vector<Field>& fields, const std::string& path, std::vec
 }
 
 std::vector<Key> config_keys() {
-  RunConfig config;
+  rl::RlConfig config;
   std::vector<Key> keys;
   collect(Fields::of(config), "", keys);
   return keys;

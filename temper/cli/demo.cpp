@@ -15,7 +15,8 @@
 #include "temper/cli/work.h"
 #include "temper/generate/engine.h"
 #include "temper/models/load.h"
-#include "temper/rl/grpo.h"
+#include "temper/rl/group_keys.h"
+#include "temper/rl/run.h"
 #include "temper/train/sft.h"
 
 namespace temper::cli {
@@ -160,33 +161,32 @@ int run_demo(const Arguments& arguments) {
 
   const auto [before, untrained] = accuracy(model, task.test);
   std::cout << "supervised warm-up on " << kTrainingRows << " sums" << std::endl;
-  const std::vector<std::string> sft{
-      "output_dir=" + warm,
-      "model.path=" + model,
-      "data.train=" + rows,
-      temper::str("train.max_steps=", sft_steps),
-      "train.batch_size=128",
-      "optimizer.learning_rate=2e-3",
-      temper::str("optimizer.warmup_steps=", std::min<int64_t>(50, sft_steps))};
-  train::run_sft(load_run_config(sft, "sft"), host);
+  train::SftConfig sft;
+  sft.output_dir = warm;
+  sft.model.path = model;
+  sft.data.train = {{.path = rows}};
+  sft.train.max_steps = sft_steps;
+  sft.train.batch_size = 128;
+  sft.optimizer.learning_rate = 2e-3;
+  sft.optimizer.warmup_steps = std::min<int64_t>(50, sft_steps);
+  train::run_sft(sft, host);
   const auto [warmed, halfway] = accuracy(warm + "/final", task.test);
   std::cout << "accuracy " << percent(warmed) << "\nGRPO: 1 for a right sum, 0 for a wrong one"
             << std::endl;
-  const std::vector<std::string> grpo{
-      "output_dir=" + run,
-      "model.path=" + warm + "/final",
-      "data.train=" + rows,
-      temper::str("train.max_steps=", rl_steps),
-      "train.micro_batch_tokens=8192",
-      "rl.algorithm=grpo",
-      "rl.beta=0",
-      "rl.prompts_per_rollout=32",
-      "rl.group_size=8",
-      temper::str("rollout.max_new_tokens=", kMaxNewTokens),
-      "rewards=[{name: exact}]",
-      "optimizer.learning_rate=4e-4",
-      temper::str("optimizer.warmup_steps=", std::min<int64_t>(20, rl_steps))};
-  rl::run_grpo(load_run_config(grpo, "grpo"), host);
+  rl::RlConfig grpo;
+  grpo.output_dir = run;
+  grpo.model.path = warm + "/final";
+  grpo.data.train = {{.path = rows}};
+  grpo.train.max_steps = rl_steps;
+  grpo.train.micro_batch_tokens = 8192;
+  rl::group_keys(*grpo.rl.algorithm).beta = 0;
+  grpo.rl.prompts_per_rollout = 32;
+  grpo.rl.group_size = 8;
+  grpo.rollout.max_new_tokens = kMaxNewTokens;
+  grpo.rewards = {{.name = "exact"}};
+  grpo.optimizer.learning_rate = 4e-4;
+  grpo.optimizer.warmup_steps = std::min<int64_t>(20, rl_steps);
+  rl::run_rl(grpo, host);
   const auto [after, trained] = accuracy(run + "/final", task.test);
   std::cout << "\naccuracy on " << kTestRows << " sums that were not trained: " << percent(before)
             << " of the random model, " << percent(warmed) << " after the warm-up, "

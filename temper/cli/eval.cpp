@@ -20,7 +20,7 @@ struct Flags {
   ModelFlags model;
   SamplingFlags sampling;
   std::string input;
-  RewardSection reward;
+  rewards::RewardSection reward;
   std::vector<std::string> columns;
   double threshold = 1;
   int64_t shown = 3;

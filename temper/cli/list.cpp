@@ -26,7 +26,7 @@ int run_list(const Arguments& arguments) {
   } else if (what == "losses") {
     line("sft", "negative log-likelihood of the supervised tokens");
   } else if (what == "algorithms") {
-    for (const rl::Algorithm& algorithm : rl::algorithms()) line(algorithm.name, algorithm.help);
+    for (const auto& entry : rl::algorithms().list()) line(entry.name.c_str(), entry.help.c_str());
   } else if (what == "rewards") {
     for (const rewards::RewardEntry& reward : rewards::registry())
       line(reward.name.c_str(), reward.help.c_str());

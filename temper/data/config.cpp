@@ -5,8 +5,7 @@ namespace temper {
 template <>
 inline constexpr std::array enum_names<data::Overlong> = {"truncate", "drop", "error"};
 template <>
-inline constexpr std::array enum_names<TrainOn> = {"auto", "all", "completion",
-                                                                "assistant"};
+inline constexpr std::array enum_names<TrainOn> = {"auto", "all", "completion", "assistant"};
 
 }  // namespace temper
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "temper/metrics/metric_info.h"
 #include "temper/metrics/row.h"
 
 namespace temper {
@@ -29,6 +30,7 @@ struct Report {
   std::string config;                                        // the resolved config's text
   std::vector<Table> tables = {};                            // samples, where the time went, ...
   std::optional<Accuracy> accuracy = {};
+  std::vector<MetricInfo> metrics = {};  // charts: what rows hold besides is drawn by its prefix
 };
 
 // Everything that comes from outside is escaped.

@@ -3,7 +3,8 @@
 namespace temper {
 
 template <>
-inline constexpr std::array enum_names<rewards::RewardSection::OnFailure> = {"zero", "drop", "stop"};
+inline constexpr std::array enum_names<rewards::RewardSection::OnFailure> = {"zero", "drop",
+                                                                             "stop"};
 
 }  // namespace temper
 

@@ -10,8 +10,7 @@ Registry<MakeAlgorithm>& algorithms() {
         "GRPO without its biases of length and difficulty (arXiv 2503.20783)"},
        {"dapo", make_dapo,
         "clip-higher, token-mean loss, dynamic sampling, overlong shaping (arXiv 2503.14476)"},
-       {"gspo", make_gspo,
-        "importance ratio and clipping of whole completions (arXiv 2507.18071)"},
+       {"gspo", make_gspo, "importance ratio and clipping of whole completions (arXiv 2507.18071)"},
        {"rloo", make_rloo, "REINFORCE with a leave-one-out baseline (arXiv 2402.14740)"}});
   return table;
 }

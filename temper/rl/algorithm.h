@@ -1,7 +1,7 @@
-// A policy-gradient algorithm: which groups it learns from, what credit it gives to their tokens, and
-// what an update's loss is. One class in a file of its own, with its own config keys and its paper's
-// defaults, and one line in the table in algorithm.cpp; programs that link Temper add theirs to the
-// same table. The loop never asks which algorithm runs.
+// A policy-gradient algorithm: which groups it learns from, what credit it gives to their tokens,
+// and what an update's loss is. One class in a file of its own, with its own config keys and its
+// paper's defaults, and one line in the table in algorithm.cpp; programs that link Temper add
+// theirs to the same table. The loop never asks which algorithm runs.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "temper/base/error.h"
@@ -99,7 +100,8 @@ void TrainingBatch::score(std::vector<float> Segment::* into, int64_t max_tokens
   }
   if (ranks.size() > 1) ranks.all_reduce_sum(flat);  // every other rank has zeros there
   for (size_t t = 0; t < segments_.size(); ++t)
-    if (segments_[t]->sampled) (segments_[t]->*into).assign(values + offset[t], values + offset[t + 1]);
+    if (segments_[t]->sampled)
+      (segments_[t]->*into).assign(values + offset[t], values + offset[t + 1]);
 }
 
 at::Tensor TrainingBatch::gather(const train::ForwardPass& pass,

@@ -14,6 +14,15 @@ namespace {
 
 constexpr int64_t kMostRollouts = 1'000'000;
 
+void erase_key(YamlNode& map, std::string_view dotted) {
+  const size_t dot = dotted.find('.');
+  const std::string_view head = dotted.substr(0, dot);
+  if (dot == std::string_view::npos)
+    std::erase_if(map.entries, [&](const YamlNode::Entry& entry) { return entry.key == head; });
+  else if (YamlNode* below = map.find(head))
+    erase_key(*below, dotted.substr(dot + 1));
+}
+
 }  // namespace
 
 void RlSection::set_algorithm(const std::string& name, const std::string& where) {
@@ -43,11 +52,24 @@ void RlConfig::fields(Fields& f) {
   f.add("rollout", rollout, "how completions are sampled");
   f.add("rewards", rewards,
         "what a completion is worth: a list of {name, weight} or {command, ...}", one_or_list());
+  f.add("defaulted", defaulted,
+        "written to the resolved config: keys that the algorithm chose, which follow another one");
 }
 
-// The algorithm first: it brings keys and defaults.
-void RlConfig::prepare(const YamlNode& keys) {
-  const YamlNode* name = find_key(keys, "rl.algorithm");
+// What an earlier run chose is forgotten; then the algorithm, which brings keys and defaults.
+void RlConfig::prepare() {
+  if (const YamlNode* found = find_key(written, "defaulted")) {
+    const YamlNode chosen = *found;
+    for (const YamlNode::Entry& entry : chosen.entries) {
+      const YamlNode* value = find_key(written, entry.key);
+      // Only as the same file has it: a later file or override is somebody's wish.
+      if (value && value->kind == YamlNode::Kind::kScalar && value->text == entry.value.text &&
+          value->origin.source == entry.origin.source)
+        erase_key(written, entry.key);
+    }
+    erase_key(written, "defaulted");
+  }
+  const YamlNode* name = find_key(written, "rl.algorithm");
   if (name && name->kind == YamlNode::Kind::kScalar)
     rl.set_algorithm(name->text, name->origin.str() + ": rl.algorithm");
 }
@@ -55,6 +77,12 @@ void RlConfig::prepare(const YamlNode& keys) {
 void RlConfig::complete() {
   RunConfig::complete();
   rl.algorithm->prepare({rollout.max_new_tokens, !rl.replay});
+  for (const Field& key : Fields::of(*rl.algorithm))
+    if (!was_set("rl." + key.name)) defaulted["rl." + key.name] = key.write().text;
+  if (train.batch_size != train::TrainSection().batch_size)
+    warnings.push_back(
+        "train.batch_size has no effect here: an update has rl.prompts_per_rollout x "
+        "rl.group_size / rl.minibatches completions");
 }
 
 void RlConfig::validate() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,9 +45,14 @@ struct RlConfig : train::RunConfig {
   RlSection rl;
   generate::RolloutSection rollout;
   std::vector<rewards::RewardSection> rewards;
+  // In a resolved config: keys of the algorithm that nobody wrote, with the values it chose. Read
+  // back, they are as if they were not there, so that they follow another algorithm.
+  std::map<std::string, std::string> defaulted;
 
   void fields(Fields& f) override;
-  void prepare(const YamlNode& written) override;
+  void prepare() override;
+
+ protected:
   void complete() override;
   void validate() const override;
 };

@@ -47,9 +47,8 @@ std::vector<double> EpisodeGroup::shaped_rewards() const {
 }
 
 bool has_signal(const EpisodeGroup& group) {
-  return std::any_of(group.episodes.begin(), group.episodes.end(), [&](const Episode& e) {
-    return e.reward != group.episodes.front().reward;
-  });
+  return std::any_of(group.episodes.begin(), group.episodes.end(),
+                     [&](const Episode& e) { return e.reward != group.episodes.front().reward; });
 }
 
 namespace {

@@ -1,6 +1,7 @@
-// Episodes of reinforcement learning, in the forest's shape: a group is a tree of token segments with
-// the prompt at its root, and an episode is a path through it. A completion is an episode of one
-// segment; turns of an environment alternate segments that the policy sampled with observations.
+// Episodes of reinforcement learning, in the forest's shape: a group is a tree of token segments
+// with the prompt at its root, and an episode is a path through it. A completion is an episode of
+// one segment; turns of an environment alternate segments that the policy sampled with
+// observations.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +61,8 @@ bool has_signal(const EpisodeGroup& group);
 // A line of a rollouts file. `resumable` adds what a run needs to go on in the middle of a batch.
 std::string to_line(const EpisodeGroup& group, const Episode& episode, bool resumable = false);
 // Adds what to_line wrote, or another program's line, to the groups: to the last one where its
-// `group` is the same. group, prompt_tokens, completion_tokens and reward are enough. Ids are checked
-// against the vocabulary. Throws DataError.
+// `group` is the same. group, prompt_tokens, completion_tokens and reward are enough. Ids are
+// checked against the vocabulary. Throws DataError.
 void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabulary,
               const std::string& where);
 

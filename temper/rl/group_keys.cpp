@@ -76,4 +76,10 @@ train::Loss GroupAlgorithm::clipped_loss(const at::Tensor& ratio_M, const TokenB
   return loss;
 }
 
+GroupKeys& group_keys(Algorithm& algorithm) {
+  auto* found = dynamic_cast<GroupAlgorithm*>(&algorithm);
+  check<ConfigError>(found != nullptr, "rl.algorithm: this algorithm has keys of its own");
+  return found->keys;
+}
+
 }  // namespace temper::rl

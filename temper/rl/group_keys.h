@@ -1,4 +1,5 @@
-// Config keys that the algorithms of the GRPO family share; each one's file sets its paper's values.
+// Config keys that the algorithms of the GRPO family share; each one's file sets its paper's
+// values.
 #pragma once
 
 #include <cstdint>
@@ -53,6 +54,10 @@ class GroupAlgorithm : public Algorithm {
   // min(ρ A, clip(ρ, 1 - ε_low, 1 + ε_high) A) - β KL + bonus · entropy, maximised.
   train::Loss clipped_loss(const at::Tensor& ratio_M, const TokenBatch& b) const;
 };
+
+// The keys of an algorithm of the family, for programs that set them without a config file. Throws
+// ConfigError for another algorithm.
+GroupKeys& group_keys(Algorithm& algorithm);
 
 // DAPO's soft punishment of length (Yu et al., arXiv 2503.14476, equation 13): 0 up to
 // max_new_tokens - buffer tokens, then falling linearly to -1 at max_new_tokens. 0 where there is

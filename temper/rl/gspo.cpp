@@ -7,7 +7,8 @@ namespace {
 
 class Gspo final : public GroupAlgorithm {
  public:
-  // Section 5.1: the clipping ranges 3e-4 and 4e-4; they bound a mean over tokens, so they are small.
+  // Section 5.1: the clipping ranges 3e-4 and 4e-4; they bound a mean over tokens, so they are
+  // small.
   Gspo()
       : GroupAlgorithm({.beta = 0,
                         .epsilon_low = 3e-4,

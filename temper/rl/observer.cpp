@@ -61,19 +61,19 @@ void Observer::warn_of(const BatchStatistics& about, double kl) {
   constant_batches_ = about.zero_std_groups == about.groups ? constant_batches_ + 1 : 0;
   if (constant_batches_ == 3)
     messages_.warn_once(
-        "constant",
-        str("in three batches in a row every group's rewards were all equal (mean ",
-                    about.reward_mean,
-                    "): there is nothing to learn from; look at the rollouts and the rewards"));
+        "constant", str("in three batches in a row every group's rewards were all equal (mean ",
+                        about.reward_mean,
+                        "): there is nothing to learn from; look at the rollouts and the rewards"));
   if (about.truncated > kMostTruncated)
-    messages_.warn_once("truncated", str(std::lround(100 * about.truncated),
-                                       " % of the completions were cut at rollout.max_new_tokens ",
-                                       max_new_tokens_,
-                                       ": answers that come later are never rewarded"));
+    messages_.warn_once("truncated",
+                        str(std::lround(100 * about.truncated),
+                            " % of the completions were cut at rollout.max_new_tokens ",
+                            max_new_tokens_, ": answers that come later are never rewarded"));
   if (kl > kBlownUpKl)
-    messages_.warn_once("kl", str("the KL to the reference is ", kl,
-                                " a token: the policy has left it; a lower optimizer.learning_rate "
-                                "or a larger rl.beta may help"));
+    messages_.warn_once("kl",
+                        str("the KL to the reference is ", kl,
+                            " a token: the policy has left it; a lower optimizer.learning_rate "
+                            "or a larger rl.beta may help"));
 }
 
 std::string Observer::prompt_end(const std::vector<int32_t>& prompt, size_t most) const {

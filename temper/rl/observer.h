@@ -7,18 +7,19 @@
 #include <string>
 #include <vector>
 
+#include "temper/metrics/metric_info.h"
 #include "temper/metrics/report.h"
 #include "temper/rl/episode.h"
 #include "temper/text/tokenizer.h"
-#include "temper/train/run_directory.h"
+#include "temper/train/messages.h"
 
 namespace temper::rl {
 
 // What a rollout batch says about itself, the same in the rows of all its updates.
 struct BatchStatistics {
-  double reward_mean = 0, reward_std = 0;     // of the rewards before shaping
-  double length_mean = 0, truncated = 0;      // sampled tokens; share cut at max_new_tokens
-  int64_t zero_std_groups = 0, groups = 0;    // groups whose rewards are all equal
+  double reward_mean = 0, reward_std = 0;      // of the rewards before shaping
+  double length_mean = 0, truncated = 0;       // sampled tokens; share cut at max_new_tokens
+  int64_t zero_std_groups = 0, groups = 0;     // groups whose rewards are all equal
   std::map<std::string, double> reward_means;  // by reward, unweighted
 };
 BatchStatistics describe(const std::vector<EpisodeGroup>& groups);

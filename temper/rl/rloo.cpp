@@ -19,11 +19,10 @@ class Rloo final : public GroupAlgorithm {
     const std::vector<double> rewards = group.shaped_rewards();
     const double sum = std::accumulate(rewards.begin(), rewards.end(), 0.0),
                  others = static_cast<double>(rewards.size()) - 1;
-    const bool equal = std::all_of(rewards.begin(), rewards.end(),
-                                   [&](double r) { return r == rewards[0]; });
+    const bool equal =
+        std::all_of(rewards.begin(), rewards.end(), [&](double r) { return r == rewards[0]; });
     for (size_t i = 0; i < rewards.size(); ++i)
-      group.set_advantage(group.episodes[i],
-                          equal ? 0 : rewards[i] - (sum - rewards[i]) / others);
+      group.set_advantage(group.episodes[i], equal ? 0 : rewards[i] - (sum - rewards[i]) / others);
   }
 
   // Equation 5 with that baseline: the gradient of A log π_θ.

@@ -29,6 +29,22 @@ data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& po
   return f;
 }
 
+generate::EngineOptions engine_options(const RlConfig& config) {
+  const generate::RolloutSection& r = config.rollout;
+  generate::EngineOptions o;
+  o.sampling.temperature = r.temperature;
+  o.sampling.top_k = r.top_k;
+  o.sampling.top_p = r.top_p;
+  o.sampling.min_p = r.min_p;
+  o.sampling.repetition_penalty = r.repetition_penalty;
+  o.sampling.seed = static_cast<uint64_t>(config.seed);
+  o.max_new_tokens = r.max_new_tokens;
+  o.ignore_eos = r.ignore_eos;
+  o.stop = r.stop;
+  if (r.cache_bytes) o.cache_bytes = *r.cache_bytes;
+  return o;
+}
+
 // Under dynamic sampling batches draw more prompts than a pass over them has: the plan of steps is
 // what ends the run, and the prompts go around.
 data::LoaderOptions prompt_options(const RlConfig& config) {
@@ -47,8 +63,7 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
       messages_(messages),
       loader_(train::sources(config.data.train), prompt_options(config),
               data::prompt_reader(prompt_format(config, policy))),
-      engine_(*policy.model, generate::engine_options(config.rollout, config.seed),
-              policy.tokenizer),
+      engine_(*policy.model, engine_options(config), policy.tokenizer),
       rewards_(config.rewards, policy.tokenizer != nullptr),
       judge_(rewards_) {
   const data::PromptFormat format = prompt_format(config, policy);
@@ -228,11 +243,11 @@ RolloutBatch SampledSource::next(int64_t policy_version) {
 
 void SampledSource::warn() {
   if (failures_.all() > 0)
-    messages_.warn_once(
-        "failures", str("rewards gave no verdict on ", failures_.all(),
-                        " completions (the first: ", rewards_.first_failure(),
-                        "); rewards.on_failure says what they count, the metrics reward_* how "
-                        "many there are"));
+    messages_.warn_once("failures",
+                        str("rewards gave no verdict on ", failures_.all(),
+                            " completions (the first: ", rewards_.first_failure(),
+                            "); rewards.on_failure says what they count, the metrics reward_* how "
+                            "many there are"));
   const data::LoaderState& prompts = loader_.state();
   const int64_t limit = config_.data.max_length;
   if (prompts.truncated > 0)
@@ -263,8 +278,7 @@ bool SampledSource::evaluate(train::EvaluationSums& sums, const std::function<bo
       for (const Episode& e : g.episodes) {
         sums.add_mean(set, "reward_mean", e.reward, 1);
         for (const auto& [name, value] : e.rewards) sums.add_mean(set, "rewards/" + name, value, 1);
-        sums.add_mean(set, "completion_length_mean",
-                      static_cast<double>(g.sampled_tokens(e)), 1);
+        sums.add_mean(set, "completion_length_mean", static_cast<double>(g.sampled_tokens(e)), 1);
         sums.add_mean(set, "truncated_fraction", e.stopped ? 0 : 1, 1);
         sums.add_total(set, "rows", 1);
       }

@@ -12,6 +12,7 @@
 #include "temper/rl/config.h"
 #include "temper/rl/judge.h"
 #include "temper/rl/source.h"
+#include "temper/train/messages.h"
 #include "temper/train/roles.h"
 
 namespace temper::rl {

@@ -1,5 +1,5 @@
-// Where groups of episodes come from: sampled here (sampled.h), or read from a file (replayed.h). The
-// loop never asks which it is, only what the source says of itself.
+// Where groups of episodes come from: sampled here (sampled.h), or read from a file (replayed.h).
+// The loop never asks which it is, only what the source says of itself.
 #pragma once
 
 #include <cstdint>

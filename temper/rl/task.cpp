@@ -118,10 +118,11 @@ train::Loss RlTask::loss(const train::ForwardPass& pass) {
   }
   TokenBatch b = batch_.token_batch(pass, now, weight_);
   if (rl_.on_mismatch == RlSection::OnMismatch::kCorrect)
-    b.correction_M = truncated_importance(b.old_logp_M, batch_.sampler_logp(pass), rl_.importance_cap);
+    b.correction_M =
+        truncated_importance(b.old_logp_M, batch_.sampler_logp(pass), rl_.importance_cap);
   train::Loss loss = algorithm_.loss(b);
-  loss.means.push_back({"entropy", train::ordered_sum(b.entropy_M),
-                        static_cast<double>(b.entropy_M.numel())});
+  loss.means.push_back(
+      {"entropy", train::ordered_sum(b.entropy_M), static_cast<double>(b.entropy_M.numel())});
   return loss;
 }
 
@@ -133,10 +134,10 @@ void RlTask::before_update(int64_t step) {
   std::string place = "on another rank";
   if (mine == differs_.largest) {
     const size_t i = batch_.episode_of(differs_.tag);
-    place = str("at ", batch_.describe(differs_), "; ",
-                generate::first_difference(*roles_.policy.model,
-                                           batch_.group(i).prompt(batch_.episode(i)),
-                                           batch_.group(i).completion(batch_.episode(i))));
+    place = str(
+        "at ", batch_.describe(differs_), "; ",
+        generate::first_difference(*roles_.policy.model, batch_.group(i).prompt(batch_.episode(i)),
+                                   batch_.group(i).completion(batch_.episode(i))));
   }
   throw RunError(str("step ", step,
                      ": the sampler's log-probabilities and the trainer's differ by up to ",
@@ -196,6 +197,5 @@ void RlTask::restore(const train::TaskState& state, const std::string& where) {
   for (EpisodeGroup& group : batch_.groups()) algorithm_.assign(group);
   about_ = describe(batch_.groups());
 }
-
 
 }  // namespace temper::rl

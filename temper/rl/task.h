@@ -1,5 +1,5 @@
-// Reinforcement learning as a task of the trainer: a rollout batch from a source, rewards turned into
-// credit by the algorithm, reference and old log-probabilities, then minibatches x iterations
+// Reinforcement learning as a task of the trainer: a rollout batch from a source, rewards turned
+// into credit by the algorithm, reference and old log-probabilities, then minibatches x iterations
 // updates. It asks neither which algorithm runs nor where its episodes come from.
 #pragma once
 
@@ -53,12 +53,12 @@ class RlTask : public train::Task {
   std::string output_dir_;
 
   TrainingBatch batch_;
-  BatchStatistics about_;             // the batch
+  BatchStatistics about_;  // the batch
   double rollout_seconds_ = 0, reward_seconds_ = 0, train_started_ = 0;
-  int64_t update_ = 0;                // of the batch, that next() planned
-  std::vector<double> weight_;        // of a token of each episode, in this update
+  int64_t update_ = 0;                 // of the batch, that next() planned
+  std::vector<double> weight_;         // of a token of each episode, in this update
   TrainingBatch::Difference differs_;  // between sampler and trainer
-  Json done_;                         // the state after the last step
+  Json done_;                          // the state after the last step
 };
 
 }  // namespace temper::rl

@@ -36,8 +36,7 @@ at::Tensor outside_trust_region(const at::Tensor& ratio_M, const at::Tensor& adv
       .to(at::kFloat);
 }
 
-at::Tensor kl(KlEstimator estimator, const at::Tensor& logp_M,
-              const at::Tensor& ref_logp_M) {
+at::Tensor kl(KlEstimator estimator, const at::Tensor& logp_M, const at::Tensor& ref_logp_M) {
   const at::Tensor d = ref_logp_M - logp_M;
   switch (estimator) {
     case KlEstimator::kK1:
@@ -109,8 +108,8 @@ void add_entropy_bonus(train::Loss& loss, const TokenBatch& b, double bonus) {
 }
 
 void add_clip_fraction(train::Loss& loss, const at::Tensor& outside_M) {
-  loss.means.push_back({"clip_fraction", train::ordered_sum(outside_M),
-                        static_cast<double>(outside_M.numel())});
+  loss.means.push_back(
+      {"clip_fraction", train::ordered_sum(outside_M), static_cast<double>(outside_M.numel())});
 }
 
 at::Tensor truncated_importance(const at::Tensor& old_logp_M, const at::Tensor& sampler_logp_M,

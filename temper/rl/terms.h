@@ -19,13 +19,13 @@ enum class Aggregation { kTokenMean, kSeqMeanTokenSum, kSeqMeanTokenMean, kSeqMe
 
 // Some episodes of one update, whole.
 struct TokenBatch {
-  at::Tensor logp_M;              // of the policy
-  at::Tensor old_logp_M;          // of the policy that the rollout batch began with; a constant
-  at::Tensor ref_logp_M;          // of the reference model; undefined where none is asked for
-  at::Tensor entropy_M;           // of the policy's next-token distribution, nats
-  at::Tensor advantage_M;         // credit
-  at::Tensor weight_M;            // what a token counts in the update's loss: token_weights()
-  at::Tensor correction_M;        // truncated importance weight of a remote sampler; undefined: 1
+  at::Tensor logp_M;        // of the policy
+  at::Tensor old_logp_M;    // of the policy that the rollout batch began with; a constant
+  at::Tensor ref_logp_M;    // of the reference model; undefined where none is asked for
+  at::Tensor entropy_M;     // of the policy's next-token distribution, nats
+  at::Tensor advantage_M;   // credit
+  at::Tensor weight_M;      // what a token counts in the update's loss: token_weights()
+  at::Tensor correction_M;  // truncated importance weight of a remote sampler; undefined: 1
   std::vector<int64_t> cu_length_C1;  // episode c has tokens [cu_length[c], cu_length[c + 1])
 };
 
@@ -46,8 +46,7 @@ at::Tensor outside_trust_region(const at::Tensor& ratio_M, const at::Tensor& adv
 
 // Estimators of KL(π_θ ‖ π_ref) from samples of π_θ (Schulman, "Approximating KL divergence",
 // 2020), d = ref - logp: k1 = -d, k2 = d²/2, k3 = exp(d) - d - 1.
-at::Tensor kl(KlEstimator estimator, const at::Tensor& logp_M,
-              const at::Tensor& ref_logp_M);
+at::Tensor kl(KlEstimator estimator, const at::Tensor& logp_M, const at::Tensor& ref_logp_M);
 
 // Group-relative advantages (DeepSeekMath, arXiv 2402.03300, section 4.1.2): r - mean(r), divided
 // by std(r) + 1e-6 (ddof 1) where `scale`. Zeros where all are equal.

@@ -140,6 +140,10 @@ int64_t updates_of(const Json& state, const std::string& name, const std::string
 
 }  // namespace
 
+Json Checkpoints::verb_of(const std::string& directory) {
+  return read_state(directory).value("verb", Json());
+}
+
 Checkpoint Checkpoints::load(const std::string& directory, const Trainables& trainables) {
   Checkpoint c{directory, 0, false, read_state(directory), {}};
   c.step = c.values["step"].get<int64_t>();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ class Checkpoints {
   void mark_complete(int64_t step) const;
   // Directories of the checkpoints, newest first.
   std::vector<std::string> all() const;
+  // The verb whose run wrote it; null where it does not say.
+  static Json verb_of(const std::string& directory);
   // Sets weights and moments of the trainables. Throws DataError; the trainables are then as they
   // were.
   static Checkpoint load(const std::string& directory, const Trainables& trainables);

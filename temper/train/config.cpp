@@ -11,7 +11,7 @@ template <>
 inline constexpr std::array enum_names<train::Goal> = {"auto", "minimize", "maximize"};
 template <>
 inline constexpr std::array enum_names<train::OptimizerSection::Schedule> = {"cosine", "linear",
-                                                                      "constant"};
+                                                                             "constant"};
 
 }  // namespace temper
 
@@ -91,7 +91,22 @@ void RunConfig::need(bool cond, std::string_view key, const std::string& what) c
   if (!cond) throw ConfigError(str(where(key), " is required: ", what));
 }
 
+void RunConfig::resolve(std::string_view verb_name) {
+  require(!verb || *verb == verb_name, "verb", "the config is for ", verb.value_or(""),
+          ", the command is ", verb_name);
+  if (resolved_) return;
+  verb = verb_name;
+  complete();
+  validate();
+  resolved_ = true;
+}
+
 void RunConfig::complete() {
+  if (adapter.method == models::AdapterSection::Method::kNone && !adapter.path &&
+      (adapter.rank != 16 || adapter.alpha != 32))
+    warnings.push_back(
+        "adapter.rank and adapter.alpha have no effect: adapter.method is none, so "
+        "all weights train");
   if (adapter.path && !was_set("adapter.method"))
     adapter.method = models::AdapterSection::Method::kLora;
 }
@@ -154,15 +169,16 @@ int64_t pass_tokens(const RunConfig& config) {
 }
 
 void read_run_config(RunConfig& config, std::span<const std::string> arguments,
-                     std::string_view verb) {
+                     std::string_view verb, std::span<const std::string> elsewhere) {
   config.written = read_config_arguments(arguments);
-  config.prepare(config.written);
+  std::erase_if(config.written.entries, [&](const YamlNode::Entry& entry) {
+    if (std::find(elsewhere.begin(), elsewhere.end(), entry.key) == elsewhere.end()) return false;
+    config.warnings.push_back(str(entry.origin.str(), ": `", entry.key, "` is not used by ", verb));
+    return true;
+  });
+  config.prepare();
   read_fields(config.written, "", Fields::of(config));
-  config.require(!config.verb || *config.verb == verb, "verb", "the config is for ",
-                 config.verb.value_or(""), ", the command is ", verb);
-  config.verb = verb;
-  config.complete();
-  config.validate();
+  config.resolve(verb);
 }
 
 std::string dump_run_config(RunConfig& config, bool with_help) {

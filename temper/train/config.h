@@ -26,8 +26,8 @@ enum class Goal { kAuto, kMinimize, kMaximize };
 
 struct EarlyStoppingSection {
   std::optional<std::string> metric;  // of the evaluation ("eval/loss"); none: off
-  int64_t patience = 3;  // evaluations without an improvement
-  double min_delta = 0;  // what counts as one
+  int64_t patience = 3;               // evaluations without an improvement
+  double min_delta = 0;               // what counts as one
   Goal goal = Goal::kAuto;
   void fields(Fields& f);
 };
@@ -88,11 +88,9 @@ struct RunConfig {
 
   // Called between reading the tree and reading the fields: what a key that is written (an
   // algorithm's name) does to the fields and defaults of others.
-  virtual void prepare(const YamlNode& /*written*/) {}
-  // Sets what follows from other keys where the user left it open.
-  virtual void complete();
-  // Everything that can be checked without a file. Throws ConfigError.
-  virtual void validate() const;
+  virtual void prepare() {}
+  // complete() and validate(), once: what reading a config ends with, and a run begins with.
+  void resolve(std::string_view verb_name);
 
   // Whether the user wrote this key ("rl.beta") or left it to its default.
   bool was_set(std::string_view key) const { return find_key(written, key) != nullptr; }
@@ -108,7 +106,17 @@ struct RunConfig {
   void need(bool cond, std::string_view key, const std::string& what) const;
   [[noreturn]] void fail(std::string_view key, const std::string& message) const;
 
-  YamlNode written;  // what the user wrote, files and overrides merged
+  YamlNode written;                   // what the user wrote, files and overrides merged
+  std::vector<std::string> warnings;  // printed when the run begins
+
+ protected:
+  // Sets what follows from other keys where the user left it open.
+  virtual void complete();
+  // Everything that can be checked without a file. Throws ConfigError.
+  virtual void validate() const;
+
+ private:
+  bool resolved_ = false;
 };
 
 // What the data section says to a loader of `batch_size` rows a step, and a loader's place in a
@@ -120,10 +128,11 @@ data::LoaderState loader_state(const Json& values, const std::string& where);
 // Most tokens of a forward pass; 0: a row a pass, where packing is off.
 int64_t pass_tokens(const RunConfig& config);
 
-// Reads files and overrides in order, later ones win, into `config`, completes and checks it. Throws
-// ConfigError.
+// Reads files and overrides in order, later ones win, into `config`, completes and checks it.
+// Sections that only other verbs have (`elsewhere`) are passed over with a warning, so that verbs
+// may share a file. Throws ConfigError.
 void read_run_config(RunConfig& config, std::span<const std::string> arguments,
-                     std::string_view verb);
+                     std::string_view verb, std::span<const std::string> elsewhere = {});
 
 // The resolved config: YAML that reads back to the same values.
 std::string dump_run_config(RunConfig& config, bool with_help = false);

@@ -15,7 +15,7 @@ int64_t Unit::num_tokens() const {
 }
 
 void ForwardPass::add(const Unit& unit, uint64_t unit_of_step) {
-  std::vector<int64_t> placed;     // the unit's segments in the forest
+  std::vector<int64_t> placed;      // the unit's segments in the forest
   std::vector<int64_t> last_token;  // and the last token of each
   uint64_t token_of_unit = 0;
   for (const Unit::Segment& segment : unit.segments) {
@@ -53,7 +53,8 @@ std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_to
   std::vector<int64_t> my_lengths;
   for (const size_t i : mine) my_lengths.push_back(max_tokens > 0 ? lengths[i] : 1);
   std::vector<ForwardPass> passes;
-  for (const std::vector<size_t>& packed : data::pack_rows(my_lengths, std::max<int64_t>(max_tokens, 1))) {
+  for (const std::vector<size_t>& packed :
+       data::pack_rows(my_lengths, std::max<int64_t>(max_tokens, 1))) {
     passes.emplace_back();
     for (const size_t i : packed) passes.back().add(units[mine[i]], mine[i]);
   }

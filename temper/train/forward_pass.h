@@ -1,19 +1,21 @@
-// One forward pass of a training step: a packed forest of token segments, and the tokens in it whose
-// log-probabilities the loss reads. Suffix _M: those tokens, one after the other.
+// One forward pass of a training step: a packed forest of token segments, and the tokens in it
+// whose log-probabilities the loss reads. Suffix _M: those tokens, one after the other.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "temper/base/error.h"
 #include "temper/models/model.h"
 #include "temper/ops/token_logp.h"
 
 namespace temper::train {
 
-// Segments that must be computed in the same pass, as one tree or several: a row, a preference pair,
-// a prompt with completions of its group.
+// Segments that must be computed in the same pass, as one tree or several: a row, a preference
+// pair, a prompt with completions of its group.
 struct Unit {
   struct Segment {
     int64_t parent = -1;              // index of an earlier segment of the unit; -1: a root
@@ -34,7 +36,7 @@ struct ForwardPass {
   };
 
   std::shared_ptr<Forest> forest = std::make_shared<Forest>();
-  std::vector<int64_t> row_M;     // the token of the forest that predicts the target: the one before
+  std::vector<int64_t> row_M;  // the token of the forest that predicts the target: the one before
   std::vector<int64_t> target_M;  // ids
   std::vector<Span> spans;        // of the segments that have targets
   nn::DropoutKeys dropout;        // seed and step are set by the trainer

@@ -16,7 +16,7 @@ namespace temper::train {
 
 // A part of the loss: coefficient / denominator * Σ weight * value.
 struct Term {
-  std::string name;        // logged as loss/NAME where a loss has several terms
+  std::string name;  // logged as loss/NAME where a loss has several terms
   double coefficient = 1;
   at::Tensor value;        // float32 [K], differentiable: one number a token, a pair, ...
   at::Tensor weight = {};  // float32 [K], constant; undefined: 1 each

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "temper/train/config.h"
 #include "temper/io/safetensors.h"
 #include "temper/nn/module.h"
+#include "temper/train/config.h"
 
 namespace temper::train {
 

@@ -78,16 +78,16 @@ std::unique_ptr<Frozen> frozen_start(Policy& policy, const RunConfig& config) {
 }
 
 Roles::Roles(RunConfig& config) : policy(load_policy(config)) {
-  trainables.push_back(std::make_unique<Trainable>(
-      "policy", config.optimizer, trainable_parameters(*policy.model),
-      [this, base = config.model.path](const std::string& directory) {
-        save_policy(policy, base, directory);
-      }));
+  trainables.push_back(
+      std::make_unique<Trainable>("policy", config.optimizer, trainable_parameters(*policy.model),
+                                  [this, base = config.model.path](const std::string& directory) {
+                                    save_policy(policy, base, directory);
+                                  }));
 }
 
 Roles::Roles(Policy own_policy, const OptimizerSection& section) : policy(std::move(own_policy)) {
-  trainables.push_back(std::make_unique<Trainable>("policy", section,
-                                                   trainable_parameters(*policy.model)));
+  trainables.push_back(
+      std::make_unique<Trainable>("policy", section, trainable_parameters(*policy.model)));
 }
 
 }  // namespace temper::train

@@ -15,7 +15,8 @@
 
 namespace temper::train {
 
-// Something that trains: parameters with an optimizer of their own. Checkpoints keep it by its name.
+// Something that trains: parameters with an optimizer of their own. Checkpoints keep it by its
+// name.
 struct Trainable {
   Trainable(std::string trainable_name, const OptimizerSection& section,
             std::vector<NamedParameter> parameters,
@@ -25,7 +26,7 @@ struct Trainable {
         optimizer(section, std::move(parameters)),
         save(std::move(save_in)) {}
 
-  std::string name;  // "policy", "critic", ...
+  std::string name;           // "policy", "critic", ...
   OptimizerSection settings;  // its own learning rate, schedule and clipping
   Optimizer optimizer;
   // Writes the trained thing into a directory: OUTPUT_DIR/final for the policy, OUTPUT_DIR/NAME for

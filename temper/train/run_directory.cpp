@@ -76,13 +76,21 @@ void RunDirectory::note(const std::string& text) {
   if (metrics_) metrics_->note(text);
 }
 
+// Throws DataError where it was made by another verb.
+Checkpoint RunDirectory::load(const std::string& directory, const Trainables& trainables) const {
+  const Json verb = Checkpoints::verb_of(directory);
+  check<DataError>(verb.is_null() || verb == config_.verb.value_or(""), directory,
+                   ": a checkpoint of another verb, ", dump_json(verb));
+  return Checkpoints::load(directory, trainables);
+}
+
 std::optional<Checkpoint> RunDirectory::load_checkpoint(const Trainables& trainables) {
   if (config_.resume == "never") return {};
-  if (config_.resume != "auto") return Checkpoints::load(config_.resume, trainables);
+  if (config_.resume != "auto") return load(config_.resume, trainables);
   std::exception_ptr first;
   for (const std::string& directory : checkpoints_.all()) {
     try {
-      return Checkpoints::load(directory, trainables);
+      return load(directory, trainables);
     } catch (const DataError& e) {
       if (!first) first = std::current_exception();
       warn(str("passed over a checkpoint: ", e.what()));
@@ -120,6 +128,7 @@ void RunDirectory::begin(const Checkpoint* resumed) {
     if (!changes.empty())
       warn("the run goes on with other settings than it began with: " + changes);
   }
+  for (const std::string& warning : config_.warnings) warn(warning);
   write_file_atomic(path() + "/config.yaml", dump_run_config(config_, true));
 }
 

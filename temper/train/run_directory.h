@@ -17,6 +17,7 @@
 #include "temper/metrics/sink.h"
 #include "temper/train/checkpoint.h"
 #include "temper/train/config.h"
+#include "temper/train/messages.h"
 #include "temper/train/roles.h"
 
 namespace temper::train {
@@ -27,15 +28,6 @@ struct RunHost {
   bool terminal = false;  // the console is one: progress is a line that is redrawn
   std::function<bool()> stop = [] { return false; };  // polled between steps: true ends the run
                                                       // after a checkpoint
-};
-
-// Where a task says what its user should know.
-class Messages {
- public:
-  virtual ~Messages() = default;
-  // `what` names the warning: it is printed once a run.
-  virtual void warn_once(const std::string& what, const std::string& message) = 0;
-  virtual void note(const std::string& text) = 0;  // a line on the console
 };
 
 class RunDirectory : public Messages {
@@ -86,6 +78,7 @@ class RunDirectory : public Messages {
  private:
   class Lock;
   std::vector<std::string> changed_settings() const;
+  Checkpoint load(const std::string& directory, const Trainables& trainables) const;
 
   RunConfig& config_;
   RunHost host_;

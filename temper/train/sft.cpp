@@ -73,7 +73,11 @@ std::optional<StepPlan> SftTask::next(int64_t) {
 }
 
 Loss SftTask::loss(const ForwardPass& pass) {
-  const at::Tensor logp_M = token_logp(model_, pass, {.recompute = config_.train.recompute == TrainSection::Recompute::kBlocks, .dropout = true}).logp;
+  const at::Tensor logp_M =
+      token_logp(model_, pass,
+                 {.recompute = config_.train.recompute == TrainSection::Recompute::kBlocks,
+                  .dropout = true})
+          .logp;
   return {{{.name = "nll", .value = -logp_M, .denominator = std::max(supervised_, 1.0)}}, {}};
 }
 
@@ -129,7 +133,11 @@ bool SftTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
   return true;
 }
 
-TaskState SftTask::state() const { return {{{"loader", done_.to_json()}}, {}}; }
+TaskState SftTask::state() const {
+  TaskState state;
+  state.values["loader"] = done_.to_json();
+  return state;
+}
 
 void SftTask::restore(const TaskState& state, const std::string& where) {
   loader_.restore(loader_state(state.values, where));
@@ -140,16 +148,16 @@ void SftTask::warn_about_data() {
   const data::LoaderState& s = loader_.state();
   const int64_t longest = config_.data.max_length;
   if (s.truncated > 0)
-    messages_.warn_once("truncated rows", str("rows longer than data.max_length, ", longest,
-                                              " tokens, are cut (", s.truncated, " of the first ",
-                                              s.rows, ")"));
+    messages_.warn_once("truncated rows",
+                        str("rows longer than data.max_length, ", longest, " tokens, are cut (",
+                            s.truncated, " of the first ", s.rows, ")"));
   if (s.dropped > 0)
     messages_.warn_once("dropped rows", str("rows longer than data.max_length, ", longest,
                                             " tokens, are left out (", s.dropped, " of the first ",
                                             s.rows + s.dropped, ")"));
   if (s.untrained > 0)
-    messages_.warn_once("untrained rows", str(s.untrained, " of the first ", s.rows,
-                                              " rows train no token"));
+    messages_.warn_once("untrained rows",
+                        str(s.untrained, " of the first ", s.rows, " rows train no token"));
   if (s.rows > 0 && s.with_eos == 0 && !model_.eos_token_ids.empty())
     messages_.warn_once("end token", str("no row trains the end token ", model_.eos_token_ids[0],
                                          ": the model will not learn to stop"));
@@ -168,6 +176,7 @@ std::vector<std::pair<std::string, std::string>> SftTask::summary() const {
 }
 
 RunOutcome run_sft(SftConfig& config, const RunHost& host) {
+  config.resolve("sft");
   const std::shared_ptr<dist::Group> group = dist::Group::from_environment();
   Roles roles(config);
   RunDirectory directory(config, host, *group);

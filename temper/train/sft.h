@@ -13,6 +13,7 @@
 namespace temper::train {
 
 struct SftConfig : RunConfig {
+ protected:
   void validate() const override;
 };
 

@@ -1,8 +1,9 @@
-// What a training verb brings to the trainer: the next step's passes, the loss, its own state. A new
-// verb is a Task and nothing else; the trainer never asks which one runs.
+// What a training verb brings to the trainer: the next step's passes, the loss, its own state. A
+// new verb is a Task and nothing else; the trainer never asks which one runs.
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -51,7 +52,9 @@ class Task {
   virtual void describe_step(MetricsRow& /*row*/) {}
   // Adds metrics that begin with "eval/", if there is something to evaluate on. `stop` is asked
   // between batches: true ends the evaluation without a row, and it is made again on resuming.
-  virtual bool evaluate(MetricsRow& /*row*/, const std::function<bool()>& /*stop*/) { return false; }
+  virtual bool evaluate(MetricsRow& /*row*/, const std::function<bool()>& /*stop*/) {
+    return false;
+  }
 
   // The state after the last step whose describe_step() was called: restore() goes on from there to
   // the same bits. What next() has begun since is not in it.

@@ -90,9 +90,10 @@ void Trainer::update(const LossSums& sums) {
     norms.push_back(trainable->optimizer.grad_norm());
     if (std::isfinite(loss) && std::isfinite(norms.back())) continue;
     for (const auto& other : roles_.trainables) other->optimizer.zero_grad();
-    throw RunError(str("step ", step_ + 1, ": the loss is ", loss, " and the gradient's norm (",
-                       trainable->name, ") ", norms.back(),
-                       "; a lower optimizer.learning_rate may help, if rewards and rows are sound"));
+    throw RunError(
+        str("step ", step_ + 1, ": the loss is ", loss, " and the gradient's norm (",
+            trainable->name, ") ", norms.back(),
+            "; a lower optimizer.learning_rate may help, if rewards and rows are sound"));
   }
   for (size_t i = 0; i < norms.size(); ++i) {
     Trainable& trainable = *roles_.trainables[i];

@@ -48,8 +48,7 @@ class Trainer {
   LossSums forward_backward(StepPlan& plan, double& tokens_computed);
   void reduce_gradients();
   void update(const LossSums& sums);
-  void describe(const StepPlan& plan, const LossSums& sums, double tokens_computed,
-                double seconds);
+  void describe(const StepPlan& plan, const LossSums& sums, double tokens_computed, double seconds);
 
   bool begin(RunDirectory& directory);
   void after_step(RunDirectory& directory);
