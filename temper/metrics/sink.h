@@ -19,7 +19,7 @@ struct SinkOptions {
   int64_t total_steps = 0;               // 0: unknown
   std::ostream* console = nullptr;       // where the console sink prints
   bool terminal = false;                 // the console is a terminal: one line that is redrawn
-  int columns = 80;                      // its width
+  int columns = 0;                       // its width; 0: asks the terminal that is standard output
   std::vector<MetricInfo> metrics = {};  // what the rows may hold; others are written all the same
 };
 

@@ -35,6 +35,18 @@ class Directory {
   std::filesystem::path path_;
 };
 
+const std::vector<MetricInfo> kMetrics = {
+    {"loss", "", "Loss", "what is minimised", true},
+    {"reward_mean", "", "Reward", "mean of a rollout batch", true, "reward"},
+    {"rewards/*", "", "Rewards", "of each reward", true},
+    {"grad_norm", "", "Gradient norm", "before clipping", true, "grad"},
+    {"learning_rate", "", "Learning rate", "of the step", true, "lr"},
+    {"tokens_per_second", "tokens/s", "Speed", "of the step", true},
+    {"rollout_seconds", "s", "Seconds", "sampling", true, "rollout"},
+    {"train_seconds", "s", "Seconds", "updating", true, "train"},
+    {"entropy", "", "Entropy", "nats a token"},
+};
+
 MetricsRow train_row(int64_t step, float loss) {
   MetricsRow row(step);
   row.set("loss", loss);
@@ -110,26 +122,27 @@ TEST_CASE("csv keeps evaluation rows apart, and later names become new columns")
 
 TEST_CASE("the console prints plain lines when piped") {
   std::ostringstream out;
-  const auto sink = make_console_sink({.total_steps = 100, .console = &out});
+  const auto sink = make_console_sink({.total_steps = 100, .console = &out, .metrics = kMetrics});
   MetricsRow row(1);
   row.set("loss", 2.5f);
   row.set("grad_norm", 0.5);
   row.set("learning_rate", 2e-5);
   row.set("step_seconds", 2.0);
+  row.set("entropy", 4.0);
   row.set("tokens_per_second", 12345.6);
   sink->log(row);
   sink->log(eval_row(1, 0.123456789));
   sink->warn("careful");
   sink->finish();
   CHECK(out.str() ==
-        "step 1/100  loss 2.5000  grad 0.500  lr 2e-05  12,346 tokens/s  left 3:18\n"
+        "step 1/100  loss 2.500  grad 0.5000  lr 2e-05  12,346 tokens/s  left 3:18\n"
         "step 1/100  eval/loss 0.1235\n"
         "warning: careful\n");
 }
 
 TEST_CASE("piped, short steps are printed now and then, the first and the last always") {
   std::ostringstream out;
-  const auto sink = make_console_sink({.total_steps = 9, .console = &out});
+  const auto sink = make_console_sink({.total_steps = 9, .console = &out, .metrics = kMetrics});
   for (int step = 1; step <= 9; ++step) {
     MetricsRow row(step);
     row.set("step_seconds", 0.3);
@@ -139,24 +152,77 @@ TEST_CASE("piped, short steps are printed now and then, the first and the last a
   }
   sink->note("look");
   CHECK(out.str() ==
-        "step 1/9  rollout 0.1s train 0.2s  left 2.4s\n"
-        "step 5/9  rollout 0.1s train 0.2s  left 1.2s\n"
-        "step 9/9  rollout 0.1s train 0.2s\n"
+        "step 1/9  rollout 0.1s  train 0.2s  left 2.4s\n"
+        "step 5/9  rollout 0.1s  train 0.2s  left 1.2s\n"
+        "step 9/9  rollout 0.1s  train 0.2s\n"
         "look\n");
+}
+
+TEST_CASE("the console shows what is declared, in that order") {
+  std::ostringstream out;
+  const auto sink = make_console_sink({.console = &out,
+                                       .metrics = {{"b", "tokens", "", "", true, "length"},
+                                                   {"quiet", "", "", ""},
+                                                   {"rewards/*", "", "", "", true},
+                                                   {"a", "", "", "", true}}});
+  MetricsRow row(1);
+  for (const char* name : {"a", "quiet", "rewards/x", "rewards/y", "unknown"}) row.set(name, 0.25);
+  row.set("b", 7);
+  sink->log(row);
+  MetricsRow eval(1);
+  eval.set("eval/b", 1234567);
+  eval.set("eval/rows", 30);
+  sink->log(eval);
+  CHECK(out.str() ==
+        "step 1  length 7  x 0.2500  y 0.2500  a 0.2500\n"
+        "step 1  eval/b 1,234,567  eval/rows 30\n");
 }
 
 TEST_CASE("on a terminal one line is redrawn, and other lines stand above it") {
   std::ostringstream out;
-  const auto sink =
-      make_console_sink({.total_steps = 2, .console = &out, .terminal = true, .columns = 12});
+  const auto sink = make_console_sink(
+      {.total_steps = 2, .console = &out, .terminal = true, .columns = 30, .metrics = kMetrics});
   sink->log(train_row(1, 1));
   sink->warn("careful");
   sink->log(train_row(2, 2));
   sink->finish();
   CHECK(out.str() ==
-        "\r\033[Kstep 1/2  l"
-        "\r\033[Kwarning: careful\nstep 1/2  l"
-        "\r\033[Kstep 2/2  l\n");
+        "\r\033[Kstep 1/2  loss 1.000  left 0.0s"
+        "\r\033[Kwarning: careful\nstep 1/2  loss 1.000  left 0.0s"
+        "\r\033[Kstep 2/2  loss 2.000\n");
+}
+
+TEST_CASE(
+    "a terminal's line leaves out what does not fit, the least important first, never the time "
+    "left") {
+  MetricsRow row(7);
+  row.set("step_seconds", 5.9);
+  row.set("rollout_seconds", 4.2);
+  row.set("train_seconds", 1.7);
+  row.set("tokens_per_second", 12345.6);
+  row.set("learning_rate", 1e-5);
+  row.set("grad_norm", 0.1234);
+  row.set("rewards/gsm8k", 0.0625);
+  row.set("reward_mean", 0.0601);
+  row.set("loss", 1e-9);
+  const auto drawn = [&](int columns) {
+    std::ostringstream out;
+    make_console_sink({.total_steps = 200,
+                       .console = &out,
+                       .terminal = true,
+                       .columns = columns,
+                       .metrics = kMetrics})
+        ->log(row);
+    return out.str().substr(4);
+  };
+  CHECK(drawn(80) ==
+        "step 7/200  loss 1e-09  reward 0.06010  gsm8k 0.06250  grad 0.1234  left 18:59");
+  for (int columns = 5; columns < 140; ++columns) {
+    CAPTURE(columns);
+    CHECK(drawn(columns).size() < static_cast<size_t>(columns));
+    if (columns > 24) CHECK(drawn(columns).ends_with("  left 18:59"));
+  }
+  CHECK(drawn(140).find("rollout 4.2s  train 1.7s  left") != std::string::npos);
 }
 
 TEST_CASE("a run names the sinks of this build") {
