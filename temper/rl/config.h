@@ -51,6 +51,7 @@ struct RlConfig : train::RunConfig {
 
   void fields(Fields& f) override;
   void prepare() override;
+  bool has_dropout() const override { return false; }
 
  protected:
   void complete() override;

@@ -104,6 +104,9 @@ struct RunConfig {
   }
   // Throws ConfigError "KEY is required: WHAT" unless `cond`.
   void need(bool cond, std::string_view key, const std::string& what) const;
+  // Whether training passes drop activations of adapters; a verb that must compute what its sampler
+  // computed does not.
+  virtual bool has_dropout() const { return true; }
   [[noreturn]] void fail(std::string_view key, const std::string& message) const;
 
   YamlNode written;                   // what the user wrote, files and overrides merged
