@@ -135,7 +135,7 @@ pid_t launch(std::vector<std::string> words, const std::string& program, Launch 
   while ((n = ::read(report.read, &error, sizeof error)) < 0 && errno == EINTR) {
   }
   if (n != sizeof error) return child;
-  ::waitpid(child, nullptr, 0);  // it has said its last word
+  ::waitpid(child, nullptr, 0);  // it has exited
   throw RunError(temper::str("cannot start ", words[0], ": ", std::strerror(error)));
 }
 
@@ -184,10 +184,10 @@ Process::Process(const ProcessOptions& options) {
     const std::string program = find_program(options.command[0]);
     check(!program.empty(), "cannot start ", options.command[0], ": there is no such program");
     Launch leader{.streams = {alive.read, null, null}, .group = 0, .limits = &none};
-    leader_ = launch({"sh", "-c", kLeader, "temper-worker", options.scratch}, "/bin/sh", leader, {});
-    Launch how{.streams = {in.read, out.write, err.write},
-               .group = leader_,
-               .limits = &options.limits};
+    leader_ =
+        launch({"sh", "-c", kLeader, "temper-worker", options.scratch}, "/bin/sh", leader, {});
+    Launch how{
+        .streams = {in.read, out.write, err.write}, .group = leader_, .limits = &options.limits};
     process_ = launch(options.command, program, how, options.environment);
   } catch (...) {
     ::close(null);
@@ -226,9 +226,8 @@ bool Process::input_is_read() const {
 std::string Process::ending(Clock::duration most) const {
   siginfo_t info;
   if (!wait_for_end(process_, most, info)) return "closed its output";
-  return info.si_code == CLD_EXITED
-             ? temper::str("exited with status ", info.si_status)
-             : temper::str("was ended by signal ", info.si_status);
+  return info.si_code == CLD_EXITED ? temper::str("exited with status ", info.si_status)
+                                    : temper::str("was ended by signal ", info.si_status);
 }
 
 }  // namespace temper::rewards

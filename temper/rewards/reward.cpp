@@ -81,8 +81,8 @@ void RewardSet::count(size_t reward, const Verdict& verdict) {
         ": ", verdict.detail, " (its on_failure is stop)");
 }
 
-std::vector<Judged> RewardSet::judge(std::span<const Sample> samples) {
-  std::vector<Judged> out(samples.size());
+std::vector<RewardResult> RewardSet::judge(std::span<const Sample> samples) {
+  std::vector<RewardResult> out(samples.size());
   for (size_t r = 0; r < rewards_.size(); ++r) {
     std::vector<Verdict> verdicts = rewards_[r]->judge(samples);
     for (Verdict& verdict : verdicts)

@@ -23,7 +23,7 @@ struct Sample {
   std::vector<int32_t> prompt_tokens, completion_tokens;
   std::string prompt;      // decoded; empty: not known. Only commands see it, of rows without one
   std::string completion;  // decoded, without special tokens
-  bool has_text = true;    // false: the model has no tokenizer, and `completion` says nothing
+  bool has_text = true;    // false: the model has no tokenizer, and `completion` is empty
   bool truncated = false;  // by its length
   int64_t max_new_tokens = 0;
 };
@@ -76,11 +76,12 @@ struct FailureCounts {
   int64_t all() const { return timed_out + crashed + malformed; }
 };
 
-struct Judged {
+struct RewardResult {
   double reward = 0;         // Σ weight * value
   std::vector<double> each;  // by reward, unweighted; 0 where there is no value
   bool dropped = false;      // a reward failed and its on_failure is drop
 };
+using Judged = RewardResult;  // its earlier name
 
 // The rewards of a run.
 class RewardSet {
@@ -91,7 +92,7 @@ class RewardSet {
   // Throws DataError, beginning with `where`, for a row without a field that a reward requires.
   void check_row(const Json& row, const std::string& where) const;
   // Throws RunError where a reward fails and its on_failure is stop.
-  std::vector<Judged> judge(std::span<const Sample> samples);
+  std::vector<RewardResult> judge(std::span<const Sample> samples);
   const std::vector<std::string>& names() const { return names_; }
   // Between calls of judge: the failures so far, and what the first of them was.
   const FailureCounts& failures() const { return failures_; }

@@ -55,10 +55,10 @@ ScratchDirectory::ScratchDirectory() {
       (temporary_files() / temper::str(kPrefix, ::getpid(), "-XXXXXX")).string();
   for (int i = 0; i < kAttempts; ++i) {
     path_ = pattern;
-    check(::mkdtemp(path_.data()) != nullptr, "cannot make a directory for a reward's worker: ",
-          path_, ": ", std::strerror(errno));
+    check(::mkdtemp(path_.data()) != nullptr,
+          "cannot make a directory for a reward's worker: ", path_, ": ", std::strerror(errno));
     lock_ = open_directory(path_);
-    struct stat held {}, named {};
+    struct stat held{}, named{};
     if (lock_ >= 0) ::flock(lock_, LOCK_EX | LOCK_NB);  // where there are no locks, none is stale
     // A program in another container, to which this process is none, may have removed it between.
     if (lock_ >= 0 && ::fstat(lock_, &held) == 0 && ::stat(path_.c_str(), &named) == 0 &&
@@ -85,7 +85,7 @@ int64_t remove_stale_scratch_directories() {
     const std::string path = entry->path().string();
     const int fd = open_directory(path);
     if (fd < 0) continue;
-    struct stat info {};
+    struct stat info{};
     if (::fstat(fd, &info) == 0 && info.st_uid == ::geteuid() &&
         ::flock(fd, LOCK_EX | LOCK_NB) == 0) {
       fs::remove_all(path, ignored);

@@ -16,7 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr size_t kLongestLine = size_t{1} << 16;
-constexpr size_t kKeptComplaints = 2000;
+constexpr size_t kKeptErrorOutput = 2000;
 constexpr auto kGrace = 200ms;        // for a process to end by itself once its input is closed
 constexpr auto kEndingTakes = 100ms;  // between the end of a process's output and its own
 
@@ -90,8 +90,8 @@ void Worker::ask(std::string line, std::function<bool(const std::string& line)> 
   request_ = std::move(line);
   answers_ = std::move(answers);
   if (!process_) start();
-  unsent_ = request_;
-  phase_ = Phase::kBefore;
+  unsent_ = request_.substr(0, request_.size() - 1);
+  phase_ = Phase::kSending;
   restart_clock();
 }
 
@@ -112,7 +112,7 @@ void Worker::add_awaited(std::vector<pollfd>& fds) const {
 
 // Nothing tells when a pipe has been read: one has to look, the less often the longer it takes.
 Clock::time_point Worker::wake_time() const {
-  if (phase_ != Phase::kBefore || !unsent_.empty()) return deadline_;
+  if (phase_ != Phase::kSending || !unsent_.empty()) return deadline_;
   const Clock::time_point now = Clock::now();
   return std::min(deadline_, now + std::clamp<Clock::duration>((now - asked_) / 4, 20us, 5ms));
 }
@@ -127,22 +127,23 @@ void Worker::write_request() {
 
 bool Worker::read_output() {
   if (process_->errors() >= 0) {
-    if (!drain(process_->errors(), complaints_, kKeptComplaints + 65536)) process_->close_errors();
-    if (complaints_.size() > kKeptComplaints)
-      complaints_.erase(0, complaints_.size() - kKeptComplaints);
+    if (!drain(process_->errors(), error_output_, kKeptErrorOutput + 65536))
+      process_->close_errors();
+    if (error_output_.size() > kKeptErrorOutput)
+      error_output_.erase(0, error_output_.size() - kKeptErrorOutput);
   }
   return drain(process_->output(), received_, kLongestLine + 1);
 }
 
-void Worker::throw_away(std::string line) {
+void Worker::discard_line(std::string line) {
   if (unasked_lines_ == 0) unasked_ = std::move(line);
   ++unasked_lines_;
 }
 
-void Worker::throw_away_received() {
+void Worker::discard_received() {
   for (size_t at = 0; at < received_.size();) {
     const size_t end = std::min(received_.find('\n', at), received_.size());
-    throw_away(received_.substr(at, end - at));
+    discard_line(received_.substr(at, end - at));
     at = end + 1;
   }
   received_.clear();
@@ -151,13 +152,13 @@ void Worker::throw_away_received() {
 std::optional<Worker::Answer> Worker::advance() {
   if (!busy()) return {};
   write_request();
-  const bool was_read = phase_ == Phase::kBefore && unsent_.empty() && process_->input_is_read();
+  const bool was_read = phase_ == Phase::kSending && unsent_.empty() && process_->input_is_read();
   const bool open = read_output();  // after that look: what was written before reading is there
-  if (phase_ == Phase::kAsked) {
+  if (phase_ == Phase::kAnswering) {
     if (auto answer = take_line()) return answer;
   } else if (!open && !fresh_) {
     // It ended between two requests, which is no failure: another one answers.
-    throw_away_received();
+    discard_received();
     stop();
     ask(std::move(request_), std::move(answers_));
     return {};
@@ -167,7 +168,7 @@ std::optional<Worker::Answer> Worker::advance() {
   if (received_.size() > kLongestLine)
     return fail(
         Answer::Kind::kGarbage,
-        phase_ == Phase::kAsked
+        phase_ == Phase::kAnswering
             ? temper::str("answered with a line of more than ", kLongestLine, " bytes")
             : temper::str("wrote more than ", kLongestLine, " bytes that nobody asked for"));
   if (!open) return fail(Answer::Kind::kEnded, ending());
@@ -177,11 +178,12 @@ std::optional<Worker::Answer> Worker::advance() {
   return fail(Answer::Kind::kTimedOut, temper::str("gave no answer within ", waited, " s"));
 }
 
-// The process waits for the request's line end: all that it has written so far answers nothing.
+// The process waits for the request's end: all that it has written so far answers nothing.
 void Worker::end_request() {
-  throw_away_received();
-  unsent_.assign(1, '\n');
-  phase_ = Phase::kAsked;
+  discard_received();
+  unsent_ = request_.back();
+  unsent_ += '\n';
+  phase_ = Phase::kAnswering;
   write_request();
 }
 
@@ -190,7 +192,7 @@ std::optional<Worker::Answer> Worker::take_line() {
     std::string line = received_.substr(0, end);
     received_.erase(0, end + 1);
     if (!answers_(line)) {
-      throw_away(std::move(line));
+      discard_line(std::move(line));
       continue;
     }
     fresh_ = false;
@@ -202,10 +204,10 @@ std::optional<Worker::Answer> Worker::take_line() {
 
 std::string Worker::ending() {
   const std::string how = process_->ending(kEndingTakes);
-  if (process_->errors() >= 0) drain(process_->errors(), complaints_, kKeptComplaints + 65536);
-  const std::string tail = complaints_.size() > kKeptComplaints
-                               ? complaints_.substr(complaints_.size() - kKeptComplaints)
-                               : complaints_;
+  if (process_->errors() >= 0) drain(process_->errors(), error_output_, kKeptErrorOutput + 65536);
+  const std::string tail = error_output_.size() > kKeptErrorOutput
+                               ? error_output_.substr(error_output_.size() - kKeptErrorOutput)
+                               : error_output_;
   return tail.empty() ? how : how + "; its standard error ends: " + tail;
 }
 
@@ -225,7 +227,7 @@ void Worker::stop() {
   scratch_.reset();
   unsent_.clear();
   received_.clear();
-  complaints_.clear();
+  error_output_.clear();
   phase_ = Phase::kIdle;
   fresh_ = true;
 }

@@ -18,10 +18,11 @@ namespace temper::rewards {
 // Nothing here blocks. The process's standard error is read, and its end kept for messages.
 //
 // Lines that the process writes without being asked must not be taken for answers. A request is
-// therefore written without its line end at first. Once the process has read that, it is back at
-// reading, and what it had to say before is in the pipe: that is thrown away and counted. Only then
-// does it get the line end, and what it says from there on is the answer. (A program that writes
-// from several threads can tell its answers apart by the request's `id`.)
+// therefore written without its last byte and line end at first, so that neither a line nor a JSON
+// value is complete. Once the process has read that, it is back at reading, and what it wrote
+// before is in the pipe: that is discarded and counted. Only then does it get the rest, and what it
+// writes from there on is the answer. (A program that writes from several threads can tell its
+// answers apart by the request's `id`.)
 class Worker {
  public:
   explicit Worker(const RewardSection& options)
@@ -31,8 +32,9 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   bool busy() const { return phase_ != Phase::kIdle; }
-  // Begins a request, starting the process if it does not run. A line of which `answers` says false
-  // is another request's and is thrown away. Throws RunError where the process cannot be started.
+  // Begins a request (not empty, without a line end), starting the process if it does not run. A
+  // line of which `answers` says false is another request's and is discarded. Throws RunError where
+  // the process cannot be started.
   void ask(std::string line, std::function<bool(const std::string& line)> answers);
 
   // Adds what poll() is to wait for. It shall return at wake_time() at the latest.
@@ -44,7 +46,7 @@ class Worker {
   struct Answer {
     enum class Kind { kLine, kEnded, kTimedOut, kGarbage } kind;
     std::string text;           // the line, or what went wrong
-    int64_t unasked_lines = 0;  // thrown away since the last answer
+    int64_t unasked_lines = 0;  // discarded since the last answer
     std::string unasked;        // the first of them
   };
   std::optional<Answer> advance();
@@ -53,15 +55,15 @@ class Worker {
   void stop();
 
  private:
-  enum class Phase { kIdle, kBefore, kAsked };  // kBefore: the request's line end is not written
+  enum class Phase { kIdle, kSending, kAnswering };  // kSending: all but the end
 
   void start();
   void restart_clock();
   double allowed_seconds() const;
   void write_request();
   bool read_output();  // false at its end
-  void throw_away(std::string line);
-  void throw_away_received();
+  void discard_line(std::string line);
+  void discard_received();
   void end_request();
   std::optional<Answer> take_line();
   std::string ending();  // how the process ended, and the end of its standard error
@@ -72,7 +74,7 @@ class Worker {
   std::optional<ScratchDirectory> scratch_;
   std::optional<Process> process_;
   std::function<bool(const std::string&)> answers_;
-  std::string request_, unsent_, received_, complaints_, unasked_;
+  std::string request_, unsent_, received_, error_output_, unasked_;
   int64_t unasked_lines_ = 0;
   Phase phase_ = Phase::kIdle;
   bool fresh_ = true;     // the process has not answered yet

@@ -120,7 +120,7 @@ TEST_CASE("weights add up, unknown names and fields are named") {
   sample.completion = "4";
   sample.completion_tokens.resize(10);
   sample.max_new_tokens = 10;
-  const Judged judged = set.judge({&sample, 1})[0];
+  const RewardResult judged = set.judge({&sample, 1})[0];
   CHECK(judged.reward == doctest::Approx(1.5));
   CHECK(judged.each == std::vector<double>{1, -1});
   sections[0].name = "gsm8kk";
@@ -233,7 +233,7 @@ TEST_CASE("lines that answer nothing count as malformed and cost no sample") {
   RewardSet set({&section, 1}, true);
   std::vector<Sample> samples(3);
   for (Sample& s : samples) s.row = std::make_shared<const Json>(Json::object());
-  for (const Judged& judged : set.judge(samples)) CHECK(judged.reward == 1);
+  for (const RewardResult& judged : set.judge(samples)) CHECK(judged.reward == 1);
   CHECK(set.failures().malformed == 2);
   CHECK(set.first_failure().find("which answers nothing") != std::string::npos);
 }

@@ -156,6 +156,17 @@ TEST_CASE("lines that nobody asked for cost no sample and no time, and are count
   CHECK(Clock::now() - start < std::chrono::seconds(20));  // nothing waited for a minute
 }
 
+TEST_CASE("a program may answer at the end of the JSON value, before the line's") {
+  const std::vector<Verdict> verdicts =
+      judge(shell("while :; do c=$(dd bs=1 count=1 2>/dev/null); [ \"$c\" = '}' ] && echo 1; done",
+                  20, 1),
+            2);
+  for (const Verdict& v : verdicts) {
+    CHECK(v.value == 1);
+    CHECK(v.unasked_lines == 0);
+  }
+}
+
 TEST_CASE("an answer that repeats an id is that request's alone") {
   // From another process, whenever it likes: the answer to the request before, again.
   const std::string late = R"(while read -r l; do i=${l##*\"id\":}; i=${i%\}}
