@@ -7,7 +7,8 @@
 namespace temper {
 
 template <>
-inline constexpr std::array enum_names<rewards::RewardSection::OnFailure> = {"zero", "drop", "stop"};
+inline constexpr std::array enum_names<rewards::RewardSection::OnFailure> = {"zero", "drop",
+                                                                             "stop"};
 
 }  // namespace temper
 
@@ -60,11 +61,11 @@ std::string find_problem(std::span<const RewardSection> rewards) {
       return str("`", name, "` has a command and names the built-in reward ", reward.reward,
                  "; give one of them");
     if (!names.insert(name).second)
-      return str("two rewards are called `", name, "`; give one another name, as in {name: another, ",
-                 reward.command.empty()
-                     ? "reward: " + (reward.reward.empty() ? name : reward.reward)
-                     : "command: [...]",
-                 "}");
+      return str(
+          "two rewards are called `", name, "`; give one another name, as in {name: another, ",
+          reward.command.empty() ? "reward: " + (reward.reward.empty() ? name : reward.reward)
+                                 : "command: [...]",
+          "}");
   }
   return {};
 }

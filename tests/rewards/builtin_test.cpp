@@ -155,9 +155,7 @@ TEST_CASE("a built-in reward stands twice in one list under two names") {
 }
 
 TEST_CASE("entries that contradict each other are refused") {
-  const auto problem = [](std::vector<RewardSection> sections) {
-    return find_problem(sections);
-  };
+  const auto problem = [](std::vector<RewardSection> sections) { return find_problem(sections); };
   RewardSection unnamed, regex, alias, command;
   regex.name = "regex";
   alias.reward = "regex";
