@@ -20,6 +20,9 @@ for file in include/temper/rewards/reward.h share/doc/temper/LICENSE share/doc/t
 done
 "$cmake" -S prefix/share/temper/examples -B examples -DCMAKE_PREFIX_PATH="$dir/prefix" > cmake.log || { cat cmake.log; exit 1; }
 "$cmake" --build examples > build.log 2>&1 || { cat build.log; exit 1; }
+# What the program sets for its process is not in what others link.
+readelf -S examples/own_reward | grep -q preinit_array && fail "a program that links the library starts itself again"
+nm -C examples/own_reward prefix/lib*/libtemper* 2> /dev/null | grep -q ' [DRB] malloc_conf$' && fail "the library sets the allocator"
 
 cat > llama.json <<'J'
 {"model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 61, "eos_token_id": 2}
