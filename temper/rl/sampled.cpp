@@ -29,22 +29,6 @@ data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& po
   return f;
 }
 
-generate::EngineOptions engine_options(const RlConfig& config) {
-  const generate::RolloutSection& r = config.rollout;
-  generate::EngineOptions o;
-  o.sampling.temperature = r.temperature;
-  o.sampling.top_k = r.top_k;
-  o.sampling.top_p = r.top_p;
-  o.sampling.min_p = r.min_p;
-  o.sampling.repetition_penalty = r.repetition_penalty;
-  o.sampling.seed = static_cast<uint64_t>(config.seed);
-  o.max_new_tokens = r.max_new_tokens;
-  o.ignore_eos = r.ignore_eos;
-  o.stop = r.stop;
-  if (r.cache_bytes) o.cache_bytes = *r.cache_bytes;
-  return o;
-}
-
 // Under dynamic sampling batches draw more prompts than a pass over them has: the plan of steps is
 // what ends the run, and the prompts go around.
 data::LoaderOptions prompt_options(const RlConfig& config) {
@@ -63,7 +47,8 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
       messages_(messages),
       loader_(train::sources(config.data.train), prompt_options(config),
               data::prompt_reader(prompt_format(config, policy))),
-      engine_(*policy.model, engine_options(config), policy.tokenizer),
+      engine_(*policy.model, {.cache_bytes = config.rollout.cache_bytes.value_or(0)},
+              policy.tokenizer),
       rewards_(config.rewards, policy.tokenizer != nullptr),
       judge_(rewards_) {
   const data::PromptFormat format = prompt_format(config, policy);
@@ -112,6 +97,7 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
     int64_t unfinished;
   };
   std::map<int64_t, Pending> pending;
+  const generate::GenerationOptions options = config_.rollout.options(config_.seed);
   for (size_t i = static_cast<size_t>(group_.rank()); i < prompts.size();
        i += static_cast<size_t>(group_.size())) {
     Pending& p = pending[prompts[i].key];
@@ -121,7 +107,7 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
     p.group.segments.resize(static_cast<size_t>(samples) + 1);
     p.group.segments[0].tokens = prompts[i].row.tokens;
     p.group.episodes.resize(static_cast<size_t>(samples));
-    engine_.submit({prompts[i].key, prompts[i].row.tokens, samples});
+    engine_.submit({prompts[i].key, prompts[i].row.tokens, samples, options});
   }
   engine_.run([&](generate::Completion c) {
     Pending& p = pending.at(c.index);
