@@ -82,6 +82,7 @@ class Eval : public Command {
       sample(*model, rows, sampling_, batch_, tokenizer_, [&](generate::Completion c) {
         const data::PromptRow& row = rows[static_cast<size_t>(c.index)];
         samples.push_back({row.fields, row.where, row.tokens, std::move(c.tokens),
+                           tokenizer_ ? tokenizer_->decode(row.tokens, true) : "",
                            std::move(c.text), tokenizer_ != nullptr, !c.stopped,
                            sampling_.options.max_new_tokens});
       });

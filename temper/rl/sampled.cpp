@@ -77,6 +77,7 @@ void SampledSource::judge(const Prompt& prompt, const EpisodeGroup& group) {
     s.where = prompt.row.where;
     s.prompt_tokens = prompt.row.tokens;
     s.completion_tokens = group.completion(episode);
+    if (policy_.tokenizer) s.prompt = policy_.tokenizer->decode(s.prompt_tokens, true);
     s.completion = episode.text;
     s.has_text = policy_.tokenizer != nullptr;
     s.truncated = !episode.stopped;
