@@ -90,7 +90,8 @@ void SampledSource::judge(const Prompt& prompt, const EpisodeGroup& group) {
 // Samples this rank's share of the prompts; a group is judged as soon as its last completion is
 // done.
 std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& prompts,
-                                                     int64_t samples, Statistics& statistics) {
+                                                     int64_t samples, Statistics& statistics,
+                                                     const std::function<bool()>& stop) {
   const double start = steady_seconds();
   struct Pending {
     EpisodeGroup group;
@@ -98,6 +99,7 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
     int64_t unfinished;
   };
   std::map<int64_t, Pending> pending;
+  std::vector<generate::RequestId> requests;
   const generate::GenerationOptions options = config_.rollout.options(config_.seed);
   for (size_t i = static_cast<size_t>(group_.rank()); i < prompts.size();
        i += static_cast<size_t>(group_.size())) {
@@ -108,9 +110,11 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
     p.group.segments.resize(static_cast<size_t>(samples) + 1);
     p.group.segments[0].tokens = prompts[i].row.tokens;
     p.group.episodes.resize(static_cast<size_t>(samples));
-    engine_.submit({prompts[i].key, prompts[i].row.tokens, samples, options});
+    requests.push_back(
+        engine_.submit({prompts[i].key, prompts[i].row.tokens, samples, options}));
   }
-  engine_.run([&](generate::Completion c) {
+  const auto done = [&](generate::Completion c) {
+    if (c.cancelled) return;
     Pending& p = pending.at(c.index);
     const size_t s = static_cast<size_t>(c.sample);
     p.group.segments[s + 1] = {.parent = 0,
@@ -122,7 +126,13 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
     p.group.episodes[s].text = std::move(c.text);
     p.group.episodes[s].stopped = c.stopped;
     if (--p.unfinished == 0) judge(*p.prompt, p.group);
-  });
+  };
+  bool stopped = false;
+  while (engine_.step({.done = done, .on_token = {}})) {
+    if (stopped || !stop || !stop()) continue;
+    stopped = true;
+    for (const generate::RequestId id : requests) engine_.cancel(id);
+  }
   engine_.check_invariants();
   engine_.release_memory();  // the next batch is sampled with other weights
   statistics.rollout_seconds += steady_seconds() - start;
@@ -130,6 +140,7 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
   statistics.reward_seconds += judge_.take_seconds();
   std::vector<EpisodeGroup> mine;
   for (auto& [key, p] : pending) {
+    if (p.unfinished > 0) continue;  // stopped
     std::vector<Episode> kept;
     for (size_t i = 0; i < p.group.episodes.size(); ++i) {
       const rewards::Judged& verdict = judged.at(key)[i];
@@ -261,7 +272,7 @@ bool SampledSource::evaluate(train::EvaluationSums& sums, const std::function<bo
   const at::NoGradGuard no_grad;
   Statistics ignored;
   for (size_t set = 0; set < evaluation_.size() && !stop(); ++set) {
-    for (const EpisodeGroup& g : sample_mine(evaluation_[set], 1, ignored)) {
+    for (const EpisodeGroup& g : sample_mine(evaluation_[set], 1, ignored, stop)) {
       for (const Episode& e : g.episodes) {
         sums.add_mean(set, "reward_mean", e.reward, 1);
         for (const auto& [name, value] : e.rewards) sums.add_mean(set, "rewards/" + name, value, 1);
