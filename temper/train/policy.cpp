@@ -86,11 +86,9 @@ Policy load_policy(RunConfig& config) {
       p.set_trainable(true);
     });
   }
-  if (std::filesystem::exists(directory + "/tokenizer.json")) {
-    policy.tokenizer = Tokenizer::load(directory + "/tokenizer.json");
-    if (ChatTemplate::exists(directory))
-      policy.chat = std::make_shared<ChatTemplate>(ChatTemplate::load(directory));
-  }
+  policy.tokenizer = Tokenizer::load_directory(directory);
+  if (policy.tokenizer && ChatTemplate::exists(directory))
+    policy.chat = std::make_shared<ChatTemplate>(ChatTemplate::load(directory));
   return policy;
 }
 
