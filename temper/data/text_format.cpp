@@ -12,6 +12,7 @@ namespace temper::data {
 namespace {
 
 RowFormat format_of(const TextFormat& format, const Json& row) {
+  if (format.format == RowFormat::kChatml) return RowFormat::kMessages;
   if (format.format != RowFormat::kAuto) return format.format;
   for (const char* field : {"messages", "prompt", "text", "input_ids", "prompt_ids", "tokens"})
     if (row.contains(field)) return RowFormat::kMessages;

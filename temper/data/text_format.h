@@ -18,10 +18,10 @@ namespace temper::data {
 // What happens to rows that are longer than max_length.
 enum class Overlong { kTruncate, kDrop, kError };
 
-// kMessages: {"messages": [{role, content}]}. kSharegpt: {"conversations": [{from, value}]}, with
-// `system` and `tools` beside it. kAlpaca: {"instruction", "input", "output"}, with `system` and
-// `history` beside it. kAuto: by the row's fields.
-enum class RowFormat { kAuto, kMessages, kSharegpt, kAlpaca };
+// kMessages, also called kChatml: {"messages": [{role, content}]}. kSharegpt: {"conversations":
+// [{from, value}]}, with `system` and `tools` beside it. kAlpaca: {"instruction", "input",
+// "output"}, with `system` and `history` beside it. kAuto: by the row's fields.
+enum class RowFormat { kAuto, kMessages, kChatml, kSharegpt, kAlpaca };
 
 struct TextFormat {
   std::shared_ptr<const Tokenizer> tokenizer;  // null: rows hold ids
