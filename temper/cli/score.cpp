@@ -7,6 +7,7 @@
 #include "temper/cli/output.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/work.h"
+#include "temper/text/special_tokens.h"
 
 namespace temper::cli {
 namespace {
@@ -76,8 +77,10 @@ class Score : public Command {
                        where,
                        ": expected `tokens`, `prompt_tokens` and `completion_tokens`, or `prompt` "
                        "and `completion` as text");
-      PromptReader reader(model_.model, tokenizer_, vocabulary);
-      prompt = reader.read({{"prompt", row["prompt"]}}, where).tokens;
+      data::TextFormat format;
+      format.tokenizer = tokenizer_;
+      prompt =
+          encode_beginning(data::tokenizer_of(format, where), row["prompt"].get<std::string>());
       completion = tokenizer_->encode(row["completion"].get<std::string>());
     }
     check<DataError>(!prompt.empty(), where,

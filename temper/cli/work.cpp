@@ -23,8 +23,7 @@ std::unique_ptr<models::CausalLM> load(const ModelFlags& flags) {
 }
 
 std::shared_ptr<const Tokenizer> find_tokenizer(const std::string& directory) {
-  const std::string path = directory + "/tokenizer.json";
-  return std::filesystem::exists(path) ? Tokenizer::load(path) : nullptr;
+  return Tokenizer::load_directory(directory);
 }
 
 std::vector<int32_t> token_field(const Json& row, const char* field, int64_t vocabulary,

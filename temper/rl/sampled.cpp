@@ -22,9 +22,7 @@ data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& po
   data::PromptFormat f;
   f.tokenizer = policy.tokenizer;
   f.chat = policy.chat;
-  f.columns = config.data.columns;
-  f.max_length = config.data.max_length;
-  f.overlong = config.data.overlong;
+  config.data.apply_to(f);
   f.vocabulary = policy.model->vocab_size;
   return f;
 }
