@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "temper/base/error.h"
+#include "temper/base/file.h"
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
 
@@ -78,11 +79,15 @@ std::unique_ptr<Frozen> frozen_start(Policy& policy, const RunConfig& config) {
 }
 
 Roles::Roles(RunConfig& config) : policy(load_policy(config)) {
-  trainables.push_back(
-      std::make_unique<Trainable>("policy", config.optimizer, trainable_parameters(*policy.model),
-                                  [this, base = config.model.path](const std::string& directory) {
-                                    save_policy(policy, base, directory);
-                                  }));
+  const auto save = [this, base = config.model.path,
+                     chat_template = config.data.chat_template](const std::string& directory) {
+    save_policy(policy, base, directory);
+    // The model was trained with this template, so it is part of it.
+    if (!chat_template.empty())
+      write_file_atomic(directory + "/chat_template.jinja", read_file(chat_template));
+  };
+  trainables.push_back(std::make_unique<Trainable>("policy", config.optimizer,
+                                                   trainable_parameters(*policy.model), save));
 }
 
 Roles::Roles(Policy own_policy, const OptimizerSection& section) : policy(std::move(own_policy)) {
