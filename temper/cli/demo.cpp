@@ -98,7 +98,7 @@ std::pair<double, std::string> accuracy(const std::string& model_dir,
   const auto tokenizer = find_tokenizer(model_dir);
   std::vector<std::vector<int32_t>> prompts;
   for (const Problem& p : problems) prompts.push_back(tokenizer->encode(p.prompt));
-  generate::EngineOptions options;
+  generate::GenerationOptions options;
   options.sampling.temperature = 0;
   options.max_new_tokens = kMaxNewTokens;
   double right = 0;
@@ -127,22 +127,28 @@ void make_model(const std::string& directory) {
                        at::kFloat);
 }
 
-}  // namespace
+class Demo : public Command {
+ public:
+  void declare(CLI::App& app) override;
+  int run() override;
 
-int run_demo(const Arguments& arguments) {
-  CLI::App app(
+ private:
+  std::string output = "demo";
+  int64_t sft_steps = 240, rl_steps = 1000;
+};
+
+void Demo::declare(CLI::App& app) {
+  app.description(
       "Makes a task (sums), a tokenizer and a model of random weights; tunes the model on "
       "examples\n"
       "for a moment, then by GRPO on being right; shows its accuracy before and after each.\n"
-      "example: temper demo --output demo",
-      "demo");
-  std::string output = "demo";
-  int64_t sft_steps = 240, rl_steps = 1000;
+      "example: temper demo --output demo");
   app.add_option("--output", output, "where everything goes; an earlier demo there is replaced");
   app.add_option("--sft-steps", sft_steps, "of the supervised warm-up")->check(at_least_one());
   app.add_option("--rl-steps", rl_steps, "of reinforcement learning")->check(at_least_one());
-  if (!parse_flags(app, arguments)) return 0;
+}
 
+int Demo::run() {
   const std::string model = output + "/model", rows = output + "/sums.jsonl",
                     warm = output + "/warm-up", run = output + "/grpo";
   const std::string marker = output + "/made-by-temper-demo";
@@ -195,5 +201,9 @@ int run_demo(const Arguments& arguments) {
             << trained << "\nmodel: " << run << "/final\nreport: " << run << "/report.html\n";
   return 0;
 }
+
+}  // namespace
+
+std::unique_ptr<Command> demo_command() { return std::make_unique<Demo>(); }
 
 }  // namespace temper::cli

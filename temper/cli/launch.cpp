@@ -53,10 +53,13 @@ int free_port() {
 pid_t start(int rank, int ranks, int port, const char* verb, const Arguments& arguments) {
   const unsigned threads =
       std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(ranks));
-  std::vector<std::string> environment{
-      temper::str("RANK=", rank),        temper::str("LOCAL_RANK=", rank),
-      temper::str("WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1",
-      temper::str("MASTER_PORT=", port), temper::str(kLauncher, "=", ::getpid())};
+  std::vector<std::string> environment{temper::str("RANK=", rank),
+                                       temper::str("LOCAL_RANK=", rank),
+                                       temper::str("WORLD_SIZE=", ranks),
+                                       temper::str("LOCAL_WORLD_SIZE=", ranks),
+                                       "MASTER_ADDR=127.0.0.1",
+                                       temper::str("MASTER_PORT=", port),
+                                       temper::str(kLauncher, "=", ::getpid())};
   if (!std::getenv("OMP_NUM_THREADS"))
     environment.push_back(temper::str("OMP_NUM_THREADS=", threads));
   std::vector<char*> env, argv;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <iostream>
 
 #include "temper/base/error.h"
@@ -9,32 +10,54 @@
 
 namespace temper::cli {
 namespace {
-void line(const char* name, const char* help) {
-  std::cout << name << std::string(std::max<size_t>(1, 14 - std::string(name).size()), ' ') << help
-            << "\n";
+
+void line(const std::string& name, const std::string& help) {
+  std::cout << name << std::string(name.size() < 13 ? 14 - name.size() : 1, ' ') << help << "\n";
 }
+template <class Table>
+void lines(const Table& table) {
+  for (const auto& entry : table) line(entry.name, entry.help);
+}
+
+struct Topic {
+  const char* name;
+  void (*print)();
+};
+const std::vector<Topic>& topics() {
+  static const std::vector<Topic> table{
+      {"models",
+       [] {
+         for (const models::Family& family : models::families())
+           line(family.model_type, family.help);
+       }},
+      {"algorithms", [] { lines(rl::algorithms().list()); }},
+      {"rewards", [] { lines(rewards::registry()); }},
+      {"losses", [] { line("sft", "negative log-likelihood of the supervised tokens"); }},
+      {"sinks", [] { lines(sinks()); }}};
+  return table;
+}
+
 }  // namespace
+
+std::vector<std::string> list_topics() {
+  std::vector<std::string> names;
+  for (const Topic& topic : topics()) names.push_back(topic.name);
+  return names;
+}
 
 int run_list(const Arguments& arguments) {
   const std::string what = arguments.empty() ? "" : arguments[0];
   if (what == "--help" || what == "-h") {
     std::cout << "usage: temper list models|algorithms|rewards|losses|sinks\n";
-  } else if (what == "models") {
-    for (const models::Family& family : models::families()) line(family.model_type, family.help);
-  } else if (what == "sinks") {
-    for (const SinkEntry& sink : sinks()) line(sink.name, sink.help);
-  } else if (what == "losses") {
-    line("sft", "negative log-likelihood of the supervised tokens");
-  } else if (what == "algorithms") {
-    for (const auto& entry : rl::algorithms().list()) line(entry.name.c_str(), entry.help.c_str());
-  } else if (what == "rewards") {
-    for (const rewards::RewardEntry& reward : rewards::registry())
-      line(reward.name.c_str(), reward.help.c_str());
-  } else {
-    throw ConfigError("temper list: found `" + what +
-                      "`, expected models, algorithms, rewards, losses or sinks");
+    return 0;
   }
-  return 0;
+  for (const Topic& topic : topics())
+    if (what == topic.name) {
+      topic.print();
+      return 0;
+    }
+  throw ConfigError("temper list: found `" + what +
+                    "`, expected models, algorithms, rewards, losses or sinks");
 }
 
 }  // namespace temper::cli

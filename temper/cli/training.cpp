@@ -1,4 +1,5 @@
 // The training verbs: their arguments, their signals, their ranks.
+#include <signal.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -39,6 +40,9 @@ int run_training(const TrainingVerb<Config>& verb, const Arguments& arguments) {
   read_run_config(config, rest, verb.name, verb.elsewhere);
   if (ranks > 1) return launch_ranks(ranks, verb.name, rest);
   catch_interrupts();
+  // A console that is closed (`temper sft ... | head -1`) is no reason to lose a run. A handler and
+  // not SIG_IGN: programs that are started inherit only the latter.
+  ::signal(SIGPIPE, [](int) {});
   end_with_launcher();
   const train::RunOutcome outcome =
       verb.run(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, interrupted});

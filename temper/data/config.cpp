@@ -1,11 +1,18 @@
 #include "temper/data/config.h"
 
+#include <nlohmann/json.hpp>
+
 namespace temper {
 
 template <>
 inline constexpr std::array enum_names<data::Overlong> = {"truncate", "drop", "error"};
 template <>
 inline constexpr std::array enum_names<TrainOn> = {"auto", "all", "completion", "assistant"};
+template <>
+inline constexpr std::array enum_names<ConversationMode> = {"auto", "whole", "turns"};
+template <>
+inline constexpr std::array enum_names<data::RowFormat> = {"auto", "messages", "chatml", "sharegpt",
+                                                           "alpaca"};
 
 }  // namespace temper
 
@@ -30,6 +37,38 @@ void DataSection::fields(Fields& f) {
   f.add("train_on", train_on,
         "which tokens are trained; auto: the completion or the assistant's turns where rows have "
         "them");
+  f.add("conversation", conversation,
+        "whether a conversation is trained whole or turn by turn; auto: whole where the chat "
+        "template renders every beginning as a beginning of the whole");
+  f.add("format", format,
+        "format of conversations; auto: messages, ShareGPT or Alpaca by the row's fields");
+  f.add("system_prompt", system_prompt,
+        "system message before conversations that begin without one");
+  f.add("chat_template", chat_template,
+        "file of a chat template to use instead of the model directory's");
+  f.add("template_variables", template_variables,
+        "variables of the chat template, as {enable_thinking: false}");
+}
+
+void DataSection::apply_to(TextFormat& to) const {
+  to.columns = columns;
+  to.format = format;
+  to.system_prompt = system_prompt;
+  to.max_length = max_length;
+  to.overlong = overlong;
+}
+
+ChatOptions DataSection::chat_options() const {
+  ChatOptions options;
+  options.file = chat_template;
+  if (template_variables.empty()) return options;
+  Json variables = Json::object();
+  for (const auto& [name, text] : template_variables) {
+    const Json value = Json::parse(text, nullptr, false);
+    variables[name] = value.is_discarded() ? Json(text) : value;
+  }
+  options.variables = dump_json(variables);
+  return options;
 }
 
 }  // namespace temper::data

@@ -30,7 +30,17 @@ struct DataSection {
   bool shuffle = true;
   bool packing = true;
   TrainOn train_on = TrainOn::kAuto;
+  ConversationMode conversation = ConversationMode::kAuto;
+  RowFormat format = RowFormat::kAuto;
+  std::string system_prompt;                              // empty: none
+  std::string chat_template;                              // a file; empty: the model directory's
+  std::map<std::string, std::string> template_variables;  // values as in JSON, or else text
   void fields(Fields& f);
+
+  // What every reader of rows takes from the section.
+  void apply_to(TextFormat& format) const;
+  // How the chat template is loaded.
+  ChatOptions chat_options() const;
 };
 
 }  // namespace temper::data

@@ -16,7 +16,23 @@ void RolloutSection::fields(Fields& f) {
   f.add("stop", stop, "texts that end a completion and are cut from it", one_or_list());
   f.add("ignore_eos", ignore_eos, "go on after an end token, to max_new_tokens");
   f.add("cache_bytes", cache_bytes,
-        "most memory for keys and values; null: a quarter of what is usable", at_least(1));
+        "most memory for keys and values; null: the ranks of a machine share a quarter of what is "
+        "usable",
+        at_least(1));
+}
+
+GenerationOptions RolloutSection::options(int64_t seed) const {
+  GenerationOptions o;
+  o.sampling = {.temperature = temperature,
+                .top_k = top_k,
+                .top_p = top_p,
+                .min_p = min_p,
+                .repetition_penalty = repetition_penalty,
+                .seed = static_cast<uint64_t>(seed)};
+  o.max_new_tokens = max_new_tokens;
+  o.ignore_eos = ignore_eos;
+  o.stop = stop;
+  return o;
 }
 
 }  // namespace temper::generate

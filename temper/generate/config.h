@@ -1,14 +1,13 @@
 // The config section `rollout`.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "temper/base/config.h"
+#include "temper/generate/request.h"
 
 namespace temper::generate {
 
@@ -23,6 +22,8 @@ struct RolloutSection {
   bool ignore_eos = false;
   std::optional<int64_t> cache_bytes;
   void fields(Fields& f);
+  // What the section says of a request.
+  GenerationOptions options(int64_t seed) const;
 };
 
 }  // namespace temper::generate

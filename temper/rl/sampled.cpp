@@ -22,27 +22,9 @@ data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& po
   data::PromptFormat f;
   f.tokenizer = policy.tokenizer;
   f.chat = policy.chat;
-  f.columns = config.data.columns;
-  f.max_length = config.data.max_length;
-  f.overlong = config.data.overlong;
+  config.data.apply_to(f);
   f.vocabulary = policy.model->vocab_size;
   return f;
-}
-
-generate::EngineOptions engine_options(const RlConfig& config) {
-  const generate::RolloutSection& r = config.rollout;
-  generate::EngineOptions o;
-  o.sampling.temperature = r.temperature;
-  o.sampling.top_k = r.top_k;
-  o.sampling.top_p = r.top_p;
-  o.sampling.min_p = r.min_p;
-  o.sampling.repetition_penalty = r.repetition_penalty;
-  o.sampling.seed = static_cast<uint64_t>(config.seed);
-  o.max_new_tokens = r.max_new_tokens;
-  o.ignore_eos = r.ignore_eos;
-  o.stop = r.stop;
-  if (r.cache_bytes) o.cache_bytes = *r.cache_bytes;
-  return o;
 }
 
 // Under dynamic sampling batches draw more prompts than a pass over them has: the plan of steps is
@@ -63,7 +45,8 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
       messages_(messages),
       loader_(train::sources(config.data.train), prompt_options(config),
               data::prompt_reader(prompt_format(config, policy))),
-      engine_(*policy.model, engine_options(config), policy.tokenizer),
+      engine_(*policy.model, {.cache_bytes = config.rollout.cache_bytes.value_or(0)},
+              policy.tokenizer),
       rewards_(config.rewards, policy.tokenizer != nullptr),
       judge_(rewards_) {
   const data::PromptFormat format = prompt_format(config, policy);
@@ -92,6 +75,7 @@ void SampledSource::judge(const Prompt& prompt, const EpisodeGroup& group) {
     s.where = prompt.row.where;
     s.prompt_tokens = prompt.row.tokens;
     s.completion_tokens = group.completion(episode);
+    if (policy_.tokenizer) s.prompt = policy_.tokenizer->decode(s.prompt_tokens, true);
     s.completion = episode.text;
     s.has_text = policy_.tokenizer != nullptr;
     s.truncated = !episode.stopped;
@@ -104,7 +88,8 @@ void SampledSource::judge(const Prompt& prompt, const EpisodeGroup& group) {
 // Samples this rank's share of the prompts; a group is judged as soon as its last completion is
 // done.
 std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& prompts,
-                                                     int64_t samples, Statistics& statistics) {
+                                                     int64_t samples, Statistics& statistics,
+                                                     const std::function<bool()>& stop) {
   const double start = steady_seconds();
   struct Pending {
     EpisodeGroup group;
@@ -112,6 +97,8 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
     int64_t unfinished;
   };
   std::map<int64_t, Pending> pending;
+  std::vector<generate::RequestId> requests;
+  const generate::GenerationOptions options = config_.rollout.options(config_.seed);
   for (size_t i = static_cast<size_t>(group_.rank()); i < prompts.size();
        i += static_cast<size_t>(group_.size())) {
     Pending& p = pending[prompts[i].key];
@@ -121,9 +108,11 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
     p.group.segments.resize(static_cast<size_t>(samples) + 1);
     p.group.segments[0].tokens = prompts[i].row.tokens;
     p.group.episodes.resize(static_cast<size_t>(samples));
-    engine_.submit({prompts[i].key, prompts[i].row.tokens, samples});
+    requests.push_back(
+        engine_.submit({prompts[i].key, prompts[i].row.tokens, samples, options}));
   }
-  engine_.run([&](generate::Completion c) {
+  const auto done = [&](generate::Completion c) {
+    if (c.cancelled) return;
     Pending& p = pending.at(c.index);
     const size_t s = static_cast<size_t>(c.sample);
     p.group.segments[s + 1] = {.parent = 0,
@@ -135,7 +124,13 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
     p.group.episodes[s].text = std::move(c.text);
     p.group.episodes[s].stopped = c.stopped;
     if (--p.unfinished == 0) judge(*p.prompt, p.group);
-  });
+  };
+  bool stopped = false;
+  while (engine_.step({.done = done, .on_token = {}})) {
+    if (stopped || !stop || !stop()) continue;
+    stopped = true;
+    for (const generate::RequestId id : requests) engine_.cancel(id);
+  }
   engine_.check_invariants();
   engine_.release_memory();  // the next batch is sampled with other weights
   statistics.rollout_seconds += steady_seconds() - start;
@@ -143,6 +138,7 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
   statistics.reward_seconds += judge_.take_seconds();
   std::vector<EpisodeGroup> mine;
   for (auto& [key, p] : pending) {
+    if (p.unfinished > 0) continue;  // stopped
     std::vector<Episode> kept;
     for (size_t i = 0; i < p.group.episodes.size(); ++i) {
       const rewards::Judged& verdict = judged.at(key)[i];
@@ -274,7 +270,7 @@ bool SampledSource::evaluate(train::EvaluationSums& sums, const std::function<bo
   const at::NoGradGuard no_grad;
   Statistics ignored;
   for (size_t set = 0; set < evaluation_.size() && !stop(); ++set) {
-    for (const EpisodeGroup& g : sample_mine(evaluation_[set], 1, ignored)) {
+    for (const EpisodeGroup& g : sample_mine(evaluation_[set], 1, ignored, stop)) {
       for (const Episode& e : g.episodes) {
         sums.add_mean(set, "reward_mean", e.reward, 1);
         for (const auto& [name, value] : e.rewards) sums.add_mean(set, "rewards/" + name, value, 1);

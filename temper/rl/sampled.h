@@ -43,8 +43,10 @@ class SampledSource : public RolloutSource {
     double rollout_seconds = 0, reward_seconds = 0;
   };
 
+  // `stop`, where given, is asked between the engine's steps: true leaves out what is unfinished.
   std::vector<EpisodeGroup> sample_mine(const std::vector<Prompt>& prompts, int64_t samples,
-                                        Statistics& statistics);
+                                        Statistics& statistics,
+                                        const std::function<bool()>& stop = {});
   void judge(const Prompt& prompt, const EpisodeGroup& group);
   std::vector<EpisodeGroup> gather(std::vector<EpisodeGroup> mine) const;
   std::vector<EpisodeGroup> fill(int64_t policy_version);

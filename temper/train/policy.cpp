@@ -86,11 +86,11 @@ Policy load_policy(RunConfig& config) {
       p.set_trainable(true);
     });
   }
-  if (std::filesystem::exists(directory + "/tokenizer.json")) {
-    policy.tokenizer = Tokenizer::load(directory + "/tokenizer.json");
-    if (ChatTemplate::exists(directory))
-      policy.chat = std::make_shared<ChatTemplate>(ChatTemplate::load(directory));
-  }
+  policy.tokenizer = Tokenizer::load_directory(directory);
+  const bool has_chat = !config.data.chat_template.empty() || ChatTemplate::exists(directory);
+  if (policy.tokenizer && has_chat)
+    policy.chat = std::make_shared<ChatTemplate>(
+        ChatTemplate::load(directory, config.data.chat_options()));
   return policy;
 }
 

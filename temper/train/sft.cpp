@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/text/special_tokens.h"
 
 namespace temper::train {
 namespace {
@@ -17,12 +18,13 @@ data::SftFormat format_of(const SftConfig& config, const Policy& policy) {
   data::SftFormat f;
   f.tokenizer = policy.tokenizer;
   f.chat = policy.chat;
-  f.columns = section.columns;
+  section.apply_to(f);
   f.train_on = section.train_on;
-  f.max_length = section.max_length;
-  f.overlong = section.overlong;
+  f.conversation = section.conversation;
   f.vocabulary = policy.model->vocab_size;
   if (!policy.model->eos_token_ids.empty()) f.eos = policy.model->eos_token_ids[0];
+  if (policy.tokenizer)
+    if (const auto id = end_token(config.model.path, *policy.tokenizer)) f.eos = id;
   return f;
 }
 
