@@ -59,9 +59,9 @@ class CountingTask : public train::Task {
 };
 
 int main() {
-  const temper::Json config = {{"model_type", "llama"},       {"vocab_size", 50},
-                               {"hidden_size", 32},           {"intermediate_size", 64},
-                               {"num_hidden_layers", 2},      {"num_attention_heads", 2},
+  const temper::Json config = {{"model_type", "llama"},      {"vocab_size", 50},
+                               {"hidden_size", 32},          {"intermediate_size", 64},
+                               {"num_hidden_layers", 2},     {"num_attention_heads", 2},
                                {"tie_word_embeddings", true}};
   train::Policy policy;  // all its weights train
   policy.model =

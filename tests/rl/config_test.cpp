@@ -181,7 +181,8 @@ TEST_CASE("a dapo run's resolved config runs again; a replay of it shapes nothin
   const RlConfig replay = read({file.path, "rl.replay=r.jsonl"});
   CHECK(keys(replay).overlong_buffer == 0);
   rl::EpisodeGroup group;
-  group.segments = {{.tokens = {1}}, {.parent = 0, .tokens = std::vector<int32_t>(95, 2), .sampled = true}};
+  group.segments = {{.tokens = {1}},
+                    {.parent = 0, .tokens = std::vector<int32_t>(95, 2), .sampled = true}};
   group.episodes = {{.path = {1}, .reward = 1}};
   const RlConfig first = read({file.path});
   for (int twice = 0; twice < 2; ++twice) {  // the penalty is set, not added
@@ -227,9 +228,10 @@ TEST_CASE("keys that contradict each other") {
   CHECK(load_error({"adapter={method: lora, dropout: 0.1}"})
             .ends_with("adapter.dropout: found 0.1, expected 0 under grpo: the sampler's "
                        "log-probabilities must be the trainer's"));
-  CHECK(load_error({"rollout.temperature=0"}).ends_with("log-probabilities are those at this temperature"));
-  CHECK(load_error({"rl.group_size=1"})
-            .ends_with("an advantage compares completions of one prompt"));
+  CHECK(load_error({"rollout.temperature=0"})
+            .ends_with("log-probabilities are those at this temperature"));
+  CHECK(
+      load_error({"rl.group_size=1"}).ends_with("an advantage compares completions of one prompt"));
   CHECK(load_error({"rl.overlong_buffer=300"})
             .ends_with("rl.overlong_buffer: found 300, expected at most rollout.max_new_tokens, "
                        "256"));

@@ -20,15 +20,29 @@ constexpr int64_t kVocabulary = 100;
 rl::EpisodeGroup two_turns() {
   rl::EpisodeGroup group;
   group.id = 7;
-  group.segments = {
-      {.tokens = {1, 2, 3}},
-      {.parent = 0, .tokens = {10, 11}, .sampled = true, .logprobs = {-0.1F, -2.5F},
-       .old_logp = {-0.2F, -2.25F}, .ref_logp = {-0.3F, -1e-7F}, .policy_version = 4},
-      {.parent = 1, .tokens = {20, 21, 22}},
-      {.parent = 2, .tokens = {12}, .sampled = true, .logprobs = {-0.7F}, .old_logp = {-0.75F},
-       .ref_logp = {-3.0F}, .policy_version = 4},
-      {.parent = 0, .tokens = {13, 2}, .sampled = true, .logprobs = {-1.5F, 0.0F},
-       .old_logp = {-1.0F, -0.5F}, .ref_logp = {-1.25F, -8.0F}, .policy_version = 4}};
+  group.segments = {{.tokens = {1, 2, 3}},
+                    {.parent = 0,
+                     .tokens = {10, 11},
+                     .sampled = true,
+                     .logprobs = {-0.1F, -2.5F},
+                     .old_logp = {-0.2F, -2.25F},
+                     .ref_logp = {-0.3F, -1e-7F},
+                     .policy_version = 4},
+                    {.parent = 1, .tokens = {20, 21, 22}},
+                    {.parent = 2,
+                     .tokens = {12},
+                     .sampled = true,
+                     .logprobs = {-0.7F},
+                     .old_logp = {-0.75F},
+                     .ref_logp = {-3.0F},
+                     .policy_version = 4},
+                    {.parent = 0,
+                     .tokens = {13, 2},
+                     .sampled = true,
+                     .logprobs = {-1.5F, 0.0F},
+                     .old_logp = {-1.0F, -0.5F},
+                     .ref_logp = {-1.25F, -8.0F},
+                     .policy_version = 4}};
   group.episodes = {{.sample = 0,
                      .path = {1, 2, 3},
                      .reward = 0.1,
@@ -217,7 +231,8 @@ TEST_CASE("a batch's lines are the batch") {
   rl::EpisodeGroup group = two_turns();
   std::vector<rl::EpisodeGroup> groups{group};
   const rl::TrainingBatch batch(std::move(groups));
-  const rl::TrainingBatch again = rl::TrainingBatch::from_lines(batch.lines(), kVocabulary, "state");
+  const rl::TrainingBatch again =
+      rl::TrainingBatch::from_lines(batch.lines(), kVocabulary, "state");
   REQUIRE(again.groups().size() == 1);
   check_same(again.groups()[0], group);
   CHECK_THROWS_AS(rl::TrainingBatch::from_lines("{}\n", kVocabulary, "state"), DataError);

@@ -299,11 +299,10 @@ class RunningBaseline : public rl::Algorithm {
 };
 
 [[maybe_unused]] const bool added = [] {
-  rl::algorithms().add({"running_baseline",
-                        []() -> std::unique_ptr<rl::Algorithm> {
-                          return std::make_unique<RunningBaseline>();
-                        },
-                        "for these tests"});
+  rl::algorithms().add(
+      {"running_baseline",
+       []() -> std::unique_ptr<rl::Algorithm> { return std::make_unique<RunningBaseline>(); },
+       "for these tests"});
   return true;
 }();
 

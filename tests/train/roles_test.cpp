@@ -74,8 +74,10 @@ TEST_CASE("numbers that were computed before are found by their segment") {
                        "no log-probabilities were computed for segment 2", RunError);
 }
 
-TEST_CASE("a tree's tokens have the log-probabilities of its paths; a parent predicts its children") {
-  const std::vector<int32_t> prompt{5, 9, 14}, left{20, 21, 22, 2}, right{30, 31}, below{40, 41, 42};
+TEST_CASE(
+    "a tree's tokens have the log-probabilities of its paths; a parent predicts its children") {
+  const std::vector<int32_t> prompt{5, 9, 14}, left{20, 21, 22, 2}, right{30, 31},
+      below{40, 41, 42};
   train::ForwardPass tree;
   tree.add({{{-1, prompt, {}, 0}, {0, left, left, 1}, {0, right, {}, 2}, {2, below, below, 3}}}, 0);
   REQUIRE(tree.spans.size() == 2);

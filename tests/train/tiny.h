@@ -117,9 +117,9 @@ inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 
 // A row of metrics without what the clock and the machine say.
 inline std::string numbers(const MetricsRow& row) {
-  static const std::set<std::string> ignored{
-      "step_seconds",    "tokens_per_second", "peak_memory_bytes",
-      "rollout_seconds", "reward_seconds",    "train_seconds"};
+  static const std::set<std::string> ignored{"step_seconds",      "tokens_per_second",
+                                             "peak_memory_bytes", "rollout_seconds",
+                                             "reward_seconds",    "train_seconds"};
   MetricsRow kept;
   for (const auto& [name, value] : row.values())
     if (!ignored.contains(name)) kept.set(name, value);
@@ -213,9 +213,9 @@ class RowsTask : public train::Task {
  public:
   int64_t batch = 6, max_tokens = 64, steps = 6;
   double dropout = 0;
-  bool two_terms = false;                    // a second term with another denominator and weights
+  bool two_terms = false;  // a second term with another denominator and weights
   std::set<int64_t> nan_at, fail_at_next, fail_at_loss;  // steps
-  std::vector<double> evaluations;           // eval/score of each; empty: eval/loss of rows
+  std::vector<double> evaluations;  // eval/score of each; empty: eval/loss of rows
   std::function<void(train::Loss&, const train::ForwardPass&)> extra;  // adds terms
 
   RowsTask(train::Roles& roles, dist::Group& group) : roles_(roles), group_(group) {}

@@ -45,12 +45,17 @@ constexpr double kReorderedDouble = 1e-13;
 TEST_CASE("a step in many passes is the step in one") {
   for (const bool two_terms : {false, true}) {
     CAPTURE(two_terms);
-    const Step one = first_step([&](RowsTask& t) { t.two_terms = two_terms; t.max_tokens = 4096; });
+    const Step one = first_step([&](RowsTask& t) {
+      t.two_terms = two_terms;
+      t.max_tokens = 4096;
+    });
     CHECK(one.row.number("loss/square").has_value() == two_terms);
     for (const int64_t max_tokens : {int64_t{40}, int64_t{15}, int64_t{0}}) {  // 0: without packing
       CAPTURE(max_tokens);
-      const Step many =
-          first_step([&](RowsTask& t) { t.two_terms = two_terms; t.max_tokens = max_tokens; });
+      const Step many = first_step([&](RowsTask& t) {
+        t.two_terms = two_terms;
+        t.max_tokens = max_tokens;
+      });
       CHECK(loss_of(many) == doctest::Approx(loss_of(one)).epsilon(kReorderedDouble));
       CHECK(tiny::distance(many.gradient, one.gradient) < kReordered);
       CHECK(many.row.find("mean_target") != nullptr);
@@ -59,7 +64,8 @@ TEST_CASE("a step in many passes is the step in one") {
   }
 }
 
-TEST_CASE("the loss is its terms' sums over their denominators, and a mean its sum over its count") {
+TEST_CASE(
+    "the loss is its terms' sums over their denominators, and a mean its sum over its count") {
   const Step step = first_step([](RowsTask& t) { t.two_terms = true; });
   const double nll = step.row.number("loss/nll").value(),
                square = step.row.number("loss/square").value();
@@ -93,8 +99,12 @@ TEST_CASE("dropout's coins do not depend on the split") {
   lora.rank = 4;
   lora.dropout = 0.3;
   const auto run = [&](int64_t max_tokens, double dropout) {
-    return first_step([&](RowsTask& t) { t.max_tokens = max_tokens; t.dropout = dropout; },
-                      tiny::alone(), lora);
+    return first_step(
+        [&](RowsTask& t) {
+          t.max_tokens = max_tokens;
+          t.dropout = dropout;
+        },
+        tiny::alone(), lora);
   };
   const Step one = run(4096, 0.3);
   for (const int64_t max_tokens : {40, 15, 0}) {
@@ -129,7 +139,8 @@ TEST_CASE("ranks make the step that one makes, and end with the same weights as 
   }
 }
 
-TEST_CASE("a loss that is no number leaves the weights as they were, and the step can be made again") {
+TEST_CASE(
+    "a loss that is no number leaves the weights as they were, and the step can be made again") {
   for (const bool fails : {false, true}) {
     CAPTURE(fails);
     train::Roles roles(tiny::policy(), tiny::constant_rate(1e-3));
