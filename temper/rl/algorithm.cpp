@@ -1,6 +1,10 @@
 #include "temper/rl/algorithm.h"
 
+#include <nlohmann/json.hpp>
+
 namespace temper::rl {
+
+Json Algorithm::state() const { return {}; }
 
 Registry<MakeAlgorithm>& algorithms() {
   static Registry<MakeAlgorithm> table(

@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "temper/base/config.h"
+#include "temper/base/json.h"
 #include "temper/base/registry.h"
 #include "temper/rl/episode.h"
 #include "temper/rl/terms.h"
@@ -47,8 +49,13 @@ class Algorithm {
   // Sets penalties, once all rewards of the group are known.
   virtual void shape(EpisodeGroup& /*group*/) const {}
   // Sets the advantages of all sampled tokens of a group that was shaped. A group without
-  // differences gets zeros. May keep state between groups: they come in the order of the batch.
+  // differences gets zeros. May keep state between groups: they come in the order of the batch, on
+  // all ranks alike.
   virtual void assign(EpisodeGroup& group) = 0;
+  // That state, for checkpoints: after restore(state()) the same groups get the same credit.
+  // `where` begins the message of a DataError.
+  virtual Json state() const;
+  virtual void restore(const Json& /*state*/, const std::string& /*where*/) {}
 
   // What each token of an episode counts in the update's loss, from the episodes' sampled lengths.
   virtual std::vector<double> token_weights(std::span<const int64_t> length_C) const = 0;

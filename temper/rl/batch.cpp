@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "temper/base/error.h"
@@ -30,6 +31,7 @@ int64_t TrainingBatch::tag(const Place& place, int32_t segment) const {
 std::vector<train::Unit> TrainingBatch::units(size_t begin, size_t end, int64_t max_tokens) const {
   std::vector<train::Unit> units;
   std::map<int64_t, int64_t> placed;  // tags of the unit's segments
+  std::set<int64_t> labelled;         // a segment that two units share counts in the first
   int64_t tokens = 0;
   int64_t root = -1;
   for (size_t i = begin; i < end; ++i) {
@@ -52,9 +54,10 @@ std::vector<train::Unit> TrainingBatch::units(size_t begin, size_t end, int64_t 
       const Segment& part = segment(t);
       const int64_t parent = placed.at(tag(episodes_[i], part.parent));
       placed[t] = static_cast<int64_t>(units.back().segments.size());
+      const bool counts = part.sampled && labelled.insert(t).second;
       units.back().segments.push_back(
           {parent, part.tokens,
-           part.sampled ? std::span<const int32_t>(part.tokens) : std::span<const int32_t>(), t});
+           counts ? std::span<const int32_t>(part.tokens) : std::span<const int32_t>(), t});
       tokens += static_cast<int64_t>(part.tokens.size());
     }
   }

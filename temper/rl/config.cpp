@@ -30,6 +30,10 @@ void RlSection::set_algorithm(const std::string& name, const std::string& where)
   name_ = name;
 }
 
+std::unique_ptr<Algorithm> RlSection::untouched_algorithm() const {
+  return algorithms().find(name_, "rl.algorithm")();
+}
+
 void RlSection::fields(Fields& f) {
   f.add("algorithm", name_,
         "the policy gradient (temper list algorithms); its paper sets the defaults of its keys");
@@ -76,9 +80,18 @@ void RlConfig::prepare() {
 
 void RlConfig::complete() {
   RunConfig::complete();
-  rl.algorithm->prepare({rollout.max_new_tokens, !rl.replay});
+  const RolloutLimits limits{rollout.max_new_tokens, !rl.replay};
+  rl.algorithm->prepare(limits);
+  // A program may have set keys in C++, which no file shows: what the algorithm chose is what one
+  // that nobody touched has.
+  const std::unique_ptr<Algorithm> untouched = rl.untouched_algorithm();
+  untouched->prepare(limits);
+  const auto text = [](const Field& key) { return dump_yaml(write_fields({&key, 1})); };
+  std::set<std::string> chosen;
+  for (const Field& key : Fields::of(*untouched)) chosen.insert(text(key));
   for (const Field& key : Fields::of(*rl.algorithm))
-    if (!was_set("rl." + key.name)) defaulted["rl." + key.name] = key.write().text;
+    if (!was_set("rl." + key.name) && chosen.contains(text(key)))
+      defaulted["rl." + key.name] = key.write().text;
   if (train.batch_size != train::TrainSection().batch_size)
     warnings.push_back(
         "train.batch_size has no effect here: an update has rl.prompts_per_rollout x "

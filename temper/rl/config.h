@@ -33,6 +33,8 @@ struct RlSection {
   OnMismatch on_mismatch = OnMismatch::kStop;
   double importance_cap = 2;
   std::shared_ptr<Algorithm> algorithm;  // its class sets the keys of its file
+  // Another of its name, with its paper's defaults.
+  std::unique_ptr<Algorithm> untouched_algorithm() const;
 
   void fields(Fields& f);
   int64_t updates_per_batch() const { return minibatches * iterations; }

@@ -1,5 +1,6 @@
 #include "temper/rl/replayed.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -9,6 +10,18 @@
 
 namespace temper::rl {
 namespace fs = std::filesystem;
+namespace {
+
+// Whether the sampler's log-probabilities of the group's last episode were recorded.
+bool has_logprobs(const EpisodeGroup& group) {
+  const std::vector<int32_t>& path = group.episodes.back().path;
+  return std::all_of(path.begin(), path.end(), [&](int32_t s) {
+    const Segment& segment = group.segments[static_cast<size_t>(s)];
+    return !segment.sampled || !segment.logprobs.empty();
+  });
+}
+
+}  // namespace
 
 ReplayedSource::ReplayedSource(const RlConfig& config, int64_t vocabulary)
     : config_(config),
@@ -29,8 +42,8 @@ RolloutBatch ReplayedSource::next(int64_t) {
   const int64_t first = position_;
   for (int64_t i = 0; i < rows_ && position_ < file_.size(); ++i, ++position_) {
     add_line(batch.groups, file_.row(position_), vocabulary_, file_.where(position_));
-    const bool recorded = !batch.groups.back().segments.back().logprobs.empty();
-    check<DataError>(recorded || config_.rl.on_mismatch != RlSection::OnMismatch::kCorrect,
+    check<DataError>(config_.rl.on_mismatch != RlSection::OnMismatch::kCorrect ||
+                         has_logprobs(batch.groups.back()),
                      file_.where(position_),
                      ": no `logprobs`, which rl.on_mismatch: correct compares with");
   }

@@ -12,6 +12,12 @@
 #include "temper/rl/replayed.h"
 
 namespace temper::rl {
+namespace {
+
+// The lines of a batch that a checkpoint stands in the middle of: bytes, as large as they are.
+constexpr const char* kBatchTensor = "rollout_batch.jsonl";
+
+}  // namespace
 
 RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
                RolloutSource& source, train::Messages& messages, std::string output_dir)
@@ -23,7 +29,7 @@ RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
       source_(source),
       observer_(messages, roles.policy.tokenizer, config.rollout.max_new_tokens),
       output_dir_(std::move(output_dir)),
-      done_({{"source", source.state()}, {"update", 0}}) {
+      done_({{"source", source.state()}, {"update", 0}, {"algorithm", algorithm_.state()}}) {
   // Before anything resumes: the policy is still what the config names.
   if (algorithm_.needs().reference && !roles.reference)
     roles.reference = train::frozen_start(roles.policy, config);
@@ -49,6 +55,7 @@ bool RlTask::next_batch(int64_t step) {
   if (rollouts.groups.empty()) return false;
   rollout_seconds_ = rollouts.rollout_seconds;
   reward_seconds_ = rollouts.reward_seconds;
+  before_batch_ = algorithm_.state();
   for (EpisodeGroup& group : rollouts.groups) {
     algorithm_.shape(group);
     algorithm_.assign(group);
@@ -163,7 +170,10 @@ void RlTask::describe_step(MetricsRow& row) {
     observer_.show(batch_.group(0), batch_.episode(0));
   }
   const bool more = update_ + 1 < updates_of_batch();
-  done_ = {{"source", source_.state()}, {"update", more ? update_ + 1 : 0}};
+  // Within a batch, the algorithm's state before it: restore() gives its credit again.
+  done_ = {{"source", source_.state()},
+           {"update", more ? update_ + 1 : 0},
+           {"algorithm", more ? before_batch_ : algorithm_.state()}};
 }
 
 bool RlTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
@@ -178,7 +188,13 @@ bool RlTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
 // the weights that it began with.
 train::TaskState RlTask::state() const {
   train::TaskState state{done_, {}};
-  if (done_["update"] != 0) state.values["batch"] = batch_.lines();
+  if (done_["update"] == 0) return state;
+  const auto lines = std::make_shared<const std::string>(batch_.lines());
+  state.tensors[kBatchTensor] = {.dtype = DType::kUInt8,
+                                 .shape = {static_cast<int64_t>(lines->size())},
+                                 .data = reinterpret_cast<const std::byte*>(lines->data()),
+                                 .num_bytes = lines->size(),
+                                 .owner = lines};
   return state;
 }
 
@@ -188,11 +204,18 @@ void RlTask::restore(const train::TaskState& state, const std::string& where) {
                        values["update"].is_number_integer() && values["update"] >= 0,
                    where, ": no state of a rollout source");
   source_.restore(values["source"], where);
-  done_ = {{"source", values["source"]}, {"update", values["update"]}};
-  if (!values.contains("batch")) return;
-  check<DataError>(values["batch"].is_string(), where, ": `batch` must be text");
-  batch_ = TrainingBatch::from_lines(values["batch"].get<std::string>(),
-                                     roles_.policy.model->vocab_size, where);
+  const Json of_algorithm = values.value("algorithm", Json());
+  algorithm_.restore(of_algorithm, where);
+  done_ = {{"source", values["source"]}, {"update", values["update"]}, {"algorithm", of_algorithm}};
+  if (values["update"] == 0) return;
+  const auto found = state.tensors.find(kBatchTensor);
+  check<DataError>(found != state.tensors.end() && found->second.dtype == DType::kUInt8, where,
+                   ": no tensor ", kBatchTensor, " with the rollout batch that the run stands in");
+  const std::string lines(reinterpret_cast<const char*>(found->second.data),
+                          found->second.num_bytes);
+  batch_ = TrainingBatch::from_lines(lines, roles_.policy.model->vocab_size, where);
+  check<DataError>(!batch_.empty(), where, ": the rollout batch that the run stands in is empty");
+  before_batch_ = of_algorithm;
   update_ = values["update"].get<int64_t>() - 1;
   for (EpisodeGroup& group : batch_.groups()) algorithm_.assign(group);
   about_ = describe(batch_.groups());

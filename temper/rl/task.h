@@ -58,6 +58,7 @@ class RlTask : public train::Task {
   int64_t update_ = 0;                 // of the batch, that next() planned
   std::vector<double> weight_;         // of a token of each episode, in this update
   TrainingBatch::Difference differs_;  // between sampler and trainer
+  Json before_batch_;                  // the algorithm's state, before it gave the batch credit
   Json done_;                          // the state after the last step
 };
 

@@ -17,7 +17,8 @@ at::Tensor sequence_ratio(const TokenBatch& b) {
     const int64_t start = b.cu_length_C1[c], length = b.cu_length_C1[c + 1] - start;
     mean_M.narrow(0, start, length).copy_(difference_M.narrow(0, start, length).mean());
   }
-  return at::exp(mean_M + b.logp_M - b.logp_M.detach());
+  // The difference, which is 0, first: added to a small mean, logp would round it.
+  return at::exp(mean_M + (b.logp_M - b.logp_M.detach()));
 }
 
 at::Tensor clipped_surrogate(const at::Tensor& ratio_M, const at::Tensor& advantage_M, double low,

@@ -164,7 +164,11 @@ Checkpoint Checkpoints::load(const std::string& directory, const Trainables& tra
     }
     const TensorMap moments =
         read_safetensors(directory + "/" + trainable->name + ".optimizer.safetensors");
-    trainable->optimizer.load(moments, updates_of(c.values, trainable->name, directory), directory);
+    trainable->optimizer.check_moments(moments, directory);
+    set.push_back([optimizer = &trainable->optimizer, moments, directory,
+                   updates = updates_of(c.values, trainable->name, directory)] {
+      optimizer->load(moments, updates, directory);
+    });
   }
   for (const auto& write : set) write();
   return c;

@@ -170,7 +170,7 @@ int64_t pass_tokens(const RunConfig& config) {
 
 void read_run_config(RunConfig& config, std::span<const std::string> arguments,
                      std::string_view verb, std::span<const std::string> elsewhere) {
-  config.written = read_config_arguments(arguments);
+  config.written = read_config_arguments(arguments, Fields::of(config));
   std::erase_if(config.written.entries, [&](const YamlNode::Entry& entry) {
     if (std::find(elsewhere.begin(), elsewhere.end(), entry.key) == elsewhere.end()) return false;
     config.warnings.push_back(str(entry.origin.str(), ": `", entry.key, "` is not used by ", verb));

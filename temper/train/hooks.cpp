@@ -1,5 +1,6 @@
 #include "temper/train/hooks.h"
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -18,6 +19,11 @@ bool larger_is_better(Goal goal, const std::string& metric) {
 
 namespace {
 
+// Of a checkpoint, whatever it holds; null where there is none.
+Json field(const Json& state, const char* name) {
+  return state.is_object() ? state.value(name, Json()) : Json();
+}
+
 // The best value of one metric so far.
 class Best {
  public:
@@ -33,12 +39,14 @@ class Best {
                                                    "have nothing to go by"));
       return {};
     }
+    if (!std::isfinite(*value)) return false;
     const double gain = best_ ? (larger_ ? *value - *best_ : *best_ - *value) : 0;
     if (best_ && !(gain > delta_)) return false;
     best_ = *value;
     return true;
   }
 
+  bool seen() const { return best_.has_value(); }
   Json state() const { return best_ ? Json(*best_) : Json(); }
   void restore(const Json& value) {
     best_ = value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
@@ -66,8 +74,8 @@ class EarlyStopping : public Hook {
   std::string name() const override { return "early_stopping"; }
   Json state() const override { return {{"best", best_.state()}, {"stalled", stalled_}}; }
   void restore(const Json& state) override {
-    best_.restore(state.value("best", Json()));
-    const Json stalled = state.value("stalled", Json(0));
+    best_.restore(field(state, "best"));
+    const Json stalled = field(state, "stalled");
     stalled_ = stalled.is_number_integer() ? stalled.get<int64_t>() : 0;
   }
 
@@ -80,15 +88,23 @@ class KeepBest : public Hook {
  public:
   explicit KeepBest(const KeepBestSection& section) : best_(*section.metric, section.goal, 0) {}
   void on_evaluation(const MetricsRow& row, RunDirectory& directory, Roles& roles) override {
-    if (best_.see(row, directory).value_or(false))
-      directory.write("best", roles.trainables[0]->save);
-    directory.final_from = std::filesystem::exists(directory.path() + "/best") ? "best" : "";
+    if (!best_.see(row, directory).value_or(false)) return;
+    if (!roles.trainables[0]->save) return;
+    directory.write("best", roles.trainables[0]->save);
+    choose(directory);
   }
+  void on_begin(RunDirectory& directory) override { choose(directory); }
   std::string name() const override { return "keep_best"; }
   Json state() const override { return {{"best", best_.state()}}; }
-  void restore(const Json& state) override { best_.restore(state.value("best", Json())); }
+  void restore(const Json& state) override { best_.restore(field(state, "best")); }
 
  private:
+  // Another run may have left its best weights here: they count once this one has seen its own.
+  void choose(RunDirectory& directory) const {
+    const bool kept = best_.seen() && std::filesystem::exists(directory.path() + "/best");
+    directory.final_from = kept ? "best" : "";
+  }
+
   Best best_;
 };
 

@@ -18,6 +18,8 @@ struct Roles;
 class Hook {
  public:
   virtual ~Hook() = default;
+  // Before the first step of this process, after restore().
+  virtual void on_begin(RunDirectory& /*directory*/) {}
   virtual void before_step(int64_t /*step*/) {}
   virtual void after_step(const MetricsRow& /*row*/) {}
   virtual void on_evaluation(const MetricsRow& /*row*/, RunDirectory& /*directory*/,

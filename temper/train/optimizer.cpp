@@ -90,13 +90,23 @@ TensorMap Optimizer::save() const {
   return tensors;
 }
 
-void Optimizer::load(const TensorMap& tensors, int64_t steps, const std::string& where) {
-  const auto take = [&](const std::string& name, at::Tensor& into) {
-    if (!into.defined()) return;
+void Optimizer::check_moments(const TensorMap& tensors, const std::string& where) const {
+  const auto look = [&](const std::string& name, const at::Tensor& moment) {
+    if (!moment.defined()) return;
     const auto it = tensors.find(name);
-    check<DataError>(it != tensors.end() && it->second.shape == into.sizes().vec(), where, ": `",
+    check<DataError>(it != tensors.end() && it->second.shape == moment.sizes().vec(), where, ": `",
                      name, "` is missing or of another shape; the checkpoint is of another run");
-    into = models::to_tensor(it->second, at::kFloat).clone();
+  };
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    look(parameters_[i].name + ".first", first_[i]);
+    look(parameters_[i].name + ".second", second_[i]);
+  }
+}
+
+void Optimizer::load(const TensorMap& tensors, int64_t steps, const std::string& where) {
+  check_moments(tensors, where);
+  const auto take = [&](const std::string& name, at::Tensor& into) {
+    if (into.defined()) into = models::to_tensor(tensors.at(name), at::kFloat).clone();
   };
   for (size_t i = 0; i < parameters_.size(); ++i) {
     take(parameters_[i].name + ".first", first_[i]);

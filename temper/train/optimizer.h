@@ -32,8 +32,9 @@ class Optimizer {
   void zero_grad();
 
   // The moments by name, and their number of steps; load() takes what save() gave. Throws
-  // DataError.
+  // DataError, and has then changed nothing; check_moments() throws the same.
   TensorMap save() const;
+  void check_moments(const TensorMap& tensors, const std::string& where) const;
   void load(const TensorMap& tensors, int64_t steps, const std::string& where);
   int64_t steps() const { return steps_; }
   const std::vector<NamedParameter>& parameters() const { return parameters_; }

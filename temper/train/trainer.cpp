@@ -55,6 +55,8 @@ bool Trainer::step() {
 
 LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
   LossSums sums;
+  // A step that an error ended may have left gradients.
+  for (const auto& trainable : roles_.trainables) trainable->optimizer.zero_grad();
   for (ForwardPass& pass : plan.passes) {
     tokens_computed += static_cast<double>(pass.forest->num_tokens());
     if (pass.target_M.empty()) continue;
@@ -151,6 +153,7 @@ bool Trainer::begin(RunDirectory& directory) {
   evaluated_ = directory.last_evaluation();
   saved_at_ = steady_seconds();
   task_.begin(step_);
+  for (const auto& hook : hooks_) hook->on_begin(directory);
   return true;
 }
 
