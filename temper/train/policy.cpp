@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/models/load.h"
+#include "temper/train/parameters.h"
 
 namespace temper::train {
 namespace {
@@ -81,16 +82,25 @@ Policy load_policy(RunConfig& config) {
     policy.lora = models::LoraConfig{a.rank, a.alpha, a.dropout, a.use_rslora, a.target_modules};
     models::add_lora(*policy.model, *policy.lora, static_cast<uint64_t>(config.seed));
   } else {
-    policy.model->each_parameter([](const std::string&, nn::Parameter& p) {
-      p.own();
-      p.set_trainable(true);
-    });
+    policy.model->each_parameter(
+        [](const std::string&, nn::Parameter& p) { p.set_trainable(true); });
   }
+<<<<<<< HEAD
   policy.tokenizer = Tokenizer::load_directory(directory);
   const bool has_chat = !config.data.chat_template.empty() || ChatTemplate::exists(directory);
   if (policy.tokenizer && has_chat)
-    policy.chat = std::make_shared<ChatTemplate>(
-        ChatTemplate::load(directory, config.data.chat_options()));
+    policy.chat =
+        std::make_shared<ChatTemplate>(ChatTemplate::load(directory, config.data.chat_options()));
+=======
+  freeze_parameters(*policy.model, config.train.freeze, config.where("train.freeze"));
+  if (!policy.lora)
+    for (const NamedParameter& p : trainable_parameters(*policy.model)) p.parameter->own();
+  if (std::filesystem::exists(directory + "/tokenizer.json")) {
+    policy.tokenizer = Tokenizer::load(directory + "/tokenizer.json");
+    if (ChatTemplate::exists(directory))
+      policy.chat = std::make_shared<ChatTemplate>(ChatTemplate::load(directory));
+  }
+>>>>>>> fed0294 (Optimizers from a table: Lion, Adafactor, Muon and AdamW in 8 bits; schedules, groups of parameters, freezing, LoRA+, NEFTune and z-loss)
   return policy;
 }
 

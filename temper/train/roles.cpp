@@ -79,6 +79,7 @@ std::unique_ptr<Frozen> frozen_start(Policy& policy, const RunConfig& config) {
 }
 
 Roles::Roles(RunConfig& config) : policy(load_policy(config)) {
+<<<<<<< HEAD
   const auto save = [this, base = config.model.path,
                      chat_template = config.data.chat_template](const std::string& directory) {
     save_policy(policy, base, directory);
@@ -88,6 +89,16 @@ Roles::Roles(RunConfig& config) : policy(load_policy(config)) {
   };
   trainables.push_back(std::make_unique<Trainable>("policy", config.optimizer,
                                                    trainable_parameters(*policy.model), save));
+=======
+  std::vector<NamedParameter> parameters = trainable_parameters(*policy.model);
+  scale_lora_b(parameters, config.adapter.loraplus_ratio);
+  trainables.push_back(std::make_unique<Trainable>(
+      "policy", config.optimizer, std::move(parameters),
+      [this, base = config.model.path](const std::string& directory) {
+        save_policy(policy, base, directory);
+      },
+      config.where("optimizer.groups")));
+>>>>>>> fed0294 (Optimizers from a table: Lion, Adafactor, Muon and AdamW in 8 bits; schedules, groups of parameters, freezing, LoRA+, NEFTune and z-loss)
 }
 
 Roles::Roles(Policy own_policy, const OptimizerSection& section) : policy(std::move(own_policy)) {
