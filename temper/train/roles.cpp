@@ -79,6 +79,8 @@ std::unique_ptr<Frozen> frozen_start(Policy& policy, const RunConfig& config) {
 }
 
 Roles::Roles(RunConfig& config) : policy(load_policy(config)) {
+  std::vector<NamedParameter> parameters = trainable_parameters(*policy.model);
+  scale_lora_b(parameters, config.adapter.loraplus_ratio);
   const auto save = [this, base = config.model.path,
                      chat_template = config.data.chat_template](const std::string& directory) {
     save_policy(policy, base, directory);
@@ -87,7 +89,8 @@ Roles::Roles(RunConfig& config) : policy(load_policy(config)) {
       write_file_atomic(directory + "/chat_template.jinja", read_file(chat_template));
   };
   trainables.push_back(std::make_unique<Trainable>("policy", config.optimizer,
-                                                   trainable_parameters(*policy.model), save));
+                                                   std::move(parameters), save,
+                                                   config.where("optimizer.groups")));
 }
 
 Roles::Roles(Policy own_policy, const OptimizerSection& section) : policy(std::move(own_policy)) {
