@@ -52,7 +52,7 @@ struct ParallelLlama : temper::models::CausalLM {
   }
 
   at::Tensor forward(const nn::Context& context) override {
-    at::Tensor x = embed_tokens.forward(context.forest->tokens);
+    at::Tensor x = embed_tokens.forward(context);
     for (auto& layer : layers)
       x = nn::run_block(*layer, x, context, [block = layer.get(), context](const at::Tensor& in) {
         return block->forward(in, context);

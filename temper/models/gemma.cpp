@@ -107,7 +107,7 @@ struct Gemma : CausalLM {
       lm_head.emplace(*this, "lm_head", c.hidden_size, c.vocab_size, false, c.initializer_range);
   }
   at::Tensor forward(const nn::Context& context) override {
-    at::Tensor x = model.embed_tokens.forward(context.forest->tokens);
+    at::Tensor x = model.embed_tokens.forward(context);
     for (auto& layer : model.layers)
       x = nn::run_block(*layer, x, context, [block = layer.get(), context](const at::Tensor& in) {
         return block->forward(in, context);

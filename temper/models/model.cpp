@@ -9,19 +9,20 @@
 
 namespace temper::models {
 
-ops::HeadSpec CausalLM::head_spec(double temperature, bool entropy) {
+ops::HeadSpec CausalLM::head_spec(double temperature, bool entropy, bool log_sum_exp) {
   return {.soft_cap = final_soft_cap(),
           .temperature = temperature,
           .entropy = entropy,
+          .log_sum_exp = log_sum_exp,
           .bfloat16 = head().bfloat16(),
           .panels = head().panels()};
 }
 
 ops::TokenLogp CausalLM::token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                                     const std::vector<int64_t>& target, double temperature,
-                                    bool entropy) {
-  return ops::token_logp(head_spec(temperature, entropy), ops::select_rows(hidden, rows),
-                         head().value(), target);
+                                    bool entropy, bool log_sum_exp) {
+  return ops::token_logp(head_spec(temperature, entropy, log_sum_exp),
+                         ops::select_rows(hidden, rows), head().value(), target);
 }
 
 void compute_in_bfloat16(CausalLM& model) {

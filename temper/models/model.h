@@ -25,11 +25,11 @@ class CausalLM : public nn::Module {
   int64_t num_layers = 0, vocab_size = 0, hidden_size = 0, max_positions = 0;
   std::vector<int32_t> eos_token_ids;
 
-  ops::HeadSpec head_spec(double temperature = 1, bool entropy = false);
+  ops::HeadSpec head_spec(double temperature = 1, bool entropy = false, bool log_sum_exp = false);
   // log p of target[i] after row rows[i] of `hidden`.
   ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                             const std::vector<int64_t>& target, double temperature = 1,
-                            bool entropy = false);
+                            bool entropy = false, bool log_sum_exp = false);
 };
 
 // From here on linear layers, embedding and head compute with their weights rounded to bfloat16;

@@ -18,6 +18,7 @@ void ForwardPass::add(const Unit& unit, uint64_t unit_of_step) {
   std::vector<int64_t> placed;      // the unit's segments in the forest
   std::vector<int64_t> last_token;  // and the last token of each
   uint64_t token_of_unit = 0;
+  const int64_t row_tokens = unit.num_tokens();
   for (const Unit::Segment& segment : unit.segments) {
     const size_t parent = static_cast<size_t>(segment.parent);
     const int64_t first = forest->num_tokens();
@@ -27,6 +28,7 @@ void ForwardPass::add(const Unit& unit, uint64_t unit_of_step) {
     const int64_t begin = num_targets();
     for (size_t i = 0; i < segment.tokens.size(); ++i) {
       dropout.token.push_back(unit_of_step << 32 | token_of_unit++);
+      dropout.row_tokens.push_back(row_tokens);
       if (segment.labels.empty() || segment.labels[i] < 0) continue;
       if (i == 0 && segment.parent < 0) continue;
       row_M.push_back(i == 0 ? last_token.at(parent) : first + static_cast<int64_t>(i) - 1);
@@ -42,7 +44,8 @@ ops::TokenLogp token_logp(models::CausalLM& model, const ForwardPass& pass,
                                            .adapter = options.adapter,
                                            .dropout = options.dropout ? &pass.dropout : nullptr,
                                            .recompute = options.recompute});
-  return model.token_logp(hidden, pass.row_M, pass.target_M, options.temperature, options.entropy);
+  return model.token_logp(hidden, pass.row_M, pass.target_M, options.temperature, options.entropy,
+                          options.log_sum_exp);
 }
 
 std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_tokens, int rank,

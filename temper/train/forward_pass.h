@@ -39,7 +39,7 @@ struct ForwardPass {
   std::vector<int64_t> row_M;  // the token of the forest that predicts the target: the one before
   std::vector<int64_t> target_M;  // ids
   std::vector<Span> spans;        // of the segments that have targets
-  nn::DropoutKeys dropout;        // seed and step are set by the trainer
+  nn::DropoutKeys dropout;        // seed, step and noise_alpha are set by the trainer
 
   int64_t num_targets() const { return static_cast<int64_t>(target_M.size()); }
   void add(const Unit& unit, uint64_t unit_of_step);
@@ -50,14 +50,15 @@ struct ForwardPass {
 };
 
 struct PassOptions {
-  double temperature = 1;  // logits are divided by it
-  bool entropy = false;    // of each target's distribution, too
-  bool recompute = false;  // blocks are computed again in the backward pass
-  bool dropout = false;    // of adapters
-  int adapter = 0;         // nn::Context::adapter
+  double temperature = 1;    // logits are divided by it
+  bool entropy = false;      // of each target's distribution, too
+  bool log_sum_exp = false;  // of each target's logits, too
+  bool recompute = false;    // blocks are computed again in the backward pass
+  bool dropout = false;      // of adapters, and noise on embeddings
+  int adapter = 0;           // nn::Context::adapter
 };
 
-// The model's log-probabilities of the pass's targets [M], and their entropies where asked for.
+// The model's log-probabilities of the pass's targets [M], and what else is asked for.
 ops::TokenLogp token_logp(models::CausalLM& model, const ForwardPass& pass,
                           const PassOptions& options);
 
