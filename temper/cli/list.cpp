@@ -7,6 +7,7 @@
 #include "temper/models/model.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/algorithm.h"
+#include "temper/train/update_rule.h"
 
 namespace temper::cli {
 namespace {
@@ -31,6 +32,7 @@ const std::vector<Topic>& topics() {
            line(family.model_type, family.help);
        }},
       {"algorithms", [] { lines(rl::algorithms().list()); }},
+      {"optimizers", [] { lines(train::optimizers().list()); }},
       {"rewards", [] { lines(rewards::registry()); }},
       {"losses", [] { line("sft", "negative log-likelihood of the supervised tokens"); }},
       {"sinks", [] { lines(sinks()); }}};
@@ -48,7 +50,7 @@ std::vector<std::string> list_topics() {
 int run_list(const Arguments& arguments) {
   const std::string what = arguments.empty() ? "" : arguments[0];
   if (what == "--help" || what == "-h") {
-    std::cout << "usage: temper list models|algorithms|rewards|losses|sinks\n";
+    std::cout << "usage: temper list models|algorithms|optimizers|rewards|losses|sinks\n";
     return 0;
   }
   for (const Topic& topic : topics())
@@ -57,7 +59,7 @@ int run_list(const Arguments& arguments) {
       return 0;
     }
   throw ConfigError("temper list: found `" + what +
-                    "`, expected models, algorithms, rewards, losses or sinks");
+                    "`, expected models, algorithms, optimizers, rewards, losses or sinks");
 }
 
 }  // namespace temper::cli

@@ -26,6 +26,8 @@ void AdapterSection::fields(Fields& f) {
   f.add("dropout", dropout, "on the adapter's input", fraction());
   f.add("target_modules", target_modules, "all-linear, or names of linear layers", one_or_list());
   f.add("use_rslora", use_rslora, "scale by alpha / sqrt(rank)");
+  f.add("loraplus_ratio", loraplus_ratio,
+        "factor on the learning rate of the adapter's B matrices (LoRA+)", above(0));
   f.add("path", path, "a PEFT adapter to go on from; rank, alpha and modules are its own");
 }
 

@@ -29,6 +29,7 @@ struct AdapterSection {
   double dropout = 0;
   std::vector<std::string> target_modules = {"all-linear"};
   bool use_rslora = false;
+  double loraplus_ratio = 1;
   std::optional<std::string> path;
   void fields(Fields& f);
 };

@@ -105,6 +105,11 @@ void RlConfig::validate() const {
   need(!rewards.empty() || rl.replay, "rewards", "a list of {name, weight} or {command, ...}");
   require(adapter.dropout == 0, "adapter.dropout", "found ", adapter.dropout, ", expected 0 under ",
           verb.value_or("grpo"), ": the sampler's log-probabilities must be the trainer's");
+  require(train.neftune_alpha == 0, "train.neftune_alpha", "found ", train.neftune_alpha,
+          ", expected 0 under ", verb.value_or("grpo"),
+          ": the sampler's log-probabilities must be the trainer's");
+  require(train.z_loss == 0, "train.z_loss", "found ", train.z_loss,
+          ", expected 0: only sft's loss has this term");
   require(rl.prompts_per_rollout <= kMostRollouts / rl.group_size, "rl.prompts_per_rollout",
           "found ", rl.prompts_per_rollout, " of rl.group_size ", rl.group_size,
           ", expected at most ", kMostRollouts, " completions in a rollout batch");

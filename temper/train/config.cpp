@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "temper/train/update_rule.h"
+
 namespace temper {
 
 template <>
@@ -10,8 +12,14 @@ inline constexpr std::array enum_names<train::TrainSection::Recompute> = {"none"
 template <>
 inline constexpr std::array enum_names<train::Goal> = {"auto", "minimize", "maximize"};
 template <>
-inline constexpr std::array enum_names<train::OptimizerSection::Schedule> = {"cosine", "linear",
-                                                                             "constant"};
+inline constexpr std::array enum_names<train::OptimizerSection::Schedule> = {
+    "cosine", "linear", "constant", "polynomial", "inverse_sqrt", "wsd"};
+template <>
+inline constexpr std::array enum_names<train::OptimizerSection::DecayShape> = {"cosine", "linear",
+                                                                               "sqrt"};
+template <>
+inline constexpr std::array enum_names<train::MuonSection::AdjustLr> = {"original",
+                                                                        "match_rms_adamw"};
 
 }  // namespace temper
 
@@ -48,21 +56,52 @@ void TrainSection::fields(Fields& f) {
   f.add("keep_checkpoints", keep_checkpoints, "how many checkpoints stay on disk", at_least(1));
   f.add("early_stopping", early_stopping, "ends the run when an evaluation metric stalls");
   f.add("keep_best", keep_best, "which evaluation's weights final/ has");
+  f.add("freeze", freeze, "names of parameters that do not train; * stands for any characters");
+  f.add("neftune_alpha", neftune_alpha,
+        "size of the noise on embeddings in training passes (NEFTune); 0: none", at_least(0));
+  f.add("z_loss", z_loss,
+        "coefficient of the mean squared log-sum-exp of the logits of supervised tokens; 0: none",
+        at_least(0));
 }
+
+void ParameterGroup::fields(Fields& f) {
+  f.add("match", match, "names of parameters; * stands for any characters", required());
+  f.add("learning_rate", learning_rate, "their base rate; null: the optimizer's", at_least(0));
+  f.add("weight_decay", weight_decay, "their weight decay, of vectors too; null: the optimizer's",
+        at_least(0));
+}
+
+void MuonSection::fields(Fields& f) {
+  f.add("adjust_lr", adjust_lr,
+        "factor on a matrix's rate: match_rms_adamw for a rate as AdamW's, original for Keller "
+        "Jordan's");
+  f.add("steps", steps, "Newton-Schulz iterations of an update", between(1, 99));
+}
+
 void OptimizerSection::fields(Fields& f) {
-  f.add("name", name, "how gradients update weights", one_of({"adamw", "sgd"}));
+  f.add("name", name, "how gradients update weights", one_of(optimizers().names()));
   f.add("learning_rate", learning_rate, "base rate", at_least(0));
-  f.add("betas", betas, "decay of AdamW's two moments", fraction());
+  f.add("betas", betas, "decay of the two moments of AdamW, or of Lion (then 0.9 and 0.99)",
+        fraction());
   f.add("eps", eps, "added to the root of the second moment", above(0));
-  f.add("momentum", momentum, "of SGD", fraction());
+  f.add("momentum", momentum, "of SGD, or of Muon (then 0.95)", fraction());
   f.add("weight_decay", weight_decay, "decoupled; on tensors of two or more dimensions",
         at_least(0));
   f.add("max_grad_norm", max_grad_norm, "global norm to clip to; 0: no clipping", at_least(0));
   f.add("schedule", schedule, "of the learning rate after the warm-up");
   f.add("warmup_steps", warmup_steps, "steps in which the rate rises from 0 to learning_rate",
         at_least(0));
+  f.add("warmup_ratio", warmup_ratio, "warmup_steps as a share of the run's steps", between(0, 1));
   f.add("final_lr_fraction", final_lr_fraction,
-        "share of learning_rate that the schedule ends with", between(0, 1));
+        "share of learning_rate that the schedule ends with; of inverse_sqrt, its floor",
+        between(0, 1));
+  f.add("power", power, "exponent of the polynomial schedule", above(0));
+  f.add("decay_steps", decay_steps,
+        "steps at the end in which the wsd schedule decays; null: a tenth of the run", at_least(1));
+  f.add("decay_shape", decay_shape, "curve of wsd's decay; sqrt: 1 - sqrt(progress)");
+  f.add("muon", muon, "what only muon reads");
+  f.add("groups", groups,
+        "parameters with a rate or decay of their own; the first that matches counts");
 }
 
 void RunConfig::fields(Fields& f) {
@@ -103,12 +142,47 @@ void RunConfig::resolve(std::string_view verb_name) {
 
 void RunConfig::complete() {
   if (adapter.method == models::AdapterSection::Method::kNone && !adapter.path &&
-      (adapter.rank != 16 || adapter.alpha != 32))
+      (adapter.rank != 16 || adapter.alpha != 32 || adapter.loraplus_ratio != 1))
     warnings.push_back(
-        "adapter.rank and adapter.alpha have no effect: adapter.method is none, so "
+        "adapter.rank, alpha and loraplus_ratio have no effect: adapter.method is none, so "
         "all weights train");
   if (adapter.path && !was_set("adapter.method"))
     adapter.method = models::AdapterSection::Method::kLora;
+  complete_optimizer();
+}
+
+// Defaults that depend on the optimizer, and keys that have no effect.
+void RunConfig::complete_optimizer() {
+  OptimizerSection& o = optimizer;
+  const OptimizerSection standard;
+  if (o.name == "lion" && !was_set("optimizer.betas") && o.betas == standard.betas)
+    o.betas = {0.9, 0.99};
+  if (o.name == "muon" && !was_set("optimizer.momentum") && o.momentum == 0) o.momentum = 0.95;
+  const UpdateRuleMaker& rule = optimizers().find(o.name, where("optimizer.name"));
+  // A resolved config has every key: one with its default says nothing.
+  const auto idle = [this](bool read, bool is_default, const char* key, const std::string& by) {
+    if (!read && !is_default)
+      warnings.push_back(str(where(str("optimizer.", key)), " has no effect with optimizer.", by));
+  };
+  const std::string name = "name: " + o.name;
+  idle(rule.reads("betas"), o.betas == standard.betas, "betas", name);
+  idle(rule.reads("eps"), o.eps == standard.eps, "eps", name);
+  idle(rule.reads("muon"),
+       o.muon.adjust_lr == standard.muon.adjust_lr && o.muon.steps == standard.muon.steps, "muon",
+       name);
+  using Schedule = OptimizerSection::Schedule;
+  const std::string schedule =
+      str("schedule: ", enum_names<Schedule>[static_cast<size_t>(o.schedule)]);
+  const bool wsd = o.schedule == Schedule::kWsd;
+  idle(o.schedule == Schedule::kPolynomial, o.power == standard.power, "power", schedule);
+  idle(wsd, !o.decay_steps, "decay_steps", schedule);
+  idle(wsd, o.decay_shape == standard.decay_shape, "decay_shape", schedule);
+  if (train.max_steps && o.warmup_steps > *train.max_steps) {
+    warnings.push_back(str(where("optimizer.warmup_steps"), ": found ", o.warmup_steps,
+                           ", more than the ", *train.max_steps,
+                           " steps of train.max_steps: the whole run warms up"));
+    o.warmup_steps = *train.max_steps;
+  }
 }
 
 namespace {
@@ -129,13 +203,14 @@ void validate_train(const RunConfig& c) {
   const TrainSection& t = c.train;
   c.require(!t.max_steps || !t.epochs, "train.epochs",
             "train.max_steps is set too; give one of them");
-  c.require(!t.max_steps || c.optimizer.warmup_steps <= *t.max_steps, "optimizer.warmup_steps",
-            "found ", c.optimizer.warmup_steps, ", expected at most train.max_steps, ",
-            t.max_steps.value_or(0));
+  c.require(c.optimizer.warmup_ratio == 0 || c.optimizer.warmup_steps == 0,
+            "optimizer.warmup_ratio", "optimizer.warmup_steps is set too; give one of them");
   c.require(t.eval_every == 0 || !c.data.eval.empty(), "train.eval_every",
             "there is no data.eval to evaluate on");
-  c.require(c.optimizer.name == "sgd" || c.optimizer.momentum == 0, "optimizer.momentum", "found ",
-            c.optimizer.momentum, ", expected 0: momentum is sgd's, adamw has betas");
+  const UpdateRuleMaker& rule = optimizers().find(c.optimizer.name, c.where("optimizer.name"));
+  c.require(rule.reads("momentum") || c.optimizer.momentum == 0, "optimizer.momentum", "found ",
+            c.optimizer.momentum, ", expected 0: momentum is sgd's",
+            rule.reads("betas") ? str(", ", c.optimizer.name, " has betas") : "");
 }
 
 }  // namespace

@@ -53,11 +53,30 @@ struct TrainSection {
   int64_t keep_checkpoints = 3;
   EarlyStoppingSection early_stopping;
   KeepBestSection keep_best;
+  std::vector<std::string> freeze;  // patterns of parameter names
+  double neftune_alpha = 0;
+  double z_loss = 0;
+  void fields(Fields& f);
+};
+
+// Parameters whose names match a pattern, with values of their own.
+struct ParameterGroup {
+  std::string match;
+  std::optional<double> learning_rate, weight_decay;
+  void fields(Fields& f);
+};
+
+// What only Muon reads.
+struct MuonSection {
+  enum class AdjustLr { kOriginal, kMatchRmsAdamw };
+  AdjustLr adjust_lr = AdjustLr::kMatchRmsAdamw;
+  int64_t steps = 5;
   void fields(Fields& f);
 };
 
 struct OptimizerSection {
-  enum class Schedule { kCosine, kLinear, kConstant };
+  enum class Schedule { kCosine, kLinear, kConstant, kPolynomial, kInverseSqrt, kWsd };
+  enum class DecayShape { kCosine, kLinear, kSqrt };
   std::string name = "adamw";
   double learning_rate = 2e-5;
   std::array<double, 2> betas = {0.9, 0.999};
@@ -67,7 +86,13 @@ struct OptimizerSection {
   double max_grad_norm = 1;
   Schedule schedule = Schedule::kCosine;
   int64_t warmup_steps = 0;
+  double warmup_ratio = 0;
   double final_lr_fraction = 0;
+  double power = 1;
+  std::optional<int64_t> decay_steps;
+  DecayShape decay_shape = DecayShape::kCosine;
+  MuonSection muon;
+  std::vector<ParameterGroup> groups;
   void fields(Fields& f);
 };
 
@@ -119,6 +144,7 @@ struct RunConfig {
   virtual void validate() const;
 
  private:
+  void complete_optimizer();
   bool resolved_ = false;
 };
 

@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/models/load.h"
+#include "temper/train/parameters.h"
 
 namespace temper::train {
 namespace {
@@ -81,11 +82,12 @@ Policy load_policy(RunConfig& config) {
     policy.lora = models::LoraConfig{a.rank, a.alpha, a.dropout, a.use_rslora, a.target_modules};
     models::add_lora(*policy.model, *policy.lora, static_cast<uint64_t>(config.seed));
   } else {
-    policy.model->each_parameter([](const std::string&, nn::Parameter& p) {
-      p.own();
-      p.set_trainable(true);
-    });
+    policy.model->each_parameter(
+        [](const std::string&, nn::Parameter& p) { p.set_trainable(true); });
   }
+  freeze_parameters(*policy.model, config.train.freeze, config.where("train.freeze"));
+  if (!policy.lora)
+    for (const NamedParameter& p : trainable_parameters(*policy.model)) p.parameter->own();
   policy.tokenizer = Tokenizer::load_directory(directory);
   const bool has_chat = !config.data.chat_template.empty() || ChatTemplate::exists(directory);
   if (policy.tokenizer && has_chat)

@@ -86,8 +86,10 @@ Roles::Roles(RunConfig& config) : policy(load_policy(config)) {
     if (!chat_template.empty())
       write_file_atomic(directory + "/chat_template.jinja", read_file(chat_template));
   };
-  trainables.push_back(std::make_unique<Trainable>("policy", config.optimizer,
-                                                   trainable_parameters(*policy.model), save));
+  std::vector<NamedParameter> parameters = trainable_parameters(*policy.model);
+  scale_lora_b(parameters, config.adapter.loraplus_ratio);
+  trainables.push_back(std::make_unique<Trainable>(
+      "policy", config.optimizer, std::move(parameters), save, config.where("optimizer.groups")));
 }
 
 Roles::Roles(Policy own_policy, const OptimizerSection& section) : policy(std::move(own_policy)) {

@@ -20,10 +20,11 @@ namespace temper::train {
 struct Trainable {
   Trainable(std::string trainable_name, const OptimizerSection& section,
             std::vector<NamedParameter> parameters,
-            std::function<void(const std::string& directory)> save_in = {})
+            std::function<void(const std::string& directory)> save_in = {},
+            const std::string& where_groups = "optimizer.groups")
       : name(std::move(trainable_name)),
         settings(section),
-        optimizer(section, std::move(parameters)),
+        optimizer(section, std::move(parameters), where_groups),
         save(std::move(save_in)) {}
 
   std::string name;           // "policy", "critic", ...

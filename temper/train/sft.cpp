@@ -75,12 +75,19 @@ std::optional<StepPlan> SftTask::next(int64_t) {
 }
 
 Loss SftTask::loss(const ForwardPass& pass) {
-  const at::Tensor logp_M =
+  const double z_loss = config_.train.z_loss, denominator = std::max(supervised_, 1.0);
+  const ops::TokenLogp out =
       token_logp(model_, pass,
-                 {.recompute = config_.train.recompute == TrainSection::Recompute::kBlocks,
-                  .dropout = true})
-          .logp;
-  return {{{.name = "nll", .value = -logp_M, .denominator = std::max(supervised_, 1.0)}}, {}};
+                 {.log_sum_exp = z_loss > 0,
+                  .recompute = config_.train.recompute == TrainSection::Recompute::kBlocks,
+                  .dropout = true});
+  Loss loss{{{.name = "nll", .value = -out.logp, .denominator = denominator}}, {}};
+  if (z_loss > 0)
+    loss.terms.push_back({.name = "z_loss",
+                          .coefficient = z_loss,
+                          .value = out.log_sum_exp.square(),
+                          .denominator = denominator});
+  return loss;
 }
 
 // A run that trains nothing is no success: it ends once enough rows are known to be of no use.

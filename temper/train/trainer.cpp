@@ -10,6 +10,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
+#include "temper/train/schedule.h"
 
 namespace temper::train {
 
@@ -62,6 +63,7 @@ LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
     if (pass.target_M.empty()) continue;
     pass.dropout.seed = seed_;
     pass.dropout.step = static_cast<uint64_t>(step_ + 1);
+    pass.dropout.noise_alpha = section_.neftune_alpha;
     const at::Tensor total = sums.add(task_.loss(pass));
     if (total.defined()) torch::autograd::backward({total}, {});
   }
