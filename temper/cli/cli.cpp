@@ -4,8 +4,11 @@
 #include <thread>
 
 #include "temper/base/error.h"
+#include "temper/cli/completion_words.h"
 #include "temper/cli/launch.h"
 #include "temper/cli/verbs.h"
+#include "temper/rl/config.h"
+#include "temper/train/sft.h"
 
 namespace temper::cli {
 namespace {
@@ -51,9 +54,10 @@ int report(const char* kind, const std::exception& e, int status) {
 
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> table{
-      {"sft", &run_sft, "supervised fine-tuning, of all weights or a LoRA adapter", Takes::kConfig},
+      {"sft", &run_sft, "supervised fine-tuning, of all weights or a LoRA adapter",
+       &keys_of<train::SftConfig>},
       {"grpo", &run_grpo, "reinforcement learning: grpo, dr_grpo, dapo, gspo, rloo",
-       Takes::kConfig},
+       &keys_of<rl::RlConfig>},
       {"generate", &generate_command, "sample completions of prompts"},
       {"chat", &chat_command, "talk with a model in the terminal"},
       {"score", &score_command, "log-probabilities of given completions"},

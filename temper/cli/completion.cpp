@@ -21,48 +21,47 @@ std::string shell_quoted(const std::string& text, bool fish = false) {
   return out + "'";
 }
 
+// VERB's line of a shell's `case`.
+std::string entry(const std::string& pattern, const Words& words) {
+  return temper::str("    ", pattern, ") echo ", shell_quoted(join(words)), " ;;\n");
+}
+
 // Functions that bash and zsh share; each prints words.
 std::string tables() {
-  std::string flags_table, values_table, names, sections, keys;
+  std::string flags, values, keys;
+  Words names;
   for (const Verb& verb : verbs()) {
-    names += std::string(names.empty() ? "" : " ") + verb.name;
-    Words all = words_of(verb);
+    names.push_back(verb.name);
+    Words words = words_of(verb);
     for (const Flag& flag : flags_to_complete(verb)) {
-      all.push_back(flag.name);
+      words.push_back(flag.name);
       if (!flag.choices.empty())
-        values_table += temper::str("    '", verb.name, " ", flag.name, "') echo ",
-                                    shell_quoted(join(flag.choices)), " ;;\n");
+        values += entry(temper::str("'", verb.name, " ", flag.name, "'"), flag.choices);
     }
-    flags_table += temper::str("    ", verb.name, ") echo ", shell_quoted(join(all)), " ;;\n");
+    flags += entry(verb.name, words);
+    if (!verb.keys) continue;
+    Words all, sections;  // "rl.beta=", and "rl." once
+    for (const ConfigKey& key : verb.keys()) {
+      all.push_back(key.name + "=");
+      const size_t dot = key.name.find('.');
+      const std::string section =
+          dot == std::string::npos ? all.back() : key.name.substr(0, dot + 1);
+      if (sections.empty() || sections.back() != section) sections.push_back(section);
+      if (!key.choices.empty())
+        values += entry(temper::str("'", verb.name, " ", key.name, "'"), key.choices);
+    }
+    keys +=
+        entry(temper::str(verb.name, ".*.*"), all) + entry(temper::str(verb.name, ".*"), sections);
   }
-  std::string last;
-  for (const ConfigKey& key : config_keys()) {
-    keys += " " + key.name + "=";
-    const size_t dot = key.name.find('.');
-    const std::string section =
-        dot == std::string::npos ? key.name + "=" : key.name.substr(0, dot + 1);
-    if (section != last) sections += " " + section;
-    last = section;
-    if (!key.choices.empty())
-      values_table +=
-          temper::str("    *' ", key.name, "') echo ", shell_quoted(join(key.choices)), " ;;\n");
-  }
-  std::string training;
-  for (const Verb& verb : verbs())
-    if (verb.takes == Takes::kConfig)
-      training += (training.empty() ? "" : "|") + std::string(verb.name);
-  return temper::str(
-      "_temper_verbs() { echo ", shell_quoted(names),
-      "; }\n\n# VERB: its flags and words.\n_temper_words() {\n  case $1 in\n", flags_table,
-      "  esac\n}\n\n# VERB FLAG or VERB KEY: what its value may be, where that is a "
-      "choice.\n_temper_values() {\n  case \"$1 $2\" in\n",
-      values_table,
-      "  esac\n}\n\n# VERB PREFIX: the config's sections, and behind a dot its "
-      "keys.\n_temper_keys() {\n  case $1 in\n    ",
-      training,
-      ") ;;\n    *) return ;;\n"
-      "  esac\n  case $2 in\n    *.*) echo '",
-      keys.substr(1), "' ;;\n    *) echo '", sections.substr(1), "' ;;\n  esac\n}\n");
+  return temper::str("_temper_verbs() { echo ", shell_quoted(join(names)),
+                     "; }\n\n# VERB: its flags and words.\n_temper_words() {\n  case $1 in\n",
+                     flags,
+                     "  esac\n}\n\n# VERB FLAG or VERB KEY: what its value may be, where that is a "
+                     "choice.\n_temper_values() {\n  case \"$1 $2\" in\n",
+                     values,
+                     "  esac\n}\n\n# VERB PREFIX: the config's sections, and behind a dot its "
+                     "keys.\n_temper_keys() {\n  case \"$1.$2\" in\n",
+                     keys, "  esac\n}\n");
 }
 
 // bash makes words of their own of "=", so that a value stands two words behind its key.
@@ -135,8 +134,8 @@ void print_fish(std::ostream& out) {
         out << " -r";
       out << " -d " << shell_quoted(flag.help, true) << "\n";
     }
-    if (verb.takes != Takes::kConfig) continue;
-    for (const ConfigKey& key : config_keys()) {
+    if (!verb.keys) continue;
+    for (const ConfigKey& key : verb.keys()) {
       Words all{key.name + "="};
       for (const std::string& choice : key.choices) all.push_back(key.name + "=" + choice);
       out << begin << " -a " << shell_quoted(join(all), true) << " -d "

@@ -2,7 +2,6 @@
 
 #include "temper/rewards/reward.h"
 #include "temper/rl/algorithm.h"
-#include "temper/rl/config.h"
 
 namespace temper::cli {
 namespace {
@@ -49,15 +48,14 @@ void collect(const std::vector<Field>& fields, const std::string& path,
 
 }  // namespace
 
-std::vector<ConfigKey> config_keys() {
-  rl::RlConfig config;
+std::vector<ConfigKey> config_keys(const std::vector<Field>& fields) {
   std::vector<ConfigKey> keys;
-  collect(Fields::of(config), "", keys);
+  collect(fields, "", keys);
   return keys;
 }
 
 std::vector<Flag> flags_to_complete(const Verb& verb) {
-  if (verb.takes == Takes::kConfig)
+  if (verb.keys)
     return {{"--help", "every key with its type and default", {}, false},
             {"--nproc", "ranks on this machine", {}, true}};
   std::vector<Flag> found = flags_of(verb);

@@ -4,18 +4,20 @@
 #include <string>
 #include <vector>
 
+#include "temper/base/config.h"
 #include "temper/cli/options.h"
 
 namespace temper::cli {
 
 using Words = std::vector<std::string>;
 
-// A key of the training verbs' config.
-struct ConfigKey {
-  std::string name, help;  // "rl.algorithm"
-  Words choices;           // empty: its value is no choice
-};
-std::vector<ConfigKey> config_keys();
+// The keys of a config, for Verb::keys.
+std::vector<ConfigKey> config_keys(const std::vector<Field>& fields);
+template <class Config>
+std::vector<ConfigKey> keys_of() {
+  Config config;
+  return config_keys(Fields::of(config));
+}
 
 // Flags of any verb, with choices that only this program knows (names of rewards).
 std::vector<Flag> flags_to_complete(const Verb& verb);

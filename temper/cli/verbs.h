@@ -23,26 +23,30 @@ class Command {
   virtual int run() = 0;
 };
 
-// What a verb's arguments are, for shell completion.
-enum class Takes { kNothing, kConfig, kFlags };
+// A key of a training verb's config, for shell completion.
+struct ConfigKey {
+  std::string name, help;            // "rl.group_size"
+  std::vector<std::string> choices;  // of its value; empty: it is no choice
+};
 
+// A verb that takes flags (make), or one that parses its arguments itself (parse_and_run): a
+// training verb, which takes config files and keys, or one that takes words.
 struct Verb {
   using Run = int (*)(const Arguments&);
   using Make = std::unique_ptr<Command> (*)();
+  using Keys = std::vector<ConfigKey> (*)();
 
-  // A verb that parses its arguments itself.
-  Verb(const char* name_, Run run_, const char* help_, Takes takes_ = Takes::kNothing)
-      : name(name_), help(help_), takes(takes_), parse_and_run(run_) {}
-  Verb(const char* name_, Make make_, const char* help_)
-      : name(name_), help(help_), takes(Takes::kFlags), make(make_) {}
+  Verb(const char* name_, Make make_, const char* help_) : name(name_), help(help_), make(make_) {}
+  Verb(const char* name_, Run run_, const char* help_, Keys keys_ = nullptr)
+      : name(name_), help(help_), parse_and_run(run_), keys(keys_) {}
 
   // Gives the exit status.
   int run(const Arguments& arguments) const;
 
   const char *name, *help;
-  Takes takes;
+  Make make = nullptr;
   Run parse_and_run = nullptr;
-  Make make = nullptr;  // exactly one of the two
+  Keys keys = nullptr;
 };
 const std::vector<Verb>& verbs();
 

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -80,11 +79,6 @@ int64_t TrainingBatch::num_tokens(size_t begin, size_t end) const {
 
 size_t TrainingBatch::episode_of(int64_t tag) const { return owner_[static_cast<size_t>(tag)]; }
 
-std::string TrainingBatch::describe(const Difference& d) const {
-  const size_t i = episode_of(d.tag);
-  return str("token ", d.token, " of group ", group(i).id, ", sample ", episode(i).sample);
-}
-
 void TrainingBatch::score(std::vector<float> Segment::* into, int64_t max_tokens,
                           dist::Group& ranks,
                           const std::function<at::Tensor(const train::ForwardPass&)>& score) {
@@ -135,21 +129,6 @@ TokenBatch TrainingBatch::token_batch(const train::ForwardPass& pass, const ops:
   }
   b.cu_length_C1.push_back(pass.num_targets());
   return b;
-}
-
-TrainingBatch::Difference TrainingBatch::compare(const train::ForwardPass& pass,
-                                                 const at::Tensor& logp_M) const {
-  const float* mine = logp_M.const_data_ptr<float>();
-  Difference d;
-  for (const train::ForwardPass::Span& span : pass.spans) {
-    const std::vector<float>& theirs = segment(span.tag).logprobs;
-    for (int64_t t = 0; t < span.end - span.begin; ++t) {
-      const double difference =
-          std::abs(static_cast<double>(mine[span.begin + t]) - theirs[static_cast<size_t>(t)]);
-      if (difference > d.largest) d = {difference, span.tag, t};
-    }
-  }
-  return d;
 }
 
 std::string TrainingBatch::lines() const {

@@ -51,14 +51,6 @@ class TrainingBatch {
                          std::span<const double> weight_of_episode) const;
   // What the sampler recorded for the pass's tokens.
   at::Tensor sampler_logp(const train::ForwardPass& pass) const;
-  // The largest |sampler's - trainer's own log-probability| of a pass, and where.
-  struct Difference {
-    double largest = 0;
-    int64_t tag = -1, token = 0;
-  };
-  Difference compare(const train::ForwardPass& pass, const at::Tensor& logp_M) const;
-  std::string describe(const Difference& d) const;  // "token 3 of group 7, sample 1"
-
   // Lines that a checkpoint in the middle of the batch keeps, and the batch of them.
   std::string lines() const;
   static TrainingBatch from_lines(const std::string& lines, int64_t vocabulary,

@@ -20,6 +20,15 @@ constexpr double kMostTruncated = 0.5;  // share of completions
 
 }  // namespace
 
+void BatchStatistics::add_to(MetricsRow& row) const {
+  row.set("reward_mean", reward_mean);
+  row.set("reward_std", reward_std);
+  for (const auto& [name, mean] : reward_means) row.set("rewards/" + name, mean);
+  row.set("completion_length_mean", length_mean);
+  row.set("truncated_fraction", truncated);
+  row.set("zero_std_groups", zero_std_groups);
+}
+
 BatchStatistics describe(const std::vector<EpisodeGroup>& groups) {
   BatchStatistics s;
   double count = 0;

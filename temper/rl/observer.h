@@ -21,6 +21,8 @@ struct BatchStatistics {
   double length_mean = 0, truncated = 0;       // sampled tokens; share cut at max_new_tokens
   int64_t zero_std_groups = 0, groups = 0;     // groups whose rewards are all equal
   std::map<std::string, double> reward_means;  // by reward, unweighted
+
+  void add_to(MetricsRow& row) const;
 };
 BatchStatistics describe(const std::vector<EpisodeGroup>& groups);
 

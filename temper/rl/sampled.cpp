@@ -108,8 +108,7 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
     p.group.segments.resize(static_cast<size_t>(samples) + 1);
     p.group.segments[0].tokens = prompts[i].row.tokens;
     p.group.episodes.resize(static_cast<size_t>(samples));
-    requests.push_back(
-        engine_.submit({prompts[i].key, prompts[i].row.tokens, samples, options}));
+    requests.push_back(engine_.submit({prompts[i].key, prompts[i].row.tokens, samples, options}));
   }
   const auto done = [&](generate::Completion c) {
     if (c.cancelled) return;

@@ -8,7 +8,6 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
-#include "temper/generate/mismatch.h"
 #include "temper/rl/replayed.h"
 
 namespace temper::rl {
@@ -95,7 +94,7 @@ std::optional<train::StepPlan> RlTask::next(int64_t step) {
   if (batch_.empty() || ++update_ >= updates_of_batch())
     if (!next_batch(step)) return {};
   train_started_ = steady_seconds();
-  differs_ = {};
+  sampler_check_ = {};
   // Each iteration goes through the batch in minibatches of consecutive episodes.
   const size_t parts = static_cast<size_t>(updates_of_batch() / rl_.iterations);
   const size_t part = static_cast<size_t>(update_) % parts, episodes = batch_.num_episodes();
@@ -119,10 +118,7 @@ train::Loss RlTask::loss(const train::ForwardPass& pass) {
       {.temperature = config_.rollout.temperature,
        .entropy = true,
        .recompute = config_.train.recompute == train::TrainSection::Recompute::kBlocks});
-  if (compares()) {
-    const TrainingBatch::Difference d = batch_.compare(pass, now.logp);
-    if (d.largest > differs_.largest) differs_ = d;
-  }
+  if (compares()) sampler_check_.add(batch_, pass, now.logp);
   TokenBatch b = batch_.token_batch(pass, now, weight_);
   if (rl_.on_mismatch == RlSection::OnMismatch::kCorrect)
     b.correction_M =
@@ -135,36 +131,18 @@ train::Loss RlTask::loss(const train::ForwardPass& pass) {
 
 void RlTask::before_update(int64_t step) {
   if (!compares()) return;
-  const double mine = differs_.largest;
-  differs_.largest = group_.all_reduce_max(mine);
-  if (differs_.largest == 0 || rl_.on_mismatch != RlSection::OnMismatch::kStop) return;
-  std::string place = "on another rank";
-  if (mine == differs_.largest) {
-    const size_t i = batch_.episode_of(differs_.tag);
-    place = str(
-        "at ", batch_.describe(differs_), "; ",
-        generate::first_difference(*roles_.policy.model, batch_.group(i).prompt(batch_.episode(i)),
-                                   batch_.group(i).completion(batch_.episode(i))));
-  }
-  throw RunError(str("step ", step,
-                     ": the sampler's log-probabilities and the trainer's differ by up to ",
-                     differs_.largest, " ", place,
-                     "; they should be equal to the bit (rl.on_mismatch: correct goes on with "
-                     "truncated importance sampling)"));
+  sampler_check_.reduce(group_);
+  if (rl_.on_mismatch == RlSection::OnMismatch::kStop)
+    sampler_check_.stop_on_difference(step, batch_, *roles_.policy.model);
 }
 
 void RlTask::describe_step(MetricsRow& row) {
-  row.set("reward_mean", about_.reward_mean);
-  row.set("reward_std", about_.reward_std);
-  for (const auto& [name, mean] : about_.reward_means) row.set("rewards/" + name, mean);
-  row.set("completion_length_mean", about_.length_mean);
-  row.set("truncated_fraction", about_.truncated);
-  row.set("zero_std_groups", about_.zero_std_groups);
+  about_.add_to(row);
   source_.describe(row);
   row.set("rollout_seconds", rollout_seconds_);
   row.set("reward_seconds", reward_seconds_);
   row.set("train_seconds", steady_seconds() - train_started_);
-  if (compares()) row.set("sampler_trainer_max_abs_diff", differs_.largest);
+  if (compares()) row.set("sampler_trainer_max_abs_diff", sampler_check_.largest());
   if (update_ == 0) {
     observer_.warn_of(about_, row.number("kl").value_or(0));
     observer_.show(batch_.group(0), batch_.episode(0));
@@ -189,12 +167,7 @@ bool RlTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
 train::TaskState RlTask::state() const {
   train::TaskState state{done_, {}};
   if (done_["update"] == 0) return state;
-  const auto lines = std::make_shared<const std::string>(batch_.lines());
-  state.tensors[kBatchTensor] = {.dtype = DType::kUInt8,
-                                 .shape = {static_cast<int64_t>(lines->size())},
-                                 .data = reinterpret_cast<const std::byte*>(lines->data()),
-                                 .num_bytes = lines->size(),
-                                 .owner = lines};
+  state.tensors[kBatchTensor] = bytes_view(batch_.lines());
   return state;
 }
 
@@ -211,9 +184,8 @@ void RlTask::restore(const train::TaskState& state, const std::string& where) {
   const auto found = state.tensors.find(kBatchTensor);
   check<DataError>(found != state.tensors.end() && found->second.dtype == DType::kUInt8, where,
                    ": no tensor ", kBatchTensor, " with the rollout batch that the run stands in");
-  const std::string lines(reinterpret_cast<const char*>(found->second.data),
-                          found->second.num_bytes);
-  batch_ = TrainingBatch::from_lines(lines, roles_.policy.model->vocab_size, where);
+  batch_ =
+      TrainingBatch::from_lines(bytes_of(found->second), roles_.policy.model->vocab_size, where);
   check<DataError>(!batch_.empty(), where, ": the rollout batch that the run stands in is empty");
   before_batch_ = of_algorithm;
   update_ = values["update"].get<int64_t>() - 1;

@@ -11,6 +11,7 @@
 #include "temper/rl/batch.h"
 #include "temper/rl/config.h"
 #include "temper/rl/observer.h"
+#include "temper/rl/sampler_check.h"
 #include "temper/rl/source.h"
 #include "temper/train/trainer.h"
 
@@ -55,11 +56,11 @@ class RlTask : public train::Task {
   TrainingBatch batch_;
   BatchStatistics about_;  // the batch
   double rollout_seconds_ = 0, reward_seconds_ = 0, train_started_ = 0;
-  int64_t update_ = 0;                 // of the batch, that next() planned
-  std::vector<double> weight_;         // of a token of each episode, in this update
-  TrainingBatch::Difference differs_;  // between sampler and trainer
-  Json before_batch_;                  // the algorithm's state, before it gave the batch credit
-  Json done_;                          // the state after the last step
+  int64_t update_ = 0;          // of the batch, that next() planned
+  std::vector<double> weight_;  // of a token of each episode, in this update
+  SamplerCheck sampler_check_;  // of this update
+  Json before_batch_;           // the algorithm's state, before it gave the batch credit
+  Json done_;                   // the state after the last step
 };
 
 }  // namespace temper::rl

@@ -89,8 +89,8 @@ Policy load_policy(RunConfig& config) {
   policy.tokenizer = Tokenizer::load_directory(directory);
   const bool has_chat = !config.data.chat_template.empty() || ChatTemplate::exists(directory);
   if (policy.tokenizer && has_chat)
-    policy.chat = std::make_shared<ChatTemplate>(
-        ChatTemplate::load(directory, config.data.chat_options()));
+    policy.chat =
+        std::make_shared<ChatTemplate>(ChatTemplate::load(directory, config.data.chat_options()));
   return policy;
 }
 

@@ -49,7 +49,7 @@ cmp rows.score renamed.score || fail "score --columns changed a score"
 sum=$(head -1 rows.jsonl | sed 's/.*"prompt":"\([^"]*\)".*/\1/')
 "$temper" generate --model $model --prompt "$sum" --prompt 1+1= --num-samples 2 --max-new-tokens 12 --ignore-eos > streamed || fail "--prompt: $?"
 [ "$(head -2 streamed)" = "$(texts plain | head -2 | sed 's/"text":"//; s/"$//')" ] && [ "$(wc -l < streamed)" = 4 ] || fail "--prompt printed $(cat streamed)"
-"$temper" generate --model $model --input rows.jsonl --output x --max-new-tokens 100 2>&1 | grep -q 'rows.jsonl:1: .*max_position_embeddings, 64; so are those of 39 more rows' || fail "no warning beyond max_position_embeddings"
+"$temper" generate --model $model --input rows.jsonl --output beyond --max-new-tokens 100 2>&1 | grep -q 'rows.jsonl:1: .*max_position_embeddings, 64; so are those of 39 more rows' || fail "no warning beyond max_position_embeddings"
 
 # A chat: every line a message, every answer in a line; /reset begins anew.
 cp -r $model talker
@@ -92,7 +92,7 @@ wrong() {
   [ $status = 2 ] && [ "$(wc -l <<< "$message")" = 1 ] && [[ $message == *"$1"* ]] || fail "${*:2}: status $status, $message"
   [ ! -e x ] || fail "${*:2} left a file"
 }
-wrong 'rollout.cache_bytes' --cache-bytes 1000
+wrong 'rollout.cache_bytes' --cache-bytes 1000 --max-new-tokens 12
 wrong '--top-p' --top-p 0
 wrong '--max-new-tokens' --max-new-tokens 99999999999
 wrong 'beam search' --beams 4

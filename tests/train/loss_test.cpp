@@ -15,14 +15,14 @@ at::Tensor numbers(const std::vector<float>& values) {
 
 TEST_CASE("terms are summed by name over passes, each by its denominator, means by their counts") {
   train::LossSums sums;
-  const at::Tensor first = sums.add(
-      {.terms = {{.name = "a", .value = numbers({1, 2}), .denominator = 4},
-                 {.name = "b",
-                  .coefficient = -0.5,
-                  .value = numbers({4, 8}),
-                  .weight = numbers({1, 0.25F}),
-                  .denominator = 2}},
-       .means = {{"m", 10, 4}}});
+  const at::Tensor first =
+      sums.add({.terms = {{.name = "a", .value = numbers({1, 2}), .denominator = 4},
+                          {.name = "b",
+                           .coefficient = -0.5,
+                           .value = numbers({4, 8}),
+                           .weight = numbers({1, 0.25F}),
+                           .denominator = 2}},
+                .means = {{"m", 10, 4}}});
   CHECK(first.item<float>() == 0.75F - 1.5F);
   sums.add({.terms = {{.name = "a", .value = numbers({5}), .denominator = 4}},
             .means = {{"m", 2, 0}, {"n", 0, 0}}});
@@ -43,9 +43,10 @@ TEST_CASE("ranks sum by name; one may lack a term, and what is no number stays n
       train::LossSums& sums = of_rank[static_cast<size_t>(group.rank())];
       const float value = broken ? std::nanf("") : 6;
       if (group.rank() == 1)
-        sums.add({.terms = {{.name = "b", .coefficient = 2, .value = numbers({value}), .denominator = 3},
-                            {.name = "a", .value = numbers({0.1F}), .denominator = 1}},
-                  .means = {{"m", 0.1, 1}}});
+        sums.add(
+            {.terms = {{.name = "b", .coefficient = 2, .value = numbers({value}), .denominator = 3},
+                       {.name = "a", .value = numbers({0.1F}), .denominator = 1}},
+             .means = {{"m", 0.1, 1}}});
       if (group.rank() == 2)
         sums.add({.terms = {{.name = "a", .value = numbers({0.2F}), .denominator = 1}},
                   .means = {{"m", 0.2, 1}}});
