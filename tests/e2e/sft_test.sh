@@ -57,7 +57,7 @@ for file in policy.safetensors policy.optimizer.safetensors state.json; do
   [ -s whole-none/checkpoints/step-12/$file ] || fail "a checkpoint without $file"
 done
 grep -q '"task"' whole-none/checkpoints/step-12/state.json || fail "a checkpoint without the task's state"
-"$temper" sft run.yaml output_dir=shared train.max_steps=1 rl.beta=0.1 > shared.log 2>&1 || fail "a file that sft shares with grpo: $(cat shared.log)"
+"$temper" sft run.yaml output_dir=shared train.max_steps=2 rl.beta=0.1 > shared.log 2>&1 || fail "a file that sft shares with grpo: $(cat shared.log)"
 grep -q '`rl` is not used by sft' shared.log || fail "rl.beta is passed over without a word: $(cat shared.log)"
 "$temper" sft run.yaml output_dir=whole-none | grep -q complete || fail "a complete run does not say so"
 
