@@ -8,7 +8,7 @@ namespace temper::rl {
 
 train::RunOutcome run_rl(RlConfig& config, const train::RunHost& host) {
   config.resolve("grpo");
-  const std::shared_ptr<dist::Group> group = dist::Group::from_environment();
+  const std::shared_ptr<dist::Group> group = dist::Group::from_environment(host.stop);
   train::Roles roles(config);
   train::RunDirectory directory(config, host, *group);
   std::unique_ptr<RolloutSource> source;

@@ -186,7 +186,7 @@ std::vector<std::pair<std::string, std::string>> SftTask::summary() const {
 
 RunOutcome run_sft(SftConfig& config, const RunHost& host) {
   config.resolve("sft");
-  const std::shared_ptr<dist::Group> group = dist::Group::from_environment();
+  const std::shared_ptr<dist::Group> group = dist::Group::from_environment(host.stop);
   Roles roles(config);
   RunDirectory directory(config, host, *group);
   SftTask task(config, roles, *group, directory);
