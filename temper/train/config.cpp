@@ -155,7 +155,7 @@ int64_t pass_tokens(const RunConfig& config) {
 
 void read_run_config(RunConfig& config, std::span<const std::string> arguments,
                      std::string_view verb) {
-  config.written = read_config_arguments(arguments);
+  config.written = read_config_arguments(arguments, Fields::of(config));
   config.prepare(config.written);
   read_fields(config.written, "", Fields::of(config));
   config.require(!config.verb || *config.verb == verb, "verb", "the config is for ",
