@@ -19,14 +19,19 @@ inline constexpr std::array enum_names<data::RowFormat> = {"auto", "messages", "
 namespace temper::data {
 
 void DataSource::fields(Fields& f) {
-  f.add("path", path, "file of rows", required());
+  f.add("path", path, "file of rows, directory of such files, or pattern like rows/*.jsonl.gz",
+        required());
   f.add("weight", weight, "how often it is drawn from, relative to the others", above(0));
   f.add("name", name, "what its metrics are called");
+  f.add("limit", limit, "only the source's first so many rows are used; null: all", at_least(1));
 }
 void DataSection::fields(Fields& f) {
-  f.add("train", train, "rows to train on: a path, or a list of {path, weight, name}",
+  f.add("train", train, "rows to train on: a path, or a list of {path, weight, name, limit}",
         one_or_list());
   f.add("eval", eval, "rows to evaluate on, written like data.train", one_or_list());
+  f.add("validation_fraction", validation_fraction,
+        "share of data.train's rows that is not trained but evaluated on, chosen by text and seed",
+        fraction());
   f.add("columns", columns,
         "names of a row's fields in the file, as {prompt: question, completion: answer}");
   f.add("max_length", max_length, "most tokens of a row", at_least(2));
@@ -69,6 +74,36 @@ ChatOptions DataSection::chat_options() const {
   }
   options.variables = dump_json(variables);
   return options;
+}
+
+namespace {
+
+SourceSpec spec_of(const DataSource& source) {
+  return {.path = source.path, .weight = source.weight, .name = source.name, .limit = source.limit};
+}
+
+}  // namespace
+
+std::vector<SourceSpec> training_sources(const DataSection& section, uint64_t seed) {
+  std::vector<SourceSpec> specs;
+  for (const DataSource& source : section.train) {
+    specs.push_back(spec_of(source));
+    specs.back().held_out = {section.validation_fraction, seed};
+  }
+  return specs;
+}
+
+std::vector<SourceSpec> evaluation_sources(const DataSection& section, uint64_t seed) {
+  std::vector<SourceSpec> specs;
+  for (const DataSource& source : section.eval) specs.push_back(spec_of(source));
+  if (section.validation_fraction == 0) return specs;
+  for (SourceSpec spec : training_sources(section, seed)) {
+    spec.only_held_out = true;
+    const std::string& name = spec.name.empty() ? spec.path : spec.name;
+    spec.name = section.train.size() == 1 ? "validation" : "validation/" + name;
+    specs.push_back(std::move(spec));
+  }
+  return specs;
 }
 
 }  // namespace temper::data

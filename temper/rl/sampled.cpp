@@ -43,16 +43,24 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
       policy_(policy),
       group_(group),
       messages_(messages),
-      loader_(train::sources(config.data.train), prompt_options(config),
+      loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)), prompt_options(config),
               data::prompt_reader(prompt_format(config, policy))),
       engine_(*policy.model, {.cache_bytes = config.rollout.cache_bytes.value_or(0)},
               policy.tokenizer),
       rewards_(config.rewards, policy.tokenizer != nullptr),
       judge_(rewards_) {
   const data::PromptFormat format = prompt_format(config, policy);
+  survey_ = train::survey_rows<data::PromptRow>(
+      loader_.order(), [this, read = data::prompt_reader(format)](
+                           const data::RowOrder::Drawn& drawn, data::LoaderState& state) {
+        std::optional<data::PromptRow> row = read(drawn, state);
+        if (row) rewards_.check_row(*row->fields, row->where);
+        return row;
+      });
   int64_t key = kEvaluationKeys;
-  for (const data::DataSource& source : config.data.eval) {
-    const data::RowFile file(source.path);
+  for (const data::SourceSpec& source :
+       data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
+    const data::RowSet file(source);
     std::vector<Prompt>& prompts = evaluation_.emplace_back();
     for (int64_t r = 0; r < file.size(); ++r) {
       bool truncated = false;
@@ -64,7 +72,7 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
 }
 
 int64_t SampledSource::planned_batches() const {
-  return loader_.order().steps(config_.train.epochs.value_or(1));
+  return loader_.order().steps(config_.train.epochs.value_or(1), survey_);
 }
 
 void SampledSource::judge(const Prompt& prompt, const EpisodeGroup& group) {

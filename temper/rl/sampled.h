@@ -58,6 +58,7 @@ class SampledSource : public RolloutSource {
   dist::Group& group_;
   train::Messages& messages_;
   data::Loader<data::PromptRow> loader_;
+  data::RowSurvey survey_;
   std::vector<std::vector<Prompt>> evaluation_;  // by set
   generate::Engine engine_;
   rewards::RewardSet rewards_;

@@ -155,7 +155,8 @@ void RlTask::describe_step(MetricsRow& row) {
 }
 
 bool RlTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
-  train::EvaluationSums sums(train::set_names(config_.data.eval));
+  train::EvaluationSums sums(train::set_names(
+      data::evaluation_sources(config_.data, static_cast<uint64_t>(config_.seed))));
   const bool any = source_.evaluate(sums, stop);
   if (!any || !sums.reduce(group_, stop())) return false;
   sums.write(row);

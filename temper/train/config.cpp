@@ -221,12 +221,6 @@ void RunConfig::validate() const {
   validate_train(*this);
 }
 
-std::vector<data::SourceSpec> sources(const std::vector<data::DataSource>& section) {
-  std::vector<data::SourceSpec> specs;
-  for (const data::DataSource& s : section) specs.push_back({s.path, s.weight, s.name});
-  return specs;
-}
-
 data::LoaderOptions loader_options(const RunConfig& config, int64_t batch_size) {
   data::LoaderOptions options{batch_size, config.data.shuffle, static_cast<uint64_t>(config.seed),
                               std::nullopt};

@@ -17,6 +17,7 @@
 #include "temper/base/error.h"
 #include "temper/data/config.h"
 #include "temper/data/loader.h"
+#include "temper/data/row_survey.h"
 #include "temper/metrics/config.h"
 #include "temper/models/config.h"
 
@@ -150,9 +151,18 @@ struct RunConfig {
 
 // What the data section says to a loader of `batch_size` rows a step, and a loader's place in a
 // checkpoint.
-std::vector<data::SourceSpec> sources(const std::vector<data::DataSource>& section);
 data::LoaderOptions loader_options(const RunConfig& config, int64_t batch_size);
 data::LoaderState loader_state(const Json& values, const std::string& where);
+
+// Reads the rows before they are dealt, so that a wrong one ends the run before it costs time, and
+// counts those that will be left out; of large data the first part. Throws DataError.
+template <class Row>
+data::RowSurvey survey_rows(const data::RowOrder& order, typename data::Loader<Row>::Read read) {
+  constexpr int64_t kBytes = int64_t{16} << 20;  // seconds, at worst
+  data::RowSurveyor surveyor(order, data::RowSurveyor::counting<Row>(std::move(read)),
+                             {.max_bytes = kBytes});
+  return surveyor.result();
+}
 
 // Most tokens of a forward pass; 0: a row a pass, where packing is off.
 int64_t pass_tokens(const RunConfig& config);

@@ -70,9 +70,9 @@ void EvaluationSums::write(MetricsRow& row) const {
   }
 }
 
-std::vector<std::string> set_names(const std::vector<data::DataSource>& sets) {
+std::vector<std::string> set_names(const std::vector<data::SourceSpec>& sets) {
   std::vector<std::string> names;
-  for (const data::DataSource& set : sets) {
+  for (const data::SourceSpec& set : sets) {
     const std::string stem = std::filesystem::path(set.path).stem().string();
     const std::string name = set.name.empty() ? stem : set.name;
     std::string unique = name;

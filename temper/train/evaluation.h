@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "temper/data/config.h"
+#include "temper/data/row_set.h"
 #include "temper/dist/group.h"
 #include "temper/metrics/row.h"
 
@@ -37,6 +37,6 @@ class EvaluationSums {
 
 // What sets are called: their names, or the file's without folders and ending; a number is added
 // where two are alike.
-std::vector<std::string> set_names(const std::vector<data::DataSource>& sets);
+std::vector<std::string> set_names(const std::vector<data::SourceSpec>& sets);
 
 }  // namespace temper::train

@@ -48,15 +48,17 @@ SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Mess
       group_(group),
       messages_(messages),
       format_(format_of(config, roles.policy)),
-      loader_(sources(config.data.train), loader_options(config, config.train.batch_size),
-              data::sft_reader(format_)) {
+      loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)), loader_options(config, config.train.batch_size),
+              data::sft_reader(format_)),
+      survey_(survey_rows<data::SftRow>(loader_.order(), data::sft_reader(format_))),
+      eval_sources_(data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
   done_ = loader_.state();
-  for (const data::DataSource& source : config.data.eval)
-    eval_files_.push_back(std::make_unique<data::RowFile>(source.path));
+  for (const data::SourceSpec& source : eval_sources_)
+    eval_rows_.push_back(std::make_unique<data::RowSet>(source));
 }
 
 int64_t SftTask::planned_steps() const {
-  return loader_.order().steps(config_.train.epochs.value_or(1));
+  return loader_.order().steps(config_.train.epochs.value_or(1), survey_);
 }
 
 std::optional<StepPlan> SftTask::next(int64_t) {
@@ -119,7 +121,7 @@ void SftTask::evaluate_set(size_t set, const std::function<bool()>& stop, Evalua
     sums.add_total(set, "supervised_tokens", pass.num_targets());
     pass = ForwardPass();
   };
-  const data::RowFile& file = *eval_files_[set];
+  const data::RowSet& file = *eval_rows_[set];
   for (int64_t r = group_.rank(); r < file.size() && !stop(); r += group_.size()) {
     bool truncated = false;
     const std::optional<data::SftRow> row =
@@ -133,10 +135,10 @@ void SftTask::evaluate_set(size_t set, const std::function<bool()>& stop, Evalua
 }
 
 bool SftTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
-  if (eval_files_.empty()) return false;
+  if (eval_rows_.empty()) return false;
   const at::NoGradGuard no_grad;
-  EvaluationSums sums(set_names(config_.data.eval));
-  for (size_t set = 0; set < eval_files_.size(); ++set) evaluate_set(set, stop, sums);
+  EvaluationSums sums(set_names(eval_sources_));
+  for (size_t set = 0; set < eval_rows_.size(); ++set) evaluate_set(set, stop, sums);
   if (!sums.reduce(group_, stop())) return false;
   sums.write(row);
   return true;

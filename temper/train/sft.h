@@ -42,7 +42,9 @@ class SftTask : public Task {
   Messages& messages_;
   data::SftFormat format_;
   data::Loader<data::SftRow> loader_;
-  std::vector<std::unique_ptr<data::RowFile>> eval_files_;
+  data::RowSurvey survey_;
+  std::vector<data::SourceSpec> eval_sources_;
+  std::vector<std::unique_ptr<data::RowSet>> eval_rows_;
   data::LoaderState done_;          // after the last step
   std::vector<data::SftRow> rows_;  // of the step
   double supervised_ = 0;           // of the step
