@@ -33,7 +33,7 @@ const std::vector<Topic>& topics() {
       {"algorithms", [] { lines(rl::algorithms().list()); }},
       {"rewards", [] { lines(rewards::registry()); }},
       {"losses", [] { line("sft", "negative log-likelihood of the supervised tokens"); }},
-      {"sinks", [] { lines(sinks()); }}};
+      {"sinks", [] { lines(sinks().list()); }}};
   return table;
 }
 
