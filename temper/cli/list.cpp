@@ -35,7 +35,7 @@ const std::vector<Topic>& topics() {
       {"optimizers", [] { lines(train::optimizers().list()); }},
       {"rewards", [] { lines(rewards::registry()); }},
       {"losses", [] { line("sft", "negative log-likelihood of the supervised tokens"); }},
-      {"sinks", [] { lines(sinks()); }}};
+      {"sinks", [] { lines(sinks().list()); }}};
   return table;
 }
 

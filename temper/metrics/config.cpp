@@ -3,7 +3,8 @@
 namespace temper {
 
 void MetricsSection::fields(Fields& f) {
-  f.add("sinks", sinks, "where metrics go: console, jsonl, csv, tensorboard", one_or_list());
+  f.add("sinks", sinks, "where metrics go: console, jsonl, csv, tensorboard, wandb, prometheus",
+        one_or_list());
 }
 
 }  // namespace temper

@@ -57,7 +57,7 @@ void RunDirectory::open_metrics(int64_t steps, std::vector<MetricInfo> infos) {
   steps_ = steps;
   infos_ = std::move(infos);
   if (!writer()) return;
-  SinkOptions options{config_.output_dir, steps, &host_.console, host_.terminal, 100};
+  SinkOptions options{config_.output_dir, steps, &host_.console, host_.terminal};
   options.metrics = infos_;
   metrics_ =
       std::make_unique<Metrics>(config_.metrics.sinks, options, config_.where("metrics.sinks"));
