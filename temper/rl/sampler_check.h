@@ -1,5 +1,5 @@
-// The promise that the sampler's log-probabilities are the trainer's, to the bit, checked at the first
-// update after each rollout: the only one made with the weights that sampled.
+// The promise that the sampler's log-probabilities are the trainer's, to the bit, checked at the
+// first update after each rollout: the only one made with the weights that sampled.
 #pragma once
 
 #include <cstdint>

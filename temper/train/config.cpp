@@ -205,8 +205,9 @@ void validate_train(const RunConfig& c) {
             "train.max_steps is set too; give one of them");
   c.require(c.optimizer.warmup_ratio == 0 || c.optimizer.warmup_steps == 0,
             "optimizer.warmup_ratio", "optimizer.warmup_steps is set too; give one of them");
-  c.require(t.eval_every == 0 || !c.data.eval.empty(), "train.eval_every",
-            "there is no data.eval to evaluate on");
+  const bool evaluates = !c.data.eval.empty() || c.data.validation_fraction > 0;
+  c.require(t.eval_every == 0 || evaluates, "train.eval_every",
+            "there is neither data.eval nor data.validation_fraction to evaluate on");
   const UpdateRuleMaker& rule = optimizers().find(c.optimizer.name, c.where("optimizer.name"));
   c.require(rule.reads("momentum") || c.optimizer.momentum == 0, "optimizer.momentum", "found ",
             c.optimizer.momentum, ", expected 0: momentum is sgd's",

@@ -88,9 +88,8 @@ Roles::Roles(RunConfig& config) : policy(load_policy(config)) {
     if (!chat_template.empty())
       write_file_atomic(directory + "/chat_template.jinja", read_file(chat_template));
   };
-  trainables.push_back(std::make_unique<Trainable>("policy", config.optimizer,
-                                                   std::move(parameters), save,
-                                                   config.where("optimizer.groups")));
+  trainables.push_back(std::make_unique<Trainable>(
+      "policy", config.optimizer, std::move(parameters), save, config.where("optimizer.groups")));
 }
 
 Roles::Roles(Policy own_policy, const OptimizerSection& section) : policy(std::move(own_policy)) {

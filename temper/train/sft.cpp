@@ -48,8 +48,8 @@ SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Mess
       group_(group),
       messages_(messages),
       format_(format_of(config, roles.policy)),
-      loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)), loader_options(config, config.train.batch_size),
-              data::sft_reader(format_)),
+      loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
+              loader_options(config, config.train.batch_size), data::sft_reader(format_)),
       survey_(survey_rows<data::SftRow>(loader_.order(), data::sft_reader(format_))),
       eval_sources_(data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
   done_ = loader_.state();
