@@ -9,7 +9,6 @@
 
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
-#include "temper/nn/linear.h"
 #include "temper/ops/embedding.h"
 
 namespace temper::generate {
@@ -78,10 +77,6 @@ void Engine::forget_stale_prefixes() {
   uint64_t weights = 0;
   model_.each_parameter(
       [&](const std::string&, nn::Parameter& p) { weights = weights * 31 + p.updates(); });
-  model_.each_module([&](const std::string&, nn::Module& m) {
-    if (const auto* linear = dynamic_cast<const nn::Linear*>(&m))
-      weights = weights * 31 + linear->adapter_enabled;
-  });
   if (weights != weights_) cache_.forget_prefixes();
   weights_ = weights;
 }

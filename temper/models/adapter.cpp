@@ -184,6 +184,19 @@ void save_adapter(CausalLM& model, const LoraConfig& config, const std::string& 
   write_file_atomic(directory + "/adapter_config.json", json.dump(2) + "\n");
 }
 
+int freeze_adapter_copy(CausalLM& model) {
+  int index = 0;
+  bool found = false;
+  model.each_module([&](const std::string&, nn::Module& module) {
+    auto* layer = dynamic_cast<nn::Linear*>(&module);
+    if (!layer) return;
+    found = found || layer->lora();
+    index = layer->add_frozen_copy();
+  });
+  check(found, "a model without an adapter has none to copy");
+  return index;
+}
+
 void merge_adapters(CausalLM& model) {
   for (const Target& t : linear_layers(model)) t.layer->merge_lora();
 }

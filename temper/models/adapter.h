@@ -27,6 +27,11 @@ LoraConfig load_adapter(CausalLM& model, const std::string& directory);
 void save_adapter(CausalLM& model, const LoraConfig& config, const std::string& base,
                   const std::string& directory);
 
+// Copies the model's adapter as it is now; Context::adapter = the index that this returns computes
+// with the copy for as long as the model lives. The copy does not train, is not saved and has no
+// dropout: it is what reinforcement learning calls the reference where an adapter goes on.
+int freeze_adapter_copy(CausalLM& model);
+
 // Adds every adapter to its base weight; the model then has none.
 void merge_adapters(CausalLM& model);
 

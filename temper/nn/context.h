@@ -29,6 +29,9 @@ struct DropoutKeys {
 
 struct Context {
   std::shared_ptr<const Forest> forest;
+  // The adapter that linear layers add: 0 the model's own where it has one, -1 none (the base
+  // model), k >= 1 the k-th frozen copy (Linear::add_frozen_copy).
+  int adapter = 0;
   const CacheRows* cache = nullptr;  // null: every token's keys are in the batch
   const DropoutKeys* dropout =
       nullptr;  // null: no dropout (evaluation, sampling); outlives the backward pass

@@ -52,7 +52,7 @@ std::vector<at::Tensor> project(const ops::LinearInput& x, const std::vector<Lin
   // Adapters without dropout read the same input, so they are further layers of the same call.
   std::vector<size_t> low(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
-    Lora* lora = layers[i]->adapter_enabled ? layers[i]->lora() : nullptr;
+    Lora* lora = layers[i]->adapter(context.adapter);
     if (!lora || (context.dropout && lora->dropout > 0)) continue;
     low[i] = operands.size();
     operands.push_back(operand(lora->lora_A.weight));
@@ -60,7 +60,7 @@ std::vector<at::Tensor> project(const ops::LinearInput& x, const std::vector<Lin
   std::vector<at::Tensor> outputs = ops::linear(x, operands);
   at::Tensor values;
   for (size_t i = 0; i < layers.size(); ++i) {
-    Lora* lora = layers[i]->adapter_enabled ? layers[i]->lora() : nullptr;
+    Lora* lora = layers[i]->adapter(context.adapter);
     if (!lora) continue;
     if (low[i] > 0) {
       outputs[i] = adapted(outputs[i], *lora, outputs[low[i]]);
@@ -85,8 +85,29 @@ void Linear::add_lora(int64_t rank, double scale, double dropout, uint64_t key) 
   lora_ = std::make_unique<Lora>(*this, in(), out(), rank, scale, dropout, key);
 }
 
+int Linear::add_frozen_copy() {
+  FrozenCopy& copy = copies_.emplace_back();
+  if (lora_) {
+    const int64_t rank = lora_->lora_A.weight.shape()[0];
+    copy.owner = std::make_unique<Module>();
+    copy.lora = std::make_unique<Lora>(*copy.owner, in(), out(), rank, lora_->scale, 0, lora_->key);
+    copy.lora->lora_A.weight.set_value(lora_->lora_A.weight.value().detach().clone());
+    copy.lora->lora_B.weight.set_value(lora_->lora_B.weight.value().detach().clone());
+  }
+  return static_cast<int>(copies_.size());
+}
+
+Lora* Linear::adapter(int index) {
+  if (index == 0) return lora_.get();
+  if (index < 0) return nullptr;
+  check(static_cast<size_t>(index) <= copies_.size(), "adapter ", index, " of a model with ",
+        copies_.size(), " frozen copies of its adapter");
+  return copies_[static_cast<size_t>(index) - 1].lora.get();
+}
+
 void Linear::merge_lora() {
   if (!lora_) return;
+  check(copies_.empty(), "an adapter that has frozen copies is not merged");
   const at::NoGradGuard no_grad;
   const at::Tensor base = weight.value().to(at::kFloat);
   at::Tensor merged = at::empty_like(base);

@@ -46,9 +46,16 @@ class Linear : public Module {
   void add_lora(int64_t rank, double scale, double dropout, uint64_t key);
   Lora* lora() { return lora_.get(); }
   // weight += scale * B A in float32, and the adapter is gone; what add_lora froze stays frozen.
+  // Throws RunError where there are frozen copies: they would add to the merged weight.
   void merge_lora();
-  // Without its adapter, for as long as it is set: the reference model of an adapter's training.
-  bool adapter_enabled = true;
+
+  // Keeps the adapter's matrices as they are now, as one more adapter that never changes, has no
+  // dropout and is no parameter of the model. Gives its number for Context::adapter: 1, 2, ...; a
+  // layer without an adapter counts along and adds nothing.
+  int add_frozen_copy();
+  // What Context::adapter = `index` means to this layer; null: the base weight alone. Throws
+  // RunError for a copy that was not made.
+  Lora* adapter(int index);
 
   int64_t in() const { return weight.shape()[1]; }
   int64_t out() const { return weight.shape()[0]; }
@@ -59,7 +66,12 @@ class Linear : public Module {
  private:
   friend std::vector<at::Tensor> project(const ops::LinearInput&, const std::vector<Linear*>&,
                                          const Context&);
+  struct FrozenCopy {
+    std::unique_ptr<Module> owner;  // a root of its own: the model does not list its parameters
+    std::unique_ptr<Lora> lora;     // null in a layer without an adapter
+  };
   std::unique_ptr<Lora> lora_;
+  std::vector<FrozenCopy> copies_;
 };
 
 // Several layers over one input: what they read is normalised or gated once.

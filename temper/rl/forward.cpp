@@ -51,8 +51,9 @@ void add(Pass& pass, const RolloutBatch& batch, const Family& family) {
 }  // namespace
 
 ops::TokenLogp Pass::token_logp(models::CausalLM& model, double temperature, bool entropy,
-                                bool recompute) const {
-  const at::Tensor hidden = model.forward({.forest = forest, .recompute = recompute});
+                                bool recompute, int adapter) const {
+  const at::Tensor hidden =
+      model.forward({.forest = forest, .adapter = adapter, .recompute = recompute});
   return model.token_logp(hidden, at_M, target_M, temperature, entropy);
 }
 
@@ -79,14 +80,14 @@ std::vector<int64_t> token_offsets(const RolloutBatch& batch) {
 }
 
 at::Tensor score_rollouts(models::CausalLM& model, const RolloutBatch& batch, int64_t max_tokens,
-                          double temperature, dist::Group& group) {
+                          double temperature, dist::Group& group, int adapter) {
   const at::NoGradGuard no_grad;
   std::vector<size_t> all(batch.rollouts.size());
   std::iota(all.begin(), all.end(), size_t{0});
   const std::vector<int64_t> offsets = token_offsets(batch);
   at::Tensor flat = at::zeros({offsets.back()}, at::kFloat);
   for (const Pass& pass : plan_passes(batch, all, max_tokens, group.rank(), group.size())) {
-    const at::Tensor logp_M = pass.token_logp(model, temperature, false).logp;
+    const at::Tensor logp_M = pass.token_logp(model, temperature, false, false, adapter).logp;
     for (size_t c = 0; c < pass.rollouts.size(); ++c) {
       const int64_t length = pass.start_C1[c + 1] - pass.start_C1[c];
       flat.narrow(0, offsets[pass.rollouts[c]], length)

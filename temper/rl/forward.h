@@ -24,8 +24,9 @@ struct Pass {
   std::vector<int64_t> start_C1{0};  // completion c of the pass has tokens [start[c], start[c + 1])
 
   // log-probabilities at the temperature; entropy where asked for.
+  // `adapter` is the context's.
   ops::TokenLogp token_logp(models::CausalLM& model, double temperature, bool entropy,
-                            bool recompute = false) const;
+                            bool recompute = false, int adapter = 0) const;
 };
 
 // Fills passes of at most max_tokens with the given completions of the batch: a group stays whole
@@ -42,6 +43,6 @@ std::vector<int64_t> token_offsets(const RolloutBatch& batch);
 // Log-probabilities of all tokens of the batch under a model, flat, without gradients. The ranks
 // share the work.
 at::Tensor score_rollouts(models::CausalLM& model, const RolloutBatch& batch, int64_t max_tokens,
-                          double temperature, dist::Group& group);
+                          double temperature, dist::Group& group, int adapter = 0);
 
 }  // namespace temper::rl

@@ -107,15 +107,17 @@ TrainingBatch GrpoRun::prepare(RolloutBatch batch) {
     out.sampler_logp = at::tensor(flat, at::kFloat);
   }
   const bool correct = rl_.on_mismatch == RlSection::OnMismatch::kCorrect;
-  const auto score = [&](models::CausalLM& model) {
+  const auto score = [&](models::CausalLM& model, int adapter) {
     return score_rollouts(model, out.batch, config.train.micro_batch_tokens,
-                          config.rollout.temperature, *run_.group);
+                          config.rollout.temperature, *run_.group, adapter);
   };
   if (actor_ && !correct)
     out.old_logp = out.sampler_logp;  // bit for bit what the first forward pass gives
   else if (updates_per_batch() > 1 || correct)
-    out.old_logp = score(*run_.policy.model);
-  if (reference_) reference_->with([&](models::CausalLM& model) { out.ref_logp = score(model); });
+    out.old_logp = score(*run_.policy.model, 0);
+  if (reference_)
+    reference_->with(
+        [&](models::CausalLM& model, int adapter) { out.ref_logp = score(model, adapter); });
   return out;
 }
 

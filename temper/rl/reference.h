@@ -1,13 +1,9 @@
 // The reference model of the KL term: the policy as the run starts it.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <functional>
 #include <memory>
-#include <vector>
 
-#include "temper/nn/linear.h"
 #include "temper/train/policy.h"
 
 namespace temper::rl {
@@ -20,19 +16,13 @@ class Reference {
   // Made before the run resumes anything: the policy is still what the config names.
   Reference(train::Policy& policy, const RunConfig& config);
 
-  // Runs `body` with the reference model. Gradients are off.
-  void with(const std::function<void(models::CausalLM& model)>& body);
+  // Runs `body` with the reference model and its Context::adapter. Gradients are off.
+  void with(const std::function<void(models::CausalLM& model, int adapter)>& body);
 
  private:
-  void swap_adapters();
-
   train::Policy& policy_;
   std::unique_ptr<models::CausalLM> frozen_;  // where all weights train
-  struct Matrix {
-    nn::Parameter* parameter;
-    at::Tensor value;
-  };
-  std::vector<Matrix> adapter_;  // of an adapter that goes on: its values at the start
+  int adapter_ = -1;  // the policy without its adapter, or a copy of the one that goes on
 };
 
 }  // namespace temper::rl

@@ -1,5 +1,7 @@
 #include "temper/models/adapter.h"
 
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -37,6 +39,13 @@ std::string refusal(const Json& change) {
   return said;
 }
 
+at::Tensor hidden(models::CausalLM& model, int adapter) {
+  const at::NoGradGuard no_grad;
+  auto forest = std::make_shared<Forest>();
+  forest->add_root(std::vector<int32_t>{3, 1, 4, 1, 5, 9, 2, 6});
+  return model.forward({.forest = forest, .adapter = adapter});
+}
+
 }  // namespace
 
 TEST_CASE("what an adapter's config asks for and the program does not do is refused by its key") {
@@ -72,4 +81,33 @@ TEST_CASE("a merged adapter is gone, and another can be added") {
   CHECK(names(*model) == names(*plain));
   models::load_adapter(*model, base + "/adapter");
   CHECK(names(*model) == with_adapter);
+}
+
+TEST_CASE("the context chooses the base model, its adapter, or a frozen copy of it, to the bit") {
+  const char* source = std::getenv("TEMPER_SOURCE_DIR");
+  const std::string base = std::string(source ? source : ".") + "/tests/golden/models/qwen3";
+  const auto model = models::load_model(base), plain = models::load_model(base);
+  CHECK_THROWS_AS(models::freeze_adapter_copy(*model), RunError);
+  models::load_adapter(*model, base + "/adapter");
+  const at::Tensor before = hidden(*model, 0);
+  CHECK(!at::equal(before, hidden(*plain, 0)));
+  CHECK(at::equal(hidden(*model, -1), hidden(*plain, 0)));
+
+  int64_t parameters = 0, with_copy = 0;
+  model->each_parameter([&](const std::string&, nn::Parameter&) { ++parameters; });
+  REQUIRE(models::freeze_adapter_copy(*model) == 1);
+  model->each_parameter([&](const std::string& name, nn::Parameter& p) {
+    ++with_copy;
+    if (name.find("lora_B") == std::string::npos) return;
+    p.value().detach().mul_(2);
+    p.mark_updated();
+  });
+  CHECK(with_copy == parameters);
+  REQUIRE(models::freeze_adapter_copy(*model) == 2);
+  const at::Tensor after = hidden(*model, 0);
+  CHECK(!at::equal(after, before));
+  CHECK(at::equal(hidden(*model, 1), before));
+  CHECK(at::equal(hidden(*model, 2), after));
+  CHECK(at::equal(hidden(*model, -1), hidden(*plain, 0)));
+  CHECK_THROWS_AS(hidden(*model, 3), RunError);
 }
