@@ -20,7 +20,8 @@ int run_list(const Arguments& arguments) {
   if (what == "--help" || what == "-h") {
     std::cout << "usage: temper list models|algorithms|rewards|losses|sinks\n";
   } else if (what == "models") {
-    for (const models::Family& family : models::families()) line(family.model_type, family.help);
+    for (const auto& family : models::families().list())
+      line(family.name.c_str(), family.help.c_str());
   } else if (what == "sinks") {
     for (const SinkEntry& sink : sinks()) line(sink.name, sink.help);
   } else if (what == "losses") {

@@ -188,8 +188,7 @@ at::Tensor Engine::forward(std::vector<Running*>& sampled) {
 
 void Engine::sample(const std::vector<Running*>& rows, const at::Tensor& hidden) {
   const double temperature = options_.sampling.temperature == 0 ? 1 : options_.sampling.temperature;
-  const ops::Logits next =
-      ops::logits(model_.head_spec(temperature), hidden, model_.head().value());
+  const ops::Logits next = model_.logits(hidden, temperature);
   const float *logits = next.logits.const_data_ptr<float>(),
               *log_sum = next.log_sum_exp.const_data_ptr<float>();
   const int64_t vocabulary = next.logits.size(1), blocks = next.block_max.size(1);
