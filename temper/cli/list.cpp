@@ -27,10 +27,7 @@ struct Topic {
 const std::vector<Topic>& topics() {
   static const std::vector<Topic> table{
       {"models",
-       [] {
-         for (const models::Family& family : models::families())
-           line(family.model_type, family.help);
-       }},
+       [] { lines(models::families().list()); }},
       {"algorithms", [] { lines(rl::algorithms().list()); }},
       {"optimizers", [] { lines(train::optimizers().list()); }},
       {"rewards", [] { lines(rewards::registry()); }},

@@ -17,7 +17,7 @@ double divisor(const SamplingOptions& options) {
 // Rows of one temperature: chosen[i] is row i's.
 void sample_at(models::CausalLM& model, double temperature, const at::Tensor& hidden,
                std::span<const SampledRow* const> rows, std::span<Choice> chosen) {
-  const ops::Logits next = ops::logits(model.head_spec(temperature), hidden, model.head().value());
+  const ops::Logits next = model.logits(hidden, temperature);
   const float *logits = next.logits.const_data_ptr<float>(),
               *log_sum = next.log_sum_exp.const_data_ptr<float>(),
               *block_max = next.block_max.const_data_ptr<float>(),

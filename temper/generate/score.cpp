@@ -8,7 +8,6 @@
 #include <numeric>
 
 #include "temper/base/error.h"
-#include "temper/ops/embedding.h"
 
 namespace temper::generate {
 
@@ -45,8 +44,7 @@ std::vector<ScoreResult> score(models::CausalLM& model, const std::vector<ScoreR
   }
   if (top == 0) return results;
   for (size_t r = 0; r < rows.size(); ++r) {
-    const ops::Logits next = ops::logits(model.head_spec(temperature),
-                                         ops::select_rows(hidden, {last[r]}), model.head().value());
+    const ops::Logits next = model.logits(hidden, {last[r]}, temperature);
     const float* x = next.logits.const_data_ptr<float>();
     const float log_sum = next.log_sum_exp.const_data_ptr<float>()[0];
     std::vector<int32_t> order(static_cast<size_t>(model.vocab_size));

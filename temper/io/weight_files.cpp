@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
@@ -13,7 +14,19 @@ namespace fs = std::filesystem;
 
 using Reader = TensorMap (*)(const std::string& path);
 
-TensorMap read_shards(const std::string& directory, const std::string& index_path, Reader read) {
+TensorMap read_tensors(const std::string& path, Reader read, MappedFiles* files) {
+  MappedFiles::File file = MappedFiles::look_at(path);  // first: a write in between is noticed
+  TensorMap tensors = read(path);
+  if (!files) return tensors;
+  std::set<const void*> seen;
+  for (const auto& [name, view] : tensors)
+    if (seen.insert(view.owner.get()).second) file.owners.push_back(view.owner);
+  files->add(std::move(file));
+  return tensors;
+}
+
+TensorMap read_shards(const std::string& directory, const std::string& index_path, Reader read,
+                      MappedFiles* files) {
   const Json index = read_json_file(index_path, size_t{256} << 20);
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   check<DataError>(index.is_object() && map != index.end() && map->is_object(), index_path,
@@ -28,7 +41,7 @@ TensorMap read_shards(const std::string& directory, const std::string& index_pat
     if (!shards.contains(shard)) {
       check<DataError>(fs::exists(directory + "/" + shard), index_path, ": shard `", shard,
                        "` is missing");
-      shards[shard] = read(directory + "/" + shard);
+      shards[shard] = read_tensors(directory + "/" + shard, read, files);
     }
     const auto found = shards[shard].find(name);
     check<DataError>(found != shards[shard].end(), index_path, ": tensor `", name, "` is not in `",
@@ -39,14 +52,20 @@ TensorMap read_shards(const std::string& directory, const std::string& index_pat
 }
 }  // namespace
 
-TensorMap read_weights(const std::string& directory) {
+TensorMap read_weights(const std::string& directory, MappedFiles* files) {
   const auto path = [&](const char* name) { return directory + "/" + name; };
-  if (fs::exists(path("model.safetensors"))) return read_safetensors(path("model.safetensors"));
+  const auto whole = [&](const char* name, Reader read) {
+    return read_tensors(path(name), read, files);
+  };
+  const auto shards = [&](const char* name, Reader read) {
+    return read_shards(directory, path(name), read, files);
+  };
+  if (fs::exists(path("model.safetensors"))) return whole("model.safetensors", &read_safetensors);
   if (fs::exists(path("model.safetensors.index.json")))
-    return read_shards(directory, path("model.safetensors.index.json"), &read_safetensors);
-  if (fs::exists(path("pytorch_model.bin"))) return read_torch_file(path("pytorch_model.bin"));
+    return shards("model.safetensors.index.json", &read_safetensors);
+  if (fs::exists(path("pytorch_model.bin"))) return whole("pytorch_model.bin", &read_torch_file);
   if (fs::exists(path("pytorch_model.bin.index.json")))
-    return read_shards(directory, path("pytorch_model.bin.index.json"), &read_torch_file);
+    return shards("pytorch_model.bin.index.json", &read_torch_file);
   throw DataError(directory +
                   ": no weights: none of model.safetensors, model.safetensors.index.json, "
                   "pytorch_model.bin and "

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -21,11 +22,16 @@ struct Target {
   nn::Linear* layer;
 };
 
-// Every linear layer but the head, as PEFT's all-linear.
-std::vector<Target> linear_layers(CausalLM& model) {
+// Heads are no targets of adapters. One of a sequence classifier trains beside an adapter: PEFT's
+// modules_to_save, which its files hold whole.
+constexpr const char* kScore = "score";
+
+// Every linear layer but the heads, as PEFT's all-linear.
+std::vector<Target> linear_layers(nn::Module& model) {
   std::vector<Target> layers;
   model.each_module([&](const std::string& path, nn::Module& module) {
-    if (auto* layer = dynamic_cast<nn::Linear*>(&module); layer && path != "lm_head")
+    if (auto* layer = dynamic_cast<nn::Linear*>(&module);
+        layer && path != "lm_head" && path != kScore)
       layers.push_back({path, layer});
   });
   return layers;
@@ -33,7 +39,7 @@ std::vector<Target> linear_layers(CausalLM& model) {
 
 std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }
 
-std::vector<Target> choose_targets(CausalLM& model, const std::vector<std::string>& names) {
+std::vector<Target> choose_targets(nn::Module& model, const std::vector<std::string>& names) {
   const std::vector<Target> layers = linear_layers(model);
   if (names.size() == 1 && names[0] == "all-linear") return layers;
   std::set<std::string> known;
@@ -56,7 +62,7 @@ std::vector<Target> choose_targets(CausalLM& model, const std::vector<std::strin
   return chosen;
 }
 
-void attach(const std::vector<Target>& targets, CausalLM& model, const LoraConfig& config) {
+void attach(const std::vector<Target>& targets, nn::Module& model, const LoraConfig& config) {
   model.each_parameter([](const std::string&, nn::Parameter& p) { p.set_trainable(false); });
   uint64_t key = 0;
   for (const Target& t : targets)
@@ -67,6 +73,37 @@ std::string name_of(const Target& t, const char* matrix) {
   return "base_model.model." + t.path + "." + matrix + ".weight";
 }
 
+const std::string kScoreTensor = "base_model.model.score.weight";
+
+// The weight of a sequence classifier's head; null in a language model.
+nn::Parameter* score_weight(nn::Module& model) {
+  nn::Parameter* found = nullptr;
+  model.each_module([&](const std::string& path, nn::Module& module) {
+    if (path == kScore) found = &dynamic_cast<nn::Linear&>(module).weight;
+  });
+  return found;
+}
+
+void train_score(nn::Module& model) {
+  nn::Parameter* score = score_weight(model);
+  if (!score) return;
+  score->set_value(score->value().detach().to(at::kFloat).clone());
+  score->set_trainable(true);
+}
+
+void take(TensorMap& tensors, const std::string& name, nn::Parameter& parameter,
+          const std::string& directory) {
+  const auto it = tensors.find(name);
+  check<ConfigError>(it != tensors.end(), directory, ": ", name, " is missing");
+  check<ConfigError>(it->second.shape == parameter.shape(), directory, ": ", it->first, " is ",
+                     at::IntArrayRef(it->second.shape), ", expected ",
+                     at::IntArrayRef(parameter.shape()), "; the adapter is for another model");
+  parameter.set_value(to_tensor(it->second, at::kFloat));
+  parameter.own();  // not the file's mapping: it trains
+  parameter.set_trainable(true);
+  tensors.erase(it);
+}
+
 }  // namespace
 
 double LoraConfig::scale() const {
@@ -74,7 +111,7 @@ double LoraConfig::scale() const {
          (rank_stabilized ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank));
 }
 
-void add_lora(CausalLM& model, const LoraConfig& config, uint64_t seed) {
+void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
   const std::vector<Target> targets = choose_targets(model, config.target_modules);
   attach(targets, model, config);
   for (const Target& t : targets) {
@@ -90,9 +127,18 @@ void add_lora(CausalLM& model, const LoraConfig& config, uint64_t seed) {
     lora.lora_A.weight.set_trainable(true);
     lora.lora_B.weight.set_trainable(true);
   }
+  train_score(model);
 }
 
-LoraConfig load_adapter(CausalLM& model, const std::string& directory) {
+bool targets_are(nn::Module& model, const std::vector<std::string>& names) {
+  std::set<const nn::Linear*> named, adapted;
+  for (const Target& t : choose_targets(model, names)) named.insert(t.layer);
+  for (const Target& t : linear_layers(model))
+    if (t.layer->lora()) adapted.insert(t.layer);
+  return named == adapted;
+}
+
+LoraConfig load_adapter(nn::Module& model, const std::string& directory) {
   namespace fs = std::filesystem;
   const std::string path = directory + "/adapter_config.json";
   check<ConfigError>(fs::exists(path), directory,
@@ -113,10 +159,12 @@ LoraConfig load_adapter(CausalLM& model, const std::string& directory) {
   check<ConfigError>(!json.contains("bias") || json["bias"] == "none", path,
                      ": `bias`: expected none");
   LoraConfig config;
-  check<ConfigError>(
-      json.contains("r") && json["r"].is_number_integer() && json["r"].get<int64_t>() > 0, path,
-      ": `r` must be a positive integer");
-  config.rank = json["r"].get<int64_t>();
+  config.rank = config.alpha = 8;  // what PEFT takes where they are not written
+  if (json.contains("r")) {
+    check<ConfigError>(json["r"].is_number_integer() && json["r"].get<int64_t>() > 0, path,
+                       ": `r` must be a positive integer");
+    config.rank = json["r"].get<int64_t>();
+  }
   if (json.contains("lora_alpha") && json["lora_alpha"].is_number())
     config.alpha = json["lora_alpha"].get<double>();
   if (json.contains("lora_dropout") && json["lora_dropout"].is_number())
@@ -137,26 +185,18 @@ LoraConfig load_adapter(CausalLM& model, const std::string& directory) {
                      ": holds no adapter for this model's linear layers");
   attach(targets, model, config);
   for (const Target& t : targets) {
-    for (auto& [matrix, parameter] :
-         {std::pair<const char*, nn::Parameter*>{"lora_A", &t.layer->lora()->lora_A.weight},
-          {"lora_B", &t.layer->lora()->lora_B.weight}}) {
-      const auto it = tensors.find(name_of(t, matrix));
-      check<ConfigError>(it != tensors.end(), directory, ": ", name_of(t, matrix), " is missing");
-      check<ConfigError>(it->second.shape == parameter->shape(), directory, ": ", it->first, " is ",
-                         at::IntArrayRef(it->second.shape), ", expected ",
-                         at::IntArrayRef(parameter->shape()), "; the adapter is for another model");
-      parameter->set_value(to_tensor(it->second, at::kFloat));
-      parameter->own();  // not the file's mapping: it trains
-      parameter->set_trainable(true);
-      tensors.erase(it);
-    }
+    take(tensors, name_of(t, "lora_A"), t.layer->lora()->lora_A.weight, directory);
+    take(tensors, name_of(t, "lora_B"), t.layer->lora()->lora_B.weight, directory);
   }
+  train_score(model);
+  if (tensors.contains(kScoreTensor) && score_weight(model))
+    take(tensors, kScoreTensor, *score_weight(model), directory);
   check<ConfigError>(tensors.empty(), directory, ": the model has no place for ",
                      tensors.empty() ? "" : tensors.begin()->first);
   return config;
 }
 
-void save_adapter(CausalLM& model, const LoraConfig& config, const std::string& base,
+void save_adapter(nn::Module& model, const LoraConfig& config, const std::string& base,
                   const std::string& directory) {
   std::filesystem::create_directories(directory);
   TensorMap tensors;
@@ -167,9 +207,11 @@ void save_adapter(CausalLM& model, const LoraConfig& config, const std::string& 
     tensors[name_of(t, "lora_A")] = to_view(t.layer->lora()->lora_A.weight.value());
     tensors[name_of(t, "lora_B")] = to_view(t.layer->lora()->lora_B.weight.value());
   }
+  nn::Parameter* score = score_weight(model);
+  if (score) tensors[kScoreTensor] = to_view(score->value());
   write_safetensors(directory + "/adapter_model.safetensors", tensors);
   const Json json = {{"peft_type", "LORA"},
-                     {"task_type", "CAUSAL_LM"},
+                     {"task_type", score ? "SEQ_CLS" : "CAUSAL_LM"},
                      {"base_model_name_or_path", base},
                      {"r", config.rank},
                      {"lora_alpha", config.alpha},
@@ -180,24 +222,22 @@ void save_adapter(CausalLM& model, const LoraConfig& config, const std::string& 
                      {"fan_in_fan_out", false},
                      {"inference_mode", true},
                      {"init_lora_weights", true},
-                     {"modules_to_save", nullptr}};
+                     {"modules_to_save", score ? Json({kScore}) : Json()}};
   write_file_atomic(directory + "/adapter_config.json", json.dump(2) + "\n");
 }
 
-int freeze_adapter_copy(CausalLM& model) {
+int freeze_adapter_copy(nn::Module& model) {
+  const std::vector<Target> layers = linear_layers(model);
+  check(std::any_of(layers.begin(), layers.end(), [](const Target& t) { return t.layer->lora(); }),
+        "a model without an adapter has none to copy");
   int index = 0;
-  bool found = false;
-  model.each_module([&](const std::string&, nn::Module& module) {
-    auto* layer = dynamic_cast<nn::Linear*>(&module);
-    if (!layer) return;
-    found = found || layer->lora();
-    index = layer->add_frozen_copy();
+  model.each_module([&](const std::string&, nn::Module& module) {  // heads count along
+    if (auto* layer = dynamic_cast<nn::Linear*>(&module)) index = layer->add_frozen_copy();
   });
-  check(found, "a model without an adapter has none to copy");
   return index;
 }
 
-void merge_adapters(CausalLM& model) {
+void merge_adapters(nn::Module& model) {
   for (const Target& t : linear_layers(model)) t.layer->merge_lora();
 }
 

@@ -17,22 +17,29 @@ struct LoraConfig {
   double scale() const;
 };
 
-// Adds fresh adapters: A as PEFT draws it, B zero. Every base weight is frozen. Throws ConfigError
-// for a target that names no linear layer, listing those that there are.
-void add_lora(CausalLM& model, const LoraConfig& config, uint64_t seed);
+// Adds fresh adapters: A as PEFT draws it, B zero. Every base weight is frozen but a ScalarModel's
+// head, which trains beside the adapter. Throws ConfigError for a target that names no linear
+// layer, listing those that there are.
+void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed);
+
+// Whether `names`, as LoraConfig::target_modules has them, are exactly the layers that have an
+// adapter. Throws ConfigError as add_lora.
+bool targets_are(nn::Module& model, const std::vector<std::string>& names);
 
 // Reads a PEFT directory and adds its adapter to the model. Throws ConfigError.
-LoraConfig load_adapter(CausalLM& model, const std::string& directory);
+// What the file does not say is what PEFT takes then (alpha 8). target_modules are those of the
+// tensors that it holds.
+LoraConfig load_adapter(nn::Module& model, const std::string& directory);
 // Writes one. `base` is named as the base model's path.
-void save_adapter(CausalLM& model, const LoraConfig& config, const std::string& base,
+void save_adapter(nn::Module& model, const LoraConfig& config, const std::string& base,
                   const std::string& directory);
 
 // Copies the model's adapter as it is now; Context::adapter = the index that this returns computes
 // with the copy for as long as the model lives. The copy does not train, is not saved and has no
 // dropout: it is what reinforcement learning calls the reference where an adapter goes on.
-int freeze_adapter_copy(CausalLM& model);
+int freeze_adapter_copy(nn::Module& model);
 
 // Adds every adapter to its base weight; the model then has none.
-void merge_adapters(CausalLM& model);
+void merge_adapters(nn::Module& model);
 
 }  // namespace temper::models

@@ -1,27 +1,70 @@
 // Gemma 2 (arXiv 2408.00118): soft caps on scores and logits, every other layer attends to a
 // window, norms before and after.
 #include <cmath>
-#include <nlohmann/json.hpp>
 
-#include "temper/models/gemma.h"
+#include "temper/models/families.h"
 
 namespace temper::models {
 
-std::unique_ptr<CausalLM> make_gemma2(const HfConfig& config) {
-  GemmaConfig c(config);
-  c.post_norms = true;
-  c.attention_scale = 1.0 / std::sqrt(config.number("query_pre_attn_scalar", 256));
-  c.attention_soft_cap = config.number("attn_logit_softcapping", 50);
-  c.final_soft_cap = config.number("final_logit_softcapping", 30);
-  if (config.json().contains("attn_logit_softcapping") && !config.has("attn_logit_softcapping"))
-    c.attention_soft_cap = 0;
-  if (config.json().contains("final_logit_softcapping") && !config.has("final_logit_softcapping"))
-    c.final_soft_cap = 0;
-  c.sliding_window = config.integer("sliding_window", 4096);
-  std::vector<bool> alternating;
-  for (int64_t i = 0; i < c.num_hidden_layers; ++i) alternating.push_back(i % 2 == 0);
-  c.sliding = config.sliding_layers(c.num_hidden_layers, alternating);
-  return make_gemma(c);
+DecoderConfig gemma2_config(const HfConfig& config) {
+  DecoderConfig c(config, {.vocab_size = 256000,
+                           .hidden_size = 2304,
+                           .intermediate_size = 9216,
+                           .num_hidden_layers = 26,
+                           .num_attention_heads = 8,
+                           .num_key_value_heads = 4,
+                           .head_dim = 256,
+                           .max_position_embeddings = 8192,
+                           .tie_word_embeddings = true,
+                           .activation_key = "hidden_activation",
+                           .activation = "gelu_pytorch_tanh"});
+  set_gemma_habits(config, c);
+  c.attention.scale = 1.0 / std::sqrt(config.number("query_pre_attn_scalar", 256));
+  const auto cap = [&](const char* key, double usual) {
+    return config.is_null(key) ? 0.0 : config.number(key, usual);
+  };
+  c.attention.soft_cap = cap("attn_logit_softcapping", 50);
+  c.final_soft_cap = cap("final_logit_softcapping", 30);
+  const int64_t window = config.integer("sliding_window", 4096);
+  const std::vector<bool> sliding =
+      config.sliding_layers(c.num_hidden_layers, [](int64_t layer) { return layer % 2 == 0; });
+  for (size_t i = 0; i < sliding.size(); ++i) c.window[i] = sliding[i] ? window : 0;
+  c.rotary = config.rotary(10000, c.max_position_embeddings);
+  return c;
+}
+
+namespace {
+
+std::unique_ptr<Backbone> make(const HfConfig& config) {
+  return std::make_unique<Decoder<SandwichNormBlock>>(gemma2_config(config));
+}
+
+// Its norms, and the biases of what splits by rows, are whole on every rank.
+constexpr ShardRule kShards[] = {
+    {"*.embed_tokens.weight", Split::kVocabulary},
+    {"lm_head.weight", Split::kVocabulary},
+    {"*.q_proj.weight", Split::kColumns},
+    {"*.k_proj.weight", Split::kColumns},
+    {"*.v_proj.weight", Split::kColumns},
+    {"*.o_proj.weight", Split::kRows},
+    {"*.gate_proj.weight", Split::kColumns},
+    {"*.up_proj.weight", Split::kColumns},
+    {"*.down_proj.weight", Split::kRows},
+    {"*.q_proj.bias", Split::kColumns},
+    {"*.k_proj.bias", Split::kColumns},
+    {"*.v_proj.bias", Split::kColumns},
+};
+
+}  // namespace
+
+Family gemma2_family() {
+  return {.model_type = "gemma2",
+          .make = &make,
+          .help = "Gemma 2: soft caps, alternating windows, pre and post norms",
+          .causal_lm = "Gemma2ForCausalLM",
+          .sequence_classification = "Gemma2ForSequenceClassification",
+          .sanitize = &unwrap_language_model,
+          .shards = kShards};
 }
 
 }  // namespace temper::models

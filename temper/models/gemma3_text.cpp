@@ -1,34 +1,84 @@
 // Gemma 3's language model (arXiv 2503.19786): five layers with a window to one without, each kind
-// with its own rotary base.
+// with its own rotary base, norms before and after, and on q and k.
 #include <cmath>
 
-#include "temper/models/gemma.h"
+#include "temper/models/families.h"
 
 namespace temper::models {
+namespace {
 
-std::unique_ptr<CausalLM> make_gemma3_text(const HfConfig& config) {
-  GemmaConfig c(config);
-  c.post_norms = true;
-  c.qk_norm = true;
-  c.attention_scale = 1.0 / std::sqrt(config.number("query_pre_attn_scalar", 256));
-  c.attention_soft_cap = config.number("attn_logit_softcapping", 0);
+// The older form gives the local layers' base by its own key, and its rope_scaling is that of the
+// global layers.
+nn::RotaryConfig local_rotary(const HfConfig& config, int64_t max_positions) {
+  const double theta = config.number("rope_local_base_freq", 10000);
+  if (config.has("rope_parameters"))
+    return config.rotary(theta, max_positions, "sliding_attention");
+  nn::RotaryConfig rotary;
+  rotary.theta = theta;
+  return rotary;
+}
+
+}  // namespace
+
+DecoderConfig gemma3_text_config(const HfConfig& config) {
+  DecoderConfig c(config, {.vocab_size = 262208,
+                           .hidden_size = 2304,
+                           .intermediate_size = 9216,
+                           .num_hidden_layers = 26,
+                           .num_attention_heads = 8,
+                           .num_key_value_heads = 4,
+                           .head_dim = 256,
+                           .max_position_embeddings = 131072,
+                           .tie_word_embeddings = true,
+                           .activation_key = "hidden_activation",
+                           .activation = "gelu_pytorch_tanh"});
+  set_gemma_habits(config, c);
+  c.attention.qk_norm = true;
+  c.attention.scale = 1.0 / std::sqrt(config.number("query_pre_attn_scalar", 256));
+  c.attention.soft_cap = config.number("attn_logit_softcapping", 0);
   c.final_soft_cap = config.number("final_logit_softcapping", 0);
-  c.rotary = config.rotary(1000000, "full_attention");
-  if (config.has("rope_parameters")) {
-    c.local_rotary =
-        config.rotary(config.number("rope_local_base_freq", 10000), "sliding_attention");
-  } else {
-    // The older form gives the local base by its own key, and rope_scaling is that of the global
-    // layers.
-    c.local_rotary = nn::RotaryConfig{};
-    c.local_rotary->theta = config.number("rope_local_base_freq", 10000);
-  }
-  c.sliding_window = config.integer("sliding_window", 4096);
+  const int64_t window = config.integer("sliding_window", 4096);
   const int64_t pattern = config.integer("sliding_window_pattern", 6);
-  std::vector<bool> fallback;
-  for (int64_t i = 0; i < c.num_hidden_layers; ++i) fallback.push_back((i + 1) % pattern != 0);
-  c.sliding = config.sliding_layers(c.num_hidden_layers, fallback);
-  return make_gemma(c);
+  const std::vector<bool> sliding = config.sliding_layers(
+      c.num_hidden_layers, [&](int64_t layer) { return (layer + 1) % pattern != 0; });
+  for (size_t i = 0; i < sliding.size(); ++i) c.window[i] = sliding[i] ? window : 0;
+  c.rotary = config.rotary(1000000, c.max_position_embeddings, "full_attention");
+  c.local_rotary = local_rotary(config, c.max_position_embeddings);
+  return c;
+}
+
+namespace {
+
+std::unique_ptr<Backbone> make(const HfConfig& config) {
+  return std::make_unique<Decoder<SandwichNormBlock>>(gemma3_text_config(config));
+}
+
+// Its norms, and the biases of what splits by rows, are whole on every rank.
+constexpr ShardRule kShards[] = {
+    {"*.embed_tokens.weight", Split::kVocabulary},
+    {"lm_head.weight", Split::kVocabulary},
+    {"*.q_proj.weight", Split::kColumns},
+    {"*.k_proj.weight", Split::kColumns},
+    {"*.v_proj.weight", Split::kColumns},
+    {"*.o_proj.weight", Split::kRows},
+    {"*.gate_proj.weight", Split::kColumns},
+    {"*.up_proj.weight", Split::kColumns},
+    {"*.down_proj.weight", Split::kRows},
+    {"*.q_proj.bias", Split::kColumns},
+    {"*.k_proj.bias", Split::kColumns},
+    {"*.v_proj.bias", Split::kColumns},
+};
+
+}  // namespace
+
+Family gemma3_text_family() {
+  return {.model_type = "gemma3_text",
+          .make = &make,
+          .help = "Gemma 3's language model: five local layers to one global, two rotary bases",
+          .causal_lm = "Gemma3ForCausalLM",
+          .sequence_classification = "Gemma3TextForSequenceClassification",
+          .sanitize = &unwrap_language_model,
+          .shards = kShards};
 }
 
 }  // namespace temper::models

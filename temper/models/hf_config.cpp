@@ -56,15 +56,20 @@ const Json* HfConfig::find(std::string_view key) const {
 }
 bool HfConfig::has(std::string_view key) const { return find(key) != nullptr; }
 
-int64_t HfConfig::integer(std::string_view key) const {
-  const Json* value = find(key);
-  if (!value) fail(key, "missing; expected a positive integer");
-  if (!value->is_number_integer() || value->get<int64_t>() < 1 || value->get<int64_t>() > INT32_MAX)
-    fail(key, "found " + dump_json(*value) + ", expected a positive integer");
-  return value->get<int64_t>();
+bool HfConfig::is_null(std::string_view key) const {
+  const auto it = json_->find(std::string(key));
+  return it != json_->end() && it->is_null();
 }
-int64_t HfConfig::integer(std::string_view key, int64_t fallback) const {
-  return has(key) ? integer(key) : fallback;
+
+int64_t HfConfig::integer(std::string_view key, int64_t fallback, int64_t most) const {
+  const Json* value = find(key);
+  if (!value) return fallback;
+  const bool integer = value->is_number_integer() &&
+                       !(value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX);
+  if (!integer || value->get<int64_t>() < 1 || value->get<int64_t>() > most)
+    fail(key, temper::str("found ", dump_json(*value), ", expected a positive integer",
+                          most == INT32_MAX ? "" : temper::str(" up to ", most)));
+  return value->get<int64_t>();
 }
 
 double HfConfig::number(std::string_view key, double fallback) const {
@@ -87,13 +92,16 @@ std::string HfConfig::text(std::string_view key, std::string fallback) const {
   return value->get<std::string>();
 }
 
-std::vector<bool> HfConfig::sliding_layers(int64_t layers,
-                                           const std::vector<bool>& fallback) const {
+std::vector<bool> HfConfig::sliding_layers(
+    int64_t layers, const std::function<bool(int64_t layer)>& fallback) const {
+  std::vector<bool> sliding;
   const Json* types = find("layer_types");
-  if (!types) return fallback;
+  if (!types) {
+    for (int64_t i = 0; i < layers; ++i) sliding.push_back(fallback(i));
+    return sliding;
+  }
   if (!types->is_array() || static_cast<int64_t>(types->size()) != layers)
     fail("layer_types", temper::str("expected a list of ", layers, " names, one for each layer"));
-  std::vector<bool> sliding;
   for (const Json& type : *types) {
     if (type != "sliding_attention" && type != "full_attention")
       fail("layer_types",
@@ -103,47 +111,92 @@ std::vector<bool> HfConfig::sliding_layers(int64_t layers,
   return sliding;
 }
 
-nn::RotaryConfig HfConfig::rotary(double default_theta, std::string_view layer_type) const {
+HfConfig HfConfig::section(Json json, const std::string& name) const {
+  HfConfig part;
+  part.where_ = where_ + ": `" + name + "`";
+  part.model_type_ = model_type_;
+  part.json_ = std::make_shared<const Json>(std::move(json));
+  return part;
+}
+
+namespace {
+
+void refuse_partial_rotation(const HfConfig& config) {
+  const double share = config.number("partial_rotary_factor", 1);
+  if (share != 1)
+    config.fail("partial_rotary_factor",
+                temper::str(share, " is not supported; these families rotate whole heads"));
+}
+
+double above(const HfConfig& config, std::string_view key, double least, double fallback) {
+  const double value = config.number(key, fallback);
+  if (value <= least) config.fail(key, temper::str("expected a number above ", least));
+  return value;
+}
+
+// rope_type's own keys; `part` is the object that holds them.
+void read_scaling(const HfConfig& part, int64_t max_positions, nn::RotaryConfig& rotary) {
+  using Kind = nn::RotaryConfig::Kind;
+  const std::string type = part.text("rope_type", part.text("type", "default"));
+  if (type == "default") return;
+  if (type == "linear")
+    rotary.kind = Kind::kLinear;
+  else if (type == "llama3")
+    rotary.kind = Kind::kLlama3;
+  else if (type == "yarn")
+    rotary.kind = Kind::kYarn;
+  else if (type == "dynamic")
+    rotary.kind = Kind::kDynamic;
+  else
+    part.fail("rope_type", "`" + type +
+                               "` is not supported; expected default, linear, llama3, yarn or "
+                               "dynamic");
+  rotary.original_max_position_embeddings =
+      above(part, "original_max_position_embeddings", 0, static_cast<double>(max_positions));
+  rotary.max_positions = max_positions;
+  rotary.factor = above(part, "factor", 0,
+                        rotary.kind == Kind::kYarn ? static_cast<double>(max_positions) /
+                                                         rotary.original_max_position_embeddings
+                                                   : 1);
+  rotary.low_freq_factor = part.number("low_freq_factor", 1);
+  rotary.high_freq_factor = part.number("high_freq_factor", 4);
+  if (rotary.kind != Kind::kYarn) return;
+  if (rotary.theta <= 1) part.fail("rope_theta", "yarn expects a number above 1");
+  rotary.beta_fast = above(part, "beta_fast", 0, 32);
+  rotary.beta_slow = above(part, "beta_slow", 0, 1);
+  rotary.truncate = part.boolean("truncate", true);
+  const double mscale = part.number("mscale", 0), mscale_all = part.number("mscale_all_dim", 0);
+  const double usual = mscale != 0 && mscale_all != 0
+                           ? nn::yarn_attention_factor(rotary.factor, mscale) /
+                                 nn::yarn_attention_factor(rotary.factor, mscale_all)
+                           : nn::yarn_attention_factor(rotary.factor);
+  rotary.attention_factor = above(part, "attention_factor", 0, usual);
+}
+
+}  // namespace
+
+nn::RotaryConfig HfConfig::rotary(double default_theta, int64_t max_positions,
+                                  std::string_view layer_type) const {
   nn::RotaryConfig rotary;
-  rotary.theta = number("rope_theta", default_theta);
+  // Gemma 3's local layers have a base of their own; the config's rope_theta is the others'.
+  rotary.theta =
+      layer_type == "sliding_attention" ? default_theta : number("rope_theta", default_theta);
+  refuse_partial_rotation(*this);
   const Json* parameters = find("rope_parameters");
-  std::string_view place = "rope_parameters";
-  if (!parameters) {
-    parameters = find("rope_scaling");
-    place = "rope_scaling";
-  }
-  const auto refuse_partial = [](const HfConfig& config) {
-    const double share = config.number("partial_rotary_factor", 1);
-    if (share != 1)
-      config.fail("partial_rotary_factor",
-                  temper::str(share, " is not supported; these families rotate whole heads"));
-  };
-  refuse_partial(*this);
+  const std::string place = parameters ? "rope_parameters" : "rope_scaling";
+  if (!parameters) parameters = find("rope_scaling");
   if (!parameters) return rotary;
   if (!parameters->is_object()) fail(place, "expected an object");
   if (!layer_type.empty() && parameters->contains("full_attention")) {
     const auto nested = parameters->find(std::string(layer_type));
     if (nested == parameters->end() || nested->is_null()) return rotary;
+    if (!nested->is_object()) fail(place, "expected an object for each kind of layer");
     parameters = &*nested;
   }
-  HfConfig part =
-      parse(Json{{"model_type", model_type_}}, where_ + ": `" + std::string(place) + "`");
-  part.json_ = std::make_shared<const Json>(*parameters);
-  refuse_partial(part);
-  rotary.theta = part.number("rope_theta", rotary.theta);
-  if (rotary.theta <= 0) part.fail("rope_theta", "expected a number above 0");
-  const std::string type = part.text("rope_type", part.text("type", "default"));
-  if (type == "default") return rotary;
-  if (type != "linear" && type != "llama3")
-    part.fail("rope_type", "`" + type + "` is not supported; expected default, linear or llama3");
-  rotary.kind =
-      type == "linear" ? nn::RotaryConfig::Kind::kLinear : nn::RotaryConfig::Kind::kLlama3;
-  rotary.factor = part.number("factor", 1);
-  if (rotary.factor <= 0) part.fail("factor", "expected a number above 0");
-  rotary.low_freq_factor = part.number("low_freq_factor", 1);
-  rotary.high_freq_factor = part.number("high_freq_factor", 4);
-  rotary.original_max_position_embeddings =
-      part.number("original_max_position_embeddings", number("max_position_embeddings", 8192));
+  const HfConfig part = section(*parameters, place);
+  refuse_partial_rotation(part);
+  rotary.theta = above(part, "rope_theta", 0, rotary.theta);
+  read_scaling(part, max_positions, rotary);
   return rotary;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -26,19 +27,22 @@ class HfConfig {
   const Json& json() const { return *json_; }
   bool multimodal() const { return multimodal_; }
 
-  bool has(std::string_view key) const;                           // present and not null
-  int64_t integer(std::string_view key, int64_t fallback) const;  // positive, at most 2^31
-  int64_t integer(std::string_view key) const;                    // required
+  bool has(std::string_view key) const;      // present and not null
+  bool is_null(std::string_view key) const;  // present and null
+  // A positive integer up to `most`.
+  int64_t integer(std::string_view key, int64_t fallback, int64_t most = INT32_MAX) const;
   double number(std::string_view key, double fallback) const;
   bool boolean(std::string_view key, bool fallback) const;
   std::string text(std::string_view key, std::string fallback) const;
 
   // Whether each layer attends to a window: from layer_types, else by the family's `fallback`.
-  std::vector<bool> sliding_layers(int64_t layers, const std::vector<bool>& fallback) const;
+  std::vector<bool> sliding_layers(int64_t layers,
+                                   const std::function<bool(int64_t layer)>& fallback) const;
 
   // Rotary parameters: rope_parameters (nested by layer type in Gemma 3), else rope_theta and
-  // rope_scaling.
-  nn::RotaryConfig rotary(double default_theta, std::string_view layer_type = "") const;
+  // rope_scaling. max_positions: the model's max_position_embeddings.
+  nn::RotaryConfig rotary(double default_theta, int64_t max_positions,
+                          std::string_view layer_type = "") const;
 
   // The activation that `key` names, or the one that transformers calls `fallback`.
   ops::Activation activation(std::string_view key, std::string fallback) const;
@@ -47,6 +51,7 @@ class HfConfig {
 
  private:
   const Json* find(std::string_view key) const;
+  HfConfig section(Json json, const std::string& name) const;
   std::shared_ptr<const Json> json_;
   std::string where_, model_type_;
   bool multimodal_ = false;

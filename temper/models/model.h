@@ -1,60 +1,83 @@
-// A causal language model: what every family is to the rest of the program.
+// Whole models: a family's body with a head.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "temper/models/hf_config.h"
-#include "temper/nn/blocks.h"
-#include "temper/ops/token_logp.h"
+#include "temper/io/mapped_files.h"
+#include "temper/models/family.h"
+#include "temper/models/head.h"
 
 namespace temper::models {
 
+// A causal language model. Parameters are named as transformers names them: `model.` is the body,
+// `lm_head.weight` the head where it is not tied.
 class CausalLM : public nn::Module {
  public:
+  explicit CausalLM(std::unique_ptr<Backbone> body);
+
   // Hidden states after the final norm, [N, hidden_size], of every token of the batch.
-  virtual at::Tensor forward(const nn::Context& context) = 0;
+  at::Tensor forward(const nn::Context& context) { return body_->forward(context); }
 
-  // The head's weight [vocabulary, hidden]: the embedding's own where they are tied.
-  virtual nn::Parameter& head() = 0;
-  virtual ops::AttentionSpec
-  attention_spec() = 0;  // of the first layer: what a cache page has to hold
-  virtual double final_soft_cap() const { return 0; }
-
-  int64_t num_layers = 0, vocab_size = 0, hidden_size = 0, max_positions = 0;
-  std::vector<int32_t> eos_token_ids;
-
-  ops::HeadSpec head_spec(double temperature = 1, bool entropy = false, bool log_sum_exp = false);
-  // log p of target[i] after row rows[i] of `hidden`.
+  // log p of target[i] after row rows[i] of `hidden`, and the entropy in nats where asked for.
   ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                             const std::vector<int64_t>& target, double temperature = 1,
-                            bool entropy = false, bool log_sum_exp = false);
+                            bool entropy = false, bool log_sum_exp = false) const {
+    return head_.token_logp(hidden, rows, target, temperature, entropy, log_sum_exp);
+  }
+  // Logits of the next token after every row of `hidden`, or after the rows given.
+  ops::Logits logits(const at::Tensor& hidden, double temperature = 1) const {
+    return head_.logits(hidden, temperature);
+  }
+  ops::Logits logits(const at::Tensor& hidden, const std::vector<int64_t>& rows,
+                     double temperature = 1) const;
+
+  Backbone& body() { return *body_; }
+  const ModelConfig& config() const { return body_->config(); }
+  ops::AttentionSpec attention_spec(int64_t layer = 0) const {
+    return body_->attention_spec(layer);
+  }
+
+  std::vector<int32_t> eos_token_ids;
+  MappedFiles files;  // what its weights are mapped from; empty where they are the model's own
+
+ private:
+  std::unique_ptr<Backbone> body_;
+  VocabularyHead head_;
+
+ public:
+  const int64_t num_layers, vocab_size, hidden_size;
 };
 
-// From here on linear layers, embedding and head compute with their weights rounded to bfloat16;
+// A body with one number a token: a reward model or a critic. `model.` and `score.weight`, as
+// transformers' AutoModelForSequenceClassification.
+class ScalarModel : public nn::Module {
+ public:
+  explicit ScalarModel(std::unique_ptr<Backbone> body);
+
+  // Hidden states, as CausalLM::forward.
+  at::Tensor forward(const nn::Context& context) { return body_->forward(context); }
+  // The number at row rows[i] of `hidden`, [M]; differentiable.
+  at::Tensor values(const at::Tensor& hidden, const std::vector<int64_t>& rows) {
+    return head_.values(hidden, rows);
+  }
+
+  Backbone& body() { return *body_; }
+  const ModelConfig& config() const { return body_->config(); }
+
+  MappedFiles files;
+
+ private:
+  std::unique_ptr<Backbone> body_;
+  ScalarHead head_;
+};
+
+// From here on linear layers, embedding and heads compute with their weights rounded to bfloat16;
 // sums and activations stay float32, and so do the weights themselves, norms, biases and adapters.
-void compute_in_bfloat16(CausalLM& model);
-
-struct Family {
-  const char* model_type;
-  std::unique_ptr<CausalLM> (*make)(const HfConfig&);
-  const char* help;
-};
-
-// The families of this program and those that were registered; `temper list models` prints them.
-const std::vector<Family>& families();
-// Throws ConfigError for a model_type that is taken. Before any model is made.
-void register_family(Family family);
+void compute_in_bfloat16(nn::Module& model);
 
 // A model without values. Throws ConfigError for an unknown family, naming those that are known.
 std::unique_ptr<CausalLM> make_model(const HfConfig& config);
-
-std::unique_ptr<CausalLM> make_llama(const HfConfig&);
-std::unique_ptr<CausalLM> make_qwen2(const HfConfig&);
-std::unique_ptr<CausalLM> make_qwen3(const HfConfig&);
-std::unique_ptr<CausalLM> make_gemma(const HfConfig&);
-std::unique_ptr<CausalLM> make_gemma2(const HfConfig&);
-std::unique_ptr<CausalLM> make_gemma3_text(const HfConfig&);
 
 }  // namespace temper::models

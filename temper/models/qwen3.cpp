@@ -1,14 +1,57 @@
 // Qwen3 (arXiv 2505.09388): Llama with an RMSNorm over each head's query and key, and a head_dim of
 // its own.
-#include "temper/models/llama.h"
+#include "temper/models/families.h"
 
 namespace temper::models {
 
-std::unique_ptr<CausalLM> make_qwen3(const HfConfig& config) {
-  LlamaConfig c(config);
-  c.head_dim = config.integer("head_dim", 128);
-  c.qk_norm = true;
-  return make_llama(c);
+DecoderConfig qwen3_config(const HfConfig& config) {
+  DecoderConfig c(config, {.vocab_size = 151936,
+                           .hidden_size = 4096,
+                           .intermediate_size = 22016,
+                           .num_hidden_layers = 32,
+                           .num_attention_heads = 32,
+                           .num_key_value_heads = 32,
+                           .head_dim = 128,
+                           .max_position_embeddings = 32768});
+  c.attention.qk_norm = true;
+  c.attention.qkv_bias = c.attention.o_bias = config.boolean("attention_bias", false);
+  c.window = qwen_windows(config, c.num_hidden_layers);
+  c.rotary = config.rotary(10000, c.max_position_embeddings);
+  return c;
+}
+
+namespace {
+
+std::unique_ptr<Backbone> make(const HfConfig& config) {
+  return std::make_unique<Decoder<PreNormBlock>>(qwen3_config(config));
+}
+
+// Its norms, and the biases of what splits by rows, are whole on every rank.
+constexpr ShardRule kShards[] = {
+    {"*.embed_tokens.weight", Split::kVocabulary},
+    {"lm_head.weight", Split::kVocabulary},
+    {"*.q_proj.weight", Split::kColumns},
+    {"*.k_proj.weight", Split::kColumns},
+    {"*.v_proj.weight", Split::kColumns},
+    {"*.o_proj.weight", Split::kRows},
+    {"*.gate_proj.weight", Split::kColumns},
+    {"*.up_proj.weight", Split::kColumns},
+    {"*.down_proj.weight", Split::kRows},
+    {"*.q_proj.bias", Split::kColumns},
+    {"*.k_proj.bias", Split::kColumns},
+    {"*.v_proj.bias", Split::kColumns},
+};
+
+}  // namespace
+
+Family qwen3_family() {
+  return {.model_type = "qwen3",
+          .make = &make,
+          .help = "Qwen3: norms on q and k",
+          .causal_lm = "Qwen3ForCausalLM",
+          .sequence_classification = "Qwen3ForSequenceClassification",
+          .sanitize = &unwrap_language_model,
+          .shards = kShards};
 }
 
 }  // namespace temper::models

@@ -40,7 +40,7 @@ ops::AttentionSpec Attention::spec() const {
 at::Tensor Attention::forward(const ops::LinearInput& x, const Context& context) {
   const std::vector<at::Tensor> qkv = project(x, {&q_proj, &k_proj, &v_proj}, context);
   const std::vector<int64_t>& position = context.forest->position;
-  const ops::RotaryTable& table =
+  const ops::RotaryTable table =
       rotary_->table(*std::max_element(position.begin(), position.end()) + 1, qkv[0].scalar_type());
   if (!context.cache)
     return o_proj.forward(ops::attention(spec(), table, context.forest, qkv[0], qkv[1], qkv[2]),

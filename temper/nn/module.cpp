@@ -44,6 +44,7 @@ void Parameter::set_bfloat16(bool on) {
 void Parameter::mark_updated() {
   ++updates_;
   changes.fetch_add(1, std::memory_order_relaxed);
+  const std::lock_guard lock(panels_mutex_);
   panels_.reset();
 }
 
@@ -54,16 +55,25 @@ TransientPanels::TransientPanels() { ++transient_panels; }
 TransientPanels::~TransientPanels() { --transient_panels; }
 
 at::Tensor Parameter::panels() const {
+  const std::lock_guard lock(panels_mutex_);  // two threads that come first pack once
   if (at::GradMode::is_enabled() || transient_panels > 0 || value_.scalar_type() == at::kDouble) {
     panels_.reset();
     return {};
   }
-  if (!panels_.defined()) panels_ = ops::pack_weight(value_, bfloat16_);
+  const uint64_t updates = updates_.load();
+  if (!panels_.defined() || panels_of_ != updates) {
+    panels_ = ops::pack_weight(value_, bfloat16_);
+    panels_of_ = updates;
+  }
   return panels_;
 }
 
 Module::Module(Module& parent, std::string name) {
   parent.children_.push_back({std::move(name), this, nullptr});
+}
+
+void Module::adopt(std::string name, Module& child) {
+  children_.push_back({std::move(name), &child, nullptr});
 }
 
 void Module::forget(const Module& child) {

@@ -5,9 +5,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -42,18 +44,20 @@ class Parameter {
   bool trainable() const { return trainable_; }
   void set_trainable(bool trainable);
 
-  // Every write to value()'s memory is followed by this: it counts the update and drops the packed
-  // form.
+  // Every write to value()'s memory is followed by this: it counts the update, and packed forms of
+  // earlier counts are not used again. Nobody else may use the value while it is written.
   void mark_updated();
-  uint64_t updates() const { return updates_; }
+  uint64_t updates() const { return updates_.load(); }
 
   // Whether products use the value rounded to bfloat16. A value that trains, its gradient and the
   // optimizer's moments stay float32.
   bool bfloat16() const { return bfloat16_; }
   void set_bfloat16(bool on);
 
-  // The packed form of a weight matrix, made on first use and kept until the next update. Only
-  // while no gradient is recorded: training packs into scratch.
+  // The packed form of a weight matrix (its blocks in the order in which the matrix product reads
+  // them), made on first use and kept until the next update. Only while no gradient is recorded:
+  // training packs into scratch. Several threads may call this at once; what they get never changes
+  // and lives for as long as they hold it.
   at::Tensor panels() const;
 
  private:
@@ -61,8 +65,10 @@ class Parameter {
   Init init_;
   at::Tensor value_;
   bool trainable_ = false, bfloat16_ = false;
-  uint64_t updates_ = 0;
-  mutable at::Tensor panels_;
+  std::atomic<uint64_t> updates_{0};
+  mutable std::mutex panels_mutex_;
+  mutable at::Tensor panels_;  // of the value after `panels_of_` updates, or undefined
+  mutable uint64_t panels_of_ = 0;
 };
 
 // How often any parameter of the process was changed: what was computed with a model's weights is
@@ -93,6 +99,8 @@ class Module {
   void each_module(const std::function<void(const std::string&, Module&)>& visit);
 
  protected:
+  // Makes a root a child of this module, which keeps it alive by other means.
+  void adopt(std::string name, Module& child);
   // A child that is about to end is none any more.
   void forget(const Module& child);
 
@@ -123,6 +131,7 @@ class ModuleList : public Module {
   }
   size_t size() const { return items_.size(); }
   T& operator[](size_t i) { return *items_[i]; }
+  const T& operator[](size_t i) const { return *items_[i]; }
   auto begin() { return items_.begin(); }
   auto end() { return items_.end(); }
 

@@ -3,32 +3,52 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "temper/ops/attention.h"
 
 namespace temper::nn {
 
 struct RotaryConfig {
-  enum class Kind { kDefault, kLinear, kLlama3 };
+  // kYarn: Peng et al., arXiv 2309.00071. kDynamic: rotates as kDefault up to max_positions; beyond
+  // it transformers makes every token's rotation depend on the length of the longest sequence of
+  // the batch, which no cache and no other batch would agree with, so longer sequences are refused.
+  enum class Kind { kDefault, kLinear, kLlama3, kYarn, kDynamic };
   Kind kind = Kind::kDefault;
   double theta = 10000;
-  double factor = 1;  // linear: frequencies are divided by it; llama3: the low ones
+  double factor = 1;  // linear: frequencies are divided by it; llama3 and yarn: the low ones
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
-  double original_max_position_embeddings = 8192;    // llama3
+  double original_max_position_embeddings = 8192;    // llama3 and yarn
+  double beta_fast = 32, beta_slow = 1;              // yarn: rotations between which it blends
+  bool truncate = true;         // yarn: the blend begins and ends at whole dimensions
+  double attention_factor = 1;  // yarn: cosines and sines are multiplied by it
+  int64_t max_positions = 0;    // dynamic: the longest sequence; 0: any
 };
 
+// yarn's factor of cosines and sines where the config does not give one: 0.1 mscale ln(factor) + 1,
+// and 1 for factors up to 1.
+double yarn_attention_factor(double factor, double mscale = 1);
+
 // cos and sin for positions 0, 1, ...; grows as longer sequences come. The values depend on the
-// position alone.
+// position alone. Several threads may ask at once.
 class Rotary {
  public:
+  // Throws ConfigError for a head_dim that cannot be rotated.
   Rotary(const RotaryConfig& config, int64_t head_dim);
-  // Tables of at least `positions` rows, in float32 or float64.
-  const ops::RotaryTable& table(int64_t positions, at::ScalarType dtype);
+  // Tables of at least `positions` rows, in float32 or float64. What is returned never changes: a
+  // longer table is another one. Throws ConfigError for more positions than the config allows.
+  ops::RotaryTable table(int64_t positions, at::ScalarType dtype) const;
+
+  const std::vector<float>& inverse_frequency() const { return inverse_frequency_; }
 
  private:
   std::vector<float> inverse_frequency_;  // [head_dim / 2]
-  ops::RotaryTable table_;
+  double attention_factor_;
+  int64_t max_positions_;
+  mutable std::mutex mutex_;
+  mutable ops::RotaryTable table_;  // the longest that was asked for
 };
 
 }  // namespace temper::nn

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/golden/models: tiny models of every family, and what transformers and PEFT compute with them.
 
-    python tests/golden/make_model_goldens.py        (torch 2.13, transformers 5.23, peft)
+    python tests/golden/make_model_goldens.py [NAME...]       (torch 2.13, transformers 5.23, peft)
 
 Every directory is a Hugging Face model of random weights (biases and norm weights too, so that nothing is trivially 0 or
 1), with expected.safetensors and expected.json:
@@ -12,12 +12,16 @@ Every directory is a Hugging Face model of random weights (biases and norm weigh
   final_logp            logp after the ten steps
   prompt, greedy        a prompt and its twelve likeliest next tokens
   adapter.logp, ...     the same through the PEFT adapter in adapter/
+score/ is a sequence classifier of one label instead, with
+  values, grad.NAME     score of every token of every sequence, and the gradients of their mean
+  adapter.values        the same through the PEFT adapter in adapter/, which has a head of its own
 config_v4.json, where there is one, says the same as config.json with the keys of transformers 4.
 Everything is computed in float32 with eager attention, one sequence at a time: no padding, no cache.
 """
 import copy
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import peft
@@ -29,6 +33,8 @@ HERE = Path(__file__).resolve().parent / "models"
 LENGTHS = (23, 3, 14)  # longer than any window below
 ADAMW = dict(lr=3e-3, betas=(0.9, 0.98), eps=1e-8)
 WEIGHT_DECAY = 0.1
+# With seed 107 a perturbation of 1e-7 changes torch's own norms within ten steps by 1e-3: nothing to compare with.
+SEEDS = dict(llama_yarn=307)
 
 SMALL = dict(vocab_size=61, hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=12, max_position_embeddings=128, attention_dropout=0.0)
@@ -75,6 +81,16 @@ def families():
                                     sliding_attention=dict(rope_type="default", rope_theta=100.0)))),
            dict(rope_theta=5000.0, rope_local_base_freq=100.0, rope_scaling=dict(rope_type="linear", factor=4.0),
                 sliding_window_pattern=3))
+    yarn = dict(rope_type="yarn", rope_theta=300.0, factor=4.0, original_max_position_embeddings=16, beta_fast=4, beta_slow=1)
+    yield ("llama_yarn", transformers.LlamaForCausalLM,
+           transformers.LlamaConfig(**sized(rope_parameters=yarn, tie_word_embeddings=False)),
+           dict(rope_theta=300.0, rope_scaling={k: v for k, v in yarn.items() if k != "rope_theta"}))
+    # Beyond max_position_embeddings no token's rotation would be its own: none of the sequences goes there.
+    dynamic = dict(rope_type="dynamic", rope_theta=300.0, factor=4.0)
+    yield ("llama_dynamic", transformers.LlamaForCausalLM,
+           transformers.LlamaConfig(**sized(rope_parameters=dynamic, tie_word_embeddings=True, max_position_embeddings=23,
+                                            num_attention_heads=2, num_key_value_heads=1)),
+           dict(rope_theta=300.0, rope_scaling=dict(type="dynamic", factor=4.0)))
 
 
 def randomize(model, config):
@@ -211,8 +227,56 @@ def make(seed, name, cls, config, v4):
           expected["losses"][0], expected["losses"][-1], expected["norms"][0], expected["greedy"])
 
 
+def scores(model, sequences):
+    """The score of every token: the head over the body's hidden states, which the class pools to the last one's."""
+    base = model.get_base_model() if isinstance(model, peft.PeftModel) else model
+    parts = []
+    for ids in sequences:
+        x = torch.tensor([ids])
+        parts.append(base.score(base.model(input_ids=x, use_cache=False).last_hidden_state)[0, :, 0])
+        assert torch.equal(model(input_ids=x, use_cache=False).logits[0, 0], parts[-1][-1])
+    return torch.cat(parts)
+
+
+def make_scalar(seed):
+    torch.manual_seed(seed)
+    directory = HERE / "score"
+    shutil.rmtree(directory, ignore_errors=True)
+    config = transformers.Qwen3Config(**sized(tie_word_embeddings=False, num_labels=1,
+                                              rope_parameters=dict(rope_type="default", rope_theta=1000.0)))
+    config._attn_implementation = "eager"
+    model = transformers.Qwen3ForSequenceClassification(config).eval()
+    randomize(model, config)
+    model.save_pretrained(directory)
+    sequences = [torch.randint(0, config.vocab_size, (n,)).tolist() for n in LENGTHS]
+    values = scores(model, sequences)
+    values.mean().backward()
+    tensors = {"values": values.detach()}
+    tensors |= {"grad." + name: p.grad.clone() for name, p in model.named_parameters()}
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=3, lora_alpha=6, target_modules=["q_proj", "up_proj"],
+                                                         task_type="SEQ_CLS"))
+    with torch.no_grad():
+        for name, p in adapted.named_parameters():
+            if p.requires_grad:
+                p.copy_(0.3 * torch.randn_like(p))
+    adapted.save_pretrained(directory / "adapter")
+    file = directory / "adapter" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": ""}, indent=2) + "\n")
+    (directory / "adapter" / "README.md").unlink(missing_ok=True)
+    tensors["adapter.values"] = scores(adapted, sequences).detach()
+    save_file({k: v.contiguous() for k, v in tensors.items()}, directory / "expected.safetensors")
+    (directory / "expected.json").write_text(json.dumps(dict(sequences=sequences)) + "\n")
+    for file in directory.rglob("*.*"):
+        file.chmod(0o644)
+    print("score", values[:4].tolist(), tensors["adapter.values"][:4].tolist())
+
+
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
+    chosen = sys.argv[1:]
     for seed, family in enumerate(families()):
-        make(100 + seed, *family)
+        if not chosen or family[0] in chosen:
+            make(SEEDS.get(family[0], 100 + seed), *family)
+    if not chosen or "score" in chosen:
+        make_scalar(200)

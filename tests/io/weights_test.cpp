@@ -191,3 +191,35 @@ TEST_CASE("an index names shards of its own directory") {
   CHECK(problem(R"({"weight_map": {"a": "."}})").find("is a directory") != std::string::npos);
   fs::remove_all(directory);
 }
+
+TEST_CASE(
+    "a weight file that is written to while it is mapped is noticed; another in its place is not") {
+  namespace fs = std::filesystem;
+  const fs::path directory = fs::temp_directory_path() / "temper_mapped_test";
+  fs::remove_all(directory);
+  fs::create_directories(directory);
+  const fs::path path = directory / "model.safetensors";
+  const auto write = [](const fs::path& to, const std::string& bytes) {
+    std::ofstream(to, std::ios::binary) << bytes;
+  };
+  const std::string good =
+      safetensors(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8);
+  write(path, good);
+  {
+    MappedFiles files;
+    const TensorMap tensors = read_weights(directory.string(), &files);
+    CHECK(!files.changed());
+    files.check_unchanged();
+    write(directory / "new", good);
+    fs::rename(directory / "new", path);
+    CHECK(!files.changed());
+  }
+  MappedFiles files;
+  TensorMap tensors = read_weights(directory.string(), &files);
+  write(path, good + "more");
+  CHECK(files.changed());
+  CHECK_THROWS_WITH_AS(files.check_unchanged(), doctest::Contains("model.safetensors"), RunError);
+  tensors.clear();  // nothing is mapped any more
+  CHECK(!files.changed());
+  fs::remove_all(directory);
+}

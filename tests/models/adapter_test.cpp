@@ -111,3 +111,29 @@ TEST_CASE("the context chooses the base model, its adapter, or a frozen copy of 
   CHECK(at::equal(hidden(*model, -1), hidden(*plain, 0)));
   CHECK_THROWS_AS(hidden(*model, 3), RunError);
 }
+
+TEST_CASE("what an adapter's config leaves out is PEFT's default") {
+  const char* source = std::getenv("TEMPER_SOURCE_DIR");
+  const std::string base = std::string(source ? source : ".") + "/tests/golden/models/qwen3";
+  const fs::path copy = fs::temp_directory_path() / "temper_adapter_defaults_test";
+  fs::remove_all(copy);
+  fs::copy(base + "/adapter", copy);
+  Json config = read_json_file(base + "/adapter/adapter_config.json");
+  config.erase("lora_alpha");
+  write_file_atomic((copy / "adapter_config.json").string(), config.dump());
+  const auto model = models::load_model(base);
+  CHECK(models::load_adapter(*model, copy.string()).alpha == 8);
+  fs::remove_all(copy);
+}
+
+TEST_CASE("target modules that are written are compared with an adapter's own") {
+  const char* source = std::getenv("TEMPER_SOURCE_DIR");
+  const std::string base = std::string(source ? source : ".") + "/tests/golden/models/qwen3";
+  const auto model = models::load_model(base);
+  models::load_adapter(*model, base + "/adapter");
+  CHECK(models::targets_are(*model, {"q_proj", "v_proj", "down_proj"}));
+  CHECK(models::targets_are(*model, {"down_proj", "self_attn.q_proj", "v_proj"}));
+  CHECK(!models::targets_are(*model, {"q_proj", "v_proj"}));
+  CHECK(!models::targets_are(*model, {"all-linear"}));
+  CHECK_THROWS_AS(models::targets_are(*model, {"nothing"}), ConfigError);
+}

@@ -117,8 +117,8 @@ OptimizerSection adamw(const Golden& golden) {
   return config;
 }
 
-const char* const kModels[] = {"llama", "llama_linear", "qwen2",      "qwen3",
-                               "gemma", "gemma2",       "gemma3_text"};
+const char* const kModels[] = {"llama", "llama_linear", "llama_yarn", "llama_dynamic", "qwen2",
+                               "qwen3", "gemma",        "gemma2",     "gemma3_text"};
 
 }  // namespace
 
@@ -133,7 +133,8 @@ TEST_CASE("log-probabilities are transformers'") {
 }
 
 TEST_CASE("a config.json in the form of transformers 4 is the same model, to the bit") {
-  for (const char* name : {"llama", "llama_linear", "qwen2", "gemma3_text"}) {
+  for (const char* name :
+       {"llama", "llama_linear", "llama_yarn", "llama_dynamic", "qwen2", "gemma3_text"}) {
     CAPTURE(name);
     const Golden golden(name);
     const fs::path copy = fs::temp_directory_path() / ("temper_v4_" + std::string(name));

@@ -1,13 +1,14 @@
 // What a config.json says that would change the model: it is used, or refused by file and key.
 #include "temper/models/hf_config.h"
 
+#include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
-#include "temper/models/gemma.h"
+#include "temper/models/families.h"
 #include "temper/models/model.h"
 
 using namespace temper;
@@ -37,7 +38,7 @@ std::string refusal(const char* model_type, const Json& change) {
 Activation gemma_activation(const Json& change) {
   Json config = small("gemma2");
   config.merge_patch(change);
-  return models::GemmaConfig(HfConfig::parse(config, "dir/config.json")).activation;
+  return models::gemma2_config(HfConfig::parse(config, "dir/config.json")).activation;
 }
 
 }  // namespace
@@ -79,4 +80,39 @@ TEST_CASE("rotary embeddings of a part of the head are refused, wherever the con
   const Json nested = {
       {"rope_parameters", {{"full_attention", part}, {"sliding_attention", part}}}};
   CHECK(refusal("gemma3_text", nested).find("`partial_rotary_factor`") != std::string::npos);
+}
+
+TEST_CASE("sizes that no model has are refused before memory is taken for them") {
+  for (const char* family : {"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"}) {
+    CAPTURE(family);
+    for (const auto& [key, value] : {std::pair<const char*, Json>{"num_hidden_layers", 2000000000},
+                                     {"num_hidden_layers", 18446744073709551615u},
+                                     {"num_hidden_layers", 0},
+                                     {"head_dim", 2000000000},
+                                     {"num_attention_heads", -1}}) {
+      const std::string said = refusal(family, {{key, value}});
+      CAPTURE(said);
+      CHECK(said.find(key) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("dynamic rope scaling ends where a token's rotation would depend on the batch") {
+  nn::RotaryConfig config;
+  config.kind = nn::RotaryConfig::Kind::kDynamic;
+  config.max_positions = 100;
+  const nn::Rotary rotary(config, 8);
+  CHECK(rotary.table(100, at::kFloat).cos.size(0) >= 100);
+  CHECK_THROWS_WITH_AS(rotary.table(101, at::kFloat), doctest::Contains("max_position_embeddings"),
+                       ConfigError);
+}
+
+TEST_CASE("a rope type that is not known is refused by its key") {
+  const std::string said =
+      refusal("llama", {{"rope_scaling", {{"rope_type", "longrope"}, {"factor", 4}}}});
+  CHECK(said.find("`rope_scaling`: `rope_type`: `longrope` is not supported") != std::string::npos);
+  CHECK(refusal("llama", {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 0}}}})
+            .find("`factor`") != std::string::npos);
+  CHECK(refusal("llama", {{"rope_scaling", {{"rope_type", "yarn"}, {"beta_fast", 0}}}})
+            .find("`beta_fast`") != std::string::npos);
 }

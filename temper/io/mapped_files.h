@@ -1,0 +1,38 @@
+// Files whose bytes stay mapped while the program runs: a frozen model is read where its file lies.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace temper {
+
+// What the files were when they were opened. Writing into a file that is mapped changes the mapped
+// bytes, and cutting it short kills the program at the next read; replacing it by another (as
+// download and save tools do) leaves the mapping as it was.
+class MappedFiles {
+ public:
+  struct File {
+    std::string path;
+    uint64_t device = 0, inode = 0;
+    int64_t size = 0, seconds = 0, nanoseconds = 0;  // the time of the last write
+    std::vector<std::weak_ptr<const void>> owners;   // of what is mapped from it
+  };
+  // The file as it is now. Throws DataError where there is none.
+  static File look_at(const std::string& path);
+  void add(File file) { files_.push_back(std::move(file)); }
+
+  // Whether a file from which something is still mapped was written to since it was opened. Cheap:
+  // one look at each file's size and time.
+  bool changed() const;
+  // Throws RunError that names the file.
+  void check_unchanged() const;
+
+ private:
+  const File* first_changed() const;
+  std::vector<File> files_;
+};
+
+}  // namespace temper

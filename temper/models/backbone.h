@@ -1,0 +1,37 @@
+// The body of a model: tokens in, hidden states out. What reads the hidden states is a head
+// (head.h).
+#pragma once
+
+#include "temper/models/hf_config.h"
+#include "temper/nn/linear.h"
+
+namespace temper::models {
+
+// What the rest of the program needs to know of a model, whatever its family.
+struct ModelConfig {
+  int64_t vocab_size = 0, hidden_size = 0, num_hidden_layers = 0;
+  int64_t max_position_embeddings = 0;  // the length that it was trained for
+  double initializer_range = 0.02;      // standard deviation of fresh weights
+  bool tie_word_embeddings = false;     // the vocabulary head reads the embedding's weight
+  double final_soft_cap = 0;            // logits become cap tanh(x / cap); 0: they stay
+};
+
+class Backbone : public nn::Module {
+ public:
+  explicit Backbone(const ModelConfig& config) : config_(config) {}
+  const ModelConfig& config() const { return config_; }
+
+  // Hidden states after the final norm, [N, hidden_size], of every token of the batch. Without
+  // gradients several threads may run it at once.
+  virtual at::Tensor forward(const nn::Context& context) = 0;
+
+  // Attention of one layer: what a cache page has to hold.
+  virtual ops::AttentionSpec attention_spec(int64_t layer) const = 0;
+
+  virtual nn::Embedding& embedding() = 0;
+
+ private:
+  ModelConfig config_;
+};
+
+}  // namespace temper::models

@@ -1,0 +1,91 @@
+#include "temper/models/decoder.h"
+
+#include <cmath>
+
+#include "temper/base/error.h"
+
+namespace temper::models {
+namespace {
+
+// Far more than any model has; what a damaged config asks for would take all memory.
+constexpr int64_t kMostLayers = 10000;
+
+nn::AttentionConfig read_attention(const HfConfig& c, const DecoderDefaults& defaults,
+                                   const ModelConfig& model) {
+  nn::AttentionConfig a{.hidden_size = model.hidden_size};
+  a.num_heads = c.integer("num_attention_heads", defaults.num_attention_heads);
+  const bool as_heads = defaults.num_key_value_heads == 0 || c.is_null("num_key_value_heads");
+  a.num_kv_heads =
+      c.integer("num_key_value_heads", as_heads ? a.num_heads : defaults.num_key_value_heads);
+  a.head_dim = c.integer(
+      "head_dim", defaults.head_dim > 0 ? defaults.head_dim : model.hidden_size / a.num_heads);
+  a.norm_eps = c.number("rms_norm_eps", 1e-6);
+  a.scale = 1.0 / std::sqrt(static_cast<double>(a.head_dim));
+  a.deviation = model.initializer_range;
+  if (a.num_heads % a.num_kv_heads != 0)
+    c.fail("num_key_value_heads",
+           temper::str(a.num_heads, " heads are no multiple of ", a.num_kv_heads,
+                       c.has("num_key_value_heads") ? "" : ", which is this family's default"));
+  return a;
+}
+
+}  // namespace
+
+DecoderConfig::DecoderConfig(const HfConfig& c, const DecoderDefaults& d) {
+  vocab_size = c.integer("vocab_size", d.vocab_size);
+  hidden_size = c.integer("hidden_size", d.hidden_size);
+  intermediate_size = c.integer("intermediate_size", d.intermediate_size);
+  num_hidden_layers = c.integer("num_hidden_layers", d.num_hidden_layers, kMostLayers);
+  max_position_embeddings = c.integer("max_position_embeddings", d.max_position_embeddings);
+  initializer_range = c.number("initializer_range", 0.02);
+  tie_word_embeddings = c.boolean("tie_word_embeddings", d.tie_word_embeddings);
+  attention = read_attention(c, d, *this);
+  window.assign(static_cast<size_t>(num_hidden_layers), 0);
+  activation = c.activation(d.activation_key, d.activation);
+}
+
+nn::AttentionConfig DecoderConfig::attention_of(int64_t layer) const {
+  nn::AttentionConfig of_layer = attention;
+  of_layer.window = window[static_cast<size_t>(layer)];
+  return of_layer;
+}
+
+PreNormBlock::PreNormBlock(nn::Module& parent, std::string name, const DecoderConfig& c,
+                           int64_t layer, std::shared_ptr<nn::Rotary> rotary)
+    : Module(parent, std::move(name)),
+      self_attn(*this, "self_attn", c.attention_of(layer), layer, std::move(rotary)),
+      mlp(*this, "mlp", c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation,
+          c.initializer_range),
+      input_layernorm(*this, "input_layernorm", c.hidden_size, c.attention.norm_eps,
+                      c.attention.norm_one_plus),
+      post_attention_layernorm(*this, "post_attention_layernorm", c.hidden_size,
+                               c.attention.norm_eps, c.attention.norm_one_plus) {}
+
+at::Tensor PreNormBlock::forward(const at::Tensor& x, const nn::Context& context) {
+  const at::Tensor h = ops::add_scaled(x, self_attn.forward(input_layernorm.input(x), context));
+  return ops::add_scaled(h, mlp.forward(post_attention_layernorm.input(h), context));
+}
+
+SandwichNormBlock::SandwichNormBlock(nn::Module& parent, std::string name, const DecoderConfig& c,
+                                     int64_t layer, std::shared_ptr<nn::Rotary> rotary)
+    : Module(parent, std::move(name)),
+      self_attn(*this, "self_attn", c.attention_of(layer), layer, std::move(rotary)),
+      mlp(*this, "mlp", c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation,
+          c.initializer_range),
+      input_layernorm(*this, "input_layernorm", c.hidden_size, c.attention.norm_eps,
+                      c.attention.norm_one_plus),
+      post_attention_layernorm(*this, "post_attention_layernorm", c.hidden_size,
+                               c.attention.norm_eps, c.attention.norm_one_plus),
+      pre_feedforward_layernorm(*this, "pre_feedforward_layernorm", c.hidden_size,
+                                c.attention.norm_eps, c.attention.norm_one_plus),
+      post_feedforward_layernorm(*this, "post_feedforward_layernorm", c.hidden_size,
+                                 c.attention.norm_eps, c.attention.norm_one_plus) {}
+
+at::Tensor SandwichNormBlock::forward(const at::Tensor& x, const nn::Context& context) {
+  const at::Tensor attended = self_attn.forward(input_layernorm.input(x), context);
+  const at::Tensor h = ops::add_scaled(x, post_attention_layernorm.forward(attended));
+  const at::Tensor fed = mlp.forward(pre_feedforward_layernorm.input(h), context);
+  return ops::add_scaled(h, post_feedforward_layernorm.forward(fed));
+}
+
+}  // namespace temper::models

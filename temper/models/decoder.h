@@ -1,0 +1,107 @@
+// What the decoder families have in common: the keys of their configs, two kinds of block, and the
+// body that runs blocks one after the other. A family's file says which of it the family is; one
+// that needs another block brings its own to Decoder.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/models/family.h"
+#include "temper/nn/blocks.h"
+#include "temper/nn/recompute.h"
+
+namespace temper::models {
+
+// What transformers' config class of a family fills in where config.json says nothing.
+struct DecoderDefaults {
+  int64_t vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads;
+  int64_t num_key_value_heads = 0;  // 0: as many as heads
+  int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
+  int64_t max_position_embeddings;
+  bool tie_word_embeddings = false;
+  const char* activation_key = "hidden_act";
+  const char* activation = "silu";
+};
+
+struct DecoderConfig : ModelConfig {
+  // The keys that all families share. Throws ConfigError.
+  DecoderConfig(const HfConfig& config, const DecoderDefaults& defaults);
+
+  int64_t intermediate_size = 0;
+  nn::AttentionConfig attention;  // of every layer, but for its window
+  std::vector<int64_t> window;    // by layer: tokens that it attends to; 0: all
+  bool mlp_bias = false;
+  ops::Activation activation = ops::Activation::kSilu;
+  double embedding_scale = 1;  // embeddings are multiplied by it
+
+  nn::RotaryConfig rotary;
+  std::optional<nn::RotaryConfig> local_rotary;  // of layers with a window, where it is another
+
+  nn::AttentionConfig attention_of(int64_t layer) const;
+};
+
+// Norms before: h = x + attention(norm(x)), then h + mlp(norm(h)).
+class PreNormBlock : public nn::Module {
+ public:
+  PreNormBlock(nn::Module& parent, std::string name, const DecoderConfig& config, int64_t layer,
+               std::shared_ptr<nn::Rotary> rotary);
+  at::Tensor forward(const at::Tensor& x, const nn::Context& context);
+
+  nn::Attention self_attn;
+  nn::GatedMlp mlp;
+  nn::RmsNorm input_layernorm, post_attention_layernorm;
+};
+
+// Norms before and after: h = x + norm(attention(norm(x))), then h + norm(mlp(norm(h))).
+class SandwichNormBlock : public nn::Module {
+ public:
+  SandwichNormBlock(nn::Module& parent, std::string name, const DecoderConfig& config,
+                    int64_t layer, std::shared_ptr<nn::Rotary> rotary);
+  at::Tensor forward(const at::Tensor& x, const nn::Context& context);
+
+  nn::Attention self_attn;
+  nn::GatedMlp mlp;
+  nn::RmsNorm input_layernorm, post_attention_layernorm, pre_feedforward_layernorm,
+      post_feedforward_layernorm;
+};
+
+// Embedding, blocks, final norm. Block has the constructor and forward of the two above, and an
+// nn::Attention named self_attn.
+template <class Block>
+class Decoder : public Backbone {
+ public:
+  explicit Decoder(const DecoderConfig& c)
+      : Backbone(c),
+        embed_tokens(*this, "embed_tokens", c.vocab_size, c.hidden_size, c.initializer_range,
+                     c.embedding_scale),
+        layers(*this, "layers"),
+        norm(*this, "norm", c.hidden_size, c.attention.norm_eps, c.attention.norm_one_plus) {
+    const auto rotary = std::make_shared<nn::Rotary>(c.rotary, c.attention.head_dim);
+    const auto local = c.local_rotary
+                           ? std::make_shared<nn::Rotary>(*c.local_rotary, c.attention.head_dim)
+                           : rotary;
+    for (int64_t i = 0; i < c.num_hidden_layers; ++i)
+      layers.emplace(c, i, c.window[static_cast<size_t>(i)] > 0 ? local : rotary);
+  }
+
+  at::Tensor forward(const nn::Context& context) override {
+    at::Tensor x = embed_tokens.forward(context);
+    for (auto& layer : layers)
+      x = nn::run_block(*layer, x, context, [block = layer.get(), context](const at::Tensor& in) {
+        return block->forward(in, context);
+      });
+    return norm.forward(x);
+  }
+  ops::AttentionSpec attention_spec(int64_t layer) const override {
+    return layers[static_cast<size_t>(layer)].self_attn.spec();
+  }
+  nn::Embedding& embedding() override { return embed_tokens; }
+
+  nn::Embedding embed_tokens;
+  nn::ModuleList<Block> layers;
+  nn::RmsNorm norm;
+};
+
+}  // namespace temper::models

@@ -1,0 +1,47 @@
+// Heads: what hidden states are for.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "temper/models/backbone.h"
+#include "temper/ops/token_logp.h"
+
+namespace temper::models {
+
+// Log-probabilities of the next token. The weight [vocabulary, hidden] is `lm_head.weight` of the
+// owner, or the embedding's own where they are tied.
+class VocabularyHead {
+ public:
+  VocabularyHead(nn::Module& owner, Backbone& body);
+
+  // log p of target[i] after row rows[i] of `hidden`, at the temperature; the entropy (in nats)
+  // and the logits' log-sum-exp where asked for.
+  ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
+                            const std::vector<int64_t>& target, double temperature, bool entropy,
+                            bool log_sum_exp) const;
+  // Logits after every row of `hidden`, soft-capped and divided by the temperature.
+  ops::Logits logits(const at::Tensor& hidden, double temperature) const;
+
+ private:
+  ops::HeadSpec spec(double temperature, bool entropy, bool log_sum_exp) const;
+
+  std::optional<nn::Linear> lm_head_;
+  const nn::Parameter& weight_;
+  double soft_cap_;
+};
+
+// One number a token, `score.weight` [1, hidden] without a bias: a reward or a value, as
+// transformers' ...ForSequenceClassification has it with num_labels 1.
+class ScalarHead {
+ public:
+  ScalarHead(nn::Module& owner, const ModelConfig& config);
+
+  // [M], of rows[i] of `hidden`; differentiable.
+  at::Tensor values(const at::Tensor& hidden, const std::vector<int64_t>& rows);
+
+ private:
+  nn::Linear score_;
+};
+
+}  // namespace temper::models

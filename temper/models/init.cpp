@@ -1,0 +1,66 @@
+#include "temper/models/init.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "temper/base/error.h"
+#include "temper/base/memory.h"
+#include "temper/base/random.h"
+
+namespace temper::models {
+namespace {
+
+uint64_t hash_name(const std::string& name) {  // FNV-1a
+  uint64_t hash = 1469598103934665603ull;
+  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211ull;
+  return hash;
+}
+
+void refuse_beyond_memory(CausalLM& model, const HfConfig& config) {
+  double bytes = 0;
+  model.each_parameter([&](const std::string&, nn::Parameter& parameter) {
+    double count = sizeof(float);
+    for (const int64_t extent : parameter.shape()) count *= static_cast<double>(extent);
+    bytes += count;
+  });
+  const double usable = static_cast<double>(usable_memory_bytes());
+  check<ConfigError>(bytes <= usable, config.where(), ": a model of these sizes takes ",
+                     static_cast<int64_t>(bytes / 1e9), " GB, and this machine has ",
+                     static_cast<int64_t>(usable / 1e9));
+}
+
+}  // namespace
+
+at::Tensor initial_value(const nn::Parameter& parameter, const std::string& name, uint64_t seed) {
+  const nn::Init& init = parameter.init();
+  at::Tensor value = at::empty(parameter.shape(), at::kFloat);
+  float* data = value.mutable_data_ptr<float>();
+  const int64_t count = value.numel();
+  if (init.kind != nn::Init::Kind::kNormal) {
+    std::fill(data, data + count, init.kind == nn::Init::Kind::kOnes ? 1.0f : 0.0f);
+    return value;
+  }
+  const RandomStream stream(seed, RandomPurpose::kInit, hash_name(name));
+  const float deviation = static_cast<float>(init.deviation);
+#pragma omp parallel for schedule(static)
+  for (int64_t i = 0; i < count; ++i) data[i] = deviation * stream.normal(static_cast<uint64_t>(i));
+  return value;
+}
+
+std::unique_ptr<CausalLM> init_model(const HfConfig& config, uint64_t seed) {
+  std::unique_ptr<CausalLM> model = make_model(config);
+  refuse_beyond_memory(*model, config);
+  // The row of the padding token begins at zero, as an embedding with a padding index does.
+  const int64_t padding =
+      config.has("pad_token_id") ? static_cast<int64_t>(config.number("pad_token_id", -1)) : -1;
+  model->each_parameter([&](const std::string& name, nn::Parameter& parameter) {
+    at::Tensor value = initial_value(parameter, name, seed);
+    if (name.ends_with("embed_tokens.weight") && padding >= 0 && padding < value.size(0))
+      value[padding].zero_();
+    parameter.set_value(value);
+  });
+  return model;
+}
+
+}  // namespace temper::models

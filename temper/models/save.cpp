@@ -1,0 +1,110 @@
+#include "temper/models/save.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/io/safetensors.h"
+#include "temper/models/tensors.h"
+
+namespace temper::models {
+namespace {
+namespace fs = std::filesystem;
+
+constexpr size_t kMostFileBytes = size_t{1} << 30;  // of a tokenizer's file
+constexpr int kMostTemplates = 100;
+
+// The config of the text model that a multimodal config holds.
+Json text_config(const Json& config, const std::string& model_type) {
+  Json text = config["text_config"];
+  for (const char* key : {"eos_token_id", "bos_token_id", "pad_token_id", "tie_word_embeddings"})
+    if (!text.contains(key) && config.contains(key)) text[key] = config[key];
+  text["model_type"] = model_type;
+  return text;
+}
+
+// The class that reads what is written, and for a number a token that it has one label.
+void set_head(Json& config, const Family& family, HeadKind head, bool unwrapped) {
+  const auto architecture = config.find("architectures");
+  const bool was_scalar =
+      architecture != config.end() && architecture->is_array() && !architecture->empty() &&
+      (*architecture)[0].is_string() &&
+      (*architecture)[0].get<std::string>().ends_with("ForSequenceClassification");
+  if (head == HeadKind::kScalar) {
+    if (family.sequence_classification) config["architectures"] = {family.sequence_classification};
+    config.erase("num_labels");
+    config["id2label"] = {{"0", "LABEL_0"}};
+    config["label2id"] = {{"LABEL_0", 0}};
+    return;
+  }
+  if ((was_scalar || unwrapped) && family.causal_lm) config["architectures"] = {family.causal_lm};
+  if (was_scalar)
+    for (const char* key : {"num_labels", "id2label", "label2id"}) config.erase(key);
+}
+
+// Written anew rather than copied: a read-only original must not make a read-only copy.
+void copy_file(const std::string& from, const std::string& to) {
+  if (fs::is_regular_file(from)) write_file_atomic(to, read_file(from, kMostFileBytes));
+}
+
+// Templates beside the main one, by name: additional_chat_templates/NAME.jinja.
+void copy_additional_templates(const std::string& from, const std::string& to) {
+  const char* const folder = "/additional_chat_templates";
+  std::error_code ignored;
+  if (!fs::is_directory(from + folder, ignored)) return;
+  fs::create_directories(to + folder);
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(from + folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.ends_with(".jinja")) continue;
+    check<DataError>(++count <= kMostTemplates, from, folder, ": more than ", kMostTemplates,
+                     " templates");
+    copy_file(entry.path().string(), to + folder + "/" + name);
+  }
+}
+
+}  // namespace
+
+void save_weights(nn::Module& model, const std::string& directory, at::ScalarType dtype) {
+  fs::create_directories(directory);
+  std::vector<std::pair<std::string, TensorView>> tensors;
+  const at::NoGradGuard no_grad;
+  model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
+    if (name.find(".lora_A.") != std::string::npos || name.find(".lora_B.") != std::string::npos)
+      return;
+    tensors.emplace_back(name, to_view(parameter.value().to(dtype)));
+  });
+  write_safetensors_model(directory, tensors);
+}
+
+void write_model_files(const ModelFiles& files, const std::string& directory, at::ScalarType dtype,
+                       HeadKind head) {
+  fs::create_directories(directory);
+  const HfConfig source = HfConfig::load(files.config);
+  const std::string config_path =
+      fs::is_directory(files.config) ? files.config + "/config.json" : files.config;
+  Json config = read_json_file(config_path, size_t{64} << 20);
+  if (source.multimodal()) config = text_config(config, source.model_type());
+  set_head(config, family_of(source), head, source.multimodal());
+  const char* name = dtype == at::kBFloat16 ? "bfloat16"
+                     : dtype == at::kHalf   ? "float16"
+                                            : "float32";
+  if (config.contains("torch_dtype"))
+    config["torch_dtype"] = name;
+  else
+    config["dtype"] = name;
+  write_file_atomic(directory + "/config.json", config.dump(2) + "\n");
+  if (files.others.empty()) return;
+  for (const char* file :
+       {"generation_config.json", "tokenizer.json", "tokenizer_config.json",
+        "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+        "tokenizer.model", "chat_template.jinja", "chat_template.json"})
+    copy_file(files.others + "/" + file, directory + "/" + file);
+  copy_additional_templates(files.others, directory);
+}
+
+}  // namespace temper::models

@@ -1,0 +1,28 @@
+// Models to Hugging Face directories.
+#pragma once
+
+#include <string>
+
+#include "temper/models/model.h"
+
+namespace temper::models {
+
+// model.safetensors (sharded where large) of the model's own parameters, adapters left out, in
+// float32, bfloat16 or float16.
+void save_weights(nn::Module& model, const std::string& directory, at::ScalarType dtype);
+
+// Where a saved model's small files come from: config.json (or its directory), and the directory of
+// the tokenizer's and generation's files ("" for none).
+struct ModelFiles {
+  std::string config, others;
+};
+// What the saved model is to transformers: AutoModelForCausalLM's, or
+// AutoModelForSequenceClassification's with one label.
+enum class HeadKind { kVocabulary, kScalar };
+
+// Writes config.json with the dtype as saved and, of a multimodal checkpoint, its text_config
+// alone; copies the others.
+void write_model_files(const ModelFiles& files, const std::string& directory, at::ScalarType dtype,
+                       HeadKind head = HeadKind::kVocabulary);
+
+}  // namespace temper::models

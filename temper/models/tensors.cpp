@@ -1,0 +1,68 @@
+#include "temper/models/tensors.h"
+
+#include <ATen/ATen.h>
+
+#include <cstring>
+
+namespace temper::models {
+namespace {
+
+at::ScalarType scalar_type(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return at::kDouble;
+    case DType::kFloat32:
+      return at::kFloat;
+    case DType::kFloat16:
+      return at::kHalf;
+    case DType::kBFloat16:
+      return at::kBFloat16;
+    case DType::kInt64:
+      return at::kLong;
+    case DType::kInt32:
+      return at::kInt;
+    case DType::kInt16:
+      return at::kShort;
+    case DType::kInt8:
+      return at::kChar;
+    case DType::kUInt8:
+      return at::kByte;
+    case DType::kBool:
+      return at::kBool;
+  }
+  return at::kFloat;
+}
+DType dtype_of(at::ScalarType type) {
+  if (type == at::kBFloat16) return DType::kBFloat16;
+  if (type == at::kHalf) return DType::kFloat16;
+  if (type == at::kDouble) return DType::kFloat64;
+  if (type == at::kByte) return DType::kUInt8;
+  return DType::kFloat32;
+}
+
+}  // namespace
+
+at::Tensor to_tensor(const TensorView& view, at::ScalarType dtype) {
+  const at::ScalarType stored = scalar_type(view.dtype);
+  // at::from_blob's deleter keeps the mapping alive.
+  const auto options = at::TensorOptions().dtype(stored);
+  if (view.num_bytes == 0) return at::empty(view.shape, options.dtype(dtype));
+  if (reinterpret_cast<uintptr_t>(view.data) % dtype_size(view.dtype) != 0) {
+    at::Tensor copy = at::empty(view.shape, options);
+    std::memcpy(copy.mutable_data_ptr(), view.data, view.num_bytes);
+    return copy.to(dtype);
+  }
+  const auto owner = view.owner;
+  return at::from_blob(
+             const_cast<std::byte*>(view.data), view.shape, [owner](void*) {}, options)
+      .to(dtype);
+}
+
+TensorView to_view(const at::Tensor& tensor) {
+  const at::Tensor contiguous = tensor.detach().contiguous();
+  return {dtype_of(contiguous.scalar_type()), contiguous.sizes().vec(),
+          static_cast<const std::byte*>(contiguous.const_data_ptr()), contiguous.nbytes(),
+          std::make_shared<at::Tensor>(contiguous)};
+}
+
+}  // namespace temper::models

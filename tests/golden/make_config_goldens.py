@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/config.json: what transformers makes of config.json files.
+
+    python tests/golden/make_config_goldens.py        (torch 2.13, transformers 5.23)
+
+configs   what a family's config class fills in, for configs that say little: only their model_type, and the official
+          Gemma 3 files, whose text_config leaves out what the class's defaults are
+rope      rotary inverse frequencies and the factor of cosines and sines, by transformers' own functions
+"""
+import json
+from pathlib import Path
+
+import transformers
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+HERE = Path(__file__).resolve().parent
+FIELDS = ("vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim rms_norm_eps "
+          "initializer_range tie_word_embeddings attention_bias mlp_bias max_position_embeddings query_pre_attn_scalar "
+          "attn_logit_softcapping final_logit_softcapping hidden_act hidden_activation sliding_window layer_types "
+          "rope_parameters").split()
+CLASSES = dict(llama="Llama", qwen2="Qwen2", qwen3="Qwen3", gemma="Gemma", gemma2="Gemma2", gemma3_text="Gemma3Text")
+
+
+def resolved(config):
+    config = getattr(config, "text_config", None) or config
+    found = {key: getattr(config, key, None) for key in FIELDS}
+    found["head_dim"] = found["head_dim"] or config.hidden_size // config.num_attention_heads
+    return found
+
+
+def configs():
+    for model_type, name in CLASSES.items():
+        yield {"model_type": model_type}
+    # num_key_value_heads that is null is as many as heads, even where a missing one is not
+    yield {"model_type": "qwen2", "num_attention_heads": 16, "num_key_value_heads": None}
+    yield {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": None, "max_window_layers": 2}
+    yield {"model_type": "qwen3", "use_sliding_window": True, "sliding_window": 77, "max_window_layers": 30}
+    yield {"model_type": "llama", "use_sliding_window": True, "sliding_window": 77, "max_window_layers": 2}  # not Llama's keys
+    yield {"model_type": "gemma", "hidden_act": "gelu"}
+    scaling = {"factor": 8.0, "rope_type": "linear"}
+    text = dict(model_type="gemma3_text", rope_scaling=scaling, sliding_window=1024)
+    for changes in (dict(hidden_size=2560, intermediate_size=10240, num_hidden_layers=34),
+                    dict(hidden_size=3840, intermediate_size=15360, num_attention_heads=16, num_hidden_layers=48,
+                         num_key_value_heads=8),
+                    dict(head_dim=128, hidden_size=5376, intermediate_size=21504, num_attention_heads=32,
+                         num_hidden_layers=62, num_key_value_heads=16, query_pre_attn_scalar=168)):
+        yield {"architectures": ["Gemma3ForConditionalGeneration"], "eos_token_id": [1, 106], "initializer_range": 0.02,
+               "model_type": "gemma3", "text_config": text | changes}
+
+
+def load(config):
+    name = {"gemma3": "Gemma3Config"}.get(config["model_type"], CLASSES.get(config["model_type"], "") + "Config")
+    return getattr(transformers, name).from_dict(json.loads(json.dumps(config)))
+
+
+def ropes():
+    yield dict(rope_type="default")
+    yield dict(rope_type="linear", factor=2.5)
+    yield dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=512)
+    yield dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=4096)
+    yield dict(rope_type="yarn", factor=40.0, original_max_position_embeddings=64, mscale=0.707, mscale_all_dim=1.0,
+               beta_fast=8, beta_slow=2)
+    yield dict(rope_type="yarn", factor=32.0, original_max_position_embeddings=4096, truncate=False)
+    yield dict(rope_type="yarn", factor=2.0, attention_factor=0.9)  # original: max_position_embeddings
+    yield dict(rope_type="dynamic", factor=3.0)
+
+
+def rope(parameters, head_dim, theta):
+    config = transformers.LlamaConfig(hidden_size=head_dim * 2, num_attention_heads=2, head_dim=head_dim,
+                                      max_position_embeddings=16384,
+                                      rope_parameters=parameters | {"rope_theta": theta})
+    if parameters["rope_type"] == "default":
+        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+        frequency, factor = LlamaRotaryEmbedding.compute_default_rope_parameters(config)
+    else:
+        frequency, factor = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, "cpu")
+    return dict(parameters=parameters, head_dim=head_dim, rope_theta=theta, max_position_embeddings=16384,
+                inverse_frequency=[float(x) for x in frequency], attention_factor=float(factor))
+
+
+if __name__ == "__main__":
+    transformers.logging.set_verbosity_error()
+    out = dict(configs=[dict(config=c, resolved=resolved(load(c))) for c in configs()],
+               rope=[rope(p, d, t) for p in ropes() for d, t in ((64, 10000.0), (12, 500.0))])
+    (HERE / "config.json").write_text(json.dumps(out) + "\n")
+    print(len(out["configs"]), "configs,", len(out["rope"]), "rotary embeddings,", (HERE / "config.json").stat().st_size, "bytes")

@@ -1,0 +1,165 @@
+// What surrounds the weights: hub ids, the files that go along with a saved model, memory, and how
+// tensors split.
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/base/json.h"
+#include "temper/models/load.h"
+
+using namespace temper;
+using models::resolve_model_path;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string golden(const std::string& name) {
+  const char* source = std::getenv("TEMPER_SOURCE_DIR");
+  return std::string(source ? source : ".") + "/tests/golden/models/" + name;
+}
+
+struct Directory {
+  explicit Directory(const std::string& name)
+      : path((fs::temp_directory_path() / ("temper_directory_" + name)).string()) {
+    fs::remove_all(path);
+    fs::create_directories(path);
+  }
+  ~Directory() { fs::remove_all(path); }
+  std::string path;
+};
+
+struct Variable {
+  Variable(const char* name, const std::string& value) : name(name) {
+    if (const char* old = std::getenv(name)) before = old;
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~Variable() {
+    if (before)
+      ::setenv(name, before->c_str(), 1);
+    else
+      ::unsetenv(name);
+  }
+  const char* name;
+  std::optional<std::string> before;
+};
+
+}  // namespace
+
+TEST_CASE("a hub's id is the snapshot that the local cache has of it") {
+  const Directory home("hub");
+  const Variable variable("HF_HOME", home.path), cache("HF_HUB_CACHE", home.path + "/hub");
+  const std::string repository = home.path + "/hub/models--org--tiny-1.5";
+  fs::create_directories(repository + "/refs");
+  fs::create_directories(repository + "/snapshots/0123abc");
+  CHECK_THROWS_WITH_AS(resolve_model_path("org/tiny-1.5"), doctest::Contains("hf download"),
+                       ConfigError);
+  write_file_atomic(repository + "/refs/main", "0123abc\n");
+  CHECK_THROWS_WITH_AS(resolve_model_path("org/tiny-1.5"), doctest::Contains("config.json"),
+                       ConfigError);
+  fs::copy_file(golden("qwen3") + "/config.json", repository + "/snapshots/0123abc/config.json");
+  CHECK(resolve_model_path("org/tiny-1.5") == repository + "/snapshots/0123abc");
+  // A reference does not lead out of the cache.
+  write_file_atomic(repository + "/refs/main", "../../../../etc");
+  CHECK_THROWS_AS(resolve_model_path("org/tiny-1.5"), ConfigError);
+  for (const char* path : {"models/qwen/base", "/abs/olute", "./here/x", "tiny", "../x/y", "a b/c"})
+    CHECK(resolve_model_path(path) == path);
+  CHECK(resolve_model_path(golden("qwen3")) == golden("qwen3"));
+}
+
+TEST_CASE("additional chat templates go along with a saved model") {
+  const Directory from("from"), to("to");
+  fs::copy_file(golden("qwen3") + "/config.json", from.path + "/config.json");
+  fs::create_directories(from.path + "/additional_chat_templates");
+  write_file_atomic(from.path + "/additional_chat_templates/tool_use.jinja", "{{ tools }}");
+  write_file_atomic(from.path + "/additional_chat_templates/notes.txt", "no template");
+  models::write_model_files({from.path, from.path}, to.path, at::kFloat);
+  CHECK(read_file(to.path + "/additional_chat_templates/tool_use.jinja") == "{{ tools }}");
+  CHECK(!fs::exists(to.path + "/additional_chat_templates/notes.txt"));
+}
+
+TEST_CASE("a language model out of a multimodal checkpoint is written as its own family") {
+  const Directory from("multimodal"), to("text");
+  Json text = read_json_file(golden("gemma3_text") + "/config.json");
+  text.erase("architectures");
+  text.erase("eos_token_id");
+  const Json config = {{"model_type", "gemma3"},
+                       {"architectures", {"Gemma3ForConditionalGeneration"}},
+                       {"eos_token_id", {1, 106}},
+                       {"text_config", text}};
+  write_file_atomic(from.path + "/config.json", config.dump());
+  TensorMap tensors;
+  for (auto& [name, view] : read_safetensors(golden("gemma3_text") + "/model.safetensors"))
+    tensors["language_model." + name] = view;
+  tensors["vision_tower.patch.weight"] = models::to_view(at::zeros({2, 2}, at::kFloat));
+  write_safetensors(from.path + "/model.safetensors", tensors);
+  const auto model = models::load_model(from.path);
+  CHECK(model->eos_token_ids == std::vector<int32_t>{1, 106});
+  models::write_model_files({from.path, ""}, to.path, at::kFloat);
+  const Json saved = read_json_file(to.path + "/config.json");
+  CHECK(saved["architectures"] == Json({"Gemma3ForCausalLM"}));
+  CHECK(saved["model_type"] == "gemma3_text");
+  CHECK(saved["eos_token_id"] == Json({1, 106}));
+}
+
+TEST_CASE("random weights that no memory holds are refused before they are drawn") {
+  const Json config = {{"model_type", "llama"},
+                       {"vocab_size", 2000000000},
+                       {"hidden_size", 1000000},
+                       {"intermediate_size", 12},
+                       {"num_attention_heads", 10},
+                       {"num_hidden_layers", 1},
+                       {"head_dim", 4}};
+  CHECK_THROWS_WITH_AS(models::init_model(models::HfConfig::parse(config, "config.json"), 0),
+                       doctest::Contains("this machine has"), ConfigError);
+}
+
+TEST_CASE("a base that is written to while it is mapped is noticed") {
+  const Directory base("mapped");
+  for (const char* file : {"config.json", "model.safetensors"})
+    fs::copy_file(golden("qwen3") + "/" + file, base.path + "/" + file);
+  const std::string weights = base.path + "/model.safetensors";
+  const auto model = models::load_model(base.path), owned = models::load_model(base.path);
+  owned->each_parameter([](const std::string&, nn::Parameter& p) { p.own(); });
+  CHECK(!model->files.changed());
+  fs::last_write_time(weights, fs::last_write_time(weights) + std::chrono::seconds(3));
+  CHECK(model->files.changed());
+  CHECK(!owned->files.changed());  // it has its weights in memory of its own
+  CHECK_THROWS_WITH_AS(model->files.check_unchanged(), doctest::Contains(weights.c_str()),
+                       RunError);
+
+  const auto again = models::load_model(base.path);
+  fs::copy_file(weights, weights + ".new");
+  fs::rename(weights + ".new", weights);  // another file: the mapping is what it was
+  CHECK(!again->files.changed());
+}
+
+TEST_CASE("every matrix of every family splits under tensor parallelism, and no norm does") {
+  for (const char* name :
+       {"llama", "llama_linear", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"}) {
+    CAPTURE(name);
+    const models::HfConfig config = models::HfConfig::load(golden(name));
+    const models::Family& family = models::family_of(config);
+    models::make_model(config)->each_parameter([&](const std::string& parameter, nn::Parameter& p) {
+      CAPTURE(parameter);
+      const auto split = models::split_of(family, parameter);
+      if (p.shape().size() == 2) CHECK(split.has_value());
+      if (parameter.find("norm") != std::string::npos) CHECK(!split.has_value());
+      // A bias goes with the outputs; one that is added to a sum over ranks stays whole.
+      if (parameter.ends_with("o_proj.bias") || parameter.ends_with("down_proj.bias"))
+        CHECK(!split.has_value());
+      if (parameter.ends_with("q_proj.bias")) CHECK((split == models::Split::kColumns));
+    });
+    CHECK((models::split_of(family, "model.layers.1.self_attn.o_proj.weight") ==
+           models::Split::kRows));
+    CHECK(
+        (models::split_of(family, "model.layers.1.mlp.up_proj.weight") == models::Split::kColumns));
+    CHECK(!models::split_of(family, "model.layers.1.mlp.up_proj.lora_A.weight").has_value());
+  }
+}
