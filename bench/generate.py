@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Sampling of one model by Temper, Hugging Face generate and llama.cpp, in one run, float32.
 
-usage: bench/generate.py [--python PATH] [--llama-python PATH]
+usage: bench/generate.py [--python PATH] [--llama-python PATH] [--sequences 64] [--new 128]
 
-64 sequences and one, prompts of 64 tokens, 128 new tokens each, no end token. New tokens a second; loading is not counted. Machines
-that do other work at the same time give numbers that mean nothing.
+64 sequences and one, prompts of 64 tokens, 128 new tokens each, no end token. New tokens a second, the better of two runs; loading is not
+counted. Weights are float32 everywhere. llama.cpp runs as it is fastest: a cache of its own for every sequence (kv_unified = false), keys and
+values in its default type (F16), n_batch 8192, n_ubatch 512, a thread a core, tokens chosen by its own greedy sampler. Temper and Hugging
+Face sample at temperature 1. Machines that do other work at the same time give numbers that mean nothing.
 """
 import argparse
 import json
@@ -16,33 +18,35 @@ import time
 
 import peers
 
-PROMPT, NEW = 64, 128
+PROMPT = 64
+LLAMA_SETTINGS = "kv_unified = false, F16 keys and values, n_batch 8192, n_ubatch 512, greedy sampler"
 
 HUGGING_FACE = r"""
 import json, sys, time, torch
 from transformers import AutoModelForCausalLM
 model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype="float32").eval()
-rows = json.load(open(sys.argv[2]))
+rows, new = json.load(open(sys.argv[2])), int(sys.argv[3])
 out = {}
-for count in (64, 1):
+for count in (len(rows), 1):
     ids = torch.tensor(rows[:count])
     best = 0
     for _ in range(2):
         start = time.time()
         with torch.no_grad():
-            model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=True, top_k=0, max_new_tokens=128, min_new_tokens=128, pad_token_id=0)
-        best = max(best, count * 128 / (time.time() - start))
+            model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=True, top_k=0, max_new_tokens=new, min_new_tokens=new, pad_token_id=0)
+        best = max(best, count * new / (time.time() - start))
     out[str(count)] = best
 print("RESULT " + json.dumps(out))
 """
 
-# The model as GGUF, by the gguf package; then llama.cpp's own batches of sequences with greedy choice on the last logits.
+# The model as GGUF, by the gguf package; then llama.cpp's own batches of sequences and its greedy sampler.
 LLAMA = r"""
-import ctypes, json, sys, time
+import json, os, sys, time
 import numpy as np
 import gguf, llama_cpp
 from safetensors.numpy import load_file
-model, rows, path = sys.argv[1], json.load(open(sys.argv[2])), sys.argv[3]
+model, rows, path, new = sys.argv[1], json.load(open(sys.argv[2])), sys.argv[3], int(sys.argv[4])
+prompt = len(rows[0])
 c = json.load(open(model + "/config.json"))
 w = gguf.GGUFWriter(path, "qwen3")
 w.add_block_count(c["num_hidden_layers"]); w.add_context_length(c["max_position_embeddings"]); w.add_embedding_length(c["hidden_size"])
@@ -55,14 +59,14 @@ for name, value in load_file(model + "/model.safetensors").items():
 w.write_header_to_file(); w.write_kv_data_to_file(); w.write_tensors_to_file(); w.close()
 llama_cpp.llama_backend_init()
 m = llama_cpp.llama_model_load_from_file(path.encode(), llama_cpp.llama_model_default_params())
-vocabulary = c["vocab_size"]
+greedy = llama_cpp.llama_sampler_init_greedy()
 def run(count):
     p = llama_cpp.llama_context_default_params()
-    p.n_ctx, p.n_batch, p.n_ubatch, p.n_seq_max, p.n_threads, p.n_threads_batch = count * 192, 4096, 512, count, 2, 2
-    p.kv_unified = True
-    p.type_k = p.type_v = llama_cpp.GGML_TYPE_F32
+    p.n_ctx, p.n_seq_max, p.n_batch, p.n_ubatch = count * (prompt + new), count, 8192, 512
+    p.n_threads = p.n_threads_batch = os.cpu_count()
+    p.kv_unified = False
     ctx = llama_cpp.llama_init_from_model(m, p)
-    batch = llama_cpp.llama_batch_init(count * 64, 0, 1)
+    batch = llama_cpp.llama_batch_init(count * prompt, 0, 1)
     def decode(entries):
         batch.n_tokens = len(entries)
         for i, (token, position, sequence, wanted) in enumerate(entries):
@@ -70,24 +74,25 @@ def run(count):
             batch.seq_id[i][0] = sequence
         assert llama_cpp.llama_decode(ctx, batch) == 0
     start = time.time()
-    decode([(t, i, s, i == 63) for s in range(count) for i, t in enumerate(rows[s])])
-    last = [s * 64 + 63 for s in range(count)]
-    for step in range(128):
-        tokens = [int(np.argmax(np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(ctx, i), (vocabulary,)))) for i in last]
-        if step == 127: break
-        decode([(t, 64 + step, s, True) for s, t in enumerate(tokens)])
-        last = list(range(count))
-    rate = count * 128 / (time.time() - start)
+    decode([(t, i, s, i == prompt - 1) for s in range(count) for i, t in enumerate(rows[s])])
+    last = [s * prompt + prompt - 1 for s in range(count)]
+    for step in range(new):
+        tokens = [llama_cpp.llama_sampler_sample(greedy, ctx, i) for i in last]
+        if step == new - 1: break
+        decode([(t, prompt + step, s, True) for s, t in enumerate(tokens)])
+        last = range(count)
+    rate = count * new / (time.time() - start)
+    llama_cpp.llama_batch_free(batch)
     llama_cpp.llama_free(ctx)
     return rate
-print("RESULT " + json.dumps({str(n): max(run(n), run(n)) for n in (64, 1)}))
+print("RESULT " + json.dumps({str(n): max(run(n), run(n)) for n in (len(rows), 1)}))
 """
 
 
-def temper(model, rows, folder):
-    """The time of 128 new tokens is that of a run with them less that of a run with none but the first."""
+def temper(model, rows, folder, new):
+    """The program's own time of sampling, prompts included, without loading."""
     out = {}
-    for count in (64, 1):
+    for count in (len(rows), 1):
         path = f"{folder}/prompts.jsonl"
         with open(path, "w") as f:
             f.writelines(json.dumps({"tokens": row}) + "\n" for row in rows[:count])
@@ -95,9 +100,9 @@ def temper(model, rows, folder):
         for _ in range(2):
             start = time.time()
             text = subprocess.run([peers.TEMPER, "generate", "--model", model, "--input", path, "--output", f"{folder}/out.jsonl", "--max-new-tokens",
-                                   str(NEW), "--ignore-eos", "--timings"], check=True, capture_output=True, text=True).stderr
+                                   str(new), "--ignore-eos", "--timings"], check=True, capture_output=True, text=True).stderr
             seconds = next(float(line.split()[1]) for line in text.splitlines() if line.startswith("sampling_seconds"))
-            best = max(best, count * NEW / seconds)
+            best = max(best, count * new / seconds)
         out[str(count)] = best
     return out
 
@@ -106,22 +111,27 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=str(peers.VENV / "bin/python"))
     parser.add_argument("--llama-python", default=None, help="a Python with llama-cpp-python and gguf, if that is another")
+    parser.add_argument("--sequences", type=int, default=64)
+    parser.add_argument("--new", type=int, default=128, help="new tokens of a sequence")
     args = parser.parse_args()
     model = peers.model()
     rng = random.Random(0)
-    rows = [[rng.randrange(300, 8000) for _ in range(PROMPT)] for _ in range(64)]
+    rows = [[rng.randrange(300, 8000) for _ in range(PROMPT)] for _ in range(args.sequences)]
     with tempfile.TemporaryDirectory() as folder:
-        with open(f"{folder}/rows.json", "w") as f:
+        inputs = f"{folder}/rows.json"
+        with open(inputs, "w") as f:
             json.dump(rows, f)
-        results = {"Temper": temper(model, rows, folder)}
-        results["Hugging Face"] = peers.run_python(args.python, HUGGING_FACE, model, f"{folder}/rows.json")
-        results["llama.cpp"] = peers.run_python(args.llama_python or args.python, LLAMA, model, f"{folder}/rows.json", f"{folder}/model.gguf")
-    print("new tokens a second           64 sequences   one sequence")
+        results = {"Temper": temper(model, rows, folder, args.new)}
+        results["Hugging Face"] = peers.run_python(args.python, HUGGING_FACE, model, inputs, args.new)
+        results["llama.cpp"] = peers.run_python(args.llama_python or args.python, LLAMA, model, inputs, f"{folder}/model.gguf", args.new)
+    many = str(args.sequences)
+    print(f"new tokens a second           {many:>3} sequences   one sequence")
     for name, rate in results.items():
         if rate:
-            print(f"  {name:26} {rate['64']:12.0f} {rate['1']:14.0f}")
+            print(f"  {name:26} {rate[many]:12.0f} {rate['1']:14.0f}")
             if name != "Temper":
-                print(f"  {'Temper is faster by':26} {results['Temper']['64'] / rate['64']:11.1f}x {results['Temper']['1'] / rate['1']:13.1f}x")
+                print(f"  {'Temper is faster by':26} {results['Temper'][many] / rate[many]:11.2f}x {results['Temper']['1'] / rate['1']:13.2f}x")
+    print(f"  (llama.cpp: {LLAMA_SETTINGS})")
 
 
 main()

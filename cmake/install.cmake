@@ -4,7 +4,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(TEMPER_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/temper)
 
-set(libraries temper_core)
+set(libraries temper_text temper_core)
 if(TEMPER_TORCH)
   list(APPEND libraries temper temper_cli)
   set_property(TARGET temper APPEND PROPERTY INTERFACE_LINK_LIBRARIES $<INSTALL_INTERFACE:temper_torch>)

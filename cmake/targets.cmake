@@ -1,4 +1,4 @@
-# temper_core: what needs no LibTorch. temper: everything, one shared library. build/temper: the program.
+# temper_text: tokenizers and chat templates, of use without the rest. temper_core: what needs no LibTorch. temper: everything, one shared library. build/temper: the program.
 set(TEMPER_RPATH "$ORIGIN;$ORIGIN/../lib")
 
 function(temper_glob out folder)
@@ -7,17 +7,32 @@ function(temper_glob out folder)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
+# Folder text with the sources of base that it needs.
+function(temper_text_library)
+  temper_glob(sources text)
+  list(TRANSFORM ARGN PREPEND ${CMAKE_SOURCE_DIR}/temper/base/)
+  add_library(temper_text SHARED ${sources} ${ARGN})
+  add_library(temper::text ALIAS temper_text)
+  target_include_directories(temper_text PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
+  target_link_libraries(temper_text PUBLIC nlohmann_json::nlohmann_json
+    PRIVATE PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::SENTENCEPIECE)
+  set_target_properties(temper_text PROPERTIES EXPORT_NAME text)
+endfunction()
+
 function(temper_core_folders)
   set(sources)
   foreach(folder ${ARGN})
     temper_glob(found ${folder})
     list(APPEND sources ${found})
   endforeach()
+  get_target_property(elsewhere temper_text SOURCES)
+  list(REMOVE_ITEM sources ${elsewhere})
   # The readers of rows need no LibTorch either; the layout keeps them below the models.
   add_library(temper_core SHARED ${sources})
   target_include_directories(temper_core PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
-  target_link_libraries(temper_core PUBLIC Threads::Threads nlohmann_json::nlohmann_json
-    PRIVATE yaml-cpp PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::ZSTD ZLIB::ZLIB ${CMAKE_DL_LIBS})
+  target_link_libraries(temper_core PUBLIC temper_text Threads::Threads nlohmann_json::nlohmann_json
+    PRIVATE yaml-cpp PkgConfig::PCRE2 PkgConfig::ZSTD ZLIB::ZLIB ${CMAKE_DL_LIBS})
+  set_target_properties(temper_core PROPERTIES INSTALL_RPATH "$ORIGIN")
 endfunction()
 
 function(temper_folders)

@@ -23,7 +23,7 @@ class Distinct : public temper::rewards::SimpleReward {
 int main(int argc, char** argv) {
   temper::rewards::register_reward(
       {.name = "distinct",
-       .make = [](const temper::RewardSection&) -> std::unique_ptr<temper::rewards::Reward> {
+       .value = [](const temper::RewardSection&) -> std::unique_ptr<temper::rewards::Reward> {
          return std::make_unique<Distinct>();
        },
        .help = "the share of the completion's tokens that differ from each other"});

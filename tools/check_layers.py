@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Holds the direction of the layers: a folder of temper/ may include only itself and folders above it in this list."""
+"""Holds the direction of the layers: a folder of temper/ may include only itself and lower layers, those that come before it in ORDER.
+
+LibTorch stays out of the folders in NO_TORCH and out of the kernels in ops/cpu; c10d stays in dist. Prints every violation as FILE:LINE; exit
+status 1 where there is one.
+"""
 import pathlib
 import re
 import sys
@@ -19,8 +23,10 @@ for path in sorted((root / "temper").rglob("*")):
     for number, line in enumerate(path.read_text().splitlines(), 1):
         place = f"{path.relative_to(root)}:{number}"
         match = re.match(r'#include "temper/(\w+)/', line)
-        if match and ORDER.index(match[1]) > ORDER.index(folder):
-            problems.append(f"{place}: {folder} includes {match[1]}, which is below it")
+        if match and match[1] not in ORDER:
+            problems.append(f"{place}: {match[1]} is not in the list of layers")
+        elif match and ORDER.index(match[1]) > ORDER.index(folder):
+            problems.append(f"{place}: {folder} includes {match[1]}, a higher layer")
         torch = re.match(r"#include <(ATen|torch|c10)/", line)
         kernels = "ops/cpu" in str(path)
         if torch and (folder in NO_TORCH or kernels):

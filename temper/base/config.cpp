@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "temper/base/config_synonyms.h"
 #include "temper/base/error.h"
-#include "temper/base/file.h"
 
 namespace temper {
 
@@ -16,8 +16,6 @@ Rule required() { return {.required = true}; }
 Rule one_or_list() { return {.lone = true}; }
 
 namespace {
-
-constexpr size_t kMaxFileBytes = size_t{1} << 20;
 
 // Levenshtein's distance, where a swap of neighbours counts one too.
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -35,90 +33,63 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
-bool is_section(const Field& field) { return !field.children.empty() && !field.is_list; }
-
 std::string join(const std::string& path, const std::string& key) {
   return path.empty() ? key : path + "." + key;
 }
 
-// The path of the field called `name` anywhere in the schema, or "".
-std::string find_elsewhere(std::span<const Field> fields, const std::string& name,
-                           const std::string& path = {}) {
+// The paths of all fields called `name`, anywhere in the schema.
+void find_elsewhere(std::span<const Field> fields, const std::string& name, const std::string& path,
+                    std::vector<std::string>& found) {
   for (const Field& field : fields) {
-    if (field.name == name) return join(path, name);
-    if (!is_section(field)) continue;
-    std::string found = find_elsewhere(field.children, name, join(path, field.name));
-    if (!found.empty()) return found;
+    if (field.name == name) found.push_back(join(path, name));
+    if (field.is_section()) find_elsewhere(field.children, name, join(path, field.name), found);
   }
-  return {};
+}
+
+// What the writer of an unknown key may have meant: a key that stands elsewhere, one that other
+// programs call so, or the one that is spelt most alike.
+std::string hint_for(const std::string& key, const std::string& path, std::span<const Field> fields,
+                     std::span<const Field> root) {
+  std::vector<std::string> places;
+  find_elsewhere(root, key, "", places);
+  if (places.empty()) {
+    if (const KeySynonym* synonym = find_key_synonym(key)) {
+      const std::string known = synonym->key.empty()
+                                    ? "there is no such key here"
+                                    : str("`", key, "` is called ", synonym->key, " here");
+      return synonym->note.empty() ? known : str(known, "; ", synonym->note);
+    }
+    std::vector<std::string> names;
+    for (const Field& field : fields) names.push_back(field.name);
+    places.push_back(join(path, nearest(key, names)));
+  }
+  std::string meant;
+  for (const std::string& place : places)
+    meant += str(meant.empty() ? "" : " or ", "`", place, "`");
+  return str("did you mean ", meant, "?");
 }
 
 [[noreturn]] void fail_unknown(const YamlNode::Entry& entry, const std::string& path,
                                std::span<const Field> fields, std::span<const Field> root) {
   const std::string key = YamlNode::scalar(entry.key).found();  // shortened
-  std::vector<std::string> names;
-  for (const Field& field : fields) names.push_back(field.name);
-  std::string meant = find_elsewhere(root, key);  // a right key at a wrong place
-  if (meant.empty()) meant = join(path, nearest(key, names));
-  throw ConfigError(str(entry.origin.str(), ": unknown key `", join(path, key), "`; did you mean `",
-                        meant, "`?"));
+  throw ConfigError(str(entry.origin.str(), ": unknown key `", join(path, key), "`; ",
+                        hint_for(key, path, fields, root)));
 }
 
-// Nests a value: ("rl.beta", 0) becomes {rl: {beta: 0}}.
-YamlNode nest(std::string_view dotted, YamlNode value) {
-  while (true) {
-    const size_t dot = dotted.rfind('.');
-    const std::string key(dot == std::string_view::npos ? dotted : dotted.substr(dot + 1));
-    YamlNode map = YamlNode::map();
-    map.origin = value.origin;
-    const YamlOrigin origin = value.origin;
-    map.entries.push_back({key, origin, std::move(value), {}});
-    value = std::move(map);
-    if (dot == std::string_view::npos) return value;
-    dotted = dotted.substr(0, dot);
-  }
-}
-
-bool is_dotted_key(std::string_view text) {
-  size_t part = 0, parts = 1;  // letters since the last dot
-  for (const char c : text) {
-    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    if (c == '.' && part > 0)
-      part = 0, ++parts;
-    else if (letter || c == '_' || c == '-')
-      ++part;
-    else
-      return false;
-  }
-  return part > 0 && parts <= 8;
-}
-
-YamlNode read_override(const std::string& argument) {
-  const size_t equals = argument.find('=');
-  std::string source = "command line: " + argument.substr(0, 200);
-  std::replace(source.begin(), source.end(), '\n', ' ');  // a message is one line
-  YamlNode value = parse_yaml(std::string_view(argument).substr(equals + 1), source, true);
-  return nest(std::string_view(argument).substr(0, equals), std::move(value));
-}
-
-YamlNode read_config_file(const std::string& path) {
-  std::string text;
-  try {
-    text = read_file(path, kMaxFileBytes);
-  } catch (const DataError& e) {
-    throw ConfigError(str(e.what(), "; expected a config file, or dotted.key=value"));
-  }
-  YamlNode file = parse_yaml(text, path);
-  check<ConfigError>(file.kind == YamlNode::Kind::kMap || file.kind == YamlNode::Kind::kNull,
-                     file.origin.str(), ": found ", file.found(),
-                     ", expected keys and values (key: value)");
-  return file;
+// A value where a section stands is often meant for the section's first key: `model: DIR`.
+[[noreturn]] void fail_no_section(const YamlNode& node, const std::string& path,
+                                  std::span<const Field> fields) {
+  std::string hint;
+  if (node.kind == YamlNode::Kind::kScalar && !path.empty() && !fields.empty() &&
+      !fields[0].type.starts_with("integer"))
+    hint = str("did you mean `", join(path, fields[0].name), "`?");
+  config_detail::fail(node, path.empty() ? "the config" : path, "a map of keys and values", hint);
 }
 
 void describe(std::span<const Field> fields, const std::string& path, std::string& out) {
   for (const Field& field : fields) {
     const std::string name = path + field.name;
-    if (is_section(field)) {
+    if (field.is_section()) {
       describe(field.children, name + ".", out);
       continue;
     }
@@ -145,12 +116,12 @@ void read_fields(const YamlNode& node, const std::string& path, std::span<const 
                  std::span<const Field> root) {
   if (root.empty()) root = fields;
   if (node.kind != YamlNode::Kind::kMap && node.kind != YamlNode::Kind::kNull)
-    config_detail::fail(node, path.empty() ? "the config" : path, "a map of keys and values");
+    fail_no_section(node, path, fields);
   for (const YamlNode::Entry& entry : node.entries) {
     const auto field = std::find_if(fields.begin(), fields.end(),
                                     [&](const Field& f) { return f.name == entry.key; });
     if (field == fields.end()) fail_unknown(entry, path, fields, root);
-    if (is_section(*field))
+    if (field->is_section())
       read_fields(entry.value, join(path, entry.key), field->children, root);
     else
       field->read(entry.value, join(path, entry.key));
@@ -164,34 +135,10 @@ void read_fields(const YamlNode& node, const std::string& path, std::span<const 
 YamlNode write_fields(std::span<const Field> fields, bool with_help) {
   YamlNode map = YamlNode::map();
   for (const Field& field : fields) {
-    YamlNode value = is_section(field) ? write_fields(field.children, with_help) : field.write();
+    YamlNode value = field.is_section() ? write_fields(field.children, with_help) : field.write();
     map.entries.push_back({field.name, {}, std::move(value), with_help ? field.help : ""});
   }
   return map;
-}
-
-YamlNode read_config_arguments(std::span<const std::string> arguments) {
-  YamlNode root = YamlNode::map();
-  for (const std::string& argument : arguments) {
-    check<ConfigError>(!argument.starts_with("-"), "`", argument,
-                       "`: expected a config file or dotted.key=value");
-    const size_t equals = argument.find('=');
-    const bool is_override =
-        equals != std::string::npos && is_dotted_key(std::string_view(argument).substr(0, equals));
-    YamlNode over = is_override ? read_override(argument) : read_config_file(argument);
-    if (over.kind == YamlNode::Kind::kMap) merge_yaml(root, std::move(over));
-  }
-  return root;
-}
-
-const YamlNode* find_key(const YamlNode& root, std::string_view dotted) {
-  const YamlNode* node = &root;
-  while (node && !dotted.empty()) {
-    const size_t dot = dotted.find('.');
-    node = node->find(dotted.substr(0, dot));
-    dotted = dot == std::string_view::npos ? std::string_view() : dotted.substr(dot + 1);
-  }
-  return node;
 }
 
 std::string describe_fields(std::span<const Field> fields) {

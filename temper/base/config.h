@@ -66,6 +66,8 @@ struct Field {
   std::function<void(const YamlNode&, const std::string& path)> read;
   std::function<YamlNode()> write;
   std::vector<Field> children;  // of a struct, or of the items of a list of structs
+
+  bool is_section() const { return !children.empty() && !is_list; }
 };
 
 // The fields of one struct, in the order of the dump.
@@ -94,10 +96,19 @@ void read_fields(const YamlNode& node, const std::string& path, std::span<const 
 YamlNode write_fields(std::span<const Field> fields, bool with_help = false);
 
 // Files and dotted overrides in order, later ones win: {"run.yaml", "rl.beta=0", "data.eval=[a]"}.
-YamlNode read_config_arguments(std::span<const std::string> arguments);
+// Sections of `schema` merge key by key. Every other value replaces the earlier one whole, lists
+// and maps of text too: `data.columns={}` empties the map, while `data.columns.prompt=question`
+// sets one of its keys. Without a schema all maps merge.
+YamlNode read_config_arguments(std::span<const std::string> arguments,
+                               std::span<const Field> schema = {});
 
 // The node of "rl.beta", or nullptr where nobody wrote it.
 const YamlNode* find_key(const YamlNode& root, std::string_view dotted);
+
+// The values that differ between two resolved configs, in the order of `after`: "rl.beta: 0.04 ->
+// 0.1", "data.train[0].path: a.jsonl -> b.jsonl", "rl.replay: (not set) -> x". Comments, quotes and
+// the order of keys do not count; null, [] and {} are the same. Long values are shortened.
+std::vector<std::string> changed_keys(const YamlNode& before, const YamlNode& after);
 
 // Two lines a field: path, type and default, then the help. `--help` prints them, and the golden
 // file of the schema holds them.

@@ -6,32 +6,31 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
+#include "temper/base/errno_text.h"
 #include "temper/base/error.h"
 
 namespace temper {
 namespace {
-struct FileDescriptor {
-  int fd = -1;
-  ~FileDescriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-};
-
 FileDescriptor open_regular(const std::string& path, struct stat& status) {
-  FileDescriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  check<DataError>(file.fd >= 0, path, ": cannot open: ", std::strerror(errno));
-  check<DataError>(::fstat(file.fd, &status) == 0, path, ": cannot stat: ", std::strerror(errno));
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  check<DataError>(file.get() >= 0, path, ": cannot open: ", errno_text);
+  check<DataError>(::fstat(file.get(), &status) == 0, path, ": cannot stat: ", errno_text);
   check<DataError>(!S_ISDIR(status.st_mode), path, ": is a directory, expected a file");
-  const int fd = file.fd;
-  file.fd = -1;
-  return {fd};
+  return file;
 }
 }  // namespace
+
+void FileDescriptor::reset(int fd) {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = fd;
+}
 
 std::string read_file(const std::string& path, size_t max_bytes) {
   struct stat status{};
@@ -44,39 +43,111 @@ std::string read_file(const std::string& path, size_t max_bytes) {
   }
   char buffer[1 << 16];
   while (true) {
-    const ssize_t n = ::read(file.fd, buffer, sizeof buffer);
+    const ssize_t n = ::read(file.get(), buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
-    check<DataError>(n >= 0, path, ": cannot read: ", std::strerror(errno));
+    check<DataError>(n >= 0, path, ": cannot read: ", errno_text);
     if (n == 0) return bytes;
     bytes.append(buffer, static_cast<size_t>(n));
     check<DataError>(bytes.size() <= max_bytes, path, ": more than ", max_bytes, " bytes");
   }
 }
 
-void write_file_atomic(const std::string& path, std::string_view bytes) {
-  const std::string temporary = str(path, ".tmp-", ::getpid());
-  {
-    FileDescriptor file{::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
-    check(file.fd >= 0, temporary, ": cannot create: ", std::strerror(errno));
-    for (size_t done = 0; done < bytes.size();) {
-      const ssize_t n = ::write(file.fd, bytes.data() + done, bytes.size() - done);
-      if (n < 0 && errno == EINTR) continue;
-      check(n > 0, temporary, ": cannot write: ", std::strerror(errno));
-      done += static_cast<size_t>(n);
-    }
-    check(::fsync(file.fd) == 0, temporary, ": cannot sync: ", std::strerror(errno));
-  }
-  check(std::rename(temporary.c_str(), path.c_str()) == 0, path,
-        ": cannot replace: ", std::strerror(errno));
+namespace {
+
+std::string directory_of(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
 }
 
-int open_temporary(const std::string& prefix) {
+std::string link_of(int fd) { return str("/proc/self/fd/", fd); }
+
+// A file without a name in the directory, or -1 where the file system or the kernel has none: a
+// process that is killed then leaves nothing.
+int open_unnamed(const std::string& directory, int flags, mode_t mode) {
+  if (::access("/proc/self/fd", X_OK) != 0) return -1;  // needed to give the file its name
+  return ::open(directory.c_str(), flags | O_TMPFILE | O_CLOEXEC, mode);
+}
+
+// Removes PATH.tmp-PID of every process that is no more.
+void remove_stale(const std::string& path) {
+  const std::string stem = std::filesystem::path(path).filename().string() + ".tmp-";
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_of(path), none)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(stem)) continue;
+    pid_t pid = 0;
+    const char* end = name.data() + name.size();
+    const auto number = std::from_chars(name.data() + stem.size(), end, pid);
+    if (number.ec != std::errc() || number.ptr != end || pid <= 0) continue;
+    if (::kill(pid, 0) != 0 && errno == ESRCH) ::unlink(entry.path().c_str());
+  }
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const std::string& path)
+    : path_(path), temporary_(str(path, ".tmp-", ::getpid())) {
+  fd_.reset(open_unnamed(directory_of(path), O_WRONLY, 0644));
+  if (fd_.get() >= 0) return;
+  named_ = true;
+  fd_.reset(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  check(fd_.get() >= 0, temporary_, ": cannot create: ", errno_text);
+}
+
+AtomicFile::~AtomicFile() {
+  if (named_) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(const void* bytes, size_t size) { write_all(fd_.get(), bytes, size, path_); }
+
+void AtomicFile::commit() {
+  check(::fsync(fd_.get()) == 0, path_, ": cannot sync: ", errno_text);
+  if (!named_) {
+    const auto give_name = [&](const std::string& name) {
+      return ::linkat(AT_FDCWD, link_of(fd_.get()).c_str(), AT_FDCWD, name.c_str(),
+                      AT_SYMLINK_FOLLOW) == 0;
+    };
+    if (give_name(path_)) return remove_stale(path_);  // nothing was there to replace
+    ::unlink(temporary_.c_str());
+    check(give_name(temporary_), temporary_, ": cannot create: ", errno_text);
+    named_ = true;
+  }
+  check(std::rename(temporary_.c_str(), path_.c_str()) == 0, path_,
+        ": cannot replace: ", errno_text);
+  named_ = false;
+  remove_stale(path_);
+}
+
+void write_file_atomic(const std::string& path, std::string_view bytes) {
+  AtomicFile file(path);
+  file.write(bytes.data(), bytes.size());
+  file.commit();
+}
+
+void write_all(int fd, const void* bytes, size_t size, const std::string& what) {
+  const char* at = static_cast<const char*>(bytes);
+  while (size > 0) {
+    const ssize_t n = ::write(fd, at, size);
+    if (n < 0 && errno == EINTR) continue;
+    check(n > 0, what, ": cannot write: ", std::strerror(n < 0 ? errno : ENOSPC));
+    at += n;
+    size -= static_cast<size_t>(n);
+  }
+}
+
+std::string temporary_directory() {
   const char* directory = std::getenv("TMPDIR");
-  std::string name = str(directory && *directory ? directory : "/tmp", "/", prefix, "-XXXXXX");
-  const int fd = ::mkostemp(name.data(), O_CLOEXEC);
-  check(fd >= 0, name, ": cannot create: ", std::strerror(errno), "; set TMPDIR");
+  return directory && *directory ? directory : "/tmp";
+}
+
+FileDescriptor open_temporary(const std::string& prefix) {
+  FileDescriptor file(open_unnamed(temporary_directory(), O_RDWR | O_EXCL, 0600));
+  if (file.get() >= 0) return file;
+  std::string name = str(temporary_directory(), "/", prefix, "-XXXXXX");
+  file.reset(::mkostemp(name.data(), O_CLOEXEC));
+  check(file.get() >= 0, name, ": cannot create: ", errno_text, "; set TMPDIR");
   ::unlink(name.c_str());
-  return fd;
+  return file;
 }
 
 std::shared_ptr<MappedFile> MappedFile::open(const std::string& path) {
@@ -85,9 +156,8 @@ std::shared_ptr<MappedFile> MappedFile::open(const std::string& path) {
   const size_t size = static_cast<size_t>(status.st_size);
   const std::byte* data = nullptr;
   if (size > 0) {
-    void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
-    check<DataError>(mapped != MAP_FAILED, path, ": cannot map ", size,
-                     " bytes: ", std::strerror(errno));
+    void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+    check<DataError>(mapped != MAP_FAILED, path, ": cannot map ", size, " bytes: ", errno_text);
     data = static_cast<const std::byte*>(mapped);
   }
   return std::shared_ptr<MappedFile>(new MappedFile(path, data, size));

@@ -7,19 +7,65 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace temper {
+
+// An open file's descriptor, which it closes; below 0: none.
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd = -1) : fd_(fd) {}
+  ~FileDescriptor() { reset(-1); }
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+    reset(std::exchange(other.fd_, -1));
+    return *this;
+  }
+
+  int get() const { return fd_; }
+  void reset(int fd);
+  int release() { return std::exchange(fd_, -1); }  // for the caller to close
+
+ private:
+  int fd_;
+};
 
 // The whole file as bytes. Throws DataError naming the path and the cause, also when it is larger
 // than max_bytes.
 std::string read_file(const std::string& path, size_t max_bytes = size_t{1} << 32);
 
-// Writes to a temporary file beside `path`, syncs it, and renames it over `path`. Throws RunError.
+// A file that takes the place of `path` whole or not at all. Bytes go to a file without a name, or,
+// where the file system has no such files, to PATH.tmp-PID; commit() syncs it and renames it over
+// `path`. Without commit() nothing is left. What killed processes left of `path` is removed. Throws
+// RunError.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::string& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(const void* bytes, size_t size);
+  void commit();  // once
+
+ private:
+  std::string path_, temporary_;
+  FileDescriptor fd_;
+  bool named_ = false;  // the file is called temporary_
+};
+
+// Writes an AtomicFile of these bytes.
 void write_file_atomic(const std::string& path, std::string_view bytes);
 
-// A descriptor, for the caller to close, of a new file in TMPDIR that has no name left: it goes
-// when the process does. Throws RunError.
-int open_temporary(const std::string& prefix);
+// Writes all of the bytes to a descriptor. Throws RunError("WHAT: cannot write: CAUSE").
+void write_all(int fd, const void* bytes, size_t size, const std::string& what);
+
+// $TMPDIR, or /tmp.
+std::string temporary_directory();
+
+// A new file in temporary_directory() that has no name: it goes with its descriptor, however the
+// process ends. Throws RunError.
+FileDescriptor open_temporary(const std::string& prefix);
 
 // A read-only private mapping of a file; the bytes live as long as the object. Throws DataError.
 class MappedFile {

@@ -1,5 +1,6 @@
 #include "temper/base/memory.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,12 @@ int64_t usable_memory_bytes() {
     if (int64_t value = 0; std::ifstream(limit) >> value && value > 0)
       bytes = std::min(bytes, value);
   return bytes;
+}
+
+int64_t peak_memory_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024;
 }
 
 }  // namespace temper

@@ -8,4 +8,7 @@ namespace temper {
 // that is less.
 int64_t usable_memory_bytes();
 
+// The most resident memory that this process has had so far.
+int64_t peak_memory_bytes();
+
 }  // namespace temper

@@ -14,7 +14,8 @@ enum class RandomPurpose : uint32_t {
   kMixing = 3,
   kDropout = 4,
   kSampling = 5,
-  kDemo = 6
+  kDemo = 6,
+  kEmbeddingNoise = 7
 };
 
 // Four independent uniform 32-bit words for (key, counter).

@@ -1,45 +1,14 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <iostream>
 #include <thread>
 
 #include "temper/base/error.h"
+#include "temper/cli/completion_words.h"
 #include "temper/cli/launch.h"
 #include "temper/cli/verbs.h"
-
-// jemalloc's settings. Training frees and takes the same large buffers at every step: they are
-// kept, on huge pages, instead of going back to the system and faulting in again.
-extern "C" {
-extern const char* malloc_conf;
-const char* malloc_conf =
-    "oversize_threshold:0,dirty_decay_ms:-1,muzzy_decay_ms:-1,thp:always,metadata_thp:auto,narenas:"
-    "2";
-}
-
-// Threads that wait for each other spin for a fraction of a millisecond, then sleep. libgomp's own
-// default is a hundred times that, and on a machine that does anything else, where the thread that
-// is waited for may not be running, it slows both programs down severalfold. libgomp reads its
-// environment when it is loaded, before main and out of reach of setenv, so the program starts
-// itself again with the variable set, before any library has done anything.
-static void limit_spinning(int, char** argv, char** environment) {
-  constexpr int kMostVariables = 4000;
-  static char spin[] = "GOMP_SPINCOUNT=20000", path[4096];
-  static char* changed[kMostVariables + 2];
-  int count = 0;
-  for (; environment[count]; ++count) {
-    if (count == kMostVariables || std::strncmp(environment[count], "OMP_WAIT_POLICY=", 16) == 0 ||
-        std::strncmp(environment[count], "GOMP_SPINCOUNT=", 15) == 0)
-      return;
-    changed[count] = environment[count];
-  }
-  changed[count] = spin;
-  if (readlink("/proc/self/exe", path, sizeof path - 1) > 0) execve(path, argv, changed);
-}
-__attribute__((section(".preinit_array"),
-               used)) static void (*const before_libraries)(int, char**, char**) = limit_spinning;
+#include "temper/rl/config.h"
+#include "temper/train/sft.h"
 
 namespace temper::cli {
 namespace {
@@ -85,21 +54,20 @@ int report(const char* kind, const std::exception& e, int status) {
 
 const std::vector<Verb>& verbs() {
   static const std::vector<Verb> table{
-      {"sft", &run_sft, "supervised fine-tuning, of all weights or a LoRA adapter", Takes::kConfig},
+      {"sft", &run_sft, "supervised fine-tuning, of all weights or a LoRA adapter",
+       &keys_of<train::SftConfig>},
       {"grpo", &run_grpo, "reinforcement learning: grpo, dr_grpo, dapo, gspo, rloo",
-       Takes::kConfig},
-      {"generate", &run_generate, "sample completions of prompts", Takes::kFlags},
-      {"score", &run_score, "log-probabilities of given completions", Takes::kFlags},
-      {"eval", &run_eval, "mean reward, pass@1 and pass@k of sampled completions", Takes::kFlags},
-      {"tokenize", &run_tokenize, "text to ids and back; conversations to ids and labels",
-       Takes::kFlags},
-      {"init", &run_init, "a model of random weights", Takes::kFlags},
-      {"export", &run_export, "merge an adapter, convert the dtype, verify what was written",
-       Takes::kFlags},
+       &keys_of<rl::RlConfig>},
+      {"generate", &generate_command, "sample completions of prompts"},
+      {"chat", &chat_command, "talk with a model in the terminal"},
+      {"score", &score_command, "log-probabilities of given completions"},
+      {"eval", &eval_command, "mean reward, pass@1 and pass@k of sampled completions"},
+      {"tokenize", &tokenize_command, "text to ids and back; conversations to ids and labels"},
+      {"init", &init_command, "a model of random weights"},
+      {"export", &export_command, "merge an adapter, convert the dtype, verify what was written"},
       {"doctor", &run_doctor, "what this machine has and can do"},
       {"list", &run_list, "models, sinks and what else there is to choose from"},
-      {"demo", &run_demo, "tune a small model on a task made here, and show what it learned",
-       Takes::kFlags},
+      {"demo", &demo_command, "tune a small model on a task made here, and show what it learned"},
       {"completion", &run_completion,
        "a script for bash, zsh or fish that completes verbs, flags and config keys"},
   };

@@ -1,94 +1,16 @@
-// Shell completion: what can be typed, from the tables that the program itself reads, as a script.
+// Shell completion: scripts for bash, zsh and fish that hold what can be typed.
 #include <iostream>
-#include <map>
 
 #include "temper/base/error.h"
-#include "temper/base/run_config.h"
-#include "temper/cli/options.h"
-#include "temper/rewards/reward.h"
-#include "temper/rl/algorithm.h"
+#include "temper/cli/completion_words.h"
 
 namespace temper::cli {
 namespace {
-
-using Words = std::vector<std::string>;
-
-struct Key {
-  std::string name, help;  // "rl.algorithm"
-  Words choices;
-};
 
 std::string join(const Words& words) {
   std::string out;
   for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
   return out;
-}
-
-// "adamw | sgd", "true | false or null": a field's type where it is a choice.
-Words choices_of(std::string type) {
-  Words choices;
-  if (type.find(" | ") == std::string::npos || type.find("list") != std::string::npos)
-    return choices;
-  const bool nullable = type.ends_with(" or null");
-  if (nullable) type.resize(type.size() - std::string_view(" or null").size());
-  for (size_t start = 0; start != std::string::npos;) {
-    const size_t end = type.find(" | ", start);
-    choices.push_back(type.substr(start, end - start));
-    start = end == std::string::npos ? end : end + 3;
-  }
-  if (nullable) choices.push_back("null");
-  return choices;
-}
-
-Words algorithm_names() {
-  Words names;
-  for (const rl::Algorithm& algorithm : rl::algorithms()) names.push_back(algorithm.name);
-  return names;
-}
-
-Words reward_names() {
-  Words names;
-  for (const rewards::RewardEntry& reward : rewards::registry()) names.push_back(reward.name);
-  return names;
-}
-
-void collect(const std::vector<Field>& fields, const std::string& path, std::vector<Key>& keys) {
-  for (const Field& field : fields) {
-    const std::string name = path + field.name;
-    if (!field.children.empty() && !field.is_list)
-      collect(field.children, name + ".", keys);
-    else
-      keys.push_back(
-          {name, field.help, name == "rl.algorithm" ? algorithm_names() : choices_of(field.type)});
-  }
-}
-
-std::vector<Key> config_keys() {
-  RunConfig config;
-  std::vector<Key> keys;
-  collect(Fields::of(config), "", keys);
-  return keys;
-}
-
-std::vector<Flag> flags(const Verb& verb) {
-  if (verb.takes == Takes::kConfig)
-    return {{"--help", "every key with its type and default", {}, false},
-            {"--nproc", "ranks on this machine", {}, true}};
-  std::vector<Flag> found = flags_of(verb);
-  if (found.empty()) found.push_back({"--help", "how it is used", {}, false});
-  for (Flag& flag : found) {
-    if (flag.name == "--reward") flag.choices = reward_names();
-  }
-  return found;
-}
-
-// Words that follow a verb and are neither flags nor keys.
-Words words_of(const Verb& verb) {
-  static const std::map<std::string, Words> words{
-      {"list", {"models", "algorithms", "rewards", "losses", "sinks"}},
-      {"completion", {"bash", "zsh", "fish"}}};
-  const auto found = words.find(verb.name);
-  return found == words.end() ? Words() : found->second;
 }
 
 // 'text' for a shell of POSIX; \' inside single quotes is fish's way alone.
@@ -99,48 +21,47 @@ std::string shell_quoted(const std::string& text, bool fish = false) {
   return out + "'";
 }
 
+// VERB's line of a shell's `case`.
+std::string entry(const std::string& pattern, const Words& words) {
+  return temper::str("    ", pattern, ") echo ", shell_quoted(join(words)), " ;;\n");
+}
+
 // Functions that bash and zsh share; each prints words.
 std::string tables() {
-  std::string flags_table, values_table, names, sections, keys;
+  std::string flags, values, keys;
+  Words names;
   for (const Verb& verb : verbs()) {
-    names += std::string(names.empty() ? "" : " ") + verb.name;
-    Words all = words_of(verb);
-    for (const Flag& flag : flags(verb)) {
-      all.push_back(flag.name);
+    names.push_back(verb.name);
+    Words words = words_of(verb);
+    for (const Flag& flag : flags_to_complete(verb)) {
+      words.push_back(flag.name);
       if (!flag.choices.empty())
-        values_table += temper::str("    '", verb.name, " ", flag.name, "') echo ",
-                                    shell_quoted(join(flag.choices)), " ;;\n");
+        values += entry(temper::str("'", verb.name, " ", flag.name, "'"), flag.choices);
     }
-    flags_table += temper::str("    ", verb.name, ") echo ", shell_quoted(join(all)), " ;;\n");
+    flags += entry(verb.name, words);
+    if (!verb.keys) continue;
+    Words all, sections;  // "rl.beta=", and "rl." once
+    for (const ConfigKey& key : verb.keys()) {
+      all.push_back(key.name + "=");
+      const size_t dot = key.name.find('.');
+      const std::string section =
+          dot == std::string::npos ? all.back() : key.name.substr(0, dot + 1);
+      if (sections.empty() || sections.back() != section) sections.push_back(section);
+      if (!key.choices.empty())
+        values += entry(temper::str("'", verb.name, " ", key.name, "'"), key.choices);
+    }
+    keys +=
+        entry(temper::str(verb.name, ".*.*"), all) + entry(temper::str(verb.name, ".*"), sections);
   }
-  std::string last;
-  for (const Key& key : config_keys()) {
-    keys += " " + key.name + "=";
-    const size_t dot = key.name.find('.');
-    const std::string section =
-        dot == std::string::npos ? key.name + "=" : key.name.substr(0, dot + 1);
-    if (section != last) sections += " " + section;
-    last = section;
-    if (!key.choices.empty())
-      values_table +=
-          temper::str("    *' ", key.name, "') echo ", shell_quoted(join(key.choices)), " ;;\n");
-  }
-  std::string training;
-  for (const Verb& verb : verbs())
-    if (verb.takes == Takes::kConfig)
-      training += (training.empty() ? "" : "|") + std::string(verb.name);
-  return temper::str(
-      "_temper_verbs() { echo ", shell_quoted(names),
-      "; }\n\n# VERB: its flags and words.\n_temper_words() {\n  case $1 in\n", flags_table,
-      "  esac\n}\n\n# VERB FLAG or VERB KEY: what its value may be, where that is a "
-      "choice.\n_temper_values() {\n  case \"$1 $2\" in\n",
-      values_table,
-      "  esac\n}\n\n# VERB PREFIX: the config's sections, and behind a dot its "
-      "keys.\n_temper_keys() {\n  case $1 in\n    ",
-      training,
-      ") ;;\n    *) return ;;\n"
-      "  esac\n  case $2 in\n    *.*) echo '",
-      keys.substr(1), "' ;;\n    *) echo '", sections.substr(1), "' ;;\n  esac\n}\n");
+  return temper::str("_temper_verbs() { echo ", shell_quoted(join(names)),
+                     "; }\n\n# VERB: its flags and words.\n_temper_words() {\n  case $1 in\n",
+                     flags,
+                     "  esac\n}\n\n# VERB FLAG or VERB KEY: what its value may be, where that is a "
+                     "choice.\n_temper_values() {\n  case \"$1 $2\" in\n",
+                     values,
+                     "  esac\n}\n\n# VERB PREFIX: the config's sections, and behind a dot its "
+                     "keys.\n_temper_keys() {\n  case \"$1.$2\" in\n",
+                     keys, "  esac\n}\n");
 }
 
 // bash makes words of their own of "=", so that a value stands two words behind its key.
@@ -205,7 +126,7 @@ void print_fish(std::ostream& out) {
     const std::string begin =
         temper::str("complete -c temper -n '__fish_seen_subcommand_from ", verb.name, "'");
     for (const std::string& word : words_of(verb)) out << begin << " -f -a " << word << "\n";
-    for (const Flag& flag : flags(verb)) {
+    for (const Flag& flag : flags_to_complete(verb)) {
       out << begin << " -l " << flag.name.substr(2);
       if (!flag.choices.empty())
         out << " -x -a " << shell_quoted(join(flag.choices), true);
@@ -213,8 +134,8 @@ void print_fish(std::ostream& out) {
         out << " -r";
       out << " -d " << shell_quoted(flag.help, true) << "\n";
     }
-    if (verb.takes != Takes::kConfig) continue;
-    for (const Key& key : config_keys()) {
+    if (!verb.keys) continue;
+    for (const ConfigKey& key : verb.keys()) {
       Words all{key.name + "="};
       for (const std::string& choice : key.choices) all.push_back(key.name + "=" + choice);
       out << begin << " -a " << shell_quoted(join(all), true) << " -d "

@@ -15,7 +15,8 @@
 #include "temper/cli/work.h"
 #include "temper/generate/engine.h"
 #include "temper/models/load.h"
-#include "temper/rl/grpo.h"
+#include "temper/rl/group_keys.h"
+#include "temper/rl/run.h"
 #include "temper/train/sft.h"
 
 namespace temper::cli {
@@ -97,7 +98,7 @@ std::pair<double, std::string> accuracy(const std::string& model_dir,
   const auto tokenizer = find_tokenizer(model_dir);
   std::vector<std::vector<int32_t>> prompts;
   for (const Problem& p : problems) prompts.push_back(tokenizer->encode(p.prompt));
-  generate::EngineOptions options;
+  generate::GenerationOptions options;
   options.sampling.temperature = 0;
   options.max_new_tokens = kMaxNewTokens;
   double right = 0;
@@ -126,22 +127,28 @@ void make_model(const std::string& directory) {
                        at::kFloat);
 }
 
-}  // namespace
+class Demo : public Command {
+ public:
+  void declare(CLI::App& app) override;
+  int run() override;
 
-int run_demo(const Arguments& arguments) {
-  CLI::App app(
+ private:
+  std::string output = "demo";
+  int64_t sft_steps = 240, rl_steps = 1000;
+};
+
+void Demo::declare(CLI::App& app) {
+  app.description(
       "Makes a task (sums), a tokenizer and a model of random weights; tunes the model on "
       "examples\n"
       "for a moment, then by GRPO on being right; shows its accuracy before and after each.\n"
-      "example: temper demo --output demo",
-      "demo");
-  std::string output = "demo";
-  int64_t sft_steps = 240, rl_steps = 1000;
+      "example: temper demo --output demo");
   app.add_option("--output", output, "where everything goes; an earlier demo there is replaced");
   app.add_option("--sft-steps", sft_steps, "of the supervised warm-up")->check(at_least_one());
   app.add_option("--rl-steps", rl_steps, "of reinforcement learning")->check(at_least_one());
-  if (!parse_flags(app, arguments)) return 0;
+}
 
+int Demo::run() {
   const std::string model = output + "/model", rows = output + "/sums.jsonl",
                     warm = output + "/warm-up", run = output + "/grpo";
   const std::string marker = output + "/made-by-temper-demo";
@@ -160,33 +167,32 @@ int run_demo(const Arguments& arguments) {
 
   const auto [before, untrained] = accuracy(model, task.test);
   std::cout << "supervised warm-up on " << kTrainingRows << " sums" << std::endl;
-  const std::vector<std::string> sft{
-      "output_dir=" + warm,
-      "model.path=" + model,
-      "data.train=" + rows,
-      temper::str("train.max_steps=", sft_steps),
-      "train.batch_size=128",
-      "optimizer.learning_rate=2e-3",
-      temper::str("optimizer.warmup_steps=", std::min<int64_t>(50, sft_steps))};
-  train::run_sft(load_run_config(sft, "sft"), host);
+  train::SftConfig sft;
+  sft.output_dir = warm;
+  sft.model.path = model;
+  sft.data.train = {{.path = rows}};
+  sft.train.max_steps = sft_steps;
+  sft.train.batch_size = 128;
+  sft.optimizer.learning_rate = 2e-3;
+  sft.optimizer.warmup_steps = std::min<int64_t>(50, sft_steps);
+  train::run_sft(sft, host);
   const auto [warmed, halfway] = accuracy(warm + "/final", task.test);
   std::cout << "accuracy " << percent(warmed) << "\nGRPO: 1 for a right sum, 0 for a wrong one"
             << std::endl;
-  const std::vector<std::string> grpo{
-      "output_dir=" + run,
-      "model.path=" + warm + "/final",
-      "data.train=" + rows,
-      temper::str("train.max_steps=", rl_steps),
-      "train.micro_batch_tokens=8192",
-      "rl.algorithm=grpo",
-      "rl.beta=0",
-      "rl.prompts_per_rollout=32",
-      "rl.group_size=8",
-      temper::str("rollout.max_new_tokens=", kMaxNewTokens),
-      "rewards=[{name: exact}]",
-      "optimizer.learning_rate=4e-4",
-      temper::str("optimizer.warmup_steps=", std::min<int64_t>(20, rl_steps))};
-  rl::run_grpo(load_run_config(grpo, "grpo"), host);
+  rl::RlConfig grpo;
+  grpo.output_dir = run;
+  grpo.model.path = warm + "/final";
+  grpo.data.train = {{.path = rows}};
+  grpo.train.max_steps = rl_steps;
+  grpo.train.micro_batch_tokens = 8192;
+  rl::group_keys(*grpo.rl.algorithm).beta = 0;
+  grpo.rl.prompts_per_rollout = 32;
+  grpo.rl.group_size = 8;
+  grpo.rollout.max_new_tokens = kMaxNewTokens;
+  grpo.rewards = {{.name = "exact"}};
+  grpo.optimizer.learning_rate = 4e-4;
+  grpo.optimizer.warmup_steps = std::min<int64_t>(20, rl_steps);
+  rl::run_rl(grpo, host);
   const auto [after, trained] = accuracy(run + "/final", task.test);
   std::cout << "\naccuracy on " << kTestRows << " sums that were not trained: " << percent(before)
             << " of the random model, " << percent(warmed) << " after the warm-up, "
@@ -195,5 +201,9 @@ int run_demo(const Arguments& arguments) {
             << trained << "\nmodel: " << run << "/final\nreport: " << run << "/report.html\n";
   return 0;
 }
+
+}  // namespace
+
+std::unique_ptr<Command> demo_command() { return std::make_unique<Demo>(); }
 
 }  // namespace temper::cli

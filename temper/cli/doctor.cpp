@@ -3,10 +3,10 @@
 #include <torch/version.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <fstream>
 #include <iostream>
 
+#include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
 #include "temper/cli/verbs.h"
@@ -19,17 +19,13 @@
 namespace temper::cli {
 namespace {
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 template <class Work>
 double best_of(int times, Work work) {
   double best = 1e300;
   for (int i = 0; i < times; ++i) {
-    const double start = seconds();
+    const double start = steady_seconds();
     work();
-    best = std::min(best, seconds() - start);
+    best = std::min(best, steady_seconds() - start);
   }
   return best;
 }

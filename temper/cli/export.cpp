@@ -11,21 +11,31 @@
 
 namespace temper::cli {
 
-int run_export(const Arguments& arguments) {
-  namespace fs = std::filesystem;
-  CLI::App app(
+namespace {
+
+class Export : public Command {
+ public:
+  void declare(CLI::App& app) override;
+  int run() override;
+
+ private:
+  std::string model_dir, adapter, output, dtype = "float32";
+};
+
+void Export::declare(CLI::App& app) {
+  app.description(
       "Merges an adapter, converts the dtype, then reloads what it wrote and compares.\n"
       "example: temper export --model DIR --adapter runs/lora/final --output merged --dtype "
-      "bfloat16",
-      "export");
-  std::string model_dir, adapter, output, dtype = "float32";
+      "bfloat16");
   app.add_option("--model", model_dir, "directory of a Hugging Face model")->required();
   app.add_option("--adapter", adapter, "directory of a PEFT LoRA adapter to merge");
   app.add_option("--output", output, "the new model directory")->required();
   app.add_option("--dtype", dtype, "of the written weights")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
-  if (!parse_flags(app, arguments)) return 0;
+}
 
+int Export::run() {
+  namespace fs = std::filesystem;
   std::error_code ignored;
   check<ConfigError>(!fs::exists(output + "/config.json", ignored), "--output ", output,
                      ": holds a model already; remove it or choose another");
@@ -65,5 +75,9 @@ int run_export(const Arguments& arguments) {
       << difference << "\n";
   return 0;
 }
+
+}  // namespace
+
+std::unique_ptr<Command> export_command() { return std::make_unique<Export>(); }
 
 }  // namespace temper::cli

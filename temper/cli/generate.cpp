@@ -1,108 +1,117 @@
-#include <ATen/ATen.h>
-
-#include <chrono>
-#include <filesystem>
+// Completions of the prompts of a file, or of texts on the command line.
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "temper/base/clock.h"
 #include "temper/base/error.h"
+#include "temper/cli/output.h"
 #include "temper/cli/progress.h"
+#include "temper/cli/stream.h"
 #include "temper/cli/work.h"
-#include "temper/data/jsonl.h"
 #include "temper/generate/engine.h"
-#include "temper/text/chat_template.h"
 
 namespace temper::cli {
 namespace {
 
-std::vector<int32_t> read_prompt(const Json& row, const std::string& model_dir,
-                                 const Tokenizer* tokenizer, int64_t vocabulary,
-                                 const std::string& where) {
-  if (row.contains("tokens")) return token_field(row, "tokens", vocabulary, where);
-  check<DataError>(row.contains("prompt") || row.contains("messages"), where,
-                   ": expected `tokens`, `prompt` or `messages`");
-  check<DataError>(
-      tokenizer != nullptr, where,
-      ": text needs a tokenizer, and the model directory has no tokenizer.json; give `tokens`");
-  if (row.contains("prompt")) {
-    check<DataError>(row["prompt"].is_string(), where, ": `prompt` must be text");
-    return tokenizer->encode(row["prompt"].get<std::string>());
+class Generate : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.description(
+        "Samples completions of prompts.\n"
+        "examples:\n"
+        "  temper generate --model DIR --input prompts.jsonl --output out.jsonl\n"
+        "  temper generate --model DIR --prompt 'The capital of France is' --temperature 0");
+    model_.add_to(app);
+    input_.add_to(app, "tokens, prompt (text or messages) or messages");
+    app.add_option("--prompt", prompts_,
+                   "a text to complete, in place of --input; may be given again")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    app.add_option("--output", output_,
+                   "where the completions go, in input order, or - for standard output; with "
+                   "--prompt their text is printed as it is sampled unless this is given");
+    sampling_.add_to(app);
+    batch_.add_to(app);
+    app.add_flag("--timings", timings_, "print what was sampled in which time");
+    app.add_option("--beams", beams_, "1: no beam search")->check(at_least_one());
   }
-  static const ChatTemplate chat = ChatTemplate::load(model_dir);
-  try {
-    return tokenizer->encode(
-        chat.render(row["messages"], row.contains("tools") ? row["tools"] : Json(), true));
-  } catch (const DataError& e) {
-    throw DataError(where + ": " + e.what());
+
+  int run() override {
+    check<ConfigError>(beams_ == 1, "--beams ", beams_,
+                       ": beam search is not in this build; expected 1");
+    check<ConfigError>(input_.input.empty() != prompts_.empty(),
+                       "temper generate: expected either --input or --prompt");
+    check<ConfigError>(!output_.empty() || !prompts_.empty(),
+                       "temper generate: --output is required with --input; - is standard output");
+    std::optional<InputRows> rows;  // opened before the model is loaded
+    if (!input_.input.empty()) rows.emplace(input_);
+    const auto model = load(model_);
+    tokenizer_ = find_tokenizer(model_.model);
+    PromptReader reader(model_.model, tokenizer_, model->vocab_size);
+    if (rows) rows_ = read_all(*rows, reader);
+    for (const std::string& prompt : prompts_)
+      rows_.push_back(reader.read({{"prompt", prompt}}, "--prompt"));
+    warn_beyond_positions(model_.model, rows_, sampling_.options.max_new_tokens);
+    const double start = steady_seconds();
+    const int64_t tokens = output_.empty() ? print(*model) : write(*model);
+    if (timings_)
+      std::cerr << "sampling_seconds " << steady_seconds() - start << "\nnew_tokens " << tokens
+                << "\n";
+    return 0;
   }
-}
+
+ private:
+  // Both give the number of tokens that were sampled.
+  int64_t write(models::CausalLM& model) {
+    OutputFile out(output_, input_.input);
+    int64_t tokens = 0;
+    try {
+      sample(model, rows_, sampling_, batch_, tokenizer_, [&](const generate::Completion& c) {
+        OutputRow row{{"index", c.index},
+                      {"sample", c.sample},
+                      {"prompt_tokens", rows_[static_cast<size_t>(c.index)].tokens},
+                      {"tokens", c.tokens},
+                      {"logprobs", c.logprobs}};
+        if (tokenizer_) row["text"] = c.text;
+        row["finish_reason"] = c.stopped ? "stop" : "length";
+        out.row(row);
+        tokens += static_cast<int64_t>(c.tokens.size());
+      });
+    } catch (const Interrupted&) {
+      throw RunError(out.stop());
+    }
+    out.finish();
+    return tokens;
+  }
+
+  int64_t print(models::CausalLM& model) {
+    catch_interrupts();
+    generate::Engine engine(model, batch_.engine, tokenizer_);
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const generate::Request request{static_cast<int64_t>(i), rows_[i].tokens, batch_.num_samples,
+                                      sampling_.options};
+      print_stream(engine, request, std::cout);
+      check(!interrupted(), "stopped");
+    }
+    return engine.statistics().new_tokens;
+  }
+
+  ModelFlags model_;
+  InputFlags input_;
+  std::vector<std::string> prompts_;
+  std::string output_;
+  SamplingFlags sampling_;
+  BatchFlags batch_;
+  int64_t beams_ = 1;
+  bool timings_ = false;
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::vector<data::PromptRow> rows_;
+};
 
 }  // namespace
 
-int run_generate(const Arguments& arguments) {
-  CLI::App app(
-      "Samples completions of prompts.\nexample: temper generate --model DIR --input prompts.jsonl "
-      "--output out.jsonl",
-      "generate");
-  ModelFlags flags;
-  std::string input, output;
-  SamplingFlags sampling;
-  int64_t beams = 1;
-  bool timings = false;
-  flags.add_to(app);
-  app.add_option("--input", input, "rows: tokens, prompt or messages")->required();
-  app.add_option("--output", output, "where the completions go, in input order")->required();
-  sampling.add_to(app);
-  app.add_flag("--timings", timings, "print what was sampled in which time");
-  app.add_option("--beams", beams, "1: no beam search")->check(at_least_one());
-  if (!parse_flags(app, arguments)) return 0;
-  check<ConfigError>(beams == 1, "--beams ", beams,
-                     ": beam search is not in this build; expected 1");
-
-  data::RowReader rows(input);
-  const auto model = load(flags);
-  const auto tokenizer = find_tokenizer(flags.model);
-  std::vector<std::vector<int32_t>> prompts;
-  Json row;
-  while (rows.next(row)) {
-    prompts.push_back(
-        read_prompt(row, flags.model, tokenizer.get(), model->vocab_size, rows.where()));
-    check<DataError>(!prompts.back().empty(), rows.where(), ": the prompt has no tokens");
-  }
-  OutputFile out(output);
-  const auto start = std::chrono::steady_clock::now();
-  int64_t sampled = 0;
-  const auto write = [&](const generate::Completion& c) {
-    std::string line =
-        temper::str("{\"index\":", c.index, ",\"sample\":", c.sample,
-                    ",\"prompt_tokens\":", json_list(prompts[static_cast<size_t>(c.index)]),
-                    ",\"tokens\":", json_list(c.tokens), ",\"logprobs\":", json_list(c.logprobs));
-    if (tokenizer) line += ",\"text\":" + dump_json(Json(c.text));
-    out.line(line + ",\"finish_reason\":\"" + (c.stopped ? "stop" : "length") + "\"}");
-  };
-  catch_interrupts();
-  Progress progress("sampled", static_cast<int64_t>(prompts.size()) * sampling.num_samples);
-  try {
-    generate::generate(
-        *model, prompts, sampling.num_samples, sampling.options,
-        [&](const generate::Completion& c) {
-          progress.advance(1, 0);
-          write(c);
-        },
-        tokenizer,
-        [&](const generate::Completion&) {
-          if (interrupted()) throw Interrupted();
-          ++sampled;
-          progress.advance(0, 1);
-        });
-  } catch (const Interrupted&) {
-    throw RunError(out.stop());
-  }
-  out.finish();
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (timings) std::cerr << "sampling_seconds " << seconds << "\nnew_tokens " << sampled << "\n";
-  return 0;
-}
+std::unique_ptr<Command> generate_command() { return std::make_unique<Generate>(); }
 
 }  // namespace temper::cli

@@ -9,20 +9,30 @@
 
 namespace temper::cli {
 
-int run_init(const Arguments& arguments) {
-  namespace fs = std::filesystem;
-  CLI::App app(
-      "A model of random weights, initialised as transformers does.\n"
-      "example: temper init --config config.json --tokenizer DIR --seed 1 --output models/tiny",
-      "init");
+namespace {
+
+class Init : public Command {
+ public:
+  void declare(CLI::App& app) override;
+  int run() override;
+
+ private:
   std::string config_path, tokenizer, output;
   uint64_t seed = 0;
+};
+
+void Init::declare(CLI::App& app) {
+  app.description(
+      "A model of random weights, initialised as transformers does.\n"
+      "example: temper init --config config.json --tokenizer DIR --seed 1 --output models/tiny");
   app.add_option("--config", config_path, "config.json, or a directory that holds it")->required();
   app.add_option("--tokenizer", tokenizer, "directory whose tokenizer files are copied");
   app.add_option("--seed", seed, "the same seed gives the same weights");
   app.add_option("--output", output, "the new model directory")->required();
-  if (!parse_flags(app, arguments)) return 0;
+}
 
+int Init::run() {
+  namespace fs = std::filesystem;
   const models::HfConfig config = models::HfConfig::load(config_path);
   check<ConfigError>(tokenizer.empty() || fs::is_directory(tokenizer), "--tokenizer ", tokenizer,
                      ": no such directory");
@@ -40,5 +50,9 @@ int run_init(const Arguments& arguments) {
   std::cout << output << ": " << config.model_type() << ", " << parameters << " parameters\n";
   return 0;
 }
+
+}  // namespace
+
+std::unique_ptr<Command> init_command() { return std::make_unique<Init>(); }
 
 }  // namespace temper::cli

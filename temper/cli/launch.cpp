@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include <thread>
 
 #include "temper/base/error.h"
+#include "temper/base/memory.h"
 
 extern char** environ;
 
@@ -22,7 +24,17 @@ namespace temper::cli {
 namespace {
 
 constexpr const char* kLauncher = "TEMPER_LAUNCHER";  // in a rank's environment: its parent's id
+// More ranks than cores are for trying things out; thousands would only fill the memory.
+constexpr int kRanksOfACore = 8, kRanksAnywhere = 16;
+constexpr int64_t kBytesOfARank = int64_t{128} << 20;  // before it has loaded anything
 constexpr int kGraceSeconds = 10;  // for ranks to notice by themselves that another one has gone
+
+int most_ranks() {
+  const int64_t cores = std::thread::hardware_concurrency();
+  const int64_t by_memory = std::max<int64_t>(usable_memory_bytes() / kBytesOfARank, 2);
+  return static_cast<int>(
+      std::min(std::max<int64_t>(kRanksAnywhere, cores * kRanksOfACore), by_memory));
+}
 
 // A port that is free now.
 int free_port() {
@@ -41,10 +53,13 @@ int free_port() {
 pid_t start(int rank, int ranks, int port, const char* verb, const Arguments& arguments) {
   const unsigned threads =
       std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(ranks));
-  std::vector<std::string> environment{
-      temper::str("RANK=", rank),        temper::str("LOCAL_RANK=", rank),
-      temper::str("WORLD_SIZE=", ranks), "MASTER_ADDR=127.0.0.1",
-      temper::str("MASTER_PORT=", port), temper::str(kLauncher, "=", ::getpid())};
+  std::vector<std::string> environment{temper::str("RANK=", rank),
+                                       temper::str("LOCAL_RANK=", rank),
+                                       temper::str("WORLD_SIZE=", ranks),
+                                       temper::str("LOCAL_WORLD_SIZE=", ranks),
+                                       "MASTER_ADDR=127.0.0.1",
+                                       temper::str("MASTER_PORT=", port),
+                                       temper::str(kLauncher, "=", ::getpid())};
   if (!std::getenv("OMP_NUM_THREADS"))
     environment.push_back(temper::str("OMP_NUM_THREADS=", threads));
   std::vector<char*> env, argv;
@@ -83,9 +98,11 @@ int take_nproc(const Arguments& arguments, Arguments& rest) {
                              : i + 1 < arguments.size() ? arguments[++i]
                                                         : "";
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-    check<ConfigError>(
-        error == std::errc() && end == text.data() + text.size() && ranks >= 1 && ranks <= 1024,
-        "--nproc: found `", text, "`, expected the number of ranks");
+    check<ConfigError>(error == std::errc() && end == text.data() + text.size() && ranks >= 1,
+                       "--nproc: found `", text, "`, expected the number of ranks");
+    check<ConfigError>(ranks <= most_ranks(), "--nproc: found ", ranks, ", expected at most ",
+                       most_ranks(), " on this machine of ", std::thread::hardware_concurrency(),
+                       " cores and ", usable_memory_bytes() >> 20, " MiB of memory");
   }
   return ranks;
 }

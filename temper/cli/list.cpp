@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <iostream>
 
 #include "temper/base/error.h"
@@ -6,36 +7,59 @@
 #include "temper/models/model.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/algorithm.h"
+#include "temper/train/update_rule.h"
 
 namespace temper::cli {
 namespace {
-void line(const char* name, const char* help) {
-  std::cout << name << std::string(std::max<size_t>(1, 14 - std::string(name).size()), ' ') << help
-            << "\n";
+
+void line(const std::string& name, const std::string& help) {
+  std::cout << name << std::string(name.size() < 13 ? 14 - name.size() : 1, ' ') << help << "\n";
 }
+template <class Table>
+void lines(const Table& table) {
+  for (const auto& entry : table) line(entry.name, entry.help);
+}
+
+struct Topic {
+  const char* name;
+  void (*print)();
+};
+const std::vector<Topic>& topics() {
+  static const std::vector<Topic> table{
+      {"models",
+       [] {
+         for (const auto& family : models::families().list())
+           line(family.name.c_str(), family.help.c_str());
+       }},
+      {"algorithms", [] { lines(rl::algorithms().list()); }},
+      {"optimizers", [] { lines(train::optimizers().list()); }},
+      {"rewards", [] { lines(rewards::registry()); }},
+      {"losses", [] { line("sft", "negative log-likelihood of the supervised tokens"); }},
+      {"sinks", [] { lines(sinks().list()); }}};
+  return table;
+}
+
 }  // namespace
+
+std::vector<std::string> list_topics() {
+  std::vector<std::string> names;
+  for (const Topic& topic : topics()) names.push_back(topic.name);
+  return names;
+}
 
 int run_list(const Arguments& arguments) {
   const std::string what = arguments.empty() ? "" : arguments[0];
   if (what == "--help" || what == "-h") {
-    std::cout << "usage: temper list models|algorithms|rewards|losses|sinks\n";
-  } else if (what == "models") {
-    for (const auto& family : models::families().list())
-      line(family.name.c_str(), family.help.c_str());
-  } else if (what == "sinks") {
-    for (const SinkEntry& sink : sinks()) line(sink.name, sink.help);
-  } else if (what == "losses") {
-    line("sft", "negative log-likelihood of the supervised tokens");
-  } else if (what == "algorithms") {
-    for (const rl::Algorithm& algorithm : rl::algorithms()) line(algorithm.name, algorithm.help);
-  } else if (what == "rewards") {
-    for (const rewards::RewardEntry& reward : rewards::registry())
-      line(reward.name.c_str(), reward.help.c_str());
-  } else {
-    throw ConfigError("temper list: found `" + what +
-                      "`, expected models, algorithms, rewards, losses or sinks");
+    std::cout << "usage: temper list models|algorithms|optimizers|rewards|losses|sinks\n";
+    return 0;
   }
-  return 0;
+  for (const Topic& topic : topics())
+    if (what == topic.name) {
+      topic.print();
+      return 0;
+    }
+  throw ConfigError("temper list: found `" + what +
+                    "`, expected models, algorithms, optimizers, rewards, losses or sinks");
 }
 
 }  // namespace temper::cli

@@ -1,3 +1,40 @@
+// The program. What concerns a whole process, its allocator's settings and its environment, stands
+// here and not in the library, which others link into programs of their own.
+#include <unistd.h>
+
+#include <cstring>
+
 #include "temper/cli/verbs.h"
+
+// jemalloc's settings. Training frees and takes the same large buffers at every step: they are
+// kept, on huge pages, instead of going back to the system and faulting in again.
+extern "C" {
+extern const char* malloc_conf;
+const char* malloc_conf =
+    "oversize_threshold:0,dirty_decay_ms:-1,muzzy_decay_ms:-1,thp:always,metadata_thp:auto,narenas:"
+    "2";
+}
+
+// Threads that wait for each other spin for a fraction of a millisecond, then sleep. libgomp's own
+// default is a hundred times that, and on a machine that does anything else, where the thread that
+// is waited for may not be running, it slows both programs down severalfold. libgomp reads its
+// environment when it is loaded, before main and out of reach of setenv, so the program starts
+// itself again with the variable set, before any library has done anything.
+static void limit_spinning(int, char** argv, char** environment) {
+  constexpr int kMostVariables = 4000;
+  static char spin[] = "GOMP_SPINCOUNT=20000", path[4096];
+  static char* changed[kMostVariables + 2];
+  int count = 0;
+  for (; environment[count]; ++count) {
+    if (count == kMostVariables || std::strncmp(environment[count], "OMP_WAIT_POLICY=", 16) == 0 ||
+        std::strncmp(environment[count], "GOMP_SPINCOUNT=", 15) == 0)
+      return;
+    changed[count] = environment[count];
+  }
+  changed[count] = spin;
+  if (readlink("/proc/self/exe", path, sizeof path - 1) > 0) execve(path, argv, changed);
+}
+__attribute__((section(".preinit_array"),
+               used)) static void (*const before_libraries)(int, char**, char**) = limit_spinning;
 
 int main(int argc, char** argv) { return temper::cli::run({argv + 1, argv + argc}); }

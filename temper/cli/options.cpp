@@ -1,17 +1,14 @@
 #include "temper/cli/options.h"
 
-#include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <iostream>
 
+#include "temper/base/config.h"
 #include "temper/base/error.h"
 
 namespace temper::cli {
-
 namespace {
-
-// Where parse_flags puts the flags that it would parse.
-thread_local std::vector<Flag>* listing = nullptr;
 
 // "TEXT:{auto,cpu,cuda}": what CLI::IsMember makes of an option's type.
 std::vector<std::string> choices_of(const CLI::Option& option) {
@@ -43,6 +40,17 @@ CLI::Validator within(double low, double high, const std::string& expected) {
 }
 constexpr double kUnbounded = 1e300;
 
+// What is wrong with the first word that no flag takes; empty: there is none.
+std::string unexpected_word(const CLI::App& app) {
+  const std::vector<std::string> left = app.remaining();
+  if (left.empty()) return {};
+  const std::string word = left[0].substr(0, left[0].find('='));
+  if (!word.starts_with("-")) return "unexpected `" + word + "`";
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) names.push_back(option->get_name());
+  return "unknown flag `" + word + "`; did you mean `" + nearest(word, names) + "`?";
+}
+
 }  // namespace
 
 CLI::Validator whole_number() {
@@ -62,20 +70,31 @@ CLI::Validator above_zero() { return within(1e-300, kUnbounded, "a number above 
 CLI::Validator any_number() { return within(-kUnbounded, kUnbounded, "a number"); }
 
 std::vector<Flag> flags_of(const Verb& verb) {
-  std::vector<Flag> flags;
-  if (verb.takes != Takes::kFlags) return flags;
-  listing = &flags;
-  verb.run({});
-  listing = nullptr;
-  return flags;
+  if (!verb.make) return {};
+  CLI::App app("", verb.name);
+  const std::unique_ptr<Command> command = verb.make();
+  command->declare(app);
+  return flags_of(app);
+}
+
+int Verb::run(const Arguments& arguments) const {
+  if (parse_and_run) return parse_and_run(arguments);
+  CLI::App app("", name);
+  const std::unique_ptr<Command> command = make();
+  command->declare(app);
+  return parse_flags(app, arguments) ? command->run() : 0;
 }
 
 bool parse_flags(CLI::App& app, const Arguments& arguments) {
-  if (std::vector<Flag>* flags = std::exchange(listing, nullptr)) {
-    *flags = flags_of(app);
-    return false;
-  }
   app.name("temper " + app.get_name());
+  // --help says what a flag is where it is not given, unless that is nothing.
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_required()) continue;
+    option->capture_default_str();
+    const std::string value = option->get_default_str();
+    if (value.empty() || value == "\"\"" || value == "[]" || value == "{}" || value == "false")
+      option->default_str("");
+  }
   Arguments reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(reversed);
@@ -83,49 +102,111 @@ bool parse_flags(CLI::App& app, const Arguments& arguments) {
     std::cout << app.help();
     return false;
   } catch (const CLI::ParseError& e) {
-    throw ConfigError(
-        temper::str(app.get_name(), ": ", e.what(), "; see ", app.get_name(), " --help"));
+    // A misspelt flag is also a required one that is missing: it comes first.
+    const std::string unexpected = unexpected_word(app);
+    throw ConfigError(temper::str(app.get_name(), ": ", unexpected.empty() ? e.what() : unexpected,
+                                  "; see ", app.get_name(), " --help"));
   }
   return true;
+}
+
+std::vector<std::string> split_command(const std::string& line) {
+  std::vector<std::string> words;
+  bool in_word = false;
+  char quote = 0;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    const bool blank = c == ' ' || c == '\t' || c == '\n';
+    if (quote == 0 && blank) {
+      in_word = false;
+      continue;
+    }
+    if (!in_word) words.emplace_back();
+    in_word = true;
+    const char next = i + 1 < line.size() ? line[i + 1] : 0;
+    const bool escapes =
+        quote == 0 ? next != 0 : quote == '"' && next != 0 && std::strchr("$`\"\\", next);
+    if (c == '\\' && escapes)
+      words.back() += line[++i];
+    else if (quote == 0 && (c == '\'' || c == '"'))
+      quote = c;
+    else if (c == quote)
+      quote = 0;
+    else
+      words.back() += c;
+  }
+  check<ConfigError>(quote == 0, "a quote is not closed in the command `", line, "`");
+  return words;
 }
 
 void ModelFlags::add_to(CLI::App& app) {
   app.add_option("--model", model, "directory of a Hugging Face model")->required();
   app.add_option("--adapter", adapter, "directory of a PEFT LoRA adapter");
-  app.add_option("--device", device, "auto, cpu or cuda")
+  app.add_option("--device", device, "the device that computes: auto, cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  app.add_option("--dtype", dtype,
-                 "of the weights in products: float32 or bfloat16; sums are float32")
+  app.add_option(
+         "--dtype", dtype,
+         "number type of the weights in matrix products: float32 (the default) or bfloat16; "
+         "sums are float32")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
 }
 
+CLI::Option* InputFlags::add_to(CLI::App& app, const std::string& rows) {
+  app.add_option("--columns", columns, "renames fields of the rows, as in prompt=question")
+      ->expected(1, 100);
+  return app.add_option("--input", input, "file of rows, or - for standard input: " + rows);
+}
+
+std::map<std::string, std::string> InputFlags::renamed() const {
+  std::map<std::string, std::string> out;
+  for (const std::string& column : columns) {
+    const size_t equals = column.find('=');
+    check<ConfigError>(equals != std::string::npos, "--columns: found `", column,
+                       "`, expected NAME=FIELD as in prompt=question");
+    out[column.substr(0, equals)] = column.substr(equals + 1);
+  }
+  return out;
+}
+
 void SamplingFlags::add_to(CLI::App& app) {
-  app.add_option("--max-new-tokens", options.max_new_tokens, "most tokens of a completion")
+  app.add_option("--max-new-tokens", options.max_new_tokens,
+                 "largest number of tokens of a completion")
       ->check(CLI::Range(int64_t{1}, generate::kMostNewTokens));
-  app.add_option("--temperature", options.sampling.temperature, "0: greedy")->check(non_negative());
-  app.add_option("--top-k", options.sampling.top_k, "0: all")->check(non_negative());
-  app.add_option("--top-p", options.sampling.top_p, "the likeliest tokens whose mass reaches it")
+  app.add_option("--temperature", options.sampling.temperature, "sampling temperature; 0: greedy")
+      ->check(non_negative());
+  app.add_option("--top-k", options.sampling.top_k,
+                 "number of likeliest tokens to sample among; 0: all")
+      ->check(non_negative());
+  app.add_option("--top-p", options.sampling.top_p,
+                 "sample among the likeliest tokens whose probabilities add up to this")
       ->check(within(1e-9, 1, "a number above 0 and at most 1"));
-  app.add_option("--min-p", options.sampling.min_p, "share of the likeliest token's probability")
+  app.add_option("--min-p", options.sampling.min_p,
+                 "leave out tokens below this share of the likeliest one's probability")
       ->check(within(0, 1, "a number from 0 to 1"));
   app.add_option("--repetition-penalty", options.sampling.repetition_penalty,
-                 "divides the logits of tokens that occurred; 1: none")
+                 "divisor of the logits of tokens that occurred; 1: no penalty")
       ->check(above_zero());
   app.add_option("--stop", options.stop,
                  "a text that ends a completion and is cut from it; may be given again")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--num-samples", num_samples, "completions of each prompt")->check(at_least_one());
-  app.add_option("--seed", options.sampling.seed,
-                 "with index, sample and position it decides every choice")
+  app.add_option(
+         "--seed", options.sampling.seed,
+         "seed of the random numbers; with a row's index, the sample's number and the position it "
+         "decides every choice")
       ->check(whole_number());
   app.add_flag("--ignore-eos", options.ignore_eos, "go on after an end token");
-  app.add_option("--max-batch", options.max_batch,
-                 "sequences at once; changes the speed, never the result")
+}
+
+void BatchFlags::add_to(CLI::App& app) {
+  app.add_option("--num-samples", num_samples, "number of completions of each prompt")
+      ->check(at_least_one());
+  app.add_option("--max-batch", engine.max_batch,
+                 "number of sequences at once; changes the speed, never the result")
       ->check(above_zero());
-  app.add_option("--cache-bytes", options.cache_bytes,
-                 "most memory for keys and values; a quarter of what is usable unless given")
-      ->check(above_zero());
+  app.add_option("--cache-bytes", engine.cache_bytes,
+                 "limit on the memory of keys and values; 0: a quarter of what is usable")
+      ->check(non_negative());
 }
 
 }  // namespace temper::cli

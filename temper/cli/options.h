@@ -2,7 +2,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "temper/cli/verbs.h"
 #include "temper/generate/engine.h"
@@ -25,8 +27,13 @@ struct Flag {
   std::vector<std::string> choices;
   bool takes_value;
 };
-// The flags that a verb hands to parse_flags; it does nothing of its work.
+// The flags that a verb declares; none where it parses its arguments itself.
 std::vector<Flag> flags_of(const Verb& verb);
+
+// The words of a command line as a POSIX shell splits it: at blanks, with '..', ".." and \ as
+// quotes. Nothing is expanded, and |, > and the like mean nothing. Throws ConfigError where a quote
+// is not closed.
+std::vector<std::string> split_command(const std::string& line);
 
 // --model and --adapter, as several verbs take them.
 struct ModelFlags {
@@ -34,10 +41,25 @@ struct ModelFlags {
   void add_to(CLI::App& app);
 };
 
-// How completions are sampled: generate's flags, which eval takes too.
+// --input and --columns.
+struct InputFlags {
+  std::string input;
+  std::vector<std::string> columns;
+  CLI::Option* add_to(CLI::App& app, const std::string& rows);  // gives --input
+  // What --columns says: the verb's field -> the row's field. Throws ConfigError.
+  std::map<std::string, std::string> renamed() const;
+};
+
+// How a completion is sampled.
 struct SamplingFlags {
-  generate::EngineOptions options;
+  generate::GenerationOptions options;
+  void add_to(CLI::App& app);
+};
+
+// How many are sampled, and at once.
+struct BatchFlags {
   int64_t num_samples = 1;
+  generate::EngineOptions engine;
   void add_to(CLI::App& app);
 };
 

@@ -6,7 +6,7 @@
 
 #include <iostream>
 
-#include "temper/base/error.h"
+#include "temper/base/clock.h"
 #include "temper/metrics/format.h"
 
 namespace temper::cli {
@@ -21,7 +21,7 @@ void on_signal(int signal) {
   const int64_t milliseconds = now.tv_sec * 1000 + now.tv_nsec / 1'000'000;
   if (!asked_to_stop) {
     asked_at = milliseconds;
-    asked_to_stop = 1;
+    asked_to_stop = signal;
   } else if (milliseconds - asked_at > 1000) {
     ::signal(signal, SIG_DFL);
     ::raise(signal);
@@ -33,19 +33,26 @@ void on_signal(int signal) {
 void catch_interrupts() {
   ::signal(SIGINT, on_signal);
   ::signal(SIGTERM, on_signal);
+  if (::signal(SIGHUP, on_signal) == SIG_IGN) ::signal(SIGHUP, SIG_IGN);  // under nohup
 }
 void let_interrupts_end() {
   ::signal(SIGINT, SIG_DFL);
   ::signal(SIGTERM, SIG_DFL);
+  if (::signal(SIGHUP, SIG_DFL) == SIG_IGN) ::signal(SIGHUP, SIG_IGN);
   if (interrupted()) ::raise(SIGINT);
 }
+void forget_interrupt() {
+  asked_to_stop = 0;
+  let_interrupts_end();
+}
 bool interrupted() { return asked_to_stop != 0; }
+bool interrupted_by_key() { return asked_to_stop == SIGINT; }
 
 Progress::Progress(std::string what, int64_t total)
     : what_(std::move(what)),
       total_(total),
       terminal_(::isatty(STDERR_FILENO) == 1),
-      start_(Clock::now()),
+      start_(steady_seconds()),
       drawn_(start_) {}
 
 Progress::~Progress() {
@@ -56,10 +63,10 @@ void Progress::advance(int64_t items, int64_t tokens) {
   items_ += items;
   tokens_ += tokens;
   if (!terminal_) return;
-  const Clock::time_point now = Clock::now();
-  if (now - drawn_ < std::chrono::milliseconds(200)) return;
+  const double now = steady_seconds();
+  if (now - drawn_ < 0.2) return;
   drawn_ = now;
-  const double seconds = std::chrono::duration<double>(now - start_).count();
+  const double seconds = now - start_;
   std::cerr << "\r\033[K" << what_ << " " << items_;
   if (total_ > 0) std::cerr << " of " << total_;
   std::cerr << ", " << format_count(static_cast<double>(tokens_) / seconds) << " tokens/s";

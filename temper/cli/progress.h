@@ -1,18 +1,19 @@
 // What the working verbs show while they work, and how they are stopped.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 
 namespace temper::cli {
 
-// From here on the first SIGINT or SIGTERM asks the program to stop; one that comes more than a
-// second later ends it as usual. (One wish to stop may arrive twice: from the terminal or a process
-// manager to the whole group, and passed on by a parent.)
+// From here on the first SIGINT, SIGTERM or SIGHUP asks the program to stop; one that comes more
+// than a second later ends it as usual. (One wish to stop may arrive twice: from the terminal or a
+// process manager to the whole group, and passed on by a parent.)
 void catch_interrupts();
 bool interrupted();
+bool interrupted_by_key();  // by SIGINT (Ctrl-C), not by what wants the program to end
 void let_interrupts_end();  // a signal ends the program again
+void forget_interrupt();    // the same, and a wish that came was obeyed
 struct Interrupted {};      // thrown where work stops because of that
 
 // "sampled 12 of 64, 3,210 tokens/s, left 0:04" on a terminal's standard error, redrawn a few times
@@ -28,11 +29,10 @@ class Progress {
   void advance(int64_t items, int64_t tokens);
 
  private:
-  using Clock = std::chrono::steady_clock;
   std::string what_;
   int64_t total_, items_ = 0, tokens_ = 0;
   bool terminal_;
-  Clock::time_point start_, drawn_;
+  double start_, drawn_;  // seconds
 };
 
 }  // namespace temper::cli

@@ -1,60 +1,132 @@
-#include <ATen/ATen.h>
-
+// Text to ids, ids to text, conversations to text, ids and labels.
+#include <functional>
+#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/cli/output.h"
 #include "temper/cli/work.h"
-#include "temper/data/jsonl.h"
+#include "temper/data/text_format.h"
 #include "temper/text/conversation.h"
+#include "temper/text/special_tokens.h"
 
 namespace temper::cli {
+namespace {
 
-int run_tokenize(const Arguments& arguments) {
-  CLI::App app(
-      "Text to ids, ids to text, conversations to text, ids and labels. Needs no weights.\n"
-      "example: temper tokenize --model DIR --input rows.jsonl --output ids.jsonl",
-      "tokenize");
-  std::string model, input, output;
-  bool generation_prompt = false;
-  app.add_option("--model", model, "directory with tokenizer.json")->required();
-  app.add_option("--input", input, "rows: text, tokens, or messages with tools")->required();
-  app.add_option("--output", output, "where the results go, in input order")->required();
-  app.add_flag("--add-generation-prompt", generation_prompt,
-               "end a conversation where the assistant's turn begins");
-  if (!parse_flags(app, arguments)) return 0;
-
-  data::RowReader rows(input);
-  const auto tokenizer = find_tokenizer(model);
-  check<ConfigError>(tokenizer != nullptr, model, ": has no tokenizer.json");
-  std::optional<ChatTemplate> chat;
-  OutputFile out(output);
-  Json row;
-  while (rows.next(row)) {
-    const std::string where = rows.where();
-    if (row.contains("messages")) {
-      if (!chat) chat = ChatTemplate::load(model);
-      TokenizedConversation c;
-      try {
-        c = tokenize_conversation(*tokenizer, *chat, row["messages"],
-                                  row.contains("tools") ? row["tools"] : Json(), TrainOn::kAuto,
-                                  generation_prompt);
-      } catch (const DataError& e) {
-        throw DataError(where + ": " + e.what());
-      }
-      out.line("{\"text\":" + dump_json(Json(c.text)) + ",\"tokens\":" + json_list(c.tokens) +
-               ",\"labels\":" + json_list(c.labels) + "}");
-    } else if (row.contains("tokens")) {
-      out.line("{\"text\":" +
-               dump_json(Json(tokenizer->decode(token_field(row, "tokens", INT32_MAX, where)))) +
-               "}");
-    } else {
-      check<DataError>(row.contains("text") && row["text"].is_string(), where,
-                       ": expected `text`, `tokens` or `messages`");
-      out.line("{\"tokens\":" + json_list(tokenizer->encode(row["text"].get<std::string>())) + "}");
-    }
-  }
-  out.finish();
-  return 0;
+TrainOn train_on(const std::string& name) {
+  if (name == "all") return TrainOn::kAll;
+  if (name == "completion") return TrainOn::kCompletion;
+  return name == "assistant" ? TrainOn::kAssistant : TrainOn::kAuto;
 }
+
+OutputRow written(const TokenizedConversation& c) {
+  return OutputRow{{"text", c.text}, {"tokens", c.tokens}, {"labels", c.labels}};
+}
+
+class Tokenize : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.description(
+        "Text to ids, ids to text, conversations to text, ids and labels. Needs no weights.\n"
+        "example: temper tokenize --model DIR --input rows.jsonl --output ids.jsonl");
+    app.add_option("--model", model_, "directory with a tokenizer")->required();
+    input_.add_to(app, "text, tokens, messages with tools, or prompt and completion")->required();
+    app.add_option("--output", output_,
+                   "where the results go, in input order, or - for standard output")
+        ->required();
+    app.add_option("--train-on", train_on_, "which tokens of a conversation have labels")
+        ->check(CLI::IsMember({"auto", "all", "completion", "assistant"}));
+    app.add_flag("--add-generation-prompt", options_.add_generation_prompt,
+                 "end a conversation where the assistant's turn begins");
+  }
+
+  int run() override {
+    InputRows rows(input_);
+    format_.tokenizer = find_tokenizer(model_);
+    check<ConfigError>(format_.tokenizer != nullptr, model_,
+                       ": has no tokenizer.json and no tokenizer.model");
+    if (ChatTemplate::exists(model_))
+      format_.chat = std::make_shared<const ChatTemplate>(ChatTemplate::load(model_));
+    format_.vocabulary = INT32_MAX;
+    options_.train_on = train_on(train_on_);
+    OutputFile out(output_, input_.input);
+    Json row;
+    while (rows.next(row)) out.row(result(row, rows.where()));
+    out.finish();
+    return 0;
+  }
+
+ private:
+  OutputRow result(Json row, const std::string& where) {
+    row = data::normalized_row(format_, std::move(row), data::RowUse::kTrain, where);
+    try {
+      if (row.contains("messages")) return conversation(row, where);
+      if (row.contains("prompt") && row.contains("completion"))
+        return prompt_completion(row, where);
+    } catch (const DataError& e) {
+      throw DataError(std::string(e.what()).starts_with(where) ? e.what()
+                                                               : where + ": " + e.what());
+    }
+    const Tokenizer& tokenizer = *format_.tokenizer;
+    if (row.contains("tokens"))
+      return OutputRow::object(
+          {{"text", tokenizer.decode(token_field(row, "tokens", INT32_MAX, where))}});
+    check<DataError>(row.contains("text") && row["text"].is_string(), where,
+                     ": expected `text`, `tokens`, `messages`, or `prompt` and `completion`");
+    return OutputRow::object({{"tokens", tokenizer.encode(row["text"].get<std::string>())}});
+  }
+
+  OutputRow conversation(const Json& row, const std::string& where) {
+    const Json &messages = row["messages"], tools = data::tools_of(row);
+    return labelled(messages, tools, where, [&](const ChatTemplate& chat) {
+      return tokenize_conversation(*format_.tokenizer, chat, messages, tools, options_);
+    });
+  }
+
+  OutputRow prompt_completion(const Json& row, const std::string& where) {
+    const Json &prompt = row["prompt"], &completion = row["completion"];
+    const Tokenizer& tokenizer = *format_.tokenizer;
+    if (prompt.is_string() && completion.is_string())
+      return written(tokenize_prompt_completion(tokenizer, prompt.get<std::string>(),
+                                                completion.get<std::string>(), options_.train_on,
+                                                end_token(model_, tokenizer)));
+    check<DataError>(prompt.is_array() && completion.is_array(), where,
+                     ": `prompt` and `completion` must both be text or both be messages");
+    Json messages = prompt;
+    for (const Json& message : completion) messages.push_back(message);
+    const Json tools = data::tools_of(row);
+    return labelled(messages, tools, where, [&](const ChatTemplate& chat) {
+      return tokenize_prompt_completion(tokenizer, chat, prompt, completion, tools, options_);
+    });
+  }
+
+  // A conversation's text and tokens stand there whatever can be trained of it.
+  OutputRow labelled(const Json& messages, const Json& tools, const std::string& where,
+                     const std::function<TrainedConversation(const ChatTemplate&)>& train) {
+    const ChatTemplate& chat = data::chat_of(format_, where);
+    std::string text = chat.render(messages, tools, options_.add_generation_prompt);
+    std::string reason = "the conversation is trained turn by turn";
+    try {
+      TrainedConversation c = train(chat);
+      if (!c.turn_by_turn) return written(c.paths.at(0));
+    } catch (const DataError& e) {
+      reason = e.what();
+    }
+    if (!explained_) std::cerr << where << ": labels are null: " << reason << std::endl;
+    explained_ = true;
+    return OutputRow{
+        {"text", text}, {"tokens", format_.tokenizer->encode(text)}, {"labels", nullptr}};
+  }
+
+  std::string model_, output_, train_on_ = "auto";
+  InputFlags input_;
+  data::TextFormat format_;
+  ConversationOptions options_;
+  bool explained_ = false;  // the first row without labels is enough
+};
+
+}  // namespace
+
+std::unique_ptr<Command> tokenize_command() { return std::make_unique<Tokenize>(); }
 
 }  // namespace temper::cli

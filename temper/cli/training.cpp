@@ -1,4 +1,5 @@
 // The training verbs: their arguments, their signals, their ranks.
+#include <signal.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -7,54 +8,69 @@
 #include "temper/cli/launch.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/verbs.h"
-#include "temper/rl/grpo.h"
+#include "temper/rl/run.h"
 #include "temper/train/sft.h"
 
 namespace temper::cli {
 namespace {
 
+// Sections that only reinforcement learning has: a config file may serve several verbs.
+const std::vector<std::string> kRlSections{"rl", "rollout", "rewards"};
+
+// A verb's name, help and run. Its config composes the sections that it obeys.
+template <class Config>
 struct TrainingVerb {
   const char* name;
-  train::RunOutcome (*run)(const RunConfig&, const train::RunHost&);
+  train::RunOutcome (*run)(Config&, const train::RunHost&);
   const char* help;
+  std::vector<std::string> elsewhere = {};  // sections of other verbs
 };
 
-int run_training(const TrainingVerb& verb, const Arguments& arguments) {
+template <class Config>
+int run_training(const TrainingVerb<Config>& verb, const Arguments& arguments) {
+  Config config;
   for (const std::string& argument : arguments)
     if (argument == "--help" || argument == "-h") {
-      std::cout << verb.help << "keys (path, type, default, meaning):\n" << describe_run_config();
+      std::cout << verb.help << "keys (path, type, default, meaning):\n"
+                << describe_run_config(config);
       return 0;
     }
   Arguments rest;
   const int ranks = take_nproc(arguments, rest);
-  const RunConfig config = load_run_config(rest, verb.name);
+  read_run_config(config, rest, verb.name, verb.elsewhere);
   if (ranks > 1) return launch_ranks(ranks, verb.name, rest);
   catch_interrupts();
+  // A console that is closed (`temper sft ... | head -1`) is no reason to lose a run. A handler and
+  // not SIG_IGN: programs that are started inherit only the latter.
+  ::signal(SIGPIPE, [](int) {});
   end_with_launcher();
   const train::RunOutcome outcome =
       verb.run(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, interrupted});
   if (!outcome.interrupted) return 0;
   std::cerr << "temper: stopped after step " << outcome.steps
-            << "; the same command goes on from there" << std::endl;
+            << (config.resume == "never" ? "; with resume=auto the same command goes on from there"
+                                         : "; the same command goes on from there")
+            << std::endl;
   return 1;
 }
 
 }  // namespace
 
 int run_sft(const Arguments& arguments) {
-  return run_training(
+  return run_training<train::SftConfig>(
       {"sft", &train::run_sft,
        "Supervised fine-tuning, of all weights or a LoRA adapter.\n"
        "usage: temper sft [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
        "examples:\n"
        "  temper sft configs/sft.yaml\n"
-       "  temper sft configs/sft.yaml adapter.method=lora adapter.rank=16 output_dir=runs/lora\n"},
+       "  temper sft configs/sft.yaml adapter.method=lora adapter.rank=16 output_dir=runs/lora\n",
+       kRlSections},
       arguments);
 }
 
 int run_grpo(const Arguments& arguments) {
-  return run_training(
-      {"grpo", &rl::run_grpo,
+  return run_training<rl::RlConfig>(
+      {"grpo", &rl::run_rl,
        "Reinforcement learning on the policy's own samples: GRPO and, by "
        "rl.algorithm, dr_grpo, dapo, gspo, rloo.\n"
        "usage: temper grpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"

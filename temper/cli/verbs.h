@@ -1,37 +1,71 @@
-// The verbs of the program. Each is a function from its arguments to an exit status; errors are
-// thrown.
+// The verbs of the program. Errors are thrown.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace temper::cli {
 
 using Arguments = std::vector<std::string>;
 
-// What a verb's arguments are, for shell completion.
-enum class Takes { kOther, kFlags, kConfig };
+// A verb that takes flags. One description of them serves parsing, --help and shell completion.
+class Command {
+ public:
+  virtual ~Command() = default;
+  // Says what the verb does (app.description) and which flags it takes, bound to members.
+  virtual void declare(CLI::App& app) = 0;
+  // Does the work, once the flags are parsed. Gives the exit status.
+  virtual int run() = 0;
+};
 
+// A key of a training verb's config, for shell completion.
+struct ConfigKey {
+  std::string name, help;            // "rl.group_size"
+  std::vector<std::string> choices;  // of its value; empty: it is no choice
+};
+
+// A verb that takes flags (make), or one that parses its arguments itself (parse_and_run): a
+// training verb, which takes config files and keys, or one that takes words.
 struct Verb {
-  const char* name;
-  int (*run)(const Arguments&);
-  const char* help;
-  Takes takes = Takes::kOther;
+  using Run = int (*)(const Arguments&);
+  using Make = std::unique_ptr<Command> (*)();
+  using Keys = std::vector<ConfigKey> (*)();
+
+  Verb(const char* name_, Make make_, const char* help_) : name(name_), help(help_), make(make_) {}
+  Verb(const char* name_, Run run_, const char* help_, Keys keys_ = nullptr)
+      : name(name_), help(help_), parse_and_run(run_), keys(keys_) {}
+
+  // Gives the exit status.
+  int run(const Arguments& arguments) const;
+
+  const char *name, *help;
+  Make make = nullptr;
+  Run parse_and_run = nullptr;
+  Keys keys = nullptr;
 };
 const std::vector<Verb>& verbs();
 
 int run_sft(const Arguments&);
 int run_grpo(const Arguments&);
-int run_generate(const Arguments&);
-int run_score(const Arguments&);
-int run_eval(const Arguments&);
-int run_tokenize(const Arguments&);
-int run_init(const Arguments&);
-int run_export(const Arguments&);
 int run_doctor(const Arguments&);
 int run_list(const Arguments&);
-int run_demo(const Arguments&);
 int run_completion(const Arguments&);
+std::unique_ptr<Command> generate_command();
+std::unique_ptr<Command> chat_command();
+std::unique_ptr<Command> score_command();
+std::unique_ptr<Command> eval_command();
+std::unique_ptr<Command> tokenize_command();
+std::unique_ptr<Command> init_command();
+std::unique_ptr<Command> export_command();
+std::unique_ptr<Command> demo_command();
+
+// What `temper list` knows, for shell completion.
+std::vector<std::string> list_topics();
 
 // Runs the program: exit status 0, 1 (the run failed) or 2 (what the user gave is wrong), with one
 // message on stderr.

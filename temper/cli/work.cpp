@@ -1,15 +1,12 @@
 #include "temper/cli/work.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
+#include <algorithm>
 #include <filesystem>
+#include <iostream>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "temper/base/error.h"
+#include "temper/cli/progress.h"
 #include "temper/data/row_fields.h"
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
@@ -26,8 +23,7 @@ std::unique_ptr<models::CausalLM> load(const ModelFlags& flags) {
 }
 
 std::shared_ptr<const Tokenizer> find_tokenizer(const std::string& directory) {
-  const std::string path = directory + "/tokenizer.json";
-  return std::filesystem::exists(path) ? Tokenizer::load(path) : nullptr;
+  return Tokenizer::load_directory(directory);
 }
 
 std::vector<int32_t> token_field(const Json& row, const char* field, int64_t vocabulary,
@@ -37,59 +33,86 @@ std::vector<int32_t> token_field(const Json& row, const char* field, int64_t voc
   return data::token_ids(*it, field, vocabulary, where);
 }
 
-OutputFile::OutputFile(const std::string& path) : path_(path) {
-  struct stat found{};
-  const bool exists = ::stat(path.c_str(), &found) == 0;
-  check<ConfigError>(!exists || !S_ISDIR(found.st_mode), path, ": is a directory");
-  if (!exists || S_ISREG(found.st_mode)) {
-    std::error_code none;
-    if (exists) path_ = std::filesystem::canonical(path, none).string();
-    if (none) path_ = path;
-    temporary_ = temper::str(path_, ".tmp-", ::getpid());
-  }
-  file_ = std::fopen((temporary_.empty() ? path_ : temporary_).c_str(), "wbe");
-  check<ConfigError>(file_ != nullptr, path, ": cannot write: ", std::strerror(errno));
-}
-OutputFile::~OutputFile() {
-  if (file_) std::fclose(file_);
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
-}
-void OutputFile::line(const std::string& text) {
-  check(std::fwrite(text.data(), 1, text.size(), file_) == text.size() &&
-            std::fputc('\n', file_) != EOF,
-        path_, ": cannot write: ", std::strerror(errno));
-  ++lines_;
-}
-void OutputFile::close() {
-  const bool written = std::fflush(file_) == 0;
-  const int why = errno;
-  const bool closed = std::fclose(std::exchange(file_, nullptr)) == 0;
-  check(written && closed, path_, ": cannot write: ", std::strerror(written ? errno : why));
-}
-void OutputFile::move_to(const std::string& path) {
-  close();
-  if (temporary_.empty()) return;
-  check(std::rename(temporary_.c_str(), path.c_str()) == 0, path,
-        ": cannot write: ", std::strerror(errno));
-  temporary_.clear();
-}
-void OutputFile::finish() { move_to(path_); }
-std::string OutputFile::stop() {
-  if (lines_ == 0) return "stopped before the first line was whole";
-  const std::string kept = temporary_.empty() ? path_ : path_ + ".partial";
-  move_to(kept);
-  return temper::str("stopped; the first ", lines_, " lines are in ", kept);
+InputRows::InputRows(const InputFlags& flags)
+    : rows_(flags.input == "-" ? "/dev/stdin" : flags.input), renamed_(flags.renamed()) {}
+
+bool InputRows::next(Json& row) {
+  if (!rows_.next(row)) return false;
+  data::rename_columns(row, renamed_, rows_.where());
+  return true;
 }
 
-std::string json_list(const std::vector<int32_t>& values) {
-  std::string out = "[";
-  for (size_t i = 0; i < values.size(); ++i) out += (i ? "," : "") + std::to_string(values[i]);
-  return out + "]";
+PromptReader::PromptReader(std::string model_dir, std::shared_ptr<const Tokenizer> tokenizer,
+                           int64_t vocabulary)
+    : model_dir_(std::move(model_dir)) {
+  format_.tokenizer = std::move(tokenizer);
+  format_.max_length = INT64_MAX;
+  format_.vocabulary = vocabulary;
 }
-std::string json_list(const std::vector<float>& values) {
-  std::string out = "[";
-  for (size_t i = 0; i < values.size(); ++i) out += (i ? "," : "") + float_to_json(values[i]);
-  return out + "]";
+
+data::PromptRow PromptReader::read(Json row, const std::string& where) {
+  if (row.contains("tokens")) {
+    data::PromptRow out{nullptr, token_field(row, "tokens", format_.vocabulary, where), where};
+    check<DataError>(!out.tokens.empty(), where, ": the prompt has no tokens");
+    out.fields = std::make_shared<const Json>(std::move(row));
+    return out;
+  }
+  if (!row.contains("prompt") && row.contains("messages")) row["prompt"] = row["messages"];
+  check<DataError>(row.contains("prompt") || row.contains("prompt_ids"), where, ": the row has ",
+                   data::field_names(row),
+                   "; expected `tokens`, `prompt` or `messages`; --columns renames fields, as in "
+                   "prompt=question");
+  if (!format_.chat && row.contains("prompt") && row["prompt"].is_array() &&
+      ChatTemplate::exists(model_dir_))
+    format_.chat = std::make_shared<ChatTemplate>(ChatTemplate::load(model_dir_));
+  bool truncated = false;
+  return *data::read_prompt_row(format_, std::move(row), where, &truncated);
+}
+
+std::vector<data::PromptRow> read_all(InputRows& rows, PromptReader& reader) {
+  std::vector<data::PromptRow> prompts;
+  Json row;
+  while (rows.next(row)) prompts.push_back(reader.read(std::move(row), rows.where()));
+  return prompts;
+}
+
+void warn_beyond_positions(const std::string& model_dir, std::span<const data::PromptRow> prompts,
+                           int64_t max_new_tokens) {
+  const int64_t positions =
+      models::HfConfig::load(model_dir).integer("max_position_embeddings", INT32_MAX);
+  const auto is_beyond = [&](const data::PromptRow& prompt) {
+    return static_cast<int64_t>(prompt.tokens.size()) + max_new_tokens > positions;
+  };
+  const auto first = std::find_if(prompts.begin(), prompts.end(), is_beyond);
+  if (first == prompts.end()) return;
+  std::cerr << "warning: " << first->where << ": " << first->tokens.size() << " tokens and "
+            << max_new_tokens << " new ones (--max-new-tokens) are more than the model's "
+            << "max_position_embeddings, " << positions;
+  const auto count = std::count_if(prompts.begin(), prompts.end(), is_beyond);
+  if (count > 1) std::cerr << "; so are those of " << count - 1 << " more rows";
+  std::cerr << std::endl;
+}
+
+void sample(models::CausalLM& model, const std::vector<data::PromptRow>& prompts,
+            const SamplingFlags& sampling, const BatchFlags& batch,
+            std::shared_ptr<const Tokenizer> tokenizer,
+            const std::function<void(generate::Completion)>& done) {
+  std::vector<std::vector<int32_t>> tokens;
+  for (const data::PromptRow& prompt : prompts) tokens.push_back(prompt.tokens);
+  catch_interrupts();
+  Progress progress("sampled", static_cast<int64_t>(prompts.size()) * batch.num_samples);
+  generate::generate(
+      model, tokens, batch.num_samples, sampling.options,
+      [&](generate::Completion c) {
+        progress.advance(1, 0);
+        done(std::move(c));
+      },
+      std::move(tokenizer),
+      [&](const generate::Completion&) {
+        if (interrupted()) throw Interrupted();
+        progress.advance(0, 1);
+      },
+      batch.engine);
 }
 
 }  // namespace temper::cli

@@ -1,13 +1,17 @@
-// What the working verbs share: models with adapters, rows of tokens, and output written beside and
-// renamed at the end.
+// What the working verbs share: models with adapters, rows of prompts, and sampling with progress.
 #pragma once
 
-#include <cstdio>
+#include <functional>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "temper/base/json.h"
 #include "temper/cli/options.h"
+#include "temper/data/jsonl.h"
+#include "temper/data/prompt_row.h"
 #include "temper/models/model.h"
 #include "temper/text/tokenizer.h"
 
@@ -22,27 +26,43 @@ std::shared_ptr<const Tokenizer> find_tokenizer(const std::string& directory);
 std::vector<int32_t> token_field(const Json& row, const char* field, int64_t vocabulary,
                                  const std::string& where);
 
-// Lines of output. Nothing appears under the path until finish(); what an earlier run left is kept
-// until then. A link is followed; a pipe or a device is written as it is.
-class OutputFile {
+// The rows of --input, their fields renamed as --columns says.
+class InputRows {
  public:
-  explicit OutputFile(const std::string& path);
-  ~OutputFile();
-  void line(const std::string& text);
-  void finish();
-  // Ends the file early: what it has stands in PATH.partial. Returns a message that says so.
-  std::string stop();
+  explicit InputRows(const InputFlags& flags);
+  bool next(Json& row);
+  std::string where() const { return rows_.where(); }
 
  private:
-  void close();
-  void move_to(const std::string& path);
-
-  std::string path_, temporary_;  // the latter empty where the path is written itself
-  int64_t lines_ = 0;
-  std::FILE* file_;
+  data::RowReader rows_;
+  std::map<std::string, std::string> renamed_;
 };
 
-std::string json_list(const std::vector<int32_t>& values);
-std::string json_list(const std::vector<float>& values);
+// Prompts of rows {"tokens"}, {"prompt"} (text or messages), {"messages"} or {"prompt_ids"}.
+class PromptReader {
+ public:
+  // vocabulary: the model's. The chat template is loaded when a row has messages.
+  PromptReader(std::string model_dir, std::shared_ptr<const Tokenizer> tokenizer,
+               int64_t vocabulary);
+  // Throws DataError that begins with `where`.
+  data::PromptRow read(Json row, const std::string& where);
+
+ private:
+  std::string model_dir_;
+  data::PromptFormat format_;
+};
+std::vector<data::PromptRow> read_all(InputRows& rows, PromptReader& reader);
+
+// Warns on stderr where prompts and --max-new-tokens lead beyond the positions that the model was
+// made for (max_position_embeddings of its config.json).
+void warn_beyond_positions(const std::string& model_dir, std::span<const data::PromptRow> prompts,
+                           int64_t max_new_tokens);
+
+// Completions of all prompts, `done` in order of (index, sample), with progress on a terminal.
+// Throws Interrupted when a signal asks to stop.
+void sample(models::CausalLM& model, const std::vector<data::PromptRow>& prompts,
+            const SamplingFlags& sampling, const BatchFlags& batch,
+            std::shared_ptr<const Tokenizer> tokenizer,
+            const std::function<void(generate::Completion)>& done);
 
 }  // namespace temper::cli

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "temper/base/errno_text.h"
 #include "temper/base/error.h"
 #include "temper/data/parquet.h"
 
@@ -29,13 +30,13 @@ File open_file(const std::string& path) {
   check<DataError>(!std::filesystem::is_directory(path, ignored), path,
                    ": is a directory, expected a file of rows");
   File file(std::fopen(path.c_str(), "rbe"));
-  check<DataError>(file != nullptr, path, ": cannot open: ", std::strerror(errno));
+  check<DataError>(file != nullptr, path, ": cannot open: ", errno_text);
   return file;
 }
 
 size_t read_some(std::FILE* file, char* to, size_t size, const std::string& path) {
   const size_t n = std::fread(to, 1, size, file);
-  check<DataError>(n > 0 || !std::ferror(file), path, ": cannot read: ", std::strerror(errno));
+  check<DataError>(n > 0 || !std::ferror(file), path, ": cannot read: ", errno_text);
   return n;
 }
 
@@ -141,8 +142,10 @@ std::unique_ptr<LineReader> LineReader::open(const std::string& path) {
   if (path.ends_with(".gz")) return std::make_unique<GzipReader>(path);
   if (path.ends_with(".zst")) return std::make_unique<ZstdReader>(path);
   if (path.ends_with(".parquet")) {
-    File lines(::fdopen(open_parquet(path), "rb"));
-    check(lines != nullptr, path, ": cannot read its rows: ", std::strerror(errno));
+    FileDescriptor rows = open_parquet(path);
+    File lines(::fdopen(rows.get(), "rb"));
+    check(lines != nullptr, path, ": cannot read its rows: ", errno_text);
+    rows.release();
     return std::make_unique<PlainReader>(path, std::move(lines));
   }
   return std::make_unique<PlainReader>(path, open_file(path));

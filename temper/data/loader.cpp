@@ -8,6 +8,9 @@
 #include "temper/base/error.h"
 
 namespace temper::data {
+namespace {
+constexpr int64_t kMostFollowed = 100'000'000;  // draws that steps() follows one by one
+}  // namespace
 
 Json LoaderState::to_json() const {
   return {{"draws", draws},     {"counts", counts},       {"truncated", truncated},
@@ -35,24 +38,53 @@ RowOrder::RowOrder(std::vector<SourceSpec> sources, LoaderOptions options)
   bool equal = true;
   for (SourceSpec& spec : specs_) {
     if (spec.name.empty()) spec.name = spec.path;
-    files_.push_back(std::make_unique<RowFile>(spec.path));
-    total_rows_ += files_.back()->size();
+    sets_.push_back(std::make_unique<RowSet>(spec));
+    total_rows_ += sets_.back()->size();
     equal = equal && spec.weight == specs_[0].weight;
   }
   double sum = 0;
   for (size_t i = 0; i < specs_.size(); ++i) {
-    share_.push_back(equal ? static_cast<double>(files_[i]->size()) : specs_[i].weight);
+    share_.push_back(equal ? static_cast<double>(sets_[i]->size()) : specs_[i].weight);
     sum += share_.back();
   }
   for (double& share : share_) share /= sum;
 }
 
+int64_t RowOrder::draws(double epochs) const {
+  return std::llround(std::min(epochs * static_cast<double>(total_rows_), 0x1p62));
+}
+
 int64_t RowOrder::steps(double epochs) const {
-  const int64_t whole = static_cast<int64_t>(epochs), batch = options_.batch_size;
+  const int64_t all = draws(epochs), batch = options_.batch_size;
   const int64_t per_epoch = (total_rows_ + batch - 1) / batch;
-  const int64_t rest =
-      std::llround((epochs - static_cast<double>(whole)) * static_cast<double>(total_rows_));
-  return whole * per_epoch + (rest + batch - 1) / batch;
+  return all / total_rows_ * per_epoch + (all % total_rows_ + batch - 1) / batch;
+}
+
+int64_t RowOrder::steps(double epochs, const RowSurvey& survey) const {
+  if (survey.dropped == 0) return steps(epochs);
+  const int64_t all = draws(epochs), batch = options_.batch_size;
+  const bool one = sets_.size() == 1;
+  if (!survey.complete || (!one && all > kMostFollowed)) {
+    const double given = 1 - static_cast<double>(survey.dropped) / static_cast<double>(survey.rows);
+    return std::llround(static_cast<double>(steps(epochs)) * given);
+  }
+  LoaderState state;
+  state.counts.assign(sets_.size(), 0);
+  int64_t steps = 0;
+  if (one) {  // every whole pass gives the same rows
+    steps = all / total_rows_ * ((total_rows_ - survey.dropped + batch - 1) / batch);
+    state.draws = state.counts[0] = all / total_rows_ * total_rows_;
+  }
+  int64_t given = 0;  // in this pass
+  while (state.draws < all) {
+    const auto [source, row] = choose_row(state);
+    const auto& dropped = survey.dropped_rows[source];
+    given += !std::binary_search(dropped.begin(), dropped.end(), row);
+    if (state.draws % total_rows_ != 0 && state.draws < all) continue;
+    steps += (given + batch - 1) / batch;
+    given = 0;
+  }
+  return steps;
 }
 
 size_t RowOrder::choose_source(const LoaderState& state) const {
@@ -69,21 +101,25 @@ size_t RowOrder::choose_source(const LoaderState& state) const {
   return best;
 }
 
-std::optional<RowOrder::Drawn> RowOrder::draw(LoaderState& state, bool begun) const {
-  if (options_.epochs) {
-    if (state.draws >= std::llround(*options_.epochs * static_cast<double>(total_rows_)))
-      return std::nullopt;
-    if (begun && state.draws % total_rows_ == 0) return std::nullopt;
-  }
+std::pair<size_t, int64_t> RowOrder::choose_row(LoaderState& state) const {
   const size_t s = choose_source(state);
-  const RowFile& file = *files_[s];
-  const int64_t pass = state.counts[s] / file.size(), place = state.counts[s] % file.size();
-  const int64_t row =
-      options_.shuffle ? permuted(place, file.size(), options_.seed, s, static_cast<uint64_t>(pass))
-                       : place;
+  const int64_t size = sets_[s]->size();
+  const int64_t pass = state.counts[s] / size, place = state.counts[s] % size;
+  const int64_t row = options_.shuffle
+                          ? permuted(place, size, options_.seed, s, static_cast<uint64_t>(pass))
+                          : place;
   ++state.counts[s];
   ++state.draws;
-  return Drawn{&file, row};
+  return {s, row};
+}
+
+std::optional<RowOrder::Drawn> RowOrder::draw(LoaderState& state, bool begun) const {
+  if (options_.epochs) {
+    if (state.draws >= draws(*options_.epochs)) return std::nullopt;
+    if (begun && state.draws % total_rows_ == 0) return std::nullopt;
+  }
+  const auto [source, row] = choose_row(state);
+  return Drawn{sets_[source].get(), row};
 }
 
 Loader<SftRow>::Read sft_reader(SftFormat format) {
@@ -94,8 +130,7 @@ Loader<SftRow>::Read sft_reader(SftFormat format) {
     if (!row) return row;
     state.truncated += truncated;
     state.untrained += row->supervised() == 0;
-    state.with_eos += format.eos && std::find(row->labels.begin(), row->labels.end(),
-                                              *format.eos) != row->labels.end();
+    state.with_eos += format.eos && row->trains(*format.eos);
     return row;
   };
 }

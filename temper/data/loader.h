@@ -8,19 +8,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "temper/base/error.h"
-#include "temper/data/row_file.h"
+#include "temper/data/row_set.h"
 #include "temper/data/sft_row.h"
 
 namespace temper::data {
-
-struct SourceSpec {
-  std::string path;
-  double weight = 1;
-  std::string name;
-};
 
 struct LoaderOptions {
   int64_t batch_size = 8;
@@ -41,6 +36,16 @@ struct LoaderState {
   static LoaderState from_json(const Json& json, const std::string& where);
 };
 
+// What reading rows before they are drawn found (row_survey.h).
+struct RowSurvey {
+  int64_t rows = 0;                                    // read, those left out included
+  int64_t tokens = 0;                                  // of the rows that are given
+  int64_t dropped = 0;                                 // rows left out
+  int64_t truncated = 0, untrained = 0, with_eos = 0;  // as in LoaderState
+  bool complete = false;                               // these are all rows of all sources
+  std::vector<std::vector<int64_t>> dropped_rows;      // of each source, ascending
+};
+
 // Which row is drawn when. Sources are interleaved by largest deficit: the next row comes from the
 // source that lags most behind its share, so that realised shares never drift. Shares are
 // proportional to the weights, or, where all weights are equal, to the sources' rows, so that a
@@ -51,7 +56,7 @@ class RowOrder {
   RowOrder(std::vector<SourceSpec> sources, LoaderOptions options);
 
   struct Drawn {
-    const RowFile* file;
+    const RowSet* file;
     int64_t row;
   };
   // Draws one row and counts it in `state`; none at the end of the epochs, or, where `begun`, of a
@@ -59,15 +64,23 @@ class RowOrder {
   std::optional<Drawn> draw(LoaderState& state, bool begun) const;
 
   int64_t rows() const { return total_rows_; }
-  int64_t steps(double epochs) const;  // of a run of so many epochs, if no row is dropped
+  // The steps of a run of so many epochs in which no row is left out, and the same where the survey
+  // found that some are: exact where it is complete (and the draws of several sources are at most
+  // 1e8); else rows are left out in the proportion of those that the survey read.
+  int64_t steps(double epochs) const;
+  int64_t steps(double epochs, const RowSurvey& survey) const;
   const std::vector<SourceSpec>& sources() const { return specs_; }
+  const RowSet& rows_of(size_t source) const { return *sets_[source]; }
   const LoaderOptions& options() const { return options_; }
 
  private:
   size_t choose_source(const LoaderState& state) const;
+  // The source and its row that come next; counts them in `state`.
+  std::pair<size_t, int64_t> choose_row(LoaderState& state) const;
+  int64_t draws(double epochs) const;
 
   std::vector<SourceSpec> specs_;
-  std::vector<std::unique_ptr<RowFile>> files_;
+  std::vector<std::unique_ptr<RowSet>> sets_;
   std::vector<double> share_;
   LoaderOptions options_;
   int64_t total_rows_ = 0;

@@ -1,22 +1,22 @@
 #include "temper/data/parquet.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 
+#include "temper/base/errno_text.h"
 #include "temper/base/error.h"
-#include "temper/base/file.h"
 #include "temper/data/parquet/plugin.h"
 
 namespace temper::data {
 namespace {
 
 struct Plugin {
-  decltype(&temper_parquet_to_jsonl) to_jsonl = nullptr;
+  decltype(&temper_parquet_rows) rows = nullptr;
   decltype(&temper_parquet_arrow_version) arrow_version = nullptr;
   std::string problem;  // why it is there and does not load
 };
@@ -33,11 +33,10 @@ Plugin load_plugin() {
     plugin.problem = dlerror();
     return plugin;
   }
-  plugin.to_jsonl =
-      reinterpret_cast<decltype(plugin.to_jsonl)>(dlsym(library, "temper_parquet_to_jsonl"));
+  plugin.rows = reinterpret_cast<decltype(plugin.rows)>(dlsym(library, "temper_parquet_rows"));
   plugin.arrow_version = reinterpret_cast<decltype(plugin.arrow_version)>(
       dlsym(library, "temper_parquet_arrow_version"));
-  if (!plugin.to_jsonl || !plugin.arrow_version)
+  if (!plugin.rows || !plugin.arrow_version)
     plugin = {.problem = path.string() + ": of another version"};
   return plugin;
 }
@@ -47,27 +46,42 @@ const Plugin& plugin() {
   return loaded;
 }
 
+struct Conversion {
+  UnpackedFile out;
+  std::exception_ptr problem;
+};
+
+// No exception may cross the plugin, whose C++ library may be another.
+int write_rows(void* context, const char* bytes, size_t size) {
+  auto& conversion = *static_cast<Conversion*>(context);
+  try {
+    conversion.out.write(bytes, static_cast<int64_t>(size));
+    return 0;
+  } catch (...) {
+    conversion.problem = std::current_exception();
+    return 1;
+  }
+}
+
 }  // namespace
 
-int open_parquet(const std::string& path) {
+FileDescriptor open_parquet(const std::string& path, const UnpackLimits& limits) {
   std::error_code ignored;
   check<DataError>(!std::filesystem::is_directory(path, ignored), path,
                    ": is a directory, expected a file of rows");
-  check<DataError>(std::ifstream(path).good(), path, ": cannot open: ", std::strerror(errno));
+  check<DataError>(std::ifstream(path).good(), path, ": cannot open: ", errno_text);
   check<DataError>(plugin().problem.empty(), path, ": the reader of Parquet does not load (",
                    plugin().problem,
                    "); run tools/setup.sh and build again, or convert the file to JSONL");
-  check<DataError>(plugin().to_jsonl != nullptr, path,
+  check<DataError>(plugin().rows != nullptr, path,
                    ": Parquet is not in this build; convert it to JSONL (pandas: df.to_json(path, "
                    "orient='records', lines=True))");
-  const int fd = open_temporary("temper-rows");
+  Conversion conversion{UnpackedFile(path, limits), {}};
   char error[2048] = "";
-  const int status = plugin().to_jsonl(path.c_str(), fd, error, sizeof error);
-  if (status != 0) ::close(fd);
-  check<DataError>(status != 1, path, error);
-  check(status == 0, path, ": cannot write its rows to a temporary file: ", error, "; set TMPDIR");
-  check(::lseek(fd, 0, SEEK_SET) == 0, path, ": cannot read its rows: ", std::strerror(errno));
-  return fd;
+  const int status = plugin().rows(path.c_str(), &write_rows, &conversion, error, sizeof error);
+  if (conversion.problem) std::rethrow_exception(conversion.problem);
+  check<DataError>(status == 0, path, error);
+  return conversion.out.release();
 }
 
 const char* arrow_version() {

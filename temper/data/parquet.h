@@ -4,12 +4,14 @@
 
 #include <string>
 
+#include "temper/data/unpacked_file.h"
+
 namespace temper::data {
 
 // Converts the file, in bounded memory, into an unlinked temporary file that has a row a line;
-// returns its descriptor, at the begin, for the caller to close. Throws DataError, RunError where
-// writing fails.
-int open_parquet(const std::string& path);
+// returns it, at its begin. Throws DataError, RunError where
+// writing fails or the disk is full.
+FileDescriptor open_parquet(const std::string& path, const UnpackLimits& limits = {});
 
 // The version of Arrow, or null where this build has no plugin.
 const char* arrow_version();

@@ -9,45 +9,42 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "temper/base/errno_text.h"
 #include "temper/base/error.h"
-#include "temper/base/file.h"
 #include "temper/base/random.h"
 #include "temper/data/jsonl.h"
 #include "temper/data/parquet.h"
 
 namespace temper::data {
+namespace {
+constexpr int64_t kPiece = int64_t{1} << 16;  // bytes read at once
+constexpr size_t kMaxLine = size_t{1} << 30;
+}  // namespace
 
-RowFile::RowFile(const std::string& path) : path_(path) {
+RowFile::RowFile(const std::string& path, bool may_be_empty, const UnpackLimits& limits)
+    : path_(path) {
   if (path.ends_with(".parquet")) {
-    fd_ = open_parquet(path);
+    file_ = open_parquet(path, limits);
   } else if (path.ends_with(".gz") || path.ends_with(".zst")) {
-    unpack();
+    unpack(limits);
   } else {
     LineReader::open(path);  // its checks and messages
-    fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    check<DataError>(fd_ >= 0, path, ": cannot open: ", std::strerror(errno));
+    file_.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    check<DataError>(file_.get() >= 0, path, ": cannot open: ", errno_text);
   }
   index();
-  check<DataError>(size() > 0, path, ": no rows");
+  check<DataError>(size() > 0 || may_be_empty, path, ": no rows");
 }
 
-RowFile::~RowFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-void RowFile::unpack() {
-  fd_ = open_temporary("temper-rows");
+void RowFile::unpack(const UnpackLimits& limits) {
+  UnpackedFile out(path_, limits);
   const auto reader = LineReader::open(path_);
   std::string line;
   while (reader->next(line)) {
     line += '\n';
-    for (size_t done = 0; done < line.size();) {
-      const ssize_t n = ::write(fd_, line.data() + done, line.size() - done);
-      check(n > 0 || errno == EINTR, path_,
-            ": cannot unpack into a temporary file: ", std::strerror(errno), "; set TMPDIR");
-      if (n > 0) done += static_cast<size_t>(n);
-    }
+    out.write(line.data(), static_cast<int64_t>(line.size()));
   }
+  file_ = out.release();
 }
 
 void RowFile::index() {
@@ -60,15 +57,16 @@ void RowFile::index() {
       begin_.push_back(line_begin);
       blank_before_.push_back(blanks);
     } else if (next > line_begin) {
+      check<DataError>(blanks < INT32_MAX, path_, ": more than ", INT32_MAX, " blank lines");
       ++blanks;
     }
     line_begin = next;
     blank = true;
   };
   while (true) {
-    const ssize_t n = ::pread(fd_, buffer.data(), buffer.size(), at);
+    const ssize_t n = ::pread(file_.get(), buffer.data(), buffer.size(), at);
     if (n < 0 && errno == EINTR) continue;
-    check<DataError>(n >= 0, path_, ": cannot read: ", std::strerror(errno));
+    check<DataError>(n >= 0, path_, ": cannot read: ", errno_text);
     if (n == 0) break;
     for (ssize_t i = 0; i < n; ++i) {
       const char c = buffer[static_cast<size_t>(i)];
@@ -91,21 +89,34 @@ std::string RowFile::where(int64_t row) const {
           (blank_before_.empty() ? int64_t{0} : int64_t{blank_before_[static_cast<size_t>(row)]}));
 }
 
-Json RowFile::row(int64_t row) const {
-  const int64_t from = begin_[static_cast<size_t>(row)];
+int64_t RowFile::row_bytes(int64_t row) const {
   const int64_t to = row + 1 < size() ? begin_[static_cast<size_t>(row + 1)] : end_;
-  std::string line(static_cast<size_t>(to - from), '\0');
-  for (size_t done = 0; done < line.size();) {
-    const ssize_t n =
-        ::pread(fd_, line.data() + done, line.size() - done, from + static_cast<int64_t>(done));
+  return to - begin_[static_cast<size_t>(row)];
+}
+
+std::string RowFile::line(int64_t row) const {
+  const int64_t from = begin_[static_cast<size_t>(row)], to = from + row_bytes(row);
+  std::string line;
+  for (int64_t at = from; at < to;) {  // in pieces, as any number of blank lines may follow
+    const size_t before = line.size();
+    line.resize(before + static_cast<size_t>(std::min(to - at, kPiece)));
+    const ssize_t n = ::pread(file_.get(), line.data() + before, line.size() - before, at);
     check<DataError>(n > 0 || (n < 0 && errno == EINTR), where(row),
                      ": cannot read; did the file change?");
-    if (n > 0) done += static_cast<size_t>(n);
+    line.resize(before + static_cast<size_t>(std::max<ssize_t>(n, 0)));
+    at += std::max<ssize_t>(n, 0);
+    const size_t end = line.find('\n', before);
+    if (end != std::string::npos) {
+      line.resize(end);
+      break;
+    }
+    check<DataError>(line.size() <= kMaxLine, where(row), ": a line of more than 1 GiB");
   }
-  line.resize(std::min(line.find('\n'), line.size()));
   if (from == 0 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
-  return parse_row(line, where(row));
+  return line;
 }
+
+Json RowFile::row(int64_t row) const { return parse_row(line(row), where(row)); }
 
 int64_t permuted(int64_t index, int64_t n, uint64_t seed, uint64_t source, uint64_t epoch) {
   const RandomStream stream(seed, RandomPurpose::kShuffle, source, epoch);

@@ -6,30 +6,33 @@
 #include <string>
 #include <vector>
 
+#include "temper/base/file.h"
 #include "temper/base/json.h"
+#include "temper/data/unpacked_file.h"
 
 namespace temper::data {
 
 // Plain files are read in place; .gz, .zst and .parquet are unpacked once into an unlinked
 // temporary file, so that the order of rows and every shuffle of them are the same whatever the
-// format. Blank lines are no rows. Throws DataError.
+// format. Blank lines are no rows. Throws DataError, RunError where there is no room to unpack.
 class RowFile {
  public:
-  explicit RowFile(const std::string& path);
-  ~RowFile();
-  RowFile(const RowFile&) = delete;
-  RowFile& operator=(const RowFile&) = delete;
+  // A file without rows is an error unless it may be empty.
+  explicit RowFile(const std::string& path, bool may_be_empty = false,
+                   const UnpackLimits& limits = {});
 
   int64_t size() const { return static_cast<int64_t>(begin_.size()); }
   const std::string& path() const { return path_; }
   std::string where(int64_t row) const;  // "PATH:LINE"; of Parquet "PATH:ROW", from 1
+  std::string line(int64_t row) const;   // its text, without the end of the line; thread-safe
   Json row(int64_t row) const;           // thread-safe
+  int64_t row_bytes(int64_t row) const;  // of its line and of blank ones after it
 
  private:
   void index();
-  void unpack();
+  void unpack(const UnpackLimits& limits);
   std::string path_;
-  int fd_ = -1;
+  FileDescriptor file_;
   std::vector<int64_t> begin_;         // of each row's line, in bytes
   std::vector<int32_t> blank_before_;  // empty where no line is blank
   int64_t end_ = 0;

@@ -5,64 +5,81 @@
 
 #include "temper/base/error.h"
 #include "temper/data/row_fields.h"
+#include "temper/text/special_tokens.h"
 
 namespace temper::data {
 namespace {
 
-const Tokenizer& tokenizer(const SftFormat& format, const std::string& where) {
-  check<DataError>(
-      format.tokenizer != nullptr, where,
-      ": text needs a tokenizer, and the model directory has no tokenizer.json; give input_ids");
-  return *format.tokenizer;
-}
-const ChatTemplate& chat(const SftFormat& format, const std::string& where) {
-  check<DataError>(format.chat != nullptr, where,
-                   ": messages need a chat template, and the model directory has none");
-  return *format.chat;
-}
+// What a row trains, before it is cut.
+struct Paths {
+  std::vector<TokenPath> paths;
+  bool turn_by_turn = false;
+  const char* untrained = "";  // the reason, where the format knows one
+};
 
-SftRow read_ids(const SftFormat& format, const Json& row, const std::string& where) {
-  SftRow out;
+TokenPath path_of(TokenizedConversation c) { return {std::move(c.tokens), std::move(c.labels)}; }
+
+Paths read_ids(const SftFormat& format, const Json& row, const std::string& where) {
+  TokenPath out;
   out.tokens = token_ids(row["input_ids"], "input_ids", format.vocabulary, where);
   out.labels = row.contains("labels")
                    ? token_ids(row["labels"], "labels", format.vocabulary, where, -100)
                    : out.tokens;
   check<DataError>(out.labels.size() == out.tokens.size(), where, ": `labels` has ",
                    out.labels.size(), " entries, `input_ids` ", out.tokens.size());
-  return out;
+  return {{std::move(out)}, false, "its labels train no token"};
 }
 
-SftRow from(TokenizedConversation c) { return {std::move(c.tokens), std::move(c.labels)}; }
-
-SftRow read_text(const SftFormat& format, const Json& row, const std::string& where) {
+Paths read_text(const SftFormat& format, const Json& row, const std::string& where) {
   check<DataError>(row["text"].is_string(), where, ": `text` must be text");
-  SftRow out;
-  out.tokens = tokenizer(format, where).encode(row["text"].get<std::string>());
+  TokenPath out;
+  out.tokens = encode_text(tokenizer_of(format, where), row["text"].get<std::string>());
   if (format.eos && (out.tokens.empty() || out.tokens.back() != *format.eos))
     out.tokens.push_back(*format.eos);
   out.labels = out.tokens;
+  return {{std::move(out)}, false, "its text is a single token, which nothing predicts"};
+}
+
+Paths paths_of(TrainedConversation c, const char* untrained) {
+  Paths out{{}, c.turn_by_turn, untrained};
+  for (TokenizedConversation& path : c.paths) out.paths.push_back(path_of(std::move(path)));
   return out;
 }
 
-SftRow read_prompt_completion(const SftFormat& format, const Json& row, const std::string& where) {
-  const Json &prompt = row["prompt"], &completion = row["completion"];
-  if (prompt.is_string() && completion.is_string())
-    return from(tokenize_prompt_completion(tokenizer(format, where), prompt.get<std::string>(),
-                                           completion.get<std::string>(), format.train_on,
-                                           format.eos));
-  check<DataError>(prompt.is_array() && completion.is_array(), where,
-                   ": `prompt` and `completion` must both be text or both be messages");
-  return from(tokenize_prompt_completion(tokenizer(format, where), chat(format, where), prompt,
-                                         completion, row.contains("tools") ? row["tools"] : Json(),
-                                         format.train_on));
+Paths read_messages(const SftFormat& format, const Json& row, const std::string& where) {
+  const Tokenizer& tokenizer = tokenizer_of(format, where);
+  const ChatTemplate& chat = chat_of(format, where);
+  const Json messages = with_system_prompt(format, row["messages"]), tools = tools_of(row);
+  check_roles(chat, messages, tools);
+  return paths_of(tokenize_conversation(tokenizer, chat, messages, tools,
+                                        {format.train_on, format.conversation}),
+                  "the assistant says nothing in it that is trained");
 }
 
-SftRow read_row(const SftFormat& format, const Json& row, const std::string& where) {
+Paths read_prompt_completion(const SftFormat& format, const Json& row, const std::string& where) {
+  const Json &prompt = row["prompt"], &completion = row["completion"];
+  const char* const untrained = "its completion trains no token";
+  if (prompt.is_string() && completion.is_string())
+    return {{path_of(tokenize_prompt_completion(
+                tokenizer_of(format, where), prompt.get<std::string>(),
+                completion.get<std::string>(), format.train_on, format.eos))},
+            false,
+            untrained};
+  check<DataError>(prompt.is_array() && completion.is_array(), where,
+                   ": `prompt` and `completion` must both be text or both be messages");
+  const Tokenizer& tokenizer = tokenizer_of(format, where);
+  const ChatTemplate& chat = chat_of(format, where);
+  const Json messages = with_system_prompt(format, prompt), tools = tools_of(row);
+  check_roles(chat, messages, tools);
+  check_roles(chat, completion, tools);
+  return paths_of(tokenize_prompt_completion(tokenizer, chat, messages, completion, tools,
+                                             {format.train_on, format.conversation}),
+                  untrained);
+}
+
+Paths read_row(const SftFormat& format, const Json& row, const std::string& where) {
   if (row.contains("input_ids")) return read_ids(format, row, where);
-  if (row.contains("messages"))
-    return from(
-        tokenize_conversation(tokenizer(format, where), chat(format, where), row["messages"],
-                              row.contains("tools") ? row["tools"] : Json(), format.train_on));
+  if (row.contains("messages")) return read_messages(format, row, where);
   if (row.contains("prompt") && row.contains("completion"))
     return read_prompt_completion(format, row, where);
   if (row.contains("text")) return read_text(format, row, where);
@@ -72,33 +89,61 @@ SftRow read_row(const SftFormat& format, const Json& row, const std::string& whe
                   "data.columns renames fields, as in {prompt: question, completion: answer}"));
 }
 
-}  // namespace
-
-int64_t SftRow::supervised() const {
-  return labels.empty()
-             ? 0
-             : std::count_if(labels.begin() + 1, labels.end(), [](int32_t l) { return l >= 0; });
+bool trains(const TokenPath& path) {
+  return path.labels.size() > 1 && std::any_of(path.labels.begin() + 1, path.labels.end(),
+                                               [](int32_t label) { return label >= 0; });
 }
+
+// Cuts each path to `length` tokens; whether it was longer.
+bool cut(std::vector<TokenPath>& paths, int64_t length) {
+  bool any = false;
+  for (TokenPath& path : paths) {
+    if (static_cast<int64_t>(path.tokens.size()) <= length) continue;
+    path.tokens.resize(static_cast<size_t>(length));
+    path.labels.resize(static_cast<size_t>(length));
+    any = true;
+  }
+  return any;
+}
+
+// The tree of the paths that train something, or the first path alone where none does.
+SftRow tree_of_trained(std::vector<TokenPath> paths) {
+  const auto end = std::stable_partition(paths.begin(), paths.end(), trains);
+  paths.erase(end == paths.begin() ? end + 1 : end, paths.end());
+  return tree_of(paths);
+}
+
+}  // namespace
 
 std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std::string& where,
                                    bool* truncated) {
-  rename_columns(row, format.columns, where);
-  SftRow out;
+  row = normalized_row(format, std::move(row), RowUse::kTrain, where);
+  Paths read;
   try {
-    out = read_row(format, row, where);
+    read = read_row(format, row, where);
   } catch (const DataError& e) {
     // Templates and tokenizers do not know the row.
     throw DataError(std::string(e.what()).starts_with(where) ? e.what() : where + ": " + e.what());
   }
-  check<DataError>(!out.tokens.empty(), where, ": the row has no tokens");
-  if (static_cast<int64_t>(out.tokens.size()) <= format.max_length) return out;
-  if (format.overlong == Overlong::kDrop) return std::nullopt;
-  check<DataError>(format.overlong == Overlong::kTruncate, where, ": ", out.tokens.size(),
-                   " tokens; data.max_length is ", format.max_length,
-                   " and data.overlong is error");
-  out.tokens.resize(static_cast<size_t>(format.max_length));
-  out.labels.resize(static_cast<size_t>(format.max_length));
-  *truncated = true;
+  int64_t longest = 0;
+  for (const TokenPath& path : read.paths) {
+    check<DataError>(!path.tokens.empty(), where, ": the row has no tokens");
+    longest = std::max(longest, static_cast<int64_t>(path.tokens.size()));
+  }
+  const bool trained_before = std::any_of(read.paths.begin(), read.paths.end(), trains);
+  if (longest > format.max_length) {
+    if (format.overlong == Overlong::kDrop) return std::nullopt;
+    check<DataError>(format.overlong == Overlong::kTruncate, where, ": ", longest,
+                     " tokens; data.max_length is ", format.max_length,
+                     " and data.overlong is error");
+    *truncated = cut(read.paths, format.max_length);
+  }
+  SftRow out = read.turn_by_turn ? tree_of_trained(std::move(read.paths))
+                                 : row_of(std::move(read.paths.at(0)));
+  if (out.supervised() == 0)
+    out.untrained = trained_before ? temper::str("data.max_length ", format.max_length,
+                                                 " cuts it before its first trained token")
+                                   : read.untrained;
   return out;
 }
 

@@ -1,44 +1,31 @@
-// Rows of supervised tuning: from any of the formats to tokens and labels.
+// Rows of supervised tuning: from any of the formats to a tree of tokens and labels.
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "temper/base/json.h"
-#include "temper/text/chat_template.h"
+#include "temper/data/text_format.h"
+#include "temper/data/token_tree.h"
 #include "temper/text/conversation.h"
-#include "temper/text/tokenizer.h"
 
 namespace temper::data {
 
-// labels[i] stands where tokens[i] stands: the token itself where it is trained, -100 elsewhere.
-// labels[0] has nothing before it and is never trained nor counted.
-struct SftRow {
-  std::vector<int32_t> tokens, labels;
-  int64_t supervised() const;
-};
-
-enum class Overlong { kTruncate, kDrop, kError };
-
-struct SftFormat {
-  std::shared_ptr<const Tokenizer> tokenizer;  // null: rows hold ids
-  std::shared_ptr<const ChatTemplate> chat;    // null: no messages
-  std::map<std::string, std::string> columns;  // the format's field -> the row's field
+struct SftFormat : TextFormat {
   TrainOn train_on = TrainOn::kAuto;
-  int64_t max_length = 1024;
-  Overlong overlong = Overlong::kTruncate;
-  int64_t vocabulary = 0;
-  std::optional<int32_t>
-      eos;  // appended to text and completions that do not end with it, as TRL does
+  ConversationMode conversation = ConversationMode::kAuto;
+  // Appended to text and completions that do not end with it, as TRL does; text/special_tokens.h
+  // has end_token(), which finds it.
+  std::optional<int32_t> eos;
 };
 
-// Reads {"messages"}, {"prompt","completion"}, {"text"} or {"input_ids","labels"}. nullopt: longer
-// than max_length and dropped. `truncated` is set when it was cut. Throws DataError that begins
-// with `where`.
+// Reads {"messages"}, {"prompt","completion"}, {"text"}, {"input_ids","labels"} or a row of the
+// other formats. A conversation that is trained turn by turn is a tree with a path for each turn,
+// every one of at most max_length tokens: a longer one loses its end; where a path's target is cut
+// to nothing the path is left out. nullopt: a path was longer than max_length and the row is
+// dropped. `truncated` is set when something was cut. A row that trains no token says why in
+// `untrained`. Throws DataError that begins with `where`.
 std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std::string& where,
                                    bool* truncated);
 

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,9 +13,11 @@ namespace temper::dist {
 
 class Group {
  public:
-  // From the environment; one rank where it says nothing. Throws ConfigError for an environment
-  // that is half set, RunError when the ranks do not find each other within a minute.
-  static std::shared_ptr<Group> from_environment();
+  // From the environment; one rank where it says nothing. Ranks listen on the address by which
+  // their host reaches MASTER_ADDR, or on GLOO_SOCKET_IFNAME's. Throws ConfigError for an
+  // environment that is half set; RunError when the ranks do not find each other within
+  // TEMPER_TIMEOUT_SECONDS (120), or when `stop` says that the run shall end while it waits.
+  static std::shared_ptr<Group> from_environment(const std::function<bool()>& stop = {});
   virtual ~Group() = default;
 
   virtual int rank() const = 0;

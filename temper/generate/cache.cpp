@@ -36,7 +36,7 @@ int64_t PageCache::take() {
       for (int64_t i = count; i-- > 0;) free_.push_back(first + i);
       references_.resize(static_cast<size_t>(first + count), 0);
     } else {
-      const int64_t page = tree_.evict([this](int64_t p) { return references(p) == 1; });
+      const int64_t page = tree_.evict();
       check(page >= 0, "the key-value cache is full: ", max_pages_,
             " pages; fewer sequences at once need less");
       release(page);
@@ -48,13 +48,22 @@ int64_t PageCache::take() {
   return page;
 }
 
+void PageCache::hold(int64_t page) {
+  ++references(page);
+  if (tree_.contains(page)) tree_.set_in_use(page);
+}
+
 void PageCache::release(int64_t page) {
-  if (--references(page) == 0) free_.push_back(page);
+  const int32_t left = --references(page);
+  if (left == 0) free_.push_back(page);
+  if (left == 1 && tree_.contains(page)) tree_.set_unused(page);
 }
 
 void PageCache::forget_prefixes() {
-  for (const int64_t page : tree_.pages()) release(page);
+  ++weights_;
+  const std::vector<int64_t> known = tree_.pages();
   tree_.clear();
+  for (const int64_t page : known) release(page);
 }
 
 void PageCache::release_memory() {
@@ -65,10 +74,13 @@ void PageCache::release_memory() {
   references_.clear();
 }
 
-void PageCache::check_invariants(std::span<const Sequence* const> live) const {
+void PageCache::check_invariants(std::span<const PageTable* const> live) const {
   std::vector<int32_t> expected(references_.size(), 0);
-  for (const Sequence* sequence : live)
-    for (const int64_t page : sequence->pages_) ++expected[static_cast<size_t>(page)];
+  for (const PageTable* table : live)
+    for (const int64_t page : table->pages_) ++expected[static_cast<size_t>(page)];
+  std::vector<bool> in_use(expected.size());
+  for (size_t page = 0; page < expected.size(); ++page) in_use[page] = expected[page] > 0;
+  tree_.check_invariants(in_use);
   for (const int64_t page : tree_.pages()) ++expected[static_cast<size_t>(page)];
   for (const int64_t page : free_)
     check(expected[static_cast<size_t>(page)] == 0, "page ", page, " is free and in use");
@@ -79,27 +91,30 @@ void PageCache::check_invariants(std::span<const Sequence* const> live) const {
   check(free_.size() == unused, free_.size(), " pages are free, ", unused, " are unused");
 }
 
-PageCache::Sequence::~Sequence() {
-  for (const int64_t page : pages_) cache_->release(page);
+// From the last page on: a page of the prefix tree falls out of use after those that go on from it.
+void PageTable::clear() {
+  for (; !pages_.empty(); pages_.pop_back()) cache_->release(pages_.back());
+  layers_.clear();
 }
 
-void PageCache::Sequence::append(int64_t page) {
+void PageTable::append(int64_t page) {
   pages_.push_back(page);
   layers_.resize(static_cast<size_t>(cache_->num_layers_));
   for (int64_t layer = 0; layer < cache_->num_layers_; ++layer)
     layers_[static_cast<size_t>(layer)].push_back(cache_->page(layer, page));
 }
 
-void PageCache::Sequence::share(int64_t page) {
-  ++cache_->references(page);
+void PageTable::share(int64_t page) {
+  cache_->hold(page);
   append(page);
 }
 
-void PageCache::Sequence::reserve(int64_t tokens) {
-  while (static_cast<int64_t>(pages_.size()) < pages_for(tokens)) append(cache_->take());
+void PageTable::reserve(int64_t tokens) {
+  while (static_cast<int64_t>(pages_.size()) < PageCache::pages_for(tokens)) append(cache_->take());
 }
 
-void PageCache::Sequence::fork(const Sequence& from, int64_t tokens) {
+void PageTable::fork(const PageTable& from, int64_t tokens) {
+  weights_ = from.weights_;
   const int64_t whole = tokens / ops::page_tokens();
   for (int64_t i = 0; i < whole; ++i) share(from.pages_[static_cast<size_t>(i)]);
   if (tokens % ops::page_tokens() == 0) return;
@@ -111,20 +126,38 @@ void PageCache::Sequence::fork(const Sequence& from, int64_t tokens) {
   }
 }
 
-int64_t PageCache::Sequence::reuse(std::span<const int32_t> tokens) {
+int64_t PageTable::reuse(std::span<const int32_t> tokens) {
+  weights_ = cache_->weights_;
   for (const int64_t page : cache_->tree_.find(tokens.first(tokens.size() - 1))) share(page);
   return static_cast<int64_t>(pages_.size()) * ops::page_tokens();
 }
 
-void PageCache::Sequence::publish(std::span<const int32_t> tokens) const {
-  for (const int64_t page : cache_->tree_.insert(tokens, pages_)) ++cache_->references(page);
+void PageTable::publish(std::span<const int32_t> tokens) {
+  if (weights_ != cache_->weights_) return;  // other weights computed the first of them
+  const size_t width = static_cast<size_t>(ops::page_tokens());
+  int64_t parent = PrefixTree::kRoot;
+  for (size_t i = 0; (i + 1) * width <= tokens.size(); ++i) {
+    const int64_t mine = pages_[i];
+    const bool was_known = cache_->tree_.contains(mine);
+    const int64_t known = cache_->tree_.insert(parent, tokens.subspan(i * width, width), mine);
+    if (known != mine) {  // the same bits: this page goes, that one takes its place
+      cache_->hold(known);
+      cache_->release(mine);
+      pages_[i] = known;
+      for (size_t layer = 0; layer < layers_.size(); ++layer)
+        layers_[layer][i] = cache_->page(static_cast<int64_t>(layer), known);
+    } else if (!was_known) {
+      cache_->hold(mine);  // the tree's own reference
+    }
+    parent = known;
+  }
 }
 
 ops::CachedRows BatchRows::rows(int64_t layer) const {
   ops::CachedRows out;
   out.pages.reserve(rows_.size());
-  for (const PageCache::Sequence* sequence : rows_)
-    out.pages.push_back(sequence->layers_[static_cast<size_t>(layer)].data());
+  for (const PageTable* table : rows_)
+    out.pages.push_back(table->layers_[static_cast<size_t>(layer)].data());
   return out;
 }
 

@@ -1,10 +1,9 @@
-// Keys and values of sequences being sampled, in pages (Kwon et al., arXiv 2309.06180): a page
-// holds some consecutive positions of one sequence in every layer. Pages of prompts stay known
-// after their sequences have gone (prefix_tree.h).
+// Keys and values of the sequences that are being sampled, in pages (PagedAttention, Kwon et al.,
+// arXiv 2309.06180): a page holds a fixed number of consecutive positions of one sequence in every
+// layer. Pages stay known by their tokens after their sequences have ended (prefix_tree.h).
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -13,40 +12,13 @@
 
 namespace temper::generate {
 
+class PageTable;
+
+// Not thread-safe, except for the constants max_pages(), page_bytes() and pages_for().
 class PageCache {
  public:
   // At most max_bytes, in whole pages. Memory is taken as it is needed.
   PageCache(models::CausalLM& model, int64_t max_bytes);
-
-  // A sequence's pages. Freed with it.
-  class Sequence {
-   public:
-    explicit Sequence(PageCache& cache) : cache_(&cache) {}
-    ~Sequence();
-    Sequence(const Sequence&) = delete;
-    Sequence& operator=(const Sequence&) = delete;
-
-    // Room for `tokens` positions. Throws RunError when no page is left.
-    void reserve(int64_t tokens);
-    // Begins as the first `tokens` positions of another: whole pages are shared, the last, partial
-    // one is copied.
-    void fork(const Sequence& from, int64_t tokens);
-    // Begins with the whole pages that earlier prompts left of these tokens. Returns the positions
-    // that are filled: fewer than the tokens, so that one is left to go through the model.
-    int64_t reuse(std::span<const int32_t> tokens);
-    // The prompt's whole pages are filled: later prompts may begin with them.
-    void publish(std::span<const int32_t> tokens) const;
-
-   private:
-    friend class PageCache;
-    friend class BatchRows;
-    void append(int64_t page);
-    void share(int64_t page);
-
-    PageCache* cache_;
-    std::vector<int64_t> pages_;
-    std::vector<std::vector<float*>> layers_;  // [layer][page]: what attention walks
-  };
 
   int64_t max_pages() const { return max_pages_; }
   int64_t page_bytes() const {
@@ -54,38 +26,75 @@ class PageCache {
   }
   static int64_t pages_for(int64_t tokens);
 
-  // Forgets earlier prompts; their weights are not the model's any more, say.
+  // Forgets the tokens of all pages, when the model's weights have changed, say. What running
+  // sequences have computed until now is not made known any more.
   void forget_prefixes();
   // Gives the memory back. No sequence may be alive.
   void release_memory();
-  // Throws RunError unless every page is free or referenced exactly as often as `live` sequences
-  // and the tree hold it.
-  void check_invariants(std::span<const Sequence* const> live) const;
+  // Throws RunError unless every page is free or referenced exactly as often as the live tables and
+  // the prefix tree hold it.
+  void check_invariants(std::span<const PageTable* const> live) const;
 
  private:
-  friend class Sequence;
+  friend class PageTable;
   float* page(int64_t layer, int64_t index);
   int64_t take();
+  void hold(int64_t page);
   void release(int64_t page);
   int32_t& references(int64_t page) { return references_[static_cast<size_t>(page)]; }
 
   int64_t num_layers_, page_floats_, max_pages_;
   std::vector<at::Tensor> chunks_;  // pages are allocated as they are needed, a chunk at a time
   std::vector<int64_t> free_;
-  std::vector<int32_t> references_;
-  mutable PrefixTree tree_;
+  std::vector<int32_t> references_;  // by page: of tables, and one of the tree
+  uint64_t weights_ = 0;             // counts forget_prefixes
+  PrefixTree tree_;
+};
+
+// The pages of one sequence in order of position (a block table). Gives them back when it ends.
+class PageTable {
+ public:
+  explicit PageTable(PageCache& cache) : cache_(&cache) {}
+  ~PageTable() { clear(); }
+  PageTable(const PageTable&) = delete;
+  PageTable& operator=(const PageTable&) = delete;
+
+  // Gives the pages back.
+  void clear();
+  // Room for `tokens` positions. Throws RunError when no page is left.
+  void reserve(int64_t tokens);
+  // An empty table begins as the first `tokens` positions of another: whole pages are shared, the
+  // last, partial one is copied.
+  void fork(const PageTable& from, int64_t tokens);
+  // An empty table begins with the known pages of these tokens. Returns the positions that are
+  // filled: fewer than the tokens, so that one is left to go through the model.
+  int64_t reuse(std::span<const int32_t> tokens);
+  // The whole pages of these tokens are filled: later sequences may begin with them. Where another
+  // page is known that holds the same, the table uses that one from now on.
+  void publish(std::span<const int32_t> tokens);
+
+ private:
+  friend class PageCache;
+  friend class BatchRows;
+  void append(int64_t page);
+  void share(int64_t page);
+
+  PageCache* cache_;
+  uint64_t weights_ = 0;  // PageCache::weights_ when the first page was filled
+  std::vector<int64_t> pages_;
+  std::vector<std::vector<float*>> layers_;  // [layer][page]: what attention walks
 };
 
 // The rows of one batch over cached sequences.
 class BatchRows : public nn::CacheRows {
  public:
-  void add(const PageCache::Sequence& sequence, int64_t tokens) {
-    rows_.insert(rows_.end(), static_cast<size_t>(tokens), &sequence);
+  void add(const PageTable& table, int64_t tokens) {
+    rows_.insert(rows_.end(), static_cast<size_t>(tokens), &table);
   }
   ops::CachedRows rows(int64_t layer) const override;
 
  private:
-  std::vector<const PageCache::Sequence*> rows_;
+  std::vector<const PageTable*> rows_;
 };
 
 }  // namespace temper::generate

@@ -28,7 +28,7 @@ Trace decoded(models::CausalLM& model, const std::vector<int32_t>& prompt,
               const std::vector<int32_t>& completion) {
   const int64_t total = static_cast<int64_t>(prompt.size() + completion.size());
   PageCache cache(model, (PageCache::pages_for(total) + 1) * PageCache(model, 0).page_bytes());
-  PageCache::Sequence pages(cache);
+  PageTable pages(cache);
   pages.reserve(total);
   std::vector<Trace> parts;
   const auto pass = [&](std::span<const int32_t> tokens, int64_t position) {

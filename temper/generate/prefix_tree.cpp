@@ -1,52 +1,83 @@
 #include "temper/generate/prefix_tree.h"
 
+#include "temper/base/error.h"
+
 namespace temper::generate {
 
-std::vector<int64_t> PrefixTree::find(std::span<const int32_t> tokens) {
+std::vector<int64_t> PrefixTree::find(std::span<const int32_t> tokens) const {
   std::vector<int64_t> pages;
-  Node* node = &root_;
   const size_t width = static_cast<size_t>(page_tokens_);
-  ++clock_;
-  for (size_t i = 0; i + width <= tokens.size(); i += width) {
-    const auto child = node->children.find({tokens.begin() + static_cast<int64_t>(i),
-                                            tokens.begin() + static_cast<int64_t>(i + width)});
-    if (child == node->children.end()) break;
-    node = child->second.get();
-    node->used = clock_;
-    pages.push_back(node->page);
+  for (int64_t parent = kRoot; tokens.size() >= width; tokens = tokens.subspan(width)) {
+    const auto edge = edges_.find(key(parent, tokens.first(width)));
+    if (edge == edges_.end()) break;
+    pages.push_back(parent = edge->second);
   }
   return pages;
 }
 
-std::vector<int64_t> PrefixTree::insert(std::span<const int32_t> tokens,
-                                        std::span<const int64_t> pages) {
-  std::vector<int64_t> added;
-  Node* node = &root_;
-  const size_t width = static_cast<size_t>(page_tokens_);
-  ++clock_;
-  for (size_t i = 0; (i + 1) * width <= tokens.size() && i < pages.size(); ++i) {
-    std::vector<int32_t> edge(tokens.begin() + static_cast<int64_t>(i * width),
-                              tokens.begin() + static_cast<int64_t>((i + 1) * width));
-    std::unique_ptr<Node>& child = node->children[edge];
-    if (!child) {
-      child = std::make_unique<Node>();
-      child->parent = node;
-      child->tokens = std::move(edge);
-      child->page = pages[i];
-      added.push_back(pages[i]);
-    } else if (child->page != pages[i]) {
-      break;  // known in another's page, below which only its holders' pages may stand
-    }
-    node = child.get();
-    node->used = clock_;
-  }
-  return added;
+int64_t PrefixTree::insert(int64_t parent, std::span<const int32_t> tokens, int64_t page) {
+  const auto [edge, inserted] = edges_.try_emplace(key(parent, tokens), page);
+  if (!inserted) return edge->second;
+  if (nodes_.size() <= static_cast<size_t>(page)) nodes_.resize(static_cast<size_t>(page) + 1);
+  nodes_[static_cast<size_t>(page)] = {.known = true, .edge = edge};
+  return page;
 }
 
-std::vector<int64_t> PrefixTree::pages() {
+bool PrefixTree::contains(int64_t page) const {
+  return static_cast<size_t>(page) < nodes_.size() && nodes_[static_cast<size_t>(page)].known;
+}
+
+void PrefixTree::set_in_use(int64_t page) {
+  Node& node = nodes_[static_cast<size_t>(page)];
+  if (node.unused) unused_.erase(node.place);
+  node.unused = false;
+}
+
+void PrefixTree::set_unused(int64_t page) {
+  Node& node = nodes_[static_cast<size_t>(page)];
+  node.place = unused_.insert(unused_.end(), page);
+  node.unused = true;
+}
+
+int64_t PrefixTree::evict() {
+  if (unused_.empty()) return -1;
+  const int64_t page = unused_.front();
+  unused_.pop_front();
+  Node& node = nodes_[static_cast<size_t>(page)];
+  edges_.erase(node.edge);
+  node = {};
+  return page;
+}
+
+std::vector<int64_t> PrefixTree::pages() const {
   std::vector<int64_t> out;
-  each(root_, [&](Node& node) { out.push_back(node.page); });
+  for (const auto& [key, page] : edges_) out.push_back(page);
   return out;
+}
+
+void PrefixTree::clear() {
+  edges_.clear();
+  nodes_.clear();
+  unused_.clear();
+}
+
+void PrefixTree::check_invariants(const std::vector<bool>& in_use) const {
+  std::vector<bool> evicted(nodes_.size());
+  for (const int64_t page : unused_) evicted[static_cast<size_t>(page)] = true;
+  for (const auto& [key, page] : edges_) {
+    const size_t i = static_cast<size_t>(page);
+    check(evicted[i] != in_use[i], "page ", page, " of the prefix tree is ",
+          in_use[i] ? "in use and can be evicted" : "unused and cannot be evicted");
+    check(key.first == kRoot || contains(key.first), "page ", page, " goes on from page ",
+          key.first, ", which is not known any more");
+  }
+  std::fill(evicted.begin(), evicted.end(), false);
+  for (const int64_t page : unused_) {
+    evicted[static_cast<size_t>(page)] = true;
+    const int64_t parent = nodes_[static_cast<size_t>(page)].edge->first.first;
+    check(parent == kRoot || !evicted[static_cast<size_t>(parent)], "page ", parent,
+          " would be evicted before page ", page, ", which goes on from it");
+  }
 }
 
 }  // namespace temper::generate

@@ -1,11 +1,12 @@
-// Pages of earlier prompts, found again by the tokens that they hold: a tree whose edges are whole
-// pages of tokens. What no sequence uses any more stays until its page is wanted; the least
-// recently used goes first (as in SGLang's RadixAttention, Zheng et al., arXiv 2312.07104).
+// Pages of keys and values that are known by the tokens that they hold, so that a sequence which
+// begins alike starts with them (prefix caching; as in SGLang's RadixAttention, Zheng et al., arXiv
+// 2312.07104). An edge of the tree is a whole page of tokens. A page that no sequence uses any more
+// stays until its memory is wanted; the least recently used one goes first.
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <map>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -13,58 +14,48 @@ namespace temper::generate {
 
 class PrefixTree {
  public:
+  static constexpr int64_t kRoot = -1;
+
   explicit PrefixTree(int64_t page_tokens) : page_tokens_(page_tokens) {}
 
-  // The pages that hold the longest known beginning of the tokens, in order. They count as used
-  // now.
-  std::vector<int64_t> find(std::span<const int32_t> tokens);
-  // Makes the pages of these tokens known: page i holds tokens [i, i + 1) * page_tokens, whole
-  // pages only. Returns the pages that are new to the tree: it holds a reference to each from now
-  // on.
-  std::vector<int64_t> insert(std::span<const int32_t> tokens, std::span<const int64_t> pages);
+  // The pages that hold the longest known beginning of the tokens, in order.
+  std::vector<int64_t> find(std::span<const int32_t> tokens) const;
+  // Makes a page known: it holds `tokens` (page_tokens of them) and goes on where `parent` ends
+  // (kRoot: it begins a sequence). Gives the page under which these tokens are known: this one, or
+  // another one that was known before.
+  int64_t insert(int64_t parent, std::span<const int32_t> tokens, int64_t page);
+  bool contains(int64_t page) const;
 
-  // Takes out the leaf that was used longest ago among those whose page `free` says nobody else
-  // holds; -1: there is none.
-  template <class Free>
-  int64_t evict(Free free) {
-    Node* oldest = nullptr;
-    each(root_, [&](Node& node) {
-      if (node.children.empty() && free(node.page) && (!oldest || node.used < oldest->used))
-        oldest = &node;
-    });
-    if (!oldest) return -1;
-    const int64_t page = oldest->page;
-    auto& siblings = oldest->parent->children;
-    siblings.erase(siblings.find(oldest->tokens));  // ends `oldest`
-    return page;
-  }
+  // Whether sequences use a known page. A page falls out of use after those that go on from it, and
+  // a sequence that uses a page uses all pages before it; so the page that fell out of use first
+  // has none that go on from it.
+  void set_in_use(int64_t page);
+  void set_unused(int64_t page);
+  // Forgets the page that fell out of use first, in constant time; -1: every known page is in use.
+  int64_t evict();
 
-  // All pages of the tree.
-  std::vector<int64_t> pages();
-  void clear() { root_.children.clear(); }
+  std::vector<int64_t> pages() const;
+  void clear();
+  // Throws RunError unless exactly the known pages that are not in_use[page] can be evicted, in an
+  // order in which no page goes before one that goes on from it.
+  void check_invariants(const std::vector<bool>& in_use) const;
 
  private:
+  // (page before or kRoot, tokens) -> page
+  using Edges = std::map<std::pair<int64_t, std::vector<int32_t>>, int64_t>;
   struct Node {
-    Node* parent = nullptr;
-    std::vector<int32_t> tokens;
-    int64_t page = -1;
-    uint64_t used = 0;
-    std::map<std::vector<int32_t>, std::unique_ptr<Node>> children;
+    bool known = false, unused = false;
+    Edges::iterator edge;
+    std::list<int64_t>::iterator place;  // in unused_
   };
-  template <class Visit>
-  static void each(Node& node, const Visit& visit) {
-    std::vector<Node*> waiting{&node};
-    while (!waiting.empty()) {
-      Node* next = waiting.back();
-      waiting.pop_back();
-      for (auto& [tokens, child] : next->children) waiting.push_back(child.get());
-      if (next->parent) visit(*next);
-    }
+  Edges::key_type key(int64_t parent, std::span<const int32_t> tokens) const {
+    return {parent, {tokens.begin(), tokens.end()}};
   }
 
   int64_t page_tokens_;
-  uint64_t clock_ = 0;
-  Node root_;
+  Edges edges_;
+  std::vector<Node> nodes_;    // by page
+  std::list<int64_t> unused_;  // least recently used first
 };
 
 }  // namespace temper::generate

@@ -23,7 +23,7 @@ struct SamplingOptions {
   bool filters() const { return top_k > 0 || top_p < 1 || min_p > 0; }
 };
 
-// The coin of one choice: nothing else decides it.
+// The key of one choice's random number: with the seed, nothing else decides it.
 struct SampleKey {
   uint64_t index, sample, position;
 };
@@ -36,8 +36,8 @@ struct LogitsRow {
   const float* block_sum;
 };
 
-// Chooses a token. Greedy ties go to the lowest id. `seen` are the tokens so far, prompt included,
-// which the repetition penalty looks at. The order is transformers': penalty, temperature, top_k,
+// Chooses a token. Greedy ties go to the lowest id. The repetition penalty looks at prompt and
+// completion, the tokens so far. The order is transformers': penalty, temperature, top_k,
 // top_p, min_p.
 int32_t choose(const SamplingOptions& options, const SampleKey& key, const LogitsRow& row,
                std::span<const int32_t> prompt, std::span<const int32_t> completion);

@@ -1,12 +1,7 @@
 #include "temper/io/safetensors.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -57,17 +52,6 @@ TensorView entry(const Json& description, const std::string& place,
   view.data = data.data() + begin;
   view.num_bytes = end - begin;
   return view;
-}
-
-void write_all(int fd, const void* data, size_t size, const std::string& path) {
-  const char* at = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t n = ::write(fd, at, size);
-    if (n < 0 && errno == EINTR) continue;
-    check(n > 0, path, ": cannot write: ", std::strerror(errno));
-    at += n;
-    size -= static_cast<size_t>(n);
-  }
 }
 }  // namespace
 
@@ -131,25 +115,13 @@ void write_safetensors(const std::string& path, const TensorMap& tensors) {
   std::string text = dump_json(header);
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const uint64_t size = text.size();
-  const std::string temporary = temper::str(path, ".tmp-", ::getpid());
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  check(fd >= 0, temporary, ": cannot create: ", std::strerror(errno));
-  try {
-    std::byte length[8];
-    for (int i = 0; i < 8; ++i) length[i] = static_cast<std::byte>(size >> (8 * i));
-    write_all(fd, length, 8, temporary);
-    write_all(fd, text.data(), text.size(), temporary);
-    for (const auto* tensor : order)
-      write_all(fd, tensor->second.data, tensor->second.num_bytes, temporary);
-    check(::fsync(fd) == 0, temporary, ": cannot sync: ", std::strerror(errno));
-  } catch (...) {
-    ::close(fd);
-    ::unlink(temporary.c_str());
-    throw;
-  }
-  ::close(fd);
-  check(std::rename(temporary.c_str(), path.c_str()) == 0, path,
-        ": cannot replace: ", std::strerror(errno));
+  std::byte length[8];
+  for (int i = 0; i < 8; ++i) length[i] = static_cast<std::byte>(size >> (8 * i));
+  AtomicFile file(path);
+  file.write(length, sizeof length);
+  file.write(text.data(), text.size());
+  for (const auto* tensor : order) file.write(tensor->second.data, tensor->second.num_bytes);
+  file.commit();
 }
 
 void write_safetensors_model(const std::string& directory,

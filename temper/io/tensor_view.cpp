@@ -43,4 +43,17 @@ std::optional<size_t> shape_bytes(const std::vector<int64_t>& shape, DType dtype
   return empty ? 0 : bytes;
 }
 
+TensorView bytes_view(std::string bytes) {
+  const auto owned = std::make_shared<const std::string>(std::move(bytes));
+  return {.dtype = DType::kUInt8,
+          .shape = {static_cast<int64_t>(owned->size())},
+          .data = reinterpret_cast<const std::byte*>(owned->data()),
+          .num_bytes = owned->size(),
+          .owner = owned};
+}
+
+std::string bytes_of(const TensorView& view) {
+  return {reinterpret_cast<const char*>(view.data), view.num_bytes};
+}
+
 }  // namespace temper

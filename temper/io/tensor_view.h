@@ -41,4 +41,8 @@ struct TensorView {
 // The product of a shape, or nullopt when it is negative or its bytes overflow.
 std::optional<size_t> shape_bytes(const std::vector<int64_t>& shape, DType dtype);
 
+// Bytes as a tensor [size] of kUInt8, and back.
+TensorView bytes_view(std::string bytes);
+std::string bytes_of(const TensorView& view);
+
 }  // namespace temper

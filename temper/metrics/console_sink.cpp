@@ -1,5 +1,7 @@
-#include <cmath>
-#include <cstdio>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <ostream>
 
 #include "temper/base/error.h"
@@ -13,6 +15,25 @@ constexpr const char* kClearLine = "\r\033[K";
 constexpr double kSmoothing = 0.9;   // of the seconds a step takes
 constexpr double kBetweenLines = 1;  // seconds, when piped: short steps would fill a log
 
+// Asked for every line: a window may be made smaller.
+int terminal_columns() {
+  constexpr int kOtherwise = 80;
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col
+                                                                           : kOtherwise;
+}
+
+// A count without a unit stays whole.
+std::string value_text(const MetricsRow::Value& value, std::string_view unit) {
+  const auto* whole = std::get_if<int64_t>(&value);
+  if (std::holds_alternative<std::string>(value) || (whole && unit.empty())) return to_text(value);
+  const auto* single = std::get_if<float>(&value);
+  return format_value(whole    ? static_cast<double>(*whole)
+                      : single ? *single
+                               : std::get<double>(value),
+                      unit);
+}
+
 class ConsoleSink : public Sink {
  public:
   explicit ConsoleSink(const SinkOptions& options) : options_(options) {
@@ -25,7 +46,8 @@ class ConsoleSink : public Sink {
     step_seconds_ =
         step_seconds_ == 0 ? seconds : kSmoothing * step_seconds_ + (1 - kSmoothing) * seconds;
     if (!options_.terminal) return print_now_and_then(row, seconds);
-    progress_ = train_text(row).substr(0, static_cast<size_t>(std::max(1, options_.columns - 1)));
+    const int columns = options_.columns > 0 ? options_.columns : terminal_columns();
+    progress_ = train_text(row, static_cast<size_t>(std::max(1, columns - 1)));
     *options_.console << kClearLine << progress_ << std::flush;
   }
 
@@ -54,33 +76,41 @@ class ConsoleSink : public Sink {
                       << progress_ << std::flush;
   }
 
-  std::string train_text(const MetricsRow& row) const {
-    std::string text = step_text(row);
-    const auto add = [&](const char* name, const char* label, std::string (*format)(double)) {
-      if (const auto value = row.number(name)) text += str("  ", label, format(*value));
-    };
-    add("loss", "loss ", [](double x) { return format_fixed(x, 4); });
-    add("reward_mean", "reward ", [](double x) { return format_fixed(x, 3); });
-    add("completion_length_mean", "length ", [](double x) { return format_fixed(x, 1); });
-    add("kl", "kl ", [](double x) { return format_brief(x); });
-    add("grad_norm", "grad ", [](double x) { return format_fixed(x, 3); });
-    add("learning_rate", "lr ", [](double x) { return format_brief(x); });
-    add("tokens_per_second", "", [](double x) { return format_count(x) + " tokens/s"; });
-    const auto rollout = row.number("rollout_seconds"), train = row.number("train_seconds");
-    if (rollout && train)
-      text += str("  rollout ", format_duration(*rollout), " train ", format_duration(*train));
+  // The step, the metrics in the order of their declarations and the time that is left, in at most
+  // `most` characters: the least important metrics go first.
+  std::string train_text(const MetricsRow& row, size_t most = std::string::npos) const {
+    std::string left;
     if (options_.total_steps > row.step())
-      text += "  left " + format_duration(step_seconds_ *
-                                          static_cast<double>(options_.total_steps - row.step()));
-    return text;
+      left = "  left " + format_duration(step_seconds_ *
+                                         static_cast<double>(options_.total_steps - row.step()));
+    std::string text = step_text(row);
+    for (const std::string& part : metric_texts(row)) {
+      if (text.size() + part.size() + left.size() > most) break;
+      text += part;
+    }
+    return (text + left).substr(0, most);
+  }
+
+  std::vector<std::string> metric_texts(const MetricsRow& row) const {
+    std::vector<std::string> texts;
+    for (const MetricInfo& info : options_.metrics)
+      for (const auto& [name, value] : row.values()) {
+        if (!info.console || find_metric(options_.metrics, name) != &info) continue;
+        const std::string text = value_text(value, info.unit);
+        // A rate says what it is by its unit.
+        texts.push_back("  " + (info.unit.ends_with("/s") ? text + " " + info.unit
+                                                          : metric_label(info, name) + " " + text));
+      }
+    return texts;
   }
 
   std::string eval_text(const MetricsRow& row) const {
     std::string text = step_text(row);
-    for (const auto& [name, value] : row.values())
-      if (name != "step")
-        text += "  " + name + " " +
-                (row.number(name) ? format_brief(*row.number(name)) : to_text(value));
+    for (const auto& [name, value] : row.values()) {
+      if (name == "step") continue;
+      const MetricInfo* info = find_evaluated_metric(options_.metrics, name);
+      text += "  " + name + " " + value_text(value, info ? info->unit : "");
+    }
     return text;
   }
 

@@ -58,4 +58,20 @@ std::string format_duration(double seconds) {
   return buffer;
 }
 
+std::string format_value(double value, std::string_view unit) {
+  constexpr double kSmall = 1e-3, kLarge = 1e4;  // within, no exponent is needed
+  constexpr double kFewTokens = 1000;            // below, a mean's fraction counts
+  if (unit == "s") return format_duration(value);
+  if (unit == "bytes") return format_bytes(value);
+  const double size = std::abs(value);
+  if (unit == "tokens" && size < kFewTokens && value != std::floor(value))
+    return format_fixed(value, 1);
+  if (unit == "tokens" || unit == "tokens/s") return format_count(value);
+  if (!(size >= kSmall && size < kLarge)) return format_brief(value);
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%#.4g", value);
+  const std::string text = buffer;
+  return text.ends_with('.') ? text.substr(0, text.size() - 1) : text;
+}
+
 }  // namespace temper

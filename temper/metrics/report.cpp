@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "temper/base/error.h"
 #include "temper/metrics/format.h"
@@ -10,26 +11,47 @@
 namespace temper {
 namespace {
 
-std::string percent(double share) { return format_fixed(100 * share, 1) + " %"; }
+// The chart of a metric that nobody declared: "a" of "a/b", or its own name; an evaluation's stands
+// beside what it measures.
+std::string_view undeclared_chart(std::string_view name) {
+  if (name.starts_with("eval/")) name.remove_prefix(5);
+  return name.substr(0, name.rfind('/'));
+}
 
-const std::vector<ChartSpec>& charts() {
-  static const std::vector<ChartSpec> charts = {
-      {"Loss", {"loss", "eval/loss"}, format_brief},
-      {"Reward", {"reward_mean", "eval/reward_mean"}, format_brief},
-      {"KL to the reference model", {"kl"}, format_brief},
-      {"Entropy", {"entropy"}, format_brief},
-      {"Completion length", {"completion_length_mean"}, format_brief},
-      {"Learning rate", {"learning_rate"}, format_brief},
-      {"Gradient norm", {"grad_norm"}, format_brief},
-      {"Tokens per second", {"tokens_per_second"}, format_count},
-      {"Seconds", {"rollout_seconds", "reward_seconds", "train_seconds"}, format_duration},
-      {"Peak memory", {"peak_memory_bytes"}, format_bytes},
+// A chart for every group of the declared metrics, in the order of their declarations, an
+// evaluation's metric beside the one that it measures; then those of the others.
+std::vector<ChartSpec> charts_of(const std::vector<MetricInfo>& metrics,
+                                 const std::vector<MetricsRow>& rows) {
+  std::vector<std::string> names;  // as they come up
+  std::set<std::string_view> seen;
+  for (const MetricsRow& row : rows)
+    for (const auto& [name, _] : row.values())
+      if (name != "step" && seen.insert(name).second) names.push_back(name);
+
+  std::vector<ChartSpec> charts;
+  const auto add = [&](std::string_view title, std::string_view unit, const std::string& name) {
+    auto chart = std::find_if(charts.begin(), charts.end(), [&](const ChartSpec& c) {
+      return c.title == title && c.unit == unit;
+    });
+    if (chart == charts.end())
+      chart = charts.insert(charts.end(), {std::string(title), {}, std::string(unit)});
+    chart->metrics.push_back(name);
   };
+  for (const MetricInfo& info : metrics) {
+    if (info.group.empty()) continue;
+    for (const std::string& name : names)
+      if (find_metric(metrics, name) == &info) add(info.group, info.unit, name);
+    for (const std::string& name : names)
+      if (find_evaluated_metric(metrics, name) == &info) add(info.group, info.unit, name);
+  }
+  for (const std::string& name : names)
+    if (!find_metric(metrics, name) && !find_evaluated_metric(metrics, name))
+      add(undeclared_chart(name), "", name);
   return charts;
 }
 
 // The finite values of a metric, in order.
-std::vector<double> values_of(const std::vector<MetricsRow>& rows, const char* metric) {
+std::vector<double> values_of(const std::vector<MetricsRow>& rows, const std::string& metric) {
   std::vector<double> values;
   for (const MetricsRow& row : rows)
     if (const auto value = row.number(metric); value && std::isfinite(*value))
@@ -43,19 +65,34 @@ double sum(const std::vector<double>& values) {
   return total;
 }
 
-std::string tiles(const std::vector<MetricsRow>& rows) {
+// The metric that the console shows first, and what evaluations say of it: the run's result in a
+// number.
+std::vector<std::string> headline(const std::vector<MetricInfo>& metrics,
+                                  const std::vector<MetricsRow>& rows) {
+  for (const MetricInfo& info : metrics) {
+    if (!info.console) continue;
+    std::vector<std::string> names;
+    for (const std::string& name : {info.name, "eval/" + info.name})
+      if (!values_of(rows, name).empty()) names.push_back(name);
+    if (!names.empty()) return names;
+  }
+  return {};
+}
+
+std::string tiles(const std::vector<MetricInfo>& metrics, const std::vector<MetricsRow>& rows) {
   std::string out;
-  const auto tile = [&](const char* name, const std::string& value) {
-    out += str("<div class=tile><span>", name, "</span><b>", escape_html(value), "</b></div>");
+  const auto tile = [&](const std::string& name, const std::string& value) {
+    out += "<div class=tile><span>" + escape_html(name) + "</span><b>" + escape_html(value) +
+           "</b></div>";
   };
-  const auto loss = values_of(rows, "loss"), eval = values_of(rows, "eval/loss"),
-             reward = values_of(rows, "reward_mean");
+  for (const std::string& name : headline(metrics, rows)) {
+    const MetricInfo* info = find_metric(metrics, name);
+    if (!info) info = find_evaluated_metric(metrics, name);
+    tile("final " + name, format_value(values_of(rows, name).back(), info ? info->unit : ""));
+  }
+  // What every row of a run holds, see MetricsRow.
   const auto tokens = values_of(rows, "tokens"), seconds = values_of(rows, "step_seconds");
   const auto memory = values_of(rows, "peak_memory_bytes");
-  if (!loss.empty()) tile("final loss", format_brief(loss.back()));
-  if (!eval.empty())
-    tile("best eval loss", format_brief(*std::min_element(eval.begin(), eval.end())));
-  if (!reward.empty()) tile("final reward", format_brief(reward.back()));
   if (!tokens.empty()) tile("tokens", format_count(sum(tokens)));
   if (!seconds.empty()) tile("time in steps", format_duration(sum(seconds)));
   if (!tokens.empty() && sum(seconds) > 0)
@@ -63,21 +100,6 @@ std::string tiles(const std::vector<MetricsRow>& rows) {
   if (!memory.empty())
     tile("peak memory", format_bytes(*std::max_element(memory.begin(), memory.end())));
   return out.empty() ? out : "<div class=tiles>" + out + "</div>\n";
-}
-
-std::string accuracy_block(const Report::Accuracy& accuracy) {
-  const auto bar = [](const char* name, double share, const char* kind) {
-    const double width = 100 * std::clamp(std::isfinite(share) ? share : 0.0, 0.0, 1.0);
-    return str("<div class=bar><span>", name, "</span><i><u class=", kind,
-               " style=\"width:", format_fixed(width, 2), "%\"></u></i><b>", percent(share),
-               "</b></div>");
-  };
-  return str("<h2>Accuracy</h2><div class=card><p>", escape_html(accuracy.task),
-             accuracy.examples > 0
-                 ? ", " + format_count(static_cast<double>(accuracy.examples)) + " examples"
-                 : "",
-             "</p>", bar("before", accuracy.before, "s1"), bar("after", accuracy.after, "s0"),
-             "</div>\n");
 }
 
 std::string table(const Report::Table& table) {
@@ -101,9 +123,9 @@ std::string summary_table(const std::vector<std::pair<std::string, std::string>>
 }
 
 constexpr const char* kStyle = R"css(
-:root { color-scheme: light dark; --page: #f7f8fa; --card: #fff; --ink: #1b1f26; --faint: #667085; --rule: #e3e6eb; --s0: #2563eb; --s1: #e07b1f; }
+:root { color-scheme: light dark; --page: #f7f8fa; --card: #fff; --ink: #1b1f26; --faint: #667085; --rule: #e3e6eb; }
 @media (prefers-color-scheme: dark) {
-  :root { --page: #111418; --card: #1a1e24; --ink: #e6e8eb; --faint: #98a2b3; --rule: #2c323b; --s0: #78a6ff; --s1: #f0a35a; }
+  :root { --page: #111418; --card: #1a1e24; --ink: #e6e8eb; --faint: #98a2b3; --rule: #2c323b; }
 }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 32px 20px 64px; max-width: 1080px; font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); }
@@ -122,12 +144,6 @@ table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th, td { text-align: left; vertical-align: top; padding: 8px 14px; border-bottom: 1px solid var(--rule); white-space: pre-wrap; overflow-wrap: anywhere; }
 th { color: var(--faint); font-weight: 600; }
 tr:last-child td { border-bottom: 0; }
-.card p { margin: 0 0 8px; }
-.bar { display: grid; grid-template-columns: 60px 1fr 70px; gap: 12px; align-items: center; padding: 3px 0; }
-.bar i { height: 14px; border-radius: 7px; background: var(--page); overflow: hidden; }
-.bar u { display: block; height: 100%; background: var(--s0); }
-.bar u.s1 { background: var(--s1); }
-.bar b { text-align: right; font-variant-numeric: tabular-nums; }
 pre { margin: 0; overflow: auto; font: 13px/1.5 ui-monospace, monospace; }
 )css";
 
@@ -138,10 +154,11 @@ std::string render_report(const Report& report) {
       str("<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n<meta name=viewport "
           "content=\"width=device-width\">\n<title>",
           escape_html(report.title), "</title>\n<style>", kStyle, kChartStyle, "</style>\n<h1>",
-          escape_html(report.title), "</h1>\n", tiles(report.rows), summary_table(report.summary));
-  if (report.accuracy) page += accuracy_block(*report.accuracy);
+          escape_html(report.title), "</h1>\n", tiles(report.metrics, report.rows),
+          summary_table(report.summary));
   std::string curves;
-  for (const ChartSpec& spec : charts()) curves += render_chart(spec, report.rows);
+  for (const ChartSpec& spec : charts_of(report.metrics, report.rows))
+    curves += render_chart(spec, report.rows);
   if (!curves.empty()) page += "<h2>Curves</h2><div class=charts>\n" + curves + "</div>\n";
   for (const Report::Table& rows : report.tables) page += table(rows);
   if (!report.config.empty())

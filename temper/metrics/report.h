@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "temper/metrics/metric_info.h"
 #include "temper/metrics/row.h"
 
 namespace temper {
@@ -17,18 +17,13 @@ struct Report {
     std::vector<std::string> header;
     std::vector<std::vector<std::string>> rows;
   };
-  struct Accuracy {
-    std::string task;
-    double before = 0, after = 0;  // shares of 1
-    int64_t examples = 0;          // 0: unknown
-  };
 
   std::string title;                                         // "sft of Qwen3-0.6B"
   std::vector<MetricsRow> rows;                              // training and evaluation rows
   std::vector<std::pair<std::string, std::string>> summary;  // further names and values
   std::string config;                                        // the resolved config's text
   std::vector<Table> tables = {};                            // samples, where the time went, ...
-  std::optional<Accuracy> accuracy = {};
+  std::vector<MetricInfo> metrics = {};  // gives the charts; a metric without one gets its own
 };
 
 // Everything that comes from outside is escaped.

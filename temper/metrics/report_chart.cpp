@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "temper/base/error.h"
+#include "temper/metrics/chart_axis.h"
 #include "temper/metrics/format.h"
 
 namespace temper {
@@ -12,17 +13,14 @@ namespace {
 // The drawing's coordinates: the plot lies between the margins.
 constexpr double kWidth = 480, kHeight = 230, kLeft = 62, kRight = 12, kTop = 10, kBottom = 28;
 constexpr size_t kBuckets = 400;  // of steps; each shows its lowest and highest value
+constexpr size_t kColours = 8;    // --s0 to --s7; a curve beyond takes one again, dashed
 
 struct Point {
   double step, value;
 };
 using Curve = std::vector<Point>;
 
-struct Axis {
-  double low, high, tick;
-};
-
-Curve curve_of(const std::vector<MetricsRow>& rows, const char* metric) {
+Curve curve_of(const std::vector<MetricsRow>& rows, const std::string& metric) {
   Curve curve;
   for (const MetricsRow& row : rows)
     if (const auto value = row.number(metric); value && std::isfinite(*value))
@@ -48,18 +46,6 @@ Curve thin_out(const Curve& curve) {
   return thin;
 }
 
-// Bounds at whole ticks of 1, 2 or 5 times a power of ten.
-Axis axis_of(double low, double high, int ticks) {
-  const double pad = high > low ? 0 : std::max(std::abs(low) * 0.1, 1e-12);
-  low -= pad, high += pad;
-  const double rough = (high - low) / ticks, power = std::pow(10, std::floor(std::log10(rough)));
-  const double tick = power * (rough / power <= 1   ? 1
-                               : rough / power <= 2 ? 2
-                               : rough / power <= 5 ? 5
-                                                    : 10);
-  return {std::floor(low / tick) * tick, std::ceil(high / tick) * tick, tick};
-}
-
 double x_of(double step, const Axis& x) {
   return kLeft + (step - x.low) / (x.high - x.low) * (kWidth - kLeft - kRight);
 }
@@ -67,24 +53,26 @@ double y_of(double value, const Axis& y) {
   return kHeight - kBottom - (value - y.low) / (y.high - y.low) * (kHeight - kTop - kBottom);
 }
 
-std::string grid(const Axis& x, const Axis& y, std::string (*format)(double)) {
+std::string grid(const Axis& x, const Axis& y) {
   std::string out;
-  for (int i = 0; i <= std::lround((y.high - y.low) / y.tick); ++i) {
-    const double value = y.low + i * y.tick;
+  for (const auto& [value, text] : y.ticks) {
     const std::string at = format_fixed(y_of(value, y), 1);
-    // A tick that should be 0 is what rounding left of it.
-    const std::string label = format(std::abs(value) < y.tick * 1e-6 ? 0 : value);
     out += str("<path class=grid d=\"M", kLeft, " ", at, "H", kWidth - kRight,
                "\"/><text x=", kLeft - 6, " y=", at, " dy=\".32em\" text-anchor=end>",
-               escape_html(label), "</text>");
+               escape_html(text), "</text>");
   }
-  for (const double step : {x.low, (x.low + x.high) / 2, x.high})
+  for (const auto& [step, text] : x.ticks)
     out += str("<text x=", format_fixed(x_of(step, x), 1), " y=", kHeight - 8, " text-anchor=",
                step == x.low    ? "start"
                : step == x.high ? "end"
                                 : "middle",
-               ">", format_count(step), "</text>");
+               ">", text, "</text>");
   return out;
+}
+
+// Of the curve and of its key.
+std::string colour_class(size_t index) {
+  return str("s", index % kColours, index < kColours ? "" : " again");
 }
 
 // The line, and its points for the script: [x, y, step, "value"], ...
@@ -96,9 +84,9 @@ std::string draw(const Curve& curve, size_t index, const Axis& x, const Axis& y,
                       at_y = format_fixed(y_of(p.value, y), 1);
     line += str(line.empty() ? "M" : "L", at_x, " ", at_y);
     points += str(points.empty() ? "" : ",", "[", at_x, ",", at_y, ",\"", format_count(p.step),
-                  "\",\"", spec.format(p.value), "\"]");
+                  "\",\"", format_value(p.value, spec.unit), "\"]");
   }
-  return str("<path class=\"line s", index, "\" d=\"", line, "\" data-name=\"",
+  return str("<path class=\"line ", colour_class(index), "\" d=\"", line, "\" data-name=\"",
              escape_html(spec.metrics[index]), "\" data-points=\"", escape_html("[" + points + "]"),
              "\"/>");
 }
@@ -127,7 +115,7 @@ std::string escape_html(std::string_view text) {
 std::string render_chart(const ChartSpec& spec, const std::vector<MetricsRow>& rows) {
   std::vector<Curve> curves;
   Curve all;
-  for (const char* metric : spec.metrics) {
+  for (const std::string& metric : spec.metrics) {
     curves.push_back(curve_of(rows, metric));
     if (curves.back().size() < 2) curves.back().clear();
     all.insert(all.end(), curves.back().begin(), curves.back().end());
@@ -137,41 +125,45 @@ std::string render_chart(const ChartSpec& spec, const std::vector<MetricsRow>& r
       std::minmax_element(all.begin(), all.end(), [](auto& a, auto& b) { return a.step < b.step; });
   const auto [low, high] = std::minmax_element(all.begin(), all.end(),
                                                [](auto& a, auto& b) { return a.value < b.value; });
-  const Axis x{first->step, std::max(last->step, first->step + 1), 0};
-  const Axis y = axis_of(low->value, high->value, 4);
+  const Axis x = step_axis(first->step, last->step);
+  const Axis y = value_axis(low->value, high->value, spec.unit);
 
   std::string lines, legend;
   for (size_t i = 0; i < curves.size(); ++i) {
     if (curves[i].empty()) continue;
     lines += draw(curves[i], i, x, y, spec);
-    legend += str("<span class=\"key s", i, "\">",
+    legend += str("<span class=\"key ", colour_class(i), "\">",
                   curves.size() > 1 ? escape_html(spec.metrics[i]) + " " : "", "<b>",
-                  escape_html(spec.format(curves[i].back().value)), "</b></span>");
+                  escape_html(format_value(curves[i].back().value, spec.unit)), "</b></span>");
   }
   return str("<figure><figcaption><span>", escape_html(spec.title), "</span>", legend,
              "</figcaption><svg viewBox=\"0 0 ", kWidth, " ", kHeight, "\" role=img aria-label=\"",
-             escape_html(spec.title), " over the steps\">", grid(x, y, spec.format), lines,
+             escape_html(spec.title), " over the steps\">", grid(x, y), lines,
              "<g class=hover></g></svg></figure>\n");
 }
 
 const char* const kChartStyle = R"css(
+:root { --s0: #2563eb; --s1: #e07b1f; --s2: #15924a; --s3: #9333ea; --s4: #d02f2f; --s5: #0b87a8; --s6: #cf2a7d; --s7: #6b8a12; }
+@media (prefers-color-scheme: dark) {
+  :root { --s0: #78a6ff; --s1: #f0a35a; --s2: #4ccf7f; --s3: #c48bff; --s4: #f47c7c; --s5: #3cc5e6; --s6: #f283bd; --s7: #a9cc45; }
+}
+.s0 { --c: var(--s0); } .s1 { --c: var(--s1); } .s2 { --c: var(--s2); } .s3 { --c: var(--s3); }
+.s4 { --c: var(--s4); } .s5 { --c: var(--s5); } .s6 { --c: var(--s6); } .s7 { --c: var(--s7); }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); gap: 16px; }
 figure { margin: 0; padding: 14px 14px 6px; background: var(--card); border: 1px solid var(--rule); border-radius: 10px; }
-figcaption { display: flex; gap: 14px; align-items: baseline; margin-bottom: 6px; font-weight: 600; }
+figcaption { display: flex; flex-wrap: wrap; gap: 2px 14px; align-items: baseline; margin-bottom: 6px; font-weight: 600; }
 .key { font-weight: 400; font-size: 13px; color: var(--faint); }
 .key b { color: var(--ink); }
-.key::before { content: ""; display: inline-block; width: 10px; height: 3px; border-radius: 2px; margin: 0 6px 3px 0; background: var(--s0); }
-.key.s1::before { background: var(--s1); }
+.key::before { content: ""; display: inline-block; width: 10px; height: 3px; border-radius: 2px; margin: 0 6px 3px 0; background: var(--c); }
 svg { display: block; width: 100%; height: auto; font-size: 11px; }
 svg text { fill: var(--faint); font-variant-numeric: tabular-nums; }
 .grid { stroke: var(--rule); stroke-width: 1; fill: none; }
-.line { fill: none; stroke: var(--s0); stroke-width: 1.7; stroke-linejoin: round; }
-.line.s1 { stroke: var(--s1); }
+.line { fill: none; stroke: var(--c); stroke-width: 1.7; stroke-linejoin: round; }
+.line.again { stroke-dasharray: 5 3; }
 .hover path { stroke: var(--faint); stroke-dasharray: 3 3; }
 .hover rect { fill: var(--page); stroke: var(--rule); }
 .hover text { fill: var(--ink); }
-.hover circle { fill: var(--s0); }
-.hover circle.s1 { fill: var(--s1); }
+.hover circle { fill: var(--c); }
 )css";
 
 const char* const kChartScript = R"js(

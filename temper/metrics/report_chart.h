@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "temper/metrics/row.h"
@@ -9,9 +10,9 @@
 namespace temper {
 
 struct ChartSpec {
-  const char* title;
-  std::vector<const char*> metrics;     // a curve each
-  std::string (*format)(double value);  // of the axis and the values
+  std::string title;
+  std::vector<std::string> metrics;  // a curve each
+  std::string unit;                  // of the axis and the values, see MetricInfo::unit
 };
 
 // A <figure>; empty where no metric has two finite values.

@@ -1,19 +1,21 @@
 #include "temper/metrics/sink.h"
 
-#include <algorithm>
 #include <ostream>
 
 #include "temper/base/error.h"
 
 namespace temper {
 
-std::span<const SinkEntry> sinks() {
-  static const SinkEntry table[] = {
-      {"console", &make_console_sink, "one line of progress on a terminal, plain lines when piped"},
-      {"jsonl", &make_jsonl_sink, "OUTPUT_DIR/metrics.jsonl, a row a step at full float precision"},
-      {"csv", &make_csv_sink, "OUTPUT_DIR/metrics.csv and eval.csv"},
-      {"tensorboard", &make_tensorboard_sink, "OUTPUT_DIR/tensorboard/, event files"},
-  };
+Registry<MakeSink>& sinks() {
+  static Registry<MakeSink> table(
+      "metrics sink",
+      {{"console", make_console_sink, "one line of progress on a terminal, plain lines when piped"},
+       {"jsonl", make_jsonl_sink, "OUTPUT_DIR/metrics.jsonl, a row a step at full float precision"},
+       {"csv", make_csv_sink, "OUTPUT_DIR/metrics.csv and eval.csv"},
+       {"tensorboard", make_tensorboard_sink, "OUTPUT_DIR/tensorboard/, event files"},
+       {"wandb", make_wandb_sink, "OUTPUT_DIR/wandb/, an offline run for `wandb sync`"},
+       {"prometheus", make_prometheus_sink,
+        "OUTPUT_DIR/metrics.prom, the newest values for a node exporter's textfile collector"}});
   return table;
 }
 
@@ -21,18 +23,11 @@ Metrics::Metrics(std::span<const std::string> names, const SinkOptions& options,
                  const std::string& where)
     : plain_(options.console) {
   for (const std::string& name : names) {
-    const auto found = std::find_if(sinks().begin(), sinks().end(),
-                                    [&](const SinkEntry& e) { return name == e.name; });
-    if (found == sinks().end()) {
-      std::string known;
-      for (const SinkEntry& entry : sinks()) known += str(known.empty() ? "" : ", ", entry.name);
-      throw ConfigError(
-          str(where, ": `", name, "` is not a sink of this build; expected some of ", known));
-    }
     for (const Open& open : open_)
-      check<ConfigError>(open.name != name, where, ": `", name, "` stands there twice");
+      check<ConfigError>(open.name != name, where, ": `", name, "` is listed twice");
+    const MakeSink& make = sinks().find(name, where);
     if (name == "console") plain_ = nullptr;
-    open_.push_back({found->name, found->make(options)});
+    open_.push_back({name, make(options)});
   }
 }
 

@@ -1,24 +1,28 @@
 // Where rows of metrics go. A backend is one file with a factory, and one line in the table in
-// sink.cpp.
+// sink.cpp; other programs add theirs with sinks().add before temper::cli::run.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "temper/base/registry.h"
+#include "temper/metrics/metric_info.h"
 #include "temper/metrics/row.h"
 
 namespace temper {
 
 struct SinkOptions {
   std::string output_dir;
-  int64_t total_steps = 0;          // 0: unknown
-  std::ostream* console = nullptr;  // where the console sink prints
-  bool terminal = false;            // the console is a terminal: one line that is redrawn
-  int columns = 80;                 // its width
+  int64_t total_steps = 0;               // 0: unknown
+  std::ostream* console = nullptr;       // where the console sink prints
+  bool terminal = false;                 // the console is a terminal: one line that is redrawn
+  int columns = 0;                       // its width; 0: asks the terminal that is standard output
+  std::vector<MetricInfo> metrics = {};  // what the rows may hold; others are written all the same
 };
 
 class Sink {
@@ -32,12 +36,9 @@ class Sink {
   virtual void finish() {}
 };
 
-struct SinkEntry {
-  const char* name;
-  std::unique_ptr<Sink> (*make)(const SinkOptions&);
-  const char* help;
-};
-std::span<const SinkEntry> sinks();
+// Throws RunError, or ConfigError, where it cannot start.
+using MakeSink = std::function<std::unique_ptr<Sink>(const SinkOptions&)>;
+Registry<MakeSink>& sinks();
 
 // All sinks of a run. Only rank 0 has one.
 class Metrics {
@@ -56,7 +57,7 @@ class Metrics {
 
  private:
   struct Open {
-    const char* name;
+    std::string name;
     std::unique_ptr<Sink> sink;  // empty once it failed
   };
   template <class Action>
@@ -71,5 +72,8 @@ std::unique_ptr<Sink> make_jsonl_sink(const SinkOptions& options);  // OUTPUT_DI
 std::unique_ptr<Sink> make_csv_sink(const SinkOptions& options);
 std::unique_ptr<Sink> make_console_sink(const SinkOptions& options);
 std::unique_ptr<Sink> make_tensorboard_sink(const SinkOptions& options);  // OUTPUT_DIR/tensorboard/
+std::unique_ptr<Sink> make_wandb_sink(
+    const SinkOptions& options);  // OUTPUT_DIR/wandb/, an offline run
+std::unique_ptr<Sink> make_prometheus_sink(const SinkOptions& options);  // OUTPUT_DIR/metrics.prom
 
 }  // namespace temper

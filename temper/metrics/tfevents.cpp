@@ -1,13 +1,18 @@
 #include "temper/metrics/tfevents.h"
 
 #include <array>
-#include <bit>
-#include <cstring>
+
+#include "temper/metrics/protobuf.h"
 
 namespace temper {
 namespace {
 
-enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+using protobuf::bytes_field;
+using protobuf::int_field;
+using protobuf::key;
+using protobuf::kFixed32;
+using protobuf::kFixed64;
+using protobuf::little_endian;
 
 constexpr std::array<uint32_t, 256> make_crc_table() {
   std::array<uint32_t, 256> table{};
@@ -17,30 +22,6 @@ constexpr std::array<uint32_t, 256> make_crc_table() {
     table[i] = crc;
   }
   return table;
-}
-
-template <class T>
-std::string little_endian(T value) {
-  static_assert(std::endian::native == std::endian::little);
-  std::string out(sizeof value, '\0');
-  std::memcpy(out.data(), &value, sizeof value);
-  return out;
-}
-
-std::string varint(uint64_t value) {
-  std::string out;
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
-  return out + static_cast<char>(value);
-}
-
-std::string key(uint32_t field, WireType type) { return varint(field << 3 | type); }
-std::string bytes_field(uint32_t field, std::string_view bytes) {
-  return key(field, kBytes) + varint(bytes.size()) + std::string(bytes);
-}
-std::string int_field(uint32_t field, int64_t value) {
-  return value == 0 ? ""
-                    : key(field, kVarint) +
-                          varint(static_cast<uint64_t>(value));  // proto3 leaves zeros out
 }
 
 // Event: wall_time = 1, step = 2, and one of file_version = 3, summary = 5, session_log = 7.

@@ -12,21 +12,21 @@
 #include "temper/base/file.h"
 #include "temper/base/json.h"
 
-namespace temper {
+namespace temper::trace {
 namespace {
 
-constexpr int64_t kMaxSpans = 4'000'000;
+constexpr int64_t kMaxSpans = 1'000'000;
 
-struct Span {
+struct Recorded {
   const char* name;
-  int64_t start_ns, end_ns;
+  int64_t number, start_ns, end_ns;
 };
 
 // A thread's spans; they outlive it. The lock is contended only while a trace is written.
 struct ThreadSpans {
   std::mutex mutex;
   std::string name;
-  std::vector<Span> spans;
+  std::vector<Recorded> spans;
 };
 
 struct Registry {
@@ -59,20 +59,23 @@ std::string microseconds(int64_t ns) {
   return buffer;
 }
 
-void append_thread(ThreadSpans& thread, size_t id, std::string& out) {
+void append_thread(ThreadSpans& thread, const std::string& place, std::string& out) {
   const std::lock_guard lock(thread.mutex);
   if (!thread.name.empty())
-    out += str(",\n{\"ph\":\"M\",\"pid\":1,\"tid\":", id,
+    out += str(",\n{\"ph\":\"M\",", place,
                ",\"name\":\"thread_name\",\"args\":{\"name\":", dump_json(Json(thread.name)), "}}");
-  for (const Span& span : thread.spans)
-    out += str(",\n{\"ph\":\"X\",\"pid\":1,\"tid\":", id, ",\"name\":", dump_json(Json(span.name)),
+  for (const Recorded& span : thread.spans) {
+    out += str(",\n{\"ph\":\"X\",", place, ",\"name\":", dump_json(Json(span.name)),
                ",\"ts\":", microseconds(span.start_ns - start_of_trace),
-               ",\"dur\":", microseconds(span.end_ns - span.start_ns), "}");
+               ",\"dur\":", microseconds(span.end_ns - span.start_ns));
+    if (span.number >= 0) out += str(",\"args\":{\"number\":", span.number, "}");
+    out += "}";
+  }
 }
 
 }  // namespace
 
-namespace trace_detail {
+namespace detail {
 
 std::atomic<bool> on{false};
 
@@ -81,43 +84,43 @@ int64_t now_ns() {
   return duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
 }
 
-void record(const char* name, int64_t start_ns, int64_t end_ns) {
+void record(const char* name, int64_t number, int64_t start_ns, int64_t end_ns) {
   if (!on || start_ns < start_of_trace || ++recorded > kMaxSpans) return;
   ThreadSpans& mine = this_thread_spans();
   const std::lock_guard lock(mine.mutex);
-  mine.spans.push_back({name, start_ns, end_ns});
+  mine.spans.push_back({name, number, start_ns, end_ns});
 }
 
-}  // namespace trace_detail
+}  // namespace detail
 
-void start_trace() {
+void start() {
   const std::lock_guard lock(registry().mutex);
   for (const auto& thread : registry().threads) {
     const std::lock_guard thread_lock(thread->mutex);
     thread->spans.clear();
   }
   recorded = 0;
-  start_of_trace = trace_detail::now_ns();
-  trace_detail::on = true;
+  start_of_trace = detail::now_ns();
+  detail::on = true;
 }
 
-void write_trace(const std::string& path) {
-  trace_detail::on = false;
+void write(const std::string& path, int64_t rank) {
+  detail::on = false;
   std::string out =
-      "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":1,\"name\":\"process_"
-      "name\",\"args\":{\"name\":\"temper\"}}";
+      str("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":", rank,
+          ",\"name\":\"process_name\",\"args\":{\"name\":\"rank ", rank, "\"}}");
   const std::lock_guard lock(registry().mutex);
   for (size_t id = 0; id < registry().threads.size(); ++id)
-    append_thread(*registry().threads[id], id, out);
+    append_thread(*registry().threads[id], str("\"pid\":", rank, ",\"tid\":", id), out);
   const int64_t dropped = std::max<int64_t>(0, recorded - kMaxSpans);
   out += str("\n],\"otherData\":{\"dropped_spans\":", dropped, "}}\n");
   write_file_atomic(path, out);
 }
 
-void name_trace_thread(const std::string& name) {
+void name_thread(const std::string& name) {
   ThreadSpans& mine = this_thread_spans();
   const std::lock_guard lock(mine.mutex);
   mine.name = name;
 }
 
-}  // namespace temper
+}  // namespace temper::trace

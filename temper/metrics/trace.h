@@ -1,46 +1,51 @@
 // Spans of time by thread, written as Chrome trace events: trace.json opens in Perfetto
 // (ui.perfetto.dev).
 //
-//   TraceSpan span("forward");   // costs one relaxed load while tracing is off
+//   trace::Span span("forward");   // costs one relaxed load while nothing is recorded
+//
+// Nothing is recorded between the program's start and trace::start(). Any thread may make spans.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <string>
 
-namespace temper {
+namespace temper::trace {
 
-namespace trace_detail {
+namespace detail {
 extern std::atomic<bool> on;
 int64_t now_ns();
-void record(const char* name, int64_t start_ns, int64_t end_ns);
-}  // namespace trace_detail
+void record(const char* name, int64_t number, int64_t start_ns, int64_t end_ns);
+}  // namespace detail
 
 // Starts to record; earlier spans are forgotten.
-void start_trace();
+void start();
 
-// Stops and writes the recorded spans. Spans that are still open, or beyond the first four million,
-// are left out (the latter counted in the file). Throws RunError.
-void write_trace(const std::string& path);
+// Stops and writes the recorded spans, those of rank `rank` of a run. Spans that are still open, or
+// beyond the first million, are left out (the latter counted in the file). Throws RunError.
+void write(const std::string& path, int64_t rank = 0);
 
 // What the timeline calls this thread.
-void name_trace_thread(const std::string& name);
+void name_thread(const std::string& name);
 
-class TraceSpan {
+// The time from its construction to its destruction, on one thread.
+class Span {
  public:
-  // `name` is kept as a pointer: a string literal.
-  explicit TraceSpan(const char* name)
-      : name_(trace_detail::on.load(std::memory_order_relaxed) ? name : nullptr),
-        start_ns_(name_ ? trace_detail::now_ns() : 0) {}
-  ~TraceSpan() {
-    if (name_) trace_detail::record(name_, start_ns_, trace_detail::now_ns());
+  // `name` is kept as a pointer: a string literal. `number`, of a step or a pass, is shown with the
+  // span where it is not negative.
+  explicit Span(const char* name, int64_t number = -1)
+      : name_(detail::on.load(std::memory_order_relaxed) ? name : nullptr),
+        number_(number),
+        start_ns_(name_ ? detail::now_ns() : 0) {}
+  ~Span() {
+    if (name_) detail::record(name_, number_, start_ns_, detail::now_ns());
   }
-  TraceSpan(const TraceSpan&) = delete;
-  TraceSpan& operator=(const TraceSpan&) = delete;
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
 
  private:
   const char* name_;
-  int64_t start_ns_;
+  int64_t number_, start_ns_;
 };
 
-}  // namespace temper
+}  // namespace temper::trace

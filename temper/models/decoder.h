@@ -87,7 +87,7 @@ class Decoder : public Backbone {
   }
 
   at::Tensor forward(const nn::Context& context) override {
-    at::Tensor x = embed_tokens.forward(context.forest->tokens);
+    at::Tensor x = embed_tokens.forward(context);
     for (auto& layer : layers)
       x = nn::run_block(*layer, x, context, [block = layer.get(), context](const at::Tensor& in) {
         return block->forward(in, context);

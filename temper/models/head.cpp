@@ -20,10 +20,11 @@ const nn::Parameter& head_weight(nn::Module& owner, Backbone& body,
 VocabularyHead::VocabularyHead(nn::Module& owner, Backbone& body)
     : weight_(head_weight(owner, body, lm_head_)), soft_cap_(body.config().final_soft_cap) {}
 
-ops::HeadSpec VocabularyHead::spec(double temperature, bool entropy) const {
+ops::HeadSpec VocabularyHead::spec(double temperature, bool entropy, bool log_sum_exp) const {
   return {.soft_cap = soft_cap_,
           .temperature = temperature,
           .entropy = entropy,
+          .log_sum_exp = log_sum_exp,
           .bfloat16 = weight_.bfloat16(),
           .panels = weight_.panels()};
 }
@@ -31,13 +32,13 @@ ops::HeadSpec VocabularyHead::spec(double temperature, bool entropy) const {
 ops::TokenLogp VocabularyHead::token_logp(const at::Tensor& hidden,
                                           const std::vector<int64_t>& rows,
                                           const std::vector<int64_t>& target, double temperature,
-                                          bool entropy) const {
-  return ops::token_logp(spec(temperature, entropy), ops::select_rows(hidden, rows),
+                                          bool entropy, bool log_sum_exp) const {
+  return ops::token_logp(spec(temperature, entropy, log_sum_exp), ops::select_rows(hidden, rows),
                          weight_.value(), target);
 }
 
 ops::Logits VocabularyHead::logits(const at::Tensor& hidden, double temperature) const {
-  return ops::logits(spec(temperature, false), hidden, weight_.value());
+  return ops::logits(spec(temperature, false, false), hidden, weight_.value());
 }
 
 ScalarHead::ScalarHead(nn::Module& owner, const ModelConfig& config)

@@ -15,16 +15,16 @@ class VocabularyHead {
  public:
   VocabularyHead(nn::Module& owner, Backbone& body);
 
-  // log p of target[i] after row rows[i] of `hidden`, at the temperature; the entropy (in nats)
-  // where asked for.
+  // log p of target[i] after row rows[i] of `hidden`, at the temperature; the entropy (in nats) and
+  // the logarithm of the softmax's denominator where asked for.
   ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
-                            const std::vector<int64_t>& target, double temperature,
-                            bool entropy) const;
+                            const std::vector<int64_t>& target, double temperature, bool entropy,
+                            bool log_sum_exp) const;
   // Logits after every row of `hidden`, soft-capped and divided by the temperature.
   ops::Logits logits(const at::Tensor& hidden, double temperature) const;
 
  private:
-  ops::HeadSpec spec(double temperature, bool entropy) const;
+  ops::HeadSpec spec(double temperature, bool entropy, bool log_sum_exp) const;
 
   std::optional<nn::Linear> lm_head_;
   const nn::Parameter& weight_;

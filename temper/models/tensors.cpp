@@ -36,6 +36,7 @@ DType dtype_of(at::ScalarType type) {
   if (type == at::kBFloat16) return DType::kBFloat16;
   if (type == at::kHalf) return DType::kFloat16;
   if (type == at::kDouble) return DType::kFloat64;
+  if (type == at::kByte) return DType::kUInt8;
   return DType::kFloat32;
 }
 

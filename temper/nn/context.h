@@ -25,6 +25,11 @@ class CacheRows {
 struct DropoutKeys {
   uint64_t seed = 0, step = 0;
   std::vector<uint64_t> token;  // [N]: row of the step and position in it
+
+  // Noise on the embeddings of a training pass (NEFTune, Jain et al., arXiv 2310.05914): uniform in
+  // ±noise_alpha / sqrt(row_tokens · hidden size), keyed as dropout's coins. 0: none.
+  double noise_alpha = 0;
+  std::vector<int64_t> row_tokens;  // [N]: how many tokens the token's row has
 };
 
 struct Context {

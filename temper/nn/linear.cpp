@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "temper/base/error.h"
+#include "temper/base/random.h"
 #include "temper/ops/dropout.h"
 #include "temper/ops/embedding.h"
 #include "temper/ops/product.h"
@@ -14,6 +15,26 @@ namespace temper::nn {
 namespace {
 ops::LinearOperand operand(Parameter& weight, const at::Tensor& bias = {}) {
   return {weight.value(), bias, weight.panels(), weight.bfloat16()};
+}
+
+// NEFTune's noise, of x's shape. A row's magnitude is rounded once, from double.
+at::Tensor embedding_noise(const DropoutKeys& keys, const at::Tensor& x) {
+  const int64_t n = x.size(0), width = x.size(1);
+  check(keys.token.size() == static_cast<size_t>(n) && keys.row_tokens.size() == keys.token.size(),
+        "embedding noise: ", keys.token.size(), " keys for ", n, " tokens");
+  at::Tensor noise = at::empty({n, width}, at::kFloat);
+  float* out = noise.mutable_data_ptr<float>();
+#pragma omp parallel for schedule(static) if (n * width > 32768)
+  for (int64_t r = 0; r < n; ++r) {
+    const size_t token = static_cast<size_t>(r);
+    const RandomStream stream(keys.seed, RandomPurpose::kEmbeddingNoise, keys.step,
+                              keys.token[token]);
+    const float magnitude = static_cast<float>(
+        keys.noise_alpha / std::sqrt(static_cast<double>(keys.row_tokens[token] * width)));
+    for (int64_t i = 0; i < width; ++i)
+      out[r * width + i] = magnitude * (2 * stream.uniform(static_cast<uint64_t>(i)) - 1);
+  }
+  return noise.to(x.scalar_type());
 }
 
 // B (A x) with A x given.
@@ -134,8 +155,12 @@ Embedding::Embedding(Module& parent, std::string name, int64_t vocabulary, int64
       weight(*this, "weight", {vocabulary, width}, {Init::Kind::kNormal, deviation}),
       scale(scale) {}
 
-at::Tensor Embedding::forward(const std::vector<int32_t>& tokens) const {
-  return ops::embedding(weight.value(), {tokens.begin(), tokens.end()}, scale, weight.bfloat16());
+at::Tensor Embedding::forward(const Context& context) const {
+  const std::vector<int32_t>& tokens = context.forest->tokens;
+  const at::Tensor x =
+      ops::embedding(weight.value(), {tokens.begin(), tokens.end()}, scale, weight.bfloat16());
+  if (!context.dropout || context.dropout->noise_alpha == 0) return x;
+  return x + embedding_noise(*context.dropout, x);
 }
 
 }  // namespace temper::nn

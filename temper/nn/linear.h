@@ -96,7 +96,8 @@ class Embedding : public Module {
  public:
   Embedding(Module& parent, std::string name, int64_t vocabulary, int64_t width, double deviation,
             double scale = 1.0);
-  at::Tensor forward(const std::vector<int32_t>& tokens) const;
+  // [N, width] of the context's tokens, with its noise where it has any.
+  at::Tensor forward(const Context& context) const;
 
   Parameter weight;  // [vocabulary, width]
   double scale;

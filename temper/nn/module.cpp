@@ -3,10 +3,16 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <atomic>
+
 #include "temper/base/error.h"
 #include "temper/ops/linear.h"
 
 namespace temper::nn {
+namespace {
+std::atomic<uint64_t> changes{0};
+}
+uint64_t parameter_changes() { return changes.load(std::memory_order_relaxed); }
 
 Parameter::Parameter(Module& owner, std::string name, std::vector<int64_t> shape, Init init)
     : shape_(std::move(shape)), init_(init) {
@@ -37,6 +43,7 @@ void Parameter::set_bfloat16(bool on) {
 
 void Parameter::mark_updated() {
   ++updates_;
+  changes.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(panels_mutex_);
   panels_.reset();
 }

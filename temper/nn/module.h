@@ -71,6 +71,10 @@ class Parameter {
   mutable uint64_t panels_of_ = 0;
 };
 
+// How often any parameter of the process was changed: what was computed with a model's weights is
+// as good as new while this stays the same. Of any thread.
+uint64_t parameter_changes();
+
 // While one lives, this thread's packed forms are not kept, though no gradient is recorded: a
 // forward pass that will be run again for its gradient.
 class TransientPanels {

@@ -50,6 +50,17 @@ void each_block(const HeadSpec& spec, const at::Tensor& weight, int64_t rows, Bo
   }
 }
 
+// x[r, target[row + r] - first] += z[row + r] where the target is one of x's columns.
+template <class T>
+void add_to_targets(const std::vector<int64_t>& target, int64_t row, int64_t first,
+                    const at::Tensor& z, at::Tensor& x) {
+  T* data = x.mutable_data_ptr<T>();
+  for (int64_t r = 0; r < x.size(0); ++r) {
+    const int64_t column = target[static_cast<size_t>(row + r)] - first;
+    if (column >= 0 && column < x.size(1)) data[r * x.size(1) + column] += values<T>(z)[row + r];
+  }
+}
+
 struct LogpKept {
   HeadSpec spec;
   std::vector<int64_t> target;
@@ -90,9 +101,12 @@ struct LogpFunction : Function<LogpFunction> {
     });
     ctx->save_for_backward({hidden, weight, lse, entropy});
     ctx->set_materialize_grads(false);
-    if (!what.spec.entropy) ctx->mark_non_differentiable({entropy});
+    variable_list constant;
+    if (!what.spec.entropy) constant.push_back(entropy);
+    if (!what.spec.log_sum_exp) constant.push_back(lse);
+    ctx->mark_non_differentiable(constant);
     keep(ctx, what);
-    return {logp, entropy};
+    return {logp, entropy, lse};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list douts) {
@@ -100,8 +114,10 @@ struct LogpFunction : Function<LogpFunction> {
     const at::Tensor &hidden = saved[0], &weight = saved[1], &lse = saved[2], &entropy = saved[3];
     const LogpKept& what = kept<LogpKept>(ctx);
     const int64_t m = hidden.size(0);
-    const at::Tensor g =
-        douts[0].defined() ? douts[0].contiguous() : at::zeros({m}, hidden.options());
+    at::Tensor g = douts[0].defined() ? douts[0].contiguous() : at::zeros({m}, hidden.options());
+    // log Σ exp x = x[target] - logp: its gradient z takes g - z through logp and z to the target.
+    const at::Tensor z = douts[2].defined() ? douts[2].contiguous() : at::Tensor();
+    if (z.defined()) g = g - z;
     const at::Tensor h = douts[1].defined() ? douts[1].contiguous() : at::Tensor();
     at::Tensor dhidden, dweight;
     if (ctx->needs_input_grad(0)) dhidden = at::zeros_like(hidden);
@@ -125,6 +141,7 @@ struct LogpFunction : Function<LogpFunction> {
                                                        values<T>(g) + i,
                                                        h.defined() ? values<T>(h) + i : nullptr,
                                                        x.mutable_data_ptr<T>(), columns);
+                     if (z.defined()) add_to_targets<T>(what.target, i, first, z, x);
                      if (what.spec.temperature != 1) x.div_(what.spec.temperature);
                      if (before.defined()) x.mul_(1 - (before / what.spec.soft_cap).square());
                      if (dhidden.defined()) {
@@ -154,7 +171,7 @@ TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const at::T
     check<DataError>(t >= 0 && t < weight.size(0), "token id ", t,
                      " is outside the model's vocabulary of ", weight.size(0));
   variable_list out = LogpFunction::apply(LogpKept{spec, target}, hidden.contiguous(), weight);
-  return {out[0], spec.entropy ? out[1] : at::Tensor()};
+  return {out[0], spec.entropy ? out[1] : at::Tensor(), spec.log_sum_exp ? out[2] : at::Tensor()};
 }
 
 Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& weight) {

@@ -10,20 +10,22 @@
 namespace temper::ops {
 
 struct HeadSpec {
-  double soft_cap = 0;     // final logits become cap tanh(x / cap) (Gemma 2); 0: none
-  double temperature = 1;  // logits are divided by it, after the cap; above 0
-  bool entropy = false;    // compute the entropy too
-  bool bfloat16 = false;   // multiply by the float32 weight rounded to bfloat16
-  at::Tensor panels;       // pack_weight(weight, bfloat16) if the caller keeps it
+  double soft_cap = 0;       // final logits become cap tanh(x / cap) (Gemma 2); 0: none
+  double temperature = 1;    // logits are divided by it, after the cap; above 0
+  bool entropy = false;      // compute the entropy too
+  bool log_sum_exp = false;  // and the logarithm of the softmax's denominator
+  bool bfloat16 = false;     // multiply by the float32 weight rounded to bfloat16
+  at::Tensor panels;         // pack_weight(weight, bfloat16) if the caller keeps it
 };
 
 struct TokenLogp {
-  at::Tensor logp;     // [M]: log p(target[i] | hidden[i])
-  at::Tensor entropy;  // [M] in nats, or undefined
+  at::Tensor logp;         // [M]: log p(target[i] | hidden[i])
+  at::Tensor entropy;      // [M] in nats, or undefined
+  at::Tensor log_sum_exp;  // [M]: log Σ exp x, or undefined
 };
 
 // hidden [M, H] (after the final norm), weight [V, H], target [M] in [0, V). Differentiable in
-// hidden and, unless it is bfloat16, in weight, through both outputs. logp = x[target] - log Σ exp
+// hidden and, unless it is bfloat16, in weight, through all outputs. logp = x[target] - log Σ exp
 // x in float32. Where logits overflow or are no numbers, so is logp.
 TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& weight,
                      const std::vector<int64_t>& target);

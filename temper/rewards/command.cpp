@@ -1,100 +1,111 @@
 #include "temper/rewards/command.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "temper/base/error.h"
 
 namespace temper::rewards {
 namespace {
-namespace fs = std::filesystem;
 
-bool runnable(const std::string& path) {
-  return ::access(path.c_str(), X_OK) == 0 && fs::is_regular_file(path);
+constexpr size_t kQuoted = 200;  // of an answer, in messages
+
+// An id as text: 7 and "7" are the same.
+std::string id_text(const Json& id) {
+  return id.is_string() ? id.get<std::string>() : dump_json(id);
 }
 
-bool in_path(const std::string& program) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path ? path : "/usr/bin:/bin");
-  for (std::string folder; std::getline(folders, folder, ':');)
-    if (runnable(folder + "/" + program)) return true;
-  return false;
-}
-
-std::string request(const Sample& sample) {
+Json request(const Sample& sample, int64_t id) {
   Json line = *sample.row;
   if (sample.has_text)
     line["completion"] = sample.completion;
   else
     line.erase("completion");
+  if (!line.contains("prompt") && !sample.prompt.empty()) line["prompt"] = sample.prompt;
   line["prompt_tokens"] = sample.prompt_tokens;
   line["completion_tokens"] = sample.completion_tokens;
-  return dump_json(line);
+  if (!line.contains("id")) line["id"] = id;  // the row's own field comes first
+  return line;
+}
+
+// Whether this line may answer the request with that id: it has the same, or none.
+bool may_answer(const std::string& line, const std::string& id) {
+  if (line.find("\"id\"") == std::string::npos) return true;
+  try {
+    const Json answer = parse_json(line, "answer");
+    const auto found = answer.is_object() ? answer.find("id") : answer.end();
+    return found == answer.end() || id_text(*found) == id;
+  } catch (const DataError&) {
+    return true;
+  }
 }
 
 }  // namespace
 
 CommandReward::CommandReward(RewardSection section) : section_(std::move(section)) {
-  std::string& program = section_.command[0];
-  const bool has_folder = program.find('/') != std::string::npos;
-  check<ConfigError>(has_folder ? runnable(program) : in_path(program), "rewards: the command `",
-                     program, "` is not ",
-                     has_folder ? "a program that can be run" : "found in PATH");
-  for (std::string& argument : section_.command) {
-    const bool is_program = &argument == &program;
-    if ((!is_program || has_folder) && !argument.starts_with('/') && fs::is_regular_file(argument))
-      argument = fs::absolute(argument).string();
-  }
+  const std::string& program = section_.command[0];
+  check<ConfigError>(
+      !find_program(program).empty(), "rewards: the command `", program, "` is not ",
+      program.find('/') != std::string::npos ? "a program that can be run" : "found in PATH");
   for (int64_t i = 0; i < section_.workers; ++i)
     workers_.push_back(std::make_unique<Worker>(section_));
+}
+
+void CommandReward::ask(Worker& worker, const Sample& sample) {
+  const Json line = request(sample, ++requests_);
+  worker.ask(dump_json(line), [id = id_text(line["id"])](const std::string& answer) {
+    return may_answer(answer, id);
+  });
+}
+
+static Verdict verdict_of_line(const std::string& program, const std::string& line) {
+  try {
+    Json value = parse_json(line, "answer");
+    if (value.is_object() && value.contains("reward")) value = Json(value["reward"]);
+    if (value.is_number()) return valued(value.get<double>());
+  } catch (const DataError&) {
+  }
+  return {Verdict::Kind::kMalformed, 0,
+          program + " answered `" + line.substr(0, kQuoted) +
+              "`, expected a number or {\"reward\": number}"};
 }
 
 Verdict CommandReward::verdict(const Worker::Answer& answer) const {
   using Kind = Worker::Answer::Kind;
   const std::string& program = section_.command[0];
-  switch (answer.kind) {
-    case Kind::kEnded:
-      return {Verdict::Kind::kCrashed, 0, program + " " + answer.text};
-    case Kind::kTimedOut:
-      return {Verdict::Kind::kTimedOut, 0, program + " " + answer.text};
-    case Kind::kGarbage:
-      return {Verdict::Kind::kMalformed, 0, program + " " + answer.text};
-    case Kind::kLine:
-      break;
+  Verdict v;
+  if (answer.kind == Kind::kLine) {
+    v = verdict_of_line(program, answer.text);
+  } else {
+    v.kind = answer.kind == Kind::kEnded      ? Verdict::Kind::kCrashed
+             : answer.kind == Kind::kTimedOut ? Verdict::Kind::kTimedOut
+                                              : Verdict::Kind::kMalformed;
+    v.detail = program + " " + answer.text;
   }
-  try {
-    Json value = parse_json(answer.text, "answer");
-    if (value.is_object() && value.contains("reward")) value = Json(value["reward"]);
-    if (value.is_number() && std::isfinite(value.get<double>()))
-      return {Verdict::Kind::kValue, value.get<double>(), {}};
-  } catch (const DataError&) {
-  }
-  return {Verdict::Kind::kMalformed, 0,
-          program + " answered `" + answer.text.substr(0, 200) +
-              "`, expected a number or {\"reward\": number}"};
+  v.unasked_lines = answer.unasked_lines;
+  if (answer.unasked_lines > 0 && v.detail.empty())
+    v.detail = program + " wrote `" + answer.unasked.substr(0, kQuoted) +
+               "`, which answers nothing; expected one line for each that it reads";
+  return v;
 }
 
-// Until a worker can move bytes or a deadline is over.
+// Until a worker can move bytes or has to be looked at.
 void CommandReward::wait() const {
   std::vector<pollfd> fds;
   Clock::time_point until = Clock::time_point::max();
   for (const auto& worker : workers_) {
     if (!worker->busy()) continue;
-    fds.push_back({worker->input(), POLLOUT, 0});
-    fds.push_back({worker->output(), POLLIN, 0});
-    fds.push_back({worker->errors(), POLLIN, 0});
-    until = std::min(until, worker->deadline());
+    worker->add_awaited(fds);
+    until = std::min(until, worker->wake_time());
   }
-  const auto left =
-      std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count() + 1;
-  ::poll(fds.data(), fds.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 60'000)));
+  if (fds.empty()) return;
+  const auto left = std::clamp<Clock::duration>(until - Clock::now(), Clock::duration::zero(),
+                                                std::chrono::minutes(1));
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+  const timespec most{seconds.count(), std::chrono::nanoseconds(left - seconds).count()};
+  ::ppoll(fds.data(), fds.size(), &most, nullptr);
 }
 
 std::vector<Verdict> CommandReward::judge(std::span<const Sample> samples) {
@@ -106,15 +117,10 @@ std::vector<Verdict> CommandReward::judge(std::span<const Sample> samples) {
   while (open > 0) {
     for (size_t w = 0; w < workers_.size() && next < samples.size(); ++w) {
       if (workers_[w]->busy()) continue;
-      if (workers_[w]->ask(request(samples[next]))) {
-        asked[w] = next++;
-      } else {
-        verdicts[next++] = {Verdict::Kind::kMalformed, 0,
-                            section_.command[0] + " wrote more than one line for a row"};
-        --open;
-      }
+      ask(*workers_[w], samples[next]);
+      asked[w] = next++;
     }
-    if (open > 0) wait();
+    wait();
     for (size_t w = 0; w < workers_.size(); ++w) {
       const std::optional<Worker::Answer> answer = workers_[w]->advance();
       if (!answer) continue;

@@ -1,6 +1,6 @@
 // Any program as a reward: it is started as one or more long-lived workers, reads a JSON object a
 // line on its standard input and answers each with a line on its standard output, a number or
-// {"reward": x}.
+// {"reward": x}. A request has an `id`; an answer may repeat it, and is then this request's alone.
 #pragma once
 
 #include <memory>
@@ -13,21 +13,23 @@ namespace temper::rewards {
 
 class CommandReward : public Reward {
  public:
-  // Throws ConfigError where the program is not found. Relative paths among the arguments that name
-  // files are made absolute: the workers run in directories of their own.
+  // Throws ConfigError where the program is not found.
   explicit CommandReward(RewardSection section);
 
   // The samples are shared out among the workers. A worker that hangs, ends or answers nonsense is
-  // replaced; it costs its sample alone, and the time limit at most.
+  // replaced; it costs its sample alone, and the time limit at most. Lines that answer nothing cost
+  // no sample and are counted (Verdict::unasked_lines).
   std::vector<Verdict> judge(std::span<const Sample> samples) override;
   bool needs_text() const override { return false; }
 
  private:
+  void ask(Worker& worker, const Sample& sample);
   void wait() const;
   Verdict verdict(const Worker::Answer& answer) const;
 
   RewardSection section_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  int64_t requests_ = 0;  // what the last one's id is
 };
 
 }  // namespace temper::rewards

@@ -42,6 +42,7 @@ std::optional<double> final_number(std::string_view completion) {
 class Gsm8k : public SimpleReward {
  public:
   explicit Gsm8k(std::string field) : field_(std::move(field)) {}
+  std::vector<std::string> required_fields() const override { return {field_}; }
   double score(const Sample& sample) const override {
     const std::string truth = text_field(sample, field_);
     const std::optional<double> expected = final_number(truth),

@@ -10,6 +10,7 @@ namespace {
 class Exact : public SimpleReward {
  public:
   explicit Exact(std::string field) : field_(std::move(field)) {}
+  std::vector<std::string> required_fields() const override { return {field_}; }
   double score(const Sample& sample) const override {
     const std::string truth = text_field(sample, field_);
     return trimmed(sample.completion) == trimmed(truth) ? 1 : 0;

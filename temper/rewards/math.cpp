@@ -26,6 +26,7 @@ bool equal(const std::string& a, const std::string& b) {
 class Math : public SimpleReward {
  public:
   explicit Math(std::string field) : field_(std::move(field)) {}
+  std::vector<std::string> required_fields() const override { return {field_}; }
   double score(const Sample& sample) const override {
     const std::optional<std::string> found = last_boxed(sample.completion);
     if (!found) return 0;

@@ -1,52 +1,41 @@
-#include <algorithm>
-
-#include "temper/base/config.h"
-#include "temper/base/error.h"
 #include "temper/rewards/builtin.h"
 #include "temper/rewards/command.h"
 
 namespace temper::rewards {
 namespace {
 
-std::vector<RewardEntry>& table() {
-  static std::vector<RewardEntry> entries{
-      {"gsm8k", make_gsm8k, "1 where the completion's final number is that of the row's `answer`"},
-      {"math", make_math,
-       "1 where the \\boxed answer equals the row's `answer`: fractions, decimals, percent, "
-       "expressions"},
-      {"exact", make_exact,
-       "1 where the completion is the row's `answer`, but for surrounding space"},
-      {"regex", make_regex, "1 where `pattern` is found in the completion"},
-      {"format", make_format,
-       "1 where the completion is <think>...</think><answer>...</answer> and nothing else"},
-      {"length", make_length,
-       "the completion's length as a share of rollout.max_new_tokens, negative: a penalty"},
-      {"repetition", make_repetition,
-       "the share of the completion's word trigrams that occurred before, negative: a penalty"},
-      {"json", make_json, "1 where the completion is one JSON value, also in a ``` block"},
-  };
-  return entries;
+Registry<MakeReward>& table() {
+  static Registry<MakeReward> rewards(
+      "reward",
+      {
+          {"gsm8k", make_gsm8k,
+           "1 where the completion's final number is that of the row's `answer`"},
+          {"math", make_math,
+           "1 where the \\boxed answer equals the row's `answer`: fractions, decimals, percent, "
+           "expressions"},
+          {"exact", make_exact,
+           "1 where the completion is the row's `answer`, but for surrounding space"},
+          {"regex", make_regex, "1 where `pattern` is found in the completion"},
+          {"format", make_format,
+           "1 where the completion is <think>...</think><answer>...</answer> and nothing else"},
+          {"length", make_length,
+           "the completion's length as a share of rollout.max_new_tokens, negative: a penalty"},
+          {"repetition", make_repetition,
+           "the share of the completion's word trigrams that occurred before, negative: a penalty"},
+          {"json", make_json, "1 where the completion is one JSON value, also in a ``` block"},
+      });
+  return rewards;
 }
 
 }  // namespace
 
-std::span<const RewardEntry> registry() { return table(); }
+const std::deque<RewardEntry>& registry() { return table().list(); }
 
-void register_reward(RewardEntry entry) {
-  for (const RewardEntry& known : table())
-    check<ConfigError>(known.name != entry.name, "a reward `", entry.name, "` is there already");
-  table().push_back(std::move(entry));
-}
+void register_reward(RewardEntry entry) { table().add(std::move(entry)); }
 
 std::unique_ptr<Reward> make_reward(const RewardSection& section) {
   if (!section.command.empty()) return std::make_unique<CommandReward>(section);
-  std::vector<std::string> names;
-  for (const RewardEntry& entry : table()) {
-    if (entry.name == section.name) return entry.make(section);
-    names.push_back(entry.name);
-  }
-  throw ConfigError(temper::str("rewards: unknown reward `", section.name, "`", "; did you mean `",
-                                nearest(section.name, names), "`?"));
+  return table().find(section.reward.empty() ? section.name : section.reward, "rewards")(section);
 }
 
 }  // namespace temper::rewards

@@ -1,32 +1,50 @@
 #include "temper/rewards/reward.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 
 namespace temper::rewards {
+namespace {
+
+constexpr double kLargestReward = 1e30;
+
+[[noreturn]] void fail_missing(const Json& row, const std::string& where, const std::string& reward,
+                               const std::string& field) {
+  std::string known;
+  for (const auto& [name, value] : row.items()) known += (known.empty() ? "" : ", ") + name;
+  throw DataError(where + ": " + reward + " reads the field `" + field + "`, and the row has [" +
+                  known + "]; data.columns renames fields");
+}
+
+}  // namespace
+
+Verdict valued(double value) {
+  if (std::isfinite(value) && std::abs(value) <= kLargestReward)
+    return {Verdict::Kind::kValue, value, {}};
+  return {Verdict::Kind::kMalformed, 0,
+          temper::str("found the reward ", value, ", expected a finite number of at most ",
+                      kLargestReward)};
+}
 
 std::vector<Verdict> SimpleReward::judge(std::span<const Sample> samples) {
   std::vector<Verdict> verdicts;
-  for (const Sample& sample : samples)
-    verdicts.push_back({Verdict::Kind::kValue, score(sample), {}});
+  for (const Sample& sample : samples) verdicts.push_back(valued(score(sample)));
   return verdicts;
 }
 
 std::string text_field(const Sample& sample, const std::string& field) {
   const Json& row = *sample.row;
   const auto found = row.find(field);
-  if (found == row.end()) {
-    std::string known;
-    for (const auto& [name, value] : row.items()) known += (known.empty() ? "" : ", ") + name;
-    throw DataError(sample.where + ": a reward reads the field `" + field + "`, and the row has [" +
-                    known + "]; data.columns renames fields");
-  }
+  if (found == row.end()) fail_missing(row, sample.where, "a reward", field);
   return found->is_string() ? found->get<std::string>() : dump_json(*found);
 }
 
 RewardSet::RewardSet(std::span<const RewardSection> sections, bool has_text)
     : sections_(sections.begin(), sections.end()) {
+  const std::string problem = find_problem(sections);
+  check<ConfigError>(problem.empty(), "rewards: ", problem);
   for (const RewardSection& section : sections_) {
     rewards_.push_back(make_reward(section));
     names_.push_back(section.label());
@@ -36,10 +54,18 @@ RewardSet::RewardSet(std::span<const RewardSection> sections, bool has_text)
   }
 }
 
+void RewardSet::check_row(const Json& row, const std::string& where) const {
+  for (size_t r = 0; r < rewards_.size(); ++r)
+    for (const std::string& field : rewards_[r]->required_fields())
+      if (!row.contains(field)) fail_missing(row, where, "the reward " + names_[r], field);
+}
+
 void RewardSet::count(size_t reward, const Verdict& verdict) {
+  failures_.malformed += verdict.unasked_lines;
   switch (verdict.kind) {
     case Verdict::Kind::kValue:
-      return;
+      if (verdict.unasked_lines == 0) return;
+      break;
     case Verdict::Kind::kTimedOut:
       ++failures_.timed_out;
       break;
@@ -55,10 +81,13 @@ void RewardSet::count(size_t reward, const Verdict& verdict) {
         ": ", verdict.detail, " (its on_failure is stop)");
 }
 
-std::vector<Judged> RewardSet::judge(std::span<const Sample> samples) {
-  std::vector<Judged> out(samples.size());
+std::vector<RewardResult> RewardSet::judge(std::span<const Sample> samples) {
+  std::vector<RewardResult> out(samples.size());
   for (size_t r = 0; r < rewards_.size(); ++r) {
-    const std::vector<Verdict> verdicts = rewards_[r]->judge(samples);
+    std::vector<Verdict> verdicts = rewards_[r]->judge(samples);
+    for (Verdict& verdict : verdicts)
+      if (verdict.kind == Verdict::Kind::kValue && valued(verdict.value).kind != verdict.kind)
+        verdict = valued(verdict.value);
     for (size_t i = 0; i < samples.size(); ++i) {
       count(r, verdicts[i]);
       out[i].each.push_back(verdicts[i].value);

@@ -4,13 +4,15 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "temper/base/json.h"
-#include "temper/base/run_config.h"
+#include "temper/base/registry.h"
+#include "temper/rewards/config.h"
 
 namespace temper::rewards {
 
@@ -19,19 +21,26 @@ struct Sample {
   std::shared_ptr<const Json> row;  // all fields of the prompt's row, by name
   std::string where;                // the row's "FILE:LINE"
   std::vector<int32_t> prompt_tokens, completion_tokens;
+  std::string prompt;      // decoded; empty: not known. Only commands see it, of rows without one
   std::string completion;  // decoded, without special tokens
-  bool has_text = true;    // false: the model has no tokenizer, and `completion` says nothing
+  bool has_text = true;    // false: the model has no tokenizer, and `completion` is empty
   bool truncated = false;  // by its length
   int64_t max_new_tokens = 0;
 };
 
-// A judgement, which may be that there is none.
+// What a reward says about one sample: a value, or why there is none.
 struct Verdict {
   enum class Kind { kValue, kTimedOut, kCrashed, kMalformed };
   Kind kind = Kind::kValue;
   double value = 0;
   std::string detail;  // of a failure: what happened, for messages
+  // Lines that a command wrote before, unasked. They cost no sample and count as malformed.
+  int64_t unasked_lines = 0;
 };
+
+// kValue for a finite number of at most 1e30, whose sums and squares are finite too; else
+// kMalformed.
+Verdict valued(double value);
 
 class Reward {
  public:
@@ -39,6 +48,8 @@ class Reward {
   // One verdict a sample, in order. Called by one thread at a time, though not always the same.
   // Throws DataError where a row lacks what the reward reads.
   virtual std::vector<Verdict> judge(std::span<const Sample> samples) = 0;
+  // Fields that every row must have, so that rows can be checked before they are sampled.
+  virtual std::vector<std::string> required_fields() const { return {}; }
   // False: token ids are enough, and the reward works for models without a tokenizer.
   virtual bool needs_text() const { return true; }
 };
@@ -50,13 +61,10 @@ class SimpleReward : public Reward {
   virtual double score(const Sample& sample) const = 0;
 };
 
-struct RewardEntry {
-  std::string name;
-  std::unique_ptr<Reward> (*make)(const RewardSection& options);
-  std::string help;
-};
+using MakeReward = std::unique_ptr<Reward> (*)(const RewardSection& options);
+using RewardEntry = Registry<MakeReward>::Entry;
 // The built-in ones and those that were registered; `temper list rewards` prints it.
-std::span<const RewardEntry> registry();
+const std::deque<RewardEntry>& registry();
 // Throws ConfigError for a name that is taken. Before any run begins.
 void register_reward(RewardEntry entry);
 // By name or command. Throws ConfigError naming the nearest one that there is, or what is wrong
@@ -68,11 +76,12 @@ struct FailureCounts {
   int64_t all() const { return timed_out + crashed + malformed; }
 };
 
-struct Judged {
+struct RewardResult {
   double reward = 0;         // Σ weight * value
   std::vector<double> each;  // by reward, unweighted; 0 where there is no value
   bool dropped = false;      // a reward failed and its on_failure is drop
 };
+using Judged = RewardResult;  // its earlier name
 
 // The rewards of a run.
 class RewardSet {
@@ -80,8 +89,10 @@ class RewardSet {
   // Throws ConfigError, also where a reward needs text and there is none.
   RewardSet(std::span<const RewardSection> sections, bool has_text);
 
+  // Throws DataError, beginning with `where`, for a row without a field that a reward requires.
+  void check_row(const Json& row, const std::string& where) const;
   // Throws RunError where a reward fails and its on_failure is stop.
-  std::vector<Judged> judge(std::span<const Sample> samples);
+  std::vector<RewardResult> judge(std::span<const Sample> samples);
   const std::vector<std::string>& names() const { return names_; }
   // Between calls of judge: the failures so far, and what the first of them was.
   const FailureCounts& failures() const { return failures_; }

@@ -1,52 +1,24 @@
 #include "temper/rewards/worker.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "temper/base/error.h"
 
-extern char** environ;
-
 namespace temper::rewards {
 namespace {
 
+using namespace std::chrono_literals;
+
 constexpr size_t kLongestLine = size_t{1} << 16;
-constexpr size_t kKeptComplaints = 2000;
-constexpr auto kGrace =
-    std::chrono::milliseconds(200);  // to end by itself once its input is closed
-
-void close_end(int& fd) {
-  if (fd >= 0) ::close(fd);
-  fd = -1;
-}
-
-// Both ends are closed with it, but for what was taken.
-struct Pipe {
-  int read = -1, write = -1;
-  Pipe() {
-    int ends[2];
-    check(::pipe2(ends, O_CLOEXEC) == 0, "cannot make a pipe: ", std::strerror(errno));
-    read = ends[0];
-    write = ends[1];
-  }
-  ~Pipe() {
-    close_end(read);
-    close_end(write);
-  }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-};
-int taken(int& end) { return std::exchange(end, -1); }
+constexpr size_t kKeptErrorOutput = 2000;
+constexpr auto kGrace = 200ms;        // for a process to end by itself once its input is closed
+constexpr auto kEndingTakes = 100ms;  // between the end of a process's output and its own
 
 Clock::duration seconds(double s) {
   return std::chrono::duration_cast<Clock::duration>(
@@ -87,160 +59,177 @@ class NoPipeSignal {
   sigset_t before_;
 };
 
+std::vector<ProcessOptions::Limit> limits(const RewardSection& options) {
+  std::vector<ProcessOptions::Limit> out;
+  const auto add = [&](int resource, const std::optional<int64_t>& value) {
+    rlimit now{RLIM_INFINITY, RLIM_INFINITY};
+    ::getrlimit(static_cast<__rlimit_resource>(resource), &now);  // it cannot be raised
+    if (value)
+      out.push_back({resource, std::min<uint64_t>(static_cast<uint64_t>(*value), now.rlim_max)});
+  };
+  add(RLIMIT_AS, options.memory_bytes);
+  add(RLIMIT_CPU, options.cpu_seconds);
+  add(RLIMIT_FSIZE, options.file_bytes);
+  add(RLIMIT_NOFILE, options.open_files);
+  add(RLIMIT_NPROC, options.processes);
+  return out;
+}
+
 }  // namespace
 
 void Worker::start() {
-  Pipe in, out, err;
-  std::string directory =
-      (std::filesystem::temp_directory_path() / "temper-reward-XXXXXX").string();
-  check(::mkdtemp(directory.data()) != nullptr,
-        "cannot make a directory for a reward's worker: ", std::strerror(errno));
-  directory_ = directory;
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, in.read, 0);
-  posix_spawn_file_actions_adddup2(&actions, out.write, 1);
-  posix_spawn_file_actions_adddup2(&actions, err.write, 2);
-  posix_spawn_file_actions_addchdir_np(&actions, directory_.c_str());
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  std::vector<char*> arguments;
-  for (const std::string& argument : options_.command)
-    arguments.push_back(const_cast<char*>(argument.c_str()));
-  arguments.push_back(nullptr);
-  const int error =
-      ::posix_spawnp(&process_, arguments[0], &actions, &attributes, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
-  input_ = taken(in.write);
-  output_ = taken(out.read);
-  errors_ = taken(err.read);
-  if (error != 0) {
-    process_ = -1;
-    stop();
-    throw RunError(
-        temper::str("cannot start the reward ", options_.command[0], ": ", std::strerror(error)));
-  }
-  if (options_.memory_bytes) {
-    const rlimit limit{static_cast<rlim_t>(*options_.memory_bytes),
-                       static_cast<rlim_t>(*options_.memory_bytes)};
-    if (::prlimit(process_, RLIMIT_AS, &limit, nullptr) != 0 && errno != ESRCH) {
-      const int why = errno;
-      stop();
-      throw RunError(temper::str("cannot limit the memory of the reward ", options_.command[0],
-                                 ": ", std::strerror(why)));
-    }
-  }
-  for (const int fd : {input_, output_, errors_})
-    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+  scratch_.emplace();
+  process_.emplace(ProcessOptions{.command = options_.command,
+                                  .environment = {"TMPDIR=" + scratch_->path()},
+                                  .limits = limits(options_),
+                                  .scratch = scratch_->path()});
   fresh_ = true;
 }
 
-bool Worker::ask(std::string line) {
-  const bool ended = process_ >= 0 && !drain(output_, received_, 1);
-  const bool unasked = !received_.empty();
-  if (ended || unasked) stop();
-  if (unasked) return false;
-  if (process_ < 0) start();
-  unsent_ = std::move(line);
-  unsent_ += '\n';
-  busy_ = true;
-  deadline_ = Clock::now() + seconds(options_.timeout_seconds + (fresh_ ? start_seconds_ : 0));
-  return true;
+void Worker::ask(std::string line, std::function<bool(const std::string& line)> answers) {
+  request_ = std::move(line);
+  answers_ = std::move(answers);
+  if (!process_) start();
+  unsent_ = request_.substr(0, request_.size() - 1);
+  phase_ = Phase::kSending;
+  restart_clock();
+}
+
+void Worker::restart_clock() {
+  asked_ = Clock::now();
+  deadline_ = asked_ + seconds(allowed_seconds());
+}
+
+double Worker::allowed_seconds() const {
+  return options_.timeout_seconds + (fresh_ ? start_seconds_ : 0);
+}
+
+void Worker::add_awaited(std::vector<pollfd>& fds) const {
+  if (!unsent_.empty()) fds.push_back({process_->input(), POLLOUT, 0});
+  fds.push_back({process_->output(), POLLIN, 0});
+  fds.push_back({process_->errors(), POLLIN, 0});
+}
+
+// Nothing tells when a pipe has been read: one has to look, the less often the longer it takes.
+Clock::time_point Worker::wake_time() const {
+  if (phase_ != Phase::kSending || !unsent_.empty()) return deadline_;
+  const Clock::time_point now = Clock::now();
+  return std::min(deadline_, now + std::clamp<Clock::duration>((now - asked_) / 4, 20us, 5ms));
+}
+
+void Worker::write_request() {
+  if (unsent_.empty()) return;
+  const NoPipeSignal quiet;
+  const ssize_t n = ::write(process_->input(), unsent_.data(), unsent_.size());
+  if (n > 0) unsent_.erase(0, static_cast<size_t>(n));
+  if (n < 0 && errno == EPIPE) unsent_.clear();  // it reads no more; its answer may still come
+}
+
+bool Worker::read_output() {
+  if (process_->errors() >= 0) {
+    if (!drain(process_->errors(), error_output_, kKeptErrorOutput + 65536))
+      process_->close_errors();
+    if (error_output_.size() > kKeptErrorOutput)
+      error_output_.erase(0, error_output_.size() - kKeptErrorOutput);
+  }
+  return drain(process_->output(), received_, kLongestLine + 1);
+}
+
+void Worker::discard_line(std::string line) {
+  if (unasked_lines_ == 0) unasked_ = std::move(line);
+  ++unasked_lines_;
+}
+
+void Worker::discard_received() {
+  for (size_t at = 0; at < received_.size();) {
+    const size_t end = std::min(received_.find('\n', at), received_.size());
+    discard_line(received_.substr(at, end - at));
+    at = end + 1;
+  }
+  received_.clear();
 }
 
 std::optional<Worker::Answer> Worker::advance() {
-  if (!busy_) return {};
-  if (!unsent_.empty()) {
-    const NoPipeSignal quiet;
-    const ssize_t n = ::write(input_, unsent_.data(), unsent_.size());
-    if (n > 0) unsent_.erase(0, static_cast<size_t>(n));
-    if (n < 0 && errno == EPIPE) unsent_.clear();  // it reads no more; its answer may still come
-  }
-  if (errors_ >= 0) {
-    if (!drain(errors_, complaints_, kKeptComplaints + 65536)) close_end(errors_);
-    if (complaints_.size() > kKeptComplaints)
-      complaints_.erase(0, complaints_.size() - kKeptComplaints);
-  }
-  const bool open = drain(output_, received_, kLongestLine + 1);
-  const size_t line = received_.find('\n');
-  if (line != std::string::npos) {
-    Answer answer{Answer::Kind::kLine, received_.substr(0, line)};
-    received_.erase(0, line + 1);
-    busy_ = fresh_ = false;
-    start_seconds_ = options_.start_timeout_seconds;
-    if (!unsent_.empty()) stop();  // it answered before it read
-    return answer;
+  if (!busy()) return {};
+  write_request();
+  const bool was_read = phase_ == Phase::kSending && unsent_.empty() && process_->input_is_read();
+  const bool open = read_output();  // after that look: what was written before reading is there
+  if (phase_ == Phase::kAnswering) {
+    if (auto answer = take_line()) return answer;
+  } else if (!open && !fresh_) {
+    // It ended between two requests, which is no failure: another one answers.
+    discard_received();
+    stop();
+    ask(std::move(request_), std::move(answers_));
+    return {};
+  } else if (was_read && open) {
+    end_request();
   }
   if (received_.size() > kLongestLine)
-    return fail(Answer::Kind::kGarbage,
-                temper::str("answered with a line of more than ", kLongestLine, " bytes"));
+    return fail(
+        Answer::Kind::kGarbage,
+        phase_ == Phase::kAnswering
+            ? temper::str("answered with a line of more than ", kLongestLine, " bytes")
+            : temper::str("wrote more than ", kLongestLine, " bytes that nobody asked for"));
   if (!open) return fail(Answer::Kind::kEnded, ending());
-  if (Clock::now() >= deadline_) {
-    const double waited = options_.timeout_seconds + (fresh_ ? start_seconds_ : 0);
-    if (fresh_) start_seconds_ /= 2;
-    return fail(Answer::Kind::kTimedOut, temper::str("gave no answer within ", waited, " s"));
+  if (Clock::now() < deadline_) return {};
+  const double waited = allowed_seconds();
+  if (fresh_) start_seconds_ /= 2;
+  return fail(Answer::Kind::kTimedOut, temper::str("gave no answer within ", waited, " s"));
+}
+
+// The process waits for the request's end: all that it has written so far answers nothing.
+void Worker::end_request() {
+  discard_received();
+  unsent_ = request_.back();
+  unsent_ += '\n';
+  phase_ = Phase::kAnswering;
+  write_request();
+}
+
+std::optional<Worker::Answer> Worker::take_line() {
+  for (size_t end; (end = received_.find('\n')) != std::string::npos;) {
+    std::string line = received_.substr(0, end);
+    received_.erase(0, end + 1);
+    if (!answers_(line)) {
+      discard_line(std::move(line));
+      continue;
+    }
+    fresh_ = false;
+    start_seconds_ = options_.start_timeout_seconds;
+    return give(Answer::Kind::kLine, std::move(line));
   }
   return {};
 }
 
 std::string Worker::ending() {
-  if (errors_ >= 0) drain(errors_, complaints_, kKeptComplaints + 65536);
-  siginfo_t info{};
-  std::string how = "closed its output";
-  // The end of the output comes a moment before the end of the process.
-  for (int i = 0;
-       i < 50 &&
-       ::waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-       info.si_pid == 0;
-       ++i)
-    ::usleep(2000);
-  if (info.si_pid != 0)
-    how = info.si_code == CLD_EXITED ? temper::str("exited with status ", info.si_status)
-                                     : temper::str("was ended by signal ", info.si_status);
-  const std::string tail = complaints_.size() > kKeptComplaints
-                               ? complaints_.substr(complaints_.size() - kKeptComplaints)
-                               : complaints_;
+  const std::string how = process_->ending(kEndingTakes);
+  if (process_->errors() >= 0) drain(process_->errors(), error_output_, kKeptErrorOutput + 65536);
+  const std::string tail = error_output_.size() > kKeptErrorOutput
+                               ? error_output_.substr(error_output_.size() - kKeptErrorOutput)
+                               : error_output_;
   return tail.empty() ? how : how + "; its standard error ends: " + tail;
+}
+
+Worker::Answer Worker::give(Answer::Kind kind, std::string text) {
+  phase_ = Phase::kIdle;
+  return {kind, std::move(text), std::exchange(unasked_lines_, 0), std::exchange(unasked_, {})};
 }
 
 Worker::Answer Worker::fail(Answer::Kind kind, std::string text) {
   stop();
-  return {kind, std::move(text)};
+  return give(kind, std::move(text));
 }
 
 void Worker::stop() {
-  close_end(input_);
-  if (process_ >= 0) {
-    siginfo_t info{};
-    const auto until = Clock::now() + (busy_ ? Clock::duration::zero() : Clock::duration(kGrace));
-    while (::waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-           info.si_pid == 0 && Clock::now() < until)
-      ::usleep(1000);
-    // Until it is waited for, its group's number is nobody else's.
-    ::kill(-process_, SIGKILL);
-    while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
-  process_ = -1;
-  close_end(output_);
-  close_end(errors_);
+  if (process_) process_->end(busy() ? Clock::duration::zero() : Clock::duration(kGrace));
+  process_.reset();
+  scratch_.reset();
   unsent_.clear();
   received_.clear();
-  complaints_.clear();
-  busy_ = false;
+  error_output_.clear();
+  phase_ = Phase::kIdle;
   fresh_ = true;
-  std::error_code ignored;
-  if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
-  directory_.clear();
 }
 
 }  // namespace temper::rewards

@@ -1,23 +1,28 @@
 // One process of a reward command: a line of JSON in, a line out.
 #pragma once
 
-#include <sys/types.h>
+#include <poll.h>
 
-#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "temper/base/run_config.h"
+#include "temper/rewards/config.h"
+#include "temper/rewards/process.h"
+#include "temper/rewards/scratch.h"
 
 namespace temper::rewards {
 
-using Clock = std::chrono::steady_clock;
-
-// A child in a process group of its own, so that whatever it forks ends with it, and in an empty
-// directory of its own. Nothing here blocks. Its standard error is read and its end kept for
-// messages.
+// Nothing here blocks. The process's standard error is read, and its end kept for messages.
+//
+// Lines that the process writes without being asked must not be taken for answers. A request is
+// therefore written without its last byte and line end at first, so that neither a line nor a JSON
+// value is complete. Once the process has read that, it is back at reading, and what it wrote
+// before is in the pipe: that is discarded and counted. Only then does it get the rest, and what it
+// writes from there on is the answer. (A program that writes from several threads can tell its
+// answers apart by the request's `id`.)
 class Worker {
  public:
   explicit Worker(const RewardSection& options)
@@ -26,23 +31,23 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  bool busy() const { return busy_; }
-  // Begins a request, starting the process if it does not run. Throws RunError where it cannot be
-  // started. False: the process has said what nobody asked for, so that its next line might be the
-  // answer to anything; it is ended, and nothing was asked.
-  bool ask(std::string line);
+  bool busy() const { return phase_ != Phase::kIdle; }
+  // Begins a request (not empty, without a line end), starting the process if it does not run. A
+  // line of which `answers` says false is another request's and is discarded. Throws RunError where
+  // the process cannot be started.
+  void ask(std::string line, std::function<bool(const std::string& line)> answers);
 
-  // What poll() is to wait for. A descriptor below 0 is ignored.
-  int input() const { return unsent_.empty() ? -1 : input_; }
-  int output() const { return output_; }
-  int errors() const { return errors_; }
-  Clock::time_point deadline() const { return deadline_; }
+  // Adds what poll() is to wait for. It shall return at wake_time() at the latest.
+  void add_awaited(std::vector<pollfd>& fds) const;
+  Clock::time_point wake_time() const;
 
   // Moves bytes. The answer, once its line is whole: the worker is then free. Failures end the
   // process.
   struct Answer {
     enum class Kind { kLine, kEnded, kTimedOut, kGarbage } kind;
-    std::string text;  // the line, or what went wrong
+    std::string text;           // the line, or what went wrong
+    int64_t unasked_lines = 0;  // discarded since the last answer
+    std::string unasked;        // the first of them
   };
   std::optional<Answer> advance();
 
@@ -50,17 +55,31 @@ class Worker {
   void stop();
 
  private:
+  enum class Phase { kIdle, kSending, kAnswering };  // kSending: all but the end
+
   void start();
+  void restart_clock();
+  double allowed_seconds() const;
+  void write_request();
+  bool read_output();  // false at its end
+  void discard_line(std::string line);
+  void discard_received();
+  void end_request();
+  std::optional<Answer> take_line();
   std::string ending();  // how the process ended, and the end of its standard error
+  Answer give(Answer::Kind kind, std::string text);
   Answer fail(Answer::Kind kind, std::string text);
 
   const RewardSection& options_;
-  pid_t process_ = -1;
-  int input_ = -1, output_ = -1, errors_ = -1;
-  std::string directory_, unsent_, received_, complaints_;
-  bool busy_ = false, fresh_ = true;
+  std::optional<ScratchDirectory> scratch_;
+  std::optional<Process> process_;
+  std::function<bool(const std::string&)> answers_;
+  std::string request_, unsent_, received_, error_output_, unasked_;
+  int64_t unasked_lines_ = 0;
+  Phase phase_ = Phase::kIdle;
+  bool fresh_ = true;     // the process has not answered yet
   double start_seconds_;  // a new process's; halved whenever one said nothing in it
-  Clock::time_point deadline_;
+  Clock::time_point asked_, deadline_;
 };
 
 }  // namespace temper::rewards

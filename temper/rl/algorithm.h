@@ -1,49 +1,81 @@
-// A policy-gradient algorithm: how the rewards of a group become advantages, and what an update's
-// loss is. One file each, and one line in the table in algorithm.cpp; programs that link Temper add
-// theirs with register_algorithm. What a paper sets for the keys of `rl` stands in
-// base/run_config.cpp; a registered algorithm begins with grpo's values.
+// A policy-gradient algorithm: which groups it learns from, what credit it gives to their tokens,
+// and what an update's loss is. One class in a file of its own, with its own config keys and its
+// paper's defaults, and one line in the table in algorithm.cpp; programs that link Temper add
+// theirs to the same table. The loop never asks which algorithm runs.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <span>
-#include <string_view>
+#include <string>
 #include <vector>
 
-#include "temper/base/run_config.h"
+#include "temper/base/config.h"
+#include "temper/base/json.h"
+#include "temper/base/registry.h"
+#include "temper/rl/episode.h"
 #include "temper/rl/terms.h"
+#include "temper/train/loss.h"
 
 namespace temper::rl {
 
-struct Algorithm {
-  const char* name;
-  // Advantages of one group's completions from their rewards; at least one. A group without
-  // variance gets zeros.
-  std::vector<double> (*advantages)(const RlSection& rl, std::span<const double> rewards);
-  Loss (*loss)(const RlSection& rl, const CompletionBatch& batch);
-  const char* help;
+// What an algorithm asks the loop for.
+struct Needs {
+  bool reference = false;      // log-probabilities of the reference model
+  int64_t min_group_size = 2;  // episodes of a prompt
 };
 
-// The built-in ones and those that were registered; `temper list algorithms` prints them.
-std::span<const Algorithm> algorithms();
-// Throws ConfigError for a name that is taken. Before any run begins.
-void register_algorithm(Algorithm algorithm);
-// The one that rl.algorithm names. Throws ConfigError naming the nearest one that there is.
-const Algorithm& find_algorithm(const RunConfig& config);
+// What the algorithm may know of how its episodes are made.
+struct RolloutLimits {
+  int64_t max_new_tokens = 0;
+  bool samples = true;  // false: a file is replayed
+};
 
-// Whether a group has no signal.
-bool all_equal(std::span<const double> rewards);
+class Algorithm {
+ public:
+  virtual ~Algorithm() = default;
 
-// Group-relative advantages, GRPO's: (r - mean) / (std + 1e-6), std with ddof 1; without the
-// division unless scale_rewards.
-std::vector<double> group_advantages(const RlSection& rl, std::span<const double> rewards);
-// The clipped surrogate with the importance ratio that rl.importance names, and β KL where β > 0.
-Loss clipped_policy_loss(const RlSection& rl, const CompletionBatch& batch);
+  // Its keys of the section `rl`.
+  virtual void fields(Fields& /*f*/) {}
+  // Called once, after the keys are set: fills in defaults that depend on the run.
+  virtual void prepare(const RolloutLimits& limits) { limits_ = limits; }
+  virtual Needs needs() const { return {}; }
 
-std::vector<double> leave_one_out_advantages(const RlSection& rl, std::span<const double> rewards);
-Loss rloo_loss(const RlSection& rl, const CompletionBatch& batch);
+  // Whether a group is sampled again for another (dynamic sampling), and how often at most a batch
+  // is filled up so; 0: never.
+  virtual int64_t max_refills() const { return 0; }
+  // Whether the update learns anything from a group: asked of its unshaped rewards.
+  virtual bool keep(const EpisodeGroup& group) const { return has_signal(group); }
+  // Sets penalties, once all rewards of the group are known.
+  virtual void shape(EpisodeGroup& /*group*/) const {}
+  // Sets the advantages of all sampled tokens of a group that was shaped. A group without
+  // differences gets zeros. May keep state between groups: they come in the order of the batch, on
+  // all ranks alike.
+  virtual void assign(EpisodeGroup& group) = 0;
+  // That state, for checkpoints: after restore(state()) the same groups get the same credit.
+  // `where` begins the message of a DataError.
+  virtual Json state() const;
+  virtual void restore(const Json& /*state*/, const std::string& /*where*/) {}
 
-// DAPO's soft punishment of length (Yu et al., arXiv 2503.14476, equation 13): 0 up to
-// max_new_tokens - buffer tokens, then falling linearly to -1 at max_new_tokens. 0 where there is
-// no buffer.
-double overlong_penalty(int64_t length, int64_t max_new_tokens, int64_t buffer);
+  // What each token of an episode counts in the update's loss, from the episodes' sampled lengths.
+  virtual std::vector<double> token_weights(std::span<const int64_t> length_C) const = 0;
+  // The loss of some whole episodes of an update. Its terms are already normalised: their weight is
+  // the batch's weight_M.
+  virtual train::Loss loss(const TokenBatch& batch) const = 0;
+
+ protected:
+  RolloutLimits limits_;
+};
+
+using MakeAlgorithm = std::unique_ptr<Algorithm> (*)();
+
+// The built-in ones and those that were added; `temper list algorithms` prints them.
+Registry<MakeAlgorithm>& algorithms();
+
+std::unique_ptr<Algorithm> make_grpo();
+std::unique_ptr<Algorithm> make_dr_grpo();
+std::unique_ptr<Algorithm> make_dapo();
+std::unique_ptr<Algorithm> make_gspo();
+std::unique_ptr<Algorithm> make_rloo();
 
 }  // namespace temper::rl

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "temper/train/run.h"
+#include "temper/base/clock.h"
 
 namespace temper::rl {
 
@@ -47,7 +47,7 @@ void Judge::work() {
     waiting_.pop_front();
     busy_ = true;
     lock.unlock();
-    const double start = train::wall_seconds();
+    const double start = steady_seconds();
     std::vector<rewards::Judged> judged;
     std::exception_ptr failure;
     try {
@@ -57,7 +57,7 @@ void Judge::work() {
     }
     lock.lock();
     busy_ = false;
-    seconds_ += train::wall_seconds() - start;
+    seconds_ += steady_seconds() - start;
     if (failure)
       failure_ = failure;
     else

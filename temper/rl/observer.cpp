@@ -4,8 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "temper/base/clock.h"
 #include "temper/base/error.h"
-#include "temper/rl/group.h"
 #include "temper/text/unicode.h"
 
 namespace temper::rl {
@@ -20,83 +20,100 @@ constexpr double kMostTruncated = 0.5;  // share of completions
 
 }  // namespace
 
-BatchStatistics describe(const RolloutBatch& batch) {
+void BatchStatistics::add_to(MetricsRow& row) const {
+  row.set("reward_mean", reward_mean);
+  row.set("reward_std", reward_std);
+  for (const auto& [name, mean] : reward_means) row.set("rewards/" + name, mean);
+  row.set("completion_length_mean", length_mean);
+  row.set("truncated_fraction", truncated);
+  row.set("zero_std_groups", zero_std_groups);
+}
+
+BatchStatistics describe(const std::vector<EpisodeGroup>& groups) {
   BatchStatistics s;
-  const double count = static_cast<double>(batch.rollouts.size());
-  for (const Rollout& r : batch.rollouts) {
-    s.reward_mean += r.reward / count;
-    s.length_mean += static_cast<double>(r.length()) / count;
-    s.truncated += (r.stopped ? 0 : 1) / count;
-    for (const auto& [name, value] : r.rewards) s.reward_means[name] += value / count;
-  }
-  double squares = 0;
-  for (const Rollout& r : batch.rollouts)
-    squares += (r.reward - s.reward_mean) * (r.reward - s.reward_mean);
-  s.reward_std = count > 1 ? std::sqrt(squares / (count - 1)) : 0;
-  const std::vector<size_t> bounds = batch.bounds();
-  for (size_t g = 0; g + 1 < bounds.size(); ++g) {
-    s.zero_std_groups +=
-        without_signal(std::span(batch.rollouts).subspan(bounds[g], bounds[g + 1] - bounds[g]));
+  double count = 0;
+  for (const EpisodeGroup& group : groups) count += static_cast<double>(group.episodes.size());
+  for (const EpisodeGroup& group : groups) {
+    for (const Episode& e : group.episodes) {
+      s.reward_mean += e.reward / count;
+      s.length_mean += static_cast<double>(group.sampled_tokens(e)) / count;
+      s.truncated += (e.stopped ? 0 : 1) / count;
+      for (const auto& [name, value] : e.rewards) s.reward_means[name] += value / count;
+    }
+    s.zero_std_groups += !has_signal(group);
     ++s.groups;
   }
+  double squares = 0;
+  for (const EpisodeGroup& group : groups)
+    for (const Episode& e : group.episodes)
+      squares += (e.reward - s.reward_mean) * (e.reward - s.reward_mean);
+  s.reward_std = count > 1 ? std::sqrt(squares / (count - 1)) : 0;
   return s;
 }
 
-void Observer::warn_once(const char* what, const std::string& message) {
-  if (warned_.insert(what).second) run_.warn(message);
+std::vector<MetricInfo> rl_metrics() {
+  return {{"reward_mean", "", "reward", "mean reward of the batch's completions", true, "reward"},
+          {"reward_std", "", "reward", "standard deviation of the rewards"},
+          {"rewards/*", "", "rewards", "mean of one reward, unweighted"},
+          {"kl", "nats", "KL to the reference", "mean over completion tokens", true},
+          {"entropy", "nats", "entropy", "mean entropy of the policy's next token", true},
+          {"completion_length_mean", "tokens", "completion length", "mean length", true, "length"},
+          {"truncated_fraction", "", "truncated completions", "share cut at max_new_tokens"},
+          {"clip_fraction", "", "clipping", "share of tokens outside the trust region"},
+          {"zero_std_groups", "", "groups without signal", "groups whose rewards are all equal"},
+          {"rollout_seconds", "s", "time", "sampling"},
+          {"reward_seconds", "s", "time", "judging, in the background"},
+          {"train_seconds", "s", "time", "forward and backward passes and the update"}};
 }
 
-void Observer::point_out(const BatchStatistics& about, double kl) {
+void Observer::warn_of(const BatchStatistics& about, double kl) {
   constant_batches_ = about.zero_std_groups == about.groups ? constant_batches_ + 1 : 0;
   if (constant_batches_ == 3)
-    warn_once(
-        "constant",
-        temper::str("in three batches in a row every group's rewards were all equal (mean ",
-                    about.reward_mean,
-                    "): there is nothing to learn from; look at the rollouts and the rewards"));
+    messages_.warn_once(
+        "constant", str("in three batches in a row every group's rewards were all equal (mean ",
+                        about.reward_mean,
+                        "): there is nothing to learn from; look at the rollouts and the rewards"));
   if (about.truncated > kMostTruncated)
-    warn_once("truncated", temper::str(std::lround(100 * about.truncated),
-                                       " % of the completions were cut at rollout.max_new_tokens ",
-                                       run_.config.rollout.max_new_tokens,
-                                       ": answers that come later are never rewarded"));
+    messages_.warn_once("truncated",
+                        str(std::lround(100 * about.truncated),
+                            " % of the completions were cut at rollout.max_new_tokens ",
+                            max_new_tokens_, ": answers that come later are never rewarded"));
   if (kl > kBlownUpKl)
-    warn_once("kl", temper::str("the KL to the reference is ", kl,
-                                " a token: the policy has left it; a lower optimizer.learning_rate "
-                                "or a larger rl.beta may help"));
+    messages_.warn_once("kl",
+                        str("the KL to the reference is ", kl,
+                            " a token: the policy has left it; a lower optimizer.learning_rate "
+                            "or a larger rl.beta may help"));
 }
 
-std::string Observer::prompt_end(const Rollout& rollout, size_t most) const {
-  if (!run_.policy.tokenizer) return {};
-  const std::string prompt = run_.policy.tokenizer->decode(rollout.prompt_tokens, true);
-  return repair_utf8(prompt.substr(prompt.size() - std::min(prompt.size(), most)));
+std::string Observer::prompt_end(const std::vector<int32_t>& prompt, size_t most) const {
+  if (!tokenizer_) return {};
+  const std::string text = tokenizer_->decode(prompt, true);
+  return repair_utf8(text.substr(text.size() - std::min(text.size(), most)));
 }
 
-void Observer::show(const Rollout& rollout) {
+void Observer::show(const EpisodeGroup& group, const Episode& episode) {
   if (batches_++ % show_every_ == 0) {
     if (shown_.size() == kSamplesInReport) {
       for (size_t i = 1; 2 * i < shown_.size(); ++i) shown_[i] = std::move(shown_[2 * i]);
       shown_.resize(shown_.size() / 2);
       show_every_ *= 2;
     }
-    shown_.push_back(rollout);
+    shown_.push_back({std::to_string(group.id), prompt_end(group.prompt(episode), kReportBytes),
+                      repair_utf8(episode.text.substr(0, kReportBytes)), str(episode.reward),
+                      std::to_string(group.sampled_tokens(episode))});
   }
-  const double now = train::wall_seconds();
-  if (!run_.policy.tokenizer || now - console_sample_at_ < kBetweenSamples) return;
+  const double now = steady_seconds();
+  if (!tokenizer_ || now - console_sample_at_ < kBetweenSamples) return;
   console_sample_at_ = now;
   // As JSON, which is one line and holds no control characters.
-  run_.note(temper::str("sample, reward ", rollout.reward, ": ",
-                        dump_json(prompt_end(rollout, kSampleBytes)), " -> ",
-                        dump_json(rollout.text.substr(0, kSampleBytes))));
+  messages_.note(str("sample, reward ", episode.reward, ": ",
+                     dump_json(prompt_end(group.prompt(episode), kSampleBytes)), " -> ",
+                     dump_json(episode.text.substr(0, kSampleBytes))));
 }
 
 std::vector<Report::Table> Observer::samples() const {
-  Report::Table table{"Samples", {"group", "prompt", "completion", "reward", "tokens"}, {}};
-  for (const Rollout& r : shown_)
-    table.rows.push_back({std::to_string(r.group), prompt_end(r, kReportBytes),
-                          repair_utf8(r.text.substr(0, kReportBytes)), temper::str(r.reward),
-                          std::to_string(r.length())});
-  if (table.rows.empty()) return {};
-  return {table};
+  if (shown_.empty()) return {};
+  return {{"Samples", {"group", "prompt", "completion", "reward", "tokens"}, shown_}};
 }
 
 }  // namespace temper::rl

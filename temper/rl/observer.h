@@ -1,47 +1,56 @@
-// What a run of reinforcement learning tells about itself.
+// What a run of reinforcement learning tells about itself: its metrics, samples and warnings.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <set>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "temper/metrics/metric_info.h"
 #include "temper/metrics/report.h"
-#include "temper/rl/rollout.h"
-#include "temper/train/run.h"
+#include "temper/rl/episode.h"
+#include "temper/text/tokenizer.h"
+#include "temper/train/messages.h"
 
 namespace temper::rl {
 
 // What a rollout batch says about itself, the same in the rows of all its updates.
 struct BatchStatistics {
-  double reward_mean = 0, reward_std = 0, length_mean = 0, truncated = 0;
-  int64_t zero_std_groups = 0, groups = 0;
-  std::map<std::string, double> reward_means;
+  double reward_mean = 0, reward_std = 0;      // of the rewards before shaping
+  double length_mean = 0, truncated = 0;       // sampled tokens; share cut at max_new_tokens
+  int64_t zero_std_groups = 0, groups = 0;     // groups whose rewards are all equal
+  std::map<std::string, double> reward_means;  // by reward, unweighted
+
+  void add_to(MetricsRow& row) const;
 };
-BatchStatistics describe(const RolloutBatch& batch);
+BatchStatistics describe(const std::vector<EpisodeGroup>& groups);
+
+// The declarations of all metrics of reinforcement learning.
+std::vector<MetricInfo> rl_metrics();
 
 class Observer {
  public:
-  explicit Observer(train::Run& run) : run_(run) {}
+  Observer(train::Messages& messages, std::shared_ptr<const Tokenizer> tokenizer,
+           int64_t max_new_tokens)
+      : messages_(messages), tokenizer_(std::move(tokenizer)), max_new_tokens_(max_new_tokens) {}
 
-  // One completion of a batch: some, from all over the run, stand in its report; one now and then
-  // on the console.
-  void show(const Rollout& rollout);
+  // One episode of a batch: some, from all over the run, stand in its report; one now and then on
+  // the console.
+  void show(const EpisodeGroup& group, const Episode& episode);
   std::vector<Report::Table> samples() const;
   // Warns, once each, of what commonly goes wrong: rewards that never differ, completions cut
   // short, a policy that has left its reference. kl: nats a token, 0 without a reference.
-  void point_out(const BatchStatistics& about, double kl);
-  // `what` names the message: it is printed once a run.
-  void warn_once(const char* what, const std::string& message);
+  void warn_of(const BatchStatistics& about, double kl);
 
  private:
-  std::string prompt_end(const Rollout& rollout, size_t most) const;  // "": there is no tokenizer
+  std::string prompt_end(const std::vector<int32_t>& prompt, size_t most) const;
 
-  train::Run& run_;
-  std::set<std::string> warned_;
+  train::Messages& messages_;
+  std::shared_ptr<const Tokenizer> tokenizer_;  // null: samples have no prompts
+  int64_t max_new_tokens_;
   int64_t constant_batches_ = 0, batches_ = 0, show_every_ = 1;
-  std::vector<Rollout> shown_;
+  std::vector<std::vector<std::string>> shown_;  // rows of the table of samples
   double console_sample_at_ = 0;
 };
 

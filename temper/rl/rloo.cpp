@@ -1,36 +1,43 @@
-// RLOO (Ahmadian et al., "Back to basics", arXiv 2402.14740): REINFORCE with the mean of the other
+// RLOO (Ahmadian et al., "Back to Basics", arXiv 2402.14740): REINFORCE with the mean of the other
 // completions' rewards as the baseline. The importance ratio, which is 1 with a gradient at a
 // batch's first update, corrects later ones; it is not clipped.
 #include <ATen/ATen.h>
 
 #include <numeric>
 
-#include "temper/rl/algorithm.h"
+#include "temper/rl/group_keys.h"
 
 namespace temper::rl {
+namespace {
 
-// Equation 8: r_i - 1/(k-1) Σ_{j≠i} r_j.
-std::vector<double> leave_one_out_advantages(const RlSection&, std::span<const double> rewards) {
-  const double sum = std::accumulate(rewards.begin(), rewards.end(), 0.0),
-               others = static_cast<double>(rewards.size()) - 1;
-  std::vector<double> advantages;
-  if (all_equal(rewards)) return std::vector<double>(rewards.size());
-  for (const double r : rewards) advantages.push_back(others > 0 ? r - (sum - r) / others : 0.0);
-  return advantages;
-}
+class Rloo final : public GroupAlgorithm {
+ public:
+  Rloo() : GroupAlgorithm({.beta = 0}) {}
 
-Loss rloo_loss(const RlSection& rl, const CompletionBatch& b) {
-  const at::Tensor ratio_M =
-      rl.importance == RlSection::Importance::kSequence ? sequence_ratio(b) : importance_ratio(b);
-  Loss loss;
-  at::Tensor surrogate_M = -ratio_M * b.advantage_M;
-  if (b.correction_M.defined()) surrogate_M = surrogate_M * b.correction_M;
-  loss.terms.push_back({"policy", 1, surrogate_M});
-  if (rl.beta > 0)
-    loss.terms.push_back({"kl", rl.beta, kl(rl.kl_estimator, b.logp_M, b.ref_logp_M)});
-  if (rl.entropy_bonus > 0) loss.terms.push_back({"entropy", -rl.entropy_bonus, b.entropy_M});
-  loss.clipped_M = at::zeros_like(b.advantage_M);
-  return loss;
-}
+  // Equation 8: r_i - 1/(k-1) Σ_{j≠i} r_j. Zero where all are equal, whatever the sums' rounding.
+  void assign(EpisodeGroup& group) override {
+    const std::vector<double> rewards = group.shaped_rewards();
+    const double sum = std::accumulate(rewards.begin(), rewards.end(), 0.0),
+                 others = static_cast<double>(rewards.size()) - 1;
+    const bool equal =
+        std::all_of(rewards.begin(), rewards.end(), [&](double r) { return r == rewards[0]; });
+    for (size_t i = 0; i < rewards.size(); ++i)
+      group.set_advantage(group.episodes[i], equal ? 0 : rewards[i] - (sum - rewards[i]) / others);
+  }
+
+  // Equation 5 with that baseline: the gradient of A log π_θ.
+  train::Loss loss(const TokenBatch& b) const override {
+    train::Loss loss;
+    loss.terms.push_back(policy_term(-keys.ratio(b) * b.advantage_M, b));
+    add_kl(loss, b, keys.beta, keys.kl_estimator);
+    add_entropy_bonus(loss, b, keys.entropy_bonus);
+    add_clip_fraction(loss, at::zeros_like(b.advantage_M));
+    return loss;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Algorithm> make_rloo() { return std::make_unique<Rloo>(); }
 
 }  // namespace temper::rl

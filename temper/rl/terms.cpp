@@ -2,20 +2,23 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace temper::rl {
 
-at::Tensor importance_ratio(const CompletionBatch& b) { return at::exp(b.logp_M - b.old_logp_M); }
+at::Tensor importance_ratio(const TokenBatch& b) { return at::exp(b.logp_M - b.old_logp_M); }
 
-at::Tensor sequence_ratio(const CompletionBatch& b) {
+at::Tensor sequence_ratio(const TokenBatch& b) {
   const at::Tensor difference_M = (b.logp_M - b.old_logp_M).detach();
   at::Tensor mean_M = at::empty_like(difference_M);
-  for (size_t c = 0; c + 1 < b.start_C1.size(); ++c) {
-    const int64_t start = b.start_C1[c], length = b.start_C1[c + 1] - start;
+  for (size_t c = 0; c + 1 < b.cu_length_C1.size(); ++c) {
+    const int64_t start = b.cu_length_C1[c], length = b.cu_length_C1[c + 1] - start;
     mean_M.narrow(0, start, length).copy_(difference_M.narrow(0, start, length).mean());
   }
-  return at::exp(mean_M + b.logp_M - b.logp_M.detach());
+  // The difference, which is 0, first: added to a small mean, logp would round it.
+  return at::exp(mean_M + (b.logp_M - b.logp_M.detach()));
 }
 
 at::Tensor clipped_surrogate(const at::Tensor& ratio_M, const at::Tensor& advantage_M, double low,
@@ -34,23 +37,21 @@ at::Tensor outside_trust_region(const at::Tensor& ratio_M, const at::Tensor& adv
       .to(at::kFloat);
 }
 
-at::Tensor kl(RlSection::KlEstimator estimator, const at::Tensor& logp_M,
-              const at::Tensor& ref_logp_M) {
+at::Tensor kl(KlEstimator estimator, const at::Tensor& logp_M, const at::Tensor& ref_logp_M) {
   const at::Tensor d = ref_logp_M - logp_M;
   switch (estimator) {
-    case RlSection::KlEstimator::kK1:
+    case KlEstimator::kK1:
       return -d;
-    case RlSection::KlEstimator::kK2:
+    case KlEstimator::kK2:
       return d * d * 0.5;
-    case RlSection::KlEstimator::kK3:
+    case KlEstimator::kK3:
       break;
   }
   return at::expm1(d) - d;
 }
 
-std::vector<double> aggregate(RlSection::Aggregation how, std::span<const int64_t> length_C,
+std::vector<double> aggregate(Aggregation how, std::span<const int64_t> length_C,
                               int64_t max_new_tokens) {
-  using Aggregation = RlSection::Aggregation;
   const double completions = static_cast<double>(length_C.size());
   const double tokens =
       static_cast<double>(std::accumulate(length_C.begin(), length_C.end(), int64_t{0}));
@@ -72,6 +73,44 @@ std::vector<double> aggregate(RlSection::Aggregation how, std::span<const int64_
     }
   }
   return weight_C;
+}
+
+std::vector<double> group_relative(std::span<const double> rewards, bool scale) {
+  std::vector<double> advantages(rewards.size());
+  if (std::all_of(rewards.begin(), rewards.end(), [&](double r) { return r == rewards[0]; }))
+    return advantages;  // exactly zero, whatever the mean's rounding
+  const double count = static_cast<double>(rewards.size());
+  const double mean = std::accumulate(rewards.begin(), rewards.end(), 0.0) / count;
+  double squares = 0;
+  for (const double r : rewards) squares += (r - mean) * (r - mean);
+  const double deviation = std::sqrt(squares / (count - 1));
+  for (size_t i = 0; i < rewards.size(); ++i)
+    advantages[i] = scale ? (rewards[i] - mean) / (deviation + 1e-6) : rewards[i] - mean;
+  return advantages;
+}
+
+train::Term policy_term(const at::Tensor& value_M, const TokenBatch& b) {
+  return {.name = "policy",
+          .value = b.correction_M.defined() ? value_M * b.correction_M : value_M,
+          .weight = b.weight_M};
+}
+
+void add_kl(train::Loss& loss, const TokenBatch& b, double beta, KlEstimator estimator) {
+  if (beta == 0) return;
+  const at::Tensor kl_M = kl(estimator, b.logp_M, b.ref_logp_M);
+  loss.terms.push_back({.name = "kl", .coefficient = beta, .value = kl_M, .weight = b.weight_M});
+  loss.means.push_back({"kl", train::ordered_sum(kl_M), static_cast<double>(kl_M.numel())});
+}
+
+void add_entropy_bonus(train::Loss& loss, const TokenBatch& b, double bonus) {
+  if (bonus == 0) return;
+  loss.terms.push_back(
+      {.name = "entropy", .coefficient = -bonus, .value = b.entropy_M, .weight = b.weight_M});
+}
+
+void add_clip_fraction(train::Loss& loss, const at::Tensor& outside_M) {
+  loss.means.push_back(
+      {"clip_fraction", train::ordered_sum(outside_M), static_cast<double>(outside_M.numel())});
 }
 
 at::Tensor truncated_importance(const at::Tensor& old_logp_M, const at::Tensor& sampler_logp_M,

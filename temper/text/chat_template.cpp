@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/text/special_tokens.h"
 
 namespace temper {
 namespace {
@@ -20,38 +21,24 @@ struct Source {
 };
 using Sources = std::map<std::string, Source, std::less<>>;  // by the template's name
 
-bool is_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
-// An empty object where there is no such file.
-Json read_config(const std::string& model_dir, const char* name) {
-  const fs::path path = fs::path(model_dir) / name;
-  if (!is_file(path)) return Json::object();
-  Json config = read_json_file(path.string());
-  check<DataError>(config.is_object(), path.string(), ": expected a JSON object");
-  return config;
-}
-
 Sources sources_in_files(const std::string& model_dir) {
   Sources sources;
   const auto add = [&](const std::string& name, const fs::path& path) {
     sources[name] = {read_file(path.string(), kMaxTemplateBytes), path.string()};
   };
   const fs::path single = fs::path(model_dir) / "chat_template.jinja";
-  if (is_file(single)) add("default", single);
+  if (is_model_file(single)) add("default", single);
   const fs::path named = fs::path(model_dir) / "additional_chat_templates";
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(named, ignored)) {
     const fs::path& path = entry.path();
-    if (path.extension() == ".jinja" && is_file(path)) add(path.stem().string(), path);
+    if (path.extension() == ".jinja" && is_model_file(path)) add(path.stem().string(), path);
   }
   return sources;
 }
 
-// `config` is what the JSON file called `file` holds.
-Sources sources_in_config(const std::string& model_dir, const char* file, const Json& config) {
+Sources sources_in_config(const std::string& model_dir, const char* file) {
+  const Json config = read_model_file(model_dir, file);
   Sources sources;
   const auto found = config.find("chat_template");
   if (found == config.end() || found->is_null()) return sources;
@@ -72,43 +59,15 @@ Sources sources_in_config(const std::string& model_dir, const char* file, const 
   return sources;
 }
 
-Sources find_sources(const std::string& model_dir, const Json& config) {
+Sources find_sources(const std::string& model_dir) {
   Sources sources = sources_in_files(model_dir);
-  if (sources.empty()) sources = sources_in_config(model_dir, "tokenizer_config.json", config);
+  if (sources.empty()) sources = sources_in_config(model_dir, "tokenizer_config.json");
   // Directories of models that see images may have it here alone.
   const char* const processor = "chat_template.json";
   if (sources.empty()) {
-    sources = sources_in_config(model_dir, processor, read_config(model_dir, processor));
+    sources = sources_in_config(model_dir, processor);
   }
   return sources;
-}
-
-// A special token is a text, or an object whose `content` is the text.
-std::optional<std::string> token_text(const Json& token) {
-  if (token.is_string()) return token.get<std::string>();
-  if (token.is_object() && token.contains("content") && token["content"].is_string()) {
-    return token["content"].get<std::string>();
-  }
-  return std::nullopt;
-}
-
-void add_tokens(Json& variables, const Json& tokens, bool any_name) {
-  for (const auto& [name, token] : tokens.items()) {
-    if (!any_name && !name.ends_with("_token")) continue;
-    if (const auto text = token_text(token)) variables[name] = *text;
-  }
-}
-
-Json special_tokens(const std::string& model_dir, const Json& config) {
-  Json variables = Json::object();
-  add_tokens(variables, config, false);
-  const auto extra = config.find("extra_special_tokens");
-  if (extra != config.end() && extra->is_object()) add_tokens(variables, *extra, true);
-  // Directories of old keep them in a file of their own, which wins.
-  if (!config.contains("added_tokens_decoder")) {
-    add_tokens(variables, read_config(model_dir, "special_tokens_map.json"), false);
-  }
-  return variables;
 }
 
 // Reasoning goes by several names; templates read it as reasoning_content, some as thinking.
@@ -171,19 +130,32 @@ std::shared_ptr<ChatTemplate::Impl> ChatTemplate::make(std::string where,
   return impl;
 }
 
-bool ChatTemplate::exists(const std::string& model_dir) {
-  return !find_sources(model_dir, read_config(model_dir, "tokenizer_config.json")).empty();
+bool ChatTemplate::exists(const std::string& model_dir) { return !find_sources(model_dir).empty(); }
+
+ChatTemplate ChatTemplate::load(const std::string& model_dir) {
+  return load(model_dir, ChatOptions());
 }
 
-ChatTemplate ChatTemplate::load(const std::string& model_dir, const jinja::RenderOptions& options) {
-  const Json config = read_config(model_dir, "tokenizer_config.json");
-  Sources sources = find_sources(model_dir, config);
+ChatTemplate ChatTemplate::load(const std::string& model_dir, const ChatOptions& options) {
+  Sources sources;
+  if (options.file.empty()) {
+    sources = find_sources(model_dir);
+  } else {
+    sources["default"] = {read_file(options.file, kMaxTemplateBytes), options.file};
+  }
   check<DataError>(!sources.empty(), model_dir,
                    ": has no chat template, which messages need; put one there as "
-                   "chat_template.jinja (that of the model's instruction-tuned sibling, say), or "
-                   "give rows of text or token ids");
-  auto impl = make(model_dir, options);
-  impl->variables = special_tokens(model_dir, config);
+                   "chat_template.jinja (that of the model's instruction-tuned sibling, say), "
+                   "name one with data.chat_template, or give rows of text or token ids");
+  auto impl = make(model_dir, options.render);
+  impl->variables = special_tokens(model_dir);
+  if (!options.variables.empty()) {
+    const Json variables = parse_json(options.variables, "data.template_variables");
+    check<DataError>(variables.is_object(),
+                     "data.template_variables: expected names with values, as in "
+                     "{enable_thinking: false}");
+    impl->variables.update(variables);
+  }
   const auto take = [&](std::string_view name, std::optional<jinja::JinjaTemplate>& into) {
     const auto found = sources.find(name);
     if (found == sources.end()) return;
@@ -202,8 +174,15 @@ ChatTemplate ChatTemplate::parse(std::string source, std::string name, const Jso
   return ChatTemplate(std::move(impl));
 }
 
+// `tools` as a list, or null.
+Json ChatTemplate::tool_list(const Json& tools) {
+  if (!tools.is_string()) return tools;
+  const auto& text = tools.get_ref<const std::string&>();
+  return text.empty() ? Json() : parse_json(text, "tools");
+}
+
 bool ChatTemplate::has_generation(const Json& tools) const {
-  return impl_->choose(tools).has_generation();
+  return impl_->choose(tool_list(tools)).has_generation();
 }
 
 std::string ChatTemplate::render(const Json& messages, const Json& tools,
@@ -215,16 +194,18 @@ std::string ChatTemplate::render(const Json& messages, const Json& tools,
 
 jinja::Rendered ChatTemplate::render_with_spans(const Json& messages, const Json& tools,
                                                 bool add_generation_prompt) const {
-  check<DataError>(tools.is_null() || tools.is_array(), "tools: expected a list of JSON schemas");
-  for (size_t i = 0; i < tools.size(); ++i) {
-    check<DataError>(tools[i].is_object(), "tools: tool ", i + 1, " is no JSON schema object");
+  const Json list = tool_list(tools);
+  check<DataError>(list.is_null() || list.is_array(),
+                   "tools: expected a list of JSON schemas, or its JSON text");
+  for (size_t i = 0; i < list.size(); ++i) {
+    check<DataError>(list[i].is_object(), "tools: tool ", i + 1, " is no JSON schema object");
   }
   Json context = impl_->variables;
   context["messages"] = prepared(messages);
-  context["tools"] = tools;
-  context["documents"] = nullptr;
+  context["tools"] = list;
+  if (!context.contains("documents")) context["documents"] = nullptr;
   context["add_generation_prompt"] = add_generation_prompt;
-  return impl_->choose(tools).render_with_spans(context, impl_->options);
+  return impl_->choose(list).render_with_spans(context, impl_->options);
 }
 
 }  // namespace temper

@@ -11,6 +11,12 @@
 
 namespace temper {
 
+struct ChatOptions {
+  std::string file;       // a template to take instead of the directory's; empty: none
+  std::string variables;  // a JSON object given to every render, as {"enable_thinking": false}
+  jinja::RenderOptions render;
+};
+
 class ChatTemplate {
  public:
   // True when load() would find a template: in `chat_template.jinja`,
@@ -22,7 +28,8 @@ class ChatTemplate {
   // variables: bos_token, eos_token, and every other `*_token` of tokenizer_config.json. Throws
   // DataError, also when there is no template. Templates that write the date (strftime_now) get the
   // time of this call in every render, so that the rows of one run agree.
-  static ChatTemplate load(const std::string& model_dir, const jinja::RenderOptions& options = {});
+  static ChatTemplate load(const std::string& model_dir);
+  static ChatTemplate load(const std::string& model_dir, const ChatOptions& options);
 
   // One template from its source, with `variables` (an object) given to every render; `name` stands
   // in errors. Throws DataError.
@@ -30,8 +37,8 @@ class ChatTemplate {
                             const jinja::RenderOptions& options = {});
 
   // `messages`: a list of objects with a `role`, not empty; null fields count as missing. `tools`:
-  // null, or a list of JSON schemas, for which "tool_use" is used where there is one. Throws
-  // DataError: what the template raises carries its message.
+  // null, or a list of JSON schemas, for which "tool_use" is used where there is one; the list may
+  // also be its JSON text. Throws DataError: what the template raises carries its message.
   std::string render(const Json& messages, const Json& tools, bool add_generation_prompt) const;
 
   // The same with the byte ranges that `{% generation %}` blocks wrote. Messages may be empty here,
@@ -45,6 +52,7 @@ class ChatTemplate {
  private:
   struct Impl;
   static std::shared_ptr<Impl> make(std::string where, const jinja::RenderOptions& options);
+  static Json tool_list(const Json& tools);
   explicit ChatTemplate(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<const Impl> impl_;
 };

@@ -1,5 +1,7 @@
 #include "temper/text/post_processor.h"
 
+#include <algorithm>
+
 #include "temper/text/vocabulary.h"
 
 namespace temper {
@@ -51,6 +53,20 @@ std::vector<int32_t> PostProcessor::apply(std::vector<int32_t> ids) const {
     ids = std::move(out);
   }
   return ids;
+}
+
+// Around a text that is one marker.
+std::vector<int32_t> PostProcessor::before() const {
+  std::vector<int32_t> ids = apply({kText});
+  ids.erase(std::find(ids.begin(), ids.end(), kText), ids.end());
+  return ids;
+}
+
+std::vector<int32_t> PostProcessor::after() const {
+  std::vector<int32_t> ids = apply({kText});
+  const auto text = std::find(ids.begin(), ids.end(), kText);
+  if (text == ids.end()) return {};
+  return {text + 1, ids.end()};
 }
 
 }  // namespace temper

@@ -16,6 +16,10 @@ class PostProcessor {
 
   std::vector<int32_t> apply(std::vector<int32_t> ids) const;
 
+  // The special tokens that apply() puts before a text and behind it.
+  std::vector<int32_t> before() const;
+  std::vector<int32_t> after() const;
+
  private:
   static constexpr int32_t kText = -1;
   void add(const JsonField& field);

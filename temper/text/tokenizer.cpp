@@ -1,6 +1,7 @@
 #include "temper/text/tokenizer.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
@@ -12,6 +13,8 @@
 #include "temper/text/normalizer.h"
 #include "temper/text/post_processor.h"
 #include "temper/text/pretokenizer.h"
+#include "temper/text/sentence_piece.h"
+#include "temper/text/special_tokens.h"
 #include "temper/text/tokenizer_file.h"
 #include "temper/text/unicode.h"
 
@@ -74,10 +77,14 @@ struct Tokenizer::Impl {
   Decoder decoder;
   Decoder::Streaming streaming;
   AddedTokens added;
+  // Where the model is SentencePiece's, it alone cuts the text; the members above know its pieces.
+  std::optional<SentencePiece> pieces;
+  bool space_everywhere = false;  // its space stands behind each added token as well
 };
 
 void Tokenizer::Impl::encode_plain(std::string_view text, bool at_start,
                                    std::vector<int32_t>& out) const {
+  if (pieces) return pieces->encode(text, at_start || space_everywhere, out);
   if (normalizer.empty()) return encode_normalized(text, at_start, out);
   const std::string normalized = normalizer.apply(text, at_start);
   encode_normalized(normalized, at_start, out);
@@ -126,6 +133,22 @@ std::shared_ptr<const Tokenizer> Tokenizer::parse(std::string_view json, const s
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
 }
 
+std::shared_ptr<const Tokenizer> Tokenizer::load_directory(const std::string& model_dir) {
+  const std::string json = model_dir + "/tokenizer.json", model = model_dir + "/tokenizer.model";
+  if (is_model_file(json)) return load(json);
+  if (!is_model_file(model)) return nullptr;
+  SentencePiece pieces(read_file(model, size_t{1} << 28), model);
+  TokenizerFile file = tokenizer_file_of(pieces, model_dir);
+  const Json rest = std::move(file.rest);
+  auto impl = std::make_unique<Impl>(file, JsonField(rest, model));
+  impl->pieces.emplace(std::move(pieces));
+  // transformers' `legacy`, since its version 5 false where nothing is said.
+  const Json config = read_model_file(model_dir, "tokenizer_config.json");
+  const auto legacy = config.find("legacy");
+  impl->space_everywhere = legacy != config.end() && *legacy == true;
+  return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
+}
+
 std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special_tokens) const {
   std::string repaired;
   if (valid_utf8_prefix(utf8) != utf8.size()) {
@@ -143,6 +166,11 @@ std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special_t
   });
   return add_special_tokens ? impl_->post_processor.apply(std::move(out)) : out;
 }
+
+std::vector<int32_t> Tokenizer::tokens_before_text() const {
+  return impl_->post_processor.before();
+}
+std::vector<int32_t> Tokenizer::tokens_after_text() const { return impl_->post_processor.after(); }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
   std::vector<std::string> tokens;

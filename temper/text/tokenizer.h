@@ -1,6 +1,7 @@
 // Tokenizers of Hugging Face: `tokenizer.json` in, the ids that the `tokenizers` library gives out,
 // for the byte-pair models that Llama, Qwen and Gemma use. A file that asks for anything else is
-// refused by name, never approximated.
+// refused by name, never approximated. Directories of old have a `tokenizer.model` instead, which
+// the SentencePiece library reads; its ids are those of transformers 5.
 //
 // Known to differ: Metaspace with prepend_scheme "first" behind a pre-tokenizer that cuts between
 // what a normalizer put at the very start and the text; \S, \W, \D or \P{..} inside a class of a
@@ -29,7 +30,11 @@ class Tokenizer {
   // Reads a tokenizer.json. Throws DataError naming the file and the place in its JSON.
   static std::shared_ptr<const Tokenizer> load(const std::string& path);
 
-  // The same from the JSON's text; `where` stands for the path in errors.
+  // The tokenizer of a model directory: its tokenizer.json, else its tokenizer.model
+  // (SentencePiece's); null where it has neither. Throws DataError.
+  static std::shared_ptr<const Tokenizer> load_directory(const std::string& model_dir);
+
+  // From the text of a tokenizer.json; `where` stands for the path in errors.
   static std::shared_ptr<const Tokenizer> parse(std::string_view json, const std::string& where);
 
   ~Tokenizer();
@@ -39,6 +44,10 @@ class Tokenizer {
   // Ids of the text. With add_special_tokens the file's post-processor adds its own (a
   // beginning-of-text token, say).
   std::vector<int32_t> encode(std::string_view utf8, bool add_special_tokens = false) const;
+
+  // The special tokens that the post-processor puts before a text and behind it.
+  std::vector<int32_t> tokens_before_text() const;
+  std::vector<int32_t> tokens_after_text() const;
 
   // Text of the ids: unknown ids are dropped, bytes that are no UTF-8 become U+FFFD. With
   // skip_special_tokens, added tokens marked special are dropped as well.

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,33 +54,50 @@ std::string Checkpoints::begin(const std::string& name) const {
   return temporary;
 }
 
+// Over one that is there, the two change places in one step: at no moment is neither whole.
 void Checkpoints::commit(const std::string& temporary, const std::string& path) const {
   sync_directory(temporary);
   fs::create_directories(fs::path(path).parent_path());
-  const std::string old = output_dir_ + "/.old";
-  fs::remove_all(old);
-  if (fs::exists(path)) fs::rename(path, old);
-  fs::rename(temporary, path);
+  const bool exchanged = fs::exists(path) && ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD,
+                                                         path.c_str(), RENAME_EXCHANGE) == 0;
+  if (!exchanged) {
+    fs::remove_all(path);  // a file system that cannot exchange
+    fs::rename(temporary, path);
+  }
   sync_directory(fs::path(path).parent_path().string());
-  fs::remove_all(old);
+  fs::remove_all(temporary);
 }
 
-void Checkpoints::save(int64_t step, const Optimizer& optimizer, const Json& state) const {
+void Checkpoints::write(const std::string& name,
+                        const std::function<void(const std::string&)>& make) const {
+  const std::string temporary = begin(name);
+  make(temporary);
+  commit(temporary, output_dir_ + "/" + name);
+}
+
+void Checkpoints::save(int64_t step, const Trainables& trainables, const Json& values,
+                       const TensorMap& tensors) const {
   const std::string temporary = begin("checkpoint");
-  TensorMap weights;
-  for (const NamedParameter& p : optimizer.parameters())
-    weights[p.name] = models::to_view(p.parameter->value());
-  write_safetensors(temporary + "/weights.safetensors", weights);
-  write_safetensors(temporary + "/optimizer.safetensors", optimizer.save());
-  Json whole = state;
+  for (const auto& trainable : trainables) {
+    TensorMap weights;
+    for (const NamedParameter& p : trainable->optimizer.parameters())
+      weights[p.name] = models::to_view(p.parameter->value());
+    write_safetensors(temporary + "/" + trainable->name + ".safetensors", weights);
+    write_safetensors(temporary + "/" + trainable->name + ".optimizer.safetensors",
+                      trainable->optimizer.save());
+  }
+  if (!tensors.empty()) write_safetensors(temporary + "/task.safetensors", tensors);
+  Json whole = values;
   whole["step"] = step;
+  for (const auto& trainable : trainables)
+    whole["updates"][trainable->name] = trainable->optimizer.steps();
   write_file_atomic(temporary + "/state.json", whole.dump(2) + "\n");
   const std::string directory = output_dir_ + "/checkpoints";
-  commit(temporary, temper::str(directory, "/step-", step));
+  commit(temporary, str(directory, "/step-", step));
   const std::vector<int64_t> steps = steps_in(directory);
   const auto here = std::find(steps.begin(), steps.end(), step);
   for (auto it = steps.begin(); it != steps.end(); ++it)
-    if (it > here || here - it >= keep_) fs::remove_all(temper::str(directory, "/step-", *it));
+    if (it > here || here - it >= keep_) fs::remove_all(str(directory, "/step-", *it));
 }
 
 void Checkpoints::mark_complete(int64_t step) const {
@@ -96,27 +114,64 @@ std::vector<std::string> Checkpoints::all() const {
   return out;
 }
 
-Json Checkpoints::load(const std::string& directory, Optimizer& optimizer) {
+namespace {
+
+Json read_state(const std::string& directory) {
   check<DataError>(fs::exists(directory + "/state.json"), directory,
                    ": not a checkpoint: it has no state.json");
   Json state = read_json_file(directory + "/state.json", kLargestState);
+  const std::string where = directory + "/state.json";
   check<DataError>(state.is_object() && state.contains("step") &&
                        state["step"].is_number_integer() && state["step"].get<int64_t>() >= 0 &&
                        std::to_string(state["step"].get<int64_t>()).size() <= kLongestStep,
-                   directory, "/state.json: no `step`, or none that can be");
-  check<DataError>(!state.contains("complete") || state["complete"].is_boolean(), directory,
-                   "/state.json: `complete` must be true or false");
-  const TensorMap weights = read_safetensors(directory + "/weights.safetensors");
-  for (const NamedParameter& p : optimizer.parameters()) {
-    const auto it = weights.find(p.name);
-    check<DataError>(
-        it != weights.end() && it->second.shape == p.parameter->shape(), directory, ": `", p.name,
-        "` is missing or of another shape; the checkpoint is of another model or adapter");
-    p.parameter->set_value(models::to_tensor(it->second, at::kFloat).clone());
-  }
-  optimizer.load(read_safetensors(directory + "/optimizer.safetensors"),
-                 state["step"].get<int64_t>(), directory);
+                   where, ": `step` is missing, or no whole number of at least 0");
+  check<DataError>(!state.contains("complete") || state["complete"].is_boolean(), where,
+                   ": `complete` must be true or false");
   return state;
+}
+
+int64_t updates_of(const Json& state, const std::string& name, const std::string& directory) {
+  const Json updates = state.value("updates", Json::object());
+  check<DataError>(updates.is_object() && updates.contains(name) &&
+                       updates[name].is_number_integer() && updates[name].get<int64_t>() >= 0,
+                   directory, "/state.json: no number of `updates` of ", name);
+  return updates[name].get<int64_t>();
+}
+
+}  // namespace
+
+Json Checkpoints::verb_of(const std::string& directory) {
+  return read_state(directory).value("verb", Json());
+}
+
+Checkpoint Checkpoints::load(const std::string& directory, const Trainables& trainables) {
+  Checkpoint c{directory, 0, false, read_state(directory), {}};
+  c.step = c.values["step"].get<int64_t>();
+  c.complete = c.values.value("complete", false);
+  if (fs::exists(directory + "/task.safetensors"))
+    c.tensors = read_safetensors(directory + "/task.safetensors");
+  std::vector<std::function<void()>> set;  // once everything is known to be there
+  for (const auto& trainable : trainables) {
+    const TensorMap weights = read_safetensors(directory + "/" + trainable->name + ".safetensors");
+    for (const NamedParameter& p : trainable->optimizer.parameters()) {
+      const auto it = weights.find(p.name);
+      check<DataError>(
+          it != weights.end() && it->second.shape == p.parameter->shape(), directory, ": `", p.name,
+          "` is missing or of another shape; the checkpoint is of another model or adapter");
+      set.push_back([parameter = p.parameter, view = it->second] {
+        parameter->set_value(models::to_tensor(view, at::kFloat).clone());
+      });
+    }
+    const TensorMap moments =
+        read_safetensors(directory + "/" + trainable->name + ".optimizer.safetensors");
+    trainable->optimizer.check_moments(moments, directory);
+    set.push_back([optimizer = &trainable->optimizer, moments, directory,
+                   updates = updates_of(c.values, trainable->name, directory)] {
+      optimizer->load(moments, updates, directory);
+    });
+  }
+  for (const auto& write : set) write();
+  return c;
 }
 
 }  // namespace temper::train

@@ -2,15 +2,27 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "temper/base/json.h"
-#include "temper/train/optimizer.h"
+#include "temper/train/roles.h"
 
 namespace temper::train {
 
-// OUTPUT_DIR/checkpoints/step-N. A checkpoint is written under another name and renamed when it is
+// What a checkpoint holds besides weights and moments.
+struct Checkpoint {
+  std::string directory;
+  int64_t step = 0;
+  bool complete = false;
+  Json values;        // the trainer's and the task's
+  TensorMap tensors;  // the task's
+};
+
+// OUTPUT_DIR/checkpoints/step-N: NAME.safetensors and NAME.optimizer.safetensors of each trainable,
+// task.safetensors, state.json. A checkpoint is written under another name and renamed when it is
 // whole, so that a run that is killed at any moment leaves the old ones.
 class Checkpoints {
  public:
@@ -18,23 +30,20 @@ class Checkpoints {
 
   // Afterwards those of later steps, which another run left here, are gone, and of the others all
   // but the last `keep`.
-  void save(int64_t step, const Optimizer& optimizer, const Json& state) const;
-  // Adds `"complete": true` to the state of a step that was saved.
+  void save(int64_t step, const Trainables& trainables, const Json& values,
+            const TensorMap& tensors) const;
+  // Writes `complete` into the checkpoint of a step that was saved.
   void mark_complete(int64_t step) const;
   // Directories of the checkpoints, newest first.
   std::vector<std::string> all() const;
-  // Sets parameters and moments, and gives back the state: an object with a whole number `step` of
-  // at least 0, and `complete`, if it has it, true or false. Throws DataError.
-  static Json load(const std::string& directory, Optimizer& optimizer);
+  // The verb whose run wrote it; null where it does not say.
+  static Json verb_of(const std::string& directory);
+  // Sets weights and moments of the trainables. Throws DataError; the trainables are then as they
+  // were.
+  static Checkpoint load(const std::string& directory, const Trainables& trainables);
 
-  // final/ is written the same way: made by `write` under another name, then renamed over the old
-  // one.
-  template <class Write>
-  void write_final(Write write) const {
-    const std::string temporary = begin("final");
-    write(temporary);
-    commit(temporary, output_dir_ + "/final");
-  }
+  // Makes OUTPUT_DIR/NAME by `make` under another name, then renames it over the old one.
+  void write(const std::string& name, const std::function<void(const std::string&)>& make) const;
 
  private:
   std::string begin(const std::string& name) const;

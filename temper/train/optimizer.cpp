@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
-#include <numbers>
 
 #include "temper/base/error.h"
 #include "temper/models/load.h"
@@ -11,32 +10,16 @@
 
 namespace temper::train {
 
-std::vector<NamedParameter> trainable_parameters(nn::Module& model) {
-  std::vector<NamedParameter> parameters;
-  model.each_parameter([&](const std::string& name, nn::Parameter& p) {
-    if (p.trainable()) parameters.push_back({name, &p});
-  });
-  return parameters;
-}
-
-double learning_rate(const OptimizerSection& c, int64_t step, int64_t steps) {
-  const double done = static_cast<double>(step - 1), warmup = static_cast<double>(c.warmup_steps);
-  if (done < warmup) return c.learning_rate * done / warmup;
-  if (c.schedule == OptimizerSection::Schedule::kConstant) return c.learning_rate;
-  const double progress = (done - warmup) / std::max(1.0, static_cast<double>(steps) - warmup);
-  const double left = c.schedule == OptimizerSection::Schedule::kLinear
-                          ? 1 - progress
-                          : 0.5 * (1 + std::cos(std::numbers::pi * progress));
-  return c.learning_rate * (c.final_lr_fraction + (1 - c.final_lr_fraction) * left);
-}
-
-Optimizer::Optimizer(const OptimizerSection& config, std::vector<NamedParameter> parameters)
-    : config_(config), parameters_(std::move(parameters)) {
-  const bool adamw = config_.name == "adamw";
+Optimizer::Optimizer(const OptimizerSection& config, std::vector<NamedParameter> parameters,
+                     const std::string& where)
+    : config_(config),
+      rule_(optimizers().find(config.name, "optimizer.name").make(config)),
+      parameters_(std::move(parameters)) {
+  apply_groups(config_.groups, config_.learning_rate, parameters_, where);
   for (const NamedParameter& p : parameters_) {
-    const bool first = adamw || config_.momentum > 0;
-    first_.push_back(first ? at::zeros(p.parameter->shape(), at::kFloat) : at::Tensor());
-    second_.push_back(adamw ? at::zeros(p.parameter->shape(), at::kFloat) : at::Tensor());
+    layout_.push_back(rule_->state(p.name, p.parameter->shape()));
+    std::vector<at::Tensor>& state = state_.emplace_back();
+    for (const StateTensor& s : layout_.back()) state.push_back(at::zeros(s.shape, s.dtype));
   }
 }
 
@@ -52,25 +35,17 @@ double Optimizer::grad_norm() const {
 
 void Optimizer::step(double rate, double grad_scale) {
   ++steps_;
-  const bool adamw = config_.name == "adamw";
-  const double t = static_cast<double>(steps_);
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    nn::Parameter& parameter = *parameters_[i].parameter;
+    const NamedParameter& p = parameters_[i];
+    nn::Parameter& parameter = *p.parameter;
     at::Tensor grad = parameter.value().grad();
     if (!grad.defined()) grad = at::zeros(parameter.shape(), at::kFloat);
     const double decay = parameter.shape().size() >= 2 ? config_.weight_decay : 0;
-    float* values = static_cast<float*>(parameter.value().data_ptr());
-    const float* g = grad.const_data_ptr<float>();
-    float* first = first_[i].defined() ? first_[i].mutable_data_ptr<float>() : nullptr;
-    if (adamw)
-      kernels::adamw(
-          grad.numel(),
-          {rate, config_.betas[0], config_.betas[1], config_.eps, decay,
-           1 - std::pow(config_.betas[0], t), 1 - std::pow(config_.betas[1], t), grad_scale},
-          g, values, first, second_[i].mutable_data_ptr<float>());
-    else
-      kernels::sgd(grad.numel(), rate, config_.momentum, decay, grad_scale, steps_ == 1, g, values,
-                   first);
+    rule_->update({.learning_rate = rate * p.rate_scale,
+                   .weight_decay = p.weight_decay.value_or(decay),
+                   .grad_scale = grad_scale,
+                   .step = steps_},
+                  grad.contiguous(), parameter.value().detach(), state_[i]);
     parameter.mark_updated();
   }
   zero_grad();
@@ -82,26 +57,33 @@ void Optimizer::zero_grad() {
 
 TensorMap Optimizer::save() const {
   TensorMap tensors;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (first_[i].defined()) tensors[parameters_[i].name + ".first"] = models::to_view(first_[i]);
-    if (second_[i].defined())
-      tensors[parameters_[i].name + ".second"] = models::to_view(second_[i]);
-  }
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    for (size_t s = 0; s < state_[i].size(); ++s)
+      tensors[parameters_[i].name + "." + layout_[i][s].name] = models::to_view(state_[i][s]);
   return tensors;
 }
 
-void Optimizer::load(const TensorMap& tensors, int64_t steps, const std::string& where) {
-  const auto take = [&](const std::string& name, at::Tensor& into) {
-    if (!into.defined()) return;
-    const auto it = tensors.find(name);
-    check<DataError>(it != tensors.end() && it->second.shape == into.sizes().vec(), where, ": `",
-                     name, "` is missing or of another shape; the checkpoint is of another run");
-    into = models::to_tensor(it->second, at::kFloat).clone();
-  };
+void Optimizer::check_moments(const TensorMap& tensors, const std::string& where) const {
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    take(parameters_[i].name + ".first", first_[i]);
-    take(parameters_[i].name + ".second", second_[i]);
+    for (const StateTensor& s : layout_[i]) {
+      const std::string name = parameters_[i].name + "." + s.name;
+      const auto it = tensors.find(name);
+      check<DataError>(it != tensors.end() && it->second.shape == s.shape, where, ": `", name,
+                       "` is missing or of another shape; the checkpoint is of another run");
+      check<DataError>((it->second.dtype == DType::kUInt8) == (s.dtype == at::kByte), where, ": `",
+                       name, "` is ", dtype_name(it->second.dtype),
+                       "; the checkpoint is of another optimizer.name");
+    }
   }
+}
+
+void Optimizer::load(const TensorMap& tensors, int64_t steps, const std::string& where) {
+  check_moments(tensors, where);
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    for (size_t s = 0; s < layout_[i].size(); ++s)
+      state_[i][s] = models::to_tensor(tensors.at(parameters_[i].name + "." + layout_[i][s].name),
+                                       layout_[i][s].dtype)
+                         .clone();
   steps_ = steps;
 }
 

@@ -3,30 +3,60 @@
 #include <ATen/ATen.h>
 
 #include <filesystem>
+#include <set>
 
 #include "temper/base/error.h"
 #include "temper/models/load.h"
+#include "temper/train/parameters.h"
 
 namespace temper::train {
 namespace {
 
-void refuse_what_this_build_lacks(const RunConfig& config) {
-  check<ConfigError>(config.model.device != ModelSection::Device::kCuda,
+void refuse_unavailable(const RunConfig& config) {
+  check<ConfigError>(config.model.device != models::ModelSection::Device::kCuda,
                      config.where("model.device"), ": this build has no CUDA; use cpu or auto");
-  check<ConfigError>(config.adapter.method != AdapterSection::Method::kQlora,
+  check<ConfigError>(config.adapter.method != models::AdapterSection::Method::kQlora,
                      config.where("adapter.method"), ": qlora is not in this build; use lora");
 }
 
-models::LoraConfig go_on_from(models::CausalLM& model, RunConfig& config) {
-  AdapterSection& written = config.adapter;
+// Whether a written list of modules names those that the adapter has.
+bool same_modules(models::CausalLM& model, const std::vector<std::string>& written,
+                  const std::vector<std::string>& found) {
+  if (std::set(written.begin(), written.end()) == std::set(found.begin(), found.end())) return true;
+  if (written != std::vector<std::string>{"all-linear"}) return false;
+  bool all = true;
+  model.each_module([&](const std::string& name, nn::Module& module) {
+    auto* linear = dynamic_cast<nn::Linear*>(&module);
+    if (linear && !name.ends_with("lm_head") && !linear->lora()) all = false;
+  });
+  return all;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return "[" + out + "]";
+}
+
+// Adds the adapter to go on from; the config then says what it is. Throws ConfigError where a
+// written key disagrees with it.
+models::LoraConfig resume_adapter(models::CausalLM& model, RunConfig& config) {
+  models::AdapterSection& written = config.adapter;
   models::LoraConfig found = models::load_adapter(model, *written.path);
-  const auto agree = [&](const char* key, bool same, auto value) {
-    check<ConfigError>(!config.was_set(key) || same, config.where(key), ": the adapter ",
-                       *written.path, " says ", value, "; leave the key out or make it agree");
+  const auto agree = [&](const char* key, bool same, const auto& value) {
+    config.require(!config.was_set(key) || same, key, "the adapter ", *written.path, " says ",
+                   value, "; leave the key out or make it agree");
   };
   agree("adapter.rank", written.rank == found.rank, found.rank);
   agree("adapter.alpha", written.alpha == found.alpha, found.alpha);
-  if (config.was_set("adapter.dropout")) found.dropout = written.dropout;
+  agree("adapter.use_rslora", written.use_rslora == found.rank_stabilized,
+        found.rank_stabilized ? "true" : "false");
+  agree("adapter.target_modules", same_modules(model, written.target_modules, found.target_modules),
+        joined(found.target_modules));
+  if (!config.has_dropout())
+    found.dropout = 0;
+  else if (config.was_set("adapter.dropout"))
+    found.dropout = written.dropout;
   written.rank = found.rank;
   written.alpha = found.alpha;
   written.dropout = found.dropout;
@@ -38,30 +68,31 @@ models::LoraConfig go_on_from(models::CausalLM& model, RunConfig& config) {
 }  // namespace
 
 Policy load_policy(RunConfig& config) {
-  refuse_what_this_build_lacks(config);
+  refuse_unavailable(config);
   const std::string& directory = config.model.path;
   Policy policy;
-  const AdapterSection& a = config.adapter;
-  const bool bfloat16 = config.model.dtype == ModelSection::Dtype::kBfloat16;
-  const bool frozen = a.path || a.method != AdapterSection::Method::kNone;
+  const models::AdapterSection& a = config.adapter;
+  const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
+  const bool frozen = a.path || a.method != models::AdapterSection::Method::kNone;
   policy.model = models::load_model(directory, bfloat16 && frozen ? at::kBFloat16 : at::kFloat);
   if (bfloat16) models::compute_in_bfloat16(*policy.model);
   if (a.path) {
-    policy.lora = go_on_from(*policy.model, config);
-  } else if (a.method == AdapterSection::Method::kLora) {
+    policy.lora = resume_adapter(*policy.model, config);
+  } else if (a.method == models::AdapterSection::Method::kLora) {
     policy.lora = models::LoraConfig{a.rank, a.alpha, a.dropout, a.use_rslora, a.target_modules};
     models::add_lora(*policy.model, *policy.lora, static_cast<uint64_t>(config.seed));
   } else {
-    policy.model->each_parameter([](const std::string&, nn::Parameter& p) {
-      p.own();
-      p.set_trainable(true);
-    });
+    policy.model->each_parameter(
+        [](const std::string&, nn::Parameter& p) { p.set_trainable(true); });
   }
-  if (std::filesystem::exists(directory + "/tokenizer.json")) {
-    policy.tokenizer = Tokenizer::load(directory + "/tokenizer.json");
-    if (ChatTemplate::exists(directory))
-      policy.chat = std::make_shared<ChatTemplate>(ChatTemplate::load(directory));
-  }
+  freeze_parameters(*policy.model, config.train.freeze, config.where("train.freeze"));
+  if (!policy.lora)
+    for (const NamedParameter& p : trainable_parameters(*policy.model)) p.parameter->own();
+  policy.tokenizer = Tokenizer::load_directory(directory);
+  const bool has_chat = !config.data.chat_template.empty() || ChatTemplate::exists(directory);
+  if (policy.tokenizer && has_chat)
+    policy.chat =
+        std::make_shared<ChatTemplate>(ChatTemplate::load(directory, config.data.chat_options()));
   return policy;
 }
 

@@ -5,11 +5,11 @@
 #include <optional>
 #include <string>
 
-#include "temper/base/run_config.h"
 #include "temper/models/adapter.h"
 #include "temper/models/model.h"
 #include "temper/text/chat_template.h"
 #include "temper/text/tokenizer.h"
+#include "temper/train/config.h"
 
 namespace temper::train {
 

@@ -1,12 +1,57 @@
-// Supervised fine-tuning.
+// Supervised fine-tuning: the loss of a step is the sum of the negative log-likelihoods of its
+// supervised tokens over their number.
 #pragma once
 
-#include "temper/train/run.h"
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "temper/data/loader.h"
+#include "temper/train/evaluation.h"
+#include "temper/train/trainer.h"
 
 namespace temper::train {
 
+struct SftConfig : RunConfig {
+ protected:
+  void validate() const override;
+};
+
+class SftTask : public Task {
+ public:
+  // Reads what it evaluates on; training rows are read as they are drawn.
+  SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages);
+
+  int64_t planned_steps() const override;
+  std::optional<StepPlan> next(int64_t step) override;
+  Loss loss(const ForwardPass& pass) override;
+  void before_update(int64_t step) override;
+  void describe_step(MetricsRow& row) override;
+  bool evaluate(MetricsRow& row, const std::function<bool()>& stop) override;
+  TaskState state() const override;
+  void restore(const TaskState& state, const std::string& where) override;
+  std::vector<std::pair<std::string, std::string>> summary() const override;
+
+ private:
+  void warn_about_data();
+  void evaluate_set(size_t set, const std::function<bool()>& stop, EvaluationSums& sums);
+
+  const SftConfig& config_;
+  models::CausalLM& model_;
+  dist::Group& group_;
+  Messages& messages_;
+  data::SftFormat format_;
+  data::Loader<data::SftRow> loader_;
+  data::RowSurvey survey_;
+  std::vector<data::SourceSpec> eval_sources_;
+  std::vector<std::unique_ptr<data::RowSet>> eval_rows_;
+  data::LoaderState done_;          // after the last step
+  std::vector<data::SftRow> rows_;  // of the step
+  double supervised_ = 0;           // of the step
+};
+
 // Trains as the config says, resuming where a run of the same output_dir stopped. Throws
 // ConfigError, DataError, RunError.
-RunOutcome run_sft(const RunConfig& config, const RunHost& host);
+RunOutcome run_sft(SftConfig& config, const RunHost& host);
 
 }  // namespace temper::train

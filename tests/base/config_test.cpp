@@ -1,9 +1,14 @@
 #include "temper/base/config.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
+#include "temper/base/config_synonyms.h"
 #include "temper/base/error.h"
 
 using namespace temper;
@@ -191,6 +196,57 @@ TEST_CASE("an unknown key names the nearest one, or the place where it belongs")
   CHECK(read_error("\"a\\nb\": 1").find('\n') == std::string::npos);
 }
 
+TEST_CASE("a key that stands at several places names them all") {
+  struct Twice {
+    Inner first, second;
+    void fields(Fields& f) {
+      f.add("first", first, "one");
+      f.add("second", second, "two");
+    }
+  } twice;
+  CHECK(error_of([&] { read_fields(parse_yaml("rate: 1", "c.yaml"), "", Fields::of(twice)); }) ==
+        "c.yaml:1: unknown key `rate`; did you mean `first.rate` or `second.rate`?");
+}
+
+TEST_CASE("a key of another trainer says what it is here") {
+  CHECK(read_error("lr: 1") ==
+        "c.yaml:1: unknown key `lr`; `lr` is called optimizer.learning_rate here");
+  CHECK(read_error("inner: {per-device-train-batch-size: 8}") ==
+        "c.yaml:1: unknown key `inner.per-device-train-batch-size`; "
+        "`per-device-train-batch-size` is called train.batch_size here; it is rows a step over all "
+        "ranks; train.micro_batch_tokens bounds one forward pass");
+  CHECK(read_error("Gradient_Accumulation_Steps: 4") ==
+        "c.yaml:1: unknown key `Gradient_Accumulation_Steps`; there is no such key here; "
+        "train.batch_size is rows a step over all ranks, and train.micro_batch_tokens bounds one "
+        "forward pass: passes are accumulated as needed");
+  // A key of one's own is no synonym, wherever it stands.
+  struct Own {
+    Item lora;
+    void fields(Fields& f) { f.add("lora", lora, "an item"); }
+  } own;
+  CHECK(error_of([&] {
+          read_fields(parse_yaml("lora: {path: x, lora: 1}", "c.yaml"), "", Fields::of(own));
+        }) == "c.yaml:1: unknown key `lora.lora`; did you mean `lora`?");
+}
+
+TEST_CASE("the names of other trainers are sorted, so that each is found") {
+  const auto names = key_synonyms();
+  CHECK(std::is_sorted(names.begin(), names.end(),
+                       [](const KeySynonym& a, const KeySynonym& b) { return a.name < b.name; }));
+  for (const KeySynonym& name : names) {
+    CHECK(find_key_synonym(name.name) == &name);
+    CHECK_FALSE((name.key.empty() && name.note.empty()));
+  }
+  CHECK(find_key_synonym("zzz") == nullptr);
+  CHECK(find_key_synonym("") == nullptr);
+}
+
+TEST_CASE("a value where a section stands names the section's first key") {
+  CHECK(read_error("inner: fast") ==
+        "c.yaml:1: inner: found fast, expected a map of keys and values; did you mean "
+        "`inner.rate`?");
+}
+
 TEST_CASE("a dump holds every value and reads back to the same") {
   Sample s = read("limit: 4\nname: 'true'\nitems: [p]\nwords: ['null', '']\ncolumns: {'a b': c}");
   s.inner.rate = 0.1 + 0.2;
@@ -226,6 +282,57 @@ TEST_CASE("overrides nest, merge in order and carry their origin") {
         "command line: inner.rate=-2: inner.rate: found -2, expected number >= 0");
   CHECK(read_config_arguments(std::vector<std::string>{"limit="}).find("limit")->kind ==
         YamlNode::Kind::kNull);
+}
+
+TEST_CASE("sections merge, maps of text and lists are replaced whole") {
+  Sample sample;
+  const std::vector<Field> schema = Fields::of(sample);
+  const std::filesystem::path file = std::filesystem::temp_directory_path() /
+                                     ("temper-merge-" + std::to_string(::getpid()) + ".yaml");
+  std::ofstream(file) << "columns: {prompt: question, completion: answer}\nwords: [a, b]\n"
+                         "inner: {rate: 1}\nitems: [{path: p, weight: 2}]\n";
+  const auto columns = [&](std::vector<std::string> overrides) {
+    overrides.insert(overrides.begin(), file.string());
+    Sample read;
+    read_fields(read_config_arguments(overrides, schema), "", Fields::of(read));
+    CHECK(read.inner.rate == 1);
+    return read.columns;
+  };
+  using Map = std::map<std::string, std::string>;
+  CHECK(columns({}) == Map{{"prompt", "question"}, {"completion", "answer"}});
+  CHECK(columns({"columns={}"}).empty());
+  CHECK(columns({"columns=null"}).empty());
+  CHECK(columns({"columns={prompt: q}"}) == Map{{"prompt", "q"}});
+  CHECK(columns({"columns.prompt=q"}) == Map{{"prompt", "q"}, {"completion", "answer"}});
+  CHECK(columns({"columns={}", "columns.a=b", "inner={betas: [0, 0]}"}) == Map{{"a", "b"}});
+  CHECK(columns({file.string(), "words=[c]", "items=[q]"}).size() == 2);
+  std::filesystem::remove(file);
+}
+
+TEST_CASE("what two configs differ in is told by key, before and after") {
+  using Changes = std::vector<std::string>;
+  const auto changes = [](const std::string& before, const std::string& after) {
+    return changed_keys(parse_yaml(before, "b"), parse_yaml(after, "a"));
+  };
+  CHECK(changes("rl: {beta: 0.04, k: 1}  # help", "rl:  # other help\n  beta: 0.1\n  k: 1") ==
+        Changes{"rl.beta: 0.04 -> 0.1"});
+  CHECK(changes("a: 1\nb: {c: x}", "b: {c: 'x'}\na: 1") == Changes{});
+  CHECK(changes("a: null\nb: []\nc: {}", "a: []\nb: {}\nc: null") == Changes{});
+  CHECK(changes("a: [0.9, 0.999]", "a: [0.9, 0.95]") == Changes{"a: [0.9, 0.999] -> [0.9, 0.95]"});
+  CHECK(changes("t: [{p: a, w: 1}, {p: b, w: 1}]", "t: [{p: a, w: 2}]") ==
+        Changes{"t[0].w: 1 -> 2", "t[1]: {p: b, w: 1} -> (not set)"});
+  CHECK(changes("a: 1", "a: 1\nb: {c: null}\nd: x y") ==
+        Changes{"b: (not set) -> {c: null}", "d: (not set) -> x y"});
+  CHECK(changes("gone: 5\nt: null", "t: [{p: a}]") ==
+        Changes{"t: null -> [{p: a}]", "gone: 5 -> (not set)"});
+  CHECK(changes("", "a: " + std::string(300, 'x')).at(0).size() < 130);
+  CHECK(changes("a: \"x\\ny\"", "a: z") == Changes{"a: \"x\\ny\" -> z"});
+  Sample sample = read("limit: 4\nname: 'true'\ncolumns: {a: b}"), other = sample;
+  other.inner.rate = 0.5;
+  other.columns.clear();
+  CHECK(changed_keys(parse_yaml(dump(sample), "b"), write_fields(Fields::of(sample))).empty());
+  CHECK(changed_keys(parse_yaml(dump(sample), "b"), write_fields(Fields::of(other))) ==
+        Changes{"columns: {a: b} -> null", "inner.rate: 2.0e-05 -> 0.5"});
 }
 
 TEST_CASE("arguments that are neither a file nor an override") {

@@ -29,9 +29,9 @@ TEST_CASE("a taken name is refused and leaves the table as it was") {
 
 TEST_CASE("an unknown name is answered with what there is and the nearest") {
   const Registry<int> table("fruit", {{"pear", 1, ""}, {"apple", 2, ""}});
-  CHECK_THROWS_WITH_AS(
-      table.find("appel"),
-      "unknown fruit `appel`; expected one of pear, apple; did you mean `apple`?", ConfigError);
+  CHECK_THROWS_WITH_AS(table.find("appel"),
+                       "unknown fruit `appel`; expected one of pear, apple; did you mean `apple`?",
+                       ConfigError);
   CHECK_THROWS_WITH_AS(
       table.find("p", "run.yaml:3: salad"),
       "run.yaml:3: salad: unknown fruit `p`; expected one of pear, apple; did you mean `pear`?",

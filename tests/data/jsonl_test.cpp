@@ -131,3 +131,55 @@ TEST_CASE("an id that would wrap around to another is refused") {
     CHECK_THROWS_WITH_AS(ids(wrong), doctest::Contains("rows:1: `labels` holds"), DataError);
   }
 }
+
+TEST_CASE("rows are unpacked only where the disk keeps its reserve") {
+  std::string text;
+  for (int i = 0; i < 10000; ++i) text += "{\"a\": 1}\n";
+  for (const auto& [ending, bytes] :
+       {std::pair<std::string, std::string>{".jsonl.gz", gzip(text)}, {".jsonl.zst", zstd(text)}}) {
+    CAPTURE(ending);
+    const TemporaryFile file(ending, bytes);
+    CHECK(RowFile(file.path).size() == 10000);
+    CHECK_THROWS_WITH_AS(
+        RowFile(file.path, false, {.reserve_bytes = INT64_MAX / 2}),
+        doctest::Contains((file.path + ": its unpacked rows take more than 0 bytes, and ").c_str()),
+        RunError);
+    CHECK_THROWS_WITH_AS(RowFile(file.path, false, {.ratio = 10, .ratio_from_bytes = 1000}),
+                         doctest::Contains((file.path + ": its " + std::to_string(bytes.size()) +
+                                            " bytes unpack to more than 10 times as many")
+                                               .c_str()),
+                         DataError);
+    CHECK(RowFile(file.path, false, {.ratio = 10, .ratio_from_bytes = 1 << 20}).size() == 10000);
+  }
+}
+
+TEST_CASE("what is unpacked has no name that could be left behind") {
+  const auto folder =
+      std::filesystem::temp_directory_path() / ("temper-unpacked-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const TemporaryFile file(".jsonl.gz", gzip("{\"a\": 1}\n"));
+  const char* before = std::getenv("TMPDIR");
+  const std::string kept = before ? before : "";
+  ::setenv("TMPDIR", folder.c_str(), 1);
+  {
+    const RowFile rows(file.path);
+    CHECK(rows.size() == 1);
+    CHECK(std::filesystem::is_empty(folder));
+  }
+  if (before)
+    ::setenv("TMPDIR", kept.c_str(), 1);
+  else
+    ::unsetenv("TMPDIR");
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a row is read without the blank lines after it, however many") {
+  const TemporaryFile file(".jsonl", "{\"a\": 1}\n" + std::string(200'000, '\n') + "{\"a\": 2}");
+  const RowFile rows(file.path);
+  REQUIRE(rows.size() == 2);
+  CHECK(rows.line(0) == "{\"a\": 1}");
+  CHECK(rows.where(1) == file.path + ":200002");
+  const TemporaryFile wide(".jsonl", "{\"a\": \"" + std::string(200'000, 'x') + "\"}\n{}");
+  CHECK(RowFile(wide.path).line(0).size() == 200'000 + 9);
+  CHECK(RowFile(wide.path).line(1) == "{}");
+}

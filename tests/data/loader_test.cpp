@@ -1,57 +1,28 @@
 #include "temper/data/loader.h"
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "temper/base/error.h"
+#include "tests/data/folder.h"
 
 using namespace temper;
 using namespace temper::data;
 
 namespace {
 
-struct Folder {
-  std::string path =
-      std::filesystem::temp_directory_path() / ("temper-loader-" + std::to_string(::getpid()));
-  Folder() { std::filesystem::create_directories(path); }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(path + "/" + name) << text;
-    return path + "/" + name;
-  }
-  // Row i is [first + i, 1, 1, ...] of `length` ids.
-  std::string rows(const std::string& name, int first, int count, int length = 4) const {
-    std::string text;
-    for (int i = 0; i < count; ++i) {
-      text += "{\"input_ids\": [" + std::to_string(first + i);
-      for (int k = 1; k < length; ++k) text += ", 1";
-      text += "]}\n";
-    }
-    return write(name, text);
-  }
-};
-
-SftFormat ids_format() {
-  SftFormat format;
-  format.vocabulary = 10000;
-  return format;
-}
-
 std::vector<int32_t> first_ids(const std::vector<SftRow>& rows) {
   std::vector<int32_t> ids;
-  for (const SftRow& row : rows) ids.push_back(row.tokens[0]);
+  for (const SftRow& row : rows) ids.push_back(row.segments[0].tokens[0]);
   return ids;
 }
 
 std::string message_of(const SftFormat& format, const std::string& row) {
   bool truncated = false;
   try {
-    read_sft_row(format, nlohmann::ordered_json::parse(row), "rows.jsonl:7", &truncated);
+    read_sft_row(format, Json::parse(row), "rows.jsonl:7", &truncated);
   } catch (const DataError& e) {
     return e.what();
   }
@@ -144,7 +115,7 @@ TEST_CASE("overlong rows are cut, left out or refused, and counted") {
   format.max_length = 3;
   {
     Loader<SftRow> loader(sources, {.batch_size = 2, .shuffle = false}, sft_reader(format));
-    CHECK(loader.next()[0].tokens == std::vector<int32_t>{5, 1, 1});
+    CHECK(loader.next()[0].segments[0].tokens == std::vector<int32_t>{5, 1, 1});
     CHECK(loader.state().truncated == 1);
   }
   format.overlong = Overlong::kDrop;

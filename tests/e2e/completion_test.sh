@@ -44,7 +44,9 @@ for verb in $("$temper" --help | awk '/^  [a-z]/ && !/temper/ { print $1 }'); do
     [[ " $(offered $verb "$flag") " == *" $flag "* ]] || fail "$verb $flag is not offered"
   done < <("$temper" $verb --help | grep -oE '^ +(-h,)?--[a-z-]+' | grep -oE -- '--[a-z-]+')
 done
-diff <("$temper" sft --help | grep -oE '^[a-z_0-9.]+: ' | grep -v ^usage | tr -d ': ' | sort) <(_temper_keys sft . | tr ' ' '\n' | tr -d = | sort) || fail "other keys than --help shows"
+for verb in sft grpo; do
+  diff <("$temper" $verb --help | grep -oE '^[a-z_0-9.]+: ' | grep -v ^usage | tr -d ': ' | sort) <(_temper_keys $verb . | tr ' ' '\n' | tr -d = | sort) || fail "$verb: other keys than --help shows"
+done
 
 if command -v zsh > /dev/null; then
   "$temper" completion zsh > _temper

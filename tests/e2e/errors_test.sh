@@ -45,7 +45,7 @@ expect 2 'train.eval_every: there is no data.eval' sft $ok train.eval_every=1
 expect 2 '--nproc: found `two`' sft --nproc two $ok
 expect 2 'range.jsonl:2: `tokens` holds 99; ids of this model are 0 to 30' score --model model --input range.jsonl --output o
 expect 2 'cut.jsonl:3: not valid JSON' score --model model --input cut.jsonl --output o
-expect 2 'fields.jsonl:1: expected `tokens`' generate --model model --input fields.jsonl --output o
+expect 2 'fields.jsonl:1: the row has [nothing]; expected `tokens`' generate --model model --input fields.jsonl --output o
 expect 2 '--model is required' score --input range.jsonl --output o
 expect 2 'model/config.json/x: no such model' score --model model/config.json/x --input range.jsonl --output o
 expect 2 'holds a model already' init --config config.json --output model

@@ -32,6 +32,32 @@ texts stopped | grep -q '1\|23' && fail "a stop text is left"
 grep -q '"finish_reason":"stop"' stopped || fail "nothing stopped"
 paste -d'|' <(texts stopped) <(texts plain) | awk -F'|' '{ cut = substr($1, 1, length($1) - 1); if (index($2, cut) != 1) exit 1 }' || fail "--stop changed what comes before"
 
+# Where rows come from and go to: standard input and output, never over the input, a full disk in words.
+"$temper" generate --model $model --input - --output - --num-samples 2 --max-new-tokens 12 --ignore-eos < rows.jsonl > piped || fail "-: $?"
+cmp plain piped || fail "- gives something else"
+"$temper" generate --model $model --input rows.jsonl --output /dev/full 2> full.log
+[ $? = 1 ] && grep -q 'No space left' full.log || fail "a full disk: $(cat full.log)"
+sed 's/"prompt"/"question"/' rows.jsonl > renamed.jsonl
+"$temper" generate --model $model --input renamed.jsonl --columns prompt=question --output same --num-samples 2 --max-new-tokens 12 --ignore-eos || fail "--columns: $?"
+cmp plain same || fail "--columns changed a completion"
+sed 's/"prompt"/"question"/; s/"completion"/"reply"/' rows.jsonl > renamed.jsonl
+"$temper" score --model $model --input renamed.jsonl --columns prompt=question completion=reply --output renamed.score || fail "score --columns: $?"
+"$temper" score --model $model --input rows.jsonl --output rows.score || fail "score: $?"
+cmp rows.score renamed.score || fail "score --columns changed a score"
+
+# A prompt on the command line: its text, as it is sampled.
+sum=$(head -1 rows.jsonl | sed 's/.*"prompt":"\([^"]*\)".*/\1/')
+"$temper" generate --model $model --prompt "$sum" --prompt 1+1= --num-samples 2 --max-new-tokens 12 --ignore-eos > streamed || fail "--prompt: $?"
+[ "$(head -2 streamed)" = "$(texts plain | head -2 | sed 's/"text":"//; s/"$//')" ] && [ "$(wc -l < streamed)" = 4 ] || fail "--prompt printed $(cat streamed)"
+"$temper" generate --model $model --input rows.jsonl --output beyond --max-new-tokens 100 2>&1 | grep -q 'rows.jsonl:1: .*max_position_embeddings, 64; so are those of 39 more rows' || fail "no warning beyond max_position_embeddings"
+
+# A chat: every line a message, every answer in a line; /reset begins anew.
+cp -r $model talker
+echo '{"eos_token": "<end>", "chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"}' > talker/tokenizer_config.json
+printf '%s\n' "$sum" /reset "$sum" "/system 1+" "$sum" "/system" "$sum" | "$temper" chat --model talker --temperature 0 --max-new-tokens 6 > chat || fail "chat: $?"
+[ "$(wc -l < chat)" = 4 ] && [ "$(sed -n 1p chat)" = "$(sed -n 2p chat)" ] && [ "$(sed -n 1p chat)" = "$(sed -n 4p chat)" ] || fail "chat said $(cat chat)"
+"$temper" generate --help | grep -A1 -e '--max-new-tokens' | grep -q 64 || fail "--help shows no default"
+
 # Ctrl-C: exit status 1, what is whole is kept, nothing stands under the name.
 for i in $(seq 3000); do echo '{"tokens": [1, 2, 3]}'; done > many.jsonl
 "$temper" generate --model $model --input many.jsonl --output all.jsonl --max-new-tokens 2000 --ignore-eos --max-batch 64 2> stop.log &
@@ -54,6 +80,8 @@ S
 judge() { "$temper" eval --model $model --input rows.jsonl --num-samples 4 --max-new-tokens 6 --json "$@" || fail "eval $*: $?"; }
 judge --reward exact > builtin.json
 judge --reward-command sh exact.sh > program.json
+judge --reward-command 'sh "exact.sh"' > quoted.json
+cmp program.json quoted.json || fail "a command in quotes judged otherwise: $(cat quoted.json)"
 cmp builtin.json program.json || fail "the program judged otherwise: $(cat builtin.json program.json)"
 grep -q '"pass@4"' builtin.json || fail "no pass@4: $(cat builtin.json)"
 
@@ -64,13 +92,18 @@ wrong() {
   [ $status = 2 ] && [ "$(wc -l <<< "$message")" = 1 ] && [[ $message == *"$1"* ]] || fail "${*:2}: status $status, $message"
   [ ! -e x ] || fail "${*:2} left a file"
 }
-wrong 'rollout.cache_bytes' --cache-bytes 1000
+wrong 'rollout.cache_bytes' --cache-bytes 1000 --max-new-tokens 12
 wrong '--top-p' --top-p 0
 wrong '--max-new-tokens' --max-new-tokens 99999999999
 wrong 'beam search' --beams 4
 wrong 'found nan' --temperature nan
 wrong 'found -1' --seed -1
 wrong 'found 0' --num-samples 0
+wrong 'unknown flag `--sed`; did you mean `--seed`' --sed 1
+wrong 'either --input or --prompt' --prompt 1+1=
+cp rows.jsonl before.jsonl
+message=$("$temper" generate --model $model --input rows.jsonl --output ./rows.jsonl 2>&1)
+[ $? = 2 ] && [[ $message == *'is the input'* ]] && cmp rows.jsonl before.jsonl || fail "the input as output: $message"
 echo '{"tokens": [1, 99]}' > rows.jsonl
 wrong 'rows.jsonl:1' --seed 1
 exit $bad

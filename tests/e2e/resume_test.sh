@@ -16,12 +16,12 @@ sft output_dir=a train.max_steps=25 train.save_every=10 resume=never > /dev/null
 [ "$(steps a)" = '10 20 25 ' ] || fail "another run kept $(steps a)"
 sft output_dir=a train.max_steps=25 train.save_every=10 | grep -q 'run is complete' || fail "a complete run is not said to be"
 sft output_dir=a train.max_steps=30 train.save_every=10 > goes-on 2>&1 || fail "a longer plan: $?"
-[ "$(rows a)" = 30 ] && grep -q 'max_steps: 30' goes-on || fail "a longer plan: $(rows a) rows, $(cat goes-on)"
+[ "$(rows a)" = 30 ] && grep -q 'max_steps: 25 -> 30' goes-on || fail "a longer plan: $(rows a) rows, $(cat goes-on)"
 
 # A damaged checkpoint is passed over; where all are, nothing is trained over them.
 sft output_dir=whole train.max_steps=40 train.save_every=10 > /dev/null
 sft output_dir=b train.max_steps=30 train.save_every=10 > /dev/null
-head -c 500 b/checkpoints/step-30/weights.safetensors > cut && mv cut b/checkpoints/step-30/weights.safetensors
+head -c 500 b/checkpoints/step-30/policy.safetensors > cut && mv cut b/checkpoints/step-30/policy.safetensors
 sft output_dir=b train.max_steps=30 train.save_every=10 > passed 2>&1 || fail "a damaged checkpoint: $(cat passed)"
 grep -q 'passed over a checkpoint.*step-30' passed || fail "a damaged checkpoint is passed over without a word: $(cat passed)"
 grep -q 'resuming from .*step-20' passed || fail "not resumed from the one before: $(cat passed)"

@@ -15,7 +15,7 @@ while read -r line; do
 done
 S
 # Whether the last token is odd.
-echo 'while read -r line; do t=${line##*[,[]}; echo $((${t%%]*} % 2)); done' > parity.sh
+echo 'while read -r line; do t=${line#*completion_tokens\":[}; t=${t%%]*}; echo $((${t##*,} % 2)); done' > parity.sh
 cat > run.yaml <<'Y'
 model: {path: model}
 data: {train: prompts.jsonl}
@@ -37,5 +37,6 @@ awk -v early="$(highest peak_memory_bytes 1 100)" -v late="$(highest peak_memory
   'BEGIN { print "peak memory", early, "after 100 steps,", late, "after 500"; exit late > early + 16e6 }' || fail "memory grows"
 awk -v early="$(highest rewards/files 1 100)" -v late="$(highest rewards/files 401 500)" \
   'BEGIN { print "descriptors", early, "within 100 steps,", late, "within the last"; exit early < 3 || late > early }' || fail "descriptors grow"
+awk -v most="$(highest rewards/parity 1 500)" 'BEGIN { exit most > 0 ? 0 : 1 }' || fail "no completion was rewarded"
 [ "$(highest reward_timeouts 500 500)" -gt 10 ] || fail "no worker hung"
 [ "$(highest sampler_trainer_max_abs_diff 1 500)" = 0 ] || fail "the sampler is not the trainer"

@@ -46,15 +46,23 @@ PromptFormat prompt_format(const SftFormat& sft) {
   return format;
 }
 
+void check_row(const SftRow& row) {
+  std::vector<size_t> length;  // to each segment's end
+  for (const Segment& s : row.segments) {
+    const auto parent = static_cast<size_t>(s.parent);
+    length.push_back(s.tokens.size() + (s.parent < 0 ? 0 : length.at(parent)));
+    if (s.tokens.empty() || s.tokens.size() != s.labels.size() || length.back() > 64) std::abort();
+  }
+  if (row.segments.empty() || (row.supervised() == 0) == row.untrained.empty()) std::abort();
+}
+
 void tokens_of(const Json& row, const std::string& where) {
   static const SftFormat sft = sft_format();
   static const PromptFormat prompt = prompt_format(sft);
   bool truncated = false;
   try {
     const auto made = read_sft_row(sft, row, where, &truncated);
-    if (made && (made->tokens.empty() || made->tokens.size() != made->labels.size() ||
-                 made->tokens.size() > 64))
-      std::abort();
+    if (made) check_row(*made);
   } catch (const DataError& e) {
     if (!std::string_view(e.what()).starts_with(where)) std::abort();
   }

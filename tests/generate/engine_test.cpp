@@ -5,12 +5,16 @@
 #include <doctest/doctest.h>
 #include <omp.h>
 
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
+#include "temper/base/error.h"
 #include "temper/base/json.h"
+#include "temper/base/memory.h"
 #include "temper/models/load.h"
 
 using namespace temper;
@@ -50,6 +54,62 @@ Results results(Engine& engine, const std::vector<Request>& requests) {
   return out;
 }
 
+// Cancels some requests at some time: each of their samples is reported once, as what it would have
+// been or as its beginning; the others are what they are.
+void check_cancelled(Engine& engine, const std::vector<Request>& requests, const Results& expected,
+                     std::mt19937& random) {
+  std::map<RequestId, int> cancel_after;  // steps
+  for (const Request& r : requests) {
+    const RequestId id = engine.submit(r);
+    if (random() % 2 == 0) cancel_after[id] = static_cast<int>(random() % 30);
+  }
+  std::map<std::pair<int64_t, int64_t>, int> reports;
+  const Callbacks callbacks{[&](Completion c) {
+                              engine.check_invariants();
+                              ++reports[{c.index, c.sample}];
+                              const std::vector<int32_t>& whole = expected.at({c.index, c.sample});
+                              CHECK(c.tokens.size() <= whole.size());
+                              CHECK(std::equal(c.tokens.begin(), c.tokens.end(), whole.begin()));
+                              CHECK((c.tokens.size() == whole.size() || c.cancelled));
+                              CHECK((!c.cancelled || cancel_after.contains(c.request)));
+                            },
+                            {}};
+  bool more = true;
+  for (int step = 0; more; ++step) {
+    for (const auto& [id, when] : cancel_after)
+      if (when == step) engine.cancel(id);
+    more = engine.step(callbacks);
+    engine.check_invariants();
+  }
+  CHECK(reports.size() == expected.size());
+  for (const auto& [sample, count] : reports) CHECK(count == 1);
+}
+
+// Requests that other threads submit while this one steps, each with callbacks of its own.
+void check_from_threads(Engine& engine, const std::vector<Request>& requests,
+                        const Results& expected) {
+  Results found;
+  std::atomic<int> submitting{3};
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 3; ++t)
+    threads.emplace_back([&, t] {
+      for (size_t i = t; i < requests.size(); i += 3) {
+        engine.submit(requests[i],
+                      {[&](Completion c) { found[{c.index, c.sample}] = c.tokens; }, {}});
+        engine.cancel(
+            engine.submit({99, {1, 2, 3}, 2, requests[i].options}, {[](Completion) {}, {}}));
+      }
+      --submitting;
+    });
+  const Callbacks none{[](Completion) { FAIL("reported to the wrong place"); }, {}};
+  while (engine.step(none) || submitting > 0) engine.wait(std::chrono::milliseconds(1));
+  for (std::thread& thread : threads) thread.join();
+  while (engine.step(none)) {
+  }
+  engine.check_invariants();
+  CHECK(found == expected);
+}
+
 }  // namespace
 
 TEST_CASE(
@@ -68,7 +128,7 @@ TEST_CASE(
     for (auto& b : beginnings)
       for (int64_t i = below(3 * ops::page_tokens()); i >= 0; --i)
         b.push_back(static_cast<int32_t>(below(kVocabulary)));
-    EngineOptions options;
+    GenerationOptions options;
     options.sampling.seed = static_cast<uint64_t>(trial);
     options.max_new_tokens = 1 + below(3 * ops::page_tokens());
     std::vector<Request> requests;
@@ -78,24 +138,102 @@ TEST_CASE(
       for (int64_t i = below(2 * ops::page_tokens()); i >= 0; --i)
         prompt.push_back(static_cast<int32_t>(below(kVocabulary)));
       longest = std::max(longest, static_cast<int64_t>(prompt.size()));
-      requests.push_back({r, std::move(prompt), 1 + below(3)});
+      requests.push_back({r, std::move(prompt), 1 + below(3), options});
     }
-    Engine wide(*model, options);
+    Engine wide(*model, {});
     const Results expected = results(wide, requests);
     const int64_t least =
         PageCache::pages_for(longest) + PageCache::pages_for(longest + options.max_new_tokens);
     for (const int64_t pages : {least, least + 3, 3 * least}) {
       CAPTURE(pages);
-      EngineOptions narrow = options;
+      EngineOptions narrow;
       narrow.cache_bytes = pages * page;
       narrow.max_batch = 1 + below(8);
       narrow.prefill_tokens = 1 + below(40);
       Engine engine(*model, narrow);
       for (int call = 0; call < 3; ++call) CHECK(results(engine, requests) == expected);
+      check_cancelled(engine, requests, expected, random);
+      check_from_threads(engine, requests, expected);
       engine.release_memory();
       engine.check_invariants();
     }
   }
+}
+
+TEST_CASE("what a callback throws leaves the engine fit to go on") {
+  omp_set_num_threads(1);
+  const auto model = tiny();
+  GenerationOptions options;
+  options.ignore_eos = true;
+  options.max_new_tokens = 9;
+  Engine engine(*model, {});
+  const std::vector<Request> requests{{0, {1, 2, 3}, 2, options}, {1, {4, 5}, 1, options}};
+  const Results expected = results(engine, requests);
+  for (const Request& r : requests) engine.submit(r);
+  int steps = 0;
+  Results found;
+  const Callbacks callbacks{[&](Completion c) { found[{c.index, c.sample}] = c.tokens; },
+                            [&](const Completion&) {
+                              if (steps == 4) throw RunError("enough");
+                            }};
+  bool more = true;
+  for (; more; ++steps) {
+    if (steps == 4)
+      CHECK_THROWS_AS(engine.step(callbacks), RunError);
+    else
+      more = engine.step(callbacks);
+    engine.check_invariants();
+  }
+  CHECK(found == expected);
+}
+
+TEST_CASE("each of several ranks on a machine takes its share of the memory for keys and values") {
+  const auto model = tiny();
+  GenerationOptions options;
+  const auto fits = [&](int ranks, int64_t new_tokens) {
+    options.max_new_tokens = new_tokens;
+    Engine engine(*model, {.local_ranks = ranks});
+    try {
+      engine.submit({0, {1}, 1, options});
+      return true;
+    } catch (const ConfigError&) {
+      return false;
+    }
+  };
+  const int64_t page = PageCache(*model, 0).page_bytes();
+  const int64_t quarter = usable_memory_bytes() / 4 / page * ops::page_tokens();
+  const int ranks =
+      static_cast<int>(quarter / kMostNewTokens) + 1;  // a share that a request can exceed
+  CHECK(fits(ranks, quarter / ranks - 4 * ops::page_tokens()));
+  CHECK(!fits(2 * ranks, quarter / ranks - 4 * ops::page_tokens()));
+  ::setenv("LOCAL_WORLD_SIZE", std::to_string(2 * ranks).c_str(), 1);
+  CHECK(!fits(0, quarter / ranks - 4 * ops::page_tokens()));
+  ::unsetenv("LOCAL_WORLD_SIZE");
+}
+
+TEST_CASE("pages are evicted in the order of their last use, and none before those after it") {
+  PrefixTree tree(2);
+  const std::vector<int32_t> a{1, 2, 3, 4, 5, 6}, b{1, 2, 7, 8};
+  const auto at = [](const std::vector<int32_t>& tokens, size_t i) {
+    return std::span(tokens).subspan(2 * i, 2);
+  };
+  CHECK(tree.insert(PrefixTree::kRoot, at(a, 0), 0) == 0);
+  CHECK(tree.insert(0, at(a, 1), 1) == 1);
+  CHECK(tree.insert(1, at(a, 2), 2) == 2);
+  CHECK(tree.insert(PrefixTree::kRoot, at(b, 0), 3) == 0);  // known already
+  CHECK(tree.insert(0, at(b, 1), 4) == 4);
+  CHECK(!tree.contains(3));
+  CHECK(tree.evict() == -1);
+  for (const int64_t page : {2, 1, 4}) tree.set_unused(page);
+  tree.set_in_use(1);  // used again, with what goes before it
+  tree.set_unused(1);
+  tree.set_unused(0);
+  tree.check_invariants(std::vector<bool>(5));
+  const std::vector<int32_t> longer{1, 2, 3, 4, 5, 6, 9};
+  CHECK(tree.find(longer) == std::vector<int64_t>{0, 1, 2});
+  for (const int64_t page : {2, 4, 1, 0}) CHECK(tree.evict() == page);
+  CHECK(tree.evict() == -1);
+  CHECK(tree.find(longer).empty());
 }
 
 TEST_CASE("filters keep what transformers' do, in its order") {

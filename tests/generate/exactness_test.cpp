@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
@@ -78,8 +79,9 @@ std::vector<std::vector<int32_t>> prompts() {
   return rows;
 }
 
-struct GenerateOptions : EngineOptions {
+struct GenerateOptions : generate::GenerationOptions {
   int64_t num_samples = 3;
+  EngineOptions engine;
 };
 
 GenerateOptions sampled() {
@@ -92,8 +94,9 @@ GenerateOptions sampled() {
 std::vector<Completion> run(models::CausalLM& model, const GenerateOptions& options,
                             const std::vector<std::vector<int32_t>>& rows = prompts()) {
   std::vector<Completion> all;
-  generate::generate(model, rows, options.num_samples, options,
-                     [&](Completion c) { all.push_back(std::move(c)); });
+  generate::generate(
+      model, rows, options.num_samples, options, [&](Completion c) { all.push_back(std::move(c)); },
+      nullptr, {}, options.engine);
   return all;
 }
 
@@ -157,11 +160,11 @@ void check_exact(models::CausalLM& model) {
   for (const int64_t max_batch : {1, 3, 64}) {
     CAPTURE(max_batch);
     GenerateOptions options = sampled();
-    options.max_batch = max_batch;
+    options.engine.max_batch = max_batch;
     CHECK(same(run(model, options), expected));
   }
   GenerateOptions small = sampled();
-  small.prefill_tokens = 16;
+  small.engine.prefill_tokens = 16;
   CHECK(same(run(model, small), expected));
 
   GenerateOptions greedy = sampled();
@@ -220,13 +223,13 @@ TEST_CASE("prompts that begin alike share pages, also of earlier calls, and chan
   for (const int64_t pages :
        {12, 40, 4000}) {  // few: prefixes are evicted, sequences wait for each other
     CAPTURE(pages);
-    EngineOptions small = options;
+    EngineOptions small;
     small.cache_bytes = pages * generate::PageCache(*model, 0).page_bytes();
     small.prefill_tokens = 23;
     generate::Engine engine(*model, small);
     for (int call = 0; call < 2; ++call) {
       for (size_t i = 0; i < rows.size(); ++i)
-        engine.submit({static_cast<int64_t>(i), rows[i], options.num_samples});
+        engine.submit({static_cast<int64_t>(i), rows[i], options.num_samples, options});
       std::vector<Completion> found(expected.size());
       engine.run([&](Completion c) {
         engine.check_invariants();
@@ -240,15 +243,66 @@ TEST_CASE("prompts that begin alike share pages, also of earlier calls, and chan
   }
 }
 
+TEST_CASE("a next turn starts where the last one ended") {
+  const Threads one(1);
+  const auto model = make("gemma2");
+  generate::Engine engine(*model, {});
+  GenerateOptions options = sampled();
+  options.ignore_eos = true;
+  options.max_new_tokens = 3 * ops::page_tokens();
+  std::vector<int32_t> conversation = prompts()[4];
+  for (int64_t turn = 0; turn < 3; ++turn) {
+    CAPTURE(turn);
+    const int64_t before = engine.statistics().reused_tokens;
+    engine.submit({turn, conversation, 1, options});
+    std::vector<Completion> found;
+    engine.run([&](Completion c) { found.push_back(std::move(c)); });
+    REQUIRE(found.size() == 1);
+    // All that has keys but for the last, partial page; a last token was sampled and has none.
+    const int64_t page = ops::page_tokens();
+    const int64_t known = static_cast<int64_t>(conversation.size()) - 2;
+    CHECK(engine.statistics().reused_tokens - before == (turn == 0 ? 0 : known / page * page));
+    std::vector<Completion> alone;
+    generate::Engine fresh(*model, {});
+    fresh.submit({turn, conversation, 1, options});
+    fresh.run([&](Completion c) { alone.push_back(std::move(c)); });
+    CHECK(same(found, alone));
+    conversation.insert(conversation.end(), found[0].tokens.begin(), found[0].tokens.end());
+    conversation.push_back(static_cast<int32_t>(turn));
+  }
+}
+
+TEST_CASE("requests with options of their own share a batch and get what they get alone") {
+  const Threads one(1);
+  const auto model = make("qwen3");
+  std::vector<generate::GenerationOptions> all(4, sampled());
+  all[1].sampling = {.temperature = 0};
+  all[1].ignore_eos = true;
+  all[2].sampling = {.temperature = 1.7, .top_k = 9, .repetition_penalty = 1.3, .seed = 77};
+  all[2].max_new_tokens = 5;
+  all[3].sampling.seed = 12;
+  generate::Engine engine(*model, {});
+  const auto rows = prompts();
+  for (size_t i = 0; i < rows.size(); ++i)
+    engine.submit({static_cast<int64_t>(i), rows[i], 2, all[i % 4]});
+  std::map<std::pair<int64_t, int64_t>, Completion> together;
+  engine.run([&](Completion c) { together[{c.index, c.sample}] = c; });
+  for (size_t i = 0; i < rows.size(); ++i) {
+    CAPTURE(i);
+    generate::Engine alone(*model, {});
+    alone.submit({static_cast<int64_t>(i), rows[i], 2, all[i % 4]});
+    alone.run([&](Completion c) { CHECK(same({c}, {together[{c.index, c.sample}]})); });
+  }
+}
+
 TEST_CASE("what was computed with other weights is not reused") {
   const Threads one(1);
   const auto model = make("qwen3");
-  EngineOptions options = sampled();
-  generate::Engine engine(*model, options);
+  generate::Engine engine(*model, {});
   const std::vector<int32_t> prompt = prompts()[4];
   const auto sample = [&] {
     std::vector<Completion> found;
-    engine.submit({0, prompt, 1});
+    engine.submit({0, prompt, 1, sampled()});
     engine.run([&](Completion c) { found.push_back(std::move(c)); });
     return found;
   };
@@ -261,15 +315,29 @@ TEST_CASE("what was computed with other weights is not reused") {
   const std::vector<Completion> after = sample();
   CHECK(engine.statistics().reused_tokens == reused);
   CHECK(!same(after, before));
+
+  // Weights that change between two steps: what runs goes on, and leaves no page to others.
+  engine.submit({0, prompt, 1, sampled()});
+  std::vector<Completion> found;
+  const generate::Callbacks keep{[&](Completion c) { found.push_back(std::move(c)); }, {}};
+  engine.step(keep);
+  model->each_parameter([](const std::string&, nn::Parameter& p) { p.set_value(p.value() * 0.8); });
+  while (engine.step(keep)) {
+  }
+  engine.check_invariants();
+  const int64_t reused_before = engine.statistics().reused_tokens;
+  const std::vector<Completion> last = sample();
+  CHECK(engine.statistics().reused_tokens == reused_before);
+  generate::Engine fresh(*model, {});
+  fresh.submit({0, prompt, 1, sampled()});
+  fresh.run([&](Completion c) { CHECK(same({c}, last)); });
 }
 
 TEST_CASE("a request that can never fit the cache is refused at once") {
   const auto model = make("qwen3");
-  EngineOptions options = sampled();
-  options.cache_bytes = 2 * generate::PageCache(*model, 0).page_bytes();
-  generate::Engine engine(*model, options);
-  CHECK_THROWS_AS(engine.submit({0, prompts()[4], 1}), ConfigError);
-  CHECK_THROWS_AS(engine.submit({0, {}, 1}), DataError);
+  generate::Engine engine(*model, {.cache_bytes = 2 * generate::PageCache(*model, 0).page_bytes()});
+  CHECK_THROWS_AS(engine.submit({0, prompts()[4], 1, sampled()}), ConfigError);
+  CHECK_THROWS_AS(engine.submit({0, {}, 1, sampled()}), DataError);
 }
 
 TEST_CASE("one thread and two give the same bits") {

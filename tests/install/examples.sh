@@ -20,6 +20,9 @@ for file in include/temper/rewards/reward.h share/doc/temper/LICENSE share/doc/t
 done
 "$cmake" -S prefix/share/temper/examples -B examples -DCMAKE_PREFIX_PATH="$dir/prefix" > cmake.log || { cat cmake.log; exit 1; }
 "$cmake" --build examples > build.log 2>&1 || { cat build.log; exit 1; }
+# What the program sets for its process is not in what others link.
+readelf -S examples/own_reward | grep -q preinit_array && fail "a program that links the library starts itself again"
+nm -C examples/own_reward prefix/lib*/libtemper* 2> /dev/null | grep -q ' [DRB] malloc_conf$' && fail "the library sets the allocator"
 
 cat > llama.json <<'J'
 {"model_type": "llama", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 61, "eos_token_id": 2}
@@ -30,7 +33,7 @@ sed 's/prompt_ids/tokens/' prompts.jsonl > tokens.jsonl
 cat > run.yaml <<'Y'
 model: {path: llama}
 data: {train: prompts.jsonl}
-rl: {group_size: 3, prompts_per_rollout: 2, beta: 0}
+rl: {group_size: 3, prompts_per_rollout: 2}
 rollout: {max_new_tokens: 7}
 rewards: [{name: distinct}]
 metrics: {sinks: [jsonl]}
@@ -60,8 +63,15 @@ expected=$(sed -E 's/.*"logprobs": *\[([^]]*)\].*"advantage": *([^,}]*).*/\2 \1/
 near "$(value reinforced/metrics.jsonl loss 1)" "$expected" || fail "the first loss is not $expected: $(head -1 reinforced/metrics.jsonl)"
 near "$expected" 0 && fail "the first loss is 0, whatever the algorithm"
 [ "$(wc -l < reinforced/metrics.jsonl)" = 3 ] || fail "not three steps"
+# Its key is the algorithm's: it is in the resolved config, obeyed, and unknown to other algorithms.
+grep -q 'baseline_share: 1' reinforced/config.yaml || fail "the algorithm's key is not in the resolved config"
+$own_loss grpo run.yaml output_dir=plain train.max_steps=1 rl.algorithm=reinforce rl.baseline_share=0 'rewards=[{name: first, command: [sh, first.sh]}]' > /dev/null
+grep -o '"\(reward\|advantage\)": *[^,}]*' plain/rollouts/step-1.jsonl | cut -d: -f2 | paste - - |
+  awk '{ d = $1 - $2; if (d * d > 1e-12) exit 1 }' || fail "rl.baseline_share: 0 has a baseline"
+status=0; $own_loss grpo run.yaml output_dir=other rl.baseline_share=0 2> err || status=$?
+[ $status = 2 ] && grep -q 'unknown key `rl.baseline_share`' err || fail "grpo takes another algorithm's key: $status $(cat err)"
 status=0; prefix/bin/temper grpo run.yaml output_dir=other rl.algorithm=reinforce 'rewards=[{name: length}]' 2> err || status=$?
-[ $status = 2 ] && grep -q 'rl.algorithm: found `reinforce`, expected grpo' err || fail "status $status: $(cat err)"
+[ $status = 2 ] && grep -q 'rl.algorithm: unknown algorithm `reinforce`; expected one of grpo' err || fail "status $status: $(cat err)"
 
 # A family of one's own: what it generates scores to the same bits.
 $own_model list models | grep -q '^parallel_llama ' || fail "the family is not listed"
@@ -74,6 +84,17 @@ logprobs() { grep -o '"logprobs": *\[[^]]*\]' "$1"; }
 cmp <(logprobs out.jsonl) <(logprobs scores.jsonl) || fail "generate and score differ"
 "$build/temper" generate --model parallel --input tokens.jsonl --output other.jsonl 2> err && fail "the program knows the example's family"
 grep -q parallel_llama err || fail "$(cat err)"
+
+# Linking the library neither restarts a program nor sets its allocator's settings.
+for program in own_reward own_trainer; do
+  readelf -SW examples/$program | grep -q preinit_array && fail "$program has code that runs before main"
+  nm examples/$program | grep -q ' malloc_conf$' && fail "$program has settings of an allocator"
+done
+
+# A program with a loop of its own: the loss falls to next to nothing.
+examples/own_trainer > trained || fail "own_trainer: $?"
+[ "$(wc -l < trained)" = 40 ] || fail "own_trainer does not make 40 steps"
+awk 'NR == 1 { first = $4 } { last = $4 } END { exit first > 3.5 && last < 0.5 ? 0 : 1 }' trained || fail "own_trainer does not learn: $(sed -n '1p;$p' trained)"
 
 # The reward in Python.
 if command -v python3 > /dev/null; then

@@ -5,8 +5,10 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <set>
 
 #include "temper/base/file.h"
+#include "temper/metrics/chart_axis.h"
 #include "temper/metrics/format.h"
 #include "temper/metrics/report_chart.h"
 
@@ -56,7 +58,13 @@ Report sample_report() {
   report.tables = {{"Samples",
                     {"prompt", "completion", "reward"},
                     {{"2 + 2 =", "4, of course.\nAlways.", "1"}, {"3 x 7 =", "22", "0"}}}};
-  report.accuracy = Report::Accuracy{"gsm8k", 0.125, 0.5, 1319};
+  report.metrics = {{"loss", "", "Loss", "what is minimised", true},
+                    {"grad_norm", "", "Gradient norm", "before clipping"},
+                    {"learning_rate", "", "Learning rate", "of the step"},
+                    {"tokens", "tokens", "", "of the step"},
+                    {"step_seconds", "s", "", "of the step"},
+                    {"tokens_per_second", "tokens/s", "Speed", "of the step"},
+                    {"peak_memory_bytes", "bytes", "Memory", "of the process"}};
   return report;
 }
 
@@ -71,15 +79,12 @@ TEST_CASE("the page holds the run's figures, curves, tables and config") {
   CHECK(has(page, "<span>time in steps</span><b>1:40</b>"));
   CHECK(has(page, "<span>tokens per second</span><b>8,192</b>"));
   CHECK(has(page, "<span>peak memory</span><b>1.30 GB</b>"));
-  CHECK(has(page, "<span>best eval loss</span><b>1.137</b>"));
+  CHECK(has(page, "<span>final eval/loss</span><b>1.137</b>"));
   CHECK(has(page, "<dt>device</dt><dd>cpu, 2 threads</dd>"));
-  CHECK(has(page, "gsm8k, 1,319 examples"));
-  CHECK(has(page, "<b>12.5 %</b>"));
-  CHECK(has(page, "width:50.00%"));
   CHECK(has(page, "<td>4, of course.\nAlways.</td>"));
   CHECK(has(page, "<pre>output_dir: runs/x\nseed: 0\n</pre>"));
   CHECK(count(page, "<svg ") ==
-        5);  // loss, rate, norm, speed, memory; nothing of reinforcement learning
+        5);  // loss, rate, norm, speed, memory; none of what is declared without a group
   CHECK(count(page, "class=\"line ") == 6);  // the loss has a curve of the evaluation
 }
 
@@ -88,8 +93,7 @@ TEST_CASE("the page loads nothing and says nothing it was not given") {
   for (const char* part : {"src=", "href=", "@import", "url(", "fetch("})
     CHECK_FALSE(has(page, part));
   const std::string empty = render_report({});
-  for (const char* part : {"<svg ", "<table", "Accuracy", "Config</h2>", "<dl"})
-    CHECK_FALSE(has(empty, part));
+  for (const char* part : {"<svg ", "<table", "Config</h2>", "<dl"}) CHECK_FALSE(has(empty, part));
 }
 
 TEST_CASE("whatever comes from outside is escaped") {
@@ -101,9 +105,10 @@ TEST_CASE("whatever comes from outside is escaped") {
   report.title = report.config = evil;
   report.summary = {{evil, evil}};
   report.tables = {{evil, {evil}, {{evil}}}};
-  report.accuracy = Report::Accuracy{evil, 0, std::nan(""), 0};
+  report.rows = {MetricsRow(1), MetricsRow(2)};
+  for (MetricsRow& row : report.rows) row.set(evil, 0.5);
   const std::string page = render_report(report);
-  CHECK(count(page, escaped) == 9);
+  CHECK(count(page, escaped) == 9 + 0);
   CHECK_FALSE(has(page, "<script>alert"));
 }
 
@@ -114,7 +119,7 @@ TEST_CASE("a curve's lowest and highest points stand at the axis' ends they belo
     rows.emplace_back(step);
     rows.back().set("loss", value);
   }
-  const std::string chart = render_chart({"Loss", {"loss"}, format_brief}, rows);
+  const std::string chart = render_chart({"Loss", {"loss"}}, rows);
   // The plot is 480 - 62 - 12 wide and 230 - 10 - 28 high.
   CHECK(has(chart, "d=\"M62.0 202.0L265.0 10.0L468.0 106.0\""));
   CHECK(has(chart, "[62.0,202.0,&quot;1&quot;,&quot;0&quot;]"));
@@ -128,9 +133,9 @@ TEST_CASE("a long curve keeps its spikes, and values that are not finite are lef
                             : step == 5   ? std::numeric_limits<double>::infinity()
                                           : 1.0);
   }
-  const std::string chart = render_chart({"Loss", {"loss"}, format_brief}, rows);
+  const std::string chart = render_chart({"Loss", {"loss"}}, rows);
   CHECK(chart.size() < 60000);
-  CHECK(count(chart, "&quot;9.75&quot;") == 1);
+  CHECK(count(chart, "&quot;9.750&quot;") == 1);
   CHECK_FALSE(has(chart, "inf"));
   CHECK_FALSE(has(chart, "nan"));
 }
@@ -142,10 +147,108 @@ TEST_CASE("flat, tiny and huge curves have finite coordinates") {
       rows[static_cast<size_t>(step)].set("step", step);
       rows[static_cast<size_t>(step)].set("loss", value);
     }
-    const std::string chart = render_chart({"Loss", {"loss"}, format_brief}, rows);
+    const std::string chart = render_chart({"Loss", {"loss"}}, rows);
     CHECK(has(chart, "class=\"line s0\""));
     CHECK_FALSE(has(chart, "nan"));
     CHECK_FALSE(has(chart, "inf"));
   }
-  CHECK(render_chart({"Loss", {"loss"}, format_brief}, std::vector<MetricsRow>(1)).empty());
+  CHECK(render_chart({"Loss", {"loss"}}, std::vector<MetricsRow>(1)).empty());
+}
+
+TEST_CASE("metrics are drawn where they are declared, others on charts of their own") {
+  Report report;
+  report.metrics = {{"margin", "", "Margin", "", true},
+                    {"wait_seconds", "s", "Seconds", ""},
+                    {"rewards/*", "", "Rewards", ""},
+                    {"work_seconds", "s", "Seconds", ""},
+                    {"hidden", "", "", ""}};
+  for (int64_t step = 1; step <= 3; ++step) {
+    report.rows.emplace_back(step);
+    for (const char* name : {"work_seconds", "wait_seconds", "margin", "hidden", "rewards/b",
+                             "rewards/a", "alone", "mine/x", "mine/y"})
+      report.rows.back().set(name, static_cast<double>(step));
+    report.rows.emplace_back(step);
+    for (const char* name : {"eval/margin", "eval/set/margin", "eval/set/rewards/a", "eval/hidden",
+                             "eval/alone", "eval/other"})
+      report.rows.back().set(name, static_cast<double>(step));
+  }
+  const std::string page = render_report(report);
+  std::string charts;
+  for (size_t at = 0; (at = page.find_first_of("<d", at)) != std::string::npos; ++at)
+    for (const std::string begin : {"<figcaption><span>", "data-name=\""})
+      if (page.compare(at, begin.size(), begin) == 0) {
+        const size_t from = at + begin.size();
+        charts += (begin[0] == '<' ? "\n" : " ") +
+                  page.substr(from, page.find_first_of("<\"", from) - from);
+      }
+  CHECK(charts ==
+        "\nMargin margin eval/margin eval/set/margin"
+        "\nSeconds wait_seconds work_seconds"
+        "\nRewards rewards/b rewards/a eval/set/rewards/a"
+        "\nalone alone eval/alone"
+        "\nmine mine/x mine/y"
+        "\nother eval/other");
+  CHECK(has(page, "<span>final margin</span><b>3.000</b>"));
+  CHECK(has(page, "<span>final eval/margin</span><b>3.000</b>"));
+}
+
+TEST_CASE("every curve of a chart has a colour of its own") {
+  ChartSpec spec{"Many", {}, ""};
+  std::vector<MetricsRow> rows{MetricsRow(1), MetricsRow(2)};
+  for (int i = 0; i < 9; ++i) {
+    spec.metrics.push_back("m" + std::to_string(i));
+    for (MetricsRow& row : rows) row.set(spec.metrics.back(), row.step() * i);
+  }
+  const std::string chart = render_chart(spec, rows);
+  for (int i = 0; i < 8; ++i) {
+    const std::string name = "s" + std::to_string(i);
+    CHECK(count(chart, "class=\"line " + name + "\"") == 1);
+    CHECK(count(chart, "class=\"key " + name + "\"") == 1);
+    CHECK(has(kChartStyle, "." + name + " { --c: var(--" + name + "); }"));
+    CHECK(count(kChartStyle, "--" + name + ": #") == 2);  // light and dark
+  }
+  CHECK(count(chart, "class=\"line s0 again\"") == 1);
+  CHECK(has(kChartStyle, "stroke: var(--c)"));
+}
+
+TEST_CASE("an axis holds its values between ticks whose texts all differ") {
+  const auto texts = [](const Axis& axis) {
+    std::string all;
+    for (const Axis::Tick& tick : axis.ticks) all += (all.empty() ? "" : " ") + tick.text;
+    return all;
+  };
+  CHECK(texts(value_axis(0, 0, "")) == "0 0.5 1.0");
+  CHECK(texts(value_axis(0, 4, "")) == "0 1 2 3 4");
+  CHECK(texts(value_axis(0.5, 0.5, "")) == "0.45 0.50 0.55");
+  CHECK(texts(value_axis(2.0001, 2.0009, "")) == "2.0000 2.0002 2.0004 2.0006 2.0008 2.0010");
+  CHECK(texts(value_axis(0, 2e-5, "")) == "0 5e-6 10e-6 15e-6 20e-6");
+  CHECK(texts(value_axis(7999.5, 8000.5, "tokens/s")) == "7999.5 8000.0 8000.5");
+  CHECK(texts(value_axis(1.301e9, 1.304e9, "bytes")) == "1.301 GB 1.302 GB 1.303 GB 1.304 GB");
+  CHECK(texts(value_axis(0.2, 0.5, "s")) == "0.2s 0.3s 0.4s 0.5s");
+  CHECK(texts(value_axis(60, 600, "s")) == "0 5 min 10 min");
+  CHECK(texts(step_axis(1, 1)) == "1 2");
+  CHECK(texts(step_axis(1, 2)) == "1 2");
+  CHECK(texts(step_axis(1, 1000)) == "1 500 1,000");
+  for (const char* unit : {"", "s", "bytes", "tokens", "tokens/s", "nats"})
+    for (const double base : {0.0, 5e-324, 1e-9, 0.003, 0.7, 1.0, 59.0, 999.0, 12345.0, 1e7, 1e300})
+      for (const double share : {0.0, 1e-13, 1e-5, 1e-3, 0.1, 1.0, 1000.0})
+        for (const double sign : {1.0, -1.0}) {
+          const double a = sign * base, b = sign * base * (1 + share);
+          if (!std::isfinite(b)) continue;
+          CAPTURE(unit);
+          CAPTURE(a);
+          CAPTURE(b);
+          const double rounding = 1e-9 * std::max(std::abs(a), std::abs(b));
+          const Axis axis = value_axis(std::min(a, b), std::max(a, b), unit);
+          CHECK(axis.low <= std::min(a, b) + rounding);
+          CHECK(axis.high >= std::max(a, b) - rounding);
+          CHECK(axis.ticks.size() >= 2);
+          CHECK(axis.ticks.size() <= 12);
+          std::set<std::string> different;
+          for (const Axis::Tick& tick : axis.ticks) {
+            different.insert(tick.text);
+            CHECK(tick.text.size() <= 12);  // what fits left of the plot
+          }
+          CHECK(different.size() == axis.ticks.size());
+        }
 }

@@ -16,20 +16,20 @@ TEST_CASE("spans of all threads are written as trace events that nest") {
   const std::string path =
       std::filesystem::temp_directory_path() / ("temper-trace-" + std::to_string(::getpid()));
   {
-    const TraceSpan before("before");
+    const trace::Span before("before");
   }
-  start_trace();
+  trace::start();
   {
-    const TraceSpan outer("outer");
-    const TraceSpan inner("inner");
+    const trace::Span outer("outer");
+    const trace::Span inner("inner", 12);
     std::thread([] {
-      name_trace_thread("loader \"1\"");
-      const TraceSpan load("load");
+      trace::name_thread("loader \"1\"");
+      const trace::Span load("load");
     }).join();
   }
-  write_trace(path);
+  trace::write(path, 3);
   {
-    const TraceSpan after("after");
+    const trace::Span after("after");
   }
 
   const Json json = read_json_file(path);
@@ -53,10 +53,13 @@ TEST_CASE("spans of all threads are written as trace events that nest") {
   CHECK(begin("inner") <= begin("load"));
   CHECK(end("load") <= end("inner") + 0.001);  // microseconds, rounded to a nanosecond
   CHECK(end("inner") <= end("outer") + 0.001);
+  CHECK(spans.at("inner").at("args").at("number") == 12);
+  CHECK_FALSE(spans.at("outer").contains("args"));
+  for (const Json& event : json.at("traceEvents")) CHECK(event.at("pid") == 3);
   CHECK(json.at("otherData").at("dropped_spans") == 0);
 
-  start_trace();
-  write_trace(path);
+  trace::start();
+  trace::write(path, 3);
   const Json empty = read_json_file(path);
   for (const Json& event : empty.at("traceEvents")) CHECK(event.at("ph") == "M");
   std::filesystem::remove(path);

@@ -189,7 +189,7 @@ TEST_CASE("greedy continuations are transformers'") {
     CAPTURE(name);
     const Golden golden(name);
     const auto model = models::load_model(golden.directory);
-    generate::EngineOptions options;
+    generate::GenerationOptions options;
     options.sampling.temperature = 0;
     options.max_new_tokens = 12;
     std::vector<int32_t> tokens;

@@ -271,8 +271,11 @@ TEST_CASE("log-probabilities and entropies from hidden states and the head") {
         CAPTURE(cap);
         CAPTURE(temperature);
         CAPTURE(entropy);
-        const HeadSpec spec{
-            .soft_cap = cap, .temperature = temperature, .entropy = entropy, .panels = {}};
+        const HeadSpec spec{.soft_cap = cap,
+                            .temperature = temperature,
+                            .entropy = entropy,
+                            .log_sum_exp = !entropy,
+                            .panels = {}};
         const TokenLogp found = token_logp(spec, hidden, weight, target);
         at::Tensor x = hidden.matmul(weight.t());
         if (cap > 0) x = cap * (x / cap).tanh();
@@ -280,13 +283,22 @@ TEST_CASE("log-probabilities and entropies from hidden states and the head") {
         CHECK(at::allclose(found.logp, logp.gather(1, at::tensor(target).unsqueeze(1)).squeeze(1),
                            0, 1e-13));
         CHECK(found.entropy.defined() == entropy);
+        CHECK(found.log_sum_exp.defined() == !entropy);
+        if (!entropy)
+          CHECK(at::allclose(found.log_sum_exp, (x / temperature).logsumexp({1}), 0, 1e-13));
         if (entropy) CHECK(at::allclose(found.entropy, -(logp.exp() * logp).sum(1), 0, 1e-13));
         check_gradients(
             [&](const Tensors& t) {
               const TokenLogp y = token_logp(spec, t[0], t[1], target);
-              return entropy ? Tensors{y.logp, y.entropy} : Tensors{y.logp};
+              return Tensors{y.logp, entropy ? y.entropy : y.log_sum_exp};
             },
             {hidden, weight});
+        if (!entropy)
+          check_gradients(
+              [&](const Tensors& t) {
+                return Tensors{token_logp(spec, t[0], t[1], target).log_sum_exp};
+              },
+              {hidden, weight});
       }
 }
 
@@ -297,18 +309,20 @@ TEST_CASE("log-probabilities over many chunks") {
   const at::Tensor hidden = draw({rows, width}, 1), weight = draw({vocabulary, width}, 2, 3);
   std::vector<int64_t> target;
   for (int64_t i = 0; i < rows; ++i) target.push_back(i * 4999 % vocabulary);
-  const HeadSpec spec{.soft_cap = 4, .temperature = 0.8, .entropy = true, .panels = {}};
+  const HeadSpec spec{
+      .soft_cap = 4, .temperature = 0.8, .entropy = true, .log_sum_exp = true, .panels = {}};
   const Tensors found = analytic(
       [&](const Tensors& t) {
         const TokenLogp y = token_logp(spec, t[0], t[1], target);
-        return Tensors{y.logp, y.entropy};
+        return Tensors{y.logp, y.entropy, y.log_sum_exp};
       },
       {hidden, weight});
   const Tensors expected = analytic(
       [&](const Tensors& t) {
-        const at::Tensor logp = (4 * (t[0].matmul(t[1].t()) / 4).tanh() / 0.8).log_softmax(1);
+        const at::Tensor x = 4 * (t[0].matmul(t[1].t()) / 4).tanh() / 0.8;
+        const at::Tensor logp = x.log_softmax(1);
         return Tensors{logp.gather(1, at::tensor(target).unsqueeze(1)).squeeze(1),
-                       -(logp.exp() * logp).sum(1)};
+                       -(logp.exp() * logp).sum(1), x.logsumexp({1})};
       },
       {hidden, weight});
   for (size_t i = 0; i < 2; ++i) CHECK(at::allclose(found[i], expected[i], 1e-9, 1e-11));

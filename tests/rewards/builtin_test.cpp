@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
@@ -119,7 +120,7 @@ TEST_CASE("weights add up, unknown names and fields are named") {
   sample.completion = "4";
   sample.completion_tokens.resize(10);
   sample.max_new_tokens = 10;
-  const Judged judged = set.judge({&sample, 1})[0];
+  const RewardResult judged = set.judge({&sample, 1})[0];
   CHECK(judged.reward == doctest::Approx(1.5));
   CHECK(judged.each == std::vector<double>{1, -1});
   sections[0].name = "gsm8kk";
@@ -129,6 +130,110 @@ TEST_CASE("weights add up, unknown names and fields are named") {
   CHECK_THROWS_WITH_AS(RewardSet(sections, false), doctest::Contains("no tokenizer"), ConfigError);
   sample.row = std::make_shared<const Json>(Json{{"solution", "4"}});
   CHECK_THROWS_WITH_AS(set.judge({&sample, 1}), doctest::Contains("solution"), DataError);
+}
+
+TEST_CASE("a built-in reward stands twice in one list under two names") {
+  std::vector<RewardSection> sections(3);
+  sections[0].name = "yes";
+  sections[0].reward = "regex";
+  sections[0].pattern = "yes";
+  sections[1].name = "sure";
+  sections[1].reward = "regex";
+  sections[1].pattern = "sure";
+  sections[1].weight = 4;
+  sections[2].reward = "json";
+  RewardSet set(sections, true);
+  CHECK(set.names() == std::vector<std::string>{"yes", "sure", "json"});
+  Sample sample;
+  sample.row = std::make_shared<const Json>(Json::object());
+  sample.completion = "sure";
+  CHECK(set.judge({&sample, 1})[0].each == std::vector<double>{0, 1, 0});
+  CHECK(set.judge({&sample, 1})[0].reward == 4);
+  sections[0].reward = "jsn";
+  CHECK_THROWS_WITH_AS(RewardSet(sections, true), doctest::Contains("did you mean `json`"),
+                       ConfigError);
+}
+
+TEST_CASE("entries that contradict each other are refused") {
+  const auto problem = [](std::vector<RewardSection> sections) { return find_problem(sections); };
+  RewardSection unnamed, regex, alias, command;
+  regex.name = "regex";
+  alias.reward = "regex";
+  command.command = {"/bin/sh"};
+  CHECK(problem({regex, command}) == "");
+  CHECK(problem({regex, unnamed}) == "reward 2 has neither a name nor a command");
+  CHECK(problem({regex, alias}) ==
+        "two rewards are called `regex`; give one another name, as in {name: another, reward: "
+        "regex}");
+  alias.name = "a";
+  CHECK(problem({regex, alias}) == "");
+  CHECK(problem({command, command}).starts_with("two rewards are called `sh`"));
+  command.reward = "regex";
+  CHECK(problem({command}) ==
+        "`sh` has a command and names the built-in reward regex; give one of them");
+  CHECK_THROWS_AS(RewardSet({&command, 1}, true), ConfigError);
+}
+
+TEST_CASE("rows can be checked before anything is sampled") {
+  std::vector<RewardSection> sections(4);
+  const char* names[] = {"gsm8k", "math", "exact", "length"};
+  for (size_t i = 0; i < 4; ++i) sections[i].name = names[i];
+  sections[1].field = "solution";
+  const RewardSet set(sections, true);
+  set.check_row(Json{{"answer", "1"}, {"solution", "2"}}, "a.jsonl:1");
+  CHECK_THROWS_WITH_AS(set.check_row(Json{{"answer", "1"}, {"x", 2}}, "a.jsonl:2"),
+                       "a.jsonl:2: the reward math reads the field `solution`, and the row has "
+                       "[answer, x]; data.columns renames fields",
+                       DataError);
+  CHECK_THROWS_AS(set.check_row(Json{{"solution", "1"}}, "a.jsonl:3"), DataError);
+}
+
+namespace {
+
+// Rewards of a program that links this library may compute anything.
+struct Fixed : Reward {
+  explicit Fixed(double value) : value(value) {}
+  std::vector<Verdict> judge(std::span<const Sample> samples) override {
+    return std::vector<Verdict>(samples.size(), {Verdict::Kind::kValue, value, {}});
+  }
+  double value;
+};
+std::unique_ptr<Reward> make_nan(const RewardSection&) { return std::make_unique<Fixed>(NAN); }
+std::unique_ptr<Reward> make_huge(const RewardSection&) { return std::make_unique<Fixed>(-1e308); }
+
+}  // namespace
+
+TEST_CASE("no reward is counted that is no number or beyond 1e30") {
+  register_reward({"nan", make_nan, "never a number"});
+  register_reward({"huge", make_huge, "too large"});
+  CHECK_THROWS_WITH_AS(register_reward({"huge", make_huge, ""}), "reward `huge` exists already",
+                       ConfigError);
+  std::vector<RewardSection> sections(2);
+  sections[0].name = "nan";
+  sections[1].name = "huge";
+  RewardSet set(sections, true);
+  Sample sample;
+  sample.row = std::make_shared<const Json>(Json::object());
+  CHECK(set.judge({&sample, 1})[0].reward == 0);
+  CHECK(set.failures().malformed == 2);
+  CHECK(set.first_failure() ==
+        "nan: found the reward nan, expected a finite number of at most 1e+30");
+  sections[1].on_failure = RewardSection::OnFailure::kStop;
+  RewardSet stopping(sections, true);
+  CHECK_THROWS_WITH_AS(stopping.judge({&sample, 1}), doctest::Contains("found the reward -1e+308"),
+                       RunError);
+}
+
+TEST_CASE("lines that answer nothing count as malformed and cost no sample") {
+  RewardSection section;
+  section.command = {"sh", "-c", "while read -r l; do echo 1; echo 2; done"};
+  section.workers = 1;
+  RewardSet set({&section, 1}, true);
+  std::vector<Sample> samples(3);
+  for (Sample& s : samples) s.row = std::make_shared<const Json>(Json::object());
+  for (const RewardResult& judged : set.judge(samples)) CHECK(judged.reward == 1);
+  CHECK(set.failures().malformed == 2);
+  CHECK(set.first_failure().find("which answers nothing") != std::string::npos);
 }
 
 TEST_CASE("a pattern that takes too many steps has no verdict, and the others have theirs") {

@@ -2,15 +2,23 @@
 #include "temper/rewards/command.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
+#include "temper/rewards/scratch.h"
 
 using namespace temper;
 using namespace temper::rewards;
@@ -108,12 +116,99 @@ TEST_CASE("children that hold the output open, garbage, ends and endless lines a
             .kind == Kind::kMalformed);
   CHECK(judge(shell("read -r l; printf 1; sleep 30", 0.2), 1)[0].kind ==
         Kind::kTimedOut);  // half a line
-  // Two answers to one question: the second is not taken for the next one's.
-  CommandReward twice(shell("read -r l; echo 1; echo 2; read -r l; echo 3", 2, 1));
-  CHECK(twice.judge(samples(1))[0].value == 1);
-  ::usleep(100'000);
-  CHECK(twice.judge(samples(1))[0].kind == Kind::kMalformed);
-  CHECK(twice.judge(samples(1))[0].value == 1);
+}
+
+TEST_CASE("lines that nobody asked for cost no sample and no time, and are counted") {
+  const auto unasked = [](const std::vector<Verdict>& verdicts) {
+    int64_t n = 0;
+    for (const Verdict& v : verdicts) n += v.unasked_lines;
+    return n;
+  };
+  const auto start = Clock::now();
+  // A line too many for each sample; the second line may come while the next sample waits.
+  for (const char* pause : {"", "sleep 0.02;"}) {
+    CAPTURE(pause);
+    const std::vector<Verdict> verdicts = judge(
+        shell(std::string("while read -r l; do echo 1; ") + pause + " echo 2; done", 5, 1), 8);
+    for (const Verdict& v : verdicts) {
+      CHECK(v.kind == Kind::kValue);
+      CHECK(v.value == 1);
+    }
+    CHECK(unasked(verdicts) == 7);
+    CHECK(verdicts[3].detail.find("wrote `2`, which answers nothing") != std::string::npos);
+  }
+  // What a program says while it starts, with and without a line end.
+  for (const char* greeting : {"echo loading; echo ...", "printf '> '"}) {
+    const std::vector<Verdict> verdicts =
+        judge(shell(std::string(greeting) + "; " + kEcho, 5, 1), 3);
+    for (int i = 0; i < 3; ++i) CHECK(verdicts[static_cast<size_t>(i)].value == i);
+    CHECK(unasked(verdicts) >= 1);
+  }
+  // Between two calls, and from a process that has ended since.
+  for (const char* rest : {"read -r l; echo 3", ""}) {
+    CommandReward twice(shell(std::string("read -r l; echo 1; echo 2;") + rest, 5, 1));
+    CHECK(twice.judge(samples(1))[0].value == 1);
+    const Verdict second = twice.judge(samples(1))[0];
+    CHECK(second.value == (*rest ? 3 : 1));
+    CHECK(second.unasked_lines == 1);
+  }
+  CHECK(judge(shell("while :; do echo 1; done", 5, 1), 1)[0].kind == Kind::kMalformed);
+  CHECK(Clock::now() - start < std::chrono::seconds(20));  // nothing waited for a minute
+}
+
+TEST_CASE("a program may answer at the end of the JSON value, before the line's") {
+  const std::vector<Verdict> verdicts =
+      judge(shell("while :; do c=$(dd bs=1 count=1 2>/dev/null); [ \"$c\" = '}' ] && echo 1; done",
+                  20, 1),
+            2);
+  for (const Verdict& v : verdicts) {
+    CHECK(v.value == 1);
+    CHECK(v.unasked_lines == 0);
+  }
+}
+
+TEST_CASE("an answer that repeats an id is that request's alone") {
+  // From another process, whenever it likes: the answer to the request before, again.
+  const std::string late = R"(while read -r l; do i=${l##*\"id\":}; i=${i%\}}
+      (sleep 0.05; echo "{\"id\": $i, \"reward\": 99}") &
+      sleep 0.03; echo "{\"id\": \"$i\", \"reward\": 1}"; done)";
+  const std::vector<Verdict> verdicts = judge(shell(late, 5, 1), 6);
+  int64_t unasked = 0;
+  for (const Verdict& v : verdicts) {
+    CHECK(v.kind == Kind::kValue);
+    CHECK(v.value == 1);
+    unasked += v.unasked_lines;
+  }
+  CHECK(unasked >= 3);
+  // A row's own id reaches the program.
+  CommandReward own(
+      shell("while read -r l; do case $l in *'\"id\":\"mine\"'*) echo 1;; *) echo 0;; esac; done"));
+  std::vector<Sample> sample = samples(1);
+  sample[0].row = std::make_shared<const Json>(Json{{"prompt", "p"}, {"id", "mine"}});
+  CHECK(own.judge(sample)[0].value == 1);
+}
+
+TEST_CASE("rows of ids reach the program with their prompt's text") {
+  const std::string has_prompt =
+      "while read -r l; do case $l in *'\"prompt\":\"2 + 2\"'*) echo 1;; *) echo 0;; esac; done";
+  std::vector<Sample> sample = samples(1);
+  sample[0].row = std::make_shared<const Json>(Json{{"prompt_ids", {1, 2}}});
+  sample[0].prompt = "2 + 2";
+  CommandReward reward(shell(has_prompt));
+  CHECK(reward.judge(sample)[0].value == 1);
+  sample[0].row = std::make_shared<const Json>(Json{{"prompt", "other"}});  // the row's own stays
+  CHECK(reward.judge(sample)[0].value == 0);
+}
+
+TEST_CASE("a reward beyond 1e30 is malformed, with its value in the message") {
+  for (const char* huge : {"1e31", "-1e308", "{\"reward\": 1e300}"}) {
+    CAPTURE(huge);
+    const Verdict v =
+        judge(shell(std::string("while read -r l; do echo '") + huge + "'; done"), 1)[0];
+    CHECK(v.kind == Kind::kMalformed);
+    CHECK(v.detail.find("expected a finite number of at most 1e+30") != std::string::npos);
+  }
+  CHECK(judge(shell("read -r l; echo 1e30"), 1)[0].value == 1e30);
 }
 
 TEST_CASE("a program that never answers is given less and less time to start") {
@@ -125,11 +220,53 @@ TEST_CASE("a program that never answers is given less and less time to start") {
   CHECK(verdicts[3].detail.find("within 0.1 s") != std::string::npos);
 }
 
-TEST_CASE("memory is limited, directories are private") {
+TEST_CASE("limits hold before the program's first instruction") {
+  // What a limit is, as the program itself sees it, and what it inherits to its children.
+  RewardSection limited = shell(
+      "a=$(ulimit -v) b=$(ulimit -t) c=$(ulimit -n) d=$(ulimit -f); read -r l; "
+      "[ \"$a $b $c $d\" = '200000 77 40 8' ] && echo 1 || echo 0",
+      5, 1);
+  limited.memory_bytes = 200'000 * 1024;
+  limited.cpu_seconds = 77;
+  limited.open_files = 40;
+  limited.file_bytes = 4096;
+  CHECK(judge(limited, 1)[0].value == 1);
   RewardSection hungry = shell("x=a; while :; do x=$x$x; done; echo 1", 20, 1);
   hungry.memory_bytes = 200'000'000;
   CHECK(judge(hungry, 1)[0].kind == Kind::kCrashed);
-  CHECK(judge(shell("read -r l; [ -z \"$(ls)\" ] && touch file && echo 1", 5, 1), 1)[0].value == 1);
+  // Too little memory for any program: it must not run even a moment without the limit.
+  const std::string mark =
+      (std::filesystem::temp_directory_path() / ("temper-test-mark-" + std::to_string(::getpid())))
+          .string();
+  RewardSection starved = shell("touch " + mark + "; read -r l; echo 1", 5, 1);
+  starved.memory_bytes = 4096;
+  try {
+    CHECK(judge(starved, 1)[0].kind == Kind::kCrashed);
+  } catch (const RunError&) {  // the system says at once that it cannot be started
+  }
+  CHECK_FALSE(std::filesystem::exists(mark));
+  RewardSection busy = shell("while :; do :; done", 20, 1);
+  busy.cpu_seconds = 1;
+  CHECK(judge(busy, 1)[0].kind == Kind::kCrashed);
+}
+
+TEST_CASE("workers run in this program's directory, with a TMPDIR of their own") {
+  const std::string here = std::filesystem::current_path().string();
+  CHECK(judge(shell("read -r l; [ \"$(pwd)\" = '" + here + "' ] && echo 1 || echo 0", 5, 1), 1)[0]
+            .value == 1);
+  CHECK(judge(shell("read -r l; cd \"$TMPDIR\" && [ -z \"$(ls)\" ] && touch file && echo 1", 5, 1),
+              1)[0]
+            .value == 1);
+}
+
+TEST_CASE("workers do not inherit this program's files") {
+  const int leak = ::dup(2);  // without close-on-exec, as some library might have it
+  CHECK(judge(shell("read -r l; [ -e /proc/self/fd/" + std::to_string(leak) +
+                        " ] && echo 0 || echo 1",
+                    5, 1),
+              1)[0]
+            .value == 1);
+  ::close(leak);
 }
 
 TEST_CASE("a program that is not there is refused by name") {
@@ -149,4 +286,96 @@ TEST_CASE("nothing is left behind: no descriptor, no process, no directory") {
   CHECK(worker_directories() == directories);
   CHECK(::waitpid(-1, nullptr, WNOHANG) == -1);
   CHECK(errno == ECHILD);
+}
+
+namespace {
+
+// Runs `work` in a child of this process, which then hangs, and kills that with SIGKILL. What
+// `work` returns comes back.
+template <class Work>
+std::string die_after(Work work) {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string text = work();
+    [[maybe_unused]] const ssize_t n = ::write(ends[1], text.data(), text.size());
+    ::pause();
+  }
+  std::string text(1000, 0);
+  const ssize_t n = ::read(ends[0], text.data(), text.size());
+  text.resize(n > 0 ? static_cast<size_t>(n) : 0);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ::close(ends[0]);
+  ::close(ends[1]);
+  return text;
+}
+
+bool comes_true(const std::function<bool()>& condition) {
+  for (int i = 0; i < 1000; ++i) {
+    if (condition()) return true;
+    ::usleep(10'000);
+  }
+  return false;
+}
+
+bool is_running(const std::string& pid) { return ::kill(std::stoi(pid), 0) == 0; }
+
+}  // namespace
+
+TEST_CASE("workers, what they started and their directories go when the program is killed") {
+  // It hangs without reading, in a thread that has ended, with a child of its own.
+  const std::string said = die_after([] {
+    static CommandReward* reward = nullptr;
+    std::vector<Verdict> verdicts;
+    std::thread([&] {
+      reward =
+          new CommandReward(shell("read -r l; sleep 1000 & echo \"{\\\"reward\\\":1}\"; "
+                                  "echo $$ $! $TMPDIR > /tmp/temper-test-$PPID; exec sleep 1000",
+                                  5, 1));
+      verdicts = reward->judge(samples(1));
+    }).join();
+    return std::string(verdicts[0].kind == Kind::kValue ? std::to_string(::getpid()) : "failed");
+  });
+  REQUIRE(said != "failed");
+  const std::string notes = "/tmp/temper-test-" + said;
+  std::string worker, child, directory;
+  CHECK(comes_true([&] {
+    std::ifstream file(notes);
+    return static_cast<bool>(file >> worker >> child >> directory);
+  }));
+  std::filesystem::remove(notes);
+  CHECK(comes_true([&] { return !is_running(worker); }));
+  CHECK(comes_true([&] { return !is_running(child); }));
+  CHECK(comes_true([&] { return !std::filesystem::exists(directory); }));
+}
+
+TEST_CASE("directories of dead owners are removed, those of living ones stay") {
+  const std::filesystem::path base = std::filesystem::temp_directory_path();
+  const std::string dead = die_after([] { return (new ScratchDirectory)->path(); });
+  const ScratchDirectory mine;
+  const auto foreign = [&](const std::string& name) {
+    std::filesystem::create_directory(base / name);
+    return base / name;
+  };
+  const std::filesystem::path other = foreign("temper-reward-keep");
+  REQUIRE(std::filesystem::exists(dead));
+  std::ofstream(dead + "/left") << "behind";
+  CHECK(dead.find("temper-reward-") != std::string::npos);
+  CHECK(remove_stale_scratch_directories() >= 1);
+  CHECK_FALSE(std::filesystem::exists(dead));
+  CHECK(std::filesystem::exists(mine.path()));
+  CHECK(std::filesystem::exists(other));
+  std::filesystem::remove(other);
+  // The process is gone, and yet somebody holds the lock: an owner whom this system's list of
+  // processes does not show.
+  const std::string held = die_after([] { return (new ScratchDirectory)->path(); });
+  const int lock = ::open(held.c_str(), O_RDONLY | O_DIRECTORY);
+  CHECK(::flock(lock, LOCK_EX | LOCK_NB) == 0);
+  remove_stale_scratch_directories();
+  CHECK(std::filesystem::exists(held));
+  ::close(lock);
+  remove_stale_scratch_directories();
+  CHECK_FALSE(std::filesystem::exists(held));
 }

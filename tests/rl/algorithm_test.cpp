@@ -1,44 +1,97 @@
+// Algorithms: their table, credit and shaping.
 #include "temper/rl/algorithm.h"
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <memory>
 #include <string>
 
 #include "temper/base/error.h"
+#include "temper/rl/group_keys.h"
 
 using namespace temper;
 
-static const rl::Algorithm& find(const std::string& name) {
-  RunConfig config;
-  config.rl.algorithm = name;
-  return rl::find_algorithm(config);
+namespace {
+
+// A prompt with completions of these lengths and rewards.
+rl::EpisodeGroup group_of(const std::vector<int64_t>& lengths, const std::vector<double>& rewards) {
+  rl::EpisodeGroup group;
+  group.segments.push_back({.tokens = {3, 4}});
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    group.segments.push_back({.parent = 0,
+                              .tokens = std::vector<int32_t>(static_cast<size_t>(lengths[i]), 5),
+                              .sampled = true});
+    group.episodes.push_back({.sample = static_cast<int64_t>(i),
+                              .path = {static_cast<int32_t>(i) + 1},
+                              .reward = rewards[i]});
+  }
+  return group;
 }
 
+std::unique_ptr<rl::Algorithm> make(const std::string& name, int64_t max_new_tokens = 100) {
+  auto made = rl::algorithms().find(name)();
+  made->prepare({max_new_tokens, true});
+  return made;
+}
+
+std::vector<float> advantages(rl::EpisodeGroup& group) {
+  std::vector<float> out;
+  for (const rl::Segment& segment : group.segments)
+    if (segment.sampled) out.push_back(segment.advantage.at(0));
+  return out;
+}
+
+const std::vector<std::string> kBuiltIn{"grpo", "dr_grpo", "dapo", "gspo", "rloo"};
+
+}  // namespace
+
 TEST_CASE("an unknown algorithm is refused with the nearest name") {
-  CHECK(&find("gspo") == &rl::algorithms()[3]);
-  CHECK_THROWS_WITH_AS(
-      find("gppo"),
-      "rl.algorithm: found `gppo`, expected grpo | dr_grpo | dapo | gspo | rloo; did you "
-      "mean `grpo`?",
-      ConfigError);
+  try {
+    rl::algorithms().find("gppo", "rl.algorithm");
+    FAIL("found");
+  } catch (const ConfigError& e) {
+    const std::string message = e.what();
+    CHECK(
+        message.starts_with("rl.algorithm: unknown algorithm `gppo`; expected one of grpo, "
+                            "dr_grpo, dapo, gspo, rloo"));
+    CHECK(message.ends_with("did you mean `grpo`?"));
+  }
 }
 
 TEST_CASE("an algorithm is registered once, under a name of its own") {
-  const rl::Algorithm mine{"mine", rl::leave_one_out_advantages, rl::rloo_loss, "for this test"};
-  rl::register_algorithm(mine);
-  CHECK((find("mine").loss == rl::rloo_loss));
-  CHECK(rl::algorithms().back().name == std::string("mine"));
-  CHECK_THROWS_WITH_AS(rl::register_algorithm(mine), "an algorithm `mine` is there already",
-                       ConfigError);
-  CHECK_THROWS_AS(rl::register_algorithm({"grpo", rl::group_advantages, rl::rloo_loss, ""}),
-                  ConfigError);
+  rl::algorithms().add({"mine", rl::make_rloo, "for this test"});
+  CHECK((rl::algorithms().find("mine") == rl::make_rloo));
+  CHECK(rl::algorithms().list().back().name == "mine");
+  CHECK_THROWS_AS(rl::algorithms().add({"mine", rl::make_rloo, ""}), ConfigError);
+  CHECK_THROWS_AS(rl::algorithms().add({"grpo", rl::make_rloo, ""}), ConfigError);
 }
 
 TEST_CASE("equal rewards give advantages of exactly 0") {
-  RunConfig config;
-  const std::vector<double> equal(7, 0.1);  // whose mean is not 0.1 in doubles
-  for (const rl::Algorithm& algorithm : rl::algorithms())
-    CHECK(algorithm.advantages(config.rl, equal) == std::vector<double>(7, 0.0));
+  for (const std::string& name : kBuiltIn) {
+    CAPTURE(name);
+    // 0.1, whose mean is not 0.1 in doubles.
+    rl::EpisodeGroup group = group_of(std::vector<int64_t>(7, 3), std::vector<double>(7, 0.1));
+    make(name)->assign(group);
+    CHECK(advantages(group) == std::vector<float>(7, 0.0F));
+  }
+}
+
+TEST_CASE("credit is the paper's") {
+  const std::vector<double> rewards{1, 0, 0, 0.5};  // mean 0.375, standard deviation 0.478714
+  const double deviation = std::sqrt((0.625 * 0.625 + 2 * 0.375 * 0.375 + 0.125 * 0.125) / 3);
+  for (const std::string& name : kBuiltIn) {
+    CAPTURE(name);
+    rl::EpisodeGroup group = group_of({3, 5, 2, 1}, rewards);
+    make(name)->assign(group);
+    const std::vector<float> found = advantages(group);
+    for (size_t i = 0; i < rewards.size(); ++i) {
+      double expected = (rewards[i] - 0.375) / (deviation + 1e-6);
+      if (name == "dr_grpo") expected = rewards[i] - 0.375;
+      if (name == "rloo") expected = rewards[i] - (1.5 - rewards[i]) / 3;
+      CHECK(found[i] == doctest::Approx(expected).epsilon(1e-6));
+    }
+  }
 }
 
 TEST_CASE("the overlong penalty falls from 0 to -1 over the buffer, and no further") {
@@ -47,4 +100,33 @@ TEST_CASE("the overlong penalty falls from 0 to -1 over the buffer, and no furth
   CHECK(rl::overlong_penalty(100, 100, 20) == -1);
   CHECK(rl::overlong_penalty(300, 100, 20) == -1);
   CHECK(rl::overlong_penalty(300, 100, 0) == 0);
+}
+
+TEST_CASE("dapo keeps groups by their rewards before shaping, and shapes a group once") {
+  const auto dapo = make("dapo");
+  CHECK(dapo->max_refills() == 10);
+  // Wrong throughout: lengths, and with them penalties, are no reason to learn.
+  rl::EpisodeGroup wrong = group_of({10, 90, 100}, {0, 0, 0});
+  CHECK_FALSE(dapo->keep(wrong));
+  dapo->shape(wrong);
+  CHECK(wrong.episodes[2].penalty == -1);
+  CHECK_FALSE(dapo->keep(wrong));
+  rl::EpisodeGroup mixed = group_of({10, 90, 100}, {0, 1, 0});
+  CHECK(dapo->keep(mixed));
+  for (int twice = 0; twice < 2; ++twice) {
+    dapo->shape(mixed);
+    CHECK((mixed.shaped_rewards() == std::vector<double>{0, 0.5, -1}));
+    CHECK(mixed.episodes[1].reward == 1);
+  }
+  // A reward that a penalty would make equal to the others still tells them apart.
+  rl::EpisodeGroup level = group_of({10, 100}, {0, 1});
+  dapo->shape(level);
+  CHECK((level.shaped_rewards() == std::vector<double>{0, 0}));
+  CHECK(dapo->keep(level));
+}
+
+TEST_CASE("a buffer longer than the completions may be is refused") {
+  const auto grpo = rl::make_grpo();
+  group_keys(*grpo).overlong_buffer = 101;
+  CHECK_THROWS_AS(grpo->prepare({100, true}), ConfigError);
 }

@@ -12,8 +12,7 @@
 #include "temper/base/file.h"
 #include "temper/base/json.h"
 #include "temper/metrics/row.h"
-#include "temper/rl/grpo.h"
-#include "temper/rl/rollout.h"
+#include "temper/rl/run.h"
 
 using namespace temper;
 namespace fs = std::filesystem;
@@ -38,7 +37,9 @@ std::string as_yaml(const Json& value) {
 std::vector<MetricsRow> run(const std::vector<std::string>& arguments, const std::string& output) {
   fs::remove_all(output);
   std::ostringstream console;
-  rl::run_grpo(load_run_config(arguments, "grpo"), {console, false, [] { return false; }});
+  rl::RlConfig config;
+  read_run_config(config, arguments, "grpo");
+  rl::run_rl(config, {console, false, [] { return false; }});
   return read_metrics_file(output + "/metrics.jsonl");
 }
 

@@ -68,6 +68,12 @@ Json message(const char* role, const char* content) {
 const Json kConversation = {message("user", "Hi"), message("assistant", "Ho"),
                             message("user", "He"), message("assistant", "Ha")};
 
+TokenizedConversation whole(TrainedConversation c) {
+  CHECK_FALSE(c.turn_by_turn);
+  REQUIRE(c.paths.size() == 1);
+  return std::move(c.paths[0]);
+}
+
 // The text that the trained tokens spell.
 std::string trained_text(const Tokenizer& tokenizer, const TokenizedConversation& c) {
   std::vector<int32_t> ids;
@@ -93,8 +99,9 @@ TEST_CASE("trained are the assistant's turns, by the first character of each tok
         CAPTURE(conversation);
         const Json& input = conversations.at(conversation);
         const auto tokenize = [&] {
-          return tokenize_conversation(*tokenizer, chat, input.at("messages"), input.at("tools"),
-                                       TrainOn::kAuto);
+          return whole(tokenize_conversation(*tokenizer, chat, input.at("messages"),
+                                             input.at("tools"),
+                                             {TrainOn::kAuto, ConversationMode::kWhole}));
         };
         if (want.is_null()) {
           CHECK(error_of(tokenize).starts_with(
@@ -122,29 +129,33 @@ TEST_CASE("train_on chooses among all tokens, all turns and the last turn") {
     const auto chat = golden_template(name);
     const auto text = [&](TrainOn on) {
       return trained_text(*tokenizer,
-                          tokenize_conversation(*tokenizer, chat, kConversation, nullptr, on));
+                          whole(tokenize_conversation(*tokenizer, chat, kConversation, nullptr,
+                                                      {on, ConversationMode::kAuto})));
     };
     CHECK(text(TrainOn::kAuto) == "Ho<|im_end|>\nHa<|im_end|>\n");
     CHECK(text(TrainOn::kAssistant) == text(TrainOn::kAuto));
     CHECK(text(TrainOn::kCompletion) == "Ha<|im_end|>\n");
     CHECK(text(TrainOn::kAll) == chat.render(kConversation, nullptr, false));
   }
-  const auto prompted = tokenize_conversation(*tokenizer, golden_template("chatml"), kConversation,
-                                              nullptr, TrainOn::kAuto, true);
+  const auto prompted =
+      whole(tokenize_conversation(*tokenizer, golden_template("chatml"), kConversation, nullptr,
+                                  {TrainOn::kAuto, ConversationMode::kAuto, true}));
   CHECK(prompted.text.ends_with("<|im_start|>assistant\n"));
   CHECK(trained_text(*tokenizer, prompted) == "Ho<|im_end|>\nHa<|im_end|>\n");
 }
 
-TEST_CASE("a template that writes earlier turns differently is refused, naming the message") {
+TEST_CASE("a template that writes earlier turns differently cannot be trained whole") {
   const auto tokenizer = golden_tokenizer("qwen2");
   const auto qwen3 = golden_template("qwen3");
-  const auto error = error_of(
-      [&] { tokenize_conversation(*tokenizer, qwen3, kConversation, nullptr, TrainOn::kAuto); });
+  const auto error = error_of([&] {
+    tokenize_conversation(*tokenizer, qwen3, kConversation, nullptr,
+                          {TrainOn::kAuto, ConversationMode::kWhole});
+  });
   CHECK(error.find("in message 2:") != std::string::npos);
   CHECK(error.find("{% generation %}") != std::string::npos);
   // Its last turn stands as it is.
-  const auto last =
-      tokenize_conversation(*tokenizer, qwen3, kConversation, nullptr, TrainOn::kCompletion);
+  const auto last = whole(tokenize_conversation(*tokenizer, qwen3, kConversation, nullptr,
+                                                {TrainOn::kCompletion, ConversationMode::kAuto}));
   CHECK(trained_text(*tokenizer, last) == "<think>\n\n</think>\n\nHa<|im_end|>\n");
 
   const auto hidden = ChatTemplate::parse(
@@ -152,7 +163,7 @@ TEST_CASE("a template that writes earlier turns differently is refused, naming t
       "{% for x in messages %}{{ m(x) }}{% endfor %}",
       "hidden", Json::object());
   CHECK(error_of([&] {
-          tokenize_conversation(*tokenizer, hidden, kConversation, nullptr, TrainOn::kAuto);
+          tokenize_conversation(*tokenizer, hidden, kConversation, nullptr);
         }).find("inside a macro") != std::string::npos);
 }
 
@@ -188,7 +199,8 @@ TEST_CASE("prompt and completion as messages train what follows the rendered pro
   const Json completion = {kConversation[1], kConversation[2], kConversation[3]};
   const auto text = [&](const ChatTemplate& with, TrainOn on) {
     return trained_text(
-        *tokenizer, tokenize_prompt_completion(*tokenizer, with, prompt, completion, nullptr, on));
+        *tokenizer, whole(tokenize_prompt_completion(*tokenizer, with, prompt, completion, nullptr,
+                                                     {on, ConversationMode::kAuto})));
   };
   CHECK(text(chat, TrainOn::kAuto) ==
         "Ho<|im_end|>\n<|im_start|>user\nHe<|im_end|>\n<|im_start|>assistant\nHa<|im_end|>\n");
@@ -198,8 +210,7 @@ TEST_CASE("prompt and completion as messages train what follows the rendered pro
         "Ho<|im_end|>\nHa<|im_end|>\n");
   CHECK(text(chat, TrainOn::kAll) == chat.render(kConversation, nullptr, false));
   CHECK_FALSE(error_of([&] {
-                tokenize_prompt_completion(*tokenizer, chat, prompt, Json::array(), nullptr,
-                                           TrainOn::kAuto);
+                tokenize_prompt_completion(*tokenizer, chat, prompt, Json::array(), nullptr);
               }).empty());
 }
 

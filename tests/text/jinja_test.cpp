@@ -186,3 +186,23 @@ TEST_CASE("what a template may change does not outlive it") {
                "{% set ns.m = m %}{% endfor %}{{ ns.m() }}")
           .empty());
 }
+
+TEST_CASE("integers beyond 64 bits are printed as Python prints them") {
+  const auto render = [](const std::string& source, const Json& context) {
+    return JinjaTemplate::parse(source, "t").render(context);
+  };
+  const Json beyond = Json::parse(R"({"n": 18446744073709551615, "list": [9223372036854775808]})");
+  CHECK(render("{{ n }} {{ list }} {{ n|tojson }} {{ {'k': n}|tojson }} {{ n|string|length }}",
+               beyond) ==
+        "18446744073709551615 [9223372036854775808] 18446744073709551615 "
+        "{\"k\": 18446744073709551615} 20");
+  CHECK(render("{{ n == 18446744073709551615 }} {{ n == 1 }} {{ n is number }} {{ n is integer }} "
+               "{{ n is string }} {{ 'x' if n }}",
+               beyond) == "True False True True False x");
+  const std::string digits = "123456789012345678901234567890";
+  CHECK(render("{{ {\"n\": " + digits + "} }} {{ -" + digits + " }}", Json::object()) ==
+        "{'n': " + digits + "} -" + digits);
+  CHECK(render("{{ 1_000_000_000_000_000_000_000 }}", Json::object()) == "1000000000000000000000");
+  CHECK_THROWS_AS(render("{{ n + 1 }}", beyond), DataError);
+  CHECK_THROWS_AS(render("{{ range(n) }}", beyond), DataError);
+}

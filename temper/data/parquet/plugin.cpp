@@ -5,15 +5,12 @@
 #include <arrow/io/file.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/metadata.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include <system_error>
 
 #include "temper/data/parquet/json_row.h"
 
@@ -26,16 +23,15 @@ constexpr int64_t kMaxBatchRows = 4096;
 constexpr int64_t kMaxMemory = int64_t{1} << 32;
 constexpr size_t kOutBytes = size_t{1} << 20;
 
-// Throws std::system_error.
-void write_all(int fd, const std::string& bytes) {
-  for (size_t done = 0; done < bytes.size();) {
-    const ssize_t n = ::write(fd, bytes.data() + done, bytes.size() - done);
-    if (n > 0)
-      done += static_cast<size_t>(n);
-    else if (errno != EINTR)
-      throw std::system_error(errno, std::generic_category());
+struct Stopped {};  // thrown where the writer wants no more
+
+struct Output {
+  temper_parquet_writer write;
+  void* context;
+  void operator()(const std::string& bytes) const {
+    if (write(context, bytes.data(), bytes.size()) != 0) throw Stopped();
   }
-}
+};
 
 // So many rows that a batch of the row group with the longest rows has about kBatchBytes.
 int64_t rows_per_batch(const parquet::FileMetaData& metadata) {
@@ -64,7 +60,7 @@ arrow::Result<std::unique_ptr<parquet::arrow::FileReader>> open(const std::strin
 }
 
 // `row` counts the rows that are done.
-arrow::Status convert(const std::string& path, int out, int64_t* row) {
+arrow::Status convert(const std::string& path, const Output& out, int64_t* row) {
   arrow::CappedMemoryPool pool(arrow::system_memory_pool(), kMaxMemory);
   ARROW_ASSIGN_OR_RAISE(const auto reader, open(path, &pool));
   std::shared_ptr<arrow::Schema> schema;
@@ -79,18 +75,19 @@ arrow::Status convert(const std::string& path, int out, int64_t* row) {
     for (int64_t i = 0; i < batch->num_rows(); ++i, ++*row) {
       append_row(*batch, i, lines);
       if (lines.size() < kOutBytes) continue;
-      write_all(out, lines);
+      out(lines);
       lines.clear();
     }
   }
-  write_all(out, lines);
+  out(lines);
   return arrow::Status::OK();
 }
 
 }  // namespace
 }  // namespace temper::data
 
-int temper_parquet_to_jsonl(const char* path, int out, char* error, size_t error_size) {
+int temper_parquet_rows(const char* path, temper_parquet_writer write, void* context, char* error,
+                        size_t error_size) {
   int64_t row = 0;
   const auto fail = [&](int status, const char* what) {
     std::snprintf(error, error_size, "%s", what);
@@ -98,11 +95,11 @@ int temper_parquet_to_jsonl(const char* path, int out, char* error, size_t error
     return status;
   };
   try {
-    const arrow::Status status = temper::data::convert(path, out, &row);
+    const arrow::Status status = temper::data::convert(path, {write, context}, &row);
     if (status.ok()) return 0;
     return fail(1, (": " + status.message()).c_str());
-  } catch (const std::system_error& e) {
-    return fail(2, e.what());
+  } catch (const temper::data::Stopped&) {
+    return 2;
   } catch (const std::out_of_range& e) {  // of append_row
     return fail(1, (":" + std::to_string(row + 1) + ": " + e.what()).c_str());
   } catch (const std::exception& e) {

@@ -7,11 +7,15 @@
 
 extern "C" {
 
-// Writes every row of the Parquet file as a line of JSON to the descriptor `out`. A column or a
-// member of a struct that is null is left out, as Parquet cannot say absent; NaN and the infinities
-// become null. Returns 0, or 1 where the file is at fault and 2 where writing failed: `error` then
-// holds one line that ends in '\0'.
-int temper_parquet_to_jsonl(const char* path, int out, char* error, size_t error_size);
+// Takes bytes of the output; anything but 0 ends the conversion.
+typedef int (*temper_parquet_writer)(void* context, const char* bytes, size_t size);
+
+// Gives every row of the Parquet file, as a line of JSON, to `write`. A column or a member of a
+// struct that is null is left out, as Parquet cannot say absent; NaN and the infinities become
+// null. Returns 0, or 1 where the file is at fault: `error` then holds one line that ends in '\0';
+// or 2 where `write` ended it.
+int temper_parquet_rows(const char* path, temper_parquet_writer write, void* context, char* error,
+                        size_t error_size);
 
 // "26.0.1"
 const char* temper_parquet_arrow_version();

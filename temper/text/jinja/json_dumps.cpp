@@ -5,6 +5,7 @@
 #include "temper/base/error.h"
 #include "temper/text/jinja/format.h"
 #include "temper/text/jinja/interpreter.h"
+#include "temper/text/jinja/objects.h"
 #include "temper/text/jinja/unicode.h"
 
 namespace temper::jinja {
@@ -82,6 +83,8 @@ class Writer {
       write_dict(*dict->data, level);
     } else if (value.is_none() || value.is_number()) {
       out_ += scalar(value);
+    } else if (const auto* big = value.object<BigInteger>()) {
+      out_ += big->digits();
     } else {
       throw Failure(str("Object of type ", type_name(value), " is not JSON serializable"));
     }

@@ -298,7 +298,10 @@ void Lexer::push_integer(std::string_view digits, int base, size_t length) {
     if (c == '_') continue;
     if (__builtin_mul_overflow(value, base, &value) ||
         __builtin_add_overflow(value, digit_value(c), &value)) {
-      fail("integer literal beyond 64 bits");
+      if (base != 10) fail("integer literal beyond 64 bits");
+      tokens_.back().text = digits;
+      std::erase(tokens_.back().text, '_');
+      break;
     }
   }
   tokens_.back().integer = value;

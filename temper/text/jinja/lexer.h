@@ -19,8 +19,8 @@ struct Token {
     kBlockBegin,  // {%
     kBlockEnd,    // %}
     kName,
-    kString,  // unescaped
-    kInteger,
+    kString,   // unescaped
+    kInteger,  // beyond 64 bits its decimal digits are in `text`
     kFloat,
     kOperator,  // its spelling is in `text`
     kEnd,

@@ -13,6 +13,20 @@
 
 namespace temper::jinja {
 
+// An integer beyond 64 bits: it is printed, written as JSON and compared for equality, and nothing
+// is computed with it.
+class BigInteger : public Object {
+ public:
+  explicit BigInteger(std::string digits) : digits_(std::move(digits)) {}
+  std::string type_name() const override { return "int"; }
+  std::string repr() const override { return digits_; }
+  size_t weight() const override { return 1 + digits_.size() / 16; }
+  const std::string& digits() const { return digits_; }  // decimal, with a "-" before it below 0
+
+ private:
+  std::string digits_;
+};
+
 class Interpreter;
 
 // What a call, filter or test is given.

@@ -177,6 +177,11 @@ Value Interpreter::arithmetic(Arithmetic op, const Value& left, const Value& rig
 Value Interpreter::negate(const Value& value, char op) {
   if (value.is_undefined()) throw Failure(*value.get_if<Undefined>()->message);
   if (value.is<double>()) return op == '-' ? -value.real() : value.real();
+  if (const auto* big = value.object<BigInteger>()) {
+    if (op != '-') return value;
+    const std::string& digits = big->digits();
+    return Value(std::make_shared<BigInteger>(digits[0] == '-' ? digits.substr(1) : "-" + digits));
+  }
   if (!value.is_integral())
     throw Failure(str("bad operand type for unary ", op, ": '", type_name(value), "'"));
   return op == '-' ? integer_arithmetic(Arithmetic::kSubtract, 0, value.integer())

@@ -6,6 +6,7 @@
 
 #include "temper/base/error.h"
 #include "temper/text/jinja/lexer.h"
+#include "temper/text/jinja/objects.h"
 
 namespace temper::jinja {
 namespace {
@@ -597,8 +598,11 @@ ExpressionPtr Parser::parse_primary() {
       while (token().kind == Kind::kString) text += next().text;
       return make(line, 0, Constant{Value(std::move(text))});
     }
-    case Kind::kInteger:
-      return make(line, 0, Constant{Value(next().integer)});
+    case Kind::kInteger: {
+      const Token number = next();
+      if (number.text.empty()) return make(line, 0, Constant{Value(number.integer)});
+      return make(line, 0, Constant{Value(std::make_shared<BigInteger>(number.text))});
+    }
     case Kind::kFloat:
       return make(line, 0, Constant{Value(next().real)});
     default:

@@ -5,6 +5,7 @@
 #include "temper/base/error.h"
 #include "temper/text/jinja/interpreter.h"
 #include "temper/text/jinja/lexer.h"
+#include "temper/text/jinja/objects.h"
 #include "temper/text/jinja/parser.h"
 
 namespace temper::jinja {
@@ -44,7 +45,7 @@ Value from_json(const Json& json) {
       return json.get<int64_t>();
     case Json::value_t::number_unsigned:
       if (json.get<uint64_t>() > uint64_t{INT64_MAX})
-        throw Failure("integer beyond 64 bits among the template's variables");
+        return Value(std::make_shared<BigInteger>(std::to_string(json.get<uint64_t>())));
       return json.get<int64_t>();
     case Json::value_t::number_float:
       return json.get<double>();

@@ -3,7 +3,8 @@
 // generation %}`, its own tojson).
 //
 // Left out are the tags that need other templates (extends, include, import, block), recursive
-// loops, and integers beyond 64 bits: they are refused, never approximated. A template and what it
+// loops, and arithmetic with integers beyond 64 bits, which are printed as they are: they are
+// refused, never approximated. A template and what it
 // is given may be hostile: work, memory, nesting and output are bounded.
 #pragma once
 

@@ -22,9 +22,9 @@ bool is_none(const Value& v) { return v.is_none(); }
 bool is_boolean(const Value& v) { return v.is<bool>(); }
 bool is_true(const Value& v) { return v.is<bool>() && truth(v); }
 bool is_false(const Value& v) { return v.is<bool>() && !truth(v); }
-bool is_integer(const Value& v) { return v.is<int64_t>(); }
+bool is_integer(const Value& v) { return v.is<int64_t>() || v.object<BigInteger>(); }
 bool is_float(const Value& v) { return v.is<double>(); }
-bool is_number(const Value& v) { return v.is_number(); }
+bool is_number(const Value& v) { return v.is_number() || v.object<BigInteger>(); }
 bool is_string(const Value& v) { return v.is_string(); }
 bool is_mapping(const Value& v) { return v.is_dict(); }
 bool is_escaped(const Value& v) { return v.is_markup(); }

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "temper/base/error.h"
+#include "temper/text/jinja/objects.h"
 #include "temper/text/jinja/unicode.h"
 
 namespace temper::jinja {
@@ -314,7 +315,8 @@ bool equal(const Value& a, const Value& b) {
   }
   if (const auto* d = a.get_if<Dict>()) return equal_dicts(*d->data, *b.get_if<Dict>()->data);
   if (const auto* object = a.get_if<std::shared_ptr<Object>>()) {
-    return *object == *b.get_if<std::shared_ptr<Object>>();
+    const auto *x = a.object<BigInteger>(), *y = b.object<BigInteger>();
+    return x && y ? x->digits() == y->digits() : *object == *b.get_if<std::shared_ptr<Object>>();
   }
   return true;  // None == None, Undefined == Undefined
 }
@@ -331,6 +333,8 @@ size_t hash(const Value& value) {
     return seed;
   }
   if (const auto* object = value.get_if<std::shared_ptr<Object>>()) {
+    if (const auto* big = value.object<BigInteger>())
+      return std::hash<std::string>()(big->digits());
     return std::hash<const void*>()(object->get());
   }
   if (value.is_none() || value.is_undefined()) return 0x9e3779b9 + value.data().index();

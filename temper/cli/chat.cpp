@@ -1,0 +1,110 @@
+// A conversation in the terminal.
+#include <unistd.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/cli/progress.h"
+#include "temper/cli/stream.h"
+#include "temper/cli/work.h"
+
+namespace temper::cli {
+namespace {
+
+constexpr const char* kCommands =
+    "/reset begins a new conversation, /system TEXT one with that system message; Ctrl-C stops an "
+    "answer, Ctrl-D ends.";
+
+class Chat : public Command {
+ public:
+  Chat() { sampling_.options.max_new_tokens = 1024; }
+
+  void declare(CLI::App& app) override {
+    app.description(temper::str(
+        "Talks with a model that has a chat template: a message a line, from the terminal or from "
+        "a "
+        "file or program on standard input. The answers' keys and values are kept, so that a next "
+        "turn begins where the last one ended.\n",
+        kCommands, "\nexample: temper chat --model runs/x/final --temperature 0.7"));
+    model_.add_to(app);
+    app.add_option("--system", system_, "the system message");
+    sampling_.add_to(app);
+    app.add_option("--cache-bytes", engine_.cache_bytes,
+                   "limit on the memory of keys and values; 0: a quarter of what is usable")
+        ->check(non_negative());
+  }
+
+  int run() override {
+    const auto tokenizer = find_tokenizer(model_.model);
+    check<ConfigError>(tokenizer != nullptr, model_.model,
+                       ": has no tokenizer.json, and a chat is text");
+    check<ConfigError>(ChatTemplate::exists(model_.model), model_.model,
+                       ": has no chat template; temper generate --prompt completes text");
+    const auto model = load(model_);
+    PromptReader reader(model_.model, tokenizer, model->vocab_size);
+    generate::Engine engine(*model, engine_, tokenizer);
+    begin();
+    const bool terminal = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
+    if (terminal) std::cout << kCommands << "\n";
+    for (std::string line;;) {
+      if (terminal) std::cout << "> " << std::flush;
+      if (!std::getline(std::cin, line)) break;
+      if (!obey(line)) answer(engine, reader, line, terminal);
+    }
+    if (terminal) std::cout << std::endl;
+    return 0;
+  }
+
+ private:
+  void begin() {
+    messages_ = Json::array();
+    if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
+  }
+
+  // Whether the line is a command or empty; does what it says.
+  bool obey(const std::string& line) {
+    if (line.empty()) return true;
+    if (line == "/reset" || line == "/system" || line.starts_with("/system ")) {
+      if (line != "/reset") system_ = line.size() > 8 ? line.substr(8) : "";
+      begin();
+      return true;
+    }
+    if (line.starts_with("/")) std::cerr << "unknown command; " << kCommands << std::endl;
+    return line.starts_with("/");
+  }
+
+  void answer(generate::Engine& engine, PromptReader& reader, const std::string& line,
+              bool terminal) {
+    Json messages = messages_;
+    messages.push_back({{"role", "user"}, {"content", line}});
+    catch_interrupts();
+    try {
+      const data::PromptRow prompt = reader.read({{"messages", messages}}, "the conversation");
+      warn_beyond_positions(model_.model, {&prompt, 1}, sampling_.options.max_new_tokens);
+      const auto said =
+          print_stream(engine, {turn_++, prompt.tokens, 1, sampling_.options}, std::cout);
+      messages.push_back({{"role", "assistant"}, {"content", said[0].text}});
+      messages_ = std::move(messages);
+    } catch (const Error& e) {
+      if (!terminal) throw;
+      std::cerr << e.what() << std::endl;  // the conversation stays as it was before this message
+    }
+    check(!interrupted() || (terminal && interrupted_by_key()), "stopped");
+    forget_interrupt();
+  }
+
+  ModelFlags model_;
+  SamplingFlags sampling_;
+  generate::EngineOptions engine_;
+  std::string system_;
+
+  Json messages_;
+  int64_t turn_ = 0;  // an answer's random numbers are its own
+};
+
+}  // namespace
+
+std::unique_ptr<Command> chat_command() { return std::make_unique<Chat>(); }
+
+}  // namespace temper::cli

@@ -1,0 +1,75 @@
+#include "temper/cli/completion_words.h"
+
+#include "temper/rewards/reward.h"
+#include "temper/rl/algorithm.h"
+
+namespace temper::cli {
+namespace {
+
+// "adamw | sgd", "true | false or null": a field's type where it is a choice.
+Words choices_of(std::string type) {
+  Words choices;
+  if (type.find(" | ") == std::string::npos || type.find("list") != std::string::npos)
+    return choices;
+  const bool nullable = type.ends_with(" or null");
+  if (nullable) type.resize(type.size() - std::string_view(" or null").size());
+  for (size_t start = 0; start != std::string::npos;) {
+    const size_t end = type.find(" | ", start);
+    choices.push_back(type.substr(start, end - start));
+    start = end == std::string::npos ? end : end + 3;
+  }
+  if (nullable) choices.push_back("null");
+  return choices;
+}
+
+Words algorithm_names() {
+  Words names;
+  for (const auto& entry : rl::algorithms().list()) names.push_back(entry.name);
+  return names;
+}
+
+Words reward_names() {
+  Words names;
+  for (const rewards::RewardEntry& reward : rewards::registry()) names.push_back(reward.name);
+  return names;
+}
+
+void collect(const std::vector<Field>& fields, const std::string& path,
+             std::vector<ConfigKey>& keys) {
+  for (const Field& field : fields) {
+    const std::string name = path + field.name;
+    if (!field.children.empty() && !field.is_list)
+      collect(field.children, name + ".", keys);
+    else
+      keys.push_back(
+          {name, field.help, name == "rl.algorithm" ? algorithm_names() : choices_of(field.type)});
+  }
+}
+
+}  // namespace
+
+std::vector<ConfigKey> config_keys(const std::vector<Field>& fields) {
+  std::vector<ConfigKey> keys;
+  collect(fields, "", keys);
+  return keys;
+}
+
+std::vector<Flag> flags_to_complete(const Verb& verb) {
+  if (verb.keys)
+    return {{"--help", "every key with its type and default", {}, false},
+            {"--nproc", "ranks on this machine", {}, true}};
+  std::vector<Flag> found = flags_of(verb);
+  if (found.empty()) found.push_back({"--help", "how it is used", {}, false});
+  for (Flag& flag : found) {
+    if (flag.name == "--reward") flag.choices = reward_names();
+  }
+  return found;
+}
+
+Words words_of(const Verb& verb) {
+  const std::string name = verb.name;
+  if (name == "list") return list_topics();
+  return name == "completion" ? Words{"bash", "zsh", "fish"} : Words();
+}
+
+}  // namespace temper::cli

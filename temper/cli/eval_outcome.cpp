@@ -1,0 +1,73 @@
+#include "temper/cli/eval_outcome.h"
+
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/metrics/format.h"
+
+namespace temper::cli {
+namespace {
+
+std::string pass_k(const EvalOutcome& outcome) { return "pass@" + std::to_string(outcome.samples); }
+
+Json interval(const Interval& i) { return {{"mean", i.mean}, {"low", i.low}, {"high", i.high}}; }
+
+std::string line(const std::string& name, const Interval& v) {
+  return temper::str(name, std::string(name.size() < 10 ? 10 - name.size() : 1, ' '),
+                     format_fixed(v.mean, 4), "  (", format_fixed(v.low, 4), " to ",
+                     format_fixed(v.high, 4), ")\n");
+}
+
+}  // namespace
+
+EvalOutcome summarize(std::span<const rewards::Sample> samples,
+                      std::span<const rewards::Judged> judged, int64_t each, double threshold) {
+  std::vector<double> reward, one, k;
+  EvalOutcome out;
+  const double count = static_cast<double>(samples.size());
+  for (size_t i = 0; i < samples.size(); i += static_cast<size_t>(each)) {
+    double sum = 0;
+    int64_t correct = 0;
+    for (size_t s = i; s < i + static_cast<size_t>(each); ++s) {
+      sum += judged[s].reward;
+      correct += judged[s].reward >= threshold;
+      out.length += static_cast<double>(samples[s].completion_tokens.size()) / count;
+      out.truncated += samples[s].truncated ? 1.0 / count : 0;
+    }
+    reward.push_back(sum / static_cast<double>(each));
+    one.push_back(pass_at_k(each, correct, 1));
+    k.push_back(pass_at_k(each, correct, each));
+  }
+  out.prompts = static_cast<int64_t>(reward.size());
+  out.samples = each;
+  out.reward = confidence_interval(reward);
+  out.pass_one = confidence_interval(one);
+  out.pass_k = confidence_interval(k);
+  return out;
+}
+
+Json to_json(const EvalOutcome& o) {
+  Json all = {{"prompts", o.prompts},
+              {"samples", o.samples},
+              {"reward", interval(o.reward)},
+              {"pass@1", interval(o.pass_one)}};
+  all[pass_k(o)] = interval(o.pass_k);
+  all["completion_length_mean"] = o.length;
+  all["truncated_fraction"] = o.truncated;
+  all["reward_failures"] = o.failures;
+  return all;
+}
+
+std::string to_text(const EvalOutcome& o) {
+  std::string text = temper::str(o.prompts, " prompts, ", o.samples,
+                                 " samples each; 95 % intervals over prompts\n",
+                                 line("reward", o.reward), line("pass@1", o.pass_one));
+  if (o.samples > 1) text += line(pass_k(o), o.pass_k);
+  text += temper::str("tokens    ", format_fixed(o.length, 1), " a completion, ",
+                      format_fixed(100 * o.truncated, 1), " % cut at --max-new-tokens\n");
+  if (o.failures > 0)
+    text += temper::str("rewards   ", o.failures, " completions without a verdict, counted as 0\n");
+  return text;
+}
+
+}  // namespace temper::cli

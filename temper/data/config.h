@@ -1,0 +1,56 @@
+// The config section `data`.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/base/config.h"
+#include "temper/data/row_set.h"
+#include "temper/data/sft_row.h"
+
+namespace temper::data {
+
+// One source of rows and how often it is drawn from.
+struct DataSource {
+  std::string path;  // a file, a directory of them, or a pattern (*, ?, [..])
+  double weight = 1;
+  std::string name;              // empty: the path
+  std::optional<int64_t> limit;  // only the first so many rows
+  void fields(Fields& f);
+};
+
+struct DataSection {
+  std::vector<DataSource> train;               // empty: not given
+  std::vector<DataSource> eval;                // empty: none
+  double validation_fraction = 0;              // of each source of `train`, held out of it
+  std::map<std::string, std::string> columns;  // what a row's field is called here -> in the file
+  int64_t max_length = 1024;
+  Overlong overlong = Overlong::kTruncate;
+  bool shuffle = true;
+  bool packing = true;
+  TrainOn train_on = TrainOn::kAuto;
+  ConversationMode conversation = ConversationMode::kAuto;
+  RowFormat format = RowFormat::kAuto;
+  std::string system_prompt;                              // empty: none
+  std::string chat_template;                              // a file; empty: the model directory's
+  std::map<std::string, std::string> template_variables;  // values as in JSON, or else text
+  void fields(Fields& f);
+
+  // What every reader of rows takes from the section.
+  void apply_to(TextFormat& format) const;
+  // How the chat template is loaded.
+  ChatOptions chat_options() const;
+};
+
+// data.train as a loader takes it, without what data.validation_fraction holds out.
+std::vector<SourceSpec> training_sources(const DataSection& section, uint64_t seed);
+
+// The sets of rows to evaluate on: data.eval as written, then what is held out of data.train: a set
+// called "validation", or, of several sources, "validation/NAME" each.
+std::vector<SourceSpec> evaluation_sources(const DataSection& section, uint64_t seed);
+
+}  // namespace temper::data

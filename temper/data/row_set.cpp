@@ -1,0 +1,135 @@
+#include "temper/data/row_set.h"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "temper/base/error.h"
+
+namespace temper::data {
+namespace {
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxFiles = 512;  // each stays open
+
+bool is_row_file(std::string name) {
+  for (const std::string_view packed : {".gz", ".zst"})
+    if (name.ends_with(packed)) {
+      name.resize(name.size() - packed.size());
+      break;
+    }
+  return !name.starts_with(".") &&
+         (name.ends_with(".jsonl") || name.ends_with(".ndjson") || name.ends_with(".parquet"));
+}
+
+std::vector<std::string> files_of_directory(const std::string& path) {
+  std::vector<std::string> files;
+  std::error_code problem;
+  for (fs::directory_iterator it(path, problem), end; !problem && it != end; it.increment(problem))
+    if (is_row_file(it->path().filename().string()) && !fs::is_directory(it->path()))
+      files.push_back(it->path().string());
+  check<DataError>(!problem, path, ": cannot read the directory: ", problem.message());
+  check<DataError>(!files.empty(), path,
+                   ": no file of rows in this directory (.jsonl, .ndjson, .parquet, .jsonl.gz, "
+                   ".jsonl.zst)");
+  return files;
+}
+
+std::vector<std::string> files_of_pattern(const std::string& pattern) {
+  glob_t found{};
+  std::vector<std::string> files;
+  if (::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found) == 0)
+    for (size_t i = 0; i < found.gl_pathc; ++i)
+      if (!fs::is_directory(found.gl_pathv[i])) files.emplace_back(found.gl_pathv[i]);
+  ::globfree(&found);
+  check<DataError>(!files.empty(), pattern, ": no file matches this pattern");
+  return files;
+}
+
+// 64 bits of the text and the seed (FNV-1a, mixed as in SplitMix64).
+uint64_t hash_of(std::string_view text, uint64_t seed) {
+  while (!text.empty() && (text.back() == '\r' || text.back() == ' ')) text.remove_suffix(1);
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  hash += (seed + 1) * 0x9e3779b97f4a7c15;
+  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9;
+  hash = (hash ^ (hash >> 27)) * 0x94d049bb133111eb;
+  return hash ^ (hash >> 31);
+}
+
+}  // namespace
+
+std::vector<std::string> find_row_files(const std::string& path) {
+  std::error_code none;
+  std::vector<std::string> files;
+  if (fs::is_directory(path, none))
+    files = files_of_directory(path);
+  else if (!fs::exists(path, none) && path.find_first_of("*?[") != std::string::npos)
+    files = files_of_pattern(path);
+  else
+    return {path};
+  std::sort(files.begin(), files.end());
+  check<DataError>(files.size() <= kMaxFiles, path, ": ", files.size(), " files; at most ",
+                   kMaxFiles, " make one source; join them, or name several sources");
+  return files;
+}
+
+RowSet::RowSet(const SourceSpec& spec) : path_(spec.path) {
+  const std::vector<std::string> files = find_row_files(path_);
+  for (const std::string& file : files) {
+    first_.push_back(size_);
+    files_.push_back(std::make_unique<RowFile>(file, files.size() > 1));
+    size_ += files_.back()->size();
+    if (spec.limit && size_ >= *spec.limit) break;
+  }
+  if (spec.limit) size_ = std::min(size_, *spec.limit);
+  check<DataError>(size_ > 0, path_, ": no rows");
+  if (spec.held_out.fraction > 0) choose(spec.held_out, spec.only_held_out);
+}
+
+void RowSet::choose(const HeldOut& held_out, bool only_held_out) {
+  check<DataError>(size_ >= 2, path_, ": one row cannot be shared between training and evaluation");
+  std::vector<uint64_t> hashes;
+  hashes.reserve(static_cast<size_t>(size_));
+  for (int64_t row = 0; row < size_; ++row) {
+    const Place at = place(row);
+    hashes.push_back(hash_of(at.file->line(at.row), held_out.seed));
+  }
+  std::vector<uint64_t> order = hashes;
+  const int64_t count = std::clamp<int64_t>(
+      std::llround(held_out.fraction * static_cast<double>(size_)), 1, size_ - 1);
+  std::nth_element(order.begin(), order.begin() + (count - 1), order.end());
+  const uint64_t highest = order[static_cast<size_t>(count - 1)];
+  for (int64_t row = 0; row < size_; ++row)
+    if ((hashes[static_cast<size_t>(row)] <= highest) == only_held_out) chosen_.push_back(row);
+  size_ = static_cast<int64_t>(chosen_.size());
+  check<DataError>(size_ > 0, path_, ": no row is left to train on, as all that are not held out ",
+                   "have the text of one that is");
+}
+
+RowSet::Place RowSet::place(int64_t row) const {
+  if (!chosen_.empty()) row = chosen_[static_cast<size_t>(row)];
+  const auto file = std::upper_bound(first_.begin(), first_.end(), row) - first_.begin() - 1;
+  return {files_[static_cast<size_t>(file)].get(), row - first_[static_cast<size_t>(file)]};
+}
+
+std::string RowSet::where(int64_t row) const {
+  const Place at = place(row);
+  return at.file->where(at.row);
+}
+
+Json RowSet::row(int64_t row) const {
+  const Place at = place(row);
+  return at.file->row(at.row);
+}
+
+int64_t RowSet::row_bytes(int64_t row) const {
+  const Place at = place(row);
+  return at.file->row_bytes(at.row);
+}
+
+}  // namespace temper::data

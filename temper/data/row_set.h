@@ -1,0 +1,65 @@
+// The rows of one source: of a file, of all files of a directory, or of those that a pattern names.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/base/json.h"
+#include "temper/data/row_file.h"
+
+namespace temper::data {
+
+// A share of a source's rows that is kept out of training to evaluate on. Which rows these are is a
+// function of their text and the seed: neither their order nor other rows' edits move them between
+// the parts (but for the few at the bound, as the share's size stays), and rows of the same text
+// are always in the same part.
+struct HeldOut {
+  double fraction = 0;  // [0, 1) of the rows, at least one where above 0
+  uint64_t seed = 0;
+};
+
+struct SourceSpec {
+  std::string path;  // a file, a directory or a pattern with *, ? and [..]
+  double weight = 1;
+  std::string name = {};              // empty: the path
+  std::optional<int64_t> limit = {};  // only the first so many rows, counted before any is held out
+  HeldOut held_out = {};              // left out,
+  bool only_held_out = false;         // or, the other way round, all that is given
+};
+
+// Files come in the order of their names' bytes, their rows one file after the other. Thread-safe.
+class RowSet {
+ public:
+  // Throws DataError where a file cannot be read, no file is found or no row is left.
+  explicit RowSet(const SourceSpec& spec);
+
+  int64_t size() const { return size_; }
+  const std::string& path() const { return path_; }  // as it was given
+  std::string where(int64_t row) const;              // "FILE:LINE"
+  Json row(int64_t row) const;
+  int64_t row_bytes(int64_t row) const;
+
+ private:
+  struct Place {
+    const RowFile* file;
+    int64_t row;
+  };
+  Place place(int64_t row) const;
+  void choose(const HeldOut& held_out, bool only_held_out);
+
+  std::string path_;
+  std::vector<std::unique_ptr<RowFile>> files_;
+  std::vector<int64_t> first_;   // of each file, the number of rows before it
+  std::vector<int64_t> chosen_;  // the rows of the part; empty: all
+  int64_t size_ = 0;
+};
+
+// The files that a path names: itself, a directory's files of rows (.jsonl, .ndjson, .parquet, and
+// .gz and .zst of these; not those of its directories, nor hidden ones), or what a pattern matches.
+// Throws DataError where there are none.
+std::vector<std::string> find_row_files(const std::string& path);
+
+}  // namespace temper::data

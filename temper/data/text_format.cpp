@@ -1,0 +1,92 @@
+#include "temper/data/text_format.h"
+
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/data/conversation_format.h"
+#include "temper/data/row_fields.h"
+#include "temper/text/conversation.h"
+#include "temper/text/special_tokens.h"
+
+namespace temper::data {
+namespace {
+
+RowFormat format_of(const TextFormat& format, const Json& row) {
+  if (format.format == RowFormat::kChatml) return RowFormat::kMessages;
+  if (format.format != RowFormat::kAuto) return format.format;
+  for (const char* field : {"messages", "prompt", "text", "input_ids", "prompt_ids", "tokens"})
+    if (row.contains(field)) return RowFormat::kMessages;
+  if (row.contains("conversations")) return RowFormat::kSharegpt;
+  if (row.contains("instruction")) return RowFormat::kAlpaca;
+  return RowFormat::kMessages;
+}
+
+}  // namespace
+
+const Tokenizer& tokenizer_of(const TextFormat& format, const std::string& where) {
+  check<DataError>(format.tokenizer != nullptr, where,
+                   ": text needs a tokenizer, and the model directory has no tokenizer.json; give "
+                   "token ids");
+  return *format.tokenizer;
+}
+
+const ChatTemplate& chat_of(const TextFormat& format, const std::string& where) {
+  check<DataError>(format.chat != nullptr, where,
+                   ": messages need a chat template, and the model directory has none; "
+                   "data.chat_template names one");
+  return *format.chat;
+}
+
+Json normalized_row(const TextFormat& format, Json row, RowUse use, const std::string& where) {
+  rename_columns(row, format.columns, where);
+  const RowFormat kind = format_of(format, row);
+  if (kind == RowFormat::kMessages) return row;
+  row = kind == RowFormat::kSharegpt ? from_sharegpt(std::move(row), where)
+                                     : from_alpaca(std::move(row), format.chat != nullptr, where);
+  if (use == RowUse::kPrompt && row.contains("messages")) {
+    Json& messages = row["messages"];
+    while (!messages.empty() && messages.back()["role"] == "assistant")
+      messages.erase(messages.size() - 1);
+  }
+  return row;
+}
+
+Json with_system_prompt(const TextFormat& format, const Json& messages) {
+  if (format.system_prompt.empty() || !messages.is_array()) return messages;
+  const bool begins_with_one =
+      !messages.empty() && messages[0].is_object() && messages[0].contains("role") &&
+      (messages[0]["role"] == "system" || messages[0]["role"] == "developer");
+  if (begins_with_one) return messages;
+  Json out = Json::array();
+  out.push_back({{"role", "system"}, {"content", format.system_prompt}});
+  for (const Json& message : messages) out.push_back(message);
+  return out;
+}
+
+Json tools_of(const Json& row) { return row.contains("tools") ? row["tools"] : Json(); }
+
+std::vector<int32_t> prompt_tokens(const TextFormat& format, const Json& row,
+                                   const std::string& where) {
+  for (const char* field : {"prompt_ids", "tokens"})
+    if (row.contains(field)) return token_ids(row[field], field, format.vocabulary, where);
+  const char* const field = row.contains("prompt") ? "prompt" : "messages";
+  check<DataError>(row.contains(field), where, ": the row has ", field_names(row),
+                   "; expected prompt (text or messages), messages, or prompt_ids; data.columns "
+                   "renames fields, as in {prompt: question}");
+  const Json& prompt = row[field];
+  const bool text = prompt.is_string() && row.contains("prompt");
+  check<DataError>(text || prompt.is_array(), where, ": `", field, "` must be ",
+                   row.contains("prompt") ? "text or messages" : "a list of messages");
+  const Tokenizer& tokenizer = tokenizer_of(format, where);
+  const ChatTemplate* chat = text ? nullptr : &chat_of(format, where);
+  try {
+    if (text) return encode_text(tokenizer, prompt.get_ref<const std::string&>());
+    const Json messages = with_system_prompt(format, prompt), tools = tools_of(row);
+    check_roles(*chat, messages, tools);
+    return tokenizer.encode(chat->render(messages, tools, true));
+  } catch (const DataError& e) {
+    throw DataError(where + ": " + e.what());
+  }
+}
+
+}  // namespace temper::data

@@ -1,0 +1,62 @@
+// What every reader of rows shares: the tokenizer and template that make tokens of text and
+// messages, the names of the fields, and the formats that conversations come in.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/base/json.h"
+#include "temper/text/chat_template.h"
+#include "temper/text/tokenizer.h"
+
+namespace temper::data {
+
+// What happens to rows that are longer than max_length.
+enum class Overlong { kTruncate, kDrop, kError };
+
+// kMessages, also called kChatml: {"messages": [{role, content}]}. kSharegpt: {"conversations":
+// [{from, value}]}, with `system` and `tools` beside it. kAlpaca: {"instruction", "input",
+// "output"}, with `system` and `history` beside it. kAuto: by the row's fields.
+enum class RowFormat { kAuto, kMessages, kChatml, kSharegpt, kAlpaca };
+
+struct TextFormat {
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: rows hold ids
+  std::shared_ptr<const ChatTemplate> chat;    // null: no messages
+  std::map<std::string, std::string> columns;  // the format's field -> the row's field
+  RowFormat format = RowFormat::kAuto;
+  std::string system_prompt;  // put before conversations that begin without one; empty: none
+  int64_t max_length = 1024;
+  Overlong overlong = Overlong::kTruncate;
+  int64_t vocabulary = 0;
+};
+
+// The tokenizer or the template, or a DataError that begins with `where` and says what is missing.
+const Tokenizer& tokenizer_of(const TextFormat& format, const std::string& where);
+const ChatTemplate& chat_of(const TextFormat& format, const std::string& where);
+
+// What a row is read for: to be trained on, or to be answered.
+enum class RowUse { kTrain, kPrompt };
+
+// The row with its fields renamed and, where it holds a conversation of another format, with that
+// conversation as `messages` (an Alpaca row where there is no chat template: as `prompt` and
+// `completion`). As a prompt it ends before the assistant's last answer. Throws DataError.
+Json normalized_row(const TextFormat& format, Json row, RowUse use, const std::string& where);
+
+// The messages with the format's system prompt before them, unless they begin with one.
+Json with_system_prompt(const TextFormat& format, const Json& messages);
+
+// The row's `tools`, or null.
+Json tools_of(const Json& row);
+
+// The tokens of a prompt, from a row that normalized_row() made: {"prompt": text or messages},
+// {"messages"}, {"prompt_ids"} or {"tokens"}. Messages are rendered with the generation prompt;
+// text gets the special tokens that the tokenizer puts around a text. Throws DataError that begins
+// with `where`.
+std::vector<int32_t> prompt_tokens(const TextFormat& format, const Json& row,
+                                   const std::string& where);
+
+}  // namespace temper::data

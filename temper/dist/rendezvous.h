@@ -1,0 +1,47 @@
+// How ranks find each other's addresses. Sockets only; no c10d.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace temper::dist {
+
+// What bounds a wait for other ranks: time, and a wish to stop.
+class Patience {
+ public:
+  Patience(std::chrono::milliseconds most, std::function<bool()> stop);
+  // Throws RunError "WHAT" with the seconds waited once the time is over, or that the run was asked
+  // to stop.
+  void check(const std::string& what) const;
+  std::chrono::milliseconds left() const;  // at least 1
+  // check(), then sleeps a little.
+  void pause(const std::string& what) const;
+
+ private:
+  std::chrono::steady_clock::time_point begin_, end_;
+  std::function<bool()> stop_;
+};
+
+// Numeric addresses of the two ends of a connection.
+struct Route {
+  std::string local, remote;
+  bool loopback = false;  // of the local end
+};
+
+// Connects to HOST:PORT (a name, an IPv4 or an IPv6 address) and closes again, trying until it
+// answers. Throws RunError as Patience does.
+Route find_route(const std::string& host, uint16_t port, const Patience& patience);
+
+// "0 10.0.0.2 10.0.0.1" and back: what ranks tell each other. Throws RunError for what is none.
+std::string to_text(const Route& route);
+Route parse_route(const std::string& text);
+
+// The address for this rank to listen on, given its own route to the master and all ranks'. That is
+// the local end of its own; where this is a loopback address though some ranks are on other hosts,
+// the master's address as they see it: whoever reaches the master over loopback is on its host.
+std::string choose_address(const Route& own, const std::vector<Route>& all);
+
+}  // namespace temper::dist

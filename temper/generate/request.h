@@ -1,0 +1,52 @@
+// What is asked of the sampler, and what it gives.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "temper/generate/sampler.h"
+
+namespace temper::generate {
+
+inline constexpr int64_t kMostNewTokens = int64_t{1} << 24;
+
+// How one request is sampled.
+struct GenerationOptions {
+  SamplingOptions sampling;
+  int64_t max_new_tokens = 64;  // 1 to kMostNewTokens
+  bool ignore_eos = false;
+  std::vector<std::string> stop;  // texts that end a completion; they need a tokenizer
+  bool stream = false;            // on_token sees the text so far
+};
+
+struct Request {
+  int64_t index = 0;            // names the prompt among the random numbers and in its completions
+  std::vector<int32_t> prompt;  // not empty
+  int64_t num_samples = 1;
+  GenerationOptions options;
+};
+
+using RequestId = uint64_t;  // of one engine
+
+struct Completion {
+  int64_t index = 0, sample = 0;
+  std::vector<int32_t> tokens;  // a sampled end token included
+  std::vector<float> logprobs;  // at the sampling temperature (greedy: at 1), before penalty,
+                                // top-k, top-p and min-p
+  bool stopped = false;         // by an end token or a stop text; else by its length
+  bool cancelled = false;       // it is what there was, perhaps nothing
+  // Without special tokens, cut at a stop text; empty without a tokenizer. For on_token, with
+  // GenerationOptions::stream: what no later token takes back (the beginning of a character or of a
+  // stop text is held back).
+  std::string text;
+  RequestId request = 0;
+};
+
+struct Callbacks {
+  std::function<void(Completion)> done;
+  std::function<void(const Completion&)> on_token;  // after each token; may be empty
+};
+
+}  // namespace temper::generate

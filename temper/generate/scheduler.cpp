@@ -1,0 +1,183 @@
+#include "temper/generate/scheduler.h"
+
+#include <algorithm>
+#include <set>
+
+#include "temper/base/error.h"
+
+namespace temper::generate {
+namespace {
+
+// What a prompt's own pages are, and what a sample needs beside those of them that it shares.
+int64_t pages_of_prompt(const Request& request) {
+  return PageCache::pages_for(static_cast<int64_t>(request.prompt.size()));
+}
+int64_t pages_of_sample(const Request& request) {
+  const int64_t length = static_cast<int64_t>(request.prompt.size());
+  return PageCache::pages_for(length + request.options.max_new_tokens) -
+         length / ops::page_tokens();
+}
+
+}  // namespace
+
+int64_t Scheduler::pages_needed(const Request& request) {
+  return pages_of_prompt(request) + pages_of_sample(request);
+}
+
+void Scheduler::add(std::shared_ptr<Prompt> prompt) {
+  prompt->unfinished = prompt->request.num_samples;
+  if (prompt->unfinished > 0) waiting_.push_back(std::move(prompt));
+}
+
+// Starts the next sample of the prompt that waits longest, if its pages are to be had.
+bool Scheduler::admit_one() {
+  const std::shared_ptr<Prompt>& prompt = waiting_.front();
+  const bool first = prompt->next_sample == 0;
+  const int64_t needed =
+      pages_of_sample(prompt->request) + (first ? pages_of_prompt(prompt->request) : 0);
+  if (reserved_ + needed > cache_.max_pages()) return false;
+  reserved_ += needed;
+  if (first) {
+    filling_.push_back(prompt);
+    statistics_.prompt_tokens += prompt->length();
+  }
+  auto sequence = std::make_unique<Sequence>();
+  sequence->completion.index = prompt->request.index;
+  sequence->completion.sample = prompt->next_sample++;
+  sequence->completion.request = prompt->id;
+  sequence->prompt = prompt;
+  running_.push_back(std::move(sequence));
+  if (prompt->next_sample == prompt->request.num_samples) waiting_.pop_front();
+  return true;
+}
+
+Pass Scheduler::next_pass() {
+  while (static_cast<int64_t>(running_.size()) < max_batch_ && !waiting_.empty() && admit_one()) {
+  }
+  Pass pass;
+  for (const auto& sequence : running_) {
+    if (!sequence->pages) continue;
+    const int64_t position = sequence->length() - 1;
+    sequence->pages->reserve(position + 1);
+    pass.forest->add_root({&sequence->completion.tokens.back(), 1}, position);
+    pass.rows.add(*sequence->pages, 1);
+    pass.decoding.push_back(sequence.get());
+  }
+  plan_prefill(pass);
+  return pass;
+}
+
+void Scheduler::plan_prefill(Pass& pass) {
+  int64_t room = prefill_tokens_;
+  for (const auto& prompt : filling_) {
+    if (room == 0) break;
+    const std::span<const int32_t> tokens = prompt->request.prompt;
+    if (prompt->filled == 0) {
+      prompt->filled = prompt->pages.reuse(tokens);
+      statistics_.reused_tokens += prompt->filled;
+    }
+    const int64_t chunk = std::min(room, prompt->length() - prompt->filled);
+    prompt->pages.reserve(prompt->filled + chunk);
+    pass.forest->add_root(
+        tokens.subspan(static_cast<size_t>(prompt->filled), static_cast<size_t>(chunk)),
+        prompt->filled);
+    pass.rows.add(prompt->pages, chunk);
+    prompt->filled += chunk;
+    room -= chunk;
+    if (prompt->filled == prompt->length())
+      pass.prefilled.emplace_back(prompt.get(), pass.forest->num_tokens() - 1);
+  }
+}
+
+std::vector<Sequence*> Scheduler::begin_samples(const Pass& pass) {
+  for (const auto& [prompt, row] : pass.prefilled) prompt->pages.publish(prompt->request.prompt);
+  std::erase_if(filling_, [](const auto& prompt) { return prompt->ready(); });
+  std::vector<Sequence*> begun;
+  for (const auto& sequence : running_) {
+    if (sequence->pages || !sequence->prompt->ready()) continue;
+    sequence->pages = std::make_unique<PageTable>(cache_);
+    sequence->pages->fork(sequence->prompt->pages, sequence->prompt->length());
+    begun.push_back(sequence.get());
+  }
+  return begun;
+}
+
+// Makes known what the sequence computed, and gives back its pages and its reservation. The last
+// token was sampled, and never went through the model.
+void Scheduler::end(Sequence& sequence) {
+  Prompt& prompt = *sequence.prompt;
+  if (sequence.pages && !sequence.completion.tokens.empty()) {
+    std::vector<int32_t> tokens = prompt.request.prompt;
+    tokens.insert(tokens.end(), sequence.completion.tokens.begin(),
+                  sequence.completion.tokens.end() - 1);
+    sequence.pages->publish(tokens);
+  }
+  sequence.pages.reset();
+  reserved_ -= pages_of_sample(prompt.request);
+  if (--prompt.unfinished == 0) end(prompt);
+}
+
+void Scheduler::end(Prompt& prompt) {
+  prompt.pages.clear();
+  prompt.unfinished = 0;
+  reserved_ -= pages_of_prompt(prompt.request);
+}
+
+std::vector<std::unique_ptr<Sequence>> Scheduler::take_finished() {
+  std::vector<std::unique_ptr<Sequence>> finished;
+  for (auto& sequence : running_) {
+    if (!sequence->pages || !sequence->finished()) continue;
+    end(*sequence);
+    finished.push_back(std::move(sequence));
+  }
+  std::erase(running_, nullptr);
+  return finished;
+}
+
+std::vector<std::unique_ptr<Sequence>> Scheduler::cancel(RequestId id) {
+  const auto is_it = [id](const std::shared_ptr<Prompt>& prompt) { return prompt->id == id; };
+  std::vector<std::unique_ptr<Sequence>> cancelled;
+  for (auto& sequence : running_) {
+    if (!is_it(sequence->prompt)) continue;
+    end(*sequence);
+    cancelled.push_back(std::move(sequence));
+  }
+  std::erase(running_, nullptr);
+  std::erase_if(filling_, is_it);
+  const auto waiting = std::find_if(waiting_.begin(), waiting_.end(), is_it);
+  if (waiting != waiting_.end()) {
+    const std::shared_ptr<Prompt> prompt = *waiting;
+    waiting_.erase(waiting);
+    if (prompt->next_sample > 0) end(*prompt);
+    while (prompt->next_sample < prompt->request.num_samples) {
+      auto never = std::make_unique<Sequence>();
+      never->prompt = prompt;
+      never->completion.index = prompt->request.index;
+      never->completion.sample = prompt->next_sample++;
+      never->completion.request = id;
+      cancelled.push_back(std::move(never));
+    }
+  }
+  for (const auto& sequence : cancelled) sequence->completion.cancelled = true;
+  return cancelled;
+}
+
+void Scheduler::check_invariants() const {
+  std::vector<const PageTable*> live;
+  std::set<const Prompt*> prompts;
+  int64_t reserved = 0;
+  for (const auto& prompt : waiting_) prompts.insert(prompt.get());
+  for (const auto& sequence : running_) {
+    prompts.insert(sequence->prompt.get());
+    if (sequence->pages) live.push_back(sequence->pages.get());
+    reserved += pages_of_sample(sequence->prompt->request);
+  }
+  for (const Prompt* prompt : prompts) {
+    live.push_back(&prompt->pages);
+    if (prompt->next_sample > 0) reserved += pages_of_prompt(prompt->request);
+  }
+  cache_.check_invariants(live);
+  check(reserved_ == reserved, reserved_, " pages are reserved, ", reserved, " may be taken");
+}
+
+}  // namespace temper::generate

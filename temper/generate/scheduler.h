@@ -1,0 +1,109 @@
+// Which sequences run, and what of them goes through the model next: continuous batching (Yu et
+// al., OSDI 2022) with chunked prefill. Sequences come and go at every pass; prompts go through the
+// model in chunks beside sequences that decode; the samples of a prompt share its pages. A sequence
+// is admitted when all the pages that it may need are there, so that none that runs is ever
+// preempted.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "temper/generate/cache.h"
+#include "temper/generate/request.h"
+#include "temper/generate/text_stream.h"
+
+namespace temper::generate {
+
+// A request from its submission until its last sample has ended.
+struct Prompt {
+  Prompt(RequestId request_id, Request r, Callbacks c, PageCache& cache)
+      : id(request_id), request(std::move(r)), callbacks(std::move(c)), pages(cache) {}
+  int64_t length() const { return static_cast<int64_t>(request.prompt.size()); }
+  bool ready() const { return last_hidden.defined(); }
+
+  RequestId id;
+  Request request;
+  Callbacks callbacks;
+  PageTable pages;
+  int64_t filled = 0;      // positions whose keys are in the cache
+  at::Tensor last_hidden;  // [1, H]: every sample's first token comes from it
+  int64_t next_sample = 0, unfinished = 0;
+};
+
+// One sample of a prompt while it runs.
+struct Sequence {
+  int64_t length() const {
+    return prompt->length() + static_cast<int64_t>(completion.tokens.size());
+  }
+  bool finished() const {
+    return completion.stopped ||
+           static_cast<int64_t>(completion.tokens.size()) >= prompt->request.options.max_new_tokens;
+  }
+
+  std::shared_ptr<Prompt> prompt;
+  Completion completion;
+  std::unique_ptr<PageTable> pages;  // null until the prompt is ready
+  std::optional<TextStream> text;    // where stop texts or streaming need it
+};
+
+// One forward pass: the last token of every sequence that decodes, then the next chunks of prompts.
+struct Pass {
+  std::shared_ptr<Forest> forest = std::make_shared<Forest>();
+  BatchRows rows;
+  std::vector<Sequence*> decoding;                     // the i-th one's last token is row i
+  std::vector<std::pair<Prompt*, int64_t>> prefilled;  // whole after it; the last token's row
+};
+
+class Scheduler {
+ public:
+  // prefill_tokens: most tokens of prompts in a pass.
+  Scheduler(PageCache& cache, int64_t max_batch, int64_t prefill_tokens)
+      : cache_(cache), max_batch_(max_batch), prefill_tokens_(prefill_tokens) {}
+
+  // Most pages that the request may take when it runs alone, a sample at a time.
+  static int64_t pages_needed(const Request& request);
+
+  void add(std::shared_ptr<Prompt> prompt);
+  bool idle() const { return waiting_.empty() && running_.empty(); }
+
+  // Admits what there is room for, first come, first served, and plans the next pass.
+  Pass next_pass();
+  // After the pass, when last_hidden of its prefilled prompts is set: their pages are made known,
+  // and their samples begin. Gives the samples that begin; a token is sampled for each.
+  std::vector<Sequence*> begin_samples(const Pass& pass);
+  // Takes out the sequences that are finished, in order of admission; their pages stay known.
+  std::vector<std::unique_ptr<Sequence>> take_finished();
+  // Takes out all samples of a request, by number; those that were not admitted are empty. An
+  // unknown request has none.
+  std::vector<std::unique_ptr<Sequence>> cancel(RequestId id);
+
+  struct Statistics {
+    int64_t prompt_tokens = 0;  // of prompts, each once
+    int64_t reused_tokens = 0;  // of those, found in pages of earlier sequences
+  };
+  const Statistics& statistics() const { return statistics_; }
+  // Throws RunError unless every page of the cache is accounted for.
+  void check_invariants() const;
+
+ private:
+  bool admit_one();
+  void plan_prefill(Pass& pass);
+  void end(Sequence& sequence);
+  void end(Prompt& prompt);
+
+  PageCache& cache_;
+  int64_t max_batch_, prefill_tokens_;
+  std::deque<std::shared_ptr<Prompt>> waiting_;   // prompts with samples that were not admitted
+  std::vector<std::shared_ptr<Prompt>> filling_;  // admitted, not all of the prompt is in the cache
+  std::vector<std::unique_ptr<Sequence>> running_;
+  int64_t reserved_ = 0;  // pages that what was admitted may take
+  Statistics statistics_;
+};
+
+}  // namespace temper::generate

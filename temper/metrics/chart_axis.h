@@ -1,0 +1,27 @@
+// Where a chart's axis is marked.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace temper {
+
+struct Axis {
+  struct Tick {
+    double value;
+    std::string text;
+  };
+  double low = 0, high = 1;  // low < high: the first tick and the last
+  std::vector<Tick> ticks;   // ascending; every text is another
+};
+
+// Holds `low` to `high`, both finite, between ticks at 1, 2 or 5 times a power of ten of a prefix
+// of `unit` (MetricInfo::unit: GB, minutes, ...). Values that differ by less than a ten-thousandth
+// are given the axis of equal ones.
+Axis value_axis(double low, double high, std::string_view unit);
+
+// Of whole numbers, `first` <= `last`: the ends and what stands between.
+Axis step_axis(double first, double last);
+
+}  // namespace temper

@@ -1,0 +1,20 @@
+// The config section `metrics`.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/base/config.h"
+
+namespace temper {
+
+struct MetricsSection {
+  std::vector<std::string> sinks = {"console", "jsonl"};
+  void fields(Fields& f);
+};
+
+}  // namespace temper

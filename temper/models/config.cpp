@@ -1,0 +1,34 @@
+#include "temper/models/config.h"
+
+namespace temper {
+
+template <>
+inline constexpr std::array enum_names<models::ModelSection::Dtype> = {"float32", "bfloat16"};
+template <>
+inline constexpr std::array enum_names<models::ModelSection::Device> = {"auto", "cpu", "cuda"};
+template <>
+inline constexpr std::array enum_names<models::AdapterSection::Method> = {"none", "lora", "qlora"};
+
+}  // namespace temper
+
+namespace temper::models {
+
+void ModelSection::fields(Fields& f) {
+  f.add("path", path, "directory of a Hugging Face model");
+  f.add("dtype", dtype, "of the computation; weights and the optimizer's moments stay float32");
+  f.add("device", device, "where to compute");
+}
+void AdapterSection::fields(Fields& f) {
+  f.add("method", method,
+        "none trains all weights; lora a low-rank update; qlora the same over 4-bit weights");
+  f.add("rank", rank, "rank of the update", at_least(1));
+  f.add("alpha", alpha, "the update is scaled by alpha / rank", above(0));
+  f.add("dropout", dropout, "on the adapter's input", fraction());
+  f.add("target_modules", target_modules, "all-linear, or names of linear layers", one_or_list());
+  f.add("use_rslora", use_rslora, "scale by alpha / sqrt(rank)");
+  f.add("loraplus_ratio", loraplus_ratio,
+        "factor on the learning rate of the adapter's B matrices (LoRA+)", above(0));
+  f.add("path", path, "a PEFT adapter to go on from; rank, alpha and modules are its own");
+}
+
+}  // namespace temper::models

@@ -1,0 +1,37 @@
+// The config sections `model` and `adapter`.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/base/config.h"
+
+namespace temper::models {
+
+struct ModelSection {
+  enum class Dtype { kFloat32, kBfloat16 };
+  enum class Device { kAuto, kCpu, kCuda };
+  std::string path;  // empty: not given
+  Dtype dtype = Dtype::kFloat32;
+  Device device = Device::kAuto;
+  void fields(Fields& f);
+};
+
+struct AdapterSection {
+  enum class Method { kNone, kLora, kQlora };
+  Method method = Method::kNone;
+  int64_t rank = 16;
+  double alpha = 32;
+  double dropout = 0;
+  std::vector<std::string> target_modules = {"all-linear"};
+  bool use_rslora = false;
+  double loraplus_ratio = 1;
+  std::optional<std::string> path;
+  void fields(Fields& f);
+};
+
+}  // namespace temper::models

@@ -1,0 +1,73 @@
+#include "temper/rewards/config.h"
+
+#include <set>
+
+#include "temper/base/error.h"
+
+namespace temper {
+
+template <>
+inline constexpr std::array enum_names<rewards::RewardSection::OnFailure> = {"zero", "drop",
+                                                                             "stop"};
+
+}  // namespace temper
+
+namespace temper::rewards {
+
+std::string RewardSection::label() const {
+  if (!name.empty()) return name;
+  return command.empty() ? reward : command.front().substr(command.front().rfind('/') + 1);
+}
+
+void RewardSection::fields(Fields& f) {
+  f.add("name", name,
+        "a built-in reward (temper list rewards), or the name in metrics of what the keys below "
+        "choose");
+  f.add("reward", reward,
+        "a built-in reward under another name, as in {name: steps, reward: regex, pattern: Step}");
+  // 1e6 times the largest reward, 1e30, is a float32 still.
+  f.add("weight", weight, "factor of this reward in the sum", between(-1e6, 1e6));
+  f.add("field", field, "the row's field that gsm8k, math and exact compare with");
+  f.add("pattern", pattern, "the regular expression that regex searches for");
+  f.add("command", command,
+        "a program and its arguments: a row of JSON in, a line with a number out");
+  f.add("timeout_seconds", timeout_seconds, "time for one answer of the command", above(0));
+  f.add("start_timeout_seconds", start_timeout_seconds,
+        "additional time for the first answer of a worker of the command", above(0));
+  f.add("workers", workers, "processes of the command", at_least(1));
+  f.add("memory_bytes", memory_bytes, "most address space of a worker; null: unlimited",
+        at_least(1));
+  f.add("cpu_seconds", cpu_seconds,
+        "most processor time of a worker, after which it is replaced; null: unlimited",
+        at_least(1));
+  f.add("file_bytes", file_bytes, "largest file that a worker can write; null: unlimited",
+        at_least(0));
+  f.add("open_files", open_files, "most files that a worker can have open; null: unlimited",
+        at_least(4));
+  f.add("processes", processes,
+        "most processes and threads of this user while a worker starts one more (root has no such "
+        "limit); null: unlimited",
+        at_least(1));
+  f.add("on_failure", on_failure, "what a timeout, a crash or a malformed answer does");
+}
+
+std::string find_problem(std::span<const RewardSection> rewards) {
+  std::set<std::string> names;
+  for (size_t i = 0; i < rewards.size(); ++i) {
+    const RewardSection& reward = rewards[i];
+    const std::string name = reward.label();
+    if (name.empty()) return str("reward ", i + 1, " has neither a name nor a command");
+    if (!reward.command.empty() && !reward.reward.empty())
+      return str("`", name, "` has a command and names the built-in reward ", reward.reward,
+                 "; give one of them");
+    if (!names.insert(name).second)
+      return str(
+          "two rewards are called `", name, "`; give one another name, as in {name: another, ",
+          reward.command.empty() ? "reward: " + (reward.reward.empty() ? name : reward.reward)
+                                 : "command: [...]",
+          "}");
+  }
+  return {};
+}
+
+}  // namespace temper::rewards

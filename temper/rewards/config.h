@@ -1,0 +1,37 @@
+// One entry of the config list `rewards`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "temper/base/config.h"
+
+namespace temper::rewards {
+
+// A built-in reward or a command.
+struct RewardSection {
+  enum class OnFailure { kZero, kDrop, kStop };
+  std::string name;    // what its metrics are called; empty: as the reward or the program
+  std::string reward;  // the built-in reward; empty: `name` says it
+  double weight = 1;
+  std::string field = "answer";        // of the row: what the completion is compared with
+  std::optional<std::string> pattern;  // of regex
+  std::vector<std::string> command;    // empty: a built-in
+  double timeout_seconds = 10;
+  double start_timeout_seconds = 30;
+  int64_t workers = 2;
+  std::optional<int64_t> memory_bytes, cpu_seconds, file_bytes, open_files, processes;
+  OnFailure on_failure = OnFailure::kZero;
+  void fields(Fields& f);
+  // What metrics call it.
+  std::string label() const;
+};
+
+// What is wrong with a list of rewards: an entry without a name, two of one name, a command that
+// names a built-in reward too. Empty: nothing.
+std::string find_problem(std::span<const RewardSection> rewards);
+
+}  // namespace temper::rewards

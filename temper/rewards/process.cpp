@@ -1,0 +1,233 @@
+#include "temper/rewards/process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+#include <utility>
+
+#include "temper/base/error.h"
+
+extern char** environ;
+
+namespace temper::rewards {
+namespace {
+
+constexpr auto kLongestKill = std::chrono::seconds(5);  // that SIGKILL may take
+constexpr int kFirstFile = 3;                           // after the standard streams
+
+// Kills the group when its standard input ends. $1: a directory to remove.
+constexpr const char* kLeader =
+    "trap '' HUP INT QUIT TERM; read -r _; [ -z \"$1\" ] || rm -rf -- \"$1\"; kill -KILL 0";
+
+void close_end(int& fd) {
+  if (fd >= 0) ::close(fd);
+  fd = -1;
+}
+
+struct Pipe {
+  int read = -1, write = -1;
+  Pipe() {
+    int ends[2];
+    check(::pipe2(ends, O_CLOEXEC) == 0, "cannot make a pipe: ", std::strerror(errno));
+    read = above_streams(ends[0]);
+    write = above_streams(ends[1]);
+  }
+  ~Pipe() {
+    close_end(read);
+    close_end(write);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+ private:
+  // In a program that was started with closed streams a pipe may take their numbers.
+  static int above_streams(int fd) {
+    if (fd >= kFirstFile) return fd;
+    const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, kFirstFile);
+    ::close(fd);
+    return moved;
+  }
+};
+
+struct Launch {
+  const char* program;
+  char* const* arguments;
+  char* const* environment;
+  int streams[3];
+  pid_t parent, group;  // group 0: one of its own
+  const std::vector<ProcessOptions::Limit>* limits;
+  int report;  // where the child writes errno if it cannot run the program
+};
+
+// The child's part, in memory that it shares with the suspended parent: system calls only.
+[[noreturn]] void become(const Launch& launch) {
+  bool ok = ::setpgid(0, launch.group) == 0;
+  // A group that this program's end has killed already would be joined too late.
+  if (::getppid() != launch.parent) ::_exit(127);
+  for (int i = 0; ok && i < kFirstFile; ++i) ok = ::dup2(launch.streams[i], i) >= 0;
+  for (int s = 1; s < NSIG; ++s) ::signal(s, SIG_DFL);
+#ifdef SYS_close_range
+  constexpr unsigned kCloseOnExec = 1 << 2;
+  ::syscall(SYS_close_range, static_cast<unsigned>(kFirstFile), ~0U, kCloseOnExec);
+#endif
+  for (size_t i = 0; ok && i < launch.limits->size(); ++i) {
+    const ProcessOptions::Limit& limit = (*launch.limits)[i];
+    const rlimit value{limit.value, limit.value};
+    ok = ::setrlimit(static_cast<__rlimit_resource>(limit.resource), &value) == 0;
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (ok) ::execve(launch.program, launch.arguments, launch.environment);
+  const int error = errno;
+  [[maybe_unused]] const ssize_t n = ::write(launch.report, &error, sizeof error);
+  ::_exit(127);
+}
+
+// Not fork(): it would copy the page tables of a program that may hold a large model, and keep
+// pages that the program then changes twice. Not posix_spawn(): it knows no limits.
+__attribute__((noinline)) pid_t start(const Launch& launch) {
+  const pid_t child = ::vfork();
+  if (child == 0) become(launch);
+  return child;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> out;
+  for (std::string& word : words) out.push_back(word.data());
+  return out;
+}
+
+// Returns the child's id; throws RunError.
+pid_t launch(std::vector<std::string> words, const std::string& program, Launch how,
+             std::vector<std::string> variables) {
+  std::vector<char*> arguments = pointers(words), environment = pointers(variables);
+  arguments.push_back(nullptr);
+  for (char** entry = environ; *entry; ++entry) environment.push_back(*entry);
+  environment.push_back(nullptr);
+  Pipe report;
+  how.program = program.c_str();
+  how.arguments = arguments.data();
+  how.environment = environment.data();
+  how.report = report.write;
+  how.parent = ::getpid();
+  // No handler of this program may run in a child that shares its memory.
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const pid_t child = start(how);
+  const int why = errno;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  check(child > 0, "cannot start ", words[0], ": ", std::strerror(why));
+  close_end(report.write);
+  int error = 0;
+  ssize_t n;
+  while ((n = ::read(report.read, &error, sizeof error)) < 0 && errno == EINTR) {
+  }
+  if (n != sizeof error) return child;
+  ::waitpid(child, nullptr, 0);  // it has exited
+  throw RunError(temper::str("cannot start ", words[0], ": ", std::strerror(error)));
+}
+
+// Whether it ended by then.
+bool wait_for_end(pid_t pid, Clock::duration most, siginfo_t& info) {
+  const Clock::time_point until = Clock::now() + most;
+  while (true) {
+    info = {};
+    const int result = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT);
+    if (result != 0 && errno != EINTR) return false;
+    if (result == 0 && info.si_pid != 0) return true;
+    if (Clock::now() >= until) return false;
+    ::usleep(500);
+  }
+}
+
+void reap(pid_t& pid) {
+  siginfo_t info;
+  if (pid > 0 && wait_for_end(pid, kLongestKill, info)) ::waitpid(pid, nullptr, WNOHANG);
+  pid = -1;
+}
+
+bool runnable(const std::string& path) {
+  std::error_code ignored;
+  return ::access(path.c_str(), X_OK) == 0 && std::filesystem::is_regular_file(path, ignored);
+}
+
+}  // namespace
+
+std::string find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) return runnable(name) ? name : "";
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "/usr/local/bin:/usr/bin:/bin");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (const std::string at = (folder.empty() ? "." : folder) + "/" + name; runnable(at))
+      return at;
+  return {};
+}
+
+Process::Process(const ProcessOptions& options) {
+  Pipe in, out, err, alive;
+  const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  check(null >= 0, "cannot open /dev/null: ", std::strerror(errno));
+  const std::vector<ProcessOptions::Limit> none;
+  try {
+    const std::string program = find_program(options.command[0]);
+    check(!program.empty(), "cannot start ", options.command[0], ": there is no such program");
+    Launch leader{.streams = {alive.read, null, null}, .group = 0, .limits = &none};
+    leader_ =
+        launch({"sh", "-c", kLeader, "temper-worker", options.scratch}, "/bin/sh", leader, {});
+    Launch how{
+        .streams = {in.read, out.write, err.write}, .group = leader_, .limits = &options.limits};
+    process_ = launch(options.command, program, how, options.environment);
+  } catch (...) {
+    ::close(null);
+    end(Clock::duration::zero());
+    throw;
+  }
+  ::close(null);
+  alive_ = std::exchange(alive.write, -1);
+  input_ = std::exchange(in.write, -1);
+  output_ = std::exchange(out.read, -1);
+  errors_ = std::exchange(err.read, -1);
+  for (const int fd : {input_, output_, errors_})
+    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+void Process::end(Clock::duration grace) {
+  close_end(input_);
+  siginfo_t info;
+  if (process_ > 0) wait_for_end(process_, grace, info);
+  // Until its leader is waited for, the group's number is nobody else's.
+  if (leader_ > 0) ::kill(-leader_, SIGKILL);
+  reap(process_);
+  reap(leader_);
+  close_end(alive_);
+  close_end(output_);
+  close_end(errors_);
+}
+
+void Process::close_errors() { close_end(errors_); }
+
+bool Process::input_is_read() const {
+  int unread = 0;
+  return input_ < 0 || ::ioctl(input_, FIONREAD, &unread) != 0 || unread == 0;
+}
+
+std::string Process::ending(Clock::duration most) const {
+  siginfo_t info;
+  if (!wait_for_end(process_, most, info)) return "closed its output";
+  return info.si_code == CLD_EXITED ? temper::str("exited with status ", info.si_status)
+                                    : temper::str("was ended by signal ", info.si_status);
+}
+
+}  // namespace temper::rewards

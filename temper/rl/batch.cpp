@@ -1,0 +1,149 @@
+#include "temper/rl/batch.h"
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "temper/base/error.h"
+
+namespace temper::rl {
+
+TrainingBatch::TrainingBatch(std::vector<EpisodeGroup> groups) : groups_(std::move(groups)) {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    first_tag_.push_back(static_cast<int64_t>(segments_.size()));
+    for (Segment& segment : groups_[g].segments) segments_.push_back(&segment);
+    owner_.resize(segments_.size());
+    for (size_t e = groups_[g].episodes.size(); e-- > 0;)  // the first episode has the last word
+      for (const int32_t s : groups_[g].episodes[e].path)
+        owner_[static_cast<size_t>(first_tag_[g] + s)] = episodes_.size() + e;
+    for (size_t e = 0; e < groups_[g].episodes.size(); ++e) episodes_.push_back({g, e});
+  }
+}
+
+int64_t TrainingBatch::tag(const Place& place, int32_t segment) const {
+  return first_tag_[place.group] + segment;
+}
+
+std::vector<train::Unit> TrainingBatch::units(size_t begin, size_t end, int64_t max_tokens) const {
+  std::vector<train::Unit> units;
+  std::map<int64_t, int64_t> placed;  // tags of the unit's segments
+  std::set<int64_t> labelled;         // a segment that two units share counts in the first
+  int64_t tokens = 0;
+  int64_t root = -1;
+  for (size_t i = begin; i < end; ++i) {
+    const EpisodeGroup& group = groups_[episodes_[i].group];
+    const Episode& episode = group.episodes[episodes_[i].episode];
+    const int32_t prompt = group.segments[static_cast<size_t>(episode.path[0])].parent;
+    const int64_t length = static_cast<int64_t>(group.completion(episode).size());
+    const bool full = max_tokens > 0 && tokens + length > max_tokens;
+    if (root != tag(episodes_[i], prompt) || full) {
+      root = tag(episodes_[i], prompt);
+      units.emplace_back();
+      placed = {{root, 0}};
+      const std::vector<int32_t>& prompt_tokens = segment(root).tokens;
+      units.back().segments.push_back({-1, prompt_tokens, {}, root});
+      tokens = static_cast<int64_t>(prompt_tokens.size());
+    }
+    for (const int32_t s : episode.path) {
+      const int64_t t = tag(episodes_[i], s);
+      if (placed.contains(t)) continue;
+      const Segment& part = segment(t);
+      const int64_t parent = placed.at(tag(episodes_[i], part.parent));
+      placed[t] = static_cast<int64_t>(units.back().segments.size());
+      const bool counts = part.sampled && labelled.insert(t).second;
+      units.back().segments.push_back(
+          {parent, part.tokens,
+           counts ? std::span<const int32_t>(part.tokens) : std::span<const int32_t>(), t});
+      tokens += static_cast<int64_t>(part.tokens.size());
+    }
+  }
+  return units;
+}
+
+std::vector<int64_t> TrainingBatch::sampled_lengths(size_t begin, size_t end) const {
+  std::vector<int64_t> lengths;
+  for (size_t i = begin; i < end; ++i) lengths.push_back(group(i).sampled_tokens(episode(i)));
+  return lengths;
+}
+
+int64_t TrainingBatch::num_tokens(size_t begin, size_t end) const {
+  int64_t count = 0;
+  for (size_t i = begin; i < end; ++i)
+    count += static_cast<int64_t>(group(i).prompt(episode(i)).size() +
+                                  group(i).completion(episode(i)).size());
+  return count;
+}
+
+size_t TrainingBatch::episode_of(int64_t tag) const { return owner_[static_cast<size_t>(tag)]; }
+
+void TrainingBatch::score(std::vector<float> Segment::* into, int64_t max_tokens,
+                          dist::Group& ranks,
+                          const std::function<at::Tensor(const train::ForwardPass&)>& score) {
+  std::vector<int64_t> offset{0};  // of each segment in one flat list of all tokens
+  for (const Segment* segment : segments_)
+    offset.push_back(offset.back() + static_cast<int64_t>(segment->tokens.size()));
+  at::Tensor flat = at::zeros({offset.back()}, at::kFloat);
+  float* values = flat.mutable_data_ptr<float>();
+  const std::vector<train::Unit> all = units(0, num_episodes(), max_tokens);
+  for (const train::ForwardPass& pass :
+       train::plan_passes(all, max_tokens, ranks.rank(), ranks.size())) {
+    const at::Tensor logp_M = score(pass);
+    const float* logp = logp_M.const_data_ptr<float>();
+    for (const train::ForwardPass::Span& span : pass.spans)
+      std::copy(logp + span.begin, logp + span.end, values + offset[static_cast<size_t>(span.tag)]);
+  }
+  if (ranks.size() > 1) ranks.all_reduce_sum(flat);  // every other rank has zeros there
+  for (size_t t = 0; t < segments_.size(); ++t)
+    if (segments_[t]->sampled)
+      (segments_[t]->*into).assign(values + offset[t], values + offset[t + 1]);
+}
+
+at::Tensor TrainingBatch::gather(const train::ForwardPass& pass,
+                                 std::vector<float> Segment::* field) const {
+  return pass.gather([&](int64_t tag) { return std::span<const float>(segment(tag).*field); });
+}
+
+at::Tensor TrainingBatch::sampler_logp(const train::ForwardPass& pass) const {
+  return gather(pass, &Segment::logprobs);
+}
+
+TokenBatch TrainingBatch::token_batch(const train::ForwardPass& pass, const ops::TokenLogp& now,
+                                      std::span<const double> weight_of_episode) const {
+  const Segment& any = segment(pass.spans.front().tag);
+  TokenBatch b;
+  b.logp_M = now.logp;
+  b.entropy_M = now.entropy;
+  b.old_logp_M = any.old_logp.empty() ? now.logp.detach() : gather(pass, &Segment::old_logp);
+  if (!any.ref_logp.empty()) b.ref_logp_M = gather(pass, &Segment::ref_logp);
+  b.advantage_M = gather(pass, &Segment::advantage);
+  b.weight_M = at::empty_like(b.advantage_M);
+  size_t last = episodes_.size();
+  for (const train::ForwardPass::Span& span : pass.spans) {
+    const size_t owner = episode_of(span.tag);
+    b.weight_M.narrow(0, span.begin, span.end - span.begin).fill_(weight_of_episode[owner]);
+    if (owner != last) b.cu_length_C1.push_back(span.begin);
+    last = owner;
+  }
+  b.cu_length_C1.push_back(pass.num_targets());
+  return b;
+}
+
+std::string TrainingBatch::lines() const {
+  std::string lines;
+  for (size_t i = 0; i < num_episodes(); ++i) lines += to_line(group(i), episode(i), true) + "\n";
+  return lines;
+}
+
+TrainingBatch TrainingBatch::from_lines(const std::string& lines, int64_t vocabulary,
+                                        const std::string& where) {
+  std::vector<EpisodeGroup> groups;
+  std::istringstream stream(lines);
+  for (std::string line; std::getline(stream, line);)
+    add_line(groups, parse_json(line, where), vocabulary, where);
+  return TrainingBatch(std::move(groups));
+}
+
+}  // namespace temper::rl

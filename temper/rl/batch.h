@@ -1,0 +1,73 @@
+// A rollout batch as the trainer sees it: its sampled segments by tag, the forward passes over some
+// of its episodes, and their tokens' numbers gathered for a loss.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "temper/dist/group.h"
+#include "temper/rl/episode.h"
+#include "temper/rl/terms.h"
+#include "temper/train/forward_pass.h"
+
+namespace temper::rl {
+
+class TrainingBatch {
+ public:
+  TrainingBatch() = default;
+  explicit TrainingBatch(std::vector<EpisodeGroup> groups);
+  TrainingBatch(TrainingBatch&&) = default;  // a copy's tags would name the other's segments
+  TrainingBatch& operator=(TrainingBatch&&) = default;
+
+  std::vector<EpisodeGroup>& groups() { return groups_; }
+  const std::vector<EpisodeGroup>& groups() const { return groups_; }
+  size_t num_episodes() const { return episodes_.size(); }
+  bool empty() const { return episodes_.empty(); }
+
+  // Of the episodes [begin, end), all groups in a row: their groups' prompts with the episodes as
+  // children. A group is split where it has more than max_tokens; 0: not at all.
+  std::vector<train::Unit> units(size_t begin, size_t end, int64_t max_tokens) const;
+  // How many tokens the policy sampled in each.
+  std::vector<int64_t> sampled_lengths(size_t begin, size_t end) const;
+  // Their tokens, prompts with each episode.
+  int64_t num_tokens(size_t begin, size_t end) const;
+
+  // Of episode i of the batch.
+  const EpisodeGroup& group(size_t i) const { return groups_[episodes_[i].group]; }
+  const Episode& episode(size_t i) const { return group(i).episodes[episodes_[i].episode]; }
+  // A segment by its tag in units and passes, and the first episode that it belongs to.
+  const Segment& segment(int64_t tag) const { return *segments_[static_cast<size_t>(tag)]; }
+  size_t episode_of(int64_t tag) const;
+
+  // Sets log-probabilities `into` all sampled segments: `score` gives those of a pass's targets.
+  // The ranks share the work.
+  void score(std::vector<float> Segment::* into, int64_t max_tokens, dist::Group& group,
+             const std::function<at::Tensor(const train::ForwardPass&)>& score);
+
+  // A pass's tokens with their numbers. `weight_of_episode` by episode of the batch.
+  TokenBatch token_batch(const train::ForwardPass& pass, const ops::TokenLogp& now,
+                         std::span<const double> weight_of_episode) const;
+  // What the sampler recorded for the pass's tokens.
+  at::Tensor sampler_logp(const train::ForwardPass& pass) const;
+  // Lines that a checkpoint in the middle of the batch keeps, and the batch of them.
+  std::string lines() const;
+  static TrainingBatch from_lines(const std::string& lines, int64_t vocabulary,
+                                  const std::string& where);
+
+ private:
+  struct Place {
+    size_t group, episode;
+  };
+  int64_t tag(const Place& place, int32_t segment) const;
+  at::Tensor gather(const train::ForwardPass& pass, std::vector<float> Segment::* field) const;
+
+  std::vector<EpisodeGroup> groups_;
+  std::vector<Place> episodes_;     // all of them, in order
+  std::vector<Segment*> segments_;  // by tag: of all groups, one after the other
+  std::vector<int64_t> first_tag_;  // of each group
+  std::vector<size_t> owner_;       // by tag
+};
+
+}  // namespace temper::rl

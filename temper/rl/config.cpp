@@ -1,0 +1,135 @@
+#include "temper/rl/config.h"
+
+#include <set>
+
+namespace temper {
+
+template <>
+inline constexpr std::array enum_names<rl::RlSection::OnMismatch> = {"stop", "correct"};
+
+}  // namespace temper
+
+namespace temper::rl {
+namespace {
+
+constexpr int64_t kMostRollouts = 1'000'000;
+
+void erase_key(YamlNode& map, std::string_view dotted) {
+  const size_t dot = dotted.find('.');
+  const std::string_view head = dotted.substr(0, dot);
+  if (dot == std::string_view::npos)
+    std::erase_if(map.entries, [&](const YamlNode::Entry& entry) { return entry.key == head; });
+  else if (YamlNode* below = map.find(head))
+    erase_key(*below, dotted.substr(dot + 1));
+}
+
+}  // namespace
+
+void RlSection::set_algorithm(const std::string& name, const std::string& where) {
+  algorithm = algorithms().find(name, where)();
+  name_ = name;
+}
+
+std::unique_ptr<Algorithm> RlSection::untouched_algorithm() const {
+  return algorithms().find(name_, "rl.algorithm")();
+}
+
+void RlSection::fields(Fields& f) {
+  f.add("algorithm", name_,
+        "the policy gradient (temper list algorithms); its paper sets the defaults of its keys");
+  f.add("group_size", group_size, "completions of a prompt", at_least(1));
+  f.add("prompts_per_rollout", prompts_per_rollout, "prompts of a rollout batch", at_least(1));
+  f.add("minibatches", minibatches,
+        "updates made from one rollout batch, each on its own rows, in order", at_least(1));
+  f.add("iterations", iterations, "times a rollout batch is gone through", at_least(1));
+  f.add("replay", replay, "a rollouts file to train on instead of sampling");
+  f.add("on_mismatch", on_mismatch,
+        "when sampler and trainer disagree: stop, or correct by truncated importance sampling");
+  f.add("importance_cap", importance_cap,
+        "under on_mismatch: correct, the most that trainer / sampler counts", above(0));
+  algorithm->fields(f);
+}
+
+void RlConfig::fields(Fields& f) {
+  RunConfig::fields(f);
+  f.add("rl", rl, "rollout batches, updates and the algorithm");
+  f.add("rollout", rollout, "how completions are sampled");
+  f.add("rewards", rewards,
+        "what a completion is worth: a list of {name, weight} or {command, ...}", one_or_list());
+  f.add("defaulted", defaulted,
+        "written to the resolved config: keys that the algorithm chose, which follow another one");
+}
+
+// What an earlier run chose is forgotten; then the algorithm, which brings keys and defaults.
+void RlConfig::prepare() {
+  if (const YamlNode* found = find_key(written, "defaulted")) {
+    const YamlNode chosen = *found;
+    for (const YamlNode::Entry& entry : chosen.entries) {
+      const YamlNode* value = find_key(written, entry.key);
+      // Only as the same file has it: a later file or override is somebody's wish.
+      if (value && value->kind == YamlNode::Kind::kScalar && value->text == entry.value.text &&
+          value->origin.source == entry.origin.source)
+        erase_key(written, entry.key);
+    }
+    erase_key(written, "defaulted");
+  }
+  const YamlNode* name = find_key(written, "rl.algorithm");
+  if (name && name->kind == YamlNode::Kind::kScalar)
+    rl.set_algorithm(name->text, name->origin.str() + ": rl.algorithm");
+}
+
+void RlConfig::complete() {
+  RunConfig::complete();
+  const RolloutLimits limits{rollout.max_new_tokens, !rl.replay};
+  rl.algorithm->prepare(limits);
+  // A program may have set keys in C++, which no file shows: what the algorithm chose is what one
+  // that nobody touched has.
+  const std::unique_ptr<Algorithm> untouched = rl.untouched_algorithm();
+  untouched->prepare(limits);
+  const auto text = [](const Field& key) { return dump_yaml(write_fields({&key, 1})); };
+  std::set<std::string> chosen;
+  for (const Field& key : Fields::of(*untouched)) chosen.insert(text(key));
+  for (const Field& key : Fields::of(*rl.algorithm))
+    if (!was_set("rl." + key.name) && chosen.contains(text(key)))
+      defaulted["rl." + key.name] = key.write().text;
+  if (train.batch_size != train::TrainSection().batch_size)
+    warnings.push_back(
+        "train.batch_size has no effect here: an update has rl.prompts_per_rollout x "
+        "rl.group_size / rl.minibatches completions");
+}
+
+void RlConfig::validate() const {
+  RunConfig::validate();
+  need(!data.train.empty() || rl.replay, "data.train",
+       "a file of rows, or a list of {path, weight, name}");
+  need(!rewards.empty() || rl.replay, "rewards", "a list of {name, weight} or {command, ...}");
+  require(adapter.dropout == 0, "adapter.dropout", "found ", adapter.dropout, ", expected 0 under ",
+          verb.value_or("grpo"), ": the sampler's log-probabilities must be the trainer's");
+  require(train.neftune_alpha == 0, "train.neftune_alpha", "found ", train.neftune_alpha,
+          ", expected 0 under ", verb.value_or("grpo"),
+          ": the sampler's log-probabilities must be the trainer's");
+  require(train.z_loss == 0, "train.z_loss", "found ", train.z_loss,
+          ", expected 0: only sft's loss has this term");
+  require(rl.prompts_per_rollout <= kMostRollouts / rl.group_size, "rl.prompts_per_rollout",
+          "found ", rl.prompts_per_rollout, " of rl.group_size ", rl.group_size,
+          ", expected at most ", kMostRollouts, " completions in a rollout batch");
+  const int64_t rows = rl.prompts_per_rollout * rl.group_size;
+  require(rl.minibatches <= rows, "rl.minibatches", "found ", rl.minibatches,
+          ", expected at most the ", rows,
+          " rows of a rollout batch (rl.prompts_per_rollout x rl.group_size)");
+  require(rollout.temperature > 0, "rollout.temperature",
+          "found 0, expected number > 0: greedy completions are all the same, and the policy's "
+          "log-probabilities are those at this temperature");
+  const int64_t least = rl.algorithm->needs().min_group_size;
+  require(rl.replay || rl.group_size >= least, "rl.group_size", "found ", rl.group_size,
+          ", expected at least ", least, ": an advantage compares completions of one prompt");
+  std::set<std::string> names;
+  for (size_t i = 0; i < rewards.size(); ++i) {
+    const std::string name = rewards[i].label();
+    require(!name.empty(), "rewards", "reward ", i + 1, " has neither a name nor a command");
+    require(names.insert(name).second, "rewards", "two rewards are called `", name,
+            "`; give one another name");
+  }
+}
+
+}  // namespace temper::rl

@@ -1,0 +1,63 @@
+// The config of reinforcement learning.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/generate/config.h"
+#include "temper/rewards/config.h"
+#include "temper/rl/algorithm.h"
+#include "temper/train/config.h"
+
+namespace temper::rl {
+
+// The section `rl`: rollout batches and how often they are trained on, then the algorithm's keys.
+struct RlSection {
+  enum class OnMismatch { kStop, kCorrect };
+
+  // Begins with GRPO.
+  RlSection() { set_algorithm("grpo"); }
+  // Another algorithm, with its paper's defaults. `where` begins the message of a ConfigError for a
+  // name that is not in the table.
+  void set_algorithm(const std::string& name, const std::string& where = "rl.algorithm");
+
+  int64_t group_size = 8;
+  int64_t prompts_per_rollout = 8;
+  int64_t minibatches = 1;
+  int64_t iterations = 1;
+  std::optional<std::string> replay;
+  OnMismatch on_mismatch = OnMismatch::kStop;
+  double importance_cap = 2;
+  std::shared_ptr<Algorithm> algorithm;  // its class sets the keys of its file
+  // Another of its name, with its paper's defaults.
+  std::unique_ptr<Algorithm> untouched_algorithm() const;
+
+  void fields(Fields& f);
+  int64_t updates_per_batch() const { return minibatches * iterations; }
+
+ private:
+  std::string name_;
+};
+
+struct RlConfig : train::RunConfig {
+  RlSection rl;
+  generate::RolloutSection rollout;
+  std::vector<rewards::RewardSection> rewards;
+  // In a resolved config: keys of the algorithm that nobody wrote, with the values it chose. Read
+  // back, they are as if they were not there, so that they follow another algorithm.
+  std::map<std::string, std::string> defaulted;
+
+  void fields(Fields& f) override;
+  void prepare() override;
+  bool has_dropout() const override { return false; }
+
+ protected:
+  void complete() override;
+  void validate() const override;
+};
+
+}  // namespace temper::rl

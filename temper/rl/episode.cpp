@@ -1,0 +1,218 @@
+#include "temper/rl/episode.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/data/row_fields.h"
+
+namespace temper::rl {
+
+const std::vector<int32_t>& EpisodeGroup::prompt(const Episode& episode) const {
+  const Segment& first = segments[static_cast<size_t>(episode.path.front())];
+  return segments[static_cast<size_t>(first.parent)].tokens;
+}
+
+std::vector<int32_t> EpisodeGroup::completion(const Episode& episode) const {
+  std::vector<int32_t> tokens;
+  for (const int32_t s : episode.path) {
+    const std::vector<int32_t>& part = segments[static_cast<size_t>(s)].tokens;
+    tokens.insert(tokens.end(), part.begin(), part.end());
+  }
+  return tokens;
+}
+
+int64_t EpisodeGroup::sampled_tokens(const Episode& episode) const {
+  int64_t count = 0;
+  for (const int32_t s : episode.path) {
+    const Segment& segment = segments[static_cast<size_t>(s)];
+    if (segment.sampled) count += static_cast<int64_t>(segment.tokens.size());
+  }
+  return count;
+}
+
+void EpisodeGroup::set_advantage(const Episode& episode, double advantage) {
+  for (const int32_t s : episode.path) {
+    Segment& segment = segments[static_cast<size_t>(s)];
+    if (segment.sampled)
+      segment.advantage.assign(segment.tokens.size(), static_cast<float>(advantage));
+  }
+}
+
+std::vector<double> EpisodeGroup::shaped_rewards() const {
+  std::vector<double> rewards;
+  for (const Episode& episode : episodes) rewards.push_back(episode.shaped());
+  return rewards;
+}
+
+bool has_signal(const EpisodeGroup& group) {
+  return std::any_of(group.episodes.begin(), group.episodes.end(),
+                     [&](const Episode& e) { return e.reward != group.episodes.front().reward; });
+}
+
+namespace {
+
+double finite_number(const Json& value, const char* field, const std::string& where) {
+  check<DataError>(value.is_number() && std::isfinite(value.get<double>()), where, ": `", field,
+                   "` must be a number, found ", dump_json(value));
+  return value.get<double>();
+}
+
+// A value for every token after the prompt, 0 where the policy did not sample it.
+Json by_token(const EpisodeGroup& group, const Episode& episode,
+              std::vector<float> Segment::* values) {
+  Json out = Json::array();
+  for (const int32_t s : episode.path) {
+    const Segment& segment = group.segments[static_cast<size_t>(s)];
+    if (segment.sampled && (segment.*values).empty()) return Json::array();
+    for (size_t t = 0; t < segment.tokens.size(); ++t)
+      out.push_back(segment.sampled ? (segment.*values)[t] : 0.0F);
+  }
+  return out;
+}
+
+// One number where all sampled tokens have the same.
+Json advantage_of(const EpisodeGroup& group, const Episode& episode) {
+  Json all = by_token(group, episode, &Segment::advantage);
+  Json first;
+  for (const int32_t s : episode.path) {
+    const Segment& segment = group.segments[static_cast<size_t>(s)];
+    if (!segment.sampled) continue;
+    for (const float a : segment.advantage) {
+      if (first.is_null()) first = a;
+      if (first.get<float>() != a) return all;
+    }
+  }
+  return first.is_null() ? Json(0.0) : first;
+}
+
+}  // namespace
+
+std::string to_line(const EpisodeGroup& group, const Episode& e, bool resumable) {
+  Json row = {{"group", group.id},
+              {"sample", e.sample},
+              {"prompt_tokens", group.prompt(e)},
+              {"completion_tokens", group.completion(e)}};
+  Json mask = Json::array(), versions = Json::array();
+  bool observed = false;
+  for (const int32_t s : e.path) {
+    const Segment& segment = group.segments[static_cast<size_t>(s)];
+    observed = observed || !segment.sampled;
+    for (size_t t = 0; t < segment.tokens.size(); ++t) mask.push_back(segment.sampled ? 1 : 0);
+    if (segment.sampled && (versions.empty() || versions.back() != segment.policy_version))
+      versions.push_back(segment.policy_version);
+  }
+  if (observed) row["completion_mask"] = std::move(mask);
+  row["logprobs"] = by_token(group, e, &Segment::logprobs);
+  row["reward"] = e.reward;
+  if (e.penalty != 0) row["penalty"] = e.penalty;
+  Json rewards = Json::object();
+  for (const auto& [name, value] : e.rewards) rewards[name] = value;
+  row["rewards"] = std::move(rewards);
+  row["advantage"] = advantage_of(group, e);
+  row["policy_version"] = versions.size() == 1 ? versions[0] : versions;
+  row["text"] = e.text;
+  row["finish_reason"] = e.stopped ? "stop" : "length";
+  if (resumable) {
+    row["old_logp"] = by_token(group, e, &Segment::old_logp);
+    row["ref_logp"] = by_token(group, e, &Segment::ref_logp);
+  }
+  return dump_json(row);
+}
+
+namespace {
+
+// The fields of a line that hold a number for each token of the completion; empty: it has none.
+std::vector<float> numbers(const Json& row, const char* field, size_t tokens,
+                           const std::string& where) {
+  if (!row.contains(field) || row[field].is_null()) return {};
+  check<DataError>(row[field].is_array(), where, ": `", field, "` must be a list of numbers");
+  std::vector<float> out;
+  for (const Json& p : row[field])
+    out.push_back(static_cast<float>(finite_number(p, field, where)));
+  check<DataError>(out.empty() || out.size() == tokens, where, ": `", field, "` has ", out.size(),
+                   " numbers, `completion_tokens` ", tokens);
+  return out;
+}
+
+std::vector<bool> mask_of(const Json& row, size_t tokens, const std::string& where) {
+  std::vector<bool> mask(tokens, true);
+  if (!row.contains("completion_mask") || row["completion_mask"].is_null()) return mask;
+  const Json& list = row["completion_mask"];
+  check<DataError>(list.is_array() && list.size() == tokens, where,
+                   ": `completion_mask` must have a 0 or 1 for each of the ", tokens,
+                   " completion_tokens");
+  for (size_t t = 0; t < tokens; ++t) {
+    check<DataError>(list[t] == 0 || list[t] == 1, where,
+                     ": `completion_mask` must hold 0 and 1, found ", dump_json(list[t]));
+    mask[t] = list[t] == 1;
+  }
+  return mask;
+}
+
+// The segments of one completion: runs of tokens that the policy sampled, or did not.
+void add_path(EpisodeGroup& group, Episode& episode, const Json& row,
+              const std::vector<int32_t>& tokens, const std::string& where) {
+  const std::vector<bool> mask = mask_of(row, tokens.size(), where);
+  const std::vector<float> logprobs = numbers(row, "logprobs", tokens.size(), where),
+                           old_logp = numbers(row, "old_logp", tokens.size(), where),
+                           ref_logp = numbers(row, "ref_logp", tokens.size(), where);
+  int32_t parent = static_cast<int32_t>(group.segments.size()) - 1;  // a new prompt
+  if (!group.episodes.empty() && group.segments.back().parent >= 0)
+    parent = group.segments[static_cast<size_t>(group.episodes.back().path.front())].parent;
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    if (t == 0 || mask[t] != mask[t - 1]) {
+      group.segments.push_back({.parent = parent, .sampled = mask[t]});
+      parent = static_cast<int32_t>(group.segments.size()) - 1;
+      episode.path.push_back(parent);
+      if (row.contains("policy_version") && row["policy_version"].is_number_integer())
+        group.segments.back().policy_version = row["policy_version"].get<int64_t>();
+    }
+    Segment& segment = group.segments.back();
+    segment.tokens.push_back(tokens[t]);
+    if (!mask[t]) continue;
+    if (!logprobs.empty()) segment.logprobs.push_back(logprobs[t]);
+    if (!old_logp.empty()) segment.old_logp.push_back(old_logp[t]);
+    if (!ref_logp.empty()) segment.ref_logp.push_back(ref_logp[t]);
+  }
+}
+
+}  // namespace
+
+void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabulary,
+              const std::string& where) {
+  check<DataError>(row.is_object(), where, ": a rollout is an object");
+  for (const char* field : {"group", "prompt_tokens", "completion_tokens", "reward"})
+    check<DataError>(row.contains(field), where, ": no `", field, "`; the row has ",
+                     data::field_names(row));
+  check<DataError>(row["group"].is_number_integer(), where, ": `group` must be a whole number");
+  const int64_t id = row["group"].get<int64_t>();
+  std::vector<int32_t> prompt =
+      data::token_ids(row["prompt_tokens"], "prompt_tokens", vocabulary, where);
+  const std::vector<int32_t> tokens =
+      data::token_ids(row["completion_tokens"], "completion_tokens", vocabulary, where);
+  check<DataError>(!prompt.empty(), where, ": `prompt_tokens` is empty");
+  check<DataError>(!tokens.empty(), where, ": `completion_tokens` is empty");
+  Episode episode;
+  episode.reward = finite_number(row["reward"], "reward", where);
+  if (row.contains("penalty")) episode.penalty = finite_number(row["penalty"], "penalty", where);
+  if (row.contains("sample") && row["sample"].is_number_integer())
+    episode.sample = row["sample"].get<int64_t>();
+  if (row.contains("rewards") && row["rewards"].is_object())
+    for (const auto& [name, value] : row["rewards"].items())
+      episode.rewards.emplace_back(name, finite_number(value, "rewards", where));
+  if (row.contains("text") && row["text"].is_string())
+    episode.text = row["text"].get<std::string>();
+  episode.stopped = !(row.contains("finish_reason") && row["finish_reason"] == "length");
+  if (groups.empty() || groups.back().id != id) groups.push_back({.id = id});
+  EpisodeGroup& group = groups.back();
+  if (group.episodes.empty() || group.prompt(group.episodes.back()) != prompt)
+    group.segments.push_back({.tokens = std::move(prompt)});
+  add_path(group, episode, row, tokens, where);
+  check<DataError>(group.sampled_tokens(episode) > 0, where,
+                   ": `completion_mask` marks no token as sampled");
+  group.episodes.push_back(std::move(episode));
+}
+
+}  // namespace temper::rl

@@ -1,0 +1,69 @@
+// Episodes of reinforcement learning, in the forest's shape: a group is a tree of token segments
+// with the prompt at its root, and an episode is a path through it. A completion is an episode of
+// one segment; turns of an environment alternate segments that the policy sampled with
+// observations.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temper/base/json.h"
+
+namespace temper::rl {
+
+struct Segment {
+  int32_t parent = -1;          // an earlier segment of the group; -1: a prompt
+  std::vector<int32_t> tokens;  // not empty; an end token that was sampled is among them
+  bool sampled = false;         // by a policy: these tokens train
+  // By token of a sampled segment; at rollout.temperature, of the full distribution.
+  std::vector<float> logprobs;   // of the sampler; empty where none were recorded
+  std::vector<float> old_logp;   // of the policy that the rollout batch begins with; empty: the
+                                 // policy's own, which has not moved since
+  std::vector<float> ref_logp;   // of the reference model; empty: none is asked for
+  std::vector<float> advantage;  // credit, set by the algorithm
+  int64_t policy_version = 0;    // updates made by the policy that sampled it
+};
+
+struct Episode {
+  int64_t sample = 0;         // names it within its group
+  std::vector<int32_t> path;  // its segments after the prompt, from the root down; not empty
+  double reward = 0;          // weighted sum of the rewards
+  double penalty = 0;         // what shaping adds to the reward (of length: at most 0)
+  std::vector<std::pair<std::string, double>> rewards;  // by name, unweighted
+  std::string text;
+  bool stopped = true;  // by an end token, a stop text or its environment; else by its length
+
+  double shaped() const { return reward + penalty; }
+};
+
+struct EpisodeGroup {
+  int64_t id = 0;
+  std::vector<Segment> segments;  // depth first
+  std::vector<Episode> episodes;
+
+  // The tokens of the episode's root.
+  const std::vector<int32_t>& prompt(const Episode& episode) const;
+  // All tokens after the prompt, in order.
+  std::vector<int32_t> completion(const Episode& episode) const;
+  // How many of them the policy sampled.
+  int64_t sampled_tokens(const Episode& episode) const;
+  // Gives every sampled token of the episode this advantage.
+  void set_advantage(const Episode& episode, double advantage);
+  std::vector<double> shaped_rewards() const;
+};
+
+// Whether the group's rewards, before shaping, differ: without that no completion is better than
+// another.
+bool has_signal(const EpisodeGroup& group);
+
+// A line of a rollouts file. `resumable` adds what a run needs to go on in the middle of a batch.
+std::string to_line(const EpisodeGroup& group, const Episode& episode, bool resumable = false);
+// Adds what to_line wrote, or another program's line, to the groups: to the last one where its
+// `group` is the same. group, prompt_tokens, completion_tokens and reward are enough. Ids are
+// checked against the vocabulary. Throws DataError.
+void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabulary,
+              const std::string& where);
+
+}  // namespace temper::rl

@@ -1,0 +1,85 @@
+#include "temper/rl/group_keys.h"
+
+#include "temper/base/error.h"
+
+namespace temper {
+
+template <>
+inline constexpr std::array enum_names<rl::KlEstimator> = {"k1", "k2", "k3"};
+template <>
+inline constexpr std::array enum_names<rl::Importance> = {"token", "sequence"};
+template <>
+inline constexpr std::array enum_names<rl::Aggregation> = {
+    "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"};
+
+}  // namespace temper
+
+namespace temper::rl {
+
+void GroupKeys::fields(Fields& f) {
+  f.add("beta", beta, "weight of the KL term to the reference model; 0: none is loaded",
+        at_least(0));
+  f.add("kl_estimator", kl_estimator, "estimator of the KL term (k3: exp(d) - d - 1)");
+  f.add("epsilon_low", epsilon_low, "the importance ratio is clipped below 1 - epsilon_low",
+        at_least(0));
+  f.add("epsilon_high", epsilon_high, "the importance ratio is clipped above 1 + epsilon_high",
+        at_least(0));
+  f.add("dual_clip", dual_clip,
+        "where the advantage is negative, the loss of a token is at most so many times it (3 is "
+        "usual); 0: no bound",
+        at_least(0));
+  f.add("importance", importance, "whether a token or a whole completion has an importance ratio");
+  f.add("loss_aggregation", loss_aggregation, "how the losses of tokens become one number");
+  f.add("scale_rewards", scale_rewards,
+        "divide advantages by the group's standard deviation + 1e-6");
+  f.add("entropy_bonus", entropy_bonus, "weight of the mean entropy, subtracted from the loss",
+        at_least(0));
+  f.add("dynamic_sampling", dynamic_sampling,
+        "sample further prompts for groups whose rewards are all equal (DAPO)");
+  f.add("max_refills", max_refills, "most times that dynamic sampling fills up one rollout batch",
+        at_least(0));
+  f.add("overlong_buffer", overlong_buffer,
+        "soft length penalty over the last so many of max_new_tokens (DAPO); 0: none", at_least(0));
+}
+
+void GroupAlgorithm::prepare(const RolloutLimits& limits) {
+  Algorithm::prepare(limits);
+  if (!keys.overlong_buffer) keys.overlong_buffer = 0;
+  check<ConfigError>(*keys.overlong_buffer <= limits.max_new_tokens, "rl.overlong_buffer: found ",
+                     *keys.overlong_buffer, ", expected at most rollout.max_new_tokens, ",
+                     limits.max_new_tokens);
+}
+
+// Without a buffer a penalty that a rollouts file recorded stays.
+void GroupAlgorithm::shape(EpisodeGroup& group) const {
+  if (*keys.overlong_buffer == 0) return;
+  for (Episode& episode : group.episodes)
+    episode.penalty = overlong_penalty(group.sampled_tokens(episode), limits_.max_new_tokens,
+                                       *keys.overlong_buffer);
+}
+
+void GroupAlgorithm::assign_group_relative(EpisodeGroup& group) const {
+  const std::vector<double> advantages = group_relative(group.shaped_rewards(), keys.scale_rewards);
+  for (size_t i = 0; i < advantages.size(); ++i)
+    group.set_advantage(group.episodes[i], advantages[i]);
+}
+
+train::Loss GroupAlgorithm::clipped_loss(const at::Tensor& ratio_M, const TokenBatch& b) const {
+  train::Loss loss;
+  loss.terms.push_back(policy_term(clipped_surrogate(ratio_M, b.advantage_M, keys.epsilon_low,
+                                                     keys.epsilon_high, keys.dual_clip),
+                                   b));
+  add_kl(loss, b, keys.beta, keys.kl_estimator);
+  add_entropy_bonus(loss, b, keys.entropy_bonus);
+  add_clip_fraction(loss, outside_trust_region(ratio_M.detach(), b.advantage_M, keys.epsilon_low,
+                                               keys.epsilon_high));
+  return loss;
+}
+
+GroupKeys& group_keys(Algorithm& algorithm) {
+  auto* found = dynamic_cast<GroupAlgorithm*>(&algorithm);
+  check<ConfigError>(found != nullptr, "rl.algorithm: this algorithm has keys of its own");
+  return found->keys;
+}
+
+}  // namespace temper::rl

@@ -1,0 +1,91 @@
+#include "temper/rl/replayed.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+
+namespace temper::rl {
+namespace fs = std::filesystem;
+namespace {
+
+// Whether the sampler's log-probabilities of the group's last episode were recorded.
+bool has_logprobs(const EpisodeGroup& group) {
+  const std::vector<int32_t>& path = group.episodes.back().path;
+  return std::all_of(path.begin(), path.end(), [&](int32_t s) {
+    const Segment& segment = group.segments[static_cast<size_t>(s)];
+    return !segment.sampled || !segment.logprobs.empty();
+  });
+}
+
+}  // namespace
+
+ReplayedSource::ReplayedSource(const RlConfig& config, int64_t vocabulary)
+    : config_(config),
+      file_(*config.rl.replay),
+      vocabulary_(vocabulary),
+      rows_(config.rl.prompts_per_rollout * config.rl.group_size) {
+  check<DataError>(file_.size() > 0, *config.rl.replay, ": no rollouts");
+}
+
+int64_t ReplayedSource::planned_batches() const { return (file_.size() + rows_ - 1) / rows_; }
+
+RolloutBatch ReplayedSource::next(int64_t) {
+  RolloutBatch batch;
+  if (position_ >= file_.size()) {
+    if (!config_.train.max_steps) return batch;
+    position_ = 0;
+  }
+  const int64_t first = position_;
+  for (int64_t i = 0; i < rows_ && position_ < file_.size(); ++i, ++position_) {
+    add_line(batch.groups, file_.row(position_), vocabulary_, file_.where(position_));
+    check<DataError>(config_.rl.on_mismatch != RlSection::OnMismatch::kCorrect ||
+                         has_logprobs(batch.groups.back()),
+                     file_.where(position_),
+                     ": no `logprobs`, which rl.on_mismatch: correct compares with");
+  }
+  std::set<int64_t> ids;
+  for (const EpisodeGroup& group : batch.groups)
+    check<DataError>(ids.insert(group.id).second, file_.where(first), " and after: group ",
+                     group.id, "'s rows do not stand together");
+  return batch;
+}
+
+Json ReplayedSource::state() const { return {{"replay_position", position_}}; }
+
+void ReplayedSource::restore(const Json& state, const std::string& where) {
+  check<DataError>(
+      state.contains("replay_position") && state["replay_position"].is_number_integer(), where,
+      ": no `replay_position`");
+  position_ = state["replay_position"].get<int64_t>();
+  check<DataError>(position_ >= 0 && position_ <= file_.size(), *config_.rl.replay,
+                   ": the checkpoint goes on at row ", position_, ", and the file has ",
+                   file_.size());
+}
+
+void write_rollouts(const std::string& output_dir, int64_t step,
+                    const std::vector<EpisodeGroup>& groups) {
+  fs::create_directories(output_dir + "/rollouts");
+  std::string lines;
+  for (const EpisodeGroup& group : groups)
+    for (const Episode& episode : group.episodes) lines += to_line(group, episode) + "\n";
+  write_file_atomic(str(output_dir, "/rollouts/step-", step, ".jsonl"), lines);
+}
+
+void forget_rollouts_after(const std::string& output_dir, int64_t step) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(output_dir + "/rollouts", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("step-") || !name.ends_with(".jsonl")) continue;
+    const std::string number = name.substr(5, name.size() - 11);
+    if (number.empty() || number.size() > 18 ||
+        number.find_first_not_of("0123456789") != std::string::npos)
+      continue;
+    if (std::stoll(number) > step) fs::remove(entry.path(), ignored);
+  }
+}
+
+}  // namespace temper::rl

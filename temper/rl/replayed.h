@@ -1,0 +1,37 @@
+// Groups from a rollouts file, in its order (rl.replay); and the files that a run leaves.
+#pragma once
+
+#include <string>
+
+#include "temper/data/row_file.h"
+#include "temper/rl/config.h"
+#include "temper/rl/source.h"
+
+namespace temper::rl {
+
+class ReplayedSource : public RolloutSource {
+ public:
+  // A batch is the file's next prompts_per_rollout * group_size rows. Throws DataError for a file
+  // without rows.
+  ReplayedSource(const RlConfig& config, int64_t vocabulary);
+
+  int64_t planned_batches() const override;
+  RolloutBatch next(int64_t policy_version) override;
+  bool exact() const override { return false; }  // the policy may be another
+  bool samples() const override { return false; }
+  Json state() const override;
+  void restore(const Json& state, const std::string& where) override;
+
+ private:
+  const RlConfig& config_;
+  data::RowFile file_;
+  int64_t vocabulary_, rows_, position_ = 0;
+};
+
+// OUTPUT_DIR/rollouts/step-N.jsonl: a line an episode, a group's lines together.
+void write_rollouts(const std::string& output_dir, int64_t step,
+                    const std::vector<EpisodeGroup>& groups);
+// Removes those of later steps: a resumed run writes them again.
+void forget_rollouts_after(const std::string& output_dir, int64_t step);
+
+}  // namespace temper::rl

@@ -1,0 +1,13 @@
+// A run of reinforcement learning from its config.
+#pragma once
+
+#include "temper/rl/config.h"
+#include "temper/train/trainer.h"
+
+namespace temper::rl {
+
+// Trains as the config says, resuming where a run of the same output_dir stopped. Throws
+// ConfigError, DataError, RunError.
+train::RunOutcome run_rl(RlConfig& config, const train::RunHost& host);
+
+}  // namespace temper::rl

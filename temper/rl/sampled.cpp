@@ -1,0 +1,314 @@
+#include "temper/rl/sampled.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "temper/base/clock.h"
+#include "temper/base/error.h"
+
+namespace temper::rl {
+namespace {
+
+// Keys of evaluation prompts stand apart from those of training prompts, so that evaluating changes
+// no sample.
+constexpr int64_t kEvaluationKeys = int64_t{1} << 40;
+constexpr int kMostEmptyBatches = 10;
+
+data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& policy) {
+  data::PromptFormat f;
+  f.tokenizer = policy.tokenizer;
+  f.chat = policy.chat;
+  config.data.apply_to(f);
+  f.vocabulary = policy.model->vocab_size;
+  return f;
+}
+
+// Under dynamic sampling batches draw more prompts than a pass over them has: the plan of steps is
+// what ends the run, and the prompts go around.
+data::LoaderOptions prompt_options(const RlConfig& config) {
+  data::LoaderOptions options = train::loader_options(config, config.rl.prompts_per_rollout);
+  if (config.rl.algorithm->max_refills() > 0) options.epochs.reset();
+  return options;
+}
+
+}  // namespace
+
+SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist::Group& group,
+                             train::Messages& messages)
+    : config_(config),
+      policy_(policy),
+      group_(group),
+      messages_(messages),
+      loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
+              prompt_options(config), data::prompt_reader(prompt_format(config, policy))),
+      engine_(*policy.model, {.cache_bytes = config.rollout.cache_bytes.value_or(0)},
+              policy.tokenizer),
+      rewards_(config.rewards, policy.tokenizer != nullptr),
+      judge_(rewards_) {
+  const data::PromptFormat format = prompt_format(config, policy);
+  survey_ = train::survey_rows<data::PromptRow>(
+      loader_.order(), [this, read = data::prompt_reader(format)](
+                           const data::RowOrder::Drawn& drawn, data::LoaderState& state) {
+        std::optional<data::PromptRow> row = read(drawn, state);
+        if (row) rewards_.check_row(*row->fields, row->where);
+        return row;
+      });
+  int64_t key = kEvaluationKeys;
+  for (const data::SourceSpec& source :
+       data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
+    const data::RowSet file(source);
+    std::vector<Prompt>& prompts = evaluation_.emplace_back();
+    for (int64_t r = 0; r < file.size(); ++r) {
+      bool truncated = false;
+      std::optional<data::PromptRow> row =
+          data::read_prompt_row(format, file.row(r), file.where(r), &truncated);
+      if (row) prompts.push_back({key++, std::move(*row)});
+    }
+  }
+}
+
+int64_t SampledSource::planned_batches() const {
+  return loader_.order().steps(config_.train.epochs.value_or(1), survey_);
+}
+
+void SampledSource::judge(const Prompt& prompt, const EpisodeGroup& group) {
+  std::vector<rewards::Sample> samples;
+  for (const Episode& episode : group.episodes) {
+    rewards::Sample s;
+    s.row = prompt.row.fields;
+    s.where = prompt.row.where;
+    s.prompt_tokens = prompt.row.tokens;
+    s.completion_tokens = group.completion(episode);
+    if (policy_.tokenizer) s.prompt = policy_.tokenizer->decode(s.prompt_tokens, true);
+    s.completion = episode.text;
+    s.has_text = policy_.tokenizer != nullptr;
+    s.truncated = !episode.stopped;
+    s.max_new_tokens = config_.rollout.max_new_tokens;
+    samples.push_back(std::move(s));
+  }
+  judge_.submit(group.id, std::move(samples));
+}
+
+// Samples this rank's share of the prompts; a group is judged as soon as its last completion is
+// done.
+std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& prompts,
+                                                     int64_t samples, Statistics& statistics,
+                                                     const std::function<bool()>& stop) {
+  const double start = steady_seconds();
+  struct Pending {
+    EpisodeGroup group;
+    const Prompt* prompt;
+    int64_t unfinished;
+  };
+  std::map<int64_t, Pending> pending;
+  std::vector<generate::RequestId> requests;
+  const generate::GenerationOptions options = config_.rollout.options(config_.seed);
+  for (size_t i = static_cast<size_t>(group_.rank()); i < prompts.size();
+       i += static_cast<size_t>(group_.size())) {
+    Pending& p = pending[prompts[i].key];
+    p.prompt = &prompts[i];
+    p.unfinished = samples;
+    p.group.id = prompts[i].key;
+    p.group.segments.resize(static_cast<size_t>(samples) + 1);
+    p.group.segments[0].tokens = prompts[i].row.tokens;
+    p.group.episodes.resize(static_cast<size_t>(samples));
+    requests.push_back(engine_.submit({prompts[i].key, prompts[i].row.tokens, samples, options}));
+  }
+  const auto done = [&](generate::Completion c) {
+    if (c.cancelled) return;
+    Pending& p = pending.at(c.index);
+    const size_t s = static_cast<size_t>(c.sample);
+    p.group.segments[s + 1] = {.parent = 0,
+                               .tokens = std::move(c.tokens),
+                               .sampled = true,
+                               .logprobs = std::move(c.logprobs)};
+    p.group.episodes[s].sample = c.sample;
+    p.group.episodes[s].path = {static_cast<int32_t>(s) + 1};
+    p.group.episodes[s].text = std::move(c.text);
+    p.group.episodes[s].stopped = c.stopped;
+    if (--p.unfinished == 0) judge(*p.prompt, p.group);
+  };
+  bool stopped = false;
+  while (engine_.step({.done = done, .on_token = {}})) {
+    if (stopped || !stop || !stop()) continue;
+    stopped = true;
+    for (const generate::RequestId id : requests) engine_.cancel(id);
+  }
+  engine_.check_invariants();
+  engine_.release_memory();  // the next batch is sampled with other weights
+  statistics.rollout_seconds += steady_seconds() - start;
+  const std::map<int64_t, std::vector<rewards::Judged>> judged = judge_.collect();
+  statistics.reward_seconds += judge_.take_seconds();
+  std::vector<EpisodeGroup> mine;
+  for (auto& [key, p] : pending) {
+    if (p.unfinished > 0) continue;  // stopped
+    std::vector<Episode> kept;
+    for (size_t i = 0; i < p.group.episodes.size(); ++i) {
+      const rewards::Judged& verdict = judged.at(key)[i];
+      statistics.dropped += verdict.dropped;
+      if (verdict.dropped) continue;
+      Episode& episode = p.group.episodes[i];
+      episode.reward = verdict.reward;
+      for (size_t n = 0; n < rewards_.names().size(); ++n)
+        episode.rewards.emplace_back(rewards_.names()[n], verdict.each[n]);
+      kept.push_back(std::move(episode));
+    }
+    p.group.episodes = std::move(kept);
+    if (!p.group.episodes.empty()) mine.push_back(std::move(p.group));
+  }
+  return mine;
+}
+
+// The groups of all ranks, by id: lines of a rollouts file are what travels.
+std::vector<EpisodeGroup> SampledSource::gather(std::vector<EpisodeGroup> mine) const {
+  if (group_.size() == 1) return mine;
+  std::string lines;
+  for (const EpisodeGroup& g : mine)
+    for (const Episode& episode : g.episodes) lines += to_line(g, episode) + "\n";
+  std::vector<EpisodeGroup> all;
+  for (const std::string& text : group_.all_gather(lines)) {
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);)
+      add_line(all, parse_json(line, "another rank"), policy_.model->vocab_size, "another rank");
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const EpisodeGroup& a, const EpisodeGroup& b) { return a.id < b.id; });
+  return all;
+}
+
+// Groups until the batch is full; with dynamic sampling, those that the algorithm does not keep are
+// replaced while max_refills allows. Where refilling ends early they fill the batch after all: its
+// size stays what the config says.
+std::vector<EpisodeGroup> SampledSource::fill(int64_t policy_version) {
+  const Algorithm& algorithm = *config_.rl.algorithm;
+  std::vector<EpisodeGroup> kept, set_aside;
+  const int64_t wanted = config_.rl.prompts_per_rollout;
+  while (true) {
+    const int64_t first_key = loader_.state().rows;
+    std::vector<Prompt> prompts;
+    for (data::PromptRow& row : loader_.next(wanted - static_cast<int64_t>(kept.size())))
+      prompts.push_back({first_key + static_cast<int64_t>(prompts.size()), std::move(row)});
+    if (prompts.empty()) break;
+    statistics_.groups_sampled += static_cast<int64_t>(prompts.size());
+    for (EpisodeGroup& g : gather(sample_mine(prompts, config_.rl.group_size, statistics_))) {
+      for (Segment& segment : g.segments) segment.policy_version = policy_version;
+      const bool learns = algorithm.max_refills() == 0 || algorithm.keep(g);
+      (learns ? kept : set_aside).push_back(std::move(g));
+    }
+    if (static_cast<int64_t>(kept.size()) >= wanted ||
+        statistics_.refills == algorithm.max_refills())
+      break;
+    ++statistics_.refills;
+  }
+  for (EpisodeGroup& g : set_aside)
+    if (static_cast<int64_t>(kept.size()) < wanted) kept.push_back(std::move(g));
+  return kept;
+}
+
+// Failures of all ranks since `before`.
+void SampledSource::count_failures(const rewards::FailureCounts& before) {
+  const rewards::FailureCounts& now = rewards_.failures();
+  std::vector<double> sums{static_cast<double>(statistics_.dropped),
+                           static_cast<double>(now.timed_out - before.timed_out),
+                           static_cast<double>(now.crashed - before.crashed),
+                           static_cast<double>(now.malformed - before.malformed)};
+  group_.all_reduce_sum(sums);
+  const auto sum = [&](size_t i) { return static_cast<int64_t>(sums[i]); };
+  statistics_.dropped = sum(0);
+  failures_.timed_out += sum(1);
+  failures_.crashed += sum(2);
+  failures_.malformed += sum(3);
+}
+
+RolloutBatch SampledSource::next(int64_t policy_version) {
+  const at::NoGradGuard no_grad;
+  const rewards::FailureCounts before = rewards_.failures();
+  RolloutBatch batch;
+  statistics_ = {};
+  for (int tries = 0; batch.groups.empty(); ++tries) {
+    check(tries < kMostEmptyBatches, "every completion of ", kMostEmptyBatches,
+          " rollout batches was dropped because its reward failed (", rewards_.first_failure(),
+          "); see rewards.on_failure");
+    const int64_t drawn = loader_.state().draws;
+    batch.groups = fill(policy_version);
+    if (batch.groups.empty() && loader_.state().draws == drawn) break;  // the data has ended
+  }
+  count_failures(before);
+  batch.rollout_seconds = group_.all_reduce_max(statistics_.rollout_seconds);
+  batch.reward_seconds = group_.all_reduce_max(statistics_.reward_seconds);
+  warn();
+  return batch;
+}
+
+void SampledSource::warn() {
+  if (failures_.all() > 0)
+    messages_.warn_once("failures",
+                        str("rewards gave no verdict on ", failures_.all(),
+                            " completions (the first: ", rewards_.first_failure(),
+                            "); rewards.on_failure says what they count, the metrics reward_* how "
+                            "many there are"));
+  const data::LoaderState& prompts = loader_.state();
+  const int64_t limit = config_.data.max_length;
+  if (prompts.truncated > 0)
+    messages_.warn_once("truncated prompts", str("prompts longer than data.max_length, ", limit,
+                                                 " tokens, are cut to their last ", limit));
+  if (prompts.dropped > 0)
+    messages_.warn_once("dropped prompts", str("prompts longer than data.max_length, ", limit,
+                                               " tokens, are left out"));
+}
+
+void SampledSource::describe(MetricsRow& row) const {
+  if (config_.rl.algorithm->max_refills() > 0) {
+    row.set("groups_sampled", statistics_.groups_sampled);
+    row.set("refills", statistics_.refills);
+  }
+  row.set("completions_dropped", statistics_.dropped);
+  row.set("reward_timeouts", failures_.timed_out);
+  row.set("reward_crashes", failures_.crashed);
+  row.set("reward_malformed", failures_.malformed);
+}
+
+bool SampledSource::evaluate(train::EvaluationSums& sums, const std::function<bool()>& stop) {
+  if (evaluation_.empty()) return false;
+  const at::NoGradGuard no_grad;
+  Statistics ignored;
+  for (size_t set = 0; set < evaluation_.size() && !stop(); ++set) {
+    for (const EpisodeGroup& g : sample_mine(evaluation_[set], 1, ignored, stop)) {
+      for (const Episode& e : g.episodes) {
+        sums.add_mean(set, "reward_mean", e.reward, 1);
+        for (const auto& [name, value] : e.rewards) sums.add_mean(set, "rewards/" + name, value, 1);
+        sums.add_mean(set, "completion_length_mean", static_cast<double>(g.sampled_tokens(e)), 1);
+        sums.add_mean(set, "truncated_fraction", e.stopped ? 0 : 1, 1);
+        sums.add_total(set, "rows", 1);
+      }
+    }
+  }
+  return true;
+}
+
+Json SampledSource::state() const {
+  return {{"loader", loader_.state().to_json()},
+          {"reward_failures", {failures_.timed_out, failures_.crashed, failures_.malformed}}};
+}
+
+void SampledSource::restore(const Json& state, const std::string& where) {
+  loader_.restore(train::loader_state(state, where));
+  const Json counts = state.value("reward_failures", Json{0, 0, 0});
+  check<DataError>(counts.is_array() && counts.size() == 3 &&
+                       std::all_of(counts.begin(), counts.end(),
+                                   [](const Json& n) { return n.is_number_integer(); }),
+                   where, ": `reward_failures` must be three whole numbers");
+  failures_ = {counts[0], counts[1], counts[2]};
+}
+
+std::vector<std::pair<std::string, std::string>> SampledSource::summary() const {
+  return {{"prompts cut", std::to_string(loader_.state().truncated)},
+          {"prompts left out", std::to_string(loader_.state().dropped)},
+          {"completions without a verdict", std::to_string(failures_.all())}};
+}
+
+}  // namespace temper::rl

@@ -1,0 +1,70 @@
+// Groups that the policy samples itself: prompts are drawn, completions sampled by the rollout
+// engine, and judged by the rewards in the background while others are still being sampled.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "temper/data/prompt_row.h"
+#include "temper/generate/engine.h"
+#include "temper/rewards/reward.h"
+#include "temper/rl/config.h"
+#include "temper/rl/judge.h"
+#include "temper/rl/source.h"
+#include "temper/train/messages.h"
+#include "temper/train/roles.h"
+
+namespace temper::rl {
+
+class SampledSource : public RolloutSource {
+ public:
+  SampledSource(const RlConfig& config, train::Policy& policy, dist::Group& group,
+                train::Messages& messages);
+
+  int64_t planned_batches() const override;
+  RolloutBatch next(int64_t policy_version) override;
+  bool exact() const override { return true; }
+  bool samples() const override { return true; }
+  void describe(MetricsRow& row) const override;
+  bool evaluate(train::EvaluationSums& sums, const std::function<bool()>& stop) override;
+  Json state() const override;
+  void restore(const Json& state, const std::string& where) override;
+  std::vector<std::pair<std::string, std::string>> summary() const override;
+
+ private:
+  struct Prompt {
+    int64_t key;  // of its random numbers: its number among all that the run drew
+    data::PromptRow row;
+  };
+  // What happened while one batch was sampled.
+  struct Statistics {
+    int64_t refills = 0, groups_sampled = 0, dropped = 0;
+    double rollout_seconds = 0, reward_seconds = 0;
+  };
+
+  // `stop`, where given, is asked between the engine's steps: true leaves out what is unfinished.
+  std::vector<EpisodeGroup> sample_mine(const std::vector<Prompt>& prompts, int64_t samples,
+                                        Statistics& statistics,
+                                        const std::function<bool()>& stop = {});
+  void judge(const Prompt& prompt, const EpisodeGroup& group);
+  std::vector<EpisodeGroup> gather(std::vector<EpisodeGroup> mine) const;
+  std::vector<EpisodeGroup> fill(int64_t policy_version);
+  void count_failures(const rewards::FailureCounts& before);
+  void warn();
+
+  const RlConfig& config_;
+  train::Policy& policy_;
+  dist::Group& group_;
+  train::Messages& messages_;
+  data::Loader<data::PromptRow> loader_;
+  data::RowSurvey survey_;
+  std::vector<std::vector<Prompt>> evaluation_;  // by set
+  generate::Engine engine_;
+  rewards::RewardSet rewards_;
+  Judge judge_;
+  Statistics statistics_;            // of the last batch
+  rewards::FailureCounts failures_;  // of all ranks, since the run began
+};
+
+}  // namespace temper::rl

@@ -1,0 +1,52 @@
+#include "temper/rl/sampler_check.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "temper/base/error.h"
+#include "temper/generate/mismatch.h"
+
+namespace temper::rl {
+
+void SamplerCheck::add(const TrainingBatch& batch, const train::ForwardPass& pass,
+                       const at::Tensor& logp_M) {
+  const float* mine = logp_M.const_data_ptr<float>();
+  for (const train::ForwardPass::Span& span : pass.spans) {
+    const std::vector<float>& theirs = batch.segment(span.tag).logprobs;
+    for (int64_t t = 0; t < span.end - span.begin; ++t) {
+      const double difference =
+          std::abs(static_cast<double>(mine[span.begin + t]) - theirs[static_cast<size_t>(t)]);
+      if (difference <= largest_) continue;
+      largest_ = difference;
+      tag_ = span.tag;
+      token_ = t;
+    }
+  }
+}
+
+void SamplerCheck::reduce(dist::Group& group) {
+  const double mine = largest_;
+  largest_ = group.all_reduce_max(mine);
+  elsewhere_ = mine != largest_;
+}
+
+void SamplerCheck::stop_on_difference(int64_t step, const TrainingBatch& batch,
+                                      models::CausalLM& model) const {
+  if (largest_ == 0) return;
+  std::string place = "on another rank";
+  if (!elsewhere_) {
+    const size_t i = batch.episode_of(tag_);
+    place = str("at token ", token_, " of group ", batch.group(i).id, ", sample ",
+                batch.episode(i).sample, "; ",
+                generate::first_difference(model, batch.group(i).prompt(batch.episode(i)),
+                                           batch.group(i).completion(batch.episode(i))));
+  }
+  throw RunError(str("step ", step,
+                     ": the sampler's log-probabilities and the trainer's differ by up to ",
+                     largest_, " ", place,
+                     "; they should be equal to the bit (rl.on_mismatch: correct goes on with "
+                     "truncated importance sampling)"));
+}
+
+}  // namespace temper::rl

@@ -1,0 +1,53 @@
+// Where groups of episodes come from: sampled here (sampled.h), or read from a file (replayed.h).
+// The loop never asks which it is, only what the source says of itself.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temper/base/json.h"
+#include "temper/metrics/row.h"
+#include "temper/rl/algorithm.h"
+#include "temper/rl/episode.h"
+#include "temper/train/evaluation.h"
+
+namespace temper::rl {
+
+struct RolloutBatch {
+  std::vector<EpisodeGroup> groups;
+  double rollout_seconds = 0, reward_seconds = 0;
+
+  int64_t num_episodes() const;
+};
+
+class RolloutSource {
+ public:
+  virtual ~RolloutSource() = default;
+
+  // How many batches there are in a run that `train.max_steps` does not bound.
+  virtual int64_t planned_batches() const = 0;
+  // The next batch, the same on all ranks; its groups are neither shaped nor compared. Empty: the
+  // data has ended. `policy_version` is the number of updates made so far.
+  virtual RolloutBatch next(int64_t policy_version) = 0;
+  // Whether the recorded log-probabilities are the current policy's own, to the bit: the trainer
+  // compares its own with them, and need not compute old ones.
+  virtual bool exact() const = 0;
+  // Whether the batches are new, so that a run leaves them in its rollouts/.
+  virtual bool samples() const = 0;
+  // Adds what it knows of the last batch.
+  virtual void describe(MetricsRow& /*row*/) const {}
+  // Evaluates the policy on the prompts of data.eval; false: there are none.
+  virtual bool evaluate(train::EvaluationSums& /*sums*/, const std::function<bool()>& /*stop*/) {
+    return false;
+  }
+
+  // What comes after the last batch.
+  virtual Json state() const = 0;
+  virtual void restore(const Json& state, const std::string& where) = 0;
+  virtual std::vector<std::pair<std::string, std::string>> summary() const { return {}; }
+};
+
+}  // namespace temper::rl

@@ -1,0 +1,197 @@
+#include "temper/rl/task.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/clock.h"
+#include "temper/base/error.h"
+#include "temper/rl/replayed.h"
+
+namespace temper::rl {
+namespace {
+
+// The lines of a batch that a checkpoint stands in the middle of: bytes, as large as they are.
+constexpr const char* kBatchTensor = "rollout_batch.jsonl";
+
+}  // namespace
+
+RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
+               RolloutSource& source, train::Messages& messages, std::string output_dir)
+    : config_(config),
+      rl_(config.rl),
+      algorithm_(*config.rl.algorithm),
+      roles_(roles),
+      group_(group),
+      source_(source),
+      observer_(messages, roles.policy.tokenizer, config.rollout.max_new_tokens),
+      output_dir_(std::move(output_dir)),
+      done_({{"source", source.state()}, {"update", 0}, {"algorithm", algorithm_.state()}}) {
+  // Before anything resumes: the policy is still what the config names.
+  if (algorithm_.needs().reference && !roles.reference)
+    roles.reference = train::frozen_start(roles.policy, config);
+}
+
+void RlTask::begin(int64_t steps_made) {
+  if (source_.samples() && group_.rank() == 0 && !output_dir_.empty())
+    forget_rollouts_after(output_dir_, steps_made);
+}
+
+int64_t RlTask::planned_steps() const {
+  return source_.planned_batches() * rl_.updates_per_batch();
+}
+
+// Fewer than the config says where the batch has fewer episodes than minibatches.
+int64_t RlTask::updates_of_batch() const {
+  return std::min<int64_t>(rl_.minibatches, static_cast<int64_t>(batch_.num_episodes())) *
+         rl_.iterations;
+}
+
+bool RlTask::next_batch(int64_t step) {
+  RolloutBatch rollouts = source_.next(step - 1);
+  if (rollouts.groups.empty()) return false;
+  rollout_seconds_ = rollouts.rollout_seconds;
+  reward_seconds_ = rollouts.reward_seconds;
+  before_batch_ = algorithm_.state();
+  for (EpisodeGroup& group : rollouts.groups) {
+    algorithm_.shape(group);
+    algorithm_.assign(group);
+  }
+  if (!output_dir_.empty() && source_.samples() && group_.rank() == 0)
+    write_rollouts(output_dir_, step, rollouts.groups);
+  batch_ = TrainingBatch(std::move(rollouts.groups));
+  about_ = describe(batch_.groups());
+  update_ = 0;
+  score_batch();
+  return true;
+}
+
+// Log-probabilities that stay the same over the batch's updates.
+void RlTask::score_batch() {
+  const int64_t max_tokens = config_.train.micro_batch_tokens;
+  const double temperature = config_.rollout.temperature;
+  const bool correct = rl_.on_mismatch == RlSection::OnMismatch::kCorrect;
+  if (source_.exact() && !correct) {
+    // Bit for bit what the first forward pass gives.
+    for (EpisodeGroup& group : batch_.groups())
+      for (Segment& segment : group.segments) segment.old_logp = segment.logprobs;
+  } else if (rl_.updates_per_batch() > 1 || correct) {
+    const at::NoGradGuard no_grad;
+    batch_.score(&Segment::old_logp, max_tokens, group_, [&](const train::ForwardPass& pass) {
+      return train::token_logp(*roles_.policy.model, pass, {.temperature = temperature}).logp;
+    });
+  }
+  if (algorithm_.needs().reference)
+    batch_.score(&Segment::ref_logp, max_tokens, group_, [&](const train::ForwardPass& pass) {
+      return roles_.reference->token_logp(pass, temperature);
+    });
+}
+
+std::optional<train::StepPlan> RlTask::next(int64_t step) {
+  rollout_seconds_ = reward_seconds_ = 0;
+  if (batch_.empty() || ++update_ >= updates_of_batch())
+    if (!next_batch(step)) return {};
+  train_started_ = steady_seconds();
+  sampler_check_ = {};
+  // Each iteration goes through the batch in minibatches of consecutive episodes.
+  const size_t parts = static_cast<size_t>(updates_of_batch() / rl_.iterations);
+  const size_t part = static_cast<size_t>(update_) % parts, episodes = batch_.num_episodes();
+  const size_t begin = part * episodes / parts, end = (part + 1) * episodes / parts;
+  const std::vector<int64_t> length_C = batch_.sampled_lengths(begin, end);
+  const std::vector<double> weight_C = algorithm_.token_weights(length_C);
+  weight_.assign(episodes, 0);
+  std::copy(weight_C.begin(), weight_C.end(), weight_.begin() + static_cast<int64_t>(begin));
+  train::StepPlan plan;
+  plan.tokens = static_cast<double>(batch_.num_tokens(begin, end));
+  for (const int64_t length : length_C) plan.supervised_tokens += static_cast<double>(length);
+  const int64_t max_tokens = train::pass_tokens(config_);
+  plan.passes = train::plan_passes(batch_.units(begin, end, max_tokens), max_tokens, group_.rank(),
+                                   group_.size());
+  return plan;
+}
+
+train::Loss RlTask::loss(const train::ForwardPass& pass) {
+  const ops::TokenLogp now = train::token_logp(
+      *roles_.policy.model, pass,
+      {.temperature = config_.rollout.temperature,
+       .entropy = true,
+       .recompute = config_.train.recompute == train::TrainSection::Recompute::kBlocks});
+  if (compares()) sampler_check_.add(batch_, pass, now.logp);
+  TokenBatch b = batch_.token_batch(pass, now, weight_);
+  if (rl_.on_mismatch == RlSection::OnMismatch::kCorrect)
+    b.correction_M =
+        truncated_importance(b.old_logp_M, batch_.sampler_logp(pass), rl_.importance_cap);
+  train::Loss loss = algorithm_.loss(b);
+  loss.means.push_back(
+      {"entropy", train::ordered_sum(b.entropy_M), static_cast<double>(b.entropy_M.numel())});
+  return loss;
+}
+
+void RlTask::before_update(int64_t step) {
+  if (!compares()) return;
+  sampler_check_.reduce(group_);
+  if (rl_.on_mismatch == RlSection::OnMismatch::kStop)
+    sampler_check_.stop_on_difference(step, batch_, *roles_.policy.model);
+}
+
+void RlTask::describe_step(MetricsRow& row) {
+  about_.add_to(row);
+  source_.describe(row);
+  row.set("rollout_seconds", rollout_seconds_);
+  row.set("reward_seconds", reward_seconds_);
+  row.set("train_seconds", steady_seconds() - train_started_);
+  if (compares()) row.set("sampler_trainer_max_abs_diff", sampler_check_.largest());
+  if (update_ == 0) {
+    observer_.warn_of(about_, row.number("kl").value_or(0));
+    observer_.show(batch_.group(0), batch_.episode(0));
+  }
+  const bool more = update_ + 1 < updates_of_batch();
+  // Within a batch, the algorithm's state before it: restore() gives its credit again.
+  done_ = {{"source", source_.state()},
+           {"update", more ? update_ + 1 : 0},
+           {"algorithm", more ? before_batch_ : algorithm_.state()}};
+}
+
+bool RlTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
+  train::EvaluationSums sums(train::set_names(
+      data::evaluation_sources(config_.data, static_cast<uint64_t>(config_.seed))));
+  const bool any = source_.evaluate(sums, stop);
+  if (!any || !sums.reduce(group_, stop())) return false;
+  sums.write(row);
+  return true;
+}
+
+// Between updates of a batch the batch itself is part of the state, with the log-probabilities of
+// the weights that it began with.
+train::TaskState RlTask::state() const {
+  train::TaskState state{done_, {}};
+  if (done_["update"] == 0) return state;
+  state.tensors[kBatchTensor] = bytes_view(batch_.lines());
+  return state;
+}
+
+void RlTask::restore(const train::TaskState& state, const std::string& where) {
+  const Json& values = state.values;
+  check<DataError>(values.contains("source") && values.contains("update") &&
+                       values["update"].is_number_integer() && values["update"] >= 0,
+                   where, ": no state of a rollout source");
+  source_.restore(values["source"], where);
+  const Json of_algorithm = values.value("algorithm", Json());
+  algorithm_.restore(of_algorithm, where);
+  done_ = {{"source", values["source"]}, {"update", values["update"]}, {"algorithm", of_algorithm}};
+  if (values["update"] == 0) return;
+  const auto found = state.tensors.find(kBatchTensor);
+  check<DataError>(found != state.tensors.end() && found->second.dtype == DType::kUInt8, where,
+                   ": no tensor ", kBatchTensor, " with the rollout batch that the run stands in");
+  batch_ =
+      TrainingBatch::from_lines(bytes_of(found->second), roles_.policy.model->vocab_size, where);
+  check<DataError>(!batch_.empty(), where, ": the rollout batch that the run stands in is empty");
+  before_batch_ = of_algorithm;
+  update_ = values["update"].get<int64_t>() - 1;
+  for (EpisodeGroup& group : batch_.groups()) algorithm_.assign(group);
+  about_ = describe(batch_.groups());
+}
+
+}  // namespace temper::rl

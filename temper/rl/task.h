@@ -1,0 +1,66 @@
+// Reinforcement learning as a task of the trainer: a rollout batch from a source, rewards turned
+// into credit by the algorithm, reference and old log-probabilities, then minibatches x iterations
+// updates. It asks neither which algorithm runs nor where its episodes come from.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "temper/rl/batch.h"
+#include "temper/rl/config.h"
+#include "temper/rl/observer.h"
+#include "temper/rl/sampler_check.h"
+#include "temper/rl/source.h"
+#include "temper/train/trainer.h"
+
+namespace temper::rl {
+
+class RlTask : public train::Task {
+ public:
+  // `output_dir`: where sampled batches leave their rollouts; empty: nowhere.
+  RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group, RolloutSource& source,
+         train::Messages& messages, std::string output_dir = {});
+
+  void begin(int64_t steps_made) override;
+  int64_t planned_steps() const override;
+  std::optional<train::StepPlan> next(int64_t step) override;
+  train::Loss loss(const train::ForwardPass& pass) override;
+  void before_update(int64_t step) override;
+  void describe_step(MetricsRow& row) override;
+  bool evaluate(MetricsRow& row, const std::function<bool()>& stop) override;
+  train::TaskState state() const override;
+  void restore(const train::TaskState& state, const std::string& where) override;
+  std::vector<MetricInfo> metrics() const override { return rl_metrics(); }
+  std::vector<std::pair<std::string, std::string>> summary() const override {
+    return source_.summary();
+  }
+  std::vector<Report::Table> tables() const override { return observer_.samples(); }
+
+ private:
+  bool next_batch(int64_t step);
+  void score_batch();
+  bool compares() const { return update_ == 0 && source_.exact(); }
+  int64_t updates_of_batch() const;
+
+  const RlConfig& config_;
+  const RlSection& rl_;
+  Algorithm& algorithm_;
+  train::Roles& roles_;
+  dist::Group& group_;
+  RolloutSource& source_;
+  Observer observer_;
+  std::string output_dir_;
+
+  TrainingBatch batch_;
+  BatchStatistics about_;  // the batch
+  double rollout_seconds_ = 0, reward_seconds_ = 0, train_started_ = 0;
+  int64_t update_ = 0;          // of the batch, that next() planned
+  std::vector<double> weight_;  // of a token of each episode, in this update
+  SamplerCheck sampler_check_;  // of this update
+  Json before_batch_;           // the algorithm's state, before it gave the batch credit
+  Json done_;                   // the state after the last step
+};
+
+}  // namespace temper::rl

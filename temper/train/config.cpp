@@ -1,0 +1,260 @@
+#include "temper/train/config.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "temper/train/update_rule.h"
+
+namespace temper {
+
+template <>
+inline constexpr std::array enum_names<train::TrainSection::Recompute> = {"none", "blocks"};
+template <>
+inline constexpr std::array enum_names<train::Goal> = {"auto", "minimize", "maximize"};
+template <>
+inline constexpr std::array enum_names<train::OptimizerSection::Schedule> = {
+    "cosine", "linear", "constant", "polynomial", "inverse_sqrt", "wsd"};
+template <>
+inline constexpr std::array enum_names<train::OptimizerSection::DecayShape> = {"cosine", "linear",
+                                                                               "sqrt"};
+template <>
+inline constexpr std::array enum_names<train::MuonSection::AdjustLr> = {"original",
+                                                                        "match_rms_adamw"};
+
+}  // namespace temper
+
+namespace temper::train {
+
+void EarlyStoppingSection::fields(Fields& f) {
+  f.add("metric", metric, "metric of the evaluation that decides, as eval/loss; null: none");
+  f.add("patience", patience, "evaluations without an improvement before the run ends",
+        at_least(1));
+  f.add("min_delta", min_delta, "the least change that is an improvement", at_least(0));
+  f.add("goal", goal, "whether the metric should fall or rise; auto: by its name");
+}
+
+void KeepBestSection::fields(Fields& f) {
+  f.add("metric", metric,
+        "metric of the evaluation whose best weights are left in final/; null: the last weights");
+  f.add("goal", goal, "whether the metric should fall or rise; auto: by its name");
+}
+
+void TrainSection::fields(Fields& f) {
+  f.add("max_steps", max_steps, "optimizer updates of the run; null: as train.epochs says",
+        at_least(1));
+  f.add("epochs", epochs, "passes over the data where max_steps is null; null: 1", above(0));
+  f.add("batch_size", batch_size, "rows a step, over all ranks and micro-batches", at_least(1));
+  f.add("micro_batch_tokens", micro_batch_tokens,
+        "most tokens in one forward pass; a longer row gets a pass of its own", at_least(1));
+  f.add("recompute", recompute, "what the backward pass computes again to save memory");
+  f.add("eval_every", eval_every, "steps between evaluations; 0: none", at_least(0));
+  f.add("eval_at_start", eval_at_start, "evaluate before the first step, too");
+  f.add("save_every", save_every,
+        "steps between checkpoints; 0: only at the end and when interrupted", at_least(0));
+  f.add("save_minutes", save_minutes,
+        "minutes after which a checkpoint is written, besides save_every; 0: none", at_least(0));
+  f.add("keep_checkpoints", keep_checkpoints, "how many checkpoints stay on disk", at_least(1));
+  f.add("early_stopping", early_stopping, "ends the run when an evaluation metric stalls");
+  f.add("keep_best", keep_best, "which evaluation's weights final/ has");
+  f.add("freeze", freeze, "names of parameters that do not train; * stands for any characters");
+  f.add("neftune_alpha", neftune_alpha,
+        "size of the noise on embeddings in training passes (NEFTune); 0: none", at_least(0));
+  f.add("z_loss", z_loss,
+        "coefficient of the mean squared log-sum-exp of the logits of supervised tokens; 0: none",
+        at_least(0));
+}
+
+void ParameterGroup::fields(Fields& f) {
+  f.add("match", match, "names of parameters; * stands for any characters", required());
+  f.add("learning_rate", learning_rate, "their base rate; null: the optimizer's", at_least(0));
+  f.add("weight_decay", weight_decay, "their weight decay, of vectors too; null: the optimizer's",
+        at_least(0));
+}
+
+void MuonSection::fields(Fields& f) {
+  f.add("adjust_lr", adjust_lr,
+        "factor on a matrix's rate: match_rms_adamw for a rate as AdamW's, original for Keller "
+        "Jordan's");
+  f.add("steps", steps, "Newton-Schulz iterations of an update", between(1, 99));
+}
+
+void OptimizerSection::fields(Fields& f) {
+  f.add("name", name, "how gradients update weights", one_of(optimizers().names()));
+  f.add("learning_rate", learning_rate, "base rate", at_least(0));
+  f.add("betas", betas, "decay of the two moments of AdamW, or of Lion (then 0.9 and 0.99)",
+        fraction());
+  f.add("eps", eps, "added to the root of the second moment", above(0));
+  f.add("momentum", momentum, "of SGD, or of Muon (then 0.95)", fraction());
+  f.add("weight_decay", weight_decay, "decoupled; on tensors of two or more dimensions",
+        at_least(0));
+  f.add("max_grad_norm", max_grad_norm, "global norm to clip to; 0: no clipping", at_least(0));
+  f.add("schedule", schedule, "of the learning rate after the warm-up");
+  f.add("warmup_steps", warmup_steps, "steps in which the rate rises from 0 to learning_rate",
+        at_least(0));
+  f.add("warmup_ratio", warmup_ratio, "warmup_steps as a share of the run's steps", between(0, 1));
+  f.add("final_lr_fraction", final_lr_fraction,
+        "share of learning_rate that the schedule ends with; of inverse_sqrt, its floor",
+        between(0, 1));
+  f.add("power", power, "exponent of the polynomial schedule", above(0));
+  f.add("decay_steps", decay_steps,
+        "steps at the end in which the wsd schedule decays; null: a tenth of the run", at_least(1));
+  f.add("decay_shape", decay_shape, "curve of wsd's decay; sqrt: 1 - sqrt(progress)");
+  f.add("muon", muon, "what only muon reads");
+  f.add("groups", groups,
+        "parameters with a rate or decay of their own; the first that matches counts");
+}
+
+void RunConfig::fields(Fields& f) {
+  f.add("output_dir", output_dir, "the directory for everything that the run leaves", required());
+  f.add("seed", seed, "of every random number of the run", at_least(0));
+  f.add("resume", resume, "auto (from the newest checkpoint), never, or a checkpoint's path");
+  f.add("verb", verb, "the training verb; written to the resolved config");
+  f.add("model", model, "the model to train");
+  f.add("adapter", adapter, "a low-rank adapter that is trained instead of all weights");
+  f.add("data", data, "rows and how they are read");
+  f.add("train", train, "length and shape of the run");
+  f.add("optimizer", optimizer, "how weights are updated");
+  f.add("metrics", metrics, "what is recorded");
+}
+
+std::string RunConfig::where(std::string_view key) const {
+  const YamlNode* node = find_key(written, key);
+  return node ? str(node->origin.str(), ": ", key) : std::string(key);
+}
+
+void RunConfig::fail(std::string_view key, const std::string& message) const {
+  throw ConfigError(str(where(key), ": ", message));
+}
+
+void RunConfig::need(bool cond, std::string_view key, const std::string& what) const {
+  if (!cond) throw ConfigError(str(where(key), " is required: ", what));
+}
+
+void RunConfig::resolve(std::string_view verb_name) {
+  require(!verb || *verb == verb_name, "verb", "the config is for ", verb.value_or(""),
+          ", the command is ", verb_name);
+  if (resolved_) return;
+  verb = verb_name;
+  complete();
+  validate();
+  resolved_ = true;
+}
+
+void RunConfig::complete() {
+  if (adapter.method == models::AdapterSection::Method::kNone && !adapter.path &&
+      (adapter.rank != 16 || adapter.alpha != 32 || adapter.loraplus_ratio != 1))
+    warnings.push_back(
+        "adapter.rank, alpha and loraplus_ratio have no effect: adapter.method is none, so "
+        "all weights train");
+  if (adapter.path && !was_set("adapter.method"))
+    adapter.method = models::AdapterSection::Method::kLora;
+  complete_optimizer();
+}
+
+// Defaults that depend on the optimizer, and keys that have no effect.
+void RunConfig::complete_optimizer() {
+  OptimizerSection& o = optimizer;
+  const OptimizerSection standard;
+  if (o.name == "lion" && !was_set("optimizer.betas") && o.betas == standard.betas)
+    o.betas = {0.9, 0.99};
+  if (o.name == "muon" && !was_set("optimizer.momentum") && o.momentum == 0) o.momentum = 0.95;
+  const UpdateRuleMaker& rule = optimizers().find(o.name, where("optimizer.name"));
+  // A resolved config has every key: one with its default says nothing.
+  const auto idle = [this](bool read, bool is_default, const char* key, const std::string& by) {
+    if (!read && !is_default)
+      warnings.push_back(str(where(str("optimizer.", key)), " has no effect with optimizer.", by));
+  };
+  const std::string name = "name: " + o.name;
+  idle(rule.reads("betas"), o.betas == standard.betas, "betas", name);
+  idle(rule.reads("eps"), o.eps == standard.eps, "eps", name);
+  idle(rule.reads("muon"),
+       o.muon.adjust_lr == standard.muon.adjust_lr && o.muon.steps == standard.muon.steps, "muon",
+       name);
+  using Schedule = OptimizerSection::Schedule;
+  const std::string schedule =
+      str("schedule: ", enum_names<Schedule>[static_cast<size_t>(o.schedule)]);
+  const bool wsd = o.schedule == Schedule::kWsd;
+  idle(o.schedule == Schedule::kPolynomial, o.power == standard.power, "power", schedule);
+  idle(wsd, !o.decay_steps, "decay_steps", schedule);
+  idle(wsd, o.decay_shape == standard.decay_shape, "decay_shape", schedule);
+  if (train.max_steps && o.warmup_steps > *train.max_steps) {
+    warnings.push_back(str(where("optimizer.warmup_steps"), ": found ", o.warmup_steps,
+                           ", more than the ", *train.max_steps,
+                           " steps of train.max_steps: the whole run warms up"));
+    o.warmup_steps = *train.max_steps;
+  }
+}
+
+namespace {
+
+void validate_adapter(const RunConfig& c) {
+  using Method = models::AdapterSection::Method;
+  const models::AdapterSection& a = c.adapter;
+  c.require(!a.path || a.method != Method::kNone, "adapter.method",
+            "found none, but adapter.path names an adapter");
+  c.require(!a.target_modules.empty() || a.method == Method::kNone, "adapter.target_modules",
+            "found an empty list, expected all-linear or names of linear layers");
+  const bool all = std::count(a.target_modules.begin(), a.target_modules.end(), "all-linear") > 0;
+  c.require(!all || a.target_modules.size() == 1, "adapter.target_modules",
+            "all-linear stands alone");
+}
+
+void validate_train(const RunConfig& c) {
+  const TrainSection& t = c.train;
+  c.require(!t.max_steps || !t.epochs, "train.epochs",
+            "train.max_steps is set too; give one of them");
+  c.require(c.optimizer.warmup_ratio == 0 || c.optimizer.warmup_steps == 0,
+            "optimizer.warmup_ratio", "optimizer.warmup_steps is set too; give one of them");
+  const bool evaluates = !c.data.eval.empty() || c.data.validation_fraction > 0;
+  c.require(t.eval_every == 0 || evaluates, "train.eval_every",
+            "there is neither data.eval nor data.validation_fraction to evaluate on");
+  const UpdateRuleMaker& rule = optimizers().find(c.optimizer.name, c.where("optimizer.name"));
+  c.require(rule.reads("momentum") || c.optimizer.momentum == 0, "optimizer.momentum", "found ",
+            c.optimizer.momentum, ", expected 0: momentum is sgd's",
+            rule.reads("betas") ? str(", ", c.optimizer.name, " has betas") : "");
+}
+
+}  // namespace
+
+void RunConfig::validate() const {
+  need(!model.path.empty(), "model.path", "the directory of a Hugging Face model");
+  validate_adapter(*this);
+  validate_train(*this);
+}
+
+data::LoaderOptions loader_options(const RunConfig& config, int64_t batch_size) {
+  data::LoaderOptions options{batch_size, config.data.shuffle, static_cast<uint64_t>(config.seed),
+                              std::nullopt};
+  if (!config.train.max_steps) options.epochs = config.train.epochs.value_or(1);
+  return options;
+}
+
+data::LoaderState loader_state(const Json& values, const std::string& where) {
+  check<DataError>(values.contains("loader"), where, ": no `loader`");
+  return data::LoaderState::from_json(values["loader"], where);
+}
+
+int64_t pass_tokens(const RunConfig& config) {
+  return config.data.packing ? config.train.micro_batch_tokens : 0;
+}
+
+void read_run_config(RunConfig& config, std::span<const std::string> arguments,
+                     std::string_view verb, std::span<const std::string> elsewhere) {
+  config.written = read_config_arguments(arguments, Fields::of(config));
+  std::erase_if(config.written.entries, [&](const YamlNode::Entry& entry) {
+    if (std::find(elsewhere.begin(), elsewhere.end(), entry.key) == elsewhere.end()) return false;
+    config.warnings.push_back(str(entry.origin.str(), ": `", entry.key, "` is not used by ", verb));
+    return true;
+  });
+  config.prepare();
+  read_fields(config.written, "", Fields::of(config));
+  config.resolve(verb);
+}
+
+std::string dump_run_config(RunConfig& config, bool with_help) {
+  return dump_yaml(write_fields(Fields::of(config), with_help));
+}
+
+std::string describe_run_config(RunConfig& config) { return describe_fields(Fields::of(config)); }
+
+}  // namespace temper::train

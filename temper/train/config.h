@@ -1,0 +1,182 @@
+// The config of a training run: what every training verb has in common. A verb's own config derives
+// from RunConfig and adds its sections (rl/config.h).
+//
+// A config that a program fills in C++ is as sound as one that was read from YAML: `complete` and
+// `validate` run before a trainer is built, whichever way it came.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "temper/base/config.h"
+#include "temper/base/error.h"
+#include "temper/data/config.h"
+#include "temper/data/loader.h"
+#include "temper/data/row_survey.h"
+#include "temper/metrics/config.h"
+#include "temper/models/config.h"
+
+namespace temper::train {
+
+enum class Goal { kAuto, kMinimize, kMaximize };
+
+struct EarlyStoppingSection {
+  std::optional<std::string> metric;  // of the evaluation ("eval/loss"); none: off
+  int64_t patience = 3;               // evaluations without an improvement
+  double min_delta = 0;               // what counts as one
+  Goal goal = Goal::kAuto;
+  void fields(Fields& f);
+};
+
+struct KeepBestSection {
+  std::optional<std::string> metric;  // none: final/ has the last weights
+  Goal goal = Goal::kAuto;
+  void fields(Fields& f);
+};
+
+// max_steps, epochs or neither (one epoch); both are an error.
+struct TrainSection {
+  enum class Recompute { kNone, kBlocks };
+  std::optional<int64_t> max_steps;
+  std::optional<double> epochs;
+  int64_t batch_size = 8;
+  int64_t micro_batch_tokens = 2048;
+  Recompute recompute = Recompute::kNone;
+  int64_t eval_every = 0;
+  bool eval_at_start = false;
+  int64_t save_every = 0;
+  double save_minutes = 15;
+  int64_t keep_checkpoints = 3;
+  EarlyStoppingSection early_stopping;
+  KeepBestSection keep_best;
+  std::vector<std::string> freeze;  // patterns of parameter names
+  double neftune_alpha = 0;
+  double z_loss = 0;
+  void fields(Fields& f);
+};
+
+// Parameters whose names match a pattern, with values of their own.
+struct ParameterGroup {
+  std::string match;
+  std::optional<double> learning_rate, weight_decay;
+  void fields(Fields& f);
+};
+
+// What only Muon reads.
+struct MuonSection {
+  enum class AdjustLr { kOriginal, kMatchRmsAdamw };
+  AdjustLr adjust_lr = AdjustLr::kMatchRmsAdamw;
+  int64_t steps = 5;
+  void fields(Fields& f);
+};
+
+struct OptimizerSection {
+  enum class Schedule { kCosine, kLinear, kConstant, kPolynomial, kInverseSqrt, kWsd };
+  enum class DecayShape { kCosine, kLinear, kSqrt };
+  std::string name = "adamw";
+  double learning_rate = 2e-5;
+  std::array<double, 2> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double momentum = 0;
+  double weight_decay = 0;
+  double max_grad_norm = 1;
+  Schedule schedule = Schedule::kCosine;
+  int64_t warmup_steps = 0;
+  double warmup_ratio = 0;
+  double final_lr_fraction = 0;
+  double power = 1;
+  std::optional<int64_t> decay_steps;
+  DecayShape decay_shape = DecayShape::kCosine;
+  MuonSection muon;
+  std::vector<ParameterGroup> groups;
+  void fields(Fields& f);
+};
+
+struct RunConfig {
+  virtual ~RunConfig() = default;
+
+  std::string output_dir;
+  int64_t seed = 0;
+  std::string resume = "auto";
+  std::optional<std::string> verb;
+  models::ModelSection model;
+  models::AdapterSection adapter;
+  data::DataSection data;
+  TrainSection train;
+  OptimizerSection optimizer;
+  MetricsSection metrics;
+  virtual void fields(Fields& f);
+
+  // Called between reading the tree and reading the fields: what a key that is written (an
+  // algorithm's name) does to the fields and defaults of others.
+  virtual void prepare() {}
+  // complete() and validate(), once: what reading a config ends with, and a run begins with.
+  void resolve(std::string_view verb_name);
+
+  // Whether the user wrote this key ("rl.beta") or left it to its default.
+  bool was_set(std::string_view key) const { return find_key(written, key) != nullptr; }
+  // How an error about this key begins: "run.yaml:3: rl.beta", or the key alone where it is a
+  // default.
+  std::string where(std::string_view key) const;
+  // Throws ConfigError that begins with where(key) unless `cond`.
+  template <class... Parts>
+  void require(bool cond, std::string_view key, const Parts&... parts) const {
+    if (!cond) fail(key, str(parts...));
+  }
+  // Throws ConfigError "KEY is required: WHAT" unless `cond`.
+  void need(bool cond, std::string_view key, const std::string& what) const;
+  // Whether training passes drop activations of adapters; a verb that must compute what its sampler
+  // computed does not.
+  virtual bool has_dropout() const { return true; }
+  [[noreturn]] void fail(std::string_view key, const std::string& message) const;
+
+  YamlNode written;                   // what the user wrote, files and overrides merged
+  std::vector<std::string> warnings;  // printed when the run begins
+
+ protected:
+  // Sets what follows from other keys where the user left it open.
+  virtual void complete();
+  // Everything that can be checked without a file. Throws ConfigError.
+  virtual void validate() const;
+
+ private:
+  void complete_optimizer();
+  bool resolved_ = false;
+};
+
+// What the data section says to a loader of `batch_size` rows a step, and a loader's place in a
+// checkpoint.
+data::LoaderOptions loader_options(const RunConfig& config, int64_t batch_size);
+data::LoaderState loader_state(const Json& values, const std::string& where);
+
+// Reads the rows before they are dealt, so that a wrong one ends the run before it costs time, and
+// counts those that will be left out; of large data the first part. Throws DataError.
+template <class Row>
+data::RowSurvey survey_rows(const data::RowOrder& order, typename data::Loader<Row>::Read read) {
+  constexpr int64_t kBytes = int64_t{16} << 20;  // seconds, at worst
+  data::RowSurveyor surveyor(order, data::RowSurveyor::counting<Row>(std::move(read)),
+                             {.max_bytes = kBytes});
+  return surveyor.result();
+}
+
+// Most tokens of a forward pass; 0: a row a pass, where packing is off.
+int64_t pass_tokens(const RunConfig& config);
+
+// Reads files and overrides in order, later ones win, into `config`, completes and checks it.
+// Sections that only other verbs have (`elsewhere`) are passed over with a warning, so that verbs
+// may share a file. Throws ConfigError.
+void read_run_config(RunConfig& config, std::span<const std::string> arguments,
+                     std::string_view verb, std::span<const std::string> elsewhere = {});
+
+// The resolved config: YAML that reads back to the same values.
+std::string dump_run_config(RunConfig& config, bool with_help = false);
+
+// Every key with type, default and help.
+std::string describe_run_config(RunConfig& config);
+
+}  // namespace temper::train

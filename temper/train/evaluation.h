@@ -1,0 +1,42 @@
+// What an evaluation adds up, over several named sets of rows and over ranks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "temper/data/row_set.h"
+#include "temper/dist/group.h"
+#include "temper/metrics/row.h"
+
+namespace temper::train {
+
+class EvaluationSums {
+ public:
+  // A row of metrics has eval/METRIC of all sets together and, where there are several sets,
+  // eval/SET/METRIC of each.
+  explicit EvaluationSums(std::vector<std::string> set_names);
+
+  // A mean is sum / count over everything that was added to it; a total is only added up.
+  void add_mean(size_t set, const std::string& metric, double sum, double count);
+  void add_total(size_t set, const std::string& metric, int64_t count);
+  // Sums over the ranks; false where one of them was stopped. Every rank must call it.
+  bool reduce(dist::Group& group, bool stopped);
+  void write(MetricsRow& row) const;
+
+ private:
+  struct Sum {
+    double sum = 0, count = 0;
+    bool total = false;
+  };
+  std::vector<std::string> names_;
+  std::vector<std::string> order_;                   // of the metrics, as they were first added
+  std::map<std::string, std::vector<Sum>> metrics_;  // by set
+};
+
+// What sets are called: their names, or the file's without folders and ending; a number is added
+// where two are alike.
+std::vector<std::string> set_names(const std::vector<data::SourceSpec>& sets);
+
+}  // namespace temper::train

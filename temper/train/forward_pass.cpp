@@ -1,0 +1,67 @@
+#include "temper/train/forward_pass.h"
+
+#include <ATen/ATen.h>
+
+#include <limits>
+
+#include "temper/data/loader.h"
+
+namespace temper::train {
+
+int64_t Unit::num_tokens() const {
+  int64_t count = 0;
+  for (const Segment& segment : segments) count += static_cast<int64_t>(segment.tokens.size());
+  return count;
+}
+
+void ForwardPass::add(const Unit& unit, uint64_t unit_of_step) {
+  std::vector<int64_t> placed;      // the unit's segments in the forest
+  std::vector<int64_t> last_token;  // and the last token of each
+  uint64_t token_of_unit = 0;
+  const int64_t row_tokens = unit.num_tokens();
+  for (const Unit::Segment& segment : unit.segments) {
+    const size_t parent = static_cast<size_t>(segment.parent);
+    const int64_t first = forest->num_tokens();
+    placed.push_back(segment.parent < 0 ? forest->add_root(segment.tokens)
+                                        : forest->add_child(placed.at(parent), segment.tokens));
+    last_token.push_back(forest->num_tokens() - 1);
+    const int64_t begin = num_targets();
+    for (size_t i = 0; i < segment.tokens.size(); ++i) {
+      dropout.token.push_back(unit_of_step << 32 | token_of_unit++);
+      dropout.row_tokens.push_back(row_tokens);
+      if (segment.labels.empty() || segment.labels[i] < 0) continue;
+      if (i == 0 && segment.parent < 0) continue;
+      row_M.push_back(i == 0 ? last_token.at(parent) : first + static_cast<int64_t>(i) - 1);
+      target_M.push_back(segment.labels[i]);
+    }
+    if (num_targets() > begin) spans.push_back({segment.tag, begin, num_targets()});
+  }
+}
+
+ops::TokenLogp token_logp(models::CausalLM& model, const ForwardPass& pass,
+                          const PassOptions& options) {
+  const at::Tensor hidden = model.forward({.forest = pass.forest,
+                                           .adapter = options.adapter,
+                                           .dropout = options.dropout ? &pass.dropout : nullptr,
+                                           .recompute = options.recompute});
+  return model.token_logp(hidden, pass.row_M, pass.target_M, options.temperature, options.entropy,
+                          options.log_sum_exp);
+}
+
+std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_tokens, int rank,
+                                     int ranks) {
+  std::vector<int64_t> lengths;
+  for (const Unit& unit : units) lengths.push_back(unit.num_tokens());
+  const std::vector<size_t> mine = data::split_rows(lengths, ranks)[static_cast<size_t>(rank)];
+  std::vector<int64_t> my_lengths;
+  for (const size_t i : mine) my_lengths.push_back(max_tokens > 0 ? lengths[i] : 1);
+  std::vector<ForwardPass> passes;
+  for (const std::vector<size_t>& packed :
+       data::pack_rows(my_lengths, std::max<int64_t>(max_tokens, 1))) {
+    passes.emplace_back();
+    for (const size_t i : packed) passes.back().add(units[mine[i]], mine[i]);
+  }
+  return passes;
+}
+
+}  // namespace temper::train

@@ -1,0 +1,84 @@
+// One forward pass of a training step: a packed forest of token segments, and the tokens in it
+// whose log-probabilities the loss reads. Suffix _M: those tokens, one after the other.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "temper/base/error.h"
+#include "temper/models/model.h"
+#include "temper/ops/token_logp.h"
+
+namespace temper::train {
+
+// Segments that must be computed in the same pass, as one tree or several: a row, a preference
+// pair, a prompt with completions of its group.
+struct Unit {
+  struct Segment {
+    int64_t parent = -1;              // index of an earlier segment of the unit; -1: a root
+    std::span<const int32_t> tokens;  // not empty
+    // By token, the token that the loss asks for there, or a negative number. Empty: none. The
+    // first label of a root has nothing before it and is passed over.
+    std::span<const int32_t> labels;
+    int64_t tag = 0;  // the caller's own name for the segment
+  };
+  std::vector<Segment> segments;  // in depth-first order
+  int64_t num_tokens() const;
+};
+
+struct ForwardPass {
+  // The targets [begin, end) are those of one segment, in order; `tag` is the segment's.
+  struct Span {
+    int64_t tag, begin, end;
+  };
+
+  std::shared_ptr<Forest> forest = std::make_shared<Forest>();
+  std::vector<int64_t> row_M;  // the token of the forest that predicts the target: the one before
+  std::vector<int64_t> target_M;  // ids
+  std::vector<Span> spans;        // of the segments that have targets
+  nn::DropoutKeys dropout;        // seed, step and noise_alpha are set by the trainer
+
+  int64_t num_targets() const { return static_cast<int64_t>(target_M.size()); }
+  void add(const Unit& unit, uint64_t unit_of_step);
+  // The pass's targets out of values kept by segment: `of(tag)` gives those of one segment's
+  // targets, in order.
+  template <class Of>
+  at::Tensor gather(const Of& of) const;
+};
+
+struct PassOptions {
+  double temperature = 1;    // logits are divided by it
+  bool entropy = false;      // of each target's distribution, too
+  bool log_sum_exp = false;  // of each target's logits, too
+  bool recompute = false;    // blocks are computed again in the backward pass
+  bool dropout = false;      // of adapters, and noise on embeddings
+  int adapter = 0;           // nn::Context::adapter
+};
+
+// The model's log-probabilities of the pass's targets [M], and what else is asked for.
+ops::TokenLogp token_logp(models::CausalLM& model, const ForwardPass& pass,
+                          const PassOptions& options);
+
+// The passes of one rank: units are shared out among `ranks` so that each has about as many tokens,
+// and packed into passes of at most max_tokens (a larger unit has a pass of its own); 0: one unit a
+// pass. Deterministic.
+std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_tokens, int rank = 0,
+                                     int ranks = 1);
+
+template <class Of>
+at::Tensor ForwardPass::gather(const Of& of) const {
+  at::Tensor out_M = at::empty({num_targets()}, at::kFloat);
+  float* out = out_M.mutable_data_ptr<float>();
+  for (const Span& span : spans) {
+    const std::span<const float> values = of(span.tag);
+    check(static_cast<int64_t>(values.size()) == span.end - span.begin, "segment ", span.tag,
+          " has ", values.size(), " values for ", span.end - span.begin, " targets");
+    std::copy(values.begin(), values.end(), out + span.begin);
+  }
+  return out_M;
+}
+
+}  // namespace temper::train

@@ -1,0 +1,127 @@
+#include "temper/train/hooks.h"
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/train/roles.h"
+#include "temper/train/run_directory.h"
+
+namespace temper::train {
+
+bool larger_is_better(Goal goal, const std::string& metric) {
+  if (goal != Goal::kAuto) return goal == Goal::kMaximize;
+  for (const char* small : {"loss", "perplexity", "nll", "kl", "seconds", "error"})
+    if (metric.find(small) != std::string::npos) return false;
+  return true;
+}
+
+namespace {
+
+// Of a checkpoint, whatever it holds; null where there is none.
+Json field(const Json& state, const char* name) {
+  return state.is_object() ? state.value(name, Json()) : Json();
+}
+
+// The best value of one metric so far.
+class Best {
+ public:
+  Best(std::string metric, Goal goal, double min_delta)
+      : metric_(std::move(metric)), larger_(larger_is_better(goal, metric_)), delta_(min_delta) {}
+
+  // Whether the row improves on it; none: the row lacks the metric.
+  std::optional<bool> see(const MetricsRow& row, RunDirectory& directory) {
+    const std::optional<double> value = row.number(metric_);
+    if (!value) {
+      directory.warn_once("metric " + metric_, str("the evaluation has no metric ", metric_,
+                                                   ": train.early_stopping and train.keep_best "
+                                                   "have nothing to go by"));
+      return {};
+    }
+    if (!std::isfinite(*value)) return false;
+    const double gain = best_ ? (larger_ ? *value - *best_ : *best_ - *value) : 0;
+    if (best_ && !(gain > delta_)) return false;
+    best_ = *value;
+    return true;
+  }
+
+  bool seen() const { return best_.has_value(); }
+  Json state() const { return best_ ? Json(*best_) : Json(); }
+  void restore(const Json& value) {
+    best_ = value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
+  }
+
+ private:
+  std::string metric_;
+  bool larger_;
+  double delta_;
+  std::optional<double> best_;
+};
+
+class EarlyStopping : public Hook {
+ public:
+  explicit EarlyStopping(const EarlyStoppingSection& section)
+      : best_(*section.metric, section.goal, section.min_delta), patience_(section.patience) {}
+  void on_evaluation(const MetricsRow& row, RunDirectory& directory, Roles&) override {
+    const std::optional<bool> improved = best_.see(row, directory);
+    if (!improved) return;
+    stalled_ = *improved ? 0 : stalled_ + 1;
+    if (wants_end())
+      directory.note(str("early stopping: no improvement in ", stalled_, " evaluations"));
+  }
+  bool wants_end() const override { return stalled_ >= patience_; }
+  std::string name() const override { return "early_stopping"; }
+  Json state() const override { return {{"best", best_.state()}, {"stalled", stalled_}}; }
+  void restore(const Json& state) override {
+    best_.restore(field(state, "best"));
+    const Json stalled = field(state, "stalled");
+    stalled_ = stalled.is_number_integer() ? stalled.get<int64_t>() : 0;
+  }
+
+ private:
+  Best best_;
+  int64_t patience_, stalled_ = 0;
+};
+
+class KeepBest : public Hook {
+ public:
+  explicit KeepBest(const KeepBestSection& section) : best_(*section.metric, section.goal, 0) {}
+  void on_evaluation(const MetricsRow& row, RunDirectory& directory, Roles& roles) override {
+    if (!best_.see(row, directory).value_or(false)) return;
+    if (!roles.trainables[0]->save) return;
+    directory.write("best", roles.trainables[0]->save);
+    choose(directory);
+  }
+  void on_begin(RunDirectory& directory) override { choose(directory); }
+  std::string name() const override { return "keep_best"; }
+  Json state() const override { return {{"best", best_.state()}}; }
+  void restore(const Json& state) override { best_.restore(field(state, "best")); }
+
+ private:
+  // Another run may have left its best weights here: they count once this one has seen its own.
+  void choose(RunDirectory& directory) const {
+    const bool kept = best_.seen() && std::filesystem::exists(directory.path() + "/best");
+    directory.final_from = kept ? "best" : "";
+  }
+
+  Best best_;
+};
+
+}  // namespace
+
+std::unique_ptr<Hook> early_stopping(const EarlyStoppingSection& section) {
+  return std::make_unique<EarlyStopping>(section);
+}
+std::unique_ptr<Hook> keep_best(const KeepBestSection& section) {
+  return std::make_unique<KeepBest>(section);
+}
+
+std::vector<std::unique_ptr<Hook>> configured_hooks(const TrainSection& section) {
+  std::vector<std::unique_ptr<Hook>> hooks;
+  if (section.early_stopping.metric) hooks.push_back(early_stopping(section.early_stopping));
+  if (section.keep_best.metric) hooks.push_back(keep_best(section.keep_best));
+  return hooks;
+}
+
+}  // namespace temper::train

@@ -1,0 +1,48 @@
+// What looks on at a run: called by the trainer at fixed places, on every rank.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "temper/base/json.h"
+#include "temper/metrics/row.h"
+#include "temper/train/config.h"
+
+namespace temper::train {
+
+class RunDirectory;
+struct Roles;
+
+class Hook {
+ public:
+  virtual ~Hook() = default;
+  // Before the first step of this process, after restore().
+  virtual void on_begin(RunDirectory& /*directory*/) {}
+  virtual void before_step(int64_t /*step*/) {}
+  virtual void after_step(const MetricsRow& /*row*/) {}
+  virtual void on_evaluation(const MetricsRow& /*row*/, RunDirectory& /*directory*/,
+                             Roles& /*roles*/) {}
+  virtual void on_save(int64_t /*step*/, const std::string& /*output_dir*/) {}
+  // Asked after each step and evaluation: true ends the run as if its plan had ended here.
+  virtual bool wants_end() const { return false; }
+  // What a checkpoint keeps of the hook, under its name; "" keeps nothing.
+  virtual std::string name() const { return {}; }
+  virtual Json state() const { return {}; }
+  virtual void restore(const Json& /*state*/) {}
+};
+
+// Whether larger values of a metric are better: `goal`, or by its name where that is auto (losses,
+// perplexities and times are better small).
+bool larger_is_better(Goal goal, const std::string& metric);
+
+// Ends the run when a metric of the evaluation has not improved for some evaluations.
+std::unique_ptr<Hook> early_stopping(const EarlyStoppingSection& section);
+// Keeps the weights of the best evaluation in OUTPUT_DIR/best, and leaves them in final/.
+std::unique_ptr<Hook> keep_best(const KeepBestSection& section);
+
+// The hooks that the config asks for.
+std::vector<std::unique_ptr<Hook>> configured_hooks(const TrainSection& section);
+
+}  // namespace temper::train

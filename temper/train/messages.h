@@ -1,0 +1,17 @@
+// What a run says to its user besides metrics.
+#pragma once
+
+#include <string>
+
+namespace temper::train {
+
+// Where a task says what its user should know.
+class Messages {
+ public:
+  virtual ~Messages() = default;
+  // `what` names the warning: it is printed once a run.
+  virtual void warn_once(const std::string& what, const std::string& message) = 0;
+  virtual void note(const std::string& text) = 0;  // a line on the console
+};
+
+}  // namespace temper::train

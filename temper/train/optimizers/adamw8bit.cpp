@@ -1,0 +1,144 @@
+// AdamW whose moments are kept in 8 bits (Dettmers et al., arXiv 2110.02861), to the formulas of
+// bitsandbytes' AdamW8bit on the CPU. A moment is an index into a table of 256 values, times the
+// largest magnitude of its block of 256; between steps it is that, in a step it is float32. The
+// table is dense around 0 ("dynamic map"): seven ranges, each ten times as wide as the one before
+// and twice as fine. Parameters of fewer than 4096 elements keep float32 moments.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "temper/train/update_rule.h"
+
+namespace temper::train {
+namespace {
+
+constexpr int64_t kBlock = 256;
+constexpr int64_t kLeast = 4096;  // elements
+constexpr int kRanges = 7;
+
+using Table = std::array<float, 256>;
+
+// Boundary j of `items` even steps from 0.1 to 1, to the bits of torch.linspace.
+float boundary(int j, int items) {
+  const float low = 0.1f, step = (1 - low) / static_cast<float>(items);
+  return 2 * j < items ? static_cast<float>(double{low} + double{step} * j)
+                       : static_cast<float>(1 - double{step} * (items - j));
+}
+
+// bitsandbytes' create_dynamic_map: the middles between boundaries, in each range.
+Table dynamic_map(bool with_sign) {
+  std::vector<float> values{0, 1};
+  for (int range = 0; range < kRanges; ++range) {
+    const int items = 1 << (with_sign ? range : range + 1);
+    const float unit = static_cast<float>(std::pow(10.0, range - kRanges + 1));
+    for (int j = 0; j < items; ++j) {
+      const float middle = unit * ((boundary(j, items) + boundary(j + 1, items)) / 2);
+      values.push_back(middle);
+      if (with_sign) values.push_back(-middle);
+    }
+  }
+  std::sort(values.begin(), values.end());
+  Table table{};
+  std::copy(values.begin(), values.end(), table.begin());
+  return table;
+}
+
+// The index of the value nearest to x; of two as near, the lower one.
+uint8_t nearest_index(const Table& table, float x) {
+  const auto above = std::lower_bound(table.begin(), table.end(), x);
+  if (above == table.begin()) return 0;
+  const size_t index = static_cast<size_t>(above - table.begin());
+  if (above == table.end()) return 255;
+  return static_cast<uint8_t>(x - table[index - 1] <= table[index] - x ? index - 1 : index);
+}
+
+// A block of one moment, between its two forms.
+struct Block {
+  const Table& table;
+  int64_t count;
+  uint8_t* code;
+  float* largest;
+
+  void read(float* values) const {
+    for (int64_t i = 0; i < count; ++i) values[i] = table[code[i]] * *largest;
+  }
+  void write(const float* values) const {
+    float most = 0;
+    for (int64_t i = 0; i < count; ++i) most = std::max(most, std::abs(values[i]));
+    *largest = most;
+    const float scale = most > 0 ? 1 / most : 0;
+    for (int64_t i = 0; i < count; ++i) code[i] = nearest_index(table, values[i] * scale);
+  }
+};
+
+class AdamW8bit : public UpdateRule {
+ public:
+  explicit AdamW8bit(const OptimizerSection& config)
+      : betas_(config.betas), eps_(config.eps), adamw_(make_adamw(config)) {}
+
+  std::vector<StateTensor> state(const std::string& name,
+                                 const std::vector<int64_t>& shape) const override {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    if (count < kLeast) return adamw_->state(name, shape);
+    const std::vector<int64_t> blocks{(count + kBlock - 1) / kBlock};
+    return {{"first", shape, at::kByte},
+            {"second", shape, at::kByte},
+            {"first_largest", blocks},
+            {"second_largest", blocks}};
+  }
+
+  void update(const Update& u, const at::Tensor& grad, const at::Tensor& value,
+              std::span<const at::Tensor> state) const override {
+    if (state.size() == 2) return adamw_->update(u, grad, value, state);  // a small parameter
+    const int64_t count = grad.numel();
+    const float* g = grad.const_data_ptr<float>();
+    float* p = static_cast<float*>(value.data_ptr());
+    uint8_t *first = state[0].mutable_data_ptr<uint8_t>(),
+            *second = state[1].mutable_data_ptr<uint8_t>();
+    float *first_largest = state[2].mutable_data_ptr<float>(),
+          *second_largest = state[3].mutable_data_ptr<float>();
+#pragma omp parallel for schedule(static) if (count > 32768)
+    for (int64_t begin = 0; begin < count; begin += kBlock) {
+      const int64_t n = std::min(kBlock, count - begin), b = begin / kBlock;
+      update_block(u, g + begin, p + begin, {signed_, n, first + begin, first_largest + b},
+                   {unsigned_, n, second + begin, second_largest + b});
+    }
+  }
+
+ private:
+  void update_block(const Update& u, const float* grad, float* value, Block first,
+                    Block second) const {
+    float m[kBlock], v[kBlock];
+    first.read(m);
+    second.read(v);
+    const double t = static_cast<double>(u.step);
+    const float b1 = static_cast<float>(betas_[0]), c1 = static_cast<float>(1 - betas_[0]);
+    const float b2 = static_cast<float>(betas_[1]), c2 = static_cast<float>(1 - betas_[1]);
+    const float rate = static_cast<float>(u.learning_rate / (1 - std::pow(betas_[0], t))),
+                root = static_cast<float>(std::sqrt(1 - std::pow(betas_[1], t)));
+    const float keep = static_cast<float>(1 - u.learning_rate * u.weight_decay),
+                eps = static_cast<float>(eps_), scale = static_cast<float>(u.grad_scale);
+    for (int64_t i = 0; i < first.count; ++i) {
+      const float g = grad[i] * scale;
+      m[i] = m[i] * b1 + c1 * g;
+      v[i] = v[i] * b2 + c2 * g * g;
+      value[i] = value[i] * keep - rate * (m[i] / (std::sqrt(v[i]) / root + eps));
+    }
+    first.write(m);
+    second.write(v);
+  }
+
+  std::array<double, 2> betas_;
+  double eps_;
+  std::unique_ptr<UpdateRule> adamw_;
+  Table signed_ = dynamic_map(true), unsigned_ = dynamic_map(false);
+};
+
+}  // namespace
+
+std::unique_ptr<UpdateRule> make_adamw8bit(const OptimizerSection& config) {
+  return std::make_unique<AdamW8bit>(config);
+}
+
+}  // namespace temper::train

@@ -1,0 +1,115 @@
+// Muon (Jordan et al., kellerjordan.github.io/posts/muon), to the formulas of torch.optim.Muon with
+// Nesterov momentum, but in float32, where torch orthogonalises in bfloat16. Embeddings, the head
+// and whatever is no matrix take AdamW's step.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "temper/ops/cpu/rows.h"
+#include "temper/ops/product.h"
+#include "temper/train/update_rule.h"
+
+namespace temper::train {
+namespace {
+
+// The coefficients of the quintic iteration, and the least norm that it divides by.
+constexpr float kA = 3.4445f, kB = -4.7750f, kC = 2.0315f;
+constexpr double kEps = 1e-7;
+
+// out = a * x + b * y: one rounding each, on every machine.
+void combine(float a, const at::Tensor& x, float b, const at::Tensor& y, at::Tensor& out) {
+  const int64_t count = x.numel();
+  const float *from = x.const_data_ptr<float>(), *other = y.const_data_ptr<float>();
+  float* to = out.mutable_data_ptr<float>();
+#pragma omp parallel for schedule(static) if (count > 32768)
+  for (int64_t i = 0; i < count; ++i) to[i] = a * from[i] + b * other[i];
+}
+
+// Newton-Schulz: about the nearest matrix whose rows, or columns, are orthonormal.
+at::Tensor orthogonalize(const at::Tensor& matrix, int64_t steps) {
+  const bool tall = matrix.size(0) > matrix.size(1);
+  at::Tensor x = tall ? matrix.t().contiguous() : matrix.clone();
+  const float norm = static_cast<float>(
+      std::max(kEps, std::sqrt(kernels::sum_of_squares(x.numel(), x.const_data_ptr<float>()))));
+  float* data = x.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < x.numel(); ++i) data[i] /= norm;
+  at::Tensor gram = at::empty({x.size(0), x.size(0)}, at::kFloat), square = at::empty_like(gram);
+  at::Tensor next = at::empty_like(x);
+  for (int64_t step = 0; step < steps; ++step) {
+    ops::product({x}, {x, true}, gram);
+    ops::product({gram}, {gram}, square);
+    combine(kB, gram, kC, square, square);
+    ops::product({square}, {x}, next);
+    combine(kA, x, 1, next, x);
+  }
+  return tall ? x.t().contiguous() : x;
+}
+
+bool is_hidden_matrix(const std::string& name, const std::vector<int64_t>& shape) {
+  if (shape.size() != 2 || std::min(shape[0], shape[1]) < 2) return false;
+  for (const char* other : {"embed", "lm_head", "score"})
+    if (name.find(other) != std::string::npos) return false;
+  return true;
+}
+
+class Muon : public UpdateRule {
+ public:
+  explicit Muon(const OptimizerSection& config)
+      : momentum_(config.momentum), settings_(config.muon), adamw_(make_adamw(config)) {}
+
+  std::vector<StateTensor> state(const std::string& name,
+                                 const std::vector<int64_t>& shape) const override {
+    if (!is_hidden_matrix(name, shape)) return adamw_->state(name, shape);
+    return {{"momentum", shape}};
+  }
+
+  void update(const Update& u, const at::Tensor& grad, const at::Tensor& value,
+              std::span<const at::Tensor> state) const override {
+    if (state.size() != 1) return adamw_->update(u, grad, value, state);  // no hidden matrix
+    const at::Tensor direction = orthogonalize(moved(u, grad, state[0]), settings_.steps);
+    const float* d = direction.const_data_ptr<float>();
+    float* p = static_cast<float*>(value.data_ptr());
+    const float rate = static_cast<float>(u.learning_rate * scale(grad.size(0), grad.size(1))),
+                keep = static_cast<float>(1 - u.learning_rate * u.weight_decay);
+    const int64_t count = grad.numel();
+#pragma omp parallel for schedule(static) if (count > 32768)
+    for (int64_t i = 0; i < count; ++i) p[i] = p[i] * keep - rate * d[i];
+  }
+
+ private:
+  // Moves the momentum, and gives Nesterov's look ahead.
+  at::Tensor moved(const Update& u, const at::Tensor& grad, const at::Tensor& momentum) const {
+    at::Tensor ahead = at::empty_like(grad);
+    const float* g = grad.const_data_ptr<float>();
+    float *m = momentum.mutable_data_ptr<float>(), *to = ahead.mutable_data_ptr<float>();
+    const float share = static_cast<float>(1 - momentum_), clip = static_cast<float>(u.grad_scale);
+    const int64_t count = grad.numel();
+#pragma omp parallel for schedule(static) if (count > 32768)
+    for (int64_t i = 0; i < count; ++i) {
+      const float now = g[i] * clip;
+      m[i] = m[i] + share * (now - m[i]);
+      to[i] = m[i] - share * (m[i] - now);
+    }
+    return ahead;
+  }
+
+  double scale(int64_t rows, int64_t columns) const {
+    const double r = static_cast<double>(rows), c = static_cast<double>(columns);
+    if (settings_.adjust_lr == MuonSection::AdjustLr::kOriginal)
+      return std::sqrt(std::max(1.0, r / c));
+    return 0.2 * std::sqrt(std::max(r, c));  // Liu et al., arXiv 2502.16982
+  }
+
+  double momentum_;
+  MuonSection settings_;
+  std::unique_ptr<UpdateRule> adamw_;
+};
+
+}  // namespace
+
+std::unique_ptr<UpdateRule> make_muon(const OptimizerSection& config) {
+  return std::make_unique<Muon>(config);
+}
+
+}  // namespace temper::train

@@ -1,0 +1,100 @@
+#include "temper/train/roles.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/models/adapter.h"
+#include "temper/models/load.h"
+
+namespace temper::train {
+namespace {
+
+// A model that is kept from training: one of its own, or the policy under another adapter.
+class FrozenModel : public Frozen {
+ public:
+  FrozenModel(models::CausalLM& model, int adapter, std::string description,
+              std::unique_ptr<models::CausalLM> owned = nullptr)
+      : model_(model),
+        adapter_(adapter),
+        description_(std::move(description)),
+        owned_(std::move(owned)) {}
+
+  at::Tensor token_logp(const ForwardPass& pass, double temperature) override {
+    const at::NoGradGuard no_grad;
+    const nn::TransientPanels packs_once;
+    return train::token_logp(model_, pass, {.temperature = temperature, .adapter = adapter_}).logp;
+  }
+  std::string describe() const override { return description_; }
+
+ private:
+  models::CausalLM& model_;
+  int adapter_;
+  std::string description_;
+  std::unique_ptr<models::CausalLM> owned_;
+};
+
+class FrozenNumbers : public Frozen {
+ public:
+  explicit FrozenNumbers(std::map<int64_t, std::vector<float>> logp) : logp_(std::move(logp)) {}
+  at::Tensor token_logp(const ForwardPass& pass, double) override {
+    return pass.gather([this](int64_t tag) {
+      const auto it = logp_.find(tag);
+      check(it != logp_.end(), "no log-probabilities were computed for segment ", tag);
+      return std::span<const float>(it->second);
+    });
+  }
+  std::string describe() const override { return "log-probabilities computed before training"; }
+
+ private:
+  std::map<int64_t, std::vector<float>> logp_;
+};
+
+}  // namespace
+
+std::unique_ptr<Frozen> frozen_model(const std::string& directory, at::ScalarType dtype) {
+  std::unique_ptr<models::CausalLM> model = models::load_model(directory, dtype);
+  models::CausalLM& loaded = *model;
+  return std::make_unique<FrozenModel>(loaded, 0, directory, std::move(model));
+}
+
+std::unique_ptr<Frozen> frozen_base(Policy& policy) {
+  return std::make_unique<FrozenModel>(*policy.model, -1, "the base model without its adapter");
+}
+
+std::unique_ptr<Frozen> frozen_adapter(Policy& policy) {
+  return std::make_unique<FrozenModel>(*policy.model, models::freeze_adapter_copy(*policy.model),
+                                       "a copy of the adapter as it was");
+}
+
+std::unique_ptr<Frozen> frozen_numbers(std::map<int64_t, std::vector<float>> logp_of_segment) {
+  return std::make_unique<FrozenNumbers>(std::move(logp_of_segment));
+}
+
+std::unique_ptr<Frozen> frozen_start(Policy& policy, const RunConfig& config) {
+  if (policy.lora) return config.adapter.path ? frozen_adapter(policy) : frozen_base(policy);
+  const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
+  return frozen_model(config.model.path, bfloat16 ? at::kBFloat16 : at::kFloat);
+}
+
+Roles::Roles(RunConfig& config) : policy(load_policy(config)) {
+  std::vector<NamedParameter> parameters = trainable_parameters(*policy.model);
+  scale_lora_b(parameters, config.adapter.loraplus_ratio);
+  const auto save = [this, base = config.model.path,
+                     chat_template = config.data.chat_template](const std::string& directory) {
+    save_policy(policy, base, directory);
+    // The model was trained with this template, so it is part of it.
+    if (!chat_template.empty())
+      write_file_atomic(directory + "/chat_template.jinja", read_file(chat_template));
+  };
+  trainables.push_back(std::make_unique<Trainable>(
+      "policy", config.optimizer, std::move(parameters), save, config.where("optimizer.groups")));
+}
+
+Roles::Roles(Policy own_policy, const OptimizerSection& section) : policy(std::move(own_policy)) {
+  trainables.push_back(
+      std::make_unique<Trainable>("policy", section, trainable_parameters(*policy.model)));
+}
+
+}  // namespace temper::train

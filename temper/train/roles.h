@@ -1,0 +1,76 @@
+// The models of a run, by what they are for: what trains (the policy, a critic, projections) and
+// what does not (a reference, a teacher).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "temper/train/forward_pass.h"
+#include "temper/train/optimizer.h"
+#include "temper/train/policy.h"
+
+namespace temper::train {
+
+// Something that trains: parameters with an optimizer of their own. Checkpoints keep it by its
+// name.
+struct Trainable {
+  Trainable(std::string trainable_name, const OptimizerSection& section,
+            std::vector<NamedParameter> parameters,
+            std::function<void(const std::string& directory)> save_in = {},
+            const std::string& where_groups = "optimizer.groups")
+      : name(std::move(trainable_name)),
+        settings(section),
+        optimizer(section, std::move(parameters), where_groups),
+        save(std::move(save_in)) {}
+
+  std::string name;           // "policy", "critic", ...
+  OptimizerSection settings;  // its own learning rate, schedule and clipping
+  Optimizer optimizer;
+  // Writes the trained thing into a directory: OUTPUT_DIR/final for the policy, OUTPUT_DIR/NAME for
+  // others. Empty: nothing is left of it.
+  std::function<void(const std::string& directory)> save;
+};
+
+using Trainables = std::vector<std::unique_ptr<Trainable>>;
+
+// Log-probabilities that do not train: of a reference model or a teacher.
+class Frozen {
+ public:
+  virtual ~Frozen() = default;
+  // Of the pass's targets [M], at this temperature, without gradients.
+  virtual at::Tensor token_logp(const ForwardPass& pass, double temperature) = 0;
+  virtual std::string describe() const = 0;  // "the base model without its adapter"
+};
+
+// A model of its own, loaded from a directory in `dtype`.
+std::unique_ptr<Frozen> frozen_model(const std::string& directory, at::ScalarType dtype);
+// The policy without its adapter: costs no memory.
+std::unique_ptr<Frozen> frozen_base(Policy& policy);
+// The policy with a copy of its adapter as it is now.
+std::unique_ptr<Frozen> frozen_adapter(Policy& policy);
+// Numbers that were computed before, by the tag of a segment: at one temperature, which is not
+// checked.
+std::unique_ptr<Frozen> frozen_numbers(std::map<int64_t, std::vector<float>> logp_of_segment);
+// The policy as the run starts it, by the cheapest of these.
+std::unique_ptr<Frozen> frozen_start(Policy& policy, const RunConfig& config);
+
+// What a run's task and trainer share.
+struct Roles {
+  // The policy of the config, with its optimizer as the first trainable.
+  explicit Roles(RunConfig& config);
+  // A policy that a program made itself.
+  Roles(Policy own_policy, const OptimizerSection& section);
+  Roles(const Roles&) = delete;
+  Roles& operator=(const Roles&) = delete;
+
+  Policy policy;
+  Trainables trainables;
+  std::unique_ptr<Frozen> reference;  // null unless the task asks for one
+  std::unique_ptr<Frozen> teacher;
+};
+
+}  // namespace temper::train

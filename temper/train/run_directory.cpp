@@ -1,0 +1,204 @@
+#include "temper/train/run_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/base/memory.h"
+
+namespace temper::train {
+namespace fs = std::filesystem;
+
+// Held while the process lives; the kernel lets go of it when the process ends, however it ends.
+class RunDirectory::Lock {
+ public:
+  explicit Lock(const RunConfig& config) {
+    const std::string path = config.output_dir + "/.lock";
+    file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    config.require(file_ >= 0, "output_dir", "cannot write to ", config.output_dir, ": ",
+                   std::strerror(errno));
+    if (::flock(file_, LOCK_EX | LOCK_NB) == 0) return;
+    const bool held = errno == EWOULDBLOCK;
+    ::close(file_);
+    config.require(!held, "output_dir", "another run is writing to ", config.output_dir);
+  }
+  ~Lock() { ::close(file_); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  int file_;
+};
+
+RunDirectory::RunDirectory(RunConfig& config, RunHost host, dist::Group& group)
+    : config_(config),
+      host_(std::move(host)),
+      group_(group),
+      checkpoints_(config.output_dir, config.train.keep_checkpoints) {
+  config.require(!fs::exists(config.output_dir) || fs::is_directory(config.output_dir),
+                 "output_dir", config.output_dir, " is no directory");
+  std::error_code failed;
+  fs::create_directories(config.output_dir, failed);
+  config.require(!failed, "output_dir", "cannot make the directory ", config.output_dir, ": ",
+                 failed.message());
+  if (writer()) lock_ = std::make_unique<Lock>(config);
+}
+
+RunDirectory::~RunDirectory() = default;
+
+void RunDirectory::open_metrics(int64_t steps, std::vector<MetricInfo> infos) {
+  steps_ = steps;
+  infos_ = std::move(infos);
+  if (!writer()) return;
+  SinkOptions options{config_.output_dir, steps, &host_.console, host_.terminal};
+  options.metrics = infos_;
+  metrics_ =
+      std::make_unique<Metrics>(config_.metrics.sinks, options, config_.where("metrics.sinks"));
+}
+
+void RunDirectory::log(const MetricsRow& row) {
+  if (metrics_) metrics_->log(row);
+}
+void RunDirectory::warn(const std::string& message) {
+  if (metrics_) metrics_->warn(message);
+}
+void RunDirectory::warn_once(const std::string& what, const std::string& message) {
+  if (warned_.insert(what).second) warn(message);
+}
+void RunDirectory::note(const std::string& text) {
+  if (metrics_) metrics_->note(text);
+}
+
+// Throws DataError where it was made by another verb.
+Checkpoint RunDirectory::load(const std::string& directory, const Trainables& trainables) const {
+  const Json verb = Checkpoints::verb_of(directory);
+  check<DataError>(verb.is_null() || verb == config_.verb.value_or(""), directory,
+                   ": a checkpoint of another verb, ", dump_json(verb));
+  return Checkpoints::load(directory, trainables);
+}
+
+std::optional<Checkpoint> RunDirectory::load_checkpoint(const Trainables& trainables) {
+  if (config_.resume == "never") return {};
+  if (config_.resume != "auto") return load(config_.resume, trainables);
+  std::exception_ptr first;
+  for (const std::string& directory : checkpoints_.all()) {
+    try {
+      return load(directory, trainables);
+    } catch (const DataError& e) {
+      if (!first) first = std::current_exception();
+      warn(str("passed over a checkpoint: ", e.what()));
+    }
+  }
+  if (first) std::rethrow_exception(first);
+  return {};
+}
+
+bool RunDirectory::complete(const Checkpoint& checkpoint, int64_t steps) const {
+  // A run may end before its last step where its data does; with another plan it goes on.
+  return checkpoint.complete && fs::exists(path() + "/final") &&
+         (checkpoint.step >= steps || checkpoint.values.value("planned_steps", Json()) == steps);
+}
+
+std::vector<std::string> RunDirectory::changed_settings() const {
+  const std::string file = path() + "/config.yaml";
+  if (!fs::exists(file)) return {};
+  const YamlNode before = parse_yaml(read_file(file, size_t{1} << 20), file);
+  const YamlNode now = parse_yaml(dump_run_config(config_), "this run");
+  std::vector<std::string> changes;
+  for (const std::string& change : changed_keys(before, now))
+    if (!change.starts_with("resume:")) changes.push_back(change);
+  return changes;
+}
+
+void RunDirectory::begin(const Checkpoint* resumed) {
+  if (!writer()) return;
+  metrics_->truncate_after(resumed ? resumed->step : -1);
+  if (resumed) {
+    host_.console << "resuming from " << resumed->directory << std::endl;
+    std::string changes;
+    for (const std::string& change : changed_settings())
+      changes += (changes.empty() ? "" : ", ") + change;
+    if (!changes.empty())
+      warn("the run goes on with other settings than it began with: " + changes);
+  }
+  for (const std::string& warning : config_.warnings) warn(warning);
+  write_file_atomic(path() + "/config.yaml", dump_run_config(config_, true));
+}
+
+void RunDirectory::say_complete() {
+  if (!writer()) return;
+  host_.console << path() << ": this run is complete; its model is in final/" << std::endl;
+  std::string changes;
+  for (const std::string& change : changed_settings())
+    changes += (changes.empty() ? "" : ", ") + change;
+  if (!changes.empty())
+    warn("nothing was trained, although settings differ from those of the run: " + changes +
+         "; choose another output_dir, or resume=never to begin again");
+}
+
+int64_t RunDirectory::last_evaluation() {
+  std::vector<double> last{-1};
+  if (writer())
+    for (const MetricsRow& row : read_metrics_file(path() + "/metrics.jsonl"))
+      if (row.is_eval()) last[0] = static_cast<double>(row.step());
+  if (!writer()) last[0] = 0;
+  group_.all_reduce_sum(last);
+  return static_cast<int64_t>(last[0]);
+}
+
+bool RunDirectory::save(int64_t step, const Trainables& trainables, const Json& values,
+                        const TensorMap& tensors) {
+  if (saved_ == step || !writer()) return false;
+  Json whole = values;
+  whole["verb"] = config_.verb.value_or("");
+  whole["planned_steps"] = steps_;
+  checkpoints_.save(step, trainables, whole, tensors);
+  saved_ = step;
+  return true;
+}
+
+void RunDirectory::write(const std::string& name,
+                         const std::function<void(const std::string&)>& make) const {
+  if (writer()) checkpoints_.write(name, make);
+}
+
+// The models first: `complete` says that they are there.
+void RunDirectory::finish(int64_t step, const Trainables& trainables, const Json& values,
+                          const TensorMap& tensors) {
+  if (!writer()) return;
+  for (const auto& trainable : trainables) {
+    if (!trainable->save) continue;
+    const bool policy = trainable == trainables.front();
+    if (policy && !final_from.empty())
+      write("final", [&](const std::string& directory) {
+        fs::copy(path() + "/" + final_from, directory,
+                 fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+      });
+    else
+      write(policy ? "final" : trainable->name, trainable->save);
+  }
+  save(step, trainables, values, tensors);
+  checkpoints_.mark_complete(step);
+}
+
+void RunDirectory::close(std::vector<std::pair<std::string, std::string>> summary,
+                         std::vector<Report::Table> tables) {
+  group_.barrier();
+  if (!writer()) return;
+  metrics_->finish();
+  summary.emplace_back("peak memory, MB", std::to_string(peak_memory_bytes() / 1000000));
+  Report page{config_.verb.value_or("run") + " of " + config_.model.path,
+              read_metrics_file(path() + "/metrics.jsonl"), std::move(summary),
+              dump_run_config(config_), std::move(tables)};
+  page.metrics = infos_;
+  write_file_atomic(path() + "/report.html", render_report(page));
+}
+
+}  // namespace temper::train

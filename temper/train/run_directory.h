@@ -1,0 +1,95 @@
+// The directory of a run: its lock, resolved config, metrics, checkpoints, final model and report.
+// Rank 0 writes; on other ranks every call that writes does nothing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temper/dist/group.h"
+#include "temper/metrics/report.h"
+#include "temper/metrics/sink.h"
+#include "temper/train/checkpoint.h"
+#include "temper/train/config.h"
+#include "temper/train/messages.h"
+#include "temper/train/roles.h"
+
+namespace temper::train {
+
+// Where a run shows itself, and who may end it early.
+struct RunHost {
+  std::ostream& console;
+  bool terminal = false;  // the console is one: progress is a line that is redrawn
+  std::function<bool()> stop = [] { return false; };  // polled between steps: true ends the run
+                                                      // after a checkpoint
+};
+
+class RunDirectory : public Messages {
+ public:
+  // Makes the directory and locks it, so that no second run writes there. Throws ConfigError.
+  RunDirectory(RunConfig& config, RunHost host, dist::Group& group);
+  ~RunDirectory() override;
+
+  // Opens the sinks for a run of so many steps.
+  void open_metrics(int64_t steps, std::vector<MetricInfo> infos);
+  void log(const MetricsRow& row);
+  void warn(const std::string& message);
+  void warn_once(const std::string& what, const std::string& message) override;
+  void note(const std::string& text) override;
+
+  // The checkpoint that `resume` names, or the newest whole one: its values are in `checkpoint`.
+  // Damaged ones are passed over with a warning; where none is whole, the newest one's error is
+  // thrown. None: there is none, or resume is never.
+  std::optional<Checkpoint> load_checkpoint(const Trainables& trainables);
+  bool complete(const Checkpoint& checkpoint, int64_t steps) const;
+  // Writes the resolved config, says what differs from the one before, and cuts metrics back to the
+  // checkpoint's step (null: a fresh run).
+  void begin(const Checkpoint* resumed);
+  // Says so on the console, and what a changed config would have changed.
+  void say_complete();
+  // The step of the last evaluation in the metrics; -1: none. The same on all ranks.
+  int64_t last_evaluation();
+
+  // False: the checkpoint of this step is there already, or another rank writes it.
+  bool save(int64_t step, const Trainables& trainables, const Json& values,
+            const TensorMap& tensors);
+  // What was trained (final/, NAME/), then the mark that the run is complete.
+  void finish(int64_t step, const Trainables& trainables, const Json& values,
+              const TensorMap& tensors);
+  // Writes OUTPUT_DIR/NAME as a whole: made under another name, then renamed over the old one.
+  void write(const std::string& name, const std::function<void(const std::string&)>& make) const;
+  // Closes the metrics and writes report.html.
+  void close(std::vector<std::pair<std::string, std::string>> summary,
+             std::vector<Report::Table> tables);
+
+  bool writer() const { return group_.rank() == 0; }
+  const std::string& path() const { return config_.output_dir; }
+  const RunHost& host() const { return host_; }
+  // The directory under path() that final/ is copied from, where it should have other weights than
+  // the last ones (hooks.h, keep_best); empty: the last ones.
+  std::string final_from;
+
+ private:
+  class Lock;
+  std::vector<std::string> changed_settings() const;
+  Checkpoint load(const std::string& directory, const Trainables& trainables) const;
+
+  RunConfig& config_;
+  RunHost host_;
+  dist::Group& group_;
+  Checkpoints checkpoints_;
+  std::unique_ptr<Lock> lock_;
+  std::unique_ptr<Metrics> metrics_;
+  std::vector<MetricInfo> infos_;
+  std::set<std::string> warned_;
+  int64_t steps_ = 0;
+  int64_t saved_ = -1;  // the step of the last checkpoint that this process wrote
+};
+
+}  // namespace temper::train

@@ -1,0 +1,72 @@
+// What a training verb brings to the trainer: the next step's passes, the loss, its own state. A
+// new verb is a Task and nothing else; the trainer never asks which one runs.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temper/base/json.h"
+#include "temper/io/tensor_view.h"
+#include "temper/metrics/report.h"
+#include "temper/metrics/row.h"
+#include "temper/train/forward_pass.h"
+#include "temper/train/loss.h"
+
+namespace temper::train {
+
+// One step's work.
+struct StepPlan {
+  std::vector<ForwardPass> passes;  // this rank's
+  // Of the whole step, the same on all ranks.
+  double tokens = 0;             // of the step's rows, each in full and once
+  double supervised_tokens = 0;  // that the loss counts
+};
+
+// What a checkpoint keeps of a task.
+struct TaskState {
+  Json values = Json::object();
+  TensorMap tensors;
+};
+
+// Every member is called on all ranks in the same order, so that a task may use collectives.
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  // Once, before the first step and after restore(): so many steps were made before.
+  virtual void begin(int64_t /*steps_made*/) {}
+  // How many steps the run has, if no error ends it; `train.max_steps` bounds it.
+  virtual int64_t planned_steps() const = 0;
+  // The passes of step `step` (from 1), in the order in which steps are made. None: the data has
+  // ended before the plan did.
+  virtual std::optional<StepPlan> next(int64_t step) = 0;
+  // The loss of one of this rank's passes; the trainer differentiates it before the next one.
+  virtual Loss loss(const ForwardPass& pass) = 0;
+  // After all passes, before the weights change. Throws where the update must not be made.
+  virtual void before_update(int64_t /*step*/) {}
+  // Adds what the task knows of the step it has just made.
+  virtual void describe_step(MetricsRow& /*row*/) {}
+  // Adds metrics that begin with "eval/", if there is something to evaluate on. `stop` is asked
+  // between batches: true ends the evaluation without a row, and it is made again on resuming.
+  virtual bool evaluate(MetricsRow& /*row*/, const std::function<bool()>& /*stop*/) {
+    return false;
+  }
+
+  // The state after the last step whose describe_step() was called: restore() goes on from there to
+  // the same bits. What next() has begun since is not in it.
+  virtual TaskState state() const = 0;
+  // `where` begins the message of a DataError.
+  virtual void restore(const TaskState& state, const std::string& where) = 0;
+
+  // What the task's metrics are, for the console's line and the report's charts.
+  virtual std::vector<MetricInfo> metrics() const { return {}; }
+  // Lines and tables of the report.
+  virtual std::vector<std::pair<std::string, std::string>> summary() const { return {}; }
+  virtual std::vector<Report::Table> tables() const { return {}; }
+};
+
+}  // namespace temper::train

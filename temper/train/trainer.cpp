@@ -1,0 +1,230 @@
+#include "temper/train/trainer.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/clock.h"
+#include "temper/base/error.h"
+#include "temper/base/memory.h"
+#include "temper/train/schedule.h"
+
+namespace temper::train {
+
+std::vector<MetricInfo> trainer_metrics() {
+  return {
+      {"loss", "", "loss", "the step's loss", true},
+      {"loss/*", "", "terms of the loss", "a term of the loss, with its coefficient"},
+      {"grad_norm", "", "gradient norm", "global L2 norm before clipping", true, "norm"},
+      {"learning_rate", "", "learning rate", "the rate that the step used", true, "lr"},
+      {"tokens_per_second", "tokens/s", "speed", "tokens of the step's rows a second", true,
+       "tok/s"},
+      {"step_seconds", "s", "time", "wall time of the step"},
+      {"peak_memory_bytes", "bytes", "memory", "peak resident memory of the process so far"},
+  };
+}
+
+Trainer::Trainer(TrainSection section, uint64_t seed, Roles& roles, dist::Group& group, Task& task,
+                 std::vector<std::unique_ptr<Hook>> hooks)
+    : section_(std::move(section)),
+      seed_(seed),
+      roles_(roles),
+      group_(group),
+      task_(task),
+      hooks_(std::move(hooks)),
+      steps_(section_.max_steps.value_or(task.planned_steps())) {}
+
+bool Trainer::step() {
+  if (step_ >= steps_) return false;
+  const double start = steady_seconds();
+  for (const auto& hook : hooks_) hook->before_step(step_ + 1);
+  std::optional<StepPlan> plan = task_.next(step_ + 1);
+  if (!plan) return false;
+  double tokens_computed = 0;
+  const LossSums sums = forward_backward(*plan, tokens_computed);
+  task_.before_update(step_ + 1);
+  row_ = MetricsRow(step_ + 1);
+  update(sums);
+  ++step_;
+  describe(*plan, sums, tokens_computed, steady_seconds() - start);
+  for (const auto& hook : hooks_) hook->after_step(row_);
+  return true;
+}
+
+LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
+  LossSums sums;
+  // A step that an error ended may have left gradients.
+  for (const auto& trainable : roles_.trainables) trainable->optimizer.zero_grad();
+  for (ForwardPass& pass : plan.passes) {
+    tokens_computed += static_cast<double>(pass.forest->num_tokens());
+    if (pass.target_M.empty()) continue;
+    pass.dropout.seed = seed_;
+    pass.dropout.step = static_cast<uint64_t>(step_ + 1);
+    pass.dropout.noise_alpha = section_.neftune_alpha;
+    const at::Tensor total = sums.add(task_.loss(pass));
+    if (total.defined()) torch::autograd::backward({total}, {});
+  }
+  std::vector<double> computed{tokens_computed};
+  group_.all_reduce_sum(computed);
+  tokens_computed = computed[0];
+  sums.reduce(group_);
+  return sums;
+}
+
+void Trainer::reduce_gradients() {
+  if (group_.size() == 1) return;
+  for (const auto& trainable : roles_.trainables) {
+    for (const NamedParameter& p : trainable->optimizer.parameters()) {
+      at::Tensor& grad = p.parameter->value().mutable_grad();
+      if (!grad.defined()) grad = at::zeros(p.parameter->shape(), at::kFloat);
+      group_.all_reduce_sum(grad);
+    }
+  }
+}
+
+void Trainer::update(const LossSums& sums) {
+  reduce_gradients();
+  const double loss = sums.total();
+  row_.set("loss", loss);
+  std::vector<double> norms;
+  for (const auto& trainable : roles_.trainables) {
+    norms.push_back(trainable->optimizer.grad_norm());
+    if (std::isfinite(loss) && std::isfinite(norms.back())) continue;
+    for (const auto& other : roles_.trainables) other->optimizer.zero_grad();
+    throw RunError(
+        str("step ", step_ + 1, ": the loss is ", loss, " and the gradient's norm (",
+            trainable->name, ") ", norms.back(),
+            "; a lower optimizer.learning_rate may help, if rewards and rows are sound"));
+  }
+  for (size_t i = 0; i < norms.size(); ++i) {
+    Trainable& trainable = *roles_.trainables[i];
+    const double limit = trainable.settings.max_grad_norm;
+    const double rate = learning_rate(trainable.settings, step_ + 1, steps_);
+    trainable.optimizer.step(rate, limit > 0 ? std::min(1.0, limit / (norms[i] + 1e-6)) : 1.0);
+    const std::string prefix = i == 0 ? "" : trainable.name + "_";
+    row_.set(prefix + "grad_norm", norms[i]);
+    row_.set(prefix + "learning_rate", rate);
+  }
+}
+
+void Trainer::describe(const StepPlan& plan, const LossSums& sums, double tokens_computed,
+                       double seconds) {
+  row_.set("tokens", static_cast<int64_t>(plan.tokens));
+  row_.set("tokens_computed", static_cast<int64_t>(tokens_computed));
+  row_.set("supervised_tokens", static_cast<int64_t>(plan.supervised_tokens));
+  row_.set("padding_tokens", 0);
+  if (sums.terms.size() > 1)
+    for (const LossSums::Sum& term : sums.terms) row_.set("loss/" + term.name, term.value());
+  for (const LossSums::Sum& mean : sums.means) row_.set(mean.name, mean.value());
+  task_.describe_step(row_);
+  row_.set("step_seconds", seconds);
+  row_.set("tokens_per_second", plan.tokens / seconds);
+  row_.set("peak_memory_bytes", peak_memory_bytes());
+}
+
+Json Trainer::checkpoint_values(const TaskState& state) const {
+  Json values = {{"task", state.values}};
+  for (const auto& hook : hooks_)
+    if (!hook->name().empty()) values["hooks"][hook->name()] = hook->state();
+  return values;
+}
+
+// False: an earlier run of the directory was complete.
+bool Trainer::begin(RunDirectory& directory) {
+  std::vector<MetricInfo> infos = task_.metrics();
+  for (MetricInfo& info : trainer_metrics()) infos.push_back(std::move(info));
+  directory.open_metrics(steps_, std::move(infos));
+  const std::optional<Checkpoint> checkpoint = directory.load_checkpoint(roles_.trainables);
+  if (checkpoint) {
+    const std::string where = checkpoint->directory + "/state.json";
+    check<DataError>(checkpoint->values.contains("task"), where, ": no `task`");
+    task_.restore({checkpoint->values["task"], checkpoint->tensors}, where);
+    const Json kept = checkpoint->values.value("hooks", Json::object());
+    for (const auto& hook : hooks_)
+      if (kept.is_object() && kept.contains(hook->name())) hook->restore(kept[hook->name()]);
+    step_ = checkpoint->step;
+    if (directory.complete(*checkpoint, steps_)) {
+      directory.say_complete();
+      return false;
+    }
+  }
+  directory.begin(checkpoint ? &*checkpoint : nullptr);
+  evaluated_ = directory.last_evaluation();
+  saved_at_ = steady_seconds();
+  task_.begin(step_);
+  for (const auto& hook : hooks_) hook->on_begin(directory);
+  return true;
+}
+
+void Trainer::evaluate(RunDirectory& directory) {
+  if (evaluated_ == step_) return;
+  MetricsRow row(step_);
+  if (!task_.evaluate(row, directory.host().stop)) return;
+  evaluated_ = step_;
+  directory.log(row);
+  for (const auto& hook : hooks_) hook->on_evaluation(row, directory, roles_);
+}
+
+void Trainer::save(RunDirectory& directory) {
+  saved_at_ = steady_seconds();
+  const TaskState state = task_.state();
+  if (!directory.save(step_, roles_.trainables, checkpoint_values(state), state.tensors)) return;
+  for (const auto& hook : hooks_) hook->on_save(step_, directory.path());
+}
+
+void Trainer::agree(RunDirectory& directory, bool& stop, bool& save) {
+  const bool due = section_.save_minutes > 0 && directory.writer() &&
+                   steady_seconds() - saved_at_ > 60 * section_.save_minutes;
+  std::vector<double> asked{directory.host().stop() ? 1.0 : 0.0, due ? 1.0 : 0.0};
+  group_.all_reduce_sum(asked);
+  stop = asked[0] > 0;
+  save = asked[1] > 0;
+}
+
+void Trainer::after_step(RunDirectory& directory) {
+  directory.log(row_);
+  const auto due = [&](int64_t every) { return every > 0 && step_ % every == 0; };
+  if (due(section_.eval_every)) evaluate(directory);
+  bool stop = false, save_now = false;
+  agree(directory, stop, save_now);
+  stopped_ = stop && step_ < steps_;
+  if (stopped_ || save_now || due(section_.save_every)) save(directory);
+}
+
+RunOutcome Trainer::run(RunDirectory& directory) {
+  if (!begin(directory)) return {false, steps_};
+  const auto ended = [this] {
+    return std::any_of(hooks_.begin(), hooks_.end(), [](const auto& h) { return h->wants_end(); });
+  };
+  const int64_t first = step_;
+  try {
+    if (section_.eval_at_start && step_ == 0) evaluate(directory);
+    while (!stopped_ && !ended() && step()) after_step(directory);
+    if (!stopped_) evaluate(directory);
+  } catch (...) {
+    // What was trained is not lost to an error in a row, a reward, a number or the disk: weights
+    // and state are those of the last whole step.
+    if (step_ > first) save(directory);
+    throw;
+  }
+  if (!stopped_) {
+    const TaskState state = task_.state();
+    directory.finish(step_, roles_.trainables, checkpoint_values(state), state.tensors);
+  }
+  std::vector<std::pair<std::string, std::string>> summary{{"steps", std::to_string(step_)}};
+  for (auto& line : task_.summary()) summary.push_back(std::move(line));
+  directory.close(std::move(summary), task_.tables());
+  return {stopped_, step_};
+}
+
+RunOutcome run_task(RunConfig& config, Roles& roles, dist::Group& group, RunDirectory& directory,
+                    Task& task) {
+  Trainer trainer(config.train, static_cast<uint64_t>(config.seed), roles, group, task,
+                  configured_hooks(config.train));
+  return trainer.run(directory);
+}
+
+}  // namespace temper::train

@@ -1,0 +1,80 @@
+// The trainer under every verb: it owns the step. A task brings passes and losses, roles bring
+// models and optimizers, hooks look on.
+//
+// A program may own the loop:
+//
+//   Trainer trainer(options, roles, group, task);
+//   while (trainer.step()) std::cout << trainer.row().json() << "\n";
+//
+// or leave it to run(), which resumes, logs, evaluates, saves and stops as the config says.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "temper/dist/group.h"
+#include "temper/train/config.h"
+#include "temper/train/hooks.h"
+#include "temper/train/roles.h"
+#include "temper/train/run_directory.h"
+#include "temper/train/task.h"
+
+namespace temper::train {
+
+struct RunOutcome {
+  bool interrupted = false;  // asked to stop; the same command goes on
+  int64_t steps = 0;         // the last one made
+};
+
+class Trainer {
+ public:
+  Trainer(TrainSection section, uint64_t seed, Roles& roles, dist::Group& group, Task& task,
+          std::vector<std::unique_ptr<Hook>> hooks = {});
+
+  // One update: the task's passes, their gradients summed over passes and ranks, clipping, the
+  // optimizers. False: the plan or the data have ended. Throws RunError where loss or gradient are
+  // no numbers; the weights are then those of the step before.
+  bool step();
+  int64_t steps_made() const { return step_; }
+  int64_t planned_steps() const { return steps_; }
+  // The metrics of the step made last.
+  const MetricsRow& row() const { return row_; }
+
+  // The whole run in its directory.
+  RunOutcome run(RunDirectory& directory);
+
+ private:
+  LossSums forward_backward(StepPlan& plan, double& tokens_computed);
+  void reduce_gradients();
+  void update(const LossSums& sums);
+  void describe(const StepPlan& plan, const LossSums& sums, double tokens_computed, double seconds);
+
+  bool begin(RunDirectory& directory);
+  void after_step(RunDirectory& directory);
+  void evaluate(RunDirectory& directory);
+  void save(RunDirectory& directory);
+  Json checkpoint_values(const TaskState& state) const;
+  // Whether any rank wants to stop, and whether it is time for a checkpoint.
+  void agree(RunDirectory& directory, bool& stop, bool& save);
+
+  TrainSection section_;
+  uint64_t seed_;
+  Roles& roles_;
+  dist::Group& group_;
+  Task& task_;
+  std::vector<std::unique_ptr<Hook>> hooks_;
+  int64_t steps_ = 0, step_ = 0, evaluated_ = -1;
+  bool stopped_ = false;
+  double saved_at_ = 0;  // seconds
+  MetricsRow row_;
+};
+
+// What the trainer itself logs, for the console and the report.
+std::vector<MetricInfo> trainer_metrics();
+
+// A verb's run: a trainer with the hooks that the config asks for.
+RunOutcome run_task(RunConfig& config, Roles& roles, dist::Group& group, RunDirectory& directory,
+                    Task& task);
+
+}  // namespace temper::train

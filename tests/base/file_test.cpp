@@ -1,0 +1,139 @@
+#include "temper/base/file.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "temper/base/errno_text.h"
+#include "temper/base/error.h"
+
+using namespace temper;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Folder {
+  fs::path path = fs::temp_directory_path() / ("temper-file-" + std::to_string(::getpid()));
+  Folder() { fs::create_directories(path); }
+  ~Folder() { fs::remove_all(path); }
+  std::string file(const std::string& name) const { return (path / name).string(); }
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(path))
+      names.push_back(entry.path().filename().string());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+};
+
+// The id of a process that has ended.
+pid_t dead_process() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return child;
+}
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const RunError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("a file is replaced whole, or stays as it was") {
+  const Folder folder;
+  const std::string path = folder.file("a.txt");
+  write_file_atomic(path, "one");
+  CHECK(read_file(path) == "one");
+  write_file_atomic(path, "two");
+  CHECK(read_file(path) == "two");
+  {
+    AtomicFile file(path);
+    file.write("half", 4);
+  }
+  CHECK(read_file(path) == "two");
+  CHECK(folder.names() == std::vector<std::string>{"a.txt"});
+  CHECK(error_of([&] {
+          write_file_atomic(folder.file("gone/a.txt"), "");
+        }).ends_with("cannot create: No such file or directory"));
+}
+
+TEST_CASE("a process that is killed while it writes leaves no file behind") {
+  const Folder folder;
+  const std::string path = folder.file("a.txt");
+  write_file_atomic(path, "whole");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    AtomicFile file(path);
+    file.write("half", 4);
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WIFSIGNALED(status));
+  write_file_atomic(path, "next");  // removes what is left where files cannot be without a name
+  CHECK(folder.names() == std::vector<std::string>{"a.txt"});
+}
+
+TEST_CASE("temporary files of dead processes go with the next write of that file, no others") {
+  const Folder folder;
+  const std::string path = folder.file("a.txt"), dead = std::to_string(dead_process());
+  std::vector<std::string> others{"a.txt.tmp-" + std::to_string(::getppid()), "a.txt.tmp-",
+                                  "a.txt.tmp-" + dead + "x", "b.txt.tmp-" + dead};
+  for (const std::string& name : others) std::ofstream(folder.file(name)) << "x";
+  std::ofstream(folder.file("a.txt.tmp-" + dead)) << "x";
+  write_file_atomic(path, "one");
+  others.push_back("a.txt");
+  std::sort(others.begin(), others.end());
+  CHECK(folder.names() == others);
+}
+
+TEST_CASE("a full disk is named as the cause") {
+  const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
+  REQUIRE(full >= 0);
+  CHECK(error_of([&] { write_all(full, "abc", 3, "/dev/full"); }) ==
+        "/dev/full: cannot write: No space left on device");
+  ::close(full);
+}
+
+TEST_CASE("the cause of a failed call is read after the call, wherever it stands") {
+  const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
+  errno = 0;
+  CHECK(error_of([&] { check(::write(full, "a", 1) == 1, "x: ", errno_text); }) ==
+        "x: No space left on device");
+  ::close(full);
+}
+
+TEST_CASE("a temporary file has no name") {
+  const Folder folder;
+  const char* before = std::getenv("TMPDIR");
+  const std::string kept = before ? before : "";
+  ::setenv("TMPDIR", folder.path.c_str(), 1);
+  const FileDescriptor file = open_temporary("rows");
+  CHECK(file.get() >= 0);
+  CHECK(folder.names().empty());
+  write_all(file.get(), "abc", 3, "x");
+  char read[4] = "";
+  CHECK(::pread(file.get(), read, 3, 0) == 3);
+  CHECK(std::string(read) == "abc");
+  if (before)
+    ::setenv("TMPDIR", kept.c_str(), 1);
+  else
+    ::unsetenv("TMPDIR");
+}

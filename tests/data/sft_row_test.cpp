@@ -1,0 +1,357 @@
+// Rows of supervised tuning and prompts from every format. The table of what is trained under the
+// templates of many models is tests/golden/templates/trained.json, by make_trained_goldens.py.
+#include "temper/data/sft_row.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/data/prompt_row.h"
+
+using namespace temper;
+using namespace temper::data;
+
+namespace {
+
+std::string golden_path(const std::string& path) {
+  const char* root = std::getenv("TEMPER_SOURCE_DIR");
+  return std::string(root ? root : ".") + "/tests/golden/" + path;
+}
+
+std::shared_ptr<const Tokenizer> golden_tokenizer(const std::string& name) {
+  const Json file = read_json_file(golden_path("tokenizers/" + name + ".json"));
+  return Tokenizer::parse(file.at("tokenizer").dump(), name);
+}
+
+std::shared_ptr<const ChatTemplate> golden_template(const std::string& name) {
+  jinja::RenderOptions options;
+  options.clock = [] {
+    std::tm time{};
+    time.tm_year = 124, time.tm_mon = 6, time.tm_mday = 26, time.tm_wday = 5;
+    return time;
+  };
+  static const Json variables = read_json_file(golden_path("templates/chats.json"))["variables"];
+  return std::make_shared<const ChatTemplate>(ChatTemplate::parse(
+      read_file(golden_path("templates/" + name + ".jinja")), name, variables, options));
+}
+
+SftFormat format_with(const std::string& chat) {
+  static const auto tokenizer = golden_tokenizer("qwen2");
+  SftFormat format;
+  format.tokenizer = tokenizer;
+  format.chat = golden_template(chat);
+  format.vocabulary = tokenizer->vocab_size();
+  format.max_length = 100000;
+  return format;
+}
+
+SftRow row_in(const SftFormat& format, const Json& row) {
+  bool truncated = false;
+  return read_sft_row(format, row, "rows.jsonl:7", &truncated).value();
+}
+
+std::string error_of(const SftFormat& format, const Json& row) {
+  try {
+    row_in(format, row);
+  } catch (const DataError& e) {
+    return e.what();
+  }
+  return {};
+}
+
+// The trained tokens as text, a "|" after each run of them.
+std::string trained(const SftFormat& format, const SftRow& row) {
+  std::string out;
+  for (const Segment& s : row.segments) {
+    std::vector<int32_t> run;
+    for (size_t i = 0; i <= s.labels.size(); ++i) {
+      if (i < s.labels.size() && s.labels[i] >= 0) {
+        run.push_back(s.labels[i]);
+      } else if (!run.empty()) {
+        out += format.tokenizer->decode(run) + "|";
+        run.clear();
+      }
+    }
+  }
+  return out;
+}
+std::string trained(const SftFormat& format, const Json& row) {
+  return trained(format, row_in(format, row));
+}
+
+// All tokens of the row's only segment as text.
+std::string whole_text(const SftFormat& format, const Json& row) {
+  const SftRow out = row_in(format, row);
+  REQUIRE(out.segments.size() == 1);
+  return format.tokenizer->decode(out.segments[0].tokens);
+}
+
+Json said(const char* role, const std::string& content) {
+  return {{"role", role}, {"content", content}};
+}
+const Json kTalk = {said("user", "Hi"), said("assistant", "Ho"), said("user", "He"),
+                    said("assistant", "Ha")};
+
+}  // namespace
+
+TEST_CASE("what is trained under each chat template") {
+  const Json golden = read_json_file(golden_path("templates/trained.json"));
+  int whole = 0, turns = 0, refused = 0;
+  for (const auto& [name, rows] : golden.at("results").items()) {
+    SftFormat format = format_with(name);
+    for (const auto& [conversation, want] : rows.items()) {
+      CAPTURE(name);
+      CAPTURE(conversation);
+      const Json row = golden.at("conversations").at(conversation);
+      format.conversation = ConversationMode::kAuto;
+      if (want.at("mode").is_null()) {
+        CHECK(error_of(format, row)
+                  .starts_with("rows.jsonl:7: messages: cannot tell what the "
+                               "assistant says in message 2: "));
+        ++refused;
+        continue;
+      }
+      const SftRow out = row_in(format, row);
+      CHECK(out.supervised() == want.at("trained"));
+      CHECK(out.num_tokens() == want.at("tokens"));
+      CHECK(out.num_computed() == want.at("computed"));
+      CHECK(out.untrained.empty());
+      const bool is_whole = want.at("mode") == "whole";
+      CHECK(out.path_lengths.empty() == is_whole);
+      (is_whole ? whole : turns) += 1;
+      // Turn by turn each target is there, in any case.
+      format.conversation = ConversationMode::kTurns;
+      std::string targets;
+      for (const Json& target : want.at("targets")) targets += target.get<std::string>() + "|";
+      const TrainedConversation paths =
+          tokenize_conversation(*format.tokenizer, *format.chat, row["messages"], row["tools"],
+                                {TrainOn::kAuto, ConversationMode::kTurns});
+      std::string found;
+      for (const TokenizedConversation& path : paths.paths) {
+        std::vector<int32_t> ids;
+        for (const int32_t label : path.labels)
+          if (label >= 0) ids.push_back(label);
+        found += format.tokenizer->decode(ids) + "|";
+        CHECK(path.tokens == format.tokenizer->encode(path.text));
+      }
+      CHECK(found == targets);
+      format.conversation = ConversationMode::kWhole;
+      CHECK(error_of(format, row).empty() == is_whole);
+    }
+  }
+  CHECK(whole > 30);
+  CHECK(turns > 8);
+  CHECK(refused > 5);
+}
+
+TEST_CASE("turn by turn, max_length holds for each path") {
+  SftFormat format = format_with("qwen3");
+  const SftRow full = row_in(format, {{"messages", kTalk}});
+  REQUIRE(full.path_lengths.size() == 2);
+  const std::string both = trained(format, full);
+  CHECK(both == "<think>\n\n</think>\n\nHo<|im_end|>\n|<think>\n\n</think>\n\nHa<|im_end|>\n|");
+
+  format.max_length = full.path_lengths[0];
+  bool truncated = false;
+  auto cut = read_sft_row(format, {{"messages", kTalk}}, "rows.jsonl:7", &truncated);
+  CHECK(truncated);
+  CHECK(trained(format, *cut) == "<think>\n\n</think>\n\nHo<|im_end|>\n|");
+  CHECK(cut->num_tokens() == full.path_lengths[0]);
+
+  format.max_length = 3;
+  cut = read_sft_row(format, {{"messages", kTalk}}, "rows.jsonl:7", &truncated);
+  CHECK(cut->supervised() == 0);
+  CHECK(cut->num_computed() == 3);
+  CHECK(cut->untrained == "data.max_length 3 cuts it before its first trained token");
+
+  format.max_length = full.path_lengths[1] - 1;
+  format.overlong = Overlong::kDrop;
+  CHECK_FALSE(read_sft_row(format, {{"messages", kTalk}}, "rows.jsonl:7", &truncated));
+  format.overlong = Overlong::kError;
+  CHECK(error_of(format, {{"messages", kTalk}}).starts_with("rows.jsonl:7: "));
+}
+
+TEST_CASE("train_on chooses the turns that have paths") {
+  SftFormat format = format_with("qwen3");
+  format.train_on = TrainOn::kCompletion;
+  CHECK(trained(format, {{"messages", kTalk}}) == "<think>\n\n</think>\n\nHa<|im_end|>\n|");
+  format.train_on = TrainOn::kAll;
+  CHECK(row_in(format, {{"messages", kTalk}}).path_lengths.empty());
+  format.conversation = ConversationMode::kTurns;
+  CHECK(error_of(format, {{"messages", kTalk}}).find("data.conversation: turns needs") !=
+        std::string::npos);
+}
+
+TEST_CASE("a completion of several turns is trained turn by turn where it must be") {
+  const Json row = {{"prompt", {kTalk[0]}}, {"completion", {kTalk[1], kTalk[2], kTalk[3]}}};
+  CHECK(trained(format_with("qwen3"), row) ==
+        "<think>\n\n</think>\n\nHo<|im_end|>\n|<think>\n\n</think>\n\nHa<|im_end|>\n|");
+  CHECK(trained(format_with("chatml"), row) ==
+        "Ho<|im_end|>\n<|im_start|>user\nHe<|im_end|>\n<|im_start|>assistant\nHa<|im_end|>\n|");
+}
+
+TEST_CASE("turns that are switched off are context alone") {
+  for (const char* name : {"chatml", "qwen3", "chatml_generation"}) {
+    CAPTURE(name);
+    const SftFormat format = format_with(name);
+    const std::string last =
+        trained(format, {{"messages", {kTalk[0], kTalk[1], kTalk[2], said("assistant", "Ha")}}});
+    for (const Json& off : {Json{{"weight", 0}}, Json{{"train", false}}, Json{{"weight", 0.0}}}) {
+      Json talk = kTalk;
+      talk[1].update(off);
+      const std::string text = trained(format, {{"messages", talk}});
+      CHECK(text.find("Ho") == std::string::npos);
+      CHECK(text.find("Ha<|im_end|>") != std::string::npos);
+      CHECK(last.ends_with(text));
+    }
+  }
+  SftFormat format = format_with("chatml");
+  Json talk = kTalk;
+  talk[1]["weight"] = 0;
+  CHECK(trained(format, {{"prompt", {talk[0]}}, {"completion", {talk[1], talk[2], talk[3]}}}) ==
+        "<|im_start|>user\nHe<|im_end|>\n<|im_start|>assistant\nHa<|im_end|>\n|");
+  talk[3]["train"] = false;
+  CHECK(row_in(format, {{"messages", talk}}).untrained ==
+        "the assistant says nothing in it that is trained");
+  talk[1]["weight"] = 0.5;
+  CHECK(error_of(format, {{"messages", talk}}).find("message 2: `weight` is 0.5") !=
+        std::string::npos);
+}
+
+TEST_CASE("a role that the template passes over is an error that names it") {
+  Json talk = kTalk;
+  talk.insert(talk.begin() + 1, said("alien", "Zap"));
+  const std::string error = error_of(format_with("qwen3"), {{"messages", talk}});
+  CHECK(error.find("message 2 has the role \"alien\"") != std::string::npos);
+  CHECK(error_of(format_with("chatml"), {{"messages", talk}}).empty());  // writes any role
+  const PromptFormat prompt = format_with("qwen3");
+  bool truncated = false;
+  CHECK_THROWS_WITH_AS(read_prompt_row(prompt, {{"messages", talk}}, "rows.jsonl:7", &truncated),
+                       doctest::Contains("\"alien\""), DataError);
+}
+
+TEST_CASE("rows that train nothing say why") {
+  SftFormat format = format_with("chatml");
+  CHECK(row_in(format, {{"messages", {kTalk[0]}}}).untrained ==
+        "the assistant says nothing in it that is trained");
+  CHECK(row_in(format, {{"input_ids", {1, 2}}, {"labels", {1, -100}}}).untrained ==
+        "its labels train no token");
+  format.conversation = ConversationMode::kTurns;
+  CHECK(row_in(format, {{"messages", {kTalk[0]}}}).segments.size() == 1);
+}
+
+TEST_CASE("conversations in other programs' formats are the same conversations") {
+  SftFormat format = format_with("chatml");
+  Json messages = kTalk;
+  messages.insert(messages.begin(), said("system", "S"));
+  const std::string want = whole_text(format, {{"messages", messages}});
+  const Json sharegpt = {{"conversations",
+                          {{{"from", "system"}, {"value", "S"}},
+                           {{"from", "human"}, {"value", "Hi"}},
+                           {{"from", "gpt"}, {"value", "Ho"}},
+                           {{"from", "human"}, {"value", "He"}},
+                           {{"from", "gpt"}, {"value", "Ha"}}}}};
+  CHECK(whole_text(format, sharegpt) == want);
+  const Json alpaca = {{"system", "S"},
+                       {"history", {{"Hi", "Ho"}}},
+                       {"instruction", "He"},
+                       {"input", ""},
+                       {"output", "Ha"}};
+  CHECK(whole_text(format, alpaca) == want);
+  CHECK(whole_text(format, {{"instruction", "He"}, {"input", "x"}, {"output", "Ha"}}) ==
+        whole_text(format, {{"messages", {said("user", "He\nx"), said("assistant", "Ha")}}}));
+  Json off = sharegpt;
+  off["conversations"][2]["weight"] = 0;
+  CHECK(trained(format, off) == "Ha<|im_end|>\n|");
+  Json unknown = sharegpt;
+  unknown["conversations"][1]["from"] = "alien";
+  CHECK(error_of(format, unknown).find("message 2 is from \"alien\"") != std::string::npos);
+  format.format = RowFormat::kSharegpt;
+  CHECK(error_of(format, {{"messages", kTalk}}).find("needs `conversations`") != std::string::npos);
+
+  format = format_with("chatml");
+  format.system_prompt = "S";
+  CHECK(whole_text(format, {{"messages", kTalk}}) == want);
+  CHECK(whole_text(format, {{"messages", messages}}) == want);
+  CHECK(whole_text(format, {{"prompt", {kTalk[0], kTalk[1], kTalk[2]}},
+                            {"completion", {kTalk[3]}}}) == want);
+
+  format.chat = nullptr;
+  CHECK(whole_text(format, {{"instruction", "He"}, {"output", "Ha"}}) ==
+        "Below is an instruction that describes a task. Write a response that appropriately "
+        "completes the request.\n\n### Instruction:\nHe\n\n### Response:Ha");
+}
+
+TEST_CASE("prompts are text, messages or ids, and end before the answer that a format holds") {
+  const PromptFormat format = format_with("chatml");
+  bool truncated = false;
+  const auto prompt = [&](const Json& row) {
+    const auto read = read_prompt_row(format, row, "rows.jsonl:7", &truncated);
+    return format.tokenizer->decode(read.value().tokens);
+  };
+  const std::string want = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+  CHECK(prompt({{"prompt", {kTalk[0]}}}) == want);
+  CHECK(prompt({{"messages", {kTalk[0]}}}) == want);
+  CHECK(prompt({{"instruction", "Hi"}, {"output", "Ho"}}) == want);
+  CHECK(prompt({{"conversations",
+                 {{{"from", "human"}, {"value", "Hi"}}, {{"from", "gpt"}, {"value", "Ho"}}}}}) ==
+        want);
+  CHECK(prompt({{"prompt_ids", {1, 2}}}) == prompt({{"tokens", {1, 2}}}));
+  CHECK(prompt({{"prompt", "plain"}}) == "plain");
+  PromptFormat ids;
+  ids.vocabulary = 10;
+  for (const Json& row : {Json{{"prompt", "text"}}, Json{{"messages", kTalk}}})
+    CHECK_THROWS_WITH_AS(read_prompt_row(ids, row, "rows.jsonl:7", &truncated),
+                         doctest::Contains("rows.jsonl:7: text needs a tokenizer"), DataError);
+  CHECK_THROWS_WITH_AS(read_prompt_row(ids, {{"question", "x"}}, "rows.jsonl:7", &truncated),
+                       doctest::Contains("the row has [question]; expected prompt"), DataError);
+}
+
+TEST_CASE("tools may be a list or its JSON text") {
+  const SftFormat format = format_with("qwen3");
+  const Json tools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
+  const Json row = {{"messages", {kTalk[0], kTalk[1]}}, {"tools", tools}};
+  Json as_text = row;
+  as_text["tools"] = tools.dump();
+  CHECK(whole_text(format, as_text) == whole_text(format, row));
+  CHECK(whole_text(format, row).find("\"f\"") != std::string::npos);
+  as_text["tools"] = "";
+  CHECK(whole_text(format, as_text).find("\"f\"") == std::string::npos);
+  as_text["tools"] = "[oops";
+  CHECK(error_of(format, as_text).starts_with("rows.jsonl:7: tools: not valid JSON"));
+  as_text["tools"] = "{}";
+  CHECK(error_of(format, as_text).find("tools: expected a list") != std::string::npos);
+}
+
+TEST_CASE("text gets the tokenizer's special tokens once, conversations none") {
+  SftFormat format;
+  format.tokenizer = Tokenizer::parse(R"({"model": {"type": "BPE", "unk_token": "u", "merges": [],
+    "vocab": {"a": 0, "b": 1, "u": 2}},
+    "added_tokens": [{"id": 3, "content": "<s>", "single_word": false, "lstrip": false,
+      "rstrip": false, "normalized": false, "special": true}],
+    "post_processor": {"type": "TemplateProcessing",
+      "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+      "special_tokens": {"<s>": {"id": "<s>", "ids": [3], "tokens": ["<s>"]}}}})",
+                                      "tokenizer");
+  format.chat = std::make_shared<const ChatTemplate>(ChatTemplate::parse(
+      "{% for m in messages %}<s>{{ m.content }}{% endfor %}", "chat", Json::object()));
+  format.vocabulary = 4;
+  format.eos = 2;
+  using Ids = std::vector<int32_t>;
+  const auto tokens = [&](const Json& row) { return row_in(format, row).segments[0].tokens; };
+  CHECK(tokens({{"text", "ab"}}) == Ids{3, 0, 1, 2});
+  CHECK(tokens({{"text", "<s>ab"}}) == Ids{3, 0, 1, 2});
+  const SftRow row = row_in(format, {{"prompt", "a"}, {"completion", "b"}});
+  CHECK(row.segments[0].tokens == Ids{3, 0, 1, 2});
+  CHECK(row.segments[0].labels == Ids{-100, -100, 1, 2});
+  CHECK(tokens({{"messages", {said("user", "a"), said("assistant", "b")}}}) == Ids{3, 0, 3, 1});
+  bool truncated = false;
+  const PromptFormat prompt = format;
+  for (const char* text : {"ab", "<s>ab"})
+    CHECK(read_prompt_row(prompt, {{"prompt", text}}, "f:1", &truncated)->tokens == Ids{3, 0, 1});
+  CHECK(read_prompt_row(prompt, {{"prompt", {said("user", "a")}}}, "f:1", &truncated)->tokens ==
+        Ids{3, 0});
+}

@@ -1,0 +1,222 @@
+// Ranks as processes of their own, forked from this one before anything has started a thread.
+#include "temper/dist/group.h"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "temper/base/error.h"
+#include "temper/dist/rendezvous.h"
+
+using namespace temper;
+using namespace temper::dist;
+using namespace std::chrono_literals;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A socket bound to the address; -1 where this machine has no such address.
+int bound(const char* ip, bool v6) {
+  const int fd = ::socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in6 six{};
+  sockaddr_in four{};
+  six.sin6_family = AF_INET6;
+  four.sin_family = AF_INET;
+  ::inet_pton(AF_INET6, ip, &six.sin6_addr);
+  ::inet_pton(AF_INET, ip, &four.sin_addr);
+  const auto* address = v6 ? reinterpret_cast<sockaddr*>(&six) : reinterpret_cast<sockaddr*>(&four);
+  if (fd >= 0 && ::bind(fd, address, v6 ? sizeof six : sizeof four) == 0) return fd;
+  if (fd >= 0) ::close(fd);
+  return -1;
+}
+
+uint16_t port_of(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<sockaddr_in&>(address).sin_port);
+}
+
+uint16_t free_port() {
+  const int fd = bound("127.0.0.1", false);
+  const uint16_t port = port_of(fd);
+  ::close(fd);
+  return port;
+}
+
+void set_ranks(int rank, int size, const std::string& host, uint16_t port, int timeout) {
+  ::setenv("RANK", std::to_string(rank).c_str(), 1);
+  ::setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);
+  ::setenv("MASTER_ADDR", host.c_str(), 1);
+  ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+  ::setenv("TEMPER_TIMEOUT_SECONDS", std::to_string(timeout).c_str(), 1);
+}
+
+// Runs `work` in a child process as one of the ranks; its result is the exit status.
+template <class Work>
+pid_t start_rank(int rank, int size, const std::string& host, uint16_t port, Work work) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  set_ranks(rank, size, host, port, 60);
+  int status = 99;
+  try {
+    status = work();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+  }
+  ::_exit(status);
+}
+
+int status_of(pid_t child) {
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("ranks sum and gather, however the first one's address is written") {
+  std::vector<std::string> hosts{"127.0.0.1", "localhost"};
+  char name[256] = "";
+  if (::gethostname(name, sizeof name - 1) == 0 &&
+      message_of([&] {  // a host need not know its own name
+        find_route(name, free_port(), Patience(1ms, {}));
+      })
+              .find("refused") != std::string::npos)
+    hosts.push_back(name);
+  if (const int fd = bound("::1", true); fd >= 0) {
+    ::close(fd);
+    hosts.push_back("::1");
+  }
+  for (const std::string& host : hosts) {
+    CAPTURE(host);
+    const uint16_t port = free_port();
+    std::vector<pid_t> ranks;
+    for (int rank = 0; rank < 3; ++rank)
+      ranks.push_back(start_rank(rank, 3, host, port, [rank] {
+        const auto group = Group::from_environment();
+        std::vector<double> values{1.0 + rank, 10};
+        group->all_reduce_sum(values);
+        const std::vector<std::string> all = group->all_gather(std::string(rank, 'x'));
+        group->barrier();
+        return values[0] == 6 && values[1] == 30 && all[2] == "xx" && group->rank() == rank ? 0 : 1;
+      }));
+    for (const pid_t rank : ranks) CHECK(status_of(rank) == 0);
+  }
+}
+
+TEST_CASE("a rank waits for others no longer than it is told, and says who is missing") {
+  for (const int rank : {0, 1}) {
+    CAPTURE(rank);
+    const pid_t child = start_rank(rank, 2, "127.0.0.1", free_port(), [rank] {
+      ::setenv("TEMPER_TIMEOUT_SECONDS", "1", 1);
+      const auto start = Clock::now();
+      const std::string message = message_of([] { Group::from_environment(); });
+      const std::string missing = rank == 0 ? "rank 0: rank 1 of 2 did not come within 1 s"
+                                            : "rank 1: no answer from the first rank at 127.0.0.1:";
+      std::fprintf(stderr, "%s\n", message.c_str());
+      const bool ok = message.starts_with(missing) && message.find('\n') == std::string::npos &&
+                      Clock::now() - start < 20s;
+      return ok ? 0 : 1;
+    });
+    CHECK(status_of(child) == 0);
+  }
+}
+
+TEST_CASE("a wish to stop ends the wait at once") {
+  for (const int rank : {0, 1}) {
+    CAPTURE(rank);
+    const pid_t child = start_rank(rank, 2, "127.0.0.1", free_port(), [] {
+      const auto start = Clock::now();
+      const std::string message = message_of(
+          [&] { Group::from_environment([&] { return Clock::now() - start > 300ms; }); });
+      return message.find("asked to stop") != std::string::npos && Clock::now() - start < 20s ? 0
+                                                                                              : 1;
+    });
+    CHECK(status_of(child) == 0);
+  }
+}
+
+TEST_CASE("an environment that is half set is refused") {
+  const auto message = [](const std::vector<std::pair<const char*, const char*>>& variables) {
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TEMPER_TIMEOUT_SECONDS"})
+      ::unsetenv(name);
+    for (const auto& [name, value] : variables) ::setenv(name, value, 1);
+    try {
+      Group::from_environment();
+      return std::string("none");
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+  };
+  CHECK(message({}) == "none");
+  CHECK(message({{"WORLD_SIZE", "1"}, {"RANK", "0"}}) == "none");
+  CHECK(message({{"RANK", "1"}}).starts_with("environment: RANK is set and WORLD_SIZE is not"));
+  CHECK(message({{"WORLD_SIZE", "2"}}).starts_with("environment: RANK is not set"));
+  CHECK(message({{"WORLD_SIZE", "2"}, {"RANK", "2"}}) == "environment: RANK 2 of WORLD_SIZE 2");
+  CHECK(message({{"WORLD_SIZE", "2x"}, {"RANK", "0"}})
+            .starts_with("environment: WORLD_SIZE is `2x`"));
+  CHECK(
+      message({{"WORLD_SIZE", "2"}, {"RANK", "0"}}).starts_with("environment: MASTER_PORT is not"));
+  CHECK(message({{"WORLD_SIZE", "2"}, {"RANK", "0"}, {"MASTER_PORT", "99999"}})
+            .starts_with("environment: MASTER_PORT is `99999`"));
+  CHECK(message({}) == "none");
+}
+
+TEST_CASE("a route is found to names and to addresses, and to whom comes late") {
+  for (const bool v6 : {false, true}) {
+    const int fd = bound(v6 ? "::1" : "127.0.0.1", v6);
+    if (fd < 0) continue;
+    const uint16_t port = port_of(fd);
+    std::thread late([&] {
+      std::this_thread::sleep_for(300ms);
+      ::listen(fd, 4);
+    });
+    const Route route = find_route(v6 ? "::1" : "localhost", port, Patience(30s, {}));
+    late.join();
+    CHECK(route.loopback);
+    CHECK(route.local == (v6 ? "::1" : "127.0.0.1"));
+    CHECK(route.remote == route.local);
+    ::close(fd);
+  }
+  CHECK(message_of([] {
+          find_route("::1", 1, Patience(10ms, {}));
+        }).starts_with("no answer from the first rank at [::1]:1 ("));
+  CHECK(message_of([] {
+          find_route("no-such-host.invalid", 1, Patience(10ms, {}));
+        }).find("no-such-host.invalid:1") != std::string::npos);
+}
+
+TEST_CASE("ranks on the master's host listen where other hosts reach it") {
+  const Route here{"127.0.0.1", "127.0.1.1", true};
+  const Route outside{"10.0.0.2", "10.0.0.1", false};
+  const Route on_master{"10.0.0.1", "10.0.0.1", false};
+  CHECK(choose_address(here, {here, here}) == "127.0.0.1");
+  CHECK(choose_address(here, {here, outside}) == "10.0.0.1");
+  CHECK(choose_address(outside, {here, outside}) == "10.0.0.2");
+  CHECK(choose_address(on_master, {on_master, outside}) == "10.0.0.1");
+  const Route read = parse_route(to_text(outside));
+  CHECK(read.local == "10.0.0.2");
+  CHECK(read.remote == "10.0.0.1");
+  CHECK_FALSE(read.loopback);
+  CHECK_THROWS_AS(parse_route("x"), RunError);
+}

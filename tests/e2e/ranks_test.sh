@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Ranks that do not find each other, and numbers of ranks that no machine has. $1: the program.
+set -uo pipefail
+. "$(dirname "$0")/common.sh"
+small_model
+echo '{"input_ids": [1, 2, 3]}' > rows.jsonl
+run="sft output_dir=run model.path=model data.train=rows.jsonl train.max_steps=1"
+# one_line FILE: an error is one message, without a stack trace or what libraries log.
+one_line() { [ "$(wc -l < "$1")" = 1 ] || fail "expected one line: $(cat "$1")"; }
+
+status=0
+RANK=1 timeout 60 "$temper" $run 2> err || status=$?
+[ $status = 2 ] && grep -q 'RANK is set and WORLD_SIZE is not' err || fail "a lone RANK: status $status: $(cat err)"
+one_line err
+
+export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 20000))
+for rank in 0 1; do
+  status=0
+  RANK=$rank TEMPER_TIMEOUT_SECONDS=2 timeout 60 "$temper" $run 2> err || status=$?
+  [ $status = 1 ] && grep -q 'within 2 s' err || fail "rank $rank alone: status $status: $(cat err)"
+  one_line err
+  # SIGTERM ends the wait.
+  RANK=$rank "$temper" $run 2> err & pid=$!
+  sleep 3
+  kill -TERM $pid
+  for _ in $(seq 100); do kill -0 $pid 2> /dev/null || break; sleep 0.1; done
+  kill -KILL $pid 2> /dev/null && fail "rank $rank did not end by SIGTERM"
+  status=0
+  wait $pid || status=$?
+  [ $status = 1 ] && grep -q 'asked to stop' err || fail "rank $rank stopped: status $status: $(cat err)"
+  one_line err
+done
+unset WORLD_SIZE MASTER_ADDR MASTER_PORT
+
+for ranks in 1000 1000000; do
+  status=0
+  timeout 10 "$temper" sft --nproc $ranks output_dir=run model.path=model data.train=rows.jsonl 2> err || status=$?
+  [ $status = 2 ] && grep -q "nproc: found $ranks, expected at most" err || fail "--nproc $ranks: status $status: $(cat err)"
+  one_line err
+done
+exit $bad

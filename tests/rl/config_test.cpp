@@ -1,0 +1,244 @@
+// The config of reinforcement learning: the algorithm's keys and defaults.
+#include "temper/rl/config.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/rl/group_keys.h"
+
+using namespace temper;
+using rl::RlConfig;
+
+namespace {
+
+std::string source_path(const std::string& path) {
+  const char* root = std::getenv("TEMPER_SOURCE_DIR");
+  return (root ? std::string(root) + "/" : std::string()) + path;
+}
+
+RlConfig load(std::vector<std::string> overrides) {
+  overrides.insert(overrides.begin(), {"output_dir=run", "model.path=model",
+                                       "data.train=rows.jsonl", "rewards=[gsm8k]"});
+  RlConfig config;
+  read_run_config(config, overrides, "grpo");
+  return config;
+}
+
+const rl::GroupKeys& keys(const RlConfig& config) { return group_keys(*config.rl.algorithm); }
+
+std::string load_error(std::vector<std::string> overrides) {
+  try {
+    load(std::move(overrides));
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+std::string error_of(const std::vector<std::string>& arguments) {
+  try {
+    RlConfig config;
+    read_run_config(config, arguments, "grpo");
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+// A config file that goes with the test.
+struct File {
+  std::string path = (std::filesystem::temp_directory_path() /
+                      ("temper-rl-config-" + std::to_string(::getpid()) + ".yaml"))
+                         .string();
+  explicit File(const std::string& text) { write_file_atomic(path, text); }
+  ~File() { std::filesystem::remove(path); }
+};
+
+RlConfig read(std::vector<std::string> arguments) {
+  RlConfig config;
+  read_run_config(config, arguments, "grpo");
+  return config;
+}
+
+// The keys of `schema` that `common` has not, or with another default.
+std::string beyond(const std::string& schema, const std::string& common) {
+  std::istringstream stream(schema);
+  std::string out, line, help;
+  while (std::getline(stream, line) && std::getline(stream, help))
+    if (("\n" + common).find("\n" + line + "\n") == std::string::npos)
+      out += line + "\n" + help + "\n";
+  return out;
+}
+
+void check_golden(const std::string& name, const std::string& schema) {
+  const std::string path = source_path("tests/golden/config_schema/" + name + ".txt");
+  if (std::getenv("TEMPER_UPDATE_GOLDENS")) write_file_atomic(path, schema);
+  CAPTURE(name);
+  CHECK(schema == read_file(path));
+}
+
+}  // namespace
+
+// After a deliberate change: TEMPER_UPDATE_GOLDENS=1 build/tests/test_rl -tc="*schema*"
+TEST_CASE("the schema of the config is the golden one") {
+  RlConfig grpo;
+  const std::string schema = describe_run_config(grpo);
+  check_golden("grpo", schema);
+  for (const std::string name : {"dr_grpo", "dapo", "gspo", "rloo"}) {
+    RlConfig other;
+    other.rl.set_algorithm(name);
+    check_golden(name, beyond(describe_run_config(other), schema));
+  }
+}
+
+TEST_CASE("the algorithm sets what its paper says, where the config is silent") {
+  using rl::Aggregation;
+  const RlConfig grpo = load({"rl.algorithm=grpo"});
+  CHECK(keys(grpo).beta == 0.04);
+  CHECK(keys(grpo).loss_aggregation == Aggregation::kSeqMeanTokenMean);
+  const RlConfig dr = load({"rl.algorithm=dr_grpo"});
+  CHECK(keys(dr).beta == 0);
+  CHECK_FALSE(keys(dr).scale_rewards);
+  CHECK(keys(dr).loss_aggregation == Aggregation::kSeqMeanTokenSumNorm);
+  const RlConfig dapo = load({"rl.algorithm=dapo"});
+  CHECK(keys(dapo).beta == 0);
+  CHECK(keys(dapo).epsilon_low == 0.2);
+  CHECK(keys(dapo).epsilon_high == 0.28);
+  CHECK(keys(dapo).loss_aggregation == Aggregation::kTokenMean);
+  CHECK(keys(dapo).dynamic_sampling);
+  CHECK(keys(dapo).overlong_buffer == 51);
+  CHECK(keys(load({"rl.algorithm=dapo", "rl.replay=r.jsonl"})).overlong_buffer == 0);
+  const RlConfig gspo = load({"rl.algorithm=gspo"});
+  CHECK(keys(gspo).importance == rl::Importance::kSequence);
+  CHECK(keys(gspo).epsilon_low == 3e-4);
+  CHECK(keys(gspo).epsilon_high == 4e-4);
+  CHECK(keys(load({"rl.algorithm=rloo"})).beta == 0);
+
+  const RlConfig written = load({"rl={beta: 0.5, algorithm: dapo, dynamic_sampling: false}"});
+  CHECK(keys(written).beta == 0.5);
+  CHECK_FALSE(keys(written).dynamic_sampling);
+  CHECK(written.rl.algorithm->max_refills() == 0);
+  CHECK(written.was_set("rl.beta"));
+  CHECK_FALSE(written.was_set("rl.epsilon_high"));
+  CHECK(written.where("rl.beta") ==
+        "command line: rl={beta: 0.5, algorithm: dapo, dynamic_sampling: false}: rl.beta");
+}
+
+TEST_CASE("a resolved config loads to the same config") {
+  RlConfig config =
+      load({"rl.algorithm=dapo", "rl.beta=0.30000000000000004", "seed=7",
+            "rewards=[{name: gsm8k}, {command: [python, 'r 1.py'], on_failure: stop}]",
+            "rollout.stop=\"\\n\"", "train.max_steps=5"});
+  for (const bool with_help : {false, true}) {
+    const File file(dump_run_config(config, with_help));
+    RlConfig again = read({file.path});
+    CHECK(dump_run_config(again) == dump_run_config(config));
+    CHECK(again.verb == "grpo");
+    CHECK(keys(again).beta == keys(config).beta);
+    CHECK(keys(again).overlong_buffer == 51);
+    CHECK(again.rollout.stop == std::vector<std::string>{"\n"});
+    CHECK(again.rewards.at(1).command.at(1) == "r 1.py");
+  }
+}
+
+TEST_CASE("a resolved config under another algorithm keeps what the user wrote, and nothing else") {
+  RlConfig config = load({"rl.epsilon_low=0.1", "rl.kl_estimator=k2", "rl.group_size=5"});
+  CHECK(config.defaulted.contains("rl.beta"));
+  CHECK_FALSE(config.defaulted.contains("rl.epsilon_low"));
+  const std::string text = dump_run_config(config, true);
+  {
+    const File file(text);
+    const RlConfig gspo = read({file.path, "rl.algorithm=gspo"});
+    CHECK(keys(gspo).epsilon_low == 0.1);
+    CHECK(keys(gspo).kl_estimator == rl::KlEstimator::kK2);
+    CHECK(gspo.rl.group_size == 5);
+    CHECK(keys(gspo).epsilon_high == 4e-4);
+    CHECK(keys(gspo).beta == 0);
+    CHECK(keys(gspo).importance == rl::Importance::kSequence);
+    // The value that was the default, when somebody asks for it.
+    CHECK(keys(read({file.path, "rl.algorithm=gspo", "rl.beta=0.04"})).beta == 0.04);
+  }
+  // Edited by hand in the resolved file itself.
+  const size_t at = text.find("beta: 0.04");
+  REQUIRE(at != std::string::npos);
+  const File edited(text.substr(0, at) + "beta: 0.07" + text.substr(at + 10));
+  const RlConfig gspo = read({edited.path, "rl.algorithm=gspo"});
+  CHECK(keys(gspo).beta == 0.07);
+  CHECK(keys(gspo).epsilon_high == 4e-4);
+}
+
+TEST_CASE("a dapo run's resolved config runs again; a replay of it shapes nothing twice") {
+  RlConfig config = load({"rl.algorithm=dapo", "rollout.max_new_tokens=100"});
+  const File file(dump_run_config(config));
+  CHECK(keys(read({file.path})).overlong_buffer == 20);
+  CHECK(keys(read({file.path, "rollout.max_new_tokens=50"})).overlong_buffer == 10);
+  const RlConfig replay = read({file.path, "rl.replay=r.jsonl"});
+  CHECK(keys(replay).overlong_buffer == 0);
+  rl::EpisodeGroup group;
+  group.segments = {{.tokens = {1}},
+                    {.parent = 0, .tokens = std::vector<int32_t>(95, 2), .sampled = true}};
+  group.episodes = {{.path = {1}, .reward = 1}};
+  const RlConfig first = read({file.path});
+  for (int twice = 0; twice < 2; ++twice) {  // the penalty is set, not added
+    first.rl.algorithm->shape(group);
+    CHECK(group.episodes[0].shaped() == 0.25);
+  }
+  replay.rl.algorithm->shape(group);
+  CHECK(group.episodes[0].shaped() == 0.25);
+}
+
+TEST_CASE("keys that a program sets are in the resolved config as its own") {
+  RlConfig config;
+  config.output_dir = "run";
+  config.model.path = "model";
+  config.rl.replay = "r.jsonl";
+  group_keys(*config.rl.algorithm).beta = 0;
+  config.resolve("grpo");
+  CHECK_FALSE(config.defaulted.contains("rl.beta"));
+  CHECK(config.defaulted.contains("rl.epsilon_low"));
+  const File file(dump_run_config(config));
+  CHECK(keys(read({file.path})).beta == 0);
+}
+
+TEST_CASE("what reinforcement learning needs is required") {
+  CHECK(error_of({"output_dir=r", "model.path=m"}) ==
+        "data.train is required: a file of rows, or a list of {path, weight, name}");
+  CHECK(error_of({"output_dir=r", "model.path=m", "rl.replay=x"}) == "no error");
+  CHECK(error_of({"output_dir=r", "model.path=m", "data.train=x"}) ==
+        "rewards is required: a list of {name, weight} or {command, ...}");
+}
+
+TEST_CASE("keys that contradict each other") {
+  CHECK(load_error({"rewards=[{weight: 2}]"}) ==
+        "command line: rewards=[{weight: 2}]: rewards: reward 1 has neither a name nor a command");
+  CHECK(load_error({"rewards=[{name: a}, {name: a}]"})
+            .ends_with("two rewards are called `a`; give one another name"));
+  CHECK(load_error({"rl.minibatches=65"})
+            .ends_with("expected at most the 64 rows of a rollout batch (rl.prompts_per_rollout x "
+                       "rl.group_size)"));
+  CHECK(
+      load_error({"rl={group_size: 9000000000000000000, prompts_per_rollout: 9000000000000000000}"})
+          .ends_with("expected at most 1000000 completions in a rollout batch"));
+  CHECK(load_error({"adapter={method: lora, dropout: 0.1}"})
+            .ends_with("adapter.dropout: found 0.1, expected 0 under grpo: the sampler's "
+                       "log-probabilities must be the trainer's"));
+  CHECK(load_error({"rollout.temperature=0"})
+            .ends_with("log-probabilities are those at this temperature"));
+  CHECK(
+      load_error({"rl.group_size=1"}).ends_with("an advantage compares completions of one prompt"));
+  CHECK(load_error({"rl.overlong_buffer=300"})
+            .ends_with("rl.overlong_buffer: found 300, expected at most rollout.max_new_tokens, "
+                       "256"));
+  const std::string unknown = load_error({"rl.algorithm=gppo"});
+  CHECK(unknown.starts_with(
+      "command line: rl.algorithm=gppo: rl.algorithm: unknown algorithm `gppo`; expected one of "
+      "grpo, dr_grpo, dapo, gspo, rloo"));
+  CHECK(unknown.ends_with("did you mean `grpo`?"));
+  CHECK(load_error({"rl.lambda=0.9"}).find("unknown key `rl.lambda`") != std::string::npos);
+}

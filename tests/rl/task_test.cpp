@@ -1,0 +1,343 @@
+// Whole runs of reinforcement learning on a model that no file holds: sampled, interrupted,
+// replayed, on several ranks, and with an algorithm from outside.
+#include "temper/rl/task.h"
+
+#include "temper/base/file.h"
+#include "temper/rewards/reward.h"
+#include "temper/rl/group_keys.h"
+#include "temper/rl/replayed.h"
+#include "temper/rl/sampled.h"
+#include "tests/train/tiny.h"
+
+using namespace temper;
+using tiny::Folder;
+
+namespace {
+
+// The share of even ids: what sampling varies and training can raise.
+class EvenIds : public rewards::SimpleReward {
+ public:
+  double score(const rewards::Sample& sample) const override {
+    double even = 0;
+    for (const int32_t id : sample.completion_tokens) even += id % 2 == 0;
+    return even / static_cast<double>(sample.completion_tokens.size());
+  }
+  bool needs_text() const override { return false; }
+};
+
+[[maybe_unused]] const bool registered = [] {
+  rewards::register_reward({"even_ids",
+                            [](const rewards::RewardSection&) -> std::unique_ptr<rewards::Reward> {
+                              return std::make_unique<EvenIds>();
+                            },
+                            "for these tests"});
+  return true;
+}();
+
+struct RlRun {
+  rl::RlConfig config;
+  std::ostringstream console;
+  std::unique_ptr<train::Roles> roles;
+  train::RunOutcome outcome;
+
+  RlRun(const Folder& folder, const std::string& output_dir,
+        const std::function<void(rl::RlConfig&)>& set = {}) {
+    std::string prompts;
+    for (const std::vector<int32_t>& row : tiny::rows(20))
+      prompts += "{\"prompt_ids\": " + Json(row).dump() + "}\n";
+    if (!std::filesystem::exists(folder / "prompts.jsonl"))
+      write_file_atomic(folder / "prompts.jsonl", prompts);
+    config.output_dir = folder / output_dir;
+    config.model.path = "in memory";
+    config.data.train = {{.path = folder / "prompts.jsonl"}};
+    config.rewards = {{.name = "even_ids"}};
+    config.rl.group_size = 3;
+    config.rl.prompts_per_rollout = 2;
+    config.rollout.max_new_tokens = 6;
+    config.rollout.temperature = 0.9;
+    config.train.max_steps = 4;
+    config.train.micro_batch_tokens = 64;
+    config.optimizer = tiny::constant_rate(1e-2);
+    config.metrics.sinks = {"jsonl"};
+    if (set) set(config);
+  }
+
+  void go(int64_t stop_after = 0, dist::Group& group = tiny::alone()) {
+    config.resolve("grpo");
+    models::LoraConfig lora;
+    lora.rank = 4;
+    roles = std::make_unique<train::Roles>(tiny::policy(lora), config.optimizer);
+    train::Trainer* made = nullptr;
+    train::RunDirectory directory(
+        config,
+        {console, false,
+         [&] { return stop_after > 0 && made != nullptr && made->steps_made() >= stop_after; }},
+        group);
+    std::unique_ptr<rl::RolloutSource> source;
+    if (config.rl.replay)
+      source = std::make_unique<rl::ReplayedSource>(config, tiny::kVocabulary);
+    else
+      source = std::make_unique<rl::SampledSource>(config, roles->policy, group, directory);
+    rl::RlTask task(config, *roles, group, *source, directory, config.output_dir);
+    train::Trainer trainer(config.train, static_cast<uint64_t>(config.seed), *roles, group, task,
+                           train::configured_hooks(config.train));
+    made = &trainer;
+    outcome = trainer.run(directory);
+  }
+
+  tiny::Weights weights() { return tiny::weights(*roles->policy.model); }
+  tiny::Weights moments() { return tiny::moments(roles->trainables[0]->optimizer); }
+  std::vector<std::string> rows() const { return tiny::logged(config.output_dir); }
+  std::string rollouts(int64_t step) const {
+    return read_file(str(config.output_dir, "/rollouts/step-", step, ".jsonl"));
+  }
+  double last(const std::string& metric) const {
+    return read_metrics_file(config.output_dir + "/metrics.jsonl").back().number(metric).value();
+  }
+};
+
+void several_updates(rl::RlConfig& config) {
+  config.rl.minibatches = 2;
+  config.rl.iterations = 2;
+  config.train.max_steps = 8;
+}
+
+// Sets the gradient's float32 sums in the momentum buffer of the first step.
+void plain_gradient(rl::RlConfig& config) {
+  config.optimizer.name = "sgd";
+  config.optimizer.momentum = 0.5;
+  config.optimizer.max_grad_norm = 0;
+  config.train.max_steps = 1;
+}
+
+}  // namespace
+
+TEST_CASE("a run that stops in the middle of a rollout batch goes on to the same bits") {
+  const Folder folder;
+  RlRun whole(folder, "whole", several_updates);
+  whole.go();
+  CHECK(whole.rows().size() == 8);
+  for (const std::vector<int64_t>& stops :
+       std::vector<std::vector<int64_t>>{{3}, {1, 6}, {2, 3, 4, 5}}) {
+    const std::string name = str("cut-", stops.size());
+    CAPTURE(name);
+    for (const int64_t stop : stops) {
+      RlRun cut(folder, name, several_updates);
+      cut.go(stop);
+      CHECK(cut.outcome.interrupted);
+      CHECK(cut.outcome.steps == stop);
+    }
+    RlRun cut(folder, name, several_updates);
+    cut.go();
+    CHECK((cut.weights() == whole.weights()));
+    CHECK((cut.moments() == whole.moments()));
+    CHECK((cut.rows() == whole.rows()));
+    CHECK(cut.rollouts(1) == whole.rollouts(1));
+    CHECK(cut.rollouts(5) == whole.rollouts(5));
+    CHECK_FALSE(std::filesystem::exists(cut.config.output_dir + "/rollouts/step-4.jsonl"));
+  }
+  // A plan may end there, too, and grow.
+  RlRun shorter(folder, "shorter", several_updates);
+  shorter.config.train.max_steps = 3;
+  shorter.go();
+  RlRun longer(folder, "shorter", several_updates);
+  longer.go();
+  CHECK((longer.weights() == whole.weights()));
+}
+
+TEST_CASE("a checkpoint in the middle of a batch without the batch is refused") {
+  const Folder folder;
+  RlRun cut(folder, "run", several_updates);
+  cut.go(3);
+  const std::string checkpoint = cut.config.output_dir + "/checkpoints/step-3";
+  CHECK(std::filesystem::exists(checkpoint + "/task.safetensors"));
+  std::filesystem::remove(checkpoint + "/task.safetensors");
+  RlRun again(folder, "run", several_updates);
+  CHECK_THROWS_AS(again.go(), DataError);
+}
+
+TEST_CASE("training on a run's rollouts again is the run, to the bit") {
+  for (const std::string algorithm : {"grpo", "dapo"}) {
+    CAPTURE(algorithm);
+    const Folder folder;
+    const auto set = [&](rl::RlConfig& config) {
+      config.rl.set_algorithm(algorithm);
+      group_keys(*config.rl.algorithm).beta = 0;  // a reference that is the base is another test
+      group_keys(*config.rl.algorithm).max_refills = 2;
+    };
+    RlRun run(folder, "run", set);
+    run.go();
+    CHECK(run.last("sampler_trainer_max_abs_diff") == 0);
+    std::string all;
+    for (const int64_t step : {1, 2, 3, 4}) all += run.rollouts(step);
+    CHECK((all.find("\"penalty\"") != std::string::npos) == (algorithm == "dapo"));
+    write_file_atomic(folder / "all.jsonl", all);
+    RlRun replay(folder, "replay", set);
+    replay.config.rl.replay = folder / "all.jsonl";
+    replay.config.rewards.clear();
+    replay.config.data.train.clear();
+    replay.config.train.max_steps.reset();
+    replay.go();
+    CHECK(replay.outcome.steps == 4);
+    CHECK((replay.weights() == run.weights()));
+    CHECK((replay.moments() == run.moments()));
+    CHECK(replay.last("reward_mean") == run.last("reward_mean"));
+    CHECK_FALSE(std::filesystem::exists(replay.config.output_dir + "/rollouts"));
+  }
+}
+
+TEST_CASE("a group's gradient is the same whole, split over passes, and over ranks") {
+  const Folder folder;
+  RlRun whole(folder, "whole", plain_gradient);
+  whole.config.train.micro_batch_tokens = 4096;
+  whole.go();
+  int run = 0;
+  const auto compare = [&](const std::function<void(rl::RlConfig&)>& set) {
+    RlRun other(folder, str("other-", ++run), plain_gradient);
+    set(other.config);
+    other.go();
+    CHECK(other.rollouts(1) == whole.rollouts(1));
+    CHECK(other.last("loss") == doctest::Approx(whole.last("loss")).epsilon(1e-12).scale(1));
+    CHECK(tiny::distance(other.moments(), whole.moments()) < 1e-5);
+  };
+  compare([](rl::RlConfig& c) { c.train.micro_batch_tokens = 16; });
+  compare([](rl::RlConfig& c) { c.data.packing = false; });
+
+  std::vector<tiny::Weights> gradients(2);
+  tiny::ThreadRanks(2).run([&](dist::Group& group) {
+    RlRun rank(folder, "ranks", plain_gradient);
+    rank.go(0, group);
+    gradients[static_cast<size_t>(group.rank())] = rank.moments();
+  });
+  CHECK(read_file(folder / "ranks/rollouts/step-1.jsonl") == whole.rollouts(1));
+  CHECK((gradients[0] == gradients[1]));
+  CHECK(tiny::distance(gradients[0], whole.moments()) < 1e-5);
+  for (const MetricsRow& row : read_metrics_file(folder / "ranks/metrics.jsonl")) {
+    CHECK(row.number("sampler_trainer_max_abs_diff") == 0);
+    CHECK(row.number("reward_mean") == whole.last("reward_mean"));
+  }
+}
+
+TEST_CASE("gspo is grpo where a completion is one token") {
+  const Folder folder;
+  std::vector<tiny::Weights> left;
+  for (const std::string algorithm : {"grpo", "gspo"}) {
+    RlRun run(folder, algorithm, several_updates);
+    run.config.rl.set_algorithm(algorithm);
+    rl::GroupKeys& keys = group_keys(*run.config.rl.algorithm);
+    keys.beta = 0;
+    keys.epsilon_low = keys.epsilon_high = 0.05;
+    run.config.rl.group_size = 6;
+    run.config.rollout.max_new_tokens = 1;
+    run.go();
+    left.push_back(run.weights());
+    CHECK(run.last("completion_length_mean") == 1);
+  }
+  CHECK((left[0] == left[1]));
+}
+
+TEST_CASE("on_mismatch: correct takes rollouts that end with an observation") {
+  const Folder folder;
+  std::string lines;
+  for (const int64_t group : {1, 2})
+    for (const int64_t sample : {0, 1})
+      lines += str("{\"group\": ", group, ", \"sample\": ", sample,
+                   ", \"prompt_tokens\": [3, 4], \"completion_tokens\": [", 5 + sample,
+                   ", 7, 8], \"completion_mask\": [1, 1, 0], \"logprobs\": [-4.0, -4.1, 0], "
+                   "\"reward\": ",
+                   sample, "}\n");
+  write_file_atomic(folder / "rollouts.jsonl", lines);
+  const auto set = [&](rl::RlConfig& config) {
+    config.rl.replay = folder / "rollouts.jsonl";
+    config.rl.group_size = 2;
+    config.rl.on_mismatch = rl::RlSection::OnMismatch::kCorrect;
+    config.train.max_steps = 2;
+  };
+  RlRun run(folder, "run", set);
+  run.go();
+  CHECK(run.outcome.steps == 2);
+  CHECK(run.last("completion_length_mean") == 2);
+  const size_t at = lines.rfind("\"logprobs\": [-4.0, -4.1, 0], ");
+  write_file_atomic(folder / "rollouts.jsonl", lines.substr(0, at) + lines.substr(at + 29));
+  RlRun lacking(folder, "lacking", set);
+  CHECK_THROWS_AS(lacking.go(), DataError);
+}
+
+namespace {
+
+// REINFORCE with a baseline that runs over all groups of the run: it has a key of its own, and
+// state that a checkpoint must keep.
+class RunningBaseline : public rl::Algorithm {
+ public:
+  void fields(Fields& f) override {
+    f.add("baseline_decay", decay_, "how slowly the baseline follows the rewards", fraction());
+  }
+  rl::Needs needs() const override { return {.reference = false, .min_group_size = 1}; }
+  void assign(rl::EpisodeGroup& group) override {
+    for (const rl::Episode& episode : group.episodes) {
+      group.set_advantage(episode, episode.shaped() - baseline_);
+      baseline_ = decay_ * baseline_ + (1 - decay_) * episode.shaped();
+    }
+  }
+  Json state() const override { return {{"baseline", baseline_}}; }
+  void restore(const Json& state, const std::string& where) override {
+    check<DataError>(state.is_object() && state.contains("baseline"), where, ": no `baseline`");
+    baseline_ = state["baseline"];
+  }
+  std::vector<double> token_weights(std::span<const int64_t> length_C) const override {
+    return aggregate(rl::Aggregation::kTokenMean, length_C, limits_.max_new_tokens);
+  }
+  train::Loss loss(const rl::TokenBatch& b) const override {
+    train::Loss loss;
+    loss.terms.push_back(policy_term(-b.logp_M * b.advantage_M, b));
+    loss.means.push_back({"baseline", baseline_, 1});
+    return loss;
+  }
+
+ private:
+  double decay_ = 0.9, baseline_ = 0;
+};
+
+[[maybe_unused]] const bool added = [] {
+  rl::algorithms().add(
+      {"running_baseline",
+       []() -> std::unique_ptr<rl::Algorithm> { return std::make_unique<RunningBaseline>(); },
+       "for these tests"});
+  return true;
+}();
+
+}  // namespace
+
+TEST_CASE("an algorithm from outside has keys and state of its own") {
+  const std::vector<std::string> arguments{"output_dir=run", "model.path=m", "rl.replay=r",
+                                           "rl.algorithm=running_baseline", "rl.group_size=1"};
+  rl::RlConfig config;
+  read_run_config(config, arguments, "grpo");
+  CHECK(config.defaulted.at("rl.baseline_decay") == "0.9");
+  std::vector<std::string> others = arguments;
+  others.push_back("rl.beta=0.1");  // of the GRPO family
+  rl::RlConfig refused;
+  CHECK_THROWS_AS(read_run_config(refused, others, "grpo"), ConfigError);
+  others.back() = "rl.baseline_decay=1";
+  rl::RlConfig out_of_range;
+  CHECK_THROWS_AS(read_run_config(out_of_range, others, "grpo"), ConfigError);
+
+  const Folder folder;
+  const auto set = [](rl::RlConfig& c) {
+    several_updates(c);
+    c.rl.set_algorithm("running_baseline");
+    c.rl.group_size = 1;
+    c.rl.prompts_per_rollout = 5;
+  };
+  RlRun whole(folder, "whole", set);
+  whole.go();
+  CHECK(whole.last("baseline") > 0);
+  for (const int64_t stop : {2, 4, 7}) {
+    RlRun cut(folder, "cut", set);
+    cut.go(stop);
+  }
+  RlRun cut(folder, "cut", set);
+  cut.go();
+  CHECK((cut.weights() == whole.weights()));
+  CHECK((cut.rows() == whole.rows()));
+}

@@ -1,0 +1,164 @@
+// The part of a run's config that all training verbs share.
+#include "temper/train/config.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/train/sft.h"
+
+using namespace temper;
+
+namespace {
+
+train::SftConfig load(std::vector<std::string> overrides, std::vector<std::string> elsewhere = {}) {
+  overrides.insert(overrides.begin(),
+                   {"output_dir=run", "model.path=model", "data.train=rows.jsonl"});
+  train::SftConfig config;
+  read_run_config(config, overrides, "sft", elsewhere);
+  return config;
+}
+
+std::string error_of(const std::vector<std::string>& arguments) {
+  try {
+    train::SftConfig config;
+    read_run_config(config, arguments, "sft");
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+std::string load_error(std::vector<std::string> overrides) {
+  overrides.insert(overrides.begin(),
+                   {"output_dir=run", "model.path=model", "data.train=rows.jsonl"});
+  return error_of(overrides);
+}
+
+}  // namespace
+
+// After a deliberate change: TEMPER_UPDATE_GOLDENS=1 build/tests/test_train -tc="*schema*"
+TEST_CASE("the schema of the config is the golden one") {
+  const char* root = std::getenv("TEMPER_SOURCE_DIR");
+  const std::string path =
+      (root ? std::string(root) + "/" : std::string()) + "tests/golden/config_schema/sft.txt";
+  train::SftConfig config;
+  if (std::getenv("TEMPER_UPDATE_GOLDENS")) write_file_atomic(path, describe_run_config(config));
+  CHECK(describe_run_config(config) == read_file(path));
+}
+
+TEST_CASE("a resolved config loads to the same config") {
+  train::SftConfig config =
+      load({"optimizer.learning_rate=0.30000000000000004", "seed=7",
+            "data.train=[{path: a, weight: 0.1}, {path: b, name: bee}]", "data.eval=c",
+            "data.columns={prompt: question}", "train.max_steps=5",
+            "train.keep_best={metric: eval/loss, goal: minimize}"});
+  const std::filesystem::path file = std::filesystem::temp_directory_path() /
+                                     ("temper-config-" + std::to_string(::getpid()) + ".yaml");
+  for (const bool with_help : {false, true}) {
+    write_file_atomic(file, dump_run_config(config, with_help));
+    const std::string arguments[] = {file};
+    train::SftConfig again;
+    read_run_config(again, arguments, "sft");
+    CHECK(dump_run_config(again) == dump_run_config(config));
+    CHECK(again.verb == "sft");
+    CHECK(again.optimizer.learning_rate == config.optimizer.learning_rate);
+    CHECK(again.data.train.at(0).weight == 0.1);
+    CHECK(again.data.columns.at("prompt") == "question");
+    CHECK(again.train.keep_best.goal == train::Goal::kMinimize);
+  }
+  // Without comments it still says which map is emptied.
+  const std::string emptied[] = {file, "data.columns={}"};
+  train::SftConfig none;
+  read_run_config(none, emptied, "sft");
+  CHECK(none.data.columns.empty());
+  const std::string other[] = {file};
+  train::RunConfig wrong;
+  CHECK_THROWS_AS(read_run_config(wrong, other, "dpo"), ConfigError);
+  std::filesystem::remove(file);
+}
+
+TEST_CASE("verbs share a file: sections of others are passed over with a warning") {
+  const train::SftConfig config =
+      load({"rl.beta=0.5", "rewards=[gsm8k]", "rollout={top_k: 5}"}, {"rl", "rollout", "rewards"});
+  REQUIRE(config.warnings.size() == 3);
+  CHECK(config.warnings[0] == "command line: rl.beta=0.5: `rl` is not used by sft");
+  CHECK(load_error({"rl.beta=0.5"}).find("unknown key `rl`") != std::string::npos);
+}
+
+TEST_CASE("a key that was written is told from a default") {
+  const train::SftConfig config = load({"train={batch_size: 8}"});
+  CHECK(config.was_set("train.batch_size"));
+  CHECK_FALSE(config.was_set("train.max_steps"));
+  CHECK(config.where("train.batch_size") ==
+        "command line: train={batch_size: 8}: train.batch_size");
+  CHECK(config.where("train.max_steps") == "train.max_steps");
+}
+
+TEST_CASE("a config that a program fills in is as sound as one that was read") {
+  train::SftConfig config;
+  config.output_dir = "run";
+  CHECK_THROWS_WITH_AS(config.resolve("sft"),
+                       "model.path is required: the directory of a Hugging Face model",
+                       ConfigError);
+  config.model.path = "model";
+  config.data.train = {{.path = "rows.jsonl"}};
+  config.train.max_steps = 5;
+  config.train.epochs = 2;
+  CHECK_THROWS_WITH_AS(config.resolve("sft"),
+                       "train.epochs: train.max_steps is set too; give one of them", ConfigError);
+  config.train.epochs.reset();
+  config.adapter.path = "adapter";
+  config.resolve("sft");
+  CHECK(config.adapter.method == models::AdapterSection::Method::kLora);
+  CHECK(config.verb == "sft");
+}
+
+TEST_CASE("an adapter to go on from is a LoRA adapter") {
+  using Method = models::AdapterSection::Method;
+  CHECK(load({"adapter.path=a"}).adapter.method == Method::kLora);
+  CHECK(load({"adapter={path: a, method: qlora}"}).adapter.method == Method::kQlora);
+  CHECK(load_error({"adapter.path=a", "adapter.method=none"}) ==
+        "command line: adapter.method=none: adapter.method: found none, but adapter.path names an "
+        "adapter");
+}
+
+TEST_CASE("what a verb needs is required") {
+  CHECK(error_of({}) == "output_dir is required: the directory for everything that the run leaves");
+  CHECK(error_of({"output_dir=r"}) ==
+        "model.path is required: the directory of a Hugging Face model");
+  CHECK(error_of({"output_dir=r", "model.path=m"}) ==
+        "data.train is required: a file of rows, or a list of {path, weight, name}");
+  CHECK(error_of({"output_dir=r", "model.path=m", "data.train=x"}) == "no error");
+  CHECK(error_of({"output_dir="}) ==
+        "command line: output_dir=: output_dir: found null, expected text");
+  CHECK(error_of({"output_dir=r", "model.path=m", "data.train=x", "verb=grpo"})
+            .ends_with("the config is for grpo, the command is sft"));
+}
+
+TEST_CASE("keys that contradict each other") {
+  CHECK(load_error({"train={max_steps: 5, epochs: 2}"}) ==
+        "command line: train={max_steps: 5, epochs: 2}: train.epochs: train.max_steps is set too; "
+        "give one of them");
+  CHECK(load_error({"optimizer.warmup_steps=3", "optimizer.warmup_ratio=0.1"}) ==
+        "command line: optimizer.warmup_ratio=0.1: optimizer.warmup_ratio: optimizer.warmup_steps "
+        "is set too; give one of them");
+  CHECK(load_error({"train.eval_every=5"}) ==
+        "command line: train.eval_every=5: train.eval_every: there is no data.eval to evaluate on");
+  CHECK(load_error({"optimizer.momentum=0.9"}) ==
+        "command line: optimizer.momentum=0.9: optimizer.momentum: found 0.9, expected 0: momentum "
+        "is sgd's, adamw has betas");
+  CHECK(load_error({"optimizer={name: sgd, momentum: 0.9}"}) == "no error");
+  CHECK(load_error({"adapter={method: lora, target_modules: []}"})
+            .ends_with("expected all-linear or names of linear layers"));
+  CHECK(load_error({"adapter.target_modules=[all-linear, q_proj]"})
+            .ends_with("adapter.target_modules: all-linear stands alone"));
+  CHECK(load_error({"learning_rate=1"}) ==
+        "command line: learning_rate=1: unknown key `learning_rate`; did you mean "
+        "`optimizer.learning_rate`?");
+}

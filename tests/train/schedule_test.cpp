@@ -1,0 +1,72 @@
+// Learning rates against transformers' (tests/golden/make_schedule_goldens.py).
+#include "temper/train/schedule.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/file.h"
+#include "temper/base/json.h"
+
+using namespace temper;
+using namespace temper::train;
+
+namespace {
+
+Json golden() {
+  const char* source = std::getenv("TEMPER_SOURCE_DIR");
+  return read_json_file(str(source ? source : ".", "/tests/golden/schedules.json"),
+                        size_t{1} << 24);
+}
+
+// The section that the keys describe, read as a user's config is.
+OptimizerSection section(const Json& keys) {
+  OptimizerSection out;
+  read_fields(parse_yaml(keys.dump(), "golden"), "optimizer", Fields::of(out));
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("schedules are transformers'") {
+  for (const Json& one : golden()) {
+    const std::string keys = one["keys"].dump();
+    CAPTURE(keys);
+    OptimizerSection config = section(one["keys"]);
+    config.learning_rate = 0.5;
+    const int64_t steps = one["steps"];
+    for (int64_t step = 1; step <= steps; ++step) {
+      CAPTURE(step);
+      const double expected = one["rates"][static_cast<size_t>(step - 1)];
+      CHECK(learning_rate(config, step, steps) == doctest::Approx(0.5 * expected).epsilon(1e-12));
+    }
+  }
+}
+
+TEST_CASE("a warm-up that is a share of the run is rounded up to whole steps") {
+  const OptimizerSection share = section({{"warmup_ratio", 0.1}}),
+                         counted = section({{"warmup_steps", 3}});
+  CHECK(warmup_steps(share, 21) == 3);
+  for (int64_t step = 1; step <= 21; ++step)
+    CHECK(learning_rate(share, step, 21) == learning_rate(counted, step, 21));
+}
+
+TEST_CASE("without decay_steps the last tenth decays, and never more than follows the warm-up") {
+  OptimizerSection config = section({{"schedule", "wsd"}});
+  config.learning_rate = 1;
+  CHECK(learning_rate(config, 28, 30) == 1);
+  CHECK(learning_rate(config, 29, 30) == doctest::Approx(0.75));
+  config = section({{"schedule", "wsd"}, {"warmup_steps", 4}, {"decay_steps", 100}});
+  config.learning_rate = 1;
+  CHECK(learning_rate(config, 5, 10) == 1);
+  CHECK(learning_rate(config, 8, 10) == doctest::Approx(0.5));
+}
+
+TEST_CASE("inverse_sqrt stays above its floor") {
+  OptimizerSection config =
+      section({{"schedule", "inverse_sqrt"}, {"warmup_steps", 1}, {"final_lr_fraction", 0.5}});
+  config.learning_rate = 1;
+  CHECK(learning_rate(config, 2, 100) == 1);
+  CHECK(learning_rate(config, 100, 100) == 0.5);
+}
