@@ -27,7 +27,10 @@ struct Topic {
 const std::vector<Topic>& topics() {
   static const std::vector<Topic> table{
       {"models",
-       [] { lines(models::families().list()); }},
+       [] {
+         for (const auto& family : models::families().list())
+           line(family.name.c_str(), family.help.c_str());
+       }},
       {"algorithms", [] { lines(rl::algorithms().list()); }},
       {"optimizers", [] { lines(train::optimizers().list()); }},
       {"rewards", [] { lines(rewards::registry()); }},

@@ -15,8 +15,8 @@ class VocabularyHead {
  public:
   VocabularyHead(nn::Module& owner, Backbone& body);
 
-  // log p of target[i] after row rows[i] of `hidden`, at the temperature; the entropy (in nats)
-  // and the logits' log-sum-exp where asked for.
+  // log p of target[i] after row rows[i] of `hidden`, at the temperature; the entropy (in nats) and
+  // the logarithm of the softmax's denominator where asked for.
   ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                             const std::vector<int64_t>& target, double temperature, bool entropy,
                             bool log_sum_exp) const;

@@ -20,7 +20,8 @@ class CausalLM : public nn::Module {
   // Hidden states after the final norm, [N, hidden_size], of every token of the batch.
   at::Tensor forward(const nn::Context& context) { return body_->forward(context); }
 
-  // log p of target[i] after row rows[i] of `hidden`, and the entropy in nats where asked for.
+  // log p of target[i] after row rows[i] of `hidden`; the entropy in nats and the logarithm of the
+  // softmax's denominator where asked for.
   ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                             const std::vector<int64_t>& target, double temperature = 1,
                             bool entropy = false, bool log_sum_exp = false) const {
