@@ -217,11 +217,19 @@ TEST_CASE("prompts that begin alike share pages, also of earlier calls, and chan
   const Threads one(1);
   const auto model = make("gemma3_text");
   std::vector<std::vector<int32_t>> rows = prompts();
-  for (std::vector<int32_t>& row : rows) row.insert(row.begin(), rows[4].begin(), rows[4].end());
+  const std::vector<int32_t> beginning = rows[4];
+  int64_t longest = 0;
+  for (std::vector<int32_t>& row : rows) {
+    row.insert(row.begin(), beginning.begin(), beginning.end());
+    longest = std::max(longest, static_cast<int64_t>(row.size()));
+  }
   const GenerateOptions options = sampled();
   const std::vector<Completion> expected = run(*model, options, rows);
+  // A page's width is the machine's.
+  const int64_t least = generate::PageCache::pages_for(longest) +
+                        generate::PageCache::pages_for(longest + options.max_new_tokens);
   for (const int64_t pages :
-       {12, 40, 4000}) {  // few: prefixes are evicted, sequences wait for each other
+       {least, 3 * least, int64_t{4000}}) {  // few: prefixes are evicted, sequences wait
     CAPTURE(pages);
     EngineOptions small;
     small.cache_bytes = pages * generate::PageCache(*model, 0).page_bytes();
