@@ -21,7 +21,9 @@
 #include "temper/io/safetensors.h"
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
+#include "temper/train/config.h"
 #include "temper/train/optimizer.h"
+#include "temper/train/parameters.h"
 
 using namespace temper;
 namespace fs = std::filesystem;
@@ -108,8 +110,8 @@ void check_gradients(models::CausalLM& model, const Golden& golden, const std::s
   CHECK(left.empty());
 }
 
-OptimizerSection adamw(const Golden& golden) {
-  OptimizerSection config;
+train::OptimizerSection adamw(const Golden& golden) {
+  train::OptimizerSection config;
   config.learning_rate = golden.json["lr"];
   config.betas = {golden.json["betas"][0], golden.json["betas"][1]};
   config.eps = golden.json["eps"];
@@ -170,7 +172,7 @@ TEST_CASE("ten steps of AdamW with clipping are torch's") {
     const Golden golden(name);
     const auto model = models::load_model(golden.directory);
     train_all(*model);
-    const OptimizerSection config = adamw(golden);
+    const train::OptimizerSection config = adamw(golden);
     train::Optimizer optimizer(config, train::trainable_parameters(*model));
     for (size_t step = 0; step < 10; ++step) {
       CAPTURE(step);
