@@ -181,7 +181,7 @@ TEST_CASE("the console shows what is declared, in that order") {
 TEST_CASE("on a terminal one line is redrawn, and other lines stand above it") {
   std::ostringstream out;
   const auto sink = make_console_sink(
-      {.total_steps = 2, .console = &out, .terminal = true, .columns = 30, .metrics = kMetrics});
+      {.total_steps = 2, .console = &out, .terminal = true, .columns = 32, .metrics = kMetrics});
   sink->log(train_row(1, 1));
   sink->warn("careful");
   sink->log(train_row(2, 2));
