@@ -256,7 +256,7 @@ TEST_CASE("conversations in other programs' formats are the same conversations")
                            {{"from", "gpt"}, {"value", "Ha"}}}}};
   CHECK(whole_text(format, sharegpt) == want);
   const Json alpaca = {{"system", "S"},
-                       {"history", {{"Hi", "Ho"}}},
+                       {"history", Json::array({Json::array({"Hi", "Ho"})})},
                        {"instruction", "He"},
                        {"input", ""},
                        {"output", "Ha"}};
