@@ -82,6 +82,8 @@ Json to_object(Members members) {
 // all the keys before it, which takes minutes for an object of a million members.
 class Builder {
  public:
+  explicit Builder(BigIntegers big) : big_(big) {}
+
   using number_integer_t = Json::number_integer_t;
   using number_unsigned_t = Json::number_unsigned_t;
   using number_float_t = Json::number_float_t;
@@ -92,7 +94,11 @@ class Builder {
   bool boolean(bool value) { return put(value); }
   bool number_integer(number_integer_t value) { return put(value); }
   bool number_unsigned(number_unsigned_t value) { return put(value); }
-  bool number_float(number_float_t value, const string_t&) { return put(value); }
+  bool number_float(number_float_t value, const string_t& text) {
+    const bool integer = text.find_first_not_of("-0123456789") == std::string::npos;
+    if (!integer || big_ == BigIntegers::kDoubles) return put(value);
+    return put(Json::binary({text.begin(), text.end()}));
+  }
   bool string(string_t& value) { return put(std::move(value)); }
   bool binary(binary_t&) { return false; }  // never in JSON text
   bool start_object(size_t) { return open(true); }
@@ -141,16 +147,22 @@ class Builder {
     return true;
   }
 
+  BigIntegers big_;
   std::vector<Open> open_;  // objects and arrays that have not ended, outermost first
   Json value_;
   std::string problem_ = "no value";
 };
+
+bool has_big_integer(const Json& value) {
+  return value.is_binary() ||
+         (value.is_structured() && std::any_of(value.begin(), value.end(), has_big_integer));
+}
 }  // namespace
 
-Json parse_json(std::string_view text, std::string_view where) {
+Json parse_json(std::string_view text, std::string_view where, BigIntegers big) {
   check<DataError>(nesting_depth(text) <= kMaxDepth, where, ": JSON nested deeper than ", kMaxDepth,
                    " levels");
-  Builder builder;
+  Builder builder(big);
   const bool valid = Json::sax_parse(text.begin(), text.end(), &builder);
   check<DataError>(valid, where, ": not valid JSON: ", builder.problem());
   return std::move(builder.value());
@@ -161,7 +173,14 @@ Json read_json_file(const std::string& path, size_t max_bytes) {
 }
 
 std::string dump_json(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (!has_big_integer(value)) return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (value.is_binary()) return {value.get_binary().begin(), value.get_binary().end()};
+  std::string out;
+  for (const auto& [key, item] : value.items()) {
+    out += out.empty() ? "" : ",";
+    out += (value.is_object() ? dump_json(Json(key)) + ":" : "") + dump_json(item);
+  }
+  return value.is_object() ? "{" + out + "}" : "[" + out + "]";
 }
 
 std::string float_to_json(float value) {

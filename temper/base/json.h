@@ -14,7 +14,12 @@ using Json = nlohmann::ordered_json;
 // stands in the first one's place, as in Python. Looking up a key takes time linear in the object's
 // members. Throws DataError("WHERE: ...") with the position and the cause; `where` is "FILE:LINE"
 // or a file's path.
-Json parse_json(std::string_view text, std::string_view where);
+//
+// An integer beyond 64 bits becomes the nearest double, or under kKept a binary value that holds
+// its decimal digits, which dump_json() and chat templates print as they were.
+enum class BigIntegers { kDoubles, kKept };
+Json parse_json(std::string_view text, std::string_view where,
+                BigIntegers big = BigIntegers::kDoubles);
 
 // Reads and parses a whole file of at most `max_bytes`; errors name the path.
 Json read_json_file(const std::string& path, size_t max_bytes = size_t{1} << 30);

@@ -178,7 +178,7 @@ bool LineReader::next(std::string& line) {
 
 Json parse_row(std::string_view line, const std::string& where) {
   while (line.ends_with('\r')) line.remove_suffix(1);
-  Json row = parse_json(line, where);
+  Json row = parse_json(line, where, BigIntegers::kKept);
   check<DataError>(row.is_object(), where, ": expected a JSON object, found ", row.type_name());
   return row;
 }

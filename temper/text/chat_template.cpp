@@ -150,7 +150,8 @@ ChatTemplate ChatTemplate::load(const std::string& model_dir, const ChatOptions&
   auto impl = make(model_dir, options.render);
   impl->variables = special_tokens(model_dir);
   if (!options.variables.empty()) {
-    const Json variables = parse_json(options.variables, "data.template_variables");
+    const Json variables =
+        parse_json(options.variables, "data.template_variables", BigIntegers::kKept);
     check<DataError>(variables.is_object(),
                      "data.template_variables: expected names with values, as in "
                      "{enable_thinking: false}");
@@ -178,7 +179,7 @@ ChatTemplate ChatTemplate::parse(std::string source, std::string name, const Jso
 Json ChatTemplate::tool_list(const Json& tools) {
   if (!tools.is_string()) return tools;
   const auto& text = tools.get_ref<const std::string&>();
-  return text.empty() ? Json() : parse_json(text, "tools");
+  return text.empty() ? Json() : parse_json(text, "tools", BigIntegers::kKept);
 }
 
 bool ChatTemplate::has_generation(const Json& tools) const {

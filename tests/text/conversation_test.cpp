@@ -171,7 +171,9 @@ TEST_CASE("prompt and completion as text are tokenized apart and closed once") {
   const auto tokenizer = golden_tokenizer("llama3");
   const auto end = tokenizer->id_of("<|end|>");
   REQUIRE(end);
-  const auto prompt = tokenizer->encode("2+2 ="), completion = tokenizer->encode(" 4");
+  // The prompt begins as the tokenizer's post-processor says; nothing stands before the completion.
+  const auto prompt = tokenizer->encode("2+2 =", true), completion = tokenizer->encode(" 4");
+  REQUIRE(prompt.size() == tokenizer->encode("2+2 =").size() + 1);
   std::vector<int32_t> tokens = prompt;
   tokens.insert(tokens.end(), completion.begin(), completion.end());
   tokens.push_back(*end);
@@ -189,7 +191,7 @@ TEST_CASE("prompt and completion as text are tokenized apart and closed once") {
       tokenize_prompt_completion(*tokenizer, "2+2 =", " 4", TrainOn::kAuto, std::nullopt).tokens ==
       tokens);
   CHECK(tokenize_prompt_completion(*tokenizer, "", "", TrainOn::kAuto, end).labels ==
-        std::vector<int32_t>{*end});
+        std::vector<int32_t>{-100, *end});
 }
 
 TEST_CASE("prompt and completion as messages train what follows the rendered prompt") {

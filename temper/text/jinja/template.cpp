@@ -49,6 +49,9 @@ Value from_json(const Json& json) {
       return json.get<int64_t>();
     case Json::value_t::number_float:
       return json.get<double>();
+    case Json::value_t::binary:  // an integer of more than 64 bits, by parse_json
+      return Value(std::make_shared<BigInteger>(
+          std::string(json.get_binary().begin(), json.get_binary().end())));
     case Json::value_t::string:
       return json.get_ref<const std::string&>();
     case Json::value_t::array: {
