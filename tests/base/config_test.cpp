@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -239,6 +240,27 @@ TEST_CASE("the names of other trainers are sorted, so that each is found") {
   }
   CHECK(find_key_synonym("zzz") == nullptr);
   CHECK(find_key_synonym("") == nullptr);
+}
+
+// The golden schemas hold the keys of every verb.
+TEST_CASE("what the names of other trainers are called here are keys of the config") {
+  const char* root = std::getenv("TEMPER_SOURCE_DIR");
+  const std::filesystem::path folder =
+      std::filesystem::path(root ? root : ".") / "tests/golden/config_schema";
+  std::string keys;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    std::ifstream lines(file.path());
+    for (std::string line; std::getline(lines, line);)
+      if (!line.starts_with(" ")) keys += "\n" + line;
+  }
+  for (const KeySynonym& name : key_synonyms()) {
+    CAPTURE(name.name);
+    const std::string key = "\n" + std::string(name.key);
+    const bool known =
+        keys.find(key + ":") != std::string::npos || keys.find(key + ".") != std::string::npos;
+    const bool of_preference = name.key.starts_with("preference.");  // whose verbs have no golden
+    CHECK((name.key.empty() || of_preference || known));
+  }
 }
 
 TEST_CASE("a value where a section stands names the section's first key") {
