@@ -23,14 +23,7 @@ class Trie {
     size_t node = 0, at = 0;
     while (at < path.tokens.size()) {
       const size_t child = child_with(node, path.tokens[at]);
-      if (child == 0) {
-        const auto from = static_cast<std::ptrdiff_t>(at);
-        nodes_[node].children.push_back(nodes_.size());
-        nodes_.push_back({{path.tokens.begin() + from, path.tokens.end()},
-                          {path.labels.begin() + from, path.labels.end()},
-                          {}});
-        return;
-      }
+      if (child == 0) return append(node, path, at);
       at = merge(child, path, at);
       node = child;
     }
@@ -65,6 +58,20 @@ class Trie {
     for (const size_t child : nodes_[node].children)
       if (nodes_[child].tokens[0] == token) return child;
     return 0;
+  }
+
+  // What of the path no node has yet: it lengthens a leaf, and is a child of any other node.
+  void append(size_t node, const TokenPath& path, size_t at) {
+    const bool leaf = node != 0 && nodes_[node].children.empty();
+    const size_t target = leaf ? node : nodes_.size();
+    if (!leaf) {
+      nodes_[node].children.push_back(target);
+      nodes_.emplace_back();
+    }
+    const auto from = static_cast<std::ptrdiff_t>(at);
+    Node& to = nodes_[target];
+    to.tokens.insert(to.tokens.end(), path.tokens.begin() + from, path.tokens.end());
+    to.labels.insert(to.labels.end(), path.labels.begin() + from, path.labels.end());
   }
 
   // Joins the path's tokens from `at` on with the node's as far as they agree, and splits the node

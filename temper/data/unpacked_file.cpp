@@ -28,11 +28,13 @@ UnpackedFile::UnpackedFile(const std::string& packed, const UnpackLimits& limits
   file_ = open_temporary("temper-rows");
 }
 
-void UnpackedFile::check_space(int64_t more) {
-  const int64_t size = written_ + more;
+void UnpackedFile::check_ratio(int64_t size) const {
   check<DataError>(size <= limits_.ratio_from_bytes || size / limits_.ratio <= packed_bytes_,
                    packed_, ": its ", packed_bytes_, " bytes unpack to more than ", limits_.ratio,
                    " times as many; if that is meant, unpack the file and name the unpacked one");
+}
+
+void UnpackedFile::check_space(int64_t more) const {
   struct statvfs disk{};
   check(::fstatvfs(file_.get(), &disk) == 0, packed_, ": ", temporary_directory(), ": ",
         errno_text);
@@ -49,6 +51,7 @@ void UnpackedFile::check_space(int64_t more) {
 
 void UnpackedFile::flush() {
   const auto size = static_cast<int64_t>(buffer_.size());
+  check_ratio(written_ + size);
   if (unchecked_ == 0 || unchecked_ + size > kBetweenChecks) {
     check_space(std::max(size, kBetweenChecks));
     unchecked_ = 0;

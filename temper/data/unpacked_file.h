@@ -32,7 +32,8 @@ class UnpackedFile {
 
  private:
   void flush();
-  void check_space(int64_t more);
+  void check_ratio(int64_t size) const;
+  void check_space(int64_t more) const;
   std::string packed_;
   UnpackLimits limits_;
   int64_t packed_bytes_ = 0, written_ = 0, unchecked_ = 0;

@@ -149,7 +149,8 @@ TEST_CASE("keys that contradict each other") {
         "command line: optimizer.warmup_ratio=0.1: optimizer.warmup_ratio: optimizer.warmup_steps "
         "is set too; give one of them");
   CHECK(load_error({"train.eval_every=5"}) ==
-        "command line: train.eval_every=5: train.eval_every: there is neither data.eval nor data.validation_fraction to evaluate on");
+        "command line: train.eval_every=5: train.eval_every: there is neither data.eval nor "
+        "data.validation_fraction to evaluate on");
   CHECK(load_error({"optimizer.momentum=0.9"}) ==
         "command line: optimizer.momentum=0.9: optimizer.momentum: found 0.9, expected 0: momentum "
         "is sgd's, adamw has betas");
