@@ -56,7 +56,7 @@ class Eval : public Command {
     EvalOutcome outcome = summarize(samples, judged, batch_.num_samples, threshold_);
     outcome.failures = rewards.failures().all();
     if (outcome.failures > 0)
-      std::cerr << "warning: the first completion without a verdict: " << rewards.first_failure()
+      std::cerr << "warning: the first completion whose reward failed: " << rewards.first_failure()
                 << std::endl;
     if (json_) {
       std::cout << to_json(outcome).dump() << "\n";

@@ -66,7 +66,8 @@ std::string to_text(const EvalOutcome& o) {
   text += temper::str("tokens    ", format_fixed(o.length, 1), " a completion, ",
                       format_fixed(100 * o.truncated, 1), " % cut at --max-new-tokens\n");
   if (o.failures > 0)
-    text += temper::str("rewards   ", o.failures, " completions without a verdict, counted as 0\n");
+    text +=
+        temper::str("rewards   ", o.failures, " completions whose reward failed, counted as 0\n");
   return text;
 }
 

@@ -59,7 +59,7 @@ std::vector<Route> exchange_routes(c10d::Store& store, const Environment& enviro
   std::vector<Route> routes;
   for (int rank = 0; rank < environment.size; ++rank) {
     while (!store.check({key(rank)}))
-      patience.pause(temper::str("rank ", rank, " of ", environment.size, " did not come"));
+      patience.pause(temper::str("rank ", rank, " of ", environment.size, " did not connect"));
     const std::vector<uint8_t> value = store.get(key(rank));
     routes.push_back(parse_route({value.begin(), value.end()}));
   }

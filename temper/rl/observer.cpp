@@ -60,7 +60,8 @@ std::vector<MetricInfo> rl_metrics() {
           {"completion_length_mean", "tokens", "completion length", "mean length", true, "length"},
           {"truncated_fraction", "", "truncated completions", "share cut at max_new_tokens"},
           {"clip_fraction", "", "clipping", "share of tokens outside the trust region"},
-          {"zero_std_groups", "", "groups without signal", "groups whose rewards are all equal"},
+          {"zero_std_groups", "", "groups without reward variance",
+           "groups whose rewards are all equal"},
           {"rollout_seconds", "s", "time", "sampling"},
           {"reward_seconds", "s", "time", "judging, in the background"},
           {"train_seconds", "s", "time", "forward and backward passes and the update"}};

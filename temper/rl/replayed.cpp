@@ -50,7 +50,7 @@ RolloutBatch ReplayedSource::next(int64_t) {
   std::set<int64_t> ids;
   for (const EpisodeGroup& group : batch.groups)
     check<DataError>(ids.insert(group.id).second, file_.where(first), " and after: group ",
-                     group.id, "'s rows do not stand together");
+                     group.id, "'s rows are not consecutive");
   return batch;
 }
 

@@ -186,10 +186,12 @@ void RlTask::restore(const train::TaskState& state, const std::string& where) {
   if (values["update"] == 0) return;
   const auto found = state.tensors.find(kBatchTensor);
   check<DataError>(found != state.tensors.end() && found->second.dtype == DType::kUInt8, where,
-                   ": no tensor ", kBatchTensor, " with the rollout batch that the run stands in");
+                   ": no tensor ", kBatchTensor,
+                   " with the rollout batch that the run was training on");
   batch_ =
       TrainingBatch::from_lines(bytes_of(found->second), roles_.policy.model->vocab_size, where);
-  check<DataError>(!batch_.empty(), where, ": the rollout batch that the run stands in is empty");
+  check<DataError>(!batch_.empty(), where,
+                   ": the rollout batch that the run was training on is empty");
   before_batch_ = of_algorithm;
   update_ = values["update"].get<int64_t>() - 1;
   for (EpisodeGroup& group : batch_.groups()) algorithm_.assign(group);

@@ -42,6 +42,7 @@ class SftTask : public Task {
   data::Loader<data::SftRow> loader_;
   data::RowSurvey survey_;
   SftEvaluation evaluation_;
+  int64_t steps_ = 0;               // that the rows give
   data::LoaderState done_;          // after the last step
   std::vector<data::SftRow> rows_;  // of the step
   double supervised_ = 0;           // of the step
