@@ -20,14 +20,15 @@ void refuse_unavailable(const RunConfig& config) {
 }
 
 // Whether a written list of modules names those that the adapter has.
-bool same_modules(models::CausalLM& model, const std::vector<std::string>& written,
+bool same_modules(nn::Module& model, const std::vector<std::string>& written,
                   const std::vector<std::string>& found) {
   if (std::set(written.begin(), written.end()) == std::set(found.begin(), found.end())) return true;
   if (written != std::vector<std::string>{"all-linear"}) return false;
   bool all = true;
   model.each_module([&](const std::string& name, nn::Module& module) {
     auto* linear = dynamic_cast<nn::Linear*>(&module);
-    if (linear && !name.ends_with("lm_head") && !linear->lora()) all = false;
+    const bool head = name.ends_with("lm_head") || name == "score";
+    if (linear && !head && !linear->lora()) all = false;
   });
   return all;
 }
@@ -40,7 +41,7 @@ std::string joined(const std::vector<std::string>& names) {
 
 // Adds the adapter to go on from; the config then says what it is. Throws ConfigError where a
 // written key disagrees with it.
-models::LoraConfig resume_adapter(models::CausalLM& model, RunConfig& config) {
+models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
   models::AdapterSection& written = config.adapter;
   models::LoraConfig found = models::load_adapter(model, *written.path);
   const auto agree = [&](const char* key, bool same, const auto& value) {
@@ -65,17 +66,21 @@ models::LoraConfig resume_adapter(models::CausalLM& model, RunConfig& config) {
   return found;
 }
 
-}  // namespace
-
-Policy load_policy(RunConfig& config) {
-  refuse_unavailable(config);
-  const std::string& directory = config.model.path;
-  Policy policy;
+// The dtype that the weights are kept in: bfloat16 where they neither train nor stay float32.
+at::ScalarType kept_dtype(const RunConfig& config) {
   const models::AdapterSection& a = config.adapter;
-  const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
   const bool frozen = a.path || a.method != models::AdapterSection::Method::kNone;
-  policy.model = models::load_model(directory, bfloat16 && frozen ? at::kBFloat16 : at::kFloat);
-  if (bfloat16) models::compute_in_bfloat16(*policy.model);
+  const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
+  return bfloat16 && frozen ? at::kBFloat16 : at::kFloat;
+}
+
+// Adds the adapter, chooses what trains, and loads tokenizer and template.
+template <class Trained>
+void prepare(Trained& policy, RunConfig& config) {
+  const std::string& directory = config.model.path;
+  const models::AdapterSection& a = config.adapter;
+  if (config.model.dtype == models::ModelSection::Dtype::kBfloat16)
+    models::compute_in_bfloat16(*policy.model);
   if (a.path) {
     policy.lora = resume_adapter(*policy.model, config);
   } else if (a.method == models::AdapterSection::Method::kLora) {
@@ -93,13 +98,42 @@ Policy load_policy(RunConfig& config) {
   if (policy.tokenizer && has_chat)
     policy.chat =
         std::make_shared<ChatTemplate>(ChatTemplate::load(directory, config.data.chat_options()));
+}
+
+template <class Trained>
+void save_as(const Trained& policy, const std::string& base, const std::string& directory,
+             models::HeadKind head) {
+  if (policy.lora) return models::save_adapter(*policy.model, *policy.lora, base, directory);
+  models::write_model_files({base, base}, directory, at::kFloat, head);
+  models::save_weights(*policy.model, directory, at::kFloat);
+}
+
+}  // namespace
+
+Policy load_policy(RunConfig& config) {
+  refuse_unavailable(config);
+  Policy policy;
+  policy.model = models::load_model(config.model.path, kept_dtype(config));
+  prepare(policy, config);
+  return policy;
+}
+
+ScalarPolicy load_scalar_policy(RunConfig& config) {
+  refuse_unavailable(config);
+  ScalarPolicy policy;
+  policy.model = models::load_scalar_model(config.model.path, kept_dtype(config),
+                                           static_cast<uint64_t>(config.seed));
+  prepare(policy, config);
   return policy;
 }
 
 void save_policy(const Policy& policy, const std::string& base, const std::string& directory) {
-  if (policy.lora) return models::save_adapter(*policy.model, *policy.lora, base, directory);
-  models::write_model_files({base, base}, directory, at::kFloat);
-  models::save_weights(*policy.model, directory, at::kFloat);
+  save_as(policy, base, directory, models::HeadKind::kVocabulary);
+}
+
+void save_policy(const ScalarPolicy& policy, const std::string& base,
+                 const std::string& directory) {
+  save_as(policy, base, directory, models::HeadKind::kScalar);
 }
 
 }  // namespace temper::train
