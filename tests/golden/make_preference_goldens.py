@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Ten updates of each loss over preferences, made by TRL: DPOTrainer, KTOTrainer, RewardTrainer and the experimental CPOTrainer (simpo).
+"""Ten updates of each loss over preferences, made by TRL: DPOTrainer, KTOTrainer, RewardTrainer and the experimental CPOTrainer
+(simpo, and cDPO without a reference: DPOTrainer's sigmoid has no label smoothing).
 ORPO is the paper's equation 6 written out, as TRL averages the likelihood over a batch's tokens and not over pairs. Needs torch, transformers and trl. Writes tests/golden/preference.json: the pairs, and for each run its keys
 and every step's loss, gradient norm and rewards.
 
@@ -140,7 +141,7 @@ def run(kind, keys, rows):
                 trainer = recorded(KTOTrainer)(model, args=KTOConfig(**common(directory, 2 * BATCH), **keys),
                                                train_dataset=Dataset.from_list(single), **extra)
             else:
-                trainer = recorded(CPOTrainer)(model, args=CPOConfig(**common(directory), loss_type="simpo", cpo_alpha=0.0, **keys),
+                trainer = recorded(CPOTrainer)(model, args=CPOConfig(**common(directory), cpo_alpha=0.0, **keys),
                                                train_dataset=Dataset.from_list(text_rows), **extra)
         trainer.train()
     return trainer.kept
@@ -148,13 +149,13 @@ def run(kind, keys, rows):
 
 RUNS = {
     "sigmoid": ("dpo", {"loss_type": "sigmoid", "beta": 0.3}, {"loss": "sigmoid", "beta": 0.3}),
-    "cdpo": ("dpo", {"loss_type": "sigmoid", "beta": 0.3, "label_smoothing": 0.2},
-             {"loss": "sigmoid", "beta": 0.3, "label_smoothing": 0.2}),
+    "cdpo": ("cpo", {"loss_type": "sigmoid", "beta": 0.3, "label_smoothing": 0.2},
+             {"loss": "sigmoid", "beta": 0.3, "label_smoothing": 0.2, "reference": "none"}),
     "hinge": ("dpo", {"loss_type": "hinge", "beta": 0.3}, {"loss": "hinge", "beta": 0.3}),
     "ipo": ("dpo", {"loss_type": "ipo", "beta": 0.3}, {"loss": "ipo", "beta": 0.3}),
     "robust": ("dpo", {"loss_type": "robust", "beta": 0.3, "label_smoothing": 0.1},
                {"loss": "robust", "beta": 0.3, "label_smoothing": 0.1}),
-    "simpo": ("simpo", {"beta": 2.0, "simpo_gamma": 0.7}, {"loss": "simpo", "beta": 2.0, "simpo_gamma": 0.7}),
+    "simpo": ("cpo", {"loss_type": "simpo", "beta": 2.0, "simpo_gamma": 0.7}, {"loss": "simpo", "beta": 2.0, "simpo_gamma": 0.7}),
     "kto": ("kto", {"beta": 0.3, "desirable_weight": 1.3}, {"loss": "kto", "beta": 0.3, "desirable_weight": 1.3}),
     "orpo": ("orpo", {"weight": 0.25, "with_prompt": False}, {"lambda": 0.25}),
     "orpo_all": ("orpo", {"weight": 0.25, "with_prompt": True}, {"lambda": 0.25, "train_on": "all"}),

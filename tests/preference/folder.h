@@ -40,7 +40,8 @@ inline Json pairs(int64_t count, int64_t vocabulary = 61) {
       rejected.push_back(4);
     }
     if (i % 4 == 1) rejected.insert(rejected.begin(), chosen.begin(), chosen.end());
-    rows.push_back({{"prompt_ids", run(1 + i % 6, 11)}, {"chosen_ids", chosen}, {"rejected_ids", rejected}});
+    rows.push_back(
+        {{"prompt_ids", run(1 + i % 6, 11)}, {"chosen_ids", chosen}, {"rejected_ids", rejected}});
   }
   return rows;
 }
