@@ -51,6 +51,8 @@ void PreferenceConfig::complete() {
   RunConfig::complete();
   PreferenceSection& p = preference;
   if (p.reference_model && p.reference == Reference::kAuto) p.reference = Reference::kModel;
+  if (train.eval_samples > 0)
+    warnings.push_back(str(where("train.eval_samples"), " has no effect with ", *verb));
   if (verb != "dpo") return;
   const PreferenceLoss& loss = losses().find(p.loss, where("preference.loss"));
   if (p.label_smoothing > 0 && !loss.smoothed)

@@ -9,6 +9,7 @@
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
 #include "temper/text/special_tokens.h"
+#include "temper/train/row_messages.h"
 
 namespace temper::preference {
 
@@ -213,10 +214,7 @@ std::vector<MetricInfo> PairTask::metrics() const {
 }
 
 std::vector<std::pair<std::string, std::string>> PairTask::summary() const {
-  const data::LoaderState& rows = loader_.state();
-  return {{"rows", std::to_string(rows.rows)},
-          {"rows cut", std::to_string(rows.truncated)},
-          {"rows left out", std::to_string(rows.dropped)}};
+  return train::row_summary(loader_.state(), loader_.order().sources());
 }
 
 }  // namespace temper::preference

@@ -8,7 +8,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/models/tensors.h"
+#include "temper/models/load.h"
 #include "temper/preference/reference.h"
 
 namespace temper::preference {
@@ -35,7 +35,8 @@ void add_directory(Json& out, const std::string& directory) {
 // Everything that the numbers depend on.
 std::string fingerprint(const PreferenceConfig& config) {
   Json files = Json::array();
-  add_directory(files, config.preference.reference_model.value_or(config.model.path));
+  add_directory(files, models::resolve_model_path(
+                           config.preference.reference_model.value_or(config.model.path)));
   add_directory(files, config.model.path);
   if (config.adapter.path) add_directory(files, *config.adapter.path);
   for (const auto* sources : {&config.data.train, &config.data.eval})

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "temper/models/hf_config.h"
+#include "temper/models/load.h"
 #include "temper/preference/losses.h"
 
 namespace temper::preference {
@@ -38,12 +39,13 @@ std::unique_ptr<train::Frozen> model_of(const PreferenceConfig& config, train::R
   const PreferenceSection& p = config.preference;
   if (p.reference == Choice::kAdapterOff) return train::frozen_base(roles.policy);
   if (!p.reference_model) return train::frozen_start(roles.policy, config);
+  const std::string directory = models::resolve_model_path(*p.reference_model);
   const int64_t vocabulary = roles.policy.model->vocab_size,
-                theirs = models::HfConfig::load(*p.reference_model).integer("vocab_size", 0);
+                theirs = models::HfConfig::load(directory).integer("vocab_size", 0);
   config.require(theirs == vocabulary, "preference.reference_model", "a vocabulary of ", theirs,
                  " tokens, that of model.path has ", vocabulary);
   const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
-  return train::frozen_model(*p.reference_model, bfloat16 ? at::kBFloat16 : at::kFloat);
+  return train::frozen_model(directory, bfloat16 ? at::kBFloat16 : at::kFloat);
 }
 
 }  // namespace

@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kMostTokens = 8192;  // of a forward pass; a longer completion has one of its own
 
-std::unique_ptr<models::ScalarModel> load(const std::string& directory) {
+std::unique_ptr<models::ScalarModel> load(const std::string& path) {
+  const std::string directory = models::resolve_model_path(path);
   models::HfConfig::load(directory);  // that it is a model at all, before what it lacks
   check<ConfigError>(read_weights(directory).contains("score.weight"), "rewards: ", directory,
                      ": no reward model: it has no scalar head, score.weight; `temper reward` "
@@ -27,7 +28,7 @@ std::unique_ptr<rewards::Reward> make_model_reward(const rewards::RewardSection&
   return std::make_unique<ModelReward>(*section.model);
 }
 
-const bool kRegistered =
+[[maybe_unused]] const bool kRegistered =
     (rewards::register_reward({"model", make_model_reward,
                                "the scalar of the reward model in `model` at the last token"}),
      true);
@@ -80,8 +81,9 @@ void check_reward_models(std::span<const rewards::RewardSection> sections,
     if (!section.model) continue;
     const std::string where =
         str("rewards: ", section.label(), ": the reward model ", *section.model);
-    const auto theirs = Tokenizer::load_directory(*section.model);
-    const int64_t count = models::HfConfig::load(*section.model).integer("vocab_size", 0);
+    const std::string directory = models::resolve_model_path(*section.model);
+    const auto theirs = Tokenizer::load_directory(directory);
+    const int64_t count = models::HfConfig::load(directory).integer("vocab_size", 0);
     if (tokenizer && theirs)
       check<ConfigError>(same_tokens(*tokenizer, *theirs), where,
                          " has another tokenizer than the policy, whose token ids it must read");

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <filesystem>
-#include <set>
 
 #include "temper/base/error.h"
 #include "temper/models/load.h"
@@ -17,20 +16,6 @@ void refuse_unavailable(const RunConfig& config) {
                      config.where("model.device"), ": this build has no CUDA; use cpu or auto");
   check<ConfigError>(config.adapter.method != models::AdapterSection::Method::kQlora,
                      config.where("adapter.method"), ": qlora is not in this build; use lora");
-}
-
-// Whether a written list of modules names those that the adapter has.
-bool same_modules(nn::Module& model, const std::vector<std::string>& written,
-                  const std::vector<std::string>& found) {
-  if (std::set(written.begin(), written.end()) == std::set(found.begin(), found.end())) return true;
-  if (written != std::vector<std::string>{"all-linear"}) return false;
-  bool all = true;
-  model.each_module([&](const std::string& name, nn::Module& module) {
-    auto* linear = dynamic_cast<nn::Linear*>(&module);
-    const bool head = name.ends_with("lm_head") || name == "score";
-    if (linear && !head && !linear->lora()) all = false;
-  });
-  return all;
 }
 
 std::string joined(const std::vector<std::string>& names) {
@@ -52,7 +37,7 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
   agree("adapter.alpha", written.alpha == found.alpha, found.alpha);
   agree("adapter.use_rslora", written.use_rslora == found.rank_stabilized,
         found.rank_stabilized ? "true" : "false");
-  agree("adapter.target_modules", same_modules(model, written.target_modules, found.target_modules),
+  agree("adapter.target_modules", models::targets_are(model, written.target_modules),
         joined(found.target_modules));
   if (!config.has_dropout())
     found.dropout = 0;
@@ -103,7 +88,12 @@ void prepare(Trained& policy, RunConfig& config) {
 template <class Trained>
 void save_as(const Trained& policy, const std::string& base, const std::string& directory,
              models::HeadKind head) {
-  if (policy.lora) return models::save_adapter(*policy.model, *policy.lora, base, directory);
+  // Weights that were written to while they were mapped are not what was trained.
+  policy.model->files.check_unchanged();
+  if (policy.lora) {
+    models::save_adapter(*policy.model, *policy.lora, base, directory);
+    return models::copy_tokenizer_files(base, directory);
+  }
   models::write_model_files({base, base}, directory, at::kFloat, head);
   models::save_weights(*policy.model, directory, at::kFloat);
 }
@@ -112,6 +102,7 @@ void save_as(const Trained& policy, const std::string& base, const std::string& 
 
 Policy load_policy(RunConfig& config) {
   refuse_unavailable(config);
+  config.model.path = models::resolve_model_path(config.model.path);
   Policy policy;
   policy.model = models::load_model(config.model.path, kept_dtype(config));
   prepare(policy, config);
@@ -120,6 +111,7 @@ Policy load_policy(RunConfig& config) {
 
 ScalarPolicy load_scalar_policy(RunConfig& config) {
   refuse_unavailable(config);
+  config.model.path = models::resolve_model_path(config.model.path);
   ScalarPolicy policy;
   policy.model = models::load_scalar_model(config.model.path, kept_dtype(config),
                                            static_cast<uint64_t>(config.seed));

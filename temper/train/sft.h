@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "temper/data/loader.h"
-#include "temper/train/evaluation.h"
+#include "temper/train/sft_evaluation.h"
 #include "temper/train/trainer.h"
 
 namespace temper::train {
@@ -31,11 +31,9 @@ class SftTask : public Task {
   TaskState state() const override;
   void restore(const TaskState& state, const std::string& where) override;
   std::vector<std::pair<std::string, std::string>> summary() const override;
+  std::vector<Report::Table> tables() const override;
 
  private:
-  void warn_about_data();
-  void evaluate_set(size_t set, const std::function<bool()>& stop, EvaluationSums& sums);
-
   const SftConfig& config_;
   models::CausalLM& model_;
   dist::Group& group_;
@@ -43,8 +41,7 @@ class SftTask : public Task {
   data::SftFormat format_;
   data::Loader<data::SftRow> loader_;
   data::RowSurvey survey_;
-  std::vector<data::SourceSpec> eval_sources_;
-  std::vector<std::unique_ptr<data::RowSet>> eval_rows_;
+  SftEvaluation evaluation_;
   data::LoaderState done_;          // after the last step
   std::vector<data::SftRow> rows_;  // of the step
   double supervised_ = 0;           // of the step
