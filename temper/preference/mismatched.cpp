@@ -1,15 +1,24 @@
 #include "temper/preference/mismatched.h"
 
+#include <algorithm>
+
 namespace temper::preference {
 
 Mismatched::Mismatched(std::span<const PreferenceRow> rows) {
   std::vector<data::TokenPath> prompts, completions;
-  for (const Side side : {Side::kChosen, Side::kRejected})
-    for (const PreferenceRow& row : rows) {
-      if (!row.has(side)) continue;
-      prompts.push_back(row.path(side, true));
-      completions.push_back(row.path(side, false));
-    }
+  const auto add = [&](const PreferenceRow& row, Side side) {
+    if (!row.has(side)) return;
+    prompts.push_back(row.path(side, true));
+    completions.push_back(row.path(side, false));
+  };
+  constexpr Side kSides[] = {Side::kChosen, Side::kRejected};
+  if (std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.paired(); })) {
+    for (const Side side : kSides)
+      for (const PreferenceRow& row : rows) add(row, side);
+  } else {
+    for (const PreferenceRow& row : rows)
+      for (const Side side : kSides) add(row, side);
+  }
   for (size_t i = 0; i < prompts.size(); ++i) {
     data::TokenPath& completion = completions[(i + prompts.size() - 1) % prompts.size()];
     PreferenceRow& row = rows_.emplace_back();

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Ten updates of each loss over preferences, made by TRL: DPOTrainer, KTOTrainer, RewardTrainer and the experimental CPOTrainer
-(simpo, and cDPO without a reference: DPOTrainer's sigmoid has no label smoothing).
-ORPO is the paper's equation 6 written out, as TRL averages the likelihood over a batch's tokens and not over pairs. Needs torch, transformers and trl. Writes tests/golden/preference.json: the pairs, and for each run its keys
-and every step's loss, gradient norm and rewards.
+(simpo, and cDPO without a reference: DPOTrainer's sigmoid has no label smoothing). ORPO is the paper's equation 6 written out, as
+TRL averages the likelihood over a batch's tokens and not over pairs. Needs torch, transformers and trl. Writes
+tests/golden/preference.json: the pairs, and for each run its keys and every step's loss, gradient norm and rewards. The rows of kto_single are the sides of the pairs one by one.
 
 Words of the tokenizer are the ids of the tiny models ("<7>"), so that TRL's text rows are rows of ids.
 """
@@ -132,9 +132,12 @@ def run(kind, keys, rows):
             if kind == "dpo":
                 trainer = recorded(DPOTrainer)(model, args=DPOConfig(**common(directory), **keys), train_dataset=Dataset.from_list(text_rows),
                                                **extra)
-            elif kind == "kto":
+            elif kind in ("kto", "kto_single"):
                 single = []
-                for first in range(0, len(text_rows), BATCH):
+                if kind == "kto_single":
+                    for r in text_rows:
+                        single += [{"prompt": r["prompt"], "completion": r[side], "label": side == "chosen"} for side in ("chosen", "rejected")]
+                for first in range(0, 0 if kind == "kto_single" else len(text_rows), BATCH):
                     for side, label in (("chosen", True), ("rejected", False)):
                         single += [{"prompt": r["prompt"], "completion": r[side], "label": label}
                                    for r in text_rows[first : first + BATCH]]
@@ -157,6 +160,7 @@ RUNS = {
                {"loss": "robust", "beta": 0.3, "label_smoothing": 0.1}),
     "simpo": ("cpo", {"loss_type": "simpo", "beta": 2.0, "simpo_gamma": 0.7}, {"loss": "simpo", "beta": 2.0, "simpo_gamma": 0.7}),
     "kto": ("kto", {"beta": 0.3, "desirable_weight": 1.3}, {"loss": "kto", "beta": 0.3, "desirable_weight": 1.3}),
+    "kto_single": ("kto_single", {"beta": 0.3}, {"loss": "kto", "beta": 0.3}),
     "orpo": ("orpo", {"weight": 0.25, "with_prompt": False}, {"lambda": 0.25}),
     "orpo_all": ("orpo", {"weight": 0.25, "with_prompt": True}, {"lambda": 0.25, "train_on": "all"}),
     "reward": ("reward", {"center_rewards_coefficient": 0.01}, {"center_rewards_coefficient": 0.01}),
@@ -168,7 +172,7 @@ def main():
     out = {"rows": rows, "batch_size": BATCH, "learning_rate": RATE, "runs": {}}
     for name, (kind, trl_keys, keys) in RUNS.items():
         steps = run(kind, trl_keys, rows)
-        out["runs"][name] = {"verb": kind if kind in ("orpo", "reward") else "dpo", "preference": keys, "steps": steps}
+        out["runs"][name] = {"single": kind == "kto_single", "verb": kind if kind in ("orpo", "reward") else "dpo", "preference": keys, "steps": steps}
         print(name, [round(s["loss"], 5) for s in steps], steps[0])
     (HERE / "preference.json").write_text(json.dumps(out, separators=(",", ":")) + "\n")
 

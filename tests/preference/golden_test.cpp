@@ -12,9 +12,16 @@ const Json& golden() {
 }
 
 preference::PreferenceConfig config_of(const tiny::Folder& folder, const Json& run) {
-  pref::write_rows(folder / "rows.jsonl", golden()["rows"]);
+  Json rows = golden()["rows"], single = Json::array();
+  for (const Json& row : rows)
+    for (const char* side : {"chosen_ids", "rejected_ids"})
+      single.push_back({{"prompt_ids", row["prompt_ids"]},
+                        {"completion_ids", row[side]},
+                        {"label", std::string(side) == "chosen_ids"}});
+  pref::write_rows(folder / "rows.jsonl", run["single"] ? single : rows);
   preference::PreferenceConfig c =
       pref::config(folder, run["verb"] == "reward" ? "score" : "qwen3");
+  if (run["single"]) c.train.batch_size = 8;
   preference::PreferenceSection& p = c.preference;
   const Json& keys = run["preference"];
   p.loss = keys.value("loss", p.loss);
