@@ -13,8 +13,12 @@
 
 namespace temper::preference {
 
-// The rows of a step, or of an evaluation's batch.
+// The rows of a step, or of an evaluation's batch. It is moved, never copied: units refer to rows.
 struct Batch {
+  Batch() = default;
+  Batch(Batch&&) = default;
+  Batch& operator=(Batch&&) = default;
+
   std::vector<PreferenceRow> rows;  // by the number of their units
   std::vector<train::Unit> units;   // of rows' tokens
   double chosen = 0, rejected = 0;  // rows with that side

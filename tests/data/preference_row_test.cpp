@@ -83,10 +83,14 @@ TEST_CASE("a side's tokens are those of supervised tuning") {
   CHECK(row.trains(7));
   const Json question = {said("user", "What is 2+2?")};
   const Json chosen = {said("assistant", "4")}, rejected = {said("assistant", "5")};
-  const PreferenceRow chat =
-      row_in(format, {{"prompt", question}, {"chosen", chosen}, {"rejected", rejected}});
-  check_as_sft(format, chat, Side::kChosen, question, chosen);
-  check_as_sft(format, chat, Side::kRejected, question, rejected);
+  for (const char* name : {"chatml", "qwen3", "llama31", "gemma3"}) {
+    CAPTURE(name);
+    const PreferenceFormat chat = format_with(name);
+    const PreferenceRow pair =
+        row_in(chat, {{"prompt", question}, {"chosen", chosen}, {"rejected", rejected}});
+    check_as_sft(chat, pair, Side::kChosen, question, chosen);
+    check_as_sft(chat, pair, Side::kRejected, question, rejected);
+  }
 }
 
 TEST_CASE("without a prompt, what the sides begin with alike is the prompt") {
