@@ -3,10 +3,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/train/forward_pass.h"
 #include "temper/train/loss.h"
 
 namespace temper::train {

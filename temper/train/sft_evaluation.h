@@ -12,6 +12,7 @@
 #include "temper/train/config.h"
 #include "temper/train/eval_samples.h"
 #include "temper/train/evaluation.h"
+#include "temper/train/forward_pass.h"
 #include "temper/train/messages.h"
 
 namespace temper::train {
