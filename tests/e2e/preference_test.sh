@@ -23,7 +23,7 @@ numbers() { python3 -c "
 import json, sys
 for line in open('$1/metrics.jsonl'):
     row = json.loads(line)
-    if 'loss' in row: print('%.6f' % row['loss'], row.get('accuracy'), row['tokens'])"; }
+    if 'loss' in row: print('%.4f' % row['loss'], row.get('accuracy'), row['tokens'])"; }
 # run NAME ARGUMENTS...: a verb that has to end well.
 run() { local name=$1; shift; "$temper" "$@" output_dir=$name > $name.log 2>&1 || fail "$name: $(tail -2 $name.log)"; }
 
@@ -64,13 +64,13 @@ refuse() {
   [ $status = 2 ] && [ "$(wc -l < err)" = 1 ] && grep -qF -- "$text" err || fail "expected $text: status $status: $(cat err)"
 }
 refuse 'no scalar head' grpo model.path=model data.train=prompts.jsonl "rewards=[{model: model, name: rm}]" output_dir=x
-odd_model && "$temper" init --config config.json --output odd > /dev/null && mv model odd-model && small_model
-refuse 'tokens, the policy' grpo model.path=odd data.train=prompts.jsonl "rewards=[{model: reward/final}]" output_dir=x
+(mkdir odd && cd odd && odd_model)
+refuse 'tokens, the policy' grpo model.path=odd/model data.train=prompts.jsonl "rewards=[{model: reward/final}]" output_dir=x
 echo '{"prompt_ids": [5], "chosen_ids": [6], "rejected_ids": [6]}' > equal.jsonl
 refuse 'equal.jsonl:1: `chosen_ids` and `rejected_ids` are equal' dpo $common data.train=equal.jsonl output_dir=x
 echo '{"prompt_ids": [5], "chosen_ids": [6]}' > half.jsonl
 refuse 'half.jsonl:1: the pair has no `rejected_ids`' orpo $common data.train=half.jsonl output_dir=x
-refuse 'preference.reference_model: a vocabulary of 331' dpo $common preference.reference_model=odd output_dir=x
+refuse 'preference.reference_model: a vocabulary of 331' dpo $common preference.reference_model=odd/model output_dir=x
 refuse 'single.jsonl:1: the row has' dpo $common data.train=single.jsonl output_dir=x
 refuse 'did you mean `sigmoid`' dpo $common preference.loss=sigmod output_dir=x
 exit $bad
