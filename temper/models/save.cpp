@@ -66,6 +66,8 @@ void set_padding(Json& config, const HfConfig& source, const std::string& direct
     for (const char* name : {"pad_token", "unk_token", "bos_token"})
       if (named.contains(name) && named[name].is_string())
         if (const auto id = tokenizer->id_of(named[name].get<std::string>())) add(*id);
+    for (int32_t id = 0; id < tokenizer->vocab_size(); ++id)
+      if (tokenizer->is_special(id)) candidates.push_back(id);
   }
   config["pad_token_id"] = nullptr;
   for (const int32_t id : candidates)
