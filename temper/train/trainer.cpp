@@ -192,7 +192,7 @@ bool Trainer::evaluate(RunDirectory& directory) {
 void Trainer::save(RunDirectory& directory) {
   const trace::Span span("checkpoint");
   saved_at_ = steady_seconds();
-  roles_.policy.model->files.check_unchanged();
+  if (roles_.policy.model) roles_.policy.model->files.check_unchanged();
   const TaskState state = task_.state();
   if (!directory.save(step_, roles_.trainables, checkpoint_values(state), state.tensors)) return;
   for (const auto& hook : hooks_) hook->on_save(step_, directory.path());

@@ -28,12 +28,12 @@ for line in open('$1/metrics.jsonl'):
 run() { local name=$1; shift; "$temper" "$@" output_dir=$name > $name.log 2>&1 || fail "$name: $(tail -2 $name.log)"; }
 
 for verb in dpo orpo reward; do
-  run $verb $verb $common data.eval=pairs.jsonl train.eval_every=3
+  run $verb $verb $common data.eval=pairs.jsonl train.eval_every=3 train.save_every=2 train.keep_best.metric=eval/loss
   grep -q '"eval/accuracy"' $verb/metrics.jsonl || fail "$verb: no eval/accuracy"
   run $verb-ranks $verb --nproc 2 $common
   [ "$(numbers $verb)" = "$(numbers $verb-ranks)" ] || fail "$verb: two ranks: $(numbers $verb | paste - <(numbers $verb-ranks))"
   cp -r $verb $verb-again
-  "$temper" $verb $common data.eval=pairs.jsonl train.eval_every=3 output_dir=$verb-again | grep -q complete || fail "$verb: not complete"
+  "$temper" $verb $common data.eval=pairs.jsonl train.eval_every=3 train.save_every=2 train.keep_best.metric=eval/loss output_dir=$verb-again | grep -q complete || fail "$verb: not complete"
 done
 for loss in hinge ipo robust simpo kto; do run $loss dpo $common preference.loss=$loss; done
 run single dpo $common data.train=single.jsonl preference.loss=kto
