@@ -52,7 +52,16 @@ run whole dpo $common optimizer.schedule=constant
 [ "$(numbers parts)" = "$(numbers whole)" ] || fail "resumed: $(numbers parts | paste - <(numbers whole))"
 
 # A reward model goes on from its own directory, and rewards completions.
-run further reward $common model.path=reward/final
+run further reward $common model.path=reward/final data.eval=pairs.jsonl
+"$temper" eval --model further/final --input pairs.jsonl --pairs --json > ranked.json || fail "eval --pairs: $?"
+python3 - <<'P' || fail "eval --pairs and the run's own evaluation differ: $(cat ranked.json)"
+import json
+ranked, last = json.load(open("ranked.json")), [json.loads(line) for line in open("further/metrics.jsonl")][-1]
+for name in ("accuracy", "margin"):
+    assert abs(ranked[name]["mean"] - last["eval/" + name]) < 1e-9, name
+P
+"$temper" eval --model model --input prompts.jsonl --reward-model reward/final --max-new-tokens 4 --json \
+  > judged.json || fail "eval --reward-model: $?"
 run grpo grpo model.path=model data.train=prompts.jsonl "rewards=[{model: reward/final, name: rm, weight: 2}]" train.max_steps=2 \
   rl.prompts_per_rollout=4 rl.group_size=4 rollout.max_new_tokens=8
 grep -q '"rewards/rm"' grpo/metrics.jsonl || fail "no rewards/rm"

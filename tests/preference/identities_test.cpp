@@ -162,3 +162,15 @@ TEST_CASE("a reward model goes on from its own directory") {
   pref::write_rows(folder / "second.jsonl", second);
   CHECK(*pref::run(&preference::run_reward, next)[0].number("loss") == *longer[4].number("loss"));
 }
+
+TEST_CASE("a row's margin is what the rewards should differ by") {
+  const tiny::Folder folder;
+  Json rows = pref::pairs(1);
+  rows[0]["margin"] = 1.5;
+  pref::write_rows(folder / "rows.jsonl", rows);
+  preference::PreferenceConfig c = pref::config(folder, "score");
+  c.train.max_steps = c.train.batch_size = 1;
+  const MetricsRow row = pref::run(&preference::run_reward, c)[0];
+  const double x = *row.number("margin") - 1.5;
+  CHECK(*row.number("loss") == doctest::Approx(std::log1p(std::exp(-x))).epsilon(1e-6));
+}
