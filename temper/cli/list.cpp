@@ -5,6 +5,7 @@
 #include "temper/cli/verbs.h"
 #include "temper/metrics/sink.h"
 #include "temper/models/model.h"
+#include "temper/preference/losses.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/algorithm.h"
 #include "temper/train/update_rule.h"
@@ -34,7 +35,13 @@ const std::vector<Topic>& topics() {
       {"algorithms", [] { lines(rl::algorithms().list()); }},
       {"optimizers", [] { lines(train::optimizers().list()); }},
       {"rewards", [] { lines(rewards::registry()); }},
-      {"losses", [] { line("sft", "negative log-likelihood of the supervised tokens"); }},
+      {"losses",
+       [] {
+         line("sft", "negative log-likelihood of the supervised tokens");
+         for (const auto& loss : preference::losses().list()) line(loss.name, "dpo: " + loss.help);
+         line("orpo", "chosen's negative log-likelihood and the log odds ratio");
+         line("reward", "-log sigmoid of the difference of two rewards (Bradley-Terry)");
+       }},
       {"sinks", [] { lines(sinks().list()); }}};
   return table;
 }

@@ -10,6 +10,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/metrics/trace.h"
+#include "temper/rl/model_reward.h"
 
 namespace temper::rl {
 namespace {
@@ -51,6 +52,7 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
               policy.tokenizer),
       rewards_(config.rewards, policy.tokenizer != nullptr),
       judge_(rewards_) {
+  check_reward_models(config.rewards, policy.tokenizer.get(), policy.model->vocab_size);
   const data::PromptFormat format = prompt_format(config, policy);
   survey_ = train::survey_rows<data::PromptRow>(
       loader_.order(), [this, read = data::prompt_reader(format)](

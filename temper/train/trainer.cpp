@@ -68,7 +68,7 @@ LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
   for (const auto& trainable : roles_.trainables) trainable->optimizer.zero_grad();
   for (ForwardPass& pass : plan.passes) {
     tokens_computed += static_cast<double>(pass.forest->num_tokens());
-    if (pass.target_M.empty()) continue;
+    if (!pass.trains()) continue;
     pass.dropout.seed = seed_;
     pass.dropout.step = static_cast<uint64_t>(step_ + 1);
     pass.dropout.noise_alpha = section_.neftune_alpha;
@@ -194,7 +194,7 @@ bool Trainer::evaluate(RunDirectory& directory) {
 void Trainer::save(RunDirectory& directory) {
   const trace::Span span("checkpoint");
   saved_at_ = steady_seconds();
-  roles_.policy.model->files.check_unchanged();
+  if (roles_.policy.model) roles_.policy.model->files.check_unchanged();
   const TaskState state = task_.state();
   if (!directory.save(step_, roles_.trainables, checkpoint_values(state), state.tensors)) return;
   for (const auto& hook : hooks_) hook->on_save(step_, directory.path());
