@@ -64,7 +64,7 @@ class Eval : public Command {
     InputRows input(input_);
     const std::vector<rewards::Sample> samples = complete(input);
     let_interrupts_end();  // there is nothing to keep while a reward thinks
-    const std::vector<rewards::Judged> judged = rewards.judge(samples);
+    const std::vector<rewards::RewardResult> judged = rewards.judge(samples);
     EvalOutcome outcome = summarize(samples, judged, batch_.num_samples, threshold_);
     outcome.failures = rewards.failures().all();
     if (outcome.failures > 0)

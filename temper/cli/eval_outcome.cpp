@@ -21,7 +21,8 @@ std::string line(const std::string& name, const Interval& v) {
 }  // namespace
 
 EvalOutcome summarize(std::span<const rewards::Sample> samples,
-                      std::span<const rewards::Judged> judged, int64_t each, double threshold) {
+                      std::span<const rewards::RewardResult> judged, int64_t each,
+                      double threshold) {
   std::vector<double> reward, one, k;
   EvalOutcome out;
   const double count = static_cast<double>(samples.size());

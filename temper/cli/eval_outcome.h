@@ -21,7 +21,8 @@ struct EvalOutcome {
 
 // each: samples of a prompt, which stand together. A completion passes from `threshold` on.
 EvalOutcome summarize(std::span<const rewards::Sample> samples,
-                      std::span<const rewards::Judged> judged, int64_t each, double threshold);
+                      std::span<const rewards::RewardResult> judged, int64_t each,
+                      double threshold);
 
 Json to_json(const EvalOutcome& outcome);
 // A table for people.

@@ -29,7 +29,7 @@ constexpr size_t kLongestQuote = 300;
 // rank may rightly take between two sums.
 constexpr std::chrono::hours kLongestSum{6};
 
-class Alone : public Group {
+class SingleProcess : public Group {
  public:
   int rank() const override { return 0; }
   int size() const override { return 1; }
@@ -173,7 +173,7 @@ Environment read_environment() {
 
 std::shared_ptr<Group> Group::from_environment(const std::function<bool()>& stop) {
   const Environment environment = read_environment();
-  if (environment.size == 1) return std::make_shared<Alone>();
+  if (environment.size == 1) return std::make_shared<SingleProcess>();
   return std::make_shared<GlooGroup>(environment, Patience(environment.timeout, stop));
 }
 

@@ -8,9 +8,9 @@
 
 namespace temper::preference {
 
-// The completions of a batch, each after the prompt of the next one and the last one after the first
-// prompt. They stand in the rows' order; where there are pairs, all chosen ones before all rejected
-// ones, as TRL deals pairs out. One completion alone stays with its own prompt.
+// The completions of a batch, each after the prompt of the next one and the last one after the
+// first prompt. They stand in the rows' order; where there are pairs, all chosen ones before all
+// rejected ones, as TRL deals pairs out. One completion alone stays with its own prompt.
 class Mismatched {
  public:
   explicit Mismatched(std::span<const PreferenceRow> rows);

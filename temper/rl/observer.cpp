@@ -40,7 +40,7 @@ BatchStatistics describe(const std::vector<EpisodeGroup>& groups) {
       s.truncated += (e.stopped ? 0 : 1) / count;
       for (const auto& [name, value] : e.rewards) s.reward_means[name] += value / count;
     }
-    s.zero_std_groups += !has_signal(group);
+    s.zero_std_groups += !has_reward_variance(group);
     ++s.groups;
   }
   double squares = 0;
@@ -92,7 +92,7 @@ std::string Observer::prompt_end(const std::vector<int32_t>& prompt, size_t most
   return repair_utf8(text.substr(text.size() - std::min(text.size(), most)));
 }
 
-void Observer::show(const EpisodeGroup& group, const Episode& episode) {
+void Observer::log_sample(const EpisodeGroup& group, const Episode& episode) {
   if (batches_++ % show_every_ == 0) {
     if (shown_.size() == kSamplesInReport) {
       for (size_t i = 1; 2 * i < shown_.size(); ++i) shown_[i] = std::move(shown_[2 * i]);

@@ -75,7 +75,7 @@ void write_rollouts(const std::string& output_dir, int64_t step,
   write_file_atomic(str(output_dir, "/rollouts/step-", step, ".jsonl"), lines);
 }
 
-void forget_rollouts_after(const std::string& output_dir, int64_t step) {
+void remove_rollouts_after(const std::string& output_dir, int64_t step) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(output_dir + "/rollouts", ignored)) {
     const std::string name = entry.path().filename().string();

@@ -149,16 +149,16 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
   engine_.release_memory();  // the next batch is sampled with other weights
   statistics.rollout_seconds += steady_seconds() - start;
   span.emplace("waiting for rewards");
-  const std::map<int64_t, std::vector<rewards::Judged>> judged = judge_.collect();
+  const std::map<int64_t, std::vector<rewards::RewardResult>> judged = judge_.collect();
   span.reset();
-  statistics.reward_seconds += judge_.take_seconds();
+  statistics.reward_seconds += judge_.seconds_since_last_call();
   std::vector<EpisodeGroup> mine;
   for (auto& [key, p] : pending) {
     if (p.unfinished > 0) continue;  // stopped
     std::vector<Episode> kept;
     statistics.judged += static_cast<int64_t>(p.group.episodes.size());
     for (size_t i = 0; i < p.group.episodes.size(); ++i) {
-      const rewards::Judged& verdict = judged.at(key)[i];
+      const rewards::RewardResult& verdict = judged.at(key)[i];
       statistics.dropped += verdict.dropped;
       if (verdict.dropped) continue;
       Episode& episode = p.group.episodes[i];

@@ -37,7 +37,7 @@ RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
 
 void RlTask::begin(int64_t steps_made) {
   if (source_.samples() && group_.rank() == 0 && !output_dir_.empty())
-    forget_rollouts_after(output_dir_, steps_made);
+    remove_rollouts_after(output_dir_, steps_made);
 }
 
 int64_t RlTask::planned_steps() const {
@@ -147,7 +147,7 @@ void RlTask::describe_step(MetricsRow& row) {
   if (compares()) row.set("sampler_trainer_max_abs_diff", sampler_check_.largest());
   if (update_ == 0) {
     observer_.warn_of(about_, row.number("kl").value_or(0));
-    observer_.show(batch_.group(0), batch_.episode(0));
+    observer_.log_sample(batch_.group(0), batch_.episode(0));
   }
   const bool more = update_ + 1 < updates_of_batch();
   // Within a batch, the algorithm's state before it: restore() gives its credit again.

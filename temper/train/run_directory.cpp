@@ -44,7 +44,7 @@ RunDirectory::RunDirectory(RunConfig& config, RunHost host, dist::Group& group)
   fs::create_directories(config.output_dir, failed);
   config.require(!failed, "output_dir", "cannot make the directory ", config.output_dir, ": ",
                  failed.message());
-  if (writer()) lock_ = std::make_unique<Lock>(config);
+  if (is_writer()) lock_ = std::make_unique<Lock>(config);
 }
 
 RunDirectory::~RunDirectory() = default;
@@ -52,7 +52,7 @@ RunDirectory::~RunDirectory() = default;
 void RunDirectory::open_metrics(int64_t steps, std::vector<MetricInfo> infos) {
   steps_ = steps;
   infos_ = std::move(infos);
-  if (!writer()) return;
+  if (!is_writer()) return;
   SinkOptions options{config_.output_dir, steps, &host_.console, host_.terminal};
   options.log_every = config_.metrics.log_every;
   options.metrics = infos_;
@@ -121,8 +121,8 @@ std::vector<std::string> RunDirectory::changed_settings() const {
   return changes;
 }
 
-void RunDirectory::begin(const Checkpoint* resumed) {
-  if (!writer()) return;
+void RunDirectory::start(const Checkpoint* resumed) {
+  if (!is_writer()) return;
   metrics_->truncate_after(resumed ? resumed->step : -1);
   if (resumed) {
     host_.console << "resuming from " << resumed->directory << std::endl;
@@ -137,7 +137,7 @@ void RunDirectory::begin(const Checkpoint* resumed) {
 }
 
 void RunDirectory::say_complete() {
-  if (!writer()) return;
+  if (!is_writer()) return;
   host_.console << path() << ": this run is complete; its model is in final/" << std::endl;
   std::string changes;
   for (const std::string& change : changed_settings())
@@ -149,7 +149,7 @@ void RunDirectory::say_complete() {
 
 bool RunDirectory::save(int64_t step, const Trainables& trainables, const Json& values,
                         const TensorMap& tensors) {
-  if (saved_ == step || !writer()) return false;
+  if (saved_ == step || !is_writer()) return false;
   Json whole = values;
   whole["verb"] = config_.verb.value_or("");
   whole["planned_steps"] = steps_;
@@ -160,14 +160,14 @@ bool RunDirectory::save(int64_t step, const Trainables& trainables, const Json& 
 
 void RunDirectory::write(const std::string& name,
                          const std::function<void(const std::string&)>& make) const {
-  if (writer()) checkpoints_.write(name, make);
+  if (is_writer()) checkpoints_.write(name, make);
 }
 
 // The checkpoint first, so that an error in writing the models loses nothing; `complete` says that
 // they are there.
 void RunDirectory::finish(int64_t step, const Trainables& trainables, const Json& values,
                           const TensorMap& tensors) {
-  if (!writer()) return;
+  if (!is_writer()) return;
   save(step, trainables, values, tensors);
   for (const auto& trainable : trainables) {
     if (!trainable->save) continue;
@@ -186,7 +186,7 @@ void RunDirectory::finish(int64_t step, const Trainables& trainables, const Json
 void RunDirectory::close(std::vector<std::pair<std::string, std::string>> summary,
                          std::vector<Report::Table> tables) {
   group_.barrier();
-  if (!writer()) return;
+  if (!is_writer()) return;
   metrics_->finish();
   summary.emplace_back("peak memory, MB", std::to_string(peak_memory_bytes() / 1000000));
   Report page{config_.verb.value_or("run") + " of " + config_.model.path,

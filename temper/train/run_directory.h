@@ -51,7 +51,7 @@ class RunDirectory : public Messages {
   bool complete(const Checkpoint& checkpoint, int64_t steps) const;
   // Writes the resolved config, says what differs from the one before, and cuts metrics back to the
   // checkpoint's step (null: a fresh run).
-  void begin(const Checkpoint* resumed);
+  void start(const Checkpoint* resumed);
   // Says so on the console, and what a changed config would have changed.
   void say_complete();
 
@@ -68,7 +68,7 @@ class RunDirectory : public Messages {
              std::vector<Report::Table> tables);
 
   int rank() const { return group_.rank(); }
-  bool writer() const { return group_.rank() == 0; }
+  bool is_writer() const { return group_.rank() == 0; }
   const std::string& path() const { return config_.output_dir; }
   const RunHost& host() const { return host_; }
   // The directory under path() that final/ is copied from, where it should have other weights than

@@ -160,7 +160,7 @@ void Trainer::restore(const Checkpoint& checkpoint) {
 }
 
 // False: an earlier run of the directory was complete.
-bool Trainer::begin(RunDirectory& directory) {
+bool Trainer::restore_or_start(RunDirectory& directory) {
   std::vector<MetricInfo> infos = task_.metrics();
   for (MetricInfo& info : trainer_metrics()) infos.push_back(std::move(info));
   directory.open_metrics(steps_, std::move(infos));
@@ -170,7 +170,7 @@ bool Trainer::begin(RunDirectory& directory) {
     directory.say_complete();
     return false;
   }
-  directory.begin(checkpoint ? &*checkpoint : nullptr);
+  directory.start(checkpoint ? &*checkpoint : nullptr);
   saved_at_ = steady_seconds();
   task_.begin(step_);
   for (const auto& hook : hooks_) hook->on_begin(directory);
@@ -210,7 +210,7 @@ void Trainer::rescue(RunDirectory& directory) {
 }
 
 void Trainer::agree(RunDirectory& directory, bool& stop, bool& save) {
-  const bool due = section_.save_minutes > 0 && directory.writer() &&
+  const bool due = section_.save_minutes > 0 && directory.is_writer() &&
                    steady_seconds() - saved_at_ > 60 * section_.save_minutes;
   std::vector<double> asked{directory.host().stop() ? 1.0 : 0.0, due ? 1.0 : 0.0};
   group_.all_reduce_sum(asked);
@@ -231,7 +231,7 @@ void Trainer::after_step(RunDirectory& directory) {
 }
 
 RunOutcome Trainer::run(RunDirectory& directory) {
-  if (!begin(directory)) return {false, steps_};
+  if (!restore_or_start(directory)) return {false, steps_};
   const auto ended = [this] {
     return std::any_of(hooks_.begin(), hooks_.end(), [](const auto& h) { return h->wants_end(); });
   };

@@ -53,7 +53,7 @@ class Trainer {
   void update(const LossSums& sums);
   void describe(const StepPlan& plan, const LossSums& sums, double tokens_computed, double seconds);
 
-  bool begin(RunDirectory& directory);
+  bool restore_or_start(RunDirectory& directory);
   void restore(const Checkpoint& checkpoint);
   void after_step(RunDirectory& directory);
   bool evaluate(RunDirectory& directory);
