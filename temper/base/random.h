@@ -15,7 +15,8 @@ enum class RandomPurpose : uint32_t {
   kDropout = 4,
   kSampling = 5,
   kDemo = 6,
-  kEmbeddingNoise = 7
+  kEmbeddingNoise = 7,
+  kPairs = 8
 };
 
 // Four independent uniform 32-bit words for (key, counter).

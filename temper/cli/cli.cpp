@@ -70,6 +70,7 @@ const std::vector<Verb>& verbs() {
       {"score", &score_command, "log-probabilities of given completions"},
       {"eval", &eval_command, "mean reward, pass@1 and pass@k of sampled completions"},
       {"tokenize", &tokenize_command, "text to ids and back; conversations to ids and labels"},
+      {"data", &data_command, "make rows of preferences"},
       {"init", &init_command, "a model of random weights"},
       {"export", &export_command, "merge an adapter, convert the dtype, verify what was written"},
       {"doctor", &run_doctor, "what this machine has and can do"},

@@ -63,6 +63,7 @@ std::unique_ptr<Command> chat_command();
 std::unique_ptr<Command> score_command();
 std::unique_ptr<Command> eval_command();
 std::unique_ptr<Command> tokenize_command();
+std::unique_ptr<Command> data_command();
 std::unique_ptr<Command> init_command();
 std::unique_ptr<Command> export_command();
 std::unique_ptr<Command> demo_command();

@@ -1,0 +1,107 @@
+#include "temper/data/pairs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "temper/base/error.h"
+#include "temper/base/random.h"
+
+namespace temper::data {
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Digits with what is a part of the number before and after them: 1,234 and 0.5 are one.
+struct Span {
+  size_t begin, end;
+};
+
+std::vector<Span> numbers_in(std::string_view text) {
+  std::vector<Span> out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (!is_digit(text[i])) continue;
+    size_t end = i + 1;
+    while (end < text.size() &&
+           (is_digit(text[end]) || ((text[end] == ',' || text[end] == '.') &&
+                                    end + 1 < text.size() && is_digit(text[end + 1]))))
+      ++end;
+    out.push_back({i, end});
+    i = end;
+  }
+  return out;
+}
+
+// The number with another digit; a first digit does not become 0.
+std::string other_number(std::string number, const RandomStream& random) {
+  std::vector<size_t> digits;
+  for (size_t i = 0; i < number.size(); ++i)
+    if (is_digit(number[i])) digits.push_back(i);
+  const size_t place = digits[random.below(0, digits.size())];
+  const uint64_t old = static_cast<uint64_t>(number[place] - '0');
+  uint64_t digit = (old + 1 + random.below(1, 9)) % 10;
+  if (digit == 0 && place == digits[0] && digits.size() > 1) digit = old == 1 ? 2 : 1;
+  number[place] = static_cast<char>('0' + digit);
+  return number;
+}
+
+const std::string& text_of(const Json& row, const char* field, const std::string& where) {
+  const auto it = row.find(field);
+  check<DataError>(it != row.end() && it->is_string(), where, ": expected text in `", field, "`");
+  return it->get_ref<const std::string&>();
+}
+
+}  // namespace
+
+std::optional<Json> pair_with_wrong_number(const Json& row, uint64_t seed, uint64_t index,
+                                           const std::string& where) {
+  const std::string& completion = text_of(row, "completion", where);
+  const std::vector<Span> numbers = numbers_in(completion);
+  if (numbers.empty()) return {};
+  const auto text = [&](const Span& s) { return completion.substr(s.begin, s.end - s.begin); };
+  const std::string right = text(numbers.back());
+  const std::string wrong =
+      other_number(right, RandomStream(seed, RandomPurpose::kPairs, index));
+  std::string rejected;
+  size_t at = 0;
+  for (const Span& number : numbers) {
+    if (text(number) != right) continue;
+    rejected += completion.substr(at, number.begin - at) + wrong;
+    at = number.end;
+  }
+  rejected += completion.substr(at);
+  return Json{{"prompt", text_of(row, "prompt", where)},
+              {"chosen", completion},
+              {"rejected", rejected}};
+}
+
+std::optional<Json> best_against_worst(const std::vector<Json>& group, const std::string& where) {
+  const auto reward = [&](const Json& row) {
+    const auto it = row.find("reward");
+    check<DataError>(it != row.end() && it->is_number() && std::isfinite(it->get<double>()), where,
+                     ": expected a number in `reward`");
+    return it->get<double>();
+  };
+  const auto ids = [&](const Json& row, const char* field) -> const Json& {
+    const auto it = row.find(field);
+    check<DataError>(it != row.end() && it->is_array(), where, ": expected a list in `", field,
+                     "`");
+    return *it;
+  };
+  const Json *best = nullptr, *worst = nullptr;
+  for (const Json& row : group) {
+    if (!best || reward(row) > reward(*best)) best = &row;
+    if (!worst || reward(row) < reward(*worst)) worst = &row;
+  }
+  if (!best || reward(*best) == reward(*worst)) return {};
+  const Json& chosen = ids(*best, "completion_tokens");
+  const Json& rejected = ids(*worst, "completion_tokens");
+  if (chosen == rejected) return {};
+  return Json{{"prompt_ids", ids(*best, "prompt_tokens")},
+              {"chosen_ids", chosen},
+              {"rejected_ids", rejected},
+              {"margin", reward(*best) - reward(*worst)}};
+}
+
+}  // namespace temper::data
