@@ -7,6 +7,7 @@
 #include "temper/cli/completion_words.h"
 #include "temper/cli/launch.h"
 #include "temper/cli/verbs.h"
+#include "temper/distill/config.h"
 #include "temper/rl/config.h"
 #include "temper/train/sft.h"
 
@@ -56,6 +57,8 @@ const std::vector<Verb>& verbs() {
   static const std::vector<Verb> table{
       {"sft", &run_sft, "supervised fine-tuning, of all weights or a LoRA adapter",
        &keys_of<train::SftConfig>},
+      {"distill", &run_distill, "a student learns from a larger teacher",
+       &keys_of<distill::DistillConfig>},
       {"grpo", &run_grpo, "reinforcement learning: grpo, dr_grpo, dapo, gspo, rloo",
        &keys_of<rl::RlConfig>},
       {"generate", &generate_command, "sample completions of prompts"},

@@ -3,6 +3,7 @@
 
 #include "temper/base/error.h"
 #include "temper/cli/verbs.h"
+#include "temper/distill/strategy.h"
 #include "temper/metrics/sink.h"
 #include "temper/models/model.h"
 #include "temper/rewards/reward.h"
@@ -25,17 +26,22 @@ struct Topic {
   void (*print)();
 };
 const std::vector<Topic>& topics() {
-  static const std::vector<Topic> table{
-      {"models",
-       [] {
-         for (const auto& family : models::families().list())
-           line(family.name.c_str(), family.help.c_str());
-       }},
-      {"algorithms", [] { lines(rl::algorithms().list()); }},
-      {"optimizers", [] { lines(train::optimizers().list()); }},
-      {"rewards", [] { lines(rewards::registry()); }},
-      {"losses", [] { line("sft", "negative log-likelihood of the supervised tokens"); }},
-      {"sinks", [] { lines(sinks().list()); }}};
+  static const std::vector<Topic> table{{"models",
+                                         [] {
+                                           for (const auto& family : models::families().list())
+                                             line(family.name.c_str(), family.help.c_str());
+                                         }},
+                                        {"algorithms", [] { lines(rl::algorithms().list()); }},
+                                        {"optimizers", [] { lines(train::optimizers().list()); }},
+                                        {"rewards", [] { lines(rewards::registry()); }},
+                                        {"losses",
+                                         [] {
+                                           line("sft",
+                                                "negative log-likelihood of the supervised tokens");
+                                           for (const auto& strategy : distill::strategies().list())
+                                             line("distill/" + strategy.name, strategy.help);
+                                         }},
+                                        {"sinks", [] { lines(sinks().list()); }}};
   return table;
 }
 

@@ -8,14 +8,15 @@
 #include "temper/cli/launch.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/verbs.h"
+#include "temper/distill/run.h"
 #include "temper/rl/run.h"
 #include "temper/train/sft.h"
 
 namespace temper::cli {
 namespace {
 
-// Sections that only reinforcement learning has: a config file may serve several verbs.
-const std::vector<std::string> kRlSections{"rl", "rollout", "rewards"};
+// Sections that only other verbs have: a config file may serve several verbs.
+const std::vector<std::string> kRlSections{"rl", "rollout", "rewards", "distill"};
 
 // A verb's name, help and run. Its config composes the sections that it obeys.
 template <class Config>
@@ -68,9 +69,25 @@ int run_sft(const Arguments& arguments) {
       arguments);
 }
 
+int run_distill(const Arguments& arguments) {
+  return run_training<distill::DistillConfig>(
+      {"distill",
+       &distill::run_distill,
+       "Distillation: a student learns a larger teacher's distributions, attention or hidden "
+       "states.\n"
+       "usage: temper distill [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
+       "examples:\n"
+       "  temper distill configs/distill.yaml\n"
+       "  temper distill configs/distill.yaml distill.divergence=jsd distill.temperature=2\n"
+       "  temper distill configs/distill.yaml distill.strategy=on_policy\n",
+       {"rl", "rewards"}},
+      arguments);
+}
+
 int run_grpo(const Arguments& arguments) {
   return run_training<rl::RlConfig>(
-      {"grpo", &rl::run_rl,
+      {"grpo",
+       &rl::run_rl,
        "Reinforcement learning on the policy's own samples: GRPO and, by "
        "rl.algorithm, dr_grpo, dapo, gspo, rloo.\n"
        "usage: temper grpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
@@ -78,7 +95,8 @@ int run_grpo(const Arguments& arguments) {
        "  temper grpo configs/grpo_gsm8k.yaml\n"
        "  temper grpo configs/grpo_gsm8k.yaml rl.algorithm=dapo 'rewards=[{command: "
        "[python3, examples/reward.py]}]'\n"
-       "  temper grpo configs/grpo_gsm8k.yaml rl.replay=runs/x/rollouts/step-1.jsonl\n"},
+       "  temper grpo configs/grpo_gsm8k.yaml rl.replay=runs/x/rollouts/step-1.jsonl\n",
+       {"distill"}},
       arguments);
 }
 

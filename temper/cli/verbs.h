@@ -51,6 +51,7 @@ struct Verb {
 const std::vector<Verb>& verbs();
 
 int run_sft(const Arguments&);
+int run_distill(const Arguments&);
 int run_grpo(const Arguments&);
 int run_doctor(const Arguments&);
 int run_list(const Arguments&);

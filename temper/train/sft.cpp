@@ -13,7 +13,9 @@ namespace {
 
 constexpr int64_t kRowsToJudge = 64;
 
-data::SftFormat format_of(const SftConfig& config, const Policy& policy) {
+}  // namespace
+
+data::SftFormat sft_format(const RunConfig& config, const Policy& policy) {
   const data::DataSection& section = config.data;
   data::SftFormat f;
   f.tokenizer = policy.tokenizer;
@@ -35,22 +37,22 @@ Unit unit_of(const data::SftRow& row) {
   return unit;
 }
 
-}  // namespace
-
 void SftConfig::validate() const {
   RunConfig::validate();
   need(!data.train.empty(), "data.train", "a file of rows, or a list of {path, weight, name}");
 }
 
-SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages)
+SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages,
+                 data::Loader<data::SftRow>::Read read)
     : config_(config),
       model_(*roles.policy.model),
       group_(group),
       messages_(messages),
-      format_(format_of(config, roles.policy)),
+      format_(sft_format(config, roles.policy)),
       loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
-              loader_options(config, config.train.batch_size), data::sft_reader(format_)),
-      survey_(survey_rows<data::SftRow>(loader_.order(), data::sft_reader(format_))),
+              loader_options(config, config.train.batch_size),
+              read ? read : data::sft_reader(format_)),
+      survey_(survey_rows<data::SftRow>(loader_.order(), read ? read : data::sft_reader(format_))),
       eval_sources_(data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
   done_ = loader_.state();
   for (const data::SourceSpec& source : eval_sources_)
@@ -62,8 +64,13 @@ int64_t SftTask::planned_steps() const {
 }
 
 std::optional<StepPlan> SftTask::next(int64_t) {
-  rows_ = loader_.next();
-  if (rows_.empty()) return {};
+  std::vector<data::SftRow> rows = loader_.next();
+  if (rows.empty()) return {};
+  return plan(std::move(rows));
+}
+
+StepPlan SftTask::plan(std::vector<data::SftRow> rows) {
+  rows_ = std::move(rows);
   StepPlan plan;
   std::vector<Unit> units;
   for (const data::SftRow& row : rows_) {
@@ -115,9 +122,7 @@ void SftTask::evaluate_set(size_t set, const std::function<bool()>& stop, Evalua
   if (format.overlong == data::Overlong::kError) format.overlong = data::Overlong::kTruncate;
   ForwardPass pass;
   const auto flush = [&] {
-    if (!pass.target_M.empty())
-      sums.add_mean(set, "loss", -ordered_sum(token_logp(model_, pass, {}).logp),
-                    static_cast<double>(pass.num_targets()));
+    if (pass.forest->num_tokens() > 0) evaluate_pass(set, pass, sums);
     sums.add_total(set, "supervised_tokens", pass.num_targets());
     pass = ForwardPass();
   };
@@ -132,6 +137,12 @@ void SftTask::evaluate_set(size_t set, const std::function<bool()>& stop, Evalua
     sums.add_total(set, "rows", 1);
   }
   flush();
+}
+
+void SftTask::evaluate_pass(size_t set, const ForwardPass& pass, EvaluationSums& sums) {
+  if (pass.target_M.empty()) return;
+  sums.add_mean(set, "loss", -ordered_sum(token_logp(model_, pass, {}).logp),
+                static_cast<double>(pass.num_targets()));
 }
 
 bool SftTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {

@@ -17,10 +17,16 @@ struct SftConfig : RunConfig {
   void validate() const override;
 };
 
+// How rows are read for this policy, and what of one goes through it.
+data::SftFormat sft_format(const RunConfig& config, const Policy& policy);
+Unit unit_of(const data::SftRow& row);
+
+// Verbs whose rows are those of SFT derive from it and bring another loss.
 class SftTask : public Task {
  public:
-  // Reads what it evaluates on; training rows are read as they are drawn.
-  SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages);
+  // Reads what it evaluates on; training rows are read as they are drawn, by `read` where given.
+  SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages,
+          data::Loader<data::SftRow>::Read read = {});
 
   int64_t planned_steps() const override;
   std::optional<StepPlan> next(int64_t step) override;
@@ -32,9 +38,11 @@ class SftTask : public Task {
   void restore(const TaskState& state, const std::string& where) override;
   std::vector<std::pair<std::string, std::string>> summary() const override;
 
- private:
-  void warn_about_data();
-  void evaluate_set(size_t set, const std::function<bool()>& stop, EvaluationSums& sums);
+ protected:
+  // The step's passes, of these rows.
+  StepPlan plan(std::vector<data::SftRow> rows);
+  virtual void evaluate_set(size_t set, const std::function<bool()>& stop, EvaluationSums& sums);
+  virtual void evaluate_pass(size_t set, const ForwardPass& pass, EvaluationSums& sums);
 
   const SftConfig& config_;
   models::CausalLM& model_;
@@ -42,12 +50,16 @@ class SftTask : public Task {
   Messages& messages_;
   data::SftFormat format_;
   data::Loader<data::SftRow> loader_;
-  data::RowSurvey survey_;
-  std::vector<data::SourceSpec> eval_sources_;
   std::vector<std::unique_ptr<data::RowSet>> eval_rows_;
-  data::LoaderState done_;          // after the last step
   std::vector<data::SftRow> rows_;  // of the step
   double supervised_ = 0;           // of the step
+
+ private:
+  void warn_about_data();
+
+  data::RowSurvey survey_;
+  std::vector<data::SourceSpec> eval_sources_;
+  data::LoaderState done_;  // after the last step
 };
 
 // Trains as the config says, resuming where a run of the same output_dir stopped. Throws
