@@ -23,9 +23,8 @@ class Distinct : public temper::rewards::SimpleReward {
 int main(int argc, char** argv) {
   temper::rewards::register_reward(
       {.name = "distinct",
-       .value = [](const temper::RewardSection&) -> std::unique_ptr<temper::rewards::Reward> {
-         return std::make_unique<Distinct>();
-       },
+       .value = [](const temper::rewards::RewardSection&)
+           -> std::unique_ptr<temper::rewards::Reward> { return std::make_unique<Distinct>(); },
        .help = "the share of the completion's tokens that differ from each other"});
   return temper::cli::run({argv + 1, argv + argc});
 }

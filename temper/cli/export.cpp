@@ -27,7 +27,7 @@ void Export::declare(CLI::App& app) {
       "Merges an adapter, converts the dtype, then reloads what it wrote and compares.\n"
       "example: temper export --model DIR --adapter runs/lora/final --output merged --dtype "
       "bfloat16");
-  app.add_option("--model", model_dir, "directory of a Hugging Face model")->required();
+  add_model(app, model_dir, "directory of a Hugging Face model, or its id in the local cache");
   app.add_option("--adapter", adapter, "directory of a PEFT LoRA adapter to merge");
   app.add_option("--output", output, "the new model directory")->required();
   app.add_option("--dtype", dtype, "of the written weights")

@@ -6,6 +6,7 @@
 
 #include "temper/base/config.h"
 #include "temper/base/error.h"
+#include "temper/models/load.h"
 
 namespace temper::cli {
 namespace {
@@ -139,8 +140,14 @@ std::vector<std::string> split_command(const std::string& line) {
   return words;
 }
 
+CLI::Option* add_model(CLI::App& app, std::string& model, const std::string& help) {
+  return app.add_option("--model", model, help)->required()->transform([](const std::string& path) {
+    return models::resolve_model_path(path);
+  });
+}
+
 void ModelFlags::add_to(CLI::App& app) {
-  app.add_option("--model", model, "directory of a Hugging Face model")->required();
+  add_model(app, model, "directory of a Hugging Face model, or its id in the local cache");
   app.add_option("--adapter", adapter, "directory of a PEFT LoRA adapter");
   app.add_option("--device", device, "the device that computes: auto, cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));

@@ -35,6 +35,10 @@ std::vector<Flag> flags_of(const Verb& verb);
 // is not closed.
 std::vector<std::string> split_command(const std::string& line);
 
+// --model: a directory, or the id of a model in the local Hugging Face cache, whose snapshot it
+// becomes.
+CLI::Option* add_model(CLI::App& app, std::string& model, const std::string& help);
+
 // --model and --adapter, as several verbs take them.
 struct ModelFlags {
   std::string model, adapter, device = "auto", dtype;

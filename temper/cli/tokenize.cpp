@@ -29,7 +29,7 @@ class Tokenize : public Command {
     app.description(
         "Text to ids, ids to text, conversations to text, ids and labels. Needs no weights.\n"
         "example: temper tokenize --model DIR --input rows.jsonl --output ids.jsonl");
-    app.add_option("--model", model_, "directory with a tokenizer")->required();
+    add_model(app, model_, "directory with a tokenizer, or a model's id in the local cache");
     input_.add_to(app, "text, tokens, messages with tools, or prompt and completion")->required();
     app.add_option("--output", output_,
                    "where the results go, in input order, or - for standard output")

@@ -98,8 +98,7 @@ void DistillTask::describe_step(MetricsRow& row) {
   if (sampler_) sampler_->describe(row);
 }
 
-void DistillTask::evaluate_pass(size_t set, const train::ForwardPass& pass,
-                                train::EvaluationSums& sums) {
+void DistillTask::measure(size_t set, const train::ForwardPass& pass, train::EvaluationSums& sums) {
   const Losses found = losses(pass, false);
   if (found.distill.numel() > 0)
     sums.add_mean(set, "distill_loss", train::ordered_sum(found.distill), found.distill_count);
@@ -107,18 +106,28 @@ void DistillTask::evaluate_pass(size_t set, const train::ForwardPass& pass,
     sums.add_mean(set, "task_loss", train::ordered_sum(found.task), found.task_count);
 }
 
-void DistillTask::evaluate_set(size_t set, const std::function<bool()>& stop,
-                               train::EvaluationSums& sums) {
-  if (!sampler_) return SftTask::evaluate_set(set, stop, sums);
-  for (const train::ForwardPass& pass : sampler_->evaluation_passes(*eval_rows_[set], set, stop)) {
-    if (stop()) return;
-    evaluate_pass(set, pass, sums);
-    sums.add_total(set, "supervised_tokens", pass.num_targets());
-  }
+bool DistillTask::evaluate_sampled(MetricsRow& row, const std::function<bool()>& stop) {
+  if (evaluation_.sources().empty()) return false;
+  const at::NoGradGuard no_grad;
+  train::EvaluationSums sums(train::set_names(evaluation_.sources()));
+  for (size_t set = 0; set < evaluation_.sources().size(); ++set)
+    for (const auto& pass : sampler_->evaluation_passes(evaluation_.set(set), set, stop)) {
+      if (stop()) break;
+      measure(set, pass, sums);
+      sums.add_total(set, "supervised_tokens", pass.num_targets());
+    }
+  if (!sums.reduce(group_, stop())) return false;
+  sums.write(row);
+  return true;
 }
 
 bool DistillTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
-  if (!SftTask::evaluate(row, stop)) return false;
+  const bool made =
+      sampler_ ? evaluate_sampled(row, stop)
+               : evaluation_.run(model_, row, stop, messages_,
+                                 [this](size_t set, const train::ForwardPass& pass,
+                                        train::EvaluationSums& sums) { measure(set, pass, sums); });
+  if (!made) return false;
   const double alpha = distill_.alpha();
   const std::string suffix = "distill_loss";
   const auto values = row.values();

@@ -26,12 +26,6 @@ class DistillTask : public train::SftTask {
   bool evaluate(MetricsRow& row, const std::function<bool()>& stop) override;
   std::vector<MetricInfo> metrics() const override;
 
- protected:
-  void evaluate_set(size_t set, const std::function<bool()>& stop,
-                    train::EvaluationSums& sums) override;
-  void evaluate_pass(size_t set, const train::ForwardPass& pass,
-                     train::EvaluationSums& sums) override;
-
  private:
   // Both losses of a pass, with what they are means over.
   struct Losses {
@@ -39,6 +33,8 @@ class DistillTask : public train::SftTask {
     double distill_count = 0, task_count = 0;
   };
   Losses losses(const train::ForwardPass& pass, bool training);
+  void measure(size_t set, const train::ForwardPass& pass, train::EvaluationSums& sums);
+  bool evaluate_sampled(MetricsRow& row, const std::function<bool()>& stop);
 
   const DistillConfig& distill_;
   train::Roles& roles_;

@@ -5,6 +5,9 @@ namespace temper {
 void MetricsSection::fields(Fields& f) {
   f.add("sinks", sinks, "where metrics go: console, jsonl, csv, tensorboard, wandb, prometheus",
         one_or_list());
+  f.add("log_every", log_every,
+        "steps between lines of the console; 0: at most one a second. Files have every step",
+        at_least(0));
 }
 
 }  // namespace temper

@@ -14,6 +14,7 @@ namespace temper {
 
 struct MetricsSection {
   std::vector<std::string> sinks = {"console", "jsonl"};
+  int64_t log_every = 0;
   void fields(Fields& f);
 };
 

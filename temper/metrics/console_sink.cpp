@@ -45,7 +45,7 @@ class ConsoleSink : public Sink {
     const double seconds = row.number("step_seconds").value_or(0);
     step_seconds_ =
         step_seconds_ == 0 ? seconds : kSmoothing * step_seconds_ + (1 - kSmoothing) * seconds;
-    if (!options_.terminal) return print_now_and_then(row, seconds);
+    if (!options_.terminal || options_.log_every > 0) return print_now_and_then(row, seconds);
     const int columns = options_.columns > 0 ? options_.columns : terminal_columns();
     progress_ = train_text(row, static_cast<size_t>(std::max(1, columns - 1)));
     *options_.console << kClearLine << progress_ << std::flush;
@@ -60,11 +60,14 @@ class ConsoleSink : public Sink {
   }
 
  private:
-  // The first row, the last, and those between that come a while after the one before.
+  // The first row, the last, and those between that were asked for, or else come a while after the
+  // one before.
   void print_now_and_then(const MetricsRow& row, double seconds) {
     const bool first = !has_printed_, last = row.step() == options_.total_steps;
     since_printed_ += seconds;
-    if (!first && !last && since_printed_ < kBetweenLines) return;
+    const bool due = options_.log_every > 0 ? row.step() % options_.log_every == 0
+                                            : since_printed_ >= kBetweenLines;
+    if (!first && !last && !due) return;
     since_printed_ = 0;
     has_printed_ = true;
     line(train_text(row));

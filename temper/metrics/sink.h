@@ -22,6 +22,7 @@ struct SinkOptions {
   std::ostream* console = nullptr;       // where the console sink prints
   bool terminal = false;                 // the console is a terminal: one line that is redrawn
   int columns = 0;                       // its width; 0: asks the terminal that is standard output
+  int64_t log_every = 0;                 // steps between its lines; 0: at most one a second
   std::vector<MetricInfo> metrics = {};  // what the rows may hold; others are written all the same
 };
 

@@ -81,6 +81,14 @@ void save_weights(nn::Module& model, const std::string& directory, at::ScalarTyp
   write_safetensors_model(directory, tensors);
 }
 
+void copy_tokenizer_files(const std::string& from, const std::string& directory) {
+  for (const char* file :
+       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+        "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json"})
+    copy_file(from + "/" + file, directory + "/" + file);
+  copy_additional_templates(from, directory);
+}
+
 void write_model_files(const ModelFiles& files, const std::string& directory, at::ScalarType dtype,
                        HeadKind head) {
   fs::create_directories(directory);
@@ -99,12 +107,8 @@ void write_model_files(const ModelFiles& files, const std::string& directory, at
     config["dtype"] = name;
   write_file_atomic(directory + "/config.json", config.dump(2) + "\n");
   if (files.others.empty()) return;
-  for (const char* file :
-       {"generation_config.json", "tokenizer.json", "tokenizer_config.json",
-        "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
-        "tokenizer.model", "chat_template.jinja", "chat_template.json"})
-    copy_file(files.others + "/" + file, directory + "/" + file);
-  copy_additional_templates(files.others, directory);
+  copy_file(files.others + "/generation_config.json", directory + "/generation_config.json");
+  copy_tokenizer_files(files.others, directory);
 }
 
 }  // namespace temper::models

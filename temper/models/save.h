@@ -25,4 +25,7 @@ enum class HeadKind { kVocabulary, kScalar };
 void write_model_files(const ModelFiles& files, const std::string& directory, at::ScalarType dtype,
                        HeadKind head = HeadKind::kVocabulary);
 
+// The tokenizer and chat templates of a model directory, as far as there are any.
+void copy_tokenizer_files(const std::string& from, const std::string& directory);
+
 }  // namespace temper::models

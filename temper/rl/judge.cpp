@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "temper/base/clock.h"
+#include "temper/metrics/trace.h"
 
 namespace temper::rl {
 
@@ -51,6 +52,7 @@ void Judge::work() {
     std::vector<rewards::Judged> judged;
     std::exception_ptr failure;
     try {
+      const trace::Span span("rewards");
       judged = rewards_.judge(work.samples);
     } catch (...) {
       failure = std::current_exception();

@@ -9,6 +9,7 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
+#include "temper/metrics/trace.h"
 
 namespace temper::rl {
 namespace {
@@ -99,6 +100,7 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
                                                      int64_t samples, Statistics& statistics,
                                                      const std::function<bool()>& stop) {
   const double start = steady_seconds();
+  std::optional<trace::Span> span(std::in_place, "rollout");
   struct Pending {
     EpisodeGroup group;
     const Prompt* prompt;
@@ -141,7 +143,9 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
   engine_.check_invariants();
   engine_.release_memory();  // the next batch is sampled with other weights
   statistics.rollout_seconds += steady_seconds() - start;
+  span.emplace("waiting for rewards");
   const std::map<int64_t, std::vector<rewards::Judged>> judged = judge_.collect();
+  span.reset();
   statistics.reward_seconds += judge_.take_seconds();
   std::vector<EpisodeGroup> mine;
   for (auto& [key, p] : pending) {

@@ -8,6 +8,7 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
+#include "temper/metrics/trace.h"
 #include "temper/rl/replayed.h"
 
 namespace temper::rl {
@@ -70,6 +71,7 @@ bool RlTask::next_batch(int64_t step) {
 
 // Log-probabilities that stay the same over the batch's updates.
 void RlTask::score_batch() {
+  const trace::Span span("log-probabilities of the batch");
   const int64_t max_tokens = config_.train.micro_batch_tokens;
   const double temperature = config_.rollout.temperature;
   const bool correct = rl_.on_mismatch == RlSection::OnMismatch::kCorrect;

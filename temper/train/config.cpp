@@ -49,6 +49,10 @@ void TrainSection::fields(Fields& f) {
   f.add("recompute", recompute, "what the backward pass computes again to save memory");
   f.add("eval_every", eval_every, "steps between evaluations; 0: none", at_least(0));
   f.add("eval_at_start", eval_at_start, "evaluate before the first step, too");
+  f.add("eval_samples", eval_samples,
+        "rows of each set that an evaluation completes, to look at (sft)", at_least(0));
+  f.add("eval_sample_tokens", eval_sample_tokens, "most new tokens of such a completion",
+        at_least(1));
   f.add("save_every", save_every,
         "steps between checkpoints; 0: only at the end and when interrupted", at_least(0));
   f.add("save_minutes", save_minutes,
@@ -61,6 +65,10 @@ void TrainSection::fields(Fields& f) {
         "size of the noise on embeddings in training passes (NEFTune); 0: none", at_least(0));
   f.add("z_loss", z_loss,
         "coefficient of the mean squared log-sum-exp of the logits of supervised tokens; 0: none",
+        at_least(0));
+  f.add("profile", profile,
+        "steps whose spans of time are recorded, from the first that this process makes, in "
+        "trace.json (opens in Perfetto); 0: none",
         at_least(0));
 }
 

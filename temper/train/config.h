@@ -49,6 +49,8 @@ struct TrainSection {
   Recompute recompute = Recompute::kNone;
   int64_t eval_every = 0;
   bool eval_at_start = false;
+  int64_t eval_samples = 0;
+  int64_t eval_sample_tokens = 128;
   int64_t save_every = 0;
   double save_minutes = 15;
   int64_t keep_checkpoints = 3;
@@ -57,6 +59,7 @@ struct TrainSection {
   std::vector<std::string> freeze;  // patterns of parameter names
   double neftune_alpha = 0;
   double z_loss = 0;
+  int64_t profile = 0;
   void fields(Fields& f);
 };
 

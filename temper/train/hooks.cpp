@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/metrics/trace.h"
 #include "temper/train/roles.h"
 #include "temper/train/run_directory.h"
 
@@ -108,6 +109,34 @@ class KeepBest : public Hook {
   Best best_;
 };
 
+class Profile : public Hook {
+ public:
+  explicit Profile(int64_t steps) : left_(steps) {}
+  ~Profile() override {
+    try {
+      write();
+    } catch (const std::exception&) {
+      // The run has ended, and its end is told without the trace.
+    }
+  }
+  void on_begin(RunDirectory& directory) override {
+    rank_ = directory.rank();
+    file_ = directory.path() + (rank_ == 0 ? "/trace.json" : str("/trace.rank", rank_, ".json"));
+    trace::start();
+  }
+  void after_step(const MetricsRow&) override {
+    if (--left_ == 0) write();
+  }
+
+ private:
+  void write() {
+    if (!file_.empty()) trace::write(std::exchange(file_, {}), rank_);
+  }
+  int64_t left_;
+  int rank_ = 0;
+  std::string file_;  // empty: written, or not begun
+};
+
 }  // namespace
 
 std::unique_ptr<Hook> early_stopping(const EarlyStoppingSection& section) {
@@ -117,10 +146,13 @@ std::unique_ptr<Hook> keep_best(const KeepBestSection& section) {
   return std::make_unique<KeepBest>(section);
 }
 
+std::unique_ptr<Hook> profile(int64_t steps) { return std::make_unique<Profile>(steps); }
+
 std::vector<std::unique_ptr<Hook>> configured_hooks(const TrainSection& section) {
   std::vector<std::unique_ptr<Hook>> hooks;
   if (section.early_stopping.metric) hooks.push_back(early_stopping(section.early_stopping));
   if (section.keep_best.metric) hooks.push_back(keep_best(section.keep_best));
+  if (section.profile > 0) hooks.push_back(profile(section.profile));
   return hooks;
 }
 

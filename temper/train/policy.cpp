@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <filesystem>
-#include <set>
 
 #include "temper/base/error.h"
 #include "temper/models/load.h"
@@ -17,19 +16,6 @@ void refuse_unavailable(const RunConfig& config) {
                      config.where("model.device"), ": this build has no CUDA; use cpu or auto");
   check<ConfigError>(config.adapter.method != models::AdapterSection::Method::kQlora,
                      config.where("adapter.method"), ": qlora is not in this build; use lora");
-}
-
-// Whether a written list of modules names those that the adapter has.
-bool same_modules(models::CausalLM& model, const std::vector<std::string>& written,
-                  const std::vector<std::string>& found) {
-  if (std::set(written.begin(), written.end()) == std::set(found.begin(), found.end())) return true;
-  if (written != std::vector<std::string>{"all-linear"}) return false;
-  bool all = true;
-  model.each_module([&](const std::string& name, nn::Module& module) {
-    auto* linear = dynamic_cast<nn::Linear*>(&module);
-    if (linear && !name.ends_with("lm_head") && !linear->lora()) all = false;
-  });
-  return all;
 }
 
 std::string joined(const std::vector<std::string>& names) {
@@ -51,7 +37,7 @@ models::LoraConfig resume_adapter(models::CausalLM& model, RunConfig& config) {
   agree("adapter.alpha", written.alpha == found.alpha, found.alpha);
   agree("adapter.use_rslora", written.use_rslora == found.rank_stabilized,
         found.rank_stabilized ? "true" : "false");
-  agree("adapter.target_modules", same_modules(model, written.target_modules, found.target_modules),
+  agree("adapter.target_modules", models::targets_are(model, written.target_modules),
         joined(found.target_modules));
   if (!config.has_dropout())
     found.dropout = 0;
@@ -69,7 +55,8 @@ models::LoraConfig resume_adapter(models::CausalLM& model, RunConfig& config) {
 
 Policy load_policy(RunConfig& config) {
   refuse_unavailable(config);
-  const std::string& directory = config.model.path;
+  std::string& directory = config.model.path;
+  directory = models::resolve_model_path(directory);
   Policy policy;
   const models::AdapterSection& a = config.adapter;
   const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
@@ -97,7 +84,12 @@ Policy load_policy(RunConfig& config) {
 }
 
 void save_policy(const Policy& policy, const std::string& base, const std::string& directory) {
-  if (policy.lora) return models::save_adapter(*policy.model, *policy.lora, base, directory);
+  // Weights that were written to while they were mapped are not what was trained.
+  policy.model->files.check_unchanged();
+  if (policy.lora) {
+    models::save_adapter(*policy.model, *policy.lora, base, directory);
+    return models::copy_tokenizer_files(base, directory);
+  }
   models::write_model_files({base, base}, directory, at::kFloat);
   models::save_weights(*policy.model, directory, at::kFloat);
 }

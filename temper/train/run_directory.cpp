@@ -58,6 +58,7 @@ void RunDirectory::open_metrics(int64_t steps, std::vector<MetricInfo> infos) {
   infos_ = std::move(infos);
   if (!writer()) return;
   SinkOptions options{config_.output_dir, steps, &host_.console, host_.terminal};
+  options.log_every = config_.metrics.log_every;
   options.metrics = infos_;
   metrics_ =
       std::make_unique<Metrics>(config_.metrics.sinks, options, config_.where("metrics.sinks"));

@@ -68,6 +68,7 @@ class RunDirectory : public Messages {
   void close(std::vector<std::pair<std::string, std::string>> summary,
              std::vector<Report::Table> tables);
 
+  int rank() const { return group_.rank(); }
   bool writer() const { return group_.rank() == 0; }
   const std::string& path() const { return config_.output_dir; }
   const RunHost& host() const { return host_; }

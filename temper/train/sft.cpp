@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/text/special_tokens.h"
+#include "temper/train/row_messages.h"
 
 namespace temper::train {
 namespace {
@@ -30,13 +31,6 @@ data::SftFormat sft_format(const RunConfig& config, const Policy& policy) {
   return f;
 }
 
-Unit unit_of(const data::SftRow& row) {
-  Unit unit;
-  for (const data::Segment& segment : row.segments)
-    unit.segments.push_back({segment.parent, segment.tokens, segment.labels, 0});
-  return unit;
-}
-
 void SftConfig::validate() const {
   RunConfig::validate();
   need(!data.train.empty(), "data.train", "a file of rows, or a list of {path, weight, name}");
@@ -53,10 +47,8 @@ SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Mess
               loader_options(config, config.train.batch_size),
               read ? read : data::sft_reader(format_)),
       survey_(survey_rows<data::SftRow>(loader_.order(), read ? read : data::sft_reader(format_))),
-      eval_sources_(data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
+      evaluation_(config, format_, group) {
   done_ = loader_.state();
-  for (const data::SourceSpec& source : eval_sources_)
-    eval_rows_.push_back(std::make_unique<data::RowSet>(source));
 }
 
 int64_t SftTask::planned_steps() const {
@@ -101,8 +93,9 @@ Loss SftTask::loss(const ForwardPass& pass) {
 
 // A run that trains nothing is no success: it ends once enough rows are known to be of no use.
 void SftTask::before_update(int64_t step) {
-  warn_about_data();
   const data::LoaderState& s = loader_.state();
+  const std::vector<int32_t>& eos = model_.eos_token_ids;
+  warn_about_rows(s, config_.data.max_length, eos.empty() ? -1 : eos[0], messages_);
   const bool enough = s.rows >= std::min(loader_.order().rows(), kRowsToJudge) ||
                       step == config_.train.max_steps.value_or(planned_steps());
   check<DataError>(s.untrained < s.rows || !enough, config_.where("data.train"), ": none of the ",
@@ -117,42 +110,8 @@ void SftTask::describe_step(MetricsRow& row) {
     row.set("rows/" + sources[i].name, loader_.state().counts[i]);
 }
 
-void SftTask::evaluate_set(size_t set, const std::function<bool()>& stop, EvaluationSums& sums) {
-  data::SftFormat format = format_;
-  if (format.overlong == data::Overlong::kError) format.overlong = data::Overlong::kTruncate;
-  ForwardPass pass;
-  const auto flush = [&] {
-    if (pass.forest->num_tokens() > 0) evaluate_pass(set, pass, sums);
-    sums.add_total(set, "supervised_tokens", pass.num_targets());
-    pass = ForwardPass();
-  };
-  const data::RowSet& file = *eval_rows_[set];
-  for (int64_t r = group_.rank(); r < file.size() && !stop(); r += group_.size()) {
-    bool truncated = false;
-    const std::optional<data::SftRow> row =
-        data::read_sft_row(format, file.row(r), file.where(r), &truncated);
-    if (!row) continue;
-    if (pass.forest->num_tokens() + row->num_computed() > config_.train.micro_batch_tokens) flush();
-    pass.add(unit_of(*row), 0);
-    sums.add_total(set, "rows", 1);
-  }
-  flush();
-}
-
-void SftTask::evaluate_pass(size_t set, const ForwardPass& pass, EvaluationSums& sums) {
-  if (pass.target_M.empty()) return;
-  sums.add_mean(set, "loss", -ordered_sum(token_logp(model_, pass, {}).logp),
-                static_cast<double>(pass.num_targets()));
-}
-
 bool SftTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
-  if (eval_rows_.empty()) return false;
-  const at::NoGradGuard no_grad;
-  EvaluationSums sums(set_names(eval_sources_));
-  for (size_t set = 0; set < eval_rows_.size(); ++set) evaluate_set(set, stop, sums);
-  if (!sums.reduce(group_, stop())) return false;
-  sums.write(row);
-  return true;
+  return evaluation_.run(model_, row, stop, messages_);
 }
 
 TaskState SftTask::state() const {
@@ -166,36 +125,11 @@ void SftTask::restore(const TaskState& state, const std::string& where) {
   done_ = loader_.state();
 }
 
-void SftTask::warn_about_data() {
-  const data::LoaderState& s = loader_.state();
-  const int64_t longest = config_.data.max_length;
-  if (s.truncated > 0)
-    messages_.warn_once("truncated rows",
-                        str("rows longer than data.max_length, ", longest, " tokens, are cut (",
-                            s.truncated, " of the first ", s.rows, ")"));
-  if (s.dropped > 0)
-    messages_.warn_once("dropped rows", str("rows longer than data.max_length, ", longest,
-                                            " tokens, are left out (", s.dropped, " of the first ",
-                                            s.rows + s.dropped, ")"));
-  if (s.untrained > 0)
-    messages_.warn_once("untrained rows",
-                        str(s.untrained, " of the first ", s.rows, " rows train no token"));
-  if (s.rows > 0 && s.with_eos == 0 && !model_.eos_token_ids.empty())
-    messages_.warn_once("end token", str("no row trains the end token ", model_.eos_token_ids[0],
-                                         ": the model will not learn to stop"));
+std::vector<std::pair<std::string, std::string>> SftTask::summary() const {
+  return row_summary(loader_.state(), loader_.order().sources());
 }
 
-std::vector<std::pair<std::string, std::string>> SftTask::summary() const {
-  const data::LoaderState& rows = loader_.state();
-  std::vector<std::pair<std::string, std::string>> lines{
-      {"rows", std::to_string(rows.rows)},
-      {"rows cut", std::to_string(rows.truncated)},
-      {"rows left out", std::to_string(rows.dropped)}};
-  const auto& sources = loader_.order().sources();
-  for (size_t i = 0; i < sources.size() && sources.size() > 1; ++i)
-    lines.emplace_back("rows of " + sources[i].name, std::to_string(rows.counts[i]));
-  return lines;
-}
+std::vector<Report::Table> SftTask::tables() const { return evaluation_.tables(); }
 
 RunOutcome run_sft(SftConfig& config, const RunHost& host) {
   config.resolve("sft");

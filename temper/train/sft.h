@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "temper/data/loader.h"
-#include "temper/train/evaluation.h"
+#include "temper/train/sft_evaluation.h"
 #include "temper/train/trainer.h"
 
 namespace temper::train {
@@ -17,9 +17,8 @@ struct SftConfig : RunConfig {
   void validate() const override;
 };
 
-// How rows are read for this policy, and what of one goes through it.
+// How rows are read for this policy.
 data::SftFormat sft_format(const RunConfig& config, const Policy& policy);
-Unit unit_of(const data::SftRow& row);
 
 // Verbs whose rows are those of SFT derive from it and bring another loss.
 class SftTask : public Task {
@@ -37,12 +36,11 @@ class SftTask : public Task {
   TaskState state() const override;
   void restore(const TaskState& state, const std::string& where) override;
   std::vector<std::pair<std::string, std::string>> summary() const override;
+  std::vector<Report::Table> tables() const override;
 
  protected:
   // The step's passes, of these rows.
   StepPlan plan(std::vector<data::SftRow> rows);
-  virtual void evaluate_set(size_t set, const std::function<bool()>& stop, EvaluationSums& sums);
-  virtual void evaluate_pass(size_t set, const ForwardPass& pass, EvaluationSums& sums);
 
   const SftConfig& config_;
   models::CausalLM& model_;
@@ -50,15 +48,12 @@ class SftTask : public Task {
   Messages& messages_;
   data::SftFormat format_;
   data::Loader<data::SftRow> loader_;
-  std::vector<std::unique_ptr<data::RowSet>> eval_rows_;
+  SftEvaluation evaluation_;
   std::vector<data::SftRow> rows_;  // of the step
   double supervised_ = 0;           // of the step
 
  private:
-  void warn_about_data();
-
   data::RowSurvey survey_;
-  std::vector<data::SourceSpec> eval_sources_;
   data::LoaderState done_;  // after the last step
 };
 

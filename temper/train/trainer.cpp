@@ -10,6 +10,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
+#include "temper/metrics/trace.h"
 #include "temper/train/schedule.h"
 
 namespace temper::train {
@@ -41,7 +42,8 @@ bool Trainer::step() {
   if (step_ >= steps_) return false;
   const double start = steady_seconds();
   for (const auto& hook : hooks_) hook->before_step(step_ + 1);
-  std::optional<StepPlan> plan = task_.next(step_ + 1);
+  std::optional<trace::Span> span(std::in_place, "step", step_ + 1);
+  std::optional<StepPlan> plan = next();
   if (!plan) return false;
   double tokens_computed = 0;
   const LossSums sums = forward_backward(*plan, tokens_computed);
@@ -50,8 +52,14 @@ bool Trainer::step() {
   update(sums);
   ++step_;
   describe(*plan, sums, tokens_computed, steady_seconds() - start);
+  span.reset();
   for (const auto& hook : hooks_) hook->after_step(row_);
   return true;
+}
+
+std::optional<StepPlan> Trainer::next() {
+  const trace::Span span("next passes");
+  return task_.next(step_ + 1);
 }
 
 LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
@@ -64,7 +72,11 @@ LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
     pass.dropout.seed = seed_;
     pass.dropout.step = static_cast<uint64_t>(step_ + 1);
     pass.dropout.noise_alpha = section_.neftune_alpha;
-    const at::Tensor total = sums.add(task_.loss(pass));
+    const at::Tensor total = [&] {
+      const trace::Span span("forward");
+      return sums.add(task_.loss(pass));
+    }();
+    const trace::Span span("backward");
     if (total.defined()) torch::autograd::backward({total}, {});
   }
   std::vector<double> computed{tokens_computed};
@@ -76,6 +88,7 @@ LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
 
 void Trainer::reduce_gradients() {
   if (group_.size() == 1) return;
+  const trace::Span span("sum of gradients over ranks");
   for (const auto& trainable : roles_.trainables) {
     for (const NamedParameter& p : trainable->optimizer.parameters()) {
       at::Tensor& grad = p.parameter->value().mutable_grad();
@@ -99,6 +112,7 @@ void Trainer::update(const LossSums& sums) {
             trainable->name, ") ", norms.back(),
             "; a lower optimizer.learning_rate may help, if rewards and rows are sound"));
   }
+  const trace::Span span("optimizer");
   for (size_t i = 0; i < norms.size(); ++i) {
     Trainable& trainable = *roles_.trainables[i];
     const double limit = trainable.settings.max_grad_norm;
@@ -159,17 +173,26 @@ bool Trainer::begin(RunDirectory& directory) {
   return true;
 }
 
-void Trainer::evaluate(RunDirectory& directory) {
-  if (evaluated_ == step_) return;
+// Whether it was cut short: then the run is to stop, and the evaluation is made on resuming.
+bool Trainer::evaluate(RunDirectory& directory) {
+  if (evaluated_ == step_) return false;
+  const trace::Span span("evaluation");
   MetricsRow row(step_);
-  if (!task_.evaluate(row, directory.host().stop)) return;
+  if (!task_.evaluate(row, directory.host().stop)) {
+    bool stop = false, save = false;
+    agree(directory, stop, save);
+    return stop;
+  }
   evaluated_ = step_;
   directory.log(row);
   for (const auto& hook : hooks_) hook->on_evaluation(row, directory, roles_);
+  return false;
 }
 
 void Trainer::save(RunDirectory& directory) {
+  const trace::Span span("checkpoint");
   saved_at_ = steady_seconds();
+  roles_.policy.model->files.check_unchanged();
   const TaskState state = task_.state();
   if (!directory.save(step_, roles_.trainables, checkpoint_values(state), state.tensors)) return;
   for (const auto& hook : hooks_) hook->on_save(step_, directory.path());
@@ -203,7 +226,10 @@ RunOutcome Trainer::run(RunDirectory& directory) {
   try {
     if (section_.eval_at_start && step_ == 0) evaluate(directory);
     while (!stopped_ && !ended() && step()) after_step(directory);
-    if (!stopped_) evaluate(directory);
+    if (!stopped_ && evaluate(directory)) {
+      stopped_ = true;
+      save(directory);
+    }
   } catch (...) {
     // What was trained is not lost to an error in a row, a reward, a number or the disk: weights
     // and state are those of the last whole step.

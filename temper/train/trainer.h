@@ -45,6 +45,7 @@ class Trainer {
   RunOutcome run(RunDirectory& directory);
 
  private:
+  std::optional<StepPlan> next();
   LossSums forward_backward(StepPlan& plan, double& tokens_computed);
   void reduce_gradients();
   void update(const LossSums& sums);
@@ -52,7 +53,7 @@ class Trainer {
 
   bool begin(RunDirectory& directory);
   void after_step(RunDirectory& directory);
-  void evaluate(RunDirectory& directory);
+  bool evaluate(RunDirectory& directory);
   void save(RunDirectory& directory);
   Json checkpoint_values(const TaskState& state) const;
   // Whether any rank wants to stop, and whether it is time for a checkpoint.

@@ -344,7 +344,7 @@ TEST_CASE("what two configs differ in is told by key, before and after") {
   CHECK(changes("t: [{p: a, w: 1}, {p: b, w: 1}]", "t: [{p: a, w: 2}]") ==
         Changes{"t[0].w: 1 -> 2", "t[1]: {p: b, w: 1} -> (not set)"});
   CHECK(changes("a: 1", "a: 1\nb: {c: null}\nd: x y") ==
-        Changes{"b: (not set) -> {c: null}", "d: (not set) -> x y"});
+        Changes{"b: (not set) -> {c: null}", "d: (not set) -> \"x y\""});
   CHECK(changes("gone: 5\nt: null", "t: [{p: a}]") ==
         Changes{"t: null -> [{p: a}]", "gone: 5 -> (not set)"});
   CHECK(changes("", "a: " + std::string(300, 'x')).at(0).size() < 130);

@@ -17,6 +17,18 @@ done
 "$temper" eval --model d/grpo/final --input d/test.jsonl --reward exact --max-new-tokens 4 > eval.log || fail "eval: $?"
 grep -q '^pass@1' eval.log || fail "eval prints no pass@1"
 
+# The configs that the project brings run on what the demo leaves, or on rows of their form.
+ln -s d demo
+configs=$TEMPER_SOURCE_DIR/configs
+"$temper" sft $configs/sft.yaml train.max_steps=2 > sft.log 2>&1 || fail "sft.yaml: $(tail -1 sft.log)"
+"$temper" sft $configs/lora.yaml train.max_steps=2 > lora.log 2>&1 || fail "lora.yaml: $(tail -1 lora.log)"
+[ -s runs/lora/final/adapter_model.safetensors ] && [ -s runs/lora/final/tokenizer.json ] || fail "lora.yaml leaves no adapter with its tokenizer"
+for i in 1 2 3 4; do echo "{\"question\": \"$i + $i =\", \"answer\": \"So it is. #### $((2 * i))\"}"; done > gsm.jsonl
+"$temper" sft $configs/sft_gsm8k.yaml model.path=d/model data.train=gsm.jsonl data.eval=gsm.jsonl train.max_steps=2 > sft.log 2>&1 ||
+  fail "sft_gsm8k.yaml: $(tail -1 sft.log)"
+"$temper" grpo $configs/grpo_gsm8k.yaml model.path=d/model data.train=gsm.jsonl train.max_steps=1 rollout.max_new_tokens=8 > grpo.log 2>&1 ||
+  fail "grpo_gsm8k.yaml: $(tail -1 grpo.log)"
+
 mkdir other && touch other/mine
 "$temper" demo --output other 2> error.log && fail "another directory is overwritten"
 grep -q 'holds something else' error.log && [ -e other/mine ] || fail "another directory: $(cat error.log)"

@@ -40,8 +40,8 @@ expect 2 'gone.jsonl: cannot open' sft $ok data.train=gone.jsonl
 expect 2 'fields.jsonl:1: the row has [nothing]' sft $ok data.train=fields.jsonl
 expect 2 'found 0, expected integer >= 1' sft $ok train.batch_size=0
 expect 2 'names no linear layer; there are' sft $ok adapter.method=lora adapter.target_modules=[wq]
-expect 2 '`orbit` is not a sink' sft $ok metrics.sinks=[orbit]
-expect 2 'train.eval_every: there is no data.eval' sft $ok train.eval_every=1
+expect 2 'unknown metrics sink `orbit`' sft $ok metrics.sinks=[orbit]
+expect 2 'train.eval_every: there is neither data.eval nor data.validation_fraction to evaluate on' sft $ok train.eval_every=1
 expect 2 '--nproc: found `two`' sft --nproc two $ok
 expect 2 'range.jsonl:2: `tokens` holds 99; ids of this model are 0 to 30' score --model model --input range.jsonl --output o
 expect 2 'cut.jsonl:3: not valid JSON' score --model model --input cut.jsonl --output o

@@ -1,0 +1,36 @@
+#include "temper/train/row_messages.h"
+
+#include "temper/base/error.h"
+
+namespace temper::train {
+
+void warn_about_rows(const data::LoaderState& rows, int64_t max_length, int32_t eos_token,
+                     Messages& messages) {
+  if (rows.truncated > 0)
+    messages.warn_once("truncated rows",
+                       str("rows longer than data.max_length, ", max_length, " tokens, are cut (",
+                           rows.truncated, " of the first ", rows.rows, ")"));
+  if (rows.dropped > 0)
+    messages.warn_once("dropped rows", str("rows longer than data.max_length, ", max_length,
+                                           " tokens, are left out (", rows.dropped,
+                                           " of the first ", rows.rows + rows.dropped, ")"));
+  if (rows.untrained > 0)
+    messages.warn_once("untrained rows", str(rows.untrained, " of the first ", rows.rows,
+                                             " rows train no token"));
+  if (rows.rows > 0 && rows.with_eos == 0 && eos_token >= 0)
+    messages.warn_once("end token", str("no row trains the end token ", eos_token,
+                                        ": the model will not learn to stop"));
+}
+
+std::vector<std::pair<std::string, std::string>> row_summary(
+    const data::LoaderState& rows, const std::vector<data::SourceSpec>& sources) {
+  std::vector<std::pair<std::string, std::string>> lines{
+      {"rows", std::to_string(rows.rows)},
+      {"rows cut", std::to_string(rows.truncated)},
+      {"rows left out", std::to_string(rows.dropped)}};
+  for (size_t i = 0; i < sources.size() && sources.size() > 1; ++i)
+    lines.emplace_back("rows of " + sources[i].name, std::to_string(rows.counts[i]));
+  return lines;
+}
+
+}  // namespace temper::train

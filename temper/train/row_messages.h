@@ -1,0 +1,22 @@
+// What a run tells about its training rows: what was cut, left out or taught nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temper/data/loader.h"
+#include "temper/train/messages.h"
+
+namespace temper::train {
+
+// Warnings, each once a run. eos_token: an end token that rows should train; negative: none.
+void warn_about_rows(const data::LoaderState& rows, int64_t max_length, int32_t eos_token,
+                     Messages& messages);
+
+// Lines of the report.
+std::vector<std::pair<std::string, std::string>> row_summary(
+    const data::LoaderState& rows, const std::vector<data::SourceSpec>& sources);
+
+}  // namespace temper::train

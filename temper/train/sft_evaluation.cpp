@@ -1,0 +1,94 @@
+#include "temper/train/sft_evaluation.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/train/loss.h"
+
+namespace temper::train {
+
+Unit unit_of(const data::SftRow& row) {
+  Unit unit;
+  for (const data::Segment& segment : row.segments)
+    unit.segments.push_back({segment.parent, segment.tokens, segment.labels, 0});
+  return unit;
+}
+
+SftEvaluation::SftEvaluation(const RunConfig& config, data::SftFormat format, dist::Group& group)
+    : config_(config),
+      format_(std::move(format)),
+      group_(group),
+      sources_(data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
+  if (format_.overlong == data::Overlong::kError) format_.overlong = data::Overlong::kTruncate;
+  for (const data::SourceSpec& source : sources_)
+    sets_.push_back(std::make_unique<data::RowSet>(source));
+}
+
+void SftEvaluation::add_set(size_t set, const std::function<bool()>& stop, const Measure& measure,
+                            EvaluationSums& sums) {
+  ForwardPass pass;
+  const auto flush = [&] {
+    if (pass.forest->num_tokens() > 0) measure(set, pass, sums);
+    sums.add_total(set, "supervised_tokens", pass.num_targets());
+    pass = ForwardPass();
+  };
+  const data::RowSet& rows = *sets_[set];
+  for (int64_t r = group_.rank(); r < rows.size() && !stop(); r += group_.size()) {
+    bool truncated = false;
+    const std::optional<data::SftRow> row =
+        data::read_sft_row(format_, rows.row(r), rows.where(r), &truncated);
+    if (!row) continue;
+    if (pass.forest->num_tokens() + row->num_computed() > config_.train.micro_batch_tokens) flush();
+    pass.add(unit_of(*row), 0);
+    sums.add_total(set, "rows", 1);
+  }
+  flush();
+}
+
+bool SftEvaluation::run(models::CausalLM& model, MetricsRow& row, const std::function<bool()>& stop,
+                        Messages& messages, const Measure& measure) {
+  if (sets_.empty()) return false;
+  const Measure nll = [&model](size_t set, const ForwardPass& pass, EvaluationSums& sums) {
+    if (!pass.target_M.empty())
+      sums.add_mean(set, "loss", -ordered_sum(token_logp(model, pass, {}).logp),
+                    static_cast<double>(pass.num_targets()));
+  };
+  const at::NoGradGuard no_grad;
+  EvaluationSums sums(set_names(sources_));
+  for (size_t set = 0; set < sets_.size(); ++set) add_set(set, stop, measure ? measure : nll, sums);
+  if (!sums.reduce(group_, stop())) return false;
+  sums.write(row);
+  if (group_.rank() == 0) sample(model, row.step(), messages);
+  return true;
+}
+
+void SftEvaluation::sample(models::CausalLM& model, int64_t step, Messages& messages) {
+  samples_.clear();
+  for (const auto& set : sets_) {
+    const size_t enough = samples_.size() + static_cast<size_t>(config_.train.eval_samples);
+    for (int64_t r = 0; r < set->size() && samples_.size() < enough; ++r) {
+      bool truncated = false;
+      const auto row = data::read_sft_row(format_, set->row(r), set->where(r), &truncated);
+      EvalSample found = row ? eval_sample(*row) : EvalSample();
+      if (!found.prompt.empty()) samples_.push_back(std::move(found));
+    }
+  }
+  if (samples_.empty()) return;
+  complete_samples(model, samples_, config_.train.eval_sample_tokens);
+  const std::string directory = config_.output_dir + "/eval_samples";
+  std::filesystem::create_directories(directory);
+  write_file_atomic(str(directory, "/step-", step, ".jsonl"),
+                    to_lines(samples_, format_.tokenizer.get()));
+  messages.note(describe(samples_[0], format_.tokenizer.get()));
+}
+
+std::vector<Report::Table> SftEvaluation::tables() const {
+  if (samples_.empty()) return {};
+  return {to_table(samples_, format_.tokenizer.get())};
+}
+
+}  // namespace temper::train

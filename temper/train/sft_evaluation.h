@@ -1,0 +1,51 @@
+// Evaluation of supervised rows: the loss on one or several named sets, and what the model answers
+// to a few rows of each.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "temper/data/row_set.h"
+#include "temper/data/sft_row.h"
+#include "temper/train/config.h"
+#include "temper/train/eval_samples.h"
+#include "temper/train/evaluation.h"
+#include "temper/train/forward_pass.h"
+#include "temper/train/messages.h"
+
+namespace temper::train {
+
+// A row as a unit of a forward pass.
+Unit unit_of(const data::SftRow& row);
+
+class SftEvaluation {
+ public:
+  // Opens the sets that the config names. `format` reads their rows; too long ones are cut.
+  SftEvaluation(const RunConfig& config, data::SftFormat format, dist::Group& group);
+
+  // Adds what is measured of a pass of rows of one set, which may have no targets.
+  using Measure = std::function<void(size_t set, const ForwardPass& pass, EvaluationSums& sums)>;
+  // eval/loss, or what `measure` adds, eval/supervised_tokens and eval/rows. False: there are no
+  // sets, or `stop` said so. Every rank must call it.
+  bool run(models::CausalLM& model, MetricsRow& row, const std::function<bool()>& stop,
+           Messages& messages, const Measure& measure = {});
+  const std::vector<data::SourceSpec>& sources() const { return sources_; }
+  const data::RowSet& set(size_t i) const { return *sets_[i]; }
+  std::vector<Report::Table> tables() const;
+
+ private:
+  void add_set(size_t set, const std::function<bool()>& stop, const Measure& measure,
+               EvaluationSums& sums);
+  void sample(models::CausalLM& model, int64_t step, Messages& messages);
+
+  const RunConfig& config_;
+  data::SftFormat format_;
+  dist::Group& group_;
+  std::vector<data::SourceSpec> sources_;
+  std::vector<std::unique_ptr<data::RowSet>> sets_;
+  std::vector<EvalSample> samples_;
+};
+
+}  // namespace temper::train
