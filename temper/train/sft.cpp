@@ -46,8 +46,9 @@ SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Mess
       loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
               loader_options(config, config.train.batch_size),
               read ? read : data::sft_reader(format_)),
-      survey_(survey_rows<data::SftRow>(loader_.order(), read ? read : data::sft_reader(format_))),
-      evaluation_(config, format_, group) {
+      evaluation_(config, format_, group),
+      survey_(
+          survey_rows<data::SftRow>(loader_.order(), read ? read : data::sft_reader(format_))) {
   done_ = loader_.state();
 }
 
