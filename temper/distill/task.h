@@ -14,6 +14,10 @@
 
 namespace temper::distill {
 
+// The strategy that the config names, for roles.teacher, which may be null. What it learns besides
+// the student becomes a trainable, "projection".
+std::unique_ptr<Strategy> make_strategy(const DistillConfig& config, train::Roles& roles);
+
 class DistillTask : public train::SftTask {
  public:
   // The teacher is roles.teacher, or `remote` where that is null.

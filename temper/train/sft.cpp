@@ -47,8 +47,7 @@ SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Mess
               loader_options(config, config.train.batch_size),
               read ? read : data::sft_reader(format_)),
       evaluation_(config, format_, group),
-      survey_(
-          survey_rows<data::SftRow>(loader_.order(), read ? read : data::sft_reader(format_))) {
+      survey_(survey_rows<data::SftRow>(loader_.order(), read ? read : data::sft_reader(format_))) {
   done_ = loader_.state();
 }
 
