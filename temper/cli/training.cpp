@@ -70,6 +70,13 @@ int run_sft(const Arguments& arguments) {
 }
 
 int run_distill(const Arguments& arguments) {
+  Arguments rest = arguments;
+  if (std::erase(rest, "--precompute") > 0) {
+    distill::DistillConfig config;
+    read_run_config(config, rest, "distill", {{"rl", "rewards"}});
+    distill::precompute_teacher(config, std::cout);
+    return 0;
+  }
   return run_training<distill::DistillConfig>(
       {"distill",
        &distill::run_distill,
@@ -79,7 +86,10 @@ int run_distill(const Arguments& arguments) {
        "examples:\n"
        "  temper distill configs/distill.yaml\n"
        "  temper distill configs/distill.yaml distill.divergence=jsd distill.temperature=2\n"
-       "  temper distill configs/distill.yaml distill.strategy=on_policy\n",
+       "  temper distill configs/distill.yaml distill.strategy=on_policy\n"
+       "  temper distill --precompute configs/distill.yaml distill.teacher_logprobs=FILE\n"
+       "--precompute writes the teacher's likeliest tokens to distill.teacher_logprobs; runs with "
+       "that key then\nread the file instead of the teacher.\n",
        {"rl", "rewards"}},
       arguments);
 }

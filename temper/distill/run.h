@@ -10,4 +10,9 @@ namespace temper::distill {
 // ConfigError, DataError, RunError.
 train::RunOutcome run_distill(DistillConfig& config, const train::RunHost& host);
 
+// `temper distill --precompute`: writes the teacher's likeliest tokens of every row of data.train
+// and data.eval to distill.teacher_logprobs, distill.top_k of each (0: 64), for runs that read them
+// instead of the teacher. Trains nothing.
+void precompute_teacher(DistillConfig& config, std::ostream& console);
+
 }  // namespace temper::distill

@@ -144,8 +144,9 @@ TEST_CASE("on_policy trains on what the student samples") {
   });
   write_file_atomic(kFolder / "sampled.jsonl", lines);
   const std::vector<MetricsRow> same =
-      runs::run(kFolder / "as-rows", with(keys, {"data.train=" + (kFolder / "sampled.jsonl"),
-                                                 "data.eval=null", "train.eval_every=0", "distill.strategy=logit", "distill.alpha=1"}));
+      runs::run(kFolder / "as-rows",
+                with(keys, {"data.train=" + (kFolder / "sampled.jsonl"), "data.eval=null",
+                            "train.eval_every=0", "distill.strategy=logit", "distill.alpha=1"}));
   CHECK(same[0].number("loss").value() == rows[0].number("loss").value());
   CHECK(same[0].number("grad_norm").value() == rows[0].number("grad_norm").value());
 }
