@@ -227,6 +227,14 @@ TEST_CASE("what is wrong is said by key") {
        "student's 61");
 }
 
+// After a deliberate change: TEMPER_UPDATE_GOLDENS=1 build/tests/test_distill -tc="*schema*"
+TEST_CASE("the schema of the config is the golden one") {
+  distill::DistillConfig config;
+  const std::string path = runs::golden("config_schema/distill.txt");
+  if (std::getenv("TEMPER_UPDATE_GOLDENS")) write_file_atomic(path, describe_run_config(config));
+  CHECK(describe_run_config(config) == read_file(path));
+}
+
 TEST_CASE("layers are paired as the contract says") {
   using distill::LayerPair;
   const auto uniform = [](int64_t s, int64_t t) {
