@@ -54,7 +54,7 @@ std::optional<train::StepPlan> DistillTask::next(int64_t) {
   if (rows.empty()) return {};
   if (sampler_) sampler_->complete(rows, loader_.state().rows - static_cast<int64_t>(rows.size()));
   train::StepPlan step = plan(std::move(rows));
-  step.every_token = true;
+  step.every_token = strategy_.tap() != Tap::kNone;
   train::ForwardPass whole;
   for (const data::SftRow& row : rows_) whole.add(train::unit_of(row), 0);
   distill_count_ = std::max(strategy_.count(whole), 1.0);
