@@ -1,5 +1,5 @@
 # make         the program, build/temper
-# make demo    builds it and teaches a small model sums: examples for a moment, then GRPO
+# make demo    builds it and trains a small model to add: a short supervised warm-up, then GRPO
 # make test    builds and runs the tests
 # make install installs the program and what programs of your own build on, under PREFIX (/usr/local)
 # make format  formats the sources

@@ -37,12 +37,13 @@ endfunction()
 
 function(temper_folders)
   file(WRITE ${CMAKE_BINARY_DIR}/pch.cpp "")
-  # One precompiled header for all: ATen takes 35 s to parse, and every target that had its own would pay it again.
+  # One precompiled header for all: ATen takes 35 s to parse, and every target that had its own would pay it again. Autograd's headers stay out:
+  # every file would instantiate their templates, and few need them.
   add_library(temper_pch OBJECT ${CMAKE_BINARY_DIR}/pch.cpp)
   target_link_libraries(temper_pch PRIVATE temper_torch)
   target_include_directories(temper_pch PRIVATE ${CMAKE_SOURCE_DIR})
   target_precompile_headers(temper_pch PRIVATE
-    <ATen/ATen.h> <torch/csrc/autograd/custom_function.h> <torch/csrc/autograd/autograd.h>
+    <ATen/ATen.h>
     <algorithm> <cstdint> <functional> <map> <memory> <optional> <string> <string_view> <unordered_map> <vector>)
   target_compile_options(temper_pch PRIVATE -Winvalid-pch)
 

@@ -17,7 +17,7 @@ class CountingTask : public train::Task {
  public:
   explicit CountingTask(train::Roles& roles) : model_(*roles.policy.model) {}
 
-  int64_t planned_steps() const override { return 40; }
+  int64_t planned_steps() const override { return 200; }
 
   // The forward passes of a step. The trainer asks for their losses one after the other; so many
   // tokens fit into memory at once, and the gradient is the same however the rows are split.
@@ -60,7 +60,7 @@ class CountingTask : public train::Task {
 
 int main() {
   const temper::Json config = {{"model_type", "llama"},      {"vocab_size", 50},
-                               {"hidden_size", 32},          {"intermediate_size", 64},
+                               {"hidden_size", 64},          {"intermediate_size", 128},
                                {"num_hidden_layers", 2},     {"num_attention_heads", 2},
                                {"tie_word_embeddings", true}};
   train::Policy policy;  // all its weights train

@@ -112,26 +112,9 @@ bool equal(const YamlNode& a, const YamlNode& b) {
   });
 }
 
-// A value on one line: [a, b], {key: value}.
-std::string flow(const YamlNode& node) {
-  std::string out;
-  if (node.kind == YamlNode::Kind::kList) {
-    for (const YamlNode& item : node.items) out += (out.empty() ? "" : ", ") + flow(item);
-    return "[" + out + "]";
-  }
-  if (node.kind == YamlNode::Kind::kMap) {
-    for (const YamlNode::Entry& entry : node.entries)
-      out += str(out.empty() ? "" : ", ", entry.key, ": ", flow(entry.value));
-    return "{" + out + "}";
-  }
-  out = dump_yaml(node);
-  out.pop_back();
-  return out;
-}
-
 std::string shown(const YamlNode* node) {
   if (!node) return "(not set)";
-  std::string text = flow(*node);
+  std::string text = on_one_line(*node);
   if (text.size() <= kMaxShown) return text;
   size_t end = kMaxShown - 3;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;

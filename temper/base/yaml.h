@@ -68,4 +68,7 @@ void merge_yaml(YamlNode& base, YamlNode over);
 // something else.
 std::string dump_yaml(const YamlNode& node);
 
+// A value on one line: plain text, [a, b], {key: value}.
+std::string on_one_line(const YamlNode& node);
+
 }  // namespace temper

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "temper/base/error.h"
 #include "temper/base/yaml.h"
 
 namespace temper {
@@ -115,6 +116,22 @@ std::string dump_yaml(const YamlNode& node) {
   if (is_inline(node)) return dump_inline(node) + "\n";
   std::string out;
   dump_block(node, 0, true, out);
+  return out;
+}
+
+std::string on_one_line(const YamlNode& node) {
+  std::string out;
+  if (node.kind == YamlNode::Kind::kList) {
+    for (const YamlNode& item : node.items) out += (out.empty() ? "" : ", ") + on_one_line(item);
+    return "[" + out + "]";
+  }
+  if (node.kind == YamlNode::Kind::kMap) {
+    for (const YamlNode::Entry& entry : node.entries)
+      out += str(out.empty() ? "" : ", ", entry.key, ": ", on_one_line(entry.value));
+    return "{" + out + "}";
+  }
+  out = dump_yaml(node);
+  out.pop_back();
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include "temper/cli/launch.h"
 #include "temper/cli/verbs.h"
 #include "temper/distill/config.h"
+#include "temper/preference/config.h"
 #include "temper/rl/config.h"
 #include "temper/train/sft.h"
 
@@ -59,6 +60,12 @@ const std::vector<Verb>& verbs() {
        &keys_of<train::SftConfig>},
       {"distill", &run_distill, "a student learns from a larger teacher",
        &keys_of<distill::DistillConfig>},
+      {"dpo", &run_dpo, "direct preference optimisation: sigmoid, hinge, ipo, robust, simpo, kto",
+       &keys_of<preference::PreferenceConfig>},
+      {"orpo", &run_orpo, "odds ratio preference optimisation, without a reference",
+       &keys_of<preference::PreferenceConfig>},
+      {"reward", &run_reward, "a reward model of pairs of completions",
+       &keys_of<preference::PreferenceConfig>},
       {"grpo", &run_grpo, "reinforcement learning: grpo, dr_grpo, dapo, gspo, rloo",
        &keys_of<rl::RlConfig>},
       {"generate", &generate_command, "sample completions of prompts"},

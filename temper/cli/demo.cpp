@@ -144,8 +144,10 @@ void Demo::declare(CLI::App& app) {
       "for a moment, then by GRPO on being right; shows its accuracy before and after each.\n"
       "example: temper demo --output demo");
   app.add_option("--output", output, "where everything goes; an earlier demo there is replaced");
-  app.add_option("--sft-steps", sft_steps, "of the supervised warm-up")->check(at_least_one());
-  app.add_option("--rl-steps", rl_steps, "of reinforcement learning")->check(at_least_one());
+  app.add_option("--sft-steps", sft_steps, "number of steps of the supervised warm-up")
+      ->check(at_least_one());
+  app.add_option("--rl-steps", rl_steps, "number of steps of reinforcement learning")
+      ->check(at_least_one());
 }
 
 int Demo::run() {

@@ -5,11 +5,13 @@
 
 #include "temper/base/error.h"
 #include "temper/cli/eval_outcome.h"
+#include "temper/cli/eval_pairs.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/work.h"
 #include "temper/metrics/format.h"
 #include "temper/models/hf_config.h"
 #include "temper/rewards/reward.h"
+#include "temper/rl/model_reward.h"
 
 namespace temper::cli {
 namespace {
@@ -21,11 +23,18 @@ class Eval : public Command {
         "Samples completions of prompts and judges them: mean reward, pass@1 and pass@k with 95 % "
         "intervals over the prompts.\n"
         "example: temper eval --model runs/x/final --input test.jsonl --columns prompt=question "
-        "--reward gsm8k --num-samples 8");
+        "--reward gsm8k --num-samples 8\n"
+        "With --pairs the rows are pairs {prompt, chosen, rejected}, and the model ranks them: a "
+        "reward model by its scalars, a language model by mean log-probabilities.\n"
+        "example: temper eval --model runs/reward/final --input pairs.jsonl --pairs");
     model_.add_to(app);
     input_.add_to(app, "prompt (text or messages), messages or tokens, and what the reward reads")
         ->required();
     app.add_option("--reward", reward_.name, "a built-in reward (temper list rewards)");
+    app.add_option("--reward-model", reward_.model,
+                   "directory of a reward model whose scalar is the reward")
+        ->excludes("--reward");
+    app.add_flag("--pairs", pairs_, "accuracy and margin on pairs {prompt, chosen, rejected}");
     app.add_option("--reward-command", reward_.command,
                    "a program and its arguments as the reward, as in \"python3 reward.py\"; in "
                    "quotes it is split as a shell splits it, but nothing is expanded")
@@ -42,21 +51,24 @@ class Eval : public Command {
   }
 
   int run() override {
-    check<ConfigError>(
-        !reward_.name.empty() || !reward_.command.empty(),
-        "temper eval: --reward or --reward-command is required; temper list rewards names them");
+    if (pairs_) return rank_pairs(model_, input_, json_);
+    check<ConfigError>(!reward_.name.empty() || !reward_.command.empty() || reward_.model,
+                       "temper eval: --reward, --reward-command, --reward-model or --pairs is "
+                       "required; temper list rewards names rewards");
     if (reward_.command.size() == 1) reward_.command = split_command(reward_.command[0]);
     tokenizer_ = find_tokenizer(model_.model);
     models::HfConfig::load(model_.model);  // that it is a model at all, before what it lacks
     rewards::RewardSet rewards({&reward_, 1}, tokenizer_ != nullptr);
+    rl::check_reward_models({&reward_, 1}, tokenizer_.get(),
+                            models::HfConfig::load(model_.model).integer("vocab_size", 0));
     InputRows input(input_);
     const std::vector<rewards::Sample> samples = complete(input);
     let_interrupts_end();  // there is nothing to keep while a reward thinks
-    const std::vector<rewards::Judged> judged = rewards.judge(samples);
+    const std::vector<rewards::RewardResult> judged = rewards.judge(samples);
     EvalOutcome outcome = summarize(samples, judged, batch_.num_samples, threshold_);
     outcome.failures = rewards.failures().all();
     if (outcome.failures > 0)
-      std::cerr << "warning: the first completion without a verdict: " << rewards.first_failure()
+      std::cerr << "warning: the first completion whose reward failed: " << rewards.first_failure()
                 << std::endl;
     if (json_) {
       std::cout << to_json(outcome).dump() << "\n";
@@ -101,7 +113,7 @@ class Eval : public Command {
   rewards::RewardSection reward_;
   double threshold_ = 1;
   int64_t shown_ = 3;
-  bool json_ = false;
+  bool json_ = false, pairs_ = false;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
 };

@@ -21,7 +21,8 @@ std::string line(const std::string& name, const Interval& v) {
 }  // namespace
 
 EvalOutcome summarize(std::span<const rewards::Sample> samples,
-                      std::span<const rewards::Judged> judged, int64_t each, double threshold) {
+                      std::span<const rewards::RewardResult> judged, int64_t each,
+                      double threshold) {
   std::vector<double> reward, one, k;
   EvalOutcome out;
   const double count = static_cast<double>(samples.size());
@@ -66,7 +67,8 @@ std::string to_text(const EvalOutcome& o) {
   text += temper::str("tokens    ", format_fixed(o.length, 1), " a completion, ",
                       format_fixed(100 * o.truncated, 1), " % cut at --max-new-tokens\n");
   if (o.failures > 0)
-    text += temper::str("rewards   ", o.failures, " completions without a verdict, counted as 0\n");
+    text +=
+        temper::str("rewards   ", o.failures, " completions whose reward failed, counted as 0\n");
   return text;
 }
 

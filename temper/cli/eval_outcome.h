@@ -15,13 +15,14 @@ namespace temper::cli {
 struct EvalOutcome {
   Interval reward, pass_one, pass_k;  // means over the prompts
   int64_t prompts = 0, samples = 0;   // samples: of each prompt, k
-  int64_t failures = 0;               // completions without a verdict, counted as 0
+  int64_t failures = 0;               // completions whose reward failed, counted as 0
   double length = 0, truncated = 0;   // tokens of a completion, share of them; means
 };
 
 // each: samples of a prompt, which stand together. A completion passes from `threshold` on.
 EvalOutcome summarize(std::span<const rewards::Sample> samples,
-                      std::span<const rewards::Judged> judged, int64_t each, double threshold);
+                      std::span<const rewards::RewardResult> judged, int64_t each,
+                      double threshold);
 
 Json to_json(const EvalOutcome& outcome);
 // A table for people.

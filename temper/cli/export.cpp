@@ -30,7 +30,7 @@ void Export::declare(CLI::App& app) {
   add_model(app, model_dir, "directory of a Hugging Face model, or its id in the local cache");
   app.add_option("--adapter", adapter, "directory of a PEFT LoRA adapter to merge");
   app.add_option("--output", output, "the new model directory")->required();
-  app.add_option("--dtype", dtype, "of the written weights")
+  app.add_option("--dtype", dtype, "number type of the written weights")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
 }
 

@@ -27,7 +27,8 @@ constexpr const char* kLauncher = "TEMPER_LAUNCHER";  // in a rank's environment
 // More ranks than cores are for trying things out; thousands would only fill the memory.
 constexpr int kRanksOfACore = 8, kRanksAnywhere = 16;
 constexpr int64_t kBytesOfARank = int64_t{128} << 20;  // before it has loaded anything
-constexpr int kGraceSeconds = 10;  // for ranks to notice by themselves that another one has gone
+constexpr int kLeaderSeconds = 50;  // for rank 0, which may be writing a checkpoint
+constexpr int kGraceSeconds = 10;   // for ranks to notice by themselves that another one has gone
 
 int most_ranks() {
   const int64_t cores = std::thread::hardware_concurrency();
@@ -132,7 +133,11 @@ int launch_ranks(int ranks, const char* verb, const Arguments& arguments) {
   };
   for (int rank = 0; rank < ranks; ++rank)
     running.push_back(start(rank, ranks, port, verb, arguments));
-  int status = 0, grace = -1;
+  const pid_t leader = running[0];
+  const auto leader_runs = [&] {
+    return std::find(running.begin(), running.end(), leader) != running.end();
+  };
+  int status = 0, waited = -1;  // seconds since a rank failed
   while (!running.empty()) {
     const timespec second{1, 0};
     const int signal = ::sigtimedwait(&awaited, nullptr, &second);
@@ -145,11 +150,15 @@ int launch_ranks(int ranks, const char* verb, const Arguments& arguments) {
       status = code;
       if (WIFSIGNALED(result))
         std::cerr << "temper: a rank was ended by signal " << WTERMSIG(result) << std::endl;
-      grace = kGraceSeconds;
-      if (code == 2) send(SIGKILL);  // the others would say the same
+      waited = 0;
     }
-    if (grace == 0) send(SIGKILL);
-    if (grace >= 0 && signal < 0) --grace;
+    if (waited < 0) continue;
+    // What the user gave is wrong: the other ranks would say the same. Rank 0 alone has something
+    // to lose: it saves what was trained.
+    const bool all = waited >= kLeaderSeconds || (status == 2 && !leader_runs());
+    for (const pid_t child : running)
+      if (all || (waited >= kGraceSeconds && child != leader)) ::kill(child, SIGKILL);
+    if (signal < 0) ++waited;
   }
   return status;
 }

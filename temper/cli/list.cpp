@@ -6,6 +6,7 @@
 #include "temper/distill/strategy.h"
 #include "temper/metrics/sink.h"
 #include "temper/models/model.h"
+#include "temper/preference/losses.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/algorithm.h"
 #include "temper/train/update_rule.h"
@@ -26,22 +27,25 @@ struct Topic {
   void (*print)();
 };
 const std::vector<Topic>& topics() {
-  static const std::vector<Topic> table{{"models",
-                                         [] {
-                                           for (const auto& family : models::families().list())
-                                             line(family.name.c_str(), family.help.c_str());
-                                         }},
-                                        {"algorithms", [] { lines(rl::algorithms().list()); }},
-                                        {"optimizers", [] { lines(train::optimizers().list()); }},
-                                        {"rewards", [] { lines(rewards::registry()); }},
-                                        {"losses",
-                                         [] {
-                                           line("sft",
-                                                "negative log-likelihood of the supervised tokens");
-                                           for (const auto& strategy : distill::strategies().list())
-                                             line("distill/" + strategy.name, strategy.help);
-                                         }},
-                                        {"sinks", [] { lines(sinks().list()); }}};
+  static const std::vector<Topic> table{
+      {"models",
+       [] {
+         for (const auto& family : models::families().list())
+           line(family.name.c_str(), family.help.c_str());
+       }},
+      {"algorithms", [] { lines(rl::algorithms().list()); }},
+      {"optimizers", [] { lines(train::optimizers().list()); }},
+      {"rewards", [] { lines(rewards::registry()); }},
+      {"losses",
+       [] {
+         line("sft", "negative log-likelihood of the supervised tokens");
+         for (const auto& loss : preference::losses().list()) line(loss.name, "dpo: " + loss.help);
+         line("orpo", "chosen's negative log-likelihood and the log odds ratio");
+         for (const auto& strategy : distill::strategies().list())
+           line("distill/" + strategy.name, strategy.help);
+         line("reward", "-log sigmoid of the difference of two rewards (Bradley-Terry)");
+       }},
+      {"sinks", [] { lines(sinks().list()); }}};
   return table;
 }
 

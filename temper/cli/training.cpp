@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "temper/base/error.h"
@@ -9,14 +10,25 @@
 #include "temper/cli/progress.h"
 #include "temper/cli/verbs.h"
 #include "temper/distill/run.h"
+#include "temper/preference/dpo.h"
+#include "temper/preference/orpo.h"
+#include "temper/preference/reward.h"
 #include "temper/rl/run.h"
 #include "temper/train/sft.h"
 
 namespace temper::cli {
 namespace {
 
-// Sections that only other verbs have: a config file may serve several verbs.
-const std::vector<std::string> kRlSections{"rl", "rollout", "rewards", "distill"};
+// Sections that only some verbs have: a config file may serve several.
+const std::vector<std::string> kVerbSections{"rl", "rollout", "rewards", "preference", "distill"};
+
+// Those that the verb with these sections of its own passes over.
+std::vector<std::string> all_but(const std::vector<std::string>& own) {
+  std::vector<std::string> rest;
+  for (const std::string& section : kVerbSections)
+    if (std::find(own.begin(), own.end(), section) == own.end()) rest.push_back(section);
+  return rest;
+}
 
 // A verb's name, help and run. Its config composes the sections that it obeys.
 template <class Config>
@@ -65,7 +77,52 @@ int run_sft(const Arguments& arguments) {
        "examples:\n"
        "  temper sft configs/sft.yaml\n"
        "  temper sft configs/sft.yaml adapter.method=lora adapter.rank=16 output_dir=runs/lora\n",
-       kRlSections},
+       all_but({})},
+      arguments);
+}
+
+int run_dpo(const Arguments& arguments) {
+  return run_training<preference::PreferenceConfig>(
+      {"dpo", &preference::run_dpo,
+       "Direct preference optimisation on pairs of completions; by preference.loss: sigmoid (DPO, "
+       "cDPO), hinge, ipo, robust, simpo, kto.\n"
+       "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "
+       "rejected_ids}; kto takes {prompt, completion, label}, too.\n"
+       "usage: temper dpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
+       "examples:\n"
+       "  temper dpo configs/dpo.yaml\n"
+       "  temper dpo configs/dpo.yaml preference.loss=simpo preference.beta=2 "
+       "output_dir=runs/simpo\n"
+       "  temper dpo configs/dpo.yaml preference.reference=precomputed adapter.method=lora\n",
+       all_but({"preference"})},
+      arguments);
+}
+
+int run_orpo(const Arguments& arguments) {
+  return run_training<preference::PreferenceConfig>(
+      {"orpo", &preference::run_orpo,
+       "Odds ratio preference optimisation: supervised tuning on the chosen side and, weighted by "
+       "preference.lambda, the odds of chosen against rejected. No reference model.\n"
+       "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "
+       "rejected_ids}.\n"
+       "usage: temper orpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
+       "example: temper orpo configs/orpo.yaml\n",
+       all_but({"preference"})},
+      arguments);
+}
+
+int run_reward(const Arguments& arguments) {
+  return run_training<preference::PreferenceConfig>(
+      {"reward", &preference::run_reward,
+       "A reward model of pairs of completions: a scalar head on the last token, trained to score "
+       "chosen above rejected. final/ loads as AutoModelForSequenceClassification.\n"
+       "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "
+       "rejected_ids}; `margin` is by how much chosen should win.\n"
+       "usage: temper reward [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
+       "examples:\n"
+       "  temper reward configs/reward.yaml\n"
+       "  temper grpo configs/grpo_gsm8k.yaml 'rewards=[{model: runs/reward/final, name: rm}]'\n",
+       all_but({"preference"})},
       arguments);
 }
 
@@ -73,13 +130,12 @@ int run_distill(const Arguments& arguments) {
   Arguments rest = arguments;
   if (std::erase(rest, "--precompute") > 0) {
     distill::DistillConfig config;
-    read_run_config(config, rest, "distill", {{"rl", "rewards"}});
+    read_run_config(config, rest, "distill", all_but({"rollout", "distill"}));
     distill::precompute_teacher(config, std::cout);
     return 0;
   }
   return run_training<distill::DistillConfig>(
-      {"distill",
-       &distill::run_distill,
+      {"distill", &distill::run_distill,
        "Distillation: a student learns a larger teacher's distributions, attention or hidden "
        "states.\n"
        "usage: temper distill [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
@@ -90,14 +146,13 @@ int run_distill(const Arguments& arguments) {
        "  temper distill --precompute configs/distill.yaml distill.teacher_logprobs=FILE\n"
        "--precompute writes the teacher's likeliest tokens to distill.teacher_logprobs; runs with "
        "that key then\nread the file instead of the teacher.\n",
-       {"rl", "rewards"}},
+       all_but({"rollout", "distill"})},
       arguments);
 }
 
 int run_grpo(const Arguments& arguments) {
   return run_training<rl::RlConfig>(
-      {"grpo",
-       &rl::run_rl,
+      {"grpo", &rl::run_rl,
        "Reinforcement learning on the policy's own samples: GRPO and, by "
        "rl.algorithm, dr_grpo, dapo, gspo, rloo.\n"
        "usage: temper grpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
@@ -106,7 +161,7 @@ int run_grpo(const Arguments& arguments) {
        "  temper grpo configs/grpo_gsm8k.yaml rl.algorithm=dapo 'rewards=[{command: "
        "[python3, examples/reward.py]}]'\n"
        "  temper grpo configs/grpo_gsm8k.yaml rl.replay=runs/x/rollouts/step-1.jsonl\n",
-       {"distill"}},
+       all_but({"rl", "rollout", "rewards"})},
       arguments);
 }
 

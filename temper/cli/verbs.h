@@ -52,6 +52,9 @@ const std::vector<Verb>& verbs();
 
 int run_sft(const Arguments&);
 int run_distill(const Arguments&);
+int run_dpo(const Arguments&);
+int run_orpo(const Arguments&);
+int run_reward(const Arguments&);
 int run_grpo(const Arguments&);
 int run_doctor(const Arguments&);
 int run_list(const Arguments&);

@@ -34,10 +34,11 @@ void DataSection::fields(Fields& f) {
         fraction());
   f.add("columns", columns,
         "names of a row's fields in the file, as {prompt: question, completion: answer}");
-  f.add("max_length", max_length, "most tokens of a row", at_least(2));
-  f.add("overlong", overlong, "what happens to longer rows; counted and reported");
+  f.add("max_length", max_length,
+        "maximum number of tokens of a row (of a prompt, in reinforcement learning)", at_least(2));
+  f.add("overlong", overlong, "what happens to rows longer than max_length");
   f.add("shuffle", shuffle,
-        "false: file order, each step the next batch_size rows, then around again");
+        "whether rows come in a random order given by seed; false: file order, again and again");
   f.add("packing", packing, "several rows in one forward pass; changes the speed, never a loss");
   f.add("train_on", train_on,
         "which tokens are trained; auto: the completion or the assistant's turns where rows have "

@@ -51,7 +51,9 @@ RowOrder::RowOrder(std::vector<SourceSpec> sources, LoaderOptions options)
 }
 
 int64_t RowOrder::draws(double epochs) const {
-  return std::llround(std::min(epochs * static_cast<double>(total_rows_), 0x1p62));
+  // At least one, so that a run with rows has a step: it says what is wrong with them.
+  return std::max<int64_t>(
+      1, std::llround(std::min(epochs * static_cast<double>(total_rows_), 0x1p62)));
 }
 
 int64_t RowOrder::steps(double epochs) const {
@@ -65,8 +67,11 @@ int64_t RowOrder::steps(double epochs, const RowSurvey& survey) const {
   const int64_t all = draws(epochs), batch = options_.batch_size;
   const bool one = sets_.size() == 1;
   if (!survey.complete || (!one && all > kMostFollowed)) {
-    const double given = 1 - static_cast<double>(survey.dropped) / static_cast<double>(survey.rows);
-    return std::llround(static_cast<double>(steps(epochs)) * given);
+    // Where none of the first rows is given, nothing is known of the others.
+    const double given = survey.dropped == survey.rows ? 1
+                                                       : 1 - static_cast<double>(survey.dropped) /
+                                                                 static_cast<double>(survey.rows);
+    return std::max<int64_t>(1, std::llround(static_cast<double>(steps(epochs)) * given));
   }
   LoaderState state;
   state.counts.assign(sets_.size(), 0);
@@ -84,7 +89,7 @@ int64_t RowOrder::steps(double epochs, const RowSurvey& survey) const {
     steps += (given + batch - 1) / batch;
     given = 0;
   }
-  return steps;
+  return std::max<int64_t>(1, steps);
 }
 
 size_t RowOrder::choose_source(const LoaderState& state) const {

@@ -123,14 +123,16 @@ class Loader {
                      " data sources, data.train has ", order_.sources().size());
     int64_t drawn = 0;
     for (const int64_t count : state.counts) {
-      check<DataError>(count >= 0 && count <= state.draws - drawn,
-                       "the checkpoint's loader cannot be: its sources' counts do not make up its ",
-                       state.draws, " draws");
+      check<DataError>(
+          count >= 0 && count <= state.draws - drawn,
+          "the checkpoint's data position is inconsistent: rows drawn of each source do not add "
+          "up to the ",
+          state.draws, " drawn in all");
       drawn += count;
     }
     check<DataError>(drawn == state.draws && state.rows >= 0 && state.rows <= drawn,
-                     "the checkpoint's loader cannot be: ", state.draws, " draws, ", drawn,
-                     " counted, ", state.rows, " rows");
+                     "the checkpoint's data position is inconsistent: ", state.draws,
+                     " rows drawn, ", drawn, " of all sources, ", state.rows, " given");
     forget();
     state_ = std::move(state);
   }

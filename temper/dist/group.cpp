@@ -29,7 +29,7 @@ constexpr size_t kLongestQuote = 300;
 // rank may rightly take between two sums.
 constexpr std::chrono::hours kLongestSum{6};
 
-class Alone : public Group {
+class SingleProcess : public Group {
  public:
   int rank() const override { return 0; }
   int size() const override { return 1; }
@@ -59,7 +59,7 @@ std::vector<Route> exchange_routes(c10d::Store& store, const Environment& enviro
   std::vector<Route> routes;
   for (int rank = 0; rank < environment.size; ++rank) {
     while (!store.check({key(rank)}))
-      patience.pause(temper::str("rank ", rank, " of ", environment.size, " did not come"));
+      patience.pause(temper::str("rank ", rank, " of ", environment.size, " did not connect"));
     const std::vector<uint8_t> value = store.get(key(rank));
     routes.push_back(parse_route({value.begin(), value.end()}));
   }
@@ -173,7 +173,7 @@ Environment read_environment() {
 
 std::shared_ptr<Group> Group::from_environment(const std::function<bool()>& stop) {
   const Environment environment = read_environment();
-  if (environment.size == 1) return std::make_shared<Alone>();
+  if (environment.size == 1) return std::make_shared<SingleProcess>();
   return std::make_shared<GlooGroup>(environment, Patience(environment.timeout, stop));
 }
 

@@ -3,8 +3,10 @@
 namespace temper::generate {
 
 void RolloutSection::fields(Fields& f) {
-  f.add("max_new_tokens", max_new_tokens, "most tokens of a completion", at_least(1));
-  f.add("temperature", temperature, "of sampling and of the policy's log-probabilities; 0: greedy",
+  f.add("max_new_tokens", max_new_tokens, "maximum number of tokens of a completion", at_least(1));
+  f.add("temperature", temperature,
+        "sampling temperature; the policy's, old and reference log-probabilities are taken at it, "
+        "too",
         at_least(0));
   f.add("top_k", top_k, "sample among so many likeliest tokens; 0: all", at_least(0));
   f.add("top_p", top_p, "sample among the likeliest tokens that have this mass together",
@@ -15,10 +17,11 @@ void RolloutSection::fields(Fields& f) {
         "divides the logits of tokens that occurred; 1: none", above(0));
   f.add("stop", stop, "texts that end a completion and are cut from it", one_or_list());
   f.add("ignore_eos", ignore_eos, "go on after an end token, to max_new_tokens");
-  f.add("cache_bytes", cache_bytes,
-        "most memory for keys and values; null: the ranks of a machine share a quarter of what is "
-        "usable",
-        at_least(1));
+  f.add(
+      "cache_bytes", cache_bytes,
+      "maximum memory for keys and values; null: the ranks of a machine share a quarter of what is "
+      "usable",
+      at_least(1));
 }
 
 GenerationOptions RolloutSection::options(int64_t seed) const {

@@ -112,7 +112,7 @@ bool Engine::step(const Callbacks& callbacks) {
 
 // Gives the sequences for which a token is sampled now, and their rows of hidden states.
 std::vector<Sequence*> Engine::forward(at::Tensor& hidden) {
-  const Pass pass = scheduler_.next_pass();
+  const ScheduledBatch pass = scheduler_.next_pass();
   std::vector<at::Tensor> parts;
   if (pass.forest->num_tokens() > 0) {
     const at::Tensor out = model_.forward({.forest = pass.forest, .cache = &pass.rows});

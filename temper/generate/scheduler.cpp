@@ -51,10 +51,10 @@ bool Scheduler::admit_one() {
   return true;
 }
 
-Pass Scheduler::next_pass() {
+ScheduledBatch Scheduler::next_pass() {
   while (static_cast<int64_t>(running_.size()) < max_batch_ && !waiting_.empty() && admit_one()) {
   }
-  Pass pass;
+  ScheduledBatch pass;
   for (const auto& sequence : running_) {
     if (!sequence->pages) continue;
     const int64_t position = sequence->length() - 1;
@@ -67,7 +67,7 @@ Pass Scheduler::next_pass() {
   return pass;
 }
 
-void Scheduler::plan_prefill(Pass& pass) {
+void Scheduler::plan_prefill(ScheduledBatch& pass) {
   int64_t room = prefill_tokens_;
   for (const auto& prompt : filling_) {
     if (room == 0) break;
@@ -89,7 +89,7 @@ void Scheduler::plan_prefill(Pass& pass) {
   }
 }
 
-std::vector<Sequence*> Scheduler::begin_samples(const Pass& pass) {
+std::vector<Sequence*> Scheduler::begin_samples(const ScheduledBatch& pass) {
   for (const auto& [prompt, row] : pass.prefilled) prompt->pages.publish(prompt->request.prompt);
   std::erase_if(filling_, [](const auto& prompt) { return prompt->ready(); });
   std::vector<Sequence*> begun;

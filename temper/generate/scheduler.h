@@ -53,7 +53,7 @@ struct Sequence {
 };
 
 // One forward pass: the last token of every sequence that decodes, then the next chunks of prompts.
-struct Pass {
+struct ScheduledBatch {
   std::shared_ptr<Forest> forest = std::make_shared<Forest>();
   BatchRows rows;
   std::vector<Sequence*> decoding;                     // the i-th one's last token is row i
@@ -73,10 +73,10 @@ class Scheduler {
   bool idle() const { return waiting_.empty() && running_.empty(); }
 
   // Admits what there is room for, first come, first served, and plans the next pass.
-  Pass next_pass();
+  ScheduledBatch next_pass();
   // After the pass, when last_hidden of its prefilled prompts is set: their pages are made known,
   // and their samples begin. Gives the samples that begin; a token is sampled for each.
-  std::vector<Sequence*> begin_samples(const Pass& pass);
+  std::vector<Sequence*> begin_samples(const ScheduledBatch& pass);
   // Takes out the sequences that are finished, in order of admission; their pages stay known.
   std::vector<std::unique_ptr<Sequence>> take_finished();
   // Takes out all samples of a request, by number; those that were not admitted are empty. An
@@ -93,7 +93,7 @@ class Scheduler {
 
  private:
   bool admit_one();
-  void plan_prefill(Pass& pass);
+  void plan_prefill(ScheduledBatch& pass);
   void end(Sequence& sequence);
   void end(Prompt& prompt);
 

@@ -11,7 +11,7 @@ namespace temper::models {
 struct ModelConfig {
   int64_t vocab_size = 0, hidden_size = 0, num_hidden_layers = 0;
   int64_t max_position_embeddings = 0;  // the length that it was trained for
-  double initializer_range = 0.02;      // standard deviation of fresh weights
+  double initializer_range = 0.02;      // standard init_std of fresh weights
   bool tie_word_embeddings = false;     // the vocabulary head reads the embedding's weight
   double final_soft_cap = 0;            // logits become cap tanh(x / cap); 0: they stay
 };

@@ -15,15 +15,17 @@ namespace temper::models {
 
 void ModelSection::fields(Fields& f) {
   f.add("path", path, "directory of a Hugging Face model");
-  f.add("dtype", dtype, "of the computation; weights and the optimizer's moments stay float32");
-  f.add("device", device, "where to compute");
+  f.add("dtype", dtype,
+        "number type of the weights in matrix products; sums, activations, master weights and the "
+        "optimizer's state stay float32; frozen weights are kept in it");
+  f.add("device", device, "device that computes");
 }
 void AdapterSection::fields(Fields& f) {
   f.add("method", method,
         "none trains all weights; lora a low-rank update; qlora the same over 4-bit weights");
   f.add("rank", rank, "rank of the update", at_least(1));
   f.add("alpha", alpha, "the update is scaled by alpha / rank", above(0));
-  f.add("dropout", dropout, "on the adapter's input", fraction());
+  f.add("dropout", dropout, "dropout probability on the adapter's input", fraction());
   f.add("target_modules", target_modules, "all-linear, or names of linear layers", one_or_list());
   f.add("use_rslora", use_rslora, "scale by alpha / sqrt(rank)");
   f.add("loraplus_ratio", loraplus_ratio,

@@ -21,7 +21,7 @@ nn::AttentionConfig read_attention(const HfConfig& c, const DecoderDefaults& def
       "head_dim", defaults.head_dim > 0 ? defaults.head_dim : model.hidden_size / a.num_heads);
   a.norm_eps = c.number("rms_norm_eps", 1e-6);
   a.scale = 1.0 / std::sqrt(static_cast<double>(a.head_dim));
-  a.deviation = model.initializer_range;
+  a.init_std = model.initializer_range;
   if (a.num_heads % a.num_kv_heads != 0)
     c.fail("num_key_value_heads",
            temper::str(a.num_heads, " heads are no multiple of ", a.num_kv_heads,

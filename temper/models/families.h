@@ -14,10 +14,7 @@ DecoderConfig gemma3_text_config(const HfConfig& config);
 
 // What the three generations of Gemma share: norms that multiply by 1 + weight, embeddings scaled
 // by sqrt(hidden).
-void set_gemma_habits(const HfConfig& config, DecoderConfig& of_gemma);
-// What the three generations of Gemma share: norms that multiply by 1 + weight, embeddings scaled
-// by sqrt(hidden).
-void set_gemma_habits(const HfConfig& config, DecoderConfig& of_gemma);
+void apply_gemma_defaults(const HfConfig& config, DecoderConfig& of_gemma);
 // Qwen2 and Qwen3: layers from max_window_layers on attend to a window where use_sliding_window
 // says so.
 std::vector<int64_t> qwen_windows(const HfConfig& config, int64_t layers);

@@ -19,12 +19,12 @@ DecoderConfig gemma_config(const HfConfig& config) {
                            .activation = "gelu_pytorch_tanh"});
   // The official files say "gelu" where they mean the tanh form.
   if (c.activation == ops::Activation::kGelu) c.activation = ops::Activation::kGeluTanh;
-  set_gemma_habits(config, c);
+  apply_gemma_defaults(config, c);
   c.rotary = config.rotary(10000, c.max_position_embeddings);
   return c;
 }
 
-void set_gemma_habits(const HfConfig& config, DecoderConfig& c) {
+void apply_gemma_defaults(const HfConfig& config, DecoderConfig& c) {
   c.attention.norm_one_plus = true;
   c.attention.qkv_bias = c.attention.o_bias = config.boolean("attention_bias", false);
   c.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(c.hidden_size)));

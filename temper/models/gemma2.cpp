@@ -18,7 +18,7 @@ DecoderConfig gemma2_config(const HfConfig& config) {
                            .tie_word_embeddings = true,
                            .activation_key = "hidden_activation",
                            .activation = "gelu_pytorch_tanh"});
-  set_gemma_habits(config, c);
+  apply_gemma_defaults(config, c);
   c.attention.scale = 1.0 / std::sqrt(config.number("query_pre_attn_scalar", 256));
   const auto cap = [&](const char* key, double usual) {
     return config.is_null(key) ? 0.0 : config.number(key, usual);

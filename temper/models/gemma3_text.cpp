@@ -32,7 +32,7 @@ DecoderConfig gemma3_text_config(const HfConfig& config) {
                            .tie_word_embeddings = true,
                            .activation_key = "hidden_activation",
                            .activation = "gelu_pytorch_tanh"});
-  set_gemma_habits(config, c);
+  apply_gemma_defaults(config, c);
   c.attention.qk_norm = true;
   c.attention.scale = 1.0 / std::sqrt(config.number("query_pre_attn_scalar", 256));
   c.attention.soft_cap = config.number("attn_logit_softcapping", 0);

@@ -42,9 +42,9 @@ at::Tensor initial_value(const nn::Parameter& parameter, const std::string& name
     return value;
   }
   const RandomStream stream(seed, RandomPurpose::kInit, hash_name(name));
-  const float deviation = static_cast<float>(init.deviation);
+  const float init_std = static_cast<float>(init.init_std);
 #pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < count; ++i) data[i] = deviation * stream.normal(static_cast<uint64_t>(i));
+  for (int64_t i = 0; i < count; ++i) data[i] = init_std * stream.normal(static_cast<uint64_t>(i));
   return value;
 }
 

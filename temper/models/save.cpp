@@ -3,13 +3,17 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/io/safetensors.h"
+#include "temper/models/load.h"
 #include "temper/models/tensors.h"
+#include "temper/text/special_tokens.h"
+#include "temper/text/tokenizer.h"
 
 namespace temper::models {
 namespace {
@@ -44,6 +48,33 @@ void set_head(Json& config, const Family& family, HeadKind head, bool unwrapped)
   if ((was_scalar || unwrapped) && family.causal_lm) config["architectures"] = {family.causal_lm};
   if (was_scalar)
     for (const char* key : {"num_labels", "id2label", "label2id"}) config.erase(key);
+}
+
+// transformers' classifiers score the last token that is no padding, so padding must be a token
+// that no text ends with: the config's or the tokenizer's own where it is none of these, else
+// another special token. Null where there is none: one text at a time is then scored at its last
+// token.
+void set_padding(Json& config, const HfConfig& source, const std::string& directory) {
+  std::vector<int32_t> candidates, ends = eos_ids(directory, source);
+  const auto add = [&](const Json& id) {
+    if (id.is_number_integer() && id.get<int64_t>() >= 0) candidates.push_back(id.get<int32_t>());
+  };
+  if (config.contains("pad_token_id")) add(config["pad_token_id"]);
+  if (const auto tokenizer = Tokenizer::load_directory(directory)) {
+    if (const auto end = end_token(directory, *tokenizer)) ends.push_back(*end);
+    const Json named = special_tokens(directory);
+    for (const char* name : {"pad_token", "unk_token", "bos_token"})
+      if (named.contains(name) && named[name].is_string())
+        if (const auto id = tokenizer->id_of(named[name].get<std::string>())) add(*id);
+    for (int32_t id = 0; id < tokenizer->vocab_size(); ++id)
+      if (tokenizer->is_special(id)) candidates.push_back(id);
+  }
+  config["pad_token_id"] = nullptr;
+  for (const int32_t id : candidates)
+    if (std::find(ends.begin(), ends.end(), id) == ends.end()) {
+      config["pad_token_id"] = id;
+      return;
+    }
 }
 
 // Written anew rather than copied: a read-only original must not make a read-only copy.
@@ -98,6 +129,7 @@ void write_model_files(const ModelFiles& files, const std::string& directory, at
   Json config = read_json_file(config_path, size_t{64} << 20);
   if (source.multimodal()) config = text_config(config, source.model_type());
   set_head(config, family_of(source), head, source.multimodal());
+  if (head == HeadKind::kScalar && !files.others.empty()) set_padding(config, source, files.others);
   const char* name = dtype == at::kBFloat16 ? "bfloat16"
                      : dtype == at::kHalf   ? "float16"
                                             : "float32";

@@ -9,10 +9,10 @@ namespace temper::nn {
 Attention::Attention(Module& parent, std::string name, const AttentionConfig& c, int64_t layer,
                      std::shared_ptr<Rotary> rotary)
     : Module(parent, std::move(name)),
-      q_proj(*this, "q_proj", c.hidden_size, c.num_heads * c.head_dim, c.qkv_bias, c.deviation),
-      k_proj(*this, "k_proj", c.hidden_size, c.num_kv_heads * c.head_dim, c.qkv_bias, c.deviation),
-      v_proj(*this, "v_proj", c.hidden_size, c.num_kv_heads * c.head_dim, c.qkv_bias, c.deviation),
-      o_proj(*this, "o_proj", c.num_heads * c.head_dim, c.hidden_size, c.o_bias, c.deviation),
+      q_proj(*this, "q_proj", c.hidden_size, c.num_heads * c.head_dim, c.qkv_bias, c.init_std),
+      k_proj(*this, "k_proj", c.hidden_size, c.num_kv_heads * c.head_dim, c.qkv_bias, c.init_std),
+      v_proj(*this, "v_proj", c.hidden_size, c.num_kv_heads * c.head_dim, c.qkv_bias, c.init_std),
+      o_proj(*this, "o_proj", c.num_heads * c.head_dim, c.hidden_size, c.o_bias, c.init_std),
       config_(c),
       layer_(layer),
       rotary_(std::move(rotary)) {
@@ -60,11 +60,11 @@ Attention::Heads Attention::heads(const ops::LinearInput& x, const Context& cont
 }
 
 GatedMlp::GatedMlp(Module& parent, std::string name, int64_t hidden, int64_t intermediate,
-                   bool bias, ops::Activation activation, double deviation)
+                   bool bias, ops::Activation activation, double init_std)
     : Module(parent, std::move(name)),
-      gate_proj(*this, "gate_proj", hidden, intermediate, bias, deviation),
-      up_proj(*this, "up_proj", hidden, intermediate, bias, deviation),
-      down_proj(*this, "down_proj", intermediate, hidden, bias, deviation),
+      gate_proj(*this, "gate_proj", hidden, intermediate, bias, init_std),
+      up_proj(*this, "up_proj", hidden, intermediate, bias, init_std),
+      down_proj(*this, "down_proj", intermediate, hidden, bias, init_std),
       activation_(activation) {}
 
 at::Tensor GatedMlp::forward(const ops::LinearInput& x, const Context& context) {

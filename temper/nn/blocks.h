@@ -19,7 +19,7 @@ struct AttentionConfig {
   double scale = 1;
   double soft_cap = 0;
   int64_t window = 0;
-  double deviation = 0.02;
+  double init_std = 0.02;
 };
 
 class Attention : public Module {
@@ -54,7 +54,7 @@ class Attention : public Module {
 class GatedMlp : public Module {
  public:
   GatedMlp(Module& parent, std::string name, int64_t hidden, int64_t intermediate, bool bias,
-           ops::Activation activation, double deviation);
+           ops::Activation activation, double init_std);
   at::Tensor forward(const ops::LinearInput& x, const Context& context);
 
   Linear gate_proj, up_proj, down_proj;

@@ -20,14 +20,14 @@ class CacheRows {
   virtual ops::CachedRows rows(int64_t layer) const = 0;
 };
 
-// Dropout's coins depend on (seed, step, module, token key, feature): not on how a step is split
-// into micro-batches.
+// Dropout's random numbers depend on (seed, step, module, token key, feature): not on how a step is
+// split into micro-batches.
 struct DropoutKeys {
   uint64_t seed = 0, step = 0;
   std::vector<uint64_t> token;  // [N]: row of the step and position in it
 
   // Noise on the embeddings of a training pass (NEFTune, Jain et al., arXiv 2310.05914): uniform in
-  // ±noise_alpha / sqrt(row_tokens · hidden size), keyed as dropout's coins. 0: none.
+  // ±noise_alpha / sqrt(row_tokens · hidden size), keyed as dropout's random numbers. 0: none.
   double noise_alpha = 0;
   std::vector<int64_t> row_tokens;  // [N]: how many tokens the token's row has
 };

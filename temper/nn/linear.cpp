@@ -44,7 +44,7 @@ at::Tensor adapted(const at::Tensor& y, Lora& lora, const at::Tensor& low) {
 }
 }  // namespace
 
-// PEFT draws A as kaiming_uniform(a = sqrt 5): uniform of deviation 1 / sqrt(3 in). B begins at 0.
+// PEFT draws A as kaiming_uniform(a = sqrt 5): uniform of init_std 1 / sqrt(3 in). B begins at 0.
 Lora::Lora(Module& owner, int64_t in, int64_t out, int64_t rank, double scale, double dropout,
            uint64_t key)
     : scale(scale),
@@ -55,9 +55,9 @@ Lora::Lora(Module& owner, int64_t in, int64_t out, int64_t rank, double scale, d
       lora_B(owner, "lora_B", out, rank, {Init::Kind::kZeros, 0}) {}
 
 Linear::Linear(Module& parent, std::string name, int64_t in, int64_t out, bool has_bias,
-               double deviation)
+               double init_std)
     : Module(parent, std::move(name)),
-      weight(*this, "weight", {out, in}, {Init::Kind::kNormal, deviation}) {
+      weight(*this, "weight", {out, in}, {Init::Kind::kNormal, init_std}) {
   if (has_bias) bias.emplace(*this, "bias", std::vector<int64_t>{out}, Init{Init::Kind::kZeros, 0});
 }
 
@@ -139,20 +139,21 @@ void Linear::merge_lora() {
   lora_.reset();
 }
 
-RmsNorm::RmsNorm(Module& parent, std::string name, int64_t width, double eps, bool one_plus)
+RmsNorm::RmsNorm(Module& parent, std::string name, int64_t width, double eps, bool add_unit_offset)
     : Module(parent, std::move(name)),
-      weight(*this, "weight", {width}, {one_plus ? Init::Kind::kZeros : Init::Kind::kOnes, 0}),
+      weight(*this, "weight", {width},
+             {add_unit_offset ? Init::Kind::kZeros : Init::Kind::kOnes, 0}),
       eps(eps),
-      one_plus(one_plus) {}
+      add_unit_offset(add_unit_offset) {}
 
 ops::LinearInput RmsNorm::input(const at::Tensor& x) const {
-  return ops::LinearInput::rms_norm(x, weight.value(), eps, one_plus);
+  return ops::LinearInput::rms_norm(x, weight.value(), eps, add_unit_offset);
 }
 
 Embedding::Embedding(Module& parent, std::string name, int64_t vocabulary, int64_t width,
-                     double deviation, double scale)
+                     double init_std, double scale)
     : Module(parent, std::move(name)),
-      weight(*this, "weight", {vocabulary, width}, {Init::Kind::kNormal, deviation}),
+      weight(*this, "weight", {vocabulary, width}, {Init::Kind::kNormal, init_std}),
       scale(scale) {}
 
 at::Tensor Embedding::forward(const Context& context) const {

@@ -35,7 +35,7 @@ class Lora {
 
 class Linear : public Module {
  public:
-  Linear(Module& parent, std::string name, int64_t in, int64_t out, bool bias, double deviation);
+  Linear(Module& parent, std::string name, int64_t in, int64_t out, bool bias, double init_std);
 
   at::Tensor forward(const ops::LinearInput& x, const Context& context);
   at::Tensor forward(const at::Tensor& x, const Context& context) {
@@ -80,8 +80,9 @@ std::vector<at::Tensor> project(const ops::LinearInput& x, const std::vector<Lin
 
 class RmsNorm : public Module {
  public:
-  // one_plus: Gemma's norms multiply by 1 + weight and begin at 0.
-  RmsNorm(Module& parent, std::string name, int64_t width, double eps, bool one_plus = false);
+  // add_unit_offset: Gemma's norms multiply by 1 + weight and begin at 0.
+  RmsNorm(Module& parent, std::string name, int64_t width, double eps,
+          bool add_unit_offset = false);
 
   // As the input of linear layers: computed again in the backward pass, not kept.
   ops::LinearInput input(const at::Tensor& x) const;
@@ -89,12 +90,12 @@ class RmsNorm : public Module {
 
   Parameter weight;
   double eps;
-  bool one_plus;
+  bool add_unit_offset;
 };
 
 class Embedding : public Module {
  public:
-  Embedding(Module& parent, std::string name, int64_t vocabulary, int64_t width, double deviation,
+  Embedding(Module& parent, std::string name, int64_t vocabulary, int64_t width, double init_std,
             double scale = 1.0);
   // [N, width] of the context's tokens, with its noise where it has any.
   at::Tensor forward(const Context& context) const;

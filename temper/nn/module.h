@@ -20,7 +20,7 @@ class Module;
 // How a parameter begins, as transformers initialises it.
 struct Init {
   enum class Kind { kNormal, kZeros, kOnes } kind = Kind::kNormal;
-  double deviation = 0.02;  // kNormal, around 0
+  double init_std = 0.02;  // kNormal, around 0
 };
 
 // A tensor of a model. Its value is the only truth; packed forms of it are derived and dropped when

@@ -17,7 +17,7 @@ struct DropoutKey {
   std::vector<uint64_t> row_key;
 };
 
-at::Tensor apply_coins(const DropoutKey& key, const at::Tensor& x) {
+at::Tensor drop(const DropoutKey& key, const at::Tensor& x) {
   at::Tensor y = at::empty_like(x);
   dispatch(x, [&](auto zero) {
     using T = decltype(zero);
@@ -28,14 +28,14 @@ at::Tensor apply_coins(const DropoutKey& key, const at::Tensor& x) {
   return y;
 }
 
-// The coins are drawn again for the gradient: no mask is kept.
+// The random numbers are drawn again for the gradient: no mask is kept.
 struct DropoutFunction : Function<DropoutFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const DropoutKey& key) {
     keep(ctx, key);
-    return apply_coins(key, x);
+    return drop(key, x);
   }
   static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    return {apply_coins(kept<DropoutKey>(ctx), douts[0].contiguous()), at::Tensor()};
+    return {drop(kept<DropoutKey>(ctx), douts[0].contiguous()), at::Tensor()};
   }
 };
 }  // namespace

@@ -22,7 +22,8 @@ at::Tensor input_values(const LinearInput& in) {
     using T = decltype(zero);
     if (in.kind == LinearInput::Kind::kRmsNorm)
       row_kernels<T>().rms_norm(in.x.numel() / in.x.size(-1), in.x.size(-1), values<T>(in.x),
-                                values<T>(in.other), in.eps, in.one_plus, h.mutable_data_ptr<T>());
+                                values<T>(in.other), in.eps, in.add_unit_offset,
+                                h.mutable_data_ptr<T>());
     else
       row_kernels<T>().gated(h.numel(), gate(in.activation), values<T>(in.x), values<T>(in.other),
                              h.mutable_data_ptr<T>());
@@ -40,10 +41,10 @@ std::pair<at::Tensor, at::Tensor> input_gradients(const LinearInput& in, at::Ten
     if (in.kind == LinearInput::Kind::kRmsNorm) {
       dx = at::zeros_like(in.x);
       if (other_needed) dother = at::zeros_like(in.other);
-      row_kernels<T>().rms_norm_backward(in.x.numel() / in.x.size(-1), in.x.size(-1),
-                                         values<T>(in.x), values<T>(in.other), in.eps, in.one_plus,
-                                         values<T>(dh), dx.mutable_data_ptr<T>(),
-                                         other_needed ? dother.mutable_data_ptr<T>() : nullptr);
+      row_kernels<T>().rms_norm_backward(
+          in.x.numel() / in.x.size(-1), in.x.size(-1), values<T>(in.x), values<T>(in.other), in.eps,
+          in.add_unit_offset, values<T>(dh), dx.mutable_data_ptr<T>(),
+          other_needed ? dother.mutable_data_ptr<T>() : nullptr);
     } else {
       dx = at::empty_like(in.x);
       dother = at::empty_like(in.x);
@@ -180,12 +181,13 @@ struct AddScaledFunction : Function<AddScaledFunction> {
 LinearInput LinearInput::plain(at::Tensor x) {
   return {.kind = Kind::kPlain, .x = std::move(x), .other = {}};
 }
-LinearInput LinearInput::rms_norm(at::Tensor x, at::Tensor weight, double eps, bool one_plus) {
+LinearInput LinearInput::rms_norm(at::Tensor x, at::Tensor weight, double eps,
+                                  bool add_unit_offset) {
   return {.kind = Kind::kRmsNorm,
           .x = std::move(x),
           .other = std::move(weight),
           .eps = eps,
-          .one_plus = one_plus};
+          .add_unit_offset = add_unit_offset};
 }
 LinearInput LinearInput::gated(at::Tensor gate, at::Tensor up, Activation activation) {
   return {

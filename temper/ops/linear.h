@@ -19,11 +19,12 @@ struct LinearInput {
   at::Tensor x;                               // plain and norm: [N, in]; gated: the gate, [N, in]
   at::Tensor other;                           // norm: the weight [in]; gated: up [N, in]
   double eps = 0;                             // norm
-  bool one_plus = false;                      // norm: multiply by 1 + weight (Gemma)
+  bool add_unit_offset = false;               // norm: multiply by 1 + weight (Gemma)
   Activation activation = Activation::kSilu;  // gated: act(gate) * up
 
   static LinearInput plain(at::Tensor x);
-  static LinearInput rms_norm(at::Tensor x, at::Tensor weight, double eps, bool one_plus = false);
+  static LinearInput rms_norm(at::Tensor x, at::Tensor weight, double eps,
+                              bool add_unit_offset = false);
   static LinearInput gated(at::Tensor gate, at::Tensor up, Activation activation);
 };
 

@@ -16,6 +16,7 @@ namespace temper::rewards {
 
 std::string RewardSection::label() const {
   if (!name.empty()) return name;
+  if (model) return "model";
   return command.empty() ? reward : command.front().substr(command.front().rfind('/') + 1);
 }
 
@@ -31,21 +32,25 @@ void RewardSection::fields(Fields& f) {
   f.add("pattern", pattern, "the regular expression that regex searches for");
   f.add("command", command,
         "a program and its arguments: a row of JSON in, a line with a number out");
+  f.add("model", model,
+        "directory of a reward model (temper reward): its scalar at the last token of prompt and "
+        "completion");
   f.add("timeout_seconds", timeout_seconds, "time for one answer of the command", above(0));
   f.add("start_timeout_seconds", start_timeout_seconds,
         "additional time for the first answer of a worker of the command", above(0));
   f.add("workers", workers, "processes of the command", at_least(1));
-  f.add("memory_bytes", memory_bytes, "most address space of a worker; null: unlimited",
+  f.add("memory_bytes", memory_bytes, "maximum address space of a worker; null: unlimited",
         at_least(1));
   f.add("cpu_seconds", cpu_seconds,
-        "most processor time of a worker, after which it is replaced; null: unlimited",
+        "maximum processor time of a worker, after which it is replaced; null: unlimited",
         at_least(1));
   f.add("file_bytes", file_bytes, "largest file that a worker can write; null: unlimited",
         at_least(0));
-  f.add("open_files", open_files, "most files that a worker can have open; null: unlimited",
-        at_least(4));
+  f.add("open_files", open_files,
+        "maximum number of files that a worker can have open; null: unlimited", at_least(4));
   f.add("processes", processes,
-        "most processes and threads of this user while a worker starts one more (root has no such "
+        "maximum number of processes and threads of this user while a worker starts one more (root "
+        "has no such "
         "limit); null: unlimited",
         at_least(1));
   f.add("on_failure", on_failure, "what a timeout, a crash or a malformed answer does");
@@ -57,14 +62,20 @@ std::string find_problem(std::span<const RewardSection> rewards) {
     const RewardSection& reward = rewards[i];
     const std::string name = reward.label();
     if (name.empty()) return str("reward ", i + 1, " has neither a name nor a command");
+    if (reward.model && (!reward.command.empty() || !reward.reward.empty()))
+      return str(
+          "`", name, "` has a model and ",
+          reward.command.empty() ? "names the built-in reward " + reward.reward : "a command",
+          "; give one of them");
     if (!reward.command.empty() && !reward.reward.empty())
       return str("`", name, "` has a command and names the built-in reward ", reward.reward,
                  "; give one of them");
     if (!names.insert(name).second)
       return str(
           "two rewards are called `", name, "`; give one another name, as in {name: another, ",
-          reward.command.empty() ? "reward: " + (reward.reward.empty() ? name : reward.reward)
-                                 : "command: [...]",
+          reward.model             ? "model: " + *reward.model
+          : reward.command.empty() ? "reward: " + (reward.reward.empty() ? name : reward.reward)
+                                   : "command: [...]",
           "}");
   }
   return {};

@@ -11,7 +11,7 @@
 
 namespace temper::rewards {
 
-// A built-in reward or a command.
+// A built-in reward, a command or a reward model.
 struct RewardSection {
   enum class OnFailure { kZero, kDrop, kStop };
   std::string name;    // what its metrics are called; empty: as the reward or the program
@@ -20,6 +20,7 @@ struct RewardSection {
   std::string field = "answer";        // of the row: what the completion is compared with
   std::optional<std::string> pattern;  // of regex
   std::vector<std::string> command;    // empty: a built-in
+  std::optional<std::string> model;    // directory of a reward model: a built-in called `model`
   double timeout_seconds = 10;
   double start_timeout_seconds = 30;
   int64_t workers = 2;

@@ -209,6 +209,11 @@ void Process::end(Clock::duration grace) {
   if (process_ > 0) wait_for_end(process_, grace, info);
   // Until its leader is waited for, the group's number is nobody else's.
   if (leader_ > 0) ::kill(-leader_, SIGKILL);
+  // It may have made a group of its own, as `timeout` does. Not waited for yet, its number is its.
+  if (process_ > 0) {
+    ::kill(-process_, SIGKILL);
+    ::kill(process_, SIGKILL);
+  }
   reap(process_);
   reap(leader_);
   close_end(alive_);

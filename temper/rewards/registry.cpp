@@ -35,6 +35,7 @@ void register_reward(RewardEntry entry) { table().add(std::move(entry)); }
 
 std::unique_ptr<Reward> make_reward(const RewardSection& section) {
   if (!section.command.empty()) return std::make_unique<CommandReward>(section);
+  if (section.model) return table().find("model", "rewards")(section);  // rl/model_reward.h
   return table().find(section.reward.empty() ? section.name : section.reward, "rewards")(section);
 }
 

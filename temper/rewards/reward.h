@@ -81,7 +81,6 @@ struct RewardResult {
   std::vector<double> each;  // by reward, unweighted; 0 where there is no value
   bool dropped = false;      // a reward failed and its on_failure is drop
 };
-using Judged = RewardResult;  // its earlier name
 
 // The rewards of a run.
 class RewardSet {

@@ -45,7 +45,7 @@ class Algorithm {
   // is filled up so; 0: never.
   virtual int64_t max_refills() const { return 0; }
   // Whether the update learns anything from a group: asked of its unshaped rewards.
-  virtual bool keep(const EpisodeGroup& group) const { return has_signal(group); }
+  virtual bool keep(const EpisodeGroup& group) const { return has_reward_variance(group); }
   // Sets penalties, once all rewards of the group are known.
   virtual void shape(EpisodeGroup& /*group*/) const {}
   // Sets the advantages of all sampled tokens of a group that was shaped. A group without

@@ -14,15 +14,6 @@ namespace {
 
 constexpr int64_t kMostRollouts = 1'000'000;
 
-void erase_key(YamlNode& map, std::string_view dotted) {
-  const size_t dot = dotted.find('.');
-  const std::string_view head = dotted.substr(0, dot);
-  if (dot == std::string_view::npos)
-    std::erase_if(map.entries, [&](const YamlNode::Entry& entry) { return entry.key == head; });
-  else if (YamlNode* below = map.find(head))
-    erase_key(*below, dotted.substr(dot + 1));
-}
-
 }  // namespace
 
 void RlSection::set_algorithm(const std::string& name, const std::string& where) {
@@ -40,13 +31,17 @@ void RlSection::fields(Fields& f) {
   f.add("group_size", group_size, "completions of a prompt", at_least(1));
   f.add("prompts_per_rollout", prompts_per_rollout, "prompts of a rollout batch", at_least(1));
   f.add("minibatches", minibatches,
-        "updates made from one rollout batch, each on its own rows, in order", at_least(1));
-  f.add("iterations", iterations, "times a rollout batch is gone through", at_least(1));
+        "updates of one iteration over a rollout batch, each on its own share of the completions, "
+        "in order",
+        at_least(1));
+  f.add("iterations", iterations, "optimization epochs over each rollout batch", at_least(1));
   f.add("replay", replay, "a rollouts file to train on instead of sampling");
   f.add("on_mismatch", on_mismatch,
         "when sampler and trainer disagree: stop, or correct by truncated importance sampling");
   f.add("importance_cap", importance_cap,
-        "under on_mismatch: correct, the most that trainer / sampler counts", above(0));
+        "upper bound of the truncated importance weight (trainer's over sampler's probability), "
+        "used with on_mismatch: correct",
+        above(0));
   algorithm->fields(f);
 }
 
@@ -56,23 +51,11 @@ void RlConfig::fields(Fields& f) {
   f.add("rollout", rollout, "how completions are sampled");
   f.add("rewards", rewards,
         "what a completion is worth: a list of {name, weight} or {command, ...}", one_or_list());
-  f.add("defaulted", defaulted,
-        "written to the resolved config: keys that the algorithm chose, which follow another one");
 }
 
-// What an earlier run chose is forgotten; then the algorithm, which brings keys and defaults.
+// The algorithm brings keys and defaults.
 void RlConfig::prepare() {
-  if (const YamlNode* found = find_key(written, "defaulted")) {
-    const YamlNode chosen = *found;
-    for (const YamlNode::Entry& entry : chosen.entries) {
-      const YamlNode* value = find_key(written, entry.key);
-      // Only as the same file has it: a later file or override is somebody's wish.
-      if (value && value->kind == YamlNode::Kind::kScalar && value->text == entry.value.text &&
-          value->origin.source == entry.origin.source)
-        erase_key(written, entry.key);
-    }
-    erase_key(written, "defaulted");
-  }
+  RunConfig::prepare();
   const YamlNode* name = find_key(written, "rl.algorithm");
   if (name && name->kind == YamlNode::Kind::kScalar)
     rl.set_algorithm(name->text, name->origin.str() + ": rl.algorithm");

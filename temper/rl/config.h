@@ -47,9 +47,6 @@ struct RlConfig : train::RunConfig {
   RlSection rl;
   generate::RolloutSection rollout;
   std::vector<rewards::RewardSection> rewards;
-  // In a resolved config: keys of the algorithm that nobody wrote, with the values it chose. Read
-  // back, they are as if they were not there, so that they follow another algorithm.
-  std::map<std::string, std::string> defaulted;
 
   void fields(Fields& f) override;
   void prepare() override;

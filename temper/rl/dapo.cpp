@@ -31,7 +31,7 @@ class Dapo final : public GroupAlgorithm {
 
   // Section 3.2, dynamic sampling, equation 11: 0 < |{o_i : o_i is right}| < G. The rewards before
   // shaping tell: lengths do not make a group worth learning from.
-  bool keep(const EpisodeGroup& group) const override { return has_signal(group); }
+  bool keep(const EpisodeGroup& group) const override { return has_reward_variance(group); }
 
   // Equation 9, on rewards with the penalty of equation 13.
   void assign(EpisodeGroup& group) override { assign_group_relative(group); }

@@ -46,7 +46,7 @@ std::vector<double> EpisodeGroup::shaped_rewards() const {
   return rewards;
 }
 
-bool has_signal(const EpisodeGroup& group) {
+bool has_reward_variance(const EpisodeGroup& group) {
   return std::any_of(group.episodes.begin(), group.episodes.end(),
                      [&](const Episode& e) { return e.reward != group.episodes.front().reward; });
 }

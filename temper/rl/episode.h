@@ -56,7 +56,7 @@ struct EpisodeGroup {
 
 // Whether the group's rewards, before shaping, differ: without that no completion is better than
 // another.
-bool has_signal(const EpisodeGroup& group);
+bool has_reward_variance(const EpisodeGroup& group);
 
 // A line of a rollouts file. `resumable` adds what a run needs to go on in the middle of a batch.
 std::string to_line(const EpisodeGroup& group, const Episode& episode, bool resumable = false);

@@ -19,25 +19,32 @@ namespace temper::rl {
 void GroupKeys::fields(Fields& f) {
   f.add("beta", beta, "weight of the KL term to the reference model; 0: none is loaded",
         at_least(0));
-  f.add("kl_estimator", kl_estimator, "estimator of the KL term (k3: exp(d) - d - 1)");
+  f.add(
+      "kl_estimator", kl_estimator,
+      "estimator of the KL term, with d = ref - logp: k1 = -d, k2 = d^2 / 2, k3 = exp(d) - d - 1");
   f.add("epsilon_low", epsilon_low, "the importance ratio is clipped below 1 - epsilon_low",
         at_least(0));
   f.add("epsilon_high", epsilon_high, "the importance ratio is clipped above 1 + epsilon_high",
         at_least(0));
-  f.add("dual_clip", dual_clip,
-        "where the advantage is negative, the loss of a token is at most so many times it (3 is "
-        "usual); 0: no bound",
-        at_least(0));
-  f.add("importance", importance, "whether a token or a whole completion has an importance ratio");
-  f.add("loss_aggregation", loss_aggregation, "how the losses of tokens become one number");
+  f.add(
+      "dual_clip", dual_clip,
+      "where the advantage A is negative, a token's loss is at most dual_clip |A| (3 is usual); 0: "
+      "off",
+      at_least(0));
+  f.add(
+      "importance", importance,
+      "level of the importance ratio: of each token, or of the whole completion (sequence, GSPO)");
+  f.add("loss_aggregation", loss_aggregation,
+        "how token losses are averaged: over all tokens (token-mean), or within each completion "
+        "and then over completions");
   f.add("scale_rewards", scale_rewards,
         "divide advantages by the group's standard deviation + 1e-6");
   f.add("entropy_bonus", entropy_bonus, "weight of the mean entropy, subtracted from the loss",
         at_least(0));
   f.add("dynamic_sampling", dynamic_sampling,
         "sample further prompts for groups whose rewards are all equal (DAPO)");
-  f.add("max_refills", max_refills, "most times that dynamic sampling fills up one rollout batch",
-        at_least(0));
+  f.add("max_refills", max_refills,
+        "maximum number of times that dynamic sampling fills up one rollout batch", at_least(0));
   f.add("overlong_buffer", overlong_buffer,
         "soft length penalty over the last so many of max_new_tokens (DAPO); 0: none", at_least(0));
 }

@@ -27,14 +27,14 @@ void Judge::submit(int64_t group, std::vector<rewards::Sample> samples) {
   changed_.notify_all();
 }
 
-std::map<int64_t, std::vector<rewards::Judged>> Judge::collect() {
+std::map<int64_t, std::vector<rewards::RewardResult>> Judge::collect() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return failure_ || (waiting_.empty() && !busy_); });
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   return std::exchange(done_, {});
 }
 
-double Judge::take_seconds() {
+double Judge::seconds_since_last_call() {
   const std::lock_guard lock(mutex_);
   return std::exchange(seconds_, 0);
 }
@@ -49,7 +49,7 @@ void Judge::work() {
     busy_ = true;
     lock.unlock();
     const double start = steady_seconds();
-    std::vector<rewards::Judged> judged;
+    std::vector<rewards::RewardResult> judged;
     std::exception_ptr failure;
     try {
       const trace::Span span("rewards");

@@ -23,9 +23,9 @@ class Judge {
   void submit(int64_t group, std::vector<rewards::Sample> samples);
   // Waits for all that was submitted; verdicts by group, in the order of the samples. Throws what a
   // reward threw.
-  std::map<int64_t, std::vector<rewards::Judged>> collect();
+  std::map<int64_t, std::vector<rewards::RewardResult>> collect();
   // Seconds that rewards took since the last call.
-  double take_seconds();
+  double seconds_since_last_call();
 
  private:
   void work();
@@ -38,7 +38,7 @@ class Judge {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Work> waiting_;
-  std::map<int64_t, std::vector<rewards::Judged>> done_;
+  std::map<int64_t, std::vector<rewards::RewardResult>> done_;
   std::exception_ptr failure_;
   double seconds_ = 0;
   bool busy_ = false, ending_ = false;

@@ -40,7 +40,7 @@ BatchStatistics describe(const std::vector<EpisodeGroup>& groups) {
       s.truncated += (e.stopped ? 0 : 1) / count;
       for (const auto& [name, value] : e.rewards) s.reward_means[name] += value / count;
     }
-    s.zero_std_groups += !has_signal(group);
+    s.zero_std_groups += !has_reward_variance(group);
     ++s.groups;
   }
   double squares = 0;
@@ -60,7 +60,8 @@ std::vector<MetricInfo> rl_metrics() {
           {"completion_length_mean", "tokens", "completion length", "mean length", true, "length"},
           {"truncated_fraction", "", "truncated completions", "share cut at max_new_tokens"},
           {"clip_fraction", "", "clipping", "share of tokens outside the trust region"},
-          {"zero_std_groups", "", "groups without signal", "groups whose rewards are all equal"},
+          {"zero_std_groups", "", "groups without reward variance",
+           "groups whose rewards are all equal"},
           {"rollout_seconds", "s", "time", "sampling"},
           {"reward_seconds", "s", "time", "judging, in the background"},
           {"train_seconds", "s", "time", "forward and backward passes and the update"}};
@@ -91,7 +92,7 @@ std::string Observer::prompt_end(const std::vector<int32_t>& prompt, size_t most
   return repair_utf8(text.substr(text.size() - std::min(text.size(), most)));
 }
 
-void Observer::show(const EpisodeGroup& group, const Episode& episode) {
+void Observer::log_sample(const EpisodeGroup& group, const Episode& episode) {
   if (batches_++ % show_every_ == 0) {
     if (shown_.size() == kSamplesInReport) {
       for (size_t i = 1; 2 * i < shown_.size(); ++i) shown_[i] = std::move(shown_[2 * i]);

@@ -37,7 +37,7 @@ class Observer {
 
   // One episode of a batch: some, from all over the run, stand in its report; one now and then on
   // the console.
-  void show(const EpisodeGroup& group, const Episode& episode);
+  void log_sample(const EpisodeGroup& group, const Episode& episode);
   std::vector<Report::Table> samples() const;
   // Warns, once each, of what commonly goes wrong: rewards that never differ, completions cut
   // short, a policy that has left its reference. kl: nats a token, 0 without a reference.

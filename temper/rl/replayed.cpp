@@ -50,7 +50,7 @@ RolloutBatch ReplayedSource::next(int64_t) {
   std::set<int64_t> ids;
   for (const EpisodeGroup& group : batch.groups)
     check<DataError>(ids.insert(group.id).second, file_.where(first), " and after: group ",
-                     group.id, "'s rows do not stand together");
+                     group.id, "'s rows are not consecutive");
   return batch;
 }
 
@@ -75,7 +75,7 @@ void write_rollouts(const std::string& output_dir, int64_t step,
   write_file_atomic(str(output_dir, "/rollouts/step-", step, ".jsonl"), lines);
 }
 
-void forget_rollouts_after(const std::string& output_dir, int64_t step) {
+void remove_rollouts_after(const std::string& output_dir, int64_t step) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(output_dir + "/rollouts", ignored)) {
     const std::string name = entry.path().filename().string();

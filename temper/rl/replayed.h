@@ -32,6 +32,6 @@ class ReplayedSource : public RolloutSource {
 void write_rollouts(const std::string& output_dir, int64_t step,
                     const std::vector<EpisodeGroup>& groups);
 // Removes those of later steps: a resumed run writes them again.
-void forget_rollouts_after(const std::string& output_dir, int64_t step);
+void remove_rollouts_after(const std::string& output_dir, int64_t step);
 
 }  // namespace temper::rl

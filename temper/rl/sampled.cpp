@@ -10,6 +10,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/metrics/trace.h"
+#include "temper/rl/model_reward.h"
 
 namespace temper::rl {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 // Keys of evaluation prompts stand apart from those of training prompts, so that evaluating changes
 // no sample.
 constexpr int64_t kEvaluationKeys = int64_t{1} << 40;
+constexpr int64_t kLeastJudged = 128;  // completions, before a run whose rewards all fail ends
 constexpr int kMostEmptyBatches = 10;
 
 data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& policy) {
@@ -50,6 +52,7 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
               policy.tokenizer),
       rewards_(config.rewards, policy.tokenizer != nullptr),
       judge_(rewards_) {
+  check_reward_models(config.rewards, policy.tokenizer.get(), policy.model->vocab_size);
   const data::PromptFormat format = prompt_format(config, policy);
   survey_ = train::survey_rows<data::PromptRow>(
       loader_.order(), [this, read = data::prompt_reader(format)](
@@ -67,7 +70,9 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
       bool truncated = false;
       std::optional<data::PromptRow> row =
           data::read_prompt_row(format, file.row(r), file.where(r), &truncated);
-      if (row) prompts.push_back({key++, std::move(*row)});
+      if (!row) continue;
+      rewards_.check_row(*row->fields, row->where);
+      prompts.push_back({key++, std::move(*row)});
     }
   }
 }
@@ -144,15 +149,16 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
   engine_.release_memory();  // the next batch is sampled with other weights
   statistics.rollout_seconds += steady_seconds() - start;
   span.emplace("waiting for rewards");
-  const std::map<int64_t, std::vector<rewards::Judged>> judged = judge_.collect();
+  const std::map<int64_t, std::vector<rewards::RewardResult>> judged = judge_.collect();
   span.reset();
-  statistics.reward_seconds += judge_.take_seconds();
+  statistics.reward_seconds += judge_.seconds_since_last_call();
   std::vector<EpisodeGroup> mine;
   for (auto& [key, p] : pending) {
     if (p.unfinished > 0) continue;  // stopped
     std::vector<Episode> kept;
+    statistics.judged += static_cast<int64_t>(p.group.episodes.size());
     for (size_t i = 0; i < p.group.episodes.size(); ++i) {
-      const rewards::Judged& verdict = judged.at(key)[i];
+      const rewards::RewardResult& verdict = judged.at(key)[i];
       statistics.dropped += verdict.dropped;
       if (verdict.dropped) continue;
       Episode& episode = p.group.episodes[i];
@@ -219,13 +225,23 @@ void SampledSource::count_failures(const rewards::FailureCounts& before) {
   std::vector<double> sums{static_cast<double>(statistics_.dropped),
                            static_cast<double>(now.timed_out - before.timed_out),
                            static_cast<double>(now.crashed - before.crashed),
-                           static_cast<double>(now.malformed - before.malformed)};
+                           static_cast<double>(now.malformed - before.malformed),
+                           static_cast<double>(statistics_.judged)};
   group_.all_reduce_sum(sums);
   const auto sum = [&](size_t i) { return static_cast<int64_t>(sums[i]); };
   statistics_.dropped = sum(0);
   failures_.timed_out += sum(1);
   failures_.crashed += sum(2);
   failures_.malformed += sum(3);
+  judged_ += sum(4);
+}
+
+// A run in which no reward ever answers trains nothing.
+void SampledSource::check_rewards() const {
+  const int64_t asked = judged_ * static_cast<int64_t>(rewards_.names().size());
+  check(judged_ < kLeastJudged || failures_.all() < asked, "rewards failed on all of the ", judged_,
+        " completions so far (the first: ", rewards_.first_failure(),
+        "); nothing would be trained");
 }
 
 RolloutBatch SampledSource::next(int64_t policy_version) {
@@ -242,6 +258,7 @@ RolloutBatch SampledSource::next(int64_t policy_version) {
     if (batch.groups.empty() && loader_.state().draws == drawn) break;  // the data has ended
   }
   count_failures(before);
+  check_rewards();
   batch.rollout_seconds = group_.all_reduce_max(statistics_.rollout_seconds);
   batch.reward_seconds = group_.all_reduce_max(statistics_.reward_seconds);
   warn();
@@ -251,10 +268,10 @@ RolloutBatch SampledSource::next(int64_t policy_version) {
 void SampledSource::warn() {
   if (failures_.all() > 0)
     messages_.warn_once("failures",
-                        str("rewards gave no verdict on ", failures_.all(),
+                        str("rewards failed on ", failures_.all(),
                             " completions (the first: ", rewards_.first_failure(),
-                            "); rewards.on_failure says what they count, the metrics reward_* how "
-                            "many there are"));
+                            "); they are handled as rewards.on_failure says and counted in "
+                            "reward_timeouts, reward_crashes and reward_malformed"));
   const data::LoaderState& prompts = loader_.state();
   const int64_t limit = config_.data.max_length;
   if (prompts.truncated > 0)
@@ -296,23 +313,35 @@ bool SampledSource::evaluate(train::EvaluationSums& sums, const std::function<bo
 
 Json SampledSource::state() const {
   return {{"loader", loader_.state().to_json()},
-          {"reward_failures", {failures_.timed_out, failures_.crashed, failures_.malformed}}};
+          {"reward_failures", {failures_.timed_out, failures_.crashed, failures_.malformed}},
+          {"judged", judged_},
+          {"batch", {statistics_.groups_sampled, statistics_.refills, statistics_.dropped}}};
 }
 
 void SampledSource::restore(const Json& state, const std::string& where) {
   loader_.restore(train::loader_state(state, where));
-  const Json counts = state.value("reward_failures", Json{0, 0, 0});
-  check<DataError>(counts.is_array() && counts.size() == 3 &&
-                       std::all_of(counts.begin(), counts.end(),
-                                   [](const Json& n) { return n.is_number_integer(); }),
-                   where, ": `reward_failures` must be three whole numbers");
-  failures_ = {counts[0], counts[1], counts[2]};
+  const auto three = [&](const char* key) {
+    const Json counts = state.value(key, Json{0, 0, 0});
+    check<DataError>(counts.is_array() && counts.size() == 3 &&
+                         std::all_of(counts.begin(), counts.end(),
+                                     [](const Json& n) { return n.is_number_integer(); }),
+                     where, ": `", key, "` must be three whole numbers");
+    return counts.get<std::vector<int64_t>>();
+  };
+  const std::vector<int64_t> failures = three("reward_failures"), batch = three("batch");
+  failures_ = {failures[0], failures[1], failures[2]};
+  statistics_ = {};
+  statistics_.groups_sampled = batch[0];
+  statistics_.refills = batch[1];
+  statistics_.dropped = batch[2];
+  const Json judged = state.value("judged", Json(0));
+  judged_ = judged.is_number_integer() ? judged.get<int64_t>() : 0;
 }
 
 std::vector<std::pair<std::string, std::string>> SampledSource::summary() const {
   return {{"prompts cut", std::to_string(loader_.state().truncated)},
           {"prompts left out", std::to_string(loader_.state().dropped)},
-          {"completions without a verdict", std::to_string(failures_.all())}};
+          {"completions whose reward failed", std::to_string(failures_.all())}};
 }
 
 }  // namespace temper::rl

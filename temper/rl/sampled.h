@@ -39,7 +39,8 @@ class SampledSource : public RolloutSource {
   };
   // What happened while one batch was sampled.
   struct Statistics {
-    int64_t refills = 0, groups_sampled = 0, dropped = 0;
+    int64_t refills = 0, groups_sampled = 0, dropped = 0;  // dropped: completions
+    int64_t judged = 0;                                    // completions
     double rollout_seconds = 0, reward_seconds = 0;
   };
 
@@ -50,6 +51,7 @@ class SampledSource : public RolloutSource {
   void judge(const Prompt& prompt, const EpisodeGroup& group);
   std::vector<EpisodeGroup> gather(std::vector<EpisodeGroup> mine) const;
   std::vector<EpisodeGroup> fill(int64_t policy_version);
+  void check_rewards() const;
   void count_failures(const rewards::FailureCounts& before);
   void warn();
 
@@ -64,6 +66,7 @@ class SampledSource : public RolloutSource {
   rewards::RewardSet rewards_;
   Judge judge_;
   Statistics statistics_;            // of the last batch
+  int64_t judged_ = 0;               // completions of the run, all ranks
   rewards::FailureCounts failures_;  // of all ranks, since the run began
 };
 

@@ -37,7 +37,7 @@ RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
 
 void RlTask::begin(int64_t steps_made) {
   if (source_.samples() && group_.rank() == 0 && !output_dir_.empty())
-    forget_rollouts_after(output_dir_, steps_made);
+    remove_rollouts_after(output_dir_, steps_made);
 }
 
 int64_t RlTask::planned_steps() const {
@@ -147,7 +147,7 @@ void RlTask::describe_step(MetricsRow& row) {
   if (compares()) row.set("sampler_trainer_max_abs_diff", sampler_check_.largest());
   if (update_ == 0) {
     observer_.warn_of(about_, row.number("kl").value_or(0));
-    observer_.show(batch_.group(0), batch_.episode(0));
+    observer_.log_sample(batch_.group(0), batch_.episode(0));
   }
   const bool more = update_ + 1 < updates_of_batch();
   // Within a batch, the algorithm's state before it: restore() gives its credit again.
@@ -186,10 +186,12 @@ void RlTask::restore(const train::TaskState& state, const std::string& where) {
   if (values["update"] == 0) return;
   const auto found = state.tensors.find(kBatchTensor);
   check<DataError>(found != state.tensors.end() && found->second.dtype == DType::kUInt8, where,
-                   ": no tensor ", kBatchTensor, " with the rollout batch that the run stands in");
+                   ": no tensor ", kBatchTensor,
+                   " with the rollout batch that the run was training on");
   batch_ =
       TrainingBatch::from_lines(bytes_of(found->second), roles_.policy.model->vocab_size, where);
-  check<DataError>(!batch_.empty(), where, ": the rollout batch that the run stands in is empty");
+  check<DataError>(!batch_.empty(), where,
+                   ": the rollout batch that the run was training on is empty");
   before_batch_ = of_algorithm;
   update_ = values["update"].get<int64_t>() - 1;
   for (EpisodeGroup& group : batch_.groups()) algorithm_.assign(group);

@@ -26,7 +26,8 @@ inline constexpr std::array enum_names<train::MuonSection::AdjustLr> = {"origina
 namespace temper::train {
 
 void EarlyStoppingSection::fields(Fields& f) {
-  f.add("metric", metric, "metric of the evaluation that decides, as eval/loss; null: none");
+  f.add("metric", metric,
+        "evaluation metric that decides, such as eval/loss; null: no early stopping");
   f.add("patience", patience, "evaluations without an improvement before the run ends",
         at_least(1));
   f.add("min_delta", min_delta, "the least change that is an improvement", at_least(0));
@@ -45,14 +46,19 @@ void TrainSection::fields(Fields& f) {
   f.add("epochs", epochs, "passes over the data where max_steps is null; null: 1", above(0));
   f.add("batch_size", batch_size, "rows a step, over all ranks and micro-batches", at_least(1));
   f.add("micro_batch_tokens", micro_batch_tokens,
-        "most tokens in one forward pass; a longer row gets a pass of its own", at_least(1));
-  f.add("recompute", recompute, "what the backward pass computes again to save memory");
+        "maximum number of tokens in one forward pass; a longer row gets a pass of its own",
+        at_least(1));
+  f.add("recompute", recompute,
+        "activation checkpointing: blocks computes each block again in the backward pass, which "
+        "saves memory");
   f.add("eval_every", eval_every, "steps between evaluations; 0: none", at_least(0));
   f.add("eval_at_start", eval_at_start, "evaluate before the first step, too");
-  f.add("eval_samples", eval_samples,
-        "rows of each set that an evaluation completes, to look at (sft)", at_least(0));
-  f.add("eval_sample_tokens", eval_sample_tokens, "most new tokens of such a completion",
-        at_least(1));
+  f.add(
+      "eval_samples", eval_samples,
+      "rows of each evaluation set whose greedy completion is printed and reported (sft); 0: none",
+      at_least(0));
+  f.add("eval_sample_tokens", eval_sample_tokens,
+        "maximum number of new tokens of such a completion", at_least(1));
   f.add("save_every", save_every,
         "steps between checkpoints; 0: only at the end and when interrupted", at_least(0));
   f.add("save_minutes", save_minutes,
@@ -66,10 +72,11 @@ void TrainSection::fields(Fields& f) {
   f.add("z_loss", z_loss,
         "coefficient of the mean squared log-sum-exp of the logits of supervised tokens; 0: none",
         at_least(0));
-  f.add("profile", profile,
-        "steps whose spans of time are recorded, from the first that this process makes, in "
-        "trace.json (opens in Perfetto); 0: none",
-        at_least(0));
+  f.add(
+      "profile", profile,
+      "number of steps to profile, from this process's first one; written to trace.json (opens in "
+      "Perfetto); 0: off",
+      at_least(0));
 }
 
 void ParameterGroup::fields(Fields& f) {
@@ -87,16 +94,16 @@ void MuonSection::fields(Fields& f) {
 }
 
 void OptimizerSection::fields(Fields& f) {
-  f.add("name", name, "how gradients update weights", one_of(optimizers().names()));
+  f.add("name", name, "the optimizer (temper list optimizers)", one_of(optimizers().names()));
   f.add("learning_rate", learning_rate, "base rate", at_least(0));
   f.add("betas", betas, "decay of the two moments of AdamW, or of Lion (then 0.9 and 0.99)",
         fraction());
   f.add("eps", eps, "added to the root of the second moment", above(0));
-  f.add("momentum", momentum, "of SGD, or of Muon (then 0.95)", fraction());
-  f.add("weight_decay", weight_decay, "decoupled; on tensors of two or more dimensions",
-        at_least(0));
+  f.add("momentum", momentum, "momentum of SGD (default 0) or Muon (default 0.95)", fraction());
+  f.add("weight_decay", weight_decay,
+        "decoupled weight decay; on tensors of two or more dimensions only", at_least(0));
   f.add("max_grad_norm", max_grad_norm, "global norm to clip to; 0: no clipping", at_least(0));
-  f.add("schedule", schedule, "of the learning rate after the warm-up");
+  f.add("schedule", schedule, "schedule of the learning rate after the warm-up");
   f.add("warmup_steps", warmup_steps, "steps in which the rate rises from 0 to learning_rate",
         at_least(0));
   f.add("warmup_ratio", warmup_ratio, "warmup_steps as a share of the run's steps", between(0, 1));
@@ -107,14 +114,14 @@ void OptimizerSection::fields(Fields& f) {
   f.add("decay_steps", decay_steps,
         "steps at the end in which the wsd schedule decays; null: a tenth of the run", at_least(1));
   f.add("decay_shape", decay_shape, "curve of wsd's decay; sqrt: 1 - sqrt(progress)");
-  f.add("muon", muon, "what only muon reads");
+  f.add("muon", muon, "settings of Muon");
   f.add("groups", groups,
         "parameters with a rate or decay of their own; the first that matches counts");
 }
 
 void RunConfig::fields(Fields& f) {
   f.add("output_dir", output_dir, "the directory for everything that the run leaves", required());
-  f.add("seed", seed, "of every random number of the run", at_least(0));
+  f.add("seed", seed, "seed of all random numbers of the run", at_least(0));
   f.add("resume", resume, "auto (from the newest checkpoint), never, or a checkpoint's path");
   f.add("verb", verb, "the training verb; written to the resolved config");
   f.add("model", model, "the model to train");
@@ -123,6 +130,37 @@ void RunConfig::fields(Fields& f) {
   f.add("train", train, "length and shape of the run");
   f.add("optimizer", optimizer, "how weights are updated");
   f.add("metrics", metrics, "what is recorded");
+  f.add("defaulted", defaulted,
+        "written by Temper to config.yaml: keys left to the defaults of an algorithm or optimizer; "
+        "they change when it changes");
+}
+
+namespace {
+
+void erase_key(YamlNode& map, std::string_view dotted) {
+  const size_t dot = dotted.find('.');
+  const std::string_view head = dotted.substr(0, dot);
+  if (dot == std::string_view::npos)
+    std::erase_if(map.entries, [&](const YamlNode::Entry& entry) { return entry.key == head; });
+  else if (YamlNode* below = map.find(head))
+    erase_key(*below, dotted.substr(dot + 1));
+}
+
+}  // namespace
+
+// What another key chose in an earlier run is forgotten.
+void RunConfig::prepare() {
+  const YamlNode* found = find_key(written, "defaulted");
+  if (!found) return;
+  const YamlNode chosen = *found;
+  for (const YamlNode::Entry& entry : chosen.entries) {
+    const YamlNode* value = find_key(written, entry.key);
+    // Only as the same file has it: a later file or override is an explicit setting.
+    if (value && value->origin.source == entry.origin.source &&
+        on_one_line(*value) == entry.value.text)
+      erase_key(written, entry.key);
+  }
+  erase_key(written, "defaulted");
 }
 
 std::string RunConfig::where(std::string_view key) const {
@@ -163,9 +201,14 @@ void RunConfig::complete() {
 void RunConfig::complete_optimizer() {
   OptimizerSection& o = optimizer;
   const OptimizerSection standard;
-  if (o.name == "lion" && !was_set("optimizer.betas") && o.betas == standard.betas)
+  if (o.name == "lion" && !was_set("optimizer.betas") && o.betas == standard.betas) {
     o.betas = {0.9, 0.99};
-  if (o.name == "muon" && !was_set("optimizer.momentum") && o.momentum == 0) o.momentum = 0.95;
+    defaulted["optimizer.betas"] = "[0.9, 0.99]";
+  }
+  if (o.name == "muon" && !was_set("optimizer.momentum") && o.momentum == 0) {
+    o.momentum = 0.95;
+    defaulted["optimizer.momentum"] = "0.95";
+  }
   const UpdateRuleMaker& rule = optimizers().find(o.name, where("optimizer.name"));
   // A resolved config has every key: one with its default says nothing.
   const auto idle = [this](bool read, bool is_default, const char* key, const std::string& by) {
@@ -204,7 +247,7 @@ void validate_adapter(const RunConfig& c) {
             "found an empty list, expected all-linear or names of linear layers");
   const bool all = std::count(a.target_modules.begin(), a.target_modules.end(), "all-linear") > 0;
   c.require(!all || a.target_modules.size() == 1, "adapter.target_modules",
-            "all-linear stands alone");
+            "found all-linear among other names; expected it alone, or names of linear layers");
 }
 
 void validate_train(const RunConfig& c) {

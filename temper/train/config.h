@@ -113,11 +113,15 @@ struct RunConfig {
   TrainSection train;
   OptimizerSection optimizer;
   MetricsSection metrics;
+  // In a resolved config: keys that nobody wrote and another key chose (rl.algorithm,
+  // optimizer.name), with their values. Read back, they are as if they were not there, so that they
+  // follow another choice.
+  std::map<std::string, std::string> defaulted;
   virtual void fields(Fields& f);
 
   // Called between reading the tree and reading the fields: what a key that is written (an
   // algorithm's name) does to the fields and defaults of others.
-  virtual void prepare() {}
+  virtual void prepare();
   // complete() and validate(), once: what reading a config ends with, and a run begins with.
   void resolve(std::string_view verb_name);
 

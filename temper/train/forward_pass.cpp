@@ -35,17 +35,33 @@ void ForwardPass::add(const Unit& unit, uint64_t unit_of_step) {
       target_M.push_back(segment.labels[i]);
     }
     if (num_targets() > begin) spans.push_back({segment.tag, begin, num_targets()});
+    if (!segment.scored) continue;
+    scored_row_K.push_back(last_token.back());
+    scored_tag_K.push_back(segment.tag);
   }
 }
 
+namespace {
+
+nn::Context context_of(const ForwardPass& pass, const PassOptions& options) {
+  return {.forest = pass.forest,
+          .adapter = options.adapter,
+          .dropout = options.dropout ? &pass.dropout : nullptr,
+          .recompute = options.recompute};
+}
+
+}  // namespace
+
 ops::TokenLogp token_logp(models::CausalLM& model, const ForwardPass& pass,
                           const PassOptions& options) {
-  const at::Tensor hidden = model.forward({.forest = pass.forest,
-                                           .adapter = options.adapter,
-                                           .dropout = options.dropout ? &pass.dropout : nullptr,
-                                           .recompute = options.recompute});
+  const at::Tensor hidden = model.forward(context_of(pass, options));
   return model.token_logp(hidden, pass.row_M, pass.target_M, options.temperature, options.entropy,
                           options.log_sum_exp);
+}
+
+at::Tensor scalars(models::ScalarModel& model, const ForwardPass& pass,
+                   const PassOptions& options) {
+  return model.values(model.forward(context_of(pass, options)), pass.scored_row_K);
 }
 
 std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_tokens, int rank,

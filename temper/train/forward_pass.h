@@ -1,5 +1,6 @@
-// One forward pass of a training step: a packed forest of token segments, and the tokens in it
-// whose log-probabilities the loss reads. Suffix _M: those tokens, one after the other.
+// One forward pass of a training step: a packed forest of token segments, the tokens in it whose
+// log-probabilities the loss reads, and those that a scalar head reads. Suffix _M: the former, one
+// after the other; suffix _K: the latter.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +24,8 @@ struct Unit {
     // By token, the token that the loss asks for there, or a negative number. Empty: none. The
     // first label of a root has nothing before it and is passed over.
     std::span<const int32_t> labels;
-    int64_t tag = 0;  // the caller's own name for the segment
+    int64_t tag = 0;      // the caller's own name for the segment
+    bool scored = false;  // a scalar head reads its last token
   };
   std::vector<Segment> segments;  // in depth-first order
   int64_t num_tokens() const;
@@ -37,11 +39,13 @@ struct ForwardPass {
 
   std::shared_ptr<Forest> forest = std::make_shared<Forest>();
   std::vector<int64_t> row_M;  // the token of the forest that predicts the target: the one before
-  std::vector<int64_t> target_M;  // ids
-  std::vector<Span> spans;        // of the segments that have targets
-  nn::DropoutKeys dropout;        // seed, step and noise_alpha are set by the trainer
+  std::vector<int64_t> target_M;                    // ids
+  std::vector<Span> spans;                          // of the segments that have targets
+  std::vector<int64_t> scored_row_K, scored_tag_K;  // tokens of the forest, their segments' tags
+  nn::DropoutKeys dropout;  // seed, step and noise_alpha are set by the trainer
 
   int64_t num_targets() const { return static_cast<int64_t>(target_M.size()); }
+  bool trains() const { return !target_M.empty() || !scored_row_K.empty(); }
   void add(const Unit& unit, uint64_t unit_of_step);
   // The pass's targets out of values kept by segment: `of(tag)` gives those of one segment's
   // targets, in order.
@@ -61,6 +65,9 @@ struct PassOptions {
 // The model's log-probabilities of the pass's targets [M], and what else is asked for.
 ops::TokenLogp token_logp(models::CausalLM& model, const ForwardPass& pass,
                           const PassOptions& options);
+
+// The scalar head's numbers at the pass's scored tokens [K]; of the options, those of the body.
+at::Tensor scalars(models::ScalarModel& model, const ForwardPass& pass, const PassOptions& options);
 
 // The passes of one rank: units are shared out among `ranks` so that each has about as many tokens,
 // and packed into passes of at most max_tokens (a larger unit has a pass of its own); 0: one unit a

@@ -26,7 +26,7 @@ std::string joined(const std::vector<std::string>& names) {
 
 // Adds the adapter to go on from; the config then says what it is. Throws ConfigError where a
 // written key disagrees with it.
-models::LoraConfig resume_adapter(models::CausalLM& model, RunConfig& config) {
+models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
   models::AdapterSection& written = config.adapter;
   models::LoraConfig found = models::load_adapter(model, *written.path);
   const auto agree = [&](const char* key, bool same, const auto& value) {
@@ -51,18 +51,21 @@ models::LoraConfig resume_adapter(models::CausalLM& model, RunConfig& config) {
   return found;
 }
 
-}  // namespace
-
-Policy load_policy(RunConfig& config) {
-  refuse_unavailable(config);
-  std::string& directory = config.model.path;
-  directory = models::resolve_model_path(directory);
-  Policy policy;
+// The dtype that the weights are kept in: bfloat16 where they neither train nor stay float32.
+at::ScalarType kept_dtype(const RunConfig& config) {
   const models::AdapterSection& a = config.adapter;
-  const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
   const bool frozen = a.path || a.method != models::AdapterSection::Method::kNone;
-  policy.model = models::load_model(directory, bfloat16 && frozen ? at::kBFloat16 : at::kFloat);
-  if (bfloat16) models::compute_in_bfloat16(*policy.model);
+  const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
+  return bfloat16 && frozen ? at::kBFloat16 : at::kFloat;
+}
+
+// Adds the adapter, chooses what trains, and loads tokenizer and template.
+template <class Trained>
+void prepare(Trained& policy, RunConfig& config) {
+  const std::string& directory = config.model.path;
+  const models::AdapterSection& a = config.adapter;
+  if (config.model.dtype == models::ModelSection::Dtype::kBfloat16)
+    models::compute_in_bfloat16(*policy.model);
   if (a.path) {
     policy.lora = resume_adapter(*policy.model, config);
   } else if (a.method == models::AdapterSection::Method::kLora) {
@@ -80,18 +83,49 @@ Policy load_policy(RunConfig& config) {
   if (policy.tokenizer && has_chat)
     policy.chat =
         std::make_shared<ChatTemplate>(ChatTemplate::load(directory, config.data.chat_options()));
-  return policy;
 }
 
-void save_policy(const Policy& policy, const std::string& base, const std::string& directory) {
+template <class Trained>
+void save_as(const Trained& policy, const std::string& base, const std::string& directory,
+             models::HeadKind head) {
   // Weights that were written to while they were mapped are not what was trained.
   policy.model->files.check_unchanged();
   if (policy.lora) {
     models::save_adapter(*policy.model, *policy.lora, base, directory);
     return models::copy_tokenizer_files(base, directory);
   }
-  models::write_model_files({base, base}, directory, at::kFloat);
+  models::write_model_files({base, base}, directory, at::kFloat, head);
   models::save_weights(*policy.model, directory, at::kFloat);
+}
+
+}  // namespace
+
+Policy load_policy(RunConfig& config) {
+  refuse_unavailable(config);
+  config.model.path = models::resolve_model_path(config.model.path);
+  Policy policy;
+  policy.model = models::load_model(config.model.path, kept_dtype(config));
+  prepare(policy, config);
+  return policy;
+}
+
+ScalarPolicy load_scalar_policy(RunConfig& config) {
+  refuse_unavailable(config);
+  config.model.path = models::resolve_model_path(config.model.path);
+  ScalarPolicy policy;
+  policy.model = models::load_scalar_model(config.model.path, kept_dtype(config),
+                                           static_cast<uint64_t>(config.seed));
+  prepare(policy, config);
+  return policy;
+}
+
+void save_policy(const Policy& policy, const std::string& base, const std::string& directory) {
+  save_as(policy, base, directory, models::HeadKind::kVocabulary);
+}
+
+void save_policy(const ScalarPolicy& policy, const std::string& base,
+                 const std::string& directory) {
+  save_as(policy, base, directory, models::HeadKind::kScalar);
 }
 
 }  // namespace temper::train

@@ -20,11 +20,22 @@ struct Policy {
   std::shared_ptr<const ChatTemplate> chat;    // null without one
 };
 
+// A reward model, in the policy's place.
+struct ScalarPolicy {
+  std::unique_ptr<models::ScalarModel> model;
+  std::optional<models::LoraConfig> lora;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat;
+};
+
 // What the model and adapter sections say; of an adapter that goes on, its own values are set in
 // the config. Throws ConfigError, DataError.
 Policy load_policy(RunConfig& config);
+// The same with a scalar head: the directory's own, or a fresh one drawn from the config's seed.
+ScalarPolicy load_scalar_policy(RunConfig& config);
 
 // A model directory, or an adapter's, that load_policy and Hugging Face read.
 void save_policy(const Policy& policy, const std::string& base, const std::string& directory);
+void save_policy(const ScalarPolicy& policy, const std::string& base, const std::string& directory);
 
 }  // namespace temper::train

@@ -79,18 +79,32 @@ std::unique_ptr<Frozen> frozen_start(Policy& policy, const RunConfig& config) {
   return frozen_model(config.model.path, bfloat16 ? at::kBFloat16 : at::kFloat);
 }
 
-Roles::Roles(RunConfig& config) : policy(load_policy(config)) {
-  std::vector<NamedParameter> parameters = trainable_parameters(*policy.model);
+namespace {
+
+// The config's optimizer over what trains of a Policy or ScalarPolicy, which outlives it.
+template <class Trained>
+std::unique_ptr<Trainable> trainable_of(const Trained& trained, const RunConfig& config) {
+  std::vector<NamedParameter> parameters = trainable_parameters(*trained.model);
   scale_lora_b(parameters, config.adapter.loraplus_ratio);
-  const auto save = [this, base = config.model.path,
+  const auto save = [&trained, base = config.model.path,
                      chat_template = config.data.chat_template](const std::string& directory) {
-    save_policy(policy, base, directory);
+    save_policy(trained, base, directory);
     // The model was trained with this template, so it is part of it.
     if (!chat_template.empty())
       write_file_atomic(directory + "/chat_template.jinja", read_file(chat_template));
   };
-  trainables.push_back(std::make_unique<Trainable>(
-      "policy", config.optimizer, std::move(parameters), save, config.where("optimizer.groups")));
+  return std::make_unique<Trainable>("policy", config.optimizer, std::move(parameters), save,
+                                     config.where("optimizer.groups"));
+}
+
+}  // namespace
+
+Roles::Roles(RunConfig& config) : policy(load_policy(config)) {
+  trainables.push_back(trainable_of(policy, config));
+}
+
+Roles::Roles(ScalarPolicy& scalar, RunConfig& config) {
+  trainables.push_back(trainable_of(scalar, config));
 }
 
 Roles::Roles(Policy own_policy, const OptimizerSection& section) : policy(std::move(own_policy)) {

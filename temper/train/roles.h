@@ -66,6 +66,8 @@ struct Roles {
   explicit Roles(RunConfig& config);
   // A policy that a program made itself.
   Roles(Policy own_policy, const OptimizerSection& section);
+  // A scalar model as the first trainable, with the config's optimizer; the policy has no model.
+  Roles(ScalarPolicy& scalar, RunConfig& config);
   Roles(const Roles&) = delete;
   Roles& operator=(const Roles&) = delete;
 

@@ -15,8 +15,8 @@ void warn_about_rows(const data::LoaderState& rows, int64_t max_length, int32_t 
                                            " tokens, are left out (", rows.dropped,
                                            " of the first ", rows.rows + rows.dropped, ")"));
   if (rows.untrained > 0)
-    messages.warn_once("untrained rows", str(rows.untrained, " of the first ", rows.rows,
-                                             " rows train no token"));
+    messages.warn_once("untrained rows",
+                       str(rows.untrained, " of the first ", rows.rows, " rows train no token"));
   if (rows.rows > 0 && rows.with_eos == 0 && eos_token >= 0)
     messages.warn_once("end token", str("no row trains the end token ", eos_token,
                                         ": the model will not learn to stop"));

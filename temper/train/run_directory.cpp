@@ -21,20 +21,16 @@ class RunDirectory::Lock {
  public:
   explicit Lock(const RunConfig& config) {
     const std::string path = config.output_dir + "/.lock";
-    file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    config.require(file_ >= 0, "output_dir", "cannot write to ", config.output_dir, ": ",
+    file_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    config.require(file_.get() >= 0, "output_dir", "cannot write to ", config.output_dir, ": ",
                    std::strerror(errno));
-    if (::flock(file_, LOCK_EX | LOCK_NB) == 0) return;
-    const bool held = errno == EWOULDBLOCK;
-    ::close(file_);
+    // A file system may have no locks: then nothing is held.
+    const bool held = ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     config.require(!held, "output_dir", "another run is writing to ", config.output_dir);
   }
-  ~Lock() { ::close(file_); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
 
  private:
-  int file_;
+  FileDescriptor file_;
 };
 
 RunDirectory::RunDirectory(RunConfig& config, RunHost host, dist::Group& group)
@@ -48,7 +44,7 @@ RunDirectory::RunDirectory(RunConfig& config, RunHost host, dist::Group& group)
   fs::create_directories(config.output_dir, failed);
   config.require(!failed, "output_dir", "cannot make the directory ", config.output_dir, ": ",
                  failed.message());
-  if (writer()) lock_ = std::make_unique<Lock>(config);
+  if (is_writer()) lock_ = std::make_unique<Lock>(config);
 }
 
 RunDirectory::~RunDirectory() = default;
@@ -56,7 +52,7 @@ RunDirectory::~RunDirectory() = default;
 void RunDirectory::open_metrics(int64_t steps, std::vector<MetricInfo> infos) {
   steps_ = steps;
   infos_ = std::move(infos);
-  if (!writer()) return;
+  if (!is_writer()) return;
   SinkOptions options{config_.output_dir, steps, &host_.console, host_.terminal};
   options.log_every = config_.metrics.log_every;
   options.metrics = infos_;
@@ -66,6 +62,7 @@ void RunDirectory::open_metrics(int64_t steps, std::vector<MetricInfo> infos) {
 
 void RunDirectory::log(const MetricsRow& row) {
   if (metrics_) metrics_->log(row);
+  if (row.is_eval()) saved_ = -1;  // hooks have another state now
 }
 void RunDirectory::warn(const std::string& message) {
   if (metrics_) metrics_->warn(message);
@@ -85,13 +82,19 @@ Checkpoint RunDirectory::load(const std::string& directory, const Trainables& tr
   return Checkpoints::load(directory, trainables);
 }
 
-std::optional<Checkpoint> RunDirectory::load_checkpoint(const Trainables& trainables) {
+std::optional<Checkpoint> RunDirectory::load_checkpoint(
+    const Trainables& trainables, const std::function<void(const Checkpoint&)>& restore) {
+  const auto attempt = [&](const std::string& directory) {
+    Checkpoint checkpoint = load(directory, trainables);
+    restore(checkpoint);
+    return checkpoint;
+  };
   if (config_.resume == "never") return {};
-  if (config_.resume != "auto") return load(config_.resume, trainables);
+  if (config_.resume != "auto") return attempt(config_.resume);
   std::exception_ptr first;
   for (const std::string& directory : checkpoints_.all()) {
     try {
-      return load(directory, trainables);
+      return attempt(directory);
     } catch (const DataError& e) {
       if (!first) first = std::current_exception();
       warn(str("passed over a checkpoint: ", e.what()));
@@ -118,8 +121,8 @@ std::vector<std::string> RunDirectory::changed_settings() const {
   return changes;
 }
 
-void RunDirectory::begin(const Checkpoint* resumed) {
-  if (!writer()) return;
+void RunDirectory::start(const Checkpoint* resumed) {
+  if (!is_writer()) return;
   metrics_->truncate_after(resumed ? resumed->step : -1);
   if (resumed) {
     host_.console << "resuming from " << resumed->directory << std::endl;
@@ -134,7 +137,7 @@ void RunDirectory::begin(const Checkpoint* resumed) {
 }
 
 void RunDirectory::say_complete() {
-  if (!writer()) return;
+  if (!is_writer()) return;
   host_.console << path() << ": this run is complete; its model is in final/" << std::endl;
   std::string changes;
   for (const std::string& change : changed_settings())
@@ -144,19 +147,9 @@ void RunDirectory::say_complete() {
          "; choose another output_dir, or resume=never to begin again");
 }
 
-int64_t RunDirectory::last_evaluation() {
-  std::vector<double> last{-1};
-  if (writer())
-    for (const MetricsRow& row : read_metrics_file(path() + "/metrics.jsonl"))
-      if (row.is_eval()) last[0] = static_cast<double>(row.step());
-  if (!writer()) last[0] = 0;
-  group_.all_reduce_sum(last);
-  return static_cast<int64_t>(last[0]);
-}
-
 bool RunDirectory::save(int64_t step, const Trainables& trainables, const Json& values,
                         const TensorMap& tensors) {
-  if (saved_ == step || !writer()) return false;
+  if (saved_ == step || !is_writer()) return false;
   Json whole = values;
   whole["verb"] = config_.verb.value_or("");
   whole["planned_steps"] = steps_;
@@ -167,13 +160,15 @@ bool RunDirectory::save(int64_t step, const Trainables& trainables, const Json& 
 
 void RunDirectory::write(const std::string& name,
                          const std::function<void(const std::string&)>& make) const {
-  if (writer()) checkpoints_.write(name, make);
+  if (is_writer()) checkpoints_.write(name, make);
 }
 
-// The models first: `complete` says that they are there.
+// The checkpoint first, so that an error in writing the models loses nothing; `complete` says that
+// they are there.
 void RunDirectory::finish(int64_t step, const Trainables& trainables, const Json& values,
                           const TensorMap& tensors) {
-  if (!writer()) return;
+  if (!is_writer()) return;
+  save(step, trainables, values, tensors);
   for (const auto& trainable : trainables) {
     if (!trainable->save) continue;
     const bool policy = trainable == trainables.front();
@@ -185,14 +180,13 @@ void RunDirectory::finish(int64_t step, const Trainables& trainables, const Json
     else
       write(policy ? "final" : trainable->name, trainable->save);
   }
-  save(step, trainables, values, tensors);
   checkpoints_.mark_complete(step);
 }
 
 void RunDirectory::close(std::vector<std::pair<std::string, std::string>> summary,
                          std::vector<Report::Table> tables) {
   group_.barrier();
-  if (!writer()) return;
+  if (!is_writer()) return;
   metrics_->finish();
   summary.emplace_back("peak memory, MB", std::to_string(peak_memory_bytes() / 1000000));
   Report page{config_.verb.value_or("run") + " of " + config_.model.path,

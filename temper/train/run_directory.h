@@ -43,18 +43,17 @@ class RunDirectory : public Messages {
   void warn_once(const std::string& what, const std::string& message) override;
   void note(const std::string& text) override;
 
-  // The checkpoint that `resume` names, or the newest whole one: its values are in `checkpoint`.
-  // Damaged ones are passed over with a warning; where none is whole, the newest one's error is
-  // thrown. None: there is none, or resume is never.
-  std::optional<Checkpoint> load_checkpoint(const Trainables& trainables);
+  // The checkpoint that `resume` names, or the newest whole one. `restore` reads the rest of it and
+  // throws DataError where it is damaged. Damaged ones are passed over with a warning; where none
+  // is whole, the newest one's error is thrown. None: there is none, or resume is never.
+  std::optional<Checkpoint> load_checkpoint(const Trainables& trainables,
+                                            const std::function<void(const Checkpoint&)>& restore);
   bool complete(const Checkpoint& checkpoint, int64_t steps) const;
   // Writes the resolved config, says what differs from the one before, and cuts metrics back to the
   // checkpoint's step (null: a fresh run).
-  void begin(const Checkpoint* resumed);
+  void start(const Checkpoint* resumed);
   // Says so on the console, and what a changed config would have changed.
   void say_complete();
-  // The step of the last evaluation in the metrics; -1: none. The same on all ranks.
-  int64_t last_evaluation();
 
   // False: the checkpoint of this step is there already, or another rank writes it.
   bool save(int64_t step, const Trainables& trainables, const Json& values,
@@ -69,7 +68,7 @@ class RunDirectory : public Messages {
              std::vector<Report::Table> tables);
 
   int rank() const { return group_.rank(); }
-  bool writer() const { return group_.rank() == 0; }
+  bool is_writer() const { return group_.rank() == 0; }
   const std::string& path() const { return config_.output_dir; }
   const RunHost& host() const { return host_; }
   // The directory under path() that final/ is copied from, where it should have other weights than

@@ -49,11 +49,10 @@ SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Mess
       evaluation_(config, format_, group),
       survey_(survey_rows<data::SftRow>(loader_.order(), read ? read : data::sft_reader(format_))) {
   done_ = loader_.state();
+  steps_ = loader_.order().steps(config.train.epochs.value_or(1), survey_);
 }
 
-int64_t SftTask::planned_steps() const {
-  return loader_.order().steps(config_.train.epochs.value_or(1), survey_);
-}
+int64_t SftTask::planned_steps() const { return steps_; }
 
 std::optional<StepPlan> SftTask::next(int64_t) {
   std::vector<data::SftRow> rows = loader_.next();
@@ -94,10 +93,9 @@ Loss SftTask::loss(const ForwardPass& pass) {
 // A run that trains nothing is no success: it ends once enough rows are known to be of no use.
 void SftTask::before_update(int64_t step) {
   const data::LoaderState& s = loader_.state();
-  const std::vector<int32_t>& eos = model_.eos_token_ids;
-  warn_about_rows(s, config_.data.max_length, eos.empty() ? -1 : eos[0], messages_);
+  warn_about_rows(s, config_.data.max_length, format_.eos.value_or(-1), messages_);
   const bool enough = s.rows >= std::min(loader_.order().rows(), kRowsToJudge) ||
-                      step == config_.train.max_steps.value_or(planned_steps());
+                      step == config_.train.max_steps.value_or(steps_);
   check<DataError>(s.untrained < s.rows || !enough, config_.where("data.train"), ": none of the ",
                    s.rows, " rows so far trains a token",
                    rows_[0].untrained.empty() ? "" : "; of the last ones: ", rows_[0].untrained);

@@ -49,6 +49,7 @@ class SftTask : public Task {
   data::SftFormat format_;
   data::Loader<data::SftRow> loader_;
   SftEvaluation evaluation_;
+  int64_t steps_ = 0;               // that the rows give
   std::vector<data::SftRow> rows_;  // of the step
   double supervised_ = 0;           // of the step
 

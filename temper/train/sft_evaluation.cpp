@@ -11,6 +11,8 @@
 
 namespace temper::train {
 
+constexpr int64_t kRowsToCheck = 4096;  // of each set, before training: about a second
+
 Unit unit_of(const data::SftRow& row) {
   Unit unit;
   for (const data::Segment& segment : row.segments)
@@ -26,6 +28,12 @@ SftEvaluation::SftEvaluation(const RunConfig& config, data::SftFormat format, di
   if (format_.overlong == data::Overlong::kError) format_.overlong = data::Overlong::kTruncate;
   for (const data::SourceSpec& source : sources_)
     sets_.push_back(std::make_unique<data::RowSet>(source));
+  // A wrong row ends the run before it costs time.
+  for (const auto& set : sets_) {
+    bool truncated = false;
+    for (int64_t r = 0; r < std::min(set->size(), kRowsToCheck); ++r)
+      data::read_sft_row(format_, set->row(r), set->where(r), &truncated);
+  }
 }
 
 void SftEvaluation::add_set(size_t set, const std::function<bool()>& stop, const Measure& measure,

@@ -19,7 +19,7 @@ std::vector<MetricInfo> trainer_metrics() {
   return {
       {"loss", "", "loss", "the step's loss", true},
       {"loss/*", "", "terms of the loss", "a term of the loss, with its coefficient"},
-      {"grad_norm", "", "gradient norm", "global L2 norm before clipping", true, "norm"},
+      {"grad_norm", "", "gradient norm", "global L2 norm before clipping", true, "grad norm"},
       {"learning_rate", "", "learning rate", "the rate that the step used", true, "lr"},
       {"tokens_per_second", "tokens/s", "speed", "tokens of the step's rows a second", true,
        "tok/s"},
@@ -68,7 +68,7 @@ LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
   for (const auto& trainable : roles_.trainables) trainable->optimizer.zero_grad();
   for (ForwardPass& pass : plan.passes) {
     tokens_computed += static_cast<double>(pass.forest->num_tokens());
-    if (pass.target_M.empty() && !plan.every_token) continue;
+    if (!pass.trains() && !plan.every_token) continue;
     pass.dropout.seed = seed_;
     pass.dropout.step = static_cast<uint64_t>(step_ + 1);
     pass.dropout.noise_alpha = section_.neftune_alpha;
@@ -136,37 +136,41 @@ void Trainer::describe(const StepPlan& plan, const LossSums& sums, double tokens
   task_.describe_step(row_);
   row_.set("step_seconds", seconds);
   row_.set("tokens_per_second", plan.tokens / seconds);
-  row_.set("peak_memory_bytes", peak_memory_bytes());
+  row_.set("peak_memory_bytes",
+           static_cast<int64_t>(group_.all_reduce_max(static_cast<double>(peak_memory_bytes()))));
 }
 
 Json Trainer::checkpoint_values(const TaskState& state) const {
-  Json values = {{"task", state.values}};
+  Json values = {{"task", state.values}, {"evaluated", evaluated_}};
   for (const auto& hook : hooks_)
     if (!hook->name().empty()) values["hooks"][hook->name()] = hook->state();
   return values;
 }
 
+void Trainer::restore(const Checkpoint& checkpoint) {
+  const std::string where = checkpoint.directory + "/state.json";
+  check<DataError>(checkpoint.values.contains("task"), where, ": no `task`");
+  task_.restore({checkpoint.values["task"], checkpoint.tensors}, where);
+  const Json kept = checkpoint.values.value("hooks", Json::object());
+  for (const auto& hook : hooks_)
+    if (kept.is_object() && kept.contains(hook->name())) hook->restore(kept[hook->name()]);
+  const Json evaluated = checkpoint.values.value("evaluated", Json());
+  evaluated_ = evaluated.is_number_integer() ? evaluated.get<int64_t>() : -1;
+  step_ = checkpoint.step;
+}
+
 // False: an earlier run of the directory was complete.
-bool Trainer::begin(RunDirectory& directory) {
+bool Trainer::restore_or_start(RunDirectory& directory) {
   std::vector<MetricInfo> infos = task_.metrics();
   for (MetricInfo& info : trainer_metrics()) infos.push_back(std::move(info));
   directory.open_metrics(steps_, std::move(infos));
-  const std::optional<Checkpoint> checkpoint = directory.load_checkpoint(roles_.trainables);
-  if (checkpoint) {
-    const std::string where = checkpoint->directory + "/state.json";
-    check<DataError>(checkpoint->values.contains("task"), where, ": no `task`");
-    task_.restore({checkpoint->values["task"], checkpoint->tensors}, where);
-    const Json kept = checkpoint->values.value("hooks", Json::object());
-    for (const auto& hook : hooks_)
-      if (kept.is_object() && kept.contains(hook->name())) hook->restore(kept[hook->name()]);
-    step_ = checkpoint->step;
-    if (directory.complete(*checkpoint, steps_)) {
-      directory.say_complete();
-      return false;
-    }
+  const std::optional<Checkpoint> checkpoint = directory.load_checkpoint(
+      roles_.trainables, [this](const Checkpoint& found) { restore(found); });
+  if (checkpoint && directory.complete(*checkpoint, steps_)) {
+    directory.say_complete();
+    return false;
   }
-  directory.begin(checkpoint ? &*checkpoint : nullptr);
-  evaluated_ = directory.last_evaluation();
+  directory.start(checkpoint ? &*checkpoint : nullptr);
   saved_at_ = steady_seconds();
   task_.begin(step_);
   for (const auto& hook : hooks_) hook->on_begin(directory);
@@ -178,11 +182,9 @@ bool Trainer::evaluate(RunDirectory& directory) {
   if (evaluated_ == step_) return false;
   const trace::Span span("evaluation");
   MetricsRow row(step_);
-  if (!task_.evaluate(row, directory.host().stop)) {
-    bool stop = false, save = false;
-    agree(directory, stop, save);
-    return stop;
-  }
+  bool asked_to_stop = false;
+  const auto stop = [&] { return asked_to_stop = asked_to_stop || directory.host().stop(); };
+  if (!task_.evaluate(row, stop)) return group_.all_reduce_max(asked_to_stop) > 0;
   evaluated_ = step_;
   directory.log(row);
   for (const auto& hook : hooks_) hook->on_evaluation(row, directory, roles_);
@@ -192,14 +194,23 @@ bool Trainer::evaluate(RunDirectory& directory) {
 void Trainer::save(RunDirectory& directory) {
   const trace::Span span("checkpoint");
   saved_at_ = steady_seconds();
-  roles_.policy.model->files.check_unchanged();
+  if (roles_.policy.model) roles_.policy.model->files.check_unchanged();
   const TaskState state = task_.state();
   if (!directory.save(step_, roles_.trainables, checkpoint_values(state), state.tensors)) return;
   for (const auto& hook : hooks_) hook->on_save(step_, directory.path());
 }
 
+// Saves after an error, which is what the user must read: another one here is only added.
+void Trainer::rescue(RunDirectory& directory) {
+  try {
+    save(directory);
+  } catch (const std::exception& e) {
+    directory.warn(str("step ", step_, " could not be saved either: ", e.what()));
+  }
+}
+
 void Trainer::agree(RunDirectory& directory, bool& stop, bool& save) {
-  const bool due = section_.save_minutes > 0 && directory.writer() &&
+  const bool due = section_.save_minutes > 0 && directory.is_writer() &&
                    steady_seconds() - saved_at_ > 60 * section_.save_minutes;
   std::vector<double> asked{directory.host().stop() ? 1.0 : 0.0, due ? 1.0 : 0.0};
   group_.all_reduce_sum(asked);
@@ -210,21 +221,26 @@ void Trainer::agree(RunDirectory& directory, bool& stop, bool& save) {
 void Trainer::after_step(RunDirectory& directory) {
   directory.log(row_);
   const auto due = [&](int64_t every) { return every > 0 && step_ % every == 0; };
-  if (due(section_.eval_every)) evaluate(directory);
+  if (due(section_.eval_every)) stopped_ = evaluate(directory);
   bool stop = false, save_now = false;
   agree(directory, stop, save_now);
-  stopped_ = stop && step_ < steps_;
-  if (stopped_ || save_now || due(section_.save_every)) save(directory);
+  // After the last step the run ends by itself, with a checkpoint that knows its last evaluation.
+  const bool last = step_ == steps_;
+  stopped_ = stopped_ || (stop && !last);
+  if (stopped_ || (!last && (save_now || due(section_.save_every)))) save(directory);
 }
 
 RunOutcome Trainer::run(RunDirectory& directory) {
-  if (!begin(directory)) return {false, steps_};
+  if (!restore_or_start(directory)) return {false, steps_};
   const auto ended = [this] {
     return std::any_of(hooks_.begin(), hooks_.end(), [](const auto& h) { return h->wants_end(); });
   };
   const int64_t first = step_;
   try {
-    if (section_.eval_at_start && step_ == 0) evaluate(directory);
+    // Where an evaluation was cut short by a stop, it is made now.
+    const bool due = step_ == 0 ? section_.eval_at_start
+                                : section_.eval_every > 0 && step_ % section_.eval_every == 0;
+    if (due) stopped_ = evaluate(directory);
     while (!stopped_ && !ended() && step()) after_step(directory);
     if (!stopped_ && evaluate(directory)) {
       stopped_ = true;
@@ -233,7 +249,7 @@ RunOutcome Trainer::run(RunDirectory& directory) {
   } catch (...) {
     // What was trained is not lost to an error in a row, a reward, a number or the disk: weights
     // and state are those of the last whole step.
-    if (step_ > first) save(directory);
+    if (step_ > first) rescue(directory);
     throw;
   }
   if (!stopped_) {

@@ -3,7 +3,7 @@
 //
 // A program may own the loop:
 //
-//   Trainer trainer(options, roles, group, task);
+//   Trainer trainer(section, seed, roles, group, task);
 //   while (trainer.step()) std::cout << trainer.row().json() << "\n";
 //
 // or leave it to run(), which resumes, logs, evaluates, saves and stops as the config says.
@@ -29,6 +29,8 @@ struct RunOutcome {
 
 class Trainer {
  public:
+  // Makes section.max_steps steps, or as many as the task plans. `seed` keys dropout and the noise
+  // on embeddings.
   Trainer(TrainSection section, uint64_t seed, Roles& roles, dist::Group& group, Task& task,
           std::vector<std::unique_ptr<Hook>> hooks = {});
 
@@ -51,10 +53,12 @@ class Trainer {
   void update(const LossSums& sums);
   void describe(const StepPlan& plan, const LossSums& sums, double tokens_computed, double seconds);
 
-  bool begin(RunDirectory& directory);
+  bool restore_or_start(RunDirectory& directory);
+  void restore(const Checkpoint& checkpoint);
   void after_step(RunDirectory& directory);
   bool evaluate(RunDirectory& directory);
   void save(RunDirectory& directory);
+  void rescue(RunDirectory& directory);
   Json checkpoint_values(const TaskState& state) const;
   // Whether any rank wants to stop, and whether it is time for a checkpoint.
   void agree(RunDirectory& directory, bool& stop, bool& save);

@@ -130,7 +130,7 @@ TEST_CASE("a rank waits for others no longer than it is told, and says who is mi
       ::setenv("TEMPER_TIMEOUT_SECONDS", "1", 1);
       const auto start = Clock::now();
       const std::string message = message_of([] { Group::from_environment(); });
-      const std::string missing = rank == 0 ? "rank 0: rank 1 of 2 did not come within 1 s"
+      const std::string missing = rank == 0 ? "rank 0: rank 1 of 2 did not connect within 1 s"
                                             : "rank 1: no answer from the first rank at 127.0.0.1:";
       std::fprintf(stderr, "%s\n", message.c_str());
       const bool ok = message.starts_with(missing) && message.find('\n') == std::string::npos &&

@@ -23,6 +23,10 @@ configs=$TEMPER_SOURCE_DIR/configs
 "$temper" sft $configs/sft.yaml train.max_steps=2 > sft.log 2>&1 || fail "sft.yaml: $(tail -1 sft.log)"
 "$temper" sft $configs/lora.yaml train.max_steps=2 > lora.log 2>&1 || fail "lora.yaml: $(tail -1 lora.log)"
 [ -s runs/lora/final/adapter_model.safetensors ] && [ -s runs/lora/final/tokenizer.json ] || fail "lora.yaml leaves no adapter with its tokenizer"
+python3 $TEMPER_SOURCE_DIR/examples/pairs.py demo/sums.jsonl d/pairs.jsonl || fail "pairs.py: $?"
+for verb in dpo orpo reward; do
+  "$temper" $verb $configs/$verb.yaml train.max_steps=2 > $verb.log 2>&1 || fail "$verb.yaml: $(tail -1 $verb.log)"
+done
 for i in 1 2 3 4; do echo "{\"question\": \"$i + $i =\", \"answer\": \"So it is. #### $((2 * i))\"}"; done > gsm.jsonl
 "$temper" sft $configs/sft_gsm8k.yaml model.path=d/model data.train=gsm.jsonl data.eval=gsm.jsonl train.max_steps=2 > sft.log 2>&1 ||
   fail "sft_gsm8k.yaml: $(tail -1 sft.log)"

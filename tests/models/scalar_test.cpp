@@ -134,3 +134,20 @@ TEST_CASE("a classifier of several labels is refused") {
   CHECK_THROWS_WITH_AS(models::load_scalar_model(directory.path), doctest::Contains("3 labels"),
                        ConfigError);
 }
+
+TEST_CASE("padding of a saved reward model is a token that no text ends with") {
+  const Directory directory("padding"), saved("padded");
+  const auto padding = [&](const Json& end, const Json& pad) {
+    Json config = read_json_file(golden("qwen3") + "/config.json");
+    config["eos_token_id"] = end;
+    config["pad_token_id"] = pad;
+    write_file_atomic(directory.path + "/config.json", config.dump());
+    models::write_model_files({directory.path, directory.path}, saved.path, at::kFloat,
+                              models::HeadKind::kScalar);
+    return read_json_file(saved.path + "/config.json")["pad_token_id"];
+  };
+  CHECK(padding(2, 0) == 0);
+  CHECK(padding(2, 2).is_null());
+  CHECK(padding({3, 2}, 2).is_null());
+  CHECK(padding(nullptr, nullptr).is_null());
+}

@@ -111,10 +111,10 @@ TEST_CASE("linear layers over every kind of input, with and without bias") {
                     inputs({x}));
   }
   SUBCASE("norm") {
-    for (const bool one_plus : {false, true})
+    for (const bool add_unit_offset : {false, true})
       check_gradients(
           [&](const Tensors& t) {
-            return two_layers(LinearInput::rms_norm(t[3], t[4], 1e-2, one_plus), t);
+            return two_layers(LinearInput::rms_norm(t[3], t[4], 1e-2, add_unit_offset), t);
           },
           inputs({x, norm}));
   }
@@ -197,8 +197,8 @@ TEST_CASE("attention: grouped heads, windows, soft caps, norms of queries and ke
             return Tensors{attention(spec, table, forest, t[0], t[1], t[2])};
           },
           {q, k, v});
-      for (const bool one_plus : {false, true}) {
-        spec.norm_one_plus = one_plus;
+      for (const bool add_unit_offset : {false, true}) {
+        spec.norm_one_plus = add_unit_offset;
         check_gradients(
             [&](const Tensors& t) {
               AttentionSpec normed = spec;

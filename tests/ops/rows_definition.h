@@ -40,19 +40,19 @@ inline float inverse_rms(const float* x, int64_t width, float eps) {
 }
 
 inline void rms_norm(int64_t rows, int64_t width, const float* x, const float* weight, float eps,
-                     bool one_plus, float* y) {
+                     bool add_unit_offset, float* y) {
   for (int64_t r = 0; r < rows; ++r, x += width, y += width) {
     const float scale = inverse_rms(x, width, eps);
     for (int64_t i = 0; i < width; ++i)
-      y[i] = x[i] * scale * (weight[i] + (one_plus ? 1.0f : 0.0f));
+      y[i] = x[i] * scale * (weight[i] + (add_unit_offset ? 1.0f : 0.0f));
   }
 }
 
 // dweight: 64 rows at a time, the sums of these in order.
 inline void rms_norm_backward(int64_t rows, int64_t width, const float* x, const float* weight,
-                              float eps, bool one_plus, const float* dy, float* dx,
+                              float eps, bool add_unit_offset, const float* dy, float* dx,
                               float* dweight) {
-  const float offset = one_plus ? 1.0f : 0.0f;
+  const float offset = add_unit_offset ? 1.0f : 0.0f;
   std::vector<float> sum(static_cast<size_t>(width));
   for (int64_t r = 0; r < rows; ++r, x += width, dy += width, dx += width) {
     const float scale = inverse_rms(x, width, eps);

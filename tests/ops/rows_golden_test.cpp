@@ -87,10 +87,11 @@ TEST_CASE_TEMPLATE("RMS norm is torch's", T, float, double) {
                dy = numbers<T>(g.at("dy"));
     const int64_t rows = g.at("rows"), width = g.at("width");
     std::vector<T> y(x.size()), dx(x.size()), dweight(weight.size());
-    row_kernels<T>().rms_norm(rows, width, x.data(), weight.data(), g.at("eps"), g.at("one_plus"),
-                              y.data());
+    row_kernels<T>().rms_norm(rows, width, x.data(), weight.data(), g.at("eps"),
+                              g.at("one_plus"), y.data());
     row_kernels<T>().rms_norm_backward(rows, width, x.data(), weight.data(), g.at("eps"),
-                                       g.at("one_plus"), dy.data(), dx.data(), dweight.data());
+                                       g.at("one_plus"), dy.data(), dx.data(),
+                                       dweight.data());
     check_near(y, g.at("y"));
     check_near(dx, g.at("dx"));
     check_near(dweight, g.at("dweight"));

@@ -22,11 +22,11 @@ std::vector<float> every_kernel(int64_t rows, int64_t width, const std::vector<f
   const int64_t count = rows * width;
   std::vector<float> all, y(x.size()), dx(x.size()), other(x.size()), dweight(weight.size());
   const auto put = [&](const std::vector<float>& v) { all.insert(all.end(), v.begin(), v.end()); };
-  for (const bool one_plus : {false, true}) {
-    kernels.rms_norm(rows, width, x.data(), weight.data(), 1e-6, one_plus, y.data());
+  for (const bool add_unit_offset : {false, true}) {
+    kernels.rms_norm(rows, width, x.data(), weight.data(), 1e-6, add_unit_offset, y.data());
     put(y);
     std::fill(dx.begin(), dx.end(), 0.0f);
-    kernels.rms_norm_backward(rows, width, x.data(), weight.data(), 1e-6, one_plus, g.data(),
+    kernels.rms_norm_backward(rows, width, x.data(), weight.data(), 1e-6, add_unit_offset, g.data(),
                               dx.data(), dweight.data());
     put(dx);
   }
@@ -192,7 +192,7 @@ TEST_CASE("norms, gates, caps and softmaxes are what they are called") {
   CHECK(close(found_entropy, entropy));
 }
 
-TEST_CASE("dropout's coins belong to a row's key, not to its place") {
+TEST_CASE("dropout's random numbers belong to a row's key, not to its place") {
   const RowKernels<float>& kernels = row_kernels<float>();
   constexpr int64_t width = 4001;
   const std::vector<float> x(2 * width, 1.0f);

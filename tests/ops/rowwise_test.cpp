@@ -51,25 +51,25 @@ constexpr Shape kShapes[] = {{3, 1}, {5, 17}, {4, 72}, {7, 100}, {2, 513}, {131,
 
 TEST_CASE("RMS norm and its gradient") {
   for (const Shape& shape : kShapes)
-    for (const bool one_plus : {false, true}) {
+    for (const bool add_unit_offset : {false, true}) {
       const int64_t rows = shape.rows, width = shape.width, n = rows * width;
       CAPTURE(width);
       const Values x = normal(n, 1, 3), weight = normal(width, 2), dy = normal(n, 3);
       Values y(n), dx(n, 0.5f), dweight(width, 0.25f);
-      definition::rms_norm(rows, width, x.data(), weight.data(), 1e-6f, one_plus, y.data());
-      definition::rms_norm_backward(rows, width, x.data(), weight.data(), 1e-6f, one_plus,
+      definition::rms_norm(rows, width, x.data(), weight.data(), 1e-6f, add_unit_offset, y.data());
+      definition::rms_norm_backward(rows, width, x.data(), weight.data(), 1e-6f, add_unit_offset,
                                     dy.data(), dx.data(), dweight.data());
       for_each_target([&] {
         const auto& kernel = row_kernels<float>();
         Values got(n), got_dx(n, 0.5f), got_dweight(width, 0.25f), other_dx(n, 0.5f);
-        kernel.rms_norm(rows, width, x.data(), weight.data(), 1e-6, one_plus, got.data());
+        kernel.rms_norm(rows, width, x.data(), weight.data(), 1e-6, add_unit_offset, got.data());
         CHECK(got == y);
-        kernel.rms_norm_backward(rows, width, x.data(), weight.data(), 1e-6, one_plus, dy.data(),
-                                 got_dx.data(), got_dweight.data());
+        kernel.rms_norm_backward(rows, width, x.data(), weight.data(), 1e-6, add_unit_offset,
+                                 dy.data(), got_dx.data(), got_dweight.data());
         CHECK(got_dx == dx);
         CHECK(got_dweight == dweight);
-        kernel.rms_norm_backward(rows, width, x.data(), weight.data(), 1e-6, one_plus, dy.data(),
-                                 other_dx.data(), nullptr);
+        kernel.rms_norm_backward(rows, width, x.data(), weight.data(), 1e-6, add_unit_offset,
+                                 dy.data(), other_dx.data(), nullptr);
         CHECK(other_dx == dx);
       });
     }

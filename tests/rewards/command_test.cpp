@@ -280,7 +280,8 @@ TEST_CASE("a program that is not there is refused by name") {
 
 TEST_CASE("nothing is left behind: no descriptor, no process, no directory") {
   const size_t files = open_files(), directories = worker_directories();
-  for (const char* script : {kEcho, "exit 1", "sleep 30 & sleep 30", "while :; do echo 1; done"})
+  for (const char* script : {kEcho, "exit 1", "sleep 30 & sleep 30", "while :; do echo 1; done",
+                             "exec timeout 30 sleep 30"})
     judge(shell(script, 0.2, 3), 4);
   CHECK(open_files() == files);
   CHECK(worker_directories() == directories);

@@ -119,6 +119,28 @@ TEST_CASE("a config that a program fills in is as sound as one that was read") {
   CHECK(config.verb == "sft");
 }
 
+TEST_CASE("what an optimizer chose does not follow into another one") {
+  using Betas = std::array<double, 2>;
+  const std::string file = (std::filesystem::temp_directory_path() /
+                            temper::str("temper-resolved-", ::getpid(), ".yaml"))
+                               .string();
+  const auto resolved = [&](const std::string& text) {
+    train::SftConfig config;
+    write_file_atomic(file, text);
+    const std::vector<std::string> arguments{file, "optimizer.name=adamw"};
+    train::read_run_config(config, arguments, "sft");
+    return config.optimizer;
+  };
+  train::SftConfig lion = load({"optimizer.name=lion"}), muon = load({"optimizer.name=muon"});
+  CHECK(lion.optimizer.betas == Betas{0.9, 0.99});
+  CHECK(resolved(train::dump_run_config(lion)).betas == Betas{0.9, 0.999});
+  CHECK(muon.optimizer.momentum == 0.95);
+  CHECK(resolved(train::dump_run_config(muon)).momentum == 0);
+  train::SftConfig written = load({"optimizer={name: lion, betas: [0.9, 0.99]}"});
+  CHECK(resolved(train::dump_run_config(written)).betas == Betas{0.9, 0.99});
+  std::filesystem::remove(file);
+}
+
 TEST_CASE("an adapter to go on from is a LoRA adapter") {
   using Method = models::AdapterSection::Method;
   CHECK(load({"adapter.path=a"}).adapter.method == Method::kLora);
@@ -158,7 +180,8 @@ TEST_CASE("keys that contradict each other") {
   CHECK(load_error({"adapter={method: lora, target_modules: []}"})
             .ends_with("expected all-linear or names of linear layers"));
   CHECK(load_error({"adapter.target_modules=[all-linear, q_proj]"})
-            .ends_with("adapter.target_modules: all-linear stands alone"));
+            .ends_with("adapter.target_modules: found all-linear among other names; expected it "
+                       "alone, or names of linear layers"));
   CHECK(load_error({"learning_rate=1"}) ==
         "command line: learning_rate=1: unknown key `learning_rate`; did you mean "
         "`optimizer.learning_rate`?");

@@ -211,6 +211,48 @@ TEST_CASE("keep_best leaves the best evaluation's weights in final/, also of a r
   }
 }
 
+TEST_CASE("what the last evaluation said is known to a run that goes on") {
+  const Folder folder;
+  const auto go = [&](int64_t steps, double score) {
+    Run run(folder / "run", settings());
+    run.config.train.save_every = 6;
+    run.config.train.keep_best.metric = "eval/score";
+    RowsTask task(run.roles, tiny::alone());
+    task.steps = steps;
+    task.evaluations = {score, score};
+    run.go(task);
+  };
+  go(6, 0.9);
+  const std::string best = read_file(folder / "run/final/model.safetensors");
+  go(8, 0.1);
+  CHECK(read_file(folder / "run/final/model.safetensors") == best);
+}
+
+TEST_CASE("a damaged state of the task is passed over for an older checkpoint") {
+  const Folder folder;
+  const Left whole = run_until(folder / "whole", {});
+  const auto saving = [](Run& run, RowsTask&) { run.config.train.save_every = 1; };
+  {
+    Run run(folder / "run", settings());
+    RowsTask task(run.roles, tiny::alone());
+    saving(run, task);
+    run.go(task, 3);
+  }
+  const std::string state = folder / "run/checkpoints/step-3/state.json";
+  Json values = read_json_file(state);
+  values.erase("task");
+  write_file_atomic(state, values.dump());
+  CHECK((run_until(folder / "run", {}, saving) == whole));
+}
+
+TEST_CASE("a signal during the last step leaves a whole run") {
+  const Folder folder;
+  Run run(folder / "run", settings());
+  RowsTask task(run.roles, tiny::alone());
+  CHECK_FALSE(run.go(task, 6).interrupted);
+  CHECK(std::filesystem::exists(folder / "run/final/model.safetensors"));
+}
+
 TEST_CASE("keep_best leaves the last weights where no evaluation has its metric") {
   const Folder folder;
   const std::string directory = folder / "run";

@@ -264,7 +264,8 @@ class RowsTask : public train::Task {
     row.set("drawn", drawn_ += batch);
     losses_ = 0;
   }
-  bool evaluate(MetricsRow& row, const std::function<bool()>&) override {
+  bool evaluate(MetricsRow& row, const std::function<bool()>& stop) override {
+    if (!evaluations.empty() && stop()) return false;
     if (evaluated_ < evaluations.size()) row.set("eval/score", evaluations[evaluated_++]);
     return evaluated_ > 0;
   }

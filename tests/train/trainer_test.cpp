@@ -94,7 +94,7 @@ TEST_CASE(
   CHECK(step.row.number("tokens") == count + 6);
 }
 
-TEST_CASE("dropout's coins do not depend on the split") {
+TEST_CASE("dropout's random numbers do not depend on the split") {
   models::LoraConfig lora;
   lora.rank = 4;
   lora.dropout = 0.3;

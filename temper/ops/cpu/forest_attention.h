@@ -2,10 +2,13 @@
 //
 // The result of one query token at absolute position p, head h, over the keys j = lo..p of its path
 // (lo = 0, or p - window + 1), is defined without reference to anything else in the batch:
-//   s_j = Σ_d q[d] k_j[d]      one chain of fused multiply-adds, d ascending; times scale;
-//   soft-capped: cap tanh(s / cap) e_j = exp(s_j - max_j s_j) l   = Σ_j e_j              sixteen
-//   partial sums by (j mod 16), each ascending, joined by a fixed tree o[d] = (Σ_j e_j v_j[d]) / l
-//   one chain, j ascending;   lse = max + log l
+//   s_j  = Σ_d q[d] k_j[d]       one chain of fused multiply-adds, d ascending; times scale;
+//                                soft-capped: cap tanh(s / cap)
+//   e_j  = exp(s_j - max_j s_j)
+//   l    = Σ_j e_j               sixteen partial sums by (j mod 16), each ascending, joined by a
+//                                fixed tree
+//   o[d] = (Σ_j e_j v_j[d]) / l  one chain, j ascending
+//   lse  = max + log l
 // So packing, chunking, caching, prefix sharing and threads change no bit. Scores of one query row
 // at a time are kept, never [N, N].
 #pragma once

@@ -27,14 +27,14 @@ T inverse_rms(const T* x, int64_t width, double eps) {
 }
 
 template <class T>
-void RmsNorm(int64_t rows, int64_t width, const T* x, const T* weight, double eps, bool one_plus,
-             T* y) {
+void RmsNorm(int64_t rows, int64_t width, const T* x, const T* weight, double eps,
+             bool add_unit_offset, T* y) {
 #pragma omp parallel for schedule(static) if (rows * width > kParallel)
   for (int64_t r = 0; r < rows; ++r) {
     const T* in = x + r * width;
     T* out = y + r * width;
     const T scale = inverse_rms(in, width, eps);
-    const T offset = one_plus ? T(1) : T(0);
+    const T offset = add_unit_offset ? T(1) : T(0);
     for (int64_t i = 0; i < width; ++i) out[i] = in[i] * scale * (offset + weight[i]);
   }
 }
@@ -42,7 +42,7 @@ void RmsNorm(int64_t rows, int64_t width, const T* x, const T* weight, double ep
 // With n = x s, s = 1/rms: dx = s (w dy - n mean(w dy n)); dw = Σ_rows dy n.
 template <class T>
 void RmsNormBackward(int64_t rows, int64_t width, const T* x, const T* weight, double eps,
-                     bool one_plus, const T* dy, T* dx, T* dweight) {
+                     bool add_unit_offset, const T* dy, T* dx, T* dweight) {
   // dweight is summed in blocks of rows, whatever the number of threads, and the blocks in order.
   constexpr int64_t kBlock = 64;
   const int64_t blocks = (rows + kBlock - 1) / kBlock;
@@ -54,7 +54,7 @@ void RmsNormBackward(int64_t rows, int64_t width, const T* x, const T* weight, d
       const T* in = x + r * width;
       const T* grad = dy + r * width;
       T* out = dx + r * width;
-      const T scale = inverse_rms(in, width, eps), offset = one_plus ? T(1) : T(0);
+      const T scale = inverse_rms(in, width, eps), offset = add_unit_offset ? T(1) : T(0);
       const T dot = sum16<T>(0, width, [&](int64_t i, T sum) {
         return std::fma(grad[i] * (offset + weight[i]), in[i] * scale, sum);
       });

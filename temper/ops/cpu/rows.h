@@ -27,15 +27,15 @@ struct AdamWStep {
 // The kernels of this machine for T.
 template <class T>
 struct RowKernels {
-  // y[r, i] = x[r, i] / sqrt(mean_i x^2 + eps) * w[i], w[i] = weight[i] or, one_plus, 1 + weight[i]
-  // (Gemma). Zhang and Sennrich, arXiv 1910.07467.
+  // y[r, i] = x[r, i] / sqrt(mean_i x^2 + eps) * w[i], w[i] = weight[i] or, add_unit_offset, 1 +
+  // weight[i] (Gemma). Zhang and Sennrich, arXiv 1910.07467.
   void (*rms_norm)(int64_t rows, int64_t width, const T* x, const T* weight, double eps,
-                   bool one_plus, T* y);
+                   bool add_unit_offset, T* y);
 
   // dx += the gradient in x; dweight (may be null) += the gradient in weight, in ascending row
   // order.
   void (*rms_norm_backward)(int64_t rows, int64_t width, const T* x, const T* weight, double eps,
-                            bool one_plus, const T* dy, T* dx, T* dweight);
+                            bool add_unit_offset, const T* dy, T* dx, T* dweight);
 
   // Rotates the halves of each head in place: (a, b) -> (a c - b s, b c + a s) with c, s = cos,
   // sin[position[row]]. x[rows, heads, dim], tables [positions, dim / 2]; inverse rotates back. Su

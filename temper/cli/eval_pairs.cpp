@@ -1,0 +1,80 @@
+#include "temper/cli/eval_pairs.h"
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/cli/work.h"
+#include "temper/metrics/format.h"
+#include "temper/metrics/pass_rate.h"
+#include "temper/models/adapter.h"
+#include "temper/models/load.h"
+#include "temper/preference/pair_scores.h"
+
+namespace temper::cli {
+namespace {
+
+constexpr size_t kRowsAtOnce = 256;
+
+std::unique_ptr<preference::PairScorer> scorer_of(const ModelFlags& flags, bool scalar) {
+  if (!scalar) return preference::make_pair_scorer(load(flags));
+  auto model = models::load_scalar_model(flags.model,
+                                         flags.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
+  if (!flags.adapter.empty()) models::load_adapter(*model, flags.adapter);
+  return preference::make_pair_scorer(std::move(model));
+}
+
+Json number(const Interval& i) { return {{"mean", i.mean}, {"low", i.low}, {"high", i.high}}; }
+
+std::string line(const char* name, const Interval& i) {
+  return temper::str(name, format_brief(i.mean), "  [", format_brief(i.low), ", ",
+                     format_brief(i.high), "]\n");
+}
+
+}  // namespace
+
+int rank_pairs(const ModelFlags& flags, const InputFlags& input, bool json) {
+  const data::PreferenceFormat format = preference::pair_format(flags.model);
+  const bool scalar = preference::is_reward_model(flags.model);
+  const auto scorer = scorer_of(flags, scalar);
+  InputRows rows(input);
+  std::vector<double> right, margin, chosen, rejected;
+  std::vector<data::PreferenceRow> waiting;
+  const auto flush = [&] {
+    for (const preference::PairScore& score : scorer->score(waiting)) {
+      right.push_back(score.chosen > score.rejected);
+      margin.push_back(score.chosen - score.rejected);
+      chosen.push_back(score.chosen);
+      rejected.push_back(score.rejected);
+    }
+    waiting.clear();
+  };
+  for (Json row; rows.next(row);) {
+    bool truncated = false;
+    waiting.push_back(*data::read_preference_row(format, row, rows.where(), &truncated));
+    if (waiting.size() == kRowsAtOnce) flush();
+  }
+  flush();
+  check<DataError>(!right.empty(), input.input, ": no rows");
+  const Interval accuracy = confidence_interval(right), mean_margin = confidence_interval(margin),
+                 mean_chosen = confidence_interval(chosen),
+                 mean_rejected = confidence_interval(rejected);
+  if (json)
+    std::cout << Json{{"pairs", right.size()},
+                      {"score", scalar ? "reward" : "mean_logprob"},
+                      {"accuracy", number(accuracy)},
+                      {"margin", number(mean_margin)},
+                      {"chosen", number(mean_chosen)},
+                      {"rejected", number(mean_rejected)}}
+                     .dump()
+              << "\n";
+  else
+    std::cout << right.size() << " pairs, by "
+              << (scalar ? "the reward model's scalar" : "mean log-probability")
+              << "; 95 % intervals\n"
+              << line("accuracy  ", accuracy) << line("margin    ", mean_margin)
+              << line("chosen    ", mean_chosen) << line("rejected  ", mean_rejected);
+  return 0;
+}
+
+}  // namespace temper::cli

@@ -1,0 +1,96 @@
+#include "temper/preference/config.h"
+
+#include "temper/preference/losses.h"
+
+namespace temper {
+
+template <>
+inline constexpr std::array enum_names<preference::PreferenceSection::Reference> = {
+    "auto", "adapter_off", "model", "precomputed", "none"};
+template <>
+inline constexpr std::array enum_names<preference::PreferenceSection::TrainOn> = {"completion",
+                                                                                  "all"};
+
+}  // namespace temper
+
+namespace temper::preference {
+
+using Reference = PreferenceSection::Reference;
+
+void PreferenceSection::fields(Fields& f) {
+  f.add("loss", loss, "dpo's loss (temper list losses)", one_of(losses().names()));
+  f.add("beta", beta, "dpo: scale of the rewards, the strength of the tie to the reference",
+        above(0));
+  f.add("lambda", lambda, "orpo: weight of the odds ratio's term", at_least(0));
+  f.add("label_smoothing", label_smoothing,
+        "dpo: share of pairs whose preference is taken to be flipped (sigmoid, robust, simpo)",
+        between(0, 0.5));
+  f.add("simpo_gamma", simpo_gamma, "dpo, loss simpo: by how much chosen should win");
+  f.add("desirable_weight", desirable_weight, "dpo, loss kto: weight of good completions",
+        at_least(0));
+  f.add("undesirable_weight", undesirable_weight, "dpo, loss kto: weight of bad completions",
+        at_least(0));
+  f.add("train_on", train_on,
+        "orpo: what the negative log-likelihood counts; all: the prompt, too");
+  f.add("reference", reference,
+        "dpo: auto (the policy as the run starts it), adapter_off (the base), model "
+        "(reference_model), precomputed (as auto or reference_model, computed once before "
+        "training), none");
+  f.add("reference_model", reference_model, "dpo: directory of a reference model of its own");
+  f.add("center_rewards_coefficient", center_rewards_coefficient,
+        "reward: weight of the mean of (chosen's + rejected's reward) squared; 0: none",
+        at_least(0));
+}
+
+void PreferenceConfig::fields(Fields& f) {
+  RunConfig::fields(f);
+  f.add("preference", preference, "losses over pairs of completions");
+}
+
+void PreferenceConfig::complete() {
+  RunConfig::complete();
+  PreferenceSection& p = preference;
+  if (p.reference_model && p.reference == Reference::kAuto) p.reference = Reference::kModel;
+  if (train.eval_samples > 0)
+    warnings.push_back(str(where("train.eval_samples"), " has no effect with ", *verb));
+  if (verb != "dpo") return;
+  const PreferenceLoss& loss = losses().find(p.loss, where("preference.loss"));
+  if (p.label_smoothing > 0 && !loss.smoothed)
+    warnings.push_back(
+        str(where("preference.label_smoothing"), " has no effect with preference.loss: ", p.loss));
+}
+
+void PreferenceConfig::validate_dpo() const {
+  const PreferenceSection& p = preference;
+  const PreferenceLoss& loss = losses().find(p.loss, where("preference.loss"));
+  require(p.loss != "robust" || p.label_smoothing < 0.5, "preference.label_smoothing", "found ",
+          p.label_smoothing, ", expected less than 0.5 with preference.loss: robust");
+  const bool named = p.reference == Reference::kModel || p.reference == Reference::kPrecomputed;
+  require(p.reference != Reference::kModel || p.reference_model, "preference.reference",
+          "found model, but preference.reference_model names no directory");
+  require(!p.reference_model || named, "preference.reference_model",
+          "preference.reference does not read it; expected reference: model or precomputed");
+  const bool adapted = adapter.path || adapter.method != models::AdapterSection::Method::kNone;
+  require(p.reference != Reference::kAdapterOff || adapted, "preference.reference",
+          "found adapter_off, but no adapter trains (adapter.method is none); auto keeps a copy of "
+          "the model");
+  require(loss.reference || p.reference == Reference::kAuto || p.reference == Reference::kNone,
+          "preference.reference", p.loss, " has no reference; leave the key out");
+  require(!loss.unpaired || p.reference != Reference::kPrecomputed, "preference.reference",
+          "found precomputed, expected auto, adapter_off or model: ", p.loss,
+          " compares completions of other prompts, which change from step to step");
+}
+
+void PreferenceConfig::validate() const {
+  RunConfig::validate();
+  need(!data.train.empty(), "data.train", "a file of pairs, or a list of {path, weight, name}");
+  require(train.z_loss == 0, "train.z_loss", "found ", train.z_loss,
+          ", expected 0: only sft's loss has this term");
+  require(
+      data.train_on != TrainOn::kAll, "data.train_on",
+      "found all: completions are compared, not prompts; orpo's likelihood may count the prompt "
+      "(preference.train_on: all)");
+  if (verb == "dpo") validate_dpo();
+}
+
+}  // namespace temper::preference

@@ -1,0 +1,40 @@
+// The config of training on preferences: dpo, orpo and reward share the section.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "temper/train/config.h"
+
+namespace temper::preference {
+
+struct PreferenceSection {
+  enum class Reference { kAuto, kAdapterOff, kModel, kPrecomputed, kNone };
+  enum class TrainOn { kCompletion, kAll };
+  std::string loss = "sigmoid";
+  double beta = 0.1;
+  double lambda = 0.1;
+  double label_smoothing = 0;
+  double simpo_gamma = 0.5;
+  double desirable_weight = 1, undesirable_weight = 1;
+  TrainOn train_on = TrainOn::kCompletion;
+  Reference reference = Reference::kAuto;
+  std::optional<std::string> reference_model;
+  double center_rewards_coefficient = 0;
+  void fields(Fields& f);
+};
+
+struct PreferenceConfig : train::RunConfig {
+  PreferenceSection preference;
+  void fields(Fields& f) override;
+
+ protected:
+  void complete() override;
+  void validate() const override;
+
+ private:
+  void validate_dpo() const;
+};
+
+}  // namespace temper::preference

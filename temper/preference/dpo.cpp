@@ -1,0 +1,87 @@
+#include "temper/preference/dpo.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "temper/preference/mismatched.h"
+
+namespace temper::preference {
+namespace {
+
+data::PreferenceFormat dpo_format(const PreferenceConfig& config, const train::Policy& policy) {
+  data::PreferenceFormat format =
+      format_of(config, policy.tokenizer, policy.chat, policy.model->vocab_size);
+  format.unpaired = losses().find(config.preference.loss).unpaired;
+  return format;
+}
+
+}  // namespace
+
+DpoTask::DpoTask(const PreferenceConfig& config, train::Roles& roles, dist::Group& group,
+                 train::Messages& messages, std::function<bool()> stop)
+    : PairTask(config, dpo_format(config, roles.policy), Targets::kCompletions, group, messages),
+      model_(*roles.policy.model),
+      loss_(losses().find(config.preference.loss, config.where("preference.loss"))),
+      reference_(make_reference(config, roles, all_rows(), group, messages)),
+      stop_(std::move(stop)) {}
+
+void DpoTask::begin(int64_t) {
+  messages_.note("loss: " + config_.preference.loss + ", reference: " + reference_->describe());
+  reference_->begin(stop_);
+}
+
+// KTO's estimate of the divergence: the mean log-ratio of mismatched completions, not below 0.
+void DpoTask::prepare(Batch& batch, dist::Group* group) {
+  if (!loss_.unpaired) return;
+  const Mismatched mismatched(batch.rows);
+  const at::NoGradGuard no_grad;
+  std::vector<double> sum{0, 0};
+  for (const train::ForwardPass& pass :
+       train::plan_passes(mismatched.units(), train::pass_tokens(config_),
+                          group ? group->rank() : 0, group ? group->size() : 1)) {
+    if (!pass.trains()) continue;
+    const SideTargets targets = side_targets(pass, Side::kChosen),
+                      none = side_targets(pass, Side::kRejected);
+    const at::Tensor policy = targets.sum(train::token_logp(model_, pass, {}).logp);
+    sum[0] += total(policy - reference_->sums({}, pass, targets, none).chosen_C);
+    sum[1] += static_cast<double>(targets.unit_S.size());
+  }
+  if (group) group->all_reduce_sum(sum);
+  batch.kl = sum[1] > 0 ? std::max(0.0, sum[0] / sum[1]) : 0;
+}
+
+train::Loss DpoTask::loss_of(const Batch& batch, const train::ForwardPass& pass) {
+  const PreferenceSection& section = config_.preference;
+  const SideTargets chosen = side_targets(pass, Side::kChosen),
+                    rejected = side_targets(pass, Side::kRejected);
+  const at::Tensor logp_M = train::token_logp(model_, pass, pass_options(batch)).logp;
+  const at::Tensor logp_C = chosen.sum(logp_M), logp_R = rejected.sum(logp_M);
+  const Reference::Sums reference = reference_->sums(batch.rows, pass, chosen, rejected);
+  const at::Tensor sum_C = logp_C - reference.chosen_C, sum_R = logp_R - reference.rejected_R;
+  const Ratios ratios{loss_.averages ? sum_C / chosen.count_S : sum_C,
+                      loss_.averages ? sum_R / rejected.count_S : sum_R, batch.kl};
+  train::Loss loss;
+  loss.terms.push_back({.name = section.loss,
+                        .value = loss_.of(ratios, section).to(at::kFloat),
+                        .denominator = loss_.unpaired ? batch.completions() : batch.chosen});
+  // Rewards are of whole completions, ipo's too, but for simpo's, which are of their means.
+  const bool of_means = !loss_.reference;
+  add_reward_means(loss, section.beta * (of_means ? ratios.chosen_C : sum_C),
+                   section.beta * (of_means ? ratios.rejected_R : sum_R),
+                   matched(chosen.unit_S, rejected.unit_S));
+  loss.means.push_back({"logps/chosen", total(logp_C), static_cast<double>(logp_C.numel())});
+  loss.means.push_back({"logps/rejected", total(logp_R), static_cast<double>(logp_R.numel())});
+  if (loss_.unpaired) loss.means.push_back({"kl", batch.kl, 1});
+  return loss;
+}
+
+train::RunOutcome run_dpo(PreferenceConfig& config, const train::RunHost& host) {
+  config.resolve("dpo");
+  const std::shared_ptr<dist::Group> group = dist::Group::from_environment(host.stop);
+  train::Roles roles(config);
+  train::RunDirectory directory(config, host, *group);
+  DpoTask task(config, roles, *group, directory, host.stop);
+  return train::run_task(config, roles, *group, directory, task);
+}
+
+}  // namespace temper::preference

@@ -1,0 +1,220 @@
+#include "temper/preference/pair_task.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/models/hf_config.h"
+#include "temper/models/load.h"
+#include "temper/text/special_tokens.h"
+#include "temper/train/row_messages.h"
+
+namespace temper::preference {
+
+data::PreferenceFormat format_of(const PreferenceConfig& config,
+                                 std::shared_ptr<const Tokenizer> tokenizer,
+                                 std::shared_ptr<const ChatTemplate> chat, int64_t vocabulary) {
+  const std::string& directory = config.model.path;
+  data::PreferenceFormat f;
+  f.tokenizer = std::move(tokenizer);
+  f.chat = std::move(chat);
+  config.data.apply_to(f);
+  f.train_on =
+      config.data.train_on == TrainOn::kAssistant ? TrainOn::kAssistant : TrainOn::kCompletion;
+  f.conversation = config.data.conversation;
+  f.vocabulary = vocabulary;
+  const std::vector<int32_t> ends = models::eos_ids(directory, models::HfConfig::load(directory));
+  if (!ends.empty()) f.eos = ends[0];
+  if (f.tokenizer)
+    if (const auto id = end_token(directory, *f.tokenizer)) f.eos = id;
+  return f;
+}
+
+double total(const at::Tensor& values) {
+  const at::Tensor x = values.detach().to(at::kDouble).contiguous();
+  double sum = 0;
+  for (int64_t i = 0; i < x.numel(); ++i) sum += x.const_data_ptr<double>()[i];
+  return sum;
+}
+
+void add_reward_means(train::Loss& loss, const at::Tensor& chosen_C, const at::Tensor& rejected_R,
+                      const Matched& pairs) {
+  const auto mean = [&](const char* name, const at::Tensor& values) {
+    if (values.numel() > 0)
+      loss.means.push_back({name, total(values), static_cast<double>(values.numel())});
+  };
+  const at::Tensor chosen_P = chosen_C.detach().index_select(0, pairs.chosen_P),
+                   rejected_P = rejected_R.detach().index_select(0, pairs.rejected_P);
+  mean("reward_chosen", chosen_C);
+  mean("reward_rejected", rejected_R);
+  mean("margin", chosen_P - rejected_P);
+  mean("accuracy", chosen_P > rejected_P);
+}
+
+PairTask::PairTask(const PreferenceConfig& config, data::PreferenceFormat format, Targets targets,
+                   dist::Group& group, train::Messages& messages)
+    : config_(config),
+      messages_(messages),
+      format_(std::move(format)),
+      targets_(targets),
+      group_(group),
+      loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
+              train::loader_options(config, config.train.batch_size),
+              data::preference_reader(format_)),
+      survey_(train::survey_rows<PreferenceRow>(loader_.order(), data::preference_reader(format_))),
+      eval_sources_(data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
+  done_ = loader_.state();
+  for (const data::SourceSpec& source : eval_sources_)
+    eval_rows_.push_back(std::make_unique<data::RowSet>(source));
+}
+
+int64_t PairTask::planned_steps() const {
+  return loader_.order().steps(config_.train.epochs.value_or(1), survey_);
+}
+
+ReferenceRows PairTask::all_rows() const {
+  ReferenceRows rows;
+  for (size_t s = 0; s < loader_.order().sources().size(); ++s)
+    rows.sets.push_back(&loader_.order().rows_of(s));
+  for (const auto& set : eval_rows_) rows.sets.push_back(set.get());
+  data::PreferenceFormat format = format_;
+  if (format.overlong == data::Overlong::kError) format.overlong = data::Overlong::kTruncate;
+  rows.read = [format](const data::RowSet& set, int64_t row) {
+    bool truncated = false;
+    return data::read_preference_row(format, set.row(row), set.where(row), &truncated);
+  };
+  return rows;
+}
+
+Batch PairTask::batch_of(std::vector<PreferenceRow> rows, bool training) const {
+  Batch batch;
+  batch.rows = std::move(rows);
+  batch.training = training;
+  for (size_t i = 0; i < batch.rows.size(); ++i) {
+    batch.units.push_back(unit_of(batch.rows[i], static_cast<int64_t>(i), targets_));
+    batch.chosen += batch.rows[i].has(Side::kChosen);
+    batch.rejected += batch.rows[i].has(Side::kRejected);
+  }
+  return batch;
+}
+
+train::PassOptions PairTask::pass_options(const Batch& batch) const {
+  using Recompute = train::TrainSection::Recompute;
+  return {.recompute = batch.training && config_.train.recompute == Recompute::kBlocks,
+          .dropout = batch.training};
+}
+
+std::optional<train::StepPlan> PairTask::next(int64_t) {
+  batch_ = batch_of(loader_.next(), true);
+  if (batch_.rows.empty()) return {};
+  train::StepPlan plan;
+  for (const PreferenceRow& row : batch_.rows) plan.tokens += static_cast<double>(row.num_tokens());
+  for (const train::Unit& unit : batch_.units) plan.supervised_tokens += supervised(unit);
+  prepare(batch_, &group_);
+  plan.passes =
+      train::plan_passes(batch_.units, train::pass_tokens(config_), group_.rank(), group_.size());
+  return plan;
+}
+
+void PairTask::describe_step(MetricsRow& row) {
+  done_ = loader_.state();
+  const auto chosen = row.number("reward_chosen"), rejected = row.number("reward_rejected");
+  if (!row.find("margin") && chosen && rejected) row.set("margin", *chosen - *rejected);
+  const auto& sources = loader_.order().sources();
+  for (size_t i = 0; i < sources.size() && sources.size() > 1; ++i)
+    row.set("rows/" + sources[i].name, loader_.state().counts[i]);
+}
+
+void PairTask::evaluate_batch(size_t set, Batch batch, train::EvaluationSums& sums) {
+  if (batch.rows.empty()) return;
+  prepare(batch, nullptr);
+  double count = 0;
+  for (const train::ForwardPass& pass :
+       train::plan_passes(batch.units, train::pass_tokens(config_))) {
+    const train::Loss loss = loss_of(batch, pass);
+    for (const train::Term& term : loss.terms) {
+      sums.add_mean(set, "loss", term.coefficient * train::ordered_sum(term.value, term.weight), 0);
+      count = term.denominator;
+    }
+    for (const train::Mean& mean : loss.means) sums.add_mean(set, mean.name, mean.sum, mean.count);
+  }
+  sums.add_mean(set, "loss", 0, count);
+  sums.add_total(set, "rows", static_cast<int64_t>(batch.rows.size()));
+}
+
+// In batches of train.batch_size rows, whole batches shared out among the ranks: what depends on a
+// batch (KTO's estimate) is the same with any number of ranks.
+bool PairTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
+  if (eval_rows_.empty()) return false;
+  const at::NoGradGuard no_grad;
+  train::EvaluationSums sums(train::set_names(eval_sources_));
+  const ReferenceRows reader = all_rows();
+  const int64_t size = config_.train.batch_size;
+  for (size_t set = 0; set < eval_rows_.size(); ++set) {
+    const data::RowSet& file = *eval_rows_[set];
+    for (int64_t first = group_.rank() * size; first < file.size() && !stop();
+         first += group_.size() * size) {
+      std::vector<PreferenceRow> rows;
+      for (int64_t r = first; r < std::min(first + size, file.size()); ++r) {
+        std::optional<PreferenceRow> read = reader.read(file, r);
+        if (!read) continue;
+        read->file = &file;
+        read->row = r;
+        rows.push_back(std::move(*read));
+      }
+      evaluate_batch(set, batch_of(std::move(rows), false), sums);
+    }
+  }
+  if (!sums.reduce(group_, stop())) return false;
+  sums.write(row);
+  return true;
+}
+
+train::TaskState PairTask::state() const {
+  train::TaskState state;
+  state.values["loader"] = done_.to_json();
+  return state;
+}
+
+void PairTask::restore(const train::TaskState& state, const std::string& where) {
+  loader_.restore(train::loader_state(state.values, where));
+  done_ = loader_.state();
+}
+
+void PairTask::before_update(int64_t) {
+  const data::LoaderState& s = loader_.state();
+  const int64_t longest = config_.data.max_length;
+  if (s.truncated > 0)
+    messages_.warn_once(
+        "truncated rows",
+        str("completions that with their prompt are longer than data.max_length, ", longest,
+            " tokens, are cut (in ", s.truncated, " of the first ", s.rows, " rows)"));
+  if (s.dropped > 0)
+    messages_.warn_once("dropped rows", str("rows of which data.max_length, ", longest,
+                                            " tokens, leaves no completion are left out (",
+                                            s.dropped, " of the first ", s.rows + s.dropped, ")"));
+  if (s.untrained > 0)
+    messages_.warn_once("untrained rows", str(s.untrained, " of the first ", s.rows,
+                                              " pairs are cut to equal sides and train nothing"));
+}
+
+std::vector<MetricInfo> PairTask::metrics() const {
+  return {
+      {"accuracy", "", "accuracy", "share of pairs whose chosen side has the larger reward", true,
+       "accuracy"},
+      {"margin", "", "rewards", "mean reward of chosen minus that of rejected", true, "margin"},
+      {"reward_chosen", "", "rewards", "mean reward of chosen completions"},
+      {"reward_rejected", "", "rewards", "mean reward of rejected completions"},
+      {"logps/*", "", "log-probabilities", "mean log-probability of a whole completion"},
+      {"log_odds_ratio", "", "log odds ratio", "mean log odds of chosen against rejected"},
+      {"kl", "nats", "KL", "estimate from mismatched completions"},
+  };
+}
+
+std::vector<std::pair<std::string, std::string>> PairTask::summary() const {
+  return train::row_summary(loader_.state(), loader_.order().sources());
+}
+
+}  // namespace temper::preference

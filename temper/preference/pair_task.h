@@ -1,0 +1,89 @@
+// What the tasks over preferences share: rows, passes, evaluation, state. A task of one verb says
+// what a batch's loss is.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temper/preference/reference.h"
+#include "temper/train/evaluation.h"
+#include "temper/train/trainer.h"
+
+namespace temper::preference {
+
+// The rows of a step, or of an evaluation's batch. It is moved, never copied: units refer to rows.
+struct Batch {
+  Batch() = default;
+  Batch(Batch&&) = default;
+  Batch& operator=(Batch&&) = default;
+
+  std::vector<PreferenceRow> rows;  // by the number of their units
+  std::vector<train::Unit> units;   // of rows' tokens
+  double chosen = 0, rejected = 0;  // rows with that side
+  double kl = 0;                    // KTO's estimate
+  bool training = false;            // activations of adapters are dropped
+  double completions() const { return chosen + rejected; }
+};
+
+class PairTask : public train::Task {
+ public:
+  // Reads what it evaluates on; training rows are read as they are drawn.
+  PairTask(const PreferenceConfig& config, data::PreferenceFormat format, Targets targets,
+           dist::Group& group, train::Messages& messages);
+
+  int64_t planned_steps() const override;
+  std::optional<train::StepPlan> next(int64_t step) override;
+  train::Loss loss(const train::ForwardPass& pass) override { return loss_of(batch_, pass); }
+  void before_update(int64_t step) override;
+  void describe_step(MetricsRow& row) override;
+  bool evaluate(MetricsRow& row, const std::function<bool()>& stop) override;
+  train::TaskState state() const override;
+  void restore(const train::TaskState& state, const std::string& where) override;
+  std::vector<MetricInfo> metrics() const override;
+  std::vector<std::pair<std::string, std::string>> summary() const override;
+
+ protected:
+  // The loss of a pass of the batch: terms whose denominators are of the whole batch.
+  virtual train::Loss loss_of(const Batch& batch, const train::ForwardPass& pass) = 0;
+  // What a batch needs before its passes. With `group`, all ranks call it with the same batch.
+  virtual void prepare(Batch& /*batch*/, dist::Group* /*group*/) {}
+
+  train::PassOptions pass_options(const Batch& batch) const;
+  // Rows and sets, for a reference that is computed before.
+  ReferenceRows all_rows() const;
+  dist::Group& group() { return group_; }
+
+  const PreferenceConfig& config_;
+  train::Messages& messages_;
+
+ private:
+  Batch batch_of(std::vector<PreferenceRow> rows, bool training) const;
+  void evaluate_batch(size_t set, Batch batch, train::EvaluationSums& sums);
+
+  data::PreferenceFormat format_;
+  Targets targets_;
+  dist::Group& group_;
+  data::Loader<PreferenceRow> loader_;
+  data::RowSurvey survey_;
+  std::vector<data::SourceSpec> eval_sources_;
+  std::vector<std::unique_ptr<data::RowSet>> eval_rows_;
+  data::LoaderState done_;  // after the last step
+  Batch batch_;             // of the step
+};
+
+// How the config reads rows, for a model of this vocabulary.
+data::PreferenceFormat format_of(const PreferenceConfig& config,
+                                 std::shared_ptr<const Tokenizer> tokenizer,
+                                 std::shared_ptr<const ChatTemplate> chat, int64_t vocabulary);
+
+// Logs the rewards of a pass's completions: reward_chosen, reward_rejected, and over pairs margin
+// and accuracy (chosen above rejected, ties not).
+void add_reward_means(train::Loss& loss, const at::Tensor& chosen_C, const at::Tensor& rejected_R,
+                      const Matched& pairs);
+
+// The sum of float64 values in their order.
+double total(const at::Tensor& values);
+
+}  // namespace temper::preference

@@ -1,0 +1,65 @@
+#include "temper/preference/reference.h"
+
+#include <ATen/ATen.h>
+
+#include "temper/models/hf_config.h"
+#include "temper/models/load.h"
+#include "temper/preference/losses.h"
+
+namespace temper::preference {
+namespace {
+
+using Choice = PreferenceSection::Reference;
+
+// A model that is run along.
+class ModelReference : public Reference {
+ public:
+  explicit ModelReference(std::unique_ptr<train::Frozen> model) : model_(std::move(model)) {}
+  Sums sums(std::span<const PreferenceRow>, const train::ForwardPass& pass,
+            const SideTargets& chosen, const SideTargets& rejected) override {
+    const at::Tensor logp_M = model_->token_logp(pass, 1);
+    return {chosen.sum(logp_M), rejected.sum(logp_M)};
+  }
+  std::string describe() const override { return model_->describe(); }
+
+ private:
+  std::unique_ptr<train::Frozen> model_;
+};
+
+class NoReference : public Reference {
+ public:
+  Sums sums(std::span<const PreferenceRow>, const train::ForwardPass&, const SideTargets& chosen,
+            const SideTargets& rejected) override {
+    return {at::zeros_like(chosen.count_S), at::zeros_like(rejected.count_S)};
+  }
+  std::string describe() const override { return "none"; }
+};
+
+std::unique_ptr<train::Frozen> model_of(const PreferenceConfig& config, train::Roles& roles) {
+  const PreferenceSection& p = config.preference;
+  if (p.reference == Choice::kAdapterOff) return train::frozen_base(roles.policy);
+  if (!p.reference_model) return train::frozen_start(roles.policy, config);
+  const std::string directory = models::resolve_model_path(*p.reference_model);
+  const int64_t vocabulary = roles.policy.model->vocab_size,
+                theirs = models::HfConfig::load(directory).integer("vocab_size", 0);
+  config.require(theirs == vocabulary, "preference.reference_model", "a vocabulary of ", theirs,
+                 " tokens, that of model.path has ", vocabulary);
+  const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
+  return train::frozen_model(directory, bfloat16 ? at::kBFloat16 : at::kFloat);
+}
+
+}  // namespace
+
+std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train::Roles& roles,
+                                          ReferenceRows rows, dist::Group& group,
+                                          train::Messages& messages) {
+  const PreferenceSection& p = config.preference;
+  if (p.reference == Choice::kNone || !losses().find(p.loss).reference)
+    return std::make_unique<NoReference>();
+  const auto make = [&] { return model_of(config, roles); };
+  if (p.reference == Choice::kPrecomputed)
+    return precomputed_reference(config, std::move(rows), group, messages, make);
+  return std::make_unique<ModelReference>(make());
+}
+
+}  // namespace temper::preference

@@ -1,0 +1,52 @@
+// The reference model of DPO's losses, which stays as it is while the policy trains.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "temper/dist/group.h"
+#include "temper/preference/config.h"
+#include "temper/preference/sides.h"
+#include "temper/train/messages.h"
+#include "temper/train/roles.h"
+
+namespace temper::preference {
+
+class Reference {
+ public:
+  virtual ~Reference() = default;
+  // Once, before the first step. `stop` is asked now and then; true ends it with a RunError.
+  virtual void begin(const std::function<bool()>& /*stop*/) {}
+
+  struct Sums {
+    at::Tensor chosen_C, rejected_R;  // float64: log π_ref(y|x), summed over completions
+  };
+  // Of the pass's sides; `rows` are those of its units' numbers.
+  virtual Sums sums(std::span<const PreferenceRow> rows, const train::ForwardPass& pass,
+                    const SideTargets& chosen, const SideTargets& rejected) = 0;
+  virtual std::string describe() const = 0;
+};
+
+// All rows that a run reads, for a reference that is computed before.
+struct ReferenceRows {
+  std::vector<const data::RowSet*> sets;
+  std::function<std::optional<PreferenceRow>(const data::RowSet& set, int64_t row)> read;
+};
+
+// What preference.reference says. Throws ConfigError.
+std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train::Roles& roles,
+                                          ReferenceRows rows, dist::Group& group,
+                                          train::Messages& messages);
+
+// Computed once, in batches over all ranks, and kept in OUTPUT_DIR/reference_logps.safetensors with
+// a fingerprint of the model's and the data's files: a file with the same one is read instead. The
+// numbers are those of `make()`'s model to the bit, as no number depends on what is in its batch.
+std::unique_ptr<Reference> precomputed_reference(
+    const PreferenceConfig& config, ReferenceRows rows, dist::Group& group,
+    train::Messages& messages, const std::function<std::unique_ptr<train::Frozen>()>& make);
+
+}  // namespace temper::preference

@@ -1,0 +1,96 @@
+#include "temper/rl/model_reward.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "temper/base/error.h"
+#include "temper/io/weight_files.h"
+#include "temper/models/hf_config.h"
+#include "temper/models/load.h"
+
+namespace temper::rl {
+namespace {
+
+constexpr int64_t kMostTokens = 8192;  // of a forward pass; a longer completion has one of its own
+
+std::unique_ptr<models::ScalarModel> load(const std::string& path) {
+  const std::string directory = models::resolve_model_path(path);
+  models::HfConfig::load(directory);  // that it is a model at all, before what it lacks
+  check<ConfigError>(read_weights(directory).contains("score.weight"), "rewards: ", directory,
+                     ": no reward model: it has no scalar head, score.weight; `temper reward` "
+                     "trains one");
+  return models::load_scalar_model(directory);
+}
+
+std::unique_ptr<rewards::Reward> make_model_reward(const rewards::RewardSection& section) {
+  check<ConfigError>(section.model.has_value(), "rewards: ", section.label(),
+                     ": expected `model`, the directory of a reward model");
+  return std::make_unique<ModelReward>(*section.model);
+}
+
+[[maybe_unused]] const bool kRegistered =
+    (rewards::register_reward({"model", make_model_reward,
+                               "the scalar of the reward model in `model` at the last token"}),
+     true);
+
+// Whether both have the same tokens under the same ids.
+bool same_tokens(const Tokenizer& a, const Tokenizer& b) {
+  if (a.vocab_size() != b.vocab_size()) return false;
+  for (int32_t id = 0; id < a.vocab_size(); ++id)
+    if (a.token_of(id) != b.token_of(id)) return false;
+  return true;
+}
+
+}  // namespace
+
+ModelReward::ModelReward(const std::string& directory) : model_(load(directory)) {}
+
+std::vector<rewards::Verdict> ModelReward::judge(std::span<const rewards::Sample> samples) {
+  const at::NoGradGuard no_grad;
+  std::vector<rewards::Verdict> verdicts;
+  const int64_t vocabulary = model_->config().vocab_size;
+  for (size_t first = 0; first < samples.size();) {
+    const auto forest = std::make_shared<Forest>();
+    std::vector<int64_t> last;  // of each sample
+    const std::vector<int32_t>& prompt = samples[first].prompt_tokens;
+    if (!prompt.empty()) forest->add_root(prompt);
+    size_t end = first;
+    for (; end < samples.size() && samples[end].prompt_tokens == prompt; ++end) {
+      const std::vector<int32_t>& tokens = samples[end].completion_tokens;
+      const int64_t more = static_cast<int64_t>(tokens.size());
+      if (end > first && forest->num_tokens() + more > kMostTokens) break;
+      check(!prompt.empty() || !tokens.empty(), samples[end].where,
+            ": neither prompt nor completion has a token");
+      if (!tokens.empty()) prompt.empty() ? forest->add_root(tokens) : forest->add_child(0, tokens);
+      last.push_back(tokens.empty() ? static_cast<int64_t>(prompt.size()) - 1
+                                    : forest->num_tokens() - 1);
+    }
+    for (const int32_t token : forest->tokens)
+      check(token < vocabulary, "the reward model has no token ", token, ", only ", vocabulary);
+    const at::Tensor values = model_->values(model_->forward({.forest = forest}), last);
+    for (int64_t i = 0; i < values.size(0); ++i)
+      verdicts.push_back(rewards::valued(values.const_data_ptr<float>()[i]));
+    first = end;
+  }
+  return verdicts;
+}
+
+void check_reward_models(std::span<const rewards::RewardSection> sections,
+                         const Tokenizer* tokenizer, int64_t vocabulary) {
+  for (const rewards::RewardSection& section : sections) {
+    if (!section.model) continue;
+    const std::string where =
+        str("rewards: ", section.label(), ": the reward model ", *section.model);
+    const std::string directory = models::resolve_model_path(*section.model);
+    const auto theirs = Tokenizer::load_directory(directory);
+    const int64_t count = models::HfConfig::load(directory).integer("vocab_size", 0);
+    if (tokenizer && theirs)
+      check<ConfigError>(same_tokens(*tokenizer, *theirs), where,
+                         " has another tokenizer than the policy, whose token ids it must read");
+    else
+      check<ConfigError>(count == vocabulary, where, " has ", count, " tokens, the policy ",
+                         vocabulary, "; it must read the policy's token ids");
+  }
+}
+
+}  // namespace temper::rl

@@ -1,0 +1,64 @@
+// Ten updates of every loss against those of TRL (tests/golden/make_preference_goldens.py).
+#include "tests/preference/folder.h"
+
+using namespace temper;
+
+namespace {
+
+const Json& golden() {
+  static const Json json =
+      read_json_file(pref::source_path("tests/golden/preference.json"), 1 << 20);
+  return json;
+}
+
+preference::PreferenceConfig config_of(const tiny::Folder& folder, const Json& run) {
+  Json rows = golden()["rows"], single = Json::array();
+  for (const Json& row : rows)
+    for (const char* side : {"chosen_ids", "rejected_ids"})
+      single.push_back({{"prompt_ids", row["prompt_ids"]},
+                        {"completion_ids", row[side]},
+                        {"label", std::string(side) == "chosen_ids"}});
+  pref::write_rows(folder / "rows.jsonl", run["single"] ? single : rows);
+  preference::PreferenceConfig c =
+      pref::config(folder, run["verb"] == "reward" ? "score" : "qwen3");
+  if (run["single"]) c.train.batch_size = 8;
+  preference::PreferenceSection& p = c.preference;
+  const Json& keys = run["preference"];
+  p.loss = keys.value("loss", p.loss);
+  for (const auto& [name, value] : {std::pair{"beta", &p.beta},
+                                    {"lambda", &p.lambda},
+                                    {"label_smoothing", &p.label_smoothing},
+                                    {"simpo_gamma", &p.simpo_gamma},
+                                    {"desirable_weight", &p.desirable_weight},
+                                    {"center_rewards_coefficient", &p.center_rewards_coefficient}})
+    *value = keys.value(name, *value);
+  if (keys.contains("reference")) p.reference = preference::PreferenceSection::Reference::kNone;
+  if (keys.contains("train_on")) p.train_on = preference::PreferenceSection::TrainOn::kAll;
+  return c;
+}
+
+pref::Verb verb_of(const Json& run) {
+  if (run["verb"] == "orpo") return &preference::run_orpo;
+  return run["verb"] == "reward" ? &preference::run_reward : &preference::run_dpo;
+}
+
+}  // namespace
+
+TEST_CASE("ten updates of every loss are TRL's") {
+  for (const auto& [name, run] : golden()["runs"].items()) {
+    CAPTURE(name);
+    const tiny::Folder folder;
+    const std::vector<MetricsRow> rows = pref::run(verb_of(run), config_of(folder, run));
+    REQUIRE(rows.size() == run["steps"].size());
+    for (size_t s = 0; s < rows.size(); ++s) {
+      CAPTURE(s);
+      for (const auto& [metric, value] : run["steps"][s].items()) {
+        CAPTURE(metric);
+        const double expected = value.get<double>();
+        const std::optional<double> found = rows[s].number(metric);
+        REQUIRE(found);
+        CHECK(*found == doctest::Approx(expected).epsilon(5e-5).scale(1));
+      }
+    }
+  }
+}

@@ -1,0 +1,176 @@
+// What must hold whatever the numbers are.
+#include "tests/preference/folder.h"
+
+using namespace temper;
+using Reference = preference::PreferenceSection::Reference;
+
+namespace {
+
+// The step's numbers, without those of the clock.
+std::vector<std::string> numbers(const std::vector<MetricsRow>& rows) {
+  std::vector<std::string> out;
+  for (const MetricsRow& row : rows) out.push_back(tiny::numbers(row));
+  return out;
+}
+
+std::vector<double> column(const std::vector<MetricsRow>& rows, const std::string& name) {
+  std::vector<double> out;
+  for (const MetricsRow& row : rows) out.push_back(row.number(name).value());
+  return out;
+}
+
+preference::PreferenceConfig short_config(const tiny::Folder& folder, const std::string& model) {
+  pref::write_rows(folder / "rows.jsonl", pref::pairs(12));
+  preference::PreferenceConfig c = pref::config(folder, model);
+  c.train.max_steps = 4;
+  return c;
+}
+
+preference::PreferenceConfig with_lora(preference::PreferenceConfig c) {
+  c.adapter.method = models::AdapterSection::Method::kLora;
+  c.adapter.rank = 4;
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("the loss at the reference is log 2, and rewards, margin and accuracy are 0") {
+  const tiny::Folder folder;
+  const MetricsRow first = pref::run(&preference::run_dpo, short_config(folder, "qwen3"))[0];
+  CHECK(*first.number("loss") == static_cast<float>(std::log(2.0)));
+  for (const char* name : {"reward_chosen", "reward_rejected", "margin", "accuracy"})
+    CHECK(*first.number(name) == 0);
+}
+
+TEST_CASE("a precomputed reference is a second model's to the bit, and a second run reads it") {
+  for (const auto& [loss, lora] : {std::pair{"sigmoid", false}, {"ipo", true}, {"hinge", false}}) {
+    CAPTURE(loss);
+    const tiny::Folder folder, other;
+    preference::PreferenceConfig c = short_config(folder, "qwen3"),
+                                 same = short_config(other, "qwen3");
+    for (auto* config : {&c, &same}) {
+      config->preference.loss = loss;
+      if (lora) *config = with_lora(*config);
+      config->data.eval = {{.path = folder / "rows.jsonl", .limit = 5}};
+      config->train.eval_every = 2;
+    }
+    same.preference.reference = Reference::kPrecomputed;
+    const auto expected = numbers(pref::run(&preference::run_dpo, c));
+    CHECK(numbers(pref::run(&preference::run_dpo, same)) == expected);
+    const std::string file = same.output_dir + "/reference_logps.safetensors";
+    REQUIRE(std::filesystem::exists(file));
+    const auto written = std::filesystem::last_write_time(file);
+    same.resume = "never";
+    CHECK(numbers(pref::run(&preference::run_dpo, same)) == expected);
+    CHECK(std::filesystem::last_write_time(file) == written);
+    // Other rows: the file is not theirs.
+    Json rows = pref::pairs(14);
+    pref::write_rows(other / "rows.jsonl", rows);
+    pref::run(&preference::run_dpo, same);
+    CHECK(std::filesystem::last_write_time(file) != written);
+  }
+}
+
+TEST_CASE("a fresh adapter's reference, its base and a second model are the same to the bit") {
+  std::vector<std::vector<std::string>> found;
+  for (const Reference reference : {Reference::kAuto, Reference::kAdapterOff, Reference::kModel}) {
+    const tiny::Folder folder;
+    preference::PreferenceConfig c = with_lora(short_config(folder, "llama"));
+    c.preference.reference = reference;
+    if (reference == Reference::kModel) c.preference.reference_model = c.model.path;
+    found.push_back(numbers(pref::run(&preference::run_dpo, c)));
+  }
+  CHECK(found[0] == found[1]);
+  CHECK(found[0] == found[2]);
+}
+
+TEST_CASE("any split of the step into passes gives the same losses") {
+  const auto losses = [](pref::Verb verb, const char* model, const std::string& loss,
+                         int64_t tokens) {
+    const tiny::Folder folder;
+    preference::PreferenceConfig c = short_config(folder, model);
+    c.preference.loss = loss;
+    c.train.micro_batch_tokens = tokens;
+    return column(pref::run(verb, c), "loss");
+  };
+  const auto same = [&](pref::Verb verb, const char* model, const std::string& loss) {
+    CAPTURE(loss);
+    const std::vector<double> whole = losses(verb, model, loss, 4096);
+    for (const int64_t tokens : {1, 30}) {
+      const std::vector<double> split = losses(verb, model, loss, tokens);
+      CHECK(split[0] == doctest::Approx(whole[0]).epsilon(1e-12));
+      for (size_t s = 0; s < whole.size(); ++s)
+        CHECK(split[s] == doctest::Approx(whole[s]).epsilon(2e-5).scale(1));
+    }
+  };
+  for (const std::string& loss : preference::losses().names())
+    same(&preference::run_dpo, "qwen3", loss);
+  same(&preference::run_orpo, "qwen3", "sigmoid");
+  same(&preference::run_reward, "score", "sigmoid");
+}
+
+TEST_CASE("swapping the sides of every pair mirrors the rewards") {
+  const auto first = [](bool swapped) {
+    const tiny::Folder folder;
+    Json rows = pref::pairs(4);
+    for (Json& row : rows)
+      if (swapped) std::swap(row["chosen_ids"], row["rejected_ids"]);
+    pref::write_rows(folder / "rows.jsonl", rows);
+    preference::PreferenceConfig c = pref::config(folder, "score");
+    c.train.max_steps = 1;
+    return pref::run(&preference::run_reward, c)[0];
+  };
+  const MetricsRow a = first(false), b = first(true);
+  CHECK(*a.number("reward_chosen") == doctest::Approx(*b.number("reward_rejected")).epsilon(1e-12));
+  CHECK(*a.number("margin") == doctest::Approx(-*b.number("margin")).epsilon(1e-12));
+  CHECK(*a.number("tokens_computed") == *b.number("tokens_computed"));
+  CHECK(*a.number("tokens_computed") < *a.number("tokens"));
+}
+
+TEST_CASE("a stopped run goes on to the same numbers") {
+  const tiny::Folder folder, other;
+  preference::PreferenceConfig whole = short_config(folder, "qwen3"),
+                               parts = short_config(other, "qwen3");
+  const auto expected = numbers(pref::run(&preference::run_dpo, whole));
+  parts.train.save_every = 1;
+  parts.train.max_steps = 2;
+  pref::run(&preference::run_dpo, parts);
+  parts.train.max_steps = 4;
+  const auto found = numbers(pref::run(&preference::run_dpo, parts));
+  CHECK(found == expected);
+}
+
+TEST_CASE("a reward model goes on from its own directory") {
+  const tiny::Folder folder;
+  preference::PreferenceConfig c = short_config(folder, "llama");  // a fresh head
+  c.preference.center_rewards_coefficient = 0;
+  pref::run(&preference::run_reward, c);
+  const Json saved = read_json_file(c.output_dir + "/final/config.json", 1 << 20);
+  CHECK(saved["architectures"] == Json({"LlamaForSequenceClassification"}));
+  CHECK(saved["id2label"].size() == 1);
+  preference::PreferenceConfig next = c;
+  next.model.path = c.output_dir + "/final";
+  next.output_dir = folder / "next";
+  c.train.max_steps = 5;
+  c.output_dir = folder / "longer";
+  const auto longer = pref::run(&preference::run_reward, c);
+  next.train.max_steps = 1;
+  // The fifth step of one run sees the rows of the second step, as the rows go around after three.
+  next.data.train[0].path = folder / "second.jsonl";
+  Json rows = pref::pairs(12), second = Json::array();
+  for (size_t i = 4; i < 8; ++i) second.push_back(rows[i]);
+  pref::write_rows(folder / "second.jsonl", second);
+  CHECK(*pref::run(&preference::run_reward, next)[0].number("loss") == *longer[4].number("loss"));
+}
+
+TEST_CASE("a row's margin is what the rewards should differ by") {
+  const tiny::Folder folder;
+  Json rows = pref::pairs(1);
+  rows[0]["margin"] = 1.5;
+  pref::write_rows(folder / "rows.jsonl", rows);
+  preference::PreferenceConfig c = pref::config(folder, "score");
+  c.train.max_steps = c.train.batch_size = 1;
+  const MetricsRow row = pref::run(&preference::run_reward, c)[0];
+  const double x = *row.number("margin") - 1.5;
+  CHECK(*row.number("loss") == doctest::Approx(std::log1p(std::exp(-x))).epsilon(1e-6));
+}
