@@ -7,6 +7,7 @@
 #include "temper/cli/completion_words.h"
 #include "temper/cli/launch.h"
 #include "temper/cli/verbs.h"
+#include "temper/distill/config.h"
 #include "temper/preference/config.h"
 #include "temper/rl/config.h"
 #include "temper/train/sft.h"
@@ -57,6 +58,8 @@ const std::vector<Verb>& verbs() {
   static const std::vector<Verb> table{
       {"sft", &run_sft, "supervised fine-tuning, of all weights or a LoRA adapter",
        &keys_of<train::SftConfig>},
+      {"distill", &run_distill, "a student learns from a larger teacher",
+       &keys_of<distill::DistillConfig>},
       {"dpo", &run_dpo, "direct preference optimisation: sigmoid, hinge, ipo, robust, simpo, kto",
        &keys_of<preference::PreferenceConfig>},
       {"orpo", &run_orpo, "odds ratio preference optimisation, without a reference",

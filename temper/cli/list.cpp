@@ -3,6 +3,7 @@
 
 #include "temper/base/error.h"
 #include "temper/cli/verbs.h"
+#include "temper/distill/strategy.h"
 #include "temper/metrics/sink.h"
 #include "temper/models/model.h"
 #include "temper/preference/losses.h"
@@ -40,6 +41,8 @@ const std::vector<Topic>& topics() {
          line("sft", "negative log-likelihood of the supervised tokens");
          for (const auto& loss : preference::losses().list()) line(loss.name, "dpo: " + loss.help);
          line("orpo", "chosen's negative log-likelihood and the log odds ratio");
+         for (const auto& strategy : distill::strategies().list())
+           line("distill/" + strategy.name, strategy.help);
          line("reward", "-log sigmoid of the difference of two rewards (Bradley-Terry)");
        }},
       {"sinks", [] { lines(sinks().list()); }}};

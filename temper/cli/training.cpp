@@ -9,6 +9,7 @@
 #include "temper/cli/launch.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/verbs.h"
+#include "temper/distill/run.h"
 #include "temper/preference/dpo.h"
 #include "temper/preference/orpo.h"
 #include "temper/preference/reward.h"
@@ -19,7 +20,7 @@ namespace temper::cli {
 namespace {
 
 // Sections that only some verbs have: a config file may serve several.
-const std::vector<std::string> kVerbSections{"rl", "rollout", "rewards", "preference"};
+const std::vector<std::string> kVerbSections{"rl", "rollout", "rewards", "preference", "distill"};
 
 // Those that the verb with these sections of its own passes over.
 std::vector<std::string> all_but(const std::vector<std::string>& own) {
@@ -122,6 +123,30 @@ int run_reward(const Arguments& arguments) {
        "  temper reward configs/reward.yaml\n"
        "  temper grpo configs/grpo_gsm8k.yaml 'rewards=[{model: runs/reward/final, name: rm}]'\n",
        all_but({"preference"})},
+      arguments);
+}
+
+int run_distill(const Arguments& arguments) {
+  Arguments rest = arguments;
+  if (std::erase(rest, "--precompute") > 0) {
+    distill::DistillConfig config;
+    read_run_config(config, rest, "distill", all_but({"rollout", "distill"}));
+    distill::precompute_teacher(config, std::cout);
+    return 0;
+  }
+  return run_training<distill::DistillConfig>(
+      {"distill", &distill::run_distill,
+       "Distillation: a student learns a larger teacher's distributions, attention or hidden "
+       "states.\n"
+       "usage: temper distill [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
+       "examples:\n"
+       "  temper distill configs/distill.yaml\n"
+       "  temper distill configs/distill.yaml distill.divergence=jsd distill.temperature=2\n"
+       "  temper distill configs/distill.yaml distill.strategy=on_policy\n"
+       "  temper distill --precompute configs/distill.yaml distill.teacher_logprobs=FILE\n"
+       "--precompute writes the teacher's likeliest tokens to distill.teacher_logprobs; runs with "
+       "that key then\nread the file instead of the teacher.\n",
+       all_but({"rollout", "distill"})},
       arguments);
 }
 

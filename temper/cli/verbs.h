@@ -51,6 +51,7 @@ struct Verb {
 const std::vector<Verb>& verbs();
 
 int run_sft(const Arguments&);
+int run_distill(const Arguments&);
 int run_dpo(const Arguments&);
 int run_orpo(const Arguments&);
 int run_reward(const Arguments&);

@@ -11,7 +11,8 @@
 namespace temper::generate {
 namespace {
 
-// What went into each block, and what came out of the last: [layers + 1] of [positions, hidden].
+// What went into each block, what came out of the last, and that after the final norm: [layers + 2]
+// of [positions, hidden].
 using Trace = std::vector<at::Tensor>;
 
 Trace traced(models::CausalLM& model, nn::Context context) {
@@ -63,9 +64,10 @@ std::string first_difference(models::CausalLM& model, const std::vector<int32_t>
     for (int64_t t = 0; t < trained[layer].size(0); ++t) {
       const at::Tensor a = trained[layer][t].contiguous(), b = sampled[layer][t].contiguous();
       if (std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0) continue;
-      const std::string what = layer + 1 < trained.size()
+      const std::string what = layer + 2 < trained.size()
                                    ? temper::str("the input of layer ", layer)
-                                   : "the final hidden state";
+                               : layer + 1 < trained.size() ? "the output of the last layer"
+                                                            : "the final hidden state";
       return temper::str(what, " differs at position ", t, " by up to ",
                          (a - b).abs().max().item<float>());
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "temper/models/family.h"
+#include "temper/models/layers.h"
 #include "temper/nn/blocks.h"
 #include "temper/nn/recompute.h"
 
@@ -67,10 +68,10 @@ class SandwichNormBlock : public nn::Module {
       post_feedforward_layernorm;
 };
 
-// Embedding, blocks, final norm. Block has the constructor and forward of the two above, and an
-// nn::Attention named self_attn.
+// Embedding, blocks, final norm. Block has the constructor and forward of the two above, an
+// nn::Attention named self_attn, and an nn::RmsNorm before it named input_layernorm.
 template <class Block>
-class Decoder : public Backbone {
+class Decoder : public Backbone, public Layers {
  public:
   explicit Decoder(const DecoderConfig& c)
       : Backbone(c),
@@ -92,7 +93,13 @@ class Decoder : public Backbone {
       x = nn::run_block(*layer, x, context, [block = layer.get(), context](const at::Tensor& in) {
         return block->forward(in, context);
       });
+    if (context.observe) (*context.observe)(x);
     return norm.forward(x);
+  }
+  nn::Attention::Heads attention_heads(int64_t layer, const at::Tensor& x,
+                                       const nn::Context& context) override {
+    Block& block = layers[static_cast<size_t>(layer)];
+    return block.self_attn.heads(block.input_layernorm.input(x), context);
   }
   ops::AttentionSpec attention_spec(int64_t layer) const override {
     return layers[static_cast<size_t>(layer)].self_attn.spec();

@@ -37,6 +37,8 @@ DType dtype_of(at::ScalarType type) {
   if (type == at::kHalf) return DType::kFloat16;
   if (type == at::kDouble) return DType::kFloat64;
   if (type == at::kByte) return DType::kUInt8;
+  if (type == at::kLong) return DType::kInt64;
+  if (type == at::kInt) return DType::kInt32;
   return DType::kFloat32;
 }
 

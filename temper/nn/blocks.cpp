@@ -39,16 +39,24 @@ ops::AttentionSpec Attention::spec() const {
 
 at::Tensor Attention::forward(const ops::LinearInput& x, const Context& context) {
   const std::vector<at::Tensor> qkv = project(x, {&q_proj, &k_proj, &v_proj}, context);
-  const std::vector<int64_t>& position = context.forest->position;
-  const ops::RotaryTable table =
-      rotary_->table(*std::max_element(position.begin(), position.end()) + 1, qkv[0].scalar_type());
+  const ops::RotaryTable rotary = table(context, qkv[0]);
   if (!context.cache)
-    return o_proj.forward(ops::attention(spec(), table, context.forest, qkv[0], qkv[1], qkv[2]),
+    return o_proj.forward(ops::attention(spec(), rotary, context.forest, qkv[0], qkv[1], qkv[2]),
                           context);
   ops::CachedRows rows = context.cache->rows(layer_);
-  rows.position = &position;
-  return o_proj.forward(ops::attention_cached(spec(), table, rows, qkv[0], qkv[1], qkv[2]),
+  rows.position = &context.forest->position;
+  return o_proj.forward(ops::attention_cached(spec(), rotary, rows, qkv[0], qkv[1], qkv[2]),
                         context);
+}
+
+ops::RotaryTable Attention::table(const Context& context, const at::Tensor& q) {
+  const std::vector<int64_t>& position = context.forest->position;
+  return rotary_->table(*std::max_element(position.begin(), position.end()) + 1, q.scalar_type());
+}
+
+Attention::Heads Attention::heads(const ops::LinearInput& x, const Context& context) {
+  const std::vector<at::Tensor> qk = project(x, {&q_proj, &k_proj}, context);
+  return {spec(), table(context, qk[0]), qk[0], qk[1]};
 }
 
 GatedMlp::GatedMlp(Module& parent, std::string name, int64_t hidden, int64_t intermediate,

@@ -29,12 +29,23 @@ class Attention : public Module {
             std::shared_ptr<Rotary> rotary);
   at::Tensor forward(const ops::LinearInput& x, const Context& context);
 
+  // Queries and keys as projected, and how attention reads them: all that its probabilities are
+  // made of.
+  struct Heads {
+    ops::AttentionSpec spec;
+    ops::RotaryTable rotary;
+    at::Tensor q, k;  // [N, num_heads * head_dim], [N, num_kv_heads * head_dim]
+  };
+  Heads heads(const ops::LinearInput& x, const Context& context);
+
   Linear q_proj, k_proj, v_proj, o_proj;
   std::optional<RmsNorm> q_norm, k_norm;
 
   ops::AttentionSpec spec() const;
 
  private:
+  ops::RotaryTable table(const Context& context, const at::Tensor& q);
+
   AttentionConfig config_;
   int64_t layer_;
   std::shared_ptr<Rotary> rotary_;

@@ -41,7 +41,7 @@ struct Context {
   const DropoutKeys* dropout =
       nullptr;  // null: no dropout (evaluation, sampling); outlives the backward pass
   const std::function<void(const at::Tensor& x)>* observe =
-      nullptr;  // sees what goes into each block, in order
+      nullptr;  // sees what goes into each block, in order, then what the last one gives
   bool recompute =
       false;  // blocks run again in the backward pass instead of keeping their activations
 };

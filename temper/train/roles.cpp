@@ -26,6 +26,7 @@ class FrozenModel : public Frozen {
     const nn::TransientPanels packs_once;
     return train::token_logp(model_, pass, {.temperature = temperature, .adapter = adapter_}).logp;
   }
+  models::CausalLM* model() override { return &model_; }
   std::string describe() const override { return description_; }
 
  private:

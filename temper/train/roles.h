@@ -43,6 +43,8 @@ class Frozen {
   virtual ~Frozen() = default;
   // Of the pass's targets [M], at this temperature, without gradients.
   virtual at::Tensor token_logp(const ForwardPass& pass, double temperature) = 0;
+  // The model itself, for what reads more of it than log-probabilities; null: numbers.
+  virtual models::CausalLM* model() { return nullptr; }
   virtual std::string describe() const = 0;  // "the base model without its adapter"
 };
 

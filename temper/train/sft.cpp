@@ -14,7 +14,9 @@ namespace {
 
 constexpr int64_t kRowsToJudge = 64;
 
-data::SftFormat format_of(const SftConfig& config, const Policy& policy) {
+}  // namespace
+
+data::SftFormat sft_format(const RunConfig& config, const Policy& policy) {
   const data::DataSection& section = config.data;
   data::SftFormat f;
   f.tokenizer = policy.tokenizer;
@@ -29,23 +31,23 @@ data::SftFormat format_of(const SftConfig& config, const Policy& policy) {
   return f;
 }
 
-}  // namespace
-
 void SftConfig::validate() const {
   RunConfig::validate();
   need(!data.train.empty(), "data.train", "a file of rows, or a list of {path, weight, name}");
 }
 
-SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages)
+SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages,
+                 data::Loader<data::SftRow>::Read read)
     : config_(config),
       model_(*roles.policy.model),
       group_(group),
       messages_(messages),
-      format_(format_of(config, roles.policy)),
+      format_(sft_format(config, roles.policy)),
       loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
-              loader_options(config, config.train.batch_size), data::sft_reader(format_)),
-      survey_(survey_rows<data::SftRow>(loader_.order(), data::sft_reader(format_))),
-      evaluation_(config, format_, group) {
+              loader_options(config, config.train.batch_size),
+              read ? read : data::sft_reader(format_)),
+      evaluation_(config, format_, group),
+      survey_(survey_rows<data::SftRow>(loader_.order(), read ? read : data::sft_reader(format_))) {
   done_ = loader_.state();
   steps_ = loader_.order().steps(config.train.epochs.value_or(1), survey_);
 }
@@ -53,8 +55,13 @@ SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Mess
 int64_t SftTask::planned_steps() const { return steps_; }
 
 std::optional<StepPlan> SftTask::next(int64_t) {
-  rows_ = loader_.next();
-  if (rows_.empty()) return {};
+  std::vector<data::SftRow> rows = loader_.next();
+  if (rows.empty()) return {};
+  return plan(std::move(rows));
+}
+
+StepPlan SftTask::plan(std::vector<data::SftRow> rows) {
+  rows_ = std::move(rows);
   StepPlan plan;
   std::vector<Unit> units;
   for (const data::SftRow& row : rows_) {

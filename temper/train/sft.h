@@ -17,10 +17,15 @@ struct SftConfig : RunConfig {
   void validate() const override;
 };
 
+// How rows are read for this policy.
+data::SftFormat sft_format(const RunConfig& config, const Policy& policy);
+
+// Verbs whose rows are those of SFT derive from it and bring another loss.
 class SftTask : public Task {
  public:
-  // Reads what it evaluates on; training rows are read as they are drawn.
-  SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages);
+  // Reads what it evaluates on; training rows are read as they are drawn, by `read` where given.
+  SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages,
+          data::Loader<data::SftRow>::Read read = {});
 
   int64_t planned_steps() const override;
   std::optional<StepPlan> next(int64_t step) override;
@@ -33,19 +38,24 @@ class SftTask : public Task {
   std::vector<std::pair<std::string, std::string>> summary() const override;
   std::vector<Report::Table> tables() const override;
 
- private:
+ protected:
+  // The step's passes, of these rows.
+  StepPlan plan(std::vector<data::SftRow> rows);
+
   const SftConfig& config_;
   models::CausalLM& model_;
   dist::Group& group_;
   Messages& messages_;
   data::SftFormat format_;
   data::Loader<data::SftRow> loader_;
-  data::RowSurvey survey_;
   SftEvaluation evaluation_;
   int64_t steps_ = 0;               // that the rows give
-  data::LoaderState done_;          // after the last step
   std::vector<data::SftRow> rows_;  // of the step
   double supervised_ = 0;           // of the step
+
+ private:
+  data::RowSurvey survey_;
+  data::LoaderState done_;  // after the last step
 };
 
 // Trains as the config says, resuming where a run of the same output_dir stopped. Throws

@@ -36,13 +36,11 @@ SftEvaluation::SftEvaluation(const RunConfig& config, data::SftFormat format, di
   }
 }
 
-void SftEvaluation::add_set(models::CausalLM& model, size_t set, const std::function<bool()>& stop,
+void SftEvaluation::add_set(size_t set, const std::function<bool()>& stop, const Measure& measure,
                             EvaluationSums& sums) {
   ForwardPass pass;
   const auto flush = [&] {
-    if (!pass.target_M.empty())
-      sums.add_mean(set, "loss", -ordered_sum(token_logp(model, pass, {}).logp),
-                    static_cast<double>(pass.num_targets()));
+    if (pass.forest->num_tokens() > 0) measure(set, pass, sums);
     sums.add_total(set, "supervised_tokens", pass.num_targets());
     pass = ForwardPass();
   };
@@ -60,11 +58,16 @@ void SftEvaluation::add_set(models::CausalLM& model, size_t set, const std::func
 }
 
 bool SftEvaluation::run(models::CausalLM& model, MetricsRow& row, const std::function<bool()>& stop,
-                        Messages& messages) {
+                        Messages& messages, const Measure& measure) {
   if (sets_.empty()) return false;
+  const Measure nll = [&model](size_t set, const ForwardPass& pass, EvaluationSums& sums) {
+    if (!pass.target_M.empty())
+      sums.add_mean(set, "loss", -ordered_sum(token_logp(model, pass, {}).logp),
+                    static_cast<double>(pass.num_targets()));
+  };
   const at::NoGradGuard no_grad;
   EvaluationSums sums(set_names(sources_));
-  for (size_t set = 0; set < sets_.size(); ++set) add_set(model, set, stop, sums);
+  for (size_t set = 0; set < sets_.size(); ++set) add_set(set, stop, measure ? measure : nll, sums);
   if (!sums.reduce(group_, stop())) return false;
   sums.write(row);
   if (group_.rank() == 0) sample(model, row.step(), messages);

@@ -25,14 +25,18 @@ class SftEvaluation {
   // Opens the sets that the config names. `format` reads their rows; too long ones are cut.
   SftEvaluation(const RunConfig& config, data::SftFormat format, dist::Group& group);
 
-  // eval/loss, eval/supervised_tokens and eval/rows. False: there are no sets, or `stop` said so.
-  // Every rank must call it.
+  // Adds what is measured of a pass of rows of one set, which may have no targets.
+  using Measure = std::function<void(size_t set, const ForwardPass& pass, EvaluationSums& sums)>;
+  // eval/loss, or what `measure` adds, eval/supervised_tokens and eval/rows. False: there are no
+  // sets, or `stop` said so. Every rank must call it.
   bool run(models::CausalLM& model, MetricsRow& row, const std::function<bool()>& stop,
-           Messages& messages);
+           Messages& messages, const Measure& measure = {});
+  const std::vector<data::SourceSpec>& sources() const { return sources_; }
+  const data::RowSet& set(size_t i) const { return *sets_[i]; }
   std::vector<Report::Table> tables() const;
 
  private:
-  void add_set(models::CausalLM& model, size_t set, const std::function<bool()>& stop,
+  void add_set(size_t set, const std::function<bool()>& stop, const Measure& measure,
                EvaluationSums& sums);
   void sample(models::CausalLM& model, int64_t step, Messages& messages);
 

@@ -24,6 +24,8 @@ struct StepPlan {
   // Of the whole step, the same on all ranks.
   double tokens = 0;             // of the step's rows, each in full and once
   double supervised_tokens = 0;  // that the loss counts
+  // The loss reads more of a pass than its targets: one without targets is not passed over.
+  bool every_token = false;
 };
 
 // What a checkpoint keeps of a task.

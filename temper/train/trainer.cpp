@@ -68,7 +68,7 @@ LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
   for (const auto& trainable : roles_.trainables) trainable->optimizer.zero_grad();
   for (ForwardPass& pass : plan.passes) {
     tokens_computed += static_cast<double>(pass.forest->num_tokens());
-    if (!pass.trains()) continue;
+    if (!pass.trains() && !plan.every_token) continue;
     pass.dropout.seed = seed_;
     pass.dropout.step = static_cast<uint64_t>(step_ + 1);
     pass.dropout.noise_alpha = section_.neftune_alpha;

@@ -1,0 +1,127 @@
+#include "temper/distill/config.h"
+
+#include <algorithm>
+
+#include "temper/distill/strategy.h"
+
+namespace temper {
+
+template <>
+inline constexpr std::array enum_names<distill::DistillSection::TeacherDtype> = {"auto", "float32",
+                                                                                 "bfloat16"};
+template <>
+inline constexpr std::array enum_names<ops::DivergenceKind> = {"forward_kl", "reverse_kl", "jsd"};
+
+template <>
+struct config_detail::Traits<distill::LayerChoice> {
+  using Pairs = Traits<std::vector<std::array<int64_t, 2>>>;
+  static std::string type(const Rule&) { return "uniform | last | list of [student, teacher]"; }
+  static void read(const YamlNode& node, const std::string& path, const Rule& rule,
+                   distill::LayerChoice& value) {
+    value = {};
+    if (node.kind == YamlNode::Kind::kList && !node.items.empty()) {
+      value.rule.clear();
+      return Pairs::read(node, path, rule, value.pairs);
+    }
+    const bool known =
+        node.kind == YamlNode::Kind::kScalar && (node.text == "uniform" || node.text == "last");
+    if (!known) fail(node, path, "uniform, last or a list of [student, teacher] layers");
+    value.rule = node.text;
+  }
+  static YamlNode write(distill::LayerChoice& value) {
+    return value.rule.empty() ? Pairs::write(value.pairs) : YamlNode::scalar(value.rule);
+  }
+  static std::vector<Field> children() { return {}; }
+};
+
+}  // namespace temper
+
+namespace temper::distill {
+
+std::vector<LayerPair> layer_pairs(const LayerChoice& choice, int64_t student_layers,
+                                   int64_t teacher_layers, const std::string& where) {
+  if (choice.rule == "last") return {{student_layers - 1, teacher_layers - 1}};
+  std::vector<LayerPair> pairs;
+  if (choice.rule == "uniform") {
+    for (int64_t i = 0; i < student_layers; ++i) {
+      const int64_t above = (2 * (i + 1) * teacher_layers + student_layers) / (2 * student_layers);
+      pairs.push_back({i, std::max<int64_t>(above - 1, 0)});
+    }
+    return pairs;
+  }
+  const auto exists = [&](const char* whose, int64_t layer, int64_t layers) {
+    check<ConfigError>(layer >= 0 && layer < layers, where, ": found layer ", layer, " of the ",
+                       whose, ", which has layers 0 to ", layers - 1);
+  };
+  for (const auto& [student, teacher] : choice.pairs) {
+    exists("student", student, student_layers);
+    exists("teacher", teacher, teacher_layers);
+    pairs.push_back({student, teacher});
+  }
+  return pairs;
+}
+
+void DistillSection::fields(Fields& f) {
+  f.add("teacher", teacher, "the directory of the model to learn from");
+  f.add("teacher_dtype", teacher_dtype,
+        "how the teacher's weights are kept; auto: bfloat16 where its files hold that, else "
+        "float32");
+  f.add("teacher_logprobs", teacher_logprobs,
+        "a file of the teacher's likeliest tokens that --precompute wrote, instead of the teacher");
+  f.add("strategy", strategy, "what the student learns of the teacher (temper list losses)",
+        one_of(strategies().names()));
+  f.add("alpha", alpha, "weight of distill_loss; task_loss has 1 - alpha", between(0, 1));
+  f.add("temperature", temperature, "both models' logits are divided by it", above(0));
+  f.add("divergence", divergence,
+        "forward_kl: KL(teacher || student); reverse_kl: KL(student || teacher); jsd: between both "
+        "and their mixture");
+  f.add("jsd_beta", jsd_beta, "the teacher's share in jsd's mixture",
+        Rule{.min = 0, .max = 1, .above_min = true, .below_max = true});
+  f.add("top_k", top_k, "compare over the teacher's so many likeliest tokens; 0: all", at_least(0));
+  f.add("layers", layers, "which layers of the student learn from which of the teacher");
+  f.add("projection_learning_rate", projection_learning_rate,
+        "base rate of a strategy's learned maps; null: the student's", at_least(0));
+  f.add("off_policy_fraction", off_policy_fraction,
+        "share of on_policy's rows that are trained as they stand in the file", between(0, 1));
+}
+
+void DistillConfig::fields(Fields& f) {
+  SftConfig::fields(f);
+  f.add("distill", distill, "the teacher, and what is learned of it");
+  f.add("rollout", rollout, "how the student samples, under on_policy");
+}
+
+bool DistillConfig::samples() const { return strategies().find(distill.strategy).samples; }
+
+void DistillConfig::complete() {
+  SftConfig::complete();
+  const StrategyEntry& strategy = strategies().find(distill.strategy, where("distill.strategy"));
+  // A resolved config has every key: one with its default says nothing.
+  DistillSection standard, own = distill;
+  const auto text = [](const Field& field) { return dump_yaml(write_fields({&field, 1})); };
+  const std::vector<Field> usual = Fields::of(standard), found = Fields::of(own);
+  for (size_t i = 0; i < found.size(); ++i) {
+    const std::string& key = found[i].name;
+    const auto among = [&key](const std::vector<std::string>& keys) {
+      return std::find(keys.begin(), keys.end(), key) != keys.end();
+    };
+    if (!among(strategy_keys()) || among(strategy.reads) || text(usual[i]) == text(found[i]))
+      continue;
+    warnings.push_back(
+        str(where("distill." + key), " has no effect with distill.strategy: ", distill.strategy));
+  }
+}
+
+void DistillConfig::validate() const {
+  SftConfig::validate();
+  need(!distill.teacher.empty() || distill.teacher_logprobs, "distill.teacher",
+       "the directory of the model to learn from");
+  require(!distill.teacher_logprobs || distill.strategy == "logit", "distill.teacher_logprobs",
+          "expected distill.strategy: logit: ", distill.strategy, " reads the teacher itself");
+  require(train.z_loss == 0, "train.z_loss", "found ", train.z_loss,
+          ", expected 0: only sft's loss has this term");
+  require(!samples() || adapter.dropout == 0, "adapter.dropout", "found ", adapter.dropout,
+          ", expected 0 under on_policy: the student that trains is the one that sampled");
+}
+
+}  // namespace temper::distill

@@ -1,0 +1,67 @@
+// The config of distillation.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temper/generate/config.h"
+#include "temper/ops/divergence.h"
+#include "temper/train/sft.h"
+
+namespace temper::distill {
+
+// A student's layer and the teacher's that it learns from, counted from 0.
+struct LayerPair {
+  int64_t student = 0, teacher = 0;
+  bool operator==(const LayerPair&) const = default;
+};
+
+// `uniform`, `last`, or a list of pairs.
+struct LayerChoice {
+  std::string rule = "uniform";  // empty: `pairs`
+  std::vector<std::array<int64_t, 2>> pairs;
+  bool operator==(const LayerChoice&) const = default;
+};
+
+// uniform: student layer i of S learns from teacher layer round((i + 1) T / S) - 1, halves up, but
+// at least 0. Throws ConfigError that begins with `where` for a layer that is not there.
+std::vector<LayerPair> layer_pairs(const LayerChoice& choice, int64_t student_layers,
+                                   int64_t teacher_layers, const std::string& where);
+
+struct DistillSection {
+  enum class TeacherDtype { kAuto, kFloat32, kBfloat16 };
+
+  std::string teacher;  // empty: not given
+  TeacherDtype teacher_dtype = TeacherDtype::kAuto;
+  std::optional<std::string> teacher_logprobs;
+  std::string strategy = "logit";
+  double alpha = 0.5;
+  double temperature = 1;
+  ops::DivergenceKind divergence = ops::DivergenceKind::kForwardKl;
+  double jsd_beta = 0.5;
+  int64_t top_k = 0;
+  LayerChoice layers;
+  std::optional<double> projection_learning_rate;
+  double off_policy_fraction = 0;
+  void fields(Fields& f);
+};
+
+struct DistillConfig : train::SftConfig {
+  DistillSection distill;
+  generate::RolloutSection rollout;  // of on_policy
+  void fields(Fields& f) override;
+  // Whether the student samples the rows that it trains on.
+  bool samples() const;
+  // The weight of distill_loss: under a strategy that samples there is no other loss.
+  double alpha() const { return samples() ? 1 : distill.alpha; }
+
+ protected:
+  void complete() override;
+  void validate() const override;
+};
+
+}  // namespace temper::distill

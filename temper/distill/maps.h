@@ -1,0 +1,23 @@
+// Learned linear maps, one a pair of layers, that train with the student.
+#pragma once
+
+#include "temper/models/init.h"
+#include "temper/nn/linear.h"
+
+namespace temper::distill {
+
+// Parameters `pairs.I.weight` [out, in], drawn from a normal of deviation 1 / sqrt(in), so that
+// what is mapped keeps its size.
+class Maps : public nn::Module {
+ public:
+  explicit Maps(uint64_t seed) : pairs_(*this, "pairs"), seed_(seed) {}
+  void add(int64_t in, int64_t out);
+  at::Tensor weight(size_t pair) const { return pairs_[pair].weight.value(); }
+  at::Tensor apply(size_t pair, const at::Tensor& x) { return pairs_[pair].forward(x, {}); }
+
+ private:
+  nn::ModuleList<nn::Linear> pairs_;
+  uint64_t seed_;
+};
+
+}  // namespace temper::distill

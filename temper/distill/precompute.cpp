@@ -1,0 +1,63 @@
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <ostream>
+
+#include "temper/base/error.h"
+#include "temper/distill/reading.h"
+#include "temper/distill/run.h"
+#include "temper/distill/teacher_file.h"
+
+namespace temper::distill {
+namespace {
+
+constexpr int64_t kUsualTopK = 64;
+
+}  // namespace
+
+void precompute_teacher(DistillConfig& config, std::ostream& console) {
+  config.require(config.distill.teacher_logprobs.has_value(), "distill.teacher_logprobs",
+                 "expected the file that --precompute writes");
+  config.need(!config.distill.teacher.empty(), "distill.teacher",
+              "whose log-probabilities to write");
+  config.require(!config.samples(), "distill.strategy",
+                 "expected logit: what the student will sample is not known before");
+  const std::string path = *config.distill.teacher_logprobs;
+  train::Roles roles(config);  // its tokenizer and template make the rows
+  load_teacher(config, roles);
+  models::CausalLM& teacher = *roles.teacher->model();
+  const int64_t k =
+      std::min(config.distill.top_k > 0 ? config.distill.top_k : kUsualTopK, teacher.vocab_size);
+  TeacherFileWriter file(teacher.vocab_size, k);
+  const at::NoGradGuard no_grad;
+  train::ForwardPass pass;
+  const auto flush = [&] {
+    if (!pass.target_M.empty()) {
+      const Side side(teacher, {.forest = pass.forest}, Tap::kNone, {});
+      file.add(pass, ops::top_tokens(head_at_targets(side, pass), k));
+    }
+    pass = train::ForwardPass();
+  };
+  const data::SftFormat format = train::sft_format(config, roles.policy);
+  const uint64_t seed = static_cast<uint64_t>(config.seed);
+  std::vector<data::SourceSpec> sources = data::training_sources(config.data, seed);
+  for (const data::SourceSpec& source : data::evaluation_sources(config.data, seed))
+    sources.push_back(source);
+  for (const data::SourceSpec& source : sources) {
+    const data::RowSet rows(source);
+    for (int64_t r = 0; r < rows.size(); ++r) {
+      bool truncated = false;
+      const auto row = data::read_sft_row(format, rows.row(r), rows.where(r), &truncated);
+      if (!row) continue;
+      if (pass.forest->num_tokens() + row->num_computed() > config.train.micro_batch_tokens)
+        flush();
+      pass.add(train::unit_of(*row), 0);
+    }
+  }
+  flush();
+  file.write(path);
+  console << path << ": the teacher's " << k << " likeliest tokens at " << file.predictions()
+          << " places\n";
+}
+
+}  // namespace temper::distill

@@ -1,0 +1,55 @@
+#include "temper/distill/reading.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "temper/base/error.h"
+#include "temper/models/layers.h"
+#include "temper/ops/embedding.h"
+
+namespace temper::distill {
+
+Side::Side(models::CausalLM& model, const nn::Context& base, Tap tap,
+           const std::vector<int64_t>& layers)
+    : model_(&model) {
+  // What is observed: the input of each block in order, then what the last one gives.
+  std::map<int64_t, at::Tensor> seen;
+  int64_t number = 0;
+  const std::function<void(const at::Tensor&)> observe = [&](const at::Tensor& x) {
+    const int64_t layer = tap == Tap::kOutput ? number - 1 : number;
+    if (std::find(layers.begin(), layers.end(), layer) != layers.end()) seen[layer] = x;
+    ++number;
+  };
+  nn::Context context = base;
+  if (tap != Tap::kNone) context.observe = &observe;
+  hidden_NH_ = model.forward(context);
+  context.observe = nullptr;
+  for (const int64_t layer : layers)
+    check(seen.contains(layer), "this model does not show layer ", layer, " to distillation");
+  if (tap == Tap::kOutput) outputs_ = std::move(seen);
+  if (tap != Tap::kAttention) return;
+  auto* body = dynamic_cast<models::Layers*>(&model.body());
+  check(body != nullptr, "this model does not show its attention to distillation");
+  for (const auto& [layer, x] : seen) {
+    const nn::Attention::Heads heads = body->attention_heads(layer, x, context);
+    attention_[layer] = {heads.spec, heads.rotary, heads.q, heads.k};
+  }
+}
+
+ops::TeacherHead head_at_targets(const Side& side, const train::ForwardPass& pass) {
+  models::CausalLM& model = side.model();
+  const nn::Parameter* weight = nullptr;
+  if (model.config().tie_word_embeddings)
+    weight = &model.body().embedding().weight;
+  else
+    model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
+      if (name == "lm_head.weight") weight = &parameter;
+    });
+  check(weight != nullptr, "this model has no vocabulary head");
+  return {{.soft_cap = model.config().final_soft_cap, .bfloat16 = weight->bfloat16()},
+          ops::select_rows(side.hidden(), pass.row_M),
+          weight->value()};
+}
+
+}  // namespace temper::distill

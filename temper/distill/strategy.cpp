@@ -1,0 +1,50 @@
+#include "temper/distill/strategy.h"
+
+namespace temper::distill {
+
+std::vector<LayerPair> StrategyContext::pairs() const {
+  return layer_pairs(config.distill.layers, student.num_layers, teacher->num_layers,
+                     config.where("distill.layers"));
+}
+
+const std::vector<std::string>& strategy_keys() {
+  static const std::vector<std::string> keys{"alpha",
+                                             "temperature",
+                                             "divergence",
+                                             "jsd_beta",
+                                             "top_k",
+                                             "layers",
+                                             "projection_learning_rate",
+                                             "off_policy_fraction"};
+  return keys;
+}
+
+Registry<StrategyEntry>& strategies() {
+  static const std::vector<std::string> logits{"alpha", "temperature", "divergence", "jsd_beta",
+                                               "top_k"};
+  static const std::vector<std::string> layers{"alpha", "layers"};
+  static const std::vector<std::string> maps{"alpha", "layers", "projection_learning_rate"};
+  static const std::vector<std::string> sampled{"temperature", "divergence", "jsd_beta", "top_k",
+                                                "off_policy_fraction"};
+  static Registry<StrategyEntry> table(
+      "distillation strategy",
+      {{"logit", {&make_logit, logits}, "divergence of the distributions over the vocabulary"},
+       {"attention_transfer",
+        {&make_attention_transfer, layers},
+        "cosine distance of attention probabilities, the teacher's heads averaged"},
+       {"attention_projection",
+        {&make_attention_projection, maps},
+        "squared error of attention probabilities through a learned map of heads"},
+       {"feature_pooling",
+        {&make_feature_pooling, layers},
+        "cosine distance of hidden states, the teacher's averaged to the student's width"},
+       {"feature_projection",
+        {&make_feature_projection, maps},
+        "squared error of hidden states through a learned map to the teacher's width"},
+       {"on_policy",
+        {&make_on_policy, sampled, true},
+        "divergence on what the student samples itself"}});
+  return table;
+}
+
+}  // namespace temper::distill

@@ -1,0 +1,64 @@
+// What the student learns of the teacher: one file a strategy. A strategy compares what both models
+// made of the same forward pass; the task (task.h) brings rows, models and the rest of the loss.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "temper/base/registry.h"
+#include "temper/distill/config.h"
+#include "temper/distill/reading.h"
+
+namespace temper::distill {
+
+// What a strategy is made for.
+struct StrategyContext {
+  const DistillConfig& config;
+  models::CausalLM& student;
+  models::CausalLM* teacher;  // null: its log-probabilities alone
+  // The pairs of layers that the config chooses. Throws ConfigError.
+  std::vector<LayerPair> pairs() const;
+};
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+
+  // The layers that it reads, of both models.
+  virtual std::vector<LayerPair> pairs() const { return {}; }
+  // Which tensors of them.
+  virtual Tap tap() const { return Tap::kNone; }
+  // What trains with the student; null: nothing.
+  virtual nn::Module* maps() { return nullptr; }
+
+  struct Comparison {
+    at::Tensor value;  // float32, differentiable: its sum over count() is distill_loss
+    at::Tensor logp;   // the student's of the pass's targets, where it falls off; else undefined
+  };
+  virtual Comparison compare(const Reading& reading) = 0;
+  // What `value` is a mean over: by default every token of the pass.
+  virtual double count(const train::ForwardPass& pass) const {
+    return static_cast<double>(pass.forest->num_tokens());
+  }
+};
+
+struct StrategyEntry {
+  std::unique_ptr<Strategy> (*make)(const StrategyContext& context);
+  std::vector<std::string> reads;  // which of strategy_keys()
+  bool samples = false;            // rows are prompts, whose completions the student samples
+};
+
+// By name; programs may add their own.
+Registry<StrategyEntry>& strategies();
+// Keys of `distill` that only some strategies read.
+const std::vector<std::string>& strategy_keys();
+
+std::unique_ptr<Strategy> make_logit(const StrategyContext& context);
+std::unique_ptr<Strategy> make_attention_transfer(const StrategyContext& context);
+std::unique_ptr<Strategy> make_attention_projection(const StrategyContext& context);
+std::unique_ptr<Strategy> make_feature_pooling(const StrategyContext& context);
+std::unique_ptr<Strategy> make_feature_projection(const StrategyContext& context);
+std::unique_ptr<Strategy> make_on_policy(const StrategyContext& context);
+
+}  // namespace temper::distill

@@ -1,0 +1,157 @@
+#include "temper/distill/task.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "temper/base/error.h"
+
+namespace temper::distill {
+namespace {
+
+std::vector<int64_t> layers_of(const std::vector<LayerPair>& pairs, int64_t LayerPair::* side) {
+  std::vector<int64_t> layers;
+  for (const LayerPair& pair : pairs) layers.push_back(pair.*side);
+  return layers;
+}
+
+// The teacher goes first: of its pass only what is compared stays while the student's graph grows.
+Reading read(train::Roles& roles, Strategy& strategy, RemoteTeacher* remote,
+             const train::ForwardPass& pass, const nn::Context& context) {
+  const std::vector<LayerPair> pairs = strategy.pairs();
+  std::optional<Side> teacher;
+  std::optional<ops::TopTokens> top;
+  if (remote) {
+    top = remote->top_tokens(pass);
+  } else {
+    const at::NoGradGuard no_grad;
+    const nn::TransientPanels packs_once;
+    teacher.emplace(*roles.teacher->model(), nn::Context{.forest = pass.forest}, strategy.tap(),
+                    layers_of(pairs, &LayerPair::teacher));
+  }
+  return {pass,
+          Side(*roles.policy.model, context, strategy.tap(), layers_of(pairs, &LayerPair::student)),
+          std::move(teacher), std::move(top)};
+}
+
+}  // namespace
+
+DistillTask::DistillTask(const DistillConfig& config, train::Roles& roles, dist::Group& group,
+                         train::Messages& messages, Strategy& strategy, RemoteTeacher* remote)
+    : SftTask(config, roles, group, messages,
+              config.samples() ? prompt_or_row_reader(config, roles.policy)
+                               : data::Loader<data::SftRow>::Read()),
+      distill_(config),
+      roles_(roles),
+      strategy_(strategy),
+      remote_(remote) {
+  if (config.samples()) sampler_ = std::make_unique<SampledRows>(config, roles.policy, group);
+}
+
+std::optional<train::StepPlan> DistillTask::next(int64_t) {
+  std::vector<data::SftRow> rows = loader_.next();
+  if (rows.empty()) return {};
+  if (sampler_) sampler_->complete(rows, loader_.state().rows - static_cast<int64_t>(rows.size()));
+  train::StepPlan step = plan(std::move(rows));
+  step.every_token = strategy_.tap() != Tap::kNone;
+  train::ForwardPass whole;
+  for (const data::SftRow& row : rows_) whole.add(train::unit_of(row), 0);
+  distill_count_ = std::max(strategy_.count(whole), 1.0);
+  return step;
+}
+
+DistillTask::Losses DistillTask::losses(const train::ForwardPass& pass, bool training) {
+  using Recompute = train::TrainSection::Recompute;
+  const nn::Context context{.forest = pass.forest,
+                            .dropout = training ? &pass.dropout : nullptr,
+                            .recompute = training && config_.train.recompute == Recompute::kBlocks};
+  const Reading reading = read(roles_, strategy_, remote_, pass, context);
+  const Strategy::Comparison found = strategy_.compare(reading);
+  Losses out{found.value, {}, strategy_.count(pass), static_cast<double>(pass.num_targets())};
+  if (pass.target_M.empty()) return out;
+  out.task = found.logp.defined()
+                 ? -found.logp
+                 : -model_.token_logp(reading.student.hidden(), pass.row_M, pass.target_M).logp;
+  return out;
+}
+
+train::Loss DistillTask::loss(const train::ForwardPass& pass) {
+  const double alpha = distill_.alpha();
+  const Losses of_pass = losses(pass, true);
+  train::Loss loss;
+  const auto add = [&](const char* name, const char* logged, double coefficient,
+                       const at::Tensor& value, double count, double denominator) {
+    if (!value.defined() || value.numel() == 0) return;
+    loss.means.push_back({logged, train::ordered_sum(value), count});
+    if (coefficient > 0)
+      loss.terms.push_back(
+          {.name = name, .coefficient = coefficient, .value = value, .denominator = denominator});
+  };
+  add("distill", "distill_loss", alpha, of_pass.distill, of_pass.distill_count, distill_count_);
+  add("task", "task_loss", 1 - alpha, of_pass.task, of_pass.task_count, std::max(supervised_, 1.0));
+  return loss;
+}
+
+void DistillTask::describe_step(MetricsRow& row) {
+  SftTask::describe_step(row);
+  if (sampler_) sampler_->describe(row);
+}
+
+void DistillTask::measure(size_t set, const train::ForwardPass& pass, train::EvaluationSums& sums) {
+  const Losses found = losses(pass, false);
+  if (found.distill.numel() > 0)
+    sums.add_mean(set, "distill_loss", train::ordered_sum(found.distill), found.distill_count);
+  if (found.task.defined())
+    sums.add_mean(set, "task_loss", train::ordered_sum(found.task), found.task_count);
+}
+
+bool DistillTask::evaluate_sampled(MetricsRow& row, const std::function<bool()>& stop) {
+  if (evaluation_.sources().empty()) return false;
+  const at::NoGradGuard no_grad;
+  train::EvaluationSums sums(train::set_names(evaluation_.sources()));
+  for (size_t set = 0; set < evaluation_.sources().size(); ++set)
+    for (const auto& pass : sampler_->evaluation_passes(evaluation_.set(set), set, stop)) {
+      if (stop()) break;
+      measure(set, pass, sums);
+      sums.add_total(set, "supervised_tokens", pass.num_targets());
+    }
+  if (!sums.reduce(group_, stop())) return false;
+  sums.write(row);
+  return true;
+}
+
+bool DistillTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
+  const bool made =
+      sampler_ ? evaluate_sampled(row, stop)
+               : evaluation_.run(model_, row, stop, messages_,
+                                 [this](size_t set, const train::ForwardPass& pass,
+                                        train::EvaluationSums& sums) { measure(set, pass, sums); });
+  if (!made) return false;
+  const double alpha = distill_.alpha();
+  const std::string suffix = "distill_loss";
+  const auto values = row.values();
+  for (const auto& [name, value] : values) {
+    if (!name.ends_with(suffix)) continue;
+    const std::string set = name.substr(0, name.size() - suffix.size());
+    row.set(set + "loss", alpha * row.number(name).value_or(0) +
+                              (1 - alpha) * row.number(set + "task_loss").value_or(0));
+  }
+  return true;
+}
+
+std::vector<MetricInfo> DistillTask::metrics() const {
+  std::vector<MetricInfo> infos{
+      {"distill_loss", "", "losses", "how far the student is from the teacher", true, "distill"},
+      {"task_loss", "", "losses", "negative log-likelihood of the supervised tokens", true,
+       "task"}};
+  if (sampler_) {
+    infos.push_back({"completion_length_mean", "tokens", "completions", "of sampled rows"});
+    infos.push_back({"truncated_fraction", "", "completions",
+                     "share of sampled rows that ended by their length"});
+    infos.push_back({"rollout_seconds", "s", "time", "of sampling"});
+  }
+  return infos;
+}
+
+}  // namespace temper::distill

@@ -1,0 +1,51 @@
+// Distillation: rows of SFT, or prompts that the student completes; the loss is
+// alpha distill_loss + (1 - alpha) task_loss.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temper/distill/sampled_rows.h"
+#include "temper/distill/strategy.h"
+#include "temper/distill/teacher.h"
+#include "temper/train/sft.h"
+
+namespace temper::distill {
+
+// The strategy that the config names, for roles.teacher, which may be null. What it learns besides
+// the student becomes a trainable, "projection".
+std::unique_ptr<Strategy> make_strategy(const DistillConfig& config, train::Roles& roles);
+
+class DistillTask : public train::SftTask {
+ public:
+  // The teacher is roles.teacher, or `remote` where that is null.
+  DistillTask(const DistillConfig& config, train::Roles& roles, dist::Group& group,
+              train::Messages& messages, Strategy& strategy, RemoteTeacher* remote = nullptr);
+
+  std::optional<train::StepPlan> next(int64_t step) override;
+  train::Loss loss(const train::ForwardPass& pass) override;
+  void describe_step(MetricsRow& row) override;
+  bool evaluate(MetricsRow& row, const std::function<bool()>& stop) override;
+  std::vector<MetricInfo> metrics() const override;
+
+ private:
+  // Both losses of a pass, with what they are means over.
+  struct Losses {
+    at::Tensor distill, task;  // task undefined where the pass has no targets
+    double distill_count = 0, task_count = 0;
+  };
+  Losses losses(const train::ForwardPass& pass, bool training);
+  void measure(size_t set, const train::ForwardPass& pass, train::EvaluationSums& sums);
+  bool evaluate_sampled(MetricsRow& row, const std::function<bool()>& stop);
+
+  const DistillConfig& distill_;
+  train::Roles& roles_;
+  Strategy& strategy_;
+  RemoteTeacher* remote_;
+  std::unique_ptr<SampledRows> sampler_;  // null: rows are trained as they stand
+  double distill_count_ = 0;              // of the step
+};
+
+}  // namespace temper::distill

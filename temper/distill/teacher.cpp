@@ -1,0 +1,51 @@
+#include "temper/distill/teacher.h"
+
+#include <algorithm>
+
+#include "temper/base/error.h"
+#include "temper/io/weight_files.h"
+#include "temper/models/load.h"
+#include "temper/text/tokenizer.h"
+
+namespace temper::distill {
+namespace {
+
+// bfloat16 loses nothing where the files hold no more.
+at::ScalarType dtype_of(const DistillSection& section, const std::string& directory) {
+  using Dtype = DistillSection::TeacherDtype;
+  if (section.teacher_dtype != Dtype::kAuto)
+    return section.teacher_dtype == Dtype::kBfloat16 ? at::kBFloat16 : at::kFloat;
+  const TensorMap tensors = read_weights(directory);
+  const bool bfloat16 = std::all_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
+    return tensor.second.shape.size() < 2 || tensor.second.dtype == DType::kBFloat16;
+  });
+  return bfloat16 ? at::kBFloat16 : at::kFloat;
+}
+
+// Ids must mean the same to both: a probability is a token's.
+void check_vocabulary(const DistillConfig& config, const train::Roles& roles,
+                      const std::string& directory) {
+  const int64_t own = roles.policy.model->vocab_size, other = roles.teacher->model()->vocab_size;
+  const auto differ = [&](const std::string& how) {
+    config.fail("distill.teacher", str("the teacher's vocabulary is another one: ", how,
+                                       "; teacher and student must have the same tokens"));
+  };
+  if (own != other) differ(str("it has ", other, " tokens, the student's ", own));
+  const std::shared_ptr<const Tokenizer> student = roles.policy.tokenizer,
+                                         teacher = Tokenizer::load_directory(directory);
+  if (!student || !teacher) return;  // rows of ids
+  for (int32_t id = 0; id < std::max(student->vocab_size(), teacher->vocab_size()); ++id)
+    if (student->token_of(id) != teacher->token_of(id))
+      differ(str("token ", id, " is `", teacher->token_of(id), "`, the student's `",
+                 student->token_of(id), "`"));
+}
+
+}  // namespace
+
+void load_teacher(const DistillConfig& config, train::Roles& roles) {
+  const std::string directory = models::resolve_model_path(config.distill.teacher);
+  roles.teacher = train::frozen_model(directory, dtype_of(config.distill, directory));
+  check_vocabulary(config, roles, directory);
+}
+
+}  // namespace temper::distill

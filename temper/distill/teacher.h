@@ -1,0 +1,25 @@
+// The model to learn from.
+#pragma once
+
+#include <memory>
+
+#include "temper/distill/config.h"
+#include "temper/ops/top_tokens.h"
+#include "temper/train/roles.h"
+
+namespace temper::distill {
+
+// Loads the teacher into roles.teacher. Throws ConfigError where its vocabulary is not the
+// student's: of another size, or with other tokens.
+void load_teacher(const DistillConfig& config, train::Roles& roles);
+
+// A teacher that is not here: its likeliest tokens come from a file (teacher_file.h); one behind a
+// server would be another class.
+class RemoteTeacher {
+ public:
+  virtual ~RemoteTeacher() = default;
+  // Of the pass's targets, [M, k]. Throws DataError or RunError.
+  virtual ops::TopTokens top_tokens(const train::ForwardPass& pass) = 0;
+};
+
+}  // namespace temper::distill

@@ -1,0 +1,122 @@
+#include "temper/distill/teacher_file.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "temper/base/error.h"
+#include "temper/base/random.h"
+#include "temper/io/safetensors.h"
+#include "temper/models/tensors.h"
+
+namespace temper::distill {
+namespace {
+
+// One step of a 64-bit hash: Philox keyed by what came before.
+uint64_t mixed(uint64_t hash, int32_t token) {
+  const std::array<uint32_t, 4> words =
+      philox({static_cast<uint32_t>(hash), static_cast<uint32_t>(hash >> 32)},
+             {static_cast<uint32_t>(token), 0x7465, 0x6d70, 0x6572});
+  return words[0] | uint64_t{words[1]} << 32;
+}
+
+class TeacherFile : public RemoteTeacher {
+ public:
+  TeacherFile(const std::string& path, int64_t vocabulary, int64_t top_k, const std::string& where)
+      : path_(path) {
+    const TensorMap tensors = read_safetensors(path);
+    const auto tensor = [&](const char* name, DType dtype, size_t dims) {
+      const auto it = tensors.find(name);
+      check<DataError>(
+          it != tensors.end() && it->second.dtype == dtype && it->second.shape.size() == dims, path,
+          ": no `", name, "` as temper distill --precompute writes it");
+      return it->second;
+    };
+    prefix_ = models::to_tensor(tensor("prefix", DType::kInt64, 1), at::kLong).contiguous();
+    id_ = models::to_tensor(tensor("id", DType::kInt32, 2), at::kInt);
+    logp_ = models::to_tensor(tensor("logp", DType::kFloat32, 2), at::kFloat);
+    const int64_t size =
+        models::to_tensor(tensor("size", DType::kInt64, 1), at::kLong).sum().item<int64_t>();
+    check<DataError>(id_.sizes() == logp_.sizes() && id_.size(0) == prefix_.numel(), path,
+                     ": `prefix`, `id` and `logp` are not of one size");
+    check<ConfigError>(size == vocabulary, where, ": ", path, " is of another vocabulary: it has ",
+                       size, " tokens, the student's ", vocabulary);
+    check<ConfigError>(top_k <= id_.size(1), where, ": ", path, " has the teacher's ", id_.size(1),
+                       " likeliest tokens, distill.top_k asks for ", top_k);
+    k_ = top_k > 0 ? top_k : id_.size(1);
+  }
+
+  ops::TopTokens top_tokens(const train::ForwardPass& pass) override {
+    const int64_t* begin = prefix_.const_data_ptr<int64_t>();
+    const int64_t* end = begin + prefix_.numel();
+    std::vector<int64_t> rows;
+    for (const int64_t wanted : prefixes_of(pass)) {
+      const int64_t* found = std::lower_bound(begin, end, wanted);
+      check<DataError>(found != end && *found == wanted, path_,
+                       ": a row's token is not in it; write it anew with temper distill "
+                       "--precompute and the same data and model keys");
+      rows.push_back(found - begin);
+    }
+    const at::Tensor at = at::tensor(rows, at::kLong);
+    return {id_.index_select(0, at).narrow(1, 0, k_).to(at::kLong),
+            logp_.index_select(0, at).narrow(1, 0, k_)};
+  }
+
+ private:
+  std::string path_;
+  at::Tensor prefix_, id_, logp_;
+  int64_t k_ = 0;
+};
+
+}  // namespace
+
+std::vector<int64_t> prefixes_of(const train::ForwardPass& pass) {
+  const Forest& f = *pass.forest;
+  std::vector<uint64_t> hash(f.tokens.size());  // of the path up to and with each token
+  for (size_t s = 0; s < f.parent.size(); ++s) {
+    uint64_t last =
+        f.parent[s] < 0
+            ? 0
+            : hash[static_cast<size_t>(f.segment_start[static_cast<size_t>(f.parent[s]) + 1] - 1)];
+    for (int64_t t = f.segment_start[s]; t < f.segment_start[s + 1]; ++t)
+      hash[static_cast<size_t>(t)] = last = mixed(last, f.tokens[static_cast<size_t>(t)]);
+  }
+  std::vector<int64_t> prefixes;
+  for (const int64_t row : pass.row_M)
+    prefixes.push_back(static_cast<int64_t>(hash[static_cast<size_t>(row)]));
+  return prefixes;
+}
+
+void TeacherFileWriter::add(const train::ForwardPass& pass, const ops::TopTokens& top) {
+  const std::vector<int64_t> prefixes = prefixes_of(pass);
+  for (size_t i = 0; i < prefixes.size(); ++i) {
+    if (!places_.emplace(prefixes[i], places_.size()).second) continue;
+    for (size_t j = i * static_cast<size_t>(k_); j < (i + 1) * static_cast<size_t>(k_); ++j) {
+      id_.push_back(static_cast<int32_t>(top.id.const_data_ptr<int64_t>()[j]));
+      logp_.push_back(top.logit.const_data_ptr<float>()[j]);
+    }
+  }
+}
+
+void TeacherFileWriter::write(const std::string& path) const {
+  std::vector<int64_t> prefix, place;
+  for (const auto& [hash, at] : places_) {
+    prefix.push_back(hash);
+    place.push_back(static_cast<int64_t>(at));
+  }
+  const at::Tensor order = at::tensor(place, at::kLong);
+  const auto sorted = [&](const auto& values, at::ScalarType dtype) {
+    return models::to_view(at::tensor(values, dtype).view({-1, k_}).index_select(0, order));
+  };
+  write_safetensors(path, {{"prefix", models::to_view(at::tensor(prefix, at::kLong))},
+                           {"id", sorted(id_, at::kInt)},
+                           {"logp", sorted(logp_, at::kFloat)},
+                           {"size", models::to_view(at::full({1}, vocabulary_, at::kLong))}});
+}
+
+std::unique_ptr<RemoteTeacher> open_teacher_file(const std::string& path, int64_t vocabulary,
+                                                 int64_t top_k, const std::string& where) {
+  return std::make_unique<TeacherFile>(path, vocabulary, top_k, where);
+}
+
+}  // namespace temper::distill

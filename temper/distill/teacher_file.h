@@ -1,0 +1,42 @@
+// A teacher's likeliest tokens, computed once and trained on later: a safetensors file of
+//   prefix  int64 [P], ascending: a hash of the tokens that a prediction follows
+//   id      int32 [P, k], the likeliest next tokens, likeliest first
+//   logp    float32 [P, k], their log-probabilities at temperature 1
+//   size    int64 [1], of the vocabulary
+// A prediction is found by the tokens before it, so that rows may be shuffled, packed, cut and
+// mixed anew.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "temper/distill/teacher.h"
+
+namespace temper::distill {
+
+// Of each of the pass's targets, the hash of the tokens before it: its segment's path.
+std::vector<int64_t> prefixes_of(const train::ForwardPass& pass);
+
+// What a file is made of; the same prefix counts once.
+class TeacherFileWriter {
+ public:
+  TeacherFileWriter(int64_t vocabulary, int64_t k) : vocabulary_(vocabulary), k_(k) {}
+  void add(const train::ForwardPass& pass, const ops::TopTokens& top);
+  int64_t predictions() const { return static_cast<int64_t>(places_.size()); }
+  void write(const std::string& path) const;
+
+ private:
+  int64_t vocabulary_, k_;
+  std::map<int64_t, size_t> places_;
+  std::vector<int32_t> id_;
+  std::vector<float> logp_;
+};
+
+// Opens a file. `where` begins the message of a ConfigError: of another vocabulary, or with fewer
+// than top_k tokens (0: all that it has).
+std::unique_ptr<RemoteTeacher> open_teacher_file(const std::string& path, int64_t vocabulary,
+                                                 int64_t top_k, const std::string& where);
+
+}  // namespace temper::distill
