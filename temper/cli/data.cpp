@@ -38,12 +38,10 @@ class Data : public Command {
         "example: temper data pairs --input gsm8k.jsonl --columns prompt=question "
         "completion=answer --output pairs.jsonl\n"
         "example: temper data pairs --rollouts runs/grpo --output pairs.jsonl");
-    app.add_option("tool", tool_, "what to do: pairs")
-        ->required()
-        ->check(CLI::IsMember({"pairs"}));
+    app.add_option("tool", tool_, "what to do: pairs")->required()->check(CLI::IsMember({"pairs"}));
     CLI::Option* input = input_.add_to(app, "prompt and completion, both text");
-    CLI::Option* rollouts = app.add_option(
-        "--rollouts", rollouts_, "a run's directory, its rollouts/, or one file of it");
+    CLI::Option* rollouts = app.add_option("--rollouts", rollouts_,
+                                           "a run's directory, its rollouts/, or one file of it");
     input->excludes(rollouts);
     app.add_option("--output", output_, "where the pairs go, or - for standard output")->required();
     app.add_option("--seed", seed_, "seed of the choice of wrong digits");

@@ -61,8 +61,7 @@ std::optional<Json> pair_with_wrong_number(const Json& row, uint64_t seed, uint6
   if (numbers.empty()) return {};
   const auto text = [&](const Span& s) { return completion.substr(s.begin, s.end - s.begin); };
   const std::string right = text(numbers.back());
-  const std::string wrong =
-      other_number(right, RandomStream(seed, RandomPurpose::kPairs, index));
+  const std::string wrong = other_number(right, RandomStream(seed, RandomPurpose::kPairs, index));
   std::string rejected;
   size_t at = 0;
   for (const Span& number : numbers) {
@@ -71,9 +70,8 @@ std::optional<Json> pair_with_wrong_number(const Json& row, uint64_t seed, uint6
     at = number.end;
   }
   rejected += completion.substr(at);
-  return Json{{"prompt", text_of(row, "prompt", where)},
-              {"chosen", completion},
-              {"rejected", rejected}};
+  return Json{
+      {"prompt", text_of(row, "prompt", where)}, {"chosen", completion}, {"rejected", rejected}};
 }
 
 std::optional<Json> best_against_worst(const std::vector<Json>& group, const std::string& where) {

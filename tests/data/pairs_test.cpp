@@ -11,7 +11,8 @@ using namespace temper;
 using namespace temper::data;
 
 TEST_CASE("a wrong answer differs in one digit of its last number, wherever that stands") {
-  const std::string answer = "She sold 48/2 = <<48/2=24>>24 clips, 24 more. Altogether 1,048.5\n#### 24";
+  const std::string answer =
+      "She sold 48/2 = <<48/2=24>>24 clips, 24 more. Altogether 1,048.5\n#### 24";
   std::set<std::string> seen;
   for (uint64_t i = 0; i < 50; ++i) {
     const auto pair =
