@@ -91,6 +91,14 @@ void write_rows(const std::string& path, const std::vector<Problem>& problems) {
   write_file_atomic(path, rows);
 }
 
+// As people write it: the model says the last digit first.
+std::string sum_as_written(const Problem& p, std::string answer) {
+  std::reverse(answer.begin(), answer.end());
+  const size_t digits = answer.find_first_not_of('0');
+  if (digits != 0) answer = digits == std::string::npos ? "0" : answer.substr(digits);
+  return p.prompt + answer;
+}
+
 // The share of sums that greedy decoding gets right, and what it says to the first.
 std::pair<double, std::string> accuracy(const std::string& model_dir,
                                         const std::vector<Problem>& problems) {
@@ -108,7 +116,7 @@ std::pair<double, std::string> accuracy(const std::string& model_dir,
       [&](generate::Completion c) {
         const Problem& p = problems[static_cast<size_t>(c.index)];
         right += c.text == p.answer;
-        if (c.index == 0) example = p.prompt + c.text;
+        if (c.index == 0) example = sum_as_written(p, c.text);
       },
       tokenizer);
   return {right / static_cast<double>(problems.size()), example};
@@ -199,7 +207,7 @@ int Demo::run() {
   std::cout << "\naccuracy on " << kTestRows << " sums that were not trained: " << percent(before)
             << " of the random model, " << percent(warmed) << " after the warm-up, "
             << percent(after) << " after GRPO\n"
-            << "for example, digits from the last on: " << untrained << "   " << halfway << "   "
+            << "for example: " << untrained << "   " << halfway << "   "
             << trained << "\nmodel: " << run << "/final\nreport: " << run << "/report.html\n";
   return 0;
 }

@@ -76,7 +76,7 @@ void RlConfig::complete() {
     if (!was_set("rl." + key.name) && chosen.contains(text(key)))
       defaulted["rl." + key.name] = key.write().text;
   if (train.batch_size != train::TrainSection().batch_size)
-    warnings.push_back(
+    warnings.emplace_back(
         "train.batch_size has no effect here: an update has rl.prompts_per_rollout x "
         "rl.group_size / rl.minibatches completions");
 }

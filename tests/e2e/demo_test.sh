@@ -23,8 +23,8 @@ configs=$TEMPER_SOURCE_DIR/configs
 "$temper" sft $configs/sft.yaml train.max_steps=2 > sft.log 2>&1 || fail "sft.yaml: $(tail -1 sft.log)"
 "$temper" sft $configs/lora.yaml train.max_steps=2 > lora.log 2>&1 || fail "lora.yaml: $(tail -1 lora.log)"
 [ -s runs/lora/final/adapter_model.safetensors ] && [ -s runs/lora/final/tokenizer.json ] || fail "lora.yaml leaves no adapter with its tokenizer"
-python3 $TEMPER_SOURCE_DIR/examples/pairs.py demo/sums.jsonl d/pairs.jsonl || fail "pairs.py: $?"
-for verb in dpo orpo reward; do
+"$temper" data pairs --input demo/sums.jsonl --output d/pairs.jsonl 2> pairs.log || fail "data pairs: $(cat pairs.log)"
+for verb in dpo orpo reward distill; do
   "$temper" $verb $configs/$verb.yaml train.max_steps=2 > $verb.log 2>&1 || fail "$verb.yaml: $(tail -1 $verb.log)"
 done
 for i in 1 2 3 4; do echo "{\"question\": \"$i + $i =\", \"answer\": \"So it is. #### $((2 * i))\"}"; done > gsm.jsonl
@@ -32,6 +32,9 @@ for i in 1 2 3 4; do echo "{\"question\": \"$i + $i =\", \"answer\": \"So it is.
   fail "sft_gsm8k.yaml: $(tail -1 sft.log)"
 "$temper" grpo $configs/grpo_gsm8k.yaml model.path=d/model data.train=gsm.jsonl train.max_steps=1 rollout.max_new_tokens=8 > grpo.log 2>&1 ||
   fail "grpo_gsm8k.yaml: $(tail -1 grpo.log)"
+
+"$temper" data pairs --rollouts d/grpo --output best.jsonl 2> pairs.log && grep -q '"chosen_ids"' best.jsonl || grep -q 'nothing to make pairs of' pairs.log ||
+  fail "data pairs of rollouts: $(cat pairs.log)"
 
 mkdir other && touch other/mine
 "$temper" demo --output other 2> error.log && fail "another directory is overwritten"
