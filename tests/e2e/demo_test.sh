@@ -32,6 +32,13 @@ for i in 1 2 3 4; do echo "{\"question\": \"$i + $i =\", \"answer\": \"So it is.
   fail "sft_gsm8k.yaml: $(tail -1 sft.log)"
 "$temper" grpo $configs/grpo_gsm8k.yaml model.path=d/model data.train=gsm.jsonl train.max_steps=1 rollout.max_new_tokens=8 > grpo.log 2>&1 ||
   fail "grpo_gsm8k.yaml: $(tail -1 grpo.log)"
+"$temper" data pairs --input gsm.jsonl --columns prompt=question completion=answer --output gsm_pairs.jsonl 2> pairs.log || fail "data pairs: $(cat pairs.log)"
+for verb in dpo orpo reward; do
+  "$temper" $verb $configs/${verb}_gsm8k.yaml model.path=d/model data.train=gsm_pairs.jsonl data.validation_fraction=0.3 train.max_steps=1 train.eval_every=1 > $verb.log 2>&1 ||
+    fail "${verb}_gsm8k.yaml: $(tail -1 $verb.log)"
+done
+"$temper" distill $configs/distill_gsm8k.yaml model.path=d/model distill.teacher=d/grpo/final data.train=gsm.jsonl data.validation_fraction=0.3 train.max_steps=1 train.eval_every=1 > distill.log 2>&1 ||
+  fail "distill_gsm8k.yaml: $(tail -1 distill.log)"
 
 "$temper" data pairs --rollouts d/grpo --output best.jsonl 2> pairs.log && grep -q '"chosen_ids"' best.jsonl || grep -q 'nothing to make pairs of' pairs.log ||
   fail "data pairs of rollouts: $(cat pairs.log)"

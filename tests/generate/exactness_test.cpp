@@ -1,6 +1,7 @@
 // Sampling is exact: what generate records is what score computes, and a row's completion is its
 // own whatever runs beside it. Sizes are odd on purpose: no width here is a multiple of a vector.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <doctest/doctest.h>
 #include <omp.h>
 
