@@ -17,17 +17,18 @@ struct Block : nn::Module {
   Block(nn::Module& parent, std::string name, const DecoderConfig& c, int64_t layer,
         std::shared_ptr<nn::Rotary> rotary)
       : Module(parent, std::move(name)),
-        norm(*this, "norm", c.hidden_size, c.attention.norm_eps),
+        input_layernorm(*this, "norm", c.hidden_size, c.attention.norm_eps),
         self_attn(*this, "self_attn", c.attention_of(layer), layer, std::move(rotary)),
         mlp(*this, "mlp", c.hidden_size, c.intermediate_size, false, c.activation,
             c.initializer_range) {}
 
   at::Tensor forward(const at::Tensor& x, const nn::Context& context) {
-    const at::Tensor attended = self_attn.forward(norm.input(x), context);
-    return ops::add_scaled(ops::add_scaled(x, attended), mlp.forward(norm.input(x), context));
+    const at::Tensor attended = self_attn.forward(input_layernorm.input(x), context);
+    return ops::add_scaled(ops::add_scaled(x, attended),
+                           mlp.forward(input_layernorm.input(x), context));
   }
 
-  nn::RmsNorm norm;
+  nn::RmsNorm input_layernorm;  // one for both, "norm" in files
   nn::Attention self_attn;
   nn::GatedMlp mlp;
 };

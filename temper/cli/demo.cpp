@@ -207,8 +207,8 @@ int Demo::run() {
   std::cout << "\naccuracy on " << kTestRows << " sums that were not trained: " << percent(before)
             << " of the random model, " << percent(warmed) << " after the warm-up, "
             << percent(after) << " after GRPO\n"
-            << "for example: " << untrained << "   " << halfway << "   "
-            << trained << "\nmodel: " << run << "/final\nreport: " << run << "/report.html\n";
+            << "for example: " << untrained << "   " << halfway << "   " << trained
+            << "\nmodel: " << run << "/final\nreport: " << run << "/report.html\n";
   return 0;
 }
 

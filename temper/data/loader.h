@@ -149,12 +149,15 @@ class Loader {
     int64_t drawn_in_vain = 0;
     while (static_cast<int64_t>(step.rows.size()) < count) {
       std::optional<RowOrder::Drawn> drawn = order_.draw(state, !step.rows.empty());
-      if (!drawn) break;
+      if (!drawn) {
+        check<DataError>(state.rows > 0 || state.dropped == 0 || !step.rows.empty(),
+                         order_.sources()[0].path, kAllLonger);
+        break;
+      }
       std::optional<Row> row = read_(*drawn, state);
       if (!row) {
         ++state.dropped;
-        check<DataError>(++drawn_in_vain <= order_.rows(), drawn->file->path(),
-                         ": every row is longer than data.max_length and data.overlong is drop");
+        check<DataError>(++drawn_in_vain <= order_.rows(), drawn->file->path(), kAllLonger);
         continue;
       }
       drawn_in_vain = 0;
@@ -164,6 +167,9 @@ class Loader {
     step.state = std::move(state);
     return step;
   }
+
+  static constexpr const char* kAllLonger =
+      ": every row is longer than data.max_length and data.overlong is drop";
 
   void forget() {
     if (ahead_.valid()) ahead_.wait();

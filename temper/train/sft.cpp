@@ -48,6 +48,7 @@ SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Mess
               read ? read : data::sft_reader(format_)),
       evaluation_(config, format_, group),
       survey_(survey_rows<data::SftRow>(loader_.order(), read ? read : data::sft_reader(format_))) {
+  if (!read) evaluation_.check_rows();
   done_ = loader_.state();
   steps_ = loader_.order().steps(config.train.epochs.value_or(1), survey_);
 }

@@ -11,7 +11,7 @@
 
 namespace temper::train {
 
-constexpr int64_t kRowsToCheck = 4096;  // of each set, before training: about a second
+constexpr int64_t kRowsToCheck = 4096;  // of each set: about a second
 
 Unit unit_of(const data::SftRow& row) {
   Unit unit;
@@ -28,7 +28,9 @@ SftEvaluation::SftEvaluation(const RunConfig& config, data::SftFormat format, di
   if (format_.overlong == data::Overlong::kError) format_.overlong = data::Overlong::kTruncate;
   for (const data::SourceSpec& source : sources_)
     sets_.push_back(std::make_unique<data::RowSet>(source));
-  // A wrong row ends the run before it costs time.
+}
+
+void SftEvaluation::check_rows() const {
   for (const auto& set : sets_) {
     bool truncated = false;
     for (int64_t r = 0; r < std::min(set->size(), kRowsToCheck); ++r)

@@ -25,6 +25,10 @@ class SftEvaluation {
   // Opens the sets that the config names. `format` reads their rows; too long ones are cut.
   SftEvaluation(const RunConfig& config, data::SftFormat format, dist::Group& group);
 
+  // Reads the first rows of every set, so that a wrong one ends a run before it costs time. Throws
+  // DataError.
+  void check_rows() const;
+
   // Adds what is measured of a pass of rows of one set, which may have no targets.
   using Measure = std::function<void(size_t set, const ForwardPass& pass, EvaluationSums& sums)>;
   // eval/loss, or what `measure` adds, eval/supervised_tokens and eval/rows. False: there are no

@@ -87,7 +87,13 @@ TEST_CASE("with a survey the planned steps are those that the loader makes of th
                                 sft_reader(format));
           RowSurveyor surveyor(loader.order(), counting(format));
           const int64_t planned = loader.order().steps(epochs, surveyor.result());
-          CHECK(planned == steps_of(loader));
+          int64_t made = 1;  // where no row is given, the first step says so
+          try {
+            made = steps_of(loader);
+          } catch (const DataError& e) {
+            CHECK(std::string(e.what()).find("every row is longer") != std::string::npos);
+          }
+          CHECK(planned == made);
         }
       }
     }

@@ -23,8 +23,7 @@ printf 'output_dir: run\nmodel: {path: model}\ndata: {train: rows.jsonl}\noptimi
 printf 'output_dir: [run\n' > broken.yaml
 printf '{"tokens": [1, 2]}\n{"tokens": [1, 99]}\n' > range.jsonl
 head -1 range.jsonl > one.jsonl
-for i in 1 2 3 4; do echo "{\"prompt_ids\": [$i, 3]}"; done > prompts.jsonl
-sed 's/}$/, "answer": "1"}/' prompts.jsonl > asked.jsonl
+for i in $(seq 1 20); do echo "{\"prompt_ids\": [$i, 3]}"; done > prompts.jsonl
 printf '{"tokens": [1, 2]}\n\n{"tokens": \n' > cut.jsonl
 printf '{"nothing": 1}\n' > fields.jsonl
 ok="output_dir=run model.path=model data.train=rows.jsonl train.max_steps=1"
@@ -44,9 +43,8 @@ expect 2 'found 0, expected integer >= 1' sft $ok train.batch_size=0
 expect 2 'names no linear layer; there are' sft $ok adapter.method=lora adapter.target_modules=[wq]
 expect 2 'unknown metrics sink `orbit`' sft $ok metrics.sinks=[orbit]
 expect 2 'train.eval_every: there is neither data.eval nor data.validation_fraction to evaluate on' sft $ok train.eval_every=1
-expect 2 'every row is longer than data.max_length' sft output_dir=run model.path=model data.train=rows.jsonl data.overlong=drop data.max_length=2
+expect 2 'every row is longer than data.max_length' sft output_dir=dropped model.path=model data.train=rows.jsonl data.overlong=drop data.max_length=2
 expect 2 'fields.jsonl:1: the row has [nothing]' sft $ok data.eval=fields.jsonl train.eval_every=1
-expect 2 'no `answer`' grpo output_dir=run model.path=model 'data={train: asked.jsonl, eval: prompts.jsonl}' 'rewards=[{name: exact}]' train.max_steps=1
 expect 1 'rewards failed on all of the 128 completions' grpo output_dir=failing model.path=model data.train=prompts.jsonl \
   'rewards=[{command: ["false"]}]' rl.prompts_per_rollout=16 rollout.max_new_tokens=2 metrics.sinks=[jsonl]
 expect 2 '--nproc: found `two`' sft --nproc two $ok
