@@ -50,6 +50,8 @@ class Data : public Command {
   int run() override {
     check<ConfigError>(input_.input.empty() != rollouts_.empty(),
                        "data pairs: expected --input or --rollouts");
+    if (!rollouts_.empty())
+      for (const std::string& file : rollout_files(rollouts_)) refuse_to_overwrite(file);
     OutputFile out(output_, input_.input);
     rollouts_.empty() ? from_answers(out) : from_rollouts(out);
     out.finish();
@@ -62,6 +64,12 @@ class Data : public Command {
   }
 
  private:
+  void refuse_to_overwrite(const std::string& file) const {
+    std::error_code ignored;
+    check<ConfigError>(!std::filesystem::equivalent(file, output_, ignored), "--output ", output_,
+                       ": is a file of --rollouts, which would be lost");
+  }
+
   void add(OutputFile& out, const std::optional<Json>& pair) {
     (pair ? pairs_ : skipped_) += 1;
     if (pair) out.row(OutputRow(*pair));

@@ -17,6 +17,7 @@ namespace {
 constexpr size_t kRowsAtOnce = 256;
 
 std::unique_ptr<preference::PairScorer> scorer_of(const ModelFlags& flags, bool scalar) {
+  check_device(flags);
   if (!scalar) return preference::make_pair_scorer(load(flags));
   auto model = models::load_scalar_model(flags.model,
                                          flags.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
@@ -35,7 +36,7 @@ std::string line(const char* name, const Interval& i) {
 
 int rank_pairs(const ModelFlags& flags, const InputFlags& input, bool json) {
   const data::PreferenceFormat format = preference::pair_format(flags.model);
-  const bool scalar = preference::is_reward_model(flags.model);
+  const bool scalar = preference::is_reward_model(flags.model, flags.adapter);
   const auto scorer = scorer_of(flags, scalar);
   InputRows rows(input);
   std::vector<double> right, margin, chosen, rejected;

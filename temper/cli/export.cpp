@@ -8,6 +8,8 @@
 #include "temper/generate/score.h"
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
+#include "temper/models/save.h"
+#include "temper/preference/pair_scores.h"
 
 namespace temper::cli {
 
@@ -19,6 +21,7 @@ class Export : public Command {
   int run() override;
 
  private:
+  void run_scalar(at::ScalarType type) const;
   std::string model_dir, adapter, output, dtype = "float32";
 };
 
@@ -34,6 +37,30 @@ void Export::declare(CLI::App& app) {
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
 }
 
+// What was written must be the merged weights, rounded once.
+void check_written(nn::Module& model, nn::Module& written, at::ScalarType type,
+                   const std::string& output) {
+  std::map<std::string, at::Tensor> expected;
+  model.each_parameter([&](const std::string& name, nn::Parameter& p) {
+    expected[name] = p.value().detach().to(type).to(at::kFloat);
+  });
+  written.each_parameter([&](const std::string& name, nn::Parameter& p) {
+    check(at::equal(p.value(), expected.at(name)), output, ": `", name,
+          "` reads back differently from what was written");
+  });
+}
+
+// A model with a scalar head, as `temper reward` leaves it.
+void Export::run_scalar(at::ScalarType type) const {
+  const auto model = models::load_scalar_model(model_dir);
+  if (!adapter.empty()) models::load_adapter(*model, adapter);
+  models::merge_adapters(*model);
+  models::write_model_files({model_dir, model_dir}, output, type, models::HeadKind::kScalar);
+  models::save_weights(*model, output, type);
+  check_written(*model, *models::load_scalar_model(output), type, output);
+  std::cout << output << ": " << dtype << ", a reward model, read back equal\n";
+}
+
 int Export::run() {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -44,6 +71,7 @@ int Export::run() {
   const at::ScalarType type = dtype == "bfloat16"  ? at::kBFloat16
                               : dtype == "float16" ? at::kHalf
                                                    : at::kFloat;
+  if (preference::is_reward_model(model_dir, adapter)) return run_scalar(type), 0;
   const auto model = models::load_model(model_dir);
   std::vector<int32_t> probe;
   for (int32_t i = 0; i < 32; ++i)
@@ -56,15 +84,7 @@ int Export::run() {
   models::save_weights(*model, output, type);
 
   const auto written = models::load_model(output);
-  // What was written must be the merged weights, rounded once.
-  std::map<std::string, at::Tensor> expected;
-  model->each_parameter([&](const std::string& name, nn::Parameter& p) {
-    expected[name] = p.value().detach().to(type).to(at::kFloat);
-  });
-  written->each_parameter([&](const std::string& name, nn::Parameter& p) {
-    check(at::equal(p.value(), expected.at(name)), output, ": `", name,
-          "` reads back differently from what was written");
-  });
+  check_written(*model, *written, type, output);
   const std::vector<float> after = generate::score(*written, {{probe, 1}})[0].logprobs;
   float difference = 0;
   for (size_t i = 0; i < before.size(); ++i)

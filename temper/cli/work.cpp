@@ -13,9 +13,13 @@
 
 namespace temper::cli {
 
-std::unique_ptr<models::CausalLM> load(const ModelFlags& flags) {
+void check_device(const ModelFlags& flags) {
   check<ConfigError>(flags.device != "cuda",
                      "--device cuda: this build has no CUDA; use --device cpu");
+}
+
+std::unique_ptr<models::CausalLM> load(const ModelFlags& flags) {
+  check_device(flags);
   auto model =
       models::load_model(flags.model, flags.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
   if (!flags.adapter.empty()) models::load_adapter(*model, flags.adapter);

@@ -17,6 +17,8 @@
 
 namespace temper::cli {
 
+// Throws ConfigError for a device that this build lacks.
+void check_device(const ModelFlags& flags);
 std::unique_ptr<models::CausalLM> load(const ModelFlags& flags);
 
 // The tokenizer of a model directory, or null where it has none.

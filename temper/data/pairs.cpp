@@ -87,6 +87,14 @@ std::optional<Json> best_against_worst(const std::vector<Json>& group, const std
                      "`");
     return *it;
   };
+  for (const Json& row : group) {
+    const auto mask = row.find("completion_mask");
+    check<DataError>(mask == row.end() || !mask->is_array() ||
+                         std::find(mask->begin(), mask->end(), Json(0)) == mask->end(),
+                     where,
+                     ": `completion_mask` marks tokens that the policy did not sample; pairs "
+                     "are made of completions without an environment");
+  }
   const Json *best = nullptr, *worst = nullptr;
   for (const Json& row : group) {
     if (!best || reward(row) > reward(*best)) best = &row;

@@ -38,13 +38,17 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
     }
     pass = train::ForwardPass();
   };
-  const data::SftFormat format = train::sft_format(config, roles.policy);
+  data::SftFormat format = train::sft_format(config, roles.policy);
   const uint64_t seed = static_cast<uint64_t>(config.seed);
   std::vector<data::SourceSpec> sources = data::training_sources(config.data, seed);
+  const size_t trained = sources.size();
   for (const data::SourceSpec& source : data::evaluation_sources(config.data, seed))
     sources.push_back(source);
-  for (const data::SourceSpec& source : sources) {
-    const data::RowSet rows(source);
+  for (size_t s = 0; s < sources.size(); ++s) {
+    // As the evaluation reads them.
+    if (s >= trained && format.overlong == data::Overlong::kError)
+      format.overlong = data::Overlong::kTruncate;
+    const data::RowSet rows(sources[s]);
     for (int64_t r = 0; r < rows.size(); ++r) {
       bool truncated = false;
       const auto row = data::read_sft_row(format, rows.row(r), rows.where(r), &truncated);

@@ -43,9 +43,14 @@ data::Loader<data::SftRow>::Read prompt_or_row_reader(const DistillConfig& confi
           fraction = config.distill.off_policy_fraction](
              const data::RowOrder::Drawn& drawn,
              data::LoaderState& state) -> std::optional<data::SftRow> {
-    if (is_off_policy(fraction, state.rows)) return read_row(drawn, state);
+    // Where rows are used both ways, each must fit both ways: which are left out then depends on
+    // nothing else, and the steps of the run can be planned.
+    if (fraction == 1) return read_row(drawn, state);
+    std::optional<data::SftRow> row;
+    if (fraction > 0 && !(row = read_row(drawn, state))) return {};
     std::optional<data::PromptRow> prompt = prompts(drawn, state);
     if (!prompt) return {};
+    if (is_off_policy(fraction, state.rows)) return row;
     ++state.with_eos;  // a completion may end by itself
     return prompt_only(std::move(prompt->tokens));
   };

@@ -46,6 +46,7 @@ DistillTask::DistillTask(const DistillConfig& config, train::Roles& roles, dist:
       roles_(roles),
       strategy_(strategy),
       remote_(remote) {
+  needs_labels_ = strategy.tap() == Tap::kNone || config.distill.alpha == 0;
   if (config.samples()) sampler_ = std::make_unique<SampledRows>(config, roles.policy, group);
 }
 

@@ -39,6 +39,8 @@ class TeacherFile : public RemoteTeacher {
         models::to_tensor(tensor("size", DType::kInt64, 1), at::kLong).sum().item<int64_t>();
     check<DataError>(id_.sizes() == logp_.sizes() && id_.size(0) == prefix_.numel(), path,
                      ": `prefix`, `id` and `logp` are not of one size");
+    check<DataError>(id_.size(1) > 0 && at::isfinite(logp_).all().item<bool>(), path,
+                     ": `logp` must be finite numbers, at least one a place");
     check<ConfigError>(size == vocabulary, where, ": ", path, " is of another vocabulary: it has ",
                        size, " tokens, the student's ", vocabulary);
     check<ConfigError>(top_k <= id_.size(1), where, ": ", path, " has the teacher's ", id_.size(1),
@@ -58,8 +60,13 @@ class TeacherFile : public RemoteTeacher {
       rows.push_back(found - begin);
     }
     const at::Tensor at = at::tensor(rows, at::kLong);
-    return {id_.index_select(0, at).narrow(1, 0, k_).to(at::kLong),
-            logp_.index_select(0, at).narrow(1, 0, k_)};
+    const at::Tensor id = id_.index_select(0, at).narrow(1, 0, k_).to(at::kLong);
+    const at::Tensor sorted = std::get<0>(id.sort(1));
+    check<DataError>(
+        sorted.numel() == 0 ||
+            !(sorted.narrow(1, 0, k_ - 1) == sorted.narrow(1, 1, k_ - 1)).any().item<bool>(),
+        path_, ": a place has the same token twice");
+    return {id, logp_.index_select(0, at).narrow(1, 0, k_)};
   }
 
  private:

@@ -69,9 +69,13 @@ train::Loss DpoTask::loss_of(const Batch& batch, const train::ForwardPass& pass)
   add_reward_means(loss, section.beta * (of_means ? ratios.chosen_C : sum_C),
                    section.beta * (of_means ? ratios.rejected_R : sum_R),
                    matched(chosen.unit_S, rejected.unit_S));
-  loss.means.push_back({"logps/chosen", total(logp_C), static_cast<double>(logp_C.numel())});
-  loss.means.push_back({"logps/rejected", total(logp_R), static_cast<double>(logp_R.numel())});
-  if (loss_.unpaired) loss.means.push_back({"kl", batch.kl, 1});
+  const auto count_C = static_cast<double>(logp_C.numel()),
+             count_R = static_cast<double>(logp_R.numel());
+  if (count_C > 0) loss.means.push_back({"logps/chosen", total(logp_C), count_C});
+  if (count_R > 0) loss.means.push_back({"logps/rejected", total(logp_R), count_R});
+  // By completions, so that it does not depend on how a batch is split into passes.
+  const double count = count_C + count_R;
+  if (loss_.unpaired) loss.means.push_back({"kl", batch.kl * count, count});
   return loss;
 }
 

@@ -62,12 +62,16 @@ class PrecomputedReference : public Reference {
         max_tokens_(config.train.micro_batch_tokens),
         rows_(std::move(rows)),
         group_(group),
-        messages_(messages) {
-    if (!read()) model_ = make();
+        messages_(messages),
+        make_(make) {
+    if (!read()) model_ = make_();
   }
 
   void begin(const std::function<bool()>& stop) override {
-    if (!model_) return messages_.note("the reference's log-probabilities are read from " + path_);
+    // A rank's own files may look different there: all compute where one must.
+    if (group_.all_reduce_max(model_ != nullptr) == 0)
+      return messages_.note("the reference's log-probabilities are read from " + path_);
+    if (!model_) model_ = make_();
     messages_.note("computing the reference's log-probabilities (" + model_->describe() + ")");
     compute(stop);
     model_.reset();
@@ -171,6 +175,7 @@ class PrecomputedReference : public Reference {
   ReferenceRows rows_;
   dist::Group& group_;
   train::Messages& messages_;
+  std::function<std::unique_ptr<train::Frozen>()> make_;
   std::unique_ptr<train::Frozen> model_;                        // while it computes
   std::map<const data::RowSet*, std::vector<double>> numbers_;  // two a row: chosen, rejected
 };

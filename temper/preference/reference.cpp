@@ -56,7 +56,7 @@ std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train:
   const PreferenceSection& p = config.preference;
   if (p.reference == Choice::kNone || !losses().find(p.loss).reference)
     return std::make_unique<NoReference>();
-  const auto make = [&] { return model_of(config, roles); };
+  const auto make = [c = &config, r = &roles] { return model_of(*c, *r); };
   if (p.reference == Choice::kPrecomputed)
     return precomputed_reference(config, std::move(rows), group, messages, make);
   return std::make_unique<ModelReference>(make());

@@ -3,8 +3,13 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
 #include "temper/base/error.h"
+#include "temper/base/json.h"
 #include "temper/io/weight_files.h"
+#include "temper/models/adapter.h"
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
 
@@ -14,7 +19,16 @@ namespace {
 constexpr int64_t kMostTokens = 8192;  // of a forward pass; a longer completion has one of its own
 
 std::unique_ptr<models::ScalarModel> load(const std::string& path) {
-  const std::string directory = models::resolve_model_path(path);
+  std::string directory = models::resolve_model_path(path);
+  const std::string adapter = directory + "/adapter_config.json";
+  if (std::filesystem::exists(adapter)) {  // a reward model that was trained with LoRA
+    const Json json = read_json_file(adapter, size_t{16} << 20);
+    const Json base = json.is_object() ? json.value("base_model_name_or_path", Json()) : Json();
+    check<ConfigError>(base.is_string(), adapter, ": no `base_model_name_or_path`");
+    auto model = models::load_scalar_model(models::resolve_model_path(base.get<std::string>()));
+    models::load_adapter(*model, directory);
+    return model;
+  }
   models::HfConfig::load(directory);  // that it is a model at all, before what it lacks
   check<ConfigError>(read_weights(directory).contains("score.weight"), "rewards: ", directory,
                      ": no reward model: it has no scalar head, score.weight; `temper reward` "

@@ -53,8 +53,8 @@ void EvaluationSums::write(MetricsRow& row) const {
   const auto set = [&](const std::string& name, const Sum& s) {
     if (s.total)
       row.set(name, static_cast<int64_t>(s.sum));
-    else
-      row.set(name, s.count > 0 ? s.sum / s.count : 0.0);
+    else if (s.count > 0)  // a set without rows has no mean
+      row.set(name, s.sum / s.count);
   };
   for (const std::string& metric : order_) {
     const std::vector<Sum>& sums = metrics_.at(metric);

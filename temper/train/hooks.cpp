@@ -91,7 +91,10 @@ class KeepBest : public Hook {
   void on_evaluation(const MetricsRow& row, RunDirectory& directory, Roles& roles) override {
     if (!best_.see(row, directory).value_or(false)) return;
     if (!roles.trainables[0]->save) return;
-    directory.write("best", roles.trainables[0]->save);
+    // The others first: `best` says that all are there.
+    for (size_t i = roles.trainables.size(); i-- > 0;)
+      if (const Trainable& trainable = *roles.trainables[i]; trainable.save)
+        directory.write(i == 0 ? "best" : "best-" + trainable.name, trainable.save);
     choose(directory);
   }
   void on_begin(RunDirectory& directory) override { choose(directory); }

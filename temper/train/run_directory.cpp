@@ -172,13 +172,15 @@ void RunDirectory::finish(int64_t step, const Trainables& trainables, const Json
   for (const auto& trainable : trainables) {
     if (!trainable->save) continue;
     const bool policy = trainable == trainables.front();
-    if (policy && !final_from.empty())
-      write("final", [&](const std::string& directory) {
-        fs::copy(path() + "/" + final_from, directory,
+    const std::string from = policy ? final_from : final_from + "-" + trainable->name;
+    const std::string to = policy ? "final" : trainable->name;
+    if (!final_from.empty() && (policy || fs::exists(path() + "/" + from)))
+      write(to, [&](const std::string& directory) {
+        fs::copy(path() + "/" + from, directory,
                  fs::copy_options::recursive | fs::copy_options::overwrite_existing);
       });
     else
-      write(policy ? "final" : trainable->name, trainable->save);
+      write(to, trainable->save);
   }
   checkpoints_.mark_complete(step);
 }

@@ -72,7 +72,8 @@ class RunDirectory : public Messages {
   const std::string& path() const { return config_.output_dir; }
   const RunHost& host() const { return host_; }
   // The directory under path() that final/ is copied from, where it should have other weights than
-  // the last ones (hooks.h, keep_best); empty: the last ones.
+  // the last ones (hooks.h, keep_best), and FINAL_FROM-NAME for other trainables; empty: the last
+  // ones.
   std::string final_from;
 
  private:

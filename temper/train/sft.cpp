@@ -97,8 +97,8 @@ void SftTask::before_update(int64_t step) {
   warn_about_rows(s, config_.data.max_length, format_.eos.value_or(-1), messages_);
   const bool enough = s.rows >= std::min(loader_.order().rows(), kRowsToJudge) ||
                       step == config_.train.max_steps.value_or(steps_);
-  check<DataError>(s.untrained < s.rows || !enough, config_.where("data.train"), ": none of the ",
-                   s.rows, " rows so far trains a token",
+  check<DataError>(!needs_labels_ || s.untrained < s.rows || !enough, config_.where("data.train"),
+                   ": none of the ", s.rows, " rows so far trains a token",
                    rows_[0].untrained.empty() ? "" : "; of the last ones: ", rows_[0].untrained);
 }
 

@@ -52,6 +52,7 @@ class SftTask : public Task {
   int64_t steps_ = 0;               // that the rows give
   std::vector<data::SftRow> rows_;  // of the step
   double supervised_ = 0;           // of the step
+  bool needs_labels_ = true;        // whether a run whose rows have none trains nothing
 
  private:
   data::RowSurvey survey_;
