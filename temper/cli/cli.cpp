@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <iostream>
 #include <thread>
 
@@ -103,6 +104,10 @@ int run(const Arguments& arguments) {
     return report("", e, 2);
   } catch (const Error& e) {
     return report("", e, 1);
+  } catch (const std::filesystem::filesystem_error& e) {
+    // Of a path that the user named: what a run makes itself is checked where it is made.
+    std::cerr << "temper: " << e.path1().string() << ": " << e.code().message() << std::endl;
+    return 2;
   } catch (const std::bad_alloc& e) {
     return report("out of memory: ", e, 1);
   } catch (const std::exception& e) {

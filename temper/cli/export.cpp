@@ -22,7 +22,7 @@ class Export : public Command {
 
  private:
   void run_scalar(at::ScalarType type) const;
-  std::string model_dir, adapter, output, dtype = "float32";
+  std::string model_dir, adapter, output, dtype = "float32", format = "hf";
 };
 
 void Export::declare(CLI::App& app) {
@@ -33,6 +33,8 @@ void Export::declare(CLI::App& app) {
   add_model(app, model_dir, "directory of a Hugging Face model, or its id in the local cache");
   app.add_option("--adapter", adapter, "directory of a PEFT LoRA adapter to merge");
   app.add_option("--output", output, "the new model directory")->required();
+  app.add_option("--format", format, "file format; hf: safetensors in a Hugging Face directory")
+      ->check(CLI::IsMember({"hf"}));
   app.add_option("--dtype", dtype, "number type of the written weights")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
 }

@@ -107,7 +107,7 @@ std::optional<Json> best_against_worst(const std::vector<Json>& group, const std
   return Json{{"prompt_ids", ids(*best, "prompt_tokens")},
               {"chosen_ids", chosen},
               {"rejected_ids", rejected},
-              {"margin", reward(*best) - reward(*worst)}};
+              {"reward_difference", reward(*best) - reward(*worst)}};
 }
 
 }  // namespace temper::data

@@ -16,9 +16,9 @@ namespace temper::data {
 std::optional<Json> pair_with_wrong_number(const Json& row, uint64_t seed, uint64_t index,
                                            const std::string& where);
 
-// {"prompt_ids", "chosen_ids", "rejected_ids", "margin"} of a group's rows in a rollouts file: the
-// completion of the highest reward and that of the lowest, the first of equals; `margin` is the
-// difference of their rewards. None: all rewards, or both completions, are equal.
+// {"prompt_ids", "chosen_ids", "rejected_ids", "reward_difference"} of a group's rows in a rollouts
+// file: the completion of the highest reward and that of the lowest, the first of equals, and by
+// how much their rewards differ. None: all rewards, or both completions, are equal.
 std::optional<Json> best_against_worst(const std::vector<Json>& group, const std::string& where);
 
 }  // namespace temper::data

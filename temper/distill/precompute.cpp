@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <ostream>
 
 #include "temper/base/error.h"
@@ -23,6 +25,9 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
   config.require(!config.samples(), "distill.strategy",
                  "expected logit: what the student will sample is not known before");
   const std::string path = *config.distill.teacher_logprobs;
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  config.require(::access(folder.c_str(), W_OK) == 0, "distill.teacher_logprobs",
+                 "cannot write to ", folder.string());
   train::Roles roles(config);  // its tokenizer and template make the rows
   load_teacher(config, roles);
   models::CausalLM& teacher = *roles.teacher->model();

@@ -53,6 +53,26 @@ void PreferenceConfig::complete() {
   if (p.reference_model && p.reference == Reference::kAuto) p.reference = Reference::kModel;
   if (train.eval_samples > 0)
     warnings.push_back(str(where("train.eval_samples"), " has no effect with ", *verb));
+  // A resolved config has every key: one with its default says nothing.
+  const PreferenceSection standard;
+  const auto idle = [this](bool is_default, const char* key) {
+    if (!is_default)
+      warnings.push_back(str(where(str("preference.", key)), " has no effect with ", *verb));
+  };
+  if (verb != "dpo") {
+    idle(p.loss == standard.loss, "loss");
+    idle(p.reference == standard.reference && !p.reference_model, "reference");
+    idle(p.simpo_gamma == standard.simpo_gamma, "simpo_gamma");
+    idle(p.label_smoothing == standard.label_smoothing, "label_smoothing");
+    idle(p.beta == standard.beta, "beta");
+  }
+  if (verb != "orpo") {
+    idle(p.lambda == standard.lambda, "lambda");
+    idle(p.train_on == standard.train_on, "train_on");
+  }
+  if (verb != "reward")
+    idle(p.center_rewards_coefficient == standard.center_rewards_coefficient,
+         "center_rewards_coefficient");
   if (verb != "dpo") return;
   const PreferenceLoss& loss = losses().find(p.loss, where("preference.loss"));
   if (p.label_smoothing > 0 && !loss.smoothed)

@@ -250,14 +250,22 @@ void validate_adapter(const RunConfig& c) {
             "found all-linear among other names; expected it alone, or names of linear layers");
 }
 
+constexpr int64_t kMostRows = 1'000'000;  // of a step: they are in memory together
+
 void validate_train(const RunConfig& c) {
   const TrainSection& t = c.train;
   c.require(!t.max_steps || !t.epochs, "train.epochs",
             "train.max_steps is set too; give one of them");
   c.require(c.optimizer.warmup_ratio == 0 || c.optimizer.warmup_steps == 0,
             "optimizer.warmup_ratio", "optimizer.warmup_steps is set too; give one of them");
+  c.require(t.batch_size <= kMostRows, "train.batch_size", "found ", t.batch_size,
+            ", expected at most ", kMostRows, " rows a step");
   const bool evaluates = !c.data.eval.empty() || c.data.validation_fraction > 0;
   c.require(t.eval_every == 0 || evaluates, "train.eval_every",
+            "there is neither data.eval nor data.validation_fraction to evaluate on");
+  c.require(!t.early_stopping.metric || evaluates, "train.early_stopping.metric",
+            "there is neither data.eval nor data.validation_fraction to evaluate on");
+  c.require(!t.keep_best.metric || evaluates, "train.keep_best.metric",
             "there is neither data.eval nor data.validation_fraction to evaluate on");
   const UpdateRuleMaker& rule = optimizers().find(c.optimizer.name, c.where("optimizer.name"));
   c.require(rule.reads("momentum") || c.optimizer.momentum == 0, "optimizer.momentum", "found ",

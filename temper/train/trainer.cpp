@@ -107,10 +107,13 @@ void Trainer::update(const LossSums& sums) {
     norms.push_back(trainable->optimizer.grad_norm());
     if (std::isfinite(loss) && std::isfinite(norms.back())) continue;
     for (const auto& other : roles_.trainables) other->optimizer.zero_grad();
-    throw RunError(
-        str("step ", step_ + 1, ": the loss is ", loss, " and the gradient's norm (",
-            trainable->name, ") ", norms.back(),
-            "; a lower optimizer.learning_rate may help, if rewards and rows are sound"));
+    throw RunError(str(
+        "step ", step_ + 1, ": the loss is ", loss, " and the gradient's norm (", trainable->name,
+        ") ", norms.back(),
+        step_ == 0 ? "; nothing was trained yet: the model's weights may hold values that are no "
+                     "finite numbers, or overflow"
+                   : "; a lower optimizer.learning_rate may help, if rewards and rows are "
+                     "sound"));
   }
   const trace::Span span("optimizer");
   for (size_t i = 0; i < norms.size(); ++i) {

@@ -53,7 +53,10 @@ TEST_CASE("the best completion of a group against the worst") {
     return Json{{"prompt_tokens", {1, 2}}, {"completion_tokens", tokens}, {"reward", reward}};
   };
   CHECK(best_against_worst({row({3}, 0.5), row({4}, 1), row({5}, -1), row({6}, 1)}, "r:1") ==
-        Json{{"prompt_ids", {1, 2}}, {"chosen_ids", {4}}, {"rejected_ids", {5}}, {"margin", 2.0}});
+        Json{{"prompt_ids", {1, 2}},
+             {"chosen_ids", {4}},
+             {"rejected_ids", {5}},
+             {"reward_difference", 2.0}});
   CHECK_FALSE(best_against_worst({row({3}, 1), row({4}, 1)}, "r:1"));
   CHECK_FALSE(best_against_worst({row({3}, 1), row({3}, 0)}, "r:1"));
   CHECK_THROWS_WITH_AS(best_against_worst({{{"reward", "x"}}}, "r:5"),

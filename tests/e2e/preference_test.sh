@@ -66,6 +66,19 @@ run grpo grpo model.path=model data.train=prompts.jsonl "rewards=[{model: reward
   rl.prompts_per_rollout=4 rl.group_size=4 rollout.max_new_tokens=8
 grep -q '"rewards/rm"' grpo/metrics.jsonl || fail "no rewards/rm"
 
+# With LoRA: the adapter ranks, rewards and merges as what it is merged into does.
+run lora reward $common adapter.method=lora adapter.rank=4
+"$temper" eval --model model --adapter lora/final --input pairs.jsonl --pairs --json > adapter.json || fail "eval --pairs --adapter: $?"
+"$temper" export --model model --adapter lora/final --output merged > export.log || fail "export of a reward adapter: $?"
+"$temper" eval --model merged --input pairs.jsonl --pairs --json > merged.json || fail "eval --pairs of the merged: $?"
+python3 - <<'P' || fail "an adapter and its merged model rank differently: $(cat adapter.json merged.json)"
+import json
+a, b = json.load(open("adapter.json")), json.load(open("merged.json"))
+assert abs(a["margin"]["mean"] - b["margin"]["mean"]) < 1e-5
+P
+run grpo-adapter grpo model.path=model data.train=prompts.jsonl "rewards=[{model: lora/final, name: rm}]" train.max_steps=1 \
+  rl.prompts_per_rollout=4 rl.group_size=4 rollout.max_new_tokens=8
+
 # refuse TEXT ARGUMENTS...: exit 2, one line that says TEXT.
 refuse() {
   local text=$1 status=0; shift
@@ -82,4 +95,11 @@ refuse 'half.jsonl:1: the pair has no `rejected_ids`' orpo $common data.train=ha
 refuse 'preference.reference_model: a vocabulary of 331' dpo $common preference.reference_model=odd/model output_dir=x
 refuse 'single.jsonl:1: the row has' dpo $common data.train=single.jsonl output_dir=x
 refuse 'did you mean `sigmoid`' dpo $common preference.loss=sigmod output_dir=x
+refuse 'half.jsonl:1: the pair has no `rejected_ids`' dpo $common data.eval=half.jsonl train.eval_every=6 output_dir=x
+# A file of rollouts is never its own output, and what an environment said makes no pair.
+head -4 grpo/rollouts/step-1.jsonl > mine.jsonl && cp mine.jsonl kept.jsonl
+refuse 'would be lost' data pairs --rollouts mine.jsonl --output mine.jsonl
+cmp -s mine.jsonl kept.jsonl || fail "data pairs overwrites its rollouts"
+sed 's/"logprobs"/"completion_mask": [1, 0], "logprobs"/' mine.jsonl > masked.jsonl
+refuse '`completion_mask` marks tokens' data pairs --rollouts masked.jsonl --output x.jsonl
 exit $bad
