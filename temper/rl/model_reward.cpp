@@ -8,32 +8,37 @@
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
-#include "temper/io/weight_files.h"
 #include "temper/models/adapter.h"
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
+#include "temper/preference/pair_scores.h"
 
 namespace temper::rl {
 namespace {
 
 constexpr int64_t kMostTokens = 8192;  // of a forward pass; a longer completion has one of its own
 
-std::unique_ptr<models::ScalarModel> load(const std::string& path) {
-  std::string directory = models::resolve_model_path(path);
+// The model directory: of an adapter, its base.
+std::string base_of(const std::string& directory) {
   const std::string adapter = directory + "/adapter_config.json";
-  if (std::filesystem::exists(adapter)) {  // a reward model that was trained with LoRA
-    const Json json = read_json_file(adapter, size_t{16} << 20);
-    const Json base = json.is_object() ? json.value("base_model_name_or_path", Json()) : Json();
-    check<ConfigError>(base.is_string(), adapter, ": no `base_model_name_or_path`");
-    auto model = models::load_scalar_model(models::resolve_model_path(base.get<std::string>()));
-    models::load_adapter(*model, directory);
-    return model;
-  }
-  models::HfConfig::load(directory);  // that it is a model at all, before what it lacks
-  check<ConfigError>(read_weights(directory).contains("score.weight"), "rewards: ", directory,
-                     ": no reward model: it has no scalar head, score.weight; `temper reward` "
-                     "trains one");
-  return models::load_scalar_model(directory);
+  if (!std::filesystem::exists(adapter)) return directory;
+  const Json json = read_json_file(adapter, size_t{16} << 20);
+  const Json base = json.is_object() ? json.value("base_model_name_or_path", Json()) : Json();
+  check<ConfigError>(base.is_string(), adapter, ": no `base_model_name_or_path`");
+  return models::resolve_model_path(base.get<std::string>());
+}
+
+std::unique_ptr<models::ScalarModel> load(const std::string& path) {
+  const std::string directory = models::resolve_model_path(path), base = base_of(directory);
+  models::HfConfig::load(base);  // that it is a model at all, before what it lacks
+  const bool adapted = base != directory;
+  check<ConfigError>(preference::is_reward_model(base, adapted ? directory : ""),
+                     "rewards: ", directory,
+                     ": no reward model: it has no scalar head, score.weight; `temper "
+                     "reward` trains one");
+  auto model = models::load_scalar_model(base);
+  if (adapted) models::load_adapter(*model, directory);  // trained with LoRA
+  return model;
 }
 
 std::unique_ptr<rewards::Reward> make_model_reward(const rewards::RewardSection& section) {
@@ -97,7 +102,7 @@ void check_reward_models(std::span<const rewards::RewardSection> sections,
         str("rewards: ", section.label(), ": the reward model ", *section.model);
     const std::string directory = models::resolve_model_path(*section.model);
     const auto theirs = Tokenizer::load_directory(directory);
-    const int64_t count = models::HfConfig::load(directory).integer("vocab_size", 0);
+    const int64_t count = models::HfConfig::load(base_of(directory)).integer("vocab_size", 0);
     if (tokenizer && theirs)
       check<ConfigError>(same_tokens(*tokenizer, *theirs), where,
                          " has another tokenizer than the policy, whose token ids it must read");

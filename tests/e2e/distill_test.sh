@@ -9,7 +9,8 @@ sed 's/"hidden_size": 32/"hidden_size": 48/; s/"num_hidden_layers": 2/"num_hidde
 awk 'BEGIN { for (i = 0; i < 12; ++i) { printf "{\"input_ids\": ["; for (k = 0; k < 6 + i % 5; ++k) printf "%s%d", k ? ", " : "", 3 + (7 * i + 3 * k) % 58; print "]}" } }' > rows.jsonl
 sed 's/input_ids/prompt_ids/' rows.jsonl > prompts.jsonl
 common="model.path=model data.train=rows.jsonl train.batch_size=4 train.max_steps=3 optimizer.learning_rate=1e-2"
-losses() { grep -o '"\(loss\|distill_loss\|task_loss\)": *[^,}]*' "$1/metrics.jsonl" | cut -c1-20; }
+# losses DIR: to six digits, as ranks and recorded numbers agree to the rounding of float32.
+losses() { grep -o '"\(loss\|distill_loss\|task_loss\)": *[^,}]*' "$1/metrics.jsonl" | awk -F': *' '{ printf "%s %.5f\n", $1, $2 }'; }
 run() { local name=$1; shift; "$temper" distill "$@" output_dir=$name > $name.log 2>&1 || fail "$name: $(tail -2 $name.log)"; }
 
 for strategy in logit attention_transfer attention_projection feature_pooling feature_projection; do
