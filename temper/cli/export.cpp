@@ -73,6 +73,7 @@ int Export::run() {
   const at::ScalarType type = dtype == "bfloat16"  ? at::kBFloat16
                               : dtype == "float16" ? at::kHalf
                                                    : at::kFloat;
+  if (!adapter.empty()) warn_of_other_base(model_dir, adapter);
   if (preference::is_reward_model(model_dir, adapter)) return run_scalar(type), 0;
   const auto model = models::load_model(model_dir);
   std::vector<int32_t> probe;

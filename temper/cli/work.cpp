@@ -13,6 +13,21 @@
 
 namespace temper::cli {
 
+void warn_of_other_base(const std::string& model_dir, const std::string& adapter) {
+  namespace fs = std::filesystem;
+  const std::string path = adapter + "/adapter_config.json";
+  std::error_code none;
+  if (!fs::exists(path, none)) return;  // what loads it says so
+  const Json json = read_json_file(path, size_t{16} << 20);
+  const Json base = json.is_object() ? json.value("base_model_name_or_path", Json()) : Json();
+  // Another path may hold the same model; one that is here and is another directory does not.
+  if (!base.is_string() || !fs::is_directory(base.get<std::string>(), none) ||
+      fs::equivalent(base.get<std::string>(), model_dir, none))
+    return;
+  std::cerr << "warning: " << adapter << " was made for " << base.get<std::string>() << ", not for "
+            << model_dir << std::endl;
+}
+
 void check_device(const ModelFlags& flags) {
   check<ConfigError>(flags.device != "cuda",
                      "--device cuda: this build has no CUDA; use --device cpu");
@@ -22,7 +37,10 @@ std::unique_ptr<models::CausalLM> load(const ModelFlags& flags) {
   check_device(flags);
   auto model =
       models::load_model(flags.model, flags.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
-  if (!flags.adapter.empty()) models::load_adapter(*model, flags.adapter);
+  if (!flags.adapter.empty()) {
+    warn_of_other_base(flags.model, flags.adapter);
+    models::load_adapter(*model, flags.adapter);
+  }
   return model;
 }
 

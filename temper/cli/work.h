@@ -17,6 +17,8 @@
 
 namespace temper::cli {
 
+// Warns on stderr where the adapter was made for another model that is on this machine, too.
+void warn_of_other_base(const std::string& model_dir, const std::string& adapter);
 // Throws ConfigError for a device that this build lacks.
 void check_device(const ModelFlags& flags);
 std::unique_ptr<models::CausalLM> load(const ModelFlags& flags);
