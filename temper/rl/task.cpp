@@ -12,12 +12,9 @@
 #include "temper/rl/replayed.h"
 
 namespace temper::rl {
-namespace {
 
 // The lines of a batch that a checkpoint stands in the middle of: bytes, as large as they are.
-constexpr const char* kBatchTensor = "rollout_batch.jsonl";
-
-}  // namespace
+static constexpr const char* kBatchTensor = "rollout_batch.jsonl";
 
 RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
                RolloutSource& source, train::Messages& messages, std::string output_dir)
