@@ -8,6 +8,7 @@
 #include "temper/metrics/format.h"
 #include "temper/metrics/pass_rate.h"
 #include "temper/models/adapter.h"
+#include "temper/models/directory.h"
 #include "temper/models/load.h"
 #include "temper/preference/pair_scores.h"
 
@@ -36,7 +37,7 @@ std::string line(const char* name, const Interval& i) {
 
 int rank_pairs(const ModelFlags& flags, const InputFlags& input, bool json) {
   const data::PreferenceFormat format = preference::pair_format(flags.model);
-  const bool scalar = preference::is_reward_model(flags.model, flags.adapter);
+  const bool scalar = models::has_scalar_head(flags.model, flags.adapter);
   const auto scorer = scorer_of(flags, scalar);
   InputRows rows(input);
   std::vector<double> right, margin, chosen, rejected;

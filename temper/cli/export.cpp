@@ -7,9 +7,9 @@
 #include "temper/cli/work.h"
 #include "temper/generate/score.h"
 #include "temper/models/adapter.h"
+#include "temper/models/directory.h"
 #include "temper/models/load.h"
 #include "temper/models/save.h"
-#include "temper/preference/pair_scores.h"
 
 namespace temper::cli {
 
@@ -74,7 +74,10 @@ int Export::run() {
                               : dtype == "float16" ? at::kHalf
                                                    : at::kFloat;
   if (!adapter.empty()) warn_of_other_base(model_dir, adapter);
-  if (preference::is_reward_model(model_dir, adapter)) return run_scalar(type), 0;
+  if (models::has_scalar_head(model_dir, adapter)) {
+    run_scalar(type);
+    return 0;
+  }
   const auto model = models::load_model(model_dir);
   std::vector<int32_t> probe;
   for (int32_t i = 0; i < 32; ++i)

@@ -9,23 +9,19 @@
 #include "temper/cli/progress.h"
 #include "temper/data/row_fields.h"
 #include "temper/models/adapter.h"
+#include "temper/models/directory.h"
 #include "temper/models/load.h"
 
 namespace temper::cli {
 
 void warn_of_other_base(const std::string& model_dir, const std::string& adapter) {
   namespace fs = std::filesystem;
-  const std::string path = adapter + "/adapter_config.json";
-  std::error_code none;
-  if (!fs::exists(path, none)) return;  // what loads it says so
-  const Json json = read_json_file(path, size_t{16} << 20);
-  const Json base = json.is_object() ? json.value("base_model_name_or_path", Json()) : Json();
+  const std::optional<std::string> base = models::adapter_base(adapter);
   // Another path may hold the same model; one that is here and is another directory does not.
-  if (!base.is_string() || !fs::is_directory(base.get<std::string>(), none) ||
-      fs::equivalent(base.get<std::string>(), model_dir, none))
-    return;
-  std::cerr << "warning: " << adapter << " was made for " << base.get<std::string>() << ", not for "
-            << model_dir << std::endl;
+  std::error_code none;
+  if (!base || !fs::is_directory(*base, none) || fs::equivalent(*base, model_dir, none)) return;
+  std::cerr << "warning: " << adapter << " was made for " << *base << ", not for " << model_dir
+            << std::endl;
 }
 
 void check_device(const ModelFlags& flags) {

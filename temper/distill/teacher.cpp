@@ -5,7 +5,7 @@
 #include "temper/base/error.h"
 #include "temper/io/weight_files.h"
 #include "temper/models/load.h"
-#include "temper/text/tokenizer.h"
+#include "temper/text/tokens.h"
 
 namespace temper::distill {
 namespace {
@@ -34,10 +34,9 @@ void check_vocabulary(const DistillConfig& config, const train::Roles& roles,
   const std::shared_ptr<const Tokenizer> student = roles.policy.tokenizer,
                                          teacher = Tokenizer::load_directory(directory);
   if (!student || !teacher) return;  // rows of ids
-  for (int32_t id = 0; id < std::max(student->vocab_size(), teacher->vocab_size()); ++id)
-    if (student->token_of(id) != teacher->token_of(id))
-      differ(str("token ", id, " is `", teacher->token_of(id), "`, the student's `",
-                 student->token_of(id), "`"));
+  if (const auto id = first_difference(*student, *teacher))
+    differ(str("token ", *id, " is `", teacher->token_of(*id), "`, the student's `",
+               student->token_of(*id), "`"));
 }
 
 }  // namespace

@@ -88,4 +88,28 @@ at::Tensor SandwichNormBlock::forward(const at::Tensor& x, const nn::Context& co
   return ops::add_scaled(h, post_feedforward_layernorm.forward(fed));
 }
 
+namespace {
+
+// Norms, and the biases of what splits by rows, are whole on every rank.
+constexpr ShardRule kDecoderShards[] = {
+    {"*.embed_tokens.weight", Split::kVocabulary},
+    {"lm_head.weight", Split::kVocabulary},
+    {"*.q_proj.weight", Split::kColumns},
+    {"*.k_proj.weight", Split::kColumns},
+    {"*.v_proj.weight", Split::kColumns},
+    {"*.o_proj.weight", Split::kRows},
+    {"*.gate_proj.weight", Split::kColumns},
+    {"*.up_proj.weight", Split::kColumns},
+    {"*.down_proj.weight", Split::kRows},
+    {"*.q_proj.bias", Split::kColumns},
+    {"*.k_proj.bias", Split::kColumns},
+    {"*.v_proj.bias", Split::kColumns},
+    {"*.gate_proj.bias", Split::kColumns},
+    {"*.up_proj.bias", Split::kColumns},
+};
+
+}  // namespace
+
+std::span<const ShardRule> decoder_shards() { return kDecoderShards; }
+
 }  // namespace temper::models

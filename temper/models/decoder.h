@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,9 @@ class SandwichNormBlock : public nn::Module {
   nn::RmsNorm input_layernorm, post_attention_layernorm, pre_feedforward_layernorm,
       post_feedforward_layernorm;
 };
+
+// How the parameters of the decoders below split, and of any with their names.
+std::span<const ShardRule> decoder_shards();
 
 // Embedding, blocks, final norm. Block has the constructor and forward of the two above, an
 // nn::Attention named self_attn, and an nn::RmsNorm before it named input_layernorm.

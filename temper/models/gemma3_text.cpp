@@ -53,22 +53,6 @@ std::unique_ptr<Backbone> make(const HfConfig& config) {
   return std::make_unique<Decoder<SandwichNormBlock>>(gemma3_text_config(config));
 }
 
-// Its norms, and the biases of what splits by rows, are whole on every rank.
-constexpr ShardRule kShards[] = {
-    {"*.embed_tokens.weight", Split::kVocabulary},
-    {"lm_head.weight", Split::kVocabulary},
-    {"*.q_proj.weight", Split::kColumns},
-    {"*.k_proj.weight", Split::kColumns},
-    {"*.v_proj.weight", Split::kColumns},
-    {"*.o_proj.weight", Split::kRows},
-    {"*.gate_proj.weight", Split::kColumns},
-    {"*.up_proj.weight", Split::kColumns},
-    {"*.down_proj.weight", Split::kRows},
-    {"*.q_proj.bias", Split::kColumns},
-    {"*.k_proj.bias", Split::kColumns},
-    {"*.v_proj.bias", Split::kColumns},
-};
-
 }  // namespace
 
 Family gemma3_text_family() {
@@ -78,7 +62,7 @@ Family gemma3_text_family() {
           .causal_lm = "Gemma3ForCausalLM",
           .sequence_classification = "Gemma3TextForSequenceClassification",
           .sanitize = &unwrap_language_model,
-          .shards = kShards};
+          .shards = decoder_shards()};
 }
 
 }  // namespace temper::models

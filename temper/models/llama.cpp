@@ -23,24 +23,6 @@ std::unique_ptr<Backbone> make(const HfConfig& config) {
   return std::make_unique<Decoder<PreNormBlock>>(llama_config(config));
 }
 
-// Its norms, and the biases of what splits by rows, are whole on every rank.
-constexpr ShardRule kShards[] = {
-    {"*.embed_tokens.weight", Split::kVocabulary},
-    {"lm_head.weight", Split::kVocabulary},
-    {"*.q_proj.weight", Split::kColumns},
-    {"*.k_proj.weight", Split::kColumns},
-    {"*.v_proj.weight", Split::kColumns},
-    {"*.o_proj.weight", Split::kRows},
-    {"*.gate_proj.weight", Split::kColumns},
-    {"*.up_proj.weight", Split::kColumns},
-    {"*.down_proj.weight", Split::kRows},
-    {"*.q_proj.bias", Split::kColumns},
-    {"*.k_proj.bias", Split::kColumns},
-    {"*.v_proj.bias", Split::kColumns},
-    {"*.gate_proj.bias", Split::kColumns},
-    {"*.up_proj.bias", Split::kColumns},
-};
-
 }  // namespace
 
 Family llama_family() {
@@ -50,7 +32,7 @@ Family llama_family() {
           .causal_lm = "LlamaForCausalLM",
           .sequence_classification = "LlamaForSequenceClassification",
           .sanitize = &unwrap_language_model,
-          .shards = kShards};
+          .shards = decoder_shards()};
 }
 
 }  // namespace temper::models

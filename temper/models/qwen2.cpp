@@ -35,22 +35,6 @@ std::unique_ptr<Backbone> make(const HfConfig& config) {
   return std::make_unique<Decoder<PreNormBlock>>(qwen2_config(config));
 }
 
-// Its norms, and the biases of what splits by rows, are whole on every rank.
-constexpr ShardRule kShards[] = {
-    {"*.embed_tokens.weight", Split::kVocabulary},
-    {"lm_head.weight", Split::kVocabulary},
-    {"*.q_proj.weight", Split::kColumns},
-    {"*.k_proj.weight", Split::kColumns},
-    {"*.v_proj.weight", Split::kColumns},
-    {"*.o_proj.weight", Split::kRows},
-    {"*.gate_proj.weight", Split::kColumns},
-    {"*.up_proj.weight", Split::kColumns},
-    {"*.down_proj.weight", Split::kRows},
-    {"*.q_proj.bias", Split::kColumns},
-    {"*.k_proj.bias", Split::kColumns},
-    {"*.v_proj.bias", Split::kColumns},
-};
-
 }  // namespace
 
 Family qwen2_family() {
@@ -60,7 +44,7 @@ Family qwen2_family() {
           .causal_lm = "Qwen2ForCausalLM",
           .sequence_classification = "Qwen2ForSequenceClassification",
           .sanitize = &unwrap_language_model,
-          .shards = kShards};
+          .shards = decoder_shards()};
 }
 
 }  // namespace temper::models

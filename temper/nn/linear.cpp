@@ -161,7 +161,7 @@ at::Tensor Embedding::forward(const Context& context) const {
   const at::Tensor x =
       ops::embedding(weight.value(), {tokens.begin(), tokens.end()}, scale, weight.bfloat16());
   if (!context.dropout || context.dropout->noise_alpha == 0) return x;
-  return x + embedding_noise(*context.dropout, x);
+  return ops::add_scaled(x, embedding_noise(*context.dropout, x));
 }
 
 }  // namespace temper::nn

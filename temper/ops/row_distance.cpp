@@ -21,23 +21,29 @@ T inverse_norm(const T* dots) {
   return norm > 0 ? 1 / norm : T(0);
 }
 
+// A number for each row of a and b [N, width], of_row(width, row of a, row of b).
+template <class OfRow>
+at::Tensor by_row(const at::Tensor& a, const at::Tensor& b, OfRow of_row) {
+  at::Tensor out = at::empty({a.size(0)}, a.options());
+  dispatch(a, [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t rows = a.size(0), width = a.size(1);
+    const T *pa = values<T>(a), *pb = values<T>(b);
+    T* to = out.mutable_data_ptr<T>();
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < rows; ++r) to[r] = of_row(width, pa + r * width, pb + r * width);
+  });
+  return out;
+}
+
 struct CosineFunction : Function<CosineFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b) {
-    at::Tensor out = at::empty({a.size(0)}, a.options());
-    dispatch(a, [&](auto zero) {
-      using T = decltype(zero);
-      const int64_t rows = a.size(0), width = a.size(1);
-      const T *pa = values<T>(a), *pb = values<T>(b);
-      T* to = out.mutable_data_ptr<T>();
-#pragma omp parallel for schedule(static)
-      for (int64_t r = 0; r < rows; ++r) {
-        T dots[3];
-        divergence_kernels<T>().products(width, pa + r * width, pb + r * width, dots);
-        to[r] = 1 - dots[0] * inverse_norm(dots);
-      }
-    });
     ctx->save_for_backward({a, b});
-    return out;
+    return by_row(a, b, []<class T>(int64_t width, const T* x, const T* y) {
+      T dots[3];
+      divergence_kernels<T>().products(width, x, y, dots);
+      return 1 - dots[0] * inverse_norm(dots);
+    });
   }
 
   // The gradient of 1 - cos is -(b / (|a| |b|) - cos a / |a|²).
@@ -67,18 +73,10 @@ struct CosineFunction : Function<CosineFunction> {
 
 struct SquaredFunction : Function<SquaredFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b) {
-    at::Tensor out = at::empty({a.size(0)}, a.options());
-    dispatch(a, [&](auto zero) {
-      using T = decltype(zero);
-      const int64_t rows = a.size(0), width = a.size(1);
-      const T *pa = values<T>(a), *pb = values<T>(b);
-      T* to = out.mutable_data_ptr<T>();
-#pragma omp parallel for schedule(static)
-      for (int64_t r = 0; r < rows; ++r)
-        to[r] = divergence_kernels<T>().squared_distance(width, pa + r * width, pb + r * width);
-    });
     ctx->save_for_backward({a, b});
-    return out;
+    return by_row(a, b, []<class T>(int64_t width, const T* x, const T* y) {
+      return divergence_kernels<T>().squared_distance(width, x, y);
+    });
   }
   static variable_list backward(AutogradContext* ctx, variable_list douts) {
     const variable_list saved = ctx->get_saved_variables();

@@ -3,11 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
-#include <filesystem>
-
-#include "temper/io/safetensors.h"
-#include "temper/io/weight_files.h"
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
 #include "temper/text/special_tokens.h"
@@ -68,15 +63,6 @@ class Scorer : public PairScorer {
 };
 
 }  // namespace
-
-bool is_reward_model(const std::string& directory, const std::string& adapter) {
-  if (read_weights(directory).contains("score.weight")) return true;
-  const std::string weights = adapter + "/adapter_model.safetensors";
-  if (adapter.empty() || !std::filesystem::exists(weights)) return false;
-  const TensorMap tensors = read_safetensors(weights);
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const auto& entry) { return entry.first.ends_with(".score.weight"); });
-}
 
 std::unique_ptr<PairScorer> make_pair_scorer(std::unique_ptr<models::ScalarModel> model) {
   return std::make_unique<Scorer<models::ScalarModel>>(std::move(model));

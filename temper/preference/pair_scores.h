@@ -11,9 +11,6 @@
 
 namespace temper::preference {
 
-// Whether the directory holds a reward model (score.weight).
-bool is_reward_model(const std::string& directory, const std::string& adapter = "");
-
 struct PairScore {
   double chosen = 0, rejected = 0;
 };

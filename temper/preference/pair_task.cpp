@@ -53,8 +53,6 @@ void add_reward_means(train::Loss& loss, const at::Tensor& chosen_C, const at::T
   mean("accuracy", chosen_P > rejected_P);
 }
 
-constexpr int64_t kRowsToCheck = 4096;  // of each evaluation set: about a second
-
 PairTask::PairTask(const PreferenceConfig& config, data::PreferenceFormat format, Targets targets,
                    dist::Group& group, train::Messages& messages)
     : config_(config),
@@ -70,10 +68,7 @@ PairTask::PairTask(const PreferenceConfig& config, data::PreferenceFormat format
   done_ = loader_.state();
   for (const data::SourceSpec& source : eval_sources_)
     eval_rows_.push_back(std::make_unique<data::RowSet>(source));
-  // A wrong row ends the run before it costs time.
-  const ReferenceRows rows = all_rows();
-  for (const auto& set : eval_rows_)
-    for (int64_t r = 0; r < std::min(set->size(), kRowsToCheck); ++r) rows.read(*set, r);
+  train::check_rows(eval_rows_, all_rows().read);
 }
 
 int64_t PairTask::planned_steps() const {

@@ -4,14 +4,14 @@
 #include <ATen/core/grad_mode.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "temper/base/error.h"
-#include "temper/base/json.h"
 #include "temper/models/adapter.h"
+#include "temper/models/directory.h"
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
-#include "temper/preference/pair_scores.h"
+#include "temper/text/tokens.h"
 
 namespace temper::rl {
 namespace {
@@ -20,19 +20,18 @@ constexpr int64_t kMostTokens = 8192;  // of a forward pass; a longer completion
 
 // The model directory: of an adapter, its base.
 std::string base_of(const std::string& directory) {
-  const std::string adapter = directory + "/adapter_config.json";
-  if (!std::filesystem::exists(adapter)) return directory;
-  const Json json = read_json_file(adapter, size_t{16} << 20);
-  const Json base = json.is_object() ? json.value("base_model_name_or_path", Json()) : Json();
-  check<ConfigError>(base.is_string(), adapter, ": no `base_model_name_or_path`");
-  return models::resolve_model_path(base.get<std::string>());
+  if (!std::filesystem::exists(directory + "/adapter_config.json")) return directory;
+  const std::optional<std::string> base = models::adapter_base(directory);
+  check<ConfigError>(base.has_value(), directory,
+                     "/adapter_config.json: no `base_model_name_or_path`");
+  return models::resolve_model_path(*base);
 }
 
 std::unique_ptr<models::ScalarModel> load(const std::string& path) {
   const std::string directory = models::resolve_model_path(path), base = base_of(directory);
   models::HfConfig::load(base);  // that it is a model at all, before what it lacks
   const bool adapted = base != directory;
-  check<ConfigError>(preference::is_reward_model(base, adapted ? directory : ""),
+  check<ConfigError>(models::has_scalar_head(base, adapted ? directory : ""),
                      "rewards: ", directory,
                      ": no reward model: it has no scalar head, score.weight; `temper "
                      "reward` trains one");
@@ -51,14 +50,6 @@ std::unique_ptr<rewards::Reward> make_model_reward(const rewards::RewardSection&
     (rewards::register_reward({"model", make_model_reward,
                                "the scalar of the reward model in `model` at the last token"}),
      true);
-
-// Whether both have the same tokens under the same ids.
-bool same_tokens(const Tokenizer& a, const Tokenizer& b) {
-  if (a.vocab_size() != b.vocab_size()) return false;
-  for (int32_t id = 0; id < a.vocab_size(); ++id)
-    if (a.token_of(id) != b.token_of(id)) return false;
-  return true;
-}
 
 }  // namespace
 
@@ -104,7 +95,7 @@ void check_reward_models(std::span<const rewards::RewardSection> sections,
     const auto theirs = Tokenizer::load_directory(directory);
     const int64_t count = models::HfConfig::load(base_of(directory)).integer("vocab_size", 0);
     if (tokenizer && theirs)
-      check<ConfigError>(same_tokens(*tokenizer, *theirs), where,
+      check<ConfigError>(!first_difference(*tokenizer, *theirs), where,
                          " has another tokenizer than the policy, whose token ids it must read");
     else
       check<ConfigError>(count == vocabulary, where, " has ", count, " tokens, the policy ",

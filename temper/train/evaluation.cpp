@@ -8,6 +8,13 @@
 
 namespace temper::train {
 
+void check_rows(std::span<const std::unique_ptr<data::RowSet>> sets,
+                const std::function<void(const data::RowSet& set, int64_t row)>& read) {
+  constexpr int64_t kMost = 4096;  // of each set: about a second
+  for (const auto& set : sets)
+    for (int64_t r = 0; r < std::min(set->size(), kMost); ++r) read(*set, r);
+}
+
 EvaluationSums::EvaluationSums(std::vector<std::string> set_names) : names_(std::move(set_names)) {}
 
 void EvaluationSums::add_mean(size_t set, const std::string& metric, double sum, double count) {

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +14,11 @@
 #include "temper/metrics/row.h"
 
 namespace temper::train {
+
+// Reads the first rows of every set, so that a wrong one ends a run before it costs time. Throws
+// what `read` throws.
+void check_rows(std::span<const std::unique_ptr<data::RowSet>> sets,
+                const std::function<void(const data::RowSet& set, int64_t row)>& read);
 
 class EvaluationSums {
  public:

@@ -11,8 +11,6 @@
 
 namespace temper::train {
 
-constexpr int64_t kRowsToCheck = 4096;  // of each set: about a second
-
 Unit unit_of(const data::SftRow& row) {
   Unit unit;
   for (const data::Segment& segment : row.segments)
@@ -31,11 +29,10 @@ SftEvaluation::SftEvaluation(const RunConfig& config, data::SftFormat format, di
 }
 
 void SftEvaluation::check_rows() const {
-  for (const auto& set : sets_) {
+  train::check_rows(sets_, [this](const data::RowSet& set, int64_t row) {
     bool truncated = false;
-    for (int64_t r = 0; r < std::min(set->size(), kRowsToCheck); ++r)
-      data::read_sft_row(format_, set->row(r), set->where(r), &truncated);
-  }
+    data::read_sft_row(format_, set.row(row), set.where(row), &truncated);
+  });
 }
 
 void SftEvaluation::add_set(size_t set, const std::function<bool()>& stop, const Measure& measure,

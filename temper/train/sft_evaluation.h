@@ -25,8 +25,7 @@ class SftEvaluation {
   // Opens the sets that the config names. `format` reads their rows; too long ones are cut.
   SftEvaluation(const RunConfig& config, data::SftFormat format, dist::Group& group);
 
-  // Reads the first rows of every set, so that a wrong one ends a run before it costs time. Throws
-  // DataError.
+  // Throws DataError where one of the first rows is wrong.
   void check_rows() const;
 
   // Adds what is measured of a pass of rows of one set, which may have no targets.

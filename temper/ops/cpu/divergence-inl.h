@@ -40,21 +40,6 @@ HWY_INLINE float log_of(float x) {
 }
 
 template <class T>
-T largest(int64_t count, const T* x) {
-  T lanes[16];
-  for (int64_t l = 0; l < 16; ++l) lanes[l] = x[std::min(l, count - 1)];
-  int64_t i = 16;
-  for (; i + 16 <= count; i += 16) {
-#pragma GCC unroll 16
-    for (int64_t l = 0; l < 16; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
-  }
-  for (; i < count; ++i) lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
-  T max = lanes[0];
-  for (int64_t l = 1; l < 16; ++l) max = lanes[l] > max ? lanes[l] : max;
-  return max;
-}
-
-template <class T>
 DivergencePart<T> divergence_part(int64_t count, const T* s, const T* t) {
   alignas(64) T es[kVocabularyBlock], et[kVocabularyBlock];
   const T max_s = largest(count, s), max_t = largest(count, t);

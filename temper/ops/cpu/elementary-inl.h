@@ -10,6 +10,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -97,6 +98,22 @@ inline T sum16(int64_t begin, int64_t count, Term term) {
   }
   for (; i < end; ++i) partials.sum[i % 16] = term(i, partials.sum[i % 16]);
   return partials.total();
+}
+
+// The largest of count > 0 numbers.
+template <class T>
+inline T largest(int64_t count, const T* x) {
+  T lanes[16];
+  for (int64_t l = 0; l < 16; ++l) lanes[l] = x[std::min(l, count - 1)];
+  int64_t i = 16;
+  for (; i + 16 <= count; i += 16) {
+#pragma GCC unroll 16
+    for (int64_t l = 0; l < 16; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
+  }
+  for (; i < count; ++i) lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
+  T max = lanes[0];
+  for (int64_t l = 1; l < 16; ++l) max = lanes[l] > max ? lanes[l] : max;
+  return max;
 }
 
 }  // namespace temper::kernels::HWY_NAMESPACE

@@ -196,16 +196,7 @@ void ScatterRows(int64_t rows, int64_t width, const T* dout, const int64_t* id, 
 
 template <class T>
 SoftmaxPart<T> softmax_part(const T* x, int64_t count) {
-  T lanes[16];
-  for (int64_t l = 0; l < 16; ++l) lanes[l] = x[std::min(l, count - 1)];
-  int64_t i = 16;
-  for (; i + 16 <= count; i += 16) {
-#pragma GCC unroll 16
-    for (int64_t l = 0; l < 16; ++l) lanes[l] = x[i + l] > lanes[l] ? x[i + l] : lanes[l];
-  }
-  for (; i < count; ++i) lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
-  T max = lanes[0];
-  for (int64_t l = 1; l < 16; ++l) max = lanes[l] > max ? lanes[l] : max;
+  const T max = largest(count, x);
   alignas(64) T e[kVocabularyBlock];
   for (int64_t j = 0; j < count; ++j) e[j] = exp_of(x[j] - max);
   const T sum = sum16<T>(0, count, [&e](int64_t j, T s) { return s + e[j]; });

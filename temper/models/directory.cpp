@@ -1,0 +1,31 @@
+#include "temper/models/directory.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/json.h"
+#include "temper/io/safetensors.h"
+#include "temper/io/weight_files.h"
+
+namespace temper::models {
+
+std::optional<std::string> adapter_base(const std::string& directory) {
+  const std::string path = directory + "/adapter_config.json";
+  std::error_code none;
+  if (!std::filesystem::exists(path, none)) return {};
+  const Json json = read_json_file(path, size_t{16} << 20);
+  const Json base = json.is_object() ? json.value("base_model_name_or_path", Json()) : Json();
+  return base.is_string() ? std::optional(base.get<std::string>()) : std::nullopt;
+}
+
+bool has_scalar_head(const std::string& directory, const std::string& adapter) {
+  if (read_weights(directory).contains("score.weight")) return true;
+  const std::string weights = adapter + "/adapter_model.safetensors";
+  if (adapter.empty() || !std::filesystem::exists(weights)) return false;
+  const TensorMap tensors = read_safetensors(weights);
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const auto& entry) { return entry.first.ends_with(".score.weight"); });
+}
+
+}  // namespace temper::models

@@ -1,0 +1,17 @@
+// What a directory holds, told without loading a model.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace temper::models {
+
+// The model that a PEFT adapter's directory names as its base, as it is written there; none: no
+// adapter_config.json, or it names none. Throws DataError where the file is not JSON.
+std::optional<std::string> adapter_base(const std::string& directory);
+
+// Whether the model has a scalar head (score.weight), its own or that of the adapter on it; "": no
+// adapter.
+bool has_scalar_head(const std::string& directory, const std::string& adapter = "");
+
+}  // namespace temper::models
