@@ -40,7 +40,7 @@ std::string cpu_name() {
 double gemm_gflops() {
   const at::Tensor a = at::ones({1024, 1024}), b = at::ones({1024, 1024});
   at::Tensor c = at::empty({1024, 1024});
-  const at::Tensor panels = ops::pack({b});
+  const at::Tensor panels = ops::pack(ops::Operand{b});
   return 2.0 * 1024 * 1024 * 1024 /
          best_of(5, [&] { ops::product({a}, {b}, c, false, {}, panels); }) / 1e9;
 }

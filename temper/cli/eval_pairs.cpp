@@ -20,8 +20,7 @@ constexpr size_t kRowsAtOnce = 256;
 std::unique_ptr<preference::PairScorer> scorer_of(const ModelFlags& flags, bool scalar) {
   check_device(flags);
   if (!scalar) return preference::make_pair_scorer(load(flags));
-  auto model = models::load_scalar_model(flags.model,
-                                         flags.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
+  auto model = models::load_scalar_model(flags.model, flags.kept());
   if (!flags.adapter.empty()) models::load_adapter(*model, flags.adapter);
   return preference::make_pair_scorer(std::move(model));
 }

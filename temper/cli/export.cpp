@@ -22,7 +22,7 @@ class Export : public Command {
 
  private:
   void run_scalar(at::ScalarType type) const;
-  std::string model_dir, adapter, output, dtype = "float32", format = "hf";
+  std::string model_dir, adapter, output, dtype = "float32", format = "hf", storage;
 };
 
 void Export::declare(CLI::App& app) {
@@ -37,6 +37,10 @@ void Export::declare(CLI::App& app) {
       ->check(CLI::IsMember({"hf"}));
   app.add_option("--dtype", dtype, "number type of the written weights")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  app.add_option("--storage", storage,
+                 "merge into the weights as this keeps them, as a run on them has seen them: "
+                 "float32, bfloat16, int8 or nf4; the default is the model's own weights")
+      ->check(CLI::IsMember({"float32", "bfloat16", "int8", "nf4"}));
 }
 
 // What was written must be the merged weights, rounded once.
@@ -44,7 +48,7 @@ void check_written(nn::Module& model, nn::Module& written, at::ScalarType type,
                    const std::string& output) {
   std::map<std::string, at::Tensor> expected;
   model.each_parameter([&](const std::string& name, nn::Parameter& p) {
-    expected[name] = p.value().detach().to(type).to(at::kFloat);
+    expected[name] = ops::read(p.stored()).detach().to(type).to(at::kFloat);
   });
   written.each_parameter([&](const std::string& name, nn::Parameter& p) {
     check(at::equal(p.value(), expected.at(name)), output, ": `", name,
@@ -54,7 +58,7 @@ void check_written(nn::Module& model, nn::Module& written, at::ScalarType type,
 
 // A model with a scalar head, as `temper reward` leaves it.
 void Export::run_scalar(at::ScalarType type) const {
-  const auto model = models::load_scalar_model(model_dir);
+  const auto model = models::load_scalar_model(model_dir, kept_as("", storage));
   if (!adapter.empty()) models::load_adapter(*model, adapter);
   models::merge_adapters(*model);
   models::write_model_files({model_dir, model_dir}, output, type, models::HeadKind::kScalar);
@@ -78,7 +82,7 @@ int Export::run() {
     run_scalar(type);
     return 0;
   }
-  const auto model = models::load_model(model_dir);
+  const auto model = models::load_model(model_dir, kept_as("", storage));
   std::vector<int32_t> probe;
   for (int32_t i = 0; i < 32; ++i)
     probe.push_back(

@@ -156,7 +156,28 @@ void ModelFlags::add_to(CLI::App& app) {
          "number type of the weights in matrix products: float32 (the default) or bfloat16; "
          "sums are float32")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
+  add_storage(app, storage);
 }
+
+void add_storage(CLI::App& app, std::string& storage) {
+  app.add_option("--storage", storage,
+                 "how weights are kept: float32 or bfloat16 (all), int8 or nf4 (linear layers of "
+                 "the blocks, the rest as --dtype says); the default is --dtype's")
+      ->check(CLI::IsMember({"float32", "bfloat16", "int8", "nf4"}));
+}
+
+models::Storage kept_as(const std::string& dtype, const std::string& storage) {
+  using Format = ops::WeightFormat;
+  const bool bfloat16 = dtype == "bfloat16";
+  if (storage == "float32") return {bfloat16 ? Format::kRoundedBFloat16 : Format::kFloat32, {}};
+  models::Storage kept{bfloat16 || storage == "bfloat16" ? Format::kBFloat16 : Format::kFloat32,
+                       {}};
+  if (storage == "int8") kept.blocks = Format::kInt8;
+  if (storage == "nf4") kept.blocks = Format::kNf4;
+  return kept;
+}
+
+models::Storage ModelFlags::kept() const { return kept_as(dtype, storage); }
 
 CLI::Option* InputFlags::add_to(CLI::App& app, const std::string& rows) {
   app.add_option("--columns", columns, "renames fields of the rows, as in prompt=question")

@@ -8,6 +8,7 @@
 
 #include "temper/cli/verbs.h"
 #include "temper/generate/engine.h"
+#include "temper/models/model.h"
 
 namespace temper::cli {
 
@@ -39,10 +40,15 @@ std::vector<std::string> split_command(const std::string& line);
 // becomes.
 CLI::Option* add_model(CLI::App& app, std::string& model, const std::string& help);
 
+// --storage, and what it says together with --dtype.
+void add_storage(CLI::App& app, std::string& storage);
+models::Storage kept_as(const std::string& dtype, const std::string& storage);
+
 // --model and --adapter, as several verbs take them.
 struct ModelFlags {
-  std::string model, adapter, device = "auto", dtype;
+  std::string model, adapter, device = "auto", dtype, storage;
   void add_to(CLI::App& app);
+  models::Storage kept() const;  // what --dtype and --storage say
 };
 
 // --input and --columns.

@@ -21,7 +21,10 @@ class Score : public Command {
         "Log-probabilities of given tokens.\n"
         "example: temper score --model DIR --input rows.jsonl --output scores.jsonl");
     model_.add_to(app);
-    input_.add_to(app, "tokens, or prompt_tokens and completion_tokens, or prompt and completion")
+    input_
+        .add_to(app,
+                "tokens, or prompt_tokens and completion_tokens, or prompt and completion; or what "
+                "generate wrote")
         ->required();
     app.add_option("--output", output_,
                    "where the results go, in input order, or - for standard output")
@@ -62,7 +65,7 @@ class Score : public Command {
 
  private:
   generate::ScoreRequest request(const Json& row, int64_t vocabulary, const std::string& where) {
-    if (row.contains("tokens")) {
+    if (row.contains("tokens") && !row.contains("prompt_tokens")) {
       generate::ScoreRequest all{token_field(row, "tokens", vocabulary, where), 1};
       check<DataError>(!all.tokens.empty(), where, ": no tokens");
       return all;
@@ -70,7 +73,9 @@ class Score : public Command {
     std::vector<int32_t> prompt, completion;
     if (row.contains("prompt_tokens")) {
       prompt = token_field(row, "prompt_tokens", vocabulary, where);
-      completion = token_field(row, "completion_tokens", vocabulary, where);
+      // `tokens` beside it: a row that generate wrote.
+      const bool generated = row.contains("tokens") && !row.contains("completion_tokens");
+      completion = token_field(row, generated ? "tokens" : "completion_tokens", vocabulary, where);
     } else {
       check<DataError>(row.contains("prompt") && row["prompt"].is_string() &&
                            row.contains("completion") && row["completion"].is_string(),

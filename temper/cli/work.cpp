@@ -31,8 +31,7 @@ void check_device(const ModelFlags& flags) {
 
 std::unique_ptr<models::CausalLM> load(const ModelFlags& flags) {
   check_device(flags);
-  auto model =
-      models::load_model(flags.model, flags.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat);
+  auto model = models::load_model(flags.model, flags.kept());
   if (!flags.adapter.empty()) {
     warn_of_other_base(flags.model, flags.adapter);
     models::load_adapter(*model, flags.adapter);

@@ -169,7 +169,9 @@ class Loader {
   }
 
   static constexpr const char* kAllLonger =
-      ": every row is longer than data.max_length and data.overlong is drop";
+      ": every row is left out: it is longer than data.max_length and data.overlong is drop, or "
+      "its "
+      "prompt alone fills data.max_length";
 
   void forget() {
     if (ahead_.valid()) ahead_.wait();

@@ -118,7 +118,7 @@ PreferenceSides preference_sides(const Json& row, bool unpaired, const std::stri
                    "; expected prompt, chosen and rejected, or prompt_ids, chosen_ids and "
                    "rejected_ids",
                    unpaired ? ", or prompt, completion and label" : "",
-                   "; data.columns renames fields, as in {chosen: better}");
+                   "; data.columns (--columns) renames fields, as in {chosen: better}");
   return paired_sides(row, ids, where);
 }
 

@@ -83,10 +83,10 @@ Paths read_row(const SftFormat& format, const Json& row, const std::string& wher
   if (row.contains("prompt") && row.contains("completion"))
     return read_prompt_completion(format, row, where);
   if (row.contains("text")) return read_text(format, row, where);
-  throw DataError(
-      temper::str(where, ": the row has ", field_names(row),
-                  "; expected messages, prompt and completion, text, or input_ids; "
-                  "data.columns renames fields, as in {prompt: question, completion: answer}"));
+  throw DataError(temper::str(
+      where, ": the row has ", field_names(row),
+      "; expected messages, prompt and completion, text, or input_ids; "
+      "data.columns (--columns) renames fields, as in {prompt: question, completion: answer}"));
 }
 
 bool trains(const TokenPath& path) {

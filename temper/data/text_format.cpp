@@ -72,7 +72,7 @@ std::vector<int32_t> prompt_tokens(const TextFormat& format, const Json& row,
   const char* const field = row.contains("prompt") ? "prompt" : "messages";
   check<DataError>(row.contains(field), where, ": the row has ", field_names(row),
                    "; expected prompt (text or messages), messages, or prompt_ids; data.columns "
-                   "renames fields, as in {prompt: question}");
+                   "(--columns) renames fields, as in {prompt: question}");
   const Json& prompt = row[field];
   const bool text = prompt.is_string() && row.contains("prompt");
   check<DataError>(text || prompt.is_array(), where, ": `", field, "` must be ",

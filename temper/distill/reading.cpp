@@ -47,9 +47,9 @@ ops::TeacherHead head_at_targets(const Side& side, const train::ForwardPass& pas
       if (name == "lm_head.weight") weight = &parameter;
     });
   check(weight != nullptr, "this model has no vocabulary head");
-  return {{.soft_cap = model.config().final_soft_cap, .bfloat16 = weight->bfloat16()},
+  return {{.soft_cap = model.config().final_soft_cap},
           ops::select_rows(side.hidden(), pass.row_M),
-          weight->value()};
+          weight->stored()};
 }
 
 }  // namespace temper::distill

@@ -4,22 +4,24 @@
 
 #include "temper/base/error.h"
 #include "temper/io/weight_files.h"
-#include "temper/models/load.h"
+#include "temper/models/directory.h"
 #include "temper/text/tokens.h"
 
 namespace temper::distill {
 namespace {
 
 // bfloat16 loses nothing where the files hold no more.
-at::ScalarType dtype_of(const DistillSection& section, const std::string& directory) {
+models::Storage storage_of(const DistillSection& section, const std::string& directory) {
   using Dtype = DistillSection::TeacherDtype;
   if (section.teacher_dtype != Dtype::kAuto)
-    return section.teacher_dtype == Dtype::kBfloat16 ? at::kBFloat16 : at::kFloat;
+    return {section.teacher_dtype == Dtype::kBfloat16 ? ops::WeightFormat::kBFloat16
+                                                      : ops::WeightFormat::kFloat32,
+            {}};
   const TensorMap tensors = read_weights(directory);
   const bool bfloat16 = std::all_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
     return tensor.second.shape.size() < 2 || tensor.second.dtype == DType::kBFloat16;
   });
-  return bfloat16 ? at::kBFloat16 : at::kFloat;
+  return {bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32, {}};
 }
 
 // Ids must mean the same to both: a probability is a token's.
@@ -42,8 +44,9 @@ void check_vocabulary(const DistillConfig& config, const train::Roles& roles,
 }  // namespace
 
 void load_teacher(const DistillConfig& config, train::Roles& roles) {
-  const std::string directory = models::resolve_model_path(config.distill.teacher);
-  roles.teacher = train::frozen_model(directory, dtype_of(config.distill, directory));
+  const std::string directory =
+      models::named_model(config.distill.teacher, config.where("distill.teacher"));
+  roles.teacher = train::frozen_model(directory, storage_of(config.distill, directory));
   check_vocabulary(config, roles, directory);
 }
 

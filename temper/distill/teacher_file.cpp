@@ -33,12 +33,16 @@ class TeacherFile : public RemoteTeacher {
       return it->second;
     };
     prefix_ = models::to_tensor(tensor("prefix", DType::kInt64, 1), at::kLong).contiguous();
+    row_ = models::to_tensor(tensor("row", DType::kInt64, 1), at::kLong).contiguous();
     id_ = models::to_tensor(tensor("id", DType::kInt32, 2), at::kInt);
     logp_ = models::to_tensor(tensor("logp", DType::kFloat32, 2), at::kFloat);
     const int64_t size =
         models::to_tensor(tensor("size", DType::kInt64, 1), at::kLong).sum().item<int64_t>();
-    check<DataError>(id_.sizes() == logp_.sizes() && id_.size(0) == prefix_.numel(), path,
-                     ": `prefix`, `id` and `logp` are not of one size");
+    check<DataError>(id_.sizes() == logp_.sizes() && id_.size(0) == prefix_.numel() &&
+                         row_.numel() == prefix_.numel(),
+                     path, ": `prefix`, `row`, `id` and `logp` are not of one size");
+    check<DataError>(!((row_ < 0) | (row_ >= id_.size(0))).any().item<bool>(), path,
+                     ": `row` points outside of `id`");
     check<DataError>(id_.size(1) > 0 && at::isfinite(logp_).all().item<bool>(), path,
                      ": `logp` must be finite numbers, at least one a place");
     check<ConfigError>(size == vocabulary, where, ": ", path, " is of another vocabulary: it has ",
@@ -57,7 +61,7 @@ class TeacherFile : public RemoteTeacher {
       check<DataError>(found != end && *found == wanted, path_,
                        ": a row's token is not in it; write it anew with temper distill "
                        "--precompute and the same data and model keys");
-      rows.push_back(found - begin);
+      rows.push_back(row_.const_data_ptr<int64_t>()[found - begin]);
     }
     const at::Tensor at = at::tensor(rows, at::kLong);
     const at::Tensor id = id_.index_select(0, at).narrow(1, 0, k_).to(at::kLong);
@@ -71,7 +75,7 @@ class TeacherFile : public RemoteTeacher {
 
  private:
   std::string path_;
-  at::Tensor prefix_, id_, logp_;
+  at::Tensor prefix_, row_, id_, logp_;
   int64_t k_ = 0;
 };
 
@@ -94,30 +98,44 @@ std::vector<int64_t> prefixes_of(const train::ForwardPass& pass) {
   return prefixes;
 }
 
+TeacherFileWriter::TeacherFileWriter(int64_t vocabulary, int64_t k)
+    : vocabulary_(vocabulary),
+      k_(k),
+      id_(open_temporary("temper-teacher")),
+      logp_(open_temporary("temper-teacher")) {}
+
 void TeacherFileWriter::add(const train::ForwardPass& pass, const ops::TopTokens& top) {
   const std::vector<int64_t> prefixes = prefixes_of(pass);
+  std::vector<int32_t> id;
+  std::vector<float> logp;
   for (size_t i = 0; i < prefixes.size(); ++i) {
-    if (!places_.emplace(prefixes[i], places_.size()).second) continue;
+    if (!row_of_.emplace(prefixes[i], predictions()).second) continue;
     for (size_t j = i * static_cast<size_t>(k_); j < (i + 1) * static_cast<size_t>(k_); ++j) {
-      id_.push_back(static_cast<int32_t>(top.id.const_data_ptr<int64_t>()[j]));
-      logp_.push_back(top.logit.const_data_ptr<float>()[j]);
+      id.push_back(static_cast<int32_t>(top.id.const_data_ptr<int64_t>()[j]));
+      logp.push_back(top.logit.const_data_ptr<float>()[j]);
     }
   }
+  const std::string what = temporary_directory() + ": the teacher's predictions";
+  write_all(id_.get(), id.data(), id.size() * sizeof(int32_t), what);
+  write_all(logp_.get(), logp.data(), logp.size() * sizeof(float), what);
 }
 
 void TeacherFileWriter::write(const std::string& path) const {
-  std::vector<int64_t> prefix, place;
-  for (const auto& [hash, at] : places_) {
+  std::vector<std::pair<int64_t, int64_t>> order(row_of_.begin(), row_of_.end());
+  std::sort(order.begin(), order.end());
+  std::vector<int64_t> prefix, row;
+  for (const auto& [hash, place] : order) {
     prefix.push_back(hash);
-    place.push_back(static_cast<int64_t>(at));
+    row.push_back(place);
   }
-  const at::Tensor order = at::tensor(place, at::kLong);
-  const auto sorted = [&](const auto& values, at::ScalarType dtype) {
-    return models::to_view(at::tensor(values, dtype).view({-1, k_}).index_select(0, order));
+  const auto mapped = [&](const FileDescriptor& file, DType dtype) -> TensorView {
+    const auto bytes = MappedFile::open(str("/proc/self/fd/", file.get()));
+    return {dtype, {predictions(), k_}, bytes->data(), bytes->size(), bytes};
   };
   write_safetensors(path, {{"prefix", models::to_view(at::tensor(prefix, at::kLong))},
-                           {"id", sorted(id_, at::kInt)},
-                           {"logp", sorted(logp_, at::kFloat)},
+                           {"row", models::to_view(at::tensor(row, at::kLong))},
+                           {"id", mapped(id_, DType::kInt32)},
+                           {"logp", mapped(logp_, DType::kFloat32)},
                            {"size", models::to_view(at::full({1}, vocabulary_, at::kLong))}});
 }
 

@@ -1,5 +1,6 @@
 // A teacher's likeliest tokens, computed once and trained on later: a safetensors file of
 //   prefix  int64 [P], ascending: a hash of the tokens that a prediction follows
+//   row     int64 [P]: where its prediction stands in the next two
 //   id      int32 [P, k], the likeliest next tokens, likeliest first
 //   logp    float32 [P, k], their log-probabilities at temperature 1
 //   size    int64 [1], of the vocabulary
@@ -7,11 +8,12 @@
 // mixed anew.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "temper/base/file.h"
 #include "temper/distill/teacher.h"
 
 namespace temper::distill {
@@ -19,19 +21,20 @@ namespace temper::distill {
 // Of each of the pass's targets, the hash of the tokens before it: its segment's path.
 std::vector<int64_t> prefixes_of(const train::ForwardPass& pass);
 
-// What a file is made of; the same prefix counts once.
+// What a file is made of; the same prefix counts once. Predictions wait in temporary files: memory
+// holds 16 bytes of each.
 class TeacherFileWriter {
  public:
-  TeacherFileWriter(int64_t vocabulary, int64_t k) : vocabulary_(vocabulary), k_(k) {}
+  TeacherFileWriter(int64_t vocabulary, int64_t k);
   void add(const train::ForwardPass& pass, const ops::TopTokens& top);
-  int64_t predictions() const { return static_cast<int64_t>(places_.size()); }
+  int64_t predictions() const { return static_cast<int64_t>(row_of_.size()); }
+  // Throws RunError.
   void write(const std::string& path) const;
 
  private:
   int64_t vocabulary_, k_;
-  std::map<int64_t, size_t> places_;
-  std::vector<int32_t> id_;
-  std::vector<float> logp_;
+  std::unordered_map<int64_t, int64_t> row_of_;  // of each prefix
+  FileDescriptor id_, logp_;
 };
 
 // Opens a file. `where` begins the message of a ConfigError: of another vocabulary, or with fewer

@@ -23,6 +23,7 @@ class MappedFiles {
   // The file as it is now. Throws DataError where there is none.
   static File look_at(const std::string& path);
   void add(File file) { files_.push_back(std::move(file)); }
+  const std::vector<File>& files() const { return files_; }
 
   // Whether a file from which something is still mapped was written to since it was opened. Cheap:
   // one look at each file's size and time.

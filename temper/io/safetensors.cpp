@@ -92,7 +92,9 @@ TensorMap parse_safetensors(std::span<const std::byte> bytes, const std::string&
 
 TensorMap read_safetensors(const std::string& path) {
   const auto file = MappedFile::open(path);
-  return parse_safetensors({file->data(), file->size()}, path, file);
+  TensorMap tensors = parse_safetensors({file->data(), file->size()}, path, file);
+  for (auto& [name, view] : tensors) view.mapped = true;
+  return tensors;
 }
 
 void write_safetensors(const std::string& path, const TensorMap& tensors) {

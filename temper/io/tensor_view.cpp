@@ -1,6 +1,10 @@
 #include "temper/io/tensor_view.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <array>
+#include <cstdint>
 #include <utility>
 
 namespace temper {
@@ -41,6 +45,15 @@ std::optional<size_t> shape_bytes(const std::vector<int64_t>& shape, DType dtype
       return std::nullopt;
   }
   return empty ? 0 : bytes;
+}
+
+void give_back_pages(const TensorView& view) {
+  if (!view.mapped) return;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<uintptr_t>(view.data) + page - 1) / page * page,
+             end = (reinterpret_cast<uintptr_t>(view.data) + view.num_bytes) / page * page;
+  // A private read-only mapping: nothing is lost. Where it is refused, the pages stay.
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 TensorView bytes_view(std::string bytes) {

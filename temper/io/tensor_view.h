@@ -36,7 +36,12 @@ struct TensorView {
   const std::byte* data = nullptr;
   size_t num_bytes = 0;
   std::shared_ptr<const void> owner;
+  bool mapped = false;  // the bytes are those of a mapped file
 };
+
+// Takes whole pages of a mapped view out of the process's memory; they come back from the file when
+// they are read again. Does nothing to other views.
+void give_back_pages(const TensorView& view);
 
 // The product of a shape, or nullopt when it is negative or its bytes overflow.
 std::optional<size_t> shape_bytes(const std::vector<int64_t>& shape, DType dtype);

@@ -87,7 +87,9 @@ nn::Parameter* score_weight(nn::Module& model) {
 void train_score(nn::Module& model) {
   nn::Parameter* score = score_weight(model);
   if (!score) return;
-  score->set_value(score->value().detach().to(at::kFloat).clone());
+  if (score->format() == ops::WeightFormat::kBFloat16)
+    score->set_format(ops::WeightFormat::kRoundedBFloat16);
+  score->own();
   score->set_trainable(true);
 }
 

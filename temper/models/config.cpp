@@ -7,6 +7,9 @@ inline constexpr std::array enum_names<models::ModelSection::Dtype> = {"float32"
 template <>
 inline constexpr std::array enum_names<models::ModelSection::Device> = {"auto", "cpu", "cuda"};
 template <>
+inline constexpr std::array enum_names<models::ModelSection::Storage> = {"float32", "bfloat16",
+                                                                         "int8", "nf4"};
+template <>
 inline constexpr std::array enum_names<models::AdapterSection::Method> = {"none", "lora", "qlora"};
 
 }  // namespace temper
@@ -19,6 +22,9 @@ void ModelSection::fields(Fields& f) {
         "number type of the weights in matrix products; sums, activations, master weights and the "
         "optimizer's state stay float32; frozen weights are kept in it");
   f.add("device", device, "device that computes");
+  f.add("storage", storage,
+        "how frozen weights are kept; int8 and nf4: the blocks' linear layers, the rest as dtype "
+        "says; null: as dtype says, nf4 under qlora");
 }
 void AdapterSection::fields(Fields& f) {
   f.add("method", method,

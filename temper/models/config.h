@@ -15,9 +15,11 @@ namespace temper::models {
 struct ModelSection {
   enum class Dtype { kFloat32, kBfloat16 };
   enum class Device { kAuto, kCpu, kCuda };
+  enum class Storage { kFloat32, kBfloat16, kInt8, kNf4 };
   std::string path;  // empty: not given
   Dtype dtype = Dtype::kFloat32;
   Device device = Device::kAuto;
+  std::optional<Storage> storage;  // null: as dtype says; of qlora nf4
   void fields(Fields& f);
 };
 

@@ -4,11 +4,22 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/io/safetensors.h"
 #include "temper/io/weight_files.h"
+#include "temper/models/load.h"
 
 namespace temper::models {
+
+std::string named_model(const std::string& path, const std::string& where) {
+  const std::string directory = resolve_model_path(path);
+  std::error_code none;
+  check<ConfigError>(std::filesystem::exists(directory + "/config.json", none) ||
+                         std::filesystem::exists(directory + "/adapter_config.json", none),
+                     where, ": no model at ", directory, "; expected a directory with config.json");
+  return directory;
+}
 
 std::optional<std::string> adapter_base(const std::string& directory) {
   const std::string path = directory + "/adapter_config.json";

@@ -6,6 +6,10 @@
 
 namespace temper::models {
 
+// The directory of the model that a config key names, resolved as resolve_model_path does. Throws
+// ConfigError that begins with `where`, the key, unless it is the directory of a model or adapter.
+std::string named_model(const std::string& path, const std::string& where);
+
 // The model that a PEFT adapter's directory names as its base, as it is written there; none: no
 // adapter_config.json, or it names none. Throws DataError where the file is not JSON.
 std::optional<std::string> adapter_base(const std::string& directory);

@@ -24,9 +24,7 @@ ops::HeadSpec VocabularyHead::spec(double temperature, bool entropy, bool log_su
   return {.soft_cap = soft_cap_,
           .temperature = temperature,
           .entropy = entropy,
-          .log_sum_exp = log_sum_exp,
-          .bfloat16 = weight_.bfloat16(),
-          .panels = weight_.panels()};
+          .log_sum_exp = log_sum_exp};
 }
 
 ops::TokenLogp VocabularyHead::token_logp(const at::Tensor& hidden,
@@ -34,11 +32,11 @@ ops::TokenLogp VocabularyHead::token_logp(const at::Tensor& hidden,
                                           const std::vector<int64_t>& target, double temperature,
                                           bool entropy, bool log_sum_exp) const {
   return ops::token_logp(spec(temperature, entropy, log_sum_exp), ops::select_rows(hidden, rows),
-                         weight_.value(), target);
+                         weight_.weight(), target);
 }
 
 ops::Logits VocabularyHead::logits(const at::Tensor& hidden, double temperature) const {
-  return ops::logits(spec(temperature, false, false), hidden, weight_.value());
+  return ops::logits(spec(temperature, false, false), hidden, weight_.weight());
 }
 
 ScalarHead::ScalarHead(nn::Module& owner, const ModelConfig& config)

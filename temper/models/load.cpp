@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/io/weight_files.h"
+#include "temper/models/bitsandbytes.h"
+#include "temper/models/weight_cache.h"
 
 namespace temper::models {
 namespace {
@@ -37,29 +40,99 @@ struct Checkpoint {
 Checkpoint open_checkpoint(const std::string& directory) {
   Checkpoint checkpoint{directory, HfConfig::load(directory), {}, {}};
   const Family& family = family_of(checkpoint.config);
+  check_quantization(read_json_file(directory + "/config.json", size_t{64} << 20),
+                     directory + "/config.json");
   checkpoint.tensors = read_weights(directory, &checkpoint.files);
   if (family.sanitize) family.sanitize(checkpoint.tensors, checkpoint.config);
   return checkpoint;
 }
 
+// A value that is converted is read from the file once: its pages go back at once, so that peak
+// memory never holds both forms of the model.
+void set_from(nn::Parameter& parameter, const TensorView& view) {
+  const at::ScalarType kept =
+      parameter.format() == ops::WeightFormat::kBFloat16 ? at::kBFloat16 : at::kFloat;
+  const at::Tensor value = to_tensor(view, kept);
+  const bool mapped = value.const_data_ptr() == static_cast<const void*>(view.data);
+  parameter.set_value(value);
+  if (!mapped || ops::is_quantized(parameter.format())) give_back_pages(view);
+}
+
+// Gives parameters their tensors.
+class Filling {
+ public:
+  Filling(Checkpoint& from, const Storage& storage) : from_(from) {
+    for (std::string& name : bitsandbytes_weights(from.tensors)) nf4_.insert(std::move(name));
+    if (!storage.blocks || !ops::is_quantized(*storage.blocks)) return;
+    const bool nf4 = *storage.blocks == ops::WeightFormat::kNf4;
+    cache_.emplace(from.files, nf4 ? kernels::Code::kNf4 : kernels::Code::kInt8);
+    cached_ = cache_->read();
+  }
+
+  // Takes the tensor out of the checkpoint. Gives what is wrong with its shape, or "".
+  std::string fill(nn::Parameter& parameter, const std::string& name) {
+    TensorMap& tensors = from_.tensors;
+    if (nf4_.contains(name)) {
+      const Nf4Tensor tensor = take_bitsandbytes(tensors, name, from_.directory);
+      if (tensor.shape != parameter.shape()) return mismatch(tensor.shape, parameter);
+      if (parameter.format() == ops::WeightFormat::kNf4)
+        parameter.set_codes(tensor.weight());
+      else
+        parameter.set_value(ops::read(ops::Weight(tensor.weight())));
+      return "";
+    }
+    const TensorView view = std::move(tensors.at(name));
+    tensors.erase(name);
+    if (view.shape != parameter.shape()) return mismatch(view.shape, parameter);
+    if (!ops::is_quantized(parameter.format())) {
+      set_from(parameter, view);
+      return "";
+    }
+    const auto found = cached_.find(name);
+    if (found != cached_.end() && found->second->rows == parameter.shape()[0] &&
+        found->second->width == parameter.shape()[1]) {
+      parameter.set_codes(found->second);
+    } else {
+      set_from(parameter, view);
+      made_[name] = parameter.stored().quantized;
+    }
+    return "";
+  }
+
+  // After the last one: the next start finds what was quantized here.
+  void keep() {
+    if (!cache_ || made_.empty()) return;
+    made_.merge(cached_);
+    cache_->write(made_);
+  }
+
+ private:
+  static std::string mismatch(const std::vector<int64_t>& found, const nn::Parameter& parameter) {
+    return temper::str(at::IntArrayRef(found), ", expected ", at::IntArrayRef(parameter.shape()));
+  }
+
+  Checkpoint& from_;
+  std::set<std::string> nf4_;  // weights that bitsandbytes quantized
+  std::optional<WeightCache> cache_;
+  QuantizedWeights cached_, made_;
+};
+
 // Gives every parameter its tensor. What is left without one, and `optional` holds, is called back.
-void fill(nn::Module& model, Checkpoint& from, const std::string& optional,
+void fill(nn::Module& model, Checkpoint& from, const Storage& storage, const std::string& optional,
           const std::function<void(nn::Parameter&)>& absent) {
   TensorMap& weights = from.tensors;
+  Filling filling(from, storage);
   std::vector<std::string> missing, wrong, left_over;
   model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
-    auto it = weights.find(name);
-    if (it == weights.end() && name.starts_with("model."))
-      it = weights.find(name.substr(6));  // a body saved without its head
-    if (it == weights.end() && name == optional) return absent(parameter);
-    if (it == weights.end()) return missing.push_back(name);
-    if (it->second.shape != parameter.shape())
-      wrong.push_back(temper::str(name, " is ", at::IntArrayRef(it->second.shape), ", expected ",
-                                  at::IntArrayRef(parameter.shape())));
-    else
-      parameter.set_value(to_tensor(it->second, parameter.bfloat16() ? at::kBFloat16 : at::kFloat));
-    weights.erase(it);
+    std::string of = name;
+    if (!weights.contains(of) && name.starts_with("model."))
+      of = name.substr(6);  // a body saved without its head
+    if (!weights.contains(of) && name == optional) return absent(parameter);
+    if (!weights.contains(of)) return missing.push_back(name);
+    const std::string problem = filling.fill(parameter, of);
+    if (!problem.empty()) wrong.push_back(name + " is " + problem);
   });
+  filling.keep();
   for (const auto& [name, view] : weights)
     if (!ignorable(name)) left_over.push_back(name);
   check<ConfigError>(missing.empty(), from.directory, ": the weights lack ", listed(missing),
@@ -68,11 +141,6 @@ void fill(nn::Module& model, Checkpoint& from, const std::string& optional,
                      "; config.json does not belong to these weights");
   check<ConfigError>(left_over.empty(), from.directory, ": the weights hold tensors that a ",
                      from.config.model_type(), " does not have: ", listed(left_over));
-}
-
-void check_dtype(at::ScalarType dtype) {
-  check(dtype == at::kFloat || dtype == at::kBFloat16,
-        "a model is loaded in float32 or bfloat16, not in ", dtype);
 }
 
 }  // namespace
@@ -101,33 +169,31 @@ std::vector<int32_t> eos_ids(const std::string& directory, const HfConfig& confi
   return ids;
 }
 
-std::unique_ptr<CausalLM> load_model(const std::string& directory, at::ScalarType dtype) {
-  check_dtype(dtype);
+std::unique_ptr<CausalLM> load_model(const std::string& directory, const Storage& storage) {
   Checkpoint checkpoint = open_checkpoint(directory);
   std::unique_ptr<CausalLM> model = make_model(checkpoint.config);
-  if (dtype == at::kBFloat16) compute_in_bfloat16(*model);
-  fill(*model, checkpoint, "", {});
+  set_storage(*model, storage);
+  fill(*model, checkpoint, storage, "", {});
   model->eos_token_ids = eos_ids(directory, checkpoint.config);
   model->files = std::move(checkpoint.files);
   return model;
 }
 
-std::unique_ptr<ScalarModel> load_scalar_model(const std::string& directory, at::ScalarType dtype,
+std::unique_ptr<ScalarModel> load_scalar_model(const std::string& directory, const Storage& storage,
                                                uint64_t seed) {
-  check_dtype(dtype);
   const std::string score = "score.weight";
   Checkpoint checkpoint = open_checkpoint(directory);
   auto model = std::make_unique<ScalarModel>(family_of(checkpoint.config).make(checkpoint.config));
-  if (dtype == at::kBFloat16) compute_in_bfloat16(*model);
+  set_storage(*model, storage);
   const auto found = checkpoint.tensors.find(score);
   check<ConfigError>(found == checkpoint.tensors.end() || found->second.shape.size() != 2 ||
                          found->second.shape[0] == 1,
                      directory, ": a classifier of ",
                      found == checkpoint.tensors.end() ? 0 : found->second.shape[0],
                      " labels; a reward model has one");
-  fill(*model, checkpoint, score, [&](nn::Parameter& parameter) {
+  fill(*model, checkpoint, storage, score, [&](nn::Parameter& parameter) {
     const at::Tensor fresh = initial_value(parameter, score, seed);
-    parameter.set_value(fresh.to(parameter.bfloat16() ? at::kBFloat16 : at::kFloat));
+    parameter.set_value(fresh);
   });
   model->files = std::move(checkpoint.files);
   return model;

@@ -12,19 +12,17 @@
 
 namespace temper::models {
 
-// The model of a directory, in float32; or with the weights of its products kept in bfloat16, which
-// halves their memory and lets them be read but not trained. What the file holds in the dtype asked
-// for stays mapped from it (CausalLM::files), other tensors are converted. Tensors that are
+// The model of a directory, its weights kept as `storage` says; what is not float32 can be read but
+// not trained. What the file holds in the dtype asked for stays mapped from it (CausalLM::files),
+// other tensors are converted one by one, and their pages of the file given back. Tensors that are
 // missing, left over or of a wrong shape are all named in one ConfigError. Throws ConfigError or
 // DataError.
-std::unique_ptr<CausalLM> load_model(const std::string& directory,
-                                     at::ScalarType dtype = at::kFloat);
+std::unique_ptr<CausalLM> load_model(const std::string& directory, const Storage& storage = {});
 
 // A reward model or critic: of a sequence classifier's directory with one label, or the body of a
 // language model's with a fresh head, whose weight is drawn from `seed` as transformers draws it.
 std::unique_ptr<ScalarModel> load_scalar_model(const std::string& directory,
-                                               at::ScalarType dtype = at::kFloat,
-                                               uint64_t seed = 0);
+                                               const Storage& storage = {}, uint64_t seed = 0);
 
 // The directory that a model's path means: a directory (or file) as it is; a hub's id, `org/name`,
 // the snapshot of its `main` in the local Hugging Face cache ($HF_HUB_CACHE, $HF_HOME/hub or

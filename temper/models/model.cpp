@@ -21,11 +21,13 @@ ops::Logits CausalLM::logits(const at::Tensor& hidden, const std::vector<int64_t
 ScalarModel::ScalarModel(std::unique_ptr<Backbone> body)
     : body_((adopt("model", *body), std::move(body))), head_(*this, body_->config()) {}
 
-void compute_in_bfloat16(nn::Module& model) {
-  model.each_module([](const std::string&, nn::Module& module) {
-    if (auto* linear = dynamic_cast<nn::Linear*>(&module)) linear->weight.set_bfloat16(true);
+void set_storage(nn::Module& model, const Storage& storage) {
+  model.each_module([&](const std::string& path, nn::Module& module) {
+    const bool head = path == "lm_head" || path == "score";
+    if (auto* linear = dynamic_cast<nn::Linear*>(&module))
+      linear->weight.set_format(head ? storage.weights : storage.blocks.value_or(storage.weights));
     if (auto* embedding = dynamic_cast<nn::Embedding*>(&module))
-      embedding->weight.set_bfloat16(true);
+      embedding->weight.set_format(storage.weights);
   });
 }
 

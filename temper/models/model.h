@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -74,9 +75,13 @@ class ScalarModel : public nn::Module {
   ScalarHead head_;
 };
 
-// From here on linear layers, embedding and heads compute with their weights rounded to bfloat16;
-// sums and activations stay float32, and so do the weights themselves, norms, biases and adapters.
-void compute_in_bfloat16(nn::Module& model);
+// How a model's weights are kept; norms, biases and adapters are float32.
+struct Storage {
+  ops::WeightFormat weights = ops::WeightFormat::kFloat32;  // of linear layers, embedding and heads
+  // Of the blocks' linear layers (q, k, v, o, gate, up, down), where it is another.
+  std::optional<ops::WeightFormat> blocks;
+};
+void set_storage(nn::Module& model, const Storage& storage);
 
 // A model without values. Throws ConfigError for an unknown family, naming those that are known.
 std::unique_ptr<CausalLM> make_model(const HfConfig& config);

@@ -107,7 +107,7 @@ void save_weights(nn::Module& model, const std::string& directory, at::ScalarTyp
   model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
     if (name.find(".lora_A.") != std::string::npos || name.find(".lora_B.") != std::string::npos)
       return;
-    tensors.emplace_back(name, to_view(parameter.value().to(dtype)));
+    tensors.emplace_back(name, to_view(ops::read(parameter.stored()).to(dtype)));
   });
   write_safetensors_model(directory, tensors);
 }
@@ -128,6 +128,7 @@ void write_model_files(const ModelFiles& files, const std::string& directory, at
       fs::is_directory(files.config) ? files.config + "/config.json" : files.config;
   Json config = read_json_file(config_path, size_t{64} << 20);
   if (source.multimodal()) config = text_config(config, source.model_type());
+  config.erase("quantization_config");  // what is written is not
   set_head(config, family_of(source), head, source.multimodal());
   if (head == HeadKind::kScalar && !files.others.empty()) set_padding(config, source, files.others);
   const char* name = dtype == at::kBFloat16 ? "bfloat16"

@@ -14,7 +14,7 @@
 namespace temper::nn {
 namespace {
 ops::LinearOperand operand(Parameter& weight, const at::Tensor& bias = {}) {
-  return {weight.value(), bias, weight.panels(), weight.bfloat16()};
+  return {weight.weight(), bias};
 }
 
 // NEFTune's noise, of x's shape. A row's magnitude is rounded once, from double.
@@ -130,9 +130,10 @@ void Linear::merge_lora() {
   if (!lora_) return;
   check(copies_.empty(), "an adapter that has frozen copies is not merged");
   const at::NoGradGuard no_grad;
-  const at::Tensor base = weight.value().to(at::kFloat);
+  const at::Tensor base = ops::read(weight.stored());
   at::Tensor merged = at::empty_like(base);
   ops::product({lora_->lora_B.weight.value()}, {lora_->lora_A.weight.value()}, merged);
+  weight.set_format(ops::WeightFormat::kFloat32);
   weight.set_value(ops::add_scaled(base, merged, lora_->scale).detach());
   forget(lora_->lora_A);
   forget(lora_->lora_B);
@@ -158,8 +159,7 @@ Embedding::Embedding(Module& parent, std::string name, int64_t vocabulary, int64
 
 at::Tensor Embedding::forward(const Context& context) const {
   const std::vector<int32_t>& tokens = context.forest->tokens;
-  const at::Tensor x =
-      ops::embedding(weight.value(), {tokens.begin(), tokens.end()}, scale, weight.bfloat16());
+  const at::Tensor x = ops::embedding(weight.weight(), {tokens.begin(), tokens.end()}, scale);
   if (!context.dropout || context.dropout->noise_alpha == 0) return x;
   return ops::add_scaled(x, embedding_noise(*context.dropout, x));
 }

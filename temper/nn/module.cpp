@@ -6,7 +6,6 @@
 #include <atomic>
 
 #include "temper/base/error.h"
-#include "temper/ops/linear.h"
 
 namespace temper::nn {
 namespace {
@@ -19,26 +18,62 @@ Parameter::Parameter(Module& owner, std::string name, std::vector<int64_t> shape
   owner.children_.push_back({std::move(name), nullptr, this});
 }
 
+void Parameter::set_format(ops::WeightFormat format) {
+  if (format == format_) return;
+  check(!ops::is_quantized(format) || shape_.size() == 2, "only matrices are quantized");
+  const bool had = has_value();
+  const at::Tensor value = had ? ops::read(stored()) : at::Tensor();
+  format_ = format;
+  if (had) set_value(value);
+}
+
 void Parameter::set_value(at::Tensor value) {
   check(value.sizes().vec() == shape_ && value.is_contiguous(), "parameter: shape ", value.sizes(),
         " where ", at::IntArrayRef(shape_), " belongs");
-  value_ = std::move(value);
+  if (ops::is_quantized(format_)) {
+    const bool nf4 = format_ == ops::WeightFormat::kNf4;
+    return set_codes(ops::quantize(value, nf4 ? kernels::Code::kNf4 : kernels::Code::kInt8));
+  }
+  codes_.reset();
+  if (format_ == ops::WeightFormat::kBFloat16)
+    value_ = value.to(at::kBFloat16);
+  else
+    value_ = value.scalar_type() == at::kDouble ? value : value.to(at::kFloat);
   set_trainable(trainable_);
+  mark_updated();
+}
+
+void Parameter::set_codes(std::shared_ptr<const ops::QuantizedWeight> codes) {
+  check(codes->rows == shape_[0] && codes->width == shape_[1], "parameter: codes of ", codes->rows,
+        " by ", codes->width, " where ", at::IntArrayRef(shape_), " belongs");
+  check(!trainable_, "a quantized parameter does not train");
+  format_ = codes->format();
+  codes_ = std::move(codes);
+  value_.reset();
   mark_updated();
 }
 
 void Parameter::own() { set_value(value_.detach().clone()); }
 
 void Parameter::set_trainable(bool trainable) {
-  check(!trainable || !value_.defined() || value_.scalar_type() != at::kBFloat16,
-        "a parameter that is kept in bfloat16 does not train");
+  check(!trainable || (format_ != ops::WeightFormat::kBFloat16 && !ops::is_quantized(format_)),
+        "a parameter that is kept in ", ops::name_of(format_), " does not train");
   trainable_ = trainable;
   if (value_.defined()) value_.requires_grad_(trainable);
 }
 
-void Parameter::set_bfloat16(bool on) {
-  bfloat16_ = on;
-  mark_updated();
+ops::Weight Parameter::stored() const {
+  if (codes_) return ops::Weight(codes_);
+  ops::Weight weight(value_);
+  if (format_ == ops::WeightFormat::kRoundedBFloat16 && value_.scalar_type() == at::kFloat)
+    weight.format = format_;
+  return weight;
+}
+
+ops::Weight Parameter::weight() const {
+  ops::Weight weight = stored();
+  if (!codes_) weight.panels = panels();
+  return weight;
 }
 
 void Parameter::mark_updated() {
@@ -62,7 +97,7 @@ at::Tensor Parameter::panels() const {
   }
   const uint64_t updates = updates_.load();
   if (!panels_.defined() || panels_of_ != updates) {
-    panels_ = ops::pack_weight(value_, bfloat16_);
+    panels_ = ops::pack(stored());
     panels_of_ = updates;
   }
   return panels_;

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "temper/ops/weight.h"
+
 namespace temper::nn {
 
 class Module;
@@ -34,11 +36,20 @@ class Parameter {
   const std::vector<int64_t>& shape() const { return shape_; }
   const Init& init() const { return init_; }
 
-  // Undefined until it is set, of this shape: float32 (float64 in gradient checks) or, where it
-  // does not train, bfloat16. A value that was mapped from a file is read-only: own() copies it
-  // into memory of its own before training writes to it.
+  // How the value is kept. Set before it; a value that is there already is converted.
+  ops::WeightFormat format() const { return format_; }
+  void set_format(ops::WeightFormat format);
+
+  // Undefined until it is set, of this shape: float32 (float64 in gradient checks), or bfloat16 as
+  // format() says; of a quantized parameter undefined: stored() has its codes. A value that was
+  // mapped from a file is read-only: own() copies it into memory of its own before training writes
+  // to it.
   const at::Tensor& value() const { return value_; }
+  // Takes a value of any floating-point dtype, converted to format(). Throws DataError where a
+  // value to be quantized is not finite.
   void set_value(at::Tensor value);
+  void set_codes(std::shared_ptr<const ops::QuantizedWeight> codes);
+  bool has_value() const { return value_.defined() || codes_; }
   void own();
 
   bool trainable() const { return trainable_; }
@@ -49,22 +60,23 @@ class Parameter {
   void mark_updated();
   uint64_t updates() const { return updates_.load(); }
 
-  // Whether products use the value rounded to bfloat16. A value that trains, its gradient and the
-  // optimizer's moments stay float32.
-  bool bfloat16() const { return bfloat16_; }
-  void set_bfloat16(bool on);
-
-  // The packed form of a weight matrix (its blocks in the order in which the matrix product reads
-  // them), made on first use and kept until the next update. Only while no gradient is recorded:
-  // training packs into scratch. Several threads may call this at once; what they get never changes
-  // and lives for as long as they hold it.
-  at::Tensor panels() const;
+  // What products multiply by, as it is kept.
+  ops::Weight stored() const;
+  // The same with its packed form (the blocks in the order in which the product reads them), made
+  // on first use and kept until the next update. Only while no gradient is recorded: training packs
+  // into scratch. Several threads may call this at once; what they get never changes and lives for
+  // as long as they hold it.
+  ops::Weight weight() const;
 
  private:
+  at::Tensor panels() const;  // undefined where none are kept
+
   std::vector<int64_t> shape_;
   Init init_;
   at::Tensor value_;
-  bool trainable_ = false, bfloat16_ = false;
+  std::shared_ptr<const ops::QuantizedWeight> codes_;
+  ops::WeightFormat format_ = ops::WeightFormat::kFloat32;
+  bool trainable_ = false;
   std::atomic<uint64_t> updates_{0};
   mutable std::mutex panels_mutex_;
   mutable at::Tensor panels_;  // of the value after `panels_of_` updates, or undefined

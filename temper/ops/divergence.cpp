@@ -6,6 +6,7 @@
 
 #include "temper/ops/divergence_sums.h"
 #include "temper/ops/head_blocks.h"
+#include "temper/ops/product.h"
 
 namespace temper::ops {
 namespace {
@@ -24,6 +25,7 @@ struct What {
   std::optional<TeacherHead> teacher;  // none: its numbers are in `top`
   std::optional<TopTokens> top;        // logits at the temperature
   std::vector<int64_t> target;
+  Weight weight;  // the student's, without its values
   bool dense() const { return !top; }
 };
 
@@ -32,35 +34,35 @@ struct What {
 struct Tile {
   int64_t row, rows, first, columns;
   at::Tensor student, teacher;  // teacher undefined unless it was asked for
-  at::Tensor weight;            // of the student's columns
+  Weight weight;                // of the student's columns
 };
 
 // Calls body(tile) for each tile, blocks of columns ascending.
 template <class T, class Body>
-void each_tile(const What& w, const at::Tensor& hidden, const at::Tensor& weight, bool with_teacher,
+void each_tile(const What& w, const at::Tensor& hidden, const at::Tensor& values, bool with_teacher,
                Body body) {
   const int64_t m = hidden.size(0);
   HeadSpec own = w.spec.student;
   own.temperature = 1;
-  each_block(own, weight, m, [&](int64_t first, const at::Tensor& part, const at::Tensor& panels) {
-    const int64_t columns = part.size(0);
+  Weight weight = w.weight;
+  weight.values = values;
+  each_block(weight, m, [&](int64_t first, const Weight& part) {
+    const int64_t columns = part.out();
     HeadSpec theirs;
-    at::Tensor their_part, their_panels;
+    Weight their_part;
     if (with_teacher) {
       theirs = w.teacher->spec;
       theirs.temperature = w.spec.temperature;
-      their_part = w.teacher->weight.narrow(0, first, columns);
-      if (m > 0) their_panels = pack({their_part, true, theirs.bfloat16});
+      their_part = block_of(w.teacher->weight, first, m);
     }
     for (int64_t row = 0; row < m; row += kRows) {
       const int64_t rows = std::min(kRows, m - row);
       Tile tile{row, rows, first, columns, {}, {}, part};
       tile.student = at::empty({rows, columns}, hidden.options());
-      chunk_logits<T>(own, hidden.narrow(0, row, rows), part, panels, tile.student);
+      chunk_logits<T>(own, hidden.narrow(0, row, rows), part, tile.student);
       if (with_teacher) {
         tile.teacher = at::empty({rows, columns}, hidden.options());
-        chunk_logits<T>(theirs, w.teacher->hidden.narrow(0, row, rows), their_part, their_panels,
-                        tile.teacher);
+        chunk_logits<T>(theirs, w.teacher->hidden.narrow(0, row, rows), their_part, tile.teacher);
       }
       body(tile);
     }
@@ -221,7 +223,7 @@ struct DivergenceFunction : Function<DivergenceFunction> {
       if (bend.defined()) dx.mul_(bend);
       if (dhidden.defined()) {
         at::Tensor to = dhidden.narrow(0, t.row, t.rows);
-        product({dx}, {t.weight, false, w.spec.student.bfloat16}, to, true);
+        multiply_transposed(dx, t.weight, to, true);
       }
       if (dweight.defined()) {
         at::Tensor to = dweight.narrow(0, t.first, t.columns);
@@ -231,52 +233,54 @@ struct DivergenceFunction : Function<DivergenceFunction> {
   }
 };
 
-Divergence apply(const What& what, const at::Tensor& hidden, const at::Tensor& weight) {
+Divergence apply(What what, const at::Tensor& hidden, const Weight& weight) {
   const DivergenceSpec& spec = what.spec;
   check(hidden.dim() == 2 && hidden.size(0) == static_cast<int64_t>(what.target.size()) &&
-            hidden.size(1) == weight.size(1),
-        "divergence: hidden ", hidden.sizes(), ", weight ", weight.sizes(), ", ",
+            hidden.size(1) == weight.in(),
+        "divergence: hidden ", hidden.sizes(), ", weight ", weight.values.sizes(), ", ",
         what.target.size(), " targets");
   check(spec.temperature > 0, "divergence: temperature must be above 0");
   check(spec.kind != DivergenceKind::kJsd || (spec.jsd_beta > 0 && spec.jsd_beta < 1),
         "divergence: jsd_beta must be in (0, 1)");
   for (const int64_t t : what.target)
-    check<DataError>(t >= 0 && t < weight.size(0), "token id ", t,
-                     " is outside the model's vocabulary of ", weight.size(0));
-  const variable_list out = DivergenceFunction::apply(what, hidden.contiguous(), weight);
+    check<DataError>(t >= 0 && t < weight.out(), "token id ", t,
+                     " is outside the model's vocabulary of ", weight.out());
+  what.weight = weight;
+  what.weight.values.reset();
+  what.weight.panels.reset();
+  const variable_list out =
+      DivergenceFunction::apply(std::move(what), hidden.contiguous(), weight.values);
   return {out[0], out[1]};
 }
 
 }  // namespace
 
-Divergence divergence(const DivergenceSpec& spec, const at::Tensor& hidden,
-                      const at::Tensor& weight, const TeacherHead& teacher,
-                      const std::vector<int64_t>& target) {
-  check(teacher.weight.size(0) == weight.size(0) && teacher.hidden.size(0) == hidden.size(0) &&
-            teacher.hidden.size(1) == teacher.weight.size(1),
+Divergence divergence(const DivergenceSpec& spec, const at::Tensor& hidden, const Weight& weight,
+                      const TeacherHead& teacher, const std::vector<int64_t>& target) {
+  check(teacher.weight.out() == weight.out() && teacher.hidden.size(0) == hidden.size(0) &&
+            teacher.hidden.size(1) == teacher.weight.in(),
         "divergence: teacher's hidden ", teacher.hidden.sizes(), ", weight ",
-        teacher.weight.sizes(), ", student's hidden ", hidden.sizes(), ", weight ", weight.sizes());
+        teacher.weight.values.sizes(), ", student's hidden ", hidden.sizes(), ", weight ",
+        weight.values.sizes());
   What what{
-      spec, TeacherHead{teacher.spec, teacher.hidden.contiguous(), teacher.weight}, {}, target};
-  if (spec.top_k > 0 && spec.top_k < weight.size(0))
+      spec, TeacherHead{teacher.spec, teacher.hidden.contiguous(), teacher.weight}, {}, target, {}};
+  if (spec.top_k > 0 && spec.top_k < weight.out())
     what.top = likeliest_tokens(*what.teacher, spec.temperature, spec.top_k);
   return apply(what, hidden, weight);
 }
 
-Divergence divergence(const DivergenceSpec& spec, const at::Tensor& hidden,
-                      const at::Tensor& weight, const TopTokens& teacher,
-                      const std::vector<int64_t>& target) {
+Divergence divergence(const DivergenceSpec& spec, const at::Tensor& hidden, const Weight& weight,
+                      const TopTokens& teacher, const std::vector<int64_t>& target) {
   const at::Tensor logit = teacher.logit.to(hidden.scalar_type()).contiguous();
   check(teacher.id.sizes() == logit.sizes() && logit.dim() == 2 &&
             logit.size(0) == hidden.size(0) && logit.size(1) > 0,
         "divergence: the teacher's ids ", teacher.id.sizes(), ", logits ", logit.sizes(),
         ", hidden ", hidden.sizes());
   check<DataError>(teacher.id.numel() == 0 || (teacher.id.min().item<int64_t>() >= 0 &&
-                                               teacher.id.max().item<int64_t>() < weight.size(0)),
-                   "the teacher's token ids are outside the model's vocabulary of ",
-                   weight.size(0));
+                                               teacher.id.max().item<int64_t>() < weight.out()),
+                   "the teacher's token ids are outside the model's vocabulary of ", weight.out());
   return apply(
-      {spec, {}, TopTokens{teacher.id.contiguous(), tempered(logit, spec.temperature)}, target},
+      {spec, {}, TopTokens{teacher.id.contiguous(), tempered(logit, spec.temperature)}, target, {}},
       hidden, weight);
 }
 

@@ -20,7 +20,7 @@ struct DivergenceSpec {
   double jsd_beta = 0.5;   // of jsd, in (0, 1)
   double temperature = 1;  // the logits of both are divided by it, after their caps; above 0
   int64_t top_k = 0;       // above 0: both renormalised over the teacher's top_k likeliest tokens
-  HeadSpec student;        // caps and formats alone; its temperature is not read
+  HeadSpec student;        // its cap alone is read
 };
 
 struct Divergence {
@@ -33,11 +33,9 @@ struct Divergence {
 
 // hidden [M, H_s], weight [V, H_s], target [M] in [0, V). Differentiable in hidden and weight,
 // through both outputs; the teacher is a constant.
-Divergence divergence(const DivergenceSpec& spec, const at::Tensor& hidden,
-                      const at::Tensor& weight, const TeacherHead& teacher,
-                      const std::vector<int64_t>& target);
-Divergence divergence(const DivergenceSpec& spec, const at::Tensor& hidden,
-                      const at::Tensor& weight, const TopTokens& teacher,
-                      const std::vector<int64_t>& target);
+Divergence divergence(const DivergenceSpec& spec, const at::Tensor& hidden, const Weight& weight,
+                      const TeacherHead& teacher, const std::vector<int64_t>& target);
+Divergence divergence(const DivergenceSpec& spec, const at::Tensor& hidden, const Weight& weight,
+                      const TopTokens& teacher, const std::vector<int64_t>& target);
 
 }  // namespace temper::ops

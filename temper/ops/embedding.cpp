@@ -17,13 +17,13 @@ struct EmbeddingKept {
   std::vector<int64_t> ids;
   double scale;
   std::vector<int64_t> table_shape;
-  bool bfloat16 = false;
+  WeightFormat format = WeightFormat::kFloat32;
 };
 
 // Rows as products see them: stored in bfloat16, or float32 that is rounded to it.
 void gather_bfloat16(const at::Tensor& table, const EmbeddingKept& what, at::Tensor& out) {
   const int64_t n = out.size(0), width = out.size(1);
-  const bool stored = table.scalar_type() == at::kBFloat16;
+  const bool stored = what.format == WeightFormat::kBFloat16;
   const kernels::BFloat16Bits* bits = stored ? bfloat16_bits(table) : nullptr;
   const float* exact = stored ? nullptr : values<float>(table);
   const float scale = static_cast<float>(what.scale);
@@ -42,7 +42,7 @@ struct EmbeddingFunction : Function<EmbeddingFunction> {
                             const EmbeddingKept& what) {
     const int64_t n = static_cast<int64_t>(what.ids.size()), width = table.size(1);
     keep(ctx, what);
-    if (what.bfloat16 || table.scalar_type() == at::kBFloat16) {
+    if (what.format != WeightFormat::kFloat32) {
       at::Tensor out = at::empty({n, width}, at::kFloat);
       gather_bfloat16(table, what, out);
       return out;
@@ -69,12 +69,13 @@ struct EmbeddingFunction : Function<EmbeddingFunction> {
 };
 }  // namespace
 
-at::Tensor embedding(const at::Tensor& table, const std::vector<int64_t>& ids, double scale,
-                     bool bfloat16) {
+at::Tensor embedding(const Weight& table, const std::vector<int64_t>& ids, double scale) {
+  check(!table.quantized, "an embedding's table is not quantized");
   for (const int64_t id : ids)
-    check<DataError>(id >= 0 && id < table.size(0), "token id ", id,
-                     " is outside the model's vocabulary of ", table.size(0));
-  return EmbeddingFunction::apply(table, EmbeddingKept{ids, scale, table.sizes().vec(), bfloat16});
+    check<DataError>(id >= 0 && id < table.out(), "token id ", id,
+                     " is outside the model's vocabulary of ", table.out());
+  return EmbeddingFunction::apply(
+      table.values, EmbeddingKept{ids, scale, table.values.sizes().vec(), table.format});
 }
 
 at::Tensor select_rows(const at::Tensor& x, const std::vector<int64_t>& rows) {

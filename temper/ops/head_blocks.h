@@ -8,7 +8,6 @@
 
 #include "temper/ops/autograd.h"
 #include "temper/ops/cpu/rows.h"
-#include "temper/ops/product.h"
 #include "temper/ops/token_logp.h"
 
 namespace temper::ops {
@@ -18,9 +17,9 @@ constexpr int64_t kRows = 512;  // of hidden at once: kRows x kColumns logits ar
 
 // Logits of one chunk: x[rows, columns] = cap and temperature of hidden weightᵀ.
 template <class T>
-void chunk_logits(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& weight,
-                  const at::Tensor& panels, at::Tensor& x) {
-  product({hidden}, {weight, true, spec.bfloat16}, x, false, {}, panels);
+void chunk_logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
+                  at::Tensor& x) {
+  multiply(hidden, weight, x);
   T* data = x.mutable_data_ptr<T>();
   if (spec.soft_cap > 0)
     kernels::row_kernels<T>().soft_cap(x.numel(), static_cast<T>(spec.soft_cap), data);
@@ -30,21 +29,19 @@ void chunk_logits(const HeadSpec& spec, const at::Tensor& hidden, const at::Tens
   }
 }
 
-// Calls body(first column, weight's rows, their panels or undefined) for each block of the
-// vocabulary.
+// One block of the vocabulary: the weight's rows from `first` on, packed if there are `rows` to
+// multiply.
+inline Weight block_of(const Weight& weight, int64_t first, int64_t rows) {
+  Weight part = weight.part(first, std::min(kColumns, weight.out() - first));
+  if (rows > 0 && !part.panels.defined()) part.panels = pack(part);
+  return part;
+}
+
+// Calls body(first column, that block of the weight) for each block of the vocabulary.
 template <class Body>
-void each_block(const HeadSpec& spec, const at::Tensor& weight, int64_t rows, Body body) {
-  const int64_t vocabulary = weight.size(0);
-  for (int64_t first = 0; first < vocabulary; first += kColumns) {
-    const at::Tensor part = weight.narrow(0, first, std::min(kColumns, vocabulary - first));
-    at::Tensor panels;
-    if (spec.panels.defined())
-      panels = spec.panels.narrow(0, first * weight.size(1),
-                                  spec.panels.numel() - first * weight.size(1));
-    else if (rows > 0)
-      panels = pack({part, true, spec.bfloat16});
-    body(first, part, panels);
-  }
+void each_block(const Weight& weight, int64_t rows, Body body) {
+  for (int64_t first = 0; first < weight.out(); first += kColumns)
+    body(first, block_of(weight, first, rows));
 }
 
 }  // namespace temper::ops

@@ -61,12 +61,18 @@ std::pair<at::Tensor, at::Tensor> input_gradients(const LinearInput& in, at::Ten
 struct LinearKept {
   LinearInput input;  // without its tensors
   bool has_other = false;
-  std::vector<bool> has_bias, bfloat16;
+  std::vector<bool> has_bias;
+  std::vector<Weight> weights;  // without their values
 
   size_t weight(size_t i) const {
     size_t place = has_other ? 2 : 1;
     for (size_t j = 0; j < i; ++j) place += has_bias[j] ? 2 : 1;
     return place;
+  }
+  Weight weight_of(at::TensorList tensors, size_t i) const {
+    Weight w = weights[i];
+    if (!w.quantized) w.values = tensors[weight(i)];
+    return w;
   }
   LinearInput input_of(at::TensorList tensors) const {
     LinearInput in = input;
@@ -78,21 +84,19 @@ struct LinearKept {
 
 // Tensors: x, other, then weight and bias of each operand.
 struct LinearFunction : Function<LinearFunction> {
-  static variable_list forward(AutogradContext* ctx, const LinearKept& what, at::TensorList tensors,
-                               const variable_list& panels) {
+  static variable_list forward(AutogradContext* ctx, LinearKept what, at::TensorList tensors) {
     const at::Tensor h = input_values(what.input_of(tensors));
     variable_list outputs;
     for (size_t i = 0; i < what.has_bias.size(); ++i) {
-      const size_t place = what.weight(i);
-      const at::Tensor& weight = tensors[place];
-      at::Tensor y = at::empty({h.size(0), weight.size(0)}, h.options());
-      product({h}, {weight, true, what.bfloat16[i]}, y, false,
-              what.has_bias[i] ? tensors[place + 1] : at::Tensor(), panels[i]);
+      const Weight weight = what.weight_of(tensors, i);
+      at::Tensor y = at::empty({h.size(0), weight.out()}, h.options());
+      multiply(h, weight, y, what.has_bias[i] ? tensors[what.weight(i) + 1] : at::Tensor());
       outputs.push_back(y);
     }
+    for (Weight& weight : what.weights) weight.panels.reset();  // not for the backward pass
     ctx->save_for_backward(tensors.vec());
     ctx->set_materialize_grads(false);
-    keep(ctx, what);
+    keep(ctx, std::move(what));
     return outputs;
   }
 
@@ -109,18 +113,18 @@ struct LinearFunction : Function<LinearFunction> {
       if (!douts[i].defined()) continue;
       const at::Tensor dy = douts[i].contiguous();
       const size_t place = what.weight(i);
-      const at::Tensor& weight = saved[place];
+      const Weight weight = what.weight_of(saved, i);
       if (x_needed || other_needed) {
         const bool first = !dh.defined();
-        if (first) dh = at::empty({dy.size(0), weight.size(1)}, dy.options());
-        product({dy}, {weight, false, what.bfloat16[i]}, dh, !first);
+        if (first) dh = at::empty({dy.size(0), weight.in()}, dy.options());
+        multiply_transposed(dy, weight, dh, !first);
       }
       if (ctx->needs_input_grad(place)) {
         if (!h.defined()) {
           h = input_values(in);
-          h_panels = pack({h});
+          h_panels = pack(Operand{h});
         }
-        grads[place] = at::empty_like(weight);
+        grads[place] = at::empty_like(weight.values);
         product({dy, true}, {h}, grads[place], false, {}, h_panels);
       }
       if (what.has_bias[i] && ctx->needs_input_grad(place + 1)) grads[place + 1] = dy.sum(0);
@@ -131,7 +135,6 @@ struct LinearFunction : Function<LinearFunction> {
       if (other_needed) grads[1] = dother;
     }
     grads.insert(grads.begin(), at::Tensor());  // what was kept
-    grads.emplace_back();                       // the panels
     return grads;
   }
 };
@@ -196,25 +199,21 @@ LinearInput LinearInput::gated(at::Tensor gate, at::Tensor up, Activation activa
 
 std::vector<at::Tensor> linear(const LinearInput& input,
                                const std::vector<LinearOperand>& operands) {
-  variable_list tensors{input.x}, panels;
+  variable_list tensors{input.x};
   LinearKept what{input, input.other.defined(), {}, {}};
   what.input.x = what.input.other = at::Tensor();
   if (what.has_other) tensors.push_back(input.other);
   for (const LinearOperand& operand : operands) {
-    check(operand.weight.dim() == 2 && operand.weight.size(1) == input.x.size(-1),
-          "linear: weight ", operand.weight.sizes(), " does not take an input of width ",
-          input.x.size(-1));
-    tensors.push_back(operand.weight);
+    const Weight& weight = operand.weight;
+    check(weight.in() == input.x.size(-1), "linear: a weight of ", weight.out(), " by ",
+          weight.in(), " does not take an input of width ", input.x.size(-1));
+    tensors.push_back(weight.tensor());
     what.has_bias.push_back(operand.bias.defined());
-    what.bfloat16.push_back(operand.bfloat16);
+    what.weights.push_back(weight);
+    what.weights.back().values.reset();
     if (operand.bias.defined()) tensors.push_back(operand.bias);
-    panels.push_back(operand.panels);
   }
-  return LinearFunction::apply(what, at::TensorList(tensors), panels);
-}
-
-at::Tensor pack_weight(const at::Tensor& weight, bool bfloat16) {
-  return pack({weight, true, bfloat16});
+  return LinearFunction::apply(std::move(what), at::TensorList(tensors));
 }
 
 at::Tensor materialize(const LinearInput& input) {

@@ -8,6 +8,8 @@
 
 #include <vector>
 
+#include "temper/ops/weight.h"
+
 namespace temper::ops {
 
 enum class Activation { kSilu, kGeluTanh, kGelu };
@@ -29,22 +31,14 @@ struct LinearInput {
 };
 
 struct LinearOperand {
-  at::Tensor weight;  // [out, in], contiguous; in bfloat16 it has no gradient
-  at::Tensor bias;    // [out] or undefined
-  // pack_weight(weight) if the caller keeps it, else undefined: packed into scratch.
-  at::Tensor panels;
-  // Multiply by the float32 weight rounded to bfloat16. The gradient of the rounded weight is taken
-  // for the weight's own (straight through).
-  bool bfloat16 = false;
+  Weight weight;    // [out, in]
+  at::Tensor bias;  // [out] or undefined
 };
 
 // One output [N, out_i] for each operand. Differentiable in the input's tensors, weights and
 // biases; what does not require a gradient costs neither time nor memory in the backward pass.
 std::vector<at::Tensor> linear(const LinearInput& input,
                                const std::vector<LinearOperand>& operands);
-
-// The panels that `linear` multiplies by; valid while the weight's values are.
-at::Tensor pack_weight(const at::Tensor& weight, bool bfloat16 = false);
 
 // The input itself, differentiable: x, the normalised x, or act(gate) * up.
 at::Tensor materialize(const LinearInput& input);

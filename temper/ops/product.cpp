@@ -1,7 +1,8 @@
 #include "temper/ops/product.h"
 
-#include "temper/ops/autograd.h"
-#include "temper/ops/cpu/gemm.h"
+#include <ATen/ATen.h>
+
+#include "temper/ops/tensor_data.h"
 
 namespace temper::ops {
 namespace {
@@ -22,18 +23,8 @@ int64_t columns(const Operand& x) { return x.tensor.size(x.transposed ? 0 : 1); 
 at::Tensor pack(Operand b) {
   if (b.tensor.scalar_type() == at::kDouble) return {};
   const int64_t k = rows(b), n = columns(b);
-  const bool stored = b.tensor.scalar_type() == at::kBFloat16;
-  at::Tensor panels =
-      at::empty({kernels::packed_size(k, n)}, stored || b.bfloat16 ? at::kBFloat16 : at::kFloat);
-  if (panels.scalar_type() == at::kFloat) {
-    kernels::pack(view<float>(b), k, n, panels.mutable_data_ptr<float>());
-    return panels;
-  }
-  auto* bits = reinterpret_cast<kernels::BFloat16Bits*>(panels.mutable_data_ptr<at::BFloat16>());
-  if (stored)
-    kernels::pack(view(b, bfloat16_bits(b.tensor)), k, n, bits);
-  else
-    kernels::pack(view<float>(b), k, n, bits);
+  at::Tensor panels = at::empty({kernels::packed_size(k, n)}, at::kFloat);
+  kernels::pack(view<float>(b), k, n, panels.mutable_data_ptr<float>());
   return panels;
 }
 
@@ -52,11 +43,8 @@ void product(Operand a, Operand b, at::Tensor& c, bool accumulate, const at::Ten
   }
   const at::Tensor packed = panels.defined() ? panels : pack(b);
   const kernels::GemmOptions options{.accumulate = accumulate, .bias = values<float>(bias)};
-  float* to = c.mutable_data_ptr<float>();
-  if (packed.scalar_type() == at::kBFloat16)
-    kernels::gemm(m, n, k, view<float>(a), bfloat16_bits(packed), to, n, options);
-  else
-    kernels::gemm(m, n, k, view<float>(a), packed.const_data_ptr<float>(), to, n, options);
+  kernels::gemm(m, n, k, view<float>(a), packed.const_data_ptr<float>(),
+                c.mutable_data_ptr<float>(), n, options);
 }
 
 }  // namespace temper::ops

@@ -7,6 +7,7 @@
 #include "temper/ops/autograd.h"
 #include "temper/ops/cpu/rows.h"
 #include "temper/ops/head_blocks.h"
+#include "temper/ops/product.h"
 
 namespace temper::ops {
 namespace {
@@ -30,11 +31,17 @@ void add_to_targets(const std::vector<int64_t>& target, int64_t row, int64_t fir
 
 struct LogpKept {
   HeadSpec spec;
+  Weight weight;  // without its values
   std::vector<int64_t> target;
+  Weight weight_of(const at::Tensor& values) const {
+    Weight w = weight;
+    w.values = values;
+    return w;
+  }
 };
 
 struct LogpFunction : Function<LogpFunction> {
-  static variable_list forward(AutogradContext* ctx, const LogpKept& what, const at::Tensor& hidden,
+  static variable_list forward(AutogradContext* ctx, LogpKept what, const at::Tensor& hidden,
                                const at::Tensor& weight) {
     const int64_t m = hidden.size(0), vocabulary = weight.size(0);
     const int64_t blocks = (vocabulary + kVocabularyBlock - 1) / kVocabularyBlock;
@@ -44,24 +51,22 @@ struct LogpFunction : Function<LogpFunction> {
       using T = decltype(zero);
       std::vector<SoftmaxPart<T>> parts(static_cast<size_t>(m * blocks));
       T* chosen = logp.mutable_data_ptr<T>();
-      each_block(what.spec, weight, m,
-                 [&](int64_t first, const at::Tensor& part, const at::Tensor& panels) {
-                   const int64_t columns = part.size(0);
-                   for (int64_t i = 0; i < m; i += kRows) {
-                     const int64_t rows = std::min(kRows, m - i);
-                     at::Tensor x = at::empty({rows, columns}, hidden.options());
-                     chunk_logits<T>(what.spec, hidden.narrow(0, i, rows), part, panels, x);
-                     const T* data = values<T>(x);
-                     row_kernels<T>().softmax_parts(
-                         rows, columns, data, columns,
-                         parts.data() + i * blocks + first / kVocabularyBlock, blocks);
-                     for (int64_t r = 0; r < rows; ++r) {
-                       const int64_t target = what.target[static_cast<size_t>(i + r)] - first;
-                       if (target >= 0 && target < columns)
-                         chosen[i + r] = data[r * columns + target];
-                     }
-                   }
-                 });
+      each_block(what.weight_of(weight), m, [&](int64_t first, const Weight& part) {
+        const int64_t columns = part.out();
+        for (int64_t i = 0; i < m; i += kRows) {
+          const int64_t rows = std::min(kRows, m - i);
+          at::Tensor x = at::empty({rows, columns}, hidden.options());
+          chunk_logits<T>(what.spec, hidden.narrow(0, i, rows), part, x);
+          const T* data = values<T>(x);
+          row_kernels<T>().softmax_parts(rows, columns, data, columns,
+                                         parts.data() + i * blocks + first / kVocabularyBlock,
+                                         blocks);
+          for (int64_t r = 0; r < rows; ++r) {
+            const int64_t target = what.target[static_cast<size_t>(i + r)] - first;
+            if (target >= 0 && target < columns) chosen[i + r] = data[r * columns + target];
+          }
+        }
+      });
       row_kernels<T>().join_parts(m, blocks, parts.data(), lse.mutable_data_ptr<T>(),
                                   entropy.mutable_data_ptr<T>());
       for (int64_t i = 0; i < m; ++i) chosen[i] -= values<T>(lse)[i];
@@ -72,7 +77,8 @@ struct LogpFunction : Function<LogpFunction> {
     if (!what.spec.entropy) constant.push_back(entropy);
     if (!what.spec.log_sum_exp) constant.push_back(lse);
     ctx->mark_non_differentiable(constant);
-    keep(ctx, what);
+    what.weight.panels.reset();  // not for the backward pass
+    keep(ctx, std::move(what));
     return {logp, entropy, lse};
   }
 
@@ -91,65 +97,64 @@ struct LogpFunction : Function<LogpFunction> {
     if (ctx->needs_input_grad(1)) dweight = at::zeros_like(weight);
     dispatch(hidden, [&](auto zero) {
       using T = decltype(zero);
-      each_block(what.spec, weight, m,
-                 [&](int64_t first, const at::Tensor& part, const at::Tensor& panels) {
-                   const int64_t columns = part.size(0);
-                   const at::Tensor backward_panels =
-                       dhidden.defined() ? pack({part, false, what.spec.bfloat16}) : at::Tensor();
-                   for (int64_t i = 0; i < m; i += kRows) {
-                     const int64_t rows = std::min(kRows, m - i);
-                     const at::Tensor in = hidden.narrow(0, i, rows);
-                     at::Tensor x = at::empty({rows, columns}, hidden.options());
-                     chunk_logits<T>(what.spec, in, part, panels, x);
-                     const at::Tensor before =
-                         what.spec.soft_cap > 0 ? x * what.spec.temperature : at::Tensor();
-                     row_kernels<T>().softmax_gradient(rows, columns, first, what.target.data() + i,
-                                                       values<T>(lse) + i, values<T>(entropy) + i,
-                                                       values<T>(g) + i,
-                                                       h.defined() ? values<T>(h) + i : nullptr,
-                                                       x.mutable_data_ptr<T>(), columns);
-                     if (z.defined()) add_to_targets<T>(what.target, i, first, z, x);
-                     if (what.spec.temperature != 1) x.div_(what.spec.temperature);
-                     if (before.defined()) x.mul_(1 - (before / what.spec.soft_cap).square());
-                     if (dhidden.defined()) {
-                       at::Tensor to = dhidden.narrow(0, i, rows);
-                       product({x}, {part}, to, true, {}, backward_panels);
-                     }
-                     if (dweight.defined()) {
-                       at::Tensor to = dweight.narrow(0, first, columns);
-                       product({x, true}, {in}, to, true);
-                     }
-                   }
-                 });
+      each_block(what.weight_of(weight), m, [&](int64_t first, const Weight& part) {
+        const int64_t columns = part.out();
+        const at::Tensor backward_panels = dhidden.defined() ? pack_transposed(part) : at::Tensor();
+        for (int64_t i = 0; i < m; i += kRows) {
+          const int64_t rows = std::min(kRows, m - i);
+          const at::Tensor in = hidden.narrow(0, i, rows);
+          at::Tensor x = at::empty({rows, columns}, hidden.options());
+          chunk_logits<T>(what.spec, in, part, x);
+          const at::Tensor before =
+              what.spec.soft_cap > 0 ? x * what.spec.temperature : at::Tensor();
+          row_kernels<T>().softmax_gradient(
+              rows, columns, first, what.target.data() + i, values<T>(lse) + i,
+              values<T>(entropy) + i, values<T>(g) + i, h.defined() ? values<T>(h) + i : nullptr,
+              x.mutable_data_ptr<T>(), columns);
+          if (z.defined()) add_to_targets<T>(what.target, i, first, z, x);
+          if (what.spec.temperature != 1) x.div_(what.spec.temperature);
+          if (before.defined()) x.mul_(1 - (before / what.spec.soft_cap).square());
+          if (dhidden.defined()) {
+            at::Tensor to = dhidden.narrow(0, i, rows);
+            multiply_transposed(x, part, to, true, backward_panels);
+          }
+          if (dweight.defined()) {
+            at::Tensor to = dweight.narrow(0, first, columns);
+            product({x, true}, {in}, to, true);
+          }
+        }
+      });
     });
     return {at::Tensor(), dhidden, dweight};
   }
 };
 }  // namespace
 
-TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& weight,
+TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
                      const std::vector<int64_t>& target) {
   check(hidden.dim() == 2 && hidden.size(0) == static_cast<int64_t>(target.size()) &&
-            hidden.size(1) == weight.size(1),
-        "token_logp: hidden ", hidden.sizes(), ", weight ", weight.sizes(), ", ", target.size(),
-        " targets");
+            hidden.size(1) == weight.in(),
+        "token_logp: hidden ", hidden.sizes(), ", weight ", weight.values.sizes(), ", ",
+        target.size(), " targets");
   check(spec.temperature > 0, "token_logp: temperature must be above 0");
   for (const int64_t t : target)
-    check<DataError>(t >= 0 && t < weight.size(0), "token id ", t,
-                     " is outside the model's vocabulary of ", weight.size(0));
-  variable_list out = LogpFunction::apply(LogpKept{spec, target}, hidden.contiguous(), weight);
+    check<DataError>(t >= 0 && t < weight.out(), "token id ", t,
+                     " is outside the model's vocabulary of ", weight.out());
+  LogpKept what{spec, weight, target};
+  what.weight.values.reset();
+  variable_list out = LogpFunction::apply(std::move(what), hidden.contiguous(), weight.values);
   return {out[0], spec.entropy ? out[1] : at::Tensor(), spec.log_sum_exp ? out[2] : at::Tensor()};
 }
 
-Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& weight) {
-  const int64_t m = hidden.size(0), vocabulary = weight.size(0);
+Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight) {
+  const int64_t m = hidden.size(0), vocabulary = weight.out();
   const int64_t blocks = (vocabulary + kVocabularyBlock - 1) / kVocabularyBlock;
   static_assert(kLogitsBlock == kVocabularyBlock);
   Logits result{at::empty({m, vocabulary}, hidden.options()), at::empty({m}, hidden.options()),
                 at::empty({m, blocks}, hidden.options()), at::empty({m, blocks}, hidden.options())};
   const at::Tensor in = hidden.contiguous();
   std::vector<SoftmaxPart<float>> parts(static_cast<size_t>(m * blocks));
-  chunk_logits<float>(spec, in, weight, spec.panels, result.logits);
+  chunk_logits<float>(spec, in, weight, result.logits);
   row_kernels<float>().softmax_parts(m, vocabulary, values<float>(result.logits), vocabulary,
                                      parts.data(), blocks);
   row_kernels<float>().join_parts(m, blocks, parts.data(),

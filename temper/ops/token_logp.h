@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "temper/ops/weight.h"
+
 namespace temper::ops {
 
 struct HeadSpec {
@@ -14,8 +16,6 @@ struct HeadSpec {
   double temperature = 1;    // logits are divided by it, after the cap; above 0
   bool entropy = false;      // compute the entropy too
   bool log_sum_exp = false;  // and the logarithm of the softmax's denominator
-  bool bfloat16 = false;     // multiply by the float32 weight rounded to bfloat16
-  at::Tensor panels;         // pack_weight(weight, bfloat16) if the caller keeps it
 };
 
 struct TokenLogp {
@@ -25,9 +25,9 @@ struct TokenLogp {
 };
 
 // hidden [M, H] (after the final norm), weight [V, H], target [M] in [0, V). Differentiable in
-// hidden and, unless it is bfloat16, in weight, through all outputs. logp = x[target] - log Σ exp
+// hidden and, unless it is frozen, in weight, through all outputs. logp = x[target] - log Σ exp
 // x in float32. Where logits overflow or are no numbers, so is logp.
-TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& weight,
+TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
                      const std::vector<int64_t>& target);
 
 // Soft-capped, temperature-divided logits [M, V] of a few rows, for the sampler; log-sum-exp [M] by
@@ -38,6 +38,6 @@ constexpr int64_t kLogitsBlock = 512;
 struct Logits {
   at::Tensor logits, log_sum_exp, block_max, block_sum;
 };
-Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const at::Tensor& weight);
+Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight);
 
 }  // namespace temper::ops

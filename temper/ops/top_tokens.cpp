@@ -62,17 +62,15 @@ TopTokens find(const TeacherHead& teacher, double temperature, int64_t k) {
   const at::Tensor& hidden = teacher.hidden;
   HeadSpec spec = teacher.spec;
   spec.temperature = temperature;
-  spec.panels = at::Tensor();
   Likeliest<T> found(hidden.size(0), k);
-  each_block(spec, teacher.weight, hidden.size(0),
-             [&](int64_t first, const at::Tensor& part, const at::Tensor& panels) {
-               for (int64_t row = 0; row < hidden.size(0); row += kRows) {
-                 const int64_t rows = std::min(kRows, hidden.size(0) - row);
-                 at::Tensor x = at::empty({rows, part.size(0)}, hidden.options());
-                 chunk_logits<T>(spec, hidden.narrow(0, row, rows), part, panels, x);
-                 found.add(row, rows, first, part.size(0), x);
-               }
-             });
+  each_block(teacher.weight, hidden.size(0), [&](int64_t first, const Weight& part) {
+    for (int64_t row = 0; row < hidden.size(0); row += kRows) {
+      const int64_t rows = std::min(kRows, hidden.size(0) - row);
+      at::Tensor x = at::empty({rows, part.out()}, hidden.options());
+      chunk_logits<T>(spec, hidden.narrow(0, row, rows), part, x);
+      found.add(row, rows, first, part.out(), x);
+    }
+  });
   return found.take(hidden.options());
 }
 
@@ -81,7 +79,7 @@ TopTokens find(const TeacherHead& teacher, double temperature, int64_t k) {
 TopTokens likeliest_tokens(const TeacherHead& teacher, double temperature, int64_t k) {
   const TeacherHead contiguous{teacher.spec, teacher.hidden.contiguous(), teacher.weight};
   return dispatch(teacher.hidden, [&](auto zero) {
-    return find<decltype(zero)>(contiguous, temperature, std::min(k, teacher.weight.size(0)));
+    return find<decltype(zero)>(contiguous, temperature, std::min(k, teacher.weight.out()));
   });
 }
 

@@ -13,7 +13,8 @@ namespace temper::ops {
 // format.
 struct TeacherHead {
   HeadSpec spec;
-  at::Tensor hidden, weight;
+  at::Tensor hidden;
+  Weight weight;
 };
 
 // A teacher that is numbers: its likeliest tokens of each row, id [M, k] (int64, distinct in a row)

@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include "temper/base/error.h"
+#include "temper/models/directory.h"
 #include "temper/models/hf_config.h"
-#include "temper/models/load.h"
 #include "temper/preference/losses.h"
+#include "temper/text/tokens.h"
 
 namespace temper::preference {
 namespace {
@@ -39,13 +41,17 @@ std::unique_ptr<train::Frozen> model_of(const PreferenceConfig& config, train::R
   const PreferenceSection& p = config.preference;
   if (p.reference == Choice::kAdapterOff) return train::frozen_base(roles.policy);
   if (!p.reference_model) return train::frozen_start(roles.policy, config);
-  const std::string directory = models::resolve_model_path(*p.reference_model);
+  const char* const key = "preference.reference_model";
+  const std::string directory = models::named_model(*p.reference_model, config.where(key));
   const int64_t vocabulary = roles.policy.model->vocab_size,
                 theirs = models::HfConfig::load(directory).integer("vocab_size", 0);
-  config.require(theirs == vocabulary, "preference.reference_model", "a vocabulary of ", theirs,
+  config.require(theirs == vocabulary, key, "a vocabulary of ", theirs,
                  " tokens, that of model.path has ", vocabulary);
-  const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
-  return train::frozen_model(directory, bfloat16 ? at::kBFloat16 : at::kFloat);
+  if (const auto theirs = Tokenizer::load_directory(directory); theirs && roles.policy.tokenizer)
+    if (const auto id = first_difference(*roles.policy.tokenizer, *theirs))
+      config.fail(key, str("another tokenizer: token ", *id, " is `", theirs->token_of(*id),
+                           "`, that of model.path `", roles.policy.tokenizer->token_of(*id), "`"));
+  return train::frozen_model(directory, train::frozen_storage(config));
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "temper/base/error.h"
 
 namespace temper::preference {
@@ -24,6 +27,9 @@ train::Loss RewardTask::loss_of(const Batch& batch, const train::ForwardPass& pa
   std::vector<double> margin;
   for (const int64_t unit : chosen.unit_S)
     margin.push_back(batch.rows[static_cast<size_t>(unit)].margin);
+  const bool margins = std::any_of(margin.begin(), margin.end(), [](double m) { return m != 0; });
+  if (margins && !std::exchange(said_margins_, true))
+    messages_.note("rows have a `margin`: the loss subtracts it from the difference of rewards");
   const at::Tensor difference_P = chosen_P - rejected_P - at::tensor(margin, at::kDouble);
   train::Loss loss;
   loss.terms.push_back({.name = "preference",

@@ -21,6 +21,7 @@ class RewardTask : public PairTask {
 
  private:
   models::ScalarModel& model_;
+  bool said_margins_ = false;
 };
 
 // Trains as the config says, resuming where a run of the same output_dir stopped. Throws

@@ -15,7 +15,7 @@ constexpr double kLargestReward = 1e30;
   std::string known;
   for (const auto& [name, value] : row.items()) known += (known.empty() ? "" : ", ") + name;
   throw DataError(where + ": " + reward + " reads the field `" + field + "`, and the row has [" +
-                  known + "]; data.columns renames fields");
+                  known + "]; data.columns (--columns) renames fields");
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ std::string base_of(const std::string& directory) {
 }
 
 std::unique_ptr<models::ScalarModel> load(const std::string& path) {
-  const std::string directory = models::resolve_model_path(path), base = base_of(directory);
+  const std::string directory = models::named_model(path, "rewards"), base = base_of(directory);
   models::HfConfig::load(base);  // that it is a model at all, before what it lacks
   const bool adapted = base != directory;
   check<ConfigError>(models::has_scalar_head(base, adapted ? directory : ""),
@@ -91,7 +91,8 @@ void check_reward_models(std::span<const rewards::RewardSection> sections,
     if (!section.model) continue;
     const std::string where =
         str("rewards: ", section.label(), ": the reward model ", *section.model);
-    const std::string directory = models::resolve_model_path(*section.model);
+    const std::string directory =
+        models::named_model(*section.model, str("rewards: ", section.label()));
     const auto theirs = Tokenizer::load_directory(directory);
     const int64_t count = models::HfConfig::load(base_of(directory)).integer("vocab_size", 0);
     if (tokenizer && theirs)

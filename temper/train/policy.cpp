@@ -14,8 +14,6 @@ namespace {
 void refuse_unavailable(const RunConfig& config) {
   check<ConfigError>(config.model.device != models::ModelSection::Device::kCuda,
                      config.where("model.device"), ": this build has no CUDA; use cpu or auto");
-  check<ConfigError>(config.adapter.method != models::AdapterSection::Method::kQlora,
-                     config.where("adapter.method"), ": qlora is not in this build; use lora");
 }
 
 std::string joined(const std::vector<std::string>& names) {
@@ -51,12 +49,36 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
   return found;
 }
 
-// The dtype that the weights are kept in: bfloat16 where they neither train nor stay float32.
-at::ScalarType kept_dtype(const RunConfig& config) {
+// How the base's weights are kept: what neither trains nor was asked for in float32 takes less.
+models::Storage storage_of(const RunConfig& config) {
+  using Storage = models::ModelSection::Storage;
+  using Format = ops::WeightFormat;
   const models::AdapterSection& a = config.adapter;
+  const bool qlora = a.method == models::AdapterSection::Method::kQlora;
   const bool frozen = a.path || a.method != models::AdapterSection::Method::kNone;
   const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
-  return bfloat16 && frozen ? at::kBFloat16 : at::kFloat;
+  const std::optional<Storage> asked = config.model.storage;
+  config.require(!asked || frozen || *asked == Storage::kFloat32, "model.storage",
+                 "weights that train are kept in float32; other formats are of frozen weights: "
+                 "choose adapter.method: lora or qlora");
+  config.require(!asked || !qlora || *asked == Storage::kNf4, "model.storage",
+                 "adapter.method: qlora keeps the weights in nf4; for others choose lora");
+  const Format as_dtype = !bfloat16 ? Format::kFloat32
+                          : frozen  ? Format::kBFloat16
+                                    : Format::kRoundedBFloat16;
+  if (qlora) return {as_dtype, Format::kNf4};
+  if (!asked) return {as_dtype, {}};
+  switch (*asked) {
+    case Storage::kFloat32:
+      return {bfloat16 ? Format::kRoundedBFloat16 : Format::kFloat32, {}};
+    case Storage::kBfloat16:
+      return {Format::kBFloat16, {}};
+    case Storage::kInt8:
+      return {as_dtype, Format::kInt8};
+    case Storage::kNf4:
+      break;
+  }
+  return {as_dtype, Format::kNf4};
 }
 
 // Adds the adapter, chooses what trains, and loads tokenizer and template.
@@ -64,11 +86,9 @@ template <class Trained>
 void prepare(Trained& policy, RunConfig& config) {
   const std::string& directory = config.model.path;
   const models::AdapterSection& a = config.adapter;
-  if (config.model.dtype == models::ModelSection::Dtype::kBfloat16)
-    models::compute_in_bfloat16(*policy.model);
   if (a.path) {
     policy.lora = resume_adapter(*policy.model, config);
-  } else if (a.method == models::AdapterSection::Method::kLora) {
+  } else if (a.method != models::AdapterSection::Method::kNone) {
     policy.lora = models::LoraConfig{a.rank, a.alpha, a.dropout, a.use_rslora, a.target_modules};
     models::add_lora(*policy.model, *policy.lora, static_cast<uint64_t>(config.seed));
   } else {
@@ -104,7 +124,7 @@ Policy load_policy(RunConfig& config) {
   refuse_unavailable(config);
   config.model.path = models::resolve_model_path(config.model.path);
   Policy policy;
-  policy.model = models::load_model(config.model.path, kept_dtype(config));
+  policy.model = models::load_model(config.model.path, storage_of(config));
   prepare(policy, config);
   return policy;
 }
@@ -113,7 +133,7 @@ ScalarPolicy load_scalar_policy(RunConfig& config) {
   refuse_unavailable(config);
   config.model.path = models::resolve_model_path(config.model.path);
   ScalarPolicy policy;
-  policy.model = models::load_scalar_model(config.model.path, kept_dtype(config),
+  policy.model = models::load_scalar_model(config.model.path, storage_of(config),
                                            static_cast<uint64_t>(config.seed));
   prepare(policy, config);
   return policy;

@@ -54,8 +54,13 @@ class FrozenNumbers : public Frozen {
 
 }  // namespace
 
-std::unique_ptr<Frozen> frozen_model(const std::string& directory, at::ScalarType dtype) {
-  std::unique_ptr<models::CausalLM> model = models::load_model(directory, dtype);
+models::Storage frozen_storage(const RunConfig& config) {
+  const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
+  return {bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32, {}};
+}
+
+std::unique_ptr<Frozen> frozen_model(const std::string& directory, const models::Storage& storage) {
+  std::unique_ptr<models::CausalLM> model = models::load_model(directory, storage);
   models::CausalLM& loaded = *model;
   return std::make_unique<FrozenModel>(loaded, 0, directory, std::move(model));
 }
@@ -75,8 +80,7 @@ std::unique_ptr<Frozen> frozen_numbers(std::map<int64_t, std::vector<float>> log
 
 std::unique_ptr<Frozen> frozen_start(Policy& policy, const RunConfig& config) {
   if (policy.lora) return config.adapter.path ? frozen_adapter(policy) : frozen_base(policy);
-  const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
-  return frozen_model(config.model.path, bfloat16 ? at::kBFloat16 : at::kFloat);
+  return frozen_model(config.model.path, frozen_storage(config));
 }
 
 namespace {

@@ -48,8 +48,10 @@ class Frozen {
   virtual std::string describe() const = 0;  // "the base model without its adapter"
 };
 
-// A model of its own, loaded from a directory in `dtype`.
-std::unique_ptr<Frozen> frozen_model(const std::string& directory, at::ScalarType dtype);
+// A model of its own, loaded from a directory.
+std::unique_ptr<Frozen> frozen_model(const std::string& directory, const models::Storage& storage);
+// How such a model is kept under the config's model.dtype.
+models::Storage frozen_storage(const RunConfig& config);
 // The policy without its adapter: costs no memory.
 std::unique_ptr<Frozen> frozen_base(Policy& policy);
 // The policy with a copy of its adapter as it is now.

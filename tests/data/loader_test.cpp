@@ -134,7 +134,7 @@ TEST_CASE("row errors name the file, the line and what was expected") {
   const SftFormat format = ids_format();
   CHECK(message_of(format, "{\"question\": \"a\", \"answer\": \"b\"}") ==
         "rows.jsonl:7: the row has [question, answer]; expected messages, prompt and completion, "
-        "text, or input_ids; data.columns renames "
+        "text, or input_ids; data.columns (--columns) renames "
         "fields, as in {prompt: question, completion: answer}");
   CHECK(message_of(format, "{\"input_ids\": [1, 20000]}") ==
         "rows.jsonl:7: `input_ids` holds 20000; ids of this model are 0 to 9999");

@@ -206,12 +206,27 @@ TEST_CASE("sampling with weights rounded to bfloat16 is as exact, and is not flo
     CAPTURE(name);
     const auto model = make(name);
     const std::vector<Completion> plain = run(*model, sampled());
-    models::compute_in_bfloat16(*model);
+    models::set_storage(*model, {ops::WeightFormat::kRoundedBFloat16, {}});
     CHECK(!same(run(*model, sampled()), plain));
     check_exact(*model);
     add_adapter(*model);
     check_exact(*model);
   }
+}
+
+TEST_CASE("sampling with int8 and nf4 weights is as exact") {
+  const Threads one(1);
+  for (const auto format : {ops::WeightFormat::kInt8, ops::WeightFormat::kNf4})
+    for (const char* name : {"qwen2", "gemma3_text"}) {
+      CAPTURE(name);
+      const auto model = make(name);
+      const std::vector<Completion> plain = run(*model, sampled());
+      models::set_storage(*model, {ops::WeightFormat::kFloat32, format});
+      CHECK(!same(run(*model, sampled()), plain));
+      check_exact(*model);
+      add_adapter(*model);
+      check_exact(*model);
+    }
 }
 
 TEST_CASE("prompts that begin alike share pages, also of earlier calls, and change no bit") {

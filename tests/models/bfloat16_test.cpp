@@ -89,7 +89,7 @@ TEST_CASE("outputs and gradients are those of rounded weights in float32, to the
     CAPTURE(name);
     const auto model = models::load_model(golden(name)), plain = rounded(name);
     const at::Tensor before = logp(*model);
-    models::compute_in_bfloat16(*model);
+    models::set_storage(*model, {ops::WeightFormat::kRoundedBFloat16, {}});
     train_all(*model);
     train_all(*plain);
     CHECK(at::equal(logp(*model), logp(*plain)));
@@ -103,7 +103,8 @@ TEST_CASE(
     "weights kept in bfloat16 give the bits of those rounded on the way, in half the memory") {
   for (const char* name : {"qwen2", "gemma3_text"}) {  // files of bfloat16 and of float32
     CAPTURE(name);
-    const auto kept = models::load_model(golden(name), at::kBFloat16), plain = rounded(name);
+    const auto kept = models::load_model(golden(name), {ops::WeightFormat::kBFloat16, {}}),
+               plain = rounded(name);
     each_matrix(*kept, [](nn::Parameter& p) {
       CHECK((p.value().scalar_type() == at::kBFloat16));
       CHECK_THROWS_AS(p.set_trainable(true), RunError);
@@ -115,7 +116,8 @@ TEST_CASE(
 }
 
 TEST_CASE("an adapter trains on a base that is kept in bfloat16, and merges into it in float32") {
-  const auto kept = models::load_model(golden("qwen3"), at::kBFloat16), plain = rounded("qwen3");
+  const auto kept = models::load_model(golden("qwen3"), {ops::WeightFormat::kBFloat16, {}}),
+             plain = rounded("qwen3");
   for (CausalLM* model : {kept.get(), plain.get()})
     models::load_adapter(*model, golden("qwen3") + "/adapter");
   CHECK(at::equal(logp(*kept), logp(*plain)));

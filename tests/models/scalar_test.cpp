@@ -111,9 +111,9 @@ TEST_CASE("a saved reward model is a sequence classifier with one label") {
 }
 
 TEST_CASE("a language model's body gets a fresh head by the seed") {
-  const auto one = models::load_scalar_model(golden("qwen3"), at::kFloat, 7),
-             same = models::load_scalar_model(golden("qwen3"), at::kFloat, 7),
-             other = models::load_scalar_model(golden("qwen3"), at::kFloat, 8);
+  const auto one = models::load_scalar_model(golden("qwen3"), {}, 7),
+             same = models::load_scalar_model(golden("qwen3"), {}, 7),
+             other = models::load_scalar_model(golden("qwen3"), {}, 8);
   CHECK(at::equal(values(*one), values(*same)));
   CHECK(!at::equal(values(*one), values(*other)));
   one->each_parameter([](const std::string& name, nn::Parameter& p) {

@@ -74,11 +74,11 @@ TEST_CASE("what a reader holds stays as it is while longer tables and other pack
 
   const at::NoGradGuard no_grad;
   nn::Parameter& weight = model->body().embedding().weight;
-  const at::Tensor before = weight.panels(), kept = before.clone();
-  CHECK(weight.panels().is_same(before));
+  const at::Tensor before = weight.weight().panels, kept = before.clone();
+  CHECK(weight.weight().panels.is_same(before));
   weight.own();
   weight.value().mul_(2);
   weight.mark_updated();
-  CHECK(!at::equal(weight.panels(), kept));
+  CHECK(!at::equal(weight.weight().panels, kept));
   CHECK(at::equal(before, kept));
 }

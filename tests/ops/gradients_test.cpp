@@ -98,7 +98,7 @@ RotaryTable rotary(int64_t head_dim, at::ScalarType dtype = at::kDouble) {
 TEST_CASE("linear layers over every kind of input, with and without bias") {
   const Tensors weights{draw({4, 5}, 1), draw({4}, 2), draw({3, 5}, 3)};
   const auto two_layers = [](const LinearInput& in, const Tensors& t) {
-    return linear(in, {{t[0], t[1], {}}, {t[2], {}, {}}});
+    return linear(in, {{t[0], t[1]}, {t[2], {}}});
   };
   const at::Tensor x = draw({6, 5}, 4), other = draw({6, 5}, 5, 2), norm = draw({5}, 6);
   const auto inputs = [&](Tensors more) {
@@ -129,12 +129,11 @@ TEST_CASE("linear layers over every kind of input, with and without bias") {
 TEST_CASE("a frozen weight gets no gradient and the others' do not change") {
   const at::Tensor x = draw({6, 5}, 1).requires_grad_(true), frozen = draw({4, 5}, 2),
                    weight = draw({3, 5}, 3).requires_grad_(true), norm = draw({5}, 4);
-  const Tensors y =
-      linear(LinearInput::rms_norm(x, norm, 1e-2), {{frozen, {}, {}}, {weight, {}, {}}});
+  const Tensors y = linear(LinearInput::rms_norm(x, norm, 1e-2), {{frozen, {}}, {weight, {}}});
   torch::autograd::backward(y, {draw({6, 4}, 1000), draw({6, 3}, 1001)});
   const Tensors all = analytic(
       [](const Tensors& t) {
-        return linear(LinearInput::rms_norm(t[0], t[3], 1e-2), {{t[1], {}, {}}, {t[2], {}, {}}});
+        return linear(LinearInput::rms_norm(t[0], t[3], 1e-2), {{t[1], {}}, {t[2], {}}});
       },
       {x.detach(), frozen, weight.detach(), norm});
   CHECK(!frozen.grad().defined());
@@ -147,7 +146,7 @@ TEST_CASE("an output that the loss does not use adds nothing") {
   const at::Tensor x = draw({6, 5}, 1).requires_grad_(true),
                    unused = draw({4, 5}, 2).requires_grad_(true),
                    weight = draw({3, 5}, 3).requires_grad_(true);
-  const Tensors y = linear(LinearInput::plain(x), {{unused, {}, {}}, {weight, {}, {}}});
+  const Tensors y = linear(LinearInput::plain(x), {{unused, {}}, {weight, {}}});
   const at::Tensor direction = draw({6, 3}, 9);
   torch::autograd::backward({y[1]}, {direction});
   CHECK(!unused.grad().defined());
@@ -274,8 +273,7 @@ TEST_CASE("log-probabilities and entropies from hidden states and the head") {
         const HeadSpec spec{.soft_cap = cap,
                             .temperature = temperature,
                             .entropy = entropy,
-                            .log_sum_exp = !entropy,
-                            .panels = {}};
+                            .log_sum_exp = !entropy};
         const TokenLogp found = token_logp(spec, hidden, weight, target);
         at::Tensor x = hidden.matmul(weight.t());
         if (cap > 0) x = cap * (x / cap).tanh();
@@ -309,8 +307,7 @@ TEST_CASE("log-probabilities over many chunks") {
   const at::Tensor hidden = draw({rows, width}, 1), weight = draw({vocabulary, width}, 2, 3);
   std::vector<int64_t> target;
   for (int64_t i = 0; i < rows; ++i) target.push_back(i * 4999 % vocabulary);
-  const HeadSpec spec{
-      .soft_cap = 4, .temperature = 0.8, .entropy = true, .log_sum_exp = true, .panels = {}};
+  const HeadSpec spec{.soft_cap = 4, .temperature = 0.8, .entropy = true, .log_sum_exp = true};
   const Tensors found = analytic(
       [&](const Tensors& t) {
         const TokenLogp y = token_logp(spec, t[0], t[1], target);

@@ -183,7 +183,7 @@ TEST_CASE("rows can be checked before anything is sampled") {
   set.check_row(Json{{"answer", "1"}, {"solution", "2"}}, "a.jsonl:1");
   CHECK_THROWS_WITH_AS(set.check_row(Json{{"answer", "1"}, {"x", 2}}, "a.jsonl:2"),
                        "a.jsonl:2: the reward math reads the field `solution`, and the row has "
-                       "[answer, x]; data.columns renames fields",
+                       "[answer, x]; data.columns (--columns) renames fields",
                        DataError);
   CHECK_THROWS_AS(set.check_row(Json{{"solution", "1"}}, "a.jsonl:3"), DataError);
 }

@@ -12,6 +12,8 @@
 #include <new>
 #include <type_traits>
 
+#include "temper/ops/cpu/quantized.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "temper/ops/cpu/gemm.cpp"
 #include "temper/ops/cpu/targets.h"
@@ -19,6 +21,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include "temper/ops/cpu/tile-inl.h"
+#include "temper/ops/cpu/right-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -28,6 +31,8 @@ constexpr int64_t kBlockK = 256;        // kBlockK x kPanel floats fit the first
 constexpr int64_t kBlockRows = 8 * 24;  // kBlockRows x kBlockK floats fit the second
 // So few rows take as long as reading b takes: several panels side by side, far down k.
 constexpr int64_t kStreamRows = 4 * kTileRows, kStreamK = 2048;
+// What is unpacked of a right-hand side of codes at once: it stays in the first-level cache.
+constexpr int64_t kUnpackedFloats = kBlockK * kPanel;
 
 // Copies a[rows, depth] tile by tile: `tile` rows side by side for each k.
 void pack_left(MatrixView<float> a, int64_t rows, int64_t depth, int64_t tile, float* out) {
@@ -46,33 +51,45 @@ void pack_left(MatrixView<float> a, int64_t rows, int64_t depth, int64_t tile, f
   }
 }
 
-// c[rows, columns] for one task: all of k, in blocks.
-template <class B>
-void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const B* b,
-           int64_t panel_stride, float* c, int64_t ldc, bool accumulate, const float* bias,
-           float* left) {
+// c[rows, columns] for one task: all of k, in blocks. `right` is the right-hand side
+// (right-inl.h).
+template <class Right>
+void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const Right& right,
+           float* c, int64_t ldc, bool accumulate, const float* bias, float* left) {
   // Rows are read as they lie. Where it is the values of one row that lie apart, a copy pays if
   // many panels read it.
   const bool copy = a.col_stride != 1 && rows > kTileRows && columns > 2 * kPanel;
   const bool stream = !copy && rows <= kStreamRows;
-  const int64_t block_k = stream ? kStreamK : kBlockK, tallest = stream ? kTileRows / 2 : kTileRows;
+  const int64_t tallest = stream ? kTileRows / 2 : kTileRows;
   const int64_t tiles = (rows + tallest - 1) / tallest, tile = (rows + tiles - 1) / tiles;
   // What one pass over the rows reads of b stays in the cache for the next tile.
-  const int64_t at_once = tiles == 1 ? columns : stream ? 2 * kPanel : kPanel;
-  for (int64_t k0 = 0; k0 < k; k0 += block_k) {
-    const int64_t depth = std::min(block_k, k - k0);
+  int64_t block_k = stream ? kStreamK : kBlockK;
+  int64_t at_once = tiles == 1 ? columns : stream ? 2 * kPanel : kPanel;
+  if constexpr (Right::kUnpacks) {
+    at_once = panels_at_once(static_cast<int>(tile)) * kPanel;
+    block_k = std::min(kBlockK, kUnpackedFloats / at_once);
+  }
+  const auto multiply = [&](int64_t k0, int64_t j) {
+    const int64_t depth = std::min(block_k, k - k0), width = std::min(at_once, columns - j);
     const MatrixView<float> part{a.data + k0 * a.col_stride, a.row_stride, a.col_stride};
-    const bool from_c = accumulate || k0 > 0;
-    if (copy) pack_left(part, rows, depth, tile, left);
-    for (int64_t j = 0; j < columns; j += at_once) {
-      const int64_t width = std::min(at_once, columns - j);
-      for (int64_t i = 0; i < rows; i += tile) {
-        const int height = static_cast<int>(std::min(tile, rows - i));
-        tile_row(height, width, depth, copy ? left + i * depth : part.data + i * part.row_stride,
-                 copy ? 1 : part.row_stride, copy ? height : part.col_stride,
-                 b + j / kPanel * panel_stride + k0 * kPanel, panel_stride, c + i * ldc + j, ldc,
-                 from_c);
-      }
+    const auto [b, panel_stride] = right.block(j, width, k0, depth);
+    for (int64_t i = 0; i < rows; i += tile) {
+      const int height = static_cast<int>(std::min(tile, rows - i));
+      tile_row(height, width, depth, copy ? left + i * depth : part.data + i * part.row_stride,
+               copy ? 1 : part.row_stride, copy ? height : part.col_stride, b, panel_stride,
+               c + i * ldc + j, ldc, accumulate || k0 > 0);
+    }
+  };
+  if (Right::kUnpacks && stream) {  // few rows: codes are read in the order in which they lie
+    for (int64_t j = 0; j < columns; j += at_once)
+      for (int64_t k0 = 0; k0 < k; k0 += block_k) multiply(k0, j);
+  } else {
+    for (int64_t k0 = 0; k0 < k; k0 += block_k) {
+      const int64_t depth = std::min(block_k, k - k0);
+      if (copy)
+        pack_left({a.data + k0 * a.col_stride, a.row_stride, a.col_stride}, rows, depth, tile,
+                  left);
+      for (int64_t j = 0; j < columns; j += at_once) multiply(k0, j);
     }
   }
   if (k == 0 && !accumulate)
@@ -90,24 +107,6 @@ To converted(From x) {
     return x;
   else
     return to_bfloat16(x);
-}
-
-// to[i * kPanel + j] = from[i + j * stride] for i < 4 and j < 4.
-inline void transpose_four(const float* from, int64_t stride, float* to) {
-#if TEMPER_HAS_FMA
-  const hn::FixedTag<float, 4> d;
-  const auto a = hn::LoadU(d, from), b = hn::LoadU(d, from + stride),
-             c = hn::LoadU(d, from + 2 * stride), e = hn::LoadU(d, from + 3 * stride);
-  const auto ac = hn::InterleaveLower(d, a, c), be = hn::InterleaveLower(d, b, e);
-  const auto ac_high = hn::InterleaveUpper(d, a, c), be_high = hn::InterleaveUpper(d, b, e);
-  hn::StoreU(hn::InterleaveLower(d, ac, be), d, to);
-  hn::StoreU(hn::InterleaveUpper(d, ac, be), d, to + kPanel);
-  hn::StoreU(hn::InterleaveLower(d, ac_high, be_high), d, to + 2 * kPanel);
-  hn::StoreU(hn::InterleaveUpper(d, ac_high, be_high), d, to + 3 * kPanel);
-#else
-  for (int i = 0; i < 4; ++i)
-    for (int j = 0; j < 4; ++j) to[i * kPanel + j] = from[i + j * stride];
-#endif
 }
 
 // A panel of columns whose values lie side by side.
@@ -154,15 +153,17 @@ void PackBFloat16(MatrixView<BFloat16Bits> b, int64_t k, int64_t n, BFloat16Bits
   PackAs(b, k, n, packed);
 }
 
-// A thread's scratch for its block of a.
-float* left_scratch() {
+// A thread's scratch: 0 for its block of a, others for what it unpacks.
+template <int kUse, int64_t kFloats>
+float* thread_scratch() {
   struct Free {
     void operator()(float* p) const { ::operator delete(p, std::align_val_t{64}); }
   };
-  thread_local std::unique_ptr<float, Free> scratch(static_cast<float*>(
-      ::operator new(kBlockRows * kBlockK * sizeof(float), std::align_val_t{64})));
+  thread_local std::unique_ptr<float, Free> scratch(
+      static_cast<float*>(::operator new(kFloats * sizeof(float), std::align_val_t{64})));
   return scratch.get();
 }
+float* left_scratch() { return thread_scratch<0, kBlockRows * kBlockK>(); }
 
 // How many panels a task takes, so that no thread waits long for the last one's task: the most for
 // which the threads' longest share of tasks is within 2 % of an equal one, or else the best.
@@ -182,12 +183,11 @@ int64_t panels_per_task(int64_t row_blocks, int64_t panels, int threads) {
   return best;
 }
 
-template <class B>
-void GemmAs(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const B* packed_b, float* c,
+// right(j): the right-hand side from column j of the product on.
+template <class MakeRight>
+void GemmAs(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const MakeRight& right, float* c,
             int64_t ldc, const GemmOptions& options) {
   if (m == 0 || n == 0) return;
-  const int64_t panel_stride = kPanel * k;
-  const B* b = packed_b + options.panel_begin / kPanel * panel_stride;
   // Tasks: blocks of rows by ranges of panels. Many rows: whole rows of c; few: the panels are
   // shared out.
   const int threads = omp_in_parallel() ? 1 : omp_get_max_threads();
@@ -206,20 +206,74 @@ void GemmAs(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const B* packe
       const int64_t i = r * rows_per, rows = std::min(rows_per, m - i);
       const int64_t j = q * panels_per * kPanel, columns = std::min(panels_per * kPanel, n - j);
       if (rows <= 0 || columns <= 0) continue;
-      block(rows, columns, k, {a.data + i * a.row_stride, a.row_stride, a.col_stride},
-            b + j / kPanel * panel_stride, panel_stride, c + i * ldc + j, ldc, options.accumulate,
-            options.bias ? options.bias + j : nullptr, left_scratch());
+      block(rows, columns, k, {a.data + i * a.row_stride, a.row_stride, a.col_stride}, right(j),
+            c + i * ldc + j, ldc, options.accumulate, options.bias ? options.bias + j : nullptr,
+            left_scratch());
     }
   }
 }
 
+template <class B>
+void GemmPacked(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const B* packed_b, float* c,
+                int64_t ldc, const GemmOptions& options) {
+  const int64_t stride = kPanel * k;
+  GemmAs(
+      m, n, k, a,
+      [&](int64_t j) {
+        return PackedRight<B>{packed_b + (options.panel_begin + j) / kPanel * stride, stride};
+      },
+      c, ldc, options);
+}
 void Gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const float* packed_b, float* c,
           int64_t ldc, const GemmOptions& options) {
-  GemmAs(m, n, k, a, packed_b, c, ldc, options);
+  GemmPacked(m, n, k, a, packed_b, c, ldc, options);
 }
 void GemmBFloat16(int64_t m, int64_t n, int64_t k, MatrixView<float> a,
                   const BFloat16Bits* packed_b, float* c, int64_t ldc, const GemmOptions& options) {
-  GemmAs(m, n, k, a, packed_b, c, ldc, options);
+  GemmPacked(m, n, k, a, packed_b, c, ldc, options);
+}
+
+float* unpacked_scratch() { return thread_scratch<2, kUnpackedFloats>(); }
+
+template <Code kCode>
+void GemmCodes(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, bool transposed, float* c,
+               int64_t ldc, const GemmOptions& options) {
+  if (transposed)
+    GemmAs(
+        m, w.width, w.rows, a,
+        [&](int64_t j) { return ColumnCodes<kCode>{w, j, unpacked_scratch()}; }, c, ldc, options);
+  else
+    GemmAs(
+        m, w.rows, w.width, a,
+        [&](int64_t j) { return RowCodes<kCode>{w, j / kPanel, unpacked_scratch()}; }, c, ldc,
+        options);
+}
+void GemmQuantized(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, bool transposed,
+                   float* c, int64_t ldc, const GemmOptions& options) {
+  if (w.code == Code::kNf4)
+    GemmCodes<Code::kNf4>(m, a, w, transposed, c, ldc, options);
+  else
+    GemmCodes<Code::kInt8>(m, a, w, transposed, c, ldc, options);
+}
+
+template <Code kCode>
+void DequantizeCodes(const QuantizedMatrix& w, float* values) {
+  const int64_t panels = (w.rows + kPanel - 1) / kPanel;
+#pragma omp parallel for schedule(static) if (w.rows * w.width > 32768)
+  for (int64_t p = 0; p < panels; ++p) {
+    float* part = unpacked_scratch();
+    for (int64_t i0 = 0; i0 < w.width; i0 += kBlockK) {
+      const int64_t depth = std::min(kBlockK, w.width - i0);
+      unpack_panel<kCode>(w, p, i0, depth, part);
+      for (int64_t r = p * kPanel; r < std::min<int64_t>((p + 1) * kPanel, w.rows); ++r)
+        for (int64_t i = 0; i < depth; ++i)
+          values[r * w.width + i0 + i] = part[i * kPanel + r - p * kPanel];
+    }
+  }
+}
+void Dequantize(const QuantizedMatrix& w, float* values) {
+  w.code == Code::kNf4 ? DequantizeCodes<Code::kNf4>(w, values)
+                       : DequantizeCodes<Code::kInt8>(w, values);
 }
 
 }  // namespace temper::kernels::HWY_NAMESPACE
@@ -233,6 +287,8 @@ HWY_EXPORT(Gemm);
 HWY_EXPORT(PackRounded);
 HWY_EXPORT(PackBFloat16);
 HWY_EXPORT(GemmBFloat16);
+HWY_EXPORT(GemmQuantized);
+HWY_EXPORT(Dequantize);
 
 int64_t panel_width() { return HWY_DYNAMIC_DISPATCH(GetPanelWidth)(); }
 int64_t packed_size(int64_t k, int64_t n) {
@@ -256,6 +312,18 @@ void pack(MatrixView<BFloat16Bits> b, int64_t k, int64_t n, BFloat16Bits* packed
 void gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const BFloat16Bits* packed_b,
           float* c, int64_t ldc, const GemmOptions& options) {
   HWY_DYNAMIC_DISPATCH(GemmBFloat16)(m, n, k, a, packed_b, c, ldc, options);
+}
+
+void gemm(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, float* c, int64_t ldc,
+          const GemmOptions& options) {
+  HWY_DYNAMIC_DISPATCH(GemmQuantized)(m, a, w, false, c, ldc, options);
+}
+void gemm_transposed(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, float* c,
+                     int64_t ldc, const GemmOptions& options) {
+  HWY_DYNAMIC_DISPATCH(GemmQuantized)(m, a, w, true, c, ldc, options);
+}
+void dequantize(const QuantizedMatrix& w, float* values) {
+  HWY_DYNAMIC_DISPATCH(Dequantize)(w, values);
 }
 
 template <class T>

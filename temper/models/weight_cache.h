@@ -1,0 +1,34 @@
+// Quantized weights of a model directory, kept as files beside the user's caches, so that the next
+// start maps them instead of quantizing again:
+//     $TEMPER_CACHE_DIR, or temper/ in $XDG_CACHE_HOME or ~/.cache; TEMPER_CACHE_DIR="" keeps none.
+// A file is named by a hash of what it was made from: the weight files' paths, sizes and times of
+// change, the code and this machine's layout; it holds that text, and is used only where it agrees.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "temper/io/mapped_files.h"
+#include "temper/ops/weight.h"
+
+namespace temper::models {
+
+using QuantizedWeights = std::map<std::string, std::shared_ptr<const ops::QuantizedWeight>>;
+
+class WeightCache {
+ public:
+  // Of the model whose weights lie in `files`, quantized in `code`.
+  WeightCache(const MappedFiles& files, kernels::Code code);
+
+  // The weights by their parameters' names; none where there is no such file, or it is damaged.
+  QuantizedWeights read() const;
+  // Writes them, whole or not at all. A cache that cannot be written is none: nothing is thrown.
+  void write(const QuantizedWeights& weights) const;
+
+ private:
+  std::string source_, path_;  // path_ "": none is kept
+  kernels::Code code_;
+};
+
+}  // namespace temper::models

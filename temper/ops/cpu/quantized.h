@@ -1,0 +1,69 @@
+// Matrices of few bits for a linear layer's frozen weight W [out, in]: each value is a code with a
+// scale for the values around it, and products read the codes directly:
+//     W[r, i] = value of code * scale,   rounded once to float32.
+// A product is the chain of temper/ops/cpu/gemm.h over these values, so that it gives the bits that
+// the float32 matrix of the same values gives.
+#pragma once
+
+#include <cstdint>
+
+#include "temper/ops/cpu/gemm.h"
+
+namespace temper::kernels {
+
+enum class Code {
+  kInt8,  // 8 bits, -127 to 127; a scale a row: its largest magnitude / 127
+  kNf4,   // 4 bits, index into nf4_values(); a scale a block of 64 values: its largest magnitude
+};
+
+constexpr int64_t kNf4Block = 64;
+
+// The 16 values of NormalFloat4, ascending from -1 to 1 (Dettmers et al., arXiv 2305.14314,
+// appendix E).
+const float* nf4_values();
+
+// How a matrix lies in memory. The rows of a panel (panel_width() of them, the last panel padded)
+// stand side by side for each index along the width: codes[panel][i][row], for nf4 two to a byte,
+// the low halves those of the panel's first half of rows. Values of a row share a scale over
+// `group` indices: scales[panel][i / group][row].
+struct QuantizedMatrix {
+  Code code = Code::kNf4;
+  int64_t rows = 0, width = 0;  // out and in
+  int64_t group = 0;            // scale_group(code, width)
+  const uint8_t* codes = nullptr;
+  const float* scales = nullptr;
+};
+
+// int8: the width. nf4: blocks are of the row-major matrix and run over row ends, so it is the
+// largest number of indices in which no row begins a new block: 64 where 64 divides the width.
+int64_t scale_group(Code code, int64_t width);
+int64_t code_bytes(Code code, int64_t rows, int64_t width);
+int64_t scale_count(Code code, int64_t rows, int64_t width);
+
+// Quantizes count values: one code a byte; absmax [ceil(count / 64)] or, of int8, a scale for each
+// of count / width rows. Values that are no finite numbers are refused by whoever reads them.
+void quantize_nf4(const float* values, int64_t count, uint8_t* code, float* absmax);
+void quantize_int8(const float* values, int64_t rows, int64_t width, uint8_t* code, float* scale);
+
+// Quantizes the absmax of nf4's blocks as bitsandbytes does ("double quantization"), and gives back
+// what is read of it: less their mean, in blocks of 256 by 8-bit codes of a dynamic map.
+void quantize_absmax(float* absmax, int64_t count);
+// The dynamic map's 256 values, ascending (Dettmers, arXiv 1511.04561 and 2110.02861).
+const float* dynamic_map_values();
+
+// From one code a byte in row-major order, and absmax or row scales, to the layout above. In
+// parallel.
+void pack_codes(Code code, int64_t rows, int64_t width, const uint8_t* row_major,
+                const float* scale, uint8_t* codes, float* scales);
+
+// The values, row-major [rows, width]. In parallel.
+void dequantize(const QuantizedMatrix& w, float* values);
+
+// c[m, rows] = a[m, width] Wᵀ (+ bias). Parallel.
+void gemm(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, float* c, int64_t ldc,
+          const GemmOptions& options = {});
+// c[m, width] = a[m, rows] W. Parallel.
+void gemm_transposed(int64_t m, MatrixView<float> a, const QuantizedMatrix& w, float* c,
+                     int64_t ldc, const GemmOptions& options = {});
+
+}  // namespace temper::kernels

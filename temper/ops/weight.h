@@ -1,0 +1,79 @@
+// A matrix that products multiply by, in the form in which it is kept. Every product of a weight
+// goes through the functions here, so that a format is chosen in one place.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "temper/ops/cpu/quantized.h"
+
+namespace temper::ops {
+
+enum class WeightFormat {
+  kFloat32,          // or float64, for gradient checks
+  kRoundedBFloat16,  // float32 that products round to bfloat16; gradients are taken for the float32
+                     // value's own (straight through)
+  kBFloat16,         // this and what follows is frozen: it has no gradient
+  kInt8,             // temper/ops/cpu/quantized.h
+  kNf4,
+};
+const char* name_of(WeightFormat format);
+inline bool is_quantized(WeightFormat f) {
+  return f == WeightFormat::kInt8 || f == WeightFormat::kNf4;
+}
+
+// Codes and scales of a matrix. They never change, so that copies share them.
+struct QuantizedWeight {
+  kernels::Code code = kernels::Code::kNf4;
+  int64_t rows = 0, width = 0;
+  at::Tensor codes;   // uint8, as packed for this machine
+  at::Tensor scales;  // float32
+
+  kernels::QuantizedMatrix view() const;
+  WeightFormat format() const;
+};
+
+// [out, in]. A tensor is a weight of the format that its dtype says.
+struct Weight {
+  WeightFormat format = WeightFormat::kFloat32;
+  at::Tensor values;  // contiguous; undefined where quantized
+  std::shared_ptr<const QuantizedWeight> quantized;
+  at::Tensor panels;  // pack(*this) if the caller keeps it, else undefined
+
+  Weight() = default;
+  Weight(at::Tensor values);  // NOLINT: implicit
+  explicit Weight(std::shared_ptr<const QuantizedWeight> quantized);
+
+  int64_t out() const { return quantized ? quantized->rows : values.size(0); }
+  int64_t in() const { return quantized ? quantized->width : values.size(1); }
+  // What autograd sees of it: its values, or, of a frozen one, a tensor without a gradient.
+  const at::Tensor& tensor() const { return quantized ? quantized->codes : values; }
+  // Rows [first, first + count): the same memory. Not of a quantized one; first is a multiple of 32.
+  Weight part(int64_t first, int64_t count) const;
+};
+
+// The columns of Wᵀ, or of W, in blocks as products read them; undefined for float64 and quantized
+// formats, which are multiplied as they lie.
+at::Tensor pack(const Weight& w);
+at::Tensor pack_transposed(const Weight& w);
+
+// y = x Wᵀ (+ bias): x [N, in], y [N, out].
+void multiply(const at::Tensor& x, const Weight& w, at::Tensor& y, const at::Tensor& bias = {});
+// dx (+)= dy W: dy [N, out], dx [N, in]. `panels` is pack_transposed(w) if the caller has it.
+void multiply_transposed(const at::Tensor& dy, const Weight& w, at::Tensor& dx, bool accumulate,
+                         const at::Tensor& panels = {});
+
+// The values that products see, float32 (or float64) [out, in]: a copy where the format is another.
+at::Tensor read(const Weight& w);
+
+// Codes of float32 values [out, in]; nf4's scales are quantized, too (double quantization). Throws
+// DataError where a value is not finite.
+std::shared_ptr<const QuantizedWeight> quantize(const at::Tensor& values, kernels::Code code);
+// The same of codes and scales that are given: one code a byte [out * in], nf4's scales by blocks of
+// 64 values, int8's by rows.
+std::shared_ptr<const QuantizedWeight> from_codes(kernels::Code code, int64_t out, int64_t in,
+                                                  const uint8_t* row_major, const float* scale);
+
+}  // namespace temper::ops

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Frozen weights in int8 and nf4 from the command line: training an adapter over them, sampling and scoring with the same
+# base to the bit, merging, and what is refused. $1: the program.
+set -uo pipefail
+. "$(dirname "$0")/common.sh"
+odd_model
+awk 'BEGIN { for (i = 0; i < 24; ++i) { printf "{\"input_ids\": ["; for (k = 0; k < 9 + i % 13; ++k) printf "%s%d", k ? ", " : "", 5 + (7 * i + 3 * k) % 300; print "]}" } }' > rows.jsonl
+awk 'BEGIN { for (i = 0; i < 12; ++i) printf "{\"prompt_ids\": [%d, %d, %d]}\n", 5 + i, 40 + 3 * i, 9 }' > prompts.jsonl
+sed 's/prompt_ids/tokens/' prompts.jsonl > given.jsonl
+value() { grep -o "\"$2\": [^,}]*" "$1" | cut -d' ' -f2; }
+run=(model.path=model adapter.rank=4 train.max_steps=4 train.batch_size=4 optimizer.learning_rate=0.003 metrics.sinks=[jsonl])
+
+# Training: nf4 under qlora, int8 under lora; two threads and recomputation change no bit.
+"$temper" sft "${run[@]}" data.train=rows.jsonl output_dir=qlora adapter.method=qlora || fail "qlora: $?"
+OMP_NUM_THREADS=1 "$temper" sft "${run[@]}" data.train=rows.jsonl output_dir=again adapter.method=qlora train.recompute=blocks || fail "qlora again: $?"
+cmp qlora/final/adapter_model.safetensors again/final/adapter_model.safetensors || fail "threads or recomputation changed an nf4 run"
+"$temper" sft "${run[@]}" data.train=rows.jsonl output_dir=int8 adapter.method=lora model.storage=int8 || fail "int8: $?"
+"$temper" sft "${run[@]}" data.train=rows.jsonl output_dir=lora adapter.method=lora || fail "lora: $?"
+cmp -s int8/final/adapter_model.safetensors lora/final/adapter_model.safetensors && fail "int8 changed nothing"
+
+# A run that goes on from its checkpoint ends with the same bits.
+"$temper" sft "${run[@]}" data.train=rows.jsonl output_dir=halves adapter.method=qlora train.max_steps=2 > /dev/null || fail "half a run: $?"
+"$temper" sft "${run[@]}" data.train=rows.jsonl output_dir=halves adapter.method=qlora > /dev/null || fail "the other half: $?"
+
+# The sampler is the trainer, and scoring the same base gives what sampling recorded.
+"$temper" grpo "${run[@]}" data.train=prompts.jsonl output_dir=grpo adapter.method=qlora rl.group_size=3 rl.prompts_per_rollout=2 rollout.max_new_tokens=7 \
+  'rewards=[{name: length}]' > grpo.log 2>&1 || fail "grpo over nf4: $(cat grpo.log)"
+[ "$(value grpo/metrics.jsonl sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "over nf4 the sampler is not the trainer"
+for storage in nf4 int8 bfloat16; do
+  "$temper" generate --model model --adapter qlora/final --storage $storage --input given.jsonl --output $storage.jsonl --max-new-tokens 9 --num-samples 2 || fail "generate $storage: $?"
+  "$temper" score --model model --adapter qlora/final --storage $storage --input $storage.jsonl --output $storage.score --max-batch 3 || fail "score $storage: $?"
+  cmp <(grep -o '"logprobs":[^]]*' $storage.jsonl) <(grep -o '"logprobs":[^]]*' $storage.score) || fail "$storage: scores are not what sampling recorded"
+done
+cmp -s nf4.score int8.score && fail "nf4 and int8 are the same"
+
+# Merged into the weights as quantized, the model says what the run's base and adapter say; into the original ones, not.
+"$temper" export --model model --adapter qlora/final --storage nf4 --output merged > export.log || fail "export --storage nf4: $?"
+tail -1 export.log | grep -q 'differ from the original.s by at most [0-9.e-]*$' || fail "export does not say the difference: $(cat export.log)"
+"$temper" export --model model --adapter qlora/final --output original > /dev/null || fail "export: $?"
+cmp -s merged/model.safetensors original/model.safetensors && fail "--storage nf4 merged into the original weights"
+
+expect() {  # STATUS MESSAGE ARGUMENT...
+  "$temper" "${@:3}" > out.log 2>&1
+  local status=$?
+  [ $status = "$1" ] && grep -q -- "$2" out.log || fail "${*:3}: status $status, $(tail -2 out.log)"
+}
+expect 2 'model.storage: .*weights that train are kept in float32' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.storage=nf4
+expect 2 'model.storage: .*qlora keeps the weights in nf4' sft "${run[@]}" data.train=rows.jsonl output_dir=x adapter.method=qlora model.storage=int8
+expect 2 'model.storage: found int4, expected float32 | bfloat16 | int8 | nf4' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.storage=int4
+expect 2 '--storage' generate --model model --input given.jsonl --output x --storage int4
+cp -r model quantized && sed -i '0,/{/s/{/{"quantization_config": {"quant_method": "gptq"},/' quantized/config.json
+expect 2 'quantized/config.json: weights quantized by gptq are not read' generate --model quantized --input given.jsonl --output x
+exit $bad

@@ -1,0 +1,239 @@
+// Frozen weights of few bits: what is computed with them is what the float32 model of their values
+// computes, to the bit, and NF4 is bitsandbytes'.
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/base/json.h"
+#include "temper/generate/score.h"
+#include "temper/models/adapter.h"
+#include "temper/models/load.h"
+#include "temper/models/weight_cache.h"
+#include "temper/ops/weight.h"
+
+using namespace temper;
+using ops::WeightFormat;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string golden(const std::string& name) {
+  const char* source = std::getenv("TEMPER_SOURCE_DIR");
+  return std::string(source ? source : ".") + "/tests/golden/" + name;
+}
+std::string model_of(const std::string& name) { return golden("models/" + name); }
+
+const models::Storage kNf4{WeightFormat::kFloat32, WeightFormat::kNf4};
+const models::Storage kInt8{WeightFormat::kFloat32, WeightFormat::kInt8};
+
+std::vector<std::vector<int32_t>> sequences() {
+  return read_json_file(model_of("qwen3/expected.json"))["sequences"]
+      .get<std::vector<std::vector<int32_t>>>();
+}
+
+std::vector<float> logp(models::CausalLM& model) {
+  std::vector<float> all;
+  for (const auto& tokens : sequences()) {
+    const auto scores = generate::score(model, {{tokens, 1}});
+    all.insert(all.end(), scores[0].logprobs.begin(), scores[0].logprobs.end());
+  }
+  return all;
+}
+
+// The float32 model of another one's values.
+std::unique_ptr<models::CausalLM> values_of(const std::string& name, models::CausalLM& quantized) {
+  auto model = models::load_model(model_of(name));
+  std::map<std::string, at::Tensor> values;
+  quantized.each_parameter([&](const std::string& parameter, nn::Parameter& p) {
+    values[parameter] = ops::read(p.stored());
+  });
+  model->each_parameter([&](const std::string& parameter, nn::Parameter& p) {
+    p.set_value(values.at(parameter).clone());
+  });
+  return model;
+}
+
+int64_t quantized_parameters(models::CausalLM& model) {
+  int64_t count = 0;
+  model.each_parameter(
+      [&](const std::string&, nn::Parameter& p) { count += ops::is_quantized(p.format()); });
+  return count;
+}
+
+struct Folder {
+  explicit Folder(const std::string& name)
+      : path((fs::temp_directory_path() / ("temper_storage_" + name)).string()) {
+    fs::remove_all(path);
+    fs::create_directories(path);
+  }
+  ~Folder() { fs::remove_all(path); }
+  std::string path;
+};
+
+struct CacheDirectory {
+  explicit CacheDirectory(const std::string& path) { ::setenv("TEMPER_CACHE_DIR", path.c_str(), 1); }
+  ~CacheDirectory() { ::setenv("TEMPER_CACHE_DIR", "", 1); }
+};
+
+}  // namespace
+
+TEST_CASE("a model of int8 or nf4 computes what the float32 model of its values computes") {
+  for (const char* name : {"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"})
+    for (const models::Storage& storage : {kInt8, kNf4}) {
+      CAPTURE(name);
+      const auto model = models::load_model(model_of(name), storage);
+      CHECK(quantized_parameters(*model) == 7 * model->num_layers);
+      const auto plain = values_of(name, *model);
+      CHECK(quantized_parameters(*plain) == 0);
+      CHECK(logp(*model) == logp(*plain));
+      CHECK(logp(*model) != logp(*models::load_model(model_of(name))));
+    }
+}
+
+TEST_CASE("an adapter over nf4 has the gradients of one over its values, and merges into them") {
+  const auto model = models::load_model(model_of("gemma2"), kNf4),
+             plain = values_of("gemma2", *model);
+  std::vector<std::vector<at::Tensor>> gradients;
+  for (models::CausalLM* of : {model.get(), plain.get()}) {
+    models::add_lora(*of, {.rank = 3, .alpha = 6}, 11);
+    of->each_parameter([](const std::string& name, nn::Parameter& p) {
+      if (name.find("lora_B") != std::string::npos) p.set_value(at::full(p.shape(), 0.02));
+    });
+    auto forest = std::make_shared<Forest>();
+    forest->add_root(sequences()[0]);
+    std::vector<int64_t> rows;
+    std::vector<int64_t> next;
+    for (size_t i = 0; i + 1 < sequences()[0].size(); ++i) {
+      rows.push_back(static_cast<int64_t>(i));
+      next.push_back(sequences()[0][i + 1]);
+    }
+    of->token_logp(of->forward({.forest = forest}), rows, next).logp.sum().backward();
+    gradients.emplace_back();
+    of->each_parameter([&](const std::string&, nn::Parameter& p) {
+      if (p.trainable()) gradients.back().push_back(p.value().grad());
+    });
+  }
+  REQUIRE(gradients[0].size() == gradients[1].size());
+  REQUIRE(!gradients[0].empty());
+  for (size_t i = 0; i < gradients[0].size(); ++i)
+    CHECK(at::equal(gradients[0][i], gradients[1][i]));
+  models::merge_adapters(*model);
+  models::merge_adapters(*plain);
+  CHECK(quantized_parameters(*model) == 0);
+  CHECK(logp(*model) == logp(*plain));
+}
+
+TEST_CASE("nf4's codes and scales are bitsandbytes'") {
+  const Json json = read_json_file(golden("quantization.json"));
+  const auto map = json["map"].get<std::vector<float>>();
+  for (size_t i = 0; i < 256; ++i)
+    CHECK(kernels::dynamic_map_values()[i] == doctest::Approx(map[i]).epsilon(1e-6));
+  for (const Json& c : json["cases"]) {
+    std::vector<float> values = c["values"].get<std::vector<float>>();
+    const std::string codes = c["codes"].get<std::string>();
+    for (uint32_t i = 0; values.size() < codes.size(); ++i)
+      values.push_back(static_cast<float>((i * 2654435761u) >> 8) / 16777216.0f - 0.5f);
+    std::vector<uint8_t> found(values.size());
+    std::vector<float> absmax((values.size() + 63) / 64);
+    kernels::quantize_nf4(values.data(), static_cast<int64_t>(values.size()), found.data(),
+                          absmax.data());
+    for (size_t i = 0; i < codes.size(); ++i)
+      CHECK("0123456789abcdef"[found[i]] == codes[i]);
+    CHECK(absmax == c["absmax"].get<std::vector<float>>());
+    kernels::quantize_absmax(absmax.data(), static_cast<int64_t>(absmax.size()));
+    const auto expected = c["double_absmax"].get<std::vector<float>>();
+    for (size_t i = 0; i < absmax.size(); ++i)
+      CHECK(absmax[i] == doctest::Approx(expected[i]).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("a directory that bitsandbytes wrote is read, in nf4 and in float32 alike") {
+  const auto kept = models::load_model(model_of("qwen3_nf4"), kNf4),
+             read = models::load_model(model_of("qwen3_nf4"));
+  CHECK(quantized_parameters(*kept) == 7 * kept->num_layers);
+  CHECK(quantized_parameters(*read) == 0);
+  const std::vector<float> found = logp(*kept);
+  CHECK(found == logp(*read));
+  const at::Tensor expected = models::to_tensor(
+      read_safetensors(model_of("qwen3_nf4/expected.safetensors")).at("logp"), at::kFloat);
+  REQUIRE(static_cast<int64_t>(found.size()) == expected.numel());
+  for (size_t i = 0; i < found.size(); ++i)
+    CHECK(std::abs(found[i] - expected.const_data_ptr<float>()[i]) < 2e-6f);
+}
+
+TEST_CASE("other quantizers are refused by name") {
+  const Folder folder("others");
+  Json config = read_json_file(model_of("qwen3/config.json"));
+  for (const char* method : {"gptq", "awq", "fp8"}) {
+    config["quantization_config"] = {{"quant_method", method}};
+    write_file_atomic(folder.path + "/config.json", config.dump());
+    CHECK_THROWS_WITH_AS(models::load_model(folder.path), doctest::Contains(method), ConfigError);
+  }
+  config["quantization_config"] = {{"quant_method", "bitsandbytes"}, {"load_in_8bit", true}};
+  write_file_atomic(folder.path + "/config.json", config.dump());
+  CHECK_THROWS_WITH_AS(models::load_model(folder.path), doctest::Contains("8 bits"), ConfigError);
+}
+
+TEST_CASE("damaged 4-bit files are refused with the tensor's name") {
+  const Folder folder("damaged");
+  fs::copy_file(model_of("qwen3_nf4/config.json"), folder.path + "/config.json");
+  const TensorMap whole = read_safetensors(model_of("qwen3_nf4/model.safetensors"));
+  const std::string name = "model.layers.0.self_attn.q_proj.weight";
+  const auto refused = [&](const std::string& tensor, std::optional<TensorView> instead,
+                           const std::string& message) {
+    TensorMap tensors = whole;
+    if (instead)
+      tensors[tensor] = *instead;
+    else
+      tensors.erase(tensor);
+    write_safetensors(folder.path + "/model.safetensors", tensors);
+    CAPTURE(tensor);
+    CHECK_THROWS_WITH_AS(models::load_model(folder.path), doctest::Contains(message.c_str()),
+                         Error);
+  };
+  const std::string state = name + ".quant_state.bitsandbytes__nf4";
+  refused(name + ".absmax", std::nullopt, name + ".absmax");
+  refused(name + ".nested_absmax", std::nullopt, name + ".nested_absmax");
+  refused(name + ".quant_map", models::to_view(at::zeros({16})), "is not NF4's");
+  refused(name, bytes_view("short"), "bytes of codes");
+  refused(state, bytes_view("{"), state);
+  refused(state, bytes_view(R"({"shape": [1000000, 1000000], "blocksize": 64})"), "bytes of codes");
+  refused(state, bytes_view(R"({"shape": [48, 24], "blocksize": 128})"), "blocks of other than 64");
+}
+
+TEST_CASE("a second start maps the codes of the first, and a damaged cache is made anew") {
+  const Folder folder("cache");
+  const CacheDirectory cache(folder.path);
+  const auto first = models::load_model(model_of("qwen3"), kNf4);
+  std::vector<std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder.path))
+    if (entry.is_regular_file()) files.push_back(entry.path().string());
+  REQUIRE(files.size() == 1);
+  const std::string written = read_file(files[0]);
+  const auto second = models::load_model(model_of("qwen3"), kNf4);
+  CHECK(logp(*second) == logp(*first));
+  MappedFiles weights;
+  weights.add(MappedFiles::look_at(model_of("qwen3/model.safetensors")));
+  CHECK(models::WeightCache(weights, kernels::Code::kNf4).read().size() ==
+        static_cast<size_t>(7 * first->num_layers));
+  CHECK(models::WeightCache(weights, kernels::Code::kInt8).read().empty());
+  for (const std::string& damaged : {written.substr(0, written.size() / 2), std::string("{}")}) {
+    fs::remove(files[0]);
+    write_file_atomic(files[0], damaged);
+    CHECK(logp(*models::load_model(model_of("qwen3"), kNf4)) == logp(*first));
+    CHECK(read_file(files[0]) == written);
+  }
+}
+
+TEST_CASE("a weight with values that are not finite is not quantized") {
+  at::Tensor values = at::zeros({4, 64});
+  values[2][5] = std::nan("");
+  for (const kernels::Code code : {kernels::Code::kNf4, kernels::Code::kInt8})
+    CHECK_THROWS_AS(ops::quantize(values, code), DataError);
+}
