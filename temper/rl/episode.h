@@ -22,6 +22,9 @@ struct Segment {
   std::vector<float> old_logp;   // of the policy that the rollout batch begins with; empty: the
                                  // policy's own, which has not moved since
   std::vector<float> ref_logp;   // of the reference model; empty: none is asked for
+  std::vector<float> value;      // of the critic that the rollout batch begins with, where the token
+                                 // is predicted; empty: there is none
+  std::vector<float> returns;    // what the critic learns, set by the algorithm; empty: nothing
   std::vector<float> advantage;  // credit, set by the algorithm
   int64_t policy_version = 0;    // updates made by the policy that sampled it
 };
