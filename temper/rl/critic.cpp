@@ -12,12 +12,11 @@ namespace {
 
 // The directory that the config names.
 std::unique_ptr<train::Critic> named_critic(const PpoConfig& config, const train::Roles& roles) {
-  const std::string where = config.where("ppo.critic") + ": ";
   const std::string& path = *config.ppo.critic;
   const int64_t vocabulary = roles.policy.model->vocab_size;
-  ScalarDirectory found = load_scalar_directory(path, where, "critic");
-  check_reads_tokens(path, roles.policy.tokenizer.get(), vocabulary, where + path);
-  check<ConfigError>(found.model->config().vocab_size >= vocabulary, where, path, " has ",
+  ScalarDirectory found = load_scalar_directory(path, "", "critic");
+  check_reads_tokens(path, roles.policy.tokenizer.get(), vocabulary, path);
+  check<ConfigError>(found.model->config().vocab_size >= vocabulary, path, " has ",
                      found.model->config().vocab_size, " tokens, the policy ", vocabulary,
                      "; it must read the policy's token ids");
   if (found.adapted) models::merge_adapters(*found.model);
@@ -45,8 +44,12 @@ std::unique_ptr<train::Critic> critic_of_policy(const PpoConfig& config, train::
 }  // namespace
 
 void load_critic(const PpoConfig& config, train::Roles& roles) {
-  add_critic(config, roles,
-             config.ppo.critic ? named_critic(config, roles) : critic_of_policy(config, roles));
+  if (!config.ppo.critic) return add_critic(config, roles, critic_of_policy(config, roles));
+  try {
+    add_critic(config, roles, named_critic(config, roles));
+  } catch (const ConfigError& e) {
+    throw ConfigError(config.where("ppo.critic") + ": " + e.what());
+  }
 }
 
 void add_critic(const PpoConfig& config, train::Roles& roles,
@@ -57,9 +60,8 @@ void add_critic(const PpoConfig& config, train::Roles& roles,
   train::OptimizerSection settings = config.optimizer;
   settings.learning_rate = config.ppo.critic_learning_rate.value_or(settings.learning_rate);
   std::erase_if(settings.groups, [&](const train::ParameterGroup& group) {
-    return std::none_of(parameters.begin(), parameters.end(), [&](const auto& p) {
-      return train::matches_pattern(group.match, p.name);
-    });
+    return std::none_of(parameters.begin(), parameters.end(),
+                        [&](const auto& p) { return train::matches_pattern(group.match, p.name); });
   });
   const auto save = [critic = roles.critic.get()](const std::string& directory) {
     critic->save(directory);

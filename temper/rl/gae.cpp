@@ -58,7 +58,8 @@ double explained_variance(std::span<const double> value, std::span<const double>
   for (const double r : target) largest = std::max(largest, std::abs(r));
   if (all <= kConstant * kConstant * largest * largest * static_cast<double>(target.size()))
     return 0;
-  const double rest = moments(target.size(), [&](size_t i) { return target[i] - value[i]; }).squares;
+  const double rest =
+      moments(target.size(), [&](size_t i) { return target[i] - value[i]; }).squares;
   return 1 - rest / all;
 }
 

@@ -69,15 +69,15 @@ std::vector<MetricInfo> rl_metrics() {
 }
 
 void Observer::warn_of(const BatchStatistics& about, double kl, bool compares_groups) {
-  const bool constant =
-      compares_groups ? about.zero_std_groups == about.groups : about.reward_std <= kRounding * std::abs(about.reward_mean);
+  const bool constant = compares_groups
+                            ? about.zero_std_groups == about.groups
+                            : about.reward_std <= kRounding * std::abs(about.reward_mean);
   constant_batches_ = constant ? constant_batches_ + 1 : 0;
   if (constant_batches_ == 3)
     messages_.warn_once(
-        "constant",
-        str("in three batches in a row ", compares_groups ? "every group's" : "the",
-            " rewards were all equal (mean ", about.reward_mean,
-            "): there is nothing to learn from; look at the rollouts and the rewards"));
+        "constant", str("in three batches in a row ", compares_groups ? "every group's" : "the",
+                        " rewards were all equal (mean ", about.reward_mean,
+                        "): there is nothing to learn from; look at the rollouts and the rewards"));
   if (about.truncated > kMostTruncated)
     messages_.warn_once("truncated",
                         str(std::lround(100 * about.truncated),

@@ -66,7 +66,8 @@ void Ppo::assign_batch(std::span<EpisodeGroup> groups) {
 
 // Of the policy, equation 7: min(ρ A, clip(ρ, 1 - ε, 1 + ε) A), without a KL term. Of the critic
 // 1/2 max((v - R)², (clip(v, V - c, V + c) - R)²), the mean over the update's tokens: equation 9's
-// squared error, clipped around the values V that the batch began with as the authors' program does.
+// squared error, clipped around the values V that the batch began with as the authors' program
+// does.
 train::Loss Ppo::loss(const TokenBatch& b) const {
   train::Loss loss;
   const at::Tensor ratio_M = importance_ratio(b);

@@ -13,11 +13,11 @@ namespace temper::rl {
 
 // The section `ppo`: the critic and what is made of its values.
 struct PpoSection {
-  std::optional<std::string> critic;            // none: a copy of the policy with a fresh head
-  std::optional<double> critic_learning_rate;   // none: the policy's
-  bool share_base = false;                      // the critic is an adapter on the policy's base
+  std::optional<std::string> critic;           // none: a copy of the policy with a fresh head
+  std::optional<double> critic_learning_rate;  // none: the policy's
+  bool share_base = false;                     // the critic is an adapter on the policy's base
   double gamma = 1, gae_lambda = 0.95;
-  double value_clip = 0.2;                      // 0: none
+  double value_clip = 0.2;  // 0: none
   bool whiten_advantages = true;
   int64_t critic_warmup_steps = 0;
   void fields(Fields& f);
@@ -38,10 +38,8 @@ class Ppo : public Algorithm {
  public:
   void fields(Fields& f) override;
   Needs needs() const override {
-    return {.reference = keys.beta > 0,
-            .min_group_size = 1,
-            .critic = true,
-            .old_logp = keys.beta > 0};
+    return {
+        .reference = keys.beta > 0, .min_group_size = 1, .critic = true, .old_logp = keys.beta > 0};
   }
   // Every episode is told by the critic what it was worth, whatever the others of its prompt got.
   bool keep(const EpisodeGroup&) const override { return true; }

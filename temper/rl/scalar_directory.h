@@ -12,7 +12,7 @@ namespace temper::rl {
 
 struct ScalarDirectory {
   std::unique_ptr<models::ScalarModel> model;
-  std::string base;     // the directory of its config: of an adapter, the base model's
+  std::string base;      // the directory of its config: of an adapter, the base model's
   bool adapted = false;  // the model has the directory's adapter
 };
 

@@ -30,7 +30,8 @@ RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
   // Before anything resumes: the policy is still what the config names.
   if (algorithm_.needs().reference && !roles.reference)
     roles.reference = train::frozen_start(roles.policy, config);
-  check(!algorithm_.needs().critic || roles.critic, "this algorithm needs a critic (Roles::critic)");
+  check(!algorithm_.needs().critic || roles.critic,
+        "this algorithm needs a critic (Roles::critic)");
 }
 
 void RlTask::begin(int64_t steps_made) {

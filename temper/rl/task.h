@@ -1,6 +1,7 @@
 // Reinforcement learning as a task of the trainer: a rollout batch from a source, reference and old
 // log-probabilities and a critic's values, rewards turned into credit by the algorithm, then
-// minibatches x iterations updates. It asks neither which algorithm runs nor where its episodes come from.
+// minibatches x iterations updates. It asks neither which algorithm runs nor where its episodes
+// come from.
 #pragma once
 
 #include <memory>

@@ -24,9 +24,9 @@ class OwnCritic : public Critic {
             const std::vector<std::string>& freeze)
       : model_(std::move(model)), files_(std::move(files)) {
     model_->each_parameter([&](const std::string& name, nn::Parameter& p) {
-      const bool frozen = std::any_of(freeze.begin(), freeze.end(), [&](const std::string& pattern) {
-        return matches_pattern(pattern, name);
-      });
+      const bool frozen =
+          std::any_of(freeze.begin(), freeze.end(),
+                      [&](const std::string& pattern) { return matches_pattern(pattern, name); });
       if (!frozen) p.own();
       p.set_trainable(!frozen);
     });
@@ -74,8 +74,8 @@ class CriticOnBase : public Critic {
     return parameters;
   }
   void save(const std::string& directory) const override {
-    const std::unique_ptr<models::ScalarModel> merged = models::merged_scalar_model(
-        base_, models::HfConfig::load(files_.config), adapter_.index);
+    const std::unique_ptr<models::ScalarModel> merged =
+        models::merged_scalar_model(base_, models::HfConfig::load(files_.config), adapter_.index);
     merged->each_parameter([&](const std::string& name, nn::Parameter& p) {
       if (name == kScore) p.set_value(score_->value().detach());
     });
