@@ -10,7 +10,7 @@
 #include "temper/cli/verbs.h"
 #include "temper/distill/config.h"
 #include "temper/preference/config.h"
-#include "temper/rl/config.h"
+#include "temper/rl/ppo_config.h"
 #include "temper/train/sft.h"
 
 namespace temper::cli {
@@ -69,6 +69,7 @@ const std::vector<Verb>& verbs() {
        &keys_of<preference::PreferenceConfig>},
       {"grpo", &run_grpo, "reinforcement learning: grpo, dr_grpo, dapo, gspo, rloo",
        &keys_of<rl::RlConfig>},
+      {"ppo", &run_ppo, "reinforcement learning with a critic", &keys_of<rl::PpoConfig>},
       {"generate", &generate_command, "sample completions of prompts"},
       {"chat", &chat_command, "talk with a model in the terminal"},
       {"score", &score_command, "log-probabilities of given completions"},

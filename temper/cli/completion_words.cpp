@@ -22,9 +22,14 @@ Words choices_of(std::string type) {
   return choices;
 }
 
-Words algorithm_names() {
+// Those of the verb whose algorithm is `standard`: with a critic, or without.
+Words algorithm_names(const std::string& standard) {
+  const auto has_critic = [](const std::string& name) {
+    return rl::algorithms().find(name)()->needs().critic;
+  };
   Words names;
-  for (const auto& entry : rl::algorithms().list()) names.push_back(entry.name);
+  for (const auto& entry : rl::algorithms().list())
+    if (has_critic(entry.name) == has_critic(standard)) names.push_back(entry.name);
   return names;
 }
 
@@ -42,7 +47,8 @@ void collect(const std::vector<Field>& fields, const std::string& path,
       collect(field.children, name + ".", keys);
     else
       keys.push_back(
-          {name, field.help, name == "rl.algorithm" ? algorithm_names() : choices_of(field.type)});
+          {name, field.help,
+           name == "rl.algorithm" ? algorithm_names(field.write().text) : choices_of(field.type)});
   }
 }
 

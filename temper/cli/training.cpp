@@ -20,7 +20,8 @@ namespace temper::cli {
 namespace {
 
 // Sections that only some verbs have: a config file may serve several.
-const std::vector<std::string> kVerbSections{"rl", "rollout", "rewards", "preference", "distill"};
+const std::vector<std::string> kVerbSections{"rl",         "rollout", "rewards",
+                                             "preference", "distill", "ppo"};
 
 // Those that the verb with these sections of its own passes over.
 std::vector<std::string> all_but(const std::vector<std::string>& own) {
@@ -162,6 +163,21 @@ int run_grpo(const Arguments& arguments) {
        "[python3, examples/reward.py]}]'\n"
        "  temper grpo configs/grpo_gsm8k.yaml rl.replay=runs/x/rollouts/step-1.jsonl\n",
        all_but({"rl", "rollout", "rewards"})},
+      arguments);
+}
+
+int run_ppo(const Arguments& arguments) {
+  return run_training<rl::PpoConfig>(
+      {"ppo", &rl::run_ppo,
+       "Proximal policy optimisation: reinforcement learning with a critic that trains beside the "
+       "policy. Advantages are GAE's, the KL to the reference is part of the reward. final/ is the "
+       "policy, critic/ the critic (AutoModelForSequenceClassification).\n"
+       "usage: temper ppo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
+       "examples:\n"
+       "  temper ppo configs/ppo.yaml\n"
+       "  temper ppo configs/ppo.yaml ppo.critic=runs/reward/final ppo.critic_warmup_steps=20\n"
+       "  temper ppo configs/ppo.yaml adapter.method=lora ppo.share_base=true\n",
+       all_but({"rl", "rollout", "rewards", "ppo"})},
       arguments);
 }
 

@@ -56,6 +56,7 @@ int run_dpo(const Arguments&);
 int run_orpo(const Arguments&);
 int run_reward(const Arguments&);
 int run_grpo(const Arguments&);
+int run_ppo(const Arguments&);
 int run_doctor(const Arguments&);
 int run_list(const Arguments&);
 int run_completion(const Arguments&);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -237,6 +238,43 @@ int freeze_adapter_copy(nn::Module& model) {
     if (auto* layer = dynamic_cast<nn::Linear*>(&module)) index = layer->add_frozen_copy();
   });
   return index;
+}
+
+TrainedCopy train_adapter_copy(nn::Module& model) {
+  TrainedCopy copy{freeze_adapter_copy(model), {}};
+  for (const Target& t : linear_layers(model)) {
+    nn::Lora* lora = t.layer->adapter(copy.index);
+    if (!lora) continue;
+    for (auto& [name, matrix] : {std::pair{"lora_A", &lora->lora_A}, {"lora_B", &lora->lora_B}}) {
+      matrix->weight.set_trainable(true);
+      copy.parameters.emplace_back(t.path + "." + name + ".weight", &matrix->weight);
+    }
+  }
+  return copy;
+}
+
+std::unique_ptr<ScalarModel> merged_scalar_model(CausalLM& model, const HfConfig& config,
+                                                 int index) {
+  auto merged = std::make_unique<ScalarModel>(family_of(config).make(config));
+  std::map<std::string, nn::Parameter*> from;
+  model.each_parameter([&](const std::string& name, nn::Parameter& p) { from[name] = &p; });
+  merged->each_parameter([&](const std::string& name, nn::Parameter& p) {
+    if (name == kScore + std::string(".weight")) return;
+    p.set_bfloat16(from.at(name)->bfloat16());
+    p.set_value(from.at(name)->value().detach());
+  });
+  std::map<std::string, nn::Linear*> layers;
+  for (const Target& t : linear_layers(*merged)) layers[t.path] = t.layer;
+  for (const Target& t : linear_layers(model)) {
+    const nn::Lora* lora = t.layer->adapter(index);
+    if (!lora) continue;
+    nn::Linear& layer = *layers.at(t.path);
+    layer.add_lora(lora->lora_A.weight.shape()[0], lora->scale, 0, 1);
+    layer.lora()->lora_A.weight.set_value(lora->lora_A.weight.value().detach());
+    layer.lora()->lora_B.weight.set_value(lora->lora_B.weight.value().detach());
+    layer.merge_lora();
+  }
+  return merged;
 }
 
 void merge_adapters(nn::Module& model) {

@@ -39,6 +39,19 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
 // dropout: it is what reinforcement learning calls the reference where an adapter goes on.
 int freeze_adapter_copy(nn::Module& model);
 
+// A second adapter that trains on the same frozen base: such a copy, whose parameters by name
+// ("model.layers.0.self_attn.q_proj.lora_A.weight") are an optimizer's.
+struct TrainedCopy {
+  int index = 0;  // Context::adapter
+  std::vector<std::pair<std::string, nn::Parameter*>> parameters;
+};
+TrainedCopy train_adapter_copy(nn::Module& model);
+
+// A scalar model of the body of `model` with its adapter `index` merged, in float32; what has no
+// adapter shares memory with the model. The head is left to be set.
+std::unique_ptr<ScalarModel> merged_scalar_model(CausalLM& model, const HfConfig& config,
+                                                 int index);
+
 // Adds every adapter to its base weight; the model then has none.
 void merge_adapters(nn::Module& model);
 

@@ -190,7 +190,7 @@ std::unique_ptr<ScalarModel> load_scalar_model(const std::string& directory, con
                          found->second.shape[0] == 1,
                      directory, ": a classifier of ",
                      found == checkpoint.tensors.end() ? 0 : found->second.shape[0],
-                     " labels; a reward model has one");
+                     " labels; a reward model or critic has one");
   fill(*model, checkpoint, storage, score, [&](nn::Parameter& parameter) {
     const at::Tensor fresh = initial_value(parameter, score, seed);
     parameter.set_value(fresh);

@@ -100,7 +100,8 @@ void copy_additional_templates(const std::string& from, const std::string& to) {
 
 }  // namespace
 
-void save_weights(nn::Module& model, const std::string& directory, at::ScalarType dtype) {
+void save_weights(nn::Module& model, const std::string& directory, at::ScalarType dtype,
+                  bool one_file) {
   fs::create_directories(directory);
   std::vector<std::pair<std::string, TensorView>> tensors;
   const at::NoGradGuard no_grad;
@@ -109,7 +110,10 @@ void save_weights(nn::Module& model, const std::string& directory, at::ScalarTyp
       return;
     tensors.emplace_back(name, to_view(ops::read(parameter.stored()).to(dtype)));
   });
-  write_safetensors_model(directory, tensors);
+  if (one_file)
+    write_safetensors_model(directory, tensors, SIZE_MAX);
+  else
+    write_safetensors_model(directory, tensors);
 }
 
 void copy_tokenizer_files(const std::string& from, const std::string& directory) {

@@ -7,9 +7,10 @@
 
 namespace temper::models {
 
-// model.safetensors (sharded where large) of the model's own parameters, adapters left out, in
-// float32, bfloat16 or float16.
-void save_weights(nn::Module& model, const std::string& directory, at::ScalarType dtype);
+// model.safetensors (sharded where large, unless it must be one file) of the model's own
+// parameters, adapters left out, in float32, bfloat16 or float16.
+void save_weights(nn::Module& model, const std::string& directory, at::ScalarType dtype,
+                  bool one_file = false);
 
 // Where a saved model's small files come from: config.json (or its directory), and the directory of
 // the tokenizer's and generation's files ("" for none).

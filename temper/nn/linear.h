@@ -49,9 +49,9 @@ class Linear : public Module {
   // Throws RunError where there are frozen copies: they would add to the merged weight.
   void merge_lora();
 
-  // Keeps the adapter's matrices as they are now, as one more adapter that never changes, has no
-  // dropout and is no parameter of the model. Gives its number for Context::adapter: 1, 2, ...; a
-  // layer without an adapter counts along and adds nothing.
+  // Copies the adapter's matrices as they are now: one more adapter that has no dropout, is no
+  // parameter of the model, and does not train unless its owner makes it. Gives its number for
+  // Context::adapter: 1, 2, ...; a layer without an adapter counts along and adds nothing.
   int add_frozen_copy();
   // What Context::adapter = `index` means to this layer; null: the base weight alone. Throws
   // RunError for a copy that was not made.

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "temper/nn/linear.h"
 #include "temper/ops/autograd.h"
 
 namespace temper::nn {
@@ -49,6 +50,14 @@ at::Tensor run_block(Module& block, const at::Tensor& x, const Context& context,
   block.each_parameter([&](const std::string&, Parameter& parameter) {
     if (parameter.trainable()) inputs.push_back(parameter.value());
   });
+  if (context.adapter > 0)  // copies of adapters are not listed
+    block.each_module([&](const std::string&, Module& module) {
+      auto* layer = dynamic_cast<Linear*>(&module);
+      Lora* lora = layer ? layer->adapter(context.adapter) : nullptr;
+      if (!lora) return;
+      for (const Parameter* parameter : {&lora->lora_A.weight, &lora->lora_B.weight})
+        if (parameter->trainable()) inputs.push_back(parameter->value());
+    });
   return RecomputeFunction::apply(forward, at::TensorList(inputs));
 }
 

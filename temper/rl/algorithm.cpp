@@ -4,6 +4,10 @@
 
 namespace temper::rl {
 
+void Algorithm::assign_batch(std::span<EpisodeGroup> groups) {
+  for (EpisodeGroup& group : groups) assign(group);
+}
+
 Json Algorithm::state() const { return {}; }
 
 Registry<MakeAlgorithm>& algorithms() {
@@ -15,7 +19,10 @@ Registry<MakeAlgorithm>& algorithms() {
        {"dapo", make_dapo,
         "clip-higher, token-mean loss, dynamic sampling, overlong shaping (arXiv 2503.14476)"},
        {"gspo", make_gspo, "importance ratio and clipping of whole completions (arXiv 2507.18071)"},
-       {"rloo", make_rloo, "REINFORCE with a leave-one-out baseline (arXiv 2402.14740)"}});
+       {"rloo", make_rloo, "REINFORCE with a leave-one-out baseline (arXiv 2402.14740)"},
+       {"ppo", make_ppo,
+        "clipped surrogate with a critic and GAE (arXiv 1707.06347); a verb of its own, temper "
+        "ppo"}});
   return table;
 }
 

@@ -13,6 +13,8 @@
 #include "temper/base/config.h"
 #include "temper/base/json.h"
 #include "temper/base/registry.h"
+#include "temper/metrics/metric_info.h"
+#include "temper/metrics/row.h"
 #include "temper/rl/episode.h"
 #include "temper/rl/terms.h"
 #include "temper/train/loss.h"
@@ -22,7 +24,9 @@ namespace temper::rl {
 // What an algorithm asks the loop for.
 struct Needs {
   bool reference = false;      // log-probabilities of the reference model
-  int64_t min_group_size = 2;  // episodes of a prompt
+  int64_t min_group_size = 2;  // episodes of a prompt; 1: they are not compared
+  bool critic = false;         // values of Roles::critic
+  bool old_logp = false;       // of every token, before credit is assigned; else for ratios alone
 };
 
 // What the algorithm may know of how its episodes are made.
@@ -52,6 +56,9 @@ class Algorithm {
   // differences gets zeros. May keep state between groups: they come in the order of the batch, on
   // all ranks alike.
   virtual void assign(EpisodeGroup& group) = 0;
+  // The same of a whole rollout batch, once the numbers that needs() names are there. Those that
+  // depend on other groups are set here.
+  virtual void assign_batch(std::span<EpisodeGroup> groups);
   // That state, for checkpoints: after restore(state()) the same groups get the same credit.
   // `where` begins the message of a DataError.
   virtual Json state() const;
@@ -62,6 +69,11 @@ class Algorithm {
   // The loss of some whole episodes of an update. Its terms are already normalised: their weight is
   // the batch's weight_M.
   virtual train::Loss loss(const TokenBatch& batch) const = 0;
+
+  // Adds metrics of an update, made on these sampled segments, that the batch alone tells.
+  virtual void describe(std::span<const Segment* const> /*update*/, MetricsRow& /*row*/) const {}
+  // Declarations of metrics that only this algorithm has.
+  virtual std::vector<MetricInfo> metrics() const { return {}; }
 
  protected:
   RolloutLimits limits_;
@@ -77,5 +89,6 @@ std::unique_ptr<Algorithm> make_dr_grpo();
 std::unique_ptr<Algorithm> make_dapo();
 std::unique_ptr<Algorithm> make_gspo();
 std::unique_ptr<Algorithm> make_rloo();
+std::unique_ptr<Algorithm> make_ppo();
 
 }  // namespace temper::rl

@@ -79,6 +79,17 @@ int64_t TrainingBatch::num_tokens(size_t begin, size_t end) const {
 
 size_t TrainingBatch::episode_of(int64_t tag) const { return owner_[static_cast<size_t>(tag)]; }
 
+std::vector<const Segment*> TrainingBatch::sampled_segments(size_t begin, size_t end) const {
+  std::vector<const Segment*> found;
+  std::set<const Segment*> seen;
+  for (size_t i = begin; i < end; ++i)
+    for (const int32_t s : episode(i).path) {
+      const Segment& one = segment(tag(episodes_[i], s));
+      if (one.sampled && seen.insert(&one).second) found.push_back(&one);
+    }
+  return found;
+}
+
 void TrainingBatch::score(std::vector<float> Segment::* into, int64_t max_tokens,
                           dist::Group& ranks,
                           const std::function<at::Tensor(const train::ForwardPass&)>& score) {
@@ -90,10 +101,10 @@ void TrainingBatch::score(std::vector<float> Segment::* into, int64_t max_tokens
   const std::vector<train::Unit> all = units(0, num_episodes(), max_tokens);
   for (const train::ForwardPass& pass :
        train::plan_passes(all, max_tokens, ranks.rank(), ranks.size())) {
-    const at::Tensor logp_M = score(pass);
-    const float* logp = logp_M.const_data_ptr<float>();
+    const at::Tensor score_M = score(pass);
+    const float* from = score_M.const_data_ptr<float>();
     for (const train::ForwardPass::Span& span : pass.spans)
-      std::copy(logp + span.begin, logp + span.end, values + offset[static_cast<size_t>(span.tag)]);
+      std::copy(from + span.begin, from + span.end, values + offset[static_cast<size_t>(span.tag)]);
   }
   if (ranks.size() > 1) ranks.all_reduce_sum(flat);  // every other rank has zeros there
   for (size_t t = 0; t < segments_.size(); ++t)
@@ -118,6 +129,8 @@ TokenBatch TrainingBatch::token_batch(const train::ForwardPass& pass, const ops:
   b.entropy_M = now.entropy;
   b.old_logp_M = any.old_logp.empty() ? now.logp.detach() : gather(pass, &Segment::old_logp);
   if (!any.ref_logp.empty()) b.ref_logp_M = gather(pass, &Segment::ref_logp);
+  if (!any.value.empty()) b.old_value_M = gather(pass, &Segment::value);
+  if (!any.returns.empty()) b.return_M = gather(pass, &Segment::returns);
   b.advantage_M = gather(pass, &Segment::advantage);
   b.weight_M = at::empty_like(b.advantage_M);
   size_t last = episodes_.size();

@@ -40,9 +40,11 @@ class TrainingBatch {
   // A segment by its tag in units and passes, and the first episode that it belongs to.
   const Segment& segment(int64_t tag) const { return *segments_[static_cast<size_t>(tag)]; }
   size_t episode_of(int64_t tag) const;
+  // The sampled segments of the episodes [begin, end), each once.
+  std::vector<const Segment*> sampled_segments(size_t begin, size_t end) const;
 
-  // Sets log-probabilities `into` all sampled segments: `score` gives those of a pass's targets.
-  // The ranks share the work.
+  // Sets numbers of tokens, such as log-probabilities, `into` all sampled segments: `score` gives
+  // those of a pass's targets. The ranks share the work.
   void score(std::vector<float> Segment::* into, int64_t max_tokens, dist::Group& group,
              const std::function<at::Tensor(const train::ForwardPass&)>& score);
 

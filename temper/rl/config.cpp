@@ -83,6 +83,8 @@ void RlConfig::complete() {
 
 void RlConfig::validate() const {
   RunConfig::validate();
+  require(has_critic() || !rl.algorithm->needs().critic, "rl.algorithm",
+          "its critic has a verb of its own: temper ppo");
   need(!data.train.empty() || rl.replay, "data.train",
        "a file of rows, or a list of {path, weight, name}");
   need(!rewards.empty() || rl.replay, "rewards", "a list of {name, weight} or {command, ...}");

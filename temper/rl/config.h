@@ -55,6 +55,7 @@ struct RlConfig : train::RunConfig {
  protected:
   void complete() override;
   void validate() const override;
+  virtual bool has_critic() const { return false; }  // one trains beside the policy
 };
 
 }  // namespace temper::rl

@@ -117,6 +117,7 @@ std::string to_line(const EpisodeGroup& group, const Episode& e, bool resumable)
   if (resumable) {
     row["old_logp"] = by_token(group, e, &Segment::old_logp);
     row["ref_logp"] = by_token(group, e, &Segment::ref_logp);
+    row["value"] = by_token(group, e, &Segment::value);
   }
   return dump_json(row);
 }
@@ -157,7 +158,8 @@ void add_path(EpisodeGroup& group, Episode& episode, const Json& row,
   const std::vector<bool> mask = mask_of(row, tokens.size(), where);
   const std::vector<float> logprobs = numbers(row, "logprobs", tokens.size(), where),
                            old_logp = numbers(row, "old_logp", tokens.size(), where),
-                           ref_logp = numbers(row, "ref_logp", tokens.size(), where);
+                           ref_logp = numbers(row, "ref_logp", tokens.size(), where),
+                           value = numbers(row, "value", tokens.size(), where);
   int32_t parent = static_cast<int32_t>(group.segments.size()) - 1;  // a new prompt
   if (!group.episodes.empty() && group.segments.back().parent >= 0)
     parent = group.segments[static_cast<size_t>(group.episodes.back().path.front())].parent;
@@ -175,6 +177,7 @@ void add_path(EpisodeGroup& group, Episode& episode, const Json& row,
     if (!logprobs.empty()) segment.logprobs.push_back(logprobs[t]);
     if (!old_logp.empty()) segment.old_logp.push_back(old_logp[t]);
     if (!ref_logp.empty()) segment.ref_logp.push_back(ref_logp[t]);
+    if (!value.empty()) segment.value.push_back(value[t]);
   }
 }
 

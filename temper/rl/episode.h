@@ -18,10 +18,13 @@ struct Segment {
   std::vector<int32_t> tokens;  // not empty; an end token that was sampled is among them
   bool sampled = false;         // by a policy: these tokens train
   // By token of a sampled segment; at rollout.temperature, of the full distribution.
-  std::vector<float> logprobs;   // of the sampler; empty where none were recorded
-  std::vector<float> old_logp;   // of the policy that the rollout batch begins with; empty: the
-                                 // policy's own, which has not moved since
-  std::vector<float> ref_logp;   // of the reference model; empty: none is asked for
+  std::vector<float> logprobs;  // of the sampler; empty where none were recorded
+  std::vector<float> old_logp;  // of the policy that the rollout batch begins with; empty: the
+                                // policy's own, which has not moved since
+  std::vector<float> ref_logp;  // of the reference model; empty: none is asked for
+  std::vector<float> value;     // of the critic that the rollout batch begins with, where the token
+                                // is predicted; empty: there is none
+  std::vector<float> returns;   // what the critic learns, set by the algorithm; empty: nothing
   std::vector<float> advantage;  // credit, set by the algorithm
   int64_t policy_version = 0;    // updates made by the policy that sampled it
 };

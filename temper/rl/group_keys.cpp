@@ -1,18 +1,7 @@
 #include "temper/rl/group_keys.h"
 
 #include "temper/base/error.h"
-
-namespace temper {
-
-template <>
-inline constexpr std::array enum_names<rl::KlEstimator> = {"k1", "k2", "k3"};
-template <>
-inline constexpr std::array enum_names<rl::Importance> = {"token", "sequence"};
-template <>
-inline constexpr std::array enum_names<rl::Aggregation> = {
-    "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"};
-
-}  // namespace temper
+#include "temper/rl/term_names.h"
 
 namespace temper::rl {
 

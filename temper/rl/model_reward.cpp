@@ -3,42 +3,13 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <filesystem>
-#include <optional>
-
 #include "temper/base/error.h"
-#include "temper/models/adapter.h"
-#include "temper/models/directory.h"
-#include "temper/models/hf_config.h"
-#include "temper/models/load.h"
-#include "temper/text/tokens.h"
+#include "temper/rl/scalar_directory.h"
 
 namespace temper::rl {
 namespace {
 
 constexpr int64_t kMostTokens = 8192;  // of a forward pass; a longer completion has one of its own
-
-// The model directory: of an adapter, its base.
-std::string base_of(const std::string& directory) {
-  if (!std::filesystem::exists(directory + "/adapter_config.json")) return directory;
-  const std::optional<std::string> base = models::adapter_base(directory);
-  check<ConfigError>(base.has_value(), directory,
-                     "/adapter_config.json: no `base_model_name_or_path`");
-  return models::resolve_model_path(*base);
-}
-
-std::unique_ptr<models::ScalarModel> load(const std::string& path) {
-  const std::string directory = models::named_model(path, "rewards"), base = base_of(directory);
-  models::HfConfig::load(base);  // that it is a model at all, before what it lacks
-  const bool adapted = base != directory;
-  check<ConfigError>(models::has_scalar_head(base, adapted ? directory : ""),
-                     "rewards: ", directory,
-                     ": no reward model: it has no scalar head, score.weight; `temper "
-                     "reward` trains one");
-  auto model = models::load_scalar_model(base);
-  if (adapted) models::load_adapter(*model, directory);  // trained with LoRA
-  return model;
-}
 
 std::unique_ptr<rewards::Reward> make_model_reward(const rewards::RewardSection& section) {
   check<ConfigError>(section.model.has_value(), "rewards: ", section.label(),
@@ -53,7 +24,8 @@ std::unique_ptr<rewards::Reward> make_model_reward(const rewards::RewardSection&
 
 }  // namespace
 
-ModelReward::ModelReward(const std::string& directory) : model_(load(directory)) {}
+ModelReward::ModelReward(const std::string& directory)
+    : model_(load_scalar_directory(directory, "rewards: ", "reward model").model) {}
 
 std::vector<rewards::Verdict> ModelReward::judge(std::span<const rewards::Sample> samples) {
   const at::NoGradGuard no_grad;
@@ -89,18 +61,8 @@ void check_reward_models(std::span<const rewards::RewardSection> sections,
                          const Tokenizer* tokenizer, int64_t vocabulary) {
   for (const rewards::RewardSection& section : sections) {
     if (!section.model) continue;
-    const std::string where =
-        str("rewards: ", section.label(), ": the reward model ", *section.model);
-    const std::string directory =
-        models::named_model(*section.model, str("rewards: ", section.label()));
-    const auto theirs = Tokenizer::load_directory(directory);
-    const int64_t count = models::HfConfig::load(base_of(directory)).integer("vocab_size", 0);
-    if (tokenizer && theirs)
-      check<ConfigError>(!first_difference(*tokenizer, *theirs), where,
-                         " has another tokenizer than the policy, whose token ids it must read");
-    else
-      check<ConfigError>(count == vocabulary, where, " has ", count, " tokens, the policy ",
-                         vocabulary, "; it must read the policy's token ids");
+    check_reads_tokens(*section.model, tokenizer, vocabulary,
+                       str("rewards: ", section.label(), ": the reward model ", *section.model));
   }
 }
 

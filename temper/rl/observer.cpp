@@ -16,6 +16,7 @@ constexpr size_t kSamplesInReport = 50;
 constexpr double kBetweenSamples = 20;  // seconds, on the console
 constexpr size_t kReportBytes = 600;
 constexpr size_t kSampleBytes = 160;    // of a prompt's end and of a completion's beginning
+constexpr double kRounding = 1e-12;     // of a deviation that is none
 constexpr double kMostTruncated = 0.5;  // share of completions
 
 }  // namespace
@@ -67,12 +68,15 @@ std::vector<MetricInfo> rl_metrics() {
           {"train_seconds", "s", "time", "forward and backward passes and the update"}};
 }
 
-void Observer::warn_of(const BatchStatistics& about, double kl) {
-  constant_batches_ = about.zero_std_groups == about.groups ? constant_batches_ + 1 : 0;
+void Observer::warn_of(const BatchStatistics& about, double kl, bool compares_groups) {
+  const bool constant = compares_groups
+                            ? about.zero_std_groups == about.groups
+                            : about.reward_std <= kRounding * std::abs(about.reward_mean);
+  constant_batches_ = constant ? constant_batches_ + 1 : 0;
   if (constant_batches_ == 3)
     messages_.warn_once(
-        "constant", str("in three batches in a row every group's rewards were all equal (mean ",
-                        about.reward_mean,
+        "constant", str("in three batches in a row ", compares_groups ? "every group's" : "the",
+                        " rewards were all equal (mean ", about.reward_mean,
                         "): there is nothing to learn from; look at the rollouts and the rewards"));
   if (about.truncated > kMostTruncated)
     messages_.warn_once("truncated",

@@ -41,7 +41,8 @@ class Observer {
   std::vector<Report::Table> samples() const;
   // Warns, once each, of what commonly goes wrong: rewards that never differ, completions cut
   // short, a policy that has left its reference. kl: nats a token, 0 without a reference.
-  void warn_of(const BatchStatistics& about, double kl);
+  // compares_groups: only differences within a group teach anything.
+  void warn_of(const BatchStatistics& about, double kl, bool compares_groups = true);
 
  private:
   std::string prompt_end(const std::vector<int32_t>& prompt, size_t most) const;

@@ -30,6 +30,8 @@ RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
   // Before anything resumes: the policy is still what the config names.
   if (algorithm_.needs().reference && !roles.reference)
     roles.reference = train::frozen_start(roles.policy, config);
+  check(!algorithm_.needs().critic || roles.critic,
+        "this algorithm needs a critic (Roles::critic)");
 }
 
 void RlTask::begin(int64_t steps_made) {
@@ -47,28 +49,34 @@ int64_t RlTask::updates_of_batch() const {
          rl_.iterations;
 }
 
+// Each iteration goes through the batch in minibatches of consecutive episodes.
+std::pair<size_t, size_t> RlTask::episodes_of_update() const {
+  const size_t parts = static_cast<size_t>(updates_of_batch() / rl_.iterations);
+  const size_t part = static_cast<size_t>(update_) % parts, episodes = batch_.num_episodes();
+  return {part * episodes / parts, (part + 1) * episodes / parts};
+}
+
 bool RlTask::next_batch(int64_t step) {
   RolloutBatch rollouts = source_.next(step - 1);
   if (rollouts.groups.empty()) return false;
   rollout_seconds_ = rollouts.rollout_seconds;
   reward_seconds_ = rollouts.reward_seconds;
   before_batch_ = algorithm_.state();
-  for (EpisodeGroup& group : rollouts.groups) {
-    algorithm_.shape(group);
-    algorithm_.assign(group);
-  }
-  if (!output_dir_.empty() && source_.samples() && group_.rank() == 0)
-    write_rollouts(output_dir_, step, rollouts.groups);
+  for (EpisodeGroup& group : rollouts.groups) algorithm_.shape(group);
   batch_ = TrainingBatch(std::move(rollouts.groups));
-  about_ = describe(batch_.groups());
   update_ = 0;
   score_batch();
+  algorithm_.assign_batch(batch_.groups());
+  if (!output_dir_.empty() && source_.samples() && group_.rank() == 0)
+    write_rollouts(output_dir_, step, batch_.groups());
+  about_ = describe(batch_.groups());
   return true;
 }
 
-// Log-probabilities that stay the same over the batch's updates.
+// Log-probabilities and values that stay the same over the batch's updates.
 void RlTask::score_batch() {
   const trace::Span span("log-probabilities of the batch");
+  const Needs needs = algorithm_.needs();
   const int64_t max_tokens = config_.train.micro_batch_tokens;
   const double temperature = config_.rollout.temperature;
   const bool correct = rl_.on_mismatch == RlSection::OnMismatch::kCorrect;
@@ -76,13 +84,19 @@ void RlTask::score_batch() {
     // Bit for bit what the first forward pass gives.
     for (EpisodeGroup& group : batch_.groups())
       for (Segment& segment : group.segments) segment.old_logp = segment.logprobs;
-  } else if (rl_.updates_per_batch() > 1 || correct) {
+  } else if (rl_.updates_per_batch() > 1 || correct || needs.old_logp) {
     const at::NoGradGuard no_grad;
     batch_.score(&Segment::old_logp, max_tokens, group_, [&](const train::ForwardPass& pass) {
       return train::token_logp(*roles_.policy.model, pass, {.temperature = temperature}).logp;
     });
   }
-  if (algorithm_.needs().reference)
+  if (needs.critic)
+    batch_.score(&Segment::value, max_tokens, group_, [&](const train::ForwardPass& pass) {
+      const at::NoGradGuard no_grad;
+      const nn::TransientPanels packs_once;
+      return roles_.critic->values(pass, {});
+    });
+  if (needs.reference)
     batch_.score(&Segment::ref_logp, max_tokens, group_, [&](const train::ForwardPass& pass) {
       return roles_.reference->token_logp(pass, temperature);
     });
@@ -94,17 +108,15 @@ std::optional<train::StepPlan> RlTask::next(int64_t step) {
     if (!next_batch(step)) return {};
   train_started_ = steady_seconds();
   sampler_check_ = {};
-  // Each iteration goes through the batch in minibatches of consecutive episodes.
-  const size_t parts = static_cast<size_t>(updates_of_batch() / rl_.iterations);
-  const size_t part = static_cast<size_t>(update_) % parts, episodes = batch_.num_episodes();
-  const size_t begin = part * episodes / parts, end = (part + 1) * episodes / parts;
+  const auto [begin, end] = episodes_of_update();
   const std::vector<int64_t> length_C = batch_.sampled_lengths(begin, end);
   const std::vector<double> weight_C = algorithm_.token_weights(length_C);
-  weight_.assign(episodes, 0);
+  weight_.assign(batch_.num_episodes(), 0);
   std::copy(weight_C.begin(), weight_C.end(), weight_.begin() + static_cast<int64_t>(begin));
   train::StepPlan plan;
   plan.tokens = static_cast<double>(batch_.num_tokens(begin, end));
   for (const int64_t length : length_C) plan.supervised_tokens += static_cast<double>(length);
+  update_tokens_ = plan.supervised_tokens;
   const int64_t max_tokens = train::pass_tokens(config_);
   plan.passes = train::plan_passes(batch_.units(begin, end, max_tokens), max_tokens, group_.rank(),
                                    group_.size());
@@ -112,13 +124,15 @@ std::optional<train::StepPlan> RlTask::next(int64_t step) {
 }
 
 train::Loss RlTask::loss(const train::ForwardPass& pass) {
-  const ops::TokenLogp now = train::token_logp(
-      *roles_.policy.model, pass,
-      {.temperature = config_.rollout.temperature,
-       .entropy = true,
-       .recompute = config_.train.recompute == train::TrainSection::Recompute::kBlocks});
+  using Recompute = train::TrainSection::Recompute;
+  const train::PassOptions options{.temperature = config_.rollout.temperature,
+                                   .entropy = true,
+                                   .recompute = config_.train.recompute == Recompute::kBlocks};
+  const ops::TokenLogp now = train::token_logp(*roles_.policy.model, pass, options);
   if (compares()) sampler_check_.add(batch_, pass, now.logp);
   TokenBatch b = batch_.token_batch(pass, now, weight_);
+  b.update_tokens = update_tokens_;
+  if (algorithm_.needs().critic) b.value_M = roles_.critic->values(pass, options);
   if (rl_.on_mismatch == RlSection::OnMismatch::kCorrect)
     b.correction_M =
         truncated_importance(b.old_logp_M, batch_.sampler_logp(pass), rl_.importance_cap);
@@ -138,12 +152,14 @@ void RlTask::before_update(int64_t step) {
 void RlTask::describe_step(MetricsRow& row) {
   about_.add_to(row);
   source_.describe(row);
+  const auto [begin, end] = episodes_of_update();
+  algorithm_.describe(batch_.sampled_segments(begin, end), row);
   row.set("rollout_seconds", rollout_seconds_);
   row.set("reward_seconds", reward_seconds_);
   row.set("train_seconds", steady_seconds() - train_started_);
   if (compares()) row.set("sampler_trainer_max_abs_diff", sampler_check_.largest());
   if (update_ == 0) {
-    observer_.warn_of(about_, row.number("kl").value_or(0));
+    observer_.warn_of(about_, row.number("kl").value_or(0), algorithm_.needs().min_group_size > 1);
     observer_.log_sample(batch_.group(0), batch_.episode(0));
   }
   const bool more = update_ + 1 < updates_of_batch();
@@ -151,6 +167,12 @@ void RlTask::describe_step(MetricsRow& row) {
   done_ = {{"source", source_.state()},
            {"update", more ? update_ + 1 : 0},
            {"algorithm", more ? before_batch_ : algorithm_.state()}};
+}
+
+std::vector<MetricInfo> RlTask::metrics() const {
+  std::vector<MetricInfo> infos = rl_metrics();
+  for (MetricInfo& info : algorithm_.metrics()) infos.push_back(std::move(info));
+  return infos;
 }
 
 bool RlTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
@@ -191,7 +213,7 @@ void RlTask::restore(const train::TaskState& state, const std::string& where) {
                    ": the rollout batch that the run was training on is empty");
   before_batch_ = of_algorithm;
   update_ = values["update"].get<int64_t>() - 1;
-  for (EpisodeGroup& group : batch_.groups()) algorithm_.assign(group);
+  algorithm_.assign_batch(batch_.groups());
   about_ = describe(batch_.groups());
 }
 

@@ -1,11 +1,13 @@
-// Reinforcement learning as a task of the trainer: a rollout batch from a source, rewards turned
-// into credit by the algorithm, reference and old log-probabilities, then minibatches x iterations
-// updates. It asks neither which algorithm runs nor where its episodes come from.
+// Reinforcement learning as a task of the trainer: a rollout batch from a source, reference and old
+// log-probabilities and a critic's values, rewards turned into credit by the algorithm, then
+// minibatches x iterations updates. It asks neither which algorithm runs nor where its episodes
+// come from.
 #pragma once
 
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "temper/rl/batch.h"
@@ -32,7 +34,7 @@ class RlTask : public train::Task {
   bool evaluate(MetricsRow& row, const std::function<bool()>& stop) override;
   train::TaskState state() const override;
   void restore(const train::TaskState& state, const std::string& where) override;
-  std::vector<MetricInfo> metrics() const override { return rl_metrics(); }
+  std::vector<MetricInfo> metrics() const override;
   std::vector<std::pair<std::string, std::string>> summary() const override {
     return source_.summary();
   }
@@ -43,6 +45,7 @@ class RlTask : public train::Task {
   void score_batch();
   bool compares() const { return update_ == 0 && source_.exact(); }
   int64_t updates_of_batch() const;
+  std::pair<size_t, size_t> episodes_of_update() const;
 
   const RlConfig& config_;
   const RlSection& rl_;
@@ -58,6 +61,7 @@ class RlTask : public train::Task {
   double rollout_seconds_ = 0, reward_seconds_ = 0, train_started_ = 0;
   int64_t update_ = 0;          // of the batch, that next() planned
   std::vector<double> weight_;  // of a token of each episode, in this update
+  double update_tokens_ = 0;    // that the update trains
   SamplerCheck sampler_check_;  // of this update
   Json before_batch_;           // the algorithm's state, before it gave the batch credit
   Json done_;                   // the state after the last step

@@ -1,6 +1,6 @@
 // The functions that policy-gradient losses are made of. Suffixes: _M the sampled tokens of some
 // episodes one after the other, _C the episodes. Everything is differentiable in logp_M (and
-// entropy_M) and in nothing else.
+// entropy_M and value_M) and in nothing else.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,9 +24,13 @@ struct TokenBatch {
   at::Tensor ref_logp_M;    // of the reference model; undefined where none is asked for
   at::Tensor entropy_M;     // of the policy's next-token distribution, nats
   at::Tensor advantage_M;   // credit
+  at::Tensor value_M;       // of the critic where the token is predicted; undefined without one
+  at::Tensor old_value_M;   // of the critic that the rollout batch began with; a constant
+  at::Tensor return_M;      // what the critic learns; a constant
   at::Tensor weight_M;      // what a token counts in the update's loss: token_weights()
   at::Tensor correction_M;  // truncated importance weight of a remote sampler; undefined: 1
   std::vector<int64_t> cu_length_C1;  // episode c has tokens [cu_length[c], cu_length[c + 1])
+  double update_tokens = 0;           // sampled tokens of the whole update, over passes and ranks
 };
 
 // π_θ / π_old of each token (PPO, Schulman et al., arXiv 1707.06347, section 3).

@@ -41,16 +41,12 @@ void ForwardPass::add(const Unit& unit, uint64_t unit_of_step) {
   }
 }
 
-namespace {
-
 nn::Context context_of(const ForwardPass& pass, const PassOptions& options) {
   return {.forest = pass.forest,
           .adapter = options.adapter,
           .dropout = options.dropout ? &pass.dropout : nullptr,
           .recompute = options.recompute};
 }
-
-}  // namespace
 
 ops::TokenLogp token_logp(models::CausalLM& model, const ForwardPass& pass,
                           const PassOptions& options) {

@@ -62,6 +62,9 @@ struct PassOptions {
   int adapter = 0;           // nn::Context::adapter
 };
 
+// What a model's forward takes for the pass, which outlives the backward pass.
+nn::Context context_of(const ForwardPass& pass, const PassOptions& options);
+
 // The model's log-probabilities of the pass's targets [M], and what else is asked for.
 ops::TokenLogp token_logp(models::CausalLM& model, const ForwardPass& pass,
                           const PassOptions& options);

@@ -15,7 +15,7 @@ LossSums::Sum& find(std::vector<LossSums::Sum>& list, const std::string& name) {
   const auto it = std::find_if(list.begin(), list.end(),
                                [&](const LossSums::Sum& s) { return s.name == name; });
   if (it != list.end()) return *it;
-  return list.emplace_back(LossSums::Sum{.name = name, .sum = 0, .scale = 1, .count = 0});
+  return list.emplace_back(LossSums::Sum{.name = name});
 }
 
 // JSON has no nan: a loss that is none travels as null.
@@ -23,7 +23,7 @@ double number(const Json& x) { return x.is_null() ? std::nan("") : x.get<double>
 
 Json to_json(const std::vector<LossSums::Sum>& list) {
   Json out = Json::array();
-  for (const LossSums::Sum& s : list) out.push_back({s.name, s.sum, s.scale, s.count});
+  for (const LossSums::Sum& s : list) out.push_back({s.name, s.sum, s.scale, s.count, s.separate});
   return out;
 }
 
@@ -48,6 +48,7 @@ at::Tensor LossSums::add(const Loss& loss) {
     s.sum += ordered_sum(term.value, term.weight);
     s.scale = term.coefficient;
     s.count = term.denominator;
+    s.separate = term.separate;
     const at::Tensor part = (term.weight.defined() ? term.weight * term.value : term.value).sum() *
                             (term.coefficient / term.denominator);
     total = total.defined() ? total + part : part;
@@ -74,6 +75,7 @@ void LossSums::reduce(dist::Group& group) {
       s.sum += number(item[1]);
       s.scale = number(item[2]);
       s.count = number(item[3]);
+      s.separate = item[4].get<bool>();
     }
     for (const Json& item : lists[1]) {
       Sum& s = find(means, item[0].get<std::string>());
@@ -85,7 +87,8 @@ void LossSums::reduce(dist::Group& group) {
 
 double LossSums::total() const {
   double sum = 0;
-  for (const Sum& term : terms) sum += term.value();
+  for (const Sum& term : terms)
+    if (!term.separate) sum += term.value();
   return sum;
 }
 

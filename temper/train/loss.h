@@ -21,6 +21,9 @@ struct Term {
   at::Tensor value;        // float32 [K], differentiable: one number a token, a pair, ...
   at::Tensor weight = {};  // float32 [K], constant; undefined: 1 each
   double denominator = 1;  // over all passes and ranks of the step; above 0
+  // The loss of another trainable, which shares no parameter with the others: differentiated with
+  // them, logged as NAME and no part of the step's `loss`.
+  bool separate = false;
 };
 
 // A metric of the step: sum / count, both summed over passes and ranks.
@@ -49,10 +52,11 @@ class LossSums {
     double sum = 0;    // Σ weight * value; of a mean, its sum
     double scale = 1;  // coefficient
     double count = 0;  // denominator; of a mean, its count
+    bool separate = false;
     double value() const { return count > 0 ? scale * sum / count : 0; }
   };
   std::vector<Sum> terms, means;
-  double total() const;  // the step's loss
+  double total() const;  // the step's loss, without separate terms
 };
 
 // The sum of the elements in their order, in double: the same bits on every processor.

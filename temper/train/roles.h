@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "temper/train/critic.h"
 #include "temper/train/forward_pass.h"
 #include "temper/train/optimizer.h"
 #include "temper/train/policy.h"
@@ -30,6 +31,7 @@ struct Trainable {
   std::string name;           // "policy", "critic", ...
   OptimizerSection settings;  // its own learning rate, schedule and clipping
   Optimizer optimizer;
+  int64_t frozen_steps = 0;  // the first so many steps leave it as it is, at a learning rate of 0
   // Writes the trained thing into a directory: OUTPUT_DIR/final for the policy, OUTPUT_DIR/NAME for
   // others. Empty: nothing is left of it.
   std::function<void(const std::string& directory)> save;
@@ -77,6 +79,7 @@ struct Roles {
   Trainables trainables;
   std::unique_ptr<Frozen> reference;  // null unless the task asks for one
   std::unique_ptr<Frozen> teacher;
+  std::unique_ptr<Critic> critic;  // trains as the trainable "critic"
 };
 
 }  // namespace temper::train

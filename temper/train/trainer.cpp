@@ -119,8 +119,12 @@ void Trainer::update(const LossSums& sums) {
   for (size_t i = 0; i < norms.size(); ++i) {
     Trainable& trainable = *roles_.trainables[i];
     const double limit = trainable.settings.max_grad_norm;
-    const double rate = learning_rate(trainable.settings, step_ + 1, steps_);
-    trainable.optimizer.step(rate, limit > 0 ? std::min(1.0, limit / (norms[i] + 1e-6)) : 1.0);
+    const bool frozen = step_ < trainable.frozen_steps;
+    const double rate = frozen ? 0 : learning_rate(trainable.settings, step_ + 1, steps_);
+    if (frozen)
+      trainable.optimizer.zero_grad();
+    else
+      trainable.optimizer.step(rate, limit > 0 ? std::min(1.0, limit / (norms[i] + 1e-6)) : 1.0);
     const std::string prefix = i == 0 ? "" : trainable.name + "_";
     row_.set(prefix + "grad_norm", norms[i]);
     row_.set(prefix + "learning_rate", rate);
@@ -133,8 +137,11 @@ void Trainer::describe(const StepPlan& plan, const LossSums& sums, double tokens
   row_.set("tokens_computed", static_cast<int64_t>(tokens_computed));
   row_.set("supervised_tokens", static_cast<int64_t>(plan.supervised_tokens));
   row_.set("padding_tokens", 0);
-  if (sums.terms.size() > 1)
-    for (const LossSums::Sum& term : sums.terms) row_.set("loss/" + term.name, term.value());
+  const auto parts = std::count_if(sums.terms.begin(), sums.terms.end(),
+                                   [](const LossSums::Sum& term) { return !term.separate; });
+  for (const LossSums::Sum& term : sums.terms)
+    if (term.separate || parts > 1)
+      row_.set(term.separate ? term.name : "loss/" + term.name, term.value());
   for (const LossSums::Sum& mean : sums.means) row_.set(mean.name, mean.value());
   task_.describe_step(row_);
   row_.set("step_seconds", seconds);

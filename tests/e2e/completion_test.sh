@@ -30,6 +30,8 @@ expect 'resume= rewards= rl. rollout. ' grpo r
 expect 'rl.beta= ' grpo rl.be
 expect 'dapo dr_grpo ' grpo rl.algorithm = d
 expect 'dapo dr_grpo grpo gspo rloo ' grpo rl.algorithm =
+expect 'ppo ' ppo rl.algorithm =
+expect 'ppo. ' ppo pp
 expect 'false true ' sft data.shuffle =
 expect ' ' sft data.train = runs
 expect ' ' generate rl.be
@@ -44,7 +46,7 @@ for verb in $("$temper" --help | awk '/^  [a-z]/ && !/temper/ { print $1 }'); do
     [[ " $(offered $verb "$flag") " == *" $flag "* ]] || fail "$verb $flag is not offered"
   done < <("$temper" $verb --help | grep -oE '^ +(-h,)?--[a-z-]+' | grep -oE -- '--[a-z-]+')
 done
-for verb in sft grpo; do
+for verb in sft grpo ppo; do
   diff <("$temper" $verb --help | grep -oE '^[a-z_0-9.]+: ' | grep -v ^usage | tr -d ': ' | sort) <(_temper_keys $verb . | tr ' ' '\n' | tr -d = | sort) || fail "$verb: other keys than --help shows"
 done
 

@@ -11,6 +11,7 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/rl/group_keys.h"
+#include "temper/rl/ppo_config.h"
 
 using namespace temper;
 using rl::RlConfig;
@@ -95,6 +96,8 @@ TEST_CASE("the schema of the config is the golden one") {
     other.rl.set_algorithm(name);
     check_golden(name, beyond(describe_run_config(other), schema));
   }
+  rl::PpoConfig ppo;
+  check_golden("ppo", beyond(describe_run_config(ppo), schema));
 }
 
 TEST_CASE("the algorithm sets what its paper says, where the config is silent") {

@@ -1,0 +1,54 @@
+#include "temper/rl/scalar_directory.h"
+
+#include <filesystem>
+#include <optional>
+
+#include "temper/base/error.h"
+#include "temper/models/adapter.h"
+#include "temper/models/directory.h"
+#include "temper/models/hf_config.h"
+#include "temper/models/load.h"
+#include "temper/text/tokens.h"
+
+namespace temper::rl {
+namespace {
+
+// The model directory: of an adapter, its base.
+std::string base_of(const std::string& directory) {
+  if (!std::filesystem::exists(directory + "/adapter_config.json")) return directory;
+  const std::optional<std::string> base = models::adapter_base(directory);
+  check<ConfigError>(base.has_value(), directory,
+                     "/adapter_config.json: no `base_model_name_or_path`");
+  return models::resolve_model_path(*base);
+}
+
+}  // namespace
+
+ScalarDirectory load_scalar_directory(const std::string& path, const std::string& where,
+                                      const std::string& wanted) {
+  const std::string directory = models::resolve_model_path(path);
+  ScalarDirectory found{nullptr, base_of(directory)};
+  found.adapted = found.base != directory;
+  models::HfConfig::load(found.base);  // that it is a model at all, before what it lacks
+  check<ConfigError>(models::has_scalar_head(found.base, found.adapted ? directory : ""), where,
+                     directory, ": no ", wanted,
+                     ": it has no scalar head, score.weight; `temper reward` trains one");
+  found.model = models::load_scalar_model(found.base);
+  if (found.adapted) models::load_adapter(*found.model, directory);  // trained with LoRA
+  return found;
+}
+
+void check_reads_tokens(const std::string& path, const Tokenizer* tokenizer, int64_t vocabulary,
+                        const std::string& where) {
+  const std::string directory = models::named_model(path, where);
+  const auto theirs = Tokenizer::load_directory(directory);
+  const int64_t count = models::HfConfig::load(base_of(directory)).integer("vocab_size", 0);
+  if (tokenizer && theirs)
+    check<ConfigError>(!first_difference(*tokenizer, *theirs), where,
+                       " has another tokenizer than the policy, whose token ids it must read");
+  else
+    check<ConfigError>(count == vocabulary, where, " has ", count, " tokens, the policy ",
+                       vocabulary, "; it must read the policy's token ids");
+}
+
+}  // namespace temper::rl

@@ -1,0 +1,29 @@
+// Models with a scalar head that a user names: reward models and critics.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "temper/models/model.h"
+#include "temper/text/tokenizer.h"
+
+namespace temper::rl {
+
+struct ScalarDirectory {
+  std::unique_ptr<models::ScalarModel> model;
+  std::string base;      // the directory of its config: of an adapter, the base model's
+  bool adapted = false;  // the model has the directory's adapter
+};
+
+// A sequence classifier's directory with one label, or that of an adapter with such a head. Throws
+// ConfigError that begins with `where`; `wanted` is what it is said to be no ("reward model").
+ScalarDirectory load_scalar_directory(const std::string& path, const std::string& where,
+                                      const std::string& wanted);
+
+// Throws ConfigError that begins with `where` for a model whose tokens are not the policy's: its
+// tokenizer's, or where one of them has none, as many as `vocabulary`.
+void check_reads_tokens(const std::string& path, const Tokenizer* tokenizer, int64_t vocabulary,
+                        const std::string& where);
+
+}  // namespace temper::rl
