@@ -39,10 +39,20 @@ std::vector<std::string> split_command(const std::string& line);
 // becomes.
 CLI::Option* add_model(CLI::App& app, std::string& model, const std::string& help);
 
+// An adapter that rows ask for by its name.
+struct NamedAdapter {
+  std::string name, directory;
+};
+
 // --model and --adapter, as several verbs take them.
 struct ModelFlags {
-  std::string model, adapter, device = "auto", dtype;
-  void add_to(CLI::App& app);
+  std::string model, device = "auto", dtype;
+  std::string adapter;              // --adapter DIR; empty: none
+  std::vector<NamedAdapter> named;  // --adapter NAME=DIR, where the verb has rows that name one
+  void add_to(CLI::App& app, bool rows_name_adapters = false);
+
+ private:
+  void take_adapters(const std::vector<std::string>& given, bool may_be_named);
 };
 
 // --input and --columns.
