@@ -108,13 +108,14 @@ class Eval : public Command {
     warn_beyond_positions(model_.model, rows, sampling_.options.max_new_tokens);
     std::vector<rewards::Sample> samples;
     try {
-      sample(*model, rows, sampling_, batch_, tokenizer_, adapters_of(model_, rows), [&](generate::Completion c) {
-        const data::PromptRow& row = rows[static_cast<size_t>(c.index)];
-        samples.push_back({row.fields, row.where, row.tokens, std::move(c.tokens),
-                           tokenizer_ ? tokenizer_->decode(row.tokens, true) : "",
-                           std::move(c.text), tokenizer_ != nullptr, !c.stopped,
-                           sampling_.options.max_new_tokens});
-      });
+      sample(*model, rows, sampling_, batch_, tokenizer_, adapters_of(model_, rows),
+             [&](generate::Completion c) {
+               const data::PromptRow& row = rows[static_cast<size_t>(c.index)];
+               samples.push_back({row.fields, row.where, row.tokens, std::move(c.tokens),
+                                  tokenizer_ ? tokenizer_->decode(row.tokens, true) : "",
+                                  std::move(c.text), tokenizer_ != nullptr, !c.stopped,
+                                  sampling_.options.max_new_tokens});
+             });
     } catch (const Interrupted&) {
       throw RunError(temper::str("stopped after ", samples.size(), " of ",
                                  static_cast<int64_t>(rows.size()) * batch_.num_samples,

@@ -51,8 +51,8 @@ int64_t count_cut(const data::SftFormat& format, const data::RowSet& rows) {
 
 }  // namespace
 
-int print_perplexity(const ModelFlags& model, const InputFlags& input,
-                     const PerplexityFlags& flags, bool json) {
+int print_perplexity(const ModelFlags& model, const InputFlags& input, const PerplexityFlags& flags,
+                     bool json) {
   const train::SftConfig config = config_of(model, input, flags);
   train::Policy policy;
   policy.tokenizer = find_tokenizer(model.model);

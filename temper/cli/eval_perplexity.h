@@ -17,7 +17,7 @@ struct PerplexityFlags {
 // Prints supervised tokens, their mean negative log-likelihood in nats and its exponential, as a
 // table or as JSON: eval/loss of a `temper sft` run on the same rows, by the same code. Gives the
 // exit status.
-int print_perplexity(const ModelFlags& model, const InputFlags& input,
-                     const PerplexityFlags& flags, bool json);
+int print_perplexity(const ModelFlags& model, const InputFlags& input, const PerplexityFlags& flags,
+                     bool json);
 
 }  // namespace temper::cli

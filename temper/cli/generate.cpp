@@ -70,19 +70,20 @@ class Generate : public Command {
     OutputFile out(output_, input_.input);
     int64_t tokens = 0;
     try {
-      sample(model, rows_, sampling_, batch_, tokenizer_, adapters_, [&](const generate::Completion& c) {
-        OutputRow row{{"index", c.index},
-                      {"sample", c.sample},
-                      {"prompt_tokens", rows_[static_cast<size_t>(c.index)].tokens},
-                      {"tokens", c.tokens},
-                      {"logprobs", c.logprobs}};
-        if (tokenizer_) row["text"] = c.text;
-        row["finish_reason"] = c.stopped ? "stop" : "length";
-        if (const int adapter = adapters_[static_cast<size_t>(c.index)]; adapter > 0)
-          row["adapter"] = model_.named[static_cast<size_t>(adapter) - 1].name;
-        out.row(row);
-        tokens += static_cast<int64_t>(c.tokens.size());
-      });
+      sample(model, rows_, sampling_, batch_, tokenizer_, adapters_,
+             [&](const generate::Completion& c) {
+               OutputRow row{{"index", c.index},
+                             {"sample", c.sample},
+                             {"prompt_tokens", rows_[static_cast<size_t>(c.index)].tokens},
+                             {"tokens", c.tokens},
+                             {"logprobs", c.logprobs}};
+               if (tokenizer_) row["text"] = c.text;
+               row["finish_reason"] = c.stopped ? "stop" : "length";
+               if (const int adapter = adapters_[static_cast<size_t>(c.index)]; adapter > 0)
+                 row["adapter"] = model_.named[static_cast<size_t>(adapter) - 1].name;
+               out.row(row);
+               tokens += static_cast<int64_t>(c.tokens.size());
+             });
     } catch (const Interrupted&) {
       throw RunError(out.stop());
     }

@@ -21,8 +21,10 @@ class Score : public Command {
         "Log-probabilities of given tokens.\n"
         "example: temper score --model DIR --input rows.jsonl --output scores.jsonl");
     model_.add_to(app, true);
-    input_.add_to(app, "tokens, or prompt_tokens and completion_tokens, or prompt and completion; "
-                  "adapter")
+    input_
+        .add_to(app,
+                "tokens, or prompt_tokens and completion_tokens, or prompt and completion; "
+                "adapter")
         ->required();
     app.add_option("--output", output_,
                    "where the results go, in input order, or - for standard output")

@@ -60,8 +60,7 @@ int adapter_of(const ModelFlags& flags, const Json& row, const std::string& wher
 
 std::vector<int> adapters_of(const ModelFlags& flags, std::span<const data::PromptRow> rows) {
   std::vector<int> out;
-  for (const data::PromptRow& row : rows)
-    out.push_back(adapter_of(flags, *row.fields, row.where));
+  for (const data::PromptRow& row : rows) out.push_back(adapter_of(flags, *row.fields, row.where));
   return out;
 }
 

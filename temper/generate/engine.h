@@ -50,8 +50,9 @@ class Engine {
   // reported as it is, `cancelled`. An unknown or finished request is left alone.
   void cancel(RequestId id);
 
-  // One pass of each adapter: a token for each sequence that decodes, and chunks of waiting prompts. `done` gets
-  // completions as they end; their order is deterministic. False: nothing is left to do.
+  // One pass of each adapter: a token for each sequence that decodes, and chunks of waiting
+  // prompts. `done` gets completions as they end; their order is deterministic. False: nothing is
+  // left to do.
   bool step(const Callbacks& callbacks);
   // Waits until something was submitted or cancelled, at most so long; false: nothing was.
   bool wait(std::chrono::milliseconds timeout) const { return inbox_.wait(timeout); }

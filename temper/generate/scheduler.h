@@ -24,7 +24,10 @@ namespace temper::generate {
 // A request from its submission until its last sample has ended.
 struct Prompt {
   Prompt(RequestId request_id, Request r, Callbacks c, PageCache& cache)
-      : id(request_id), request(std::move(r)), callbacks(std::move(c)), pages(cache, request.adapter) {}
+      : id(request_id),
+        request(std::move(r)),
+        callbacks(std::move(c)),
+        pages(cache, request.adapter) {}
   int64_t length() const { return static_cast<int64_t>(request.prompt.size()); }
   bool ready() const { return last_hidden.defined(); }
 

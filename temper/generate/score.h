@@ -19,7 +19,8 @@ struct ScoreResult {
   std::vector<std::pair<int32_t, float>> next_top;  // the likeliest tokens after the last one
 };
 
-// Scores rows packed into one forward pass for each adapter. The result of a row does not depend on the others.
+// Scores rows packed into one forward pass for each adapter. The result of a row does not depend on
+// the others.
 std::vector<ScoreResult> score(models::CausalLM& model, const std::vector<ScoreRequest>& rows,
                                double temperature = 1, int64_t top = 0);
 

@@ -21,9 +21,7 @@ std::string matrix_name(const Target& t, const char* matrix) {
   return kPrefix + t.path + "." + matrix + ".weight";
 }
 // PEFT leaves the parameter's own name out of the file.
-std::string magnitude_name(const Target& t) {
-  return kPrefix + t.path + ".lora_magnitude_vector";
-}
+std::string magnitude_name(const Target& t) { return kPrefix + t.path + ".lora_magnitude_vector"; }
 std::string whole_name(const WholeModule& m) { return kPrefix + m.path + ".weight"; }
 
 void take(TensorMap& tensors, const std::string& name, nn::Parameter& parameter,
@@ -86,11 +84,11 @@ std::vector<std::string> take_whole(TensorMap& tensors, nn::Module& model, bool 
   for (const WholeModule& m : whole_modules(model)) {
     const auto own = tensors.find(whole_name(m));
     if (own == tensors.end() && !(tied && head != tensors.end())) continue;
-    const bool same = own != tensors.end() && head != tensors.end() &&
-                      at::equal(to_tensor(own->second, at::kFloat),
-                                to_tensor(head->second, at::kFloat));
-    check<ConfigError>(!tied || same || (tied_file && own != tensors.end()), directory,
-                       ": holds ", own == tensors.end() ? "lm_head" : "embed_tokens",
+    const bool same =
+        own != tensors.end() && head != tensors.end() &&
+        at::equal(to_tensor(own->second, at::kFloat), to_tensor(head->second, at::kFloat));
+    check<ConfigError>(!tied || same || (tied_file && own != tensors.end()), directory, ": holds ",
+                       own == tensors.end() ? "lm_head" : "embed_tokens",
                        " as a weight of its own (modules_to_save), but the model's head is tied to "
                        "its embeddings (tie_word_embeddings); expected an adapter made with "
                        "ensure_weight_tying: true");
@@ -107,8 +105,9 @@ std::vector<std::string> take_whole(TensorMap& tensors, nn::Module& model, bool 
 LoraConfig load_adapter(nn::Module& model, const std::string& directory) {
   LoraConfig config = read_config(directory);
   const std::string weights = directory + "/adapter_model.safetensors";
-  TensorMap tensors = std::filesystem::exists(weights) ? read_safetensors(weights)
-                                          : read_torch_file(directory + "/adapter_model.bin");
+  TensorMap tensors = std::filesystem::exists(weights)
+                          ? read_safetensors(weights)
+                          : read_torch_file(directory + "/adapter_model.bin");
   std::vector<Target> targets;
   config.target_modules.clear();
   for (const Target& t : linear_layers(model))
@@ -160,21 +159,21 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
   if (score) whole.push_back(kScore);
   if (score) tensors[kScoreTensor] = to_view(score->value());
   write_safetensors(directory + "/adapter_model.safetensors", tensors);
-  const Json json = {{"peft_type", "LORA"},
-                     {"task_type", score ? "SEQ_CLS" : "CAUSAL_LM"},
-                     {"base_model_name_or_path", base},
-                     {"r", config.rank},
-                     {"lora_alpha", config.alpha},
-                     {"lora_dropout", config.dropout},
-                     {"use_rslora", config.rank_stabilized},
-                     {"use_dora", config.dora},
-                     {"target_modules", std::vector<std::string>(names.begin(), names.end())},
-                     {"bias", "none"},
-                     {"fan_in_fan_out", false},
-                     {"inference_mode", true},
-                     {"init_lora_weights", true},
-                     {"modules_to_save", whole.empty() ? Json() : whole},
-                     {"ensure_weight_tying", tied}};
+  Json json = {{"peft_type", "LORA"},
+               {"task_type", score ? "SEQ_CLS" : "CAUSAL_LM"},
+               {"base_model_name_or_path", base},
+               {"r", config.rank},
+               {"lora_alpha", config.alpha},
+               {"lora_dropout", config.dropout},
+               {"use_rslora", config.rank_stabilized},
+               {"use_dora", config.dora},
+               {"target_modules", std::vector<std::string>(names.begin(), names.end())},
+               {"bias", "none"},
+               {"fan_in_fan_out", false},
+               {"inference_mode", true},
+               {"init_lora_weights", true},
+               {"modules_to_save", whole.empty() ? Json() : whole}};
+  if (tied) json["ensure_weight_tying"] = true;  // older versions of PEFT do not know the key
   write_file_atomic(directory + "/adapter_config.json", json.dump(2) + "\n");
 }
 

@@ -34,8 +34,7 @@ void AdapterSection::fields(Fields& f) {
         "modules that train whole beside the adapter and are saved with it: embed_tokens, lm_head",
         one_or_list());
   f.add("loraplus_ratio", loraplus_ratio,
-        "factor on the learning rate of the adapter's B matrices and magnitudes (LoRA+)",
-        above(0));
+        "factor on the learning rate of the adapter's B matrices and magnitudes (LoRA+)", above(0));
   f.add("path", path, "a PEFT adapter to go on from; rank, alpha and modules are its own");
 }
 

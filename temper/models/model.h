@@ -25,8 +25,7 @@ class CausalLM : public nn::Module {
   // (nn::Context::adapter), here and below: it may have brought a head.
   ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                             const std::vector<int64_t>& target, double temperature = 1,
-                            bool entropy = false, bool log_sum_exp = false,
-                            int adapter = 0) const {
+                            bool entropy = false, bool log_sum_exp = false, int adapter = 0) const {
     return head_.token_logp(hidden, rows, target, temperature, entropy, log_sum_exp, adapter);
   }
   // Logits of the next token after every row of `hidden`, or after the rows given.

@@ -67,8 +67,8 @@ at::Tensor Lora::adapt(const at::Tensor& product, const at::Tensor& low, const P
 // y = W x + bias - W d + m / ||..|| (W d + scale B A d), with d = dropout(x).
 at::Tensor Lora::adapt_dropped(const at::Tensor& product, const at::Tensor& x,
                                const Parameter& base, const DropoutKeys& keys) {
-  const ops::LinearInput dropped = ops::LinearInput::plain(
-      ops::dropout(x, dropout, keys.seed, keys.step, key, keys.token));
+  const ops::LinearInput dropped =
+      ops::LinearInput::plain(ops::dropout(x, dropout, keys.seed, keys.step, key, keys.token));
   if (!lora_magnitude_vector)
     return adapt(product, ops::linear(dropped, {operand(lora_A.weight)})[0], base, {});
   const std::vector<at::Tensor> both =

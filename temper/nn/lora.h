@@ -40,8 +40,8 @@ class Lora {
   // at once.
   at::Tensor row_norms(const Parameter& base) const;
 
-  // What the layer gives, [N, out]. `product` is W x, with the bias unless separate_bias(); `low` is
-  // A x. Undefined where the adapter's input is dropped: the layer's input is then `x`.
+  // What the layer gives, [N, out]. `product` is W x, with the bias unless separate_bias(); `low`
+  // is A x. Undefined where the adapter's input is dropped: the layer's input is then `x`.
   at::Tensor adapt(const at::Tensor& product, const at::Tensor& low, const Parameter& base,
                    const at::Tensor& bias);
   at::Tensor adapt_dropped(const at::Tensor& product, const at::Tensor& x, const Parameter& base,

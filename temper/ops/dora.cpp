@@ -17,6 +17,7 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 
 constexpr int64_t kRowsAtOnce = 128;  // of W + scale B A that are in memory
+constexpr int64_t kColumns = 64;      // that one thread sums
 constexpr int64_t kParallel = 32768;  // elements that are worth a second thread
 
 // Eight partial sums, added in order.
@@ -33,6 +34,25 @@ T row_norm(const T* x, int64_t width) {
   for (const double p : part) sum += p;
   for (; k < width; ++k) sum += static_cast<double>(x[k]) * static_cast<double>(x[k]);
   return static_cast<T>(std::sqrt(sum));
+}
+
+// Σ_n a[n, j] (b[n, j]), n ascending whatever the number of threads; b may be undefined.
+at::Tensor column_sums(const at::Tensor& a, const at::Tensor& b) {
+  const int64_t rows = a.size(0), width = a.size(1), blocks = (width + kColumns - 1) / kColumns;
+  at::Tensor out = at::zeros({width}, a.options());
+  dispatch(a, [&](auto zero) {
+    using T = decltype(zero);
+    const T *x = values<T>(a), *y = values<T>(b);
+    T* sum = out.mutable_data_ptr<T>();
+#pragma omp parallel for schedule(static) if (rows * width > kParallel)
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t first = block * kColumns, end = std::min(first + kColumns, width);
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t j = first; j < end; ++j)
+          sum[j] += y ? x[r * width + j] * y[r * width + j] : x[r * width + j];
+    }
+  });
+  return out;
 }
 
 struct ScaleFeaturesFunction : Function<ScaleFeaturesFunction> {
@@ -59,8 +79,8 @@ struct ScaleFeaturesFunction : Function<ScaleFeaturesFunction> {
     const at::Tensor dy = douts[0].contiguous();
     at::Tensor dx, dmagnitude, dbias;
     if (ctx->needs_input_grad(0)) dx = dy * feature_scale(magnitude, norm);
-    if (ctx->needs_input_grad(1)) dmagnitude = feature_scale((dy * x).sum(0), norm);
-    if (ctx->needs_input_grad(3)) dbias = dy.sum(0);
+    if (ctx->needs_input_grad(1)) dmagnitude = feature_scale(column_sums(dy, x), norm);
+    if (ctx->needs_input_grad(3)) dbias = column_sums(dy, {});
     return {dx, dmagnitude, at::Tensor(), dbias};
   }
 };

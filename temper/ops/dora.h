@@ -12,8 +12,8 @@ namespace temper::ops {
 // `count` rows of a weight [out, in] from row `first` on, [count, in], float32 or float64.
 using RowsOf = std::function<at::Tensor(int64_t first, int64_t count)>;
 
-// ||W + scale B A|| of each row, [out]; a [rank, in], b [out, rank]. Squares are added in double, in
-// an order that depends on `in` alone. Not differentiable.
+// ||W + scale B A|| of each row, [out]; a [rank, in], b [out, rank]. Squares are added in double,
+// in an order that depends on `in` alone. Not differentiable.
 at::Tensor adapted_row_norms(const RowsOf& weight, const at::Tensor& a, const at::Tensor& b,
                              double scale);
 

@@ -75,7 +75,7 @@ void prepare(Trained& policy, RunConfig& config) {
     policy.lora = resume_adapter(*policy.model, config);
   } else if (a.method == models::AdapterSection::Method::kLora) {
     policy.lora = models::LoraConfig{a.rank,           a.alpha,    a.dropout,        a.use_rslora,
-                                      a.target_modules, a.use_dora, a.modules_to_save};
+                                     a.target_modules, a.use_dora, a.modules_to_save};
     models::add_lora(*policy.model, *policy.lora, static_cast<uint64_t>(config.seed));
   } else {
     policy.model->each_parameter(
