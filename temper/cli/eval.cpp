@@ -6,6 +6,7 @@
 #include "temper/base/error.h"
 #include "temper/cli/eval_outcome.h"
 #include "temper/cli/eval_pairs.h"
+#include "temper/cli/eval_perplexity.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/work.h"
 #include "temper/metrics/format.h"
@@ -26,8 +27,11 @@ class Eval : public Command {
         "--reward gsm8k --num-samples 8\n"
         "With --pairs the rows are pairs {prompt, chosen, rejected}, and the model ranks them: a "
         "reward model by its scalars, a language model by mean log-probabilities.\n"
-        "example: temper eval --model runs/reward/final --input pairs.jsonl --pairs");
-    model_.add_to(app);
+        "example: temper eval --model runs/reward/final --input pairs.jsonl --pairs\n"
+        "With --perplexity the rows are those of SFT, and their supervised tokens are what the "
+        "model is to predict.\n"
+        "example: temper eval --model DIR --input test.jsonl --perplexity");
+    model_.add_to(app, true);
     input_.add_to(app, "prompt (text or messages), messages or tokens, and what the reward reads")
         ->required();
     app.add_option("--reward", reward_.name, "a built-in reward (temper list rewards)");
@@ -35,6 +39,15 @@ class Eval : public Command {
                    "directory of a reward model whose scalar is the reward")
         ->excludes("--reward");
     app.add_flag("--pairs", pairs_, "accuracy and margin on pairs {prompt, chosen, rejected}");
+    app.add_flag("--perplexity", perplexity_.on,
+                 "tokens, mean negative log-likelihood and perplexity of rows as in SFT")
+        ->excludes("--pairs", "--reward", "--reward-model");
+    app.add_option("--max-length", perplexity_.max_length,
+                   "with --perplexity, longer rows are cut to so many tokens, as data.max_length")
+        ->check(at_least_one());
+    app.add_option("--train-on", perplexity_.train_on,
+                   "with --perplexity, the tokens that count, as data.train_on")
+        ->check(CLI::IsMember({"auto", "all", "completion", "assistant"}));
     app.add_option("--reward-command", reward_.command,
                    "a program and its arguments as the reward, as in \"python3 reward.py\"; in "
                    "quotes it is split as a shell splits it, but nothing is expanded")
@@ -51,10 +64,14 @@ class Eval : public Command {
   }
 
   int run() override {
+    check<ConfigError>(model_.named.empty() || !(pairs_ || perplexity_.on),
+                       "temper eval: --adapter NAME=DIR is for rows that are sampled; --pairs and "
+                       "--perplexity take one --adapter DIR");
     if (pairs_) return rank_pairs(model_, input_, json_);
+    if (perplexity_.on) return print_perplexity(model_, input_, perplexity_, json_);
     check<ConfigError>(!reward_.name.empty() || !reward_.command.empty() || reward_.model,
-                       "temper eval: --reward, --reward-command, --reward-model or --pairs is "
-                       "required; temper list rewards names rewards");
+                       "temper eval: --reward, --reward-command, --reward-model, --pairs or "
+                       "--perplexity is required; temper list rewards names rewards");
     if (reward_.command.size() == 1) reward_.command = split_command(reward_.command[0]);
     tokenizer_ = find_tokenizer(model_.model);
     models::HfConfig::load(model_.model);  // that it is a model at all, before what it lacks
@@ -91,13 +108,14 @@ class Eval : public Command {
     warn_beyond_positions(model_.model, rows, sampling_.options.max_new_tokens);
     std::vector<rewards::Sample> samples;
     try {
-      sample(*model, rows, sampling_, batch_, tokenizer_, [&](generate::Completion c) {
-        const data::PromptRow& row = rows[static_cast<size_t>(c.index)];
-        samples.push_back({row.fields, row.where, row.tokens, std::move(c.tokens),
-                           tokenizer_ ? tokenizer_->decode(row.tokens, true) : "",
-                           std::move(c.text), tokenizer_ != nullptr, !c.stopped,
-                           sampling_.options.max_new_tokens});
-      });
+      sample(*model, rows, sampling_, batch_, tokenizer_, adapters_of(model_, rows),
+             [&](generate::Completion c) {
+               const data::PromptRow& row = rows[static_cast<size_t>(c.index)];
+               samples.push_back({row.fields, row.where, row.tokens, std::move(c.tokens),
+                                  tokenizer_ ? tokenizer_->decode(row.tokens, true) : "",
+                                  std::move(c.text), tokenizer_ != nullptr, !c.stopped,
+                                  sampling_.options.max_new_tokens});
+             });
     } catch (const Interrupted&) {
       throw RunError(temper::str("stopped after ", samples.size(), " of ",
                                  static_cast<int64_t>(rows.size()) * batch_.num_samples,
@@ -110,6 +128,7 @@ class Eval : public Command {
   InputFlags input_;
   SamplingFlags sampling_;
   BatchFlags batch_;
+  PerplexityFlags perplexity_;
   rewards::RewardSection reward_;
   double threshold_ = 1;
   int64_t shown_ = 3;

@@ -48,7 +48,7 @@ void check_written(nn::Module& model, nn::Module& written, at::ScalarType type,
                    const std::string& output) {
   std::map<std::string, at::Tensor> expected;
   model.each_parameter([&](const std::string& name, nn::Parameter& p) {
-    expected[name] = ops::read(p.stored()).detach().to(type).to(at::kFloat);
+    expected[name] = p.float_value().detach().to(type).to(at::kFloat);
   });
   written.each_parameter([&](const std::string& name, nn::Parameter& p) {
     check(at::equal(p.value(), expected.at(name)), output, ": `", name,

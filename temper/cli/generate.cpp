@@ -21,9 +21,11 @@ class Generate : public Command {
         "Samples completions of prompts.\n"
         "examples:\n"
         "  temper generate --model DIR --input prompts.jsonl --output out.jsonl\n"
-        "  temper generate --model DIR --prompt 'The capital of France is' --temperature 0");
-    model_.add_to(app);
-    input_.add_to(app, "tokens, prompt (text or messages) or messages");
+        "  temper generate --model DIR --prompt 'The capital of France is' --temperature 0\n"
+        "  temper generate --model DIR --adapter a=A --adapter b=B --input prompts.jsonl --output "
+        "out.jsonl");
+    model_.add_to(app, true);
+    input_.add_to(app, "tokens, prompt (text or messages) or messages; adapter");
     app.add_option("--prompt", prompts_,
                    "a text to complete, in place of --input; may be given again")
         ->expected(1)
@@ -52,6 +54,7 @@ class Generate : public Command {
     if (rows) rows_ = read_all(*rows, reader);
     for (const std::string& prompt : prompts_)
       rows_.push_back(reader.read({{"prompt", prompt}}, "--prompt"));
+    adapters_ = adapters_of(model_, rows_);
     warn_beyond_positions(model_.model, rows_, sampling_.options.max_new_tokens);
     const double start = steady_seconds();
     const int64_t tokens = output_.empty() ? print(*model) : write(*model);
@@ -67,17 +70,20 @@ class Generate : public Command {
     OutputFile out(output_, input_.input);
     int64_t tokens = 0;
     try {
-      sample(model, rows_, sampling_, batch_, tokenizer_, [&](const generate::Completion& c) {
-        OutputRow row{{"index", c.index},
-                      {"sample", c.sample},
-                      {"prompt_tokens", rows_[static_cast<size_t>(c.index)].tokens},
-                      {"tokens", c.tokens},
-                      {"logprobs", c.logprobs}};
-        if (tokenizer_) row["text"] = c.text;
-        row["finish_reason"] = c.stopped ? "stop" : "length";
-        out.row(row);
-        tokens += static_cast<int64_t>(c.tokens.size());
-      });
+      sample(model, rows_, sampling_, batch_, tokenizer_, adapters_,
+             [&](const generate::Completion& c) {
+               OutputRow row{{"index", c.index},
+                             {"sample", c.sample},
+                             {"prompt_tokens", rows_[static_cast<size_t>(c.index)].tokens},
+                             {"tokens", c.tokens},
+                             {"logprobs", c.logprobs}};
+               if (tokenizer_) row["text"] = c.text;
+               row["finish_reason"] = c.stopped ? "stop" : "length";
+               if (const int adapter = adapters_[static_cast<size_t>(c.index)]; adapter > 0)
+                 row["adapter"] = model_.named[static_cast<size_t>(adapter) - 1].name;
+               out.row(row);
+               tokens += static_cast<int64_t>(c.tokens.size());
+             });
     } catch (const Interrupted&) {
       throw RunError(out.stop());
     }
@@ -90,7 +96,7 @@ class Generate : public Command {
     generate::Engine engine(model, batch_.engine, tokenizer_);
     for (size_t i = 0; i < rows_.size(); ++i) {
       const generate::Request request{static_cast<int64_t>(i), rows_[i].tokens, batch_.num_samples,
-                                      sampling_.options};
+                                      sampling_.options, adapters_[i]};
       print_stream(engine, request, std::cout);
       check(!interrupted(), "stopped");
     }
@@ -108,6 +114,7 @@ class Generate : public Command {
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::vector<data::PromptRow> rows_;
+  std::vector<int> adapters_;  // of the rows
 };
 
 }  // namespace

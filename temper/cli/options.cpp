@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 
 #include "temper/base/config.h"
@@ -146,9 +147,57 @@ CLI::Option* add_model(CLI::App& app, std::string& model, const std::string& hel
   });
 }
 
-void ModelFlags::add_to(CLI::App& app) {
+namespace {
+
+// Where the `=` of NAME=DIR stands; 0: it is the path of a directory.
+size_t end_of_name(const std::string& given) {
+  const size_t equals = given.find('=');
+  std::error_code none;
+  const bool is_path = equals == std::string::npos || given.find('/') < equals ||
+                       std::filesystem::is_directory(given, none);
+  return is_path ? 0 : equals;
+}
+
+}  // namespace
+
+void ModelFlags::take_adapters(const std::vector<std::string>& given, bool may_be_named) {
+  const auto wrong = [](const std::string& message) {
+    throw CLI::ValidationError("--adapter", message);
+  };
+  for (const std::string& one : given) {
+    const size_t equals = end_of_name(one);
+    if (equals == 0) {
+      if (one.starts_with("=")) wrong("found `" + one + "`, expected NAME=DIR");
+      if (!adapter.empty())
+        wrong("found two without a name, " + adapter + " and " + one +
+              (may_be_named ? "; NAME=DIR names one for the rows that ask for it" : ""));
+      adapter = one;
+      continue;
+    }
+    NamedAdapter found{one.substr(0, equals), one.substr(equals + 1)};
+    if (!may_be_named)
+      wrong("found `" + one + "`, expected a directory: no row asks for an adapter here");
+    for (const NamedAdapter& other : named)
+      if (other.name == found.name) wrong("two adapters have the name " + found.name);
+    named.push_back(std::move(found));
+  }
+}
+
+void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
   add_model(app, model, "directory of a Hugging Face model, or its id in the local cache");
-  app.add_option("--adapter", adapter, "directory of a PEFT LoRA adapter");
+  const std::string help =
+      rows_name_adapters
+          ? "directory of a PEFT LoRA or DoRA adapter; or NAME=DIR, several times, for rows with "
+            "\"adapter\": \"NAME\" (rows without one: the adapter without a name, or none)"
+          : "directory of a PEFT LoRA or DoRA adapter";
+  app.add_option_function<std::vector<std::string>>(
+         "--adapter",
+         [this, rows_name_adapters](const std::vector<std::string>& given) {
+           take_adapters(given, rows_name_adapters);
+         },
+         help)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--device", device, "the device that computes: auto, cpu or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option(

@@ -44,11 +44,21 @@ CLI::Option* add_model(CLI::App& app, std::string& model, const std::string& hel
 void add_storage(CLI::App& app, std::string& storage);
 models::Storage kept_as(const std::string& dtype, const std::string& storage);
 
+// An adapter that rows ask for by its name.
+struct NamedAdapter {
+  std::string name, directory;
+};
+
 // --model and --adapter, as several verbs take them.
 struct ModelFlags {
-  std::string model, adapter, device = "auto", dtype, storage;
-  void add_to(CLI::App& app);
+  std::string model, device = "auto", dtype, storage;
+  std::string adapter;              // --adapter DIR; empty: none
+  std::vector<NamedAdapter> named;  // --adapter NAME=DIR, where the verb has rows that name one
+  void add_to(CLI::App& app, bool rows_name_adapters = false);
   models::Storage kept() const;  // what --dtype and --storage say
+
+ private:
+  void take_adapters(const std::vector<std::string>& given, bool may_be_named);
 };
 
 // --input and --columns.

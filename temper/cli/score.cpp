@@ -20,11 +20,11 @@ class Score : public Command {
     app.description(
         "Log-probabilities of given tokens.\n"
         "example: temper score --model DIR --input rows.jsonl --output scores.jsonl");
-    model_.add_to(app);
+    model_.add_to(app, true);
     input_
         .add_to(app,
                 "tokens, or prompt_tokens and completion_tokens, or prompt and completion; or what "
-                "generate wrote")
+                "generate wrote; adapter")
         ->required();
     app.add_option("--output", output_,
                    "where the results go, in input order, or - for standard output")
@@ -55,6 +55,7 @@ class Score : public Command {
     Json row;
     while (rows.next(row)) {
       batch.push_back(request(row, model->vocab_size, rows.where()));
+      batch.back().adapter = adapter_of(model_, row, rows.where());
       tokens += static_cast<int64_t>(batch.back().tokens.size());
       if (static_cast<int64_t>(batch.size()) >= max_batch_ || tokens >= kTokensInPass) flush();
     }

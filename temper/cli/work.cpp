@@ -32,11 +32,35 @@ void check_device(const ModelFlags& flags) {
 std::unique_ptr<models::CausalLM> load(const ModelFlags& flags) {
   check_device(flags);
   auto model = models::load_model(flags.model, flags.kept());
+  // In this order they have the numbers of adapter_of.
+  for (const NamedAdapter& named : flags.named) {
+    warn_of_other_base(flags.model, named.directory);
+    models::load_frozen_adapter(*model, named.directory);
+  }
   if (!flags.adapter.empty()) {
     warn_of_other_base(flags.model, flags.adapter);
     models::load_adapter(*model, flags.adapter);
   }
   return model;
+}
+
+int adapter_of(const ModelFlags& flags, const Json& row, const std::string& where) {
+  const auto field = row.find("adapter");
+  if (field == row.end() || field->is_null()) return 0;
+  std::string names;
+  for (size_t i = 0; i < flags.named.size(); ++i) {
+    if (*field == flags.named[i].name) return static_cast<int>(i) + 1;
+    names += (i ? ", " : "") + flags.named[i].name;
+  }
+  throw DataError(temper::str(where, ": `adapter`: found ", dump_json(*field), ", expected ",
+                              names.empty() ? "none: --adapter NAME=DIR gives an adapter a name"
+                                            : names + " (--adapter NAME=DIR)"));
+}
+
+std::vector<int> adapters_of(const ModelFlags& flags, std::span<const data::PromptRow> rows) {
+  std::vector<int> out;
+  for (const data::PromptRow& row : rows) out.push_back(adapter_of(flags, *row.fields, row.where));
+  return out;
 }
 
 std::shared_ptr<const Tokenizer> find_tokenizer(const std::string& directory) {
@@ -112,7 +136,7 @@ void warn_beyond_positions(const std::string& model_dir, std::span<const data::P
 
 void sample(models::CausalLM& model, const std::vector<data::PromptRow>& prompts,
             const SamplingFlags& sampling, const BatchFlags& batch,
-            std::shared_ptr<const Tokenizer> tokenizer,
+            std::shared_ptr<const Tokenizer> tokenizer, const std::vector<int>& adapters,
             const std::function<void(generate::Completion)>& done) {
   std::vector<std::vector<int32_t>> tokens;
   for (const data::PromptRow& prompt : prompts) tokens.push_back(prompt.tokens);
@@ -129,7 +153,7 @@ void sample(models::CausalLM& model, const std::vector<data::PromptRow>& prompts
         if (interrupted()) throw Interrupted();
         progress.advance(0, 1);
       },
-      batch.engine);
+      batch.engine, adapters);
 }
 
 }  // namespace temper::cli

@@ -21,7 +21,12 @@ namespace temper::cli {
 void warn_of_other_base(const std::string& model_dir, const std::string& adapter);
 // Throws ConfigError for a device that this build lacks.
 void check_device(const ModelFlags& flags);
+// The model with its adapters.
 std::unique_ptr<models::CausalLM> load(const ModelFlags& flags);
+// nn::Context::adapter of the adapter that the row's field `adapter` names; 0, the one without a
+// name or the base model, where it names none. Throws DataError for an unknown name.
+int adapter_of(const ModelFlags& flags, const Json& row, const std::string& where);
+std::vector<int> adapters_of(const ModelFlags& flags, std::span<const data::PromptRow> rows);
 
 // The tokenizer of a model directory, or null where it has none.
 std::shared_ptr<const Tokenizer> find_tokenizer(const std::string& directory);
@@ -62,11 +67,12 @@ std::vector<data::PromptRow> read_all(InputRows& rows, PromptReader& reader);
 void warn_beyond_positions(const std::string& model_dir, std::span<const data::PromptRow> prompts,
                            int64_t max_new_tokens);
 
-// Completions of all prompts, `done` in order of (index, sample), with progress on a terminal.
+// Completions of all prompts under their `adapters`, `done` in order of (index, sample), with
+// progress on a terminal.
 // Throws Interrupted when a signal asks to stop.
 void sample(models::CausalLM& model, const std::vector<data::PromptRow>& prompts,
             const SamplingFlags& sampling, const BatchFlags& batch,
-            std::shared_ptr<const Tokenizer> tokenizer,
+            std::shared_ptr<const Tokenizer> tokenizer, const std::vector<int>& adapters,
             const std::function<void(generate::Completion)>& done);
 
 }  // namespace temper::cli

@@ -14,10 +14,10 @@ double divisor(const SamplingOptions& options) {
   return options.temperature == 0 ? 1 : options.temperature;
 }
 
-// Rows of one temperature: chosen[i] is row i's.
-void sample_at(models::CausalLM& model, double temperature, const at::Tensor& hidden,
+// Rows of one temperature and adapter: chosen[i] is row i's.
+void sample_at(models::CausalLM& model, double temperature, int adapter, const at::Tensor& hidden,
                std::span<const SampledRow* const> rows, std::span<Choice> chosen) {
-  const ops::Logits next = model.logits(hidden, temperature);
+  const ops::Logits next = model.logits(hidden, temperature, adapter);
   const float *logits = next.logits.const_data_ptr<float>(),
               *log_sum = next.log_sum_exp.const_data_ptr<float>(),
               *block_max = next.block_max.const_data_ptr<float>(),
@@ -40,15 +40,15 @@ void sample_at(models::CausalLM& model, double temperature, const at::Tensor& hi
 
 std::vector<Choice> sample(models::CausalLM& model, const at::Tensor& hidden,
                            std::span<const SampledRow> rows) {
-  std::map<double, std::vector<int64_t>> by_temperature;
+  std::map<std::pair<int, double>, std::vector<int64_t>> by_head;
   for (size_t i = 0; i < rows.size(); ++i)
-    by_temperature[divisor(*rows[i].options)].push_back(static_cast<int64_t>(i));
+    by_head[{rows[i].adapter, divisor(*rows[i].options)}].push_back(static_cast<int64_t>(i));
   std::vector<Choice> all(rows.size());
-  for (const auto& [temperature, indices] : by_temperature) {
+  for (const auto& [head, indices] : by_head) {
     std::vector<const SampledRow*> some;
     for (const int64_t i : indices) some.push_back(&rows[static_cast<size_t>(i)]);
     std::vector<Choice> chosen(some.size());
-    sample_at(model, temperature,
+    sample_at(model, head.second, head.first,
               some.size() == rows.size() ? hidden : ops::select_rows(hidden, indices), some,
               chosen);
     for (size_t i = 0; i < some.size(); ++i) all[static_cast<size_t>(indices[i])] = chosen[i];

@@ -15,6 +15,7 @@ struct SampledRow {
   const SamplingOptions* options;
   SampleKey key;
   std::span<const int32_t> prompt, completion;
+  int adapter = 0;  // the one whose head is read
 };
 struct Choice {
   int32_t token;

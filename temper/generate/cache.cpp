@@ -114,6 +114,7 @@ void PageTable::reserve(int64_t tokens) {
 }
 
 void PageTable::fork(const PageTable& from, int64_t tokens) {
+  root_ = from.root_;
   weights_ = from.weights_;
   const int64_t whole = tokens / ops::page_tokens();
   for (int64_t i = 0; i < whole; ++i) share(from.pages_[static_cast<size_t>(i)]);
@@ -128,14 +129,14 @@ void PageTable::fork(const PageTable& from, int64_t tokens) {
 
 int64_t PageTable::reuse(std::span<const int32_t> tokens) {
   weights_ = cache_->weights_;
-  for (const int64_t page : cache_->tree_.find(tokens.first(tokens.size() - 1))) share(page);
+  for (const int64_t page : cache_->tree_.find(root_, tokens.first(tokens.size() - 1))) share(page);
   return static_cast<int64_t>(pages_.size()) * ops::page_tokens();
 }
 
 void PageTable::publish(std::span<const int32_t> tokens) {
   if (weights_ != cache_->weights_) return;  // other weights computed the first of them
   const size_t width = static_cast<size_t>(ops::page_tokens());
-  int64_t parent = PrefixTree::kRoot;
+  int64_t parent = root_;
   for (size_t i = 0; (i + 1) * width <= tokens.size(); ++i) {
     const int64_t mine = pages_[i];
     const bool was_known = cache_->tree_.contains(mine);

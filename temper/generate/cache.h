@@ -54,7 +54,9 @@ class PageCache {
 // The pages of one sequence in order of position (a block table). Gives them back when it ends.
 class PageTable {
  public:
-  explicit PageTable(PageCache& cache) : cache_(&cache) {}
+  // Of a sequence that goes through the model under this adapter (nn::Context::adapter).
+  explicit PageTable(PageCache& cache, int adapter = 0)
+      : cache_(&cache), root_(PrefixTree::root(adapter)) {}
   ~PageTable() { clear(); }
   PageTable(const PageTable&) = delete;
   PageTable& operator=(const PageTable&) = delete;
@@ -80,6 +82,7 @@ class PageTable {
   void share(int64_t page);
 
   PageCache* cache_;
+  int64_t root_;
   uint64_t weights_ = 0;  // PageCache::weights_ when the first page was filled
   std::vector<int64_t> pages_;
   std::vector<std::vector<float*>> layers_;  // [layer][page]: what attention walks

@@ -92,7 +92,8 @@ bool Engine::step(const Callbacks& callbacks) {
         {&s->prompt->request.options.sampling,
          {static_cast<uint64_t>(c.index), static_cast<uint64_t>(c.sample), c.tokens.size()},
          s->prompt->request.prompt,
-         c.tokens});
+         c.tokens,
+         s->prompt->request.adapter});
   }
   if (!rows.empty()) {
     const std::vector<Choice> choices = sample(model_, hidden, rows);
@@ -112,21 +113,24 @@ bool Engine::step(const Callbacks& callbacks) {
 
 // Gives the sequences for which a token is sampled now, and their rows of hidden states.
 std::vector<Sequence*> Engine::forward(at::Tensor& hidden) {
-  const ScheduledBatch pass = scheduler_.next_pass();
+  const ScheduledBatch passes = scheduler_.next_passes();
   std::vector<at::Tensor> parts;
-  if (pass.forest->num_tokens() > 0) {
-    const at::Tensor out = model_.forward({.forest = pass.forest, .cache = &pass.rows});
+  std::vector<Sequence*> sampled;
+  for (const auto& [adapter, pass] : passes) {
+    if (pass.forest->num_tokens() == 0) continue;
+    const at::Tensor out =
+        model_.forward({.forest = pass.forest, .adapter = adapter, .cache = &pass.rows});
     ++passes_;
     if (!pass.decoding.empty()) {
       std::vector<int64_t> first(pass.decoding.size());
       std::iota(first.begin(), first.end(), 0);
       parts.push_back(ops::select_rows(out, first));
+      sampled.insert(sampled.end(), pass.decoding.begin(), pass.decoding.end());
     }
     for (const auto& [prompt, row] : pass.prefilled)
       prompt->last_hidden = ops::select_rows(out, {row});
   }
-  std::vector<Sequence*> sampled = pass.decoding;
-  for (Sequence* sequence : scheduler_.begin_samples(pass)) {
+  for (Sequence* sequence : scheduler_.begin_samples(passes)) {
     parts.push_back(sequence->prompt->last_hidden);
     sampled.push_back(sequence);
   }
@@ -175,10 +179,11 @@ void generate(models::CausalLM& model, const std::vector<std::vector<int32_t>>& 
               const std::function<void(Completion)>& done,
               std::shared_ptr<const Tokenizer> tokenizer,
               const std::function<void(const Completion&)>& on_token,
-              const EngineOptions& engine_options) {
+              const EngineOptions& engine_options, const std::vector<int>& adapters) {
   Engine engine(model, engine_options, std::move(tokenizer));
   for (size_t i = 0; i < prompts.size(); ++i)
-    engine.submit({static_cast<int64_t>(i), prompts[i], num_samples, options});
+    engine.submit({static_cast<int64_t>(i), prompts[i], num_samples, options,
+                   adapters.empty() ? 0 : adapters.at(i)});
   std::map<std::pair<int64_t, int64_t>, Completion> early;  // done, but an earlier one is not
   std::pair<int64_t, int64_t> next{0, 0};
   engine.run(

@@ -50,8 +50,9 @@ class Engine {
   // reported as it is, `cancelled`. An unknown or finished request is left alone.
   void cancel(RequestId id);
 
-  // One pass: a token for each sequence that decodes, and chunks of waiting prompts. `done` gets
-  // completions as they end; their order is deterministic. False: nothing is left to do.
+  // One pass of each adapter: a token for each sequence that decodes, and chunks of waiting
+  // prompts. `done` gets completions as they end; their order is deterministic. False: nothing is
+  // left to do.
   bool step(const Callbacks& callbacks);
   // Waits until something was submitted or cancelled, at most so long; false: nothing was.
   bool wait(std::chrono::milliseconds timeout) const { return inbox_.wait(timeout); }
@@ -87,12 +88,12 @@ class Engine {
 };
 
 // Completions of many prompts, `done` in order of (index, sample). What `done` and `on_token` throw
-// ends the sampling.
+// ends the sampling. `adapters` has nn::Context::adapter of each prompt; empty: 0 of all.
 void generate(models::CausalLM& model, const std::vector<std::vector<int32_t>>& prompts,
               int64_t num_samples, const GenerationOptions& options,
               const std::function<void(Completion)>& done,
               std::shared_ptr<const Tokenizer> tokenizer = nullptr,
               const std::function<void(const Completion&)>& on_token = {},
-              const EngineOptions& engine_options = {});
+              const EngineOptions& engine_options = {}, const std::vector<int>& adapters = {});
 
 }  // namespace temper::generate

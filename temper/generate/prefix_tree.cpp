@@ -4,10 +4,10 @@
 
 namespace temper::generate {
 
-std::vector<int64_t> PrefixTree::find(std::span<const int32_t> tokens) const {
+std::vector<int64_t> PrefixTree::find(int64_t root, std::span<const int32_t> tokens) const {
   std::vector<int64_t> pages;
   const size_t width = static_cast<size_t>(page_tokens_);
-  for (int64_t parent = kRoot; tokens.size() >= width; tokens = tokens.subspan(width)) {
+  for (int64_t parent = root; tokens.size() >= width; tokens = tokens.subspan(width)) {
     const auto edge = edges_.find(key(parent, tokens.first(width)));
     if (edge == edges_.end()) break;
     pages.push_back(parent = edge->second);
@@ -68,14 +68,14 @@ void PrefixTree::check_invariants(const std::vector<bool>& in_use) const {
     const size_t i = static_cast<size_t>(page);
     check(evicted[i] != in_use[i], "page ", page, " of the prefix tree is ",
           in_use[i] ? "in use and can be evicted" : "unused and cannot be evicted");
-    check(key.first == kRoot || contains(key.first), "page ", page, " goes on from page ",
+    check(is_root(key.first) || contains(key.first), "page ", page, " goes on from page ",
           key.first, ", which is not known any more");
   }
   std::fill(evicted.begin(), evicted.end(), false);
   for (const int64_t page : unused_) {
     evicted[static_cast<size_t>(page)] = true;
     const int64_t parent = nodes_[static_cast<size_t>(page)].edge->first.first;
-    check(parent == kRoot || !evicted[static_cast<size_t>(parent)], "page ", parent,
+    check(is_root(parent) || !evicted[static_cast<size_t>(parent)], "page ", parent,
           " would be evicted before page ", page, ", which goes on from it");
   }
 }

@@ -14,14 +14,17 @@ namespace temper::generate {
 
 class PrefixTree {
  public:
-  static constexpr int64_t kRoot = -1;
+  // Where sequences of an adapter (nn::Context::adapter) begin: pages of different adapters hold
+  // different keys for the same tokens.
+  static int64_t root(int adapter) { return -2 - adapter; }
+  static bool is_root(int64_t parent) { return parent < 0; }
 
   explicit PrefixTree(int64_t page_tokens) : page_tokens_(page_tokens) {}
 
   // The pages that hold the longest known beginning of the tokens, in order.
-  std::vector<int64_t> find(std::span<const int32_t> tokens) const;
+  std::vector<int64_t> find(int64_t root, std::span<const int32_t> tokens) const;
   // Makes a page known: it holds `tokens` (page_tokens of them) and goes on where `parent` ends
-  // (kRoot: it begins a sequence). Gives the page under which these tokens are known: this one, or
+  // (a root: it begins a sequence). Gives the page under which these tokens are known: this one, or
   // another one that was known before.
   int64_t insert(int64_t parent, std::span<const int32_t> tokens, int64_t page);
   bool contains(int64_t page) const;
@@ -41,7 +44,7 @@ class PrefixTree {
   void check_invariants(const std::vector<bool>& in_use) const;
 
  private:
-  // (page before or kRoot, tokens) -> page
+  // (page before or root, tokens) -> page
   using Edges = std::map<std::pair<int64_t, std::vector<int32_t>>, int64_t>;
   struct Node {
     bool known = false, unused = false;

@@ -26,6 +26,7 @@ struct Request {
   std::vector<int32_t> prompt;  // not empty
   int64_t num_samples = 1;
   GenerationOptions options;
+  int adapter = 0;  // nn::Context::adapter
 };
 
 using RequestId = uint64_t;  // of one engine

@@ -51,26 +51,28 @@ bool Scheduler::admit_one() {
   return true;
 }
 
-ScheduledBatch Scheduler::next_pass() {
+ScheduledBatch Scheduler::next_passes() {
   while (static_cast<int64_t>(running_.size()) < max_batch_ && !waiting_.empty() && admit_one()) {
   }
-  ScheduledBatch pass;
+  ScheduledBatch passes;
   for (const auto& sequence : running_) {
     if (!sequence->pages) continue;
+    ScheduledPass& pass = passes[sequence->prompt->request.adapter];
     const int64_t position = sequence->length() - 1;
     sequence->pages->reserve(position + 1);
     pass.forest->add_root({&sequence->completion.tokens.back(), 1}, position);
     pass.rows.add(*sequence->pages, 1);
     pass.decoding.push_back(sequence.get());
   }
-  plan_prefill(pass);
-  return pass;
+  plan_prefill(passes);
+  return passes;
 }
 
-void Scheduler::plan_prefill(ScheduledBatch& pass) {
+void Scheduler::plan_prefill(ScheduledBatch& passes) {
   int64_t room = prefill_tokens_;
   for (const auto& prompt : filling_) {
     if (room == 0) break;
+    ScheduledPass& pass = passes[prompt->request.adapter];
     const std::span<const int32_t> tokens = prompt->request.prompt;
     if (prompt->filled == 0) {
       prompt->filled = prompt->pages.reuse(tokens);
@@ -89,8 +91,9 @@ void Scheduler::plan_prefill(ScheduledBatch& pass) {
   }
 }
 
-std::vector<Sequence*> Scheduler::begin_samples(const ScheduledBatch& pass) {
-  for (const auto& [prompt, row] : pass.prefilled) prompt->pages.publish(prompt->request.prompt);
+std::vector<Sequence*> Scheduler::begin_samples(const ScheduledBatch& passes) {
+  for (const auto& [adapter, pass] : passes)
+    for (const auto& [prompt, row] : pass.prefilled) prompt->pages.publish(prompt->request.prompt);
   std::erase_if(filling_, [](const auto& prompt) { return prompt->ready(); });
   std::vector<Sequence*> begun;
   for (const auto& sequence : running_) {

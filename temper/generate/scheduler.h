@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -23,7 +24,10 @@ namespace temper::generate {
 // A request from its submission until its last sample has ended.
 struct Prompt {
   Prompt(RequestId request_id, Request r, Callbacks c, PageCache& cache)
-      : id(request_id), request(std::move(r)), callbacks(std::move(c)), pages(cache) {}
+      : id(request_id),
+        request(std::move(r)),
+        callbacks(std::move(c)),
+        pages(cache, request.adapter) {}
   int64_t length() const { return static_cast<int64_t>(request.prompt.size()); }
   bool ready() const { return last_hidden.defined(); }
 
@@ -53,16 +57,18 @@ struct Sequence {
 };
 
 // One forward pass: the last token of every sequence that decodes, then the next chunks of prompts.
-struct ScheduledBatch {
+struct ScheduledPass {
   std::shared_ptr<Forest> forest = std::make_shared<Forest>();
   BatchRows rows;
   std::vector<Sequence*> decoding;                     // the i-th one's last token is row i
   std::vector<std::pair<Prompt*, int64_t>> prefilled;  // whole after it; the last token's row
 };
+// Sequences of different adapters go through the model one after the other: by adapter.
+using ScheduledBatch = std::map<int, ScheduledPass>;
 
 class Scheduler {
  public:
-  // prefill_tokens: most tokens of prompts in a pass.
+  // prefill_tokens: most tokens of prompts in a step.
   Scheduler(PageCache& cache, int64_t max_batch, int64_t prefill_tokens)
       : cache_(cache), max_batch_(max_batch), prefill_tokens_(prefill_tokens) {}
 
@@ -72,11 +78,11 @@ class Scheduler {
   void add(std::shared_ptr<Prompt> prompt);
   bool idle() const { return waiting_.empty() && running_.empty(); }
 
-  // Admits what there is room for, first come, first served, and plans the next pass.
-  ScheduledBatch next_pass();
-  // After the pass, when last_hidden of its prefilled prompts is set: their pages are made known,
+  // Admits what there is room for, first come, first served, and plans the next passes.
+  ScheduledBatch next_passes();
+  // After the passes, when last_hidden of its prefilled prompts is set: their pages are made known,
   // and their samples begin. Gives the samples that begin; a token is sampled for each.
-  std::vector<Sequence*> begin_samples(const ScheduledBatch& pass);
+  std::vector<Sequence*> begin_samples(const ScheduledBatch& passes);
   // Takes out the sequences that are finished, in order of admission; their pages stay known.
   std::vector<std::unique_ptr<Sequence>> take_finished();
   // Takes out all samples of a request, by number; those that were not admitted are empty. An
@@ -93,7 +99,7 @@ class Scheduler {
 
  private:
   bool admit_one();
-  void plan_prefill(ScheduledBatch& pass);
+  void plan_prefill(ScheduledBatch& passes);
   void end(Sequence& sequence);
   void end(Prompt& prompt);
 

@@ -6,17 +6,36 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "temper/base/error.h"
 
 namespace temper::generate {
 
-std::vector<ScoreResult> score(models::CausalLM& model, const std::vector<ScoreRequest>& rows,
-                               double temperature, int64_t top) {
-  const at::NoGradGuard no_grad;
+namespace {
+
+// The likeliest tokens after a row of hidden states, [1, H].
+std::vector<std::pair<int32_t, float>> likeliest(const ops::Logits& next, int64_t top) {
+  const int64_t vocabulary = next.logits.size(1);
+  const float* x = next.logits.const_data_ptr<float>();
+  const float log_sum = next.log_sum_exp.const_data_ptr<float>()[0];
+  std::vector<int32_t> order(static_cast<size_t>(vocabulary));
+  std::iota(order.begin(), order.end(), 0);
+  const auto middle = order.begin() + std::min<int64_t>(top, vocabulary);
+  std::partial_sort(order.begin(), middle, order.end(),
+                    [x](int32_t a, int32_t b) { return x[a] != x[b] ? x[a] > x[b] : a < b; });
+  std::vector<std::pair<int32_t, float>> out;
+  for (auto id = order.begin(); id != middle; ++id) out.emplace_back(*id, x[*id] - log_sum);
+  return out;
+}
+
+// Those of `rows` that have this adapter.
+void score_under(models::CausalLM& model, int adapter, const std::vector<ScoreRequest>& rows,
+                 double temperature, int64_t top, std::vector<ScoreResult>& results) {
   auto forest = std::make_shared<Forest>();
   std::vector<int64_t> at_row, target, last;
   for (const ScoreRequest& row : rows) {
+    if (row.adapter != adapter) continue;
     check(row.first_scored >= 1, "score: a row's first token has nothing before it");
     const int64_t start = forest->num_tokens();
     forest->add_root(row.tokens);
@@ -26,35 +45,40 @@ std::vector<ScoreResult> score(models::CausalLM& model, const std::vector<ScoreR
     }
     last.push_back(forest->num_tokens() - 1);
   }
-  const at::Tensor hidden = model.forward({.forest = forest});
-  std::vector<ScoreResult> results(rows.size());
+  const at::Tensor hidden = model.forward({.forest = forest, .adapter = adapter});
+  const float* values = nullptr;
+  at::Tensor logp;
   if (!target.empty()) {
-    const at::Tensor logp = model.token_logp(hidden, at_row, target, temperature).logp;
-    const float* values = logp.const_data_ptr<float>();
+    logp = model.token_logp(hidden, at_row, target, temperature, false, false, adapter).logp;
+    values = logp.const_data_ptr<float>();
     check(std::all_of(values, values + logp.numel(), [](float x) { return std::isfinite(x); }),
           "the model's log-probabilities are not finite: its weights hold NaN or infinity, or "
           "overflow");
-    for (size_t r = 0; r < rows.size(); ++r) {
-      const size_t count = rows[r].tokens.size() > rows[r].first_scored
-                               ? rows[r].tokens.size() - rows[r].first_scored
-                               : 0;
-      results[r].logprobs.assign(values, values + count);
-      values += count;
-    }
   }
-  if (top == 0) return results;
+  size_t mine = 0;
   for (size_t r = 0; r < rows.size(); ++r) {
-    const ops::Logits next = model.logits(hidden, {last[r]}, temperature);
-    const float* x = next.logits.const_data_ptr<float>();
-    const float log_sum = next.log_sum_exp.const_data_ptr<float>()[0];
-    std::vector<int32_t> order(static_cast<size_t>(model.vocab_size));
-    std::iota(order.begin(), order.end(), 0);
-    const auto middle = order.begin() + std::min<int64_t>(top, model.vocab_size);
-    std::partial_sort(order.begin(), middle, order.end(),
-                      [x](int32_t a, int32_t b) { return x[a] != x[b] ? x[a] > x[b] : a < b; });
-    for (auto id = order.begin(); id != middle; ++id)
-      results[r].next_top.emplace_back(*id, x[*id] - log_sum);
+    if (rows[r].adapter != adapter) continue;
+    const size_t count = rows[r].tokens.size() > rows[r].first_scored
+                             ? rows[r].tokens.size() - rows[r].first_scored
+                             : 0;
+    if (count > 0) results[r].logprobs.assign(values, values + count);
+    values += count;
+    if (top > 0)
+      results[r].next_top =
+          likeliest(model.logits(hidden, {last[mine]}, temperature, adapter), top);
+    ++mine;
   }
+}
+
+}  // namespace
+
+std::vector<ScoreResult> score(models::CausalLM& model, const std::vector<ScoreRequest>& rows,
+                               double temperature, int64_t top) {
+  const at::NoGradGuard no_grad;
+  std::set<int> adapters;
+  for (const ScoreRequest& row : rows) adapters.insert(row.adapter);
+  std::vector<ScoreResult> results(rows.size());
+  for (const int adapter : adapters) score_under(model, adapter, rows, temperature, top, results);
   return results;
 }
 

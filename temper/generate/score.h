@@ -12,13 +12,15 @@ namespace temper::generate {
 struct ScoreRequest {
   std::vector<int32_t> tokens;  // the whole row
   size_t first_scored = 1;      // the completion begins here; at least 1
+  int adapter = 0;              // nn::Context::adapter
 };
 struct ScoreResult {
   std::vector<float> logprobs;                      // of tokens[first_scored ..]
   std::vector<std::pair<int32_t, float>> next_top;  // the likeliest tokens after the last one
 };
 
-// Scores rows packed into one forward pass. The result of a row does not depend on the others.
+// Scores rows packed into one forward pass for each adapter. The result of a row does not depend on
+// the others.
 std::vector<ScoreResult> score(models::CausalLM& model, const std::vector<ScoreRequest>& rows,
                                double temperature = 1, int64_t top = 0);
 

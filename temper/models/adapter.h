@@ -1,4 +1,4 @@
-// LoRA adapters as PEFT keeps them: adapter_config.json and adapter_model.safetensors.
+// LoRA and DoRA adapters as PEFT keeps them: adapter_config.json and adapter_model.safetensors.
 #pragma once
 
 #include <string>
@@ -14,6 +14,11 @@ struct LoraConfig {
   bool rank_stabilized = false;  // scale alpha / sqrt(rank) (Kalajdzievski, arXiv 2312.03732)
   std::vector<std::string> target_modules{
       "all-linear"};  // names of linear layers (their last part or whole path)
+  bool dora = false;  // weight-decomposed (nn::Lora)
+  // Modules that train whole beside the low-rank matrices: embed_tokens, lm_head; of a tied model
+  // either means both. A ScalarModel's head always trains.
+  std::vector<std::string> modules_to_save{};
+  bool tied = false;  // of a file: embeddings and head that were saved are one weight
   double scale() const;
 };
 
@@ -25,10 +30,12 @@ void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed);
 // Whether `names`, as LoraConfig::target_modules has them, are exactly the layers that have an
 // adapter. Throws ConfigError as add_lora.
 bool targets_are(nn::Module& model, const std::vector<std::string>& names);
+// The same of LoraConfig::modules_to_save.
+bool saved_modules_are(nn::Module& model, const std::vector<std::string>& names);
 
 // Reads a PEFT directory and adds its adapter to the model. Throws ConfigError.
-// What the file does not say is what PEFT takes then (alpha 8). target_modules are those of the
-// tensors that it holds.
+// What the file does not say is what PEFT takes then (alpha 8). target_modules and modules_to_save
+// are those of the tensors that it holds.
 LoraConfig load_adapter(nn::Module& model, const std::string& directory);
 // Writes one. `base` is named as the base model's path.
 void save_adapter(nn::Module& model, const LoraConfig& config, const std::string& base,
@@ -51,6 +58,9 @@ TrainedCopy train_adapter_copy(nn::Module& model);
 // adapter shares memory with the model. The head is left to be set.
 std::unique_ptr<ScalarModel> merged_scalar_model(CausalLM& model, const HfConfig& config,
                                                  int index);
+// Reads a PEFT directory as an adapter beside others that never changes: Context::adapter = the
+// index that this returns computes with it. The model has no adapter of its own, before and after.
+int load_frozen_adapter(CausalLM& model, const std::string& directory);
 
 // Adds every adapter to its base weight; the model then has none.
 void merge_adapters(nn::Module& model);

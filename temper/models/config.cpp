@@ -34,8 +34,13 @@ void AdapterSection::fields(Fields& f) {
   f.add("dropout", dropout, "dropout probability on the adapter's input", fraction());
   f.add("target_modules", target_modules, "all-linear, or names of linear layers", one_or_list());
   f.add("use_rslora", use_rslora, "scale by alpha / sqrt(rank)");
+  f.add("use_dora", use_dora,
+        "weight-decomposed: rows of the adapted weight have a trained length of their own (DoRA)");
+  f.add("modules_to_save", modules_to_save,
+        "modules that train whole beside the adapter and are saved with it: embed_tokens, lm_head",
+        one_or_list());
   f.add("loraplus_ratio", loraplus_ratio,
-        "factor on the learning rate of the adapter's B matrices (LoRA+)", above(0));
+        "factor on the learning rate of the adapter's B matrices and magnitudes (LoRA+)", above(0));
   f.add("path", path, "a PEFT adapter to go on from; rank, alpha and modules are its own");
 }
 

@@ -31,6 +31,8 @@ struct AdapterSection {
   double dropout = 0;
   std::vector<std::string> target_modules = {"all-linear"};
   bool use_rslora = false;
+  bool use_dora = false;
+  std::vector<std::string> modules_to_save;
   double loraplus_ratio = 1;
   std::optional<std::string> path;
   void fields(Fields& f);

@@ -9,6 +9,12 @@
 
 namespace temper::models {
 
+// A head with a weight of its own, which an adapter may replace.
+struct LmHead : nn::Linear {
+  using nn::Linear::Linear;
+  nn::WeightVersions versions;
+};
+
 // Log-probabilities of the next token. The weight [vocabulary, hidden] is `lm_head.weight` of the
 // owner, or the embedding's own where they are tied.
 class VocabularyHead {
@@ -19,15 +25,17 @@ class VocabularyHead {
   // the logarithm of the softmax's denominator where asked for.
   ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                             const std::vector<int64_t>& target, double temperature, bool entropy,
-                            bool log_sum_exp) const;
+                            bool log_sum_exp, int adapter) const;
   // Logits after every row of `hidden`, soft-capped and divided by the temperature.
-  ops::Logits logits(const at::Tensor& hidden, double temperature) const;
+  ops::Logits logits(const at::Tensor& hidden, double temperature, int adapter) const;
 
  private:
+  const nn::Parameter& weight(int adapter) const;
   ops::HeadSpec spec(double temperature, bool entropy, bool log_sum_exp) const;
 
-  std::optional<nn::Linear> lm_head_;
+  std::optional<LmHead> lm_head_;
   const nn::Parameter& weight_;
+  const nn::WeightVersions& versions_;  // the weight's own
   double soft_cap_;
 };
 

@@ -14,8 +14,8 @@ CausalLM::CausalLM(std::unique_ptr<Backbone> body)
       hidden_size(body_->config().hidden_size) {}
 
 ops::Logits CausalLM::logits(const at::Tensor& hidden, const std::vector<int64_t>& rows,
-                             double temperature) const {
-  return head_.logits(ops::select_rows(hidden, rows), temperature);
+                             double temperature, int adapter) const {
+  return head_.logits(ops::select_rows(hidden, rows), temperature, adapter);
 }
 
 ScalarModel::ScalarModel(std::unique_ptr<Backbone> body)

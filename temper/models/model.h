@@ -22,18 +22,19 @@ class CausalLM : public nn::Module {
   at::Tensor forward(const nn::Context& context) { return body_->forward(context); }
 
   // log p of target[i] after row rows[i] of `hidden`; the entropy in nats and the logarithm of the
-  // softmax's denominator where asked for.
+  // softmax's denominator where asked for. `adapter` is that of the forward pass
+  // (nn::Context::adapter), here and below: it may have brought a head.
   ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                             const std::vector<int64_t>& target, double temperature = 1,
-                            bool entropy = false, bool log_sum_exp = false) const {
-    return head_.token_logp(hidden, rows, target, temperature, entropy, log_sum_exp);
+                            bool entropy = false, bool log_sum_exp = false, int adapter = 0) const {
+    return head_.token_logp(hidden, rows, target, temperature, entropy, log_sum_exp, adapter);
   }
   // Logits of the next token after every row of `hidden`, or after the rows given.
-  ops::Logits logits(const at::Tensor& hidden, double temperature = 1) const {
-    return head_.logits(hidden, temperature);
+  ops::Logits logits(const at::Tensor& hidden, double temperature = 1, int adapter = 0) const {
+    return head_.logits(hidden, temperature, adapter);
   }
   ops::Logits logits(const at::Tensor& hidden, const std::vector<int64_t>& rows,
-                     double temperature = 1) const;
+                     double temperature = 1, int adapter = 0) const;
 
   Backbone& body() { return *body_; }
   const ModelConfig& config() const { return body_->config(); }

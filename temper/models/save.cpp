@@ -106,9 +106,9 @@ void save_weights(nn::Module& model, const std::string& directory, at::ScalarTyp
   std::vector<std::pair<std::string, TensorView>> tensors;
   const at::NoGradGuard no_grad;
   model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
-    if (name.find(".lora_A.") != std::string::npos || name.find(".lora_B.") != std::string::npos)
-      return;
-    tensors.emplace_back(name, to_view(ops::read(parameter.stored()).to(dtype)));
+    for (const char* part : {".lora_A.", ".lora_B.", ".lora_magnitude_vector."})
+      if (name.find(part) != std::string::npos) return;
+    tensors.emplace_back(name, to_view(parameter.float_value().to(dtype)));
   });
   if (one_file)
     write_safetensors_model(directory, tensors, SIZE_MAX);

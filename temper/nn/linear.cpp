@@ -1,15 +1,12 @@
 #include "temper/nn/linear.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include <cmath>
 
 #include "temper/base/error.h"
 #include "temper/base/random.h"
-#include "temper/ops/dropout.h"
 #include "temper/ops/embedding.h"
-#include "temper/ops/product.h"
 
 namespace temper::nn {
 namespace {
@@ -37,22 +34,7 @@ at::Tensor embedding_noise(const DropoutKeys& keys, const at::Tensor& x) {
   return noise.to(x.scalar_type());
 }
 
-// B (A x) with A x given.
-at::Tensor adapted(const at::Tensor& y, Lora& lora, const at::Tensor& low) {
-  const at::Tensor up = ops::linear(ops::LinearInput::plain(low), {operand(lora.lora_B.weight)})[0];
-  return ops::add_scaled(y, up, lora.scale);
-}
 }  // namespace
-
-// PEFT draws A as kaiming_uniform(a = sqrt 5): uniform of init_std 1 / sqrt(3 in). B begins at 0.
-Lora::Lora(Module& owner, int64_t in, int64_t out, int64_t rank, double scale, double dropout,
-           uint64_t key)
-    : scale(scale),
-      dropout(dropout),
-      key(key),
-      lora_A(owner, "lora_A", rank, in,
-             {Init::Kind::kNormal, 1.0 / std::sqrt(3.0 * static_cast<double>(in))}),
-      lora_B(owner, "lora_B", out, rank, {Init::Kind::kZeros, 0}) {}
 
 Linear::Linear(Module& parent, std::string name, int64_t in, int64_t out, bool has_bias,
                double init_std)
@@ -67,43 +49,45 @@ at::Tensor Linear::forward(const ops::LinearInput& x, const Context& context) {
 
 std::vector<at::Tensor> project(const ops::LinearInput& x, const std::vector<Linear*>& layers,
                                 const Context& context) {
+  const auto bias = [](const Linear& layer) {
+    return layer.bias ? layer.bias->value() : at::Tensor();
+  };
   std::vector<ops::LinearOperand> operands;
-  for (Linear* layer : layers)
-    operands.push_back(operand(layer->weight, layer->bias ? layer->bias->value() : at::Tensor()));
+  for (Linear* layer : layers) {
+    const Lora* lora = layer->adapter(context.adapter);
+    const bool separate = lora && lora->separate_bias(context);
+    operands.push_back(operand(layer->weight, separate ? at::Tensor() : bias(*layer)));
+  }
   // Adapters without dropout read the same input, so they are further layers of the same call.
   std::vector<size_t> low(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
     Lora* lora = layers[i]->adapter(context.adapter);
-    if (!lora || (context.dropout && lora->dropout > 0)) continue;
+    if (!lora || lora->drops(context)) continue;
     low[i] = operands.size();
     operands.push_back(operand(lora->lora_A.weight));
   }
   std::vector<at::Tensor> outputs = ops::linear(x, operands);
   at::Tensor values;
   for (size_t i = 0; i < layers.size(); ++i) {
-    Lora* lora = layers[i]->adapter(context.adapter);
+    Linear& layer = *layers[i];
+    Lora* lora = layer.adapter(context.adapter);
     if (!lora) continue;
     if (low[i] > 0) {
-      outputs[i] = adapted(outputs[i], *lora, outputs[low[i]]);
+      outputs[i] = lora->adapt(outputs[i], outputs[low[i]], layer.weight, bias(layer));
       continue;
     }
     if (!values.defined()) values = ops::materialize(x);
-    const DropoutKeys& keys = *context.dropout;
-    const at::Tensor dropped =
-        ops::dropout(values, lora->dropout, keys.seed, keys.step, lora->key, keys.token);
-    outputs[i] =
-        adapted(outputs[i], *lora,
-                ops::linear(ops::LinearInput::plain(dropped), {operand(lora->lora_A.weight)})[0]);
+    outputs[i] = lora->adapt_dropped(outputs[i], values, layer.weight, *context.dropout);
   }
   outputs.resize(layers.size());
   return outputs;
 }
 
-void Linear::add_lora(int64_t rank, double scale, double dropout, uint64_t key) {
+void Linear::add_lora(int64_t rank, double scale, double dropout, uint64_t key, bool dora) {
   check(!lora_, "a linear layer has one adapter");
   weight.set_trainable(false);
   if (bias) bias->set_trainable(false);
-  lora_ = std::make_unique<Lora>(*this, in(), out(), rank, scale, dropout, key);
+  lora_ = std::make_unique<Lora>(*this, in(), out(), rank, scale, dropout, key, dora);
 }
 
 int Linear::add_frozen_copy() {
@@ -111,9 +95,9 @@ int Linear::add_frozen_copy() {
   if (lora_) {
     const int64_t rank = lora_->lora_A.weight.shape()[0];
     copy.owner = std::make_unique<Module>();
-    copy.lora = std::make_unique<Lora>(*copy.owner, in(), out(), rank, lora_->scale, 0, lora_->key);
-    copy.lora->lora_A.weight.set_value(lora_->lora_A.weight.value().detach().clone());
-    copy.lora->lora_B.weight.set_value(lora_->lora_B.weight.value().detach().clone());
+    copy.lora = std::make_unique<Lora>(*copy.owner, in(), out(), rank, lora_->scale, 0, lora_->key,
+                                       lora_->lora_magnitude_vector.has_value());
+    copy.lora->copy_values(*lora_);
   }
   return static_cast<int>(copies_.size());
 }
@@ -129,14 +113,19 @@ Lora* Linear::adapter(int index) {
 void Linear::merge_lora() {
   if (!lora_) return;
   check(copies_.empty(), "an adapter that has frozen copies is not merged");
-  const at::NoGradGuard no_grad;
-  const at::Tensor base = ops::read(weight.stored());
-  at::Tensor merged = at::empty_like(base);
-  ops::product({lora_->lora_B.weight.value()}, {lora_->lora_A.weight.value()}, merged);
-  weight.set_format(ops::WeightFormat::kFloat32);
-  weight.set_value(ops::add_scaled(base, merged, lora_->scale).detach());
+  using ops::WeightFormat;
+  const at::Tensor merged = lora_->merged(weight);
+  if (ops::is_quantized(weight.format())) weight.set_format(WeightFormat::kFloat32);
+  if (weight.format() == WeightFormat::kBFloat16) weight.set_format(WeightFormat::kRoundedBFloat16);
+  weight.set_value(merged);
+  remove_lora();
+}
+
+void Linear::remove_lora() {
+  if (!lora_) return;
   forget(lora_->lora_A);
   forget(lora_->lora_B);
+  if (lora_->lora_magnitude_vector) forget(*lora_->lora_magnitude_vector);
   lora_.reset();
 }
 
@@ -159,7 +148,8 @@ Embedding::Embedding(Module& parent, std::string name, int64_t vocabulary, int64
 
 at::Tensor Embedding::forward(const Context& context) const {
   const std::vector<int32_t>& tokens = context.forest->tokens;
-  const at::Tensor x = ops::embedding(weight.weight(), {tokens.begin(), tokens.end()}, scale);
+  const at::Tensor x = ops::embedding(versions.at(weight, context.adapter).weight(),
+                                      {tokens.begin(), tokens.end()}, scale);
   if (!context.dropout || context.dropout->noise_alpha == 0) return x;
   return ops::add_scaled(x, embedding_noise(*context.dropout, x));
 }

@@ -1,5 +1,4 @@
-// Linear layers with an optional low-rank adapter (LoRA, Hu et al., arXiv 2106.09685), and the
-// other small layers.
+// Linear layers with an optional low-rank adapter, and the other small layers.
 #pragma once
 
 #include <memory>
@@ -8,30 +7,12 @@
 #include <vector>
 
 #include "temper/nn/context.h"
+#include "temper/nn/lora.h"
 #include "temper/nn/module.h"
+#include "temper/nn/weight_versions.h"
 #include "temper/ops/linear.h"
 
 namespace temper::nn {
-
-// y += scale * B(A(dropout(x))); A [rank, in], B [out, rank].
-class Lora {
- public:
-  Lora(Module& owner, int64_t in, int64_t out, int64_t rank, double scale, double dropout,
-       uint64_t key);
-
-  double scale, dropout;
-  uint64_t key;  // names the module among the random numbers
-
- private:
-  struct Matrix : Module {
-    Matrix(Module& owner, std::string name, int64_t out, int64_t in, Init init)
-        : Module(owner, std::move(name)), weight(*this, "weight", {out, in}, init) {}
-    Parameter weight;
-  };
-
- public:
-  Matrix lora_A, lora_B;
-};
 
 class Linear : public Module {
  public:
@@ -43,11 +24,14 @@ class Linear : public Module {
   }
 
   // Adds an adapter; the base weight no longer trains. `key` is unique among the model's modules.
-  void add_lora(int64_t rank, double scale, double dropout, uint64_t key);
+  // A magnitude (`dora`) has no value until it is set.
+  void add_lora(int64_t rank, double scale, double dropout, uint64_t key, bool dora = false);
   Lora* lora() { return lora_.get(); }
-  // weight += scale * B A in float32, and the adapter is gone; what add_lora froze stays frozen.
+  // The weight becomes Lora::merged, and the adapter is gone; what add_lora froze stays frozen.
   // Throws RunError where there are frozen copies: they would add to the merged weight.
   void merge_lora();
+  // The adapter is gone; frozen copies of it stay.
+  void remove_lora();
 
   // Copies the adapter's matrices as they are now: one more adapter that has no dropout, is no
   // parameter of the model, and does not train unless its owner makes it. Gives its number for
@@ -101,6 +85,7 @@ class Embedding : public Module {
   at::Tensor forward(const Context& context) const;
 
   Parameter weight;  // [vocabulary, width]
+  WeightVersions versions;
   double scale;
 };
 

@@ -22,7 +22,7 @@ void Parameter::set_format(ops::WeightFormat format) {
   if (format == format_) return;
   check(!ops::is_quantized(format) || shape_.size() == 2, "only matrices are quantized");
   const bool had = has_value();
-  const at::Tensor value = had ? ops::read(stored()) : at::Tensor();
+  const at::Tensor value = had ? float_value() : at::Tensor();
   format_ = format;
   if (had) set_value(value);
 }
@@ -51,6 +51,10 @@ void Parameter::set_codes(std::shared_ptr<const ops::QuantizedWeight> codes) {
   codes_ = std::move(codes);
   value_.reset();
   mark_updated();
+}
+
+at::Tensor Parameter::float_value() const {
+  return format_ == ops::WeightFormat::kRoundedBFloat16 ? value_ : ops::read(stored());
 }
 
 void Parameter::own() { set_value(value_.detach().clone()); }

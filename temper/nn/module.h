@@ -48,6 +48,9 @@ class Parameter {
   // Takes a value of any floating-point dtype, converted to format(). Throws DataError where a
   // value to be quantized is not finite.
   void set_value(at::Tensor value);
+  // The value in float32 (or float64), unrounded where it is kept so; of a quantized one what its
+  // codes stand for, and of bfloat16, a copy.
+  at::Tensor float_value() const;
   void set_codes(std::shared_ptr<const ops::QuantizedWeight> codes);
   bool has_value() const { return value_.defined() || codes_; }
   void own();

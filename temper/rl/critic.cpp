@@ -21,7 +21,7 @@ std::unique_ptr<train::Critic> named_critic(const PpoConfig& config, const train
                      "; it must read the policy's token ids");
   if (found.adapted) models::merge_adapters(*found.model);
   if (config.model.dtype == models::ModelSection::Dtype::kBfloat16)
-    models::compute_in_bfloat16(*found.model);
+    models::set_storage(*found.model, {ops::WeightFormat::kRoundedBFloat16, {}});
   return train::critic_model(std::move(found.model), {found.base, config.model.path},
                              config.train.freeze);
 }
@@ -31,13 +31,13 @@ std::unique_ptr<train::Critic> critic_of_policy(const PpoConfig& config, train::
   const std::string& base = config.model.path;
   const uint64_t seed = static_cast<uint64_t>(config.seed);
   if (config.ppo.share_base) return train::critic_on_base(roles.policy, {base, base}, seed);
-  std::unique_ptr<models::ScalarModel> model = models::load_scalar_model(base, at::kFloat, seed);
+  std::unique_ptr<models::ScalarModel> model = models::load_scalar_model(base, {}, seed);
   if (config.adapter.path) {
     models::load_adapter(*model, *config.adapter.path);
     models::merge_adapters(*model);
   }
   if (config.model.dtype == models::ModelSection::Dtype::kBfloat16)
-    models::compute_in_bfloat16(*model);
+    models::set_storage(*model, {ops::WeightFormat::kRoundedBFloat16, {}});
   return train::critic_model(std::move(model), {base, base}, config.train.freeze);
 }
 

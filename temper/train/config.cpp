@@ -188,10 +188,10 @@ void RunConfig::resolve(std::string_view verb_name) {
 
 void RunConfig::complete() {
   if (adapter.method == models::AdapterSection::Method::kNone && !adapter.path &&
-      (adapter.rank != 16 || adapter.alpha != 32 || adapter.loraplus_ratio != 1))
+      (adapter.rank != 16 || adapter.alpha != 32 || adapter.loraplus_ratio != 1 ||
+       adapter.use_dora || !adapter.modules_to_save.empty()))
     warnings.push_back(
-        "adapter.rank, alpha and loraplus_ratio have no effect: adapter.method is none, so "
-        "all weights train");
+        "the adapter section has no effect: adapter.method is none, so all weights train");
   if (adapter.path && !was_set("adapter.method"))
     adapter.method = models::AdapterSection::Method::kLora;
   complete_optimizer();

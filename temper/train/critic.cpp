@@ -55,7 +55,8 @@ class CriticOnBase : public Critic {
         files_(std::move(files)) {
     root_.each_parameter([&](const std::string& name, nn::Parameter& p) {
       p.set_value(models::initial_value(p, name, seed));
-      p.set_bfloat16(base.body().embedding().weight.bfloat16());
+      if (base.body().embedding().weight.format() != ops::WeightFormat::kFloat32)
+        p.set_format(ops::WeightFormat::kRoundedBFloat16);
       p.set_trainable(true);
       score_ = &p;
     });

@@ -52,7 +52,7 @@ ops::TokenLogp token_logp(models::CausalLM& model, const ForwardPass& pass,
                           const PassOptions& options) {
   const at::Tensor hidden = model.forward(context_of(pass, options));
   return model.token_logp(hidden, pass.row_M, pass.target_M, options.temperature, options.entropy,
-                          options.log_sum_exp);
+                          options.log_sum_exp, options.adapter);
 }
 
 at::Tensor scalars(models::ScalarModel& model, const ForwardPass& pass,

@@ -114,7 +114,8 @@ void freeze_parameters(nn::Module& model, const std::vector<std::string>& patter
 
 void scale_lora_b(std::vector<NamedParameter>& parameters, double ratio) {
   for (NamedParameter& p : parameters)
-    if (p.name.ends_with(".lora_B.weight")) p.rate_scale *= ratio;
+    if (p.name.ends_with(".lora_B.weight") || p.name.ends_with(".lora_magnitude_vector.weight"))
+      p.rate_scale *= ratio;
 }
 
 }  // namespace temper::train

@@ -34,7 +34,8 @@ void apply_groups(const std::vector<ParameterGroup>& groups, double learning_rat
 void freeze_parameters(nn::Module& model, const std::vector<std::string>& patterns,
                        const std::string& where);
 
-// LoRA+ (Hayou et al., arXiv 2402.12354): adapters' B matrices learn at `ratio` times the rate.
+// LoRA+ (Hayou et al., arXiv 2402.12354): adapters' B matrices learn at `ratio` times the rate;
+// of DoRA the magnitudes too, as with PEFT.
 void scale_lora_b(std::vector<NamedParameter>& parameters, double ratio);
 
 }  // namespace temper::train

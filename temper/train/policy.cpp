@@ -35,6 +35,9 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
   agree("adapter.alpha", written.alpha == found.alpha, found.alpha);
   agree("adapter.use_rslora", written.use_rslora == found.rank_stabilized,
         found.rank_stabilized ? "true" : "false");
+  agree("adapter.use_dora", written.use_dora == found.dora, found.dora ? "true" : "false");
+  agree("adapter.modules_to_save", models::saved_modules_are(model, written.modules_to_save),
+        joined(found.modules_to_save));
   agree("adapter.target_modules", models::targets_are(model, written.target_modules),
         joined(found.target_modules));
   if (!config.has_dropout())
@@ -45,6 +48,8 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
   written.alpha = found.alpha;
   written.dropout = found.dropout;
   written.use_rslora = found.rank_stabilized;
+  written.use_dora = found.dora;
+  written.modules_to_save = found.modules_to_save;
   written.target_modules = found.target_modules;
   return found;
 }
@@ -89,7 +94,8 @@ void prepare(Trained& policy, RunConfig& config) {
   if (a.path) {
     policy.lora = resume_adapter(*policy.model, config);
   } else if (a.method != models::AdapterSection::Method::kNone) {
-    policy.lora = models::LoraConfig{a.rank, a.alpha, a.dropout, a.use_rslora, a.target_modules};
+    policy.lora = models::LoraConfig{a.rank,           a.alpha,    a.dropout,        a.use_rslora,
+                                     a.target_modules, a.use_dora, a.modules_to_save};
     models::add_lora(*policy.model, *policy.lora, static_cast<uint64_t>(config.seed));
   } else {
     policy.model->each_parameter(

@@ -217,10 +217,10 @@ TEST_CASE("pages are evicted in the order of their last use, and none before tho
   const auto at = [](const std::vector<int32_t>& tokens, size_t i) {
     return std::span(tokens).subspan(2 * i, 2);
   };
-  CHECK(tree.insert(PrefixTree::kRoot, at(a, 0), 0) == 0);
+  CHECK(tree.insert(PrefixTree::root(0), at(a, 0), 0) == 0);
   CHECK(tree.insert(0, at(a, 1), 1) == 1);
   CHECK(tree.insert(1, at(a, 2), 2) == 2);
-  CHECK(tree.insert(PrefixTree::kRoot, at(b, 0), 3) == 0);  // known already
+  CHECK(tree.insert(PrefixTree::root(0), at(b, 0), 3) == 0);  // known already
   CHECK(tree.insert(0, at(b, 1), 4) == 4);
   CHECK(!tree.contains(3));
   CHECK(tree.evict() == -1);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -55,16 +56,27 @@ std::unique_ptr<models::CausalLM> make(const char* model_type) {
   return model;
 }
 
-// An adapter that changes what the model says: B is not zero.
-void add_adapter(models::CausalLM& model) {
-  models::add_lora(
-      model,
-      {.rank = 5, .alpha = 11, .target_modules = {"q_proj", "v_proj", "gate_proj", "down_proj"}},
-      3);
-  model.each_parameter([](const std::string& name, nn::Parameter& p) {
+// Changes what the adapter leaves as it is at first: B, DoRA's magnitudes, whole modules.
+void perturb(models::CausalLM& model, uint64_t seed) {
+  model.each_parameter([&](const std::string& name, nn::Parameter& p) {
     if (name.find("lora_B") != std::string::npos)
-      p.set_value(models::initial_value(p, name, 9) + 0.05);
+      p.set_value(models::initial_value(p, name, seed) + 0.05);
+    else if (p.trainable() && name.find("lora_A") == std::string::npos)
+      p.set_value(p.value().detach() * (1 + 0.01 * static_cast<double>(seed)));
   });
+}
+
+// An adapter that changes what the model says.
+void add_adapter(models::CausalLM& model, bool dora = false,
+                 const std::vector<std::string>& whole = {}) {
+  models::add_lora(model,
+                   {.rank = 5,
+                    .alpha = 11,
+                    .target_modules = {"q_proj", "v_proj", "gate_proj", "down_proj"},
+                    .dora = dora,
+                    .modules_to_save = whole},
+                   3);
+  perturb(model, 9);
 }
 
 // Lengths from 1 to beyond a page and a window.
@@ -198,6 +210,88 @@ TEST_CASE("sampling through an adapter is as exact") {
     CHECK(!same(run(*model, sampled()), plain));
     check_exact(*model);
   }
+}
+
+TEST_CASE("sampling through a weight-decomposed adapter with whole modules is as exact") {
+  const Threads one(1);
+  for (const char* name : {"qwen3", "qwen2", "gemma2"}) {
+    CAPTURE(name);
+    const auto model = make(name), lora = make(name);
+    add_adapter(*lora);
+    add_adapter(*model, true, {"embed_tokens", "lm_head"});
+    CHECK(!same(run(*model, sampled()), run(*lora, sampled())));
+    check_exact(*model);
+  }
+}
+
+// Adapter 1 is LoRA, 2 DoRA with a head of its own, 0 the base model: pages, heads and passes of
+// one must never serve another.
+TEST_CASE("rows of several adapters in one run get what each adapter gives alone, to the bit") {
+  const Threads one(1);
+  const auto model = make("qwen3");
+  const std::vector<std::vector<int32_t>> distinct = prompts();
+  std::vector<std::vector<Completion>> alone;
+  const std::string directory =
+      (std::filesystem::temp_directory_path() / "temper_exactness_adapters").string();
+  for (const bool second : {false, true}) {
+    const auto maker = make("qwen3");
+    const std::vector<std::string> whole =
+        second ? std::vector<std::string>{"lm_head"} : std::vector<std::string>{};
+    const models::LoraConfig config{.rank = second ? 3 : 5,
+                                    .alpha = 11,
+                                    .target_modules = {second ? "all-linear" : "q_proj"},
+                                    .dora = second,
+                                    .modules_to_save = whole};
+    models::add_lora(*maker, config, 3);
+    perturb(*maker, second ? 9 : 5);
+    models::save_adapter(*maker, config, "base", directory);
+    CHECK(models::load_frozen_adapter(*model, directory) == (second ? 2 : 1));
+    std::filesystem::remove_all(directory);
+    alone.push_back(run(*maker, sampled(), distinct));
+  }
+  alone.insert(alone.begin(), run(*make("qwen3"), sampled(), distinct));
+
+  // Every prompt under every adapter, side by side: they have the same tokens.
+  std::vector<std::vector<int32_t>> rows;
+  std::vector<int> adapters;
+  for (const std::vector<int32_t>& row : distinct)
+    for (const int adapter : {2, 0, 1}) {
+      rows.push_back(row);
+      adapters.push_back(adapter);
+    }
+  // A row's index is a key of its random numbers: greedy, so that only the model decides.
+  GenerateOptions greedy = sampled();
+  greedy.sampling.temperature = 0;
+  std::vector<Completion> found;
+  generate::generate(
+      *model, rows, 2, greedy, [&](Completion c) { found.push_back(std::move(c)); }, nullptr, {},
+      greedy.engine, adapters);
+  std::vector<generate::ScoreRequest> requests;
+  for (const Completion& c : found) {
+    std::vector<int32_t> tokens = rows[static_cast<size_t>(c.index)];
+    const size_t first = tokens.size();
+    tokens.insert(tokens.end(), c.tokens.begin(), c.tokens.end());
+    requests.push_back({tokens, first, adapters[static_cast<size_t>(c.index)]});
+  }
+  const auto together = generate::score(*model, requests, 1, 3);
+  for (size_t i = 0; i < found.size(); ++i) {
+    CAPTURE(i);
+    CHECK(same_bits(found[i].logprobs, together[i].logprobs));
+    CHECK(same_bits(generate::score(*model, {requests[i]}, 1)[0].logprobs, found[i].logprobs));
+    CHECK(generate::score(*model, {requests[i]}, 1, 3)[0].next_top == together[i].next_top);
+  }
+  for (const int adapter : {0, 1, 2}) {
+    CAPTURE(adapter);
+    const std::vector<Completion>& expected = alone[static_cast<size_t>(adapter)];
+    std::vector<Completion> sampled_rows;
+    generate::generate(
+        *model, distinct, sampled().num_samples, sampled(),
+        [&](Completion c) { sampled_rows.push_back(std::move(c)); }, nullptr, {}, {},
+        std::vector<int>(distinct.size(), adapter));
+    CHECK(same(sampled_rows, expected));
+  }
+  CHECK(!same(alone[0], alone[1]));
+  CHECK(!same(alone[1], alone[2]));
 }
 
 TEST_CASE("sampling with weights rounded to bfloat16 is as exact, and is not float32's") {

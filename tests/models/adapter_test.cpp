@@ -12,6 +12,7 @@
 #include "temper/base/file.h"
 #include "temper/base/json.h"
 #include "temper/models/load.h"
+#include "temper/ops/dropout.h"
 
 using namespace temper;
 namespace fs = std::filesystem;
@@ -55,7 +56,6 @@ TEST_CASE("what an adapter's config asks for and the program does not do is refu
                                    {"peft_type", 3},
                                    {"alpha_pattern", {{"q_proj", 32}}},
                                    {"rank_pattern", {{"q_proj", 2}}},
-                                   {"use_dora", true},
                                    {"bias", "all"},
                                    {"r", 0}}) {
     const std::string said = refusal({{key, value}});
@@ -136,4 +136,39 @@ TEST_CASE("target modules that are written are compared with an adapter's own") 
   CHECK(!models::targets_are(*model, {"q_proj", "v_proj"}));
   CHECK(!models::targets_are(*model, {"all-linear"}));
   CHECK_THROWS_AS(models::targets_are(*model, {"nothing"}), ConfigError);
+}
+
+// PEFT's forward pass of DoRA in training: with d = dropout(x),
+// y = W x + b + (f - 1) W d + f s B A d, where f = m / ||W + s B A||.
+TEST_CASE("dropout reaches all of DoRA's correction, and not the base layer") {
+  const at::NoGradGuard no_grad;
+  const auto numbers = [](at::IntArrayRef shape, double step) {
+    return (at::arange(1, at::Tensor(at::empty(shape)).numel() + 1, at::kFloat) * step)
+        .sin()
+        .reshape(shape)
+        .contiguous();
+  };
+  nn::Module root;
+  nn::Linear layer(root, "layer", 7, 6, true, 0.02);
+  layer.weight.set_value(numbers({6, 7}, 0.37));
+  layer.bias->set_value(numbers({6}, 1.9));
+  layer.add_lora(2, 0.7, 0.5, 4, true);
+  nn::Lora& lora = *layer.lora();
+  lora.lora_A.weight.set_value(numbers({2, 7}, 0.61));
+  lora.lora_B.weight.set_value(numbers({6, 2}, 0.83));
+  lora.lora_magnitude_vector->weight.set_value(numbers({6}, 0.29));
+
+  nn::DropoutKeys keys{.seed = 3, .step = 2, .token = {5, 6, 7, 8}};
+  const at::Tensor x = numbers({4, 7}, 0.11),
+                   d = ops::dropout(x, 0.5, keys.seed, keys.step, 4, keys.token);
+  REQUIRE(!at::equal(x, d));
+  const at::Tensor w = layer.weight.value(),
+                   delta = 0.7 * lora.lora_B.weight.value().mm(lora.lora_A.weight.value()),
+                   f = lora.lora_magnitude_vector->weight.value() / (w + delta).norm(2, 1);
+  const at::Tensor base = x.mm(w.t()) + layer.bias->value();
+  const at::Tensor dropped = layer.forward(x, {.dropout = &keys}), plain = layer.forward(x, {});
+  CHECK((dropped - (base + d.mm(w.t()) * (f - 1) + d.mm(delta.t()) * f)).abs().max().item<float>() <
+        1e-6);
+  CHECK((plain - (x.mm((w + delta).t()) * f + layer.bias->value())).abs().max().item<float>() <
+        1e-6);
 }

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "temper/ops/attention.h"
+#include "temper/ops/dora.h"
 #include "temper/ops/dropout.h"
 #include "temper/ops/embedding.h"
 #include "temper/ops/linear.h"
@@ -336,4 +337,30 @@ TEST_CASE("embeddings, chosen rows and dropout") {
   const std::vector<uint64_t> keys{5, 6, 7};
   check_gradients([&](const Tensors& t) { return Tensors{dropout(t[0], 0.4, 1, 2, 3, keys)}; },
                   {draw({3, 40}, 3)});
+}
+
+TEST_CASE("features scaled by magnitude over norm, with and without bias") {
+  const at::Tensor x = draw({5, 7}, 1), magnitude = draw({7}, 2, 2), bias = draw({7}, 3);
+  const at::Tensor norm = draw({7}, 4).abs() + 0.5;
+  check_gradients([&](const Tensors& t) { return Tensors{scale_features(t[0], t[1], norm, t[2])}; },
+                  {x, magnitude, bias});
+  check_gradients([&](const Tensors& t) { return Tensors{scale_features(t[0], t[1], norm, {})}; },
+                  {x, magnitude});
+}
+
+// DoRA's whole layer: y = m / ||W + s B A|| (W x + s B A x), the norm a constant.
+TEST_CASE("a weight-decomposed layer") {
+  const at::Tensor w = draw({6, 5}, 1), x = draw({4, 5}, 2), a = draw({2, 5}, 3),
+                   b = draw({6, 2}, 4), magnitude = draw({6}, 5);
+  const RowsOf rows = [&](int64_t first, int64_t count) { return w.narrow(0, first, count); };
+  const at::Tensor norm = adapted_row_norms(rows, a, b, 0.7);
+  const at::Tensor expected = (w + 0.7 * b.mm(a)).norm(2, 1);
+  CHECK((norm - expected).abs().max().item<double>() < 1e-14);
+  check_gradients(
+      [&](const Tensors& t) {
+        const Tensors both = linear(LinearInput::plain(t[0]), {{w, {}, {}}, {t[1], {}, {}}});
+        const at::Tensor up = linear(LinearInput::plain(both[1]), {{t[2], {}, {}}})[0];
+        return Tensors{scale_features(add_scaled(both[0], up, 0.7), t[3], norm, {})};
+      },
+      {x, a, b, magnitude});
 }

@@ -113,16 +113,18 @@ TEST_CASE("frozen parameters do not train, and some must be left") {
                        ConfigError);
 }
 
-TEST_CASE("LoRA+ raises the rate of B") {
+TEST_CASE("LoRA+ raises the rate of B, and of DoRA's magnitudes") {
   Model model;
-  model.layers[0].proj.add_lora(2, 1, 0, 1);
+  model.layers[0].proj.add_lora(2, 1, 0, 1, true);
   model.each_parameter([](const std::string& name, nn::Parameter& p) {
     p.set_value(at::ones(p.shape(), at::kFloat));
     p.set_trainable(name.find("lora") != std::string::npos);
   });
   std::vector<NamedParameter> parameters = trainable_parameters(model);
   scale_lora_b(parameters, 16);
-  REQUIRE(parameters.size() == 2);
+  REQUIRE(parameters.size() == 3);
   CHECK(parameters[0].rate_scale == 1);
   CHECK(parameters[1].rate_scale == 16);
+  CHECK(parameters[2].name == "layers.0.proj.lora_magnitude_vector.weight");
+  CHECK(parameters[2].rate_scale == 16);
 }

@@ -1,0 +1,180 @@
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/io/pickle.h"
+#include "temper/models/adapter_parts.h"
+#include "temper/models/load.h"
+
+namespace temper::models {
+namespace {
+
+const std::string kPrefix = "base_model.model.";
+const std::string kScoreTensor = kPrefix + "score.weight";
+const std::string kHeadTensor = kPrefix + "lm_head.weight";
+
+std::string matrix_name(const Target& t, const char* matrix) {
+  return kPrefix + t.path + "." + matrix + ".weight";
+}
+// PEFT leaves the parameter's own name out of the file.
+std::string magnitude_name(const Target& t) { return kPrefix + t.path + ".lora_magnitude_vector"; }
+std::string whole_name(const WholeModule& m) { return kPrefix + m.path + ".weight"; }
+
+void take(TensorMap& tensors, const std::string& name, nn::Parameter& parameter,
+          const std::string& directory) {
+  const auto it = tensors.find(name);
+  check<ConfigError>(it != tensors.end(), directory, ": ", name, " is missing");
+  check<ConfigError>(it->second.shape == parameter.shape(), directory, ": ", it->first, " is ",
+                     at::IntArrayRef(it->second.shape), ", expected ",
+                     at::IntArrayRef(parameter.shape()), "; the adapter is for another model");
+  parameter.set_value(to_tensor(it->second, at::kFloat));
+  parameter.own();  // not the file's mapping: it trains
+  parameter.set_trainable(true);
+  tensors.erase(it);
+}
+
+LoraConfig read_config(const std::string& directory) {
+  const std::string path = directory + "/adapter_config.json";
+  check<ConfigError>(std::filesystem::exists(path), directory,
+                     ": not an adapter directory: it has no adapter_config.json");
+  const Json json = read_json_file(path, size_t{16} << 20);
+  check<ConfigError>(json.is_object(), path, ": expected a JSON object");
+  const auto type = json.find("peft_type");
+  check<ConfigError>(type == json.end() || *type == "LORA", path, ": `peft_type`: found ",
+                     type == json.end() ? "" : dump_json(*type), ", expected LORA");
+  const auto is_true = [&json](const char* key) {
+    return json.contains(key) && json[key] != false && !json[key].is_null();
+  };
+  check<ConfigError>(!is_true("fan_in_fan_out"), path, ": `fan_in_fan_out` is not supported");
+  // One rank and one alpha for all: a pattern that were passed over would scale some layers
+  // wrongly.
+  for (const char* key : {"rank_pattern", "alpha_pattern"})
+    check<ConfigError>(!json.contains(key) || json[key].empty(), path, ": `", key,
+                       "` is not supported; expected one `r` and `lora_alpha` for all");
+  check<ConfigError>(!json.contains("bias") || json["bias"] == "none", path,
+                     ": `bias`: expected none");
+  LoraConfig config;
+  config.rank = config.alpha = 8;  // what PEFT takes where they are not written
+  if (json.contains("r")) {
+    check<ConfigError>(json["r"].is_number_integer() && json["r"].get<int64_t>() > 0, path,
+                       ": `r` must be a positive integer");
+    config.rank = json["r"].get<int64_t>();
+  }
+  if (json.contains("lora_alpha") && json["lora_alpha"].is_number())
+    config.alpha = json["lora_alpha"].get<double>();
+  if (json.contains("lora_dropout") && json["lora_dropout"].is_number())
+    config.dropout = json["lora_dropout"].get<double>();
+  config.rank_stabilized = is_true("use_rslora");
+  config.dora = is_true("use_dora");
+  config.tied = is_true("ensure_weight_tying");
+  return config;
+}
+
+// Values of whole modules, where the file has some; their names. A tied model's embeddings are its
+// head, so that both or none must come.
+std::vector<std::string> take_whole(TensorMap& tensors, nn::Module& model, bool tied_file,
+                                    const std::string& directory) {
+  std::vector<std::string> names;
+  const bool tied = is_tied(model);
+  const auto head = tensors.find(kHeadTensor);
+  for (const WholeModule& m : whole_modules(model)) {
+    const auto own = tensors.find(whole_name(m));
+    if (own == tensors.end() && !(tied && head != tensors.end())) continue;
+    const bool same =
+        own != tensors.end() && head != tensors.end() &&
+        at::equal(to_tensor(own->second, at::kFloat), to_tensor(head->second, at::kFloat));
+    check<ConfigError>(!tied || same || (tied_file && own != tensors.end()), directory, ": holds ",
+                       own == tensors.end() ? "lm_head" : "embed_tokens",
+                       " as a weight of its own (modules_to_save), but the model's head is tied to "
+                       "its embeddings (tie_word_embeddings); expected an adapter made with "
+                       "ensure_weight_tying: true");
+    m.versions->replace(*m.weight);
+    take(tensors, whole_name(m), *m.weight, directory);
+    names.push_back(last_part(m.path));
+  }
+  if (tied) tensors.erase(kHeadTensor);
+  return names;
+}
+
+}  // namespace
+
+LoraConfig load_adapter(nn::Module& model, const std::string& directory) {
+  LoraConfig config = read_config(directory);
+  const std::string weights = directory + "/adapter_model.safetensors";
+  TensorMap tensors = std::filesystem::exists(weights)
+                          ? read_safetensors(weights)
+                          : read_torch_file(directory + "/adapter_model.bin");
+  std::vector<Target> targets;
+  config.target_modules.clear();
+  for (const Target& t : linear_layers(model))
+    if (tensors.contains(matrix_name(t, "lora_A"))) targets.push_back(t);
+  std::set<std::string> names;
+  for (const Target& t : targets) names.insert(last_part(t.path));
+  config.target_modules.assign(names.begin(), names.end());
+  check<ConfigError>(!targets.empty(), directory,
+                     ": holds no adapter for this model's linear layers");
+  attach(targets, model, config);
+  for (const Target& t : targets) {
+    take(tensors, matrix_name(t, "lora_A"), t.layer->lora()->lora_A.weight, directory);
+    take(tensors, matrix_name(t, "lora_B"), t.layer->lora()->lora_B.weight, directory);
+    if (config.dora)
+      take(tensors, magnitude_name(t), t.layer->lora()->lora_magnitude_vector->weight, directory);
+  }
+  config.modules_to_save = take_whole(tensors, model, config.tied, directory);
+  train_score(model);
+  if (tensors.contains(kScoreTensor) && score_weight(model))
+    take(tensors, kScoreTensor, *score_weight(model), directory);
+  check<ConfigError>(tensors.empty(), directory, ": the model has no place for ",
+                     tensors.empty() ? "" : tensors.begin()->first);
+  return config;
+}
+
+void save_adapter(nn::Module& model, const LoraConfig& config, const std::string& base,
+                  const std::string& directory) {
+  std::filesystem::create_directories(directory);
+  TensorMap tensors;
+  std::set<std::string> names;
+  for (const Target& t : linear_layers(model)) {
+    nn::Lora* lora = t.layer->lora();
+    if (!lora) continue;
+    names.insert(last_part(t.path));
+    tensors[matrix_name(t, "lora_A")] = to_view(lora->lora_A.weight.value());
+    tensors[matrix_name(t, "lora_B")] = to_view(lora->lora_B.weight.value());
+    if (lora->lora_magnitude_vector)
+      tensors[magnitude_name(t)] = to_view(lora->lora_magnitude_vector->weight.value());
+  }
+  Json whole = Json::array();
+  for (const WholeModule& m : whole_modules(model)) {
+    if (!m.versions->replaced()) continue;
+    tensors[whole_name(m)] = to_view(m.weight->value());
+    if (is_tied(model)) tensors[kHeadTensor] = to_view(m.weight->value());
+    whole.push_back(last_part(m.path));
+  }
+  const bool tied = !whole.empty() && is_tied(model);
+  nn::Parameter* score = score_weight(model);
+  if (score) whole.push_back(kScore);
+  if (score) tensors[kScoreTensor] = to_view(score->value());
+  write_safetensors(directory + "/adapter_model.safetensors", tensors);
+  Json json = {{"peft_type", "LORA"},
+               {"task_type", score ? "SEQ_CLS" : "CAUSAL_LM"},
+               {"base_model_name_or_path", base},
+               {"r", config.rank},
+               {"lora_alpha", config.alpha},
+               {"lora_dropout", config.dropout},
+               {"use_rslora", config.rank_stabilized},
+               {"use_dora", config.dora},
+               {"target_modules", std::vector<std::string>(names.begin(), names.end())},
+               {"bias", "none"},
+               {"fan_in_fan_out", false},
+               {"inference_mode", true},
+               {"init_lora_weights", true},
+               {"modules_to_save", whole.empty() ? Json() : whole}};
+  if (tied) json["ensure_weight_tying"] = true;  // older versions of PEFT do not know the key
+  write_file_atomic(directory + "/adapter_config.json", json.dump(2) + "\n");
+}
+
+}  // namespace temper::models

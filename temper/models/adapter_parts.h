@@ -1,0 +1,42 @@
+// The parts of a model that an adapter may change, as PEFT names them. For adapter*.cpp alone.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "temper/models/adapter.h"
+
+namespace temper::models {
+
+// Heads are no targets of low-rank matrices. One of a sequence classifier trains beside them.
+inline constexpr const char* kScore = "score";
+
+struct Target {
+  std::string path;  // "model.layers.0.self_attn.q_proj"
+  nn::Linear* layer;
+};
+// Every linear layer but the heads, as PEFT's all-linear.
+std::vector<Target> linear_layers(nn::Module& model);
+
+// A module that an adapter may bring whole: the embeddings, or a head of its own.
+struct WholeModule {
+  std::string path;  // "model.embed_tokens"
+  nn::Parameter* weight;
+  nn::WeightVersions* versions;
+};
+std::vector<WholeModule> whole_modules(nn::Module& model);
+
+// Whether the vocabulary's head reads the embeddings' weight.
+bool is_tied(nn::Module& model);
+
+// The weight of a sequence classifier's head; null in a language model.
+nn::Parameter* score_weight(nn::Module& model);
+// It trains beside an adapter, where there is one.
+void train_score(nn::Module& model);
+
+// Freezes the model and gives the targets low-rank matrices without values.
+void attach(const std::vector<Target>& targets, nn::Module& model, const LoraConfig& config);
+
+std::string last_part(const std::string& path);
+
+}  // namespace temper::models

@@ -1,0 +1,99 @@
+#include "temper/nn/lora.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "temper/ops/dora.h"
+#include "temper/ops/dropout.h"
+#include "temper/ops/linear.h"
+#include "temper/ops/product.h"
+
+namespace temper::nn {
+namespace {
+
+ops::LinearOperand operand(const Parameter& weight) {
+  return {weight.weight(), {}};
+}
+
+// Rows of a frozen weight as products see them.
+ops::RowsOf rows_of(const Parameter& base) {
+  return [values = ops::read(base.stored()).detach()](int64_t first, int64_t count) {
+    return values.narrow(0, first, count);
+  };
+}
+
+}  // namespace
+
+// PEFT draws A as kaiming_uniform(a = sqrt 5): uniform of init_std 1 / sqrt(3 in). B begins at 0,
+// the magnitude at the norm of W.
+Lora::Lora(Module& owner, int64_t in, int64_t out, int64_t rank, double scale, double dropout,
+           uint64_t key, bool dora)
+    : scale(scale),
+      dropout(dropout),
+      key(key),
+      lora_A(owner, "lora_A", {rank, in},
+             {Init::Kind::kNormal, 1.0 / std::sqrt(3.0 * static_cast<double>(in))}),
+      lora_B(owner, "lora_B", {out, rank}, {Init::Kind::kZeros, 0}) {
+  if (dora)
+    lora_magnitude_vector.emplace(owner, "lora_magnitude_vector", std::vector<int64_t>{out},
+                                  Init{Init::Kind::kOnes, 0});
+}
+
+at::Tensor Lora::row_norms(const Parameter& base) const {
+  const std::lock_guard lock(norms_mutex_);
+  const uint64_t now[3] = {base.updates(), lora_A.weight.updates(), lora_B.weight.updates()};
+  if (norms_.defined() && std::equal(now, now + 3, norms_of_)) return norms_;
+  const at::NoGradGuard no_grad;
+  norms_ = ops::adapted_row_norms(rows_of(base), lora_A.weight.value().detach(),
+                                  lora_B.weight.value().detach(), scale);
+  std::copy(now, now + 3, norms_of_);
+  return norms_;
+}
+
+at::Tensor Lora::adapt(const at::Tensor& product, const at::Tensor& low, const Parameter& base,
+                       const at::Tensor& bias) {
+  const at::Tensor up = ops::linear(ops::LinearInput::plain(low), {operand(lora_B.weight)})[0];
+  const at::Tensor sum = ops::add_scaled(product, up, scale);
+  if (!lora_magnitude_vector) return sum;
+  return ops::scale_features(sum, lora_magnitude_vector->weight.value(), row_norms(base), bias);
+}
+
+// PEFT's DoRA drops the input of its own correction, W included, and not that of the base layer:
+// y = W x + bias - W d + m / ||..|| (W d + scale B A d), with d = dropout(x).
+at::Tensor Lora::adapt_dropped(const at::Tensor& product, const at::Tensor& x,
+                               const Parameter& base, const DropoutKeys& keys) {
+  const ops::LinearInput dropped =
+      ops::LinearInput::plain(ops::dropout(x, dropout, keys.seed, keys.step, key, keys.token));
+  if (!lora_magnitude_vector)
+    return adapt(product, ops::linear(dropped, {operand(lora_A.weight)})[0], base, {});
+  const std::vector<at::Tensor> both =
+      ops::linear(dropped, {operand(lora_A.weight), operand(base)});
+  return ops::add_scaled(ops::add_scaled(product, both[1], -1), adapt(both[1], both[0], base, {}));
+}
+
+at::Tensor Lora::merged(const Parameter& base) const {
+  const at::NoGradGuard no_grad;
+  const at::Tensor weight = base.float_value();
+  at::Tensor delta = at::empty_like(weight);
+  ops::product({lora_B.weight.value()}, {lora_A.weight.value()}, delta);
+  const at::Tensor sum = ops::add_scaled(weight, delta, scale).detach();
+  if (!lora_magnitude_vector) return sum;
+  return sum * ops::feature_scale(lora_magnitude_vector->weight.value(), row_norms(base))
+                   .detach()
+                   .unsqueeze(1);
+}
+
+void Lora::copy_values(const Lora& from) {
+  const auto copy = [](Parameter& to, const Parameter& value) {
+    to.set_value(value.value().detach().clone());
+  };
+  copy(lora_A.weight, from.lora_A.weight);
+  copy(lora_B.weight, from.lora_B.weight);
+  if (lora_magnitude_vector)
+    copy(lora_magnitude_vector->weight, from.lora_magnitude_vector->weight);
+}
+
+}  // namespace temper::nn

@@ -1,0 +1,41 @@
+#include "temper/nn/weight_versions.h"
+
+#include <ATen/ATen.h>
+
+namespace temper::nn {
+
+WeightVersions::Version::Version(const Parameter& like, at::Tensor value)
+    : weight(root, "weight", like.shape(), like.init()) {
+  weight.set_format(like.format());
+  weight.set_value(std::move(value));
+}
+
+void WeightVersions::replace(Parameter& own) {
+  if (!base_) base_ = std::make_unique<Version>(own, own.value().detach());
+  if (own.format() == ops::WeightFormat::kBFloat16)
+    own.set_format(ops::WeightFormat::kRoundedBFloat16);
+  own.own();
+  own.set_trainable(true);
+}
+
+void WeightVersions::restore(Parameter& own) {
+  if (!base_) return;
+  own.set_trainable(false);
+  own.set_format(base_->weight.format());
+  own.set_value(base_->weight.value());
+  base_.reset();
+}
+
+void WeightVersions::add_frozen_copy(const Parameter& own) {
+  copies_.push_back(base_ ? std::make_unique<Version>(own, own.value().detach().clone()) : nullptr);
+}
+
+const Parameter& WeightVersions::at(const Parameter& own, int adapter) const {
+  const Parameter& base = base_ ? base_->weight : own;
+  if (adapter == 0) return own;
+  if (adapter < 0 || static_cast<size_t>(adapter) > copies_.size()) return base;
+  const std::unique_ptr<Version>& copy = copies_[static_cast<size_t>(adapter) - 1];
+  return copy ? copy->weight : base;
+}
+
+}  // namespace temper::nn

@@ -1,0 +1,39 @@
+// A whole weight that an adapter brings in place of the base model's own (PEFT's modules_to_save):
+// an embedding or a head that trains beside low-rank matrices.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "temper/nn/module.h"
+
+namespace temper::nn {
+
+// What a parameter is under each value of Context::adapter. The parameter itself is the weight of
+// adapter 0; where no adapter brought one, it is the weight of all.
+class WeightVersions {
+ public:
+  // The base model keeps the parameter's present value; the parameter gets a float32 copy that
+  // trains. `own` is the parameter of all calls, and outlives this.
+  void replace(Parameter& own);
+  bool replaced() const { return base_ != nullptr; }
+  // The parameter is the base model's again, and does not train.
+  void restore(Parameter& own);
+  // The base model is what the parameter is now: nothing of it is kept.
+  void merge() { base_.reset(); }
+  // The present value as that of the next copy, as Linear::add_frozen_copy.
+  void add_frozen_copy(const Parameter& own);
+
+  const Parameter& at(const Parameter& own, int adapter) const;
+
+ private:
+  struct Version {
+    explicit Version(const Parameter& like, at::Tensor value);
+    Module root;  // of its own: the model does not list the parameter
+    Parameter weight;
+  };
+  std::unique_ptr<Version> base_;
+  std::vector<std::unique_ptr<Version>> copies_;  // null: the base model's
+};
+
+}  // namespace temper::nn

@@ -1,0 +1,278 @@
+// DoRA, rank-stabilised LoRA and whole modules against PEFT:
+// tests/golden/make_adapter_goldens.py says what was computed. Tolerances are those of
+// golden_test.cpp.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/base/json.h"
+#include "temper/io/safetensors.h"
+#include "temper/models/adapter.h"
+#include "temper/models/load.h"
+#include "temper/train/optimizer.h"
+#include "temper/train/parameters.h"
+
+using namespace temper;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Sequences = std::vector<std::vector<int32_t>>;
+
+const char* const kCases[] = {"dora", "dora_rslora", "rslora", "saved", "saved_head", "saved_tied"};
+
+std::string golden(const std::string& path) {
+  const char* source = std::getenv("TEMPER_SOURCE_DIR");
+  return std::string(source ? source : ".") + "/tests/golden/" + path;
+}
+
+struct Case {
+  explicit Case(const std::string& name)
+      : directory(golden("adapters/" + name)),
+        tensors(read_safetensors(directory + "/expected.safetensors")),
+        json(read_json_file(directory + "/expected.json")),
+        base(golden("models/" + json["model"].get<std::string>())),
+        sequences(json["sequences"].get<Sequences>()),
+        model(models::load_model(base)) {}
+
+  at::Tensor tensor(const std::string& key) const {
+    return models::to_tensor(tensors.at(key), at::kFloat);
+  }
+
+  // log p of every token after a sequence's first, all sequences packed into one forest.
+  at::Tensor logp(models::CausalLM& of, int adapter = 0) const {
+    auto forest = std::make_shared<Forest>();
+    std::vector<int64_t> rows, target;
+    for (const std::vector<int32_t>& tokens : sequences) {
+      const int64_t start = forest->num_tokens();
+      forest->add_root(tokens);
+      for (size_t i = 1; i < tokens.size(); ++i) {
+        rows.push_back(start + static_cast<int64_t>(i) - 1);
+        target.push_back(tokens[i]);
+      }
+    }
+    const at::Tensor hidden = of.forward({.forest = forest, .adapter = adapter});
+    return of.token_logp(hidden, rows, target, 1, false, false, adapter).logp;
+  }
+
+  std::string directory;
+  TensorMap tensors;
+  Json json;
+  std::string base;
+  Sequences sequences;
+  std::unique_ptr<models::CausalLM> model;
+};
+
+double difference(const at::Tensor& a, const at::Tensor& b) {
+  REQUIRE(a.sizes() == b.sizes());
+  return (a.detach() - b.detach()).abs().max().item<double>();
+}
+
+struct Directory {
+  explicit Directory(const std::string& name)
+      : path((fs::temp_directory_path() / ("temper_adapters_" + name)).string()) {
+    fs::remove_all(path);
+  }
+  ~Directory() { fs::remove_all(path); }
+  std::string path;
+};
+
+}  // namespace
+
+TEST_CASE("log-probabilities and gradients through adapters of every kind are PEFT's") {
+  for (const char* name : kCases) {
+    CAPTURE(name);
+    const Case of(name);
+    const at::Tensor base = of.logp(*of.model).detach();
+    models::load_adapter(*of.model, of.directory);
+    const at::Tensor logp = of.logp(*of.model);
+    CHECK(difference(logp, of.tensor("logp")) < 1e-5);
+    CHECK(difference(logp, base) > 0.1);
+    CHECK(at::equal(of.logp(*of.model, -1), base));  // the base model is still there, to the bit
+
+    logp.neg().mean().backward();
+    std::set<std::string> left;
+    for (const auto& [key, view] : of.tensors)
+      if (key.starts_with("grad.")) left.insert(key);
+    for (const train::NamedParameter& p : train::trainable_parameters(*of.model)) {
+      CAPTURE(p.name);
+      REQUIRE(left.erase("grad." + p.name) == 1);
+      const at::Tensor expected = of.tensor("grad." + p.name), found = p.parameter->value().grad();
+      REQUIRE(found.defined());
+      CHECK(difference(found, expected) <
+            2e-5 * std::max(0.1, expected.abs().max().item<double>()));
+    }
+    CHECK(left.empty());
+  }
+}
+
+TEST_CASE("merged weights are PEFT's, and the merged model is the adapted one") {
+  for (const char* name : kCases) {
+    CAPTURE(name);
+    const Case of(name);
+    models::load_adapter(*of.model, of.directory);
+    models::merge_adapters(*of.model);
+    int64_t compared = 0;
+    of.model->each_parameter([&](const std::string& parameter, nn::Parameter& p) {
+      CAPTURE(parameter);
+      CHECK(parameter.find("lora") == std::string::npos);
+      if (!of.tensors.contains("merged." + parameter)) return;
+      ++compared;
+      CHECK(difference(p.value(), of.tensor("merged." + parameter)) < 2e-6);
+    });
+    CHECK(compared >= 3);
+    CHECK(difference(of.logp(*of.model), of.tensor("logp")) < 1e-5);
+  }
+}
+
+TEST_CASE("five steps of AdamW with clipping through an adapter are torch's and PEFT's") {
+  for (const char* name : kCases) {
+    CAPTURE(name);
+    const Case of(name);
+    models::load_adapter(*of.model, of.directory);
+    train::OptimizerSection config;
+    config.learning_rate = of.json["lr"];
+    config.betas = {of.json["betas"][0], of.json["betas"][1]};
+    config.eps = of.json["eps"];
+    config.weight_decay = of.json["weight_decay"];
+    train::Optimizer optimizer(config, train::trainable_parameters(*of.model));
+    for (size_t step = 0; step < 5; ++step) {
+      CAPTURE(step);
+      const at::Tensor loss = -of.logp(*of.model).mean();
+      loss.backward();
+      const double norm = optimizer.grad_norm();
+      CHECK(std::abs(loss.item<double>() - of.json["losses"][step].get<double>()) < 1e-4);
+      CHECK(norm == doctest::Approx(of.json["norms"][step].get<double>()).epsilon(1e-4));
+      optimizer.step(config.learning_rate, std::min(1.0, 1.0 / (norm + 1e-6)));
+    }
+    CHECK(difference(of.logp(*of.model), of.tensor("final_logp")) < 5e-4);
+  }
+}
+
+TEST_CASE("a saved adapter has PEFT's tensors and reads back to the same bits") {
+  for (const char* name : kCases) {
+    CAPTURE(name);
+    const Case of(name);
+    const models::LoraConfig config = models::load_adapter(*of.model, of.directory);
+    const Directory saved(name);
+    models::save_adapter(*of.model, config, "base", saved.path);
+    const TensorMap ours = read_safetensors(saved.path + "/adapter_model.safetensors"),
+                    theirs = read_safetensors(of.directory + "/adapter_model.safetensors");
+    CHECK(ours.size() == theirs.size());
+    for (const auto& [key, view] : theirs) {
+      CAPTURE(key);
+      REQUIRE(ours.contains(key));
+      CHECK(at::equal(models::to_tensor(ours.at(key), at::kFloat),
+                      models::to_tensor(view, at::kFloat)));
+    }
+    const Json written = read_json_file(saved.path + "/adapter_config.json"),
+               peft = read_json_file(of.directory + "/adapter_config.json");
+    for (const char* key : {"use_dora", "use_rslora", "r", "lora_alpha"}) {
+      CAPTURE(key);
+      CHECK(written[key] == peft[key]);
+    }
+    CHECK(written.value("ensure_weight_tying", false) == peft["ensure_weight_tying"]);
+    const auto again = models::load_model(of.base);
+    models::load_adapter(*again, saved.path);
+    CHECK(at::equal(of.logp(*again), of.logp(*of.model)));
+  }
+}
+
+TEST_CASE("adapters of different kinds beside each other are each what it is alone, to the bit") {
+  const Case dora("dora"), saved("saved");
+  const auto together = models::load_model(dora.base), alone = models::load_model(dora.base);
+  const at::Tensor base = dora.logp(*together).detach();
+  std::set<std::string> before, after;
+  const auto names = [](models::CausalLM& model, std::set<std::string>& out) {
+    model.each_parameter([&](const std::string& name, nn::Parameter&) { out.insert(name); });
+  };
+  names(*together, before);
+  REQUIRE(models::load_frozen_adapter(*together, dora.directory) == 1);
+  REQUIRE(models::load_frozen_adapter(*together, saved.directory) == 2);
+  names(*together, after);
+  CHECK(before == after);
+  CHECK(at::equal(dora.logp(*together), base));
+  models::load_adapter(*dora.model, dora.directory);
+  CHECK(at::equal(dora.logp(*together, 1), dora.logp(*dora.model)));
+  models::load_adapter(*alone, saved.directory);
+  CHECK(at::equal(dora.logp(*together, 2), dora.logp(*alone)));
+
+  // One more that trains, beside them; a copy of it stays what it was.
+  models::load_adapter(*together, saved.directory);
+  const at::Tensor own = dora.logp(*together, 0).detach();
+  CHECK(at::equal(own, dora.logp(*alone)));
+  REQUIRE(models::freeze_adapter_copy(*together) == 3);
+  for (const train::NamedParameter& p : train::trainable_parameters(*together)) {
+    p.parameter->value().detach().mul_(1.5);
+    p.parameter->mark_updated();
+  }
+  CHECK(!at::equal(dora.logp(*together, 0), own));
+  CHECK(at::equal(dora.logp(*together, 3), own));
+  CHECK(at::equal(dora.logp(*together, 1), dora.logp(*dora.model)));
+  CHECK(at::equal(dora.logp(*together, -1), base));
+}
+
+TEST_CASE(
+    "a fresh DoRA adapter is the base model to the bit, a frozen copy of a trained one itself") {
+  Case of("dora");
+  const at::Tensor base = of.logp(*of.model).detach();
+  models::LoraConfig config{.rank = 4, .target_modules = {"all-linear"}, .dora = true};
+  models::add_lora(*of.model, config, 1);
+  CHECK(at::equal(of.logp(*of.model), base));
+  const auto move = [&](const char* part) {
+    of.model->each_parameter([&](const std::string& name, nn::Parameter& p) {
+      if (name.find(part) == std::string::npos) return;
+      p.value().detach().add_(0.1);
+      p.mark_updated();
+    });
+  };
+  // Every one of the three changes the norms or their use.
+  at::Tensor last = base;
+  for (const char* part : {"lora_B", "lora_A", "lora_magnitude"}) {
+    move(part);
+    const at::Tensor now = of.logp(*of.model).detach();
+    CHECK(!at::equal(now, last));
+    last = now;
+  }
+  REQUIRE(models::freeze_adapter_copy(*of.model) == 1);
+  CHECK(at::equal(of.logp(*of.model, 1), last));
+  move("lora_magnitude");
+  CHECK(at::equal(of.logp(*of.model, 1), last));
+  CHECK(!at::equal(of.logp(*of.model, 0), last));
+}
+
+TEST_CASE("whole modules that an adapter cannot have are refused") {
+  const Case of("saved"), tied("saved_tied");
+  models::LoraConfig config{.rank = 2, .modules_to_save = {"norm"}};
+  CHECK_THROWS_WITH_AS(models::add_lora(*of.model, config, 1),
+                       "adapter.modules_to_save: found `norm`, expected some of embed_tokens, "
+                       "lm_head",
+                       ConfigError);
+  // A tied model's embeddings cannot change without its head.
+  const Directory untied("untied");
+  fs::copy(tied.directory, untied.path);
+  TensorMap tensors = read_safetensors(tied.directory + "/adapter_model.safetensors");
+  tensors.erase("base_model.model.lm_head.weight");
+  fs::remove(untied.path + "/adapter_model.safetensors");
+  write_safetensors(untied.path + "/adapter_model.safetensors", tensors);
+  Json json = read_json_file(tied.directory + "/adapter_config.json");
+  json["ensure_weight_tying"] = false;
+  write_file_atomic(untied.path + "/adapter_config.json", json.dump());
+  CHECK_THROWS_WITH_AS(models::load_adapter(*tied.model, untied.path),
+                       doctest::Contains("ensure_weight_tying"), ConfigError);
+  // Either name means the one weight.
+  const auto model = models::load_model(tied.base);
+  config.modules_to_save = {"lm_head"};
+  models::add_lora(*model, config, 1);
+  CHECK(models::saved_modules_are(*model, {"embed_tokens"}));
+  CHECK(!models::saved_modules_are(*model, {}));
+}
