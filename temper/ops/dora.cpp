@@ -55,9 +55,11 @@ at::Tensor column_sums(const at::Tensor& a, const at::Tensor& b) {
   return out;
 }
 
+// Tensors: x, magnitude, norm and, where there is one, the bias.
 struct ScaleFeaturesFunction : Function<ScaleFeaturesFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& magnitude,
-                            const at::Tensor& norm, const at::Tensor& bias) {
+  static at::Tensor forward(AutogradContext* ctx, at::TensorList tensors) {
+    const at::Tensor &x = tensors[0], &magnitude = tensors[1], &norm = tensors[2];
+    const at::Tensor bias = tensors.size() > 3 ? tensors[3] : at::Tensor();
     at::Tensor y = at::empty_like(x);
     const at::Tensor factor = feature_scale(magnitude, norm);
     const int64_t rows = x.size(0), width = x.size(1);
@@ -71,17 +73,18 @@ struct ScaleFeaturesFunction : Function<ScaleFeaturesFunction> {
           to[r * width + j] = b ? from[r * width + j] * f[j] + b[j] : from[r * width + j] * f[j];
     });
     ctx->save_for_backward({x, magnitude, norm});
+    ctx->saved_data["inputs"] = static_cast<int64_t>(tensors.size());
     return y;
   }
   static variable_list backward(AutogradContext* ctx, variable_list douts) {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &x = saved[0], &magnitude = saved[1], &norm = saved[2];
     const at::Tensor dy = douts[0].contiguous();
-    at::Tensor dx, dmagnitude, dbias;
-    if (ctx->needs_input_grad(0)) dx = dy * feature_scale(magnitude, norm);
-    if (ctx->needs_input_grad(1)) dmagnitude = feature_scale(column_sums(dy, x), norm);
-    if (ctx->needs_input_grad(3)) dbias = column_sums(dy, {});
-    return {dx, dmagnitude, at::Tensor(), dbias};
+    variable_list grads(static_cast<size_t>(ctx->saved_data["inputs"].toInt()));
+    if (ctx->needs_input_grad(0)) grads[0] = dy * feature_scale(magnitude, norm);
+    if (ctx->needs_input_grad(1)) grads[1] = feature_scale(column_sums(dy, x), norm);
+    if (grads.size() > 3 && ctx->needs_input_grad(3)) grads[3] = column_sums(dy, {});
+    return grads;
   }
 };
 
@@ -126,7 +129,9 @@ at::Tensor scale_features(const at::Tensor& x, const at::Tensor& magnitude, cons
   check(x.dim() == 2 && x.is_contiguous() && magnitude.numel() == x.size(1) &&
             norm.numel() == x.size(1),
         "scale_features: ", x.sizes(), " by ", magnitude.sizes(), " and ", norm.sizes());
-  return ScaleFeaturesFunction::apply(x, magnitude, norm, bias);
+  variable_list tensors{x, magnitude, norm};
+  if (bias.defined()) tensors.push_back(bias);
+  return ScaleFeaturesFunction::apply(at::TensorList(tensors));
 }
 
 }  // namespace temper::ops

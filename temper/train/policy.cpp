@@ -44,6 +44,10 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
     found.dropout = 0;
   else if (config.was_set("adapter.dropout"))
     found.dropout = written.dropout;
+  model.each_module([&](const std::string&, nn::Module& module) {
+    if (auto* layer = dynamic_cast<nn::Linear*>(&module); layer && layer->lora())
+      layer->lora()->dropout = found.dropout;
+  });
   written.rank = found.rank;
   written.alpha = found.alpha;
   written.dropout = found.dropout;
