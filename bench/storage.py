@@ -47,19 +47,9 @@ print("RESULT " + json.dumps({"tokens_per_second": sum(tokens[1:]) / sum(times[1
 """
 
 
-def train(model, rows, steps, keys, directory):
-    out = f"{directory}/run"
-    subprocess.check_call([peers.TEMPER, "sft", f"output_dir={out}", f"model.path={model}", f"data.train={rows}",
-                           "data.columns={prompt: question, completion: answer}", "data.shuffle=false", f"train.batch_size={BATCH}",
-                           f"train.max_steps={steps}", "optimizer.learning_rate=1e-3", "optimizer.schedule=constant", "metrics.sinks=[jsonl]", *keys])
-    lines = [json.loads(line) for line in open(f"{out}/metrics.jsonl")]
-    return {"tokens_per_second": sum(r["tokens"] for r in lines[1:]) / sum(r["step_seconds"] for r in lines[1:]),
-            "peak_memory_bytes": lines[-1]["peak_memory_bytes"], "losses": [r["loss"] for r in lines]}
-
-
-def show(name, r):
+def show(name, r, losses):
     print(f"  {name:22} {r['tokens_per_second']:7.0f} tokens/s  {r['peak_memory_bytes'] / 1e9:5.2f} GB  loss "
-          + " ".join(f"{x:.4f}" for x in r["losses"]), flush=True)
+          + " ".join(f"{x:.4f}" for x in losses), flush=True)
 
 
 def training(args, model):
@@ -68,11 +58,14 @@ def training(args, model):
             "LoRA int8": ["adapter.method=lora", "model.storage=int8"], "QLoRA nf4": ["adapter.method=qlora"]}
     for name, keys in runs.items():
         with tempfile.TemporaryDirectory() as directory:
-            show(name, train(model, args.rows, args.steps, keys, directory))
+            ours = peers.temper("sft", f"{directory}/run", f"model.path={model}", f"data.train={args.rows}",
+                                "data.columns={prompt: question, completion: answer}", f"train.batch_size={BATCH}", f"train.max_steps={args.steps}",
+                                "optimizer.learning_rate=1e-3", "optimizer.schedule=constant", *keys, untimed=1)
+            show(name, ours, ours["losses"]["loss"])
     if not args.no_peer:
         peer = peers.run_python(args.python, PEER, model, args.rows, args.steps)
         if peer:
-            show("PEFT + bitsandbytes", peer)
+            show("PEFT + bitsandbytes", peer, peer["losses"])
 
 
 def decoding(args, model):

@@ -49,9 +49,9 @@ std::vector<float> nested(TensorMap& tensors, const std::string& name, const Ten
       floats(take(tensors, name + ".nested_quant_map", where), name + ".nested_quant_map", where);
   const size_t block = static_cast<size_t>(count_of(state, "nested_blocksize", where));
   const auto offset = state.find("nested_offset");
-  check<DataError>(offset != state.end() && offset->is_number() &&
-                       std::isfinite(offset->get<double>()),
-                   where, ": `nested_offset` is no number");
+  check<DataError>(
+      offset != state.end() && offset->is_number() && std::isfinite(offset->get<double>()), where,
+      ": `nested_offset` is no number");
   const size_t count = codes.num_bytes;
   check<DataError>(map.size() == 256 && scale.size() == (count + block - 1) / block, where, ": `",
                    name, "`: sizes of its nested scales disagree");
@@ -91,7 +91,8 @@ Nf4Tensor take_bitsandbytes(TensorMap& tensors, const std::string& name, const s
                    " by ", in);
   check<ConfigError>(count_of(state, "blocksize", place) == kernels::kNf4Block, place,
                      ": blocks of other than 64 values are not read");
-  const TensorView codes = take(tensors, name, where), absmax = take(tensors, name + ".absmax", where);
+  const TensorView codes = take(tensors, name, where),
+                   absmax = take(tensors, name + ".absmax", where);
   const std::vector<float> map =
       floats(take(tensors, name + ".quant_map", where), name + ".quant_map", where);
   check<DataError>(map.size() == 16 && std::equal(map.begin(), map.end(), kernels::nf4_values()),
@@ -105,9 +106,8 @@ Nf4Tensor take_bitsandbytes(TensorMap& tensors, const std::string& name, const s
     const uint8_t both = std::to_integer<uint8_t>(codes.data[i / 2]);
     tensor.codes[i] = i % 2 == 0 ? both >> 4 : both & 15;
   }
-  tensor.absmax = absmax.dtype == DType::kUInt8
-                      ? nested(tensors, name, absmax, state, place)
-                      : floats(absmax, name + ".absmax", where);
+  tensor.absmax = absmax.dtype == DType::kUInt8 ? nested(tensors, name, absmax, state, place)
+                                                : floats(absmax, name + ".absmax", where);
   check<DataError>(tensor.absmax.size() == (count + 63) / 64, where, ": `", name, ".absmax` has ",
                    tensor.absmax.size(), " values, shape ", out, " by ", in, " takes ",
                    (count + 63) / 64);

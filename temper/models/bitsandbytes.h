@@ -1,5 +1,5 @@
-// 4-bit weights as bitsandbytes writes them into safetensors: of a linear layer's `weight` the codes,
-// two to a byte, and beside them `weight.absmax` (with double quantization 8-bit codes, and
+// 4-bit weights as bitsandbytes writes them into safetensors: of a linear layer's `weight` the
+// codes, two to a byte, and beside them `weight.absmax` (with double quantization 8-bit codes, and
 // `weight.nested_absmax` and `weight.nested_quant_map`), `weight.quant_map`, and
 // `weight.quant_state.bitsandbytes__nf4`, a JSON text of shape, block size and offset.
 #pragma once
@@ -16,9 +16,9 @@
 namespace temper::models {
 
 struct Nf4Tensor {
-  std::vector<int64_t> shape;          // [out, in]
-  std::vector<uint8_t> codes;          // one a byte, row-major
-  std::vector<float> absmax;           // of each block of 64 values
+  std::vector<int64_t> shape;  // [out, in]
+  std::vector<uint8_t> codes;  // one a byte, row-major
+  std::vector<float> absmax;   // of each block of 64 values
   std::shared_ptr<const ops::QuantizedWeight> weight() const;
 };
 

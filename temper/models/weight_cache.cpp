@@ -40,8 +40,7 @@ std::string hash_of(const std::string& text) {
 
 // One weight of a file's tensors; null where they do not fit together.
 std::shared_ptr<const ops::QuantizedWeight> weight_of(const TensorMap& tensors,
-                                                      const std::string& name,
-                                                      kernels::Code code) {
+                                                      const std::string& name, kernels::Code code) {
   const auto shape = tensors.find(name + kShape), codes = tensors.find(name + kCodes),
              scales = tensors.find(name + kScales);
   for (const auto& it : {shape, codes, scales})
@@ -68,8 +67,8 @@ std::shared_ptr<const ops::QuantizedWeight> weight_of(const TensorMap& tensors,
 }  // namespace
 
 WeightCache::WeightCache(const MappedFiles& files, kernels::Code code) : code_(code) {
-  std::string text = str("weights 1, code ", static_cast<int>(code), ", panels of ",
-                         kernels::panel_width(), "\n");
+  std::string text =
+      str("weights 1, code ", static_cast<int>(code), ", panels of ", kernels::panel_width(), "\n");
   for (const MappedFiles::File& file : files.files())
     text += str(fs::absolute(file.path).lexically_normal().string(), " ", file.device, " ",
                 file.inode, " ", file.size, " ", file.seconds, ".", file.nanoseconds, "\n");

@@ -14,9 +14,7 @@
 namespace temper::nn {
 namespace {
 
-ops::LinearOperand operand(const Parameter& weight) {
-  return {weight.weight(), {}};
-}
+ops::LinearOperand operand(const Parameter& weight) { return {weight.weight(), {}}; }
 
 // Rows of a frozen weight as products see them.
 ops::RowsOf rows_of(const Parameter& base) {

@@ -31,9 +31,7 @@ kernels::MatrixView<T> rows(const Weight& w, const T* data) {
 at::Tensor packed(const Weight& w, bool transposed) {
   if (w.quantized || w.values.scalar_type() == at::kDouble) return {};
   const int64_t k = transposed ? w.out() : w.in(), n = transposed ? w.in() : w.out();
-  const auto view = [&](const auto* data) {
-    return transposed ? rows(w, data) : columns(w, data);
-  };
+  const auto view = [&](const auto* data) { return transposed ? rows(w, data) : columns(w, data); };
   at::Tensor panels =
       at::empty({kernels::packed_size(k, n)}, reads_bfloat16(w) ? at::kBFloat16 : at::kFloat);
   if (!reads_bfloat16(w)) {
@@ -61,8 +59,8 @@ void multiply_packed(const at::Tensor& a, const at::Tensor& panels, at::Tensor& 
 
 void check_shapes(const at::Tensor& from, int64_t in, const at::Tensor& to, int64_t out) {
   check(from.is_contiguous() && to.is_contiguous(), "a weight's product: tensors are contiguous");
-  check(from.size(1) == in && to.size(0) == from.size(0) && to.size(1) == out,
-        "a weight of ", in, " and ", out, " does not lead from ", from.sizes(), " to ", to.sizes());
+  check(from.size(1) == in && to.size(0) == from.size(0) && to.size(1) == out, "a weight of ", in,
+        " and ", out, " does not lead from ", from.sizes(), " to ", to.sizes());
 }
 
 }  // namespace
@@ -83,7 +81,11 @@ const char* name_of(WeightFormat format) {
 }
 
 kernels::QuantizedMatrix QuantizedWeight::view() const {
-  return {code, rows, width, kernels::scale_group(code, width), values<uint8_t>(codes),
+  return {code,
+          rows,
+          width,
+          kernels::scale_group(code, width),
+          values<uint8_t>(codes),
           values<float>(scales)};
 }
 

@@ -50,7 +50,8 @@ struct Weight {
   int64_t in() const { return quantized ? quantized->width : values.size(1); }
   // What autograd sees of it: its values, or, of a frozen one, a tensor without a gradient.
   const at::Tensor& tensor() const { return quantized ? quantized->codes : values; }
-  // Rows [first, first + count): the same memory. Not of a quantized one; first is a multiple of 32.
+  // Rows [first, first + count): the same memory. Not of a quantized one; first is a multiple
+  // of 32.
   Weight part(int64_t first, int64_t count) const;
 };
 
@@ -71,8 +72,8 @@ at::Tensor read(const Weight& w);
 // Codes of float32 values [out, in]; nf4's scales are quantized, too (double quantization). Throws
 // DataError where a value is not finite.
 std::shared_ptr<const QuantizedWeight> quantize(const at::Tensor& values, kernels::Code code);
-// The same of codes and scales that are given: one code a byte [out * in], nf4's scales by blocks of
-// 64 values, int8's by rows.
+// The same of codes and scales that are given: one code a byte [out * in], nf4's scales by blocks
+// of 64 values, int8's by rows.
 std::shared_ptr<const QuantizedWeight> from_codes(kernels::Code code, int64_t out, int64_t in,
                                                   const uint8_t* row_major, const float* scale);
 

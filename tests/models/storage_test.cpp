@@ -77,7 +77,9 @@ struct Folder {
 };
 
 struct CacheDirectory {
-  explicit CacheDirectory(const std::string& path) { ::setenv("TEMPER_CACHE_DIR", path.c_str(), 1); }
+  explicit CacheDirectory(const std::string& path) {
+    ::setenv("TEMPER_CACHE_DIR", path.c_str(), 1);
+  }
   ~CacheDirectory() { ::setenv("TEMPER_CACHE_DIR", "", 1); }
 };
 
@@ -143,8 +145,7 @@ TEST_CASE("nf4's codes and scales are bitsandbytes'") {
     std::vector<float> absmax((values.size() + 63) / 64);
     kernels::quantize_nf4(values.data(), static_cast<int64_t>(values.size()), found.data(),
                           absmax.data());
-    for (size_t i = 0; i < codes.size(); ++i)
-      CHECK("0123456789abcdef"[found[i]] == codes[i]);
+    for (size_t i = 0; i < codes.size(); ++i) CHECK("0123456789abcdef"[found[i]] == codes[i]);
     CHECK(absmax == c["absmax"].get<std::vector<float>>());
     kernels::quantize_absmax(absmax.data(), static_cast<int64_t>(absmax.size()));
     const auto expected = c["double_absmax"].get<std::vector<float>>();

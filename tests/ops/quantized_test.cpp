@@ -30,10 +30,9 @@ struct Quantized {
   std::vector<float> values() const {
     std::vector<float> out(row_major.size());
     for (size_t i = 0; i < out.size(); ++i)
-      out[i] = code == Code::kNf4
-                   ? nf4_values()[row_major[i]] * scale[i / 64]
-                   : static_cast<float>(static_cast<int8_t>(row_major[i])) *
-                         scale[i / static_cast<size_t>(width)];
+      out[i] = code == Code::kNf4 ? nf4_values()[row_major[i]] * scale[i / 64]
+                                  : static_cast<float>(static_cast<int8_t>(row_major[i])) *
+                                        scale[i / static_cast<size_t>(width)];
     return out;
   }
   QuantizedMatrix packed() {
@@ -87,8 +86,8 @@ TEST_CASE("a left side whose rows lie apart is multiplied by codes, too") {
   Quantized w(Code::kNf4, rows, width, draws.floats(rows * width));
   const std::vector<float> values = w.values(), a = draws.floats(m * width);
   std::vector<float> defined(static_cast<size_t>(m * rows));
-  reference_gemm<float>(m, rows, width, {a.data(), 1, m}, {values.data(), 1, width},
-                        defined.data(), rows, false, nullptr);
+  reference_gemm<float>(m, rows, width, {a.data(), 1, m}, {values.data(), 1, width}, defined.data(),
+                        rows, false, nullptr);
   for_each_target([&] {
     std::vector<float> c(defined.size());
     gemm(m, {a.data(), 1, m}, w.packed(), c.data(), rows);

@@ -38,8 +38,7 @@ struct Nearest {
     for (size_t i = 0; i + 1 < kCount; ++i) middle[i] = (values[i] + values[i + 1]) / 2;
   }
   uint8_t operator()(float x) const {
-    return static_cast<uint8_t>(std::lower_bound(middle.begin(), middle.end(), x) -
-                                middle.begin());
+    return static_cast<uint8_t>(std::lower_bound(middle.begin(), middle.end(), x) - middle.begin());
   }
 };
 
@@ -115,8 +114,8 @@ void quantize_int8(const float* values, int64_t rows, int64_t width, uint8_t* co
     scale[r] = largest_magnitude(values + r * width, width) / 127.0f;
     const float divisor = std::max(scale[r], 1e-38f);
     for (int64_t i = r * width; i < (r + 1) * width; ++i)
-      code[i] = static_cast<uint8_t>(static_cast<int8_t>(
-          std::clamp(std::nearbyint(values[i] / divisor), -127.0f, 127.0f)));
+      code[i] = static_cast<uint8_t>(
+          static_cast<int8_t>(std::clamp(std::nearbyint(values[i] / divisor), -127.0f, 127.0f)));
   }
 }
 

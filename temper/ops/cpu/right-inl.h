@@ -56,12 +56,13 @@ inline void transpose_four(const float* from, int64_t stride, float* to) {
 constexpr int kHalfPanel = kPanel / 2;
 
 #if TEMPER_HAS_FMA
-// The values of codes, `kLanes` at a time.
+// The values of codes, `kLanes` at a time. Made once for a loop over codes.
 template <Code kCode>
 struct CodeValues;
 
 template <>
 struct CodeValues<Code::kInt8> {
+  CodeValues() {}
   hn::Vec<D> at(D d, const uint8_t* codes) const {
     const hn::Rebind<int32_t, D> wide;
     const hn::Rebind<int8_t, D> narrow;
@@ -73,6 +74,13 @@ struct CodeValues<Code::kInt8> {
 template <>
 struct CodeValues<Code::kNf4> {
   using Wide = hn::Rebind<uint32_t, D>;
+  hn::Vec<D> lower, upper;  // the 16 values, in one vector or in two
+  // Written out: what the compiler writes itself is not compiled for the target.
+  CodeValues()
+      : lower(hn::LoadU(D(), nf4_values())),
+        upper(hn::LoadU(D(), nf4_values() + (kLanes == 8 ? 8 : 0))) {}
+
+  // Of the low or the high halves of `kLanes` bytes.
   static hn::Vec<Wide> pairs(D, const uint8_t* codes) {
     const hn::Rebind<uint8_t, D> narrow;
     return hn::PromoteTo(Wide(), hn::LoadU(narrow, codes));
@@ -81,14 +89,12 @@ struct CodeValues<Code::kNf4> {
   hn::Vec<D> at(D d, hn::Vec<Wide> index) const {
     const Wide wide;
     if constexpr (kLanes == 16) {
-      return hn::TableLookupLanes(hn::LoadU(d, nf4_values()), hn::IndicesFromVec(d, index));
+      return hn::TableLookupLanes(lower, hn::IndicesFromVec(d, index));
     } else if constexpr (kLanes == 8) {
       const auto in_half = hn::IndicesFromVec(d, hn::And(index, hn::Set(wide, 7)));
-      const auto upper = hn::Gt(hn::BitCast(hn::Rebind<int32_t, D>(), index),
-                                hn::Set(hn::Rebind<int32_t, D>(), 7));
-      return hn::IfThenElse(hn::RebindMask(d, upper),
-                            hn::TableLookupLanes(hn::LoadU(d, nf4_values() + 8), in_half),
-                            hn::TableLookupLanes(hn::LoadU(d, nf4_values()), in_half));
+      const auto bit_three = hn::BitCast(d, hn::ShiftLeft<28>(index));  // as the sign
+      return hn::IfNegativeThenElse(bit_three, hn::TableLookupLanes(upper, in_half),
+                                    hn::TableLookupLanes(lower, in_half));
     } else {
       alignas(64) uint32_t each[kLanes];
       alignas(64) float value[kLanes];
