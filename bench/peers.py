@@ -4,11 +4,32 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VENV = ROOT / ".deps/bench-venv"
-TEMPER = ROOT / "build/temper"
+TEMPER = pathlib.Path(os.environ.get("TEMPER", ROOT / "build/temper"))
 MODEL = ROOT / "models/bench"
+BENCH = ROOT / "../shared/bench"
+GSM8K = ROOT / "../shared/data/gsm8k/train.jsonl"
+
+# What every peer's training code begins with. Ends: a callback of Hugging Face's trainers that keeps when each step ended.
+PRELUDE = r"""
+import json, resource, sys, time
+start = time.time()
+def result(**values):
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print("RESULT " + json.dumps(dict(values, peak_memory_bytes=peak)))
+def in_order(trainer):
+    from torch.utils.data import SequentialSampler
+    trainer._get_train_sampler = lambda self, *a: SequentialSampler(self.train_dataset)
+def step_ends():
+    from transformers import TrainerCallback
+    class Ends(TrainerCallback):
+        ends = []
+        def on_step_end(self, *args, **kwargs): self.ends.append(time.time())
+    return Ends()
+"""
 
 
 def setup():
@@ -17,12 +38,57 @@ def setup():
     subprocess.check_call([VENV / "bin/pip", "install", "-q", "trl", "peft", "transformers", "datasets", "llama-cpp-python", "gguf", "safetensors"])
 
 
-def model(path=MODEL):
-    """The benchmark model: 29M parameters of random weights."""
+def model(path=MODEL, config=BENCH / "config.json"):
+    """The benchmark model: 29M parameters of random weights. `config`: another one of its family, in `path`."""
     if not os.path.exists(path):
-        subprocess.check_call([TEMPER, "init", "--config", ROOT / "../shared/bench/config.json", "--tokenizer", ROOT / "../shared/bench",
-                               "--seed", "1", "--output", path])
+        subprocess.check_call([TEMPER, "init", "--config", config, "--tokenizer", BENCH, "--seed", "1", "--output", path],
+                              stdout=subprocess.DEVNULL)
     return str(path)
+
+
+def temper(verb, directory, *settings, untimed=2):
+    """Trains with the settings in file order; the rate leaves the first `untimed` steps out. Losses: those of every step, by name."""
+    start = time.time()
+    subprocess.check_call([TEMPER, verb, f"output_dir={directory}", "data.shuffle=false", "metrics.sinks=[jsonl]", *map(str, settings)],
+                          stdout=subprocess.DEVNULL)
+    wall = time.time() - start
+    rows = [json.loads(line) for line in open(f"{directory}/metrics.jsonl")]
+    timed = rows[untimed:]
+    return {"tokens_per_second": sum(r["tokens"] for r in timed) / sum(r["step_seconds"] for r in timed),
+            "first_step_seconds": wall - sum(r["step_seconds"] for r in rows[1:]), "peak_memory_bytes": rows[-1]["peak_memory_bytes"],
+            "tokens": [r["tokens"] for r in rows], "tokens_computed": sum(r["tokens_computed"] for r in rows),
+            "losses": {name: [r[name] for r in rows] for name in rows[0] if name == "loss" or name.endswith("_loss")}}
+
+
+def alternately(repeats, *runs):
+    """Each of the runs in turn, `repeats` times; of each the best rate, start and memory. None where a run has no result."""
+    results = [[] for _ in runs]
+    for _ in range(repeats):
+        for run, found in zip(runs, results):
+            found.append(run())
+    return [dict(found[0], tokens_per_second=max(r["tokens_per_second"] for r in found),
+                 **{name: min(r[name] for r in found) for name in ("first_step_seconds", "peak_memory_bytes")}) if all(found) else None
+            for found in results]
+
+
+def report(title, peer_name, ours, peer):
+    """One line for each side, then how they compare; losses step by step."""
+    print(f"{title}  (load {os.getloadavg()[0]:.1f})")
+    for name, r in (("Temper", ours), (peer_name, peer)):
+        if r:
+            print(f"  {name:7} {r['tokens_per_second']:7.0f} tokens/s  {r['peak_memory_bytes'] / 1e9:5.2f} GB  first step after "
+                  f"{r['first_step_seconds']:5.1f} s  loss {r['losses']['loss'][0]:.5f} to {r['losses']['loss'][-1]:.5f}")
+    if not peer:
+        return
+    print(f"  speed {ours['tokens_per_second'] / peer['tokens_per_second']:.1f} times, memory "
+          f"{100 * ours['peak_memory_bytes'] / peer['peak_memory_bytes']:.0f} %, of {sum(ours['tokens'])} tokens "
+          f"{ours['tokens_computed']} went through the model")
+    if ours["tokens"] != peer["tokens"]:
+        print("  the sides did not train on the same tokens: " + ", ".join(f"{a} and {b}" for a, b in zip(ours["tokens"], peer["tokens"])))
+    for name, theirs in peer["losses"].items():
+        worst = max(abs(a - b) / max(abs(b), 1e-12) for a, b in zip(ours["losses"][name], theirs))
+        print(f"  {name}: at most {100 * worst:.4f} % apart in any step; Temper's " + " ".join(f"{x:.6f}" for x in ours["losses"][name])
+              + f", {peer_name}'s " + " ".join(f"{x:.6f}" for x in theirs))
 
 
 def run_python(python, code, *arguments):
