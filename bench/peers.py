@@ -35,7 +35,7 @@ def step_ends():
 def setup():
     subprocess.check_call([sys.executable, "-m", "venv", VENV])
     subprocess.check_call([VENV / "bin/pip", "install", "-q", "torch==2.13.0"])
-    subprocess.check_call([VENV / "bin/pip", "install", "-q", "trl", "peft", "transformers", "datasets", "llama-cpp-python", "gguf", "safetensors"])
+    subprocess.check_call([VENV / "bin/pip", "install", "-q", "trl", "peft", "transformers", "datasets", "bitsandbytes", "llama-cpp-python", "gguf", "safetensors"])
 
 
 def model(path=MODEL, config=BENCH / "config.json"):

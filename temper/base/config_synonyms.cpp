@@ -107,12 +107,8 @@ constexpr KeySynonym kSynonyms[] = {
     {"lambda_orpo", "preference.lambda", ""},
     {"learning_rate_min", "optimizer.final_lr_fraction",
      "it is a share of optimizer.learning_rate"},
-    {"load_in_4bit", "",
-     "QLoRA is not in this build; adapter.method: lora with model.dtype: bfloat16 halves the "
-     "frozen weights"},
-    {"load_in_8bit", "",
-     "QLoRA is not in this build; adapter.method: lora with model.dtype: bfloat16 halves the "
-     "frozen weights"},
+    {"load_in_4bit", "adapter.method", "qlora keeps the frozen weights as NF4"},
+    {"load_in_8bit", "model.storage", "write model.storage: int8"},
     {"log_dir", "output_dir", ""},
     {"log_every_n_steps", "metrics.log_every", "of the console; files have every step"},
     {"log_peak_memory_stats", "", "every step's peak memory is logged"},
