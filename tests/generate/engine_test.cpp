@@ -230,10 +230,11 @@ TEST_CASE("pages are evicted in the order of their last use, and none before tho
   tree.set_unused(0);
   tree.check_invariants(std::vector<bool>(5));
   const std::vector<int32_t> longer{1, 2, 3, 4, 5, 6, 9};
-  CHECK(tree.find(longer) == std::vector<int64_t>{0, 1, 2});
+  CHECK(tree.find(PrefixTree::root(0), longer) == std::vector<int64_t>{0, 1, 2});
+  CHECK(tree.find(PrefixTree::root(1), longer).empty());  // another adapter's keys are others
   for (const int64_t page : {2, 4, 1, 0}) CHECK(tree.evict() == page);
   CHECK(tree.evict() == -1);
-  CHECK(tree.find(longer).empty());
+  CHECK(tree.find(PrefixTree::root(0), longer).empty());
 }
 
 TEST_CASE("filters keep what transformers' do, in its order") {
