@@ -358,8 +358,8 @@ TEST_CASE("a weight-decomposed layer") {
   CHECK((norm - expected).abs().max().item<double>() < 1e-14);
   check_gradients(
       [&](const Tensors& t) {
-        const Tensors both = linear(LinearInput::plain(t[0]), {{w, {}, {}}, {t[1], {}, {}}});
-        const at::Tensor up = linear(LinearInput::plain(both[1]), {{t[2], {}, {}}})[0];
+        const Tensors both = linear(LinearInput::plain(t[0]), {{w, {}}, {t[1], {}}});
+        const at::Tensor up = linear(LinearInput::plain(both[1]), {{t[2], {}}})[0];
         return Tensors{scale_features(add_scaled(both[0], up, 0.7), t[3], norm, {})};
       },
       {x, a, b, magnitude});
