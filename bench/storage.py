@@ -3,7 +3,7 @@
 
 usage: bench/storage.py [--python PATH] [--rows FILE] [--steps N] [--no-peer] [--only train|decode]
 
-The model has 0.3 billion parameters of random weights (bench/config_0.3b.json). Training: rows of GSM8K, 8 a step, rates leave
+The model has 0.3 billion parameters of random weights (bench/config_0.3b.json). Training: rows of GSM8K, 8 a step, at most 1,024 tokens a pass, rates leave
 the first step out, memory is the peak of the process; `full` trains all weights. Decoding: 64 new tokens of 1 and of 64 prompts.
 Machines that do other work at the same time give numbers that mean nothing.
 """
@@ -60,6 +60,7 @@ def training(args, model):
         with tempfile.TemporaryDirectory() as directory:
             ours = peers.temper("sft", f"{directory}/run", f"model.path={model}", f"data.train={args.rows}",
                                 "data.columns={prompt: question, completion: answer}", f"train.batch_size={BATCH}", f"train.max_steps={args.steps}",
+                                "train.micro_batch_tokens=1024",
                                 "optimizer.learning_rate=1e-3", "optimizer.schedule=constant", *keys, untimed=1)
             show(name, ours, ours["losses"]["loss"])
     if not args.no_peer:

@@ -26,7 +26,7 @@ std::string base_of(const std::string& directory) {
 
 ScalarDirectory load_scalar_directory(const std::string& path, const std::string& where,
                                       const std::string& wanted) {
-  const std::string directory = models::resolve_model_path(path);
+  const std::string directory = models::named_model(path, where + wanted);
   ScalarDirectory found{nullptr, base_of(directory)};
   found.adapted = found.base != directory;
   models::HfConfig::load(found.base);  // that it is a model at all, before what it lacks

@@ -40,6 +40,26 @@ done
 "$temper" distill $configs/distill_gsm8k.yaml model.path=d/model distill.teacher=d/grpo/final data.train=gsm.jsonl data.validation_fraction=0.3 train.max_steps=1 train.eval_every=1 > distill.log 2>&1 ||
   fail "distill_gsm8k.yaml: $(tail -1 distill.log)"
 
+"$temper" ppo $configs/ppo.yaml train.max_steps=2 rl.prompts_per_rollout=8 > ppo.log 2>&1 || fail "ppo.yaml: $(tail -1 ppo.log)"
+"$temper" ppo $configs/ppo_gsm8k.yaml model.path=d/model data.train=gsm.jsonl train.max_steps=1 rl.prompts_per_rollout=4 rollout.max_new_tokens=8 > ppo.log 2>&1 ||
+  fail "ppo_gsm8k.yaml: $(tail -1 ppo.log)"
+
+# A reference or teacher whose ids mean other tokens is refused, and one that is not there by its key.
+cp -r d/model swapped
+python3 - <<'P'
+import json
+tokenizer = json.load(open("swapped/tokenizer.json"))
+vocabulary = tokenizer["model"]["vocab"]
+vocabulary["1"], vocabulary["2"] = vocabulary["2"], vocabulary["1"]
+json.dump(tokenizer, open("swapped/tokenizer.json", "w"))
+P
+refused() { "$temper" "${@:2}" output_dir=refused > refused.log 2>&1; [ $? = 2 ] && grep -q -- "$1" refused.log || fail "${*:2}: $(cat refused.log)"; }
+refused 'preference.reference_model: .*another tokenizer: token' dpo $configs/dpo.yaml preference.reference=model preference.reference_model=swapped
+refused 'preference.reference_model: no model at nowhere' dpo $configs/dpo.yaml preference.reference=model preference.reference_model=nowhere
+refused 'distill.teacher: .*token' distill $configs/distill.yaml distill.teacher=swapped
+refused 'distill.teacher: no model at nowhere' distill $configs/distill.yaml distill.teacher=nowhere
+refused 'rewards.*no model at nowhere' grpo $configs/grpo_gsm8k.yaml model.path=d/model data.train=gsm.jsonl 'rewards=[{model: nowhere}]'
+
 "$temper" data pairs --rollouts d/grpo --output best.jsonl 2> pairs.log && grep -q '"chosen_ids"' best.jsonl || grep -q 'nothing to make pairs of' pairs.log ||
   fail "data pairs of rollouts: $(cat pairs.log)"
 

@@ -63,7 +63,7 @@ done
 
 refused() { status=0; "$temper" ppo run.yaml output_dir=refused "${@:2}" 2> err > /dev/null || status=$?; [ $status = 2 ] && grep -q -- "$1" err && [ "$(wc -l < err)" = 1 ] || fail "expected $1, got $status: $(cat err)"; }
 refused "ppo.critic: model: no critic: it has no scalar head" ppo.critic=model
-refused "ppo.critic: nowhere" ppo.critic=nowhere
+refused "ppo.critic: critic: no model at nowhere" ppo.critic=nowhere
 sed 's/"vocab_size": 331/"vocab_size": 340/' config.json > other.json
 "$temper" init --config other.json --output other > /dev/null
 "$temper" ppo run.yaml output_dir=larger model.path=other train.max_steps=1 > /dev/null
