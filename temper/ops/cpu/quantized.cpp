@@ -104,7 +104,14 @@ void quantize_nf4(const float* values, int64_t count, uint8_t* code, float* absm
     const int64_t first = b * kNf4Block, size = std::min(kNf4Block, count - first);
     absmax[b] = largest_magnitude(values + first, size);
     const float inverse = 1.0f / std::max(absmax[b], 1e-38f);
-    for (int64_t i = first; i < first + size; ++i) code[i] = nearest(values[i] * inverse);
+    // nearest() of each as a count of the middles below it: loops that the compiler vectorizes.
+    float scaled[kNf4Block];
+    int32_t index[kNf4Block] = {};
+    for (int64_t i = 0; i < size; ++i) scaled[i] = values[first + i] * inverse;
+    std::fill(scaled + size, scaled + kNf4Block, 0.0f);
+    for (const float middle : nearest.middle)
+      for (int64_t i = 0; i < kNf4Block; ++i) index[i] += scaled[i] > middle;
+    for (int64_t i = 0; i < size; ++i) code[first + i] = static_cast<uint8_t>(index[i]);
   }
 }
 
@@ -142,17 +149,17 @@ void pack_codes(Code code, int64_t rows, int64_t width, const uint8_t* row_major
   const int64_t half = panel / 2;
 #pragma omp parallel for schedule(static) if (rows * width > 32768)
   for (int64_t p = 0; p < (rows + panel - 1) / panel; ++p) {
-    const auto code_at = [&](int64_t r, int64_t i) {
-      const int64_t row = p * panel + r;
-      return row < rows ? row_major[row * width + i] : uint8_t{0};
-    };
-    for (int64_t i = 0; i < width; ++i) {
-      if (code == Code::kNf4)
-        for (int64_t r = 0; r < half; ++r)
-          codes[(p * width + i) * half + r] =
-              static_cast<uint8_t>(code_at(r, i) | code_at(r + half, i) << 4);
+    // A row at a time: its codes lie side by side where they come from.
+    const int64_t bytes = code == Code::kNf4 ? half : panel;  // of an index
+    uint8_t* to = codes + p * width * bytes;
+    std::fill(to, to + width * bytes, uint8_t{0});
+    for (int64_t r = 0; r < std::min(panel, rows - p * panel); ++r) {
+      const uint8_t* from = row_major + (p * panel + r) * width;
+      if (code == Code::kInt8 || r < half)
+        for (int64_t i = 0; i < width; ++i) to[i * bytes + r] = from[i];
       else
-        for (int64_t r = 0; r < panel; ++r) codes[(p * width + i) * panel + r] = code_at(r, i);
+        for (int64_t i = 0; i < width; ++i)
+          to[i * bytes + r - half] = static_cast<uint8_t>(to[i * bytes + r - half] | from[i] << 4);
     }
     for (int64_t g = 0; g < groups; ++g)
       for (int64_t r = 0; r < panel; ++r) {
