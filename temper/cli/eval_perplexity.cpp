@@ -25,10 +25,9 @@ train::SftConfig config_of(const ModelFlags& model, const InputFlags& input,
   config.data.columns = input.renamed();
   config.data.max_length = flags.max_length;
   config.train.eval_samples = 0;
-  for (const auto& [name, value] :
-       {std::pair<const char*, TrainOn>{"all", TrainOn::kAll},
-        {"completion", TrainOn::kCompletion},
-        {"assistant", TrainOn::kAssistant}})
+  for (const auto& [name, value] : {std::pair<const char*, TrainOn>{"all", TrainOn::kAll},
+                                    {"completion", TrainOn::kCompletion},
+                                    {"assistant", TrainOn::kAssistant}})
     if (flags.train_on == name) config.data.train_on = value;
   return config;
 }
