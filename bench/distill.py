@@ -3,7 +3,7 @@
 
 usage: bench/distill.py [--python PATH] [--rows FILE] [--steps N] [--repeats N] [--micro-batch N]
 
-The student is the benchmark model, the teacher one of its family with twice the width (102M parameters of random weights); GSM8K's answers,
+The student is the benchmark model, the teacher one of its family with twice the width (109M parameters of random weights); GSM8K's answers,
 16 rows a step in file order, forward KL at temperature 2, alpha 0.5, AdamW, float32. The loop is the usual one: a collator that pads, the
 teacher's logits without a graph, the student's logits, both taken at the supervised tokens, KL and cross entropy, AdamW.
 
@@ -61,8 +61,8 @@ for step in range(steps):
     distill, task = totals.tolist()
     for name, value in (("loss", alpha * distill + (1 - alpha) * task), ("distill_loss", distill), ("task_loss", task)): losses[name].append(value)
     tokens.append(sum(len(r["input_ids"]) for r in batch))
-    ends.append(time.time())
-result(tokens_per_second=sum(tokens[2:]) / (ends[-1] - ends[1]), first_step_seconds=ends[0] - start, tokens=tokens, losses=losses)
+    ends.append(now())
+result(**rates(ends, tokens), losses=losses)
 """
 
 

@@ -13,13 +13,19 @@ MODEL = ROOT / "models/bench"
 BENCH = ROOT / "../shared/bench"
 GSM8K = ROOT / "../shared/data/gsm8k/train.jsonl"
 
-# What every peer's training code begins with. Ends: a callback of Hugging Face's trainers that keeps when each step ended.
+# What every peer's training code begins with.
 PRELUDE = r"""
 import json, resource, sys, time
 start = time.time()
 def result(**values):
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print("RESULT " + json.dumps(dict(values, peak_memory_bytes=peak)))
+# ends: (time, process time) when each step ended. Rates leave the first two steps out.
+def rates(ends, tokens):
+    (wall, cpu), (last_wall, last_cpu), count = ends[1], ends[-1], sum(tokens[2:])
+    return dict(tokens_per_second=count / (last_wall - wall), tokens_per_cpu_second=count / (last_cpu - cpu), first_step_seconds=ends[0][0] - start,
+                tokens=tokens)
+def now(): return time.time(), time.process_time()
 def in_order(trainer):
     from torch.utils.data import SequentialSampler
     trainer._get_train_sampler = lambda self, *a: SequentialSampler(self.train_dataset)
@@ -27,7 +33,7 @@ def step_ends():
     from transformers import TrainerCallback
     class Ends(TrainerCallback):
         ends = []
-        def on_step_end(self, *args, **kwargs): self.ends.append(time.time())
+        def on_step_end(self, *args, **kwargs): self.ends.append(now())
     return Ends()
 """
 
@@ -46,15 +52,33 @@ def model(path=MODEL, config=BENCH / "config.json"):
     return str(path)
 
 
+def cpu_seconds(pid):
+    fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def count_lines(path):
+    return open(path).read().count("\n") if os.path.exists(path) else 0
+
+
 def temper(verb, directory, *settings, untimed=2):
-    """Trains with the settings in file order; the rate leaves the first `untimed` steps out. Losses: those of every step, by name."""
+    """Trains with the settings in file order; rates leave the first `untimed` steps out. Losses: those of every step, by name."""
     start = time.time()
-    subprocess.check_call([TEMPER, verb, f"output_dir={directory}", "data.shuffle=false", "metrics.sinks=[jsonl]", *map(str, settings)],
-                          stdout=subprocess.DEVNULL)
+    metrics = f"{directory}/metrics.jsonl"
+    command = [TEMPER, verb, f"output_dir={directory}", "data.shuffle=false", "metrics.sinks=[jsonl]", *settings]
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)
+    cpu = []  # when each step ended
+    while process.poll() is None:
+        cpu += [cpu_seconds(process.pid)] * (count_lines(metrics) - len(cpu))
+        time.sleep(0.02)
+    if process.returncode != 0:
+        sys.exit(process.returncode)
     wall = time.time() - start
-    rows = [json.loads(line) for line in open(f"{directory}/metrics.jsonl")]
+    rows = [json.loads(line) for line in open(metrics)]
     timed = rows[untimed:]
-    return {"tokens_per_second": sum(r["tokens"] for r in timed) / sum(r["step_seconds"] for r in timed),
+    tokens = sum(r["tokens"] for r in timed)
+    return {"tokens_per_second": tokens / sum(r["step_seconds"] for r in timed),
+            "tokens_per_cpu_second": tokens / max(cpu[len(rows) - 1] - cpu[untimed - 1], 0.01) if len(cpu) >= len(rows) else 0,
             "first_step_seconds": wall - sum(r["step_seconds"] for r in rows[1:]), "peak_memory_bytes": rows[-1]["peak_memory_bytes"],
             "tokens": [r["tokens"] for r in rows], "tokens_computed": sum(r["tokens_computed"] for r in rows),
             "losses": {name: [r[name] for r in rows] for name in rows[0] if name == "loss" or name.endswith("_loss")}}
@@ -66,9 +90,8 @@ def alternately(repeats, *runs):
     for _ in range(repeats):
         for run, found in zip(runs, results):
             found.append(run())
-    return [dict(found[0], tokens_per_second=max(r["tokens_per_second"] for r in found),
-                 **{name: min(r[name] for r in found) for name in ("first_step_seconds", "peak_memory_bytes")}) if all(found) else None
-            for found in results]
+    best = {"tokens_per_second": max, "tokens_per_cpu_second": max, "first_step_seconds": min, "peak_memory_bytes": min}
+    return [dict(found[0], **{name: of(r[name] for r in found) for name, of in best.items()}) if all(found) else None for found in results]
 
 
 def report(title, peer_name, ours, peer):
@@ -76,11 +99,12 @@ def report(title, peer_name, ours, peer):
     print(f"{title}  (load {os.getloadavg()[0]:.1f})")
     for name, r in (("Temper", ours), (peer_name, peer)):
         if r:
-            print(f"  {name:7} {r['tokens_per_second']:7.0f} tokens/s  {r['peak_memory_bytes'] / 1e9:5.2f} GB  first step after "
+            print(f"  {name:7} {r['tokens_per_second']:7.0f} tokens/s  {r['tokens_per_cpu_second']:7.0f} a CPU second  {r['peak_memory_bytes'] / 1e9:5.2f} GB  first step after "
                   f"{r['first_step_seconds']:5.1f} s  loss {r['losses']['loss'][0]:.5f} to {r['losses']['loss'][-1]:.5f}")
     if not peer:
         return
-    print(f"  speed {ours['tokens_per_second'] / peer['tokens_per_second']:.1f} times, memory "
+    print(f"  speed {ours['tokens_per_second'] / peer['tokens_per_second']:.1f} times, "
+          f"{ours['tokens_per_cpu_second'] / peer['tokens_per_cpu_second']:.1f} by CPU time, memory "
           f"{100 * ours['peak_memory_bytes'] / peer['peak_memory_bytes']:.0f} %, of {sum(ours['tokens'])} tokens "
           f"{ours['tokens_computed']} went through the model")
     if ours["tokens"] != peer["tokens"]:

@@ -47,12 +47,10 @@ else:
     trainer = RewardTrainer(AutoModelForSequenceClassification.from_pretrained(model, num_labels=1, dtype="float32"),
                             args=RewardConfig(**settings), **common)
 trainer.train()
-ends = times.ends
 log = [row for row in trainer.state.log_history if "loss" in row]
 seen = [0] + [int(row["num_tokens"]) for row in log]
 count = [b - a for a, b in zip(seen, seen[1:])]
-result(tokens_per_second=sum(count[2:]) / (ends[-1] - ends[1]), first_step_seconds=ends[0] - start, tokens=count,
-       losses={"loss": [row["loss"] for row in log]})
+result(**rates(times.ends, count), losses={"loss": [row["loss"] for row in log]})
 """
 
 # The model with a fresh scalar head, for both.

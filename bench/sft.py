@@ -33,8 +33,7 @@ trainer = SFTTrainer(AutoModelForCausalLM.from_pretrained(model, dtype="float32"
                      train_dataset=Dataset.from_list([{"prompt": r["question"], "completion": r["answer"]} for r in data]),
                      peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear") if lora else None)
 trainer.train()
-ends = times.ends
-result(tokens_per_second=sum(count[2:]) / (ends[-1] - ends[1]), first_step_seconds=ends[0] - start, tokens=count,
+result(**rates(times.ends, count),
        losses={"loss": [row["loss"] for row in trainer.state.log_history if "loss" in row]})
 """
 
