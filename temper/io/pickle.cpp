@@ -545,7 +545,10 @@ TensorMap parse_torch_file(std::span<const std::byte> bytes, const std::string& 
 
 TensorMap read_torch_file(const std::string& path) {
   const auto file = MappedFile::open(path);
-  return parse_torch_file({file->data(), file->size()}, path, file);
+  TensorMap tensors = parse_torch_file({file->data(), file->size()}, path, file);
+  for (auto& [name, view] : tensors)  // others were copied
+    view.mapped = view.data >= file->data() && view.data < file->data() + file->size();
+  return tensors;
 }
 
 }  // namespace temper

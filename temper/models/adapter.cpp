@@ -192,14 +192,10 @@ TrainedCopy train_adapter_copy(nn::Module& model) {
   for (const Target& t : linear_layers(model)) {
     nn::Lora* lora = t.layer->adapter(copy.index);
     if (!lora) continue;
-    const auto train = [&](const char* name, nn::Parameter& parameter) {
+    lora->each_parameter([&](const char* name, nn::Parameter& parameter) {
       parameter.set_trainable(true);
       copy.parameters.emplace_back(t.path + "." + name + ".weight", &parameter);
-    };
-    train("lora_A", lora->lora_A.weight);
-    train("lora_B", lora->lora_B.weight);
-    if (lora->lora_magnitude_vector)
-      train("lora_magnitude_vector", lora->lora_magnitude_vector->weight);
+    });
   }
   return copy;
 }
@@ -207,8 +203,10 @@ TrainedCopy train_adapter_copy(nn::Module& model) {
 std::unique_ptr<ScalarModel> merged_scalar_model(CausalLM& model, const HfConfig& config,
                                                  int index) {
   auto merged = std::make_unique<ScalarModel>(family_of(config).make(config));
-  std::map<std::string, nn::Parameter*> from;
+  std::map<std::string, const nn::Parameter*> from;
   model.each_parameter([&](const std::string& name, nn::Parameter& p) { from[name] = &p; });
+  for (const WholeModule& m : whole_modules(model))
+    from[m.path + ".weight"] = &m.versions->at(*m.weight, index);
   merged->each_parameter([&](const std::string& name, nn::Parameter& p) {
     if (name == kScore + std::string(".weight")) return;
     p.set_value(from.at(name)->float_value().detach());

@@ -57,6 +57,18 @@ LoraConfig read_config(const std::string& directory) {
                        "` is not supported; expected one `r` and `lora_alpha` for all");
   check<ConfigError>(!json.contains("bias") || json["bias"] == "none", path,
                      ": `bias`: expected none");
+  // Kinds that change the base's weights or the forward pass: these files alone do not say what the
+  // adapter computes.
+  const Json init = json.value("init_lora_weights", Json(true));
+  check<ConfigError>(!init.is_string() || init == "gaussian" || init == "orthogonal", path,
+                     ": `init_lora_weights`: found ", dump_json(init),
+                     ", which changes the base model's weights; convert the adapter with PEFT's "
+                     "path_initial_model_for_weight_conversion");
+  for (const char* key : {"alora_invocation_tokens", "use_qalora", "layer_replication",
+                          "target_parameters", "trainable_token_indices", "lora_bias",
+                          "arrow_config", "loftq_config", "eva_config", "corda_config"})
+    check<ConfigError>(!is_true(key) || json[key].empty(), path, ": `", key,
+                       "` is not supported; merge the adapter with PEFT's merge_and_unload");
   LoraConfig config;
   config.rank = config.alpha = 8;  // what PEFT takes where they are not written
   if (json.contains("r")) {
@@ -68,6 +80,8 @@ LoraConfig read_config(const std::string& directory) {
     config.alpha = json["lora_alpha"].get<double>();
   if (json.contains("lora_dropout") && json["lora_dropout"].is_number())
     config.dropout = json["lora_dropout"].get<double>();
+  check<ConfigError>(config.dropout >= 0 && config.dropout < 1, path, ": `lora_dropout`: found ",
+                     config.dropout, ", expected at least 0 and below 1");
   config.rank_stabilized = is_true("use_rslora");
   config.dora = is_true("use_dora");
   config.tied = is_true("ensure_weight_tying");

@@ -106,6 +106,7 @@ Nf4Tensor take_bitsandbytes(TensorMap& tensors, const std::string& name, const s
     const uint8_t both = std::to_integer<uint8_t>(codes.data[i / 2]);
     tensor.codes[i] = i % 2 == 0 ? both >> 4 : both & 15;
   }
+  give_back_pages(codes);
   tensor.absmax = absmax.dtype == DType::kUInt8 ? nested(tensors, name, absmax, state, place)
                                                 : floats(absmax, name + ".absmax", where);
   check<DataError>(tensor.absmax.size() == (count + 63) / 64, where, ": `", name, ".absmax` has ",

@@ -93,7 +93,11 @@ class Filling {
         found->second->width == parameter.shape()[1]) {
       parameter.set_codes(found->second);
     } else {
-      set_from(parameter, view);
+      try {
+        set_from(parameter, view);
+      } catch (const DataError& e) {
+        throw DataError(temper::str(from_.directory, ": `", name, "`: ", e.what()));
+      }
       made_[name] = parameter.stored().quantized;
     }
     return "";

@@ -1,6 +1,7 @@
 #include "temper/models/weight_cache.h"
 
 #include <ATen/ATen.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -38,6 +39,14 @@ std::string hash_of(const std::string& text) {
   return out;
 }
 
+// When a file was last changed in any way. A time of writing can be set, and a number of a removed
+// file be given again; this cannot.
+std::string change_of(const std::string& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) return "gone";
+  return str(status.st_ctim.tv_sec, ".", status.st_ctim.tv_nsec);
+}
+
 // One weight of a file's tensors; null where they do not fit together.
 std::shared_ptr<const ops::QuantizedWeight> weight_of(const TensorMap& tensors,
                                                       const std::string& name, kernels::Code code) {
@@ -67,14 +76,17 @@ std::shared_ptr<const ops::QuantizedWeight> weight_of(const TensorMap& tensors,
 }  // namespace
 
 WeightCache::WeightCache(const MappedFiles& files, kernels::Code code) : code_(code) {
-  std::string text =
+  std::string name =
       str("weights 1, code ", static_cast<int>(code), ", panels of ", kernels::panel_width(), "\n");
-  for (const MappedFiles::File& file : files.files())
-    text += str(fs::absolute(file.path).lexically_normal().string(), " ", file.device, " ",
-                file.inode, " ", file.size, " ", file.seconds, ".", file.nanoseconds, "\n");
-  source_ = text;
+  for (const MappedFiles::File& file : files.files()) {
+    const std::string path = fs::absolute(file.path).lexically_normal().string();
+    name += path + "\n";
+    source_ += str(path, " ", file.device, " ", file.inode, " ", file.size, " ", file.seconds, ".",
+                   file.nanoseconds, " ", change_of(file.path), "\n");
+  }
+  source_ = name + source_;
   const std::string in = directory();
-  if (!in.empty()) path_ = in + "/weights/" + hash_of(text) + ".safetensors";
+  if (!in.empty()) path_ = in + "/weights/" + hash_of(name) + ".safetensors";
 }
 
 QuantizedWeights WeightCache::read() const {

@@ -1,8 +1,9 @@
 // Quantized weights of a model directory, kept as files beside the user's caches, so that the next
 // start maps them instead of quantizing again:
 //     $TEMPER_CACHE_DIR, or temper/ in $XDG_CACHE_HOME or ~/.cache; TEMPER_CACHE_DIR="" keeps none.
-// A file is named by a hash of what it was made from: the weight files' paths, sizes and times of
-// change, the code and this machine's layout; it holds that text, and is used only where it agrees.
+// A file is named by a hash of the weight files' paths, the code and this machine's layout. It
+// holds what those files were, to their times of change that nobody can set, and is used only where
+// that agrees; the next model at the same place takes its place.
 #pragma once
 
 #include <map>

@@ -148,7 +148,7 @@ Embedding::Embedding(Module& parent, std::string name, int64_t vocabulary, int64
 
 at::Tensor Embedding::forward(const Context& context) const {
   const std::vector<int32_t>& tokens = context.forest->tokens;
-  const at::Tensor x = ops::embedding(versions.at(weight, context.adapter).weight(),
+  const at::Tensor x = ops::embedding(versions.at(weight, context.adapter).stored(),
                                       {tokens.begin(), tokens.end()}, scale);
   if (!context.dropout || context.dropout->noise_alpha == 0) return x;
   return ops::add_scaled(x, embedding_noise(*context.dropout, x));

@@ -40,6 +40,12 @@ Lora::Lora(Module& owner, int64_t in, int64_t out, int64_t rank, double scale, d
                                   Init{Init::Kind::kOnes, 0});
 }
 
+void Lora::each_parameter(const std::function<void(const char* name, Parameter&)>& visit) {
+  visit("lora_A", lora_A.weight);
+  visit("lora_B", lora_B.weight);
+  if (lora_magnitude_vector) visit("lora_magnitude_vector", lora_magnitude_vector->weight);
+}
+
 at::Tensor Lora::row_norms(const Parameter& base) const {
   const std::lock_guard lock(norms_mutex_);
   const uint64_t now[3] = {base.updates(), lora_A.weight.updates(), lora_B.weight.updates()};

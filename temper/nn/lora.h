@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -34,6 +35,8 @@ class Lora {
  public:
   Part lora_A, lora_B;
   std::optional<Part> lora_magnitude_vector;  // DoRA's m
+  // All of them, by the names above.
+  void each_parameter(const std::function<void(const char* name, Parameter&)>& visit);
 
   // ||W + scale B A|| of each row of the frozen weight W as products see it, [out], without a
   // gradient. Computed again only after one of the three has changed; several threads may call it

@@ -55,8 +55,9 @@ at::Tensor run_block(Module& block, const at::Tensor& x, const Context& context,
       auto* layer = dynamic_cast<Linear*>(&module);
       Lora* lora = layer ? layer->adapter(context.adapter) : nullptr;
       if (!lora) return;
-      for (const Parameter* parameter : {&lora->lora_A.weight, &lora->lora_B.weight})
-        if (parameter->trainable()) inputs.push_back(parameter->value());
+      lora->each_parameter([&](const char*, Parameter& parameter) {
+        if (parameter.trainable()) inputs.push_back(parameter.value());
+      });
     });
   return RecomputeFunction::apply(forward, at::TensorList(inputs));
 }

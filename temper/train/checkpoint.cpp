@@ -155,13 +155,21 @@ Checkpoint Checkpoints::load(const std::string& directory, const Trainables& tra
     const TensorMap weights = read_safetensors(directory + "/" + trainable->name + ".safetensors");
     for (const NamedParameter& p : trainable->optimizer.parameters()) {
       const auto it = weights.find(p.name);
-      check<DataError>(
-          it != weights.end() && it->second.shape == p.parameter->shape(), directory, ": `", p.name,
-          "` is missing or of another shape; the checkpoint is of another model or adapter");
+      check<DataError>(it != weights.end() && it->second.shape == p.parameter->shape(), directory,
+                       ": `", p.name,
+                       "` is missing or of another shape; the checkpoint is of another model or "
+                       "adapter; resume: never or another "
+                       "output_dir starts anew");
       set.push_back([parameter = p.parameter, view = it->second] {
         parameter->set_value(models::to_tensor(view, at::kFloat).clone());
       });
     }
+    check<DataError>(
+        weights.size() <= trainable->optimizer.parameters().size(), directory, ": holds ",
+        weights.size(), " trained tensors of ", trainable->name, ", the run has ",
+        trainable->optimizer.parameters().size(),
+        "; what was trained would be lost: the checkpoint is of another adapter, or of another "
+        "train.freeze; resume: never or another output_dir starts anew");
     const TensorMap moments =
         read_safetensors(directory + "/" + trainable->name + ".optimizer.safetensors");
     trainable->optimizer.check_moments(moments, directory);

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "temper/base/error.h"
+#include "temper/models/hf_config.h"
 #include "temper/models/load.h"
 #include "temper/train/parameters.h"
 
@@ -66,6 +67,10 @@ models::Storage storage_of(const RunConfig& config) {
   const bool qlora = a.method == models::AdapterSection::Method::kQlora;
   const bool frozen = a.path || a.method != models::AdapterSection::Method::kNone;
   const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
+  config.require(frozen || !models::HfConfig::load(config.model.path).has("quantization_config"),
+                 "model.path",
+                 "its weights are quantized, and such weights are frozen: choose adapter.method: "
+                 "lora or qlora, or the original model");
   const std::optional<Storage> asked = config.model.storage;
   config.require(!asked || frozen || *asked == Storage::kFloat32, "model.storage",
                  "weights that train are kept in float32; other formats are of frozen weights: "

@@ -119,6 +119,7 @@ void quantize_int8(const float* values, int64_t rows, int64_t width, uint8_t* co
 #pragma omp parallel for schedule(static) if (rows * width > 32768)
   for (int64_t r = 0; r < rows; ++r) {
     scale[r] = largest_magnitude(values + r * width, width) / 127.0f;
+    if (!std::isfinite(scale[r])) continue;  // refused by whoever reads it
     const float divisor = std::max(scale[r], 1e-38f);
     for (int64_t i = r * width; i < (r + 1) * width; ++i)
       code[i] = static_cast<uint8_t>(
