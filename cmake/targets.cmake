@@ -63,7 +63,7 @@ function(temper_folders)
   target_precompile_headers(temper REUSE_FROM temper_pch)
   target_compile_options(temper PRIVATE -Winvalid-pch)
   target_link_libraries(temper PUBLIC temper_core $<BUILD_INTERFACE:temper_torch>
-    PRIVATE PkgConfig::HWY PkgConfig::ZSTD ZLIB::ZLIB ${CMAKE_DL_LIBS})
+    PRIVATE PkgConfig::HWY PkgConfig::ZSTD PkgConfig::HTTPLIB ZLIB::ZLIB ${CMAKE_DL_LIBS})
   if(GLOO_INCLUDE)
     target_include_directories(temper SYSTEM PRIVATE ${GLOO_INCLUDE})
     target_compile_definitions(temper PRIVATE)
