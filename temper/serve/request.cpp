@@ -45,8 +45,11 @@ constexpr Default kOnlyDefaults[] = {{"best_of", "1"},
 // What an error quotes of a value.
 std::string quoted(const Json& value) {
   constexpr size_t kLongest = 100;
-  const std::string text = dump_json(value);
-  return text.size() > kLongest ? text.substr(0, kLongest) + "..." : text;
+  std::string text = dump_json(value);
+  if (text.size() <= kLongest) return text;
+  text.resize(kLongest);
+  text.append("...");
+  return text;
 }
 
 [[noreturn]] void wrong(std::string_view key, const Json& found, const std::string& expected) {
