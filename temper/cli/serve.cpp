@@ -121,8 +121,8 @@ class Serve : public Command {
     const size_t end = model_.model.rfind("/snapshots/");
     const size_t begin = model_.model.rfind(kRepository, end);
     if (end == std::string::npos || begin == std::string::npos) return model_.model;
-    std::string id = model_.model.substr(begin + kRepository.size(),
-                                         end - begin - kRepository.size());
+    std::string id =
+        model_.model.substr(begin + kRepository.size(), end - begin - kRepository.size());
     const size_t dashes = id.find("--");
     return dashes == std::string::npos ? id : id.replace(dashes, 2, "/");
   }

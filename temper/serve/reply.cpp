@@ -81,8 +81,7 @@ ReplyJson Reply::logprobs(const Piece& piece) {
     const float value = piece.logprobs[i];
     if (request_.chat) {
       ReplyJson token{{"token", text}, {"logprob", value}, {"bytes", nullptr}};
-      token["top_logprobs"] =
-          request_.top_logprob ? ReplyJson::array({token}) : ReplyJson::array();
+      token["top_logprobs"] = request_.top_logprob ? ReplyJson::array({token}) : ReplyJson::array();
       content.push_back(std::move(token));
       continue;
     }

@@ -13,8 +13,8 @@ constexpr int64_t kUnbounded = INT64_MAX;
 
 // Keys that change nothing here.
 const std::set<std::string_view> kIgnored{
-    "user",        "metadata",   "store",    "service_tier",     "parallel_tool_calls",
-    "request_id",  "priority",   "n_probs",  "prompt_cache_key", "safety_identifier",
+    "user",         "metadata",   "store",    "service_tier",     "parallel_tool_calls",
+    "request_id",   "priority",   "n_probs",  "prompt_cache_key", "safety_identifier",
     "cache_prompt", "cache_salt", "verbosity"};
 
 struct Default {

@@ -159,8 +159,7 @@ const ServedModel& Server::Impl::model_of(const std::string& name) const {
 std::vector<int32_t> Server::Impl::tokens_of(const CompletionRequest& request,
                                              const Json& prompt) const {
   Json row;
-  row[request.chat                                  ? "messages"
-      : prompt.is_string() ? "prompt" : "tokens"] = prompt;
+  row[request.chat ? "messages" : prompt.is_string() ? "prompt" : "tokens"] = prompt;
   if (request.chat && !request.tools.is_null()) row["tools"] = request.tools;
   std::vector<int32_t> tokens = data::prompt_tokens(options.format, row, "the prompt");
   check<DataError>(!tokens.empty(), "the prompt has no tokens");
@@ -198,8 +197,8 @@ void Server::Impl::complete(const std::string& body, bool chat, httplib::Respons
   const auto reply = std::make_shared<Reply>(std::move(request), model.name, std::move(prompts),
                                              options.format.tokenizer);
   const auto provider = [ticket, reply](size_t, httplib::DataSink& sink) {
-    const bool whole = reply->stream() ? send_stream(*ticket, *reply, sink)
-                                       : send_whole(*ticket, *reply, sink);
+    const bool whole =
+        reply->stream() ? send_stream(*ticket, *reply, sink) : send_whole(*ticket, *reply, sink);
     if (whole) sink.done();
     return whole;
   };
@@ -271,7 +270,7 @@ void Server::Impl::set_routes() {
     const std::string message =
         response.status == 404   ? temper::str(request.method, " ", request.path,
                                                ": there is nothing here; see /v1/models, "
-                                               "/v1/completions, /v1/chat/completions")
+                                                 "/v1/completions, /v1/chat/completions")
         : response.status == 413 ? temper::str("the request has more than ", kMostBytes, " bytes")
                                  : "this is not a request that can be read";
     answer_error(response, response.status, message);
@@ -295,9 +294,9 @@ Server::~Server() = default;
 
 void Server::bind() {
   ServerOptions& o = impl_->options;
-  const int port = o.port == 0                                  ? impl_->http.bind_to_any_port(o.host)
+  const int port = o.port == 0                                ? impl_->http.bind_to_any_port(o.host)
                    : impl_->http.bind_to_port(o.host, o.port) ? o.port
-                                                                : -1;
+                                                              : -1;
   check(port > 0, "cannot listen on ", o.host, " port ", o.port,
         ": the port is taken or the address is not this machine's; --port 0 takes a free one");
   o.port = port;

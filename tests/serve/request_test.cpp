@@ -58,7 +58,8 @@ TEST_CASE("the keys of a completion") {
 }
 
 TEST_CASE("what is absent or null has its default") {
-  const CompletionRequest r = text(R"("seed": null, "stop": null, "max_tokens": null, "top_k": -1)");
+  const CompletionRequest r =
+      text(R"("seed": null, "stop": null, "max_tokens": null, "top_k": -1)");
   CHECK(r.num_samples == 1);
   CHECK_FALSE(r.max_tokens);
   CHECK_FALSE(r.seed);
@@ -113,18 +114,36 @@ TEST_CASE("what is wrong is named") {
   CHECK(problem("[]").find("expected a JSON object") != std::string::npos);
   CHECK(problem("{\"prompt\": ").starts_with("the request's body: not valid JSON"));
   CHECK(problem_of(R"("max_tokens": -1)").starts_with("`max_tokens`: found -1, expected"));
-  for (const char* members :
-       {R"("max_tokens": 0)", R"("max_tokens": 1.5)", R"("max_tokens": "7")",
-        R"("max_tokens": 18446744073709551615)", R"("n": 0)", R"("n": 100000)",
-        R"("temperature": -1)", R"("temperature": "1")", R"("temperature": 1e999)",
-        R"("top_p": 0)", R"("top_p": 1.1)", R"("top_k": -2)", R"("min_p": 2)", R"("stop": 1)",
-        R"("stop": [""])", R"("stop": [1])", R"("seed": 0.5)", R"("stream": 1)",
-        R"("stream_options": {"include_usage": true})", R"("echo": true)", R"("best_of": 2)",
-        R"("response_format": {"type": "json_object"})", R"("frequency_penalty": 0.1)",
-        R"("repetition_penalty": 0)", R"("model": 1)", R"("maxtokens": 1)"})
+  for (const char* members : {R"("max_tokens": 0)",
+                              R"("max_tokens": 1.5)",
+                              R"("max_tokens": "7")",
+                              R"("max_tokens": 18446744073709551615)",
+                              R"("n": 0)",
+                              R"("n": 100000)",
+                              R"("temperature": -1)",
+                              R"("temperature": "1")",
+                              R"("temperature": 1e999)",
+                              R"("top_p": 0)",
+                              R"("top_p": 1.1)",
+                              R"("top_k": -2)",
+                              R"("min_p": 2)",
+                              R"("stop": 1)",
+                              R"("stop": [""])",
+                              R"("stop": [1])",
+                              R"("seed": 0.5)",
+                              R"("stream": 1)",
+                              R"("stream_options": {"include_usage": true})",
+                              R"("echo": true)",
+                              R"("best_of": 2)",
+                              R"("response_format": {"type": "json_object"})",
+                              R"("frequency_penalty": 0.1)",
+                              R"("repetition_penalty": 0)",
+                              R"("model": 1)",
+                              R"("maxtokens": 1)"})
     CHECK_MESSAGE(problem_of(members).find('`') != std::string::npos, members);
-  CHECK(problem_of(R"("frequency_penalty": 0.0, "echo": false, "response_format": {"type": "text"})")
-            .empty());
+  CHECK(
+      problem_of(R"("frequency_penalty": 0.0, "echo": false, "response_format": {"type": "text"})")
+          .empty());
   const std::string many = problem(R"({"prompt": ["a", "b"], "n": 4096})");
   CHECK(many.find("at most 4096 completions") != std::string::npos);
 }
