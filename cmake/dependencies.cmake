@@ -11,6 +11,7 @@ pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 
 if(TEMPER_TORCH)
+  pkg_check_modules(HTTPLIB REQUIRED cpp-httplib)
   # TORCH_ROOT names a directory that holds the torch package's share/cmake; tools/setup.sh finds or installs one.
   set(TORCH_ROOT "${CMAKE_SOURCE_DIR}/.deps/torch/torch" CACHE PATH "LibTorch: the torch package's directory")
   include(${CMAKE_CURRENT_LIST_DIR}/torch.cmake)

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 torch_version=2.13.0
 pyarrow_version=26.0.1
 packages=(cmake g++ ninja-build pkg-config libhwy-dev libgloo-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev doctest-dev
-          libpcre2-dev libutf8proc-dev libsentencepiece-dev libzstd-dev zlib1g-dev libjemalloc-dev)
+          libpcre2-dev libutf8proc-dev libsentencepiece-dev libzstd-dev zlib1g-dev libjemalloc-dev libcpp-httplib-dev)
 
 # The directory of an installed torch of 2.11 or newer, without importing it: that takes seconds.
 python_torch() {

@@ -72,6 +72,7 @@ const std::vector<Verb>& verbs() {
       {"ppo", &run_ppo, "reinforcement learning with a critic", &keys_of<rl::PpoConfig>},
       {"generate", &generate_command, "sample completions of prompts"},
       {"chat", &chat_command, "talk with a model in the terminal"},
+      {"serve", &serve_command, "an OpenAI-compatible server"},
       {"score", &score_command, "log-probabilities of given completions"},
       {"eval", &eval_command, "mean reward, pass@1 and pass@k of sampled completions"},
       {"tokenize", &tokenize_command, "text to ids and back; conversations to ids and labels"},

@@ -62,6 +62,7 @@ int run_list(const Arguments&);
 int run_completion(const Arguments&);
 std::unique_ptr<Command> generate_command();
 std::unique_ptr<Command> chat_command();
+std::unique_ptr<Command> serve_command();
 std::unique_ptr<Command> score_command();
 std::unique_ptr<Command> eval_command();
 std::unique_ptr<Command> tokenize_command();

@@ -19,7 +19,7 @@ expect() {
   [ "$found" = "$1" ] || fail "temper ${*:2}: offered '$found', expected '$1'"
 }
 expect 'generate ' ge
-expect 'score sft ' s
+expect 'score serve sft ' s
 expect '--help --nproc ' sft --
 expect '--device --dtype ' generate --d
 expect 'bfloat16 float32 ' score --dtype ''

@@ -1,0 +1,151 @@
+// An OpenAI-compatible server.
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "temper/base/clock.h"
+#include "temper/base/error.h"
+#include "temper/cli/progress.h"
+#include "temper/cli/work.h"
+#include "temper/models/hf_config.h"
+#include "temper/serve/server.h"
+
+namespace temper::cli {
+namespace {
+
+constexpr double kSecondsToEnd = 3.5;  // that what is being done may take after a signal
+
+// Ends the server when a signal comes, and the program where that takes too long: a step of a large
+// model, or a client that reads slowly.
+class EndOfServing {
+ public:
+  explicit EndOfServing(serve::Server& server) : thread_([this, &server] { wait(server); }) {}
+  ~EndOfServing() {
+    done_ = true;
+    thread_.join();
+  }
+
+ private:
+  static void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+  void wait(serve::Server& server) {
+    while (!interrupted() && !done_) pause();
+    server.stop();
+    const double end = steady_seconds() + kSecondsToEnd;
+    while (!done_) {
+      if (interrupted() && steady_seconds() > end) std::_Exit(0);
+      pause();
+    }
+  }
+
+  std::atomic<bool> done_{false};
+  std::thread thread_;
+};
+
+class Serve : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.description(
+        "Answers OpenAI's /v1/completions and /v1/chat/completions, streamed or not, for many "
+        "clients at once; /v1/models, /health and /metrics (Prometheus). A request names the model "
+        "or, of adapters with a name, one of these; without `seed` each samples anew. Prints a "
+        "line with its address when it is ready; SIGTERM ends it.\n"
+        "examples:\n"
+        "  temper serve --model DIR --port 0\n"
+        "  temper serve --model DIR --adapter math=A --adapter code=B --storage bfloat16");
+    model_.add_to(app, true);
+    app.add_option("--host", options_.host,
+                   "the address to listen on; 0.0.0.0: every one of this machine");
+    app.add_option("--port", options_.port, "the port to listen on; 0: one that is free")
+        ->check(CLI::Range(0, 65535));
+    app.add_option("--api-key-env", key_variable_,
+                   "environment variable with the key that clients must send");
+    app.add_option("--max-requests", most_requests_,
+                   "requests at once, waiting ones included; others are answered 429")
+        ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+    app.add_option("--max-batch", engine_.max_batch,
+                   "number of sequences at once; changes the speed, never the result")
+        ->check(above_zero());
+    app.add_option("--cache-bytes", engine_.cache_bytes,
+                   "limit on the memory of keys and values; 0: a quarter of what is usable")
+        ->check(non_negative());
+  }
+
+  int run() override {
+    read_key();
+    name_models();
+    const auto model = load(model_);
+    options_.most_positions =
+        models::HfConfig::load(model_.model).integer("max_position_embeddings", INT32_MAX);
+    data::TextFormat& format = options_.format;
+    format.vocabulary = model->vocab_size;
+    format.tokenizer = find_tokenizer(model_.model);
+    if (format.tokenizer && ChatTemplate::exists(model_.model))
+      format.chat = std::make_shared<ChatTemplate>(ChatTemplate::load(model_.model));
+    options_.most_threads = most_requests_ + kMoreThreads;
+    serve::SamplerLoop sampling(*model, engine_, format.tokenizer, most_requests_);
+    serve::Server server(options_, sampling);
+    server.bind();
+    catch_interrupts();
+    std::thread listening([&] { server.listen(); });
+    {
+      const EndOfServing end(server);
+      std::cout << "serving at " << server.address() << std::endl;
+      try {
+        sampling.run(interrupted);
+      } catch (...) {
+        server.stop();
+        listening.join();
+        throw;
+      }
+      listening.join();
+    }
+    return 0;
+  }
+
+ private:
+  static constexpr int64_t kMoreThreads = 32;  // for what needs no sampling, and for refusals
+
+  void read_key() {
+    if (key_variable_.empty()) return;
+    const char* const key = std::getenv(key_variable_.c_str());
+    check<ConfigError>(key && *key, "--api-key-env: the environment has no ", key_variable_);
+    options_.api_key = key;
+  }
+
+  // The directory as it was given, or the id of what lies in the Hugging Face cache.
+  std::string name_of_base() const {
+    constexpr std::string_view kRepository = "/models--";
+    const size_t end = model_.model.rfind("/snapshots/");
+    const size_t begin = model_.model.rfind(kRepository, end);
+    if (end == std::string::npos || begin == std::string::npos) return model_.model;
+    std::string id =
+        model_.model.substr(begin + kRepository.size(), end - begin - kRepository.size());
+    const size_t dashes = id.find("--");
+    return dashes == std::string::npos ? id : id.replace(dashes, 2, "/");
+  }
+
+  void name_models() {
+    const std::string base = name_of_base();
+    options_.models.push_back({base, 0});
+    for (size_t i = 0; i < model_.named.size(); ++i) {
+      check<ConfigError>(model_.named[i].name != base, "--adapter: the name ", base,
+                         " is the model's");
+      options_.models.push_back({model_.named[i].name, static_cast<int>(i) + 1});
+    }
+  }
+
+  ModelFlags model_;
+  std::string key_variable_;
+  serve::ServerOptions options_;
+  generate::EngineOptions engine_;
+  int64_t most_requests_ = 256;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> serve_command() { return std::make_unique<Serve>(); }
+
+}  // namespace temper::cli

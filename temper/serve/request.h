@@ -1,0 +1,37 @@
+// What a client asks for: the body of a request of OpenAI's completions or chat completions.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "temper/base/json.h"
+#include "temper/generate/request.h"
+
+namespace temper::serve {
+
+inline constexpr int64_t kMostChoices = 4096;  // prompts times n
+
+struct CompletionRequest {
+  bool chat = false;
+  std::string model;          // empty: not said
+  std::vector<Json> prompts;  // each a text or a list of ids; of a chat one list of messages
+  Json tools;                 // null: none
+  int64_t num_samples = 1;
+  std::optional<int64_t> max_tokens;
+  std::optional<uint64_t> seed;
+  generate::GenerationOptions options;  // without max_new_tokens and seed
+  bool logprobs = false, top_logprob = false;
+  bool return_token_ids = false, tokens_as_ids = false;
+  bool stream = false, include_usage = false;
+};
+
+// Keys of OpenAI's that change nothing here are ignored, those that would change the completion and
+// are not obeyed are errors unless they have their default, and so are unknown ones. Throws
+// DataError naming the key, what was found and what was expected.
+CompletionRequest parse_request(std::string_view body, bool chat);
+
+}  // namespace temper::serve

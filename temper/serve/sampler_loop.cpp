@@ -1,0 +1,114 @@
+#include "temper/serve/sampler_loop.h"
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
+#include "temper/base/error.h"
+
+namespace temper::serve {
+
+// Filled by the engine's callbacks, emptied by the client's thread.
+struct Ticket::Queue {
+  struct Sent {
+    size_t tokens = 0, text = 0;
+  };
+
+  void put(const generate::Completion& c, bool finished) {
+    const int64_t choice = c.index * num_samples + c.sample;
+    const std::lock_guard lock(mutex);
+    Sent& done = sent[static_cast<size_t>(choice)];
+    // Tokens wait for the text that they begin.
+    if (!finished && has_text && c.text.size() <= done.text) return;
+    cancelled = cancelled || c.cancelled;
+    Piece piece{choice,
+                {c.tokens.begin() + static_cast<ptrdiff_t>(done.tokens), c.tokens.end()},
+                {c.logprobs.begin() + static_cast<ptrdiff_t>(done.tokens), c.logprobs.end()},
+                c.text.size() > done.text ? c.text.substr(done.text) : std::string(),
+                finished,
+                c.stopped};
+    done = {c.tokens.size(), std::max(done.text, c.text.size())};
+    pieces.push_back(std::move(piece));
+    arrived.notify_one();
+  }
+
+  std::mutex mutex;
+  std::condition_variable arrived;
+  std::deque<Piece> pieces;
+  std::vector<Sent> sent;  // by choice
+  int64_t num_samples = 1;
+  bool has_text = false, cancelled = false;
+};
+
+Ticket::Ticket(SamplerLoop& loop, std::shared_ptr<Queue> queue)
+    : loop_(loop), queue_(std::move(queue)) {
+  ++loop_.open_;
+}
+
+Ticket::~Ticket() {
+  for (const generate::RequestId id : ids_) loop_.engine_.cancel(id);  // of finished ones: nothing
+  --loop_.open_;
+}
+
+bool Ticket::next(Piece& piece, std::chrono::milliseconds timeout) {
+  std::unique_lock lock(queue_->mutex);
+  queue_->arrived.wait_for(lock, timeout, [&] { return !queue_->pieces.empty(); });
+  check(!queue_->cancelled && !(queue_->pieces.empty() && loop_.ended()),
+        "the server has stopped before the completion was done");
+  if (queue_->pieces.empty()) return false;
+  piece = std::move(queue_->pieces.front());
+  queue_->pieces.pop_front();
+  return true;
+}
+
+SamplerLoop::SamplerLoop(models::CausalLM& model, const generate::EngineOptions& options,
+                         std::shared_ptr<const Tokenizer> tokenizer, int64_t most_requests)
+    : engine_(model, options, tokenizer),
+      has_text_(tokenizer != nullptr),
+      most_requests_(most_requests) {}
+
+std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request> requests) {
+  auto queue = std::make_shared<Ticket::Queue>();
+  queue->has_text = has_text_;
+  queue->num_samples = requests.at(0).num_samples;
+  queue->sent.resize(requests.size() * static_cast<size_t>(queue->num_samples));
+  std::shared_ptr<Ticket> ticket(new Ticket(*this, queue));
+  if (open_ > most_requests_) {
+    ++refused_;
+    throw TooManyRequests{most_requests_};
+  }
+  for (generate::Request& request : requests) {
+    generate::Callbacks callbacks;
+    callbacks.done = [queue](const generate::Completion& c) { queue->put(c, true); };
+    if (request.options.stream)
+      callbacks.on_token = [queue](const generate::Completion& c) { queue->put(c, false); };
+    ticket->ids_.push_back(engine_.submit(std::move(request), std::move(callbacks)));
+  }
+  ++requests_;
+  return ticket;
+}
+
+void SamplerLoop::run(const std::function<bool()>& stop) {
+  struct End {
+    std::atomic<bool>& flag;
+    ~End() { flag = true; }
+  } const end{ended_};
+  while (!stop()) {
+    const bool more = engine_.step({});
+    update_counts();
+    if (!more) engine_.wait(std::chrono::milliseconds(50));
+  }
+}
+
+void SamplerLoop::update_counts() {
+  const generate::Engine::Statistics s = engine_.statistics();
+  prompt_tokens_ = s.prompt_tokens;
+  reused_tokens_ = s.reused_tokens;
+  new_tokens_ = s.new_tokens;
+}
+
+SamplerLoop::Counts SamplerLoop::counts() const {
+  return {requests_, refused_, open_, prompt_tokens_, reused_tokens_, new_tokens_};
+}
+
+}  // namespace temper::serve

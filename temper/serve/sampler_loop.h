@@ -1,0 +1,85 @@
+// One engine for all clients: what they ask for is sampled together, each gets what is theirs.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "temper/generate/engine.h"
+
+namespace temper::serve {
+
+// What one completion grew by.
+struct Piece {
+  int64_t choice = 0;  // its prompt's number times the samples of a prompt, plus its sample's
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+  std::string text;
+  bool finished = false;  // nothing follows
+  bool stopped = false;   // by an end token or a stop text; else by its length
+};
+
+class SamplerLoop;
+
+// The completions that a client waits for. Its end cancels what is not done.
+class Ticket {
+ public:
+  ~Ticket();
+  Ticket(const Ticket&) = delete;
+  Ticket& operator=(const Ticket&) = delete;
+
+  // The next piece; false: none came within the time. Throws RunError when none will come.
+  bool next(Piece& piece, std::chrono::milliseconds timeout);
+
+ private:
+  friend class SamplerLoop;
+  struct Queue;
+  Ticket(SamplerLoop& loop, std::shared_ptr<Queue> queue);
+  SamplerLoop& loop_;
+  std::shared_ptr<Queue> queue_;
+  std::vector<generate::RequestId> ids_;
+};
+
+// Thrown where as many requests as the server takes are there already.
+struct TooManyRequests {
+  int64_t limit;
+};
+
+class SamplerLoop {
+ public:
+  // most_requests: tickets at once, of those that wait and those that are being answered.
+  SamplerLoop(models::CausalLM& model, const generate::EngineOptions& options,
+              std::shared_ptr<const Tokenizer> tokenizer, int64_t most_requests);
+
+  // From any thread. Requests have the prompts' numbers as index. With GenerationOptions::stream a
+  // completion comes in many pieces, else in one. Throws as Engine::submit, and TooManyRequests.
+  std::shared_ptr<Ticket> submit(std::vector<generate::Request> requests);
+
+  // Samples until `stop`, which is asked after every step and every 50 ms. The model is used by
+  // this thread alone. Throws RunError of the model; waiting clients hear of it.
+  void run(const std::function<bool()>& stop);
+
+  struct Counts {
+    int64_t requests = 0, refused = 0;  // since the start
+    int64_t open = 0;
+    int64_t prompt_tokens = 0, reused_tokens = 0, new_tokens = 0;
+  };
+  Counts counts() const;
+  bool ended() const { return ended_; }
+
+ private:
+  friend class Ticket;
+  void update_counts();
+
+  generate::Engine engine_;
+  bool has_text_;
+  const int64_t most_requests_;
+  std::atomic<bool> ended_{false};
+  std::atomic<int64_t> open_{0}, requests_{0}, refused_{0};
+  std::atomic<int64_t> prompt_tokens_{0}, reused_tokens_{0}, new_tokens_{0};
+};
+
+}  // namespace temper::serve

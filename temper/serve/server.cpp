@@ -1,0 +1,315 @@
+#include "temper/serve/server.h"
+
+#include <httplib.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "temper/base/error.h"
+#include "temper/serve/reply.h"
+#include "temper/serve/request.h"
+
+namespace temper::serve {
+namespace {
+
+constexpr size_t kMostBytes = size_t{64} << 20;  // of a request
+constexpr int64_t kMostSeconds = 3600;           // that a client waits for the next piece
+constexpr int kMostWaitingConnections = 512;
+constexpr const char* kJson = "application/json";
+
+// A request that cannot be answered, with HTTP's status.
+class Refusal : public Error {
+ public:
+  Refusal(int code, const std::string& message) : Error(message), status(code) {}
+  int status;
+};
+
+class HttpServer : public httplib::Server {
+ public:
+  // The library's queue of connections that were not accepted yet has 5 places.
+  void deepen_queue() { ::listen(svr_sock_, kMostWaitingConnections); }
+};
+
+// Two servers never share a port, as they would by the library's own options.
+void reuse_address(socket_t socket) {
+  const int yes = 1;
+  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+}
+
+uint64_t random_seed() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+// As long for a wrong key as for the right one.
+bool same_key(const std::string& a, const std::string& b) {
+  unsigned char difference = a.size() != b.size();
+  for (size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned char>(a[i] ^ b[i < b.size() ? i : 0]);
+  return difference == 0;
+}
+
+void answer_error(httplib::Response& response, int status, const std::string& message) {
+  response.status = status;
+  response.set_content(error_text(status, message), kJson);
+}
+
+// Calls the handler; what it throws becomes an answer.
+void guard(httplib::Response& response, const std::function<void()>& handler) {
+  try {
+    handler();
+  } catch (const Refusal& e) {
+    answer_error(response, e.status, e.what());
+  } catch (const TooManyRequests& e) {
+    answer_error(response, 429,
+                 temper::str("the server answers ", e.limit, " requests already; try again"));
+  } catch (const DataError& e) {
+    answer_error(response, 400, e.what());
+  } catch (const ConfigError& e) {
+    answer_error(response, 400, e.what());
+  } catch (const std::exception& e) {
+    answer_error(response, 500, e.what());
+  }
+}
+
+// Waits for the next piece for as long as the client is there. False: it is gone.
+bool next_piece(Ticket& ticket, Piece& piece, const httplib::DataSink& sink) {
+  using namespace std::chrono;
+  const auto end = steady_clock::now() + seconds(kMostSeconds);
+  while (steady_clock::now() < end) {
+    if (ticket.next(piece, milliseconds(100))) return true;
+    if (!sink.is_writable()) return false;
+  }
+  throw RunError("no token within the time limit");
+}
+
+bool send(const httplib::DataSink& sink, const std::string& text) {
+  return sink.write(text.data(), text.size());
+}
+
+// One answer after its status line. False: the connection ends here.
+bool send_stream(Ticket& ticket, Reply& reply, const httplib::DataSink& sink) {
+  try {
+    for (int64_t left = reply.num_choices(); left > 0;) {
+      Piece piece;
+      if (!next_piece(ticket, piece, sink) || !send(sink, reply.events(piece))) return false;
+      left -= piece.finished;
+    }
+    return send(sink, reply.last_events());
+  } catch (const Error& e) {
+    return send(sink, "data: " + error_text(500, e.what()) + "\n\n") && false;
+  }
+}
+
+bool send_whole(Ticket& ticket, Reply& reply, const httplib::DataSink& sink) {
+  try {
+    std::vector<Piece> pieces(static_cast<size_t>(reply.num_choices()));
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      Piece piece;
+      if (!next_piece(ticket, piece, sink)) return false;
+      const size_t choice = static_cast<size_t>(piece.choice);
+      pieces[choice] = std::move(piece);
+    }
+    return send(sink, reply.whole(pieces));
+  } catch (const Error&) {
+    return false;  // the status is sent: an answer without its end says that it failed
+  }
+}
+
+}  // namespace
+
+struct Server::Impl {
+  Impl(ServerOptions o, SamplerLoop& s) : options(std::move(o)), sampling(s) {}
+
+  void set_routes();
+  void check_key(const httplib::Request& request) const;
+  const ServedModel& model_of(const std::string& name) const;
+  std::vector<int32_t> tokens_of(const CompletionRequest& request, const Json& prompt) const;
+  int64_t most_new_tokens(const CompletionRequest& request, size_t prompt_tokens) const;
+  void complete(const std::string& body, bool chat, httplib::Response& response);
+  std::string models() const;
+  std::string metrics() const;
+
+  ServerOptions options;
+  SamplerLoop& sampling;
+  HttpServer http;
+};
+
+void Server::Impl::check_key(const httplib::Request& request) const {
+  if (options.api_key.empty()) return;
+  if (!same_key(request.get_header_value("Authorization"), "Bearer " + options.api_key))
+    throw Refusal(401, "the API key is missing or wrong; expected Authorization: Bearer KEY");
+}
+
+const ServedModel& Server::Impl::model_of(const std::string& name) const {
+  if (name.empty()) return options.models.front();
+  // A directory's last part names it, too.
+  const std::string& base = options.models.front().name;
+  std::string known;
+  for (const ServedModel& model : options.models) {
+    if (model.name == name) return model;
+    known += (known.empty() ? "" : ", ") + model.name;
+  }
+  if (base.ends_with("/" + name)) return options.models.front();
+  throw Refusal(404, temper::str("`model`: found ", name, ", expected one of ", known));
+}
+
+std::vector<int32_t> Server::Impl::tokens_of(const CompletionRequest& request,
+                                             const Json& prompt) const {
+  Json row;
+  row[request.chat ? "messages" : prompt.is_string() ? "prompt" : "tokens"] = prompt;
+  if (request.chat && !request.tools.is_null()) row["tools"] = request.tools;
+  std::vector<int32_t> tokens = data::prompt_tokens(options.format, row, "the prompt");
+  check<DataError>(!tokens.empty(), "the prompt has no tokens");
+  return tokens;
+}
+
+// What is asked for; else OpenAI's 16 of a text, and of a chat as `temper chat`.
+int64_t Server::Impl::most_new_tokens(const CompletionRequest& request,
+                                      size_t prompt_tokens) const {
+  const int64_t length = static_cast<int64_t>(prompt_tokens);
+  const int64_t room = options.most_positions - length;
+  check<DataError>(room >= 1, "the prompt has ", length, " tokens, and the model has ",
+                   options.most_positions, " positions for a prompt and its completion");
+  check<DataError>(request.max_tokens.value_or(1) <= room, "the prompt has ", length,
+                   " tokens and `max_tokens` is ", request.max_tokens.value_or(1),
+                   ", and the model has ", options.most_positions, " positions for both");
+  if (request.max_tokens) return *request.max_tokens;
+  return std::min<int64_t>(room, request.chat ? 1024 : 16);
+}
+
+void Server::Impl::complete(const std::string& body, bool chat, httplib::Response& response) {
+  CompletionRequest request = parse_request(body, chat);
+  const ServedModel& model = model_of(request.model);
+  request.options.sampling.seed = request.seed ? *request.seed : random_seed();
+  request.options.stream = request.stream;
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<generate::Request> asked;
+  for (const Json& prompt : request.prompts) {
+    prompts.push_back(tokens_of(request, prompt));
+    asked.push_back({static_cast<int64_t>(asked.size()), prompts.back(), request.num_samples,
+                     request.options, model.adapter});
+    asked.back().options.max_new_tokens = most_new_tokens(request, prompts.back().size());
+  }
+  const std::shared_ptr<Ticket> ticket = sampling.submit(std::move(asked));
+  const auto reply = std::make_shared<Reply>(std::move(request), model.name, std::move(prompts),
+                                             options.format.tokenizer);
+  const auto provider = [ticket, reply](size_t, httplib::DataSink& sink) {
+    const bool whole =
+        reply->stream() ? send_stream(*ticket, *reply, sink) : send_whole(*ticket, *reply, sink);
+    if (whole) sink.done();
+    return whole;
+  };
+  response.set_chunked_content_provider(reply->stream() ? "text/event-stream" : kJson, provider);
+}
+
+std::string Server::Impl::models() const {
+  ReplyJson data = ReplyJson::array();
+  for (const ServedModel& model : options.models)
+    data.push_back({{"id", model.name},
+                    {"object", "model"},
+                    {"created", 0},
+                    {"owned_by", "temper"},
+                    {"max_model_len", options.most_positions}});
+  return to_text({{"object", "list"}, {"data", std::move(data)}});
+}
+
+std::string Server::Impl::metrics() const {
+  const SamplerLoop::Counts c = sampling.counts();
+  std::string out;
+  const auto add = [&](const char* name, const char* type, const char* help, int64_t value) {
+    out += temper::str("# HELP temper_serve_", name, " ", help, "\n# TYPE temper_serve_", name, " ",
+                       type, "\ntemper_serve_", name, " ", value, "\n");
+  };
+  add("requests_total", "counter", "Requests for completions that were taken.", c.requests);
+  add("refused_requests_total", "counter", "Requests beyond the limit.", c.refused);
+  add("open_requests", "gauge", "Requests that wait or are being answered.", c.open);
+  add("prompt_tokens_total", "counter", "Tokens of prompts, each prompt once.", c.prompt_tokens);
+  add("reused_prompt_tokens_total", "counter", "Of those, found in the prefix cache.",
+      c.reused_tokens);
+  add("generated_tokens_total", "counter", "Tokens that were sampled.", c.new_tokens);
+  return out;
+}
+
+void Server::Impl::set_routes() {
+  using httplib::Request, httplib::Response;
+  // A small compressed body could become any amount of memory.
+  http.set_pre_routing_handler([](const Request& request, Response& response) {
+    if (!request.has_header("Content-Encoding")) return HttpServer::HandlerResponse::Unhandled;
+    answer_error(response, 415, "Content-Encoding: expected a body that is not compressed");
+    return HttpServer::HandlerResponse::Handled;
+  });
+  http.Get("/health", [this](const Request&, Response& response) {
+    if (sampling.ended()) return answer_error(response, 503, "the server is stopping");
+    response.set_content(R"({"status":"ok"})", kJson);
+  });
+  const auto get = [this](const char* path, const char* type, std::string (Impl::*text)() const) {
+    http.Get(path, [this, type, text](const Request& request, Response& response) {
+      guard(response, [&] {
+        check_key(request);
+        response.set_content((this->*text)(), type);
+      });
+    });
+  };
+  get("/metrics", "text/plain; version=0.0.4", &Impl::metrics);
+  get("/v1/models", kJson, &Impl::models);
+  const auto post = [this](const char* path, bool chat) {
+    http.Post(path, [this, chat](const Request& request, Response& response) {
+      guard(response, [&] {
+        check_key(request);
+        complete(request.body, chat, response);
+      });
+    });
+  };
+  post("/v1/completions", false);
+  post("/v1/chat/completions", true);
+  http.set_error_handler(HttpServer::Handler([](const Request& request, Response& response) {
+    if (!response.body.empty()) return;
+    const std::string message =
+        response.status == 404   ? temper::str(request.method, " ", request.path,
+                                               ": there is nothing here; see /v1/models, "
+                                                 "/v1/completions, /v1/chat/completions")
+        : response.status == 413 ? temper::str("the request has more than ", kMostBytes, " bytes")
+                                 : "this is not a request that can be read";
+    answer_error(response, response.status, message);
+  }));
+}
+
+Server::Server(ServerOptions options, SamplerLoop& sampling)
+    : impl_(std::make_unique<Impl>(std::move(options), sampling)) {
+  HttpServer& http = impl_->http;
+  const size_t threads = static_cast<size_t>(impl_->options.most_threads);
+  http.new_task_queue = [threads] { return new httplib::ThreadPool(threads); };
+  http.set_payload_max_length(kMostBytes);
+  http.set_tcp_nodelay(true);
+  http.set_socket_options(reuse_address);
+  http.set_keep_alive_max_count(1'000'000);
+  http.set_keep_alive_timeout(2);  // an idle connection holds a thread, and the end waits for it
+  impl_->set_routes();
+}
+
+Server::~Server() = default;
+
+void Server::bind() {
+  ServerOptions& o = impl_->options;
+  const int port = o.port == 0                                ? impl_->http.bind_to_any_port(o.host)
+                   : impl_->http.bind_to_port(o.host, o.port) ? o.port
+                                                              : -1;
+  check(port > 0, "cannot listen on ", o.host, " port ", o.port,
+        ": the port is taken or the address is not this machine's; --port 0 takes a free one");
+  o.port = port;
+  impl_->http.deepen_queue();
+}
+
+std::string Server::address() const {
+  const ServerOptions& o = impl_->options;
+  const bool v6 = o.host.find(':') != std::string::npos;
+  return temper::str("http://", v6 ? "[" : "", o.host, v6 ? "]" : "", ":", o.port);
+}
+
+void Server::listen() { impl_->http.listen_after_bind(); }
+void Server::stop() { impl_->http.stop(); }
+
+}  // namespace temper::serve

@@ -1,0 +1,50 @@
+// `temper serve`: the routes of OpenAI's protocol over HTTP.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "temper/data/text_format.h"
+#include "temper/serve/sampler_loop.h"
+
+namespace temper::serve {
+
+struct ServedModel {
+  std::string name;
+  int adapter = 0;  // nn::Context::adapter
+};
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  int port = 8000;      // 0: one that is free
+  std::string api_key;  // what clients send as "Authorization: Bearer KEY"; empty: nothing is asked
+  std::vector<ServedModel> models;  // the first is taken where a request names none
+  data::TextFormat format;          // of prompts and messages
+  int64_t most_positions = 0;       // of a prompt and its completion
+  int64_t most_threads = 64;        // connections that are served at once
+};
+
+// GET /health, /metrics, /v1/models; POST /v1/completions, /v1/chat/completions.
+class Server {
+ public:
+  // `sampling` outlives the server.
+  Server(ServerOptions options, SamplerLoop& sampling);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Takes the port. Throws RunError. From here on clients can connect.
+  void bind();
+  // "http://127.0.0.1:8000", after bind().
+  std::string address() const;
+  // Answers until stop(), which may be called from any thread.
+  void listen();
+  void stop();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace temper::serve
