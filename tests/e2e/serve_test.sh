@@ -42,8 +42,8 @@ KEY=secret start --max-requests 1 --api-key-env KEY
 python3 "$here/serve_client.py" "$temper" "$address" limits || bad=1
 stop
 for name in a b; do
-  "$temper" sft model.path=model adapter.method=lora adapter.rank=2 data.train=d/train.jsonl train.max_steps=$([ $name = a ] && echo 1 || echo 3) \
-    train.batch_size=4 optimizer.lr=0.1 optimizer.schedule=constant output_dir=$name > $name.log 2>&1 || fail "sft $name: $(tail -3 $name.log)"
+  "$temper" sft model.path=model adapter.method=lora adapter.rank=2 data.train=d/sums.jsonl train.max_steps=$([ $name = a ] && echo 1 || echo 3) \
+    train.batch_size=4 optimizer.learning_rate=0.1 optimizer.schedule=constant output_dir=$name > $name.log 2>&1 || fail "sft $name: $(tail -3 $name.log)"
 done
 start --adapter a=a/final --adapter b=b/final
 python3 "$here/serve_client.py" "$temper" "$address" adapters || bad=1

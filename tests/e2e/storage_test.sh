@@ -50,4 +50,22 @@ expect 2 'model.storage: found int4, expected float32 | bfloat16 | int8 | nf4' s
 expect 2 '--storage' generate --model model --input given.jsonl --output x --storage int4
 cp -r model quantized && sed -i '0,/{/s/{/{"quantization_config": {"quant_method": "gptq"},/' quantized/config.json
 expect 2 'quantized/config.json: weights quantized by gptq are not read' generate --model quantized --input given.jsonl --output x
+expect 2 'model.path: .*its weights are quantized' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.path="$TEMPER_SOURCE_DIR/tests/golden/models/qwen3_nf4"
+
+# The cache belongs to the weights, whatever their time of writing says, and the next ones take its place.
+for seed in 1 9; do
+  rm -rf again && "$temper" init --config config.json --seed $seed --output again > /dev/null
+  find again -exec touch -d @1 {} +
+  TEMPER_CACHE_DIR=$dir/cache "$temper" score --model again --storage nf4 --input given.jsonl --output cached.$seed || fail "score with a cache: $?"
+  "$temper" score --model again --storage nf4 --input given.jsonl --output plain.$seed || fail "score without a cache: $?"
+  cmp cached.$seed plain.$seed || fail "the cache holds another model"
+  [ "$(find cache -name '*.safetensors' | wc -l)" = 1 ] || fail "the cache keeps old files: $(find cache)"
+done
+
+# What a checkpoint has trained is not dropped without a word.
+"$temper" sft "${run[@]}" data.train=rows.jsonl output_dir=dora adapter.method=lora adapter.use_dora=true train.max_steps=2 > /dev/null || fail "dora: $?"
+expect 2 'what was trained would be lost' sft "${run[@]}" data.train=rows.jsonl output_dir=dora adapter.method=lora resume=dora/checkpoints/step-2
+# Adapters whose files alone do not say what they compute.
+cp -r qlora/final pissa && sed -i 's/"init_lora_weights": true/"init_lora_weights": "pissa"/' pissa/adapter_config.json
+expect 2 'pissa/adapter_config.json: `init_lora_weights`: found "pissa"' score --model model --adapter pissa --input given.jsonl --output x
 exit $bad

@@ -122,7 +122,7 @@ TEST_CASE("what is wrong is named") {
                               R"("n": 100000)",
                               R"("temperature": -1)",
                               R"("temperature": "1")",
-                             
+
                               R"("top_p": 0)",
                               R"("top_p": 1.1)",
                               R"("top_k": -2)",
