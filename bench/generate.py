@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Sampling of one model by Temper, Hugging Face generate and llama.cpp, in one run, float32.
+"""Sampling of one model by Temper, Hugging Face generate and llama.cpp, in one run.
 
-usage: bench/generate.py [--python PATH] [--llama-python PATH] [--sequences 64] [--new 128]
+usage: bench/generate.py [--python PATH] [--llama-python PATH] [--sequences 64] [--new 128] [--storage float32,bfloat16,int8,nf4] [--large] [--no-hf]
 
 64 sequences and one, prompts of 64 tokens, 128 new tokens each, no end token. New tokens a second, the better of two runs; loading is not
-counted. Weights are float32 everywhere. llama.cpp runs as it is fastest: a cache of its own for every sequence (kv_unified = false), keys and
+counted. --storage: how weights are kept; llama.cpp has F32, BF16, Q8_0 and Q4_0 for them, Hugging Face runs in float32 alone. --large: the
+model of 0.3 billion parameters (bench/config_0.3b.json) instead of the one of 29 million. llama.cpp runs as it is fastest: a cache of its own for every sequence (kv_unified = false), keys and
 values in its default type (F16), n_batch 8192, n_ubatch 512, a thread a core, tokens chosen by its own greedy sampler. Temper and Hugging
 Face sample at temperature 1. Machines that do other work at the same time give numbers that mean nothing.
 """
@@ -45,7 +46,7 @@ import json, os, sys, time
 import numpy as np
 import gguf, llama_cpp
 from safetensors.numpy import load_file
-model, rows, path, new = sys.argv[1], json.load(open(sys.argv[2])), sys.argv[3], int(sys.argv[4])
+model, rows, path, new, types = sys.argv[1], json.load(open(sys.argv[2])), sys.argv[3], int(sys.argv[4]), sys.argv[5].split(",")
 prompt = len(rows[0])
 c = json.load(open(model + "/config.json"))
 w = gguf.GGUFWriter(path, "qwen3")
@@ -58,9 +59,16 @@ for name, value in load_file(model + "/model.safetensors").items():
     w.add_tensor(names.get_name(name, try_suffixes=(".weight", ".bias")), value.astype(np.float32))
 w.write_header_to_file(); w.write_kv_data_to_file(); w.write_tensors_to_file(); w.close()
 llama_cpp.llama_backend_init()
-m = llama_cpp.llama_model_load_from_file(path.encode(), llama_cpp.llama_model_default_params())
 greedy = llama_cpp.llama_sampler_init_greedy()
-def run(count):
+def load(kind):
+    file = path
+    if kind != "F32":
+        q = llama_cpp.llama_model_quantize_default_params()
+        q.ftype = getattr(llama_cpp, "LLAMA_FTYPE_MOSTLY_" + kind)
+        file = path + kind
+        assert llama_cpp.llama_model_quantize(path.encode(), file.encode(), q) == 0
+    return llama_cpp.llama_model_load_from_file(file.encode(), llama_cpp.llama_model_default_params())
+def run(m, count):
     p = llama_cpp.llama_context_default_params()
     p.n_ctx, p.n_seq_max, p.n_batch, p.n_ubatch = count * (prompt + new), count, 8192, 512
     p.n_threads = p.n_threads_batch = os.cpu_count()
@@ -85,11 +93,17 @@ def run(count):
     llama_cpp.llama_batch_free(batch)
     llama_cpp.llama_free(ctx)
     return rate
-print("RESULT " + json.dumps({str(n): max(run(n), run(n)) for n in (len(rows), 1)}))
+out = {}
+for kind in types:
+    m = load(kind)
+    out[kind] = {str(n): max(run(m, n), run(m, n)) for n in (len(rows), 1)}
+    llama_cpp.llama_model_free(m)
+print("RESULT " + json.dumps(out))
 """
+LLAMA_TYPES = {"float32": "F32", "bfloat16": "BF16", "int8": "Q8_0", "nf4": "Q4_0"}
 
 
-def temper(model, rows, folder, new):
+def temper(model, rows, folder, new, storage):
     """The program's own time of sampling, prompts included, without loading."""
     out = {}
     for count in (len(rows), 1):
@@ -100,7 +114,7 @@ def temper(model, rows, folder, new):
         for _ in range(2):
             start = time.time()
             text = subprocess.run([peers.TEMPER, "generate", "--model", model, "--input", path, "--output", f"{folder}/out.jsonl", "--max-new-tokens",
-                                   str(new), "--ignore-eos", "--timings"], check=True, capture_output=True, text=True).stderr
+                                   str(new), "--ignore-eos", "--timings", "--storage", storage], check=True, capture_output=True, text=True).stderr
             seconds = next(float(line.split()[1]) for line in text.splitlines() if line.startswith("sampling_seconds"))
             best = max(best, count * new / seconds)
         out[str(count)] = best
@@ -113,24 +127,38 @@ def main():
     parser.add_argument("--llama-python", default=None, help="a Python with llama-cpp-python and gguf, if that is another")
     parser.add_argument("--sequences", type=int, default=64)
     parser.add_argument("--new", type=int, default=128, help="new tokens of a sequence")
+    parser.add_argument("--storage", default="float32")
+    parser.add_argument("--large", action="store_true", help="0.3 billion parameters")
+    parser.add_argument("--no-hf", action="store_true", help="without Hugging Face")
     args = parser.parse_args()
-    model = peers.model()
+    storages = args.storage.split(",")
+    model = peers.model(str(peers.ROOT / "models/bench-0.3b"), peers.ROOT / "bench/config_0.3b.json") if args.large else peers.model()
     rng = random.Random(0)
     rows = [[rng.randrange(300, 8000) for _ in range(PROMPT)] for _ in range(args.sequences)]
+    many = str(args.sequences)
+
+    def show(name, rate):
+        print(f"  {name:26} {rate[many]:12.0f} {rate['1']:14.1f}", flush=True)
+
     with tempfile.TemporaryDirectory() as folder:
         inputs = f"{folder}/rows.json"
         with open(inputs, "w") as f:
             json.dump(rows, f)
-        results = {"Temper": temper(model, rows, folder, args.new)}
-        results["Hugging Face"] = peers.run_python(args.python, HUGGING_FACE, model, inputs, args.new)
-        results["llama.cpp"] = peers.run_python(args.llama_python or args.python, LLAMA, model, inputs, f"{folder}/model.gguf", args.new)
-    many = str(args.sequences)
-    print(f"new tokens a second           {many:>3} sequences   one sequence")
-    for name, rate in results.items():
-        if rate:
-            print(f"  {name:26} {rate[many]:12.0f} {rate['1']:14.0f}")
-            if name != "Temper":
-                print(f"  {'Temper is faster by':26} {results['Temper'][many] / rate[many]:11.2f}x {results['Temper']['1'] / rate['1']:13.2f}x")
+        print(f"new tokens a second           {many:>3} sequences   one sequence")
+        ours = {storage: temper(model, rows, folder, args.new, storage) for storage in storages}
+        for storage, rate in ours.items():
+            show(f"Temper {storage}", rate)
+        peers_found = {}
+        if not args.no_hf:
+            peers_found["Hugging Face"] = ("float32", peers.run_python(args.python, HUGGING_FACE, model, inputs, args.new))
+        types = ",".join(LLAMA_TYPES[storage] for storage in storages)
+        llama = peers.run_python(args.llama_python or args.python, LLAMA, model, inputs, f"{folder}/model.gguf", args.new, types)
+        for storage in storages:
+            peers_found[f"llama.cpp {LLAMA_TYPES[storage]}"] = (storage, llama and llama[LLAMA_TYPES[storage]])
+    for name, (storage, rate) in peers_found.items():
+        if rate and storage in ours:
+            show(name, rate)
+            print(f"  {'Temper is faster by':26} {ours[storage][many] / rate[many]:11.2f}x {ours[storage]['1'] / rate['1']:13.2f}x")
     print(f"  (llama.cpp: {LLAMA_SETTINGS})")
 
 

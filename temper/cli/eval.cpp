@@ -39,15 +39,18 @@ class Eval : public Command {
                    "directory of a reward model whose scalar is the reward")
         ->excludes("--reward");
     app.add_flag("--pairs", pairs_, "accuracy and margin on pairs {prompt, chosen, rejected}");
-    app.add_flag("--perplexity", perplexity_.on,
-                 "tokens, mean negative log-likelihood and perplexity of rows as in SFT")
-        ->excludes("--pairs", "--reward", "--reward-model");
+    CLI::Option* perplexity =
+        app.add_flag("--perplexity", perplexity_.on,
+                     "tokens, mean negative log-likelihood and perplexity of rows as in SFT");
+    perplexity->excludes("--pairs", "--reward", "--reward-model");
     app.add_option("--max-length", perplexity_.max_length,
                    "with --perplexity, longer rows are cut to so many tokens, as data.max_length")
-        ->check(at_least_one());
+        ->check(at_least_one())
+        ->needs(perplexity);
     app.add_option("--train-on", perplexity_.train_on,
                    "with --perplexity, the tokens that count, as data.train_on")
-        ->check(CLI::IsMember({"auto", "all", "completion", "assistant"}));
+        ->check(CLI::IsMember({"auto", "all", "completion", "assistant"}))
+        ->needs(perplexity);
     app.add_option("--reward-command", reward_.command,
                    "a program and its arguments as the reward, as in \"python3 reward.py\"; in "
                    "quotes it is split as a shell splits it, but nothing is expanded")

@@ -1,7 +1,9 @@
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <filesystem>
 #include <iostream>
+#include <numeric>
 
 #include "temper/base/error.h"
 #include "temper/cli/work.h"
@@ -56,15 +58,44 @@ void check_written(nn::Module& model, nn::Module& written, at::ScalarType type,
   });
 }
 
+std::vector<int32_t> probe_tokens(int64_t vocabulary) {
+  std::vector<int32_t> probe;
+  for (int32_t i = 0; i < 32; ++i)
+    probe.push_back(static_cast<int32_t>((i * 2654435761u) % static_cast<uint32_t>(vocabulary)));
+  return probe;
+}
+
+std::vector<float> scalars(models::ScalarModel& model) {
+  const at::NoGradGuard no_grad;
+  auto forest = std::make_shared<Forest>();
+  forest->add_root(probe_tokens(model.config().vocab_size));
+  std::vector<int64_t> rows(static_cast<size_t>(forest->num_tokens()));
+  std::iota(rows.begin(), rows.end(), 0);
+  const at::Tensor values = model.values(model.forward({.forest = forest}), rows);
+  return {values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel()};
+}
+
+float largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  float difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) difference = std::max(difference, std::abs(a[i] - b[i]));
+  return difference;
+}
+
 // A model with a scalar head, as `temper reward` leaves it.
 void Export::run_scalar(at::ScalarType type) const {
   const auto model = models::load_scalar_model(model_dir, kept_as("", storage));
   if (!adapter.empty()) models::load_adapter(*model, adapter);
+  const std::vector<float> before = scalars(*model);
   models::merge_adapters(*model);
   models::write_model_files({model_dir, model_dir}, output, type, models::HeadKind::kScalar);
   models::save_weights(*model, output, type);
-  check_written(*model, *models::load_scalar_model(output), type, output);
-  std::cout << output << ": " << dtype << ", a reward model, read back equal\n";
+  const auto written = models::load_scalar_model(output);
+  check_written(*model, *written, type, output);
+  std::cout
+      << output << ": " << dtype
+      << ", a reward model, read back equal; scalars of a probe differ from the original's by "
+         "at most "
+      << largest_difference(before, scalars(*written)) << "\n";
 }
 
 int Export::run() {
@@ -83,10 +114,7 @@ int Export::run() {
     return 0;
   }
   const auto model = models::load_model(model_dir, kept_as("", storage));
-  std::vector<int32_t> probe;
-  for (int32_t i = 0; i < 32; ++i)
-    probe.push_back(
-        static_cast<int32_t>((i * 2654435761u) % static_cast<uint32_t>(model->vocab_size)));
+  const std::vector<int32_t> probe = probe_tokens(model->vocab_size);
   if (!adapter.empty()) models::load_adapter(*model, adapter);
   const std::vector<float> before = generate::score(*model, {{probe, 1}})[0].logprobs;
   models::merge_adapters(*model);
@@ -96,13 +124,10 @@ int Export::run() {
   const auto written = models::load_model(output);
   check_written(*model, *written, type, output);
   const std::vector<float> after = generate::score(*written, {{probe, 1}})[0].logprobs;
-  float difference = 0;
-  for (size_t i = 0; i < before.size(); ++i)
-    difference = std::max(difference, std::abs(before[i] - after[i]));
   std::cout
       << output << ": " << dtype
       << ", read back equal; log-probabilities of a probe differ from the original's by at most "
-      << difference << "\n";
+      << largest_difference(before, after) << "\n";
   return 0;
 }
 

@@ -205,6 +205,10 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
          "number type of the weights in matrix products: float32 (the default) or bfloat16; "
          "sums are float32")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
+  app.add_option("--arithmetic", arithmetic,
+                 "products with --dtype bfloat16: exact (the default), or fast, which rounds "
+                 "activations to bfloat16 too")
+      ->check(CLI::IsMember({"exact", "fast"}));
   add_storage(app, storage);
 }
 
@@ -215,18 +219,23 @@ void add_storage(CLI::App& app, std::string& storage) {
       ->check(CLI::IsMember({"float32", "bfloat16", "int8", "nf4"}));
 }
 
-models::Storage kept_as(const std::string& dtype, const std::string& storage) {
+models::Storage kept_as(const std::string& dtype, const std::string& storage,
+                        const std::string& arithmetic) {
   using Format = ops::WeightFormat;
   const bool bfloat16 = dtype == "bfloat16";
-  if (storage == "float32") return {bfloat16 ? Format::kRoundedBFloat16 : Format::kFloat32, {}};
+  const bool fast = arithmetic == "fast";
+  check<ConfigError>(!fast || bfloat16 || storage == "bfloat16",
+                     "--arithmetic fast: expected --dtype bfloat16 with it");
   models::Storage kept{bfloat16 || storage == "bfloat16" ? Format::kBFloat16 : Format::kFloat32,
-                       {}};
+                       {},
+                       fast ? ops::Arithmetic::kFast : ops::Arithmetic::kExact};
+  if (storage == "float32") kept.weights = bfloat16 ? Format::kRoundedBFloat16 : Format::kFloat32;
   if (storage == "int8") kept.blocks = Format::kInt8;
   if (storage == "nf4") kept.blocks = Format::kNf4;
   return kept;
 }
 
-models::Storage ModelFlags::kept() const { return kept_as(dtype, storage); }
+models::Storage ModelFlags::kept() const { return kept_as(dtype, storage, arithmetic); }
 
 CLI::Option* InputFlags::add_to(CLI::App& app, const std::string& rows) {
   app.add_option("--columns", columns, "renames fields of the rows, as in prompt=question")

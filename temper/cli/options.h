@@ -40,9 +40,10 @@ std::vector<std::string> split_command(const std::string& line);
 // becomes.
 CLI::Option* add_model(CLI::App& app, std::string& model, const std::string& help);
 
-// --storage, and what it says together with --dtype.
+// --storage, and what it says together with --dtype and --arithmetic. Throws ConfigError.
 void add_storage(CLI::App& app, std::string& storage);
-models::Storage kept_as(const std::string& dtype, const std::string& storage);
+models::Storage kept_as(const std::string& dtype, const std::string& storage,
+                        const std::string& arithmetic = "");
 
 // An adapter that rows ask for by its name.
 struct NamedAdapter {
@@ -51,11 +52,11 @@ struct NamedAdapter {
 
 // --model and --adapter, as several verbs take them.
 struct ModelFlags {
-  std::string model, device = "auto", dtype, storage;
+  std::string model, device = "auto", dtype, storage, arithmetic;
   std::string adapter;              // --adapter DIR; empty: none
   std::vector<NamedAdapter> named;  // --adapter NAME=DIR, where the verb has rows that name one
   void add_to(CLI::App& app, bool rows_name_adapters = false);
-  models::Storage kept() const;  // what --dtype and --storage say
+  models::Storage kept() const;  // what --dtype, --storage and --arithmetic say
 
  private:
   void take_adapters(const std::vector<std::string>& given, bool may_be_named);

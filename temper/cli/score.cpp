@@ -38,9 +38,9 @@ class Score : public Command {
 
   int run() override {
     InputRows rows(input_);
+    OutputFile out(output_, input_.input);
     const auto model = load(model_);
     tokenizer_ = find_tokenizer(model_.model);
-    OutputFile out(output_, input_.input);
     catch_interrupts();
     Progress progress("scored", 0);
     std::vector<generate::ScoreRequest> batch;

@@ -60,6 +60,12 @@ int adapter_of(const ModelFlags& flags, const Json& row, const std::string& wher
 std::vector<int> adapters_of(const ModelFlags& flags, std::span<const data::PromptRow> rows) {
   std::vector<int> out;
   for (const data::PromptRow& row : rows) out.push_back(adapter_of(flags, *row.fields, row.where));
+  for (size_t i = 0; i < flags.named.size(); ++i)
+    if (std::find(out.begin(), out.end(), static_cast<int>(i) + 1) == out.end())
+      std::cerr
+          << "warning: no row has \"adapter\": \"" << flags.named[i].name
+          << "\", so this adapter is not used; --adapter DIR, without a name, is for every row"
+          << std::endl;
   return out;
 }
 

@@ -38,7 +38,7 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
   train::ForwardPass pass;
   const auto flush = [&] {
     if (!pass.target_M.empty()) {
-      const Side side(teacher, {.forest = pass.forest}, Tap::kNone, {});
+      const Side side(teacher, {.forest = pass.forest, .rows = pass.rows()}, Tap::kNone, {});
       file.add(pass, ops::top_tokens(head_at_targets(side, pass), k));
     }
     pass = train::ForwardPass();

@@ -22,16 +22,18 @@ Reading read(train::Roles& roles, Strategy& strategy, RemoteTeacher* remote,
   const std::vector<LayerPair> pairs = strategy.pairs();
   std::optional<Side> teacher;
   std::optional<ops::TopTokens> top;
+  nn::Context own = context, theirs{.forest = pass.forest};
+  if (strategy.tap() == Tap::kNone) own.rows = theirs.rows = pass.rows();
   if (remote) {
     top = remote->top_tokens(pass);
   } else {
     const at::NoGradGuard no_grad;
     const nn::TransientPanels packs_once;
-    teacher.emplace(*roles.teacher->model(), nn::Context{.forest = pass.forest}, strategy.tap(),
+    teacher.emplace(*roles.teacher->model(), theirs, strategy.tap(),
                     layers_of(pairs, &LayerPair::teacher));
   }
   return {pass,
-          Side(*roles.policy.model, context, strategy.tap(), layers_of(pairs, &LayerPair::student)),
+          Side(*roles.policy.model, own, strategy.tap(), layers_of(pairs, &LayerPair::student)),
           std::move(teacher), std::move(top)};
 }
 

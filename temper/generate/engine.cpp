@@ -12,6 +12,7 @@
 #include "temper/base/memory.h"
 #include "temper/generate/batch_sampler.h"
 #include "temper/nn/module.h"
+#include "temper/nn/read_rows.h"
 #include "temper/ops/embedding.h"
 
 namespace temper::generate {
@@ -118,12 +119,17 @@ std::vector<Sequence*> Engine::forward(at::Tensor& hidden) {
   std::vector<Sequence*> sampled;
   for (const auto& [adapter, pass] : passes) {
     if (pass.forest->num_tokens() == 0) continue;
+    std::vector<int64_t> first(pass.decoding.size());
+    std::iota(first.begin(), first.end(), 0);
+    std::vector<int64_t> read = first;
+    for (const auto& [prompt, row] : pass.prefilled) read.push_back(row);
     const at::Tensor out =
-        model_.forward({.forest = pass.forest, .adapter = adapter, .cache = &pass.rows});
+        model_.forward({.forest = pass.forest,
+                        .adapter = adapter,
+                        .rows = nn::rows_to_read(std::move(read), pass.forest->num_tokens()),
+                        .cache = &pass.rows});
     ++passes_;
     if (!pass.decoding.empty()) {
-      std::vector<int64_t> first(pass.decoding.size());
-      std::iota(first.begin(), first.end(), 0);
       parts.push_back(ops::select_rows(out, first));
       sampled.insert(sampled.end(), pass.decoding.begin(), pass.decoding.end());
     }

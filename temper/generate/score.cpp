@@ -9,6 +9,7 @@
 #include <set>
 
 #include "temper/base/error.h"
+#include "temper/nn/read_rows.h"
 
 namespace temper::generate {
 
@@ -45,7 +46,12 @@ void score_under(models::CausalLM& model, int adapter, const std::vector<ScoreRe
     }
     last.push_back(forest->num_tokens() - 1);
   }
-  const at::Tensor hidden = model.forward({.forest = forest, .adapter = adapter});
+  std::vector<int64_t> read = at_row;
+  if (top > 0) read.insert(read.end(), last.begin(), last.end());
+  const at::Tensor hidden =
+      model.forward({.forest = forest,
+                     .adapter = adapter,
+                     .rows = nn::rows_to_read(std::move(read), forest->num_tokens())});
   const float* values = nullptr;
   at::Tensor logp;
   if (!target.empty()) {

@@ -10,6 +10,8 @@ template <>
 inline constexpr std::array enum_names<models::ModelSection::Storage> = {"float32", "bfloat16",
                                                                          "int8", "nf4"};
 template <>
+inline constexpr std::array enum_names<models::ModelSection::Arithmetic> = {"exact", "fast"};
+template <>
 inline constexpr std::array enum_names<models::AdapterSection::Method> = {"none", "lora", "qlora"};
 
 }  // namespace temper
@@ -21,6 +23,9 @@ void ModelSection::fields(Fields& f) {
   f.add("dtype", dtype,
         "number type of the weights in matrix products; sums, activations, master weights and the "
         "optimizer's state stay float32; frozen weights are kept in it");
+  f.add("arithmetic", arithmetic,
+        "products under dtype: bfloat16; fast rounds activations and gradients to bfloat16 as they "
+        "are multiplied, sums are float32; exact keeps them in float32");
   f.add("device", device, "device that computes");
   f.add("storage", storage,
         "how frozen weights are kept; int8 and nf4: the blocks' linear layers, the rest as dtype "

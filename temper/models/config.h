@@ -19,6 +19,8 @@ struct ModelSection {
   std::string path;  // empty: not given
   Dtype dtype = Dtype::kFloat32;
   Device device = Device::kAuto;
+  enum class Arithmetic { kExact, kFast };
+  Arithmetic arithmetic = Arithmetic::kExact;
   std::optional<Storage> storage;  // null: as dtype says; of qlora nf4
   void fields(Fields& f);
 };

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "temper/base/error.h"
+#include "temper/nn/read_rows.h"
 
 namespace temper::models {
 namespace {
@@ -62,8 +63,11 @@ PreNormBlock::PreNormBlock(nn::Module& parent, std::string name, const DecoderCo
                                c.attention.norm_eps, c.attention.norm_one_plus) {}
 
 at::Tensor PreNormBlock::forward(const at::Tensor& x, const nn::Context& context) {
-  const at::Tensor h = ops::add_scaled(x, self_attn.forward(input_layernorm.input(x), context));
-  return ops::add_scaled(h, mlp.forward(post_attention_layernorm.input(h), context));
+  const nn::ReadRows read(context);
+  const at::Tensor attended = self_attn.forward(input_layernorm.input(x), context);
+  const at::Tensor h = ops::add_scaled(read.select(x), attended);
+  const at::Tensor fed = mlp.forward(post_attention_layernorm.input(h), read.context());
+  return read.restore(ops::add_scaled(h, fed), x.size(0));
 }
 
 SandwichNormBlock::SandwichNormBlock(nn::Module& parent, std::string name, const DecoderConfig& c,
@@ -82,10 +86,11 @@ SandwichNormBlock::SandwichNormBlock(nn::Module& parent, std::string name, const
                                  c.attention.norm_eps, c.attention.norm_one_plus) {}
 
 at::Tensor SandwichNormBlock::forward(const at::Tensor& x, const nn::Context& context) {
+  const nn::ReadRows read(context);
   const at::Tensor attended = self_attn.forward(input_layernorm.input(x), context);
-  const at::Tensor h = ops::add_scaled(x, post_attention_layernorm.forward(attended));
-  const at::Tensor fed = mlp.forward(pre_feedforward_layernorm.input(h), context);
-  return ops::add_scaled(h, post_feedforward_layernorm.forward(fed));
+  const at::Tensor h = ops::add_scaled(read.select(x), post_attention_layernorm.forward(attended));
+  const at::Tensor fed = mlp.forward(pre_feedforward_layernorm.input(h), read.context());
+  return read.restore(ops::add_scaled(h, post_feedforward_layernorm.forward(fed)), x.size(0));
 }
 
 namespace {

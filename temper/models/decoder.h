@@ -44,6 +44,8 @@ struct DecoderConfig : ModelConfig {
   nn::AttentionConfig attention_of(int64_t layer) const;
 };
 
+// Blocks: [N, hidden_size] to the same; of Context::rows, where others are zero.
+//
 // Norms before: h = x + attention(norm(x)), then h + mlp(norm(h)).
 class PreNormBlock : public nn::Module {
  public:
@@ -93,10 +95,15 @@ class Decoder : public Backbone, public Layers {
 
   at::Tensor forward(const nn::Context& context) override {
     at::Tensor x = embed_tokens.forward(context);
-    for (auto& layer : layers)
-      x = nn::run_block(*layer, x, context, [block = layer.get(), context](const at::Tensor& in) {
-        return block->forward(in, context);
-      });
+    nn::Context inner = context;
+    inner.rows = nullptr;
+    for (auto& layer : layers) {
+      // Attention reads every row of its input: only the last block's result is anybody else's.
+      const bool last = layer.get() == &layers[layers.size() - 1] && !context.observe;
+      x = nn::run_block(*layer, x, context,
+                        [block = layer.get(), in_block = last ? context : inner](
+                            const at::Tensor& in) { return block->forward(in, in_block); });
+    }
     if (context.observe) (*context.observe)(x);
     return norm.forward(x);
   }

@@ -23,11 +23,15 @@ ScalarModel::ScalarModel(std::unique_ptr<Backbone> body)
 
 void set_storage(nn::Module& model, const Storage& storage) {
   model.each_module([&](const std::string& path, nn::Module& module) {
+    const auto keep = [&](nn::Parameter& weight, ops::WeightFormat format) {
+      weight.set_format(format);
+      weight.set_arithmetic(storage.arithmetic);
+    };
     const bool head = path == "lm_head" || path == "score";
     if (auto* linear = dynamic_cast<nn::Linear*>(&module))
-      linear->weight.set_format(head ? storage.weights : storage.blocks.value_or(storage.weights));
+      keep(linear->weight, head ? storage.weights : storage.blocks.value_or(storage.weights));
     if (auto* embedding = dynamic_cast<nn::Embedding*>(&module))
-      embedding->weight.set_format(storage.weights);
+      keep(embedding->weight, storage.weights);
   });
 }
 

@@ -81,6 +81,7 @@ struct Storage {
   ops::WeightFormat weights = ops::WeightFormat::kFloat32;  // of linear layers, embedding and heads
   // Of the blocks' linear layers (q, k, v, o, gate, up, down), where it is another.
   std::optional<ops::WeightFormat> blocks;
+  ops::Arithmetic arithmetic = ops::Arithmetic::kExact;  // of those in bfloat16
 };
 void set_storage(nn::Module& model, const Storage& storage);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "temper/nn/read_rows.h"
 #include "temper/ops/attention.h"
 
 namespace temper::nn {
@@ -40,13 +41,15 @@ ops::AttentionSpec Attention::spec() const {
 at::Tensor Attention::forward(const ops::LinearInput& x, const Context& context) {
   const std::vector<at::Tensor> qkv = project(x, {&q_proj, &k_proj, &v_proj}, context);
   const ops::RotaryTable rotary = table(context, qkv[0]);
+  const ReadRows read(context);
+  const auto project_out = [&](const at::Tensor& heads) {
+    return o_proj.forward(read.select(heads), read.context());
+  };
   if (!context.cache)
-    return o_proj.forward(ops::attention(spec(), rotary, context.forest, qkv[0], qkv[1], qkv[2]),
-                          context);
+    return project_out(ops::attention(spec(), rotary, context.forest, qkv[0], qkv[1], qkv[2]));
   ops::CachedRows rows = context.cache->rows(layer_);
   rows.position = &context.forest->position;
-  return o_proj.forward(ops::attention_cached(spec(), rotary, rows, qkv[0], qkv[1], qkv[2]),
-                        context);
+  return project_out(ops::attention_cached(spec(), rotary, rows, qkv[0], qkv[1], qkv[2]));
 }
 
 ops::RotaryTable Attention::table(const Context& context, const at::Tensor& q) {

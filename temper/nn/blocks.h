@@ -27,6 +27,7 @@ class Attention : public Module {
   // `layer` finds the cache's pages; `rotary` is shared by the layers that rotate alike.
   Attention(Module& parent, std::string name, const AttentionConfig& config, int64_t layer,
             std::shared_ptr<Rotary> rotary);
+  // Of Context::rows.
   at::Tensor forward(const ops::LinearInput& x, const Context& context);
 
   // Queries and keys as projected, and how attention reads them: all that its probabilities are

@@ -37,6 +37,9 @@ struct Context {
   // The adapter that linear layers add: 0 the model's own where it has one, -1 none (the base
   // model), k >= 1 the k-th frozen copy (Linear::add_frozen_copy).
   int adapter = 0;
+  // Tokens of the forest whose hidden states are read, ascending; the others' may be anything
+  // finite. Null: all are.
+  std::shared_ptr<const std::vector<int64_t>> rows;
   const CacheRows* cache = nullptr;  // null: every token's keys are in the batch
   const DropoutKeys* dropout =
       nullptr;  // null: no dropout (evaluation, sampling); outlives the backward pass

@@ -71,6 +71,7 @@ ops::Weight Parameter::stored() const {
   ops::Weight weight(value_);
   if (format_ == ops::WeightFormat::kRoundedBFloat16 && value_.scalar_type() == at::kFloat)
     weight.format = format_;
+  weight.arithmetic = arithmetic_;
   return weight;
 }
 

@@ -39,6 +39,9 @@ class Parameter {
   // How the value is kept. Set before it; a value that is there already is converted.
   ops::WeightFormat format() const { return format_; }
   void set_format(ops::WeightFormat format);
+  // Of products in bfloat16 formats.
+  void set_arithmetic(ops::Arithmetic arithmetic) { arithmetic_ = arithmetic; }
+  ops::Arithmetic arithmetic() const { return arithmetic_; }
 
   // Undefined until it is set, of this shape: float32 (float64 in gradient checks), or bfloat16 as
   // format() says; of a quantized parameter undefined: stored() has its codes. A value that was
@@ -79,6 +82,7 @@ class Parameter {
   at::Tensor value_;
   std::shared_ptr<const ops::QuantizedWeight> codes_;
   ops::WeightFormat format_ = ops::WeightFormat::kFloat32;
+  ops::Arithmetic arithmetic_ = ops::Arithmetic::kExact;
   bool trainable_ = false;
   std::atomic<uint64_t> updates_{0};
   mutable std::mutex panels_mutex_;

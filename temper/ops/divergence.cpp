@@ -227,7 +227,7 @@ struct DivergenceFunction : Function<DivergenceFunction> {
       }
       if (dweight.defined()) {
         at::Tensor to = dweight.narrow(0, t.first, t.columns);
-        product({dx, true}, {hidden.narrow(0, t.row, t.rows)}, to, true);
+        weight_gradient(t.weight, dx, hidden.narrow(0, t.row, t.rows), to, true);
       }
     });
   }

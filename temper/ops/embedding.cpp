@@ -67,6 +67,24 @@ struct EmbeddingFunction : Function<EmbeddingFunction> {
     return {dtable, at::Tensor()};
   }
 };
+
+struct PlaceFunction : Function<PlaceFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
+                            const std::vector<int64_t>& rows, int64_t count) {
+    keep(ctx, rows);
+    at::Tensor out = at::zeros({count, x.size(1)}, x.options());
+    dispatch(x, [&](auto zero) {
+      using T = decltype(zero);
+      row_kernels<T>().scatter_rows(x.size(0), x.size(1), values<T>(x), rows.data(), T{1},
+                                    out.mutable_data_ptr<T>());
+    });
+    return out;
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list douts) {
+    const auto& rows = kept<std::vector<int64_t>>(ctx);
+    return {select_rows(douts[0], rows), at::Tensor(), at::Tensor()};
+  }
+};
 }  // namespace
 
 at::Tensor embedding(const Weight& table, const std::vector<int64_t>& ids, double scale) {
@@ -82,6 +100,14 @@ at::Tensor select_rows(const at::Tensor& x, const std::vector<int64_t>& rows) {
   for (const int64_t row : rows)
     check(row >= 0 && row < x.size(0), "select_rows: row ", row, " of ", x.size(0));
   return EmbeddingFunction::apply(x.contiguous(), EmbeddingKept{rows, 1.0, x.sizes().vec()});
+}
+
+at::Tensor place_rows(const at::Tensor& x, const std::vector<int64_t>& rows, int64_t count) {
+  check(x.size(0) == static_cast<int64_t>(rows.size()), "place_rows: ", rows.size(), " rows for ",
+        x.size(0));
+  for (const int64_t row : rows)
+    check(row >= 0 && row < count, "place_rows: row ", row, " of ", count);
+  return PlaceFunction::apply(x.contiguous(), rows, count);
 }
 
 }  // namespace temper::ops

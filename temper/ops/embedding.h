@@ -18,4 +18,8 @@ at::Tensor embedding(const Weight& table, const std::vector<int64_t>& ids, doubl
 // Rows of x by index, differentiable in x.
 at::Tensor select_rows(const at::Tensor& x, const std::vector<int64_t>& rows);
 
+// The reverse: row i of x becomes row rows[i] of a tensor of `count` rows; rows that nothing is put
+// in are zero. No row is named twice. Differentiable in x.
+at::Tensor place_rows(const at::Tensor& x, const std::vector<int64_t>& rows, int64_t count);
+
 }  // namespace temper::ops

@@ -12,8 +12,8 @@
 
 namespace temper::ops {
 
-constexpr int64_t kColumns = 8 * kernels::kVocabularyBlock;  // of the vocabulary at once
-constexpr int64_t kRows = 512;  // of hidden at once: kRows x kColumns logits are 8 MB
+constexpr int64_t kColumns = 4 * kernels::kVocabularyBlock;  // of the vocabulary at once
+constexpr int64_t kRows = 256;  // of hidden at once: kRows x kColumns logits are 2 MB
 
 // Logits of one chunk: x[rows, columns] = cap and temperature of hidden weightᵀ.
 template <class T>

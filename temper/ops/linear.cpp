@@ -122,10 +122,10 @@ struct LinearFunction : Function<LinearFunction> {
       if (ctx->needs_input_grad(place)) {
         if (!h.defined()) {
           h = input_values(in);
-          h_panels = pack(Operand{h});
+          h_panels = pack_input(weight, h);
         }
         grads[place] = at::empty_like(weight.values);
-        product({dy, true}, {h}, grads[place], false, {}, h_panels);
+        weight_gradient(weight, dy, h, grads[place], false, h_panels);
       }
       if (what.has_bias[i] && ctx->needs_input_grad(place + 1)) grads[place + 1] = dy.sum(0);
     }

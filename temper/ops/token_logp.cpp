@@ -120,7 +120,7 @@ struct LogpFunction : Function<LogpFunction> {
           }
           if (dweight.defined()) {
             at::Tensor to = dweight.narrow(0, first, columns);
-            product({x, true}, {in}, to, true);
+            weight_gradient(part, x, in, to, true);
           }
         }
       });

@@ -17,6 +17,10 @@ using kernels::Code;
 bool reads_bfloat16(const Weight& w) {
   return w.format == WeightFormat::kBFloat16 || w.format == WeightFormat::kRoundedBFloat16;
 }
+bool rounds_input(const Weight& w) {
+  return w.arithmetic == Arithmetic::kFast && reads_bfloat16(w) &&
+         w.values.scalar_type() != at::kDouble;
+}
 
 // [k, n] = Wᵀ as it lies in W.
 template <class T>
@@ -105,6 +109,7 @@ Weight Weight::part(int64_t first, int64_t count) const {
   Weight out;
   out.format = format;
   out.values = values.narrow(0, first, count);
+  out.arithmetic = arithmetic;
   if (panels.defined()) out.panels = panels.narrow(0, first * in(), panels.numel() - first * in());
   return out;
 }
@@ -116,7 +121,7 @@ void multiply(const at::Tensor& x, const Weight& w, at::Tensor& y, const at::Ten
   if (!w.quantized && y.scalar_type() == at::kDouble)
     return product({x}, {w.values, true}, y, false, bias);
   check_shapes(x, w.in(), y, w.out());
-  const kernels::GemmOptions options{.bias = values<float>(bias)};
+  const kernels::GemmOptions options{.bias = values<float>(bias), .round_left = rounds_input(w)};
   if (w.quantized)
     return kernels::gemm(x.size(0), {values<float>(x), w.in(), 1}, w.quantized->view(),
                          y.mutable_data_ptr<float>(), w.out(), options);
@@ -128,12 +133,33 @@ void multiply_transposed(const at::Tensor& dy, const Weight& w, at::Tensor& dx, 
   if (!w.quantized && dx.scalar_type() == at::kDouble)
     return product({dy}, {w.values}, dx, accumulate);
   check_shapes(dy, w.out(), dx, w.in());
-  const kernels::GemmOptions options{.accumulate = accumulate};
+  const kernels::GemmOptions options{.accumulate = accumulate, .round_left = rounds_input(w)};
   if (w.quantized)
     return kernels::gemm_transposed(dy.size(0), {values<float>(dy), w.out(), 1},
                                     w.quantized->view(), dx.mutable_data_ptr<float>(), w.in(),
                                     options);
   multiply_packed(dy, panels.defined() ? panels : pack_transposed(w), dx, options);
+}
+
+at::Tensor pack_input(const Weight& w, const at::Tensor& x) {
+  if (!rounds_input(w)) return pack(Operand{x});
+  const int64_t k = x.size(0), n = x.size(1);
+  at::Tensor panels = at::empty({kernels::packed_size(k, n)}, at::kBFloat16);
+  kernels::pack(kernels::MatrixView<float>{values<float>(x), n, 1}, k, n,
+                reinterpret_cast<BFloat16Bits*>(panels.mutable_data_ptr<at::BFloat16>()));
+  return panels;
+}
+
+void weight_gradient(const Weight& w, const at::Tensor& dy, const at::Tensor& x, at::Tensor& dw,
+                     bool accumulate, const at::Tensor& x_panels) {
+  if (!rounds_input(w)) return product({dy, true}, {x}, dw, accumulate, {}, x_panels);
+  const at::Tensor panels = x_panels.defined() ? x_panels : pack_input(w, x);
+  const int64_t m = dy.size(1), k = dy.size(0), n = x.size(1);
+  check(dy.is_contiguous() && dw.is_contiguous() && x.size(0) == k && dw.size(0) == m &&
+            dw.size(1) == n,
+        "a weight's gradient: ", dy.sizes(), " and ", x.sizes(), " do not give ", dw.sizes());
+  kernels::gemm(m, n, k, kernels::MatrixView<float>{values<float>(dy), 1, m}, bfloat16_bits(panels),
+                dw.mutable_data_ptr<float>(), n, {.accumulate = accumulate, .round_left = true});
 }
 
 at::Tensor read(const Weight& w) {

@@ -20,6 +20,12 @@ enum class WeightFormat {
   kNf4,
 };
 const char* name_of(WeightFormat format);
+
+// How products with a matrix in bfloat16 compute. kFast rounds the other factor to bfloat16 too, in
+// the backward pass as well, which is what processors have instructions for; elsewhere the same
+// numbers are computed in float32. Sums are float32 in one order either way.
+enum class Arithmetic { kExact, kFast };
+
 inline bool is_quantized(WeightFormat f) {
   return f == WeightFormat::kInt8 || f == WeightFormat::kNf4;
 }
@@ -40,7 +46,8 @@ struct Weight {
   WeightFormat format = WeightFormat::kFloat32;
   at::Tensor values;  // contiguous; undefined where quantized
   std::shared_ptr<const QuantizedWeight> quantized;
-  at::Tensor panels;  // pack(*this) if the caller keeps it, else undefined
+  at::Tensor panels;                           // pack(*this) if the caller keeps it, else undefined
+  Arithmetic arithmetic = Arithmetic::kExact;  // of bfloat16 formats
 
   Weight() = default;
   Weight(at::Tensor values);  // NOLINT: implicit
@@ -65,6 +72,12 @@ void multiply(const at::Tensor& x, const Weight& w, at::Tensor& y, const at::Ten
 // dx (+)= dy W: dy [N, out], dx [N, in]. `panels` is pack_transposed(w) if the caller has it.
 void multiply_transposed(const at::Tensor& dy, const Weight& w, at::Tensor& dx, bool accumulate,
                          const at::Tensor& panels = {});
+
+// dw (+)= dyᵀ x: the gradient of w's values, [out, in]. x_panels is pack_input(w, x) if the caller
+// has it.
+void weight_gradient(const Weight& w, const at::Tensor& dy, const at::Tensor& x, at::Tensor& dw,
+                     bool accumulate, const at::Tensor& x_panels = {});
+at::Tensor pack_input(const Weight& w, const at::Tensor& x);
 
 // The values that products see, float32 (or float64) [out, in]: a copy where the format is another.
 at::Tensor read(const Weight& w);

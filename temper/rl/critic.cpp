@@ -21,7 +21,8 @@ std::unique_ptr<train::Critic> named_critic(const PpoConfig& config, const train
                      "; it must read the policy's token ids");
   if (found.adapted) models::merge_adapters(*found.model);
   if (config.model.dtype == models::ModelSection::Dtype::kBfloat16)
-    models::set_storage(*found.model, {ops::WeightFormat::kRoundedBFloat16, {}});
+    models::set_storage(*found.model,
+                        {ops::WeightFormat::kRoundedBFloat16, {}, train::arithmetic_of(config)});
   return train::critic_model(std::move(found.model), {found.base, config.model.path},
                              config.train.freeze);
 }
@@ -37,7 +38,8 @@ std::unique_ptr<train::Critic> critic_of_policy(const PpoConfig& config, train::
     models::merge_adapters(*model);
   }
   if (config.model.dtype == models::ModelSection::Dtype::kBfloat16)
-    models::set_storage(*model, {ops::WeightFormat::kRoundedBFloat16, {}});
+    models::set_storage(*model,
+                        {ops::WeightFormat::kRoundedBFloat16, {}, train::arithmetic_of(config)});
   return train::critic_model(std::move(model), {base, base}, config.train.freeze);
 }
 

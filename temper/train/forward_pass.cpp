@@ -41,9 +41,16 @@ void ForwardPass::add(const Unit& unit, uint64_t unit_of_step) {
   }
 }
 
+std::shared_ptr<const std::vector<int64_t>> ForwardPass::rows() const {
+  std::vector<int64_t> read = row_M;
+  read.insert(read.end(), scored_row_K.begin(), scored_row_K.end());
+  return nn::rows_to_read(std::move(read), forest->num_tokens());
+}
+
 nn::Context context_of(const ForwardPass& pass, const PassOptions& options) {
   return {.forest = pass.forest,
           .adapter = options.adapter,
+          .rows = pass.rows(),
           .dropout = options.dropout ? &pass.dropout : nullptr,
           .recompute = options.recompute};
 }

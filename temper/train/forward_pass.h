@@ -11,6 +11,7 @@
 
 #include "temper/base/error.h"
 #include "temper/models/model.h"
+#include "temper/nn/read_rows.h"
 #include "temper/ops/token_logp.h"
 
 namespace temper::train {
@@ -46,6 +47,8 @@ struct ForwardPass {
 
   int64_t num_targets() const { return static_cast<int64_t>(target_M.size()); }
   bool trains() const { return !target_M.empty() || !scored_row_K.empty(); }
+  // The tokens that targets and scalars read, as nn::Context::rows.
+  std::shared_ptr<const std::vector<int64_t>> rows() const;
   void add(const Unit& unit, uint64_t unit_of_step);
   // The pass's targets out of values kept by segment: `of(tag)` gives those of one segment's
   // targets, in order.

@@ -77,22 +77,19 @@ models::Storage storage_of(const RunConfig& config) {
                  "choose adapter.method: lora or qlora");
   config.require(!asked || !qlora || *asked == Storage::kNf4, "model.storage",
                  "adapter.method: qlora keeps the weights in nf4; for others choose lora");
+  models::Storage storage{.arithmetic = arithmetic_of(config)};
+  config.require(storage.arithmetic == ops::Arithmetic::kExact || bfloat16, "model.arithmetic",
+                 "fast is of model.dtype: bfloat16; float32 has exact alone");
   const Format as_dtype = !bfloat16 ? Format::kFloat32
                           : frozen  ? Format::kBFloat16
                                     : Format::kRoundedBFloat16;
-  if (qlora) return {as_dtype, Format::kNf4};
-  if (!asked) return {as_dtype, {}};
-  switch (*asked) {
-    case Storage::kFloat32:
-      return {bfloat16 ? Format::kRoundedBFloat16 : Format::kFloat32, {}};
-    case Storage::kBfloat16:
-      return {Format::kBFloat16, {}};
-    case Storage::kInt8:
-      return {as_dtype, Format::kInt8};
-    case Storage::kNf4:
-      break;
-  }
-  return {as_dtype, Format::kNf4};
+  storage.weights = as_dtype;
+  if (asked == Storage::kFloat32)
+    storage.weights = bfloat16 ? Format::kRoundedBFloat16 : Format::kFloat32;
+  if (asked == Storage::kBfloat16) storage.weights = Format::kBFloat16;
+  if (asked == Storage::kInt8) storage.blocks = Format::kInt8;
+  if (asked == Storage::kNf4 || qlora) storage.blocks = Format::kNf4;
+  return storage;
 }
 
 // Adds the adapter, chooses what trains, and loads tokenizer and template.
@@ -134,6 +131,12 @@ void save_as(const Trained& policy, const std::string& base, const std::string& 
 }
 
 }  // namespace
+
+ops::Arithmetic arithmetic_of(const RunConfig& config) {
+  return config.model.arithmetic == models::ModelSection::Arithmetic::kFast
+             ? ops::Arithmetic::kFast
+             : ops::Arithmetic::kExact;
+}
 
 Policy load_policy(RunConfig& config) {
   refuse_unavailable(config);

@@ -28,6 +28,9 @@ struct ScalarPolicy {
   std::shared_ptr<const ChatTemplate> chat;
 };
 
+// How the model multiplies, by model.arithmetic.
+ops::Arithmetic arithmetic_of(const RunConfig& config);
+
 // What the model and adapter sections say; of an adapter that goes on, its own values are set in
 // the config. Throws ConfigError, DataError.
 Policy load_policy(RunConfig& config);

@@ -56,7 +56,9 @@ class FrozenNumbers : public Frozen {
 
 models::Storage frozen_storage(const RunConfig& config) {
   const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
-  return {bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32, {}};
+  return {bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32,
+          {},
+          arithmetic_of(config)};
 }
 
 std::unique_ptr<Frozen> frozen_model(const std::string& directory, const models::Storage& storage) {

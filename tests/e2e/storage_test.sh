@@ -26,6 +26,10 @@ cmp -s int8/final/adapter_model.safetensors lora/final/adapter_model.safetensors
 "$temper" grpo "${run[@]}" data.train=prompts.jsonl output_dir=grpo adapter.method=qlora rl.group_size=3 rl.prompts_per_rollout=2 rollout.max_new_tokens=7 \
   'rewards=[{name: length}]' > grpo.log 2>&1 || fail "grpo over nf4: $(cat grpo.log)"
 [ "$(value grpo/metrics.jsonl sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "over nf4 the sampler is not the trainer"
+fast=(model.dtype=bfloat16 model.arithmetic=fast)
+"$temper" grpo "${run[@]}" "${fast[@]}" data.train=prompts.jsonl output_dir=fast adapter.method=lora rl.group_size=3 rl.prompts_per_rollout=2 rollout.max_new_tokens=7 \
+  'rewards=[{name: length}]' > grpo.log 2>&1 || fail "grpo in fast arithmetic: $(cat grpo.log)"
+[ "$(value fast/metrics.jsonl sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "in fast arithmetic the sampler is not the trainer"
 for storage in nf4 int8 bfloat16; do
   "$temper" generate --model model --adapter qlora/final --storage $storage --input given.jsonl --output $storage.jsonl --max-new-tokens 9 --num-samples 2 || fail "generate $storage: $?"
   "$temper" score --model model --adapter qlora/final --storage $storage --input $storage.jsonl --output $storage.score --max-batch 3 || fail "score $storage: $?"
@@ -47,6 +51,8 @@ expect() {  # STATUS MESSAGE ARGUMENT...
 expect 2 'model.storage: .*weights that train are kept in float32' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.storage=nf4
 expect 2 'model.storage: .*qlora keeps the weights in nf4' sft "${run[@]}" data.train=rows.jsonl output_dir=x adapter.method=qlora model.storage=int8
 expect 2 'model.storage: found int4, expected float32 | bfloat16 | int8 | nf4' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.storage=int4
+expect 2 'model.arithmetic: .*model.dtype: bfloat16' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=fast
+expect 2 '--arithmetic fast: expected --dtype bfloat16' score --model model --input given.jsonl --output x --arithmetic fast
 expect 2 '--storage' generate --model model --input given.jsonl --output x --storage int4
 cp -r model quantized && sed -i '0,/{/s/{/{"quantization_config": {"quant_method": "gptq"},/' quantized/config.json
 expect 2 'quantized/config.json: weights quantized by gptq are not read' generate --model quantized --input given.jsonl --output x

@@ -52,7 +52,7 @@ struct Product {
          {.accumulate = accumulate, .bias = biased ? bias.data() : nullptr});
     return out;
   }
-  std::vector<float> computed_in_bfloat16() const {
+  std::vector<float> computed_in_bfloat16(bool round_left = false) const {
     std::vector<BFloat16Bits> panels(static_cast<size_t>(packed_size(k, n)));
     pack(right(), k, n, panels.data());
     std::vector<BFloat16Bits> stored, again(panels.size());
@@ -62,7 +62,9 @@ struct Product {
     CHECK(again == panels);
     std::vector<float> out = c;
     gemm(m, n, k, left(), panels.data(), out.data(), n,
-         {.accumulate = accumulate, .bias = biased ? bias.data() : nullptr});
+         {.accumulate = accumulate,
+          .bias = biased ? bias.data() : nullptr,
+          .round_left = round_left});
     return out;
   }
   std::vector<float> defined() const {
@@ -152,4 +154,42 @@ TEST_CASE("bfloat16 rounds to nearest, ties to even, and keeps what is no number
   CHECK(to_bfloat16(std::bit_cast<float>(0x7f7fffffu)) ==
         0x7f80);  // the largest rounds to infinity
   CHECK(std::isnan(to_float(to_bfloat16(std::bit_cast<float>(0x7f800001u)))));
+}
+
+TEST_CASE("a left side that is rounded is one that was rounded before") {
+  Draws draws(7);
+  std::vector<Product> products;
+  for (int trial = 0; trial < 12; ++trial)
+    products.push_back(
+        Product::draw(draws, draws.between(1, 300), draws.between(1, 200), draws.between(1, 600)));
+  for (const int64_t m : {1, 5, 24, 25, 48, 49})
+    products.push_back(Product::draw(draws, m, 130, draws.between(2040, 2100)));
+  for (const Product& p : products) {
+    CAPTURE(p.m);
+    CAPTURE(p.n);
+    CAPTURE(p.k);
+    Product before = p;
+    for (float& x : before.a) x = to_float(to_bfloat16(x));
+    for (float& x : before.b) x = to_float(to_bfloat16(x));
+    const std::vector<float> defined = before.defined();
+    for_each_target([&] { CHECK(same_bits(p.computed_in_bfloat16(true), defined)); });
+    CHECK((p.k == 1 || !same_bits(p.computed_in_bfloat16(false), defined)));
+  }
+}
+
+TEST_CASE("a left side that is rounded: denormal numbers are zero, read and summed") {
+  const auto one = [](float a, float b, bool round) {
+    std::vector<BFloat16Bits> panels(static_cast<size_t>(packed_size(1, 1)));
+    pack(MatrixView<float>{&b, 1, 1}, 1, 1, panels.data());
+    float c = 7;
+    gemm(1, 1, 1, {&a, 1, 1}, panels.data(), &c, 1, {.round_left = round});
+    return c;
+  };
+  for_each_target([&] {
+    CHECK(one(1e-30f, 1e-10f, false) > 0);
+    CHECK(one(1e-30f, 1e-10f, true) == 0);
+    CHECK(one(1e-40f, 1e20f, false) > 0);
+    CHECK(one(1e-40f, 1e20f, true) == 0);
+    CHECK(one(1e-30f, 1e-10f, false) > 0);  // and are again what they are after it
+  });
 }

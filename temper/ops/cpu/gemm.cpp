@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <type_traits>
 
 #include "temper/ops/cpu/quantized.h"
@@ -34,6 +35,38 @@ constexpr int64_t kStreamRows = 4 * kTileRows, kStreamK = 2048;
 // What is unpacked of a right-hand side of codes at once: it stays in the first-level cache.
 constexpr int64_t kUnpackedFloats = kBlockK * kPanel;
 
+// Denormal numbers are zero in this thread while one lives.
+class FlushDenormals {
+ public:
+#if HWY_ARCH_X86
+  FlushDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }  // FTZ and DAZ
+  ~FlushDenormals() { _mm_setcsr(before_); }
+
+ private:
+  unsigned before_;
+#endif
+};
+
+float rounded(float x) { return to_float(to_bfloat16(x)); }
+
+// As pack_left, rounded.
+void pack_left_rounded(MatrixView<float> a, int64_t rows, int64_t depth, int64_t tile, float* out) {
+  for (int64_t i0 = 0; i0 < rows; i0 += tile) {
+    const int64_t height = std::min(tile, rows - i0);
+    const float* from = a.data + i0 * a.row_stride;
+    float* to = out + i0 * depth;
+    if (a.row_stride == 1) {
+      for (int64_t k = 0; k < depth; ++k)
+        for (int64_t i = 0; i < height; ++i)
+          to[k * height + i] = rounded(from[i + k * a.col_stride]);
+    } else {
+      for (int64_t i = 0; i < height; ++i)
+        for (int64_t k = 0; k < depth; ++k)
+          to[k * height + i] = rounded(from[i * a.row_stride + k * a.col_stride]);
+    }
+  }
+}
+
 // Copies a[rows, depth] tile by tile: `tile` rows side by side for each k.
 void pack_left(MatrixView<float> a, int64_t rows, int64_t depth, int64_t tile, float* out) {
   for (int64_t i0 = 0; i0 < rows; i0 += tile) {
@@ -55,11 +88,11 @@ void pack_left(MatrixView<float> a, int64_t rows, int64_t depth, int64_t tile, f
 // (right-inl.h).
 template <class Right>
 void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const Right& right,
-           float* c, int64_t ldc, bool accumulate, const float* bias, float* left) {
+           float* c, int64_t ldc, bool accumulate, const float* bias, bool round, float* left) {
   // Rows are read as they lie. Where it is the values of one row that lie apart, a copy pays if
   // many panels read it.
-  const bool copy = a.col_stride != 1 && rows > kTileRows && columns > 2 * kPanel;
-  const bool stream = !copy && rows <= kStreamRows;
+  const bool apart = a.col_stride != 1 && rows > kTileRows && columns > 2 * kPanel;
+  const bool copy = apart || round, stream = !apart && rows <= kStreamRows;
   const int64_t tallest = stream ? kTileRows / 2 : kTileRows;
   const int64_t tiles = (rows + tallest - 1) / tallest, tile = (rows + tiles - 1) / tiles;
   // What one pass over the rows reads of b stays in the cache for the next tile.
@@ -86,9 +119,11 @@ void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const 
   } else {
     for (int64_t k0 = 0; k0 < k; k0 += block_k) {
       const int64_t depth = std::min(block_k, k - k0);
-      if (copy)
-        pack_left({a.data + k0 * a.col_stride, a.row_stride, a.col_stride}, rows, depth, tile,
-                  left);
+      const MatrixView<float> part{a.data + k0 * a.col_stride, a.row_stride, a.col_stride};
+      if (round)
+        pack_left_rounded(part, rows, depth, tile, left);
+      else if (copy)
+        pack_left(part, rows, depth, tile, left);
       for (int64_t j = 0; j < columns; j += at_once) multiply(k0, j);
     }
   }
@@ -163,7 +198,9 @@ float* thread_scratch() {
       static_cast<float*>(::operator new(kFloats * sizeof(float), std::align_val_t{64})));
   return scratch.get();
 }
-float* left_scratch() { return thread_scratch<0, kBlockRows * kBlockK>(); }
+float* left_scratch() {
+  return thread_scratch<0, std::max(kBlockRows * kBlockK, kStreamRows * kStreamK)>();
+}
 
 // How many panels a task takes, so that no thread waits long for the last one's task: the most for
 // which the threads' longest share of tasks is within 2 % of an equal one, or else the best.
@@ -206,9 +243,11 @@ void GemmAs(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const MakeRigh
       const int64_t i = r * rows_per, rows = std::min(rows_per, m - i);
       const int64_t j = q * panels_per * kPanel, columns = std::min(panels_per * kPanel, n - j);
       if (rows <= 0 || columns <= 0) continue;
+      std::optional<FlushDenormals> flush;
+      if (options.round_left) flush.emplace();
       block(rows, columns, k, {a.data + i * a.row_stride, a.row_stride, a.col_stride}, right(j),
             c + i * ldc + j, ldc, options.accumulate, options.bias ? options.bias + j : nullptr,
-            left_scratch());
+            options.round_left, left_scratch());
     }
   }
 }
