@@ -6,7 +6,7 @@ set(TEMPER_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/temper)
 
 set(libraries temper_text temper_core)
 if(TEMPER_TORCH)
-  list(APPEND libraries temper temper_cli)
+  list(APPEND libraries temper_grammar temper temper_cli)
   set_property(TARGET temper APPEND PROPERTY INTERFACE_LINK_LIBRARIES $<INSTALL_INTERFACE:temper_torch>)
   set_target_properties(temper temper_main PROPERTIES INSTALL_RPATH_USE_LINK_PATH TRUE)
   install(TARGETS temper_main RUNTIME)

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # Brings what the build needs: Debian packages, and LibTorch into .deps/ unless one is there already (TORCH_ROOT, or the
-# torch of the active Python environment, 2.11 or newer); and, where it can be had, pyarrow, whose C++ library reads Parquet.
+# torch of the active Python environment, 2.11 or newer); and, where they can be had, pyarrow, whose C++ library reads Parquet, and
+# the sources of XGrammar, which constrain completions to a schema or grammar.
 # Touches nothing else. --torch-root prints where LibTorch is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 torch_version=2.13.0
 pyarrow_version=26.0.1
+xgrammar_version=0.2.8
+xgrammar_sha256=8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80  # of the source package
 packages=(cmake g++ ninja-build pkg-config libhwy-dev libgloo-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev doctest-dev
           libpcre2-dev libutf8proc-dev libsentencepiece-dev libzstd-dev zlib1g-dev libjemalloc-dev libcpp-httplib-dev)
 
@@ -77,4 +80,24 @@ if ! has_pyarrow; then
     rm -rf .deps/arrow.partial
     echo "setup: Parquet is off: pip cannot install pyarrow $pyarrow_version (.deps/arrow.log)"
   fi
+fi
+
+# Only completions that keep to a grammar want it: the build goes on without.
+if [ ! -e .deps/xgrammar/include/xgrammar/xgrammar.h ]; then
+  echo "setup: fetching the sources of xgrammar $xgrammar_version into .deps/xgrammar"
+  rm -rf .deps/xgrammar.partial
+  mkdir -p .deps/xgrammar.partial
+  echo "xgrammar==$xgrammar_version --hash=sha256:$xgrammar_sha256" > .deps/xgrammar.partial/requirements
+  if python3 -m pip download --quiet --retries 1 --no-binary xgrammar --no-deps --require-hashes -d .deps/xgrammar.partial \
+      -r .deps/xgrammar.partial/requirements 2>.deps/xgrammar.log &&
+      tar -xzf .deps/xgrammar.partial/xgrammar-$xgrammar_version.tar.gz -C .deps/xgrammar.partial --strip-components 1; then
+    rm -rf .deps/xgrammar .deps/xgrammar.log
+    mkdir -p .deps/xgrammar/3rdparty
+    for part in cpp include LICENSE NOTICE 3rdparty/picojson 3rdparty/dlpack; do
+      mv ".deps/xgrammar.partial/$part" ".deps/xgrammar/$part"
+    done
+  else
+    echo "setup: completions by a grammar are off: pip cannot fetch xgrammar $xgrammar_version (.deps/xgrammar.log)"
+  fi
+  rm -rf .deps/xgrammar.partial
 fi

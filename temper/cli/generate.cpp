@@ -22,6 +22,8 @@ class Generate : public Command {
         "examples:\n"
         "  temper generate --model DIR --input prompts.jsonl --output out.jsonl\n"
         "  temper generate --model DIR --prompt 'The capital of France is' --temperature 0\n"
+        "  temper generate --model DIR --input prompts.jsonl --output out.jsonl --json-schema "
+        "schema.json\n"
         "  temper generate --model DIR --adapter a=A --adapter b=B --input prompts.jsonl --output "
         "out.jsonl");
     model_.add_to(app, true);
@@ -36,12 +38,9 @@ class Generate : public Command {
     sampling_.add_to(app);
     batch_.add_to(app);
     app.add_flag("--timings", timings_, "print what was sampled in which time");
-    app.add_option("--beams", beams_, "1: no beam search")->check(at_least_one());
   }
 
   int run() override {
-    check<ConfigError>(beams_ == 1, "--beams ", beams_,
-                       ": beam search is not in this build; expected 1");
     check<ConfigError>(input_.input.empty() != prompts_.empty(),
                        "temper generate: expected either --input or --prompt");
     check<ConfigError>(!output_.empty() || !prompts_.empty(),
@@ -79,6 +78,7 @@ class Generate : public Command {
                              {"logprobs", c.logprobs}};
                if (tokenizer_) row["text"] = c.text;
                row["finish_reason"] = c.stopped ? "stop" : "length";
+               if (c.score) row["score"] = *c.score;
                if (const int adapter = adapters_[static_cast<size_t>(c.index)]; adapter > 0)
                  row["adapter"] = model_.named[static_cast<size_t>(adapter) - 1].name;
                out.row(row);
@@ -92,6 +92,7 @@ class Generate : public Command {
   }
 
   int64_t print(models::CausalLM& model) {
+    if (batch_.beams.beams > 1) return print_beams(model);
     catch_interrupts();
     generate::Engine engine(model, batch_.engine, tokenizer_);
     for (size_t i = 0; i < rows_.size(); ++i) {
@@ -103,13 +104,22 @@ class Generate : public Command {
     return engine.statistics().new_tokens;
   }
 
+  int64_t print_beams(models::CausalLM& model) {
+    int64_t tokens = 0;
+    sample(model, rows_, sampling_, batch_, tokenizer_, adapters_,
+           [&](const generate::Completion& c) {
+             std::cout << c.text << std::endl;
+             tokens += static_cast<int64_t>(c.tokens.size());
+           });
+    return tokens;
+  }
+
   ModelFlags model_;
   InputFlags input_;
   std::vector<std::string> prompts_;
   std::string output_;
   SamplingFlags sampling_;
   BatchFlags batch_;
-  int64_t beams_ = 1;
   bool timings_ = false;
 
   std::shared_ptr<const Tokenizer> tokenizer_;

@@ -12,6 +12,8 @@
 namespace temper::cli {
 namespace {
 
+constexpr double kUnbounded = 1e300;
+
 // "TEXT:{auto,cpu,cuda}": what CLI::IsMember makes of an option's type.
 std::vector<std::string> choices_of(const CLI::Option& option) {
   const std::string type = option.get_type_name();
@@ -28,20 +30,6 @@ std::vector<Flag> flags_of(const CLI::App& app) {
   return flags;
 }
 
-// A number that is within [low, high], which NaN is not; `expected` says so in words.
-CLI::Validator within(double low, double high, const std::string& expected) {
-  return CLI::Validator(
-      [=](std::string& text) {
-        double value = 0;
-        const bool is_number = CLI::detail::lexical_cast(text, value);
-        return is_number && value >= low && value <= high
-                   ? std::string()
-                   : temper::str("found ", text, ", expected ", expected);
-      },
-      "");
-}
-constexpr double kUnbounded = 1e300;
-
 // What is wrong with the first word that no flag takes; empty: there is none.
 std::string unexpected_word(const CLI::App& app) {
   const std::vector<std::string> left = app.remaining();
@@ -54,6 +42,18 @@ std::string unexpected_word(const CLI::App& app) {
 }
 
 }  // namespace
+
+CLI::Validator within(double low, double high, const std::string& expected) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        double value = 0;
+        const bool is_number = CLI::detail::lexical_cast(text, value);
+        return is_number && value >= low && value <= high
+                   ? std::string()
+                   : temper::str("found ", text, ", expected ", expected);
+      },
+      "");
+}
 
 CLI::Validator whole_number() {
   return CLI::Validator(
@@ -252,47 +252,6 @@ std::map<std::string, std::string> InputFlags::renamed() const {
     out[column.substr(0, equals)] = column.substr(equals + 1);
   }
   return out;
-}
-
-void SamplingFlags::add_to(CLI::App& app) {
-  app.add_option("--max-new-tokens", options.max_new_tokens,
-                 "largest number of tokens of a completion")
-      ->check(CLI::Range(int64_t{1}, generate::kMostNewTokens));
-  app.add_option("--temperature", options.sampling.temperature, "sampling temperature; 0: greedy")
-      ->check(non_negative());
-  app.add_option("--top-k", options.sampling.top_k,
-                 "number of likeliest tokens to sample among; 0: all")
-      ->check(non_negative());
-  app.add_option("--top-p", options.sampling.top_p,
-                 "sample among the likeliest tokens whose probabilities add up to this")
-      ->check(within(1e-9, 1, "a number above 0 and at most 1"));
-  app.add_option("--min-p", options.sampling.min_p,
-                 "leave out tokens below this share of the likeliest one's probability")
-      ->check(within(0, 1, "a number from 0 to 1"));
-  app.add_option("--repetition-penalty", options.sampling.repetition_penalty,
-                 "divisor of the logits of tokens that occurred; 1: no penalty")
-      ->check(above_zero());
-  app.add_option("--stop", options.stop,
-                 "a text that ends a completion and is cut from it; may be given again")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option(
-         "--seed", options.sampling.seed,
-         "seed of the random numbers; with a row's index, the sample's number and the position it "
-         "decides every choice")
-      ->check(whole_number());
-  app.add_flag("--ignore-eos", options.ignore_eos, "go on after an end token");
-}
-
-void BatchFlags::add_to(CLI::App& app) {
-  app.add_option("--num-samples", num_samples, "number of completions of each prompt")
-      ->check(at_least_one());
-  app.add_option("--max-batch", engine.max_batch,
-                 "number of sequences at once; changes the speed, never the result")
-      ->check(above_zero());
-  app.add_option("--cache-bytes", engine.cache_bytes,
-                 "limit on the memory of keys and values; 0: a quarter of what is usable")
-      ->check(non_negative());
 }
 
 }  // namespace temper::cli

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "temper/cli/verbs.h"
+#include "temper/generate/beam_search.h"
 #include "temper/generate/engine.h"
+#include "temper/generate/option_values.h"
 #include "temper/models/model.h"
 
 namespace temper::cli {
@@ -21,6 +23,8 @@ CLI::Validator at_least_one();
 CLI::Validator non_negative();
 CLI::Validator above_zero();
 CLI::Validator any_number();  // no NaN
+// A number that is within [low, high], which NaN is not; `expected` says so in words.
+CLI::Validator within(double low, double high, const std::string& expected);
 
 // A flag as --help shows it.
 struct Flag {
@@ -75,11 +79,17 @@ struct InputFlags {
 struct SamplingFlags {
   generate::GenerationOptions options;
   void add_to(CLI::App& app);
+
+ private:
+  void add_rules(CLI::App& app);
+  void add_grammar(CLI::App& app);
+  generate::GrammarChoice grammar_;
 };
 
 // How many are sampled, and at once.
 struct BatchFlags {
   int64_t num_samples = 1;
+  generate::BeamOptions beams;
   generate::EngineOptions engine;
   void add_to(CLI::App& app);
 };

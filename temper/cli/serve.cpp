@@ -1,4 +1,5 @@
 // An OpenAI-compatible server.
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -49,7 +50,8 @@ class Serve : public Command {
   void declare(CLI::App& app) override {
     app.description(
         "Answers OpenAI's /v1/completions and /v1/chat/completions, streamed or not, for many "
-        "clients at once; /v1/models, /health and /metrics (Prometheus). A request names the model "
+        "clients at once, with tools, response_format and log-probabilities; /v1/models, /health "
+        "and /metrics (Prometheus). A request names the model "
         "or, of adapters with a name, one of these; without `seed` each samples anew. Prints a "
         "line with its address when it is ready; SIGTERM ends it.\n"
         "examples:\n"
@@ -62,6 +64,13 @@ class Serve : public Command {
         ->check(CLI::Range(0, 65535));
     app.add_option("--api-key-env", key_variable_,
                    "environment variable with the key that clients must send");
+    app.add_option("--max-request-bytes", options_.most_request_bytes,
+                   "size of the largest request; a larger one is answered 413")
+        ->check(at_least_one());
+    app.add_option("--tool-call-parser", parser_,
+                   "how the model writes calls of tools: auto (as its chat template shows), hermes, "
+                   "llama, gemma or mistral")
+        ->check(CLI::IsMember({"auto", "hermes", "llama", "gemma", "mistral"}));
     app.add_option("--max-requests", most_requests_,
                    "requests at once, waiting ones included; others are answered 429")
         ->check(CLI::Range(int64_t{1}, int64_t{4096}));
@@ -76,6 +85,9 @@ class Serve : public Command {
   int run() override {
     read_key();
     name_models();
+    constexpr const char* kParsers[] = {"auto", "hermes", "llama", "gemma", "mistral"};
+    options_.tool_calls = static_cast<ToolCallFormat>(
+        std::find(std::begin(kParsers), std::end(kParsers), parser_) - std::begin(kParsers));
     const auto model = load(model_);
     options_.most_positions =
         models::HfConfig::load(model_.model).integer("max_position_embeddings", INT32_MAX);
@@ -138,7 +150,7 @@ class Serve : public Command {
   }
 
   ModelFlags model_;
-  std::string key_variable_;
+  std::string key_variable_, parser_ = "auto";
   serve::ServerOptions options_;
   generate::EngineOptions engine_;
   int64_t most_requests_ = 256;

@@ -8,6 +8,7 @@
 #include "temper/base/error.h"
 #include "temper/cli/progress.h"
 #include "temper/data/row_fields.h"
+#include "temper/generate/beams.h"
 #include "temper/models/adapter.h"
 #include "temper/models/directory.h"
 #include "temper/models/load.h"
@@ -148,18 +149,20 @@ void sample(models::CausalLM& model, const std::vector<data::PromptRow>& prompts
   for (const data::PromptRow& prompt : prompts) tokens.push_back(prompt.tokens);
   catch_interrupts();
   Progress progress("sampled", static_cast<int64_t>(prompts.size()) * batch.num_samples);
-  generate::generate(
-      model, tokens, batch.num_samples, sampling.options,
-      [&](generate::Completion c) {
-        progress.advance(1, 0);
-        done(std::move(c));
-      },
-      std::move(tokenizer),
-      [&](const generate::Completion&) {
-        if (interrupted()) throw Interrupted();
-        progress.advance(0, 1);
-      },
-      batch.engine, adapters);
+  const auto finished = [&](generate::Completion c) {
+    progress.advance(1, 0);
+    done(std::move(c));
+  };
+  const auto on_token = [&](const generate::Completion&) {
+    if (interrupted()) throw Interrupted();
+    progress.advance(0, 1);
+  };
+  if (batch.beams.beams > 1)
+    generate::beam_search(model, tokens, batch.num_samples, sampling.options, batch.beams, finished,
+                          std::move(tokenizer), on_token, batch.engine, adapters);
+  else
+    generate::generate(model, tokens, batch.num_samples, sampling.options, finished,
+                       std::move(tokenizer), on_token, batch.engine, adapters);
 }
 
 }  // namespace temper::cli

@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <exception>
 #include <map>
+#include <numeric>
 
 #include "temper/ops/embedding.h"
 
@@ -12,6 +14,23 @@ namespace {
 
 double divisor(const SamplingOptions& options) {
   return options.temperature == 0 ? 1 : options.temperature;
+}
+
+Choice choose_of(const SampledRow& row, const LogitsRow& logits, float log_sum) {
+  SampleContext context = row.context;
+  if (row.matcher) context.mask = row.matcher->mask();
+  const int32_t token = choose(*row.options, row.key, logits, context);
+  if (row.matcher) row.matcher->accept(token);
+  Choice choice{token, logits.logits[token] - log_sum, {}};
+  if (row.top_logprobs > 0)
+    choice.top = likeliest(logits.logits, logits.count, log_sum, row.top_logprobs);
+  return choice;
+}
+
+// Whether a row is worth a thread of its own.
+bool is_slow(const SampledRow* row) {
+  return row->options->filters() || row->options->changes_logits() || row->matcher ||
+         row->top_logprobs > 0;
 }
 
 // Rows of one temperature and adapter: chosen[i] is row i's.
@@ -23,20 +42,37 @@ void sample_at(models::CausalLM& model, double temperature, int adapter, const a
               *block_max = next.block_max.const_data_ptr<float>(),
               *block_sum = next.block_sum.const_data_ptr<float>();
   const int64_t vocabulary = next.logits.size(1), blocks = next.block_max.size(1);
-  const bool filters = std::any_of(rows.begin(), rows.end(),
-                                   [](const SampledRow* row) { return row->options->filters(); });
-#pragma omp parallel for schedule(static) if (rows.size() > 4 || filters)
+  const bool slow = std::any_of(rows.begin(), rows.end(), is_slow);
+  std::exception_ptr failure;  // none may leave the parallel region
+#pragma omp parallel for schedule(static) if (rows.size() > 4 || slow)
   for (size_t i = 0; i < rows.size(); ++i) {
     const int64_t r = static_cast<int64_t>(i);
-    const SampledRow& row = *rows[i];
-    const LogitsRow of_row{logits + r * vocabulary, vocabulary, block_max + r * blocks,
-                           block_sum + r * blocks};
-    const int32_t token = choose(*row.options, row.key, of_row, row.prompt, row.completion);
-    chosen[i] = {token, of_row.logits[token] - log_sum[r]};
+    try {
+      chosen[i] = choose_of(*rows[i],
+                            {logits + r * vocabulary, vocabulary, block_max + r * blocks,
+                             block_sum + r * blocks},
+                            log_sum[r]);
+    } catch (...) {
+#pragma omp critical
+      failure = std::current_exception();
+    }
   }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace
+
+TopLogprobs likeliest(const float* logits, int64_t count, float log_sum, int64_t k) {
+  std::vector<int32_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  const auto middle = order.begin() + std::min(k, count);
+  std::partial_sort(order.begin(), middle, order.end(), [logits](int32_t a, int32_t b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  });
+  TopLogprobs out;
+  for (auto id = order.begin(); id != middle; ++id) out.emplace_back(*id, logits[*id] - log_sum);
+  return out;
+}
 
 std::vector<Choice> sample(models::CausalLM& model, const at::Tensor& hidden,
                            std::span<const SampledRow> rows) {
@@ -51,7 +87,8 @@ std::vector<Choice> sample(models::CausalLM& model, const at::Tensor& hidden,
     sample_at(model, head.second, head.first,
               some.size() == rows.size() ? hidden : ops::select_rows(hidden, indices), some,
               chosen);
-    for (size_t i = 0; i < some.size(); ++i) all[static_cast<size_t>(indices[i])] = chosen[i];
+    for (size_t i = 0; i < some.size(); ++i)
+      all[static_cast<size_t>(indices[i])] = std::move(chosen[i]);
   }
   return all;
 }

@@ -5,7 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "temper/generate/sampler.h"
+#include "temper/generate/request.h"
+#include "temper/grammar/grammar.h"
 #include "temper/models/model.h"
 
 namespace temper::generate {
@@ -14,13 +15,19 @@ namespace temper::generate {
 struct SampledRow {
   const SamplingOptions* options;
   SampleKey key;
-  std::span<const int32_t> prompt, completion;
-  int adapter = 0;  // the one whose head is read
+  SampleContext context;  // without a mask
+  int adapter = 0;        // the one whose head is read
+  int64_t top_logprobs = 0;
+  grammar::Matcher* matcher = nullptr;  // goes on by the token that is chosen; null: no grammar
 };
 struct Choice {
   int32_t token;
-  float logp;  // at the row's temperature (greedy: at 1), before penalty and filters
+  float logp;       // at the row's temperature (greedy: at 1), before rules and filters
+  TopLogprobs top;  // as many as the row asks for
 };
+
+// The k likeliest tokens of a row of logits, of equals the lower id first.
+TopLogprobs likeliest(const float* logits, int64_t count, float log_sum, int64_t k);
 
 // hidden [rows, hidden_size], after the final norm. A row's choice does not depend on the others.
 // Throws RunError where logits are not finite.

@@ -1,5 +1,9 @@
 #include "temper/generate/config.h"
 
+#include <algorithm>
+
+#include "temper/generate/option_values.h"
+
 namespace temper::generate {
 
 void RolloutSection::fields(Fields& f) {
@@ -15,7 +19,23 @@ void RolloutSection::fields(Fields& f) {
         between(0, 1));
   f.add("repetition_penalty", repetition_penalty,
         "divides the logits of tokens that occurred; 1: none", above(0));
+  f.add("presence_penalty", presence_penalty,
+        "taken off the logits of tokens that the completion has; 0: none");
+  f.add("frequency_penalty", frequency_penalty,
+        "taken off the logits of tokens for each time that the completion has them; 0: none");
+  f.add("no_repeat_ngram", no_repeat_ngram,
+        "no run of so many tokens of prompt and completion comes twice; 0: it may", at_least(0));
+  f.add("logit_bias", logit_bias, "added to the logits of these token ids, as in {\"11\": -5}");
+  f.add("min_new_tokens", min_new_tokens, "no completion ends before it has so many tokens",
+        at_least(0));
   f.add("stop", stop, "texts that end a completion and are cut from it", one_or_list());
+  f.add("stop_token_ids", stop_token_ids, "token ids that end a completion beside the model's own",
+        at_least(0));
+  f.add("json_schema", json_schema,
+        "file of a JSON schema that completions keep to; null: none. Log-probabilities stay those of "
+        "the full distribution, here and below");
+  f.add("regex", regex, "regular expression that whole completions match; null: none");
+  f.add("grammar", grammar, "file of an EBNF grammar that completions keep to; null: none");
   f.add("ignore_eos", ignore_eos, "go on after an end token, to max_new_tokens");
   f.add(
       "cache_bytes", cache_bytes,
@@ -31,9 +51,18 @@ GenerationOptions RolloutSection::options(int64_t seed) const {
                 .top_p = top_p,
                 .min_p = min_p,
                 .repetition_penalty = repetition_penalty,
+                .presence_penalty = presence_penalty,
+                .frequency_penalty = frequency_penalty,
+                .logit_bias = read_logit_bias(logit_bias, "rollout.logit_bias"),
+                .no_repeat_ngram = no_repeat_ngram,
                 .seed = static_cast<uint64_t>(seed)};
   o.max_new_tokens = max_new_tokens;
+  o.min_new_tokens = min_new_tokens;
   o.ignore_eos = ignore_eos;
+  for (const int64_t id : stop_token_ids)
+    o.stop_token_ids.push_back(static_cast<int32_t>(std::min<int64_t>(id, INT32_MAX)));
+  o.grammar = grammar_spec({json_schema, regex, grammar}, "rollout.json_schema", "rollout.regex",
+                           "rollout.grammar");
   o.stop = stop;
   return o;
 }

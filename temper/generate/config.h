@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,12 +18,17 @@ struct RolloutSection {
   int64_t top_k = 0;
   double top_p = 1;
   double min_p = 0;
-  double repetition_penalty = 1;
+  double repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
+  int64_t no_repeat_ngram = 0;
+  std::map<std::string, std::string> logit_bias;
+  int64_t min_new_tokens = 0;
   std::vector<std::string> stop;
+  std::vector<int64_t> stop_token_ids;
+  std::optional<std::string> json_schema, regex, grammar;
   bool ignore_eos = false;
   std::optional<int64_t> cache_bytes;
   void fields(Fields& f);
-  // What the section says of a request.
+  // What the section says of a request. Throws ConfigError.
   GenerationOptions options(int64_t seed) const;
 };
 

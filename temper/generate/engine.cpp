@@ -4,13 +4,12 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <numeric>
 
 #include "temper/base/error.h"
-#include "temper/base/memory.h"
 #include "temper/generate/batch_sampler.h"
+#include "temper/generate/request_check.h"
 #include "temper/nn/module.h"
 #include "temper/nn/read_rows.h"
 #include "temper/ops/embedding.h"
@@ -18,12 +17,30 @@
 namespace temper::generate {
 namespace {
 
-int64_t cache_bytes(const EngineOptions& options) {
-  if (options.cache_bytes > 0) return options.cache_bytes;
-  int ranks = options.local_ranks;
-  if (const char* text = std::getenv("LOCAL_WORLD_SIZE"); text && ranks <= 0)
-    ranks = std::atoi(text);
-  return usable_memory_bytes() / 4 / std::max(1, ranks);
+// Records the log-probabilities of the prompt's tokens that the chunk's rows predict.
+void score_chunk(const models::CausalLM& model, const at::Tensor& hidden,
+                 const ScheduledPass::Chunk& chunk) {
+  const Request& request = chunk.prompt->request;
+  const double temperature = request.options.sampling.temperature;
+  constexpr int64_t kRows = 32;  // whose logits are held at once
+  const int64_t end = std::min(chunk.size, chunk.prompt->length() - 1 - chunk.position);
+  for (int64_t first = 0; first < end; first += kRows) {
+    const int64_t count = std::min(kRows, end - first);
+    std::vector<int64_t> rows(static_cast<size_t>(count));
+    std::iota(rows.begin(), rows.end(), chunk.row + first);
+    const ops::Logits next =
+        model.logits(hidden, rows, temperature == 0 ? 1 : temperature, request.adapter);
+    const int64_t vocabulary = next.logits.size(1);
+    for (int64_t i = 0; i < count; ++i) {
+      const float* x = next.logits.const_data_ptr<float>() + i * vocabulary;
+      const float log_sum = next.log_sum_exp.const_data_ptr<float>()[i];
+      const int32_t token = request.prompt[static_cast<size_t>(chunk.position + first + i + 1)];
+      chunk.prompt->logprobs->logprobs.push_back(x[token] - log_sum);
+      if (request.options.top_logprobs > 0)
+        chunk.prompt->logprobs->top.push_back(
+            likeliest(x, vocabulary, log_sum, request.options.top_logprobs));
+    }
+  }
 }
 
 }  // namespace
@@ -36,25 +53,23 @@ Engine::Engine(models::CausalLM& model, EngineOptions options,
       cache_(model, cache_bytes_),
       scheduler_(cache_, options.max_batch, options.prefill_tokens) {}
 
+std::shared_ptr<const grammar::Grammar> Engine::compile(const grammar::Spec& spec) {
+  std::call_once(grammars_once_, [this] {
+    grammars_ = std::make_unique<grammar::Compiler>(tokenizer_, model_.vocab_size);
+  });
+  return grammars_->compile(spec);
+}
+
 RequestId Engine::submit(Request request, Callbacks callbacks) {
-  GenerationOptions& options = request.options;
-  check<ConfigError>(options.max_new_tokens >= 1 && options.max_new_tokens <= kMostNewTokens,
-                     "max_new_tokens: found ", options.max_new_tokens, ", expected 1 to ",
-                     kMostNewTokens);
-  check<ConfigError>(options.stop.empty() || tokenizer_,
-                     "stop texts need a tokenizer, and the model has none");
-  std::erase(options.stop, "");
-  check<DataError>(!request.prompt.empty(), "row ", request.index, ": an empty prompt");
-  for (const int32_t id : request.prompt)
-    check<DataError>(id >= 0 && id < model_.vocab_size, "row ", request.index, ": token ", id,
-                     ", and the model has ", model_.vocab_size);
-  const int64_t needed = Scheduler::pages_needed(request);
-  check<ConfigError>(needed <= cache_.max_pages(), "a prompt of ", request.prompt.size(),
-                     " tokens and ", options.max_new_tokens, " new ones need ",
-                     needed * cache_.page_bytes(), " bytes for keys and values, and may take ",
-                     cache_bytes_, " (rollout.cache_bytes, --cache-bytes)");
+  check_request(request, model_, tokenizer_.get(), {cache_, cache_bytes_});
+  std::erase(request.options.stop, "");
   const RequestId id = next_id_++;
-  inbox_.put(std::make_shared<Prompt>(id, std::move(request), std::move(callbacks), cache_));
+  auto prompt = std::make_shared<Prompt>(id, std::move(request), std::move(callbacks), cache_);
+  const GenerationOptions& options = prompt->request.options;
+  prompt->ends = ends_of(options, model_);
+  if (options.grammar) prompt->grammar = compile(*options.grammar);
+  if (options.prompt_logprobs) prompt->logprobs = std::make_shared<PromptLogprobs>();
+  inbox_.put(std::move(prompt));
   return id;
 }
 
@@ -86,20 +101,15 @@ bool Engine::step(const Callbacks& callbacks) {
   forget_stale_prefixes();
   at::Tensor hidden;
   const std::vector<Sequence*> sampled = forward(hidden);
-  std::vector<SampledRow> rows;
-  for (const Sequence* s : sampled) {
-    const Completion& c = s->completion;
-    rows.push_back(
-        {&s->prompt->request.options.sampling,
-         {static_cast<uint64_t>(c.index), static_cast<uint64_t>(c.sample), c.tokens.size()},
-         s->prompt->request.prompt,
-         c.tokens,
-         s->prompt->request.adapter});
-  }
-  if (!rows.empty()) {
-    const std::vector<Choice> choices = sample(model_, hidden, rows);
-    for (size_t i = 0; i < choices.size(); ++i)
-      append(*sampled[i], choices[i].token, choices[i].logp);
+  if (!sampled.empty()) {
+    for (Sequence* s : sampled) {
+      if (!s->completion.tokens.empty()) continue;  // it begins
+      s->completion.of_prompt = s->prompt->logprobs;
+      if (s->prompt->grammar)
+        s->matcher = std::make_unique<grammar::Matcher>(s->prompt->grammar, s->prompt->ends);
+    }
+    std::vector<Choice> choices = sample(model_, hidden, rows_of(sampled));
+    for (size_t i = 0; i < choices.size(); ++i) append(*sampled[i], std::move(choices[i]));
   }
   // What has ended is out of the scheduler before a callback can throw.
   std::vector<std::unique_ptr<Sequence>> ended = scheduler_.take_finished();
@@ -110,6 +120,26 @@ bool Engine::step(const Callbacks& callbacks) {
   }
   report(std::move(ended), callbacks);
   return !scheduler_.idle() || !inbox_.empty();
+}
+
+std::vector<SampledRow> Engine::rows_of(const std::vector<Sequence*>& sampled) const {
+  std::vector<SampledRow> rows;
+  for (const Sequence* s : sampled) {
+    const Prompt& prompt = *s->prompt;
+    const GenerationOptions& options = prompt.request.options;
+    const Completion& c = s->completion;
+    SampledRow row{
+        .options = &options.sampling,
+        .key = {static_cast<uint64_t>(c.index), static_cast<uint64_t>(c.sample), c.tokens.size()},
+        .context = {.prompt = prompt.request.prompt, .completion = c.tokens},
+        .adapter = prompt.request.adapter,
+        .top_logprobs = options.top_logprobs,
+        .matcher = s->matcher.get()};
+    if (static_cast<int64_t>(c.tokens.size()) < options.min_new_tokens)
+      row.context.banned = prompt.ends;
+    rows.push_back(row);
+  }
+  return rows;
 }
 
 // Gives the sequences for which a token is sampled now, and their rows of hidden states.
@@ -133,6 +163,7 @@ std::vector<Sequence*> Engine::forward(at::Tensor& hidden) {
       parts.push_back(ops::select_rows(out, first));
       sampled.insert(sampled.end(), pass.decoding.begin(), pass.decoding.end());
     }
+    for (const ScheduledPass::Chunk& chunk : pass.to_score) score_chunk(model_, out, chunk);
     for (const auto& [prompt, row] : pass.prefilled)
       prompt->last_hidden = ops::select_rows(out, {row});
   }
@@ -144,24 +175,28 @@ std::vector<Sequence*> Engine::forward(at::Tensor& hidden) {
   return sampled;
 }
 
-void Engine::append(Sequence& sequence, int32_t token, float logp) {
-  const GenerationOptions& options = sequence.prompt->request.options;
+void Engine::append(Sequence& sequence, Choice choice) {
+  const Prompt& prompt = *sequence.prompt;
+  const GenerationOptions& options = prompt.request.options;
   Completion& c = sequence.completion;
-  c.tokens.push_back(token);
-  c.logprobs.push_back(logp);
+  c.tokens.push_back(choice.token);
+  c.logprobs.push_back(choice.logp);
+  if (options.top_logprobs > 0) c.top_logprobs.push_back(std::move(choice.top));
   ++new_tokens_;
-  const std::vector<int32_t>& ends = model_.eos_token_ids;
-  c.stopped = !options.ignore_eos && std::find(ends.begin(), ends.end(), token) != ends.end();
+  c.stopped = std::find(prompt.ends.begin(), prompt.ends.end(), choice.token) != prompt.ends.end();
+  if (sequence.matcher && sequence.matcher->ended()) c.stopped = true;
   if (!tokenizer_ || (options.stop.empty() && !options.stream)) return;
   if (!sequence.text) sequence.text.emplace(*tokenizer_, options.stop);
-  if (sequence.text->push(token)) c.stopped = true;
+  const bool may_stop = static_cast<int64_t>(c.tokens.size()) >= options.min_new_tokens;
+  if (sequence.text->push(choice.token, may_stop)) c.stopped = true;
   if (options.stream) c.text += sequence.text->shown().substr(c.text.size());
 }
 
 void Engine::report(std::vector<std::unique_ptr<Sequence>> ended, const Callbacks& callbacks) {
   for (const auto& sequence : ended) {
     Completion& c = sequence->completion;
-    if (tokenizer_) c.text = text_of(*tokenizer_, c.tokens, sequence->prompt->request.options.stop);
+    const GenerationOptions& options = sequence->prompt->request.options;
+    if (tokenizer_) c.text = text_of(*tokenizer_, c.tokens, options.stop, options.min_new_tokens);
   }
   for (const auto& sequence : ended) {
     const Callbacks& own = sequence->prompt->callbacks;

@@ -8,12 +8,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
+#include "temper/generate/batch_sampler.h"
 #include "temper/generate/cache.h"
 #include "temper/generate/inbox.h"
 #include "temper/generate/request.h"
 #include "temper/generate/scheduler.h"
+#include "temper/grammar/grammar.h"
 #include "temper/models/model.h"
 #include "temper/text/tokenizer.h"
 
@@ -44,8 +47,13 @@ class Engine {
 
   // A request with callbacks of its own is reported to them, any other to those of step() or run().
   // Throws DataError for an empty prompt and for ids that are not the model's, ConfigError for
-  // options that cannot be obeyed and for a prompt that can never fit the cache.
+  // options that cannot be obeyed, a grammar among them, and for a prompt that can never fit the
+  // cache. A new grammar is compiled here, which may take seconds.
   RequestId submit(Request request, Callbacks callbacks = {});
+  // Compiles what submit would compile, once. From any thread. Throws ConfigError.
+  void prepare(const GenerationOptions& options) {
+    if (options.grammar) compile(*options.grammar);
+  }
   // Ends a request's samples at the beginning of the next step: each that is not done yet is
   // reported as it is, `cancelled`. An unknown or finished request is left alone.
   void cancel(RequestId id);
@@ -70,10 +78,12 @@ class Engine {
   void release_memory() { cache_.release_memory(); }
 
  private:
+  std::shared_ptr<const grammar::Grammar> compile(const grammar::Spec& spec);
   void take_messages(const Callbacks& callbacks);
   void forget_stale_prefixes();
   std::vector<Sequence*> forward(at::Tensor& hidden);
-  void append(Sequence& sequence, int32_t token, float logp);
+  std::vector<SampledRow> rows_of(const std::vector<Sequence*>& sampled) const;
+  void append(Sequence& sequence, Choice choice);
   void report(std::vector<std::unique_ptr<Sequence>> ended, const Callbacks& callbacks);
 
   models::CausalLM& model_;
@@ -82,6 +92,8 @@ class Engine {
   PageCache cache_;
   Scheduler scheduler_;
   Inbox inbox_;
+  std::once_flag grammars_once_;
+  std::unique_ptr<grammar::Compiler> grammars_;  // made for the first grammar
   std::atomic<RequestId> next_id_{1};
   uint64_t weights_ = 0;  // nn::parameter_changes() when the known prefixes were computed
   int64_t new_tokens_ = 0, passes_ = 0;

@@ -3,10 +3,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "temper/generate/sampler.h"
+#include "temper/grammar/spec.h"
 
 namespace temper::generate {
 
@@ -16,9 +20,16 @@ inline constexpr int64_t kMostNewTokens = int64_t{1} << 24;
 struct GenerationOptions {
   SamplingOptions sampling;
   int64_t max_new_tokens = 64;  // 1 to kMostNewTokens
+  int64_t min_new_tokens = 0;   // before so many no end token is chosen, and no stop text looked for
   bool ignore_eos = false;
   std::vector<std::string> stop;  // texts that end a completion; they need a tokenizer
-  bool stream = false;            // on_token sees the text so far
+  std::vector<int32_t> stop_token_ids;  // end tokens beside the model's, whatever ignore_eos says
+  bool stream = false;                  // on_token sees the text so far
+  // What the completion has to be; needs a tokenizer. Null: anything. Where the grammar ends, so
+  // does the completion: by an end token, or at once where there is none.
+  std::shared_ptr<const grammar::Spec> grammar;
+  int64_t top_logprobs = 0;      // likeliest tokens recorded at each position
+  bool prompt_logprobs = false;  // of the prompt's tokens, too; the prefix cache is not used then
 };
 
 struct Request {
@@ -31,12 +42,24 @@ struct Request {
 
 using RequestId = uint64_t;  // of one engine
 
+// Likeliest first, with log-probabilities as Completion::logprobs.
+using TopLogprobs = std::vector<std::pair<int32_t, float>>;
+
+// What the model says of a prompt's tokens from the second one on.
+struct PromptLogprobs {
+  std::vector<float> logprobs;
+  std::vector<TopLogprobs> top;  // where top_logprobs asks for it
+};
+
 struct Completion {
   int64_t index = 0, sample = 0;
   std::vector<int32_t> tokens;  // a sampled end token included
   std::vector<float> logprobs;  // at the sampling temperature (greedy: at 1), before penalty,
                                 // top-k, top-p and min-p
-  bool stopped = false;         // by an end token or a stop text; else by its length
+  std::vector<TopLogprobs> top_logprobs;  // of each token, where they were asked for
+  std::shared_ptr<const PromptLogprobs> of_prompt;  // where they were asked for
+  bool stopped = false;  // by an end token, a stop text or its grammar's end; else by its length
+  std::optional<float> score;   // what a beam search ranks it by
   bool cancelled = false;       // it is what there was, perhaps nothing
   // Without special tokens, cut at a stop text; empty without a tokenizer. For on_token, with
   // GenerationOptions::stream: what no later token takes back (the beginning of a character or of a

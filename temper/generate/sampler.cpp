@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "temper/base/random.h"
+#include "temper/generate/logit_rules.h"
 #include "temper/ops/cpu/rows.h"
 
 namespace temper::generate {
@@ -60,17 +61,20 @@ int32_t at_quantile(const Candidates& c, double u) {
   return c.ids.back();
 }
 
-std::vector<float> penalized(const LogitsRow& row, double penalty, std::span<const int32_t> prompt,
-                             std::span<const int32_t> completion) {
-  std::vector<float> x(row.logits, row.logits + row.count);
-  for (const std::span<const int32_t> seen : {prompt, completion}) {
-    for (const int32_t id : seen) {
-      const float logit = row.logits[id];  // a token that occurred twice is penalised once
-      x[static_cast<size_t>(id)] =
-          static_cast<float>(logit < 0 ? logit * penalty : logit / penalty);
-    }
+// Of all tokens, in the order of their ids: without a filter none need be sorted.
+int32_t at_quantile(const std::vector<float>& logits, double u) {
+  const int64_t count = static_cast<int64_t>(logits.size());
+  Weights weight(logits.size());
+  exp_shifted(count, logits.data(), *std::max_element(logits.begin(), logits.end()), weight.data());
+  double left = u * std::accumulate(weight.begin(), weight.end(), 0.0);
+  int32_t chosen = -1;
+  for (size_t i = 0; i < weight.size(); ++i) {
+    if (weight[i] == 0) continue;
+    chosen = static_cast<int32_t>(i);
+    left -= weight[i];
+    if (left < 0) break;
   }
-  return x;
+  return chosen;
 }
 
 }  // namespace
@@ -105,9 +109,11 @@ Candidates candidates(const SamplingOptions& options, const float* x, int64_t co
     kept = std::max<size_t>(n, 1);
   }
   ids.resize(kept);
-  if (options.min_p > 0) {  // the likeliest token weighs 1
-    std::erase_if(ids, [&](int32_t id) { return weight[static_cast<size_t>(id)] < options.min_p; });
-  }
+  // The likeliest token weighs 1; what is ruled out weighs 0.
+  std::erase_if(ids, [&](int32_t id) {
+    const float w = weight[static_cast<size_t>(id)];
+    return w == 0 || w < options.min_p;
+  });
   if (sorted < ids.size()) std::sort(ids.begin(), ids.end(), likelier);
   Candidates out{std::move(ids), {}};
   for (const int32_t id : out.ids) out.weights.push_back(weight[static_cast<size_t>(id)]);
@@ -115,17 +121,17 @@ Candidates candidates(const SamplingOptions& options, const float* x, int64_t co
 }
 
 int32_t choose(const SamplingOptions& options, const SampleKey& key, const LogitsRow& row,
-               std::span<const int32_t> prompt, std::span<const int32_t> completion) {
-  const bool penalize = options.repetition_penalty != 1;
+               const SampleContext& context) {
+  const bool change =
+      options.changes_logits() || !context.banned.empty() || !context.mask.empty();
   const std::vector<float> changed =
-      penalize ? penalized(row, options.repetition_penalty, prompt, completion)
-               : std::vector<float>();
-  const float* x = penalize ? changed.data() : row.logits;
+      change ? apply_rules(options, row, context) : std::vector<float>();
+  const float* x = change ? changed.data() : row.logits;
   if (options.temperature == 0) return likeliest(x, row.count);
   const double u = RandomStream(options.seed, RandomPurpose::kSampling, key.index, key.sample)
                        .uniform_double(key.position);
-  if (!penalize && !options.filters()) return at_quantile(row, u);
-  return at_quantile(candidates(options, x, row.count), u);
+  if (options.filters()) return at_quantile(candidates(options, x, row.count), u);
+  return change ? at_quantile(changed, u) : at_quantile(row, u);
 }
 
 }  // namespace temper::generate

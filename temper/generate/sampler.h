@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "temper/ops/token_logp.h"
@@ -18,9 +19,20 @@ struct SamplingOptions {
       0;  // [0, 1): tokens with at least this share of the likeliest one's probability (2407.01082)
   double repetition_penalty = 1;  // above 0: logits of tokens that occurred are divided by it, or
                                   // multiplied where negative (Keskar et al., 1909.05858)
+  // Taken off the logits of tokens that the completion has: once, and once for each time that it
+  // has them (OpenAI's).
+  double presence_penalty = 0, frequency_penalty = 0;
+  std::vector<std::pair<int32_t, float>> logit_bias;  // added to these tokens' logits
+  // No run of so many tokens of prompt and completion comes twice; 0: it may (Paulus et al.,
+  // 1705.04304, section 2.5).
+  int64_t no_repeat_ngram = 0;
   uint64_t seed = 0;
 
   bool filters() const { return top_k > 0 || top_p < 1 || min_p > 0; }
+  bool changes_logits() const {
+    return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 ||
+           !logit_bias.empty() || no_repeat_ngram > 0;
+  }
 };
 
 // The key of one choice's random number: with the seed, nothing else decides it.
@@ -36,11 +48,17 @@ struct LogitsRow {
   const float* block_sum;
 };
 
-// Chooses a token. Greedy ties go to the lowest id. The repetition penalty looks at prompt and
-// completion, the tokens so far. The order is transformers': penalty, temperature, top_k,
+// What stands before a choice, and what it may not be.
+struct SampleContext {
+  std::span<const int32_t> prompt, completion;
+  std::span<const int32_t> banned;  // end tokens, before the least number of new tokens
+  std::span<const uint32_t> mask;   // tokens that a grammar allows (grammar::Matcher); empty: all
+};
+
+// Chooses a token. Greedy ties go to the lowest id. The order is that of logit_rules.h, then top_k,
 // top_p, min_p.
 int32_t choose(const SamplingOptions& options, const SampleKey& key, const LogitsRow& row,
-               std::span<const int32_t> prompt, std::span<const int32_t> completion);
+               const SampleContext& context);
 
 // The tokens that the filters leave, likeliest first, with weights exp(logit - largest). For tests.
 struct Candidates {

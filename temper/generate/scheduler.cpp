@@ -74,12 +74,14 @@ void Scheduler::plan_prefill(ScheduledBatch& passes) {
     if (room == 0) break;
     ScheduledPass& pass = passes[prompt->request.adapter];
     const std::span<const int32_t> tokens = prompt->request.prompt;
-    if (prompt->filled == 0) {
+    if (prompt->filled == 0 && !prompt->logprobs) {
       prompt->filled = prompt->pages.reuse(tokens);
       statistics_.reused_tokens += prompt->filled;
     }
     const int64_t chunk = std::min(room, prompt->length() - prompt->filled);
     prompt->pages.reserve(prompt->filled + chunk);
+    if (prompt->logprobs)
+      pass.to_score.push_back({prompt.get(), pass.forest->num_tokens(), prompt->filled, chunk});
     pass.forest->add_root(
         tokens.subspan(static_cast<size_t>(prompt->filled), static_cast<size_t>(chunk)),
         prompt->filled);

@@ -18,6 +18,7 @@
 #include "temper/generate/cache.h"
 #include "temper/generate/request.h"
 #include "temper/generate/text_stream.h"
+#include "temper/grammar/grammar.h"
 
 namespace temper::generate {
 
@@ -34,6 +35,9 @@ struct Prompt {
   RequestId id;
   Request request;
   Callbacks callbacks;
+  std::vector<int32_t> ends;  // tokens that end its samples
+  std::shared_ptr<const grammar::Grammar> grammar;  // null: none
+  std::shared_ptr<PromptLogprobs> logprobs;         // null: they are not asked for
   PageTable pages;
   int64_t filled = 0;      // positions whose keys are in the cache
   at::Tensor last_hidden;  // [1, H]: every sample's first token comes from it
@@ -54,6 +58,7 @@ struct Sequence {
   Completion completion;
   std::unique_ptr<PageTable> pages;  // null until the prompt is ready
   std::optional<TextStream> text;    // where stop texts or streaming need it
+  std::unique_ptr<grammar::Matcher> matcher;  // null: no grammar
 };
 
 // One forward pass: the last token of every sequence that decodes, then the next chunks of prompts.
@@ -62,6 +67,12 @@ struct ScheduledPass {
   BatchRows rows;
   std::vector<Sequence*> decoding;                     // the i-th one's last token is row i
   std::vector<std::pair<Prompt*, int64_t>> prefilled;  // whole after it; the last token's row
+  // Chunks of prompts whose log-probabilities are asked for: first row, first position, tokens.
+  struct Chunk {
+    Prompt* prompt;
+    int64_t row, position, size;
+  };
+  std::vector<Chunk> to_score;
 };
 // Sequences of different adapters go through the model one after the other: by adapter.
 using ScheduledBatch = std::map<int, ScheduledPass>;

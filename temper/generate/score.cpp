@@ -5,30 +5,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <set>
 
 #include "temper/base/error.h"
 #include "temper/nn/read_rows.h"
+#include "temper/generate/batch_sampler.h"
 
 namespace temper::generate {
 
 namespace {
-
-// The likeliest tokens after a row of hidden states, [1, H].
-std::vector<std::pair<int32_t, float>> likeliest(const ops::Logits& next, int64_t top) {
-  const int64_t vocabulary = next.logits.size(1);
-  const float* x = next.logits.const_data_ptr<float>();
-  const float log_sum = next.log_sum_exp.const_data_ptr<float>()[0];
-  std::vector<int32_t> order(static_cast<size_t>(vocabulary));
-  std::iota(order.begin(), order.end(), 0);
-  const auto middle = order.begin() + std::min<int64_t>(top, vocabulary);
-  std::partial_sort(order.begin(), middle, order.end(),
-                    [x](int32_t a, int32_t b) { return x[a] != x[b] ? x[a] > x[b] : a < b; });
-  std::vector<std::pair<int32_t, float>> out;
-  for (auto id = order.begin(); id != middle; ++id) out.emplace_back(*id, x[*id] - log_sum);
-  return out;
-}
 
 // Those of `rows` that have this adapter.
 void score_under(models::CausalLM& model, int adapter, const std::vector<ScoreRequest>& rows,
@@ -69,9 +54,12 @@ void score_under(models::CausalLM& model, int adapter, const std::vector<ScoreRe
                              : 0;
     if (count > 0) results[r].logprobs.assign(values, values + count);
     values += count;
-    if (top > 0)
+    if (top > 0) {
+      const ops::Logits next = model.logits(hidden, {last[mine]}, temperature, adapter);
       results[r].next_top =
-          likeliest(model.logits(hidden, {last[mine]}, temperature, adapter), top);
+          likeliest(next.logits.const_data_ptr<float>(), next.logits.size(1),
+                    next.log_sum_exp.const_data_ptr<float>()[0], top);
+    }
     ++mine;
   }
 }

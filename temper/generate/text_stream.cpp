@@ -4,23 +4,34 @@
 
 namespace temper::generate {
 
+namespace {
+
+// Where the first stop text begins that ends behind the first `before` bytes.
+size_t first_stop(std::string_view text, size_t before, std::span<const std::string> stop) {
+  size_t cut = std::string::npos;
+  for (const std::string& s : stop)
+    cut = std::min(cut, text.find(s, before >= s.size() ? before - s.size() + 1 : 0));
+  return cut;
+}
+
+}  // namespace
+
 std::string text_of(const Tokenizer& tokenizer, std::span<const int32_t> tokens,
-                    std::span<const std::string> stop) {
+                    std::span<const std::string> stop, int64_t min_tokens) {
   std::string text = tokenizer.decode(tokens, true);
-  size_t cut = text.size();
-  for (const std::string& s : stop) cut = std::min(cut, text.find(s));
-  text.resize(cut);
+  size_t before = 0;
+  StreamDecoder decoder(tokenizer);
+  if (!stop.empty())
+    for (size_t i = 0; static_cast<int64_t>(i) + 1 < min_tokens && i < tokens.size(); ++i)
+      before += decoder.push(tokens[i]).size();
+  text.resize(std::min(text.size(), first_stop(text, before, stop)));
   return text;
 }
 
-bool TextStream::push(int32_t token) {
+bool TextStream::push(int32_t token, bool may_stop) {
   const size_t before = text_.size();
   text_ += decoder_.push(token);
-  for (const std::string& stop : stop_) {
-    // A stop text that ends in what is new may begin up to its length before.
-    const size_t from = before >= stop.size() ? before - stop.size() + 1 : 0;
-    cut_ = std::min(cut_, text_.find(stop, from));
-  }
+  if (may_stop) cut_ = std::min(cut_, first_stop(text_, before, stop_));
   return cut_ != std::string::npos;
 }
 

@@ -12,9 +12,10 @@
 
 namespace temper::generate {
 
-// The text of the tokens without special ones, cut before the first stop text.
+// The text of the tokens without special ones, cut before the first stop text that ends with the
+// token number `min_tokens` or later.
 std::string text_of(const Tokenizer& tokenizer, std::span<const int32_t> tokens,
-                    std::span<const std::string> stop);
+                    std::span<const std::string> stop, int64_t min_tokens = 0);
 
 class TextStream {
  public:
@@ -22,8 +23,9 @@ class TextStream {
   TextStream(const Tokenizer& tokenizer, std::span<const std::string> stop)
       : decoder_(tokenizer), stop_(stop) {}
 
-  // Appends a token. True: the text holds a stop text now.
-  bool push(int32_t token);
+  // Appends a token. True: the text holds a stop text now; may_stop false: none is looked for that
+  // ends with this token.
+  bool push(int32_t token, bool may_stop = true);
   // The beginning of the text that no later token takes back: without what a stop text that is not
   // whole yet may cut.
   std::string_view shown() const;

@@ -2,52 +2,35 @@
 
 #include <algorithm>
 #include <ctime>
-#include <random>
 
 #include "temper/base/error.h"
+#include "temper/serve/tool_turn.h"
 
 namespace temper::serve {
 namespace {
 
-std::string new_id(bool chat) {
-  static thread_local std::mt19937_64 random{std::random_device{}()};
-  std::string id = chat ? "chatcmpl-" : "cmpl-";
-  for (int i = 0; i < 24; ++i) id += "0123456789abcdef"[random() % 16];
-  return id;
-}
-
-int64_t count_characters(std::string_view utf8) {
-  return std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xC0) != 0x80; });
-}
-
 std::string event(const ReplyJson& json) { return "data: " + to_text(json) + "\n\n"; }
+
+ReplyJson call_json(const SpokenCalls::Call& call) {
+  return {{"id", new_id("call_")},
+          {"type", "function"},
+          {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+}
 
 }  // namespace
 
-std::string to_text(const ReplyJson& reply) {
-  return reply.dump(-1, ' ', false, ReplyJson::error_handler_t::replace);
-}
-
-std::string error_text(int status, const std::string& message) {
-  const char* const type = status == 401   ? "authentication_error"
-                           : status == 404 ? "not_found_error"
-                           : status == 429 ? "rate_limit_error"
-                           : status >= 500 ? "server_error"
-                                           : "invalid_request_error";
-  return to_text({{"error", {{"message", message}, {"type", type}, {"code", status}}}});
-}
-
 Reply::Reply(CompletionRequest request, std::string model,
-             std::vector<std::vector<int32_t>> prompts, std::shared_ptr<const Tokenizer> tokenizer)
+             std::vector<std::vector<int32_t>> prompts, std::shared_ptr<const Tokenizer> tokenizer,
+             ToolCallFormat calls)
     : request_(std::move(request)),
       model_(std::move(model)),
-      id_(new_id(request_.chat)),
+      id_(new_id(request_.chat ? "chatcmpl-" : "cmpl-")),
       created_(std::time(nullptr)),
       prompts_(std::move(prompts)),
       tokenizer_(std::move(tokenizer)),
+      calls_(calls),
       choices_(prompts_.size() * static_cast<size_t>(request_.num_samples)) {
-  for (Choice& choice : choices_)
-    if (tokenizer_) choice.decoder.emplace(*tokenizer_);
+  for (Choice& choice : choices_) choice.texts.emplace(tokenizer_.get(), request_.tokens_as_ids);
 }
 
 ReplyJson Reply::head(bool chunk) const {
@@ -65,55 +48,83 @@ ReplyJson Reply::usage() const {
           {"total_tokens", prompt_tokens + new_tokens_}};
 }
 
-// What the token adds to the text; of a special token its name.
-std::string Reply::token_text(Choice& choice, int32_t id) const {
-  if (request_.tokens_as_ids || !tokenizer_) return temper::str("token_id:", id);
-  return tokenizer_->is_special(id) ? tokenizer_->decode({&id, 1}) : choice.decoder->push(id);
-}
-
-ReplyJson Reply::logprobs(const Piece& piece) {
+ReplyJson Reply::logprobs(Choice& choice, const Piece& piece) const {
   if (!request_.logprobs) return nullptr;
-  Choice& choice = choices_[static_cast<size_t>(piece.choice)];
-  ReplyJson content = ReplyJson::array(), tokens = content, values = content, top = content,
-            offsets = content;
-  for (size_t i = 0; i < piece.tokens.size(); ++i) {
-    const std::string text = token_text(choice, piece.tokens[i]);
-    const float value = piece.logprobs[i];
-    if (request_.chat) {
-      ReplyJson token{{"token", text}, {"logprob", value}, {"bytes", nullptr}};
-      token["top_logprobs"] = request_.top_logprob ? ReplyJson::array({token}) : ReplyJson::array();
-      content.push_back(std::move(token));
-      continue;
-    }
-    tokens.push_back(text);
-    values.push_back(value);
-    top.push_back(ReplyJson{{text, value}});
-    offsets.push_back(choice.characters);
-    choice.characters += count_characters(text);
-  }
-  if (request_.chat) return {{"content", std::move(content)}};
-  return {{"tokens", std::move(tokens)},
-          {"token_logprobs", std::move(values)},
-          {"top_logprobs", request_.top_logprob ? std::move(top) : ReplyJson(nullptr)},
-          {"text_offset", std::move(offsets)}};
+  if (request_.chat) return chat_logprobs(*choice.texts, piece);
+  return completion_logprobs(*choice.texts, piece, request_.options.top_logprobs > 0,
+                             request_.echo && !choice.begun);
 }
 
-ReplyJson Reply::choice(const Piece& piece, bool chunk) {
+// Puts the prompt before the first piece of a choice.
+void Reply::echo_prompt(Choice& choice, Piece& piece) const {
+  if (!request_.echo || choice.begun) return;
+  const size_t number = static_cast<size_t>(piece.choice / request_.num_samples);
+  const std::vector<int32_t>& prompt = prompts_[number];
+  const Json& given = request_.prompts[number];
+  piece.text = (given.is_string() ? given.get<std::string>()
+                : tokenizer_      ? tokenizer_->decode(prompt)
+                                  : std::string()) +
+               piece.text;
+  if (!piece.of_prompt) return;
+  piece.tokens.insert(piece.tokens.begin(), prompt.begin(), prompt.end());
+  std::vector<float> logprobs{0};
+  logprobs.insert(logprobs.end(), piece.of_prompt->logprobs.begin(),
+                  piece.of_prompt->logprobs.end());
+  piece.logprobs.insert(piece.logprobs.begin(), logprobs.begin(), logprobs.end());
+  std::vector<generate::TopLogprobs> top(1);
+  top.insert(top.end(), piece.of_prompt->top.begin(), piece.of_prompt->top.end());
+  piece.top.insert(piece.top.begin(), top.begin(), top.end());
+}
+
+// The text of a chat's piece, or the calls of tools in it.
+void Reply::add_turn(Choice& choice, const Piece& piece, bool chunk, ReplyJson& out) const {
+  ReplyJson turn = ReplyJson::object();
+  if (!chunk) turn["role"] = "assistant";
+  turn["content"] = piece.text;
+  if (may_call()) {
+    choice.tokens.insert(choice.tokens.end(), piece.tokens.begin(), piece.tokens.end());
+    choice.text += piece.text;
+    SpokenCalls said;
+    size_t shown = shown_before_calls(request_, calls_, choice.text);
+    if (piece.finished) {
+      said = spoken_calls(request_, calls_, *tokenizer_, choice.tokens, choice.text);
+      if (said.calls.empty()) shown = choice.text.size();
+    }
+    const size_t before = std::min(choice.shown, shown);
+    if (chunk)
+      turn["content"] = choice.text.substr(before, shown - before);
+    else if (piece.finished)
+      turn["content"] = said.content.empty() && !said.calls.empty() ? ReplyJson(nullptr)
+                                                                    : ReplyJson(said.content);
+    choice.shown = std::max(choice.shown, shown);
+    for (size_t i = 0; i < said.calls.size(); ++i) {
+      ReplyJson call = call_json(said.calls[i]);
+      if (chunk) call["index"] = i;
+      turn["tool_calls"].push_back(std::move(call));
+    }
+    if (!said.calls.empty()) out["finish_reason"] = "tool_calls";
+  }
+  out[chunk ? "delta" : "message"] = std::move(turn);
+}
+
+ReplyJson Reply::choice(Piece piece, bool chunk) {
   Choice& choice = choices_[static_cast<size_t>(piece.choice)];
+  if (request_.max_tokens == 0)  // the one that was sampled is not asked for
+    piece = {.choice = piece.choice, .of_prompt = piece.of_prompt, .finished = piece.finished};
   new_tokens_ += static_cast<int64_t>(piece.tokens.size());
   ReplyJson out{{"index", piece.choice}};
-  if (request_.chat && chunk)
-    out["delta"] = {{"content", piece.text}};
-  else if (request_.chat)
-    out["message"] = {{"role", "assistant"}, {"content", piece.text}};
-  else
-    out["text"] = piece.text;
-  out["logprobs"] = logprobs(piece);
+  const std::vector<int32_t> tokens = piece.tokens;
+  echo_prompt(choice, piece);
   out["finish_reason"] = !piece.finished ? ReplyJson(nullptr)
                          : piece.stopped ? ReplyJson("stop")
                                          : ReplyJson("length");
+  if (request_.chat)
+    add_turn(choice, piece, chunk, out);
+  else
+    out["text"] = piece.text;
+  out["logprobs"] = logprobs(choice, piece);
   if (request_.return_token_ids) {
-    out["token_ids"] = piece.tokens;
+    out["token_ids"] = tokens;
     if (!choice.begun)
       out["prompt_token_ids"] = prompts_[static_cast<size_t>(piece.choice / request_.num_samples)];
   }

@@ -2,31 +2,26 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "temper/serve/reply_json.h"
 #include "temper/serve/request.h"
 #include "temper/serve/sampler_loop.h"
+#include "temper/serve/token_logprobs.h"
 #include "temper/text/tokenizer.h"
+#include "temper/text/tool_calls.h"
 
 namespace temper::serve {
-
-// JSON whose floating-point numbers are float32, printed so that they read back to the same; those
-// that are not finite are printed as null.
-using ReplyJson = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::string, bool,
-                                       std::int64_t, std::uint64_t, float>;
-
-std::string to_text(const ReplyJson& reply);
-// {"error": {"message", "type", "code"}}
-std::string error_text(int status, const std::string& message);
 
 class Reply {
  public:
   // prompts: the tokens of each. tokenizer: null where the model has none; texts are empty then.
+  // calls: how the chat template writes calls of tools.
   Reply(CompletionRequest request, std::string model, std::vector<std::vector<int32_t>> prompts,
-        std::shared_ptr<const Tokenizer> tokenizer);
+        std::shared_ptr<const Tokenizer> tokenizer,
+        ToolCallFormat calls = ToolCallFormat::kHermes);
 
   bool stream() const { return request_.stream; }
   int64_t num_choices() const { return static_cast<int64_t>(choices_.size()); }
@@ -40,21 +35,26 @@ class Reply {
 
  private:
   struct Choice {
-    std::optional<StreamDecoder> decoder;
-    int64_t characters = 0;  // of the text before
+    std::optional<TokenTexts> texts;
+    std::vector<int32_t> tokens;  // so far, of a turn that may call tools
+    std::string text;             // the same
+    size_t shown = 0;             // of that text
     bool begun = false;
   };
   ReplyJson head(bool chunk) const;
   ReplyJson usage() const;
-  ReplyJson logprobs(const Piece& piece);
-  ReplyJson choice(const Piece& piece, bool chunk);
-  std::string token_text(Choice& choice, int32_t id) const;
+  ReplyJson choice(Piece piece, bool chunk);
+  ReplyJson logprobs(Choice& choice, const Piece& piece) const;
+  void echo_prompt(Choice& choice, Piece& piece) const;
+  void add_turn(Choice& choice, const Piece& piece, bool chunk, ReplyJson& out) const;
+  bool may_call() const { return request_.chat && !request_.tools.is_null() && tokenizer_; }
 
   CompletionRequest request_;
   std::string model_, id_;
   int64_t created_;  // Unix time
   std::vector<std::vector<int32_t>> prompts_;
   std::shared_ptr<const Tokenizer> tokenizer_;
+  ToolCallFormat calls_;
   std::vector<Choice> choices_;
   int64_t new_tokens_ = 0;
 };

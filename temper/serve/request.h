@@ -13,18 +13,25 @@
 
 namespace temper::serve {
 
-inline constexpr int64_t kMostChoices = 4096;  // prompts times n
+inline constexpr int64_t kMostChoices = 4096;    // prompts times n
+inline constexpr int64_t kMostTopLogprobs = 20;  // vLLM's and OpenAI's
+
+enum class ToolChoice { kAuto, kRequired, kNamed };
 
 struct CompletionRequest {
   bool chat = false;
   std::string model;          // empty: not said
   std::vector<Json> prompts;  // each a text or a list of ids; of a chat one list of messages
   Json tools;                 // null: none
+  ToolChoice tool_choice = ToolChoice::kAuto;
+  std::string tool_name;  // of kNamed
+  bool parallel_tool_calls = true;
+  bool echo = false;  // the prompt's text comes before the completion's
   int64_t num_samples = 1;
-  std::optional<int64_t> max_tokens;
+  std::optional<int64_t> max_tokens;  // 0: with echo, the prompt alone
   std::optional<uint64_t> seed;
   generate::GenerationOptions options;  // without max_new_tokens and seed
-  bool logprobs = false, top_logprob = false;
+  bool logprobs = false;
   bool return_token_ids = false, tokens_as_ids = false;
   bool stream = false, include_usage = false;
 };

@@ -1,5 +1,6 @@
 #include "temper/serve/sampler_loop.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -21,9 +22,15 @@ struct Ticket::Queue {
     // Tokens wait for the text that they begin.
     if (!finished && has_text && c.text.size() <= done.text) return;
     cancelled = cancelled || c.cancelled;
+    const auto rest = [&](const auto& list) {
+      const auto first = std::min(done.tokens, list.size());
+      return std::decay_t<decltype(list)>(list.begin() + static_cast<ptrdiff_t>(first), list.end());
+    };
     Piece piece{choice,
-                {c.tokens.begin() + static_cast<ptrdiff_t>(done.tokens), c.tokens.end()},
-                {c.logprobs.begin() + static_cast<ptrdiff_t>(done.tokens), c.logprobs.end()},
+                rest(c.tokens),
+                rest(c.logprobs),
+                rest(c.top_logprobs),
+                c.of_prompt,
                 c.text.size() > done.text ? c.text.substr(done.text) : std::string(),
                 finished,
                 c.stopped};

@@ -17,9 +17,11 @@ struct Piece {
   int64_t choice = 0;  // its prompt's number times the samples of a prompt, plus its sample's
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
+  std::vector<generate::TopLogprobs> top;                      // where they are asked for
+  std::shared_ptr<const generate::PromptLogprobs> of_prompt;  // the same
   std::string text;
   bool finished = false;  // nothing follows
-  bool stopped = false;   // by an end token or a stop text; else by its length
+  bool stopped = false;   // as generate::Completion::stopped
 };
 
 class SamplerLoop;
@@ -54,6 +56,8 @@ class SamplerLoop {
   SamplerLoop(models::CausalLM& model, const generate::EngineOptions& options,
               std::shared_ptr<const Tokenizer> tokenizer, int64_t most_requests);
 
+  // Throws what submit would throw of the options' grammar, and makes submit fast.
+  void prepare(const generate::GenerationOptions& options) { engine_.prepare(options); }
   // From any thread. Requests have the prompts' numbers as index. With GenerationOptions::stream a
   // completion comes in many pieces, else in one. Throws as Engine::submit, and TooManyRequests.
   std::shared_ptr<Ticket> submit(std::vector<generate::Request> requests);

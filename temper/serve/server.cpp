@@ -3,28 +3,20 @@
 #include <httplib.h>
 #include <sys/socket.h>
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
-#include <random>
+#include <functional>
 
 #include "temper/base/error.h"
+#include "temper/serve/asked.h"
 #include "temper/serve/reply.h"
 #include "temper/serve/request.h"
+#include "temper/serve/status.h"
 
 namespace temper::serve {
 namespace {
 
-constexpr size_t kMostBytes = size_t{64} << 20;  // of a request
 constexpr int64_t kMostSeconds = 3600;           // that a client waits for the next piece
 constexpr int kMostWaitingConnections = 512;
 constexpr const char* kJson = "application/json";
-
-// A request that cannot be answered, with HTTP's status.
-class Refusal : public Error {
- public:
-  Refusal(int code, const std::string& message) : Error(message), status(code) {}
-  int status;
-};
 
 class HttpServer : public httplib::Server {
  public:
@@ -36,11 +28,6 @@ class HttpServer : public httplib::Server {
 void reuse_address(socket_t socket) {
   const int yes = 1;
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-}
-
-uint64_t random_seed() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
 }
 
 // As long for a wrong key as for the right one.
@@ -125,12 +112,7 @@ struct Server::Impl {
 
   void set_routes();
   void check_key(const httplib::Request& request) const;
-  const ServedModel& model_of(const std::string& name) const;
-  std::vector<int32_t> tokens_of(const CompletionRequest& request, const Json& prompt) const;
-  int64_t most_new_tokens(const CompletionRequest& request, size_t prompt_tokens) const;
   void complete(const std::string& body, bool chat, httplib::Response& response);
-  std::string models() const;
-  std::string metrics() const;
 
   ServerOptions options;
   SamplerLoop& sampling;
@@ -143,59 +125,17 @@ void Server::Impl::check_key(const httplib::Request& request) const {
     throw Refusal(401, "the API key is missing or wrong; expected Authorization: Bearer KEY");
 }
 
-const ServedModel& Server::Impl::model_of(const std::string& name) const {
-  if (name.empty()) return options.models.front();
-  // A directory's last part names it, too.
-  const std::string& base = options.models.front().name;
-  std::string known;
-  for (const ServedModel& model : options.models) {
-    if (model.name == name) return model;
-    known += (known.empty() ? "" : ", ") + model.name;
-  }
-  if (base.ends_with("/" + name)) return options.models.front();
-  throw Refusal(404, temper::str("`model`: found ", name, ", expected one of ", known));
-}
-
-std::vector<int32_t> Server::Impl::tokens_of(const CompletionRequest& request,
-                                             const Json& prompt) const {
-  Json row;
-  row[request.chat ? "messages" : prompt.is_string() ? "prompt" : "tokens"] = prompt;
-  if (request.chat && !request.tools.is_null()) row["tools"] = request.tools;
-  std::vector<int32_t> tokens = data::prompt_tokens(options.format, row, "the prompt");
-  check<DataError>(!tokens.empty(), "the prompt has no tokens");
-  return tokens;
-}
-
-// What is asked for; else OpenAI's 16 of a text, and of a chat as `temper chat`.
-int64_t Server::Impl::most_new_tokens(const CompletionRequest& request,
-                                      size_t prompt_tokens) const {
-  const int64_t length = static_cast<int64_t>(prompt_tokens);
-  const int64_t room = options.most_positions - length;
-  check<DataError>(room >= 1, "the prompt has ", length, " tokens, and the model has ",
-                   options.most_positions, " positions for a prompt and its completion");
-  check<DataError>(request.max_tokens.value_or(1) <= room, "the prompt has ", length,
-                   " tokens and `max_tokens` is ", request.max_tokens.value_or(1),
-                   ", and the model has ", options.most_positions, " positions for both");
-  if (request.max_tokens) return *request.max_tokens;
-  return std::min<int64_t>(room, request.chat ? 1024 : 16);
-}
-
 void Server::Impl::complete(const std::string& body, bool chat, httplib::Response& response) {
   CompletionRequest request = parse_request(body, chat);
-  const ServedModel& model = model_of(request.model);
-  request.options.sampling.seed = request.seed ? *request.seed : random_seed();
-  request.options.stream = request.stream;
+  const ServedModel& model = model_of(options, request.model);
+  std::vector<generate::Request> asked = requests_of(options, request, model);
+  sampling.prepare(request.options);
   std::vector<std::vector<int32_t>> prompts;
-  std::vector<generate::Request> asked;
-  for (const Json& prompt : request.prompts) {
-    prompts.push_back(tokens_of(request, prompt));
-    asked.push_back({static_cast<int64_t>(asked.size()), prompts.back(), request.num_samples,
-                     request.options, model.adapter});
-    asked.back().options.max_new_tokens = most_new_tokens(request, prompts.back().size());
-  }
+  for (const generate::Request& one : asked) prompts.push_back(one.prompt);
+  const ToolCallFormat calls = tool_calls_of(options, request);
   const std::shared_ptr<Ticket> ticket = sampling.submit(std::move(asked));
   const auto reply = std::make_shared<Reply>(std::move(request), model.name, std::move(prompts),
-                                             options.format.tokenizer);
+                                             options.format.tokenizer, calls);
   const auto provider = [ticket, reply](size_t, httplib::DataSink& sink) {
     const bool whole =
         reply->stream() ? send_stream(*ticket, *reply, sink) : send_whole(*ticket, *reply, sink);
@@ -203,34 +143,6 @@ void Server::Impl::complete(const std::string& body, bool chat, httplib::Respons
     return whole;
   };
   response.set_chunked_content_provider(reply->stream() ? "text/event-stream" : kJson, provider);
-}
-
-std::string Server::Impl::models() const {
-  ReplyJson data = ReplyJson::array();
-  for (const ServedModel& model : options.models)
-    data.push_back({{"id", model.name},
-                    {"object", "model"},
-                    {"created", 0},
-                    {"owned_by", "temper"},
-                    {"max_model_len", options.most_positions}});
-  return to_text({{"object", "list"}, {"data", std::move(data)}});
-}
-
-std::string Server::Impl::metrics() const {
-  const SamplerLoop::Counts c = sampling.counts();
-  std::string out;
-  const auto add = [&](const char* name, const char* type, const char* help, int64_t value) {
-    out += temper::str("# HELP temper_serve_", name, " ", help, "\n# TYPE temper_serve_", name, " ",
-                       type, "\ntemper_serve_", name, " ", value, "\n");
-  };
-  add("requests_total", "counter", "Requests for completions that were taken.", c.requests);
-  add("refused_requests_total", "counter", "Requests beyond the limit.", c.refused);
-  add("open_requests", "gauge", "Requests that wait or are being answered.", c.open);
-  add("prompt_tokens_total", "counter", "Tokens of prompts, each prompt once.", c.prompt_tokens);
-  add("reused_prompt_tokens_total", "counter", "Of those, found in the prefix cache.",
-      c.reused_tokens);
-  add("generated_tokens_total", "counter", "Tokens that were sampled.", c.new_tokens);
-  return out;
 }
 
 void Server::Impl::set_routes() {
@@ -245,16 +157,16 @@ void Server::Impl::set_routes() {
     if (sampling.ended()) return answer_error(response, 503, "the server is stopping");
     response.set_content(R"({"status":"ok"})", kJson);
   });
-  const auto get = [this](const char* path, const char* type, std::string (Impl::*text)() const) {
+  const auto get = [this](const char* path, const char* type, std::function<std::string()> text) {
     http.Get(path, [this, type, text](const Request& request, Response& response) {
       guard(response, [&] {
         check_key(request);
-        response.set_content((this->*text)(), type);
+        response.set_content(text(), type);
       });
     });
   };
-  get("/metrics", "text/plain; version=0.0.4", &Impl::metrics);
-  get("/v1/models", kJson, &Impl::models);
+  get("/metrics", "text/plain; version=0.0.4", [this] { return metrics_text(sampling.counts()); });
+  get("/v1/models", kJson, [this] { return models_text(options); });
   const auto post = [this](const char* path, bool chat) {
     http.Post(path, [this, chat](const Request& request, Response& response) {
       guard(response, [&] {
@@ -265,13 +177,13 @@ void Server::Impl::set_routes() {
   };
   post("/v1/completions", false);
   post("/v1/chat/completions", true);
-  http.set_error_handler(HttpServer::Handler([](const Request& request, Response& response) {
+  http.set_error_handler(HttpServer::Handler([this](const Request& request, Response& response) {
     if (!response.body.empty()) return;
     const std::string message =
         response.status == 404   ? temper::str(request.method, " ", request.path,
                                                ": there is nothing here; see /v1/models, "
                                                  "/v1/completions, /v1/chat/completions")
-        : response.status == 413 ? temper::str("the request has more than ", kMostBytes, " bytes")
+        : response.status == 413 ? temper::str("the request has more than ", options.most_request_bytes, " bytes")
                                  : "this is not a request that can be read";
     answer_error(response, response.status, message);
   }));
@@ -282,7 +194,7 @@ Server::Server(ServerOptions options, SamplerLoop& sampling)
   HttpServer& http = impl_->http;
   const size_t threads = static_cast<size_t>(impl_->options.most_threads);
   http.new_task_queue = [threads] { return new httplib::ThreadPool(threads); };
-  http.set_payload_max_length(kMostBytes);
+  http.set_payload_max_length(static_cast<size_t>(impl_->options.most_request_bytes));
   http.set_tcp_nodelay(true);
   http.set_socket_options(reuse_address);
   http.set_keep_alive_max_count(1'000'000);

@@ -7,6 +7,7 @@
 
 #include "temper/data/text_format.h"
 #include "temper/serve/sampler_loop.h"
+#include "temper/text/tool_calls.h"
 
 namespace temper::serve {
 
@@ -23,6 +24,8 @@ struct ServerOptions {
   data::TextFormat format;          // of prompts and messages
   int64_t most_positions = 0;       // of a prompt and its completion
   int64_t most_threads = 64;        // connections that are served at once
+  int64_t most_request_bytes = int64_t{64} << 20;
+  ToolCallFormat tool_calls = ToolCallFormat::kAuto;  // how the model writes calls of tools
 };
 
 // GET /health, /metrics, /v1/models; POST /v1/completions, /v1/chat/completions.

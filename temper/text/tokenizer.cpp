@@ -181,6 +181,20 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_to
   return impl_->decoder.decode(std::move(tokens));
 }
 
+bool Tokenizer::decodes_in_parts() const {
+  return impl_->streaming != Decoder::Streaming::kWhole;
+}
+
+std::string Tokenizer::bytes_of(int32_t id, bool first) const {
+  const auto token = impl_->decoded_token(id, true);
+  if (!token) return {};
+  if (impl_->streaming == Decoder::Streaming::kBytes) return from_byte_level(*token);
+  const int byte = byte_of_fallback_token(*token);
+  if (impl_->streaming == Decoder::Streaming::kAfterText && byte >= 0x80)
+    return std::string(1, static_cast<char>(byte));
+  return impl_->decoder.decode({*token}, first);
+}
+
 std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
   if (const AddedToken* known = impl_->added.find(token)) return known->id;
   return impl_->model.vocabulary().find(token);

@@ -53,6 +53,13 @@ class Tokenizer {
   // skip_special_tokens, added tokens marked special are dropped as well.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = false) const;
 
+  // Whether each token adds bytes of its own to a text, whatever follows (or, to a character's byte
+  // tokens, follows at once).
+  bool decodes_in_parts() const;
+  // These bytes, of a text that has begun or (first) that begins with the token; perhaps a part of
+  // a character. Empty for special tokens and unknown ids.
+  std::string bytes_of(int32_t id, bool first = false) const;
+
   // The id of a token as the vocabulary spells it (byte-level: "Ġthe"), added tokens included.
   std::optional<int32_t> id_of(std::string_view token) const;
 

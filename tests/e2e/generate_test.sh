@@ -17,7 +17,7 @@ for flags in '--max-batch 3' '--max-batch 1' '--cache-bytes 100000'; do
 done
 OMP_NUM_THREADS=1 sample same
 cmp plain same || fail "one thread changed a completion"
-for flags in '--seed 4' '--temperature 0.5' '--repetition-penalty 1.5' '--top-k 3' '--top-p 0.5' '--min-p 0.2'; do
+for flags in '--presence-penalty 1' '--frequency-penalty 1' '--logit-bias 3=4' '--no-repeat-ngram 2' '--stop-token-id 3' '--seed 4' '--temperature 0.5' '--repetition-penalty 1.5' '--top-k 3' '--top-p 0.5' '--min-p 0.2'; do
   sample other $flags
   cmp -s plain other && fail "$flags changed nothing"
 done
@@ -31,6 +31,27 @@ sample stopped --stop 1 --stop 23
 texts stopped | grep -q '1\|23' && fail "a stop text is left"
 grep -q '"finish_reason":"stop"' stopped || fail "nothing stopped"
 paste -d'|' <(texts stopped) <(texts plain) | awk -F'|' '{ cut = substr($1, 1, length($1) - 1); if (index($2, cut) != 1) exit 1 }' || fail "--stop changed what comes before"
+
+# A form that completions keep to: every one, batched or not; their log-probabilities are what score gives.
+if "$temper" generate --model $model --prompt 1 --regex 1 2>&1 | grep -q 'no grammars'; then
+  echo "skipped: this build has no grammars"
+else
+  echo 'root ::= [1-3] ("+" [1-3])* "="' > sums.gbnf
+  "$temper" generate --model $model --input rows.jsonl --output formed --grammar sums.gbnf --max-new-tokens 40 --num-samples 2 || fail "--grammar: $?"
+  "$temper" generate --model $model --input rows.jsonl --output same --grammar sums.gbnf --max-new-tokens 40 --num-samples 2 --max-batch 1 || fail "--grammar: $?"
+  cmp formed same || fail "--max-batch changed a completion of a grammar"
+  grep '"finish_reason":"stop"' formed | sed 's/.*"text":"\([^"]*\)".*/\1/' | grep -vxqE '[1-3](\+[1-3])*=' && fail "a completion is not of the grammar"
+  [ "$(grep -c '"finish_reason":"stop"' formed)" -gt 40 ] || fail "few completions of the grammar ended"
+  sed 's/"tokens"/"completion_tokens"/' formed > formed.rows
+  "$temper" score --model $model --input formed.rows --output formed.score || fail "score: $?"
+  cmp <(grep -o '"logprobs":[^]]*' formed) <(grep -o '"logprobs":[^]]*' formed.score) || fail "score differs under a grammar"
+fi
+"$temper" generate --model $model --input rows.jsonl --output beams --beams 4 --num-samples 2 --max-new-tokens 12 || fail "--beams: $?"
+[ "$(grep -c '"score":' beams)" = 80 ] || fail "not two beams a row"
+sed 's/"tokens"/"completion_tokens"/' beams > beams.rows
+"$temper" score --model $model --input beams.rows --output beams.score || fail "score: $?"
+cmp <(grep -o '"logprobs":[^]]*' beams) <(grep -o '"logprobs":[^]]*' beams.score) || fail "score differs from beams"
+"$temper" generate --model $model --prompt 1+1= --beams 2 > beam.text && [ "$(wc -l < beam.text)" = 1 ] || fail "--prompt --beams printed $(cat beam.text)"
 
 # Where rows come from and go to: standard input and output, never over the input, a full disk in words.
 "$temper" generate --model $model --input - --output - --num-samples 2 --max-new-tokens 12 --ignore-eos < rows.jsonl > piped || fail "-: $?"
@@ -95,7 +116,16 @@ wrong() {
 wrong 'rollout.cache_bytes' --cache-bytes 1000 --max-new-tokens 12
 wrong '--top-p' --top-p 0
 wrong '--max-new-tokens' --max-new-tokens 99999999999
-wrong 'beam search' --beams 4
+wrong 'at most as many as beams' --beams 2 --num-samples 3
+wrong 'looks at all tokens' --beams 2 --top-k 3
+[ ! -e sums.gbnf ] || wrong '--regex: ' --regex '('
+wrong '--json-schema: none.json' --json-schema none.json
+wrong 'expected one of --json-schema, --regex and --grammar' --regex 1 --json-schema rows.jsonl
+wrong '--logit-bias' --logit-bias x=1
+wrong '--logit-bias.1: found `y`' --logit-bias 1=y
+wrong 'logit_bias: found token 99' --logit-bias 99=1
+wrong 'stop_token_ids: found token 99' --stop-token-id 99
+wrong 'min_new_tokens: found 20' --min-new-tokens 20 --max-new-tokens 10
 wrong 'found nan' --temperature nan
 wrong 'found -1' --seed -1
 wrong 'found 0' --num-samples 0

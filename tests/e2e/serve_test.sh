@@ -49,6 +49,40 @@ start --adapter a=a/final --adapter b=b/final
 python3 "$here/serve_client.py" "$temper" "$address" adapters || bad=1
 stop
 
+# The openai package, on a model whose tokens can write JSON.
+mv model sums
+python3 - "$TEMPER_SOURCE_DIR" <<'P'
+import json, sys
+tokenizer = json.load(open(sys.argv[1] + "/tests/golden/tokenizers/qwen2.json"))["tokenizer"]
+tokenizer["post_processor"] = None
+size = 1 + max([*tokenizer["model"]["vocab"].values(), *(t["id"] for t in tokenizer["added_tokens"])])
+json.dump(tokenizer, open("tokenizer.json", "w"))
+end = next(t["id"] for t in tokenizer["added_tokens"] if t["content"] == "<|end|>")
+json.dump({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "vocab_size": size, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+           "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "tie_word_embeddings": True, "eos_token_id": end,
+           "initializer_range": 0.2, "max_position_embeddings": 1024}, open("json_config.json", "w"))
+P
+"$temper" init --config json_config.json --seed 3 --output model > /dev/null || fail "init: $?"
+mv tokenizer.json model/
+echo '{"chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}<tool_call>{% endif %}"}' > model/tokenizer_config.json
+python=python3
+[ -x "$TEMPER_SOURCE_DIR/.deps/bench-venv/bin/python" ] && python=$TEMPER_SOURCE_DIR/.deps/bench-venv/bin/python
+KEY=secret start --api-key-env KEY --max-request-bytes 100000
+status=0
+"$python" "$here/openai_client.py" "$address" || status=$?
+if [ $status = 77 ]; then echo "skipped: the openai package's client is not tested"; else [ $status = 0 ] || bad=1; fi
+head -c 200000 /dev/zero | tr '\0' ' ' > large
+python3 - "$address" <<'P' || fail "a request that is too large"
+import sys, urllib.request, urllib.error
+try:
+    urllib.request.urlopen(urllib.request.Request(sys.argv[1] + "/v1/completions", open("large", "rb").read(), {"Authorization": "Bearer secret"}))
+    sys.exit(1)
+except urllib.error.HTTPError as e:
+    sys.exit(e.code != 413)
+P
+stop
+rm -r model && mv sums model
+
 message=$("$temper" serve --model model --api-key-env NO_SUCH_KEY 2>&1); status=$?
 [ $status = 2 ] && [[ $message == *NO_SUCH_KEY* ]] || fail "no key: $status $message"
 message=$("$temper" serve --model model --adapter model=a/final --port 0 2>&1); status=$?

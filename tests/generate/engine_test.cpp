@@ -272,7 +272,7 @@ TEST_CASE("sampled frequencies are the probabilities, with and without filters")
     std::map<int32_t, int> count;
     constexpr int kDraws = 20000;
     for (uint64_t i = 0; i < kDraws; ++i)
-      ++count[choose({.top_k = top_k, .seed = 1}, {i, 0, 0}, row, {}, {})];
+      ++count[choose({.top_k = top_k, .seed = 1}, {i, 0, 0}, row, {})];
     CHECK(count[3] / double{kDraws} == doctest::Approx(0.5).epsilon(0.03));
     CHECK(count[700] / double{kDraws} == doctest::Approx(0.3).epsilon(0.04));
     CHECK(count[1400] / double{kDraws} == doctest::Approx(0.2).epsilon(0.05));
@@ -287,8 +287,8 @@ TEST_CASE(
   const LogitsRow row{logits.data(), 4, &max, &sum};
   const auto greedy = [&](double penalty, std::vector<int32_t> prompt,
                           std::vector<int32_t> completion) {
-    return choose({.temperature = 0, .repetition_penalty = penalty}, {0, 0, 0}, row, prompt,
-                  completion);
+    return choose({.temperature = 0, .repetition_penalty = penalty}, {0, 0, 0}, row,
+                  {.prompt = prompt, .completion = completion});
   };
   CHECK(greedy(1, {0}, {}) == 0);
   CHECK(greedy(1.2, {0}, {0, 0}) == 1);

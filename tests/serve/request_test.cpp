@@ -7,6 +7,7 @@
 #include <string>
 
 #include "temper/base/error.h"
+#include "temper/serve/tool_turn.h"
 
 using namespace temper;
 using namespace temper::serve;
@@ -51,7 +52,7 @@ TEST_CASE("the keys of a completion") {
   CHECK(r.options.stop == std::vector<std::string>{"x", "y"});
   CHECK(r.seed == UINT64_MAX);
   CHECK(r.logprobs);
-  CHECK(r.top_logprob);
+  CHECK(r.options.top_logprobs == 1);
   CHECK(r.stream);
   CHECK(r.include_usage);
   CHECK(r.return_token_ids);
@@ -85,11 +86,14 @@ TEST_CASE("prompts: texts, ids and lists of them") {
 
 TEST_CASE("log-probabilities in both forms") {
   CHECK(text(R"("logprobs": 0)").logprobs);
-  CHECK_FALSE(text(R"("logprobs": 0)").top_logprob);
+  CHECK(text(R"("logprobs": 0)").options.top_logprobs == 0);
+  CHECK(text(R"("logprobs": 5)").options.top_logprobs == 5);
+  CHECK(text(R"("logprobs": 5, "echo": true)").options.prompt_logprobs);
+  CHECK_FALSE(text(R"("echo": true)").options.prompt_logprobs);
   CHECK(text(R"("logprobs": true)").logprobs);
   CHECK(chat(R"("logprobs": true)").logprobs);
-  CHECK(chat(R"("logprobs": true, "top_logprobs": 1)").top_logprob);
-  CHECK(problem_of(R"("logprobs": 5)").starts_with("`logprobs`: found 5"));
+  CHECK(chat(R"("logprobs": true, "top_logprobs": 20)").options.top_logprobs == 20);
+  CHECK(problem_of(R"("logprobs": 21)").starts_with("`logprobs`: found 21"));
 }
 
 TEST_CASE("messages of parts, and tools") {
@@ -133,10 +137,22 @@ TEST_CASE("what is wrong is named") {
                               R"("seed": 0.5)",
                               R"("stream": 1)",
                               R"("stream_options": {"include_usage": true})",
-                              R"("echo": true)",
+                              R"("echo": 1)",
+                              R"("max_tokens": 0)",
+                              R"("min_tokens": -1)",
+                              R"("stop_token_ids": [-1])",
+                              R"("logit_bias": {"a": 1})",
+                              R"("logit_bias": {"1": 101})",
+                              R"("logit_bias": [])",
+                              R"("presence_penalty": 2.5)",
+                              R"("guided_regex": 1)",
+                              R"("guided_choice": [])",
+                              R"("structured_outputs": {"regexp": "a"})",
+                              R"("guided_regex": "a", "guided_json": {})",
+                              R"("response_format": {"type": "xml"})",
+                              R"("response_format": {"type": "json_schema"})",
                               R"("best_of": 2)",
-                              R"("response_format": {"type": "json_object"})",
-                              R"("frequency_penalty": 0.1)",
+                              R"("frequency_penalty": -3)",
                               R"("repetition_penalty": 0)",
                               R"("model": 1)",
                               R"("maxtokens": 1)"})
@@ -146,4 +162,78 @@ TEST_CASE("what is wrong is named") {
           .empty());
   const std::string many = problem(R"({"prompt": ["a", "b"], "n": 4096})");
   CHECK(many.find("at most 4096 completions") != std::string::npos);
+}
+
+TEST_CASE("what OpenAI and vLLM have for sampling") {
+  const CompletionRequest r = text(
+      R"("presence_penalty": -1, "frequency_penalty": 0.5, "logit_bias": {"7": -100, "3": 2.5},
+         "min_tokens": 3, "stop_token_ids": [4, 5], "no_repeat_ngram_size": 3, "echo": true,
+         "max_tokens": 0)");
+  CHECK(r.options.sampling.presence_penalty == -1);
+  CHECK(r.options.sampling.frequency_penalty == 0.5);
+  const auto& bias = r.options.sampling.logit_bias;
+  REQUIRE(bias.size() == 2);
+  CHECK((bias[0] == std::pair<int32_t, float>(3, 2.5f) ||
+         bias[1] == std::pair<int32_t, float>(3, 2.5f)));
+  CHECK(r.options.min_new_tokens == 3);
+  CHECK(r.options.stop_token_ids == std::vector<int32_t>{4, 5});
+  CHECK(r.options.sampling.no_repeat_ngram == 3);
+  CHECK(r.echo);
+  CHECK(r.max_tokens == 0);
+}
+
+TEST_CASE("forms of completions") {
+  using Kind = grammar::Spec::Kind;
+  const auto form = [](const char* members) { return text(members).options.grammar; };
+  CHECK(form(R"("response_format": {"type": "text"})") == nullptr);
+  CHECK(form(R"("response_format": {"type": "json_object"})")->kind == Kind::kJsonSchema);
+  const auto schema = form(
+      R"("response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "null"}}})");
+  CHECK(schema->text == R"({"type":"null"})");
+  CHECK(schema->where == "`response_format`");
+  CHECK(form(R"("guided_json": "{}")")->text == "{}");
+  CHECK(form(R"("structured_outputs": {"regex": "a+"})")->kind == Kind::kRegex);
+  CHECK(form(R"("structured_outputs": {"grammar": "root ::= \"a\""})")->kind == Kind::kGrammar);
+  CHECK(form(R"("structured_outputs": {"json_object": true})")->kind == Kind::kJsonSchema);
+  CHECK(form(R"("guided_choice": ["a\"b", "c"])")->text == R"(root ::= "a\"b" | "c")");
+}
+
+TEST_CASE("tools that have to be called, and calls that were spoken") {
+  const char* const tools = R"("tools": [{"type": "function", "function": {"name": "f",
+      "parameters": {"type": "object"}}}, {"type": "function", "function": {"name": "g"}}])";
+  const auto with = [&](const std::string& choice) {
+    return chat(std::string(tools) + ", \"tool_choice\": " + choice);
+  };
+  CHECK(with("\"auto\"").options.grammar == nullptr);
+  CHECK(with("\"none\"").tools.is_null());
+  const CompletionRequest named = with(R"({"type": "function", "function": {"name": "f"}})");
+  CHECK(named.tool_choice == ToolChoice::kNamed);
+  CHECK(named.options.grammar->text == R"({"type":"object"})");
+  const CompletionRequest required = with("\"required\"");
+  const Json schema = parse_json(required.options.grammar->text, "schema");
+  CHECK(schema["minItems"] == 1);
+  CHECK(schema["items"]["anyOf"].size() == 2);
+  for (const char* wrong :
+       {R"("any")", R"({"type": "function", "function": {"name": "h"}})", "{}", "1"})
+    CHECK_MESSAGE(problem(R"({"messages": [{"role": "user", "content": "a"}], )" +
+                              std::string(tools) + ", \"tool_choice\": " + wrong + "}",
+                          true)
+                      .starts_with("`tool_choice`: found"),
+                  wrong);
+
+  const CompletionRequest any = with("\"auto\"");
+  const auto shown = [&](const char* said) {
+    return shown_before_calls(any, ToolCallFormat::kHermes, said);
+  };
+  CHECK(shown("hello") == 5);
+  CHECK(shown("hello <tool") == 6);
+  CHECK(shown("hello <tool_call>{}") == 6);
+  CHECK(shown("a < b") == 5);
+  CHECK(shown_before_calls(named, ToolCallFormat::kHermes, "{}") == 0);
+  CHECK(shown_before_calls(any, ToolCallFormat::kLlama, "hello") == 0);
+  const CompletionRequest r = parse_request(
+      R"({"messages": [{"role": "assistant", "content": null, "tool_calls": [{"type": "function",
+          "function": {"name": "f", "arguments": "{\"x\": 1}"}}]}]})",
+      true);
+  CHECK(r.prompts.at(0)[0]["tool_calls"][0]["function"]["arguments"]["x"] == 1);
 }

@@ -1,0 +1,29 @@
+# libtemper_grammar: what completions may look like (folder grammar), on XGrammar, whose sources tools/setup.sh brings into
+# .deps/xgrammar. They are compiled here once, without LibTorch; where they are missing, asking for a grammar is an error that says so.
+set(XGRAMMAR_ROOT "${CMAKE_SOURCE_DIR}/.deps/xgrammar" CACHE PATH "XGrammar's source package, unpacked")
+
+function(temper_grammar_library)
+  temper_glob(sources grammar)
+  add_library(temper_grammar SHARED ${sources})
+  target_include_directories(temper_grammar PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
+  target_link_libraries(temper_grammar PUBLIC temper_core)
+  set_target_properties(temper_grammar PROPERTIES INSTALL_RPATH "$ORIGIN")
+  if(NOT EXISTS ${XGRAMMAR_ROOT}/include/xgrammar/xgrammar.h)
+    message(STATUS "Grammars are off: no sources of XGrammar (tools/setup.sh brings them)")
+    return()
+  endif()
+  file(GLOB_RECURSE xgrammar ${XGRAMMAR_ROOT}/cpp/*.cc)
+  list(FILTER xgrammar EXCLUDE REGEX "/tvm_ffi/|/testing[.]cc$")
+  add_library(temper_xgrammar OBJECT ${xgrammar})
+  target_include_directories(temper_xgrammar SYSTEM PUBLIC ${XGRAMMAR_ROOT}/include ${XGRAMMAR_ROOT}/3rdparty/picojson
+    ${XGRAMMAR_ROOT}/3rdparty/dlpack/include)
+  # Errors and warnings come to grammar/xgrammar_log.cpp.
+  target_compile_definitions(temper_xgrammar PUBLIC XGRAMMAR_LOG_CUSTOMIZE=1 XGRAMMAR_ENABLE_CPPTRACE=0
+    XGRAMMAR_ENABLE_INTERNAL_CHECK=0)
+  target_compile_options(temper_xgrammar PRIVATE -w -g0)
+  set_target_properties(temper_xgrammar PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_sources(temper_grammar PRIVATE $<TARGET_OBJECTS:temper_xgrammar>)
+  target_include_directories(temper_grammar SYSTEM PRIVATE ${XGRAMMAR_ROOT}/include ${XGRAMMAR_ROOT}/cpp
+    ${XGRAMMAR_ROOT}/3rdparty/picojson ${XGRAMMAR_ROOT}/3rdparty/dlpack/include)
+  target_compile_definitions(temper_grammar PRIVATE TEMPER_XGRAMMAR XGRAMMAR_LOG_CUSTOMIZE=1 XGRAMMAR_ENABLE_CPPTRACE=0)
+endfunction()

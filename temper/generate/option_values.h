@@ -1,0 +1,30 @@
+// Options of a request from what users write.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temper/grammar/spec.h"
+
+namespace temper::generate {
+
+// {"11": "-5"}: token ids and what is added to their logits. Throws ConfigError naming the key.
+std::vector<std::pair<int32_t, float>> read_logit_bias(
+    const std::map<std::string, std::string>& bias, const std::string& key);
+
+// A file of a JSON schema, a regular expression, a file of a grammar.
+struct GrammarChoice {
+  std::optional<std::string> json_schema, regex, grammar;
+};
+// At most one of them; null: none. The keys name them in errors. Throws ConfigError.
+std::shared_ptr<const grammar::Spec> grammar_spec(const GrammarChoice& given,
+                                                  const std::string& schema_key,
+                                                  const std::string& regex_key,
+                                                  const std::string& grammar_key);
+
+}  // namespace temper::generate

@@ -1,0 +1,58 @@
+#include "temper/generate/request_check.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "temper/base/error.h"
+#include "temper/base/memory.h"
+#include "temper/generate/scheduler.h"
+
+namespace temper::generate {
+
+int64_t cache_bytes(const EngineOptions& options) {
+  if (options.cache_bytes > 0) return options.cache_bytes;
+  int ranks = options.local_ranks;
+  if (const char* text = std::getenv("LOCAL_WORLD_SIZE"); text && ranks <= 0)
+    ranks = std::atoi(text);
+  return usable_memory_bytes() / 4 / std::max(1, ranks);
+}
+
+void check_request(const Request& request, const models::CausalLM& model,
+                   const Tokenizer* tokenizer, const CacheLimit& cache) {
+  const GenerationOptions& options = request.options;
+  check<ConfigError>(options.max_new_tokens >= 1 && options.max_new_tokens <= kMostNewTokens,
+                     "max_new_tokens: found ", options.max_new_tokens, ", expected 1 to ",
+                     kMostNewTokens);
+  check<ConfigError>(options.min_new_tokens <= options.max_new_tokens, "min_new_tokens: found ",
+                     options.min_new_tokens, ", expected at most max_new_tokens, ",
+                     options.max_new_tokens);
+  check<ConfigError>(options.stop.empty() || tokenizer,
+                     "stop texts need a tokenizer, and the model has none");
+  const auto check_id = [&model](const char* key, int32_t id) {
+    check<ConfigError>(id >= 0 && id < model.vocab_size, key, ": found token ", id,
+                       ", and the model has ", model.vocab_size);
+  };
+  for (const int32_t id : options.stop_token_ids) check_id("stop_token_ids", id);
+  for (const auto& [id, bias] : options.sampling.logit_bias) check_id("logit_bias", id);
+  check<DataError>(!request.prompt.empty(), "row ", request.index, ": an empty prompt");
+  for (const int32_t id : request.prompt)
+    check<DataError>(id >= 0 && id < model.vocab_size, "row ", request.index, ": token ", id,
+                     ", and the model has ", model.vocab_size);
+  check_fits(Scheduler::pages_needed(request), request, cache);
+}
+
+void check_fits(int64_t pages, const Request& request, const CacheLimit& limit) {
+  check<ConfigError>(pages <= limit.cache.max_pages(), "a prompt of ", request.prompt.size(),
+                     " tokens and ", request.options.max_new_tokens, " new ones need ",
+                     pages * limit.cache.page_bytes(), " bytes for keys and values, and may take ",
+                     limit.bytes, " (rollout.cache_bytes, --cache-bytes)");
+}
+
+std::vector<int32_t> ends_of(const GenerationOptions& options, const models::CausalLM& model) {
+  std::vector<int32_t> ends = options.stop_token_ids;
+  if (!options.ignore_eos)
+    ends.insert(ends.end(), model.eos_token_ids.begin(), model.eos_token_ids.end());
+  return ends;
+}
+
+}  // namespace temper::generate

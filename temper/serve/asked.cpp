@@ -1,0 +1,77 @@
+#include "temper/serve/asked.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <random>
+
+namespace temper::serve {
+namespace {
+
+uint64_t random_seed() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+std::vector<int32_t> tokens_of(const ServerOptions& options, const CompletionRequest& request,
+                               const Json& prompt) {
+  Json row;
+  row[request.chat ? "messages" : prompt.is_string() ? "prompt" : "tokens"] = prompt;
+  if (request.chat && !request.tools.is_null()) row["tools"] = request.tools;
+  std::vector<int32_t> tokens = data::prompt_tokens(options.format, row, "the prompt");
+  check<DataError>(!tokens.empty(), "the prompt has no tokens");
+  return tokens;
+}
+
+// What is asked for; else OpenAI's 16 of a text, and of a chat as `temper chat`.
+int64_t most_new_tokens(const ServerOptions& options, const CompletionRequest& request,
+                        size_t prompt_tokens) {
+  const int64_t length = static_cast<int64_t>(prompt_tokens);
+  const int64_t room = options.most_positions - length;
+  check<DataError>(room >= 1, "the prompt has ", length, " tokens, and the model has ",
+                   options.most_positions, " positions for a prompt and its completion");
+  check<DataError>(request.max_tokens.value_or(1) <= room, "the prompt has ", length,
+                   " tokens and `max_tokens` is ", request.max_tokens.value_or(1),
+                   ", and the model has ", options.most_positions, " positions for both");
+  if (request.max_tokens) return std::max<int64_t>(1, *request.max_tokens);
+  return std::min<int64_t>(room, request.chat ? 1024 : 16);
+}
+
+}  // namespace
+
+const ServedModel& model_of(const ServerOptions& options, const std::string& name) {
+  if (name.empty()) return options.models.front();
+  // A directory's last part names it, too.
+  const std::string& base = options.models.front().name;
+  std::string known;
+  for (const ServedModel& model : options.models) {
+    if (model.name == name) return model;
+    known += (known.empty() ? "" : ", ") + model.name;
+  }
+  if (base.ends_with("/" + name)) return options.models.front();
+  throw Refusal(404, temper::str("`model`: found ", name, ", expected one of ", known));
+}
+
+std::vector<generate::Request> requests_of(const ServerOptions& options,
+                                           const CompletionRequest& request,
+                                           const ServedModel& model) {
+  generate::GenerationOptions sampling = request.options;
+  sampling.sampling.seed = request.seed ? *request.seed : random_seed();
+  sampling.stream = request.stream;
+  std::vector<generate::Request> out;
+  for (const Json& prompt : request.prompts) {
+    out.push_back({static_cast<int64_t>(out.size()), tokens_of(options, request, prompt),
+                   request.num_samples, sampling, model.adapter});
+    out.back().options.max_new_tokens =
+        most_new_tokens(options, request, out.back().prompt.size());
+  }
+  return out;
+}
+
+ToolCallFormat tool_calls_of(const ServerOptions& options, const CompletionRequest& request) {
+  if (options.tool_calls != ToolCallFormat::kAuto || !options.format.chat)
+    return options.tool_calls == ToolCallFormat::kAuto ? ToolCallFormat::kHermes
+                                                       : options.tool_calls;
+  return tool_call_format(options.format.chat->source(request.tools));
+}
+
+}  // namespace temper::serve

@@ -1,0 +1,33 @@
+// What a request asks of the engine.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "temper/base/error.h"
+#include "temper/serve/request.h"
+#include "temper/serve/server.h"
+#include "temper/text/tool_calls.h"
+
+namespace temper::serve {
+
+// A request that cannot be answered, with HTTP's status.
+class Refusal : public Error {
+ public:
+  Refusal(int code, const std::string& message) : Error(message), status(code) {}
+  int status;
+};
+
+// The model that the request names; the first where it names none. Throws Refusal (404).
+const ServedModel& model_of(const ServerOptions& options, const std::string& name);
+
+// One request of each prompt, with its number as the index. Throws DataError for what is no prompt
+// and where it and its completion have more positions than the model.
+std::vector<generate::Request> requests_of(const ServerOptions& options,
+                                           const CompletionRequest& request,
+                                           const ServedModel& model);
+
+// How the chat template writes calls of the request's tools.
+ToolCallFormat tool_calls_of(const ServerOptions& options, const CompletionRequest& request);
+
+}  // namespace temper::serve

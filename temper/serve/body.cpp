@@ -1,0 +1,101 @@
+#include "temper/serve/body.h"
+
+#include <cmath>
+
+#include "temper/base/error.h"
+
+namespace temper::serve {
+namespace {
+
+// Keys that change nothing here.
+const std::set<std::string_view> kIgnored{
+    "user",         "metadata",   "store",    "service_tier",     "request_id",
+    "priority",     "n_probs",    "verbosity", "prompt_cache_key", "safety_identifier",
+    "cache_prompt", "cache_salt"};
+
+struct Default {
+  const char *key, *value;  // JSON
+};
+// Keys that are obeyed in one way only.
+constexpr Default kOnlyDefaults[] = {{"best_of", "1"},
+                                     {"suffix", "\"\""},
+                                     {"modalities", R"(["text"])"},
+                                     {"functions", "[]"},
+                                     {"use_beam_search", "false"},
+                                     {"length_penalty", "1"},
+                                     {"skip_special_tokens", "true"},
+                                     {"spaces_between_special_tokens", "true"},
+                                     {"include_stop_str_in_output", "false"},
+                                     {"add_special_tokens", "true"},
+                                     {"add_generation_prompt", "true"},
+                                     {"continue_final_message", "false"},
+                                     {"chat_template_kwargs", "{}"}};
+
+}  // namespace
+
+std::string quoted(const Json& value) {
+  constexpr size_t kLongest = 100;
+  std::string text = dump_json(value);
+  if (text.size() <= kLongest) return text;
+  text.resize(kLongest);
+  text.append("...");
+  return text;
+}
+
+void wrong(std::string_view key, const Json& found, const std::string& expected) {
+  throw DataError(temper::str("`", key, "`: found ", quoted(found), ", expected ", expected));
+}
+
+const Json* Members::find(std::string_view key) {
+  known_.emplace(key);
+  const auto it = body_.find(key);
+  return it == body_.end() || it->is_null() ? nullptr : &*it;
+}
+
+bool Members::flag(std::string_view key) {
+  const Json* value = find(key);
+  if (value && !value->is_boolean()) wrong(key, *value, "true or false");
+  return value && value->get<bool>();
+}
+
+std::optional<int64_t> Members::integer(std::string_view key, int64_t low, int64_t high) {
+  const Json* value = find(key);
+  if (!value) return std::nullopt;
+  const bool fits = value->is_number_integer() &&
+                    !(value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX);
+  const int64_t number = fits ? value->get<int64_t>() : 0;
+  if (fits && number >= low && number <= high) return number;
+  wrong(key, *value,
+        high == kUnbounded ? temper::str("a whole number of at least ", low)
+                           : temper::str("a whole number from ", low, " to ", high));
+}
+
+void Members::number(std::string_view key, double& out, double low, double high, bool above,
+                     const char* expected) {
+  const Json* value = find(key);
+  if (!value) return;
+  if (!value->is_number()) wrong(key, *value, expected);
+  const double number = value->get<double>();
+  if (!std::isfinite(number) || number < low || number > high || (above && number == low))
+    wrong(key, *value, expected);
+  out = number;
+}
+
+std::string Members::text(std::string_view key) {
+  const Json* value = find(key);
+  if (value && !value->is_string()) wrong(key, *value, "a string");
+  return value ? value->get<std::string>() : "";
+}
+
+void Members::check_rest() {
+  for (const auto& [key, value] : kOnlyDefaults) {
+    const Json* found = find(key);
+    if (found && *found != parse_json(value, key))
+      wrong(key, *found, temper::str(value, ": this server has nothing else"));
+  }
+  for (const auto& [key, value] : body_.items())
+    check<DataError>(known_.contains(key) || kIgnored.contains(key), "`", key,
+                     "`: no parameter of this name is known here");
+}
+
+}  // namespace temper::serve

@@ -1,0 +1,45 @@
+// The members of a request's JSON body, read by name.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "temper/base/json.h"
+
+namespace temper::serve {
+
+constexpr int64_t kUnbounded = INT64_MAX;
+
+// What an error quotes of a value.
+std::string quoted(const Json& value);
+// Throws DataError: the key, what was found and what was expected.
+[[noreturn]] void wrong(std::string_view key, const Json& found, const std::string& expected);
+
+// The members of a body, or of an object in it; each that is asked for is known.
+class Members {
+ public:
+  explicit Members(const Json& body) : body_(body) {}
+
+  // Null where it is absent or null.
+  const Json* find(std::string_view key);
+  bool flag(std::string_view key);
+  std::optional<int64_t> integer(std::string_view key, int64_t low, int64_t high);
+  // `out` stays where the key is absent. above: low itself is no value.
+  void number(std::string_view key, double& out, double low, double high, bool above,
+              const char* expected);
+  std::string text(std::string_view key);
+  // Throws DataError for a key that was not asked for, unless it changes nothing here or has the one
+  // value that is obeyed.
+  void check_rest();
+
+ private:
+  const Json& body_;
+  std::set<std::string, std::less<>> known_;
+};
+
+}  // namespace temper::serve

@@ -1,0 +1,216 @@
+#include "temper/serve/request_options.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "temper/base/error.h"
+
+namespace temper::serve {
+namespace {
+
+using Kind = grammar::Spec::Kind;
+using SpecPointer = std::shared_ptr<const grammar::Spec>;
+
+void read_stops(Members& members, generate::GenerationOptions& options) {
+  const Json* stop = members.find("stop");
+  constexpr size_t kMostStops = 64;
+  if (stop) {
+    const Json list = stop->is_string() ? Json::array({*stop}) : *stop;
+    if (!list.is_array() || list.size() > kMostStops)
+      wrong("stop", *stop, temper::str("a text, or a list of at most ", kMostStops));
+    for (const Json& text : list) {
+      if (!text.is_string() || text.empty() || text == "")
+        wrong("stop", text, "a text that is not empty");
+      options.stop.push_back(text.get<std::string>());
+    }
+  }
+  const Json* ids = members.find("stop_token_ids");
+  if (!ids) return;
+  if (!ids->is_array() || ids->size() > kMostStops)
+    wrong("stop_token_ids", *ids, temper::str("a list of at most ", kMostStops, " token ids"));
+  for (const Json& id : *ids) {
+    if (!id.is_number_unsigned() || id > INT32_MAX) wrong("stop_token_ids", id, "a token id");
+    options.stop_token_ids.push_back(id.get<int32_t>());
+  }
+}
+
+// {"token id": what is added to its logit}
+void read_bias(Members& members, generate::SamplingOptions& options) {
+  const Json* bias = members.find("logit_bias");
+  if (!bias) return;
+  if (!bias->is_object()) wrong("logit_bias", *bias, "an object of token ids");
+  for (const auto& [key, value] : bias->items()) {
+    int32_t id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size() || id < 0)
+      wrong("logit_bias", key, "a token id as the key");
+    if (!value.is_number() || value < -100 || value > 100)
+      wrong("logit_bias", value, "a number from -100 to 100");
+    options.logit_bias.emplace_back(id, value.get<float>());
+  }
+}
+
+SpecPointer spec(Kind kind, std::string text, const std::string& key) {
+  return std::make_shared<const grammar::Spec>(kind, std::move(text), "`" + key + "`");
+}
+
+// A text for the regular expression or the grammar, an object or its text for the schema.
+SpecPointer read_spec(Kind kind, const Json& value, const std::string& key) {
+  if (value.is_string()) return spec(kind, value.get<std::string>(), key);
+  if (kind != Kind::kJsonSchema || !value.is_object())
+    wrong(key, value, kind == Kind::kJsonSchema ? "a JSON schema" : "a text");
+  return spec(kind, dump_json(value), key);
+}
+
+// One of some texts.
+SpecPointer read_choice(const Json& value, const std::string& key) {
+  if (!value.is_array() || value.empty()) wrong(key, value, "a list of texts");
+  std::string rule = "root ::= ";
+  for (const Json& text : value) {
+    if (!text.is_string() || text == "") wrong(key, text, "a text that is not empty");
+    rule += (&text == &value.front() ? "" : " | ") + dump_json(text);
+  }
+  return spec(Kind::kGrammar, rule, key);
+}
+
+SpecPointer read_response_format(Members& members) {
+  const Json* format = members.find("response_format");
+  if (!format) return nullptr;
+  constexpr const char* kExpected =
+      R"({"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "json_schema": ..})";
+  if (!format->is_object()) wrong("response_format", *format, kExpected);
+  const Json type = format->value("type", Json());
+  if (type == "text") return nullptr;
+  if (type == "json_object")
+    return std::make_shared<const grammar::Spec>(grammar::json_object("`response_format`"));
+  if (type != "json_schema") wrong("response_format", *format, kExpected);
+  const Json named = format->value("json_schema", Json());
+  if (!named.is_object() || !named.contains("schema"))
+    wrong("response_format", *format, R"({"json_schema": {"name": .., "schema": ..}})");
+  return read_spec(Kind::kJsonSchema, named["schema"], "response_format");
+}
+
+// The members of vLLM's: name of the key -> kind.
+SpecPointer read_structured(Members& members, const std::string& prefix, const std::string& where) {
+  SpecPointer found;
+  const auto take = [&](const char* name, const auto& read) {
+    const std::string key = prefix + name;
+    const Json* value = members.find(key);
+    if (!value) return;
+    check<DataError>(!found, "`", where, key, "`: found two forms of the completion, expected one");
+    found = read(*value, where + key);
+  };
+  const auto of = [](Kind kind) {
+    return [kind](const Json& value, const std::string& key) { return read_spec(kind, value, key); };
+  };
+  take("json", of(Kind::kJsonSchema));
+  take("regex", of(Kind::kRegex));
+  take("grammar", of(Kind::kGrammar));
+  take("choice", read_choice);
+  return found;
+}
+
+SpecPointer read_structured_outputs(Members& members) {
+  const Json* outputs = members.find("structured_outputs");
+  if (!outputs) return nullptr;
+  if (!outputs->is_object())
+    wrong("structured_outputs", *outputs, "an object: json, regex, choice, grammar or json_object");
+  Members inner(*outputs);
+  SpecPointer found = read_structured(inner, "", "structured_outputs.");
+  if (inner.flag("json_object")) {
+    check<DataError>(!found, "`structured_outputs`: found two forms of the completion");
+    found = std::make_shared<const grammar::Spec>(grammar::json_object("`structured_outputs`"));
+  }
+  inner.check_rest();
+  return found;
+}
+
+Json call_schema(const Json& tool) {
+  const Json& function = tool.at("function");
+  return {{"type", "object"},
+          {"properties",
+           {{"name", {{"const", function.at("name")}}},
+            {"parameters", function.value("parameters", Json{{"type", "object"}})}}},
+          {"required", {"name", "parameters"}}};
+}
+
+// What `tool_choice` makes a completion be: a list of calls, or one function's arguments.
+SpecPointer read_forced_calls(const CompletionRequest& out) {
+  if (out.tool_choice == ToolChoice::kNamed) {
+    for (const Json& tool : out.tools)
+      if (tool.at("function").at("name") == out.tool_name)
+        return spec(Kind::kJsonSchema,
+                    dump_json(tool["function"].value("parameters", Json{{"type", "object"}})),
+                    "tools");
+  }
+  if (out.tool_choice != ToolChoice::kRequired) return nullptr;
+  Json calls = Json::array();
+  for (const Json& tool : out.tools) calls.push_back(call_schema(tool));
+  Json schema{{"type", "array"}, {"minItems", 1}, {"items", {{"anyOf", calls}}}};
+  if (!out.parallel_tool_calls) schema["maxItems"] = 1;
+  return spec(Kind::kJsonSchema, dump_json(schema), "tools");
+}
+
+bool is_function(const Json& tool) {
+  return tool.is_object() && tool.contains("function") && tool["function"].is_object() &&
+         tool["function"].contains("name") && tool["function"]["name"].is_string();
+}
+
+}  // namespace
+
+void read_sampling(Members& members, generate::GenerationOptions& options) {
+  generate::SamplingOptions& s = options.sampling;
+  members.number("temperature", s.temperature, 0, 1e6, false, "a number of at least 0");
+  members.number("top_p", s.top_p, 0, 1, true, "a number above 0 and at most 1");
+  members.number("min_p", s.min_p, 0, 1, false, "a number from 0 to 1");
+  members.number("repetition_penalty", s.repetition_penalty, 0, 1e6, true, "a number above 0");
+  constexpr const char* kPenalty = "a number from -2 to 2";
+  members.number("presence_penalty", s.presence_penalty, -2, 2, false, kPenalty);
+  members.number("frequency_penalty", s.frequency_penalty, -2, 2, false, kPenalty);
+  s.no_repeat_ngram = members.integer("no_repeat_ngram_size", 0, kUnbounded).value_or(0);
+  // -1: all, elsewhere.
+  s.top_k = std::max<int64_t>(members.integer("top_k", -1, kUnbounded).value_or(0), 0);
+  read_bias(members, s);
+  options.ignore_eos = members.flag("ignore_eos");
+  options.min_new_tokens =
+      members.integer("min_tokens", 0, generate::kMostNewTokens).value_or(0);
+  read_stops(members, options);
+}
+
+void read_tools(Members& members, CompletionRequest& out) {
+  const Json* parallel = members.find("parallel_tool_calls");
+  if (parallel) out.parallel_tool_calls = members.flag("parallel_tool_calls");
+  const Json* tools = members.find("tools");
+  if (tools && !tools->is_array()) wrong("tools", *tools, "a list of functions");
+  const bool any = tools && !tools->empty();
+  const Json* choice = members.find("tool_choice");
+  if (any && !(choice && *choice == "none")) out.tools = *tools;
+  if (!choice || *choice == "none" || *choice == "auto") return;
+  const bool named = is_function(*choice);
+  if (!named && *choice != "required")
+    wrong("tool_choice", *choice,
+          R"("none", "auto", "required" or {"type": "function", "function": {"name": ..}})");
+  if (!any) wrong("tool_choice", *choice, "`tools` to choose from");
+  for (const Json& tool : *tools)
+    if (!is_function(tool)) wrong("tools", tool, R"({"type": "function", "function": {"name": ..}})");
+  out.tool_choice = named ? ToolChoice::kNamed : ToolChoice::kRequired;
+  if (!named) return;
+  out.tool_name = (*choice)["function"]["name"].get<std::string>();
+  if (std::none_of(tools->begin(), tools->end(), [&](const Json& tool) {
+        return tool["function"]["name"] == out.tool_name;
+      }))
+    wrong("tool_choice", *choice, "the name of one of `tools`");
+}
+
+void read_structure(Members& members, CompletionRequest& out) {
+  SpecPointer found[] = {read_response_format(members), read_structured_outputs(members),
+                         read_structured(members, "guided_", ""), read_forced_calls(out)};
+  for (SpecPointer& one : found) {
+    if (!one) continue;
+    check<DataError>(!out.options.grammar, out.options.grammar ? out.options.grammar->where : "",
+                     " and ", one->where, ": found two forms of the completion, expected one");
+    out.options.grammar = std::move(one);
+  }
+}
+
+}  // namespace temper::serve

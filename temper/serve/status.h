@@ -1,0 +1,16 @@
+// What the server says of itself.
+#pragma once
+
+#include <string>
+
+#include "temper/serve/sampler_loop.h"
+#include "temper/serve/server.h"
+
+namespace temper::serve {
+
+// OpenAI's list of models.
+std::string models_text(const ServerOptions& options);
+// Prometheus' text format.
+std::string metrics_text(const SamplerLoop::Counts& counts);
+
+}  // namespace temper::serve

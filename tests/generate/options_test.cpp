@@ -1,0 +1,195 @@
+// Options of a request in the engine: grammars, ends, log-probabilities of more than was sampled.
+// What is recorded stays what score computes.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/base/json.h"
+#include "temper/generate/beams.h"
+#include "temper/generate/score.h"
+#include "temper/models/load.h"
+
+using namespace temper;
+using namespace temper::generate;
+
+namespace {
+
+struct Setup {
+  explicit Setup(const std::string& name = "qwen2") {
+    const char* root = std::getenv("TEMPER_SOURCE_DIR");
+    const Json golden = read_json_file((root ? std::string(root) + "/" : std::string()) +
+                                       "tests/golden/tokenizers/" + name + ".json");
+    tokenizer = Tokenizer::parse(golden.at("tokenizer").dump(), name);
+    const Json config = {{"model_type", "qwen3"},
+                         {"vocab_size", tokenizer->vocab_size() + 5},
+                         {"hidden_size", 16},
+                         {"intermediate_size", 24},
+                         {"num_hidden_layers", 2},
+                         {"num_attention_heads", 2},
+                         {"num_key_value_heads", 1},
+                         {"head_dim", 8},
+                         {"max_position_embeddings", 512},
+                         {"initializer_range", 0.3},
+                         {"tie_word_embeddings", true}};
+    model = models::init_model(models::HfConfig::parse(config, "test"), 3);
+    model->eos_token_ids = {tokenizer->vocab_size() + 1};  // it has no text
+  }
+  std::vector<Completion> run(const GenerationOptions& options, int64_t samples = 4,
+                              const EngineOptions& engine = {}) const {
+    std::vector<Completion> out;
+    generate::generate(
+        *model, prompts, samples, options, [&](Completion c) { out.push_back(std::move(c)); },
+        tokenizer, {}, engine);
+    return out;
+  }
+  void check_scores(const std::vector<Completion>& all, double temperature) const {
+    std::vector<ScoreRequest> rows;
+    for (const Completion& c : all) {
+      const std::vector<int32_t>& prompt = prompts[static_cast<size_t>(c.index)];
+      rows.push_back({prompt, prompt.size()});
+      rows.back().tokens.insert(rows.back().tokens.end(), c.tokens.begin(), c.tokens.end());
+    }
+    const std::vector<ScoreResult> scores = score(*model, rows, temperature);
+    for (size_t i = 0; i < all.size(); ++i) CHECK(all[i].logprobs == scores[i].logprobs);
+  }
+
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<models::CausalLM> model;
+  const std::vector<std::vector<int32_t>> prompts{{3, 14, 15}, {9, 9, 2, 6, 5, 35, 8, 97, 9, 3}};
+};
+
+std::shared_ptr<const grammar::Spec> schema(const char* text) {
+  return std::make_shared<const grammar::Spec>(grammar::Spec::Kind::kJsonSchema, text, "schema");
+}
+
+constexpr const char* kSchema = R"({"type": "object", "properties": {
+    "a": {"type": "string", "maxLength": 5}, "b": {"enum": ["x", 1, null, "é"]},
+    "c": {"type": "array", "items": {"type": "boolean"}, "maxItems": 3}},
+    "required": ["a", "b", "c"]})";
+
+}  // namespace
+
+TEST_CASE("sampled JSON is JSON, and its log-probabilities are those of the full distribution") {
+  if (!grammar::available()) return;
+  for (const char* name : {"qwen2", "llama2_legacy", "gemma"}) {
+    CAPTURE(name);
+    const Setup s(name);
+    for (const bool ends : {true, false}) {
+      GenerationOptions options;
+      options.max_new_tokens = 400;
+      options.ignore_eos = !ends;
+      options.sampling.seed = 11;
+      options.sampling.temperature = 1.5;
+      options.grammar = schema(kSchema);
+      const std::vector<Completion> all = s.run(options);
+      for (const Completion& c : all) {
+        CAPTURE(c.text);
+        CHECK(c.stopped);
+        const Json value = parse_json(c.text, "completion");
+        CHECK(value.at("a").is_string());
+        CHECK(value.at("c").is_array());
+        CHECK((c.tokens.back() == s.model->eos_token_ids[0]) == ends);
+      }
+      s.check_scores(all, 1.5);
+      const std::vector<Completion> alone = s.run(options, 4, {.max_batch = 1});
+      for (size_t i = 0; i < all.size(); ++i) {
+        CHECK(alone[i].tokens == all[i].tokens);
+        CHECK(alone[i].logprobs == all[i].logprobs);
+      }
+    }
+  }
+}
+
+TEST_CASE("grammars with filters, greedy, penalties and beams") {
+  if (!grammar::available()) return;
+  const Setup s;
+  GenerationOptions options;
+  options.max_new_tokens = 300;
+  options.grammar = schema(kSchema);
+  for (const auto& change : std::vector<std::function<void(SamplingOptions&)>>{
+           [](SamplingOptions& o) { o.top_k = 3; }, [](SamplingOptions& o) { o.top_p = 0.5; },
+           [](SamplingOptions& o) { o.min_p = 0.3; }, [](SamplingOptions& o) { o.temperature = 0; },
+           [](SamplingOptions& o) { o.frequency_penalty = 2; }}) {
+    GenerationOptions changed = options;
+    change(changed.sampling);
+    for (const Completion& c : s.run(changed, 2))
+      if (c.stopped) CHECK(parse_json(c.text, "completion").is_object());
+  }
+  for (const bool ends : {true, false}) {
+    options.ignore_eos = !ends;
+    int64_t stopped = 0;
+    beam_search(
+        *s.model, s.prompts, 3, options, {.beams = 3},
+        [&](Completion c) {
+          CAPTURE(c.text);
+          if (!c.stopped) return;
+          ++stopped;
+          CHECK(parse_json(c.text, "completion").is_object());
+        },
+        s.tokenizer);
+    CHECK(stopped > 0);
+  }
+  CHECK_THROWS_AS(s.run([&] {
+    GenerationOptions wrong = options;
+    wrong.grammar = schema("{");
+    return wrong;
+  }()),
+                  ConfigError);
+}
+
+TEST_CASE("the least number of tokens, and end tokens of a request") {
+  const Setup s;
+  GenerationOptions options;
+  options.max_new_tokens = 40;
+  options.sampling.logit_bias = {{s.model->eos_token_ids[0], 30.0f}};
+  for (const Completion& c : s.run(options)) CHECK(c.tokens.size() == 1);
+  options.min_new_tokens = 7;
+  const std::vector<Completion> seven = s.run(options);
+  for (const Completion& c : seven) CHECK(c.tokens.size() == 8);
+  s.check_scores(seven, 1);
+  options.ignore_eos = true;
+  options.min_new_tokens = 0;
+  options.sampling.logit_bias = {{17, 30.0f}};
+  for (const Completion& c : s.run(options)) CHECK(c.tokens.size() == 40);
+  options.stop_token_ids = {17};
+  for (const Completion& c : s.run(options)) {
+    CHECK(c.tokens == std::vector<int32_t>{17});
+    CHECK(c.stopped);
+  }
+  options.stop_token_ids = {100000};
+  CHECK_THROWS_AS(s.run(options), ConfigError);
+  options.stop_token_ids = {};
+  options.min_new_tokens = 41;
+  CHECK_THROWS_AS(s.run(options), ConfigError);
+}
+
+TEST_CASE("the likeliest tokens, and the prompt's log-probabilities") {
+  const Setup s;
+  GenerationOptions options;
+  options.max_new_tokens = 6;
+  options.ignore_eos = true;
+  options.top_logprobs = 3;
+  options.prompt_logprobs = true;
+  options.sampling.temperature = 0.7;
+  for (const int64_t chunk : {2048, 4}) {
+    const std::vector<Completion> all = s.run(options, 2, {.prefill_tokens = chunk});
+    s.check_scores(all, 0.7);
+    for (const Completion& c : all) {
+      const std::vector<int32_t>& prompt = s.prompts[static_cast<size_t>(c.index)];
+      REQUIRE(c.top_logprobs.size() == 6);
+      for (size_t i = 0; i < 6; ++i) {
+        std::vector<int32_t> before = prompt;
+        before.insert(before.end(), c.tokens.begin(), c.tokens.begin() + static_cast<int64_t>(i));
+        CHECK(c.top_logprobs[i] == score(*s.model, {{before, before.size()}}, 0.7, 3)[0].next_top);
+      }
+      REQUIRE(c.of_prompt);
+      CHECK(c.of_prompt->logprobs == score(*s.model, {{prompt, 1}}, 0.7)[0].logprobs);
+      REQUIRE(c.of_prompt->top.size() == prompt.size() - 1);
+      CHECK(c.of_prompt->top[1] ==
+            score(*s.model, {{{prompt[0], prompt[1]}, 2}}, 0.7, 3)[0].next_top);
+    }
+  }
+}

@@ -1,0 +1,234 @@
+// Which tokens a grammar allows, for tokenizers of every kind: against lists of all texts that it
+// may be, and by walks that end in JSON.
+#include "temper/grammar/grammar.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+
+#include "temper/base/error.h"
+#include "temper/base/json.h"
+#include "temper/grammar/token_bytes.h"
+
+using namespace temper;
+using namespace temper::grammar;
+
+namespace {
+
+Json golden(const std::string& name) {
+  const char* root = std::getenv("TEMPER_SOURCE_DIR");
+  return read_json_file((root ? std::string(root) + "/" : std::string()) +
+                        "tests/golden/tokenizers/" + name + ".json");
+}
+
+std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& name) {
+  const Json rows = golden(name);
+  Json config = rows.at("tokenizer");
+  if (rows.contains("tables_of")) {
+    const Json owner = golden(rows.at("tables_of").get<std::string>());
+    for (const char* table : {"vocab", "merges"})
+      config["model"][table] = owner.at("tokenizer").at("model").at(table);
+  }
+  return Tokenizer::parse(config.dump(), name);
+}
+
+// Byte-level; with byte tokens; with and without a space before the first word.
+const std::vector<std::string> kTokenizers{
+    "gpt2", "qwen2", "llama3", "gemma", "llama2_legacy", "metaspace_always", "metaspace_first"};
+constexpr int64_t kMore = 3;  // ids of the model that the tokenizer lacks
+
+struct Fixture {
+  explicit Fixture(const std::string& name)
+      : tokenizer(tokenizer_of(name)),
+        vocabulary(tokenizer->vocab_size() + kMore),
+        compiler(tokenizer, vocabulary) {}
+  std::unique_ptr<Matcher> matcher(const Spec& spec, std::vector<int32_t> ends = {}) {
+    return std::make_unique<Matcher>(compiler.compile(spec), std::move(ends));
+  }
+  std::shared_ptr<const Tokenizer> tokenizer;
+  int64_t vocabulary;
+  Compiler compiler;
+};
+
+Spec regex(const std::string& text) { return {Spec::Kind::kRegex, text, "regex"}; }
+Spec schema(const std::string& text) { return {Spec::Kind::kJsonSchema, text, "schema"}; }
+Spec ebnf(const std::string& text) { return {Spec::Kind::kGrammar, text, "grammar"}; }
+
+// All texts that completions can be, by going every way. `end` is the one end token.
+void collect(const Fixture& f, const Matcher& at, int32_t end, std::vector<int32_t>& ids,
+             std::set<std::string>& texts) {
+  REQUIRE(ids.size() < 64);
+  for (int32_t id = 0; id < f.vocabulary; ++id) {
+    if (!at.allows(id)) continue;
+    if (id == end) {
+      texts.insert(f.tokenizer->decode(ids, true));
+      continue;
+    }
+    CHECK_FALSE(f.tokenizer->is_special(id));
+    CHECK(id < f.tokenizer->vocab_size());
+    const auto next = at.fork();
+    next->accept(id);
+    ids.push_back(id);
+    collect(f, *next, end, ids, texts);
+    ids.pop_back();
+  }
+}
+
+std::string message(Fixture& f, const Spec& spec) {
+  try {
+    f.compiler.compile(spec);
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a regular expression: every way leads to its texts, and all of them are reached") {
+  const std::set<std::string> texts{"a", "ab", " ab", "été", "日本", "😀!", "\ttab\n"};
+  std::string expression;
+  for (const std::string& text : texts) expression += (expression.empty() ? "" : "|") + text;
+  for (const std::string& name : kTokenizers) {
+    CAPTURE(name);
+    Fixture f(name);
+    const int32_t end = static_cast<int32_t>(f.vocabulary) - 1;
+    std::set<std::string> found;
+    std::vector<int32_t> ids;
+    collect(f, *f.matcher(regex(expression), {end}), end, ids, found);
+    CHECK(!found.empty());
+    for (const std::string& text : found) CHECK_MESSAGE(texts.contains(text), text);
+    for (const std::string& text : texts) {
+      const std::vector<int32_t> encoded = f.tokenizer->encode(text);
+      if (f.tokenizer->decode(encoded, true) != text) continue;  // a character that it lacks
+      const auto at = f.matcher(regex(expression), {end});
+      CAPTURE(text);
+      bool allowed = true;
+      for (const int32_t id : encoded) {
+        allowed = allowed && at->allows(id);
+        if (allowed) at->accept(id);
+      }
+      CHECK(allowed);
+      CHECK(at->allows(end));
+      CHECK(found.contains(text));
+    }
+  }
+}
+
+TEST_CASE("walks through a schema end in JSON of its form") {
+  const std::string form = R"({"type": "object", "properties": {
+      "name": {"type": "string", "maxLength": 6}, "kind": {"enum": ["α", "b\"c", 3, null]},
+      "sizes": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 250},
+                "maxItems": 3}}, "required": ["name", "kind", "sizes"]})";
+  for (const std::string& name : kTokenizers) {
+    CAPTURE(name);
+    Fixture f(name);
+    std::mt19937 random(1);
+    for (int walk = 0; walk < 20; ++walk) {
+      const auto at = f.matcher(schema(form));
+      std::vector<int32_t> ids;
+      while (!at->ended()) {
+        std::vector<int32_t> allowed;
+        for (int32_t id = 0; id < f.vocabulary; ++id)
+          if (at->allows(id)) allowed.push_back(id);
+        REQUIRE(!allowed.empty());
+        REQUIRE(ids.size() < 2000);
+        ids.push_back(allowed[random() % allowed.size()]);
+        at->accept(ids.back());
+      }
+      const std::string text = f.tokenizer->decode(ids, true);
+      CAPTURE(text);
+      const Json value = parse_json(text, "walk");
+      CHECK(value.size() == 3);
+      CHECK(value.at("name").is_string());
+      const Json kinds = {"α", "b\"c", 3, nullptr};
+      CHECK(std::find(kinds.begin(), kinds.end(), value.at("kind")) != kinds.end());
+      CHECK(value.at("sizes").size() <= 3);
+      for (const Json& size : value.at("sizes")) CHECK((size >= 0 && size <= 250));
+    }
+  }
+}
+
+TEST_CASE("end tokens are allowed where the grammar may end, whatever they spell") {
+  Fixture f("qwen2");
+  const int32_t plain = f.tokenizer->encode("b").at(0), other = f.tokenizer->encode("a").at(0);
+  const auto at = f.matcher(regex("ab*c?"), {plain});
+  CHECK(at->allows(other));
+  CHECK_FALSE(at->allows(plain));
+  at->accept(other);
+  CHECK(at->allows(plain));  // as the end; never as a letter
+  CHECK_FALSE(at->ended());
+  const auto copy = at->fork();
+  copy->accept(plain);
+  CHECK(copy->ended());
+  CHECK_FALSE(at->ended());
+  // Without end tokens the completion ends where nothing can follow, and not before.
+  const auto none = f.matcher(regex("aa?"));
+  none->accept(other);
+  CHECK_FALSE(none->ended());
+  none->accept(other);
+  CHECK(none->ended());
+  CHECK_THROWS_AS(at->accept(other), RunError);
+}
+
+TEST_CASE("grammars of rules, and any JSON object") {
+  Fixture f("llama3");
+  const auto accepts = [&](const Spec& spec, const std::string& text) {
+    const auto at = f.matcher(spec, {0});
+    for (const int32_t id : f.tokenizer->encode(text)) {
+      if (!at->allows(id)) return false;
+      at->accept(id);
+    }
+    return at->allows(0);
+  };
+  const Spec sums = ebnf("root ::= \"(\" root \")\" | term (\"+\" term)*\nterm ::= [0-9]+");
+  CHECK(accepts(sums, "((12+3))"));
+  CHECK_FALSE(accepts(sums, "((12+3)"));
+  CHECK_FALSE(accepts(sums, "12+"));
+  const Spec object = json_object("json");
+  for (const char* text : {"{}", R"({"a": [1, {"b": null}], "c": "x\n"})", "{ \"é\" : -1.5e3 }"})
+    CHECK_MESSAGE(accepts(object, text), text);
+  for (const char* text : {"[]", "1", "{\"a\": }", "{\"a\": 01}", "{'a': 1}", "{\"a\": 1,}"})
+    CHECK_FALSE_MESSAGE(accepts(object, text), text);
+}
+
+TEST_CASE("what is wrong is said") {
+  Fixture f("gpt2");
+  const std::vector<std::pair<Spec, const char*>> wrong{
+      {regex("a("), "regex: "},
+      {regex("(?=a)b"), "regex: "},
+      {regex("a**"), "regex: "},
+      {schema("{"), "schema: not valid JSON"},
+      {schema("3"), "schema: expected a JSON schema"},
+      {schema(R"({"type": "obect"})"), "schema: "},
+      {schema(R"({"$ref": "#/$defs/none"})"), "schema: "},
+      {schema(R"({"type": "array", "uniqueItems": true})"), "schema: not supported"},
+      {schema(R"({"type": "string", "pattern": "("})"), "schema: "},
+      {ebnf("root ::= other"), "grammar: "},
+      {ebnf("start ::= \"a\""), "grammar: "},
+      {ebnf("root ::= \"a"), "grammar: "},
+      {schema("false"), "schema: "},
+      {regex(std::string(2000000, 'a')), "regex: more than"}};
+  for (const auto& [spec, begins] : wrong) {
+    const std::string found = message(f, spec);
+    CAPTURE(spec.text.substr(0, 80));
+    CHECK_MESSAGE(found.starts_with(begins), found);
+    CHECK(found.find('\n') == std::string::npos);
+  }
+  CHECK(message(f, regex("a")).empty());
+  CHECK_THROWS_AS(Compiler(nullptr, 10), ConfigError);
+}
+
+TEST_CASE("bytes that tokens add") {
+  const auto tokenizer = tokenizer_of("llama2_legacy");
+  const TokenBytes tokens = token_bytes(*tokenizer, tokenizer->vocab_size());
+  const auto id = [&](const char* token) { return tokenizer->id_of(token).value(); };
+  CHECK(tokens.bytes[static_cast<size_t>(id("<0xE2>"))] == "\xE2");
+  CHECK(tokens.bytes[static_cast<size_t>(id("<0x0A>"))] == "\n");
+  CHECK(tokens.bytes[static_cast<size_t>(id("<s>"))].empty());
+  CHECK(tokens.bytes[static_cast<size_t>(id("▁"))] == " ");
+}
