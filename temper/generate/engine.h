@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "temper/generate/cache.h"
+#include "temper/generate/completion_source.h"
 #include "temper/generate/inbox.h"
 #include "temper/generate/request.h"
 #include "temper/generate/scheduler.h"
@@ -37,7 +38,7 @@ struct EngineOptions {
 // and callbacks run on it. A callback may submit and cancel too. What a callback throws ends the
 // step, and completions that ended in it may go unreported; the engine is fit to go on. It is not
 // after what the model throws (RunError, of weights that are not finite).
-class Engine {
+class Engine : public CompletionSource {
  public:
   Engine(models::CausalLM& model, EngineOptions options,
          std::shared_ptr<const Tokenizer> tokenizer = nullptr);
@@ -45,15 +46,19 @@ class Engine {
   // A request with callbacks of its own is reported to them, any other to those of step() or run().
   // Throws DataError for an empty prompt and for ids that are not the model's, ConfigError for
   // options that cannot be obeyed and for a prompt that can never fit the cache.
-  RequestId submit(Request request, Callbacks callbacks = {});
+  RequestId submit(Request request, Callbacks callbacks = {}) override;
   // Ends a request's samples at the beginning of the next step: each that is not done yet is
   // reported as it is, `cancelled`. An unknown or finished request is left alone.
-  void cancel(RequestId id);
+  void cancel(RequestId id) override;
 
   // One pass of each adapter: a token for each sequence that decodes, and chunks of waiting
   // prompts. `done` gets completions as they end; their order is deterministic. False: nothing is
   // left to do.
-  bool step(const Callbacks& callbacks);
+  bool step(const Callbacks& callbacks) override;
+  void rest() override {
+    check_invariants();
+    release_memory();
+  }
   // Waits until something was submitted or cancelled, at most so long; false: nothing was.
   bool wait(std::chrono::milliseconds timeout) const { return inbox_.wait(timeout); }
   // Steps until all that was submitted is done.

@@ -25,8 +25,9 @@ std::string error_text(int status, const std::string& message);
 class Reply {
  public:
   // prompts: the tokens of each. tokenizer: null where the model has none; texts are empty then.
+  // weights: names them, as `system_fingerprint`.
   Reply(CompletionRequest request, std::string model, std::vector<std::vector<int32_t>> prompts,
-        std::shared_ptr<const Tokenizer> tokenizer);
+        std::shared_ptr<const Tokenizer> tokenizer, std::string weights);
 
   bool stream() const { return request_.stream; }
   int64_t num_choices() const { return static_cast<int64_t>(choices_.size()); }
@@ -51,7 +52,7 @@ class Reply {
   std::string token_text(Choice& choice, int32_t id) const;
 
   CompletionRequest request_;
-  std::string model_, id_;
+  std::string model_, weights_, id_;
   int64_t created_;  // Unix time
   std::vector<std::vector<int32_t>> prompts_;
   std::shared_ptr<const Tokenizer> tokenizer_;

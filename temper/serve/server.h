@@ -1,6 +1,7 @@
 // `temper serve`: the routes of OpenAI's protocol over HTTP.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,9 +24,13 @@ struct ServerOptions {
   data::TextFormat format;          // of prompts and messages
   int64_t most_positions = 0;       // of a prompt and its completion
   int64_t most_threads = 64;        // connections that are served at once
+  // Makes the model compute with the weights of a directory; nobody uses it meanwhile. Throws
+  // ConfigError, DataError, and the model is then as it was. Empty: weights cannot be changed.
+  std::function<void(const std::string& directory)> reload;
 };
 
-// GET /health, /metrics, /v1/models; POST /v1/completions, /v1/chat/completions.
+// GET /health, /metrics, /v1/models; POST /v1/completions, /v1/chat/completions,
+// /update_weights_from_disk (SGLang's: {"model_path": DIR, "weight_version": NAME}).
 class Server {
  public:
   // `sampling` outlives the server.
