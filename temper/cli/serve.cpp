@@ -12,6 +12,7 @@
 #include "temper/cli/progress.h"
 #include "temper/cli/work.h"
 #include "temper/models/hf_config.h"
+#include "temper/models/reload.h"
 #include "temper/serve/server.h"
 
 namespace temper::cli {
@@ -53,7 +54,9 @@ class Serve : public Command {
         "clients at once, with tools, response_format and log-probabilities; /v1/models, /health "
         "and /metrics (Prometheus). A request names the model "
         "or, of adapters with a name, one of these; without `seed` each samples anew. Prints a "
-        "line with its address when it is ready; SIGTERM ends it.\n"
+        "line with its address when it is ready; SIGTERM ends it. POST /update_weights_from_disk "
+        "{model_path, weight_version} loads other weights, as a trainer does "
+        "(rollout.server).\n"
         "examples:\n"
         "  temper serve --model DIR --port 0\n"
         "  temper serve --model DIR --adapter math=A --adapter code=B --storage bfloat16");
@@ -98,6 +101,8 @@ class Serve : public Command {
       format.chat = std::make_shared<ChatTemplate>(ChatTemplate::load(model_.model));
     options_.most_threads = most_requests_ + kMoreThreads;
     serve::SamplerLoop sampling(*model, engine_, format.tokenizer, most_requests_);
+    models::Reloader reloader(*model, model_.model, model_.kept());
+    options_.reload = [&](const std::string& directory) { reloader.load(directory); };
     serve::Server server(options_, sampling);
     server.bind();
     catch_interrupts();

@@ -161,7 +161,9 @@ int run_grpo(const Arguments& arguments) {
        "  temper grpo configs/grpo_gsm8k.yaml\n"
        "  temper grpo configs/grpo_gsm8k.yaml rl.algorithm=dapo 'rewards=[{command: "
        "[python3, examples/reward.py]}]'\n"
-       "  temper grpo configs/grpo_gsm8k.yaml rl.replay=runs/x/rollouts/step-1.jsonl\n",
+       "  temper grpo configs/grpo_gsm8k.yaml rl.replay=runs/x/rollouts/step-1.jsonl\n"
+       "  temper grpo configs/grpo_gsm8k.yaml rl.max_staleness=1 "
+       "rollout.server.urls=[http://127.0.0.1:8000]\n",
        all_but({"rl", "rollout", "rewards"})},
       arguments);
 }

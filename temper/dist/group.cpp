@@ -33,6 +33,9 @@ class SingleProcess : public Group {
  public:
   int rank() const override { return 0; }
   int size() const override { return 1; }
+  std::shared_ptr<Group> another(const std::string&) override {
+    return std::make_shared<SingleProcess>();
+  }
   void all_reduce_sum(at::Tensor&) override {}
   void barrier() override {}
 };
@@ -86,8 +89,24 @@ class GlooGroup : public Group {
     wait(group_->allreduce(tensors));
   }
   void barrier() override { wait(group_->barrier()); }
+  std::shared_ptr<Group> another(const std::string& name) override {
+    return std::shared_ptr<Group>(new GlooGroup(*this, name));
+  }
 
  private:
+  GlooGroup(const GlooGroup& of, const std::string& name)
+      : rank_(of.rank_), size_(of.size_), store_(of.store_), options_(of.options_) {
+    // Every attempt of torchrun's has a store of its own behind this one.
+    prefixed_ = c10::make_intrusive<c10d::PrefixStore>(name, of.prefixed_);
+    try {
+      group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed_, rank_, size_, options_);
+    } catch (const std::exception& e) {
+      throw RunError(temper::str("rank ", rank_, ": the ranks did not find each other again: ",
+                                 first_line(e)));
+    }
+    group_->setTimeout(kLongestSum);
+  }
+
   void wait(const c10::intrusive_ptr<c10d::Work>& work) const {
     try {
       work->wait();
@@ -114,21 +133,23 @@ class GlooGroup : public Group {
     if (!store) store = c10::make_intrusive<c10d::TCPStore>(own.remote, options);
     // torchrun's store outlives an attempt that it restarts.
     const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT");
-    const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(
+    prefixed_ = c10::make_intrusive<c10d::PrefixStore>(
         temper::str("temper/", attempt ? attempt : "0"), store);
-    const std::vector<Route> routes = exchange_routes(*prefixed, environment, own, patience);
+    const std::vector<Route> routes = exchange_routes(*prefixed_, environment, own, patience);
     const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-    auto gloo = c10d::ProcessGroupGloo::Options::create(patience.left());
-    gloo->devices.push_back(
+    options_ = c10d::ProcessGroupGloo::Options::create(patience.left());
+    options_->devices.push_back(
         interface ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
                   : c10d::ProcessGroupGloo::createDeviceForHostname(choose_address(own, routes)));
     store_ = std::move(store);
-    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, rank_, size_, gloo);
+    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed_, rank_, size_, options_);
     group_->setTimeout(kLongestSum);
   }
 
   int rank_, size_;
   c10::intrusive_ptr<c10d::TCPStore> store_;
+  c10::intrusive_ptr<c10d::PrefixStore> prefixed_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> options_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
 };
 
@@ -175,6 +196,10 @@ std::shared_ptr<Group> Group::from_environment(const std::function<bool()>& stop
   const Environment environment = read_environment();
   if (environment.size == 1) return std::make_shared<SingleProcess>();
   return std::make_shared<GlooGroup>(environment, Patience(environment.timeout, stop));
+}
+
+std::shared_ptr<Group> Group::another(const std::string& name) {
+  throw RunError(temper::str("these ranks cannot be grouped again (", name, ")"));
 }
 
 void Group::all_reduce_sum(std::vector<double>& values) {

@@ -13,6 +13,7 @@
 
 #include "temper/generate/batch_sampler.h"
 #include "temper/generate/cache.h"
+#include "temper/generate/completion_source.h"
 #include "temper/generate/inbox.h"
 #include "temper/generate/request.h"
 #include "temper/generate/scheduler.h"
@@ -40,7 +41,7 @@ struct EngineOptions {
 // and callbacks run on it. A callback may submit and cancel too. What a callback throws ends the
 // step, and completions that ended in it may go unreported; the engine is fit to go on. It is not
 // after what the model throws (RunError, of weights that are not finite).
-class Engine {
+class Engine : public CompletionSource {
  public:
   Engine(models::CausalLM& model, EngineOptions options,
          std::shared_ptr<const Tokenizer> tokenizer = nullptr);
@@ -49,19 +50,23 @@ class Engine {
   // Throws DataError for an empty prompt and for ids that are not the model's, ConfigError for
   // options that cannot be obeyed, a grammar among them, and for a prompt that can never fit the
   // cache. A new grammar is compiled here, which may take seconds.
-  RequestId submit(Request request, Callbacks callbacks = {});
+  RequestId submit(Request request, Callbacks callbacks = {}) override;
   // Compiles what submit would compile, once. From any thread. Throws ConfigError.
   void prepare(const GenerationOptions& options) {
     if (options.grammar) compile(*options.grammar);
   }
   // Ends a request's samples at the beginning of the next step: each that is not done yet is
   // reported as it is, `cancelled`. An unknown or finished request is left alone.
-  void cancel(RequestId id);
+  void cancel(RequestId id) override;
 
   // One pass of each adapter: a token for each sequence that decodes, and chunks of waiting
   // prompts. `done` gets completions as they end; their order is deterministic. False: nothing is
   // left to do.
-  bool step(const Callbacks& callbacks);
+  bool step(const Callbacks& callbacks) override;
+  void rest() override {
+    check_invariants();
+    release_memory();
+  }
   // Waits until something was submitted or cancelled, at most so long; false: nothing was.
   bool wait(std::chrono::milliseconds timeout) const { return inbox_.wait(timeout); }
   // Steps until all that was submitted is done.

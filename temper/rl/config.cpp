@@ -6,6 +6,8 @@ namespace temper {
 
 template <>
 inline constexpr std::array enum_names<rl::RlSection::OnMismatch> = {"stop", "correct"};
+template <>
+inline constexpr std::array enum_names<rl::RlSection::Correction> = {"truncate", "mask"};
 
 }  // namespace temper
 
@@ -36,13 +38,29 @@ void RlSection::fields(Fields& f) {
         at_least(1));
   f.add("iterations", iterations, "optimization epochs over each rollout batch", at_least(1));
   f.add("replay", replay, "a rollouts file to train on instead of sampling");
+  f.add("max_staleness", max_staleness,
+        "updates by which a rollout may lag behind the policy that trains on it: sampling goes on "
+        "while training runs; 0: each batch is sampled by the policy that trains on it",
+        at_least(0));
   f.add("on_mismatch", on_mismatch,
-        "when sampler and trainer disagree: stop, or correct by truncated importance sampling");
-  f.add("importance_cap", importance_cap,
-        "upper bound of the truncated importance weight (trainer's over sampler's probability), "
-        "used with on_mismatch: correct",
-        above(0));
+        "when sampler and trainer disagree: stop, or correct by importance sampling (the default "
+        "with max_staleness or rollout.server)");
+  f.add("importance_correction", importance_correction,
+        "what on_mismatch: correct does to weights (trainer's over sampler's probability of a "
+        "token) out of bounds: truncate at importance_cap, or mask the token (IcePop)");
+  f.add("importance_cap", importance_cap, "upper bound of a truncated importance weight", above(0));
+  f.add("importance_bounds", importance_bounds,
+        "tokens with importance weights outside of these are masked", above(0));
   algorithm->fields(f);
+}
+
+void RlRolloutSection::fields(Fields& f) {
+  RolloutSection::fields(f);
+  f.add("server", server, "servers that sample instead of this process");
+  f.add("threads", threads,
+        "with rl.max_staleness, processor threads of sampling while training runs on the others; "
+        "null: half of them",
+        at_least(1));
 }
 
 void RlConfig::fields(Fields& f) {
@@ -63,6 +81,11 @@ void RlConfig::prepare() {
 
 void RlConfig::complete() {
   RunConfig::complete();
+  if (!was_set("rl.on_mismatch") && (rl.max_staleness > 0 || rollout.server.used()) &&
+      rl.on_mismatch == RlSection::OnMismatch::kStop) {
+    rl.on_mismatch = RlSection::OnMismatch::kCorrect;
+    defaulted["rl.on_mismatch"] = "correct";
+  }
   const RolloutLimits limits{rollout.max_new_tokens, !rl.replay};
   rl.algorithm->prepare(limits);
   // A program may have set keys in C++, which no file shows: what the algorithm chose is what one
@@ -105,6 +128,7 @@ void RlConfig::validate() const {
   require(rollout.temperature > 0, "rollout.temperature",
           "found 0, expected number > 0: greedy completions are all the same, and the policy's "
           "log-probabilities are those at this temperature");
+  validate_sampler();
   const int64_t least = rl.algorithm->needs().min_group_size;
   require(rl.replay || rl.group_size >= least, "rl.group_size", "found ", rl.group_size,
           ", expected at least ", least, ": an advantage compares completions of one prompt");
@@ -115,6 +139,25 @@ void RlConfig::validate() const {
     require(names.insert(name).second, "rewards", "two rewards are called `", name,
             "`; give one another name");
   }
+}
+
+// Who samples, and with weights of when.
+void RlConfig::validate_sampler() const {
+  constexpr int64_t kMostStaleness = 1000;
+  require(rl.max_staleness <= kMostStaleness, "rl.max_staleness", "found ", rl.max_staleness,
+          ", expected at most ", kMostStaleness);
+  require(rl.max_staleness == 0 || rl.on_mismatch == RlSection::OnMismatch::kCorrect,
+          "rl.on_mismatch", "found stop with rl.max_staleness ", rl.max_staleness,
+          ", expected correct: a stale sampler's log-probabilities are not the trainer's");
+  require(!rl.replay || rl.max_staleness == 0, "rl.max_staleness", "found ", rl.max_staleness,
+          ", expected 0 with rl.replay: nothing is sampled");
+  require(!rl.replay || !rollout.server.used(), "rollout.server",
+          "found servers and rl.replay; expected one of them");
+  require(rollout.server.used() || !was_set("rollout.server"), "rollout.server.urls",
+          "found none, expected the servers' addresses, such as [http://127.0.0.1:8000]");
+  require(rl.importance_bounds[0] < rl.importance_bounds[1], "rl.importance_bounds", "found ",
+          rl.importance_bounds[0], " and ", rl.importance_bounds[1],
+          ", expected a lower and an upper bound");
 }
 
 }  // namespace temper::rl

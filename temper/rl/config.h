@@ -1,6 +1,7 @@
 // The config of reinforcement learning.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "temper/generate/config.h"
+#include "temper/generate/remote/config.h"
 #include "temper/rewards/config.h"
 #include "temper/rl/algorithm.h"
 #include "temper/train/config.h"
@@ -18,6 +20,7 @@ namespace temper::rl {
 // The section `rl`: rollout batches and how often they are trained on, then the algorithm's keys.
 struct RlSection {
   enum class OnMismatch { kStop, kCorrect };
+  enum class Correction { kTruncate, kMask };
 
   // Begins with GRPO.
   RlSection() { set_algorithm("grpo"); }
@@ -31,7 +34,10 @@ struct RlSection {
   int64_t iterations = 1;
   std::optional<std::string> replay;
   OnMismatch on_mismatch = OnMismatch::kStop;
+  Correction importance_correction = Correction::kTruncate;
   double importance_cap = 2;
+  std::array<double, 2> importance_bounds = {0.5, 5};
+  int64_t max_staleness = 0;
   std::shared_ptr<Algorithm> algorithm;  // its class sets the keys of its file
   // Another of its name, with its paper's defaults.
   std::unique_ptr<Algorithm> untouched_algorithm() const;
@@ -43,9 +49,16 @@ struct RlSection {
   std::string name_;
 };
 
+// The section `rollout` of a run that may have its completions sampled elsewhere, or meanwhile.
+struct RlRolloutSection : generate::RolloutSection {
+  generate::ServerSection server;
+  std::optional<int64_t> threads;
+  void fields(Fields& f);
+};
+
 struct RlConfig : train::RunConfig {
   RlSection rl;
-  generate::RolloutSection rollout;
+  RlRolloutSection rollout;
   std::vector<rewards::RewardSection> rewards;
 
   void fields(Fields& f) override;
@@ -56,6 +69,9 @@ struct RlConfig : train::RunConfig {
   void complete() override;
   void validate() const override;
   virtual bool has_critic() const { return false; }  // one trains beside the policy
+
+ private:
+  void validate_sampler() const;
 };
 
 }  // namespace temper::rl

@@ -63,6 +63,13 @@ std::vector<MetricInfo> rl_metrics() {
           {"clip_fraction", "", "clipping", "share of tokens outside the trust region"},
           {"zero_std_groups", "", "groups without reward variance",
            "groups whose rewards are all equal"},
+          {"staleness_mean", "updates", "staleness",
+           "updates between the policy that sampled and the one that began to train on it"},
+          {"mismatch_kl", "nats", "sampler and trainer",
+           "KL of the sampler's distribution to the trainer's, a token"},
+          {"mismatch_fraction", "", "importance weights out of bounds",
+           "share of tokens that are truncated or masked"},
+          {"rollout_wait_seconds", "s", "time", "training waits for a rollout"},
           {"rollout_seconds", "s", "time", "sampling"},
           {"reward_seconds", "s", "time", "judging, in the background"},
           {"train_seconds", "s", "time", "forward and backward passes and the update"}};

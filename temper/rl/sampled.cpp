@@ -41,7 +41,7 @@ data::LoaderOptions prompt_options(const RlConfig& config) {
 }  // namespace
 
 SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist::Group& group,
-                             train::Messages& messages)
+                             train::Messages& messages, std::unique_ptr<Sampler> sampler)
     : config_(config),
       policy_(policy),
       group_(group),
@@ -50,6 +50,7 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
               prompt_options(config), data::prompt_reader(prompt_format(config, policy))),
       engine_(*policy.model, {.cache_bytes = config.rollout.cache_bytes.value_or(0)},
               policy.tokenizer),
+      sampler_(std::move(sampler)),
       rewards_(config.rewards, policy.tokenizer != nullptr),
       judge_(rewards_) {
   check_reward_models(config.rewards, policy.tokenizer.get(), policy.model->vocab_size);
@@ -123,7 +124,8 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
     p.group.segments.resize(static_cast<size_t>(samples) + 1);
     p.group.segments[0].tokens = prompts[i].row.tokens;
     p.group.episodes.resize(static_cast<size_t>(samples));
-    requests.push_back(engine_.submit({prompts[i].key, prompts[i].row.tokens, samples, options}));
+    requests.push_back(
+        completions_->submit({prompts[i].key, prompts[i].row.tokens, samples, options}));
   }
   const auto done = [&](generate::Completion c) {
     if (c.cancelled) return;
@@ -140,13 +142,12 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
     if (--p.unfinished == 0) judge(*p.prompt, p.group);
   };
   bool stopped = false;
-  while (engine_.step({.done = done, .on_token = {}})) {
+  while (completions_->step({.done = done, .on_token = {}})) {
     if (stopped || !stop || !stop()) continue;
     stopped = true;
-    for (const generate::RequestId id : requests) engine_.cancel(id);
+    for (const generate::RequestId id : requests) completions_->cancel(id);
   }
-  engine_.check_invariants();
-  engine_.release_memory();  // the next batch is sampled with other weights
+  completions_->rest();  // the next batch is sampled with other weights
   statistics.rollout_seconds += steady_seconds() - start;
   span.emplace("waiting for rewards");
   const std::map<int64_t, std::vector<rewards::RewardResult>> judged = judge_.collect();
@@ -249,6 +250,11 @@ RolloutBatch SampledSource::next(int64_t policy_version) {
   const rewards::FailureCounts before = rewards_.failures();
   RolloutBatch batch;
   statistics_ = {};
+  if (sampler_) {
+    sampler_->use(policy_version);
+    policy_version = sampler_->sampling_version(policy_version);
+  }
+  completions_ = sampler_ ? &sampler_->completions() : &engine_;
   for (int tries = 0; batch.groups.empty(); ++tries) {
     check(tries < kMostEmptyBatches, "every completion of ", kMostEmptyBatches,
           " rollout batches was dropped because its reward failed (", rewards_.first_failure(),
@@ -297,6 +303,7 @@ bool SampledSource::evaluate(train::EvaluationSums& sums, const std::function<bo
   if (evaluation_.empty()) return false;
   const at::NoGradGuard no_grad;
   Statistics ignored;
+  completions_ = &engine_;  // the policy as it is
   for (size_t set = 0; set < evaluation_.size() && !stop(); ++set) {
     for (const EpisodeGroup& g : sample_mine(evaluation_[set], 1, ignored, stop)) {
       for (const Episode& e : g.episodes) {
@@ -309,6 +316,18 @@ bool SampledSource::evaluate(train::EvaluationSums& sums, const std::function<bo
     }
   }
   return true;
+}
+
+void SampledSource::keep(int64_t policy_version) {
+  if (sampler_) sampler_->keep(policy_version);
+}
+
+void SampledSource::share_processors(bool training) {
+  if (sampler_) sampler_->share_processors(training);
+}
+
+void SampledSource::stop() {
+  if (sampler_) sampler_->stop();
 }
 
 Json SampledSource::state() const {

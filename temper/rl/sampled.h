@@ -1,5 +1,6 @@
-// Groups that the policy samples itself: prompts are drawn, completions sampled by the rollout
-// engine, and judged by the rewards in the background while others are still being sampled.
+// Groups that are sampled: prompts are drawn, completions sampled by the rollout engine (or a
+// Sampler, sampler.h), and judged by the rewards in the background while others are still being
+// sampled.
 #pragma once
 
 #include <memory>
@@ -11,6 +12,7 @@
 #include "temper/rewards/reward.h"
 #include "temper/rl/config.h"
 #include "temper/rl/judge.h"
+#include "temper/rl/sampler.h"
 #include "temper/rl/source.h"
 #include "temper/train/messages.h"
 #include "temper/train/roles.h"
@@ -19,18 +21,22 @@ namespace temper::rl {
 
 class SampledSource : public RolloutSource {
  public:
+  // sampler: null where the policy samples for itself.
   SampledSource(const RlConfig& config, train::Policy& policy, dist::Group& group,
-                train::Messages& messages);
+                train::Messages& messages, std::unique_ptr<Sampler> sampler = nullptr);
 
   int64_t planned_batches() const override;
   RolloutBatch next(int64_t policy_version) override;
-  bool exact() const override { return true; }
+  bool exact() const override { return sampler_ == nullptr; }
   bool samples() const override { return true; }
   void describe(MetricsRow& row) const override;
   bool evaluate(train::EvaluationSums& sums, const std::function<bool()>& stop) override;
   Json state() const override;
   void restore(const Json& state, const std::string& where) override;
   std::vector<std::pair<std::string, std::string>> summary() const override;
+  void keep(int64_t policy_version) override;
+  void share_processors(bool training) override;
+  void stop() override;
 
  private:
   struct Prompt {
@@ -62,7 +68,9 @@ class SampledSource : public RolloutSource {
   data::Loader<data::PromptRow> loader_;
   data::RowSurvey survey_;
   std::vector<std::vector<Prompt>> evaluation_;  // by set
-  generate::Engine engine_;
+  generate::Engine engine_;           // of the policy as it is
+  std::unique_ptr<Sampler> sampler_;  // null: the engine samples
+  generate::CompletionSource* completions_ = &engine_;
   rewards::RewardSet rewards_;
   Judge judge_;
   Statistics statistics_;            // of the last batch

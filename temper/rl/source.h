@@ -1,4 +1,5 @@
-// Where groups of episodes come from: sampled here (sampled.h), or read from a file (replayed.h).
+// Where groups of episodes come from: sampled (sampled.h), perhaps ahead of the policy that trains
+// on them (ahead.h), or read from a file (replayed.h).
 // The loop never asks which it is, only what the source says of itself.
 #pragma once
 
@@ -13,6 +14,7 @@
 #include "temper/rl/algorithm.h"
 #include "temper/rl/episode.h"
 #include "temper/train/evaluation.h"
+#include "temper/train/task.h"
 
 namespace temper::rl {
 
@@ -37,6 +39,11 @@ class RolloutSource {
   virtual bool exact() const = 0;
   // Whether the batches are new, so that a run leaves them in its rollouts/.
   virtual bool samples() const = 0;
+  // For batches of later: called before each step's passes, with the updates that are still to be
+  // made on the present batch, this step's included.
+  virtual void look_ahead(int64_t /*policy_version*/, int64_t /*updates_left*/) {}
+  // Called before each of the trainer's passes.
+  virtual void before_pass() {}
   // Adds what it knows of the last batch.
   virtual void describe(MetricsRow& /*row*/) const {}
   // Evaluates the policy on the prompts of data.eval; false: there are none.
@@ -47,7 +54,20 @@ class RolloutSource {
   // What comes after the last batch.
   virtual Json state() const = 0;
   virtual void restore(const Json& state, const std::string& where) = 0;
+  // What a checkpoint holds besides, of batches that were begun for later: what this returns is
+  // called when a checkpoint is written, and adds them as they were at the time of this call. Empty:
+  // there are none.
+  virtual std::function<void(train::TaskState&)> begun() const { return {}; }
+  virtual void restore_begun(const train::TaskState& /*state*/, const std::string& /*where*/) {}
   virtual std::vector<std::pair<std::string, std::string>> summary() const { return {}; }
+
+  // Of a source whose next() runs on another thread than the one that trains; these are called by
+  // the latter. Keeps the policy's weights as they are for a next() of this version.
+  virtual void keep(int64_t /*policy_version*/) {}
+  // Divides the machine's processors between sampling and the caller, which trains now or waits.
+  virtual void share_processors(bool /*training*/) {}
+  // The run is ending: a next() that waits for others throws.
+  virtual void stop() {}
 };
 
 }  // namespace temper::rl

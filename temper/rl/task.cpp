@@ -26,6 +26,8 @@ RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
       source_(source),
       observer_(messages, roles.policy.tokenizer, config.rollout.max_new_tokens),
       output_dir_(std::move(output_dir)),
+      correction_{rl_.importance_correction == RlSection::Correction::kMask, rl_.importance_cap,
+                  rl_.importance_bounds[0], rl_.importance_bounds[1]},
       done_({{"source", source.state()}, {"update", 0}, {"algorithm", algorithm_.state()}}) {
   // Before anything resumes: the policy is still what the config names.
   if (algorithm_.needs().reference && !roles.reference)
@@ -65,12 +67,35 @@ bool RlTask::next_batch(int64_t step) {
   for (EpisodeGroup& group : rollouts.groups) algorithm_.shape(group);
   batch_ = TrainingBatch(std::move(rollouts.groups));
   update_ = 0;
+  note_staleness(step - 1);
+  source_.look_ahead(step - 1, updates_of_batch());
   score_batch();
   algorithm_.assign_batch(batch_.groups());
   if (!output_dir_.empty() && source_.samples() && group_.rank() == 0)
     write_rollouts(output_dir_, step, batch_.groups());
   about_ = describe(batch_.groups());
   return true;
+}
+
+// Of a file nobody knows which policy sampled it.
+void RlTask::note_staleness(int64_t policy_version) {
+  staleness_ = 0;
+  fresh_ = source_.samples();
+  double completions = 0;
+  for (size_t i = 0; i < batch_.num_episodes(); ++i) {
+    double lag = 0, tokens = 0;
+    for (const int32_t s : batch_.episode(i).path) {
+      const Segment& segment = batch_.group(i).segments[static_cast<size_t>(s)];
+      if (!segment.sampled) continue;
+      const double count = static_cast<double>(segment.tokens.size());
+      lag += count * static_cast<double>(policy_version - segment.policy_version);
+      tokens += count;
+    }
+    fresh_ = fresh_ && lag == 0;
+    staleness_ += lag / tokens;
+    ++completions;
+  }
+  if (completions > 0) staleness_ /= completions;
 }
 
 // Log-probabilities and values that stay the same over the batch's updates.
@@ -84,9 +109,11 @@ void RlTask::score_batch() {
     // Bit for bit what the first forward pass gives.
     for (EpisodeGroup& group : batch_.groups())
       for (Segment& segment : group.segments) segment.old_logp = segment.logprobs;
-  } else if (rl_.updates_per_batch() > 1 || correct || needs.old_logp) {
+  } else if (rl_.updates_per_batch() > 1 || needs.old_logp) {
+    // Of a batch's only update they are what its passes give.
     const at::NoGradGuard no_grad;
     batch_.score(&Segment::old_logp, max_tokens, group_, [&](const train::ForwardPass& pass) {
+      source_.before_pass();
       return train::token_logp(*roles_.policy.model, pass, {.temperature = temperature}).logp;
     });
   }
@@ -94,10 +121,12 @@ void RlTask::score_batch() {
     batch_.score(&Segment::value, max_tokens, group_, [&](const train::ForwardPass& pass) {
       const at::NoGradGuard no_grad;
       const nn::TransientPanels packs_once;
+      source_.before_pass();
       return roles_.critic->values(pass, {});
     });
   if (needs.reference)
     batch_.score(&Segment::ref_logp, max_tokens, group_, [&](const train::ForwardPass& pass) {
+      source_.before_pass();
       return roles_.reference->token_logp(pass, temperature);
     });
 }
@@ -106,6 +135,7 @@ std::optional<train::StepPlan> RlTask::next(int64_t step) {
   rollout_seconds_ = reward_seconds_ = 0;
   if (batch_.empty() || ++update_ >= updates_of_batch())
     if (!next_batch(step)) return {};
+  source_.look_ahead(step - 1, updates_of_batch() - update_);
   train_started_ = steady_seconds();
   sampler_check_ = {};
   const auto [begin, end] = episodes_of_update();
@@ -125,6 +155,7 @@ std::optional<train::StepPlan> RlTask::next(int64_t step) {
 
 train::Loss RlTask::loss(const train::ForwardPass& pass) {
   using Recompute = train::TrainSection::Recompute;
+  source_.before_pass();
   const train::PassOptions options{.temperature = config_.rollout.temperature,
                                    .entropy = true,
                                    .recompute = config_.train.recompute == Recompute::kBlocks};
@@ -133,10 +164,11 @@ train::Loss RlTask::loss(const train::ForwardPass& pass) {
   TokenBatch b = batch_.token_batch(pass, now, weight_);
   b.update_tokens = update_tokens_;
   if (algorithm_.needs().critic) b.value_M = roles_.critic->values(pass, options);
-  if (rl_.on_mismatch == RlSection::OnMismatch::kCorrect)
-    b.correction_M =
-        truncated_importance(b.old_logp_M, batch_.sampler_logp(pass), rl_.importance_cap);
+  const bool corrects = rl_.on_mismatch == RlSection::OnMismatch::kCorrect;
+  const at::Tensor sampler_logp_M = corrects ? batch_.sampler_logp(pass) : at::Tensor();
+  if (corrects) b.correction_M = correction_.weight(b.old_logp_M, sampler_logp_M);
   train::Loss loss = algorithm_.loss(b);
+  if (corrects) add_mismatch(loss, correction_, b.old_logp_M, sampler_logp_M);
   loss.means.push_back(
       {"entropy", train::ordered_sum(b.entropy_M), static_cast<double>(b.entropy_M.numel())});
   return loss;
@@ -158,6 +190,7 @@ void RlTask::describe_step(MetricsRow& row) {
   row.set("reward_seconds", reward_seconds_);
   row.set("train_seconds", steady_seconds() - train_started_);
   if (compares()) row.set("sampler_trainer_max_abs_diff", sampler_check_.largest());
+  if (source_.samples()) row.set("staleness_mean", staleness_);
   if (update_ == 0) {
     observer_.warn_of(about_, row.number("kl").value_or(0), algorithm_.needs().min_group_size > 1);
     observer_.log_sample(batch_.group(0), batch_.episode(0));
@@ -166,7 +199,9 @@ void RlTask::describe_step(MetricsRow& row) {
   // Within a batch, the algorithm's state before it: restore() gives its credit again.
   done_ = {{"source", source_.state()},
            {"update", more ? update_ + 1 : 0},
+           {"staleness", staleness_},
            {"algorithm", more ? before_batch_ : algorithm_.state()}};
+  begun_ = source_.begun();
 }
 
 std::vector<MetricInfo> RlTask::metrics() const {
@@ -188,6 +223,7 @@ bool RlTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
 // the weights that it began with.
 train::TaskState RlTask::state() const {
   train::TaskState state{done_, {}};
+  if (begun_) begun_(state);
   if (done_["update"] == 0) return state;
   state.tensors[kBatchTensor] = bytes_view(batch_.lines());
   return state;
@@ -199,9 +235,14 @@ void RlTask::restore(const train::TaskState& state, const std::string& where) {
                        values["update"].is_number_integer() && values["update"] >= 0,
                    where, ": no state of a rollout source");
   source_.restore(values["source"], where);
+  source_.restore_begun(state, where);
+  begun_ = source_.begun();
   const Json of_algorithm = values.value("algorithm", Json());
   algorithm_.restore(of_algorithm, where);
-  done_ = {{"source", values["source"]}, {"update", values["update"]}, {"algorithm", of_algorithm}};
+  done_ = {{"source", values["source"]},
+           {"update", values["update"]},
+           {"staleness", values.value("staleness", Json(0.0))},
+           {"algorithm", of_algorithm}};
   if (values["update"] == 0) return;
   const auto found = state.tensors.find(kBatchTensor);
   check<DataError>(found != state.tensors.end() && found->second.dtype == DType::kUInt8, where,
@@ -213,6 +254,7 @@ void RlTask::restore(const train::TaskState& state, const std::string& where) {
                    ": the rollout batch that the run was training on is empty");
   before_batch_ = of_algorithm;
   update_ = values["update"].get<int64_t>() - 1;
+  staleness_ = values.value("staleness", 0.0);
   algorithm_.assign_batch(batch_.groups());
   about_ = describe(batch_.groups());
 }

@@ -43,7 +43,9 @@ class RlTask : public train::Task {
  private:
   bool next_batch(int64_t step);
   void score_batch();
-  bool compares() const { return update_ == 0 && source_.exact(); }
+  // Whether this update is the first of a batch that the present weights sampled.
+  bool compares() const { return update_ == 0 && fresh_; }
+  void note_staleness(int64_t policy_version);
   int64_t updates_of_batch() const;
   std::pair<size_t, size_t> episodes_of_update() const;
 
@@ -62,9 +64,13 @@ class RlTask : public train::Task {
   int64_t update_ = 0;          // of the batch, that next() planned
   std::vector<double> weight_;  // of a token of each episode, in this update
   double update_tokens_ = 0;    // that the update trains
+  bool fresh_ = false;          // the policy that the batch began with sampled it
+  double staleness_ = 0;        // mean over completions: updates between the two
+  const ImportanceCorrection correction_;
   SamplerCheck sampler_check_;  // of this update
   Json before_batch_;           // the algorithm's state, before it gave the batch credit
   Json done_;                   // the state after the last step
+  std::function<void(train::TaskState&)> begun_;  // and what the source had begun then
 };
 
 }  // namespace temper::rl

@@ -28,7 +28,8 @@ struct TokenBatch {
   at::Tensor old_value_M;   // of the critic that the rollout batch began with; a constant
   at::Tensor return_M;      // what the critic learns; a constant
   at::Tensor weight_M;      // what a token counts in the update's loss: token_weights()
-  at::Tensor correction_M;  // truncated importance weight of a remote sampler; undefined: 1
+  at::Tensor correction_M;  // importance weight of another sampler (ImportanceCorrection); undefined:
+                            // 1
   std::vector<int64_t> cu_length_C1;  // episode c has tokens [cu_length[c], cu_length[c + 1])
   double update_tokens = 0;           // sampled tokens of the whole update, over passes and ranks
 };
@@ -70,9 +71,25 @@ void add_entropy_bonus(train::Loss& loss, const TokenBatch& b, double bonus);
 // Adds the metric clip_fraction: the share of tokens outside the trust region.
 void add_clip_fraction(train::Loss& loss, const at::Tensor& outside_M);
 
-// min(π_old / π_sampler, cap): truncated importance sampling (Yao et al., "Your efficient RL
-// framework secretly brings you off-policy RL training", 2025).
-at::Tensor truncated_importance(const at::Tensor& old_logp_M, const at::Tensor& sampler_logp_M,
-                                double cap);
+// What is made of the importance weight π_old / π_sampler of each token, where another policy or
+// another program sampled it.
+struct ImportanceCorrection {
+  bool mask = false;
+  // min(weight, cap): truncated importance sampling (Yao et al., "Your efficient RL framework
+  // secretly brings you off-policy RL training", 2025).
+  double cap = 2;
+  // With `mask`: the weight within [low, high], 0 outside (IcePop: Zhao et al., "Small leak can sink
+  // a great ship", 2025).
+  double low = 0.5, high = 5;
+
+  at::Tensor weight(const at::Tensor& old_logp_M, const at::Tensor& sampler_logp_M) const;
+  // 1 where the weight is out of these bounds.
+  at::Tensor outside(const at::Tensor& old_logp_M, const at::Tensor& sampler_logp_M) const;
+};
+// Adds the metrics mismatch_kl, an estimate of KL(π_sampler ‖ π_old) in nats a token
+// (exp(d) - d - 1 with d = old - sampler), and mismatch_fraction, the share of tokens out of
+// bounds.
+void add_mismatch(train::Loss& loss, const ImportanceCorrection& correction,
+                  const at::Tensor& old_logp_M, const at::Tensor& sampler_logp_M);
 
 }  // namespace temper::rl

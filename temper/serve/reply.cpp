@@ -21,9 +21,10 @@ ReplyJson call_json(const SpokenCalls::Call& call) {
 
 Reply::Reply(CompletionRequest request, std::string model,
              std::vector<std::vector<int32_t>> prompts, std::shared_ptr<const Tokenizer> tokenizer,
-             ToolCallFormat calls)
+             std::string weights, ToolCallFormat calls)
     : request_(std::move(request)),
       model_(std::move(model)),
+      weights_(std::move(weights)),
       id_(new_id(request_.chat ? "chatcmpl-" : "cmpl-")),
       created_(std::time(nullptr)),
       prompts_(std::move(prompts)),
@@ -37,7 +38,11 @@ ReplyJson Reply::head(bool chunk) const {
   const char* const object = !request_.chat ? "text_completion"
                              : chunk        ? "chat.completion.chunk"
                                             : "chat.completion";
-  return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}};
+  return {{"id", id_},
+          {"object", object},
+          {"created", created_},
+          {"model", model_},
+          {"system_fingerprint", weights_}};
 }
 
 ReplyJson Reply::usage() const {

@@ -18,9 +18,10 @@ namespace temper::serve {
 class Reply {
  public:
   // prompts: the tokens of each. tokenizer: null where the model has none; texts are empty then.
-  // calls: how the chat template writes calls of tools.
+  // weights: names them, as `system_fingerprint`. calls: how the chat template writes calls of
+  // tools.
   Reply(CompletionRequest request, std::string model, std::vector<std::vector<int32_t>> prompts,
-        std::shared_ptr<const Tokenizer> tokenizer,
+        std::shared_ptr<const Tokenizer> tokenizer, std::string weights,
         ToolCallFormat calls = ToolCallFormat::kHermes);
 
   bool stream() const { return request_.stream; }
@@ -50,7 +51,7 @@ class Reply {
   bool may_call() const { return request_.chat && !request_.tools.is_null() && tokenizer_; }
 
   CompletionRequest request_;
-  std::string model_, id_;
+  std::string model_, weights_, id_;
   int64_t created_;  // Unix time
   std::vector<std::vector<int32_t>> prompts_;
   std::shared_ptr<const Tokenizer> tokenizer_;

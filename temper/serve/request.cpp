@@ -104,6 +104,23 @@ void read_stream(Members& members, CompletionRequest& out) {
 
 }  // namespace
 
+// SGLang's keys that say how, and not what, change nothing here.
+ReloadRequest parse_reload(std::string_view body) {
+  const Json json = parse_json(body, "the request's body");
+  check<DataError>(json.is_object(), "the request's body: found ", quoted(json),
+                   ", expected a JSON object");
+  Members members(json);
+  ReloadRequest out;
+  out.directory = members.text("model_path");
+  check<DataError>(!out.directory.empty(), "`model_path`: missing, expected a directory");
+  out.name = members.text("weight_version");
+  if (out.name.empty()) out.name = out.directory;
+  for (const char* key : {"load_format", "flush_cache", "abort_all_requests", "torch_empty_cache"})
+    members.find(key);
+  members.check_rest();
+  return out;
+}
+
 CompletionRequest parse_request(std::string_view body, bool chat) {
   const Json json = parse_json(body, "the request's body");
   check<DataError>(json.is_object(), "the request's body: found ", quoted(json),

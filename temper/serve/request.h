@@ -41,4 +41,11 @@ struct CompletionRequest {
 // DataError naming the key, what was found and what was expected.
 CompletionRequest parse_request(std::string_view body, bool chat);
 
+// POST /update_weights_from_disk: other weights for the model.
+struct ReloadRequest {
+  std::string directory;  // of a model, or of an adapter
+  std::string name;       // of these weights; by default the directory
+};
+ReloadRequest parse_reload(std::string_view body);
+
 }  // namespace temper::serve

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
-#include <mutex>
 
 #include "temper/base/error.h"
 
@@ -84,6 +83,9 @@ std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request> reque
     ++refused_;
     throw TooManyRequests{most_requests_};
   }
+  std::unique_lock lock(gate_);
+  changed_.wait(lock, [this] { return change_ == nullptr || ended_; });
+  ticket->weights_ = weights_;
   for (generate::Request& request : requests) {
     generate::Callbacks callbacks;
     callbacks.done = [queue](const generate::Completion& c) { queue->put(c, true); };
@@ -95,15 +97,55 @@ std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request> reque
   return ticket;
 }
 
+void SamplerLoop::change_weights(const std::function<void()>& change, const std::string& name) {
+  Change asked{&change, name, nullptr, false};
+  std::unique_lock lock(gate_);
+  changed_.wait(lock, [this] { return change_ == nullptr || ended_; });
+  if (!ended_) {
+    change_ = &asked;
+    engine_.cancel(0);  // no request has this number: it only wakes the engine
+    changed_.wait(lock, [&] { return asked.done; });
+  }
+  check(asked.done, "the server has stopped before its weights were changed");
+  if (asked.failure) std::rethrow_exception(asked.failure);
+}
+
+// Nothing is being sampled, and nothing is submitted before this is over. False: nobody asks for a
+// change, or something was submitted before it.
+bool SamplerLoop::make_change() {
+  const std::lock_guard lock(gate_);
+  if (!change_ || engine_.wait(std::chrono::milliseconds(0))) return false;
+  try {
+    (*change_->run)();
+    weights_ = change_->name;
+  } catch (...) {
+    change_->failure = std::current_exception();
+  }
+  change_->done = true;
+  change_ = nullptr;
+  changed_.notify_all();
+  return true;
+}
+
 void SamplerLoop::run(const std::function<bool()>& stop) {
   struct End {
-    std::atomic<bool>& flag;
-    ~End() { flag = true; }
-  } const end{ended_};
+    SamplerLoop& loop;
+    ~End() {
+      const std::lock_guard lock(loop.gate_);
+      loop.ended_ = true;
+      if (loop.change_) {
+        loop.change_->failure = std::make_exception_ptr(
+            RunError("the server has stopped before its weights were changed"));
+        loop.change_->done = true;
+        loop.change_ = nullptr;
+      }
+      loop.changed_.notify_all();
+    }
+  } const end{*this};
   while (!stop()) {
     const bool more = engine_.step({});
     update_counts();
-    if (!more) engine_.wait(std::chrono::milliseconds(50));
+    if (!more && !make_change()) engine_.wait(std::chrono::milliseconds(50));
   }
 }
 

@@ -3,8 +3,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -35,6 +38,8 @@ class Ticket {
 
   // The next piece; false: none came within the time. Throws RunError when none will come.
   bool next(Piece& piece, std::chrono::milliseconds timeout);
+  // Names the weights that sample for it.
+  const std::string& weights() const { return weights_; }
 
  private:
   friend class SamplerLoop;
@@ -43,6 +48,7 @@ class Ticket {
   SamplerLoop& loop_;
   std::shared_ptr<Queue> queue_;
   std::vector<generate::RequestId> ids_;
+  std::string weights_;
 };
 
 // Thrown where as many requests as the server takes are there already.
@@ -62,6 +68,11 @@ class SamplerLoop {
   // completion comes in many pieces, else in one. Throws as Engine::submit, and TooManyRequests.
   std::shared_ptr<Ticket> submit(std::vector<generate::Request> requests);
 
+  // Changes the model: `change` runs on the thread that samples, when all that was submitted before
+  // is done; what is submitted meanwhile waits for it. `name`: of the weights afterwards. From any
+  // thread. Throws what `change` throws, and RunError where the server ends before.
+  void change_weights(const std::function<void()>& change, const std::string& name);
+
   // Samples until `stop`, which is asked after every step and every 50 ms. The model is used by
   // this thread alone. Throws RunError of the model; waiting clients hear of it.
   void run(const std::function<bool()>& stop);
@@ -76,7 +87,14 @@ class SamplerLoop {
 
  private:
   friend class Ticket;
+  struct Change {
+    const std::function<void()>* run = nullptr;
+    std::string name;
+    std::exception_ptr failure;
+    bool done = false;
+  };
   void update_counts();
+  bool make_change();
 
   generate::Engine engine_;
   bool has_text_;
@@ -84,6 +102,10 @@ class SamplerLoop {
   std::atomic<bool> ended_{false};
   std::atomic<int64_t> open_{0}, requests_{0}, refused_{0};
   std::atomic<int64_t> prompt_tokens_{0}, reused_tokens_{0}, new_tokens_{0};
+  std::mutex gate_;  // between submitting and changing
+  std::condition_variable changed_;
+  Change* change_ = nullptr;
+  std::string weights_ = "initial";
 };
 
 }  // namespace temper::serve

@@ -38,6 +38,10 @@ bool same_key(const std::string& a, const std::string& b) {
   return difference == 0;
 }
 
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
 void answer_error(httplib::Response& response, int status, const std::string& message) {
   response.status = status;
   response.set_content(error_text(status, message), kJson);
@@ -113,6 +117,7 @@ struct Server::Impl {
   void set_routes();
   void check_key(const httplib::Request& request) const;
   void complete(const std::string& body, bool chat, httplib::Response& response);
+  void reload(const std::string& body, httplib::Response& response);
 
   ServerOptions options;
   SamplerLoop& sampling;
@@ -135,7 +140,7 @@ void Server::Impl::complete(const std::string& body, bool chat, httplib::Respons
   const ToolCallFormat calls = tool_calls_of(options, request);
   const std::shared_ptr<Ticket> ticket = sampling.submit(std::move(asked));
   const auto reply = std::make_shared<Reply>(std::move(request), model.name, std::move(prompts),
-                                             options.format.tokenizer, calls);
+                                             options.format.tokenizer, ticket->weights(), calls);
   const auto provider = [ticket, reply](size_t, httplib::DataSink& sink) {
     const bool whole =
         reply->stream() ? send_stream(*ticket, *reply, sink) : send_whole(*ticket, *reply, sink);
@@ -143,6 +148,20 @@ void Server::Impl::complete(const std::string& body, bool chat, httplib::Respons
     return whole;
   };
   response.set_chunked_content_provider(reply->stream() ? "text/event-stream" : kJson, provider);
+}
+
+// Who may write to a model is asked for a key, unless only this machine's programs are served.
+void Server::Impl::reload(const std::string& body, httplib::Response& response) {
+  if (!options.reload) throw Refusal(404, "this server's weights cannot be changed");
+  if (options.api_key.empty() && !is_loopback(options.host))
+    throw Refusal(403, "weights are only changed for who has an API key: this server listens to "
+                       "other machines and asks for none (--api-key-env)");
+  const ReloadRequest asked = parse_reload(body);
+  sampling.change_weights([&] { options.reload(asked.directory); }, asked.name);
+  response.set_content(to_text({{"success", true},
+                                {"message", "loaded " + asked.directory},
+                                {"num_paused_requests", 0}}),
+                       kJson);
 }
 
 void Server::Impl::set_routes() {
@@ -175,6 +194,12 @@ void Server::Impl::set_routes() {
       });
     });
   };
+  http.Post("/update_weights_from_disk", [this](const Request& request, Response& response) {
+    guard(response, [&] {
+      check_key(request);
+      reload(request.body, response);
+    });
+  });
   post("/v1/completions", false);
   post("/v1/chat/completions", true);
   http.set_error_handler(HttpServer::Handler([this](const Request& request, Response& response) {

@@ -1,6 +1,7 @@
 // `temper serve`: the routes of OpenAI's protocol over HTTP.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,9 +27,13 @@ struct ServerOptions {
   int64_t most_threads = 64;        // connections that are served at once
   int64_t most_request_bytes = int64_t{64} << 20;
   ToolCallFormat tool_calls = ToolCallFormat::kAuto;  // how the model writes calls of tools
+  // Makes the model compute with the weights of a directory; nobody uses it meanwhile. Throws
+  // ConfigError, DataError, and the model is then as it was. Empty: weights cannot be changed.
+  std::function<void(const std::string& directory)> reload;
 };
 
-// GET /health, /metrics, /v1/models; POST /v1/completions, /v1/chat/completions.
+// GET /health, /metrics, /v1/models; POST /v1/completions, /v1/chat/completions,
+// /update_weights_from_disk (SGLang's: {"model_path": DIR, "weight_version": NAME}).
 class Server {
  public:
   // `sampling` outlives the server.

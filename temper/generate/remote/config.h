@@ -1,0 +1,29 @@
+// The config section `rollout.server`: servers that sample for a training run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/base/config.h"
+
+namespace temper::generate {
+
+struct ServerSection {
+  enum class Kind { kOpenai, kVllm, kSglang };
+  enum class Sync { kDisk, kNone };
+  Kind kind = Kind::kOpenai;
+  std::vector<std::string> urls;  // empty: this process samples
+  Sync sync = Sync::kDisk;
+  std::optional<std::string> weights_dir;
+  std::optional<std::string> api_key_env;
+  double timeout_seconds = 120;
+  void fields(Fields& f);
+
+  bool used() const { return !urls.empty(); }
+  // What api_key_env names; empty: no key. Throws ConfigError where the environment lacks it.
+  std::string api_key() const;
+};
+
+}  // namespace temper::generate

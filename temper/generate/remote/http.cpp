@@ -1,0 +1,102 @@
+#include "temper/generate/remote/http.h"
+
+#include <httplib.h>
+
+#include <nlohmann/json.hpp>
+
+#include "temper/base/clock.h"
+#include "temper/base/json.h"
+
+namespace temper::generate::remote {
+namespace {
+
+constexpr double kConnectSeconds = 5;
+constexpr size_t kLongestQuote = 300;
+
+// What an error's body says: {"error": {"message"}}, {"message"}, {"detail"}, or its beginning.
+std::string message_of(const std::string& body) {
+  Json json;
+  try {
+    json = parse_json(body, "the answer");
+  } catch (const Error&) {
+    return body.substr(0, kLongestQuote);
+  }
+  const Json* found = &json;
+  if (json.is_object() && json.contains("error")) found = &json["error"];
+  if (found->is_object())
+    for (const char* key : {"message", "detail"})
+      if (found->contains(key)) return dump_json((*found)[key]).substr(0, kLongestQuote);
+  return dump_json(*found).substr(0, kLongestQuote);
+}
+
+std::string body_of(const httplib::Result& result, const std::string& path) {
+  if (!result) throw HttpFailure(temper::str(path, ": ", httplib::to_string(result.error())), true);
+  if (result->status / 100 == 2) return result->body;
+  throw HttpFailure(temper::str(path, ": status ", result->status, " ", message_of(result->body)),
+                    false);
+}
+
+}  // namespace
+
+ServerUrl parse_url(const std::string& text) {
+  const size_t scheme = text.find("://");
+  const std::string name = text.substr(0, scheme);
+  check<ConfigError>(scheme != std::string::npos && (name == "http" || name == "https") &&
+                         scheme + 3 < text.size() && text[scheme + 3] != '/',
+                     "rollout.server.urls: found ", text, ", expected http://HOST:PORT");
+  const size_t path = text.find('/', scheme + 3);
+  ServerUrl url{text.substr(0, path), path == std::string::npos ? "" : text.substr(path)};
+  const auto cut_slashes = [&] {
+    while (url.prefix.ends_with("/")) url.prefix.pop_back();
+  };
+  cut_slashes();
+  if (url.prefix.ends_with("/v1")) url.prefix.resize(url.prefix.size() - 3);
+  cut_slashes();
+  return url;
+}
+
+struct HttpClient::Impl {
+  Impl(const ServerUrl& url, const std::string& api_key, double timeout_seconds)
+      : client(url.origin), prefix(url.prefix), timeout(timeout_seconds) {
+    using std::chrono::duration_cast, std::chrono::microseconds;
+    const auto time = [](double seconds) {
+      return duration_cast<microseconds>(std::chrono::duration<double>(seconds));
+    };
+    client.set_connection_timeout(time(std::min(kConnectSeconds, timeout)));
+    client.set_read_timeout(time(timeout));
+    client.set_write_timeout(time(timeout));
+    client.set_keep_alive(true);
+    client.set_tcp_nodelay(true);
+    if (!api_key.empty()) client.set_bearer_token_auth(api_key);
+  }
+
+  std::string send(const char* method, const std::string& path, const std::string& body) {
+    httplib::Request request;
+    request.method = method;
+    request.path = prefix + path;
+    request.body = body;
+    if (!body.empty()) request.set_header("Content-Type", "application/json");
+    // The library's limit is of the time between bytes.
+    const double end = steady_seconds() + timeout;
+    request.progress = [end](uint64_t, uint64_t) { return steady_seconds() < end; };
+    return body_of(client.send(request), path);
+  }
+
+  httplib::Client client;
+  std::string prefix;
+  double timeout;
+};
+
+HttpClient::HttpClient(const ServerUrl& url, const std::string& api_key, double timeout_seconds)
+    : impl_(std::make_unique<Impl>(url, api_key, timeout_seconds)) {}
+HttpClient::~HttpClient() = default;
+
+std::string HttpClient::get(const std::string& path) { return impl_->send("GET", path, {}); }
+
+std::string HttpClient::post(const std::string& path, const std::string& json) {
+  return impl_->send("POST", path, json);
+}
+
+void HttpClient::stop() { impl_->client.stop(); }
+
+}  // namespace temper::generate::remote

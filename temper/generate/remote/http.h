@@ -1,0 +1,47 @@
+// HTTP to one server. The only files that know the HTTP library are http.cpp and serve/server.cpp.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "temper/base/error.h"
+
+namespace temper::generate::remote {
+
+// "http://host:port" and what stands before the paths: of "http://h:1/a/v1/" that is "/a".
+struct ServerUrl {
+  std::string origin, prefix;
+  std::string str() const { return origin + prefix; }
+};
+// With or without /v1. Throws ConfigError naming what was found.
+ServerUrl parse_url(const std::string& text);
+
+// A request that was not answered as it should be.
+class HttpFailure : public Error {
+ public:
+  HttpFailure(const std::string& message, bool unreachable)
+      : Error(message), unreachable(unreachable) {}
+  bool unreachable;  // no whole answer came: the server may be gone
+};
+
+// A connection that is kept between requests; one thread at a time, but for stop().
+class HttpClient {
+ public:
+  // api_key: sent as "Authorization: Bearer KEY" unless empty. timeout_seconds: of a whole answer.
+  HttpClient(const ServerUrl& url, const std::string& api_key, double timeout_seconds);
+  ~HttpClient();
+  HttpClient(const HttpClient&) = delete;
+  HttpClient& operator=(const HttpClient&) = delete;
+
+  // The body of the answer. `path` begins with "/". Throws HttpFailure unless the status is 2xx.
+  std::string get(const std::string& path);
+  std::string post(const std::string& path, const std::string& json);
+  // Ends what is going on, from any thread.
+  void stop();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace temper::generate::remote

@@ -1,0 +1,270 @@
+#include "temper/generate/remote/protocol.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/json.h"
+#include "temper/base/random.h"
+
+namespace temper::generate::remote {
+namespace {
+
+Json parse_answer(const std::string& body) {
+  Json json = parse_json(body, "the server's answer");
+  check<DataError>(json.is_object(), "the server's answer is no JSON object");
+  return json;
+}
+
+const Json& member(const Json& json, const char* key, Json::value_t type) {
+  const auto it = json.is_object() ? json.find(key) : json.end();
+  check<DataError>(it != json.end() && it->type() == type, "the server's answer has no `", key,
+                   "` as it should be");
+  return *it;
+}
+
+int32_t token_id(const Json& json, int64_t vocabulary) {
+  const bool fits =
+      json.is_number_integer() && json.get<int64_t>() >= 0 && json.get<int64_t>() < vocabulary;
+  check<DataError>(fits, "the server sampled token ", dump_json(json), ", and the model has ",
+                   vocabulary);
+  return json.get<int32_t>();
+}
+
+float log_probability(const Json& json) {
+  const bool fits = json.is_number() && std::isfinite(json.get<float>());
+  check<DataError>(fits, "the server gave the log-probability ", dump_json(json));
+  return json.get<float>();
+}
+
+void check_sample(const RemoteSample& sample, const SampleTask& task) {
+  const int64_t most = task.request->options.max_new_tokens;
+  const int64_t found = static_cast<int64_t>(sample.tokens.size());
+  check<DataError>(found >= 1 && found <= most, "the server sampled ", found, " tokens of 1 to ",
+                   most);
+  check<DataError>(sample.tokens.size() == sample.logprobs.size(), "the server gave ",
+                   sample.logprobs.size(), " log-probabilities of ", found, " tokens");
+}
+
+bool is_stop(const Json& reason) {
+  check<DataError>(reason == "stop" || reason == "length", "the server ended a completion by ",
+                   dump_json(reason), ", expected stop or length");
+  return reason == "stop";
+}
+
+// OpenAI's /v1/completions with ids: temper serve, vLLM and others.
+class OpenAi : public Protocol {
+ public:
+  explicit OpenAi(int64_t vocabulary) : vocabulary_(vocabulary) {}
+  int64_t most_samples() const override { return 1024; }
+
+  std::vector<RemoteSample> sample(HttpClient& http, const std::string& model,
+                                   const SampleTask& task,
+                                   const RemoteWeights& weights) const override {
+    const GenerationOptions& o = task.request->options;
+    const SamplingOptions& s = o.sampling;
+    Json body{{"model", name_for(model, weights)},
+              {"prompt", task.request->prompt},
+              {"n", task.count},
+              {"max_tokens", o.max_new_tokens},
+              {"temperature", s.temperature},
+              {"seed", task.seed},
+              {"logprobs", 0},
+              {"return_token_ids", true}};
+    if (s.top_p < 1) body["top_p"] = s.top_p;
+    if (!o.stop.empty()) body["stop"] = o.stop;
+    // Not OpenAI's own: sent where they say something.
+    if (s.top_k > 0) body["top_k"] = s.top_k;
+    if (s.min_p > 0) body["min_p"] = s.min_p;
+    if (s.repetition_penalty != 1) body["repetition_penalty"] = s.repetition_penalty;
+    if (o.ignore_eos) body["ignore_eos"] = true;
+    const Json answer = parse_answer(http.post("/v1/completions", dump_json(body)));
+    check_weights(answer, weights);
+    const Json& choices = member(answer, "choices", Json::value_t::array);
+    std::vector<RemoteSample> samples(static_cast<size_t>(task.count));
+    check<DataError>(choices.size() == samples.size(), "the server gave ", choices.size(),
+                     " completions of ", task.count);
+    for (size_t i = 0; i < choices.size(); ++i) {
+      const Json index = choices[i].value("index", Json(i));
+      check<DataError>(index.is_number_unsigned() && index.get<size_t>() < samples.size(),
+                       "the server gave a choice ", dump_json(index));
+      RemoteSample& out = samples[index.get<size_t>()];
+      for (const Json& id : member(choices[i], "token_ids", Json::value_t::array))
+        out.tokens.push_back(token_id(id, vocabulary_));
+      const Json& logprobs = member(choices[i], "logprobs", Json::value_t::object);
+      for (const Json& p : member(logprobs, "token_logprobs", Json::value_t::array))
+        out.logprobs.push_back(log_probability(p));
+      out.stopped = is_stop(choices[i].value("finish_reason", Json()));
+    }
+    for (const RemoteSample& out : samples) check_sample(out, task);
+    return samples;
+  }
+
+  // As SGLang, which temper serve follows.
+  void load(HttpClient& http, const RemoteWeights& weights, const RemoteWeights&) const override {
+    update_from_disk(http, weights);
+  }
+
+ protected:
+  static void update_from_disk(HttpClient& http, const RemoteWeights& weights) {
+    const Json answer = parse_answer(
+        http.post("/update_weights_from_disk", dump_json({{"model_path", weights.path},
+                                                          {"weight_version", weights.version}})));
+    check<DataError>(answer.value("success", Json(false)) == true,
+                     "the server did not load the weights: ",
+                     dump_json(answer.value("message", Json())));
+  }
+  virtual std::string name_for(const std::string& model, const RemoteWeights&) const {
+    return model;
+  }
+  virtual void check_weights(const Json& answer, const RemoteWeights& weights) const {
+    const Json found = answer.value("system_fingerprint", Json());
+    if (weights.version.empty() || !found.is_string()) return;
+    if (found != weights.version)
+      throw WrongWeights(temper::str("the server samples with the weights ", dump_json(found),
+                                     ", expected ", weights.version));
+  }
+
+ private:
+  int64_t vocabulary_;
+};
+
+// vLLM's server: adapters are loaded beside the model under a name, whole weights by the routes of
+// its development mode.
+class Vllm final : public OpenAi {
+ public:
+  using OpenAi::OpenAi;
+
+  void load(HttpClient& http, const RemoteWeights& weights,
+            const RemoteWeights& before) const override {
+    if (weights.adapter) {
+      // Under that name it may be there from an earlier run, with other values.
+      unload(http, weights.version);
+      http.post("/v1/load_lora_adapter",
+                dump_json({{"lora_name", weights.version}, {"lora_path", weights.path}}));
+      if (!before.version.empty() && before.version != weights.version)
+        unload(http, before.version);
+      return;
+    }
+    http.post("/pause?mode=wait", "{}");
+    http.post("/collective_rpc", dump_json({{"method", "reload_weights"},
+                                            {"kwargs", {{"weights_path", weights.path}}}}));
+    http.post("/reset_prefix_cache", "{}");
+    http.post("/resume", "{}");
+  }
+
+ private:
+  static void unload(HttpClient& http, const std::string& name) {
+    try {
+      http.post("/v1/unload_lora_adapter", dump_json({{"lora_name", name}}));
+    } catch (const HttpFailure& e) {
+      if (e.unreachable) throw;  // else there was none
+    }
+  }
+  std::string name_for(const std::string& model, const RemoteWeights& weights) const override {
+    return weights.adapter ? weights.version : model;
+  }
+  // Its fingerprint says nothing of weights.
+  void check_weights(const Json&, const RemoteWeights&) const override {}
+};
+
+// SGLang's /generate. One sample a request: the samples of one would share their seed.
+class Sglang final : public Protocol {
+ public:
+  explicit Sglang(int64_t vocabulary) : vocabulary_(vocabulary) {}
+  int64_t most_samples() const override { return 1; }
+
+  std::vector<RemoteSample> sample(HttpClient& http, const std::string&, const SampleTask& task,
+                                   const RemoteWeights& weights) const override {
+    const GenerationOptions& o = task.request->options;
+    const SamplingOptions& s = o.sampling;
+    Json sampling{{"temperature", s.temperature},
+                  {"top_p", s.top_p},
+                  {"top_k", s.top_k > 0 ? s.top_k : -1},
+                  {"min_p", s.min_p},
+                  {"repetition_penalty", s.repetition_penalty},
+                  {"max_new_tokens", o.max_new_tokens},
+                  {"ignore_eos", o.ignore_eos},
+                  {"sampling_seed", task.seed}};
+    if (!o.stop.empty()) sampling["stop"] = o.stop;
+    Json body{{"input_ids", task.request->prompt},
+              {"sampling_params", std::move(sampling)},
+              {"return_logprob", true}};
+    if (weights.adapter && !weights.version.empty()) body["lora_path"] = weights.version;
+    const Json answer = parse_answer(http.post("/generate", dump_json(body)));
+    const Json& about = member(answer, "meta_info", Json::value_t::object);
+    const Json version = about.value("weight_version", Json());
+    if (!weights.version.empty() && !weights.adapter && version.is_string() &&
+        version != weights.version)
+      throw WrongWeights(temper::str("the server samples with the weights ", dump_json(version),
+                                     ", expected ", weights.version));
+    RemoteSample out;
+    // [log-probability, id, text or null] of each token.
+    for (const Json& token : member(about, "output_token_logprobs", Json::value_t::array)) {
+      check<DataError>(token.is_array() && token.size() >= 2,
+                       "the server's `output_token_logprobs` has ", dump_json(token));
+      out.logprobs.push_back(log_probability(token[0]));
+      out.tokens.push_back(token_id(token[1], vocabulary_));
+    }
+    const Json& reason = member(about, "finish_reason", Json::value_t::object);
+    out.stopped = is_stop(reason.value("type", Json()));
+    check_sample(out, task);
+    return {std::move(out)};
+  }
+
+  void load(HttpClient& http, const RemoteWeights& weights,
+            const RemoteWeights& before) const override {
+    if (!weights.adapter) {
+      const Json answer = parse_answer(http.post(
+          "/update_weights_from_disk", dump_json({{"model_path", weights.path},
+                                                  {"weight_version", weights.version},
+                                                  {"flush_cache", true}})));
+      check<DataError>(answer.value("success", Json(false)) == true,
+                       "the server did not load the weights: ",
+                       dump_json(answer.value("message", Json())));
+      return;
+    }
+    unload(http, weights.version);
+    http.post("/load_lora_adapter",
+              dump_json({{"lora_name", weights.version}, {"lora_path", weights.path}}));
+    if (!before.version.empty() && before.version != weights.version) unload(http, before.version);
+  }
+
+ private:
+  static void unload(HttpClient& http, const std::string& name) {
+    try {
+      http.post("/unload_lora_adapter", dump_json({{"lora_name", name}}));
+    } catch (const HttpFailure& e) {
+      if (e.unreachable) throw;  // else there was none
+    }
+  }
+  int64_t vocabulary_;
+};
+
+}  // namespace
+
+uint64_t task_seed(uint64_t seed, int64_t index, int64_t first) {
+  return RandomStream(seed, RandomPurpose::kSampling, static_cast<uint64_t>(index))
+             .bits64(static_cast<uint64_t>(first)) >>
+         33;
+}
+
+std::string Protocol::model_name(HttpClient& http) const {
+  const Json answer = parse_answer(http.get("/v1/models"));
+  const Json& models = member(answer, "data", Json::value_t::array);
+  check<DataError>(!models.empty(), "/v1/models lists no model");
+  return member(models[0], "id", Json::value_t::string).get<std::string>();
+}
+
+std::unique_ptr<Protocol> make_protocol(ServerSection::Kind kind, int64_t vocabulary) {
+  switch (kind) {
+    case ServerSection::Kind::kVllm:
+      return std::make_unique<Vllm>(vocabulary);
+    case ServerSection::Kind::kSglang:
+      return std::make_unique<Sglang>(vocabulary);
+    case ServerSection::Kind::kOpenai:
+      break;
+  }
+  return std::make_unique<OpenAi>(vocabulary);
+}
+
+}  // namespace temper::generate::remote

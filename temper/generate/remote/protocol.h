@@ -1,0 +1,67 @@
+// What each kind of server is asked and how its answers are read. Token ids go in and come out,
+// with the log-probabilities of the tokens that were sampled.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "temper/generate/remote/config.h"
+#include "temper/generate/remote/http.h"
+#include "temper/generate/request.h"
+
+namespace temper::generate::remote {
+
+// Weights that a server is to sample with, as they lie on disk: a model directory or a PEFT
+// adapter's, under a path that the server sees, too.
+struct RemoteWeights {
+  std::string version;  // names them; empty: those that the server has
+  std::string path;
+  bool adapter = false;
+};
+
+// One HTTP request's worth of completions: samples [first, first + count) of a request.
+struct SampleTask {
+  const Request* request = nullptr;
+  int64_t first = 0, count = 1;
+  uint64_t seed = 0;  // of these samples: the same task has the same one in every run
+};
+
+struct RemoteSample {
+  std::vector<int32_t> tokens;  // a sampled end token included
+  std::vector<float> logprobs;
+  bool stopped = false;
+};
+
+// The seed of a request's samples from `first` on: a hash of the run's seed and what names them,
+// from 0 to 2^31 - 1, which every server takes.
+uint64_t task_seed(uint64_t seed, int64_t index, int64_t first);
+
+class Protocol {
+ public:
+  virtual ~Protocol() = default;
+
+  // Most samples of one HTTP request.
+  virtual int64_t most_samples() const = 0;
+  // The name of the model that the server lists first. Throws HttpFailure, DataError.
+  virtual std::string model_name(HttpClient& http) const;
+  // Samples, in order. Throws HttpFailure; DataError for an answer that is not one; WrongWeights.
+  virtual std::vector<RemoteSample> sample(HttpClient& http, const std::string& model,
+                                           const SampleTask& task,
+                                           const RemoteWeights& weights) const = 0;
+  // Makes the server sample with these weights from now on. `before`: the ones it has, where it got
+  // them this way. Throws HttpFailure, DataError.
+  virtual void load(HttpClient& http, const RemoteWeights& weights,
+                    const RemoteWeights& before) const = 0;
+};
+
+// Thrown where a server answers with other weights than it was given: it was started again.
+struct WrongWeights : Error {
+  using Error::Error;
+};
+
+// vocabulary: ids are checked against it.
+std::unique_ptr<Protocol> make_protocol(ServerSection::Kind kind, int64_t vocabulary);
+
+}  // namespace temper::generate::remote

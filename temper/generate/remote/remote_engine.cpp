@@ -1,0 +1,132 @@
+#include "temper/generate/remote/remote_engine.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "temper/base/error.h"
+#include "temper/generate/text_stream.h"
+
+namespace temper::generate {
+namespace {
+
+constexpr size_t kMostConnections = 128;  // requests at once
+constexpr std::chrono::milliseconds kStep{100};
+
+}  // namespace
+
+RemoteEngine::RemoteEngine(const ServerSection& section, int64_t vocabulary,
+                           std::shared_ptr<const Tokenizer> tokenizer)
+    : pool_(section, vocabulary), tokenizer_(std::move(tokenizer)) {}
+
+RemoteEngine::~RemoteEngine() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+    waiting_.clear();
+  }
+  pool_.stop();
+  arrived_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+RequestId RemoteEngine::submit(Request request, Callbacks callbacks) {
+  check<ConfigError>(request.options.stop.empty() || tokenizer_,
+                     "stop texts need a tokenizer, and the model has none");
+  check<DataError>(!request.prompt.empty(), "row ", request.index, ": an empty prompt");
+  std::erase(request.options.stop, "");
+  auto asked = std::make_shared<Asked>(Asked{next_id_++, std::move(request), std::move(callbacks)});
+  const int64_t most = pool_.protocol().most_samples();
+  const std::lock_guard lock(mutex_);
+  for (int64_t first = 0; first < asked->request.num_samples; first += most) {
+    auto task = std::make_shared<Task>();
+    task->asked = asked;
+    task->turn = next_turn_++;
+    task->what = {&asked->request, first, std::min(most, asked->request.num_samples - first),
+                  remote::task_seed(asked->request.options.sampling.seed, asked->request.index,
+                                    first)};
+    waiting_.push_back(std::move(task));
+    ++open_;
+  }
+  while (workers_.size() < std::min(open_, kMostConnections))
+    workers_.emplace_back([this] { work(); });
+  arrived_.notify_all();
+  return asked->id;
+}
+
+void RemoteEngine::cancel(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    if ((*it)->asked->id != id) {
+      ++it;
+      continue;
+    }
+    (*it)->cancelled = true;
+    done_.push_back(std::move(*it));
+    it = waiting_.erase(it);
+  }
+  cancelled_.insert(id);  // what is on its way is dropped when it comes
+}
+
+void RemoteEngine::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    arrived_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
+    if (ending_) return;
+    std::shared_ptr<Task> task = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      task->samples = pool_.sample(task->what, task->turn);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    task->cancelled = cancelled_.contains(task->asked->id);
+    if (failure && !task->cancelled && !failure_) failure_ = failure;
+    done_.push_back(std::move(task));
+    done_changed_.notify_all();
+  }
+}
+
+void RemoteEngine::report(const Task& task, const Callbacks& callbacks) const {
+  const Callbacks& own = task.asked->callbacks;
+  const auto& done = own.done ? own.done : callbacks.done;
+  if (!done) return;
+  const Request& request = task.asked->request;
+  for (int64_t s = 0; s < task.what.count; ++s) {
+    Completion c;
+    c.index = request.index;
+    c.sample = task.what.first + s;
+    c.request = task.asked->id;
+    c.cancelled = task.cancelled;
+    if (!task.cancelled) {
+      const remote::RemoteSample& sample = task.samples.at(static_cast<size_t>(s));
+      c.tokens = sample.tokens;
+      c.logprobs = sample.logprobs;
+      c.stopped = sample.stopped;
+      if (tokenizer_) c.text = text_of(*tokenizer_, c.tokens, request.options.stop);
+    }
+    done(std::move(c));
+  }
+}
+
+bool RemoteEngine::step(const Callbacks& callbacks) {
+  std::deque<std::shared_ptr<Task>> ended;
+  {
+    std::unique_lock lock(mutex_);
+    if (open_ == 0) {
+      cancelled_.clear();
+      return false;
+    }
+    done_changed_.wait_for(lock, kStep, [this] { return !done_.empty() || failure_; });
+    if (failure_) std::rethrow_exception(failure_);
+    ended.swap(done_);
+    open_ -= ended.size();
+  }
+  for (const auto& task : ended) report(*task, callbacks);
+  const std::lock_guard lock(mutex_);
+  return open_ > 0;
+}
+
+}  // namespace temper::generate

@@ -1,0 +1,71 @@
+// Completions from servers, in the engine's place.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "temper/generate/completion_source.h"
+#include "temper/generate/remote/server_pool.h"
+#include "temper/text/tokenizer.h"
+
+namespace temper::generate {
+
+// What a completion says depends on the request's seed and index, its sample and its prompt, as far
+// as the server samples reproducibly. Requests are sent by threads of their own; the rest is of one
+// thread.
+class RemoteEngine : public CompletionSource {
+ public:
+  // Throws ConfigError. Servers are first asked when there is something to sample.
+  RemoteEngine(const ServerSection& section, int64_t vocabulary,
+               std::shared_ptr<const Tokenizer> tokenizer);
+  ~RemoteEngine() override;
+
+  // Throws ConfigError where stop texts lack a tokenizer, DataError for an empty prompt.
+  RequestId submit(Request request, Callbacks callbacks = {}) override;
+  void cancel(RequestId id) override;
+  bool step(const Callbacks& callbacks) override;
+  void rest() override {}
+
+  // Ends what is going on: step() throws RunError. From any thread.
+  void stop() { pool_.stop(); }
+  // What the servers sample with from now on. Nothing may be going on.
+  void set_weights(remote::RemoteWeights weights) { pool_.set_weights(std::move(weights)); }
+
+ private:
+  struct Asked {
+    RequestId id = 0;
+    Request request;
+    Callbacks callbacks;
+  };
+  struct Task {
+    std::shared_ptr<const Asked> asked;
+    remote::SampleTask what;
+    size_t turn = 0;
+    std::vector<remote::RemoteSample> samples;
+    bool cancelled = false;
+  };
+
+  void work();
+  void report(const Task& task, const Callbacks& callbacks) const;
+
+  remote::ServerPool pool_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  RequestId next_id_ = 1;
+  size_t next_turn_ = 0;
+  std::mutex mutex_;
+  std::condition_variable arrived_, done_changed_;
+  std::deque<std::shared_ptr<Task>> waiting_, done_;
+  std::set<RequestId> cancelled_;
+  size_t open_ = 0;  // tasks that were not reported
+  std::exception_ptr failure_;
+  bool ending_ = false;
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace temper::generate

@@ -1,0 +1,70 @@
+// Several servers of one kind: which of them answers, which gets what weights, what happens when
+// one is gone. Of any thread.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "temper/generate/remote/protocol.h"
+
+namespace temper::generate::remote {
+
+class ServerPool {
+ public:
+  // Throws ConfigError for urls that are none and a key that is not there.
+  ServerPool(const ServerSection& section, int64_t vocabulary);
+  ~ServerPool();
+
+  const Protocol& protocol() const { return *protocol_; }
+  // What servers sample with from now on; each is given them before its next request.
+  void set_weights(RemoteWeights weights);
+
+  // Samples on server number `turn` of those that answer. A failed request is tried kTries times in
+  // all, on another server where there is one, at most kMostWait apart; a server that does not
+  // answer is left out until its /health does, and is then given the weights anew. Throws RunError
+  // that names the url.
+  std::vector<RemoteSample> sample(const SampleTask& task, size_t turn);
+  // Ends what is going on; whoever waits gets a RunError.
+  void stop();
+
+  static constexpr int kTries = 4;
+  static constexpr double kMostWait = 5;  // seconds
+
+ private:
+  struct Server {
+    ServerUrl url;
+    std::mutex setting_up;  // while its model's name is asked or weights are loaded
+    std::string model;      // empty: not asked
+    RemoteWeights weights;  // that it was given; version empty: none
+    bool alive = true;      // guarded by mutex_, as what follows
+    std::vector<std::unique_ptr<HttpClient>> idle;
+  };
+  class Connection;
+
+  size_t choose(size_t turn, size_t avoid);
+  std::vector<RemoteSample> try_once(Server& server, const SampleTask& task);
+  void set_up(Server& server, HttpClient& http, const RemoteWeights& weights);
+  bool another_answers(size_t than);
+  void leave_out(Server& server);
+  void wait_for(size_t failed, double seconds, bool any);
+  void probe();
+
+  const ServerSection section_;
+  const std::string api_key_;
+  std::unique_ptr<Protocol> protocol_;
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  RemoteWeights weights_;
+  std::vector<HttpClient*> busy_;
+  bool stopping_ = false;
+  std::thread prober_;  // last: it uses the others
+};
+
+}  // namespace temper::generate::remote

@@ -1,0 +1,56 @@
+#include "temper/models/reload.h"
+
+#include <filesystem>
+#include <map>
+
+#include "temper/base/error.h"
+#include "temper/models/adapter.h"
+#include "temper/models/adapter_parts.h"
+#include "temper/models/load.h"
+#include "temper/models/shared.h"
+
+namespace temper::models {
+namespace {
+
+void remove_adapter(CausalLM& model) {
+  for (const Target& t : linear_layers(model)) t.layer->remove_lora();
+  for (const WholeModule& m : whole_modules(model)) m.versions->restore(*m.weight);
+}
+
+}  // namespace
+
+void Reloader::load_whole(const std::string& directory) {
+  const std::unique_ptr<CausalLM> fresh = load_model(directory, storage_);
+  std::map<std::string, nn::Parameter*> from;
+  fresh->each_parameter([&](const std::string& name, nn::Parameter& p) { from[name] = &p; });
+  std::map<std::string, nn::Parameter*> own;
+  model_.each_parameter([&](const std::string& name, nn::Parameter& p) { own[name] = &p; });
+  for (const auto& [name, parameter] : from) {
+    const auto it = own.find(name);
+    check<ConfigError>(it != own.end() && it->second->shape() == parameter->shape(), directory,
+                       ": is a model of other shapes: ", name, " is ",
+                       at::IntArrayRef(parameter->shape()),
+                       it == own.end() ? std::string(", and the served model has none")
+                                       : str(", and the served model's ",
+                                             at::IntArrayRef(it->second->shape())));
+  }
+  for (const auto& [name, parameter] : own)
+    check<ConfigError>(from.contains(name) || name.find(".lora_") != std::string::npos, directory,
+                       ": lacks ", name, " of the served model");
+  remove_adapter(model_);
+  for (const auto& [name, parameter] : from) share_value(*parameter, *own.at(name));
+  model_.eos_token_ids = fresh->eos_token_ids;
+  model_.files = std::move(fresh->files);
+  replaced_ = true;
+}
+
+void Reloader::load(const std::string& directory) {
+  if (!std::filesystem::exists(directory + "/adapter_config.json")) return load_whole(directory);
+  load_adapter(*share_base(model_, HfConfig::load(base_)), directory);  // whether it fits
+  if (replaced_) load_whole(base_);
+  replaced_ = false;
+  remove_adapter(model_);
+  load_adapter(model_, directory);
+}
+
+}  // namespace temper::models

@@ -1,0 +1,99 @@
+// Asynchronous rollout (rl.max_staleness): batches are sampled on a thread of their own while the
+// policy trains on earlier ones, by the policy of earlier.
+//
+// Which version samples a batch depends on nothing but the plan: a batch is begun as soon as the
+// updates still to be made before it are at most max_staleness, with the weights of that moment.
+// With one update a batch, batch n (from 0) is sampled by version max(0, n - max_staleness). No
+// timing changes a bit.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "temper/rl/config.h"
+#include "temper/rl/source.h"
+#include "temper/train/messages.h"
+
+namespace temper::rl {
+
+// Messages of another thread, kept until the trainer's passes them on.
+class KeptMessages : public train::Messages {
+ public:
+  explicit KeptMessages(train::Messages& to) : to_(to) {}
+  void warn_once(const std::string& what, const std::string& message) override;
+  void note(const std::string& text) override;
+  void pass_on();
+
+ private:
+  struct Message {
+    bool warning;
+    std::string what, text;
+  };
+  train::Messages& to_;
+  std::mutex mutex_;
+  std::vector<Message> messages_;
+};
+
+class AheadSource : public RolloutSource {
+ public:
+  // `inner` samples; its collectives, if any, are of a group of their own (dist::Group::another) and
+  // its messages go to `messages`. vocabulary: of the policy.
+  AheadSource(const RlConfig& config, std::unique_ptr<RolloutSource> inner,
+              std::unique_ptr<KeptMessages> messages, int64_t vocabulary);
+  ~AheadSource() override;
+
+  int64_t planned_batches() const override { return inner_->planned_batches(); }
+  RolloutBatch next(int64_t policy_version) override;
+  void look_ahead(int64_t policy_version, int64_t updates_left) override;
+  void before_pass() override { inner_->share_processors(true); }
+  bool exact() const override { return false; }
+  bool samples() const override { return true; }
+  void describe(MetricsRow& row) const override;
+  bool evaluate(train::EvaluationSums& sums, const std::function<bool()>& stop) override;
+  Json state() const override;
+  void restore(const Json& state, const std::string& where) override;
+  std::function<void(train::TaskState&)> begun() const override;
+  void restore_begun(const train::TaskState& state, const std::string& where) override;
+  std::vector<std::pair<std::string, std::string>> summary() const override;
+
+ private:
+  // A batch from when it is begun.
+  struct Batch {
+    int64_t version = 0;
+    bool done = false;
+    std::exception_ptr failure;
+    RolloutBatch rollouts;
+    Json source;       // inner's state behind it
+    MetricsRow about;  // what inner says of it
+  };
+  using BatchPointer = std::shared_ptr<Batch>;
+
+  void begin(int64_t version);
+  void wait_for(const Batch& batch) const;
+  void work();
+  void add_begun(const std::vector<BatchPointer>& batches, train::TaskState& state) const;
+
+  const RlConfig& config_;
+  std::unique_ptr<KeptMessages> messages_;
+  const int64_t vocabulary_;
+  std::unique_ptr<RolloutSource> inner_;
+  std::mutex sampling_;  // held while inner samples
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::deque<BatchPointer> begun_;    // in order; of the trainer's thread
+  std::deque<BatchPointer> to_sample_;
+  bool ending_ = false;
+  Json behind_;          // inner's state behind the batch that next() gave last
+  MetricsRow about_;     // that batch
+  std::thread thread_;   // last: it uses the others
+};
+
+}  // namespace temper::rl

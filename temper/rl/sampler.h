@@ -1,0 +1,39 @@
+// Where the completions of a rollout batch come from, and with which weights: this process with the
+// policy as it is (no Sampler at all), with weights that it kept of an earlier policy while training
+// goes on, or servers that are given the weights.
+#pragma once
+
+#include <memory>
+
+#include "temper/dist/group.h"
+#include "temper/generate/completion_source.h"
+#include "temper/rl/config.h"
+#include "temper/train/policy.h"
+
+namespace temper::rl {
+
+class Sampler {
+ public:
+  virtual ~Sampler() = default;
+
+  // Keeps the policy's weights as they are, after `version` updates, for use(). On the thread that
+  // trains, on all ranks.
+  virtual void keep(int64_t version) = 0;
+  // From now on completions are sampled with these weights. On the thread that samples; versions
+  // come in order, and earlier ones are given up.
+  virtual void use(int64_t version) = 0;
+  virtual generate::CompletionSource& completions() = 0;
+  // The version that samples after use(version).
+  virtual int64_t sampling_version(int64_t version) const { return version; }
+  // Divides the machine's processors between sampling and the calling thread, which trains now or
+  // waits.
+  virtual void share_processors(bool /*training*/) {}
+  // Completions that are awaited come no more. From any thread.
+  virtual void stop() {}
+};
+
+// As the config says; null: the policy samples for itself.
+std::unique_ptr<Sampler> make_sampler(const RlConfig& config, train::Policy& policy,
+                                      dist::Group& group);
+
+}  // namespace temper::rl

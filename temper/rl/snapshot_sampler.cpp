@@ -1,0 +1,104 @@
+#include "temper/rl/snapshot_sampler.h"
+
+#include <ATen/ATen.h>
+#include <omp.h>
+
+#include <algorithm>
+
+#include "temper/base/error.h"
+#include "temper/models/adapter.h"
+#include "temper/models/hf_config.h"
+
+namespace temper::rl {
+
+// An engine that leaves processors to a thread that trains at the same time. How many threads
+// compute changes no bit.
+class SnapshotSampler::SharingEngine : public generate::CompletionSource {
+ public:
+  SharingEngine(models::CausalLM& model, int adapter, const generate::EngineOptions& options,
+                std::shared_ptr<const Tokenizer> tokenizer, std::optional<int64_t> threads)
+      : engine_(model, options, std::move(tokenizer)),
+        adapter_(adapter),
+        all_(omp_get_max_threads()),
+        own_(std::clamp<int>(static_cast<int>(threads.value_or(all_ / 2)), 1,
+                             std::max(1, all_ - 1))) {}
+
+  generate::RequestId submit(generate::Request request, generate::Callbacks callbacks) override {
+    request.adapter = adapter_;
+    return engine_.submit(std::move(request), std::move(callbacks));
+  }
+  void cancel(generate::RequestId id) override { engine_.cancel(id); }
+  bool step(const generate::Callbacks& callbacks) override {
+    sampling_ = true;
+    set_threads(training_ ? own_ : all_);
+    return engine_.step(callbacks);
+  }
+  void rest() override {
+    sampling_ = false;
+    engine_.rest();
+  }
+
+  ~SharingEngine() override { set_threads(all_); }
+
+  // On the thread that trains, or waits.
+  void share(bool training) {
+    training_ = training;
+    if (training) set_threads(sampling_ ? std::max(1, all_ - own_) : all_);
+  }
+
+ private:
+  static void set_threads(int count) {
+    if (omp_get_max_threads() != count) omp_set_num_threads(count);
+  }
+
+  generate::Engine engine_;
+  const int adapter_, all_, own_;
+  std::atomic<bool> sampling_{false}, training_{false};
+};
+
+SnapshotSampler::SnapshotSampler(const RlConfig& config, train::Policy& policy) {
+  models::CausalLM& model = *policy.model;
+  if (policy.lora) {
+    adapter_ = models::freeze_adapter_copy(model);
+    parameters_ = models::adapter_copy(model, adapter_);
+  } else {
+    copy_ = models::share_base(model, models::HfConfig::load(config.model.path));
+    parameters_ = models::trainable_copy(model, *copy_);
+  }
+  engine_ = std::make_unique<SharingEngine>(
+      copy_ ? *copy_ : model, adapter_,
+      generate::EngineOptions{.cache_bytes = config.rollout.cache_bytes.value_or(0)},
+      policy.tokenizer, config.rollout.threads);
+}
+
+SnapshotSampler::~SnapshotSampler() = default;
+
+generate::CompletionSource& SnapshotSampler::completions() { return *engine_; }
+
+void SnapshotSampler::share_processors(bool training) { engine_->share(training); }
+
+void SnapshotSampler::keep(int64_t version) {
+  if (version == kept_last_) return;
+  kept_last_ = version;
+  std::vector<at::Tensor> values;
+  for (const models::ParameterCopy& p : parameters_)
+    values.push_back(p.from->value().detach().clone());
+  const std::lock_guard lock(mutex_);
+  kept_[version] = std::move(values);
+}
+
+void SnapshotSampler::use(int64_t version) {
+  if (version == used_) return;
+  std::vector<at::Tensor> values;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = kept_.find(version);
+    check(found != kept_.end(), "no weights were kept of the policy after ", version, " updates");
+    values = std::move(found->second);
+    kept_.erase(kept_.begin(), std::next(found));
+  }
+  for (size_t i = 0; i < values.size(); ++i) parameters_[i].to->set_value(std::move(values[i]));
+  used_ = version;
+}
+
+}  // namespace temper::rl

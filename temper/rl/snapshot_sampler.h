@@ -1,0 +1,39 @@
+// This process samples with the weights of an earlier version while the policy trains. Of a policy
+// with an adapter only the adapter is copied.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "temper/generate/engine.h"
+#include "temper/models/shared.h"
+#include "temper/rl/sampler.h"
+
+namespace temper::rl {
+
+class SnapshotSampler : public Sampler {
+ public:
+  SnapshotSampler(const RlConfig& config, train::Policy& policy);
+  ~SnapshotSampler() override;
+
+  void keep(int64_t version) override;
+  void use(int64_t version) override;
+  generate::CompletionSource& completions() override;
+  void share_processors(bool training) override;
+
+ private:
+  class SharingEngine;
+
+  std::unique_ptr<models::CausalLM> copy_;  // null: the adapter is copied
+  int adapter_ = 0;                         // of the engine's model
+  std::vector<models::ParameterCopy> parameters_;
+  std::unique_ptr<SharingEngine> engine_;
+  std::mutex mutex_;
+  std::map<int64_t, std::vector<at::Tensor>> kept_;  // values of parameters_
+  int64_t kept_last_ = -1, used_ = -1;
+};
+
+}  // namespace temper::rl

@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# Servers that sample for a training run (rollout.server): temper serve itself, stand-ins for vLLM and SGLang, servers that are
+# killed, that fail, that ask for a key. $1: the program.
+set -uo pipefail
+. "$(dirname "$0")/common.sh"
+here=$(cd "$(dirname "$0")" && pwd)
+trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$dir"' EXIT
+
+small_model
+awk 'BEGIN { for (i = 0; i < 40; ++i) { printf "{\"prompt_ids\": ["; n = 1 + i % 9; for (k = 0; k < n; ++k) printf "%s%d", k ? ", " : "", 5 + (7 * i + 3 * k) % 50; printf "]}\n" } }' > prompts.jsonl
+cat > even.sh <<'S'
+while read -r line; do
+  ids=${line#*completion_tokens\":[}; ids=${ids%%]*}
+  n=0; even=0; IFS=,; for id in $ids; do n=$((n + 1)); [ $((id % 2)) = 0 ] && even=$((even + 1)); done; unset IFS
+  echo "{\"reward\": $((1000 * even / n))e-3}"
+done
+S
+cat > run.yaml <<'Y'
+model: {path: model}
+data: {train: prompts.jsonl}
+train: {max_steps: 6, save_every: 2}
+optimizer: {learning_rate: 3.0e-3, schedule: constant}
+rl: {group_size: 4, prompts_per_rollout: 3, beta: 0}
+rollout: {max_new_tokens: 7, temperature: 0.9}
+rewards: [{name: even, command: [sh, even.sh]}]
+metrics: {sinks: [jsonl]}
+Y
+value() { grep -o "\"$2\": [^,}]*" "$1" | cut -d' ' -f2; }
+versions() { for step in $(seq "$2"); do head -1 "$1/rollouts/step-$step.jsonl" | grep -o '"policy_version":[^,}]*' | grep -o '[0-9]*'; done | tr '\n' ' '; }
+
+# start LOG COMMAND...: in the background; its process in $process, its address in $address.
+start() {
+  local log=$1
+  shift
+  "$@" > "$log" 2>&1 &
+  process=$!
+  for i in $(seq 300); do
+    address=$(grep -om1 'http://[0-9.:]*' "$log") && return
+    kill -0 $process 2> /dev/null || break
+    sleep 0.1
+  done
+  fail "$*: no address; $(cat "$log")"
+  exit 1
+}
+serve() { start serve.log "$temper" serve --model model --port "${1:-0}" "${@:2}"; }
+grpo() { "$temper" grpo run.yaml output_dir="$@"; }
+
+serve
+first=$process url=$address
+for method in none lora; do
+  grpo sync-$method adapter.method=$method adapter.rank=4 rollout.server.urls=[$url] > log 2>&1 || fail "$method: $(tail -3 log)"
+  # Its weights are the trainer's after every update, so its numbers are, too.
+  [ "$(value sync-$method/metrics.jsonl sampler_trainer_max_abs_diff | sort | uniq -c | tr -s ' ')" = " 6 0" ] || fail "$method: the server is not the trainer: $(value sync-$method/metrics.jsonl sampler_trainer_max_abs_diff)"
+  [ "$(value sync-$method/metrics.jsonl mismatch_kl | sort -u)" = 0 ] || fail "$method: a KL between equals"
+  [ "$(versions sync-$method 6)" = "0 1 2 3 4 5 " ] || fail "$method: versions $(versions sync-$method 6)"
+  [ "$(value sync-$method/metrics.jsonl staleness_mean | sort -u)" = 0 ] || fail "$method: stale"
+  [ "$(ls sync-$method/weights | tr '\n' ' ')" = "step-4 step-5 " ] || fail "$method: left $(ls -A sync-$method/weights)"
+  grpo again-$method adapter.method=$method adapter.rank=4 rollout.server.urls=[$url/v1/] rollout.server.weights_dir=shared > log 2>&1 || fail "$method again: $(tail -3 log)"
+  cmp sync-$method/final/*model.safetensors again-$method/final/*model.safetensors || fail "$method: not reproducible"
+done
+
+# With staleness each batch is sampled by the weights of one update before.
+grpo stale rl.max_staleness=1 rollout.server.urls=[$url] > log 2>&1 || fail "stale: $(tail -3 log)"
+[ "$(versions stale 6)" = "0 0 1 2 3 4 " ] || fail "stale versions: $(versions stale 6)"
+[ "$(value stale/metrics.jsonl staleness_mean | tr '\n' ' ')" = "0 1 1 1 1 1 " ] || fail "staleness $(value stale/metrics.jsonl staleness_mean)"
+
+# A server that keeps its own weights: what is measured and corrected grows.
+grpo none rollout.server.urls=[$url] rollout.server.sync=none > log 2>&1 || fail "sync none: $(tail -3 log)"
+[ "$(versions none 6)" = "0 0 0 0 0 0 " ] || fail "sync none: $(versions none 6)"
+value none/metrics.jsonl mismatch_kl | tail -1 | awk '{ exit $1 > 0 ? 0 : 1 }' || fail "sync none: no mismatch"
+
+# vLLM's and SGLang's protocols, sampled by the same server: the same weights reach it, and its numbers come back.
+for kind in vllm sglang; do
+  start $kind.log python3 "$here/sampler_stand_in.py" $kind $url --fail-first 2
+  for method in none lora; do
+    # The server starts with the base model; an adapter's last weights would stay otherwise.
+    grpo $kind-$method adapter.method=$method adapter.rank=4 rollout.server.kind=$kind rollout.server.urls=[$address] train.max_steps=4 > log 2>&1 || fail "$kind $method: $(tail -3 log)"
+    [ "$(value $kind-$method/metrics.jsonl sampler_trainer_max_abs_diff | sort | uniq -c | tr -s ' ')" = " 4 0" ] || fail "$kind $method: $(value $kind-$method/metrics.jsonl sampler_trainer_max_abs_diff)"
+  done
+  kill $process
+done
+
+# Killed and started again, anew with the weights of its command line: the run waits, gives it the present weights and ends
+# with the same bits. Of two servers the other goes on alone meanwhile.
+for staleness in 0 1; do
+  [ $staleness = 0 ] && same=sync-none || same=stale
+  sed 's/^while read -r line; do/while read -r line; do sleep 0.05/' even.sh > even_slow.sh
+  grpo killed-$staleness rl.max_staleness=$staleness rollout.server.urls=[$url] 'rewards=[{name: even, command: [sh, even_slow.sh]}]' > log 2>&1 &
+  run=$!
+  until [ -s killed-$staleness/metrics.jsonl ]; do sleep 0.05; kill -0 $run 2> /dev/null || break; done
+  kill -KILL $first
+  sleep 1
+  serve "${url##*:}"
+  first=$process
+  wait $run || fail "killed server, staleness $staleness: $(tail -3 log)"
+  cmp $same/final/model.safetensors killed-$staleness/final/model.safetensors || fail "a server that was killed changed the run, staleness $staleness"
+done
+grpo two rollout.server.urls=[http://127.0.0.1:9,$url] > log 2>&1 || fail "one of two servers: $(tail -3 log)"
+cmp sync-none/final/model.safetensors two/final/model.safetensors || fail "another server gives other samples"
+
+# Two ranks ask for their shares.
+grpo ranks --nproc 2 rl.max_staleness=1 rollout.server.urls=[$url] > log 2>&1 || fail "two ranks: $(tail -3 log)"
+cmp stale/rollouts/step-2.jsonl ranks/rollouts/step-2.jsonl || fail "two ranks sample other completions"
+[ "$(versions ranks 6)" = "0 0 1 2 3 4 " ] || fail "two ranks: versions $(versions ranks 6)"
+
+# What goes wrong.
+status=0; before=$SECONDS
+grpo dead rollout.server.urls=[http://127.0.0.1:9] 2> err > /dev/null || status=$?
+[ $status = 1 ] && grep -q 'http://127.0.0.1:9 failed 4 times' err || fail "no server: $status $(cat err)"
+[ $((SECONDS - before)) -le 25 ] || fail "no server: $((SECONDS - before)) s"
+refused() { status=0; grpo refused "${@:2}" 2> err > /dev/null || status=$?; [ $status = 2 ] && grep -q -- "$1" err || fail "expected $1, got $status: $(cat err)"; }
+refused "rl.on_mismatch" rl.max_staleness=1 rl.on_mismatch=stop
+refused "NO_SUCH_KEY" rollout.server.urls=[$url] rollout.server.api_key_env=NO_SUCH_KEY
+refused "http://HOST:PORT" rollout.server.urls=[localhost:8000]
+refused "rollout.server.urls" rollout.server.kind=vllm
+refused "openai | vllm | sglang" rollout.server.kind=tgi rollout.server.urls=[$url]
+KEY=secret serve 0 --api-key-env KEY
+WRONG=x grpo key rollout.server.urls=[$address] rollout.server.api_key_env=WRONG 2> err > /dev/null && fail "a wrong key was taken"
+grep -q "401" err || fail "a wrong key: $(cat err)"
+KEY=secret grpo key rollout.server.urls=[$address] rollout.server.api_key_env=KEY train.max_steps=1 > log 2>&1 || fail "a key: $(tail -3 log)"
+# Weights that are none leave the server as it was.
+curl -s -X POST $url/update_weights_from_disk -d '{"model_path": "nothing"}' | grep -q '"error"' || fail "weights that are none"
+tiny_model 61 32 48 1 2 1 16 && mv model smaller && small_model
+curl -s -X POST $url/update_weights_from_disk -d '{"model_path": "smaller"}' | grep -q 'smaller' || fail "a model of another shape"
+grpo after rollout.server.urls=[$url] > log 2>&1 || fail "after bad weights: $(tail -3 log)"
+cmp sync-none/final/model.safetensors after/final/model.safetensors || fail "bad weights left something"
+exit $bad

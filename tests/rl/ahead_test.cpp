@@ -1,0 +1,236 @@
+// Batches that are sampled ahead of the policy that trains on them: which version samples what, and
+// that no timing, interruption or number of threads changes a bit.
+#include "temper/rl/ahead.h"
+
+#include "temper/base/file.h"
+#include "temper/rewards/reward.h"
+#include "temper/rl/group_keys.h"
+#include "temper/rl/sampled.h"
+#include "temper/rl/task.h"
+#include "tests/train/tiny.h"
+
+using namespace temper;
+using tiny::Folder;
+
+namespace {
+
+// The share of ids below 30. With `slow` in a prompt's row the answer takes a moment.
+class LowIds : public rewards::SimpleReward {
+ public:
+  double score(const rewards::Sample& sample) const override {
+    double low = 0;
+    for (const int32_t id : sample.completion_tokens) low += id < 30;
+    if (sample.row->contains("slow")) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    check(!sample.row->contains("fails"), "this row has no reward");
+    return low / static_cast<double>(sample.completion_tokens.size());
+  }
+  bool needs_text() const override { return false; }
+};
+
+[[maybe_unused]] const bool registered = [] {
+  rewards::register_reward({"low_ids",
+                            [](const rewards::RewardSection&) -> std::unique_ptr<rewards::Reward> {
+                              return std::make_unique<LowIds>();
+                            },
+                            "for these tests"});
+  return true;
+}();
+
+constexpr int64_t kSteps = 7;
+
+struct AheadRun {
+  rl::RlConfig config;
+  std::ostringstream console;
+  train::RunOutcome outcome;
+  std::unique_ptr<train::Roles> roles;
+
+  AheadRun(const Folder& folder, const std::string& output_dir, int64_t staleness,
+           const std::function<void(rl::RlConfig&)>& set = {}, const std::string& extra = "") {
+    std::string prompts;
+    int64_t number = 0;
+    for (const std::vector<int32_t>& row : tiny::rows(20))
+      prompts += "{\"prompt_ids\": " + Json(row).dump() +
+                 (++number % 3 == 0 ? ", \"slow\": true" : "") + extra + "}\n";
+    const std::string file = folder / (output_dir + ".jsonl");
+    write_file_atomic(file, prompts);
+    config.output_dir = folder / output_dir;
+    config.model.path = "in memory";
+    config.data.train = {{.path = file}};
+    config.rewards = {{.name = "low_ids"}};
+    config.rl.group_size = 3;
+    config.rl.prompts_per_rollout = 2;
+    config.rl.max_staleness = staleness;
+    group_keys(*config.rl.algorithm).beta = 0;
+    config.rollout.max_new_tokens = 6;
+    config.train.max_steps = kSteps;
+    config.train.micro_batch_tokens = 64;
+    config.optimizer = tiny::constant_rate(1e-2);
+    config.metrics.sinks = {"jsonl"};
+    if (set) set(config);
+  }
+
+  void go(int64_t stop_after = 0) {
+    config.resolve("grpo");
+    models::LoraConfig lora;
+    lora.rank = 4;
+    roles = std::make_unique<train::Roles>(tiny::policy(lora), config.optimizer);
+    train::Trainer* made = nullptr;
+    train::RunDirectory directory(
+        config,
+        {console, false,
+         [&] { return stop_after > 0 && made != nullptr && made->steps_made() >= stop_after; }},
+        tiny::alone());
+    std::unique_ptr<rl::RolloutSource> source;
+    std::unique_ptr<rl::Sampler> sampler = make_sampler(config, roles->policy, tiny::alone());
+    auto messages = std::make_unique<rl::KeptMessages>(directory);
+    if (config.rl.max_staleness > 0) {
+      auto inner = std::make_unique<rl::SampledSource>(config, roles->policy, tiny::alone(),
+                                                       *messages, std::move(sampler));
+      source = std::make_unique<rl::AheadSource>(config, std::move(inner), std::move(messages),
+                                                 tiny::kVocabulary);
+    } else {
+      source = std::make_unique<rl::SampledSource>(config, roles->policy, tiny::alone(), directory,
+                                                   std::move(sampler));
+    }
+    rl::RlTask task(config, *roles, tiny::alone(), *source, directory, config.output_dir);
+    train::Trainer trainer(config.train, static_cast<uint64_t>(config.seed), *roles, tiny::alone(),
+                           task, train::configured_hooks(config.train));
+    made = &trainer;
+    outcome = trainer.run(directory);
+  }
+
+  tiny::Weights weights() { return tiny::weights(*roles->policy.model); }
+  std::vector<MetricsRow> metrics() const {
+    return read_metrics_file(config.output_dir + "/metrics.jsonl");
+  }
+  // Rows without what the clock says.
+  std::vector<std::string> rows() const {
+    std::vector<std::string> out;
+    for (const MetricsRow& row : metrics()) {
+      MetricsRow kept;
+      for (const auto& [name, value] : row.values())
+        if (name != "rollout_wait_seconds") kept.set(name, value);
+      out.push_back(tiny::numbers(kept));
+    }
+    return out;
+  }
+  std::string rollouts(int64_t step) const {
+    return read_file(str(config.output_dir, "/rollouts/step-", step, ".jsonl"));
+  }
+  int64_t version(int64_t step) const {
+    const std::string lines = rollouts(step);
+    return parse_json(lines.substr(0, lines.find('\n')), "rollouts")["policy_version"];
+  }
+};
+
+void two_updates(rl::RlConfig& config) { config.rl.minibatches = 2; }
+
+}  // namespace
+
+TEST_CASE("batch n is sampled by the policy after max(0, n - staleness) updates") {
+  const Folder folder;
+  for (const int64_t staleness : {1, 2, 3}) {
+    CAPTURE(staleness);
+    AheadRun run(folder, str("s", staleness), staleness);
+    run.go();
+    CHECK(run.outcome.steps == kSteps);
+    CHECK(run.config.rl.on_mismatch == rl::RlSection::OnMismatch::kCorrect);
+    const std::vector<MetricsRow> rows = run.metrics();
+    for (int64_t step = 1; step <= kSteps; ++step) {
+      const int64_t expected = std::max<int64_t>(0, step - 1 - staleness);
+      CHECK(run.version(step) == expected);
+      const MetricsRow& row = rows[static_cast<size_t>(step) - 1];
+      CHECK(row.number("staleness_mean") == static_cast<double>(step - 1 - expected));
+      // Only what the present weights sampled can be compared with them.
+      CHECK(row.find("sampler_trainer_max_abs_diff") != nullptr == (step == 1));
+      CHECK((row.number("mismatch_kl").value() > 0) == (step > 1));
+    }
+    CHECK(rows[0].number("sampler_trainer_max_abs_diff") == 0);
+  }
+}
+
+TEST_CASE("with several updates a batch, a batch is begun when as many are left") {
+  const Folder folder;
+  for (const int64_t staleness : {1, 2, 3}) {
+    AheadRun run(folder, str("s", staleness), staleness, two_updates);
+    run.go();
+    for (const int64_t step : {3, 5, 7})
+      CHECK(run.version(step) == std::max<int64_t>(0, step - 1 - staleness));
+  }
+}
+
+TEST_CASE("a policy that does not learn is sampled the same, ahead or not") {
+  const Folder folder;
+  const auto still = [](rl::RlConfig& config) { config.optimizer.learning_rate = 0; };
+  AheadRun now(folder, "now", 0, still), ahead(folder, "ahead", 2, still);
+  now.go();
+  ahead.go();
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    std::string lines = ahead.rollouts(step);
+    // But for who sampled it.
+    const auto without_version = [](std::string text) {
+      for (size_t at; (at = text.find("\"policy_version\"")) != std::string::npos;)
+        text.erase(at, text.find(',', at) - at);
+      return text;
+    };
+    CHECK(without_version(lines) == without_version(now.rollouts(step)));
+  }
+  for (const MetricsRow& row : ahead.metrics()) {
+    CHECK(row.number("mismatch_kl") == 0);
+    CHECK(row.number("mismatch_fraction") == 0);
+  }
+}
+
+TEST_CASE("a run that samples ahead goes on to the same bits wherever it stops") {
+  const Folder folder;
+  for (const bool several : {false, true}) {
+    const auto set = [&](rl::RlConfig& config) {
+      if (several) two_updates(config);
+    };
+    for (const int64_t staleness : {1, 3}) {
+      const std::string name = str(several ? "two-" : "one-", staleness);
+      CAPTURE(name);
+      AheadRun whole(folder, name, staleness, set);
+      whole.go();
+      AheadRun again(folder, name + "-again", staleness, set);
+      again.config.rollout.threads = 1;
+      again.go();
+      CHECK((again.weights() == whole.weights()));
+      CHECK((again.rows() == whole.rows()));
+      for (const int64_t stop : {1, 2, 3, 5}) {
+        AheadRun cut(folder, name + "-cut", staleness, set);
+        cut.go(stop);
+        CHECK(cut.outcome.interrupted);
+      }
+      AheadRun cut(folder, name + "-cut", staleness, set);
+      cut.go();
+      CHECK((cut.weights() == whole.weights()));
+      CHECK((cut.rows() == whole.rows()));
+      CHECK(cut.rollouts(kSteps) == whole.rollouts(kSteps));
+    }
+  }
+}
+
+TEST_CASE("what fails while sampling ahead ends the run, and the last step is kept") {
+  const Folder folder;
+  AheadRun good(folder, "run", 1);
+  good.go(3);
+  AheadRun bad(folder, "run", 1, {}, ", \"fails\": true");
+  CHECK_THROWS_AS(bad.go(), RunError);
+  AheadRun last(folder, "run", 1);
+  last.go();
+  CHECK(last.outcome.steps == kSteps);
+}
+
+TEST_CASE("a stale sampler cannot be stopped at") {
+  rl::RlConfig config;
+  const std::vector<std::string> arguments{"output_dir=run", "model.path=m", "data.train=rows",
+                                           "rewards=[{name: exact}]", "rl.max_staleness=1"};
+  read_run_config(config, arguments, "grpo");
+  CHECK(config.rl.on_mismatch == rl::RlSection::OnMismatch::kCorrect);
+  CHECK(config.defaulted.at("rl.on_mismatch") == "correct");
+  std::vector<std::string> stop = arguments;
+  stop.push_back("rl.on_mismatch=stop");
+  rl::RlConfig refused;
+  CHECK_THROWS_AS(read_run_config(refused, stop, "grpo"), ConfigError);
+}
