@@ -88,12 +88,13 @@ bool Engine::step(const Callbacks& callbacks) {
   std::vector<SampledRow> rows;
   for (const Sequence* s : sampled) {
     const Completion& c = s->completion;
-    rows.push_back(
-        {&s->prompt->request.options.sampling,
-         {static_cast<uint64_t>(c.index), static_cast<uint64_t>(c.sample), c.tokens.size()},
-         s->prompt->request.prompt,
-         c.tokens,
-         s->prompt->request.adapter});
+    const Request& r = s->prompt->request;
+    const uint64_t position = static_cast<uint64_t>(r.position) + c.tokens.size();
+    rows.push_back({&r.options.sampling,
+                    {static_cast<uint64_t>(c.index), static_cast<uint64_t>(c.sample), position},
+                    r.prompt,
+                    c.tokens,
+                    r.adapter});
   }
   if (!rows.empty()) {
     const std::vector<Choice> choices = sample(model_, hidden, rows);

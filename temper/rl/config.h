@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "temper/env/config.h"
 #include "temper/generate/config.h"
 #include "temper/rewards/config.h"
 #include "temper/rl/algorithm.h"
@@ -47,6 +48,7 @@ struct RlConfig : train::RunConfig {
   RlSection rl;
   generate::RolloutSection rollout;
   std::vector<rewards::RewardSection> rewards;
+  env::EnvironmentSection environment;
 
   void fields(Fields& f) override;
   void prepare() override;

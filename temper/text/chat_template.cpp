@@ -108,6 +108,7 @@ Json prepared(const Json& messages) {
 
 struct ChatTemplate::Impl {
   std::optional<jinja::JinjaTemplate> plain, with_tools;
+  std::string plain_source, with_tools_source;
   Json variables;
   std::string where;  // the directory or name, for errors
   jinja::RenderOptions options;
@@ -120,6 +121,11 @@ struct ChatTemplate::Impl {
     return *plain;
   }
 };
+
+const std::string& ChatTemplate::source(const Json& tools) const {
+  const bool with_tools = impl_->with_tools && !tool_list(tools).is_null();
+  return with_tools ? impl_->with_tools_source : impl_->plain_source;
+}
 
 std::shared_ptr<ChatTemplate::Impl> ChatTemplate::make(std::string where,
                                                        const jinja::RenderOptions& options) {
@@ -157,19 +163,22 @@ ChatTemplate ChatTemplate::load(const std::string& model_dir, const ChatOptions&
                      "{enable_thinking: false}");
     impl->variables.update(variables);
   }
-  const auto take = [&](std::string_view name, std::optional<jinja::JinjaTemplate>& into) {
+  const auto take = [&](std::string_view name, std::optional<jinja::JinjaTemplate>& into,
+                        std::string& source) {
     const auto found = sources.find(name);
     if (found == sources.end()) return;
-    into = jinja::JinjaTemplate::parse(std::move(found->second.text), found->second.where);
+    source = std::move(found->second.text);
+    into = jinja::JinjaTemplate::parse(source, found->second.where);
   };
-  take("default", impl->plain);
-  take("tool_use", impl->with_tools);
+  take("default", impl->plain, impl->plain_source);
+  take("tool_use", impl->with_tools, impl->with_tools_source);
   return ChatTemplate(std::move(impl));
 }
 
 ChatTemplate ChatTemplate::parse(std::string source, std::string name, const Json& variables,
                                  const jinja::RenderOptions& options) {
   auto impl = make(name, options);
+  impl->plain_source = source;
   impl->plain = jinja::JinjaTemplate::parse(std::move(source), std::move(name));
   impl->variables = variables;
   return ChatTemplate(std::move(impl));

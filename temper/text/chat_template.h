@@ -46,6 +46,9 @@ class ChatTemplate {
   jinja::Rendered render_with_spans(const Json& messages, const Json& tools,
                                     bool add_generation_prompt) const;
 
+  // The text of the template that `tools` selects.
+  const std::string& source(const Json& tools) const;
+
   // Whether the template that `tools` selects marks with `{% generation %}` what is trained.
   bool has_generation(const Json& tools) const;
 
