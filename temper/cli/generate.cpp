@@ -5,6 +5,7 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
+#include "temper/cli/episodes.h"
 #include "temper/cli/output.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/stream.h"
@@ -37,6 +38,7 @@ class Generate : public Command {
                    "--prompt their text is printed as it is sampled unless this is given");
     sampling_.add_to(app);
     batch_.add_to(app);
+    environment_.add_to(app);
     app.add_flag("--timings", timings_, "print what was sampled in which time");
   }
 
@@ -45,6 +47,8 @@ class Generate : public Command {
                        "temper generate: expected either --input or --prompt");
     check<ConfigError>(!output_.empty() || !prompts_.empty(),
                        "temper generate: --output is required with --input; - is standard output");
+    check<ConfigError>(!environment_.any() || !output_.empty(),
+                       "temper generate: --output is required with an environment");
     std::optional<InputRows> rows;  // opened before the model is loaded
     if (!input_.input.empty()) rows.emplace(input_);
     const auto model = load(model_);
@@ -69,6 +73,12 @@ class Generate : public Command {
     OutputFile out(output_, input_.input);
     int64_t tokens = 0;
     try {
+      if (environment_.any()) {
+        tokens = write_episodes(model, model_, environment_, sampling_, batch_, tokenizer_, rows_,
+                                adapters_, out);
+        out.finish();
+        return tokens;
+      }
       sample(model, rows_, sampling_, batch_, tokenizer_, adapters_,
              [&](const generate::Completion& c) {
                OutputRow row{{"index", c.index},
@@ -120,6 +130,7 @@ class Generate : public Command {
   std::string output_;
   SamplingFlags sampling_;
   BatchFlags batch_;
+  EnvironmentFlags environment_;
   bool timings_ = false;
 
   std::shared_ptr<const Tokenizer> tokenizer_;

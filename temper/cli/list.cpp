@@ -4,6 +4,7 @@
 #include "temper/base/error.h"
 #include "temper/cli/verbs.h"
 #include "temper/distill/strategy.h"
+#include "temper/env/environment.h"
 #include "temper/metrics/sink.h"
 #include "temper/models/model.h"
 #include "temper/preference/losses.h"
@@ -36,6 +37,7 @@ const std::vector<Topic>& topics() {
       {"algorithms", [] { lines(rl::algorithms().list()); }},
       {"optimizers", [] { lines(train::optimizers().list()); }},
       {"rewards", [] { lines(rewards::registry()); }},
+      {"environments", [] { lines(env::environments().list()); }},
       {"losses",
        [] {
          line("sft", "negative log-likelihood of the supervised tokens");
@@ -60,7 +62,8 @@ std::vector<std::string> list_topics() {
 int run_list(const Arguments& arguments) {
   const std::string what = arguments.empty() ? "" : arguments[0];
   if (what == "--help" || what == "-h") {
-    std::cout << "usage: temper list models|algorithms|optimizers|rewards|losses|sinks\n";
+    std::cout
+        << "usage: temper list models|algorithms|optimizers|rewards|environments|losses|sinks\n";
     return 0;
   }
   for (const Topic& topic : topics())
@@ -68,8 +71,9 @@ int run_list(const Arguments& arguments) {
       topic.print();
       return 0;
     }
-  throw ConfigError("temper list: found `" + what +
-                    "`, expected models, algorithms, optimizers, rewards, losses or sinks");
+  throw ConfigError(
+      "temper list: found `" + what +
+      "`, expected models, algorithms, optimizers, rewards, environments, losses or sinks");
 }
 
 }  // namespace temper::cli

@@ -130,7 +130,8 @@ std::vector<SampledRow> Engine::rows_of(const std::vector<Sequence*>& sampled) c
     const Completion& c = s->completion;
     SampledRow row{
         .options = &options.sampling,
-        .key = {static_cast<uint64_t>(c.index), static_cast<uint64_t>(c.sample), c.tokens.size()},
+        .key = {static_cast<uint64_t>(c.index), static_cast<uint64_t>(c.sample),
+                static_cast<uint64_t>(prompt.request.position) + c.tokens.size()},
         .context = {.prompt = prompt.request.prompt, .completion = c.tokens},
         .adapter = prompt.request.adapter,
         .top_logprobs = options.top_logprobs,

@@ -38,6 +38,9 @@ struct Request {
   int64_t num_samples = 1;
   GenerationOptions options;
   int adapter = 0;  // nn::Context::adapter
+  // Of a completion that goes on after others have added to it: the number of its first sample, and
+  // how many tokens of the completion the prompt ends with. They name the random numbers.
+  int64_t first_sample = 0, position = 0;
 };
 
 using RequestId = uint64_t;  // of one engine

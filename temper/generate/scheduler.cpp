@@ -43,7 +43,7 @@ bool Scheduler::admit_one() {
   }
   auto sequence = std::make_unique<Sequence>();
   sequence->completion.index = prompt->request.index;
-  sequence->completion.sample = prompt->next_sample++;
+  sequence->completion.sample = prompt->request.first_sample + prompt->next_sample++;
   sequence->completion.request = prompt->id;
   sequence->prompt = prompt;
   running_.push_back(std::move(sequence));
@@ -158,7 +158,7 @@ std::vector<std::unique_ptr<Sequence>> Scheduler::cancel(RequestId id) {
       auto never = std::make_unique<Sequence>();
       never->prompt = prompt;
       never->completion.index = prompt->request.index;
-      never->completion.sample = prompt->next_sample++;
+      never->completion.sample = prompt->request.first_sample + prompt->next_sample++;
       never->completion.request = id;
       cancelled.push_back(std::move(never));
     }

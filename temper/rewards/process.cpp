@@ -221,6 +221,8 @@ void Process::end(Clock::duration grace) {
   close_end(errors_);
 }
 
+void Process::close_input() { close_end(input_); }
+
 void Process::close_errors() { close_end(errors_); }
 
 bool Process::input_is_read() const {

@@ -46,6 +46,7 @@ class Process {
   int input() const { return input_; }
   int output() const { return output_; }
   int errors() const { return errors_; }
+  void close_input();
   void close_errors();
 
   // Whether all that was written to its input has been read.

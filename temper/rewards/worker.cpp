@@ -1,79 +1,19 @@
 #include "temper/rewards/worker.h"
 
-#include <signal.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "temper/base/error.h"
+#include "temper/rewards/pipes.h"
 
 namespace temper::rewards {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr size_t kLongestLine = size_t{1} << 16;
 constexpr size_t kKeptErrorOutput = 2000;
 constexpr auto kGrace = 200ms;        // for a process to end by itself once its input is closed
 constexpr auto kEndingTakes = 100ms;  // between the end of a process's output and its own
-
-Clock::duration seconds(double s) {
-  return std::chrono::duration_cast<Clock::duration>(
-      std::chrono::duration<double>(std::min(s, 1e6)));
-}
-
-// Reads what is there. False at the end of the stream.
-bool drain(int fd, std::string& into, size_t most) {
-  char bytes[4096];
-  while (into.size() < most) {
-    const ssize_t n = ::read(fd, bytes, sizeof bytes);
-    if (n == 0) return false;
-    if (n < 0) return errno == EAGAIN || errno == EINTR;
-    into.append(bytes, static_cast<size_t>(n));
-  }
-  return true;
-}
-
-// A write to a worker that is gone gives an error and no signal, in this thread alone.
-class NoPipeSignal {
- public:
-  NoPipeSignal() {
-    sigset_t pipe;
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe, &before_);
-  }
-  ~NoPipeSignal() {
-    sigset_t pipe;
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    const timespec now{};
-    if (!sigismember(&before_, SIGPIPE)) sigtimedwait(&pipe, nullptr, &now);
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-
- private:
-  sigset_t before_;
-};
-
-std::vector<ProcessOptions::Limit> limits(const RewardSection& options) {
-  std::vector<ProcessOptions::Limit> out;
-  const auto add = [&](int resource, const std::optional<int64_t>& value) {
-    rlimit now{RLIM_INFINITY, RLIM_INFINITY};
-    ::getrlimit(static_cast<__rlimit_resource>(resource), &now);  // it cannot be raised
-    if (value)
-      out.push_back({resource, std::min<uint64_t>(static_cast<uint64_t>(*value), now.rlim_max)});
-  };
-  add(RLIMIT_AS, options.memory_bytes);
-  add(RLIMIT_CPU, options.cpu_seconds);
-  add(RLIMIT_FSIZE, options.file_bytes);
-  add(RLIMIT_NOFILE, options.open_files);
-  add(RLIMIT_NPROC, options.processes);
-  return out;
-}
 
 }  // namespace
 
@@ -90,9 +30,21 @@ void Worker::ask(std::string line, std::function<bool(const std::string& line)> 
   request_ = std::move(line);
   answers_ = std::move(answers);
   if (!process_) start();
-  unsent_ = request_.substr(0, request_.size() - 1);
+  unsent_ = std::exchange(told_, {}) + request_.substr(0, request_.size() - 1);
   phase_ = Phase::kSending;
   restart_clock();
+}
+
+void Worker::tell(const std::string& line) {
+  if (!process_) return;
+  told_ += line + "\n";
+  write_told();
+}
+
+// What does not fit the pipe goes with the next request.
+void Worker::write_told() {
+  if (busy() || told_.empty()) return;
+  write_some(process_->input(), told_);
 }
 
 void Worker::restart_clock() {
@@ -118,21 +70,18 @@ Clock::time_point Worker::wake_time() const {
 }
 
 void Worker::write_request() {
-  if (unsent_.empty()) return;
-  const NoPipeSignal quiet;
-  const ssize_t n = ::write(process_->input(), unsent_.data(), unsent_.size());
-  if (n > 0) unsent_.erase(0, static_cast<size_t>(n));
-  if (n < 0 && errno == EPIPE) unsent_.clear();  // it reads no more; its answer may still come
+  if (!unsent_.empty() && !write_some(process_->input(), unsent_))
+    unsent_.clear();  // it reads no more; its answer may still come
 }
 
 bool Worker::read_output() {
   if (process_->errors() >= 0) {
-    if (!drain(process_->errors(), error_output_, kKeptErrorOutput + 65536))
+    if (!read_some(process_->errors(), error_output_, kKeptErrorOutput + 65536))
       process_->close_errors();
     if (error_output_.size() > kKeptErrorOutput)
       error_output_.erase(0, error_output_.size() - kKeptErrorOutput);
   }
-  return drain(process_->output(), received_, kLongestLine + 1);
+  return read_some(process_->output(), received_, longest_line_ + 1);
 }
 
 void Worker::discard_line(std::string line) {
@@ -156,6 +105,10 @@ std::optional<Worker::Answer> Worker::advance() {
   const bool open = read_output();  // after that look: what was written before reading is there
   if (phase_ == Phase::kAnswering) {
     if (auto answer = take_line()) return answer;
+  } else if (!open && !fresh_ && stateful_) {
+    Answer answer = fail(Answer::Kind::kEnded, ending());
+    answer.between = true;
+    return answer;
   } else if (!open && !fresh_) {
     // It ended between two requests, which is no failure: another one answers.
     discard_received();
@@ -165,12 +118,12 @@ std::optional<Worker::Answer> Worker::advance() {
   } else if (was_read && open) {
     end_request();
   }
-  if (received_.size() > kLongestLine)
+  if (received_.size() > longest_line_)
     return fail(
         Answer::Kind::kGarbage,
         phase_ == Phase::kAnswering
-            ? temper::str("answered with a line of more than ", kLongestLine, " bytes")
-            : temper::str("wrote more than ", kLongestLine, " bytes that nobody asked for"));
+            ? temper::str("answered with a line of more than ", longest_line_, " bytes")
+            : temper::str("wrote more than ", longest_line_, " bytes that nobody asked for"));
   if (!open) return fail(Answer::Kind::kEnded, ending());
   if (Clock::now() < deadline_) return {};
   const double waited = allowed_seconds();
@@ -197,14 +150,17 @@ std::optional<Worker::Answer> Worker::take_line() {
     }
     fresh_ = false;
     start_seconds_ = options_.start_timeout_seconds;
-    return give(Answer::Kind::kLine, std::move(line));
+    Answer answer = give(Answer::Kind::kLine, std::move(line));
+    write_told();
+    return answer;
   }
   return {};
 }
 
 std::string Worker::ending() {
   const std::string how = process_->ending(kEndingTakes);
-  if (process_->errors() >= 0) drain(process_->errors(), error_output_, kKeptErrorOutput + 65536);
+  if (process_->errors() >= 0)
+    read_some(process_->errors(), error_output_, kKeptErrorOutput + 65536);
   const std::string tail = error_output_.size() > kKeptErrorOutput
                                ? error_output_.substr(error_output_.size() - kKeptErrorOutput)
                                : error_output_;
@@ -226,6 +182,7 @@ void Worker::stop() {
   process_.reset();
   scratch_.reset();
   unsent_.clear();
+  told_.clear();
   received_.clear();
   error_output_.clear();
   phase_ = Phase::kIdle;

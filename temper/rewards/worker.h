@@ -1,4 +1,4 @@
-// One process of a reward command: a line of JSON in, a line out.
+// One process of a reward command or of an environment: a line of JSON in, a line out.
 #pragma once
 
 #include <poll.h>
@@ -25,8 +25,14 @@ namespace temper::rewards {
 // answers apart by the request's `id`.)
 class Worker {
  public:
-  explicit Worker(const RewardSection& options)
-      : options_(options), start_seconds_(options.start_timeout_seconds) {}
+  // stateful: a request may depend on those before it. A process that ends between two of them is
+  // then a failure, where it else is replaced without a word.
+  explicit Worker(const RewardSection& options, bool stateful = false,
+                  size_t longest_line = size_t{1} << 16)
+      : options_(options),
+        stateful_(stateful),
+        longest_line_(longest_line),
+        start_seconds_(options.start_timeout_seconds) {}
   ~Worker() { stop(); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -36,6 +42,10 @@ class Worker {
   // line of which `answers` says false is another request's and is discarded. Throws RunError where
   // the process cannot be started.
   void ask(std::string line, std::function<bool(const std::string& line)> answers);
+
+  // Sends a line that is not answered, behind the request that is being answered. Nothing where no
+  // process runs.
+  void tell(const std::string& line);
 
   // Adds what poll() is to wait for. It shall return at wake_time() at the latest.
   void add_awaited(std::vector<pollfd>& fds) const;
@@ -48,6 +58,7 @@ class Worker {
     std::string text;           // the line, or what went wrong
     int64_t unasked_lines = 0;  // discarded since the last answer
     std::string unasked;        // the first of them
+    bool between = false;       // kEnded: before the process had read the request
   };
   std::optional<Answer> advance();
 
@@ -61,6 +72,7 @@ class Worker {
   void restart_clock();
   double allowed_seconds() const;
   void write_request();
+  void write_told();
   bool read_output();  // false at its end
   void discard_line(std::string line);
   void discard_received();
@@ -71,10 +83,12 @@ class Worker {
   Answer fail(Answer::Kind kind, std::string text);
 
   const RewardSection& options_;
+  bool stateful_;
+  size_t longest_line_;
   std::optional<ScratchDirectory> scratch_;
   std::optional<Process> process_;
   std::function<bool(const std::string&)> answers_;
-  std::string request_, unsent_, received_, error_output_, unasked_;
+  std::string request_, unsent_, told_, received_, error_output_, unasked_;
   int64_t unasked_lines_ = 0;
   Phase phase_ = Phase::kIdle;
   bool fresh_ = true;     // the process has not answered yet

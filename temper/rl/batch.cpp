@@ -33,13 +33,16 @@ std::vector<train::Unit> TrainingBatch::units(size_t begin, size_t end, int64_t 
   std::set<int64_t> labelled;         // a segment that two units share counts in the first
   int64_t tokens = 0;
   int64_t root = -1;
+  bool apart = false;
   for (size_t i = begin; i < end; ++i) {
     const EpisodeGroup& group = groups_[episodes_[i].group];
     const Episode& episode = group.episodes[episodes_[i].episode];
     const int32_t prompt = group.segments[static_cast<size_t>(episode.path[0])].parent;
     const int64_t length = static_cast<int64_t>(group.completion(episode).size());
     const bool full = max_tokens > 0 && tokens + length > max_tokens;
-    if (root != tag(episodes_[i], prompt) || full) {
+    // A tree of its own in the middle of an episode ends the prompt's: depth first.
+    if (root != tag(episodes_[i], prompt) || full || apart) {
+      apart = false;
       root = tag(episodes_[i], prompt);
       units.emplace_back();
       placed = {{root, 0}};
@@ -51,7 +54,8 @@ std::vector<train::Unit> TrainingBatch::units(size_t begin, size_t end, int64_t 
       const int64_t t = tag(episodes_[i], s);
       if (placed.contains(t)) continue;
       const Segment& part = segment(t);
-      const int64_t parent = placed.at(tag(episodes_[i], part.parent));
+      apart = apart || part.parent < 0;
+      const int64_t parent = part.parent < 0 ? -1 : placed.at(tag(episodes_[i], part.parent));
       placed[t] = static_cast<int64_t>(units.back().segments.size());
       const bool counts = part.sampled && labelled.insert(t).second;
       units.back().segments.push_back(

@@ -2,6 +2,9 @@
 
 #include <set>
 
+#include "temper/base/error.h"
+#include "temper/rl/episode.h"
+
 namespace temper {
 
 template <>
@@ -69,6 +72,8 @@ void RlConfig::fields(Fields& f) {
   f.add("rollout", rollout, "how completions are sampled");
   f.add("rewards", rewards,
         "what a completion is worth: a list of {name, weight} or {command, ...}", one_or_list());
+  f.add("environment", environment,
+        "what answers the policy turn by turn: a program, tools, or a built-in environment");
 }
 
 // The algorithm brings keys and defaults.
@@ -110,7 +115,10 @@ void RlConfig::validate() const {
           "its critic has a verb of its own: temper ppo");
   need(!data.train.empty() || rl.replay, "data.train",
        "a file of rows, or a list of {path, weight, name}");
-  need(!rewards.empty() || rl.replay, "rewards", "a list of {name, weight} or {command, ...}");
+  need(!rewards.empty() || rl.replay || environment.any(), "rewards",
+       "a list of {name, weight} or {command, ...}");
+  const std::string problem = env::find_problem(environment);
+  check<ConfigError>(problem.empty(), problem);
   require(adapter.dropout == 0, "adapter.dropout", "found ", adapter.dropout, ", expected 0 under ",
           verb.value_or("grpo"), ": the sampler's log-probabilities must be the trainer's");
   require(train.neftune_alpha == 0, "train.neftune_alpha", "found ", train.neftune_alpha,
@@ -136,6 +144,8 @@ void RlConfig::validate() const {
   for (size_t i = 0; i < rewards.size(); ++i) {
     const std::string name = rewards[i].label();
     require(!name.empty(), "rewards", "reward ", i + 1, " has neither a name nor a command");
+    require(name != kEnvironmentReward || !environment.any(), "rewards", "a reward is called `",
+            kEnvironmentReward, "`, as the environment's own is; give it another name");
     require(names.insert(name).second, "rewards", "two rewards are called `", name,
             "`; give one another name");
   }

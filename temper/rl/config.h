@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "temper/env/config.h"
 #include "temper/generate/config.h"
 #include "temper/generate/remote/config.h"
 #include "temper/rewards/config.h"
@@ -60,6 +61,7 @@ struct RlConfig : train::RunConfig {
   RlSection rl;
   RlRolloutSection rollout;
   std::vector<rewards::RewardSection> rewards;
+  env::EnvironmentSection environment;
 
   void fields(Fields& f) override;
   void prepare() override;

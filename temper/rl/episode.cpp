@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "temper/base/error.h"
 #include "temper/data/row_fields.h"
@@ -17,8 +19,8 @@ const std::vector<int32_t>& EpisodeGroup::prompt(const Episode& episode) const {
 std::vector<int32_t> EpisodeGroup::completion(const Episode& episode) const {
   std::vector<int32_t> tokens;
   for (const int32_t s : episode.path) {
-    const std::vector<int32_t>& part = segments[static_cast<size_t>(s)].tokens;
-    tokens.insert(tokens.end(), part.begin(), part.end());
+    const Segment& part = segments[static_cast<size_t>(s)];
+    tokens.insert(tokens.end(), part.tokens.begin() + part.repeated, part.tokens.end());
   }
   return tokens;
 }
@@ -66,7 +68,7 @@ Json by_token(const EpisodeGroup& group, const Episode& episode,
   for (const int32_t s : episode.path) {
     const Segment& segment = group.segments[static_cast<size_t>(s)];
     if (segment.sampled && (segment.*values).empty()) return Json::array();
-    for (size_t t = 0; t < segment.tokens.size(); ++t)
+    for (size_t t = static_cast<size_t>(segment.repeated); t < segment.tokens.size(); ++t)
       out.push_back(segment.sampled ? (segment.*values)[t] : 0.0F);
   }
   return out;
@@ -87,6 +89,29 @@ Json advantage_of(const EpisodeGroup& group, const Episode& episode) {
   return first.is_null() ? Json(0.0) : first;
 }
 
+// [at, after] of CompletionTokens::Branch, where a segment does not follow the one before.
+Json branches_of(const EpisodeGroup& group, const Episode& episode) {
+  Json branches = Json::array();
+  std::map<int32_t, int64_t> ends;  // of the segments, in the completion
+  const int32_t prompt = group.segments[static_cast<size_t>(episode.path[0])].parent;
+  ends[prompt] = 0;
+  int64_t at = 0;
+  int32_t before = prompt;
+  for (const int32_t s : episode.path) {
+    const Segment& segment = group.segments[static_cast<size_t>(s)];
+    if (segment.parent < 0) {
+      const size_t size = group.segments[static_cast<size_t>(prompt)].tokens.size();
+      branches.push_back({at, segment.repeated - static_cast<int64_t>(size)});
+    } else if (segment.parent != before) {
+      branches.push_back({at, ends.at(segment.parent)});
+    }
+    at += static_cast<int64_t>(segment.tokens.size()) - segment.repeated;
+    ends[s] = at;
+    before = s;
+  }
+  return branches;
+}
+
 }  // namespace
 
 std::string to_line(const EpisodeGroup& group, const Episode& e, bool resumable) {
@@ -99,11 +124,14 @@ std::string to_line(const EpisodeGroup& group, const Episode& e, bool resumable)
   for (const int32_t s : e.path) {
     const Segment& segment = group.segments[static_cast<size_t>(s)];
     observed = observed || !segment.sampled;
-    for (size_t t = 0; t < segment.tokens.size(); ++t) mask.push_back(segment.sampled ? 1 : 0);
+    for (size_t t = static_cast<size_t>(segment.repeated); t < segment.tokens.size(); ++t)
+      mask.push_back(segment.sampled ? 1 : 0);
     if (segment.sampled && (versions.empty() || versions.back() != segment.policy_version))
       versions.push_back(segment.policy_version);
   }
-  if (observed) row["completion_mask"] = std::move(mask);
+  if (observed || e.turns > 0) row["completion_mask"] = std::move(mask);
+  if (e.turns > 0) row["turns"] = e.turns;
+  if (Json branches = branches_of(group, e); !branches.empty()) row["branches"] = branches;
   row["logprobs"] = by_token(group, e, &Segment::logprobs);
   row["reward"] = e.reward;
   if (e.penalty != 0) row["penalty"] = e.penalty;
@@ -152,36 +180,76 @@ std::vector<bool> mask_of(const Json& row, size_t tokens, const std::string& whe
   return mask;
 }
 
-// The segments of one completion: runs of tokens that the policy sampled, or did not.
-void add_path(EpisodeGroup& group, Episode& episode, const Json& row,
-              const std::vector<int32_t>& tokens, const std::string& where) {
-  const std::vector<bool> mask = mask_of(row, tokens.size(), where);
-  const std::vector<float> logprobs = numbers(row, "logprobs", tokens.size(), where),
-                           old_logp = numbers(row, "old_logp", tokens.size(), where),
-                           ref_logp = numbers(row, "ref_logp", tokens.size(), where),
-                           value = numbers(row, "value", tokens.size(), where);
-  int32_t parent = static_cast<int32_t>(group.segments.size()) - 1;  // a new prompt
-  if (!group.episodes.empty() && group.segments.back().parent >= 0)
-    parent = group.segments[static_cast<size_t>(group.episodes.back().path.front())].parent;
-  for (size_t t = 0; t < tokens.size(); ++t) {
-    if (t == 0 || mask[t] != mask[t - 1]) {
-      group.segments.push_back({.parent = parent, .sampled = mask[t]});
-      parent = static_cast<int32_t>(group.segments.size()) - 1;
-      episode.path.push_back(parent);
-      if (row.contains("policy_version") && row["policy_version"].is_number_integer())
-        group.segments.back().policy_version = row["policy_version"].get<int64_t>();
-    }
-    Segment& segment = group.segments.back();
-    segment.tokens.push_back(tokens[t]);
-    if (!mask[t]) continue;
-    if (!logprobs.empty()) segment.logprobs.push_back(logprobs[t]);
-    if (!old_logp.empty()) segment.old_logp.push_back(old_logp[t]);
-    if (!ref_logp.empty()) segment.ref_logp.push_back(ref_logp[t]);
-    if (!value.empty()) segment.value.push_back(value[t]);
+std::vector<CompletionTokens::Branch> branches(const Json& row, size_t prompt, size_t tokens,
+                                               const std::string& where) {
+  std::vector<CompletionTokens::Branch> out;
+  if (!row.contains("branches") || row["branches"].is_null()) return out;
+  const auto fail = [&](const Json& found) {
+    throw DataError(str(where, ": `branches` must be a list of [token, token that it follows], ",
+                        "found ", dump_json(found)));
+  };
+  if (!row["branches"].is_array()) fail(row["branches"]);
+  for (const Json& pair : row["branches"]) {
+    const bool numbers = pair.is_array() && pair.size() == 2 && pair[0].is_number_integer() &&
+                         pair[1].is_number_integer();
+    if (!numbers) fail(pair);
+    const auto at = pair[0].get<int64_t>(), after = pair[1].get<int64_t>();
+    const bool fits = at > (out.empty() ? 0 : out.back().at) && at < static_cast<int64_t>(tokens) &&
+                      after < at && after > -static_cast<int64_t>(prompt);
+    if (!fits) fail(pair);
+    out.push_back({at, after});
   }
+  return out;
 }
 
 }  // namespace
+
+// Segments are runs of tokens that the policy sampled or did not, cut where branches begin and
+// where they leave.
+void add_episode(EpisodeGroup& group, const std::vector<int32_t>& prompt, Episode episode,
+                 const CompletionTokens& c, int64_t policy_version) {
+  const bool shares = !group.episodes.empty() && group.prompt(group.episodes.back()) == prompt;
+  if (!shares) group.segments.push_back({.tokens = prompt});
+  const int32_t root =
+      shares ? group.segments[static_cast<size_t>(group.episodes.back().path.front())].parent
+             : static_cast<int32_t>(group.segments.size()) - 1;
+  int32_t before = root;
+  std::set<int64_t> cuts;
+  std::map<int64_t, int64_t> branches;
+  for (const auto& branch : c.branches) {
+    branches[branch.at] = branch.after;
+    cuts.insert({branch.at, branch.after});
+  }
+  std::map<int64_t, int32_t> ends;  // the segment that ends there
+  for (size_t t = 0; t < c.tokens.size(); ++t) {
+    const int64_t at = static_cast<int64_t>(t);
+    if (t == 0 || c.sampled[t] != c.sampled[t - 1] || cuts.contains(at)) {
+      ends[at] = before;
+      Segment next{.parent = before, .sampled = c.sampled[t], .policy_version = policy_version};
+      if (const auto branch = branches.find(at); branch != branches.end()) {
+        next.parent = branch->second < 0 ? -1 : ends.at(branch->second);
+        if (branch->second < 0) {
+          check<DataError>(!next.sampled, "`branches`: a turn cannot begin within the prompt");
+          next.tokens.assign(prompt.begin(), prompt.end() + branch->second);
+          next.repeated = static_cast<int32_t>(next.tokens.size());
+        }
+      }
+      group.segments.push_back(std::move(next));
+      before = static_cast<int32_t>(group.segments.size()) - 1;
+      episode.path.push_back(before);
+    }
+    Segment& segment = group.segments.back();
+    segment.tokens.push_back(c.tokens[t]);
+    if (!c.sampled[t]) continue;
+    if (!c.logprobs.empty()) segment.logprobs.push_back(c.logprobs[t]);
+    if (!c.old_logp.empty()) segment.old_logp.push_back(c.old_logp[t]);
+    if (!c.ref_logp.empty()) segment.ref_logp.push_back(c.ref_logp[t]);
+    if (!c.value.empty()) segment.value.push_back(c.value[t]);
+  }
+  check<DataError>(group.segments[static_cast<size_t>(episode.path[0])].parent == root,
+                   "`branches`: a completion begins behind its prompt");
+  group.episodes.push_back(std::move(episode));
+}
 
 void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabulary,
               const std::string& where) {
@@ -191,9 +259,9 @@ void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabu
                      data::field_names(row));
   check<DataError>(row["group"].is_number_integer(), where, ": `group` must be a whole number");
   const int64_t id = row["group"].get<int64_t>();
-  std::vector<int32_t> prompt =
+  const std::vector<int32_t> prompt =
       data::token_ids(row["prompt_tokens"], "prompt_tokens", vocabulary, where);
-  const std::vector<int32_t> tokens =
+  std::vector<int32_t> tokens =
       data::token_ids(row["completion_tokens"], "completion_tokens", vocabulary, where);
   check<DataError>(!prompt.empty(), where, ": `prompt_tokens` is empty");
   check<DataError>(!tokens.empty(), where, ": `completion_tokens` is empty");
@@ -208,14 +276,28 @@ void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabu
   if (row.contains("text") && row["text"].is_string())
     episode.text = row["text"].get<std::string>();
   episode.stopped = !(row.contains("finish_reason") && row["finish_reason"] == "length");
+  if (row.contains("turns") && row["turns"].is_number_integer())
+    episode.turns = row["turns"].get<int64_t>();
+  CompletionTokens completion;
+  completion.sampled = mask_of(row, tokens.size(), where);
+  completion.logprobs = numbers(row, "logprobs", tokens.size(), where);
+  completion.old_logp = numbers(row, "old_logp", tokens.size(), where);
+  completion.ref_logp = numbers(row, "ref_logp", tokens.size(), where);
+  completion.value = numbers(row, "value", tokens.size(), where);
+  completion.branches = branches(row, prompt.size(), tokens.size(), where);
+  completion.tokens = std::move(tokens);
+  check<DataError>(std::find(completion.sampled.begin(), completion.sampled.end(), true) !=
+                       completion.sampled.end(),
+                   where, ": `completion_mask` marks no token as sampled");
+  int64_t version = 0;
+  if (row.contains("policy_version") && row["policy_version"].is_number_integer())
+    version = row["policy_version"].get<int64_t>();
   if (groups.empty() || groups.back().id != id) groups.push_back({.id = id});
-  EpisodeGroup& group = groups.back();
-  if (group.episodes.empty() || group.prompt(group.episodes.back()) != prompt)
-    group.segments.push_back({.tokens = std::move(prompt)});
-  add_path(group, episode, row, tokens, where);
-  check<DataError>(group.sampled_tokens(episode) > 0, where,
-                   ": `completion_mask` marks no token as sampled");
-  group.episodes.push_back(std::move(episode));
+  try {
+    add_episode(groups.back(), prompt, std::move(episode), completion, version);
+  } catch (const DataError& e) {
+    throw DataError(where + ": " + e.what());
+  }
 }
 
 }  // namespace temper::rl

@@ -15,6 +15,8 @@ namespace temper::rl {
 
 struct Segment {
   int32_t parent = -1;          // an earlier segment of the group; -1: a prompt
+  int32_t repeated = 0;         // its first tokens that are the prompt's: of a path's segment that
+                                // goes on within the prompt, and so has no parent
   std::vector<int32_t> tokens;  // not empty; an end token that was sampled is among them
   bool sampled = false;         // by a policy: these tokens train
   // By token of a sampled segment; at rollout.temperature, of the full distribution.
@@ -30,16 +32,22 @@ struct Segment {
 };
 
 struct Episode {
-  int64_t sample = 0;         // names it within its group
-  std::vector<int32_t> path;  // its segments after the prompt, from the root down; not empty
-  double reward = 0;          // weighted sum of the rewards
-  double penalty = 0;         // what shaping adds to the reward (of length: at most 0)
+  int64_t sample = 0;  // names it within its group
+  // Its segments after the prompt in order of time, not empty. Each goes on from its parent: the
+  // one before, but where a chat template wrote what stood there differently.
+  std::vector<int32_t> path;
+  double reward = 0;   // weighted sum of the rewards
+  double penalty = 0;  // what shaping adds to the reward (of length: at most 0)
   std::vector<std::pair<std::string, double>> rewards;  // by name, unweighted
   std::string text;
   bool stopped = true;  // by an end token, a stop text or its environment; else by its length
+  int64_t turns = 0;    // of the policy in an environment; 0: there is none
 
   double shaped() const { return reward + penalty; }
 };
+
+// What the sum of an environment's own rewards is called among the rewards.
+inline constexpr const char* kEnvironmentReward = "environment";
 
 struct EpisodeGroup {
   int64_t id = 0;
@@ -56,6 +64,25 @@ struct EpisodeGroup {
   void set_advantage(const Episode& episode, double advantage);
   std::vector<double> shaped_rewards() const;
 };
+
+// What follows a prompt, token by token.
+struct CompletionTokens {
+  std::vector<int32_t> tokens;
+  std::vector<bool> sampled;  // by the policy
+  // By token, 0 where the policy did not sample it; empty: there are none.
+  std::vector<float> logprobs, old_logp, ref_logp, value;
+  // The token at `at` follows token `after` - 1 of the completion; 0: the prompt; negative: the
+  // prompt less so many of its tokens.
+  struct Branch {
+    int64_t at, after;
+  };
+  std::vector<Branch> branches;  // ascending
+};
+
+// Adds an episode with its segments, whose path it sets. It shares the prompt of the group's last
+// one where that is the same.
+void add_episode(EpisodeGroup& group, const std::vector<int32_t>& prompt, Episode episode,
+                 const CompletionTokens& completion, int64_t policy_version = 0);
 
 // Whether the group's rewards, before shaping, differ: without that no completion is better than
 // another.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
@@ -27,6 +28,7 @@ void BatchStatistics::add_to(MetricsRow& row) const {
   for (const auto& [name, mean] : reward_means) row.set("rewards/" + name, mean);
   row.set("completion_length_mean", length_mean);
   row.set("truncated_fraction", truncated);
+  if (turns_mean > 0) row.set("turns_mean", turns_mean);
   row.set("zero_std_groups", zero_std_groups);
 }
 
@@ -39,6 +41,7 @@ BatchStatistics describe(const std::vector<EpisodeGroup>& groups) {
       s.reward_mean += e.reward / count;
       s.length_mean += static_cast<double>(group.sampled_tokens(e)) / count;
       s.truncated += (e.stopped ? 0 : 1) / count;
+      s.turns_mean += static_cast<double>(e.turns) / count;
       for (const auto& [name, value] : e.rewards) s.reward_means[name] += value / count;
     }
     s.zero_std_groups += !has_reward_variance(group);
@@ -59,6 +62,12 @@ std::vector<MetricInfo> rl_metrics() {
           {"kl", "nats", "KL to the reference", "mean over completion tokens", true},
           {"entropy", "nats", "entropy", "mean entropy of the policy's next token", true},
           {"completion_length_mean", "tokens", "completion length", "mean length", true, "length"},
+          {"turns_mean", "", "turns", "turns of the policy in an episode"},
+          {"environment_timeouts", "", "environment failures", "answers that came too late"},
+          {"environment_crashes", "", "environment failures", "programs that ended"},
+          {"environment_malformed", "", "environment failures", "answers that are none"},
+          {"tool_calls_unread", "", "environment failures",
+           "calls that could not be read, or named no tool"},
           {"truncated_fraction", "", "truncated completions", "share cut at max_new_tokens"},
           {"clip_fraction", "", "clipping", "share of tokens outside the trust region"},
           {"zero_std_groups", "", "groups without reward variance",
@@ -110,9 +119,10 @@ void Observer::log_sample(const EpisodeGroup& group, const Episode& episode) {
       shown_.resize(shown_.size() / 2);
       show_every_ *= 2;
     }
-    shown_.push_back({std::to_string(group.id), prompt_end(group.prompt(episode), kReportBytes),
-                      repair_utf8(episode.text.substr(0, kReportBytes)), str(episode.reward),
-                      std::to_string(group.sampled_tokens(episode))});
+    shown_.push_back({{std::to_string(group.id), prompt_end(group.prompt(episode), kReportBytes),
+                       repair_utf8(episode.text.substr(0, kReportBytes)), str(episode.reward),
+                       std::to_string(group.sampled_tokens(episode))},
+                      episode.turns > 0 ? turns_of(group, episode) : std::vector<TableRow>()});
   }
   const double now = steady_seconds();
   if (!tokenizer_ || now - console_sample_at_ < kBetweenSamples) return;
@@ -125,7 +135,39 @@ void Observer::log_sample(const EpisodeGroup& group, const Episode& episode) {
 
 std::vector<Report::Table> Observer::samples() const {
   if (shown_.empty()) return {};
-  return {{"Samples", {"group", "prompt", "completion", "reward", "tokens"}, shown_}};
+  Report::Table samples{"Samples", {"group", "prompt", "completion", "reward", "tokens"}, {}};
+  Report::Table turns{"Turn by turn", {"group", "who", "what it says", "tokens"}, {}};
+  for (const Shown& shown : shown_) {
+    samples.rows.push_back(shown.sample);
+    turns.rows.insert(turns.rows.end(), shown.turns.begin(), shown.turns.end());
+  }
+  std::vector<Report::Table> tables{std::move(samples)};
+  if (!turns.rows.empty()) tables.push_back(std::move(turns));
+  return tables;
+}
+
+// What was said in an episode, special tokens included, one row a turn and an answer.
+std::vector<Observer::TableRow> Observer::turns_of(const EpisodeGroup& group,
+                                                   const Episode& episode) const {
+  std::vector<TableRow> rows;
+  if (!tokenizer_) return rows;
+  const auto add = [&](const char* who, std::span<const int32_t> tokens) {
+    rows.push_back({rows.empty() ? std::to_string(group.id) : "", who,
+                    repair_utf8(tokenizer_->decode(tokens).substr(0, kReportBytes)),
+                    std::to_string(tokens.size())});
+  };
+  add("prompt", group.prompt(episode));
+  int32_t before = group.segments[static_cast<size_t>(episode.path[0])].parent;
+  for (const int32_t s : episode.path) {
+    const Segment& segment = group.segments[static_cast<size_t>(s)];
+    add(segment.sampled            ? "policy"
+        : segment.parent == before ? "environment"
+                                   : "environment, earlier turns rewritten",
+        std::span(segment.tokens).subspan(static_cast<size_t>(segment.repeated)));
+    before = s;
+  }
+  rows.push_back({"", "reward", str(episode.reward), ""});
+  return rows;
 }
 
 }  // namespace temper::rl

@@ -19,6 +19,7 @@ namespace temper::rl {
 struct BatchStatistics {
   double reward_mean = 0, reward_std = 0;      // of the rewards before shaping
   double length_mean = 0, truncated = 0;       // sampled tokens; share cut at max_new_tokens
+  double turns_mean = 0;                       // in an environment; 0: there is none
   int64_t zero_std_groups = 0, groups = 0;     // groups whose rewards are all equal
   std::map<std::string, double> reward_means;  // by reward, unweighted
 
@@ -51,7 +52,14 @@ class Observer {
   std::shared_ptr<const Tokenizer> tokenizer_;  // null: samples have no prompts
   int64_t max_new_tokens_;
   int64_t constant_batches_ = 0, batches_ = 0, show_every_ = 1;
-  std::vector<std::vector<std::string>> shown_;  // rows of the table of samples
+  // A row of the table of samples; of an episode in an environment, its turns as well.
+  using TableRow = std::vector<std::string>;
+  struct Shown {
+    TableRow sample;
+    std::vector<TableRow> turns;
+  };
+  std::vector<TableRow> turns_of(const EpisodeGroup& group, const Episode& episode) const;
+  std::vector<Shown> shown_;
   double console_sample_at_ = 0;
 };
 

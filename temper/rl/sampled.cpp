@@ -53,6 +53,10 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
       sampler_(std::move(sampler)),
       rewards_(config.rewards, policy.tokenizer != nullptr),
       judge_(rewards_) {
+  if (config.environment.any())
+    episodes_ = std::make_unique<EpisodeSampler>(config.environment, prompt_format(config, policy),
+                                                 config.rollout.options(config.seed),
+                                                 policy.model->eos_token_ids);
   check_reward_models(config.rewards, policy.tokenizer.get(), policy.model->vocab_size);
   const data::PromptFormat format = prompt_format(config, policy);
   survey_ = train::survey_rows<data::PromptRow>(
@@ -88,7 +92,7 @@ void SampledSource::judge(const Prompt& prompt, const EpisodeGroup& group) {
     rewards::Sample s;
     s.row = prompt.row.fields;
     s.where = prompt.row.where;
-    s.prompt_tokens = prompt.row.tokens;
+    s.prompt_tokens = group.prompt(episode);
     s.completion_tokens = group.completion(episode);
     if (policy_.tokenizer) s.prompt = policy_.tokenizer->decode(s.prompt_tokens, true);
     s.completion = episode.text;
@@ -100,32 +104,16 @@ void SampledSource::judge(const Prompt& prompt, const EpisodeGroup& group) {
   judge_.submit(group.id, std::move(samples));
 }
 
-// Samples this rank's share of the prompts; a group is judged as soon as its last completion is
-// done.
-std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& prompts,
-                                                     int64_t samples, Statistics& statistics,
-                                                     const std::function<bool()>& stop) {
-  const double start = steady_seconds();
-  std::optional<trace::Span> span(std::in_place, "rollout");
-  struct Pending {
-    EpisodeGroup group;
-    const Prompt* prompt;
-    int64_t unfinished;
-  };
-  std::map<int64_t, Pending> pending;
+void SampledSource::sample_completions(const std::vector<const Prompt*>& prompts, int64_t samples,
+                                       PendingGroups& pending, const std::function<bool()>& stop) {
   std::vector<generate::RequestId> requests;
   const generate::GenerationOptions options = config_.rollout.options(config_.seed);
-  for (size_t i = static_cast<size_t>(group_.rank()); i < prompts.size();
-       i += static_cast<size_t>(group_.size())) {
-    Pending& p = pending[prompts[i].key];
-    p.prompt = &prompts[i];
-    p.unfinished = samples;
-    p.group.id = prompts[i].key;
+  for (const Prompt* prompt : prompts) {
+    Pending& p = pending.at(prompt->key);
     p.group.segments.resize(static_cast<size_t>(samples) + 1);
-    p.group.segments[0].tokens = prompts[i].row.tokens;
+    p.group.segments[0].tokens = prompt->row.tokens;
     p.group.episodes.resize(static_cast<size_t>(samples));
-    requests.push_back(
-        completions_->submit({prompts[i].key, prompts[i].row.tokens, samples, options}));
+    requests.push_back(completions_->submit({prompt->key, prompt->row.tokens, samples, options}));
   }
   const auto done = [&](generate::Completion c) {
     if (c.cancelled) return;
@@ -147,9 +135,52 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
     stopped = true;
     for (const generate::RequestId id : requests) completions_->cancel(id);
   }
+}
+
+void SampledSource::sample_episodes(const std::vector<const Prompt*>& prompts, int64_t samples,
+                                    PendingGroups& pending, const std::function<bool()>& stop,
+                                    Statistics& statistics) {
+  std::vector<EpisodeSampler::Ask> asks;
+  for (const Prompt* prompt : prompts) asks.push_back({prompt->key, &prompt->row});
+  const auto done = [&](size_t ask, std::vector<SampledEpisode> episodes) {
+    Pending& p = pending.at(prompts[ask]->key);
+    p.unfinished = 0;
+    for (SampledEpisode& e : episodes) {
+      statistics.dropped += e.dropped;
+      if (!e.dropped) add_episode(p.group, e.prompt, std::move(e.episode), e.completion);
+    }
+    if (!p.group.episodes.empty()) judge(*p.prompt, p.group);
+  };
+  episodes_->run(*completions_, asks, samples, done, stop);
+}
+
+// Samples this rank's share of the prompts; a group is judged as soon as its last completion is
+// done.
+std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& prompts,
+                                                     int64_t samples, Statistics& statistics,
+                                                     const std::function<bool()>& stop) {
+  const double start = steady_seconds();
+  std::optional<trace::Span> span(std::in_place, "rollout");
+  PendingGroups pending;
+  std::vector<const Prompt*> mine;
+  for (size_t i = static_cast<size_t>(group_.rank()); i < prompts.size();
+       i += static_cast<size_t>(group_.size())) {
+    mine.push_back(&prompts[i]);
+    pending[prompts[i].key] = {{.id = prompts[i].key}, &prompts[i], samples};
+  }
+  if (episodes_)
+    sample_episodes(mine, samples, pending, stop, statistics);
+  else
+    sample_completions(mine, samples, pending, stop);
   completions_->rest();  // the next batch is sampled with other weights
   statistics.rollout_seconds += steady_seconds() - start;
-  span.emplace("waiting for rewards");
+  return judged_groups(std::move(pending), statistics);
+}
+
+// Waits for the rewards. Groups that were stopped are left out, and episodes that are dropped.
+std::vector<EpisodeGroup> SampledSource::judged_groups(PendingGroups pending,
+                                                       Statistics& statistics) {
+  std::optional<trace::Span> span(std::in_place, "waiting for rewards");
   const std::map<int64_t, std::vector<rewards::RewardResult>> judged = judge_.collect();
   span.reset();
   statistics.reward_seconds += judge_.seconds_since_last_call();
@@ -163,7 +194,7 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
       statistics.dropped += verdict.dropped;
       if (verdict.dropped) continue;
       Episode& episode = p.group.episodes[i];
-      episode.reward = verdict.reward;
+      episode.reward += verdict.reward;
       for (size_t n = 0; n < rewards_.names().size(); ++n)
         episode.rewards.emplace_back(rewards_.names()[n], verdict.each[n]);
       kept.push_back(std::move(episode));
@@ -221,13 +252,19 @@ std::vector<EpisodeGroup> SampledSource::fill(int64_t policy_version) {
 }
 
 // Failures of all ranks since `before`.
-void SampledSource::count_failures(const rewards::FailureCounts& before) {
+void SampledSource::count_failures(const rewards::FailureCounts& before,
+                                   const EnvironmentCounts& in_episodes) {
   const rewards::FailureCounts& now = rewards_.failures();
+  const EnvironmentCounts episodes = environment_counts();
   std::vector<double> sums{static_cast<double>(statistics_.dropped),
                            static_cast<double>(now.timed_out - before.timed_out),
                            static_cast<double>(now.crashed - before.crashed),
                            static_cast<double>(now.malformed - before.malformed),
-                           static_cast<double>(statistics_.judged)};
+                           static_cast<double>(statistics_.judged),
+                           static_cast<double>(episodes.timed_out - in_episodes.timed_out),
+                           static_cast<double>(episodes.crashed - in_episodes.crashed),
+                           static_cast<double>(episodes.malformed - in_episodes.malformed),
+                           static_cast<double>(episodes.unread_calls - in_episodes.unread_calls)};
   group_.all_reduce_sum(sums);
   const auto sum = [&](size_t i) { return static_cast<int64_t>(sums[i]); };
   statistics_.dropped = sum(0);
@@ -235,12 +272,26 @@ void SampledSource::count_failures(const rewards::FailureCounts& before) {
   failures_.crashed += sum(2);
   failures_.malformed += sum(3);
   judged_ += sum(4);
+  environment_failures_.timed_out += sum(5);
+  environment_failures_.crashed += sum(6);
+  environment_failures_.malformed += sum(7);
+  environment_failures_.unread_calls += sum(8);
+}
+
+// Of this rank, evaluations included.
+EnvironmentCounts SampledSource::environment_counts() const {
+  return episodes_ ? episodes_->counts() : EnvironmentCounts();
 }
 
 // A run in which no reward ever answers trains nothing.
 void SampledSource::check_rewards() const {
+  check(judged_ < kLeastJudged || environment_failures_.failures() < judged_,
+        "the environment failed in all of the ", judged_,
+        " episodes so far (the first: ", episodes_ ? episodes_->first_failure() : "",
+        "); nothing would be trained");
   const int64_t asked = judged_ * static_cast<int64_t>(rewards_.names().size());
-  check(judged_ < kLeastJudged || failures_.all() < asked, "rewards failed on all of the ", judged_,
+  check(asked == 0 || judged_ < kLeastJudged || failures_.all() < asked,
+        "rewards failed on all of the ", judged_,
         " completions so far (the first: ", rewards_.first_failure(),
         "); nothing would be trained");
 }
@@ -248,6 +299,7 @@ void SampledSource::check_rewards() const {
 RolloutBatch SampledSource::next(int64_t policy_version) {
   const at::NoGradGuard no_grad;
   const rewards::FailureCounts before = rewards_.failures();
+  const EnvironmentCounts in_episodes = environment_counts();
   RolloutBatch batch;
   statistics_ = {};
   if (sampler_) {
@@ -257,13 +309,14 @@ RolloutBatch SampledSource::next(int64_t policy_version) {
   completions_ = sampler_ ? &sampler_->completions() : &engine_;
   for (int tries = 0; batch.groups.empty(); ++tries) {
     check(tries < kMostEmptyBatches, "every completion of ", kMostEmptyBatches,
-          " rollout batches was dropped because its reward failed (", rewards_.first_failure(),
-          "); see rewards.on_failure");
+          " rollout batches was dropped because its reward or environment failed (",
+          rewards_.first_failure(), episodes_ ? episodes_->first_failure() : "",
+          "); see rewards.on_failure and environment.on_failure");
     const int64_t drawn = loader_.state().draws;
     batch.groups = fill(policy_version);
     if (batch.groups.empty() && loader_.state().draws == drawn) break;  // the data has ended
   }
-  count_failures(before);
+  count_failures(before, in_episodes);
   check_rewards();
   batch.rollout_seconds = group_.all_reduce_max(statistics_.rollout_seconds);
   batch.reward_seconds = group_.all_reduce_max(statistics_.reward_seconds);
@@ -278,6 +331,12 @@ void SampledSource::warn() {
                             " completions (the first: ", rewards_.first_failure(),
                             "); they are handled as rewards.on_failure says and counted in "
                             "reward_timeouts, reward_crashes and reward_malformed"));
+  if (environment_failures_.failures() > 0)
+    messages_.warn_once("environment failures",
+                        str("the environment failed ", environment_failures_.failures(),
+                            " times (the first: ", episodes_->first_failure(),
+                            "); this is handled as environment.on_failure says and counted in "
+                            "environment_timeouts, environment_crashes and environment_malformed"));
   const data::LoaderState& prompts = loader_.state();
   const int64_t limit = config_.data.max_length;
   if (prompts.truncated > 0)
@@ -297,6 +356,11 @@ void SampledSource::describe(MetricsRow& row) const {
   row.set("reward_timeouts", failures_.timed_out);
   row.set("reward_crashes", failures_.crashed);
   row.set("reward_malformed", failures_.malformed);
+  if (!episodes_) return;
+  row.set("environment_timeouts", environment_failures_.timed_out);
+  row.set("environment_crashes", environment_failures_.crashed);
+  row.set("environment_malformed", environment_failures_.malformed);
+  row.set("tool_calls_unread", environment_failures_.unread_calls);
 }
 
 bool SampledSource::evaluate(train::EvaluationSums& sums, const std::function<bool()>& stop) {
@@ -311,6 +375,7 @@ bool SampledSource::evaluate(train::EvaluationSums& sums, const std::function<bo
         for (const auto& [name, value] : e.rewards) sums.add_mean(set, "rewards/" + name, value, 1);
         sums.add_mean(set, "completion_length_mean", static_cast<double>(g.sampled_tokens(e)), 1);
         sums.add_mean(set, "truncated_fraction", e.stopped ? 0 : 1, 1);
+        if (e.turns > 0) sums.add_mean(set, "turns_mean", static_cast<double>(e.turns), 1);
         sums.add_total(set, "rows", 1);
       }
     }
@@ -333,21 +398,26 @@ void SampledSource::stop() {
 Json SampledSource::state() const {
   return {{"loader", loader_.state().to_json()},
           {"reward_failures", {failures_.timed_out, failures_.crashed, failures_.malformed}},
+          {"environment_failures",
+           {environment_failures_.timed_out, environment_failures_.crashed,
+            environment_failures_.malformed, environment_failures_.unread_calls}},
           {"judged", judged_},
           {"batch", {statistics_.groups_sampled, statistics_.refills, statistics_.dropped}}};
 }
 
 void SampledSource::restore(const Json& state, const std::string& where) {
   loader_.restore(train::loader_state(state, where));
-  const auto three = [&](const char* key) {
-    const Json counts = state.value(key, Json{0, 0, 0});
-    check<DataError>(counts.is_array() && counts.size() == 3 &&
+  const auto numbers = [&](const char* key, size_t count) {
+    const Json counts = state.value(key, Json(std::vector<int64_t>(count)));
+    check<DataError>(counts.is_array() && counts.size() == count &&
                          std::all_of(counts.begin(), counts.end(),
                                      [](const Json& n) { return n.is_number_integer(); }),
-                     where, ": `", key, "` must be three whole numbers");
+                     where, ": `", key, "` must be ", count, " whole numbers");
     return counts.get<std::vector<int64_t>>();
   };
-  const std::vector<int64_t> failures = three("reward_failures"), batch = three("batch");
+  const std::vector<int64_t> failures = numbers("reward_failures", 3), batch = numbers("batch", 3),
+                             episodes = numbers("environment_failures", 4);
+  environment_failures_ = {episodes[0], episodes[1], episodes[2], episodes[3]};
   failures_ = {failures[0], failures[1], failures[2]};
   statistics_ = {};
   statistics_.groups_sampled = batch[0];

@@ -1,8 +1,9 @@
-// Groups that are sampled: prompts are drawn, completions sampled by the rollout engine (or a
-// Sampler, sampler.h), and judged by the rewards in the background while others are still being
-// sampled.
+// Groups that are sampled: prompts are drawn, completions or episodes in an environment sampled by
+// the rollout engine (or a Sampler, sampler.h), and judged by the rewards in the background while
+// others are still being sampled.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "temper/generate/engine.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/config.h"
+#include "temper/rl/episode_sampler.h"
 #include "temper/rl/judge.h"
 #include "temper/rl/sampler.h"
 #include "temper/rl/source.h"
@@ -50,7 +52,20 @@ class SampledSource : public RolloutSource {
     double rollout_seconds = 0, reward_seconds = 0;
   };
 
+  // A group while its episodes are sampled and judged.
+  struct Pending {
+    EpisodeGroup group;
+    const Prompt* prompt;
+    int64_t unfinished;
+  };
+  using PendingGroups = std::map<int64_t, Pending>;  // by key
   // `stop`, where given, is asked between the engine's steps: true leaves out what is unfinished.
+  void sample_completions(const std::vector<const Prompt*>& prompts, int64_t samples,
+                          PendingGroups& pending, const std::function<bool()>& stop);
+  void sample_episodes(const std::vector<const Prompt*>& prompts, int64_t samples,
+                       PendingGroups& pending, const std::function<bool()>& stop,
+                       Statistics& statistics);
+  std::vector<EpisodeGroup> judged_groups(PendingGroups pending, Statistics& statistics);
   std::vector<EpisodeGroup> sample_mine(const std::vector<Prompt>& prompts, int64_t samples,
                                         Statistics& statistics,
                                         const std::function<bool()>& stop = {});
@@ -58,7 +73,8 @@ class SampledSource : public RolloutSource {
   std::vector<EpisodeGroup> gather(std::vector<EpisodeGroup> mine) const;
   std::vector<EpisodeGroup> fill(int64_t policy_version);
   void check_rewards() const;
-  void count_failures(const rewards::FailureCounts& before);
+  void count_failures(const rewards::FailureCounts& before, const EnvironmentCounts& in_episodes);
+  EnvironmentCounts environment_counts() const;
   void warn();
 
   const RlConfig& config_;
@@ -71,11 +87,13 @@ class SampledSource : public RolloutSource {
   generate::Engine engine_;           // of the policy as it is
   std::unique_ptr<Sampler> sampler_;  // null: the engine samples
   generate::CompletionSource* completions_ = &engine_;
+  std::unique_ptr<EpisodeSampler> episodes_;  // null: no environment
   rewards::RewardSet rewards_;
   Judge judge_;
-  Statistics statistics_;            // of the last batch
-  int64_t judged_ = 0;               // completions of the run, all ranks
-  rewards::FailureCounts failures_;  // of all ranks, since the run began
+  Statistics statistics_;                   // of the last batch
+  int64_t judged_ = 0;                      // completions of the run, all ranks
+  rewards::FailureCounts failures_;         // of all ranks, since the run began
+  EnvironmentCounts environment_failures_;  // as well
 };
 
 }  // namespace temper::rl

@@ -242,9 +242,15 @@ class Sglang final : public Protocol {
 
 }  // namespace
 
-uint64_t task_seed(uint64_t seed, int64_t index, int64_t first) {
-  return RandomStream(seed, RandomPurpose::kSampling, static_cast<uint64_t>(index))
-             .bits64(static_cast<uint64_t>(first)) >>
+uint64_t task_seed(const Request& request, int64_t first) {
+  const uint64_t begun = static_cast<uint64_t>(request.first_sample + first);
+  const uint64_t bits = RandomStream(request.options.sampling.seed, RandomPurpose::kSampling,
+                                     static_cast<uint64_t>(request.index))
+                            .bits64(begun);
+  // A turn that goes on with a completion has numbers of its own.
+  if (request.position == 0) return bits >> 33;
+  return RandomStream(bits, RandomPurpose::kSampling, begun)
+             .bits64(static_cast<uint64_t>(request.position)) >>
          33;
 }
 

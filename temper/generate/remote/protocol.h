@@ -36,7 +36,7 @@ struct RemoteSample {
 
 // The seed of a request's samples from `first` on: a hash of the run's seed and what names them,
 // from 0 to 2^31 - 1, which every server takes.
-uint64_t task_seed(uint64_t seed, int64_t index, int64_t first);
+uint64_t task_seed(const Request& request, int64_t first);
 
 class Protocol {
  public:

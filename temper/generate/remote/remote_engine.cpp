@@ -42,8 +42,7 @@ RequestId RemoteEngine::submit(Request request, Callbacks callbacks) {
     task->asked = asked;
     task->turn = next_turn_++;
     task->what = {&asked->request, first, std::min(most, asked->request.num_samples - first),
-                  remote::task_seed(asked->request.options.sampling.seed, asked->request.index,
-                                    first)};
+                  remote::task_seed(asked->request, first)};
     waiting_.push_back(std::move(task));
     ++open_;
   }
@@ -97,7 +96,7 @@ void RemoteEngine::report(const Task& task, const Callbacks& callbacks) const {
   for (int64_t s = 0; s < task.what.count; ++s) {
     Completion c;
     c.index = request.index;
-    c.sample = task.what.first + s;
+    c.sample = request.first_sample + task.what.first + s;
     c.request = task.asked->id;
     c.cancelled = task.cancelled;
     if (!task.cancelled) {

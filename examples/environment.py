@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""An environment as a program of its own, in any language; in this one a number is guessed by hints.
+
+    temper grpo run.yaml 'environment={command: [python3, examples/environment.py]}'
+
+The program is started as several workers (`environment.workers`), in the directory where temper was started and with a TMPDIR of its
+own, and lives as long as the run. Each holds several episodes at once, told apart by `episode`. It reads one JSON object a line:
+  {"episode": 7, "type": "reset", "row": {..}}     the row of the prompt, with all its fields; answered by {"messages": [..]}, which
+                                                   are added to the prompt, and by "tools" where the model may call some
+  {"episode": 7, "type": "step", "completion": "..", "tool_calls": [{"name", "arguments"}, ..]}
+                                                   what the model said in a turn; answered by {"messages": [..], "reward": number,
+                                                   "done": true or false}
+  {"episode": 7, "type": "close"}                  not answered
+and answers with one line each, in order. An episode's reward is the sum of all rewards. Anything else is a malformed answer, a slow one
+(`environment.timeout_seconds`) a timeout; `environment.on_failure` says what they cost. When a program ends, the other episodes that it
+held are repeated in a new one from their resets on, so let what happens follow from the row and the turns alone.
+"""
+import json
+import re
+import sys
+
+secrets = {}
+
+
+def say(text):
+    return [{"role": "user", "content": text}]
+
+
+def answer(request):
+    episode = request["episode"]
+    if request["type"] == "reset":
+        secrets[episode] = int(request["row"].get("secret", 50))
+        return {"messages": say("Guess my number, from 1 to 100.")}
+    guesses = re.findall(r"\d+", request["completion"])
+    if not guesses:
+        return {"messages": say("Say a number."), "done": False}
+    guess, secret = int(guesses[-1]), secrets[episode]
+    if guess == secret:
+        return {"messages": [], "reward": 1, "done": True}
+    return {"messages": say("Higher." if guess < secret else "Lower."), "done": False}
+
+
+for line in sys.stdin:
+    request = json.loads(line)
+    if request["type"] == "close":
+        secrets.pop(request["episode"], None)
+    else:
+        # Without the flush the answer stays in a buffer, and Temper waits for it until the timeout.
+        print(json.dumps(answer(request)), flush=True)

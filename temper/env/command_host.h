@@ -1,0 +1,69 @@
+// Any program as an environment (`environment.command`): it is started as one or more long-lived
+// workers, each holds several episodes, told apart by `episode`. A line of JSON in, a line out:
+//   {"episode": 7, "type": "reset", "row": {..}}
+//       -> {"messages": [..], "tools": [..] where there are any}
+//   {"episode": 7, "type": "step", "completion": "..", "tool_calls": [{"name", "arguments"}]}
+//       -> {"messages": [..], "reward": number, "done": true or false}
+//   {"episode": 7, "type": "close"}, which is not answered.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+
+#include "temper/env/config.h"
+#include "temper/env/host.h"
+#include "temper/rewards/worker.h"
+
+namespace temper::env {
+
+// An episode goes to the worker with the fewest open ones, and stays there. A worker has one
+// request at a time. One that hangs, ends or answers nonsense costs the episode that it was asked
+// for; where it has to be replaced, its other episodes are repeated in the new process from their
+// resets on, and go on where they were if all its answers are the same again, else they are lost.
+class CommandHost : public Host {
+ public:
+  // The program is known to be there (find_problem).
+  explicit CommandHost(const EnvironmentSection& section);
+
+  void reset(int64_t episode, const Json& row) override;
+  void step(int64_t episode, const Turn& turn) override;
+  void close(int64_t episode) override;
+  void add_awaited(std::vector<pollfd>& fds, rewards::Clock::time_point& until) const override;
+  void advance(std::vector<Reply>& replies) override;
+
+ private:
+  struct Episode {
+    size_t slot = 0;
+    std::vector<std::string> asked, answers;  // what was answered, and how
+    bool known = false;                       // to the process that runs now
+    int losses = 0;                           // processes that ended before they read its request
+  };
+  struct Request {
+    int64_t episode;
+    std::string line;
+    bool repeated = false;
+    size_t number = 0;  // of the episode's answers, that this one's is or has to equal
+  };
+  struct Slot {
+    explicit Slot(const rewards::RewardSection& options) : worker(options, true, kLongestAnswer) {}
+    rewards::Worker worker;
+    std::deque<Request> waiting;
+    std::optional<Request> current;
+    int64_t open = 0;
+  };
+  static constexpr size_t kLongestAnswer = size_t{4} << 20;
+
+  void ask(int64_t episode, std::string line);
+  bool dispatch(Slot& slot, std::vector<Reply>& replies);
+  void answered(Slot& slot, const rewards::Worker::Answer& answer, std::vector<Reply>& replies);
+  void ended(Slot& slot, const rewards::Worker::Answer& answer, std::vector<Reply>& replies);
+  void forget(Slot& slot, int64_t episode);
+  void lose(int64_t episode, Failure failure, std::vector<Reply>& replies);
+
+  rewards::RewardSection options_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::map<int64_t, Episode> episodes_;
+};
+
+}  // namespace temper::env

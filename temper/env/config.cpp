@@ -1,0 +1,169 @@
+#include "temper/env/config.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "temper/base/error.h"
+#include "temper/base/json.h"
+#include "temper/env/environment.h"
+#include "temper/rewards/process.h"
+
+namespace temper {
+
+template <>
+inline constexpr std::array enum_names<env::EnvironmentSection::OnFailure> = {"zero", "drop",
+                                                                              "stop"};
+template <>
+inline constexpr std::array enum_names<env::CallFormat> = {"auto", "hermes", "llama", "gemma",
+                                                           "mistral"};
+
+namespace {
+
+Json to_json(const YamlNode& node) {
+  Json out;
+  switch (node.kind) {
+    case YamlNode::Kind::kNull:
+      break;
+    case YamlNode::Kind::kScalar:
+      if (!node.quoted) {
+        try {
+          out = parse_json(node.text, "value");
+          if (!out.is_structured() && !out.is_string()) return out;
+        } catch (const DataError&) {
+          // It is text.
+        }
+      }
+      return node.text;
+    case YamlNode::Kind::kList:
+      out = Json::array();
+      for (const YamlNode& item : node.items) out.push_back(to_json(item));
+      break;
+    case YamlNode::Kind::kMap:
+      out = Json::object();
+      for (const YamlNode::Entry& entry : node.entries) out[entry.key] = to_json(entry.value);
+  }
+  return out;
+}
+
+YamlNode to_yaml(const Json& value) {
+  if (value.is_null()) return YamlNode::null();
+  if (value.is_string()) return YamlNode::scalar(value.get<std::string>(), true);
+  if (!value.is_structured()) return YamlNode::scalar(dump_json(value));
+  if (value.is_array()) {
+    std::vector<YamlNode> items;
+    for (const Json& item : value) items.push_back(to_yaml(item));
+    return YamlNode::list(std::move(items));
+  }
+  YamlNode map = YamlNode::map();
+  for (const auto& [key, item] : value.items())
+    map.entries.push_back({.key = key, .origin = {}, .value = to_yaml(item), .comment = {}});
+  return map;
+}
+
+}  // namespace
+
+void config_detail::Traits<env::JsonObject>::read(const YamlNode& node, const std::string& path,
+                                                  const Rule&, env::JsonObject& value) {
+  Json json = Json::object();
+  if (node.kind == YamlNode::Kind::kScalar) {
+    try {
+      json = parse_json(node.text, path);
+    } catch (const DataError&) {
+      fail(node, path, "a map, or the JSON text of an object");
+    }
+  } else if (node.kind != YamlNode::Kind::kNull) {
+    json = to_json(node);
+  }
+  if (!json.is_object()) fail(node, path, "a map, or the JSON text of an object");
+  value.json = dump_json(json);
+}
+
+YamlNode config_detail::Traits<env::JsonObject>::write(env::JsonObject& value) {
+  return to_yaml(parse_json(value.json, "parameters"));
+}
+
+}  // namespace temper
+
+namespace temper::env {
+
+void ToolSection::fields(Fields& f) {
+  f.add("name", name, "what a call names", required());
+  f.add("description", description, "what it does, for the model");
+  f.add("parameters", parameters,
+        "JSON schema of its arguments, as in {type: object, properties: {..}, required: [..]}");
+  f.add("command", command,
+        "a program and its arguments, started for each call: the arguments as a line of JSON in, "
+        "the tool's answer out",
+        one_or_list());
+}
+
+void EnvironmentSection::fields(Fields& f) {
+  f.add("name", name, "a built-in environment (temper list environments)");
+  f.add("command", command,
+        "a program and its arguments that holds episodes: a line of JSON in, a line out",
+        one_or_list());
+  f.add("tools", tools,
+        "tools that the model may call; without a name or a command an episode ends with the first "
+        "turn that calls none");
+  f.add("tool_call_format", tool_call_format,
+        "how the model writes its calls; auto: as the chat template shows");
+  f.add("max_turns", max_turns, "most turns of the policy in an episode", at_least(1));
+  f.add("timeout_seconds", timeout_seconds, "time for one answer of the environment or of a tool",
+        above(0));
+  f.add("start_timeout_seconds", start_timeout_seconds,
+        "additional time for the first answer of a worker of the command", above(0));
+  f.add("workers", workers,
+        "processes of the command, each with several episodes; tools that run at once",
+        at_least(1));
+  f.add("memory_bytes", memory_bytes, "maximum address space of a process; null: unlimited",
+        at_least(1));
+  f.add("cpu_seconds", cpu_seconds, "maximum processor time of a process; null: unlimited",
+        at_least(1));
+  f.add("file_bytes", file_bytes, "largest file that a process can write; null: unlimited",
+        at_least(0));
+  f.add("open_files", open_files,
+        "maximum number of files that a process can have open; null: unlimited", at_least(4));
+  f.add("on_failure", on_failure,
+        "what a timeout, a crash or a malformed answer does: the environment's reward is 0, the "
+        "episode is dropped, or the run stops");
+}
+
+namespace {
+
+std::string problem_of_program(const std::string& key, const std::vector<std::string>& command) {
+  const std::string& program = command[0];
+  if (!rewards::find_program(program).empty()) return {};
+  return str(key, ": the command `", program, "` is not ",
+             program.find('/') != std::string::npos ? "a program that can be run"
+                                                    : "found in PATH");
+}
+
+}  // namespace
+
+std::string find_problem(const EnvironmentSection& section) {
+  if (!section.name.empty() && !section.command.empty())
+    return str("environment: has the name `", section.name,
+               "` and a command; give one of them: name is a built-in environment");
+  if (!section.name.empty()) environments().find(section.name, "environment.name");
+  if (!section.command.empty())
+    if (std::string p = problem_of_program("environment.command", section.command); !p.empty())
+      return p;
+  std::set<std::string> names;
+  for (size_t i = 0; i < section.tools.size(); ++i) {
+    const ToolSection& tool = section.tools[i];
+    const std::string key = str("environment.tools[", i, "]");
+    if (tool.name.empty()) return key + ".name: missing; a call names the tool by it";
+    if (!names.insert(tool.name).second) return str(key, ": two tools are called `", tool.name, "`");
+    if (tool.command.empty())
+      return str(key, ".command: missing; a list of the program that answers calls of `", tool.name,
+                 "` and its arguments");
+    if (std::string p = problem_of_program(key + ".command", tool.command); !p.empty()) return p;
+    const Json schema = parse_json(tool.parameters.json, key);
+    if (schema.contains("type") && schema["type"] != "object")
+      return str(key, ".parameters: found the type ", dump_json(schema["type"]),
+                 ", expected object: arguments go by their names");
+  }
+  return {};
+}
+
+}  // namespace temper::env

@@ -1,0 +1,63 @@
+// The config section `environment`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/base/config.h"
+
+namespace temper::env {
+
+// A JSON object, written in YAML or as its JSON text.
+struct JsonObject {
+  std::string json = "{}";
+};
+
+// A tool: what the chat template shows of it, and the program that answers its calls.
+struct ToolSection {
+  std::string name, description;
+  JsonObject parameters;  // JSON schema of an object
+  std::vector<std::string> command;
+  void fields(Fields& f);
+};
+
+// How calls of tools are written; kAuto: as the chat template shows (text/tool_calls.h).
+enum class CallFormat { kAuto, kHermes, kLlama, kGemma, kMistral };
+
+struct EnvironmentSection {
+  enum class OnFailure { kZero, kDrop, kStop };
+  std::string name;                  // a built-in environment; empty: none
+  std::vector<std::string> command;  // a program that speaks the protocol; empty: none
+  std::vector<ToolSection> tools;
+  CallFormat tool_call_format = CallFormat::kAuto;
+  int64_t max_turns = 8;
+  double timeout_seconds = 30, start_timeout_seconds = 10;
+  int64_t workers = 4;
+  std::optional<int64_t> memory_bytes, cpu_seconds, file_bytes, open_files;
+  OnFailure on_failure = OnFailure::kZero;
+  void fields(Fields& f);
+
+  // Whether completions are episodes of several turns.
+  bool any() const { return !name.empty() || !command.empty() || !tools.empty(); }
+};
+
+// What is wrong with the section: an unknown name, a program that is not there, two of one name,
+// parameters that are no schema. Empty: nothing.
+std::string find_problem(const EnvironmentSection& section);
+
+}  // namespace temper::env
+
+namespace temper::config_detail {
+
+template <>
+struct Traits<env::JsonObject> {
+  static std::string type(const Rule&) { return "map, or JSON text"; }
+  static void read(const YamlNode& node, const std::string& path, const Rule&,
+                   env::JsonObject& value);
+  static YamlNode write(env::JsonObject& value);
+  static std::vector<Field> children() { return {}; }
+};
+
+}  // namespace temper::config_detail

@@ -1,0 +1,51 @@
+// Environments of episodes: what a policy acts in turn by turn. One in C++ is a class in a file of
+// its own and a line in the table in registry.cpp; programs that link Temper add theirs to it, and
+// any program at all can be one by its command (command_host.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/base/json.h"
+#include "temper/base/registry.h"
+#include "temper/text/tool_calls.h"
+
+namespace temper::env {
+
+// What the policy said in a turn.
+struct Turn {
+  std::string completion;             // without special tokens
+  std::vector<ToolCall> calls;        // that could be read in it
+  std::vector<std::string> problems;  // why others could not
+};
+
+// What the environment answers.
+struct Observation {
+  Json messages = Json::array();  // [{role, content}] that are added to the conversation
+  Json tools;                     // of a reset: a list of {type: function, function}; null: none
+  double reward = 0;
+  bool done = false;  // the episode has ended
+};
+
+// One episode. What it throws is a failure of the episode, but for a DataError of reset(), which
+// says what the row lacks.
+class Environment {
+ public:
+  virtual ~Environment() = default;
+  // Called first, with all fields of the prompt's row.
+  virtual Observation reset(const Json& row) = 0;
+  virtual Observation step(const Turn& turn) = 0;
+};
+
+using MakeEnvironment = std::unique_ptr<Environment> (*)();
+// The built-in ones and those that were added; `temper list environments` prints them.
+Registry<MakeEnvironment>& environments();
+
+std::unique_ptr<Environment> make_calculator();
+std::unique_ptr<Environment> make_grid_world();
+
+}  // namespace temper::env

@@ -1,0 +1,26 @@
+// What an environment's program is asked, and what its answers say.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "temper/env/host.h"
+
+namespace temper::env {
+
+std::string reset_request(int64_t episode, const Json& row);
+std::string step_request(int64_t episode, const Turn& turn);
+std::string close_request(int64_t episode);
+
+// Whether a line may answer a request of that episode: it has the same number, or none.
+bool may_answer(const std::string& line, int64_t episode);
+
+// {"messages": [..], "tools": [..]} of a reset; {"messages": [..], "reward": number, "done": true or
+// false} of a step. A malformed answer is a failure that quotes it, beginning with `program`.
+std::variant<Observation, Failure> read_answer(const std::string& line, bool reset,
+                                               const std::string& program);
+
+// A list of {type: function, function: {name, description, parameters}}.
+Json tool_definitions(const std::vector<struct ToolSection>& tools);
+
+}  // namespace temper::env

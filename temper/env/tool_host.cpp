@@ -1,0 +1,162 @@
+#include "temper/env/tool_host.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "temper/base/error.h"
+#include "temper/env/messages.h"
+#include "temper/text/unicode.h"
+
+namespace temper::env {
+namespace {
+
+Json tool_message(const std::string& name, const std::string& content) {
+  return {{"role", "tool"}, {"name", name}, {"content", repair_utf8(content)}};
+}
+
+std::string names_of(const std::vector<ToolSection>& tools) {
+  std::string names;
+  for (const ToolSection& tool : tools) names += (names.empty() ? "" : ", ") + tool.name;
+  return names;
+}
+
+}  // namespace
+
+ToolHost::ToolHost(const EnvironmentSection& section, std::unique_ptr<Host> inner)
+    : section_(section), definitions_(tool_definitions(section.tools)), inner_(std::move(inner)) {}
+
+void ToolHost::reset(int64_t episode, const Json& row) {
+  episodes_[episode] = {};
+  if (inner_) return inner_->reset(episode, row);
+  Reply reply{.episode = episode};
+  reply.observation.tools = definitions_;
+  answered_.push_back(std::move(reply));
+}
+
+// Calls of tools that another environment knows are its own.
+void ToolHost::step(int64_t episode, const Turn& turn) {
+  Episode& e = episodes_.at(episode);
+  e.stepped = true;
+  e.turn = turn;
+  e.answers.assign(turn.calls.size(), "");
+  e.reply = {.episode = episode};
+  e.unanswered = 0;
+  for (size_t i = 0; i < turn.calls.size(); ++i) {
+    const auto tool =
+        std::find_if(section_.tools.begin(), section_.tools.end(),
+                     [&](const ToolSection& t) { return t.name == turn.calls[i].name; });
+    if (tool != section_.tools.end()) {
+      waiting_.push_back({episode, i, &*tool});
+      ++e.unanswered;
+    } else if (!inner_) {
+      ++e.reply.unread_calls;
+      e.answers[i] = "error: there is no tool `" + turn.calls[i].name + "`; there are " +
+                     names_of(section_.tools);
+    }
+  }
+  if (e.unanswered == 0) finish(episode);
+}
+
+void ToolHost::close(int64_t episode) {
+  std::erase_if(waiting_, [&](const Call& c) { return c.episode == episode; });
+  running_.remove_if([&](const Running& r) { return r.call.episode == episode; });
+  episodes_.erase(episode);
+  if (inner_) inner_->close(episode);
+}
+
+void ToolHost::add_awaited(std::vector<pollfd>& fds, rewards::Clock::time_point& until) const {
+  for (const Running& running : running_) {
+    running.run->add_awaited(fds);
+    until = std::min(until, running.run->deadline());
+  }
+  const bool can_start = !waiting_.empty() && running_.size() < static_cast<size_t>(section_.workers);
+  if (!answered_.empty() || can_start) until = rewards::Clock::now();
+  if (inner_) inner_->add_awaited(fds, until);
+}
+
+void ToolHost::start_calls() {
+  while (!waiting_.empty() && running_.size() < static_cast<size_t>(section_.workers)) {
+    const Call call = waiting_.front();
+    waiting_.pop_front();
+    const Json& arguments = episodes_.at(call.episode).turn.calls[call.number].arguments;
+    try {
+      running_.push_back({call, std::make_unique<ToolRun>(*call.tool, section_, arguments)});
+    } catch (const RunError& e) {
+      answer(call, Failure{Failure::Kind::kCrashed, e.what()});
+    }
+  }
+}
+
+// What failed is told to the policy: a program may fail because of what it was asked.
+void ToolHost::answer(const Call& call, ToolRun::Result result) {
+  Episode& e = episodes_.at(call.episode);
+  if (auto* failure = std::get_if<Failure>(&result)) {
+    e.answers[call.number] = "error: " + failure->detail;
+    e.reply.tool_failures.push_back(std::move(*failure));
+  } else {
+    e.answers[call.number] = std::move(std::get<std::string>(result));
+  }
+  if (--e.unanswered == 0) finish(call.episode);
+}
+
+// All calls of a turn are answered.
+void ToolHost::finish(int64_t episode) {
+  Episode& e = episodes_.at(episode);
+  if (inner_) return inner_->step(episode, e.turn);
+  for (size_t i = 0; i < e.answers.size(); ++i)
+    e.reply.observation.messages.push_back(tool_message(e.turn.calls[i].name, e.answers[i]));
+  for (const std::string& problem : e.turn.problems)
+    e.reply.observation.messages.push_back(
+        tool_message("error", "error: this call cannot be read: " + problem));
+  e.reply.observation.done = e.turn.calls.empty() && e.turn.problems.empty();
+  answered_.push_back(std::move(e.reply));
+}
+
+void ToolHost::advance(std::vector<Reply>& replies) {
+  start_calls();
+  for (auto running = running_.begin(); running != running_.end();) {
+    std::optional<ToolRun::Result> result = running->run->advance();
+    if (!result) {
+      ++running;
+      continue;
+    }
+    const Call call = running->call;
+    running = running_.erase(running);
+    answer(call, std::move(*result));
+  }
+  start_calls();
+  if (inner_) {
+    std::vector<Reply> from_inner;
+    inner_->advance(from_inner);
+    for (Reply& reply : from_inner)
+      if (finish_inner(reply)) replies.push_back(std::move(reply));
+  }
+  for (Reply& reply : answered_) replies.push_back(std::move(reply));
+  answered_.clear();
+}
+
+// Adds the tools' definitions to what answers a reset, and their answers to what answers a step.
+// False: the episode was closed meanwhile.
+bool ToolHost::finish_inner(Reply& reply) {
+  const auto found = episodes_.find(reply.episode);
+  if (found == episodes_.end()) return false;
+  Episode& e = found->second;
+  if (!e.stepped) {
+    Json tools = definitions_;
+    for (const Json& tool : reply.observation.tools) tools.push_back(tool);
+    reply.observation.tools = std::move(tools);
+    return true;
+  }
+  Json messages = Json::array();
+  for (size_t i = 0; i < e.answers.size(); ++i)
+    if (const std::string& name = e.turn.calls[i].name;
+        std::any_of(section_.tools.begin(), section_.tools.end(),
+                    [&](const ToolSection& t) { return t.name == name; }))
+      messages.push_back(tool_message(name, e.answers[i]));
+  for (const Json& message : reply.observation.messages) messages.push_back(message);
+  reply.observation.messages = std::move(messages);
+  reply.tool_failures = std::move(e.reply.tool_failures);
+  return true;
+}
+
+}  // namespace temper::env

@@ -1,0 +1,76 @@
+#include "temper/env/tool_run.h"
+
+#include <chrono>
+
+#include "temper/base/error.h"
+#include "temper/base/json.h"
+#include "temper/rewards/pipes.h"
+
+namespace temper::env {
+namespace {
+
+using namespace std::chrono_literals;
+using rewards::Clock;
+
+constexpr size_t kLongestOutput = size_t{1} << 20;
+constexpr size_t kKeptErrors = 500;   // of standard error, its end, in messages
+constexpr auto kEndingTakes = 200ms;  // between the end of a process's output and its own
+
+rewards::ProcessOptions process_options(const ToolSection& tool, const EnvironmentSection& section,
+                                        const std::string& scratch) {
+  rewards::RewardSection limits;
+  limits.memory_bytes = section.memory_bytes;
+  limits.cpu_seconds = section.cpu_seconds;
+  limits.file_bytes = section.file_bytes;
+  limits.open_files = section.open_files;
+  return {.command = tool.command,
+          .environment = {"TMPDIR=" + scratch},
+          .limits = rewards::limits(limits),
+          .scratch = scratch};
+}
+
+}  // namespace
+
+ToolRun::ToolRun(const ToolSection& tool, const EnvironmentSection& section, const Json& arguments)
+    : name_(tool.name),
+      timeout_seconds_(section.timeout_seconds),
+      process_(process_options(tool, section, scratch_.path())),
+      deadline_(Clock::now() + rewards::seconds(section.timeout_seconds)),
+      unsent_(dump_json(arguments) + "\n") {}
+
+void ToolRun::add_awaited(std::vector<pollfd>& fds) const {
+  if (process_.input() >= 0) fds.push_back({process_.input(), POLLOUT, 0});
+  if (process_.errors() >= 0) fds.push_back({process_.errors(), POLLIN, 0});
+  fds.push_back({process_.output(), POLLIN, 0});
+}
+
+Failure ToolRun::failure(Failure::Kind kind, const std::string& how) const {
+  const std::string tail =
+      errors_.size() > kKeptErrors ? errors_.substr(errors_.size() - kKeptErrors) : errors_;
+  return {kind, "the tool " + name_ + " " + how + (tail.empty() ? "" : "; " + tail)};
+}
+
+std::optional<ToolRun::Result> ToolRun::advance() {
+  if (process_.input() >= 0 &&
+      (!rewards::write_some(process_.input(), unsent_) || unsent_.empty()))
+    process_.close_input();
+  if (process_.errors() >= 0) {
+    if (!rewards::read_some(process_.errors(), errors_, kLongestOutput)) process_.close_errors();
+    if (errors_.size() > 2 * kKeptErrors) errors_.erase(0, errors_.size() - kKeptErrors);
+  }
+  const bool open = rewards::read_some(process_.output(), output_, kLongestOutput + 1);
+  if (output_.size() > kLongestOutput)
+    return failure(Failure::Kind::kMalformed,
+                   temper::str("wrote more than ", kLongestOutput, " bytes"));
+  if (open && Clock::now() < deadline_) return {};
+  if (open)
+    return failure(Failure::Kind::kTimedOut,
+                   temper::str("gave no answer within ", timeout_seconds_, " s"));
+  const std::string how = process_.ending(kEndingTakes);
+  if (how != "exited with status 0" && how != "closed its output")
+    return failure(Failure::Kind::kCrashed, how);
+  if (!output_.empty() && output_.back() == '\n') output_.pop_back();
+  return std::move(output_);
+}
+
+}  // namespace temper::env

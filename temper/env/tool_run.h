@@ -1,0 +1,41 @@
+// One call of a tool: a program is started, reads a line, writes its answer and ends.
+#pragma once
+
+#include <poll.h>
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "temper/env/config.h"
+#include "temper/env/host.h"
+#include "temper/rewards/process.h"
+#include "temper/rewards/scratch.h"
+
+namespace temper::env {
+
+class ToolRun {
+ public:
+  // Starts the tool's program in a process group and with a TMPDIR of its own, and gives it the
+  // arguments. Throws RunError where it cannot be started.
+  ToolRun(const ToolSection& tool, const EnvironmentSection& section, const Json& arguments);
+
+  void add_awaited(std::vector<pollfd>& fds) const;
+  rewards::Clock::time_point deadline() const { return deadline_; }
+  // What it wrote, less the last line end, once it has ended; or how it failed.
+  using Result = std::variant<std::string, Failure>;
+  std::optional<Result> advance();
+
+ private:
+  Failure failure(Failure::Kind kind, const std::string& how) const;
+
+  std::string name_;
+  double timeout_seconds_;
+  rewards::ScratchDirectory scratch_;
+  rewards::Process process_;
+  rewards::Clock::time_point deadline_;
+  std::string unsent_, output_, errors_;
+};
+
+}  // namespace temper::env

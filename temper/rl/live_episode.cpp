@@ -1,0 +1,110 @@
+#include "temper/rl/live_episode.h"
+
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+
+namespace temper::rl {
+namespace {
+
+// The conversation that a row's prompt is; a text is the user's.
+Json messages_of(const data::PromptFormat& format, const Json& row) {
+  for (const char* field : {"prompt_ids", "tokens"})
+    if (row.contains(field)) return Json::array();
+  const Json prompt = row.contains("prompt") ? row["prompt"] : row.value("messages", Json());
+  if (prompt.is_string()) return Json::array({{{"role", "user"}, {"content", prompt}}});
+  return data::with_system_prompt(format, prompt);
+}
+
+Json joined(const Json& row_tools, const Json& added) {
+  Json tools = row_tools.is_string() && !row_tools.get_ref<const std::string&>().empty()
+                   ? parse_json(row_tools.get<std::string>(), "tools")
+                   : row_tools;
+  if (!added.is_array()) return tools;
+  if (!tools.is_array()) tools = Json::array();
+  for (const Json& tool : added) tools.push_back(tool);
+  return tools;
+}
+
+ToolCallFormat call_format(env::CallFormat asked, const Dialogue& dialogue) {
+  switch (asked) {
+    case env::CallFormat::kAuto:
+      break;
+    case env::CallFormat::kHermes:
+      return ToolCallFormat::kHermes;
+    case env::CallFormat::kLlama:
+      return ToolCallFormat::kLlama;
+    case env::CallFormat::kGemma:
+      return ToolCallFormat::kGemma;
+    case env::CallFormat::kMistral:
+      return ToolCallFormat::kMistral;
+  }
+  return dialogue.call_format();
+}
+
+}  // namespace
+
+LiveEpisode::LiveEpisode(const data::PromptFormat& format, const data::PromptRow& row,
+                         const env::Observation& first)
+    : tokenizer_(format.tokenizer), prompt_(row.tokens) {
+  Json messages = messages_of(format, *row.fields);
+  // Ids are a prompt that no template can write again.
+  const bool templated = format.chat && !messages.empty();
+  const Json tools = templated ? joined(data::tools_of(*row.fields), first.tools) : Json();
+  if (!templated) {
+    const std::vector<int32_t> added = tokenizer_->encode(joined_contents(first.messages));
+    prompt_.insert(prompt_.end(), added.begin(), added.end());
+  } else if (!first.messages.empty() || first.tools.is_array()) {
+    for (const Json& message : first.messages) messages.push_back(message);
+    prompt_ = tokenizer_->encode(format.chat->render(messages, tools, true));
+  }
+  const int64_t length = static_cast<int64_t>(prompt_.size());
+  if (length > format.max_length) {
+    check<DataError>(format.overlong == data::Overlong::kTruncate, row.where,
+                     ": with what the environment adds the prompt has ", length,
+                     " tokens; data.max_length is ", format.max_length);
+    prompt_.erase(prompt_.begin(), prompt_.end() - format.max_length);
+  }
+  base_ = prompt_.size();
+  dialogue_.emplace(tokenizer_, templated ? format.chat : nullptr, std::move(messages), tools,
+                    prompt_);
+}
+
+env::Turn LiveEpisode::add_turn(const generate::Completion& turn, bool ended,
+                                env::CallFormat format) {
+  text_ = tokenizer_->decode(completion_.tokens, true) + turn.text;
+  for (size_t t = 0; t < turn.tokens.size(); ++t) {
+    place_.push_back(length());
+    completion_.tokens.push_back(turn.tokens[t]);
+    completion_.sampled.push_back(true);
+    completion_.logprobs.push_back(turn.logprobs[t]);
+  }
+  turn_ = turn.tokens;
+  ended_ = ended;
+  const std::span<const int32_t> words(turn_.data(), turn_.size() - (ended ? 1 : 0));
+  spoken_ = parse_tool_calls(call_format(format, *dialogue_), tokenizer_->decode(words));
+  return {turn.text, spoken_.calls, spoken_.problems};
+}
+
+bool LiveEpisode::add_answer(const Json& messages, int64_t most) {
+  const Dialogue::Continuation next = dialogue_->go_on(turn_, ended_, spoken_, messages);
+  if (static_cast<int64_t>(next.tokens.size()) > most) return false;
+  const size_t whole = base_ + place_.size();
+  if (next.kept < whole) {
+    const int64_t from_prompt =
+        static_cast<int64_t>(next.kept) - static_cast<int64_t>(prompt_.size());
+    const int64_t after = next.kept > base_ ? place_[next.kept - base_ - 1] + 1 : from_prompt;
+    completion_.branches.push_back({length(), after});
+    place_.resize(next.kept > base_ ? next.kept - base_ : 0);
+    base_ = std::min(base_, next.kept);
+  }
+  for (const int32_t token : next.tokens) {
+    place_.push_back(length());
+    completion_.tokens.push_back(token);
+    completion_.sampled.push_back(false);
+    completion_.logprobs.push_back(0);
+  }
+  return true;
+}
+
+}  // namespace temper::rl

@@ -1,0 +1,80 @@
+// A conversation that goes on turn by turn, as token ids: what a policy samples after, and what
+// stands between two of its turns.
+//
+// What was sampled is never tokenized again. Behind it stands what the chat template renders behind
+// the assistant's words, the generation prompt included, less the end token where that was sampled.
+// Space around or within the words, and the notation of calls, may be the template's own: the
+// sampled tokens stay. Where the template writes anything before the new turn differently than when
+// it was sampled (Qwen3 drops earlier reasoning), the conversation goes on as a branch from the
+// point where it differs; what it rewrites there is text like any other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "temper/text/chat_template.h"
+#include "temper/text/tokenizer.h"
+#include "temper/text/tool_calls.h"
+
+namespace temper {
+
+class Dialogue {
+ public:
+  // Begins with messages rendered with the generation prompt; `prompt` is their tokens, which may
+  // be others than the text's (cut, or of a text without a template). Without a template messages
+  // are their contents, put behind each other. Throws DataError.
+  Dialogue(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<const ChatTemplate> chat,
+           Json messages, Json tools, std::vector<int32_t> prompt);
+
+  // All tokens that the next turn follows.
+  const std::vector<int32_t>& tokens() const { return tokens_; }
+
+  struct Continuation {
+    size_t kept;                  // of tokens() and the turn: fewer than all of them in a branch
+    std::vector<int32_t> tokens;  // what follows those
+  };
+  // Adds a turn of the policy, `ended` where its last token is an end token that it sampled, and
+  // the messages that answer it. A template that knows no tool messages gets them as the user's.
+  // Throws DataError where the template cannot render the conversation; it is then as before.
+  Continuation go_on(std::span<const int32_t> turn, bool ended, const SpokenTurn& spoken,
+                     const Json& answers);
+  // How calls are written in this conversation.
+  ToolCallFormat call_format() const { return format_; }
+
+ private:
+  struct Rendering {
+    Json messages;
+    std::string text, tail;  // tail: what stands behind the assistant's words
+    bool linear = false;     // text is rendered_, the words and the tail
+  };
+  std::string render(const Json& messages) const;
+  std::string tail_of(const Json& answers) const;
+  Rendering plain(const std::string& words, const Json& answers) const;
+  Rendering structured(const SpokenTurn& spoken, const std::string& end, const Json& answers) const;
+  Rendering best(const std::string& words, const SpokenTurn& spoken, const std::string& end,
+                 const Json& answers) const;
+  Continuation continue_line(std::span<const int32_t> turn, bool ended, const std::string& tail);
+  Continuation branch(std::span<const int32_t> turn, const std::string& text);
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<const ChatTemplate> chat_;  // null: none
+  ToolCallFormat format_ = ToolCallFormat::kHermes;
+  Json messages_, tools_;
+  std::string rendered_;  // messages_ with the generation prompt
+  std::vector<int32_t> tokens_;
+  // Where turns of the policy begin: bytes of rendered_, and tokens.
+  struct Begin {
+    size_t byte, token;
+  };
+  std::vector<Begin> begins_;
+};
+
+// The messages' contents, one after the other. Throws DataError for one that is no text.
+std::string joined_contents(const Json& messages);
+
+}  // namespace temper

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# Episodes with environments and tools from the command line: programs that speak the protocol, tools that are started for each call,
+# the environments that Temper brings, runs that are killed, ranks, and environments that misbehave. $1: the program.
+set -uo pipefail
+. "$(dirname "$0")/common.sh"
+examples=$TEMPER_SOURCE_DIR/examples
+value() { grep -o "\"$2\": [^,}]*" "$1" | cut -d' ' -f2; }
+numbers() { sed -E 's/"(step_seconds|tokens_per_second|peak_memory_bytes|rollout_seconds|reward_seconds|train_seconds)": [^,}]*,?//g' "$1"; }
+zero_diffs() { [ "$(value "$1" sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "$1: the sampler is not the trainer"; }
+
+python3 "$examples/grid_world_model.py" grid_world || fail "the model of the example"
+"$temper" init --config grid_world/config.json --tokenizer grid_world --output grid_world/model > /dev/null || fail "init"
+small="model.path=grid_world/model data.train=grid_world/rows.jsonl train.max_steps=4 train.save_every=1 rl.group_size=4 rl.prompts_per_rollout=4
+  rl.beta=0 rollout.max_new_tokens=64 train.micro_batch_tokens=512 metrics.sinks=[jsonl]"
+
+# The walk in the grid as a program: the protocol's every word is kept in a file.
+cat > walk.py <<'P'
+import json, os, sys
+log = open("log-%d" % os.getpid(), "a")
+state = {}
+for line in sys.stdin:
+    request = json.loads(line)
+    episode, kind = request["episode"], request["type"]
+    log.write(kind + " %d\n" % episode); log.flush()
+    if kind == "reset":
+        state[episode] = [request["row"]["seed"] % 3 + 1, 0]
+        print(json.dumps({"episode": episode, "messages": []}), flush=True)
+    elif kind == "step":
+        s = state[episode]; s[1] += 1
+        print(json.dumps({"messages": [{"role": "user", "content": "it lies north"}], "reward": 0.5 * ("north" in request["completion"]), "done": s[1] >= s[0]}), flush=True)
+    else:
+        del state[episode]
+P
+walk='environment={command: [python3, walk.py], max_turns: 3, workers: 2}'
+"$temper" grpo $small "$walk" output_dir=whole || fail "a run with a program: $?"
+zero_diffs whole/metrics.jsonl
+python3 - <<'P' || fail "rollouts or protocol"
+import glob, json
+logs = [l.split() for f in glob.glob("log-*") for l in open(f)]
+count = lambda kind: len([l for l in logs if l[0] == kind])
+turns = 0
+for path in glob.glob("whole/rollouts/*.jsonl"):
+    for row in map(json.loads, open(path)):
+        n, mask = len(row["completion_tokens"]), row["completion_mask"]
+        assert len(mask) == n <= 64 and len(row["logprobs"]) == n
+        assert all((p == 0) == (m == 0) for p, m in zip(row["logprobs"], mask))
+        assert row["turns"] == sum(m and (i == 0 or not mask[i - 1]) for i, m in enumerate(mask))
+        assert row["rewards"]["environment"] == row["reward"]
+        turns += row["turns"]
+assert len(glob.glob("log-*")) == 2
+assert count("reset") == count("close") == 64, (count("reset"), count("close"))
+assert count("step") == turns
+assert len({l[1] for l in logs if l[0] == "reset"}) == 64
+P
+rm -f log-*
+for delay in 0.4 0.8; do
+  rm -rf killed
+  timeout -s KILL $delay "$temper" grpo $small "$walk" output_dir=killed > /dev/null || true
+  "$temper" grpo $small "$walk" output_dir=killed > /dev/null || fail "going on after $delay s"
+  cmp whole/final/model.safetensors killed/final/model.safetensors || fail "weights of a run killed after $delay s differ"
+  cmp <(numbers whole/metrics.jsonl) <(numbers killed/metrics.jsonl) || fail "metrics of a run killed after $delay s differ"
+done
+"$temper" grpo --nproc 2 $small "$walk" output_dir=two train.max_steps=1 > /dev/null || fail "two ranks"
+cmp whole/rollouts/step-1.jsonl two/rollouts/step-1.jsonl || fail "two ranks sample other episodes"
+OMP_NUM_THREADS=1 "$temper" grpo $small "$walk" environment.workers=5 output_dir=other > /dev/null || fail "other workers"
+cmp whole/final/model.safetensors other/final/model.safetensors || fail "threads and workers change the weights"
+cat whole/rollouts/step-{1,2,3,4}.jsonl > all.jsonl
+"$temper" grpo $small data.train=[] rl.replay=all.jsonl output_dir=replay > /dev/null || fail "replay"
+cmp whole/final/model.safetensors replay/final/model.safetensors || fail "training on the file is not the run"
+"$temper" ppo ${small/rl.group_size=4/rl.group_size=1} "$walk" output_dir=ppo > /dev/null || fail "ppo"
+zero_diffs ppo/metrics.jsonl
+
+# Environments that Temper brings, and the configs of the example.
+"$temper" list environments | grep -q '^grid_world' || fail "list environments"
+"$temper" grpo "$TEMPER_SOURCE_DIR/configs/grid_world.yaml" train.max_steps=2 train.eval_every=1 > grid.log 2>&1 || fail "grid_world.yaml: $(tail -1 grid.log)"
+grep -q '"eval/reward_mean"' runs/grid_world/metrics.jsonl && grep -q '"turns_mean"' runs/grid_world/metrics.jsonl || fail "grid_world.yaml: no metrics"
+
+# A tool: the words that this model has are few, so any turn is taken for a call of it by the template's notation.
+"$temper" grpo $small output_dir=tools train.max_steps=1 'rewards=[{name: length}]' \
+  "environment={tools: [{name: count_words, command: [python3, $examples/tool.py], parameters: {type: object}}]}" > /dev/null || fail "tools"
+[ "$(value tools/metrics.jsonl turns_mean)" = 1 ] || fail "a turn without a call does not end the episode"
+printf '{"text": "two words"}\n' | python3 "$examples/tool.py" | grep -qx 2 || fail "tool.py"
+printf '{"episode": 1, "type": "reset", "row": {"secret": 7}}\n{"episode": 1, "type": "step", "completion": "9", "tool_calls": []}\n{"episode": 1, "type": "close"}\n' |
+  python3 "$examples/environment.py" | tail -1 | grep -q Lower || fail "environment.py"
+
+# Misbehaving ones cost their episodes alone, and nothing of them is left.
+cat > wild-$$.py <<P
+import json, os, sys, time, zlib
+for line in sys.stdin:
+    request = json.loads(line)
+    if request["type"] == "close": continue
+    dice = zlib.crc32(line.encode()) % 12
+    if request["type"] == "step":
+        if dice == 0: os.system("sleep 77.$$ &"); time.sleep(77)
+        if dice == 1: os._exit(3)
+        if dice == 2: print("garbage", flush=True); continue
+        if dice == 3: print("noise"); print('{"messages": [], "done": "yes"}', flush=True); continue
+        if dice == 4: os.kill(os.getpid(), 11)
+    print(json.dumps({"messages": [{"role": "user", "content": "east"}], "done": False}), flush=True)
+P
+"$temper" grpo $small output_dir=wild 'environment={command: [python3, wild-$$.py], timeout_seconds: 0.4, start_timeout_seconds: 2}' > /dev/null || fail "wild: $?"
+for what in timeouts crashes malformed; do [ "$(value wild/metrics.jsonl environment_$what | tail -1)" -gt 0 ] || fail "environment_$what were not counted"; done
+[ "$(cat wild/rollouts/*.jsonl | wc -l)" = 64 ] || fail "wild: an episode is missing"
+pgrep -f 'sleep 77.$$|wild-$$.py' > /dev/null && fail "a process is left: $(pgrep -af 'sleep 77.$$|wild-$$.py')"
+ls -d "${TMPDIR:-/tmp}"/temper-reward-*-* 2> /dev/null | grep -q "temper-reward-$$-" && fail "a directory is left"
+status=0; "$temper" grpo $small output_dir=stop 'environment={command: [sh, -c, "exit 7"], on_failure: stop}' 2> err || status=$?
+[ $status = 1 ] && grep -q "status 7" err || fail "on_failure: stop: $status $(cat err)"
+"$temper" grpo $small output_dir=zero train.max_steps=1 'environment={command: [sh, -c, "exit 7"]}' > /dev/null || fail "on_failure: zero, at the reset"
+[ "$(grep -c '"reward": *0' zero/rollouts/step-1.jsonl)" = 16 ] || fail "zero: not 16 episodes"
+
+refused() { local hint=$1 status=0; shift; "$temper" grpo $small output_dir=refused "$@" 2> err > /dev/null || status=$?; [ $status = 2 ] && grep -q -- "$hint" err || fail "expected $hint, got $status: $(cat err)"; }
+refused "grid_world" 'environment={name: grid_wrold}'
+refused "not found in PATH" 'environment={command: [no-such-program]}'
+refused "tools\[0\].command" 'environment={tools: [{name: f}]}'
+refused "tools\[0\].name" 'environment={tools: [{command: [sh]}]}'
+refused "max_turns" 'environment={name: grid_world, max_turns: 0}'
+refused "environment.comand" 'environment={comand: [sh]}'
+refused "answer" 'environment={name: calculator}'
+refused "called .environment" 'environment={name: grid_world}' 'rewards=[{name: environment, reward: length}]'
+odd_model
+echo '{"prompt_ids": [3, 4]}' > ids.jsonl
+refused "tokenizer" 'environment={name: grid_world}' model.path=model data.train=ids.jsonl
+exit $bad
