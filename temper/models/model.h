@@ -81,6 +81,8 @@ struct Storage {
   ops::WeightFormat weights = ops::WeightFormat::kFloat32;  // of linear layers, embedding and heads
   // Of the blocks' linear layers (q, k, v, o, gate, up, down), where it is another.
   std::optional<ops::WeightFormat> blocks;
+  // The ranks that compute the same rows, each with its part of every layer; null: none.
+  std::shared_ptr<dist::Group> tensor = nullptr;
 };
 void set_storage(nn::Module& model, const Storage& storage);
 

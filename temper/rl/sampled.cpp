@@ -10,6 +10,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/metrics/trace.h"
+#include "temper/nn/unit.h"
 #include "temper/rl/model_reward.h"
 
 namespace temper::rl {
@@ -36,6 +37,13 @@ data::LoaderOptions prompt_options(const RlConfig& config) {
   data::LoaderOptions options = train::loader_options(config, config.rl.prompts_per_rollout);
   if (config.rl.algorithm->max_refills() > 0) options.epochs.reset();
   return options;
+}
+
+std::string to_lines(const std::vector<EpisodeGroup>& groups) {
+  std::string lines;
+  for (const EpisodeGroup& g : groups)
+    for (const Episode& episode : g.episodes) lines += to_line(g, episode) + "\n";
+  return lines;
 }
 
 }  // namespace
@@ -137,7 +145,7 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
     p.group.episodes[s].path = {static_cast<int32_t>(s) + 1};
     p.group.episodes[s].text = std::move(c.text);
     p.group.episodes[s].stopped = c.stopped;
-    if (--p.unfinished == 0) judge(*p.prompt, p.group);
+    if (--p.unfinished == 0 && group_.leads()) judge(*p.prompt, p.group);
   };
   bool stopped = false;
   while (engine_.step({.done = done, .on_token = {}})) {
@@ -154,7 +162,7 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
   statistics.reward_seconds += judge_.seconds_since_last_call();
   std::vector<EpisodeGroup> mine;
   for (auto& [key, p] : pending) {
-    if (p.unfinished > 0) continue;  // stopped
+    if (p.unfinished > 0 || !group_.leads()) continue;  // stopped
     std::vector<Episode> kept;
     statistics.judged += static_cast<int64_t>(p.group.episodes.size());
     for (size_t i = 0; i < p.group.episodes.size(); ++i) {
@@ -170,17 +178,18 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
     p.group.episodes = std::move(kept);
     if (!p.group.episodes.empty()) mine.push_back(std::move(p.group));
   }
-  return mine;
+  return group_.has_twins() ? from_lines({group_.agreed(to_lines(mine))}) : mine;
 }
 
 // The groups of all ranks, by id: lines of a rollouts file are what travels.
 std::vector<EpisodeGroup> SampledSource::gather(std::vector<EpisodeGroup> mine) const {
   if (group_.size() == 1) return mine;
-  std::string lines;
-  for (const EpisodeGroup& g : mine)
-    for (const Episode& episode : g.episodes) lines += to_line(g, episode) + "\n";
+  return from_lines(group_.all_gather(to_lines(mine)));
+}
+
+std::vector<EpisodeGroup> SampledSource::from_lines(const std::vector<std::string>& texts) const {
   std::vector<EpisodeGroup> all;
-  for (const std::string& text : group_.all_gather(lines)) {
+  for (const std::string& text : texts) {
     std::istringstream stream(text);
     for (std::string line; std::getline(stream, line);)
       add_line(all, parse_json(line, "another rank"), policy_.model->vocab_size, "another rank");
@@ -246,6 +255,7 @@ void SampledSource::check_rewards() const {
 
 RolloutBatch SampledSource::next(int64_t policy_version) {
   const at::NoGradGuard no_grad;
+  const nn::Gathered whole(*policy_.model);  // ranks make different numbers of passes
   const rewards::FailureCounts before = rewards_.failures();
   RolloutBatch batch;
   statistics_ = {};
