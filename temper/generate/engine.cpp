@@ -15,7 +15,6 @@
 #include "temper/ops/embedding.h"
 
 namespace temper::generate {
-namespace {
 
 int64_t cache_bytes(const EngineOptions& options) {
   if (options.cache_bytes > 0) return options.cache_bytes;
@@ -25,13 +24,11 @@ int64_t cache_bytes(const EngineOptions& options) {
   return usable_memory_bytes() / 4 / std::max(1, ranks);
 }
 
-}  // namespace
-
 Engine::Engine(models::CausalLM& model, EngineOptions options,
                std::shared_ptr<const Tokenizer> tokenizer)
     : model_(model),
       tokenizer_(std::move(tokenizer)),
-      cache_bytes_(cache_bytes(options)),
+      cache_bytes_(generate::cache_bytes(options)),
       cache_(model, cache_bytes_),
       scheduler_(cache_, options.max_batch, options.prefill_tokens) {}
 

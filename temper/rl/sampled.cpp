@@ -39,6 +39,13 @@ data::LoaderOptions prompt_options(const RlConfig& config) {
   return options;
 }
 
+// Ranks that compute the same rows schedule them alike.
+generate::EngineOptions engine_options(const RlConfig& config, dist::Group& group) {
+  generate::EngineOptions options{.cache_bytes = config.rollout.cache_bytes.value_or(0)};
+  options.cache_bytes = std::stoll(group.agreed(str(generate::cache_bytes(options))));
+  return options;
+}
+
 std::string to_lines(const std::vector<EpisodeGroup>& groups) {
   std::string lines;
   for (const EpisodeGroup& g : groups)
@@ -56,8 +63,7 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
       messages_(messages),
       loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
               prompt_options(config), data::prompt_reader(prompt_format(config, policy))),
-      engine_(*policy.model, {.cache_bytes = config.rollout.cache_bytes.value_or(0)},
-              policy.tokenizer),
+      engine_(*policy.model, engine_options(config, group), policy.tokenizer),
       rewards_(config.rewards, policy.tokenizer != nullptr),
       judge_(rewards_) {
   check_reward_models(config.rewards, policy.tokenizer.get(), policy.model->vocab_size);

@@ -133,10 +133,8 @@ std::vector<nn::Module*> Roles::models() const {
 }
 
 bool is_shared_out(const Trainables& trainables) {
-  for (const auto& trainable : trainables)
-    for (const NamedParameter& p : trainable->optimizer.parameters())
-      if (p.parameter->placement()) return true;
-  return false;
+  return std::any_of(trainables.begin(), trainables.end(),
+                     [](const auto& trainable) { return trainable->shared_out; });
 }
 
 }  // namespace temper::train

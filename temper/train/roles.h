@@ -36,6 +36,7 @@ struct Trainable {
   // others. Empty: nothing is left of it. What ranks share out all of them save, those that do not
   // write with an empty directory.
   std::function<void(const std::string& directory)> save;
+  bool shared_out = false;  // ranks share out models of the run: all of them are needed to save
 };
 
 using Trainables = std::vector<std::unique_ptr<Trainable>>;
@@ -91,7 +92,6 @@ struct Roles {
   nn::Module* scalar_ = nullptr;
 };
 
-// Whether ranks share out what some of them train, so that all are needed to write it.
 bool is_shared_out(const Trainables& trainables);
 
 }  // namespace temper::train

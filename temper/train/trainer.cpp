@@ -41,6 +41,7 @@ Trainer::Trainer(TrainSection section, uint64_t seed, Roles& roles, const dist::
       hooks_(std::move(hooks)),
       steps_(section_.max_steps.value_or(task.planned_steps())) {
   for (nn::Module* model : roles_.models()) parallel::shard(*model, mesh_.fsdp);
+  for (const auto& trainable : roles_.trainables) trainable->shared_out = mesh_.model->size() > 1;
 }
 
 bool Trainer::step() {
