@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "temper/base/error.h"
+#include "temper/base/version.h"
 #include "temper/cli/completion_words.h"
 #include "temper/cli/launch.h"
 #include "temper/cli/verbs.h"
@@ -16,7 +17,6 @@
 namespace temper::cli {
 namespace {
 
-constexpr const char* kVersion = "0.1.0";
 constexpr size_t kLongestMessage = 2000;  // what it quotes from a file may be of any length
 
 void print_help() {

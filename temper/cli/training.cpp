@@ -52,7 +52,10 @@ int run_training(const TrainingVerb<Config>& verb, const Arguments& arguments) {
   Arguments rest;
   const int ranks = take_nproc(arguments, rest);
   read_run_config(config, rest, verb.name, verb.elsewhere);
-  if (ranks > 1) return launch_ranks(ranks, verb.name, rest);
+  if (ranks > 1) {
+    config.mesh.data_ranks(ranks, config.where("mesh"));
+    return launch_ranks(ranks, verb.name, rest);
+  }
   catch_interrupts();
   // A console that is closed (`temper sft ... | head -1`) is no reason to lose a run. A handler and
   // not SIG_IGN: programs that are started inherit only the latter.

@@ -1,5 +1,9 @@
-// Ranks of a data-parallel run, launched as torchrun launches them (RANK, WORLD_SIZE, MASTER_ADDR,
-// MASTER_PORT). The only place with c10d.
+// Ranks of a run, launched as torchrun launches them (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
+// and what they tell each other. The only place with c10d.
+//
+// Every sum is taken element by element in the order of the ranks, so that it depends neither on
+// where an element stands in its tensor nor on what else is summed: a run on a given mesh is
+// repeatable bit for bit.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,31 +13,52 @@
 #include <string>
 #include <vector>
 
+#include "temper/ops/ranks.h"
+
 namespace temper::dist {
 
-class Group {
+class Group : public ops::Ranks {
  public:
-  // From the environment; one rank where it says nothing. Ranks listen on the address by which
-  // their host reaches MASTER_ADDR, or on GLOO_SOCKET_IFNAME's. Throws ConfigError for an
-  // environment that is half set; RunError when the ranks do not find each other within
-  // TEMPER_TIMEOUT_SECONDS (120), or when `stop` says that the run shall end while it waits.
+  // All ranks, from the environment; one rank where it says nothing. Throws as Mesh's join().
   static std::shared_ptr<Group> from_environment(const std::function<bool()>& stop = {});
-  virtual ~Group() = default;
   // The same ranks once more, for a second thread of each: what is summed here and there does not
   // meet. All ranks make it, under the same name.
   virtual std::shared_ptr<Group> another(const std::string& name);
 
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
-  // Sums over the ranks, in place. The same bits on every rank. A rank that is gone makes this
-  // throw RunError.
-  virtual void all_reduce_sum(at::Tensor& tensor) = 0;
+  // Whether this process writes what the run leaves: the first of all ranks, not of the group.
+  virtual bool writes() const { return rank() == 0; }
+  // Where the ranks of several groups do the same work (tensor parallelism), one group leads: what
+  // its ranks found out where it could be found otherwise, such as a reward, the others take over.
+  virtual bool has_twins() const { return false; }
+  virtual bool leads() const { return true; }
+  // The text of the leading group's rank, on all ranks that do the same as this one.
+  virtual std::string agreed(const std::string& text) { return text; }
+  // Whether the group's ranks must make as many passes as each other, in the same order, as they
+  // gather each other's weights in them.
+  virtual bool in_step() const { return false; }
+
+  // Collectives: every rank of the group calls them in the same order. Tensors are contiguous. A
+  // rank that is gone makes them throw RunError. Except for all_reduce_sum and barrier, the base
+  // class has them in terms of these.
   virtual void barrier() = 0;
+  using Ranks::all_reduce_sum;
+  void all_gather(const at::Tensor& part, at::Tensor& whole) override;
+  // part [n] becomes the sum over ranks of the `part`-th n elements of whole [size * n].
+  virtual void reduce_scatter_sum(const at::Tensor& whole, at::Tensor& part);
+  // The tensor of the rank `root` on all.
+  virtual void broadcast(at::Tensor& tensor, int root);
+
+  // From one rank to another, which calls receive().
+  virtual void send(const at::Tensor& tensor, int to);
+  virtual void receive(at::Tensor& tensor, int from);
 
   void all_reduce_sum(std::vector<double>& values);
   // What every rank gave, by rank.
   std::vector<std::string> all_gather(const std::string& bytes);
   double all_reduce_max(double value);
 };
+
+// A group of this process alone.
+std::shared_ptr<Group> alone();
 
 }  // namespace temper::dist

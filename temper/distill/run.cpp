@@ -2,13 +2,16 @@
 
 #include "temper/distill/task.h"
 #include "temper/distill/teacher_file.h"
+#include "temper/train/ranks.h"
 
 namespace temper::distill {
 
 train::RunOutcome run_distill(DistillConfig& config, const train::RunHost& host) {
   config.resolve("distill");
-  const std::shared_ptr<dist::Group> group = dist::Group::from_environment(host.stop);
-  train::Roles roles(config);
+  const dist::Mesh mesh = train::join_mesh(config, host);
+  dist::Mesh undivided = mesh;  // strategies read whole layers of both models
+  undivided.tensor = dist::alone();
+  train::Roles roles(config, undivided);
   std::unique_ptr<RemoteTeacher> remote;
   if (config.distill.teacher_logprobs)
     remote = open_teacher_file(*config.distill.teacher_logprobs, roles.policy.model->vocab_size,
@@ -16,9 +19,9 @@ train::RunOutcome run_distill(DistillConfig& config, const train::RunHost& host)
   else
     load_teacher(config, roles);
   const std::unique_ptr<Strategy> strategy = make_strategy(config, roles);
-  train::RunDirectory directory(config, host, *group);
-  DistillTask task(config, roles, *group, directory, *strategy, remote.get());
-  return train::run_task(config, roles, *group, directory, task);
+  train::RunDirectory directory(config, host, *mesh.world);
+  DistillTask task(config, roles, *mesh.rows, directory, *strategy, remote.get());
+  return train::run_task(config, roles, mesh, directory, task);
 }
 
 }  // namespace temper::distill

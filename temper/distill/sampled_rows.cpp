@@ -8,6 +8,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/data/prompt_row.h"
+#include "temper/nn/unit.h"
 
 namespace temper::distill {
 namespace {
@@ -66,6 +67,7 @@ SampledRows::SampledRows(const DistillConfig& config, train::Policy& policy, dis
 std::map<int64_t, SampledRows::Completion> SampledRows::sample(
     const std::map<int64_t, std::vector<int32_t>>& prompts, const std::function<bool()>& stop) {
   const at::NoGradGuard no_grad;
+  const nn::Gathered whole(*policy_.model);  // ranks make different numbers of passes
   std::vector<generate::RequestId> requests;
   for (const auto& [key, tokens] : prompts)
     requests.push_back(engine_.submit({key, tokens, 1, config_.rollout.options(config_.seed)}));

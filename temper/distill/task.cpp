@@ -16,6 +16,16 @@ std::vector<int64_t> layers_of(const std::vector<LayerPair>& pairs, int64_t Laye
   return layers;
 }
 
+// What strategies read outside of a model's forward pass is not shared out among ranks: the
+// vocabulary's weights, and for attention the blocks.
+void keep_whole(models::CausalLM& model, Tap tap) {
+  model.each_module([&](const std::string&, nn::Module& module) {
+    if (dynamic_cast<nn::Embedding*>(&module) || dynamic_cast<models::LmHead*>(&module) ||
+        tap == Tap::kAttention)
+      module.set_runs_as_unit(false);
+  });
+}
+
 // The teacher goes first: of its pass only what is compared stays while the student's graph grows.
 Reading read(train::Roles& roles, Strategy& strategy, RemoteTeacher* remote,
              const train::ForwardPass& pass, const nn::Context& context) {
@@ -50,6 +60,8 @@ DistillTask::DistillTask(const DistillConfig& config, train::Roles& roles, dist:
       remote_(remote) {
   needs_labels_ = strategy.tap() == Tap::kNone || config.distill.alpha == 0;
   if (config.samples()) sampler_ = std::make_unique<SampledRows>(config, roles.policy, group);
+  keep_whole(*roles.policy.model, strategy.tap());
+  if (roles.teacher) keep_whole(*roles.teacher->model(), strategy.tap());
 }
 
 std::optional<train::StepPlan> DistillTask::next(int64_t) {
@@ -57,12 +69,13 @@ std::optional<train::StepPlan> DistillTask::next(int64_t) {
   if (rows.empty()) return {};
   if (sampler_) sampler_->complete(rows, loader_.state().rows - static_cast<int64_t>(rows.size()));
   train::StepPlan step = plan(std::move(rows));
-  step.every_token = strategy_.tap() != Tap::kNone;
   train::ForwardPass whole;
   for (const data::SftRow& row : rows_) whole.add(train::unit_of(row), 0);
   distill_count_ = std::max(strategy_.count(whole), 1.0);
   return step;
 }
+
+bool DistillTask::counts_every_token() const { return strategy_.tap() != Tap::kNone; }
 
 DistillTask::Losses DistillTask::losses(const train::ForwardPass& pass, bool training) {
   using Recompute = train::TrainSection::Recompute;

@@ -30,6 +30,9 @@ class DistillTask : public train::SftTask {
   bool evaluate(MetricsRow& row, const std::function<bool()>& stop) override;
   std::vector<MetricInfo> metrics() const override;
 
+ protected:
+  bool counts_every_token() const override;
+
  private:
   // Both losses of a pass, with what they are means over.
   struct Losses {

@@ -15,7 +15,6 @@
 #include "temper/ops/embedding.h"
 
 namespace temper::generate {
-namespace {
 
 // Records the log-probabilities of the prompt's tokens that the chunk's rows predict.
 void score_chunk(const models::CausalLM& model, const at::Tensor& hidden,
@@ -43,13 +42,11 @@ void score_chunk(const models::CausalLM& model, const at::Tensor& hidden,
   }
 }
 
-}  // namespace
-
 Engine::Engine(models::CausalLM& model, EngineOptions options,
                std::shared_ptr<const Tokenizer> tokenizer)
     : model_(model),
       tokenizer_(std::move(tokenizer)),
-      cache_bytes_(cache_bytes(options)),
+      cache_bytes_(generate::cache_bytes(options)),
       cache_(model, cache_bytes_),
       scheduler_(cache_, options.max_batch, options.prefill_tokens) {}
 

@@ -33,6 +33,9 @@ struct EngineOptions {
                         // LOCAL_WORLD_SIZE says, else 1
 };
 
+// What keys and values may take under these options.
+int64_t cache_bytes(const EngineOptions& options);
+
 // What a completion says depends on its request's seed and index, its sample and its prompt alone.
 // Prompts that begin like an earlier prompt, or like an earlier prompt and its completion, start
 // with those keys and values (prefix caching), while the weights stay what they are.

@@ -105,6 +105,11 @@ void write_safetensors(const std::string& path, const TensorMap& tensors) {
   std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
     return dtype_size(a->second.dtype) > dtype_size(b->second.dtype);
   });
+  if (path.empty()) {
+    for (const auto* tensor : order)
+      if (tensor->second.make) tensor->second.make();
+    return;
+  }
   Json header = {{"__metadata__", {{"format", "pt"}}}};
   size_t offset = 0;
   for (const auto* tensor : order) {
@@ -122,7 +127,13 @@ void write_safetensors(const std::string& path, const TensorMap& tensors) {
   AtomicFile file(path);
   file.write(length, sizeof length);
   file.write(text.data(), text.size());
-  for (const auto* tensor : order) file.write(tensor->second.data, tensor->second.num_bytes);
+  for (const auto* tensor : order) {
+    const TensorView& view = tensor->second;
+    const TensorView made = view.make ? view.make() : view;
+    check(made.num_bytes == view.num_bytes, path, ": `", tensor->first, "` was made of ",
+          made.num_bytes, " bytes, not ", view.num_bytes);
+    file.write(made.data, made.num_bytes);
+  }
   file.commit();
 }
 
@@ -139,6 +150,10 @@ void write_safetensors_model(const std::string& directory,
     shards.back().emplace(name, view);
     shard_bytes += view.num_bytes;
     total += view.num_bytes;
+  }
+  if (directory.empty()) {
+    for (const TensorMap& shard : shards) write_safetensors("", shard);
+    return;
   }
   if (shards.size() == 1) {
     write_safetensors(directory + "/model.safetensors", shards[0]);

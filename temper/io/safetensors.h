@@ -24,11 +24,14 @@ TensorMap parse_safetensors(std::span<const std::byte> bytes, const std::string&
 TensorMap read_safetensors(const std::string& path);
 
 // Writes the tensors, through a temporary file beside `path`, with metadata {"format": "pt"}.
-// Throws RunError.
+// Tensors that are not there yet are made one at a time (TensorView::make). With an empty path they
+// are made in the same order, and nothing is written: what other ranks do while one of them writes
+// what they have together. Throws RunError.
 void write_safetensors(const std::string& path, const TensorMap& tensors);
 
 // model.safetensors, or shards model-00001-of-0000N.safetensors with model.safetensors.index.json
 // where the tensors take more than max_shard_bytes. Tensors are dealt to shards in the given order.
+// An empty directory is as an empty path above.
 void write_safetensors_model(const std::string& directory,
                              const std::vector<std::pair<std::string, TensorView>>& tensors,
                              size_t max_shard_bytes = size_t{5} << 30);

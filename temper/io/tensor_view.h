@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +38,9 @@ struct TensorView {
   size_t num_bytes = 0;
   std::shared_ptr<const void> owner;
   bool mapped = false;  // the bytes are those of a mapped file
+  // Where set, the bytes do not exist yet: makes them, when a file is written. `data` and `owner`
+  // are null.
+  std::function<TensorView()> make = {};
 };
 
 // Takes whole pages of a mapped view out of the process's memory; they come back from the file when

@@ -118,7 +118,7 @@ std::vector<WholeModule> choose_whole(nn::Module& model, const std::vector<std::
 
 // PEFT: kaiming_uniform(a = sqrt 5), that is uniform in +-1 / sqrt(in).
 at::Tensor initial_a(const nn::Linear& layer, const nn::Lora& lora, uint64_t seed) {
-  at::Tensor a = at::empty(lora.lora_A.weight.shape(), at::kFloat);
+  at::Tensor a = at::empty(lora.lora_A.weight.whole_shape(), at::kFloat);
   const RandomStream stream(seed, RandomPurpose::kInit, lora.key, 1);
   const float bound = 1.0f / std::sqrt(static_cast<float>(layer.in()));
   for (int64_t i = 0; i < a.numel(); ++i)
@@ -139,7 +139,7 @@ void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
   attach(targets, model, config);
   for (const Target& t : targets) {
     nn::Lora& lora = *t.layer->lora();
-    lora.lora_A.weight.set_value(initial_a(*t.layer, lora, seed));
+    lora.lora_A.weight.set_whole_value(initial_a(*t.layer, lora, seed));
     lora.lora_B.weight.set_value(at::zeros(lora.lora_B.weight.shape(), at::kFloat));
     lora.lora_A.weight.set_trainable(true);
     lora.lora_B.weight.set_trainable(true);

@@ -28,11 +28,10 @@ void take(TensorMap& tensors, const std::string& name, nn::Parameter& parameter,
           const std::string& directory) {
   const auto it = tensors.find(name);
   check<ConfigError>(it != tensors.end(), directory, ": ", name, " is missing");
-  check<ConfigError>(it->second.shape == parameter.shape(), directory, ": ", it->first, " is ",
+  check<ConfigError>(it->second.shape == parameter.whole_shape(), directory, ": ", it->first, " is ",
                      at::IntArrayRef(it->second.shape), ", expected ",
-                     at::IntArrayRef(parameter.shape()), "; the adapter is for another model");
-  parameter.set_value(to_tensor(it->second, at::kFloat));
-  parameter.own();  // not the file's mapping: it trains
+                     at::IntArrayRef(parameter.whole_shape()), "; the adapter is for another model");
+  parameter.set_whole_value(to_tensor(it->second, at::kFloat));
   parameter.set_trainable(true);
   tensors.erase(it);
 }
@@ -149,29 +148,30 @@ LoraConfig load_adapter(nn::Module& model, const std::string& directory) {
 
 void save_adapter(nn::Module& model, const LoraConfig& config, const std::string& base,
                   const std::string& directory) {
-  std::filesystem::create_directories(directory);
   TensorMap tensors;
   std::set<std::string> names;
   for (const Target& t : linear_layers(model)) {
     nn::Lora* lora = t.layer->lora();
     if (!lora) continue;
     names.insert(last_part(t.path));
-    tensors[matrix_name(t, "lora_A")] = to_view(lora->lora_A.weight.value());
-    tensors[matrix_name(t, "lora_B")] = to_view(lora->lora_B.weight.value());
+    tensors[matrix_name(t, "lora_A")] = whole_view(lora->lora_A.weight);
+    tensors[matrix_name(t, "lora_B")] = whole_view(lora->lora_B.weight);
     if (lora->lora_magnitude_vector)
-      tensors[magnitude_name(t)] = to_view(lora->lora_magnitude_vector->weight.value());
+      tensors[magnitude_name(t)] = whole_view(lora->lora_magnitude_vector->weight);
   }
   Json whole = Json::array();
   for (const WholeModule& m : whole_modules(model)) {
     if (!m.versions->replaced()) continue;
-    tensors[whole_name(m)] = to_view(m.weight->value());
-    if (is_tied(model)) tensors[kHeadTensor] = to_view(m.weight->value());
+    tensors[whole_name(m)] = whole_view(*m.weight);
+    if (is_tied(model)) tensors[kHeadTensor] = whole_view(*m.weight);
     whole.push_back(last_part(m.path));
   }
   const bool tied = !whole.empty() && is_tied(model);
   nn::Parameter* score = score_weight(model);
   if (score) whole.push_back(kScore);
-  if (score) tensors[kScoreTensor] = to_view(score->value());
+  if (score) tensors[kScoreTensor] = whole_view(*score);
+  if (directory.empty()) return write_safetensors("", tensors);
+  std::filesystem::create_directories(directory);
   write_safetensors(directory + "/adapter_model.safetensors", tensors);
   Json json = {{"peft_type", "LORA"},
                {"task_type", score ? "SEQ_CLS" : "CAUSAL_LM"},

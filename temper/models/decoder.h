@@ -12,7 +12,7 @@
 #include "temper/models/family.h"
 #include "temper/models/layers.h"
 #include "temper/nn/blocks.h"
-#include "temper/nn/recompute.h"
+#include "temper/nn/unit.h"
 
 namespace temper::models {
 
@@ -89,8 +89,10 @@ class Decoder : public Backbone, public Layers {
     const auto local = c.local_rotary
                            ? std::make_shared<nn::Rotary>(*c.local_rotary, c.attention.head_dim)
                            : rotary;
-    for (int64_t i = 0; i < c.num_hidden_layers; ++i)
+    for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
       layers.emplace(c, i, c.window[static_cast<size_t>(i)] > 0 ? local : rotary);
+      layers[static_cast<size_t>(i)].set_runs_as_unit();
+    }
   }
 
   at::Tensor forward(const nn::Context& context) override {

@@ -1,24 +1,25 @@
 #include "temper/models/head.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
+#include "temper/nn/unit.h"
 #include "temper/ops/embedding.h"
 
 namespace temper::models {
 
-namespace {
-// The weight that the head reads: its own, made here, or the embedding's.
-const nn::Parameter& head_weight(nn::Module& owner, Backbone& body,
-                                 std::optional<LmHead>& lm_head) {
-  const ModelConfig& c = body.config();
-  if (c.tie_word_embeddings) return body.embedding().weight;
-  return lm_head.emplace(owner, "lm_head", c.hidden_size, c.vocab_size, false, c.initializer_range)
-      .weight;
+LmHead::LmHead(nn::Module& parent, std::string name, const ModelConfig& config)
+    : nn::Linear(parent, std::move(name), config.hidden_size, config.vocab_size, false,
+                 config.initializer_range) {
+  set_runs_as_unit();
 }
-}  // namespace
 
 VocabularyHead::VocabularyHead(nn::Module& owner, Backbone& body)
-    : weight_(head_weight(owner, body, lm_head_)),
+    : lm_head_(body.config().tie_word_embeddings
+                   ? std::nullopt
+                   : std::optional<LmHead>(std::in_place, owner, "lm_head", body.config())),
+      owner_(lm_head_ ? static_cast<nn::Module&>(*lm_head_) : body.embedding()),
+      weight_(lm_head_ ? lm_head_->weight : body.embedding().weight),
       versions_(lm_head_ ? lm_head_->versions : body.embedding().versions),
       soft_cap_(body.config().final_soft_cap) {}
 
@@ -30,20 +31,35 @@ ops::HeadSpec VocabularyHead::spec(double temperature, bool entropy, bool log_su
   return {.soft_cap = soft_cap_,
           .temperature = temperature,
           .entropy = entropy,
-          .log_sum_exp = log_sum_exp};
+          .log_sum_exp = log_sum_exp,
+          .ranks = weight_.placement() ? weight_.placement()->tensor : nullptr};
 }
 
 ops::TokenLogp VocabularyHead::token_logp(const at::Tensor& hidden,
                                           const std::vector<int64_t>& rows,
                                           const std::vector<int64_t>& target, double temperature,
                                           bool entropy, bool log_sum_exp, int adapter) const {
-  return ops::token_logp(spec(temperature, entropy, log_sum_exp), ops::select_rows(hidden, rows),
-                         weight(adapter).weight(), target);
+  const nn::Tensors out = nn::run_unit(
+      owner_, {ops::select_rows(hidden, rows)}, adapter, false, [&](const nn::Tensors& inputs) {
+        ops::TokenLogp of = ops::token_logp(spec(temperature, entropy, log_sum_exp), inputs[0],
+                                            weight(adapter).weight(), target);
+        nn::Tensors found{of.logp};
+        if (entropy) found.push_back(of.entropy);
+        if (log_sum_exp) found.push_back(of.log_sum_exp);
+        return found;
+      });
+  return {out[0], entropy ? out[1] : at::Tensor(), log_sum_exp ? out.back() : at::Tensor()};
 }
 
 ops::Logits VocabularyHead::logits(const at::Tensor& hidden, double temperature,
                                    int adapter) const {
-  return ops::logits(spec(temperature, false, false), hidden, weight(adapter).weight());
+  const at::NoGradGuard no_grad;
+  ops::Logits logits;
+  nn::run_unit(owner_, {hidden}, adapter, false, [&](const nn::Tensors& inputs) {
+    logits = ops::logits(spec(temperature, false, false), inputs[0], weight(adapter).weight());
+    return nn::Tensors();
+  });
+  return logits;
 }
 
 ScalarHead::ScalarHead(nn::Module& owner, const ModelConfig& config)

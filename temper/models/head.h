@@ -11,7 +11,7 @@ namespace temper::models {
 
 // A head with a weight of its own, which an adapter may replace.
 struct LmHead : nn::Linear {
-  using nn::Linear::Linear;
+  LmHead(nn::Module& parent, std::string name, const ModelConfig& config);
   nn::WeightVersions versions;
 };
 
@@ -34,6 +34,7 @@ class VocabularyHead {
   ops::HeadSpec spec(double temperature, bool entropy, bool log_sum_exp) const;
 
   std::optional<LmHead> lm_head_;
+  nn::Module& owner_;  // of the weight: the head's own, or the embedding
   const nn::Parameter& weight_;
   const nn::WeightVersions& versions_;  // the weight's own
   double soft_cap_;

@@ -11,6 +11,7 @@
 #include "temper/base/file.h"
 #include "temper/io/weight_files.h"
 #include "temper/models/bitsandbytes.h"
+#include "temper/models/split.h"
 #include "temper/models/weight_cache.h"
 
 namespace temper::models {
@@ -53,8 +54,9 @@ void set_from(nn::Parameter& parameter, const TensorView& view) {
   const at::ScalarType kept =
       parameter.format() == ops::WeightFormat::kBFloat16 ? at::kBFloat16 : at::kFloat;
   const at::Tensor value = to_tensor(view, kept);
-  const bool mapped = value.const_data_ptr() == static_cast<const void*>(view.data);
-  parameter.set_value(value);
+  const bool mapped = !parameter.placement() &&
+                      value.const_data_ptr() == static_cast<const void*>(view.data);
+  parameter.set_value(parameter.placement() ? parameter.placement()->part(value) : value);
   if (!mapped || ops::is_quantized(parameter.format())) give_back_pages(view);
 }
 
@@ -83,7 +85,7 @@ class Filling {
     }
     const TensorView view = std::move(tensors.at(name));
     tensors.erase(name);
-    if (view.shape != parameter.shape()) return mismatch(view.shape, parameter);
+    if (view.shape != parameter.whole_shape()) return mismatch(view.shape, parameter);
     if (!ops::is_quantized(parameter.format())) {
       set_from(parameter, view);
       return "";
@@ -112,7 +114,7 @@ class Filling {
 
  private:
   static std::string mismatch(const std::vector<int64_t>& found, const nn::Parameter& parameter) {
-    return temper::str(at::IntArrayRef(found), ", expected ", at::IntArrayRef(parameter.shape()));
+    return temper::str(at::IntArrayRef(found), ", expected ", at::IntArrayRef(parameter.whole_shape()));
   }
 
   Checkpoint& from_;
@@ -147,6 +149,15 @@ void fill(nn::Module& model, Checkpoint& from, const Storage& storage, const std
                      from.config.model_type(), " does not have: ", listed(left_over));
 }
 
+void split_model(nn::Module& model, const Checkpoint& from, const Storage& storage) {
+  if (!storage.tensor || storage.tensor->size() == 1) return;
+  const bool quantized =
+      (storage.blocks && ops::is_quantized(*storage.blocks)) || !bitsandbytes_weights(from.tensors).empty();
+  check<ConfigError>(!quantized, "mesh.tensor: quantized weights (", from.directory,
+                     ") are not divided; expected 1, or another model.storage");
+  split(model, family_of(from.config), storage.tensor, from.directory + "/config.json");
+}
+
 }  // namespace
 
 std::vector<int32_t> eos_ids(const std::string& directory, const HfConfig& config) {
@@ -177,6 +188,7 @@ std::unique_ptr<CausalLM> load_model(const std::string& directory, const Storage
   Checkpoint checkpoint = open_checkpoint(directory);
   std::unique_ptr<CausalLM> model = make_model(checkpoint.config);
   set_storage(*model, storage);
+  split_model(*model, checkpoint, storage);
   fill(*model, checkpoint, storage, "", {});
   model->eos_token_ids = eos_ids(directory, checkpoint.config);
   model->files = std::move(checkpoint.files);
@@ -189,6 +201,7 @@ std::unique_ptr<ScalarModel> load_scalar_model(const std::string& directory, con
   Checkpoint checkpoint = open_checkpoint(directory);
   auto model = std::make_unique<ScalarModel>(family_of(checkpoint.config).make(checkpoint.config));
   set_storage(*model, storage);
+  split_model(*model, checkpoint, storage);
   const auto found = checkpoint.tensors.find(score);
   check<ConfigError>(found == checkpoint.tensors.end() || found->second.shape.size() != 2 ||
                          found->second.shape[0] == 1,

@@ -82,6 +82,8 @@ struct Storage {
   // Of the blocks' linear layers (q, k, v, o, gate, up, down), where it is another.
   std::optional<ops::WeightFormat> blocks;
   ops::Arithmetic arithmetic = ops::Arithmetic::kExact;  // of those in bfloat16
+  // The ranks that compute the same rows, each with its part of every layer; null: none.
+  std::shared_ptr<dist::Group> tensor = nullptr;
 };
 void set_storage(nn::Module& model, const Storage& storage);
 

@@ -102,13 +102,13 @@ void copy_additional_templates(const std::string& from, const std::string& to) {
 
 void save_weights(nn::Module& model, const std::string& directory, at::ScalarType dtype,
                   bool one_file) {
-  fs::create_directories(directory);
+  if (!directory.empty()) fs::create_directories(directory);
   std::vector<std::pair<std::string, TensorView>> tensors;
   const at::NoGradGuard no_grad;
   model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
     for (const char* part : {".lora_A.", ".lora_B.", ".lora_magnitude_vector."})
       if (name.find(part) != std::string::npos) return;
-    tensors.emplace_back(name, to_view(parameter.float_value().to(dtype)));
+    tensors.emplace_back(name, whole_view(parameter, dtype));
   });
   if (one_file)
     write_safetensors_model(directory, tensors, SIZE_MAX);

@@ -8,7 +8,8 @@
 namespace temper::models {
 
 // model.safetensors (sharded where large, unless it must be one file) of the model's own
-// parameters, adapters left out, in float32, bfloat16 or float16.
+// parameters, adapters left out, in float32, bfloat16 or float16. Of a model that ranks share out
+// all of them call this, those that do not write with an empty directory; here and in save_adapter.
 void save_weights(nn::Module& model, const std::string& directory, at::ScalarType dtype,
                   bool one_file = false);
 

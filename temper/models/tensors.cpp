@@ -67,4 +67,20 @@ TensorView to_view(const at::Tensor& tensor) {
           std::make_shared<at::Tensor>(contiguous)};
 }
 
+TensorView view_of(const std::vector<int64_t>& shape, at::ScalarType dtype,
+                   std::function<at::Tensor()> make) {
+  TensorView view;
+  view.dtype = dtype_of(dtype);
+  view.shape = shape;
+  view.num_bytes = shape_bytes(shape, view.dtype).value_or(0);
+  view.make = [make = std::move(make)] { return to_view(make()); };
+  return view;
+}
+
+TensorView whole_view(const nn::Parameter& parameter, at::ScalarType dtype) {
+  if (!parameter.placement()) return to_view(parameter.float_value().to(dtype));
+  return view_of(parameter.whole_shape(), dtype,
+                 [p = &parameter, dtype] { return p->whole_value().to(dtype); });
+}
+
 }  // namespace temper::models

@@ -3,7 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+
 #include "temper/io/tensor_view.h"
+#include "temper/nn/module.h"
 
 namespace temper::models {
 
@@ -12,5 +15,11 @@ namespace temper::models {
 at::Tensor to_tensor(const TensorView& view, at::ScalarType dtype);
 // A contiguous CPU tensor; kept alive by the view.
 TensorView to_view(const at::Tensor& tensor);
+// One of this shape and dtype that is made when it is written.
+TensorView view_of(const std::vector<int64_t>& shape, at::ScalarType dtype,
+                   std::function<at::Tensor()> make);
+// A parameter's whole value in the dtype: where ranks share it out, gathered when it is written,
+// for which all of them are needed.
+TensorView whole_view(const nn::Parameter& parameter, at::ScalarType dtype = at::kFloat);
 
 }  // namespace temper::models

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "temper/base/error.h"
 #include "temper/nn/read_rows.h"
 #include "temper/ops/attention.h"
 
@@ -20,6 +21,19 @@ Attention::Attention(Module& parent, std::string name, const AttentionConfig& c,
   if (!c.qk_norm) return;
   q_norm.emplace(*this, "q_norm", c.head_dim, c.norm_eps, c.norm_one_plus);
   k_norm.emplace(*this, "k_norm", c.head_dim, c.norm_eps, c.norm_one_plus);
+}
+
+void Attention::split(const std::shared_ptr<dist::Group>& group, const std::string& where) {
+  const int ranks = group->size();
+  check<ConfigError>(config_.num_heads % ranks == 0, where, ": num_attention_heads ",
+                     config_.num_heads, " is not divisible by ", ranks);
+  check<ConfigError>(config_.num_kv_heads % ranks == 0, where, ": num_key_value_heads ",
+                     config_.num_kv_heads, " is not divisible by ", ranks);
+  config_.num_heads /= ranks;
+  config_.num_kv_heads /= ranks;
+  // Each rank's heads are normalised by the same weights.
+  if (q_norm) q_norm->weight.set_gradient_is_partial();
+  if (k_norm) k_norm->weight.set_gradient_is_partial();
 }
 
 ops::AttentionSpec Attention::spec() const {

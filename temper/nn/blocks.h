@@ -43,6 +43,9 @@ class Attention : public Module {
   std::optional<RmsNorm> q_norm, k_norm;
 
   ops::AttentionSpec spec() const;
+  // Before it has values: this rank keeps its part of the heads. Throws ConfigError, of `where`,
+  // where heads or key and value heads do not divide.
+  void split(const std::shared_ptr<dist::Group>& group, const std::string& where);
 
  private:
   ops::RotaryTable table(const Context& context, const at::Tensor& q);

@@ -6,6 +6,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/random.h"
+#include "temper/nn/unit.h"
 #include "temper/ops/embedding.h"
 
 namespace temper::nn {
@@ -47,11 +48,28 @@ at::Tensor Linear::forward(const ops::LinearInput& x, const Context& context) {
   return project(x, {this}, context)[0];
 }
 
-std::vector<at::Tensor> project(const ops::LinearInput& x, const std::vector<Linear*>& layers,
+void Linear::split(LinearSplit how, std::shared_ptr<dist::Group> group) {
+  split_ = how;
+  group_ = group;
+  weight.split(how == LinearSplit::kColumns ? 0 : 1, group);
+  if (!bias) return;
+  if (how == LinearSplit::kColumns)
+    bias->split(0, group);
+  else
+    bias->set_gradient_is_partial();  // the first rank alone adds it
+}
+
+bool Linear::adds_bias() const {
+  return bias && (split_ != LinearSplit::kRows || group_->rank() == 0);
+}
+
+std::vector<at::Tensor> project(const ops::LinearInput& whole_x, const std::vector<Linear*>& layers,
                                 const Context& context) {
   const auto bias = [](const Linear& layer) {
-    return layer.bias ? layer.bias->value() : at::Tensor();
+    return layer.adds_bias() ? layer.bias->value() : at::Tensor();
   };
+  ops::LinearInput x = whole_x;
+  if (layers[0]->split_ == LinearSplit::kColumns) x.ranks = layers[0]->group_;
   std::vector<ops::LinearOperand> operands;
   for (Linear* layer : layers) {
     const Lora* lora = layer->adapter(context.adapter);
@@ -80,6 +98,9 @@ std::vector<at::Tensor> project(const ops::LinearInput& x, const std::vector<Lin
     outputs[i] = lora->adapt_dropped(outputs[i], values, layer.weight, *context.dropout);
   }
   outputs.resize(layers.size());
+  for (size_t i = 0; i < layers.size(); ++i)
+    if (layers[i]->split_ == LinearSplit::kRows)
+      outputs[i] = ops::sum_over(layers[i]->group_, outputs[i]);
   return outputs;
 }
 
@@ -87,7 +108,25 @@ void Linear::add_lora(int64_t rank, double scale, double dropout, uint64_t key, 
   check(!lora_, "a linear layer has one adapter");
   weight.set_trainable(false);
   if (bias) bias->set_trainable(false);
-  lora_ = std::make_unique<Lora>(*this, in(), out(), rank, scale, dropout, key, dora);
+  lora_ = make_lora(*this, rank, scale, dropout, key, dora);
+}
+
+// The matrix beside the layer's part is divided as it is; the other one is whole, and used by each
+// rank for its part.
+std::unique_ptr<Lora> Linear::make_lora(Module& owner, int64_t rank, double scale, double dropout,
+                                        uint64_t key, bool dora) const {
+  auto lora = std::make_unique<Lora>(owner, in(), out(), rank, scale, dropout, key, dora);
+  if (split_ == LinearSplit::kNone) return lora;
+  const bool columns = split_ == LinearSplit::kColumns;
+  (columns ? lora->lora_B : lora->lora_A).weight.split(columns ? 0 : 1, group_);
+  (columns ? lora->lora_A : lora->lora_B).weight.set_gradient_is_partial();
+  if (!columns) lora->inputs_divided_by = group_;
+  if (!lora->lora_magnitude_vector) return lora;
+  if (columns)
+    lora->lora_magnitude_vector->weight.split(0, group_);
+  else
+    lora->lora_magnitude_vector->weight.set_gradient_is_partial();
+  return lora;
 }
 
 int Linear::add_frozen_copy() {
@@ -95,8 +134,8 @@ int Linear::add_frozen_copy() {
   if (lora_) {
     const int64_t rank = lora_->lora_A.weight.shape()[0];
     copy.owner = std::make_unique<Module>();
-    copy.lora = std::make_unique<Lora>(*copy.owner, in(), out(), rank, lora_->scale, 0, lora_->key,
-                                       lora_->lora_magnitude_vector.has_value());
+    copy.lora = make_lora(*copy.owner, rank, lora_->scale, 0, lora_->key,
+                          lora_->lora_magnitude_vector.has_value());
     copy.lora->copy_values(*lora_);
   }
   return static_cast<int>(copies_.size());
@@ -144,12 +183,28 @@ Embedding::Embedding(Module& parent, std::string name, int64_t vocabulary, int64
                      double init_std, double scale)
     : Module(parent, std::move(name)),
       weight(*this, "weight", {vocabulary, width}, {Init::Kind::kNormal, init_std}),
-      scale(scale) {}
+      scale(scale) {
+  set_runs_as_unit();
+}
 
-at::Tensor Embedding::forward(const Context& context) const {
-  const std::vector<int32_t>& tokens = context.forest->tokens;
-  const at::Tensor x = ops::embedding(versions.at(weight, context.adapter).stored(),
-                                      {tokens.begin(), tokens.end()}, scale);
+void Embedding::split(std::shared_ptr<dist::Group> group) {
+  weight.split(0, group);
+  group_ = std::move(group);
+}
+
+at::Tensor Embedding::forward(const Context& context) {
+  std::vector<int64_t> ids(context.forest->tokens.begin(), context.forest->tokens.end());
+  if (group_)
+    for (int64_t& id : ids) {
+      check<DataError>(id >= 0 && id < weight.whole_shape()[0], "token id ", id,
+                       " is outside the model's vocabulary of ", weight.whole_shape()[0]);
+      id -= group_->rank() * weight.shape()[0];
+      if (id < 0 || id >= weight.shape()[0]) id = ops::kNoRow;
+    }
+  at::Tensor x = run_unit(*this, {}, context.adapter, false, [&](const Tensors&) {
+    return Tensors{ops::embedding(versions.at(weight, context.adapter).stored(), ids, scale)};
+  })[0];
+  if (group_) x = ops::sum_over(group_, x);
   if (!context.dropout || context.dropout->noise_alpha == 0) return x;
   return ops::add_scaled(x, embedding_noise(*context.dropout, x));
 }

@@ -14,6 +14,14 @@
 
 namespace temper::nn {
 
+// How the ranks of a tensor group divide a linear layer among them (Shoeybi et al., arXiv
+// 1909.08053, section 3).
+enum class LinearSplit {
+  kNone,
+  kColumns,  // each gives a part of the outputs, from the same input
+  kRows,     // each reads a part of the inputs; the outputs are summed over the ranks
+};
+
 class Linear : public Module {
  public:
   Linear(Module& parent, std::string name, int64_t in, int64_t out, bool bias, double init_std);
@@ -22,6 +30,10 @@ class Linear : public Module {
   at::Tensor forward(const at::Tensor& x, const Context& context) {
     return forward(ops::LinearInput::plain(x), context);
   }
+
+  // Before the layer has values: this rank keeps its part. Throws ConfigError where it does not
+  // divide.
+  void split(LinearSplit how, std::shared_ptr<dist::Group> group);
 
   // Adds an adapter; the base weight no longer trains. `key` is unique among the model's modules.
   // A magnitude (`dora`) has no value until it is set.
@@ -41,8 +53,9 @@ class Linear : public Module {
   // RunError for a copy that was not made.
   Lora* adapter(int index);
 
-  int64_t in() const { return weight.shape()[1]; }
-  int64_t out() const { return weight.shape()[0]; }
+  // Of the whole layer.
+  int64_t in() const { return weight.whole_shape()[1]; }
+  int64_t out() const { return weight.whole_shape()[0]; }
 
   Parameter weight;               // [out, in]
   std::optional<Parameter> bias;  // [out]
@@ -54,11 +67,17 @@ class Linear : public Module {
     std::unique_ptr<Module> owner;  // a root of its own: the model does not list its parameters
     std::unique_ptr<Lora> lora;     // null in a layer without an adapter
   };
+  std::unique_ptr<Lora> make_lora(Module& owner, int64_t rank, double scale, double dropout,
+                                  uint64_t key, bool dora) const;
+  bool adds_bias() const;
+
   std::unique_ptr<Lora> lora_;
   std::vector<FrozenCopy> copies_;
+  LinearSplit split_ = LinearSplit::kNone;
+  std::shared_ptr<dist::Group> group_;  // null: the layer is whole
 };
 
-// Several layers over one input: what they read is normalised or gated once.
+// Several layers over one input, which split alike: what they read is normalised or gated once.
 std::vector<at::Tensor> project(const ops::LinearInput& x, const std::vector<Linear*>& layers,
                                 const Context& context);
 
@@ -82,11 +101,17 @@ class Embedding : public Module {
   Embedding(Module& parent, std::string name, int64_t vocabulary, int64_t width, double init_std,
             double scale = 1.0);
   // [N, width] of the context's tokens, with its noise where it has any.
-  at::Tensor forward(const Context& context) const;
+  at::Tensor forward(const Context& context);
 
   Parameter weight;  // [vocabulary, width]
   WeightVersions versions;
   double scale;
+
+  // Before it has a value: this rank keeps its part of the vocabulary.
+  void split(std::shared_ptr<dist::Group> group);
+
+ private:
+  std::shared_ptr<dist::Group> group_;
 };
 
 }  // namespace temper::nn

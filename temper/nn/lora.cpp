@@ -53,6 +53,11 @@ at::Tensor Lora::row_norms(const Parameter& base) const {
   const at::NoGradGuard no_grad;
   norms_ = ops::adapted_row_norms(rows_of(base), lora_A.weight.value().detach(),
                                   lora_B.weight.value().detach(), scale);
+  if (inputs_divided_by) {
+    norms_ = norms_.square();
+    inputs_divided_by->all_reduce_sum(norms_);
+    norms_ = norms_.sqrt();
+  }
   std::copy(now, now + 3, norms_of_);
   return norms_;
 }
@@ -65,12 +70,28 @@ at::Tensor Lora::adapt(const at::Tensor& product, const at::Tensor& low, const P
   return ops::scale_features(sum, lora_magnitude_vector->weight.value(), row_norms(base), bias);
 }
 
+namespace {
+
+// Dropout whose random numbers are those of the whole input, of which `x` has the columns of this
+// rank.
+at::Tensor drop_columns(const at::Tensor& x, const dist::Group& ranks,
+                        const std::function<at::Tensor(const at::Tensor&)>& drop) {
+  const int64_t width = x.size(1), before = ranks.rank() * width,
+                after = (ranks.size() - 1 - ranks.rank()) * width;
+  return drop(at::constant_pad_nd(x, {before, after})).narrow(1, before, width).contiguous();
+}
+
+}  // namespace
+
 // PEFT's DoRA drops the input of its own correction, W included, and not that of the base layer:
 // y = W x + bias - W d + m / ||..|| (W d + scale B A d), with d = dropout(x).
 at::Tensor Lora::adapt_dropped(const at::Tensor& product, const at::Tensor& x,
                                const Parameter& base, const DropoutKeys& keys) {
-  const ops::LinearInput dropped =
-      ops::LinearInput::plain(ops::dropout(x, dropout, keys.seed, keys.step, key, keys.token));
+  const auto drop = [&](const at::Tensor& whole) {
+    return ops::dropout(whole, dropout, keys.seed, keys.step, key, keys.token);
+  };
+  const ops::LinearInput dropped = ops::LinearInput::plain(
+      inputs_divided_by ? drop_columns(x, *inputs_divided_by, drop) : drop(x));
   if (!lora_magnitude_vector)
     return adapt(product, ops::linear(dropped, {operand(lora_A.weight)})[0], base, {});
   const std::vector<at::Tensor> both =

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -24,6 +25,7 @@ class Lora {
 
   double scale, dropout;
   uint64_t key;  // names the module among the random numbers
+  std::shared_ptr<dist::Group> inputs_divided_by;  // whose ranks have a part each of A's columns
 
  private:
   struct Part : Module {

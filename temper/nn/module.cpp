@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "temper/base/error.h"
+#include "temper/nn/unit.h"
 
 namespace temper::nn {
 namespace {
@@ -27,7 +28,63 @@ void Parameter::set_format(ops::WeightFormat format) {
   if (had) set_value(value);
 }
 
+void Parameter::split(int64_t dim, std::shared_ptr<dist::Group> tensor) {
+  check(!has_value() && !placement_, "a parameter is split before it has a value");
+  auto placement = std::make_shared<Placement>();
+  placement->whole_shape = shape_;
+  placement->dim = dim;
+  const int64_t extent = shape_[static_cast<size_t>(dim)], ranks = tensor->size();
+  check<ConfigError>(extent % ranks == 0, extent, " is not divisible by ", ranks);
+  shape_[static_cast<size_t>(dim)] = extent / ranks;
+  placement->tensor = std::move(tensor);
+  placement_ = std::move(placement);
+}
+
+void Parameter::shard(const Unit& unit, Placement placement, at::Tensor kept, at::Tensor value) {
+  placement.whole_shape = whole_shape();
+  if (placement_) {
+    placement.tensor = placement_->tensor;
+    placement.dim = placement_->dim;
+  }
+  placement_ = std::make_shared<Placement>(std::move(placement));
+  unit_ = &unit;
+  kept_ = std::move(kept);
+  value_ = std::move(value);
+  set_trainable(trainable_);
+  release();
+}
+
+void Parameter::shard(const Unit& unit, std::shared_ptr<const ops::QuantizedWeight> codes) {
+  codes_ = std::move(codes);
+  unit_ = &unit;
+}
+
+void Parameter::release() {
+  const std::lock_guard lock(panels_mutex_);
+  panels_.reset();
+}
+
+bool Parameter::value_is_here() const { return unit_->gathered(); }
+
+void Parameter::fail_released() {
+  throw RunError("a weight that ranks share out is used where it is not gathered");
+}
+
+at::Tensor Parameter::whole_value() const {
+  if (!placement_) return float_value();
+  return placement_->whole(trained().detach()).to(at::kFloat);
+}
+
+void Parameter::set_whole_value(const at::Tensor& whole) {
+  if (!placement_) return set_value(whole.clone());
+  const at::Tensor part = placement_->part(whole);
+  if (!kept_.defined()) return set_value(part);
+  kept_.detach().copy_(part);
+  mark_updated();
+}
+
 void Parameter::set_value(at::Tensor value) {
+  check(!unit_, "a parameter that ranks share out is set by its parts");
   check(value.sizes().vec() == shape_ && value.is_contiguous(), "parameter: shape ", value.sizes(),
         " where ", at::IntArrayRef(shape_), " belongs");
   if (ops::is_quantized(format_)) {
@@ -64,9 +121,11 @@ void Parameter::set_trainable(bool trainable) {
         "a parameter that is kept in ", ops::name_of(format_), " does not train");
   trainable_ = trainable;
   if (value_.defined()) value_.requires_grad_(trainable);
+  if (kept_.defined()) kept_.requires_grad_(trainable);
 }
 
 ops::Weight Parameter::stored() const {
+  if (unit_ && !value_is_here()) fail_released();
   if (codes_) return ops::Weight(codes_);
   ops::Weight weight(value_);
   if (format_ == ops::WeightFormat::kRoundedBFloat16 && value_.scalar_type() == at::kFloat)

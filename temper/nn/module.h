@@ -13,11 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "temper/nn/placement.h"
 #include "temper/ops/weight.h"
 
 namespace temper::nn {
 
 class Module;
+class Unit;
 
 // How a parameter begins, as transformers initialises it.
 struct Init {
@@ -33,7 +35,11 @@ class Parameter {
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
+  // Of value(): under tensor parallelism, of this rank's part.
   const std::vector<int64_t>& shape() const { return shape_; }
+  const std::vector<int64_t>& whole_shape() const {
+    return placement_ ? placement_->whole_shape : shape_;
+  }
   const Init& init() const { return init_; }
 
   // How the value is kept. Set before it; a value that is there already is converted.
@@ -47,7 +53,10 @@ class Parameter {
   // format() says; of a quantized parameter undefined: stored() has its codes. A value that was
   // mapped from a file is read-only: own() copies it into memory of its own before training writes
   // to it.
-  const at::Tensor& value() const { return value_; }
+  const at::Tensor& value() const {
+    if (unit_ && !value_is_here()) fail_released();
+    return value_;
+  }
   // Takes a value of any floating-point dtype, converted to format(). Throws DataError where a
   // value to be quantized is not finite.
   void set_value(at::Tensor value);
@@ -60,6 +69,29 @@ class Parameter {
 
   bool trainable() const { return trainable_; }
   void set_trainable(bool trainable);
+
+  // What of it is kept on this rank; null: all of it.
+  const Placement* placement() const { return placement_.get(); }
+  // Before it has a value: its dimension `dim` is divided evenly among the ranks of the group.
+  void split(int64_t dim, std::shared_ptr<dist::Group> tensor);
+  // FSDP (unit.h): `kept` is this rank's part of the value, flat, and `value` a tensor whose memory
+  // the unit gives it while it is gathered. Of a quantized parameter `kept` is undefined.
+  void shard(const Unit& unit, Placement placement, at::Tensor kept, at::Tensor value);
+  void shard(const Unit& unit, std::shared_ptr<const ops::QuantizedWeight> codes);
+  // The unit has given its memory back.
+  void release();
+
+  // The leaf that gradients are of and that an optimizer updates: value(), or what is kept here.
+  const at::Tensor& trained() const { return kept_.defined() ? kept_ : value_; }
+  // The whole value in float32, from all ranks that share it, which all call this.
+  at::Tensor whole_value() const;
+  // Takes its part of a whole value.
+  void set_whole_value(const at::Tensor& whole);
+
+  // The gradient of a parameter that is whole on the ranks of a tensor group, but of which each of
+  // them uses a part, or uses it for a part: the sum over the ranks is its gradient.
+  bool gradient_is_partial() const { return gradient_is_partial_; }
+  void set_gradient_is_partial() { gradient_is_partial_ = true; }
 
   // Every write to value()'s memory is followed by this: it counts the update, and packed forms of
   // earlier counts are not used again. Nobody else may use the value while it is written.
@@ -76,10 +108,16 @@ class Parameter {
 
  private:
   at::Tensor panels() const;  // undefined where none are kept
+  bool value_is_here() const;
+  [[noreturn]] static void fail_released();
 
   std::vector<int64_t> shape_;
   Init init_;
   at::Tensor value_;
+  at::Tensor kept_;  // under FSDP
+  std::shared_ptr<const Placement> placement_;
+  const Unit* unit_ = nullptr;
+  bool gradient_is_partial_ = false;
   std::shared_ptr<const ops::QuantizedWeight> codes_;
   ops::WeightFormat format_ = ops::WeightFormat::kFloat32;
   ops::Arithmetic arithmetic_ = ops::Arithmetic::kExact;
@@ -117,6 +155,14 @@ class Module {
   // Every module below, itself first ("" at the root).
   void each_module(const std::function<void(const std::string&, Module&)>& visit);
 
+  // Whether everything that reads the parameters below runs through run_unit (unit.h) with this
+  // module, so that they may be shared out among ranks.
+  bool runs_as_unit() const { return runs_as_unit_; }
+  void set_runs_as_unit(bool does = true) { runs_as_unit_ = does; }
+  // What shares them out; null: nothing does.
+  Unit* unit() const { return unit_.get(); }
+  void set_unit(std::shared_ptr<Unit> unit) { unit_ = std::move(unit); }
+
  protected:
   // Makes a root a child of this module, which keeps it alive by other means.
   void adopt(std::string name, Module& child);
@@ -136,6 +182,8 @@ class Module {
     Parameter* parameter;
   };
   std::vector<Child> children_;
+  bool runs_as_unit_ = false;
+  std::shared_ptr<Unit> unit_;
 };
 
 // A list of modules named by their index: "layers.0", "layers.1", ...

@@ -14,11 +14,16 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 
 struct EmbeddingKept {
-  std::vector<int64_t> ids;
+  std::vector<int64_t> ids;  // of missing rows any
   double scale;
   std::vector<int64_t> table_shape;
   WeightFormat format = WeightFormat::kFloat32;
+  std::vector<int64_t> missing = {};  // rows of the output that are zeros
 };
+
+void zero_rows(const std::vector<int64_t>& rows, at::Tensor& x) {
+  for (const int64_t row : rows) x.select(0, row).zero_();
+}
 
 // Rows as products see them: stored in bfloat16, or float32 that is rounded to it.
 void gather_bfloat16(const at::Tensor& table, const EmbeddingKept& what, at::Tensor& out) {
@@ -45,6 +50,7 @@ struct EmbeddingFunction : Function<EmbeddingFunction> {
     if (what.format != WeightFormat::kFloat32) {
       at::Tensor out = at::empty({n, width}, at::kFloat);
       gather_bfloat16(table, what, out);
+      zero_rows(what.missing, out);
       return out;
     }
     at::Tensor out = at::empty({n, width}, table.options());
@@ -53,11 +59,13 @@ struct EmbeddingFunction : Function<EmbeddingFunction> {
       row_kernels<T>().gather_rows(n, width, values<T>(table), what.ids.data(),
                                    static_cast<T>(what.scale), out.mutable_data_ptr<T>());
     });
+    zero_rows(what.missing, out);
     return out;
   }
   static variable_list backward(AutogradContext* ctx, variable_list douts) {
     const EmbeddingKept& what = kept<EmbeddingKept>(ctx);
-    const at::Tensor dout = douts[0].contiguous();
+    at::Tensor dout = douts[0].contiguous();
+    if (!what.missing.empty()) zero_rows(what.missing, dout = dout.clone());
     at::Tensor dtable = at::zeros(what.table_shape, dout.options());
     dispatch(dout, [&](auto zero) {
       using T = decltype(zero);
@@ -89,11 +97,15 @@ struct PlaceFunction : Function<PlaceFunction> {
 
 at::Tensor embedding(const Weight& table, const std::vector<int64_t>& ids, double scale) {
   check(!table.quantized, "an embedding's table is not quantized");
-  for (const int64_t id : ids)
-    check<DataError>(id >= 0 && id < table.out(), "token id ", id,
-                     " is outside the model's vocabulary of ", table.out());
-  return EmbeddingFunction::apply(
-      table.values, EmbeddingKept{ids, scale, table.values.sizes().vec(), table.format});
+  EmbeddingKept what{ids, scale, table.values.sizes().vec(), table.format};
+  for (size_t i = 0; i < ids.size(); ++i) {
+    check<DataError>(ids[i] == kNoRow || (ids[i] >= 0 && ids[i] < table.out()), "token id ",
+                     ids[i], " is outside the model's vocabulary of ", table.out());
+    if (ids[i] != kNoRow) continue;
+    what.ids[i] = 0;
+    what.missing.push_back(static_cast<int64_t>(i));
+  }
+  return EmbeddingFunction::apply(table.values, what);
 }
 
 at::Tensor select_rows(const at::Tensor& x, const std::vector<int64_t>& rows) {

@@ -10,6 +10,9 @@
 
 namespace temper::ops {
 
+// An id that has no row of the table, but zeros.
+constexpr int64_t kNoRow = -1;
+
 // table [V, H] -> [N, H]: row ids[i], times scale (Gemma: sqrt(H)). Differentiable in the table;
 // the gradient sums in the order of the ids. Rows in bfloat16, or rounded to it, are so before they
 // are scaled. A table is not quantized.

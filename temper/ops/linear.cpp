@@ -130,6 +130,7 @@ struct LinearFunction : Function<LinearFunction> {
       if (what.has_bias[i] && ctx->needs_input_grad(place + 1)) grads[place + 1] = dy.sum(0);
     }
     if (dh.defined()) {
+      if (in.ranks) in.ranks->all_reduce_sum(dh);
       auto [dx, dother] = input_gradients(in, dh, other_needed);
       if (x_needed) grads[0] = dx;
       if (other_needed) grads[1] = dother;
@@ -156,8 +157,25 @@ struct MaterializeFunction : Function<MaterializeFunction> {
     LinearInput in = kept<LinearInput>(ctx);
     in.x = saved[0];
     in.other = saved[1];
-    auto [dx, dother] = input_gradients(in, douts[0].contiguous(), ctx->needs_input_grad(1));
+    at::Tensor dh = douts[0].contiguous();
+    if (in.ranks) {
+      dh = dh.clone();
+      in.ranks->all_reduce_sum(dh);
+    }
+    auto [dx, dother] = input_gradients(in, dh, ctx->needs_input_grad(1));
     return {at::Tensor(), dx, dother};
+  }
+};
+
+struct SumOverFunction : Function<SumOverFunction> {
+  static at::Tensor forward(AutogradContext*, const std::shared_ptr<Ranks>& ranks,
+                            const at::Tensor& x) {
+    at::Tensor sum = x.clone(at::MemoryFormat::Contiguous);
+    ranks->all_reduce_sum(sum);
+    return sum;
+  }
+  static variable_list backward(AutogradContext*, variable_list douts) {
+    return {at::Tensor(), douts[0]};
   }
 };
 
@@ -217,10 +235,14 @@ std::vector<at::Tensor> linear(const LinearInput& input,
 }
 
 at::Tensor materialize(const LinearInput& input) {
-  if (input.kind == LinearInput::Kind::kPlain) return input.x;
+  if (input.kind == LinearInput::Kind::kPlain && !input.ranks) return input.x;
   LinearInput options = input;
   options.x = options.other = at::Tensor();
   return MaterializeFunction::apply(options, input.x, input.other);
+}
+
+at::Tensor sum_over(const std::shared_ptr<Ranks>& ranks, const at::Tensor& x) {
+  return SumOverFunction::apply(ranks, x);
 }
 
 at::Tensor add_scaled(const at::Tensor& a, const at::Tensor& b, double scale) {

@@ -6,8 +6,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <vector>
 
+#include "temper/ops/ranks.h"
 #include "temper/ops/weight.h"
 
 namespace temper::ops {
@@ -23,6 +25,9 @@ struct LinearInput {
   double eps = 0;                             // norm
   bool add_unit_offset = false;               // norm: multiply by 1 + weight (Gemma)
   Activation activation = Activation::kSilu;  // gated: act(gate) * up
+  // Where each of several ranks has a part of the layers' outputs: the gradient of what they read is
+  // the sum over the ranks. Null: nothing is summed.
+  std::shared_ptr<Ranks> ranks = nullptr;
 
   static LinearInput plain(at::Tensor x);
   static LinearInput rms_norm(at::Tensor x, at::Tensor weight, double eps,
@@ -42,6 +47,9 @@ std::vector<at::Tensor> linear(const LinearInput& input,
 
 // The input itself, differentiable: x, the normalised x, or act(gate) * up.
 at::Tensor materialize(const LinearInput& input);
+
+// The sum over ranks of what each of them has; its gradient is the same on all.
+at::Tensor sum_over(const std::shared_ptr<Ranks>& ranks, const at::Tensor& x);
 
 // a + scale * b of equal shape, elementwise.
 at::Tensor add_scaled(const at::Tensor& a, const at::Tensor& b, double scale = 1.0);

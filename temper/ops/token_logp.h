@@ -5,8 +5,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "temper/ops/ranks.h"
 #include "temper/ops/weight.h"
 
 namespace temper::ops {
@@ -16,6 +18,9 @@ struct HeadSpec {
   double temperature = 1;    // logits are divided by it, after the cap; above 0
   bool entropy = false;      // compute the entropy too
   bool log_sum_exp = false;  // and the logarithm of the softmax's denominator
+  // Where each of several ranks has an even part of the vocabulary, in order, with the same hidden
+  // states; null: the weight is the whole vocabulary's.
+  std::shared_ptr<Ranks> ranks = nullptr;
 };
 
 struct TokenLogp {

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "temper/preference/mismatched.h"
+#include "temper/train/ranks.h"
 
 namespace temper::preference {
 namespace {
@@ -36,14 +37,17 @@ void DpoTask::prepare(Batch& batch, dist::Group* group) {
   const Mismatched mismatched(batch.rows);
   const at::NoGradGuard no_grad;
   std::vector<double> sum{0, 0};
+  const int64_t max_tokens = train::pass_tokens(config_);
   for (const train::ForwardPass& pass :
-       train::plan_passes(mismatched.units(), train::pass_tokens(config_),
-                          group ? group->rank() : 0, group ? group->size() : 1)) {
+       group ? train::plan_passes(mismatched.units(), max_tokens, *group)
+             : train::plan_passes(mismatched.units(), max_tokens)) {
     if (!pass.trains()) continue;
     const SideTargets targets = side_targets(pass, Side::kChosen),
                       none = side_targets(pass, Side::kRejected);
     const at::Tensor policy = targets.sum(train::token_logp(model_, pass, {}).logp);
-    sum[0] += total(policy - reference_->sums({}, pass, targets, none).chosen_C);
+    const at::Tensor ratio = policy - reference_->sums({}, pass, targets, none).chosen_C;
+    if (pass.shadow) continue;
+    sum[0] += total(ratio);
     sum[1] += static_cast<double>(targets.unit_S.size());
   }
   if (group) group->all_reduce_sum(sum);
@@ -81,11 +85,11 @@ train::Loss DpoTask::loss_of(const Batch& batch, const train::ForwardPass& pass)
 
 train::RunOutcome run_dpo(PreferenceConfig& config, const train::RunHost& host) {
   config.resolve("dpo");
-  const std::shared_ptr<dist::Group> group = dist::Group::from_environment(host.stop);
-  train::Roles roles(config);
-  train::RunDirectory directory(config, host, *group);
-  DpoTask task(config, roles, *group, directory, host.stop);
-  return train::run_task(config, roles, *group, directory, task);
+  const dist::Mesh mesh = train::join_mesh(config, host);
+  train::Roles roles(config, mesh);
+  train::RunDirectory directory(config, host, *mesh.world);
+  DpoTask task(config, roles, *mesh.rows, directory, host.stop);
+  return train::run_task(config, roles, mesh, directory, task);
 }
 
 }  // namespace temper::preference

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "temper/preference/losses.h"
+#include "temper/train/ranks.h"
 
 namespace temper::preference {
 namespace {
@@ -52,11 +53,11 @@ train::Loss OrpoTask::loss_of(const Batch& batch, const train::ForwardPass& pass
 
 train::RunOutcome run_orpo(PreferenceConfig& config, const train::RunHost& host) {
   config.resolve("orpo");
-  const std::shared_ptr<dist::Group> group = dist::Group::from_environment(host.stop);
-  train::Roles roles(config);
-  train::RunDirectory directory(config, host, *group);
-  OrpoTask task(config, roles, *group, directory);
-  return train::run_task(config, roles, *group, directory, task);
+  const dist::Mesh mesh = train::join_mesh(config, host);
+  train::Roles roles(config, mesh);
+  train::RunDirectory directory(config, host, *mesh.world);
+  OrpoTask task(config, roles, *mesh.rows, directory);
+  return train::run_task(config, roles, mesh, directory, task);
 }
 
 }  // namespace temper::preference

@@ -114,8 +114,7 @@ std::optional<train::StepPlan> PairTask::next(int64_t) {
   for (const PreferenceRow& row : batch_.rows) plan.tokens += static_cast<double>(row.num_tokens());
   for (const train::Unit& unit : batch_.units) plan.supervised_tokens += supervised(unit);
   prepare(batch_, &group_);
-  plan.passes =
-      train::plan_passes(batch_.units, train::pass_tokens(config_), group_.rank(), group_.size());
+  plan.passes = train::plan_passes(batch_.units, train::pass_tokens(config_), group_);
   return plan;
 }
 

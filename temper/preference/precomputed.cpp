@@ -9,6 +9,7 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/models/load.h"
+#include "temper/nn/unit.h"
 #include "temper/preference/reference.h"
 
 namespace temper::preference {
@@ -77,7 +78,7 @@ class PrecomputedReference : public Reference {
     messages_.note("computing the reference's log-probabilities (" + model_->describe() + ")");
     compute(stop);
     model_.reset();
-    if (group_.rank() == 0) write();
+    if (group_.writes()) write();
   }
 
   Sums sums(std::span<const PreferenceRow> rows, const train::ForwardPass&,
@@ -123,6 +124,8 @@ class PrecomputedReference : public Reference {
 
   // This rank's share of the rows, then everybody's.
   void compute(const std::function<bool()>& stop) {
+    // Ranks make different numbers of passes.
+    const nn::Gathered whole(*model_->model());
     int64_t total = 0, done = 0;
     for (const data::RowSet* set : rows_.sets) total += set->size();
     double said = steady_seconds();

@@ -51,7 +51,7 @@ std::unique_ptr<train::Frozen> model_of(const PreferenceConfig& config, train::R
     if (const auto id = first_difference(*roles.policy.tokenizer, *theirs))
       config.fail(key, str("another tokenizer: token ", *id, " is `", theirs->token_of(*id),
                            "`, that of model.path `", roles.policy.tokenizer->token_of(*id), "`"));
-  return train::frozen_model(directory, train::frozen_storage(config));
+  return train::frozen_model(directory, train::frozen_storage(config, roles.policy));
 }
 
 }  // namespace
@@ -65,7 +65,9 @@ std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train:
   const auto make = [c = &config, r = &roles] { return model_of(*c, *r); };
   if (p.reference == Choice::kPrecomputed)
     return precomputed_reference(config, std::move(rows), group, messages, make);
-  return std::make_unique<ModelReference>(make());
+  std::unique_ptr<train::Frozen> model = make();
+  roles.others.push_back(model->model());
+  return std::make_unique<ModelReference>(std::move(model));
 }
 
 }  // namespace temper::preference

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "temper/base/error.h"
+#include "temper/train/ranks.h"
 
 namespace temper::preference {
 
@@ -46,12 +47,12 @@ train::Loss RewardTask::loss_of(const Batch& batch, const train::ForwardPass& pa
 
 train::RunOutcome run_reward(PreferenceConfig& config, const train::RunHost& host) {
   config.resolve("reward");
-  const std::shared_ptr<dist::Group> group = dist::Group::from_environment(host.stop);
-  train::ScalarPolicy policy = train::load_scalar_policy(config);
+  const dist::Mesh mesh = train::join_mesh(config, host);
+  train::ScalarPolicy policy = train::load_scalar_policy(config, mesh);
   train::Roles roles(policy, config);
-  train::RunDirectory directory(config, host, *group);
-  RewardTask task(config, policy, *group, directory);
-  return train::run_task(config, roles, *group, directory, task);
+  train::RunDirectory directory(config, host, *mesh.world);
+  RewardTask task(config, policy, *mesh.rows, directory);
+  return train::run_task(config, roles, mesh, directory, task);
 }
 
 }  // namespace temper::preference

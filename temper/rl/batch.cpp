@@ -103,9 +103,9 @@ void TrainingBatch::score(std::vector<float> Segment::* into, int64_t max_tokens
   at::Tensor flat = at::zeros({offset.back()}, at::kFloat);
   float* values = flat.mutable_data_ptr<float>();
   const std::vector<train::Unit> all = units(0, num_episodes(), max_tokens);
-  for (const train::ForwardPass& pass :
-       train::plan_passes(all, max_tokens, ranks.rank(), ranks.size())) {
+  for (const train::ForwardPass& pass : train::plan_passes(all, max_tokens, ranks)) {
     const at::Tensor score_M = score(pass);
+    if (pass.shadow) continue;
     const float* from = score_M.const_data_ptr<float>();
     for (const train::ForwardPass::Span& span : pass.spans)
       std::copy(from + span.begin, from + span.end, values + offset[static_cast<size_t>(span.tag)]);

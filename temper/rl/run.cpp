@@ -5,16 +5,28 @@
 #include "temper/rl/replayed.h"
 #include "temper/rl/sampled.h"
 #include "temper/rl/task.h"
+#include "temper/train/ranks.h"
 
 namespace temper::rl {
 namespace {
 
-train::RunOutcome run(RlConfig& config, train::Roles& roles, dist::Group& group,
+train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& mesh,
                       const train::RunHost& host) {
-  train::RunDirectory directory(config, host, group);
+  train::RunDirectory directory(config, host, *mesh.world);
   std::unique_ptr<RolloutSource> source;
+  dist::Group& group = *mesh.rows;
   std::shared_ptr<dist::Group> sampling_group;  // of the thread that samples ahead
   const int64_t vocabulary = roles.policy.model->vocab_size;
+  const bool whole = mesh.model->size() == 1;
+  config.require(whole || !config.rollout.server, "rollout.server",
+                 "a rank holds a part of the weights that servers load whole; expected mesh.fsdp "
+                 "and mesh.tensor to be 1 with it");
+  config.require(whole || config.rl.max_staleness == 0, "rl.max_staleness",
+                 "ranks that hold parts of the weights sample and train in turns; expected "
+                 "mesh.fsdp and mesh.tensor to be 1 with it");
+  config.require(mesh.tensor->size() == 1 || !config.environment.any(), "environment",
+                 "tensor parallel ranks must sample the same turns at the same time; expected "
+                 "mesh.tensor to be 1 with it");
   std::unique_ptr<Sampler> sampler = make_sampler(config, roles.policy, group);
   if (config.rl.replay) {
     source = std::make_unique<ReplayedSource>(config, vocabulary);
@@ -30,24 +42,24 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, dist::Group& group,
                                              std::move(sampler));
   }
   RlTask task(config, roles, group, *source, directory, config.output_dir);
-  return train::run_task(config, roles, group, directory, task);
+  return train::run_task(config, roles, mesh, directory, task);
 }
 
 }  // namespace
 
 train::RunOutcome run_rl(RlConfig& config, const train::RunHost& host) {
   config.resolve("grpo");
-  const std::shared_ptr<dist::Group> group = dist::Group::from_environment(host.stop);
-  train::Roles roles(config);
-  return run(config, roles, *group, host);
+  const dist::Mesh mesh = train::join_mesh(config, host);
+  train::Roles roles(config, mesh);
+  return run(config, roles, mesh, host);
 }
 
 train::RunOutcome run_ppo(PpoConfig& config, const train::RunHost& host) {
   config.resolve("ppo");
-  const std::shared_ptr<dist::Group> group = dist::Group::from_environment(host.stop);
-  train::Roles roles(config);
+  const dist::Mesh mesh = train::join_mesh(config, host);
+  train::Roles roles(config, mesh);
   load_critic(config, roles);
-  return run(config, roles, *group, host);
+  return run(config, roles, mesh, host);
 }
 
 }  // namespace temper::rl

@@ -10,6 +10,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/metrics/trace.h"
+#include "temper/nn/unit.h"
 #include "temper/rl/model_reward.h"
 
 namespace temper::rl {
@@ -38,6 +39,20 @@ data::LoaderOptions prompt_options(const RlConfig& config) {
   return options;
 }
 
+// Ranks that compute the same rows schedule them alike.
+generate::EngineOptions engine_options(const RlConfig& config, dist::Group& group) {
+  generate::EngineOptions options{.cache_bytes = config.rollout.cache_bytes.value_or(0)};
+  options.cache_bytes = std::stoll(group.agreed(str(generate::cache_bytes(options))));
+  return options;
+}
+
+std::string to_lines(const std::vector<EpisodeGroup>& groups) {
+  std::string lines;
+  for (const EpisodeGroup& g : groups)
+    for (const Episode& episode : g.episodes) lines += to_line(g, episode) + "\n";
+  return lines;
+}
+
 }  // namespace
 
 SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist::Group& group,
@@ -48,8 +63,7 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
       messages_(messages),
       loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
               prompt_options(config), data::prompt_reader(prompt_format(config, policy))),
-      engine_(*policy.model, {.cache_bytes = config.rollout.cache_bytes.value_or(0)},
-              policy.tokenizer),
+      engine_(*policy.model, engine_options(config, group), policy.tokenizer),
       sampler_(std::move(sampler)),
       rewards_(config.rewards, policy.tokenizer != nullptr),
       judge_(rewards_) {
@@ -127,7 +141,7 @@ void SampledSource::sample_completions(const std::vector<const Prompt*>& prompts
     p.group.episodes[s].path = {static_cast<int32_t>(s) + 1};
     p.group.episodes[s].text = std::move(c.text);
     p.group.episodes[s].stopped = c.stopped;
-    if (--p.unfinished == 0) judge(*p.prompt, p.group);
+    if (--p.unfinished == 0 && group_.leads()) judge(*p.prompt, p.group);
   };
   bool stopped = false;
   while (completions_->step({.done = done, .on_token = {}})) {
@@ -186,7 +200,7 @@ std::vector<EpisodeGroup> SampledSource::judged_groups(PendingGroups pending,
   statistics.reward_seconds += judge_.seconds_since_last_call();
   std::vector<EpisodeGroup> mine;
   for (auto& [key, p] : pending) {
-    if (p.unfinished > 0) continue;  // stopped
+    if (p.unfinished > 0 || !group_.leads()) continue;  // stopped
     std::vector<Episode> kept;
     statistics.judged += static_cast<int64_t>(p.group.episodes.size());
     for (size_t i = 0; i < p.group.episodes.size(); ++i) {
@@ -202,17 +216,18 @@ std::vector<EpisodeGroup> SampledSource::judged_groups(PendingGroups pending,
     p.group.episodes = std::move(kept);
     if (!p.group.episodes.empty()) mine.push_back(std::move(p.group));
   }
-  return mine;
+  return group_.has_twins() ? from_lines({group_.agreed(to_lines(mine))}) : mine;
 }
 
 // The groups of all ranks, by id: lines of a rollouts file are what travels.
 std::vector<EpisodeGroup> SampledSource::gather(std::vector<EpisodeGroup> mine) const {
   if (group_.size() == 1) return mine;
-  std::string lines;
-  for (const EpisodeGroup& g : mine)
-    for (const Episode& episode : g.episodes) lines += to_line(g, episode) + "\n";
+  return from_lines(group_.all_gather(to_lines(mine)));
+}
+
+std::vector<EpisodeGroup> SampledSource::from_lines(const std::vector<std::string>& texts) const {
   std::vector<EpisodeGroup> all;
-  for (const std::string& text : group_.all_gather(lines)) {
+  for (const std::string& text : texts) {
     std::istringstream stream(text);
     for (std::string line; std::getline(stream, line);)
       add_line(all, parse_json(line, "another rank"), policy_.model->vocab_size, "another rank");
@@ -298,6 +313,7 @@ void SampledSource::check_rewards() const {
 
 RolloutBatch SampledSource::next(int64_t policy_version) {
   const at::NoGradGuard no_grad;
+  const nn::Gathered whole(*policy_.model);  // ranks make different numbers of passes
   const rewards::FailureCounts before = rewards_.failures();
   const EnvironmentCounts in_episodes = environment_counts();
   RolloutBatch batch;

@@ -71,6 +71,7 @@ class SampledSource : public RolloutSource {
                                         const std::function<bool()>& stop = {});
   void judge(const Prompt& prompt, const EpisodeGroup& group);
   std::vector<EpisodeGroup> gather(std::vector<EpisodeGroup> mine) const;
+  std::vector<EpisodeGroup> from_lines(const std::vector<std::string>& texts) const;
   std::vector<EpisodeGroup> fill(int64_t policy_version);
   void check_rewards() const;
   void count_failures(const rewards::FailureCounts& before, const EnvironmentCounts& in_episodes);

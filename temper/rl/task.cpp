@@ -37,7 +37,7 @@ RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
 }
 
 void RlTask::begin(int64_t steps_made) {
-  if (source_.samples() && group_.rank() == 0 && !output_dir_.empty())
+  if (source_.samples() && group_.writes() && !output_dir_.empty())
     remove_rollouts_after(output_dir_, steps_made);
 }
 
@@ -71,7 +71,7 @@ bool RlTask::next_batch(int64_t step) {
   source_.look_ahead(step - 1, updates_of_batch());
   score_batch();
   algorithm_.assign_batch(batch_.groups());
-  if (!output_dir_.empty() && source_.samples() && group_.rank() == 0)
+  if (!output_dir_.empty() && source_.samples() && group_.writes())
     write_rollouts(output_dir_, step, batch_.groups());
   about_ = describe(batch_.groups());
   return true;
@@ -148,8 +148,7 @@ std::optional<train::StepPlan> RlTask::next(int64_t step) {
   for (const int64_t length : length_C) plan.supervised_tokens += static_cast<double>(length);
   update_tokens_ = plan.supervised_tokens;
   const int64_t max_tokens = train::pass_tokens(config_);
-  plan.passes = train::plan_passes(batch_.units(begin, end, max_tokens), max_tokens, group_.rank(),
-                                   group_.size());
+  plan.passes = train::plan_passes(batch_.units(begin, end, max_tokens), max_tokens, group_);
   return plan;
 }
 

@@ -11,7 +11,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/models/load.h"
+#include "temper/models/tensors.h"
 
 namespace temper::train {
 namespace {
@@ -76,16 +76,19 @@ void Checkpoints::write(const std::string& name,
 }
 
 void Checkpoints::save(int64_t step, const Trainables& trainables, const Json& values,
-                       const TensorMap& tensors) const {
-  const std::string temporary = begin("checkpoint");
+                       const TensorMap& tensors, bool writes) const {
+  const std::string temporary = writes ? begin("checkpoint") : "";
+  const auto file = [&](const std::string& name) {
+    return writes ? temporary + "/" + name + ".safetensors" : "";
+  };
   for (const auto& trainable : trainables) {
     TensorMap weights;
     for (const NamedParameter& p : trainable->optimizer.parameters())
-      weights[p.name] = models::to_view(p.parameter->value());
-    write_safetensors(temporary + "/" + trainable->name + ".safetensors", weights);
-    write_safetensors(temporary + "/" + trainable->name + ".optimizer.safetensors",
-                      trainable->optimizer.save());
+      weights[p.name] = models::whole_view(*p.parameter);
+    write_safetensors(file(trainable->name), weights);
+    write_safetensors(file(trainable->name + ".optimizer"), trainable->optimizer.save());
   }
+  if (!writes) return;
   if (!tensors.empty()) write_safetensors(temporary + "/task.safetensors", tensors);
   Json whole = values;
   whole["step"] = step;
@@ -155,13 +158,13 @@ Checkpoint Checkpoints::load(const std::string& directory, const Trainables& tra
     const TensorMap weights = read_safetensors(directory + "/" + trainable->name + ".safetensors");
     for (const NamedParameter& p : trainable->optimizer.parameters()) {
       const auto it = weights.find(p.name);
-      check<DataError>(it != weights.end() && it->second.shape == p.parameter->shape(), directory,
+      check<DataError>(it != weights.end() && it->second.shape == p.parameter->whole_shape(), directory,
                        ": `", p.name,
                        "` is missing or of another shape; the checkpoint is of another model or "
                        "adapter; resume: never or another "
                        "output_dir starts anew");
       set.push_back([parameter = p.parameter, view = it->second] {
-        parameter->set_value(models::to_tensor(view, at::kFloat).clone());
+        parameter->set_whole_value(models::to_tensor(view, at::kFloat));
       });
     }
     check<DataError>(

@@ -29,9 +29,9 @@ class Checkpoints {
   Checkpoints(std::string output_dir, int64_t keep);
 
   // Afterwards those of later steps, which another run left here, are gone, and of the others all
-  // but the last `keep`.
+  // but the last `keep`. Ranks that share out what trains all call this; one of them `writes`.
   void save(int64_t step, const Trainables& trainables, const Json& values,
-            const TensorMap& tensors) const;
+            const TensorMap& tensors, bool writes = true) const;
   // Writes `complete` into the checkpoint of a step that was saved.
   void mark_complete(int64_t step) const;
   // Directories of the checkpoints, newest first.

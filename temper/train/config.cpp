@@ -130,6 +130,7 @@ void RunConfig::fields(Fields& f) {
   f.add("train", train, "length and shape of the run");
   f.add("optimizer", optimizer, "how weights are updated");
   f.add("metrics", metrics, "what is recorded");
+  f.add("mesh", mesh, "how ranks share the work; data x fsdp x tensor is their number");
   f.add("defaulted", defaulted,
         "written by Temper to config.yaml: keys left to the defaults of an algorithm or optimizer; "
         "they change when it changes");

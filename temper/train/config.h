@@ -18,6 +18,7 @@
 #include "temper/data/config.h"
 #include "temper/data/loader.h"
 #include "temper/data/row_survey.h"
+#include "temper/dist/config.h"
 #include "temper/metrics/config.h"
 #include "temper/models/config.h"
 
@@ -113,6 +114,7 @@ struct RunConfig {
   TrainSection train;
   OptimizerSection optimizer;
   MetricsSection metrics;
+  dist::MeshSection mesh;
   // In a resolved config: keys that nobody wrote and another key chose (rl.algorithm,
   // optimizer.name), with their values. Read back, they are as if they were not there, so that they
   // follow another choice.

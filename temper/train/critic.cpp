@@ -6,6 +6,7 @@
 
 #include "temper/models/adapter.h"
 #include "temper/models/init.h"
+#include "temper/nn/unit.h"
 
 namespace temper::train {
 namespace {
@@ -14,7 +15,8 @@ constexpr const char* kScore = "score.weight";
 
 void write_classifier(models::ScalarModel& model, const models::ModelFiles& files,
                       const std::string& directory) {
-  models::write_model_files(files, directory, at::kFloat, models::HeadKind::kScalar);
+  if (!directory.empty())
+    models::write_model_files(files, directory, at::kFloat, models::HeadKind::kScalar);
   models::save_weights(model, directory, at::kFloat, true);
 }
 
@@ -35,6 +37,7 @@ class OwnCritic : public Critic {
   at::Tensor values(const ForwardPass& pass, const PassOptions& options) override {
     return model_->values(model_->forward(context_of(pass, options)), pass.row_M);
   }
+  nn::Module* module() override { return model_.get(); }
   std::vector<NamedParameter> parameters() override { return trainable_parameters(*model_); }
   void save(const std::string& directory) const override {
     model_->files.check_unchanged();
@@ -75,6 +78,8 @@ class CriticOnBase : public Critic {
     return parameters;
   }
   void save(const std::string& directory) const override {
+    const nn::Gathered whole(base_);
+    if (directory.empty()) return;
     const std::unique_ptr<models::ScalarModel> merged =
         models::merged_scalar_model(base_, models::HfConfig::load(files_.config), adapter_.index);
     merged->each_parameter([&](const std::string& name, nn::Parameter& p) {

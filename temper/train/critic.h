@@ -19,10 +19,12 @@ class Critic {
   // The value where each target of the pass is predicted, that is before it is known [M];
   // differentiable in parameters().
   virtual at::Tensor values(const ForwardPass& pass, const PassOptions& options) = 0;
+  // The model of its own that it has; null: it is on another one.
+  virtual nn::Module* module() { return nullptr; }
   // What trains, by the names that a checkpoint keeps.
   virtual std::vector<NamedParameter> parameters() = 0;
   // Writes what transformers' AutoModelForSequenceClassification loads, with one label and one
-  // model.safetensors in float32.
+  // model.safetensors in float32. As Trainable::save.
   virtual void save(const std::string& directory) const = 0;
 };
 

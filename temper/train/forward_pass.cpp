@@ -67,6 +67,38 @@ at::Tensor scalars(models::ScalarModel& model, const ForwardPass& pass,
   return model.values(model.forward(context_of(pass, options)), pass.scored_row_K);
 }
 
+namespace {
+
+// Whether the pass of the unit alone would train.
+bool trains(const Unit& unit) {
+  ForwardPass alone;
+  alone.add(unit, 0);
+  return alone.trains();
+}
+
+}  // namespace
+
+std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_tokens,
+                                     const dist::Group& rows, bool every_token) {
+  if (!rows.in_step()) return plan_passes(units, max_tokens, rows.rank(), rows.size());
+  std::vector<Unit> used;
+  for (const Unit& unit : units)
+    if (every_token || trains(unit)) used.push_back(unit);
+  std::vector<ForwardPass> mine = plan_passes(used, max_tokens, rows.rank(), rows.size());
+  size_t most = 0;
+  for (int rank = 0; rank < rows.size(); ++rank)
+    most = std::max(most, plan_passes(used, max_tokens, rank, rows.size()).size());
+  const auto shortest =
+      std::min_element(used.begin(), used.end(), [](const Unit& a, const Unit& b) {
+        return a.num_tokens() < b.num_tokens();
+      });
+  while (mine.size() < most) {
+    mine.emplace_back().add(*shortest, 0);
+    mine.back().shadow = true;
+  }
+  return mine;
+}
+
 std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_tokens, int rank,
                                      int ranks) {
   std::vector<int64_t> lengths;

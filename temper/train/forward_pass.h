@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "temper/base/error.h"
+#include "temper/dist/group.h"
 #include "temper/models/model.h"
 #include "temper/nn/read_rows.h"
 #include "temper/ops/token_logp.h"
@@ -44,6 +45,8 @@ struct ForwardPass {
   std::vector<Span> spans;                          // of the segments that have targets
   std::vector<int64_t> scored_row_K, scored_tag_K;  // tokens of the forest, their segments' tags
   nn::DropoutKeys dropout;  // seed, step and noise_alpha are set by the trainer
+  // Run to keep step with other ranks only: what it gives counts nowhere.
+  bool shadow = false;
 
   int64_t num_targets() const { return static_cast<int64_t>(target_M.size()); }
   bool trains() const { return !target_M.empty() || !scored_row_K.empty(); }
@@ -80,6 +83,12 @@ at::Tensor scalars(models::ScalarModel& model, const ForwardPass& pass, const Pa
 // pass. Deterministic.
 std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_tokens, int rank = 0,
                                      int ranks = 1);
+
+// The same for this rank of a group. Where its ranks gather each other's weights (in_step), all of
+// them make as many passes: units that train nothing are left out, unless `every_token` counts, and
+// a rank with fewer passes gets shadows of the shortest unit.
+std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_tokens,
+                                     const dist::Group& rows, bool every_token = false);
 
 template <class Of>
 at::Tensor ForwardPass::gather(const Of& of) const {

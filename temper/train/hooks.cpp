@@ -92,7 +92,8 @@ class KeepBest : public Hook {
     if (!best_.see(row, directory).value_or(false)) return;
     if (!roles.trainables[0]->save) return;
     // The others first: `best` says that all are there.
-    for (size_t i = roles.trainables.size(); i-- > 0;)
+    const bool takes_part = directory.is_writer() || is_shared_out(roles.trainables);
+    for (size_t i = roles.trainables.size(); i-- > 0 && takes_part;)
       if (const Trainable& trainable = *roles.trainables[i]; trainable.save)
         directory.write(i == 0 ? "best" : "best-" + trainable.name, trainable.save);
     choose(directory);

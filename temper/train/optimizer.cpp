@@ -2,10 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "temper/base/error.h"
 #include "temper/models/load.h"
+#include "temper/models/tensors.h"
 #include "temper/ops/cpu/rows.h"
 
 namespace temper::train {
@@ -16,56 +19,123 @@ Optimizer::Optimizer(const OptimizerSection& config, std::vector<NamedParameter>
       rule_(optimizers().find(config.name, "optimizer.name").make(config)),
       parameters_(std::move(parameters)) {
   apply_groups(config_.groups, config_.learning_rate, parameters_, where);
-  for (const NamedParameter& p : parameters_) {
-    layout_.push_back(rule_->state(p.name, p.parameter->shape()));
-    std::vector<at::Tensor>& state = state_.emplace_back();
-    for (const StateTensor& s : layout_.back()) state.push_back(at::zeros(s.shape, s.dtype));
+  for (const NamedParameter& p : parameters_)
+    slots_.push_back({.layout = rule_->state(p.name, p.parameter->whole_shape())});
+}
+
+// A parameter that is updated whole has its state on the rank that has least so far.
+void Optimizer::make_state() {
+  if (std::exchange(has_state_, true)) return;
+  std::vector<int64_t> load;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const nn::Parameter& parameter = *parameters_[i].parameter;
+    const nn::Placement* placement = parameter.placement();
+    Slot& slot = slots_[i];
+    slot.by_parts = placement && rule_->by_element(parameters_[i].name, parameter.whole_shape());
+    std::vector<StateTensor> layout = slot.layout;
+    if (slot.by_parts) {
+      layout = rule_->state(parameters_[i].name, parameter.trained().sizes().vec());
+    } else if (placement && placement->fsdp) {
+      load.resize(static_cast<size_t>(placement->fsdp->size()));
+      const auto least = std::min_element(load.begin(), load.end());
+      slot.keeper = static_cast<int>(least - load.begin());
+      *least += placement->bounds.back();
+    }
+    if (keeps(i))
+      for (const StateTensor& s : layout) slot.state.push_back(at::zeros(s.shape, s.dtype));
   }
 }
 
-double Optimizer::grad_norm() const {
-  double squares = 0;
+bool Optimizer::keeps(size_t i) const {
+  const nn::Placement* placement = parameters_[i].parameter->placement();
+  return !placement || !placement->fsdp || slots_[i].by_parts ||
+         placement->fsdp->rank() == slots_[i].keeper;
+}
+
+at::Tensor Optimizer::gradient(size_t i) const {
+  const at::Tensor& trained = parameters_[i].parameter->trained();
+  return trained.grad().defined() ? trained.grad().contiguous()
+                                  : at::zeros(trained.sizes(), at::kFloat);
+}
+
+// What several ranks have alike counts on the first of them.
+double Optimizer::grad_norm(const dist::Mesh& mesh) const {
+  std::vector<double> squares{0};
   for (const NamedParameter& p : parameters_) {
-    const at::Tensor& grad = p.parameter->value().grad();
-    if (grad.defined())
-      squares += kernels::sum_of_squares(grad.numel(), grad.const_data_ptr<float>());
+    const at::Tensor& grad = p.parameter->trained().grad();
+    const nn::Placement* placement = p.parameter->placement();
+    const bool counts = ((placement && placement->tensor) || mesh.tensor->rank() == 0) &&
+                        ((placement && placement->fsdp) || mesh.fsdp->rank() == 0);
+    if (grad.defined() && counts)
+      squares[0] += kernels::sum_of_squares(grad.numel(), grad.const_data_ptr<float>());
   }
-  return std::sqrt(squares);
+  mesh.model->all_reduce_sum(squares);
+  return std::sqrt(squares[0]);
 }
 
 void Optimizer::step(double rate, double grad_scale) {
+  make_state();
   ++steps_;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const NamedParameter& p = parameters_[i];
     nn::Parameter& parameter = *p.parameter;
-    at::Tensor grad = parameter.value().grad();
-    if (!grad.defined()) grad = at::zeros(parameter.shape(), at::kFloat);
-    const double decay = parameter.shape().size() >= 2 ? config_.weight_decay : 0;
-    rule_->update({.learning_rate = rate * p.rate_scale,
-                   .weight_decay = p.weight_decay.value_or(decay),
-                   .grad_scale = grad_scale,
-                   .step = steps_},
-                  grad.contiguous(), parameter.value().detach(), state_[i]);
+    const double decay = parameter.whole_shape().size() >= 2 ? config_.weight_decay : 0;
+    const Update update{.learning_rate = rate * p.rate_scale,
+                        .weight_decay = p.weight_decay.value_or(decay),
+                        .grad_scale = grad_scale,
+                        .step = steps_};
+    if (parameter.placement() && !slots_[i].by_parts) {
+      step_whole(i, update);
+      continue;
+    }
+    rule_->update(update, gradient(i), parameter.trained().detach(), slots_[i].state);
     parameter.mark_updated();
   }
   zero_grad();
 }
 
-void Optimizer::zero_grad() {
-  for (const NamedParameter& p : parameters_) p.parameter->value().mutable_grad().reset();
+void Optimizer::step_whole(size_t i, const Update& update) {
+  nn::Parameter& parameter = *parameters_[i].parameter;
+  const nn::Placement& placement = *parameter.placement();
+  const at::Tensor grad = placement.whole(gradient(i));
+  at::Tensor value = placement.whole(parameter.trained().detach());
+  if (keeps(i)) rule_->update(update, grad, value, slots_[i].state);
+  if (placement.fsdp) placement.fsdp->broadcast(value, slots_[i].keeper);
+  parameter.set_whole_value(value);
 }
 
-TensorMap Optimizer::save() const {
+void Optimizer::zero_grad() {
+  for (const NamedParameter& p : parameters_) p.parameter->trained().mutable_grad().reset();
+}
+
+at::Tensor Optimizer::whole_state(size_t i, size_t s) const {
+  const nn::Placement& placement = *parameters_[i].parameter->placement();
+  const Slot& slot = slots_[i];
+  if (slot.by_parts) return placement.whole(slot.state[s]);
+  at::Tensor state =
+      keeps(i) ? slot.state[s] : at::empty(slot.layout[s].shape, slot.layout[s].dtype);
+  if (placement.fsdp) placement.fsdp->broadcast(state, slot.keeper);
+  return state;
+}
+
+TensorMap Optimizer::save() {
+  make_state();
   TensorMap tensors;
   for (size_t i = 0; i < parameters_.size(); ++i)
-    for (size_t s = 0; s < state_[i].size(); ++s)
-      tensors[parameters_[i].name + "." + layout_[i][s].name] = models::to_view(state_[i][s]);
+    for (size_t s = 0; s < slots_[i].layout.size(); ++s) {
+      const StateTensor& layout = slots_[i].layout[s];
+      tensors[parameters_[i].name + "." + layout.name] =
+          parameters_[i].parameter->placement()
+              ? models::view_of(layout.shape, layout.dtype,
+                                [this, i, s] { return whole_state(i, s); })
+              : models::to_view(slots_[i].state[s]);
+    }
   return tensors;
 }
 
 void Optimizer::check_moments(const TensorMap& tensors, const std::string& where) const {
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    for (const StateTensor& s : layout_[i]) {
+    for (const StateTensor& s : slots_[i].layout) {
       const std::string name = parameters_[i].name + "." + s.name;
       const auto it = tensors.find(name);
       check<DataError>(it != tensors.end() && it->second.shape == s.shape, where, ": `", name,
@@ -79,11 +149,16 @@ void Optimizer::check_moments(const TensorMap& tensors, const std::string& where
 
 void Optimizer::load(const TensorMap& tensors, int64_t steps, const std::string& where) {
   check_moments(tensors, where);
+  make_state();
   for (size_t i = 0; i < parameters_.size(); ++i)
-    for (size_t s = 0; s < layout_[i].size(); ++s)
-      state_[i][s] = models::to_tensor(tensors.at(parameters_[i].name + "." + layout_[i][s].name),
-                                       layout_[i][s].dtype)
-                         .clone();
+    for (size_t s = 0; s < slots_[i].state.size(); ++s) {
+      const StateTensor& layout = slots_[i].layout[s];
+      const at::Tensor whole =
+          models::to_tensor(tensors.at(parameters_[i].name + "." + layout.name), layout.dtype);
+      slots_[i].state[s] = slots_[i].by_parts
+                               ? parameters_[i].parameter->placement()->part(whole)
+                               : whole.clone();
+    }
   steps_ = steps;
 }
 

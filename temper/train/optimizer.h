@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "temper/dist/mesh.h"
 #include "temper/io/safetensors.h"
 #include "temper/train/config.h"
 #include "temper/train/parameters.h"
@@ -20,28 +21,44 @@ class Optimizer {
   Optimizer(const OptimizerSection& config, std::vector<NamedParameter> parameters,
             const std::string& where = "optimizer.groups");
 
-  // The global L2 norm of all gradients, in double. A parameter without a gradient counts as zero.
-  double grad_norm() const;
+  // The global L2 norm of all gradients, in double, over all ranks that share the model. A parameter
+  // without a gradient counts as zero.
+  double grad_norm(const dist::Mesh& mesh = {}) const;
   // One update from the parameters' gradients, scaled by grad_scale; the gradients are released.
   // `learning_rate` is the step's; parameters with a rate of their own use it times theirs.
   void step(double learning_rate, double grad_scale);
   void zero_grad();
 
-  // The state by name, as PARAMETER.first, and its number of steps; load() takes what save() gave.
+  // The state by name, as PARAMETER.first, and its number of steps; load() takes what save() gave,
+  // on any mesh. Of parameters that ranks share out, it is gathered when it is written
+  // (TensorView::make).
   // Throws DataError, and has then changed nothing; check_moments() throws the same.
-  TensorMap save() const;
+  TensorMap save();
   void check_moments(const TensorMap& tensors, const std::string& where) const;
   void load(const TensorMap& tensors, int64_t steps, const std::string& where);
   int64_t steps() const { return steps_; }
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
 
  private:
+  // What is kept of a parameter.
+  struct Slot {
+    std::vector<StateTensor> layout;  // as files have it
+    std::vector<at::Tensor> state;    // this rank's; empty where another rank keeps it
+    bool by_parts = false;            // ranks share out the parameter, and each updates its part
+    int keeper = 0;                   // the rank of the FSDP group that updates a whole one
+  };
+  // Once it is known what ranks share out: when the state is first needed.
+  void make_state();
+  bool keeps(size_t i) const;
+  void step_whole(size_t i, const Update& update);
+  at::Tensor gradient(size_t i) const;
+  at::Tensor whole_state(size_t i, size_t s) const;
+
   OptimizerSection config_;
   std::unique_ptr<UpdateRule> rule_;
   std::vector<NamedParameter> parameters_;
-  // By parameter.
-  std::vector<std::vector<StateTensor>> layout_;
-  std::vector<std::vector<at::Tensor>> state_;
+  std::vector<Slot> slots_;  // by parameter
+  bool has_state_ = false;
   int64_t steps_ = 0;
 };
 

@@ -60,7 +60,7 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
 }
 
 // How the base's weights are kept: what neither trains nor was asked for in float32 takes less.
-models::Storage storage_of(const RunConfig& config) {
+models::Storage formats_of(const RunConfig& config) {
   using Storage = models::ModelSection::Storage;
   using Format = ops::WeightFormat;
   const models::AdapterSection& a = config.adapter;
@@ -92,9 +92,15 @@ models::Storage storage_of(const RunConfig& config) {
   return storage;
 }
 
+models::Storage storage_of(const RunConfig& config, const dist::Mesh& mesh) {
+  models::Storage storage = formats_of(config);
+  storage.tensor = mesh.tensor;
+  return storage;
+}
+
 // Adds the adapter, chooses what trains, and loads tokenizer and template.
 template <class Trained>
-void prepare(Trained& policy, RunConfig& config) {
+void prepare(Trained& policy, RunConfig& config, const dist::Mesh& mesh) {
   const std::string& directory = config.model.path;
   const models::AdapterSection& a = config.adapter;
   if (a.path) {
@@ -108,7 +114,7 @@ void prepare(Trained& policy, RunConfig& config) {
         [](const std::string&, nn::Parameter& p) { p.set_trainable(true); });
   }
   freeze_parameters(*policy.model, config.train.freeze, config.where("train.freeze"));
-  if (!policy.lora)
+  if (!policy.lora && mesh.fsdp->size() == 1)
     for (const NamedParameter& p : trainable_parameters(*policy.model)) p.parameter->own();
   policy.tokenizer = Tokenizer::load_directory(directory);
   const bool has_chat = !config.data.chat_template.empty() || ChatTemplate::exists(directory);
@@ -124,9 +130,10 @@ void save_as(const Trained& policy, const std::string& base, const std::string& 
   policy.model->files.check_unchanged();
   if (policy.lora) {
     models::save_adapter(*policy.model, *policy.lora, base, directory);
-    return models::copy_tokenizer_files(base, directory);
+    if (!directory.empty()) models::copy_tokenizer_files(base, directory);
+    return;
   }
-  models::write_model_files({base, base}, directory, at::kFloat, head);
+  if (!directory.empty()) models::write_model_files({base, base}, directory, at::kFloat, head);
   models::save_weights(*policy.model, directory, at::kFloat);
 }
 
@@ -138,22 +145,23 @@ ops::Arithmetic arithmetic_of(const RunConfig& config) {
              : ops::Arithmetic::kExact;
 }
 
-Policy load_policy(RunConfig& config) {
+Policy load_policy(RunConfig& config, const dist::Mesh& mesh) {
   refuse_unavailable(config);
   config.model.path = models::resolve_model_path(config.model.path);
   Policy policy;
-  policy.model = models::load_model(config.model.path, storage_of(config));
-  prepare(policy, config);
+  policy.tensor = mesh.tensor;
+  policy.model = models::load_model(config.model.path, storage_of(config, mesh));
+  prepare(policy, config, mesh);
   return policy;
 }
 
-ScalarPolicy load_scalar_policy(RunConfig& config) {
+ScalarPolicy load_scalar_policy(RunConfig& config, const dist::Mesh& mesh) {
   refuse_unavailable(config);
   config.model.path = models::resolve_model_path(config.model.path);
   ScalarPolicy policy;
-  policy.model = models::load_scalar_model(config.model.path, storage_of(config),
+  policy.model = models::load_scalar_model(config.model.path, storage_of(config, mesh),
                                            static_cast<uint64_t>(config.seed));
-  prepare(policy, config);
+  prepare(policy, config, mesh);
   return policy;
 }
 

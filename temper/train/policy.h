@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "temper/dist/mesh.h"
 #include "temper/models/adapter.h"
 #include "temper/models/model.h"
 #include "temper/text/chat_template.h"
@@ -18,6 +19,8 @@ struct Policy {
   std::optional<models::LoraConfig> lora;      // none: all weights train
   std::shared_ptr<const Tokenizer> tokenizer;  // null where the directory has none
   std::shared_ptr<const ChatTemplate> chat;    // null without one
+  // The ranks that have a part each of every layer; models that run beside it are divided alike.
+  std::shared_ptr<dist::Group> tensor = nullptr;
 };
 
 // A reward model, in the policy's place.
@@ -33,11 +36,13 @@ ops::Arithmetic arithmetic_of(const RunConfig& config);
 
 // What the model and adapter sections say; of an adapter that goes on, its own values are set in
 // the config. Throws ConfigError, DataError.
-Policy load_policy(RunConfig& config);
+// Where ranks of the mesh will share out what trains, weights stay mapped from their files until
+// then, so that each rank reads its part alone.
+Policy load_policy(RunConfig& config, const dist::Mesh& mesh = {});
 // The same with a scalar head: the directory's own, or a fresh one drawn from the config's seed.
-ScalarPolicy load_scalar_policy(RunConfig& config);
+ScalarPolicy load_scalar_policy(RunConfig& config, const dist::Mesh& mesh = {});
 
-// A model directory, or an adapter's, that load_policy and Hugging Face read.
+// A model directory, or an adapter's, that load_policy and Hugging Face read. As Trainable::save.
 void save_policy(const Policy& policy, const std::string& base, const std::string& directory);
 void save_policy(const ScalarPolicy& policy, const std::string& base, const std::string& directory);
 

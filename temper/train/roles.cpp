@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/models/adapter.h"
@@ -26,7 +28,7 @@ class FrozenModel : public Frozen {
     const nn::TransientPanels packs_once;
     return train::token_logp(model_, pass, {.temperature = temperature, .adapter = adapter_}).logp;
   }
-  models::CausalLM* model() override { return &model_; }
+  models::CausalLM* model() const override { return &model_; }
   std::string describe() const override { return description_; }
 
  private:
@@ -54,11 +56,12 @@ class FrozenNumbers : public Frozen {
 
 }  // namespace
 
-models::Storage frozen_storage(const RunConfig& config) {
+models::Storage frozen_storage(const RunConfig& config, const Policy& policy) {
   const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
   return {bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32,
           {},
-          arithmetic_of(config)};
+          arithmetic_of(config),
+          policy.tensor};
 }
 
 std::unique_ptr<Frozen> frozen_model(const std::string& directory, const models::Storage& storage) {
@@ -82,7 +85,7 @@ std::unique_ptr<Frozen> frozen_numbers(std::map<int64_t, std::vector<float>> log
 
 std::unique_ptr<Frozen> frozen_start(Policy& policy, const RunConfig& config) {
   if (policy.lora) return config.adapter.path ? frozen_adapter(policy) : frozen_base(policy);
-  return frozen_model(config.model.path, frozen_storage(config));
+  return frozen_model(config.model.path, frozen_storage(config, policy));
 }
 
 namespace {
@@ -95,6 +98,7 @@ std::unique_ptr<Trainable> trainable_of(const Trained& trained, const RunConfig&
   const auto save = [&trained, base = config.model.path,
                      chat_template = config.data.chat_template](const std::string& directory) {
     save_policy(trained, base, directory);
+    if (directory.empty()) return;
     // The model was trained with this template, so it is part of it.
     if (!chat_template.empty())
       write_file_atomic(directory + "/chat_template.jinja", read_file(chat_template));
@@ -105,17 +109,35 @@ std::unique_ptr<Trainable> trainable_of(const Trained& trained, const RunConfig&
 
 }  // namespace
 
-Roles::Roles(RunConfig& config) : policy(load_policy(config)) {
+Roles::Roles(RunConfig& config, const dist::Mesh& mesh) : policy(load_policy(config, mesh)) {
   trainables.push_back(trainable_of(policy, config));
 }
 
-Roles::Roles(ScalarPolicy& scalar, RunConfig& config) {
+Roles::Roles(ScalarPolicy& scalar, RunConfig& config) : scalar_(scalar.model.get()) {
   trainables.push_back(trainable_of(scalar, config));
 }
 
 Roles::Roles(Policy own_policy, const OptimizerSection& section) : policy(std::move(own_policy)) {
   trainables.push_back(
       std::make_unique<Trainable>("policy", section, trainable_parameters(*policy.model)));
+}
+
+std::vector<nn::Module*> Roles::models() const {
+  std::vector<nn::Module*> all{policy.model.get(), scalar_};
+  if (critic) all.push_back(critic->module());
+  for (const Frozen* frozen : {reference.get(), teacher.get()})
+    if (frozen) all.push_back(frozen->model());
+  all.insert(all.end(), others.begin(), others.end());
+  std::vector<nn::Module*> unique;
+  for (nn::Module* model : all)
+    if (model && std::find(unique.begin(), unique.end(), model) == unique.end())
+      unique.push_back(model);
+  return unique;
+}
+
+bool is_shared_out(const Trainables& trainables) {
+  return std::any_of(trainables.begin(), trainables.end(),
+                     [](const auto& trainable) { return trainable->shared_out; });
 }
 
 }  // namespace temper::train

@@ -33,8 +33,10 @@ struct Trainable {
   Optimizer optimizer;
   int64_t frozen_steps = 0;  // the first so many steps leave it as it is, at a learning rate of 0
   // Writes the trained thing into a directory: OUTPUT_DIR/final for the policy, OUTPUT_DIR/NAME for
-  // others. Empty: nothing is left of it.
+  // others. Empty: nothing is left of it. What ranks share out all of them save, those that do not
+  // write with an empty directory.
   std::function<void(const std::string& directory)> save;
+  bool shared_out = false;  // ranks share out models of the run: all of them are needed to save
 };
 
 using Trainables = std::vector<std::unique_ptr<Trainable>>;
@@ -46,14 +48,14 @@ class Frozen {
   // Of the pass's targets [M], at this temperature, without gradients.
   virtual at::Tensor token_logp(const ForwardPass& pass, double temperature) = 0;
   // The model itself, for what reads more of it than log-probabilities; null: numbers.
-  virtual models::CausalLM* model() { return nullptr; }
+  virtual models::CausalLM* model() const { return nullptr; }
   virtual std::string describe() const = 0;  // "the base model without its adapter"
 };
 
 // A model of its own, loaded from a directory.
 std::unique_ptr<Frozen> frozen_model(const std::string& directory, const models::Storage& storage);
 // How such a model is kept under the config's model.dtype.
-models::Storage frozen_storage(const RunConfig& config);
+models::Storage frozen_storage(const RunConfig& config, const Policy& policy);
 // The policy without its adapter: costs no memory.
 std::unique_ptr<Frozen> frozen_base(Policy& policy);
 // The policy with a copy of its adapter as it is now.
@@ -67,7 +69,7 @@ std::unique_ptr<Frozen> frozen_start(Policy& policy, const RunConfig& config);
 // What a run's task and trainer share.
 struct Roles {
   // The policy of the config, with its optimizer as the first trainable.
-  explicit Roles(RunConfig& config);
+  explicit Roles(RunConfig& config, const dist::Mesh& mesh = {});
   // A policy that a program made itself.
   Roles(Policy own_policy, const OptimizerSection& section);
   // A scalar model as the first trainable, with the config's optimizer; the policy has no model.
@@ -80,6 +82,16 @@ struct Roles {
   std::unique_ptr<Frozen> reference;  // null unless the task asks for one
   std::unique_ptr<Frozen> teacher;
   std::unique_ptr<Critic> critic;  // trains as the trainable "critic"
+
+  // Models that a task runs along besides, in step with the policy; they outlive the trainer.
+  std::vector<nn::Module*> others;
+  // All models, each once.
+  std::vector<nn::Module*> models() const;
+
+ private:
+  nn::Module* scalar_ = nullptr;
 };
+
+bool is_shared_out(const Trainables& trainables);
 
 }  // namespace temper::train

@@ -149,40 +149,47 @@ void RunDirectory::say_complete() {
 
 bool RunDirectory::save(int64_t step, const Trainables& trainables, const Json& values,
                         const TensorMap& tensors) {
-  if (saved_ == step || !is_writer()) return false;
+  if (saved_ == step) return false;
   Json whole = values;
   whole["verb"] = config_.verb.value_or("");
   whole["planned_steps"] = steps_;
-  checkpoints_.save(step, trainables, whole, tensors);
+  if (is_writer() || is_shared_out(trainables))
+    checkpoints_.save(step, trainables, whole, tensors, is_writer());
   saved_ = step;
-  return true;
+  return is_writer();
 }
 
 void RunDirectory::write(const std::string& name,
                          const std::function<void(const std::string&)>& make) const {
-  if (is_writer()) checkpoints_.write(name, make);
+  if (is_writer())
+    checkpoints_.write(name, make);
+  else
+    make("");
 }
 
 // The checkpoint first, so that an error in writing the models loses nothing; `complete` says that
 // they are there.
 void RunDirectory::finish(int64_t step, const Trainables& trainables, const Json& values,
                           const TensorMap& tensors) {
-  if (!is_writer()) return;
+  const bool shared = is_shared_out(trainables);
+  if (!is_writer() && !shared) return;
   save(step, trainables, values, tensors);
   for (const auto& trainable : trainables) {
     if (!trainable->save) continue;
     const bool policy = trainable == trainables.front();
     const std::string from = policy ? final_from : final_from + "-" + trainable->name;
     const std::string to = policy ? "final" : trainable->name;
-    if (!final_from.empty() && (policy || fs::exists(path() + "/" + from)))
+    bool copies = is_writer() && !final_from.empty() && (policy || fs::exists(path() + "/" + from));
+    if (shared) copies = group_.all_reduce_max(copies) > 0;  // as the writer sees the files
+    if (!copies)
+      write(to, trainable->save);
+    else if (is_writer())
       write(to, [&](const std::string& directory) {
         fs::copy(path() + "/" + from, directory,
                  fs::copy_options::recursive | fs::copy_options::overwrite_existing);
       });
-    else
-      write(to, trainable->save);
   }
-  checkpoints_.mark_complete(step);
+  if (is_writer()) checkpoints_.mark_complete(step);
 }
 
 void RunDirectory::close(std::vector<std::pair<std::string, std::string>> summary,

@@ -1,5 +1,6 @@
 // The directory of a run: its lock, resolved config, metrics, checkpoints, final model and report.
-// Rank 0 writes; on other ranks every call that writes does nothing.
+// Rank 0 writes; on other ranks a call that writes takes part in gathering what ranks share out, and
+// does nothing else.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +62,8 @@ class RunDirectory : public Messages {
   // What was trained (final/, NAME/), then the mark that the run is complete.
   void finish(int64_t step, const Trainables& trainables, const Json& values,
               const TensorMap& tensors);
-  // Writes OUTPUT_DIR/NAME as a whole: made under another name, then renamed over the old one.
+  // Writes OUTPUT_DIR/NAME as a whole: made under another name, then renamed over the old one. On a
+  // rank that does not write, `make` gets an empty name, and takes part in gathering only.
   void write(const std::string& name, const std::function<void(const std::string&)>& make) const;
   // Closes the metrics and writes report.html.
   void close(std::vector<std::pair<std::string, std::string>> summary,

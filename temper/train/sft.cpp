@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/text/special_tokens.h"
+#include "temper/train/ranks.h"
 #include "temper/train/row_messages.h"
 
 namespace temper::train {
@@ -71,7 +72,8 @@ StepPlan SftTask::plan(std::vector<data::SftRow> rows) {
     units.push_back(unit_of(row));
   }
   supervised_ = plan.supervised_tokens;
-  plan.passes = plan_passes(units, pass_tokens(config_), group_.rank(), group_.size());
+  plan.every_token = counts_every_token();
+  plan.passes = plan_passes(units, pass_tokens(config_), group_, plan.every_token);
   return plan;
 }
 
@@ -132,11 +134,11 @@ std::vector<Report::Table> SftTask::tables() const { return evaluation_.tables()
 
 RunOutcome run_sft(SftConfig& config, const RunHost& host) {
   config.resolve("sft");
-  const std::shared_ptr<dist::Group> group = dist::Group::from_environment(host.stop);
-  Roles roles(config);
-  RunDirectory directory(config, host, *group);
-  SftTask task(config, roles, *group, directory);
-  return run_task(config, roles, *group, directory, task);
+  const dist::Mesh mesh = join_mesh(config, host);
+  Roles roles(config, mesh);
+  RunDirectory directory(config, host, *mesh.world);
+  SftTask task(config, roles, *mesh.rows, directory);
+  return run_task(config, roles, mesh, directory, task);
 }
 
 }  // namespace temper::train

@@ -41,6 +41,8 @@ class SftTask : public Task {
  protected:
   // The step's passes, of these rows.
   StepPlan plan(std::vector<data::SftRow> rows);
+  // Whether the loss reads more than targets (StepPlan::every_token).
+  virtual bool counts_every_token() const { return false; }
 
   const SftConfig& config_;
   models::CausalLM& model_;

@@ -86,6 +86,7 @@ void SftEvaluation::sample(models::CausalLM& model, int64_t step, Messages& mess
   }
   if (samples_.empty()) return;
   complete_samples(model, samples_, config_.train.eval_sample_tokens);
+  if (!group_.writes()) return;
   const std::string directory = config_.output_dir + "/eval_samples";
   std::filesystem::create_directories(directory);
   write_file_atomic(str(directory, "/step-", step, ".jsonl"),

@@ -11,6 +11,9 @@
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
 #include "temper/metrics/trace.h"
+#include "temper/nn/unit.h"
+#include "temper/parallel/fsdp.h"
+#include "temper/train/ranks.h"
 #include "temper/train/schedule.h"
 
 namespace temper::train {
@@ -28,15 +31,18 @@ std::vector<MetricInfo> trainer_metrics() {
   };
 }
 
-Trainer::Trainer(TrainSection section, uint64_t seed, Roles& roles, dist::Group& group, Task& task,
-                 std::vector<std::unique_ptr<Hook>> hooks)
+Trainer::Trainer(TrainSection section, uint64_t seed, Roles& roles, const dist::Mesh& mesh,
+                 Task& task, std::vector<std::unique_ptr<Hook>> hooks)
     : section_(std::move(section)),
       seed_(seed),
       roles_(roles),
-      group_(group),
+      mesh_(mesh),
       task_(task),
       hooks_(std::move(hooks)),
-      steps_(section_.max_steps.value_or(task.planned_steps())) {}
+      steps_(section_.max_steps.value_or(task.planned_steps())) {
+  for (nn::Module* model : roles_.models()) parallel::shard(*model, mesh_.fsdp);
+  for (const auto& trainable : roles_.trainables) trainable->shared_out = mesh_.model->size() > 1;
+}
 
 bool Trainer::step() {
   if (step_ >= steps_) return false;
@@ -67,6 +73,8 @@ LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
   // A step that an error ended may have left gradients.
   for (const auto& trainable : roles_.trainables) trainable->optimizer.zero_grad();
   for (ForwardPass& pass : plan.passes) {
+    LossSums nowhere;
+    LossSums& counted = pass.shadow ? nowhere : sums;
     tokens_computed += static_cast<double>(pass.forest->num_tokens());
     if (!pass.trains() && !plan.every_token) continue;
     pass.dropout.seed = seed_;
@@ -74,37 +82,29 @@ LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
     pass.dropout.noise_alpha = section_.neftune_alpha;
     const at::Tensor total = [&] {
       const trace::Span span("forward");
-      return sums.add(task_.loss(pass));
+      return counted.add(task_.loss(pass));
     }();
     const trace::Span span("backward");
-    if (total.defined()) torch::autograd::backward({total}, {});
+    if (total.defined())
+      torch::autograd::backward({total}, {pass.shadow ? at::zeros_like(total) : at::Tensor()});
   }
   std::vector<double> computed{tokens_computed};
-  group_.all_reduce_sum(computed);
+  mesh_.rows->all_reduce_sum(computed);
   tokens_computed = computed[0];
-  sums.reduce(group_);
+  sums.reduce(*mesh_.rows);
   return sums;
 }
 
-void Trainer::reduce_gradients() {
-  if (group_.size() == 1) return;
-  const trace::Span span("sum of gradients over ranks");
-  for (const auto& trainable : roles_.trainables) {
-    for (const NamedParameter& p : trainable->optimizer.parameters()) {
-      at::Tensor& grad = p.parameter->value().mutable_grad();
-      if (!grad.defined()) grad = at::zeros(p.parameter->shape(), at::kFloat);
-      group_.all_reduce_sum(grad);
-    }
-  }
-}
-
 void Trainer::update(const LossSums& sums) {
-  reduce_gradients();
+  {
+    const trace::Span span("sum of gradients over ranks");
+    reduce_gradients(mesh_, roles_.trainables);
+  }
   const double loss = sums.total();
   row_.set("loss", loss);
   std::vector<double> norms;
   for (const auto& trainable : roles_.trainables) {
-    norms.push_back(trainable->optimizer.grad_norm());
+    norms.push_back(trainable->optimizer.grad_norm(mesh_));
     if (std::isfinite(loss) && std::isfinite(norms.back())) continue;
     for (const auto& other : roles_.trainables) other->optimizer.zero_grad();
     throw RunError(str(
@@ -147,7 +147,7 @@ void Trainer::describe(const StepPlan& plan, const LossSums& sums, double tokens
   row_.set("step_seconds", seconds);
   row_.set("tokens_per_second", plan.tokens / seconds);
   row_.set("peak_memory_bytes",
-           static_cast<int64_t>(group_.all_reduce_max(static_cast<double>(peak_memory_bytes()))));
+           static_cast<int64_t>(mesh_.world->all_reduce_max(static_cast<double>(peak_memory_bytes()))));
 }
 
 Json Trainer::checkpoint_values(const TaskState& state) const {
@@ -192,9 +192,17 @@ bool Trainer::evaluate(RunDirectory& directory) {
   if (evaluated_ == step_) return false;
   const trace::Span span("evaluation");
   MetricsRow row(step_);
+  // Ranks make different numbers of passes.
+  std::vector<std::unique_ptr<nn::Gathered>> whole;
+  for (nn::Module* model : roles_.models())
+    whole.push_back(std::make_unique<nn::Gathered>(*model));
   bool asked_to_stop = false;
-  const auto stop = [&] { return asked_to_stop = asked_to_stop || directory.host().stop(); };
-  if (!task_.evaluate(row, stop)) return group_.all_reduce_max(asked_to_stop) > 0;
+  const auto stop = [&] {
+    asked_to_stop = asked_to_stop || directory.host().stop();
+    // Ranks that compute the same rows stop at the same one.
+    return asked_to_stop = mesh_.tensor->all_reduce_max(asked_to_stop) > 0;
+  };
+  if (!task_.evaluate(row, stop)) return mesh_.world->all_reduce_max(asked_to_stop) > 0;
   evaluated_ = step_;
   directory.log(row);
   for (const auto& hook : hooks_) hook->on_evaluation(row, directory, roles_);
@@ -212,6 +220,8 @@ void Trainer::save(RunDirectory& directory) {
 
 // Saves after an error, which is what the user must read: another one here is only added.
 void Trainer::rescue(RunDirectory& directory) {
+  // What ranks share out can be saved by all of them only, and this one may be the only one here.
+  if (is_shared_out(roles_.trainables)) return;
   try {
     save(directory);
   } catch (const std::exception& e) {
@@ -222,10 +232,13 @@ void Trainer::rescue(RunDirectory& directory) {
 void Trainer::agree(RunDirectory& directory, bool& stop, bool& save) {
   const bool due = section_.save_minutes > 0 && directory.is_writer() &&
                    steady_seconds() - saved_at_ > 60 * section_.save_minutes;
-  std::vector<double> asked{directory.host().stop() ? 1.0 : 0.0, due ? 1.0 : 0.0};
-  group_.all_reduce_sum(asked);
+  const auto step = static_cast<double>(step_);
+  std::vector<double> asked{directory.host().stop() ? 1.0 : 0.0, due ? 1.0 : 0.0, step};
+  mesh_.world->all_reduce_sum(asked);
   stop = asked[0] > 0;
   save = asked[1] > 0;
+  check(asked[2] == step * mesh_.world->size(), "the ranks are at different steps: this one at ",
+        step_, ", on average at ", asked[2] / mesh_.world->size());
 }
 
 void Trainer::after_step(RunDirectory& directory) {
@@ -272,9 +285,9 @@ RunOutcome Trainer::run(RunDirectory& directory) {
   return {stopped_, step_};
 }
 
-RunOutcome run_task(RunConfig& config, Roles& roles, dist::Group& group, RunDirectory& directory,
-                    Task& task) {
-  Trainer trainer(config.train, static_cast<uint64_t>(config.seed), roles, group, task,
+RunOutcome run_task(RunConfig& config, Roles& roles, const dist::Mesh& mesh,
+                    RunDirectory& directory, Task& task) {
+  Trainer trainer(config.train, static_cast<uint64_t>(config.seed), roles, mesh, task,
                   configured_hooks(config.train));
   return trainer.run(directory);
 }

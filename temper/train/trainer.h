@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "temper/dist/group.h"
+#include "temper/dist/mesh.h"
 #include "temper/train/config.h"
 #include "temper/train/hooks.h"
 #include "temper/train/roles.h"
@@ -31,7 +31,8 @@ class Trainer {
  public:
   // Makes section.max_steps steps, or as many as the task plans. `seed` keys dropout and the noise
   // on embeddings.
-  Trainer(TrainSection section, uint64_t seed, Roles& roles, dist::Group& group, Task& task,
+  // Where the mesh says so, the ranks share out the models of the roles from here on.
+  Trainer(TrainSection section, uint64_t seed, Roles& roles, const dist::Mesh& mesh, Task& task,
           std::vector<std::unique_ptr<Hook>> hooks = {});
 
   // One update: the task's passes, their gradients summed over passes and ranks, clipping, the
@@ -49,7 +50,6 @@ class Trainer {
  private:
   std::optional<StepPlan> next();
   LossSums forward_backward(StepPlan& plan, double& tokens_computed);
-  void reduce_gradients();
   void update(const LossSums& sums);
   void describe(const StepPlan& plan, const LossSums& sums, double tokens_computed, double seconds);
 
@@ -66,7 +66,7 @@ class Trainer {
   TrainSection section_;
   uint64_t seed_;
   Roles& roles_;
-  dist::Group& group_;
+  dist::Mesh mesh_;
   Task& task_;
   std::vector<std::unique_ptr<Hook>> hooks_;
   int64_t steps_ = 0, step_ = 0, evaluated_ = -1;
@@ -79,7 +79,7 @@ class Trainer {
 std::vector<MetricInfo> trainer_metrics();
 
 // A verb's run: a trainer with the hooks that the config asks for.
-RunOutcome run_task(RunConfig& config, Roles& roles, dist::Group& group, RunDirectory& directory,
-                    Task& task);
+RunOutcome run_task(RunConfig& config, Roles& roles, const dist::Mesh& mesh,
+                    RunDirectory& directory, Task& task);
 
 }  // namespace temper::train

@@ -34,6 +34,13 @@ class UpdateRule {
   virtual ~UpdateRule() = default;
   virtual std::vector<StateTensor> state(const std::string& name,
                                          const std::vector<int64_t>& shape) const = 0;
+  // Whether an element's update depends on that element of gradient, value and state alone, which
+  // then have one shape: ranks that share out the parameter update their parts. Others update it
+  // whole, one rank for all.
+  virtual bool by_element(const std::string& /*name*/,
+                          const std::vector<int64_t>& /*shape*/) const {
+    return false;
+  }
   // Writes `value` and `state`, the tensors that state() listed. grad and value are contiguous
   // float32 of the same shape. The bits do not depend on the machine or its number of threads.
   virtual void update(const Update& update, const at::Tensor& grad, const at::Tensor& value,

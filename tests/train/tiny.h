@@ -82,15 +82,16 @@ using Weights = std::map<std::string, std::vector<float>>;
 inline Weights weights(nn::Module& module) {
   Weights out;
   module.each_parameter([&](const std::string& name, nn::Parameter& p) {
-    const at::Tensor value = p.value().detach().to(at::kFloat).contiguous();
+    const at::Tensor value = p.whole_value().detach().contiguous();
     out[name].assign(value.const_data_ptr<float>(), value.const_data_ptr<float>() + value.numel());
   });
   return out;
 }
 
-inline std::map<std::string, std::vector<float>> moments(const train::Optimizer& optimizer) {
+inline std::map<std::string, std::vector<float>> moments(train::Optimizer& optimizer) {
   std::map<std::string, std::vector<float>> out;
-  for (const auto& [name, view] : optimizer.save()) {
+  for (const auto& [name, saved] : optimizer.save()) {
+    const TensorView view = saved.make ? saved.make() : saved;
     out[name].resize(view.num_bytes / sizeof(float));
     std::memcpy(out[name].data(), view.data, view.num_bytes);
   }
@@ -155,7 +156,8 @@ struct Silent : train::Messages {
 // Ranks that are threads of this process.
 class ThreadRanks {
  public:
-  explicit ThreadRanks(int size) : given_(static_cast<size_t>(size)), barrier_(size) {}
+  explicit ThreadRanks(int size, bool in_step = false)
+      : in_step_(in_step), given_(static_cast<size_t>(size)), barrier_(size) {}
 
   // Runs the work once a rank; throws what the first rank threw.
   void run(const std::function<void(dist::Group&)>& work) {
@@ -182,6 +184,7 @@ class ThreadRanks {
     Rank(ThreadRanks& ranks, int rank) : ranks_(ranks), rank_(rank) {}
     int rank() const override { return rank_; }
     int size() const override { return static_cast<int>(ranks_.given_.size()); }
+    bool in_step() const override { return ranks_.in_step_; }
     void all_reduce_sum(at::Tensor& tensor) override {
       const at::NoGradGuard no_grad;
       ranks_.given_[static_cast<size_t>(rank_)] = tensor;
@@ -199,6 +202,7 @@ class ThreadRanks {
     int rank_;
   };
 
+  bool in_step_;
   std::vector<at::Tensor> given_;
   std::barrier<> barrier_;
 };
@@ -213,6 +217,7 @@ class RowsTask : public train::Task {
  public:
   int64_t batch = 6, max_tokens = 64, steps = 6;
   double dropout = 0;
+  bool recompute = false;
   bool two_terms = false;  // a second term with another denominator and weights
   std::set<int64_t> nan_at, fail_at_next, fail_at_loss;  // steps
   std::vector<double> evaluations;  // eval/score of each; empty: eval/loss of rows
@@ -233,13 +238,14 @@ class RowsTask : public train::Task {
     }
     plan.supervised_tokens = plan.tokens - static_cast<double>(rows_.size());
     supervised_ = plan.supervised_tokens;
-    plan.passes = train::plan_passes(units, max_tokens, group_.rank(), group_.size());
+    plan.passes = train::plan_passes(units, max_tokens, group_);
     return plan;
   }
   train::Loss loss(const train::ForwardPass& pass) override {
     check(!(fail_at_loss.contains(step_) && losses_++ > 0), "no loss of step ", step_);
     const at::Tensor logp_M =
-        train::token_logp(*roles_.policy.model, pass, {.dropout = dropout > 0}).logp;
+        train::token_logp(*roles_.policy.model, pass, {.recompute = recompute, .dropout = dropout > 0})
+            .logp;
     train::Loss loss;
     loss.terms.push_back({.name = "nll",
                           .value = nan_at.contains(step_) ? -logp_M * std::nan("") : -logp_M,

@@ -15,6 +15,7 @@ class AdamW : public UpdateRule {
                                  const std::vector<int64_t>& shape) const override {
     return {{"first", shape}, {"second", shape}};
   }
+  bool by_element(const std::string&, const std::vector<int64_t>&) const override { return true; }
   void update(const Update& u, const at::Tensor& grad, const at::Tensor& value,
               std::span<const at::Tensor> state) const override {
     const double t = static_cast<double>(u.step);

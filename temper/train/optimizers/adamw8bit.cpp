@@ -88,6 +88,10 @@ class AdamW8bit : public UpdateRule {
             {"second_largest", blocks}};
   }
 
+  bool by_element(const std::string& name, const std::vector<int64_t>& shape) const override {
+    return state(name, shape).size() == 2;  // a small parameter
+  }
+
   void update(const Update& u, const at::Tensor& grad, const at::Tensor& value,
               std::span<const at::Tensor> state) const override {
     if (state.size() == 2) return adamw_->update(u, grad, value, state);  // a small parameter

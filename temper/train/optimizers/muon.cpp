@@ -64,6 +64,10 @@ class Muon : public UpdateRule {
     return {{"momentum", shape}};
   }
 
+  bool by_element(const std::string& name, const std::vector<int64_t>& shape) const override {
+    return !is_hidden_matrix(name, shape);
+  }
+
   void update(const Update& u, const at::Tensor& grad, const at::Tensor& value,
               std::span<const at::Tensor> state) const override {
     if (state.size() != 1) return adamw_->update(u, grad, value, state);  // no hidden matrix

@@ -14,6 +14,7 @@ class Sgd : public UpdateRule {
     if (momentum_ == 0) return {};
     return {{"first", shape}};
   }
+  bool by_element(const std::string&, const std::vector<int64_t>&) const override { return true; }
   void update(const Update& u, const at::Tensor& grad, const at::Tensor& value,
               std::span<const at::Tensor> state) const override {
     kernels::sgd(grad.numel(), u.learning_rate, momentum_, u.weight_decay, u.grad_scale,

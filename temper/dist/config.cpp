@@ -1,0 +1,33 @@
+#include "temper/dist/config.h"
+
+#include "temper/base/error.h"
+
+namespace temper::dist {
+
+void MeshSection::fields(Fields& f) {
+  f.add("data", data, "ranks that have the same weights and rows of their own; -1: what is left",
+        at_least(-1));
+  f.add("fsdp", fsdp,
+        "ranks that share out weights, gradients and optimizer state among them, with rows of "
+        "their own",
+        at_least(1));
+  f.add("tensor", tensor, "ranks that compute the same rows, each with its part of every layer",
+        at_least(1));
+  f.add("timeout_minutes", timeout_minutes,
+        "how long a rank may wait for another one that lives but does not answer", above(0));
+}
+
+int64_t MeshSection::data_ranks(int64_t ranks, const std::string& where) const {
+  check<ConfigError>(data != 0, where, ".data: found 0, expected -1 or at least 1");
+  const double asked = static_cast<double>(fsdp) * static_cast<double>(tensor) *
+                       static_cast<double>(data < 0 ? 1 : data);
+  const bool fits = asked <= static_cast<double>(ranks) && ranks % (fsdp * tensor) == 0 &&
+                    (data < 0 || data * fsdp * tensor == ranks);
+  check<ConfigError>(fits, where, ": ", data < 0 ? "" : str("data ", data, " x "), "fsdp ", fsdp,
+                     " x tensor ", tensor, data < 0 ? " does not divide the " : " is not the ",
+                     ranks, ranks == 1 ? " rank" : " ranks",
+                     "; start as many with --nproc or torchrun, or choose other axes");
+  return ranks / (fsdp * tensor);
+}
+
+}  // namespace temper::dist

@@ -1,0 +1,26 @@
+// The `mesh` section of a run's config.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "temper/base/config.h"
+
+namespace temper::dist {
+
+// How many ranks each axis has. Ranks are numbered data first, tensor last, so that the ranks of a
+// tensor group are neighbours, and where a host has several they share it.
+struct MeshSection {
+  int64_t data = -1;   // groups with rows of their own and the same weights; -1: what is left
+  int64_t fsdp = 1;    // ranks with rows of their own that share out the weights among them
+  int64_t tensor = 1;  // ranks that compute the same rows, each with its part of every layer
+  double timeout_minutes = 360;
+  void fields(Fields& f);
+
+  // The size of the data axis among so many ranks. `where` begins the message of the ConfigError
+  // where the axes do not multiply to them.
+  int64_t data_ranks(int64_t ranks, const std::string& where) const;
+};
+
+}  // namespace temper::dist

@@ -1,0 +1,57 @@
+#include "temper/dist/environment.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "temper/base/error.h"
+
+namespace temper::dist {
+namespace {
+
+constexpr const char* kThisHost = "127.0.0.1";
+constexpr const char* kTimeout = "TEMPER_TIMEOUT_SECONDS";
+constexpr std::chrono::seconds kDefaultTimeout{120};
+constexpr int kLongestTimeout = 7 * 24 * 3600;
+constexpr int kMostRanks = 1 << 20;
+
+int environment_number(const char* name, int most) {
+  const char* text = std::getenv(name);
+  int value = -1;
+  if (text) {
+    const char* end = text + std::strlen(text);
+    const auto [stop, error] = std::from_chars(text, end, value);
+    if (error != std::errc() || stop != end) value = -1;
+  }
+  check<ConfigError>(
+      value >= 0 && value <= most, "environment: ", name,
+      text ? temper::str(" is `", std::string(text).substr(0, 40), "`") : " is not set",
+      ", expected a number from 0 to ", most,
+      " for each of several ranks; start them with torchrun or --nproc");
+  return value;
+}
+
+}  // namespace
+
+Environment read_environment() {
+  Environment e;
+  if (!std::getenv("WORLD_SIZE")) {
+    check<ConfigError>(!std::getenv("RANK"),
+                       "environment: RANK is set and WORLD_SIZE is not; start ranks with torchrun "
+                       "or --nproc, or unset RANK");
+    return e;
+  }
+  e.size = environment_number("WORLD_SIZE", kMostRanks);
+  e.rank = environment_number("RANK", kMostRanks);
+  check<ConfigError>(e.rank < e.size, "environment: RANK ", e.rank, " of WORLD_SIZE ", e.size);
+  if (e.size == 1) return e;
+  const char* host = std::getenv("MASTER_ADDR");
+  e.host = host && *host ? host : kThisHost;
+  e.port = static_cast<uint16_t>(environment_number("MASTER_PORT", 65535));
+  e.timeout = std::getenv(kTimeout)
+                  ? std::chrono::seconds(environment_number(kTimeout, kLongestTimeout))
+                  : kDefaultTimeout;
+  return e;
+}
+
+}  // namespace temper::dist

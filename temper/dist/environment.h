@@ -1,0 +1,20 @@
+// What the launcher told this rank.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace temper::dist {
+
+struct Environment {
+  int rank = 0, size = 1;
+  std::string host;  // of the first rank
+  uint16_t port = 0;
+  std::chrono::seconds timeout{};  // for the ranks to find each other
+};
+
+// Throws ConfigError for variables that are half set, or out of range.
+Environment read_environment();
+
+}  // namespace temper::dist

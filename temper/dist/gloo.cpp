@@ -1,0 +1,237 @@
+#include "temper/dist/gloo.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#define USE_C10D_GLOO
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "temper/base/error.h"
+#include "temper/dist/liveness.h"
+
+namespace temper::dist {
+namespace {
+
+constexpr const char* kThisHost = "127.0.0.1";
+constexpr size_t kLongestQuote = 300;
+// Below, a sum is one exchange of everything: latency counts more than bytes.
+constexpr int64_t kSmallSum = 4096;  // elements
+
+// The first line: behind it stand c10d's stack traces.
+std::string first_line(const std::exception& e) {
+  const std::string what = e.what();
+  return what.substr(0, std::min(what.find('\n'), kLongestQuote));
+}
+
+// Every rank's route to the first one, by rank, through the store.
+std::vector<Route> exchange_routes(c10d::Store& store, const Environment& environment,
+                                   const Route& own, const Patience& patience) {
+  const auto key = [](int rank) { return temper::str("route/", rank); };
+  const std::string text = to_text(own);
+  store.set(key(environment.rank), std::vector<uint8_t>(text.begin(), text.end()));
+  std::vector<Route> routes;
+  for (int rank = 0; rank < environment.size; ++rank) {
+    while (!store.check({key(rank)}))
+      patience.pause(temper::str("rank ", rank, " of ", environment.size, " did not connect"));
+    const std::vector<uint8_t> value = store.get(key(rank));
+    routes.push_back(parse_route({value.begin(), value.end()}));
+  }
+  return routes;
+}
+
+class GlooGroup : public Group {
+ public:
+  GlooGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int size, int rank_of_all,
+            bool in_step, std::shared_ptr<Group> twins,
+            const c10::intrusive_ptr<c10d::ProcessGroupGloo::Options>& options)
+      : rank_(rank),
+        size_(size),
+        rank_of_all_(rank_of_all),
+        in_step_(in_step),
+        twins_(std::move(twins)),
+        store_(std::move(store)),
+        options_(options) {
+    const NewConnections connections;
+    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_, rank, size, options);
+    connections.notice_loss();
+  }
+  std::shared_ptr<Group> another(const std::string& name) override {
+    auto made = std::make_shared<GlooGroup>(c10::make_intrusive<c10d::PrefixStore>(name, store_),
+                                            rank_, size_, rank_of_all_, in_step_,
+                                            twins_ ? twins_->another(name) : nullptr, options_);
+    made->set_timeout(longest_wait_);
+    return made;
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  bool writes() const override { return rank_of_all_ == 0; }
+  bool in_step() const override { return in_step_; }
+  bool has_twins() const override { return twins_ != nullptr; }
+  bool leads() const override { return !twins_ || twins_->rank() == 0; }
+  std::string agreed(const std::string& text) override {
+    return twins_ ? twins_->all_gather(leads() ? text : "")[0] : text;
+  }
+  void set_timeout(std::chrono::milliseconds longest) {
+    longest_wait_ = longest;
+    group_->setTimeout(longest);
+  }
+
+  using Group::all_gather;
+  using Group::all_reduce_sum;
+  void all_reduce_sum(at::Tensor& tensor) override {
+    const at::NoGradGuard no_grad;
+    const int64_t count = tensor.numel(), part = (count + size_ - 1) / size_;
+    if (count == 0) return;
+    at::Tensor flat = tensor.view({-1});
+    if (count <= kSmallSum) {
+      at::Tensor all = at::empty({size_ * count}, tensor.options());
+      all_gather(flat, all);
+      return sum_in_order(all, flat);
+    }
+    at::Tensor padded = flat, mine = at::empty({part}, tensor.options());
+    if (part * size_ != count) {
+      padded = at::zeros({part * size_}, tensor.options());
+      padded.narrow(0, 0, count).copy_(flat);
+    }
+    reduce_scatter_sum(padded, mine);
+    all_gather(mine, padded);
+    if (part * size_ != count) flat.copy_(padded.narrow(0, 0, count));
+  }
+  void all_gather(const at::Tensor& part, at::Tensor& whole) override {
+    at::Tensor mine = part.detach();
+    wait(group_->_allgather_base(whole, mine));
+  }
+  void reduce_scatter_sum(const at::Tensor& whole, at::Tensor& part) override {
+    const at::NoGradGuard no_grad;
+    at::Tensor given = whole.detach(), all = at::empty_like(given);
+    std::vector<int64_t> evenly;
+    wait(group_->alltoall_base(all, given, evenly, evenly));
+    sum_in_order(all, part);
+  }
+  void broadcast(at::Tensor& tensor, int root) override {
+    std::vector<at::Tensor> tensors{tensor.detach()};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    wait(group_->broadcast(tensors, options));
+  }
+  void send(const at::Tensor& tensor, int to) override {
+    std::vector<at::Tensor> tensors{tensor.detach()};
+    wait(group_->send(tensors, to, 0));
+  }
+  void receive(at::Tensor& tensor, int from) override {
+    std::vector<at::Tensor> tensors{tensor.detach()};
+    wait(group_->recv(tensors, from, 0));
+  }
+  void barrier() override { wait(group_->barrier()); }
+
+ private:
+  // all [size * n] by rank.
+  void sum_in_order(const at::Tensor& all, at::Tensor& sum) const {
+    const at::Tensor by_rank = all.view({size_, -1});
+    at::Tensor out = sum.view({-1});
+    out.copy_(by_rank[0]);
+    for (int r = 1; r < size_; ++r) out.add_(by_rank[r]);
+  }
+  void wait(const c10::intrusive_ptr<c10d::Work>& work) const {
+    try {
+      work->wait();
+    } catch (const std::exception& e) {
+      throw RunError(temper::str("rank ", rank_of_all_,
+                                 ": another rank is gone, or waits for too long: ", first_line(e)));
+    }
+  }
+
+  int rank_, size_, rank_of_all_;
+  bool in_step_;
+  std::shared_ptr<Group> twins_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> options_;
+  std::chrono::milliseconds longest_wait_{};
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+};
+
+}  // namespace
+
+struct GlooWorld::Connection {
+  Environment environment;
+  c10::intrusive_ptr<c10d::TCPStore> store;
+  c10::intrusive_ptr<c10d::PrefixStore> prefixed;
+  std::string address;  // to listen on
+  std::chrono::milliseconds join{}, longest_wait{};
+
+  void connect(const Patience& patience) {
+    c10d::TCPStoreOptions options;
+    options.port = environment.port;
+    // torchrun's agent serves the store itself; without it the first rank does.
+    options.isServer =
+        environment.rank == 0 && std::getenv("TORCHELASTIC_USE_AGENT_STORE") == nullptr;
+    options.numWorkers = static_cast<size_t>(environment.size);
+    options.waitWorkers = false;
+    // c10d waits where nothing can stop it, and logs each failure: it is asked to connect only to
+    // what is known to answer.
+    options.timeout = patience.left();
+    if (options.isServer) store = c10::make_intrusive<c10d::TCPStore>(kThisHost, options);
+    const Route own = find_route(environment.host, environment.port, patience);
+    options.timeout = patience.left();
+    if (!store) store = c10::make_intrusive<c10d::TCPStore>(own.remote, options);
+    // torchrun's store outlives an attempt that it restarts.
+    const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT");
+    prefixed = c10::make_intrusive<c10d::PrefixStore>(
+        temper::str("temper/", attempt ? attempt : "0"), store);
+    address = choose_address(own, exchange_routes(*prefixed, environment, own, patience));
+    join = patience.left();
+  }
+
+  std::shared_ptr<Group> group(const std::string& name, const std::vector<int>& ranks,
+                               bool in_step, std::shared_ptr<Group> twins) const {
+    const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+    auto options = c10d::ProcessGroupGloo::Options::create(join);
+    options->devices.push_back(
+        interface ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
+                  : c10d::ProcessGroupGloo::createDeviceForHostname(address));
+    const auto place = std::find(ranks.begin(), ranks.end(), environment.rank) - ranks.begin();
+    const auto made = std::make_shared<GlooGroup>(
+        c10::make_intrusive<c10d::PrefixStore>(name, prefixed), static_cast<int>(place),
+        static_cast<int>(ranks.size()), environment.rank, in_step, std::move(twins),
+        options);
+    made->set_timeout(longest_wait);
+    return made;
+  }
+
+  // What c10d throws, as an error that says which rank could not do it.
+  template <class Work>
+  auto named(const Work& work) const {
+    try {
+      return work();
+    } catch (const Error& e) {
+      throw RunError(temper::str("rank ", environment.rank, ": ", e.what()));
+    } catch (const std::exception& e) {
+      throw RunError(temper::str("rank ", environment.rank, ": the ranks did not find each other ",
+                                 "at ", environment.host, ":", environment.port, ": ",
+                                 first_line(e)));
+    }
+  }
+};
+
+GlooWorld::GlooWorld(const Environment& environment, const Patience& patience,
+                     std::chrono::milliseconds longest_wait)
+    : connection_(std::make_shared<Connection>()) {
+  connection_->environment = environment;
+  connection_->longest_wait = longest_wait;
+  connection_->named([&] { connection_->connect(patience); });
+}
+
+GlooWorld::~GlooWorld() = default;
+
+std::shared_ptr<Group> GlooWorld::group(const std::string& name, const std::vector<int>& ranks,
+                                        bool in_step, std::shared_ptr<Group> twins) const {
+  return connection_->named(
+      [&] { return connection_->group(name, ranks, in_step, std::move(twins)); });
+}
+
+}  // namespace temper::dist

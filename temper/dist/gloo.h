@@ -1,0 +1,34 @@
+// Groups of ranks over c10d's Gloo.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "temper/dist/environment.h"
+#include "temper/dist/group.h"
+#include "temper/dist/rendezvous.h"
+
+namespace temper::dist {
+
+// What the ranks found each other through: groups are made of it.
+class GlooWorld {
+ public:
+  // Throws RunError when the ranks do not find each other.
+  GlooWorld(const Environment& environment, const Patience& patience,
+            std::chrono::milliseconds longest_wait);
+  ~GlooWorld();
+
+  // A group of these ranks, in this order; this rank is one of them, and all of them call it.
+  // `name` is the group's own; `twins` are the ranks that do the same as this one in groups of their
+  // own. A group keeps alive what it needs of this.
+  std::shared_ptr<Group> group(const std::string& name, const std::vector<int>& ranks,
+                               bool in_step = false, std::shared_ptr<Group> twins = nullptr) const;
+
+ private:
+  struct Connection;
+  std::shared_ptr<Connection> connection_;
+};
+
+}  // namespace temper::dist

@@ -1,0 +1,44 @@
+// The axes along which the ranks of a run share its work (MeshSection), and their groups.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temper/dist/config.h"
+#include "temper/dist/group.h"
+
+namespace temper::dist {
+
+struct Mesh {
+  // One axis: ranks with the same weights and rows of their own. The group outlives the mesh.
+  Mesh(Group& rows);  // NOLINT: implicit
+  Mesh() : Mesh(alone()) {}
+
+  // Each is the group that this rank is in.
+  std::shared_ptr<Group> world;   // all ranks
+  std::shared_ptr<Group> rows;    // those with rows of their own: the axes data and fsdp
+  std::shared_ptr<Group> data;    // those with the same part of the weights
+  std::shared_ptr<Group> fsdp;    // those that share out the weights
+  std::shared_ptr<Group> tensor;  // those that compute the same rows
+  std::shared_ptr<Group> model;   // those that have the whole model together: fsdp and tensor
+
+ private:
+  explicit Mesh(std::shared_ptr<Group> group);
+};
+
+// The mesh of the environment's ranks. Ranks listen on the address by which their host reaches
+// MASTER_ADDR, or on GLOO_SOCKET_IFNAME's. Throws ConfigError for an environment that is half set
+// and for axes that do not multiply to the ranks (beginning with `where`: "run.yaml:3: mesh");
+// RunError when the ranks do not find each other within TEMPER_TIMEOUT_SECONDS (120), or when
+// `stop` says that the run shall end while it waits.
+Mesh join(const MeshSection& section, const std::string& where = "mesh",
+          const std::function<bool()>& stop = {});
+
+// Throws RunError, on every rank, unless all ranks say the same of themselves: the program's
+// version, the config. `what` is by name: the first name that differs is in the message.
+void check_agreement(Group& world, const std::vector<std::pair<std::string, std::string>>& what);
+
+}  // namespace temper::dist

@@ -1,0 +1,170 @@
+#include "temper/nn/unit.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <set>
+
+#include "temper/nn/linear.h"
+#include "temper/ops/autograd.h"
+
+namespace temper::nn {
+namespace {
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+class Held {
+ public:
+  explicit Held(Unit* unit) : unit_(unit) {
+    if (unit_) unit_->gather();
+  }
+  ~Held() { end(); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  void end() {
+    if (Unit* unit = std::exchange(unit_, nullptr)) unit->release();
+  }
+
+ private:
+  Unit* unit_;
+};
+
+// A call of run_unit whose gradient may be asked for.
+struct UnitCall {
+  UnitFunction forward;
+  Unit* unit = nullptr;
+  bool recompute = false;
+  size_t num_inputs = 0;
+  std::vector<Parameter*> trainable;
+  // What forward read and gave, with the graph between them; empty where it is computed again.
+  Tensors inputs = {}, outputs = {};
+
+  // Runs forward with a graph of its own, which begins at the inputs and at the parameters.
+  void record(const Tensors& given) {
+    const at::AutoGradMode with_gradients(true);
+    inputs.clear();
+    for (const at::Tensor& x : given)
+      inputs.push_back(x.detach().requires_grad_(x.requires_grad()));
+    outputs = forward(inputs);
+  }
+};
+
+// The trainable parameters, or what is kept of them here, are inputs beside x: a function none of
+// whose inputs asks for a gradient would make a constant, and a first block under an adapter, whose
+// x comes from a frozen embedding, would silently not train.
+struct RunUnit : Function<RunUnit> {
+  static variable_list forward(AutogradContext* ctx, const std::shared_ptr<UnitCall>& call,
+                               at::TensorList tensors) {
+    const TransientPanels no_kept_panels;
+    const Held whole(call->unit);
+    const Tensors given(tensors.begin(), tensors.begin() + static_cast<int64_t>(call->num_inputs));
+    ops::keep(ctx, call);
+    ctx->set_materialize_grads(false);
+    if (call->recompute) {
+      ctx->save_for_backward(given);
+      return call->forward(given);
+    }
+    call->record(given);
+    variable_list out;
+    for (const at::Tensor& y : call->outputs) out.push_back(y.detach());
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list douts) {
+    UnitCall& call = *ops::kept<std::shared_ptr<UnitCall>>(ctx);
+    Held whole(call.unit);
+    if (call.recompute) {
+      Tensors given = ctx->get_saved_variables();
+      for (size_t i = 0; i < given.size(); ++i)
+        given[i] = given[i].detach().requires_grad_(ctx->needs_input_grad(i));
+      call.record(given);
+    }
+    variable_list from, dfrom, wanted;
+    for (size_t i = 0; i < douts.size(); ++i) {
+      if (!douts[i].defined() || !call.outputs[i].requires_grad()) continue;
+      from.push_back(call.outputs[i]);
+      dfrom.push_back(douts[i]);
+    }
+    for (const at::Tensor& x : call.inputs)
+      if (x.requires_grad()) wanted.push_back(x);
+    for (const Parameter* parameter : call.trainable) wanted.push_back(parameter->value());
+    variable_list found(wanted.size());
+    if (!from.empty())
+      found = torch::autograd::grad(from, wanted, dfrom, std::nullopt, false, true);
+    variable_list grads{at::Tensor()};  // the call's
+    size_t next = 0;
+    for (const at::Tensor& x : call.inputs)
+      grads.push_back(x.requires_grad() ? found[next++] : at::Tensor());
+    call.inputs.clear();
+    call.outputs.clear();
+    whole.end();
+    std::vector<std::pair<Parameter*, at::Tensor>> of_parameters;
+    for (Parameter* parameter : call.trainable) of_parameters.emplace_back(parameter, found[next++]);
+    if (call.unit && !of_parameters.empty()) call.unit->reduce(of_parameters);
+    for (auto& [parameter, gradient] : of_parameters) grads.push_back(std::move(gradient));
+    return grads;
+  }
+};
+
+// What the module trains under the adapter: copies of adapters are not listed by it.
+std::vector<Parameter*> trainable_parameters(Module& module, int adapter) {
+  std::vector<Parameter*> found;
+  module.each_parameter([&](const std::string&, Parameter& parameter) {
+    if (parameter.trainable()) found.push_back(&parameter);
+  });
+  if (adapter <= 0) return found;
+  module.each_module([&](const std::string&, Module& part) {
+    auto* layer = dynamic_cast<Linear*>(&part);
+    Lora* lora = layer ? layer->adapter(adapter) : nullptr;
+    if (!lora) return;
+    lora->each_parameter([&](const char*, Parameter& parameter) {
+      if (parameter.trainable()) found.push_back(&parameter);
+    });
+  });
+  return found;
+}
+
+}  // namespace
+
+Gathered::Gathered(Module& model) {
+  std::set<Unit*> seen;
+  model.each_module([&](const std::string&, Module& module) {
+    if (module.unit() && seen.insert(module.unit()).second) units_.push_back(module.unit());
+  });
+  for (Unit* unit : units_) unit->gather();
+}
+
+Gathered::~Gathered() {
+  for (Unit* unit : units_) unit->release();
+}
+
+Tensors run_unit(Module& module, const Tensors& inputs, int adapter, bool recompute,
+                 const UnitFunction& forward) {
+  Unit* const unit = module.unit();
+  const bool differentiable = at::GradMode::is_enabled();
+  if (!differentiable || (!unit && !recompute)) {
+    const Held whole(unit);
+    return forward(inputs);
+  }
+  auto call = std::make_shared<UnitCall>(UnitCall{.forward = forward,
+                                                  .unit = unit,
+                                                  .recompute = recompute,
+                                                  .num_inputs = inputs.size(),
+                                                  .trainable = trainable_parameters(module, adapter)});
+  variable_list tensors = inputs;
+  for (const Parameter* parameter : call->trainable) tensors.push_back(parameter->trained());
+  return RunUnit::apply(call, at::TensorList(tensors));
+}
+
+at::Tensor run_block(Module& block, const at::Tensor& x, const Context& context,
+                     const BlockFunction& forward) {
+  if (context.observe) (*context.observe)(x);
+  if (!block.unit() && !context.recompute) return forward(x);
+  return run_unit(block, {x}, context.adapter, context.recompute, [forward](const Tensors& inputs) {
+    return Tensors{forward(inputs[0])};
+  })[0];
+}
+
+}  // namespace temper::nn

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Supervised tuning on any mesh of ranks has one rank's losses and leaves the same files. $1: the program.
+set -uo pipefail
+. "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/mesh.sh"
+
+sft="data.train=rows.jsonl data.eval=rows.jsonl train.eval_every=2 train.max_steps=4 train.batch_size=5 train.micro_batch_tokens=24 optimizer.learning_rate=1e-3"
+for model in $families; do
+  for kind in full lora; do
+    options="model.path=$model $sft"
+    [ $kind = lora ] && options="$options adapter.method=lora adapter.rank=3 adapter.dropout=0.1"
+    run sft "$model-$kind" $options
+    for mesh in $meshes; do
+      IFS=: read -r ranks fsdp tensor <<< "$mesh"
+      out=$model-$kind-$ranks-$fsdp-$tensor
+      run sft "$out" --nproc "$ranks" $options mesh.fsdp="$fsdp" mesh.tensor="$tensor"
+      same "$model-$kind" "$out" grad_norm
+      same_files "$model-$kind" "$out"
+    done
+  done
+done
+
+# A checkpoint goes on under another mesh, with the same numbers.
+options="model.path=qwen3 $sft train.save_every=2"
+run sft half --nproc 2 $options train.max_steps=2 mesh.fsdp=2
+cp -r half more
+run sft half --nproc 2 $options mesh.tensor=2
+same qwen3-full half grad_norm
+run sft more $options
+same qwen3-full more grad_norm
+
+# Wrong meshes are refused before anything starts.
+refused() { # WORDS ARGUMENTS
+  local words=$1 status=0
+  shift
+  "$temper" sft "$@" $sft output_dir=refused > err 2>&1 || status=$?
+  [ $status = 2 ] && grep -q "$words" err || fail "status $status, expected 2 and \`$words\`: $(cat err)"
+}
+refused 'mesh: fsdp 3 x tensor 1 does not divide the 2 ranks' --nproc 2 model.path=qwen3 mesh.fsdp=3
+refused 'mesh: fsdp 2 x tensor 1 does not divide the 1 rank' model.path=qwen3 mesh.fsdp=2
+refused 'mesh: data 2 x fsdp 2 x tensor 1 is not the 2 ranks' --nproc 2 model.path=qwen3 mesh.fsdp=2 mesh.data=2
+refused 'num_key_value_heads 2 is not divisible by 4' --nproc 4 model.path=qwen3 mesh.tensor=4
+refused 'did you mean' --nproc 2 model.path=qwen3 mesh.fspd=2
+exit $bad

@@ -1,0 +1,155 @@
+// Ranks that share out weights, gradients and optimizer state: the same training, and checkpoints
+// that go on under another mesh.
+#include <fstream>
+
+#include "temper/nn/unit.h"
+#include "temper/train/checkpoint.h"
+#include "tests/train/tiny.h"
+
+using namespace temper;
+using tiny::RowsTask;
+
+namespace {
+
+dist::Mesh fsdp_mesh(dist::Group& group) {
+  dist::Mesh mesh(group);
+  mesh.data = dist::alone();
+  mesh.fsdp = mesh.model = mesh.rows;
+  return mesh;
+}
+
+struct Trained {
+  std::vector<double> losses, norms;
+  tiny::Weights weights, moments;
+  int64_t kept = 0;  // elements of weights that a rank keeps
+};
+
+struct Setup {
+  std::string optimizer = "adamw";
+  std::optional<models::LoraConfig> lora = {};
+  bool recompute = false;
+  double dropout = 0;
+  int64_t batch = 5;
+  std::string load_from = {}, save_to = {};
+  int64_t steps = 3;
+};
+
+Trained train_on(const dist::Mesh& mesh, const Setup& setup) {
+  train::OptimizerSection section = tiny::constant_rate(1e-2);
+  section.name = setup.optimizer;
+  if (setup.optimizer == "muon") section.momentum = 0.95;
+  section.weight_decay = 0.1;
+  train::Roles roles(tiny::policy(setup.lora), section);
+  RowsTask task(roles, *mesh.rows);
+  task.batch = setup.batch;
+  task.max_tokens = 24;
+  task.recompute = setup.recompute;
+  task.dropout = setup.dropout;
+  train::Trainer trainer({}, 0, roles, mesh, task);
+  CHECK(train::is_shared_out(roles.trainables) == (mesh.fsdp->size() > 1));
+  if (!setup.load_from.empty()) train::Checkpoints::load(setup.load_from, roles.trainables);
+  Trained out;
+  for (int64_t s = 0; s < setup.steps; ++s) {
+    REQUIRE(trainer.step());
+    out.losses.push_back(trainer.row().number("loss").value());
+    out.norms.push_back(trainer.row().number("grad_norm").value());
+  }
+  if (!setup.save_to.empty()) {
+    const bool writes = mesh.world->rank() == 0;
+    train::Checkpoints(setup.save_to, 1)
+        .save(setup.steps, roles.trainables, Json::object(), {}, writes);
+  }
+  roles.policy.model->each_parameter(
+      [&](const std::string&, nn::Parameter& p) { out.kept += p.trained().numel(); });
+  out.weights = tiny::weights(*roles.policy.model);
+  out.moments = tiny::moments(roles.trainables[0]->optimizer);
+  return out;
+}
+
+// Sums of gradients in another order, three steps long.
+constexpr double kReordered = 1e-5;
+
+void check_same(const Trained& found, const Trained& expected) {
+  for (size_t s = 0; s < expected.losses.size(); ++s) {
+    CHECK(std::abs(found.losses[s] - expected.losses[s]) < 1e-6);
+    CHECK(found.norms[s] == doctest::Approx(expected.norms[s]).epsilon(1e-5));
+  }
+  CHECK(tiny::distance(found.weights, expected.weights) < kReordered);
+}
+
+Trained on_two_ranks(const Setup& setup) {
+  Trained first;
+  tiny::ThreadRanks(2, true).run([&](dist::Group& group) {
+    Trained mine = train_on(fsdp_mesh(group), setup);
+    if (group.rank() == 0) first = std::move(mine);
+  });
+  return first;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that share out a model train it as one rank does") {
+  const models::LoraConfig lora{.rank = 3, .alpha = 6, .dropout = 0.1};
+  for (const auto& adapter : {std::optional<models::LoraConfig>(), std::optional(lora)})
+    for (const bool recompute : {false, true})
+      for (const int64_t batch : {5, 1}) {  // of one row, a rank has shadows alone
+        CAPTURE(adapter.has_value());
+        CAPTURE(recompute);
+        CAPTURE(batch);
+        const Setup setup{.lora = adapter,
+                          .recompute = recompute,
+                          .dropout = adapter ? 0.1 : 0.0,
+                          .batch = batch};
+        const Trained one = train_on(tiny::alone(), setup), two = on_two_ranks(setup);
+        check_same(two, one);
+        // An even part, but for the norm of the body and what does not divide by the alignment.
+        CHECK(two.kept < 0.7 * static_cast<double>(one.kept));
+      }
+}
+
+TEST_CASE("every optimizer updates what ranks share out") {
+  for (const auto& entry : train::optimizers().list()) {
+    CAPTURE(entry.name);
+    const Setup setup{.optimizer = entry.name};
+    const Trained one = train_on(tiny::alone(), setup), two = on_two_ranks(setup);
+    // Lion takes signs, and 8-bit moments the nearest value: near a boundary roundings show.
+    if (entry.name != "lion" && entry.name != "adamw8bit") check_same(two, one);
+    CHECK(tiny::distance(two.weights, one.weights) < 1e-3);
+    REQUIRE(two.moments.size() == one.moments.size());
+    for (const auto& [name, values] : one.moments) CHECK(two.moments.at(name).size() == values.size());
+  }
+}
+
+TEST_CASE("a checkpoint of one mesh goes on under another, to the bit") {
+  for (const std::string optimizer : {"adamw", "muon"}) {
+    CAPTURE(optimizer);
+    const tiny::Folder folder;
+    Setup setup{.optimizer = optimizer, .save_to = folder / "two"};
+    const Trained two = on_two_ranks(setup);
+    const Setup resume{.optimizer = optimizer, .load_from = folder / "two/checkpoints/step-3", .steps = 0};
+    const Trained on_one = train_on(tiny::alone(), resume), again = on_two_ranks(resume);
+    CHECK((on_one.weights == two.weights));
+    CHECK((on_one.moments == two.moments));
+    CHECK((again.weights == two.weights));
+    CHECK((again.moments == two.moments));
+  }
+}
+
+TEST_CASE("a weight that is shared out is read only while it is gathered") {
+  tiny::ThreadRanks(2, true).run([&](dist::Group& group) {
+    train::Roles roles(tiny::policy(), tiny::constant_rate(1e-2));
+    RowsTask task(roles, group);
+    const tiny::Weights before = tiny::weights(*roles.policy.model);
+    train::Trainer trainer({}, 0, roles, fsdp_mesh(group), task);
+    nn::Parameter& weight = roles.policy.model->body().embedding().weight;
+    CHECK_THROWS_AS(weight.value(), RunError);
+    CHECK_THROWS_AS(weight.stored(), RunError);
+    {
+      const nn::Gathered whole(*roles.policy.model), nested(*roles.policy.model);
+      const float* values = weight.value().const_data_ptr<float>();
+      CHECK(std::equal(values, values + weight.value().numel(),
+                       before.at("model.embed_tokens.weight").begin()));
+    }
+    CHECK_THROWS_AS(weight.value(), RunError);
+  });
+}
