@@ -151,11 +151,10 @@ std::vector<Sequence*> Engine::forward(at::Tensor& hidden) {
     std::iota(first.begin(), first.end(), 0);
     std::vector<int64_t> read = first;
     for (const auto& [prompt, row] : pass.prefilled) read.push_back(row);
-    const at::Tensor out =
-        model_.forward({.forest = pass.forest,
-                        .adapter = adapter,
-                        .rows = nn::rows_to_read(std::move(read), pass.forest->num_tokens()),
-                        .cache = &pass.rows});
+    nn::Context context{.forest = pass.forest, .adapter = adapter, .cache = &pass.rows};
+    if (pass.to_score.empty())
+      context.rows = nn::rows_to_read(std::move(read), pass.forest->num_tokens());
+    const at::Tensor out = model_.forward(context);
     ++passes_;
     if (!pass.decoding.empty()) {
       parts.push_back(ops::select_rows(out, first));
