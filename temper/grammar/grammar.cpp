@@ -38,8 +38,8 @@ auto obey(const std::string& where, const Function& function) {
   LogOfThread log;
   try {
     auto result = function();
-    check<ConfigError>(log.warnings().empty(), where, ": not supported: ",
-                       log.warnings().empty() ? "" : log.warnings().front());
+    check<ConfigError>(log.warnings().empty(), where,
+                       ": not supported: ", log.warnings().empty() ? "" : log.warnings().front());
     return result;
   } catch (const Error&) {
     throw;
@@ -114,7 +114,8 @@ struct Matcher::Impl {
       : grammar(std::move(g)),
         ends(std::move(e)),
         matcher(grammar->compiled),
-        words(static_cast<size_t>(xgrammar::GetBitmaskSize(static_cast<int>(grammar->vocabulary)))) {
+        words(
+            static_cast<size_t>(xgrammar::GetBitmaskSize(static_cast<int>(grammar->vocabulary)))) {
     std::erase_if(ends, [this](int32_t id) { return id < 0 || id >= grammar->vocabulary; });
   }
 
@@ -128,8 +129,8 @@ struct Matcher::Impl {
   }
   void fill() {
     int64_t size = static_cast<int64_t>(words.size());
-    DLTensor tensor{words.data(), DLDevice{kDLCPU, 0}, 1, xgrammar::GetBitmaskDLType(),
-                    &size,        nullptr,             0};
+    DLTensor tensor{
+        words.data(), DLDevice{kDLCPU, 0}, 1, xgrammar::GetBitmaskDLType(), &size, nullptr, 0};
     matcher.FillNextTokenBitmask(&tensor);
     if (const int tail = static_cast<int>(grammar->vocabulary % 32))
       words.back() &= (uint32_t{1} << tail) - 1;

@@ -20,8 +20,7 @@ class Reply {
   // prompts: the tokens of each. tokenizer: null where the model has none; texts are empty then.
   // calls: how the chat template writes calls of tools.
   Reply(CompletionRequest request, std::string model, std::vector<std::vector<int32_t>> prompts,
-        std::shared_ptr<const Tokenizer> tokenizer,
-        ToolCallFormat calls = ToolCallFormat::kHermes);
+        std::shared_ptr<const Tokenizer> tokenizer, ToolCallFormat calls = ToolCallFormat::kHermes);
 
   bool stream() const { return request_.stream; }
   int64_t num_choices() const { return static_cast<int64_t>(choices_.size()); }
