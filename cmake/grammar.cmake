@@ -13,7 +13,7 @@ function(temper_grammar_library)
     return()
   endif()
   file(GLOB_RECURSE xgrammar ${XGRAMMAR_ROOT}/cpp/*.cc)
-  list(FILTER xgrammar EXCLUDE REGEX "/tvm_ffi/|/testing[.]cc$")
+  list(FILTER xgrammar EXCLUDE REGEX "/tvm_ffi/")
   add_library(temper_xgrammar OBJECT ${xgrammar})
   target_include_directories(temper_xgrammar SYSTEM PUBLIC ${XGRAMMAR_ROOT}/include ${XGRAMMAR_ROOT}/3rdparty/picojson
     ${XGRAMMAR_ROOT}/3rdparty/dlpack/include)

@@ -53,7 +53,8 @@ void SamplingFlags::add_rules(CLI::App& app) {
            std::map<std::string, std::string> bias;
            for (const std::string& one : given) {
              const size_t equals = one.find('=');
-             bias[one.substr(0, equals)] = equals == std::string::npos ? "" : one.substr(equals + 1);
+             bias[one.substr(0, equals)] =
+                 equals == std::string::npos ? "" : one.substr(equals + 1);
            }
            options.sampling.logit_bias = generate::read_logit_bias(bias, "--logit-bias");
          },

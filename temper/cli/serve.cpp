@@ -70,9 +70,10 @@ class Serve : public Command {
     app.add_option("--max-request-bytes", options_.most_request_bytes,
                    "size of the largest request; a larger one is answered 413")
         ->check(at_least_one());
-    app.add_option("--tool-call-parser", parser_,
-                   "how the model writes calls of tools: auto (as its chat template shows), hermes, "
-                   "llama, gemma or mistral")
+    app.add_option(
+           "--tool-call-parser", parser_,
+           "how the model writes calls of tools: auto (as its chat template shows), hermes, "
+           "llama, gemma or mistral")
         ->check(CLI::IsMember({"auto", "hermes", "llama", "gemma", "mistral"}));
     app.add_option("--max-requests", most_requests_,
                    "requests at once, waiting ones included; others are answered 429")

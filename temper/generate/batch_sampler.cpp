@@ -48,10 +48,10 @@ void sample_at(models::CausalLM& model, double temperature, int adapter, const a
   for (size_t i = 0; i < rows.size(); ++i) {
     const int64_t r = static_cast<int64_t>(i);
     try {
-      chosen[i] = choose_of(*rows[i],
-                            {logits + r * vocabulary, vocabulary, block_max + r * blocks,
-                             block_sum + r * blocks},
-                            log_sum[r]);
+      chosen[i] = choose_of(
+          *rows[i],
+          {logits + r * vocabulary, vocabulary, block_max + r * blocks, block_sum + r * blocks},
+          log_sum[r]);
     } catch (...) {
 #pragma omp critical
       failure = std::current_exception();

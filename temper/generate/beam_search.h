@@ -45,8 +45,7 @@ class BeamSearch {
 
  private:
   std::vector<Beam> continuations(std::span<const float* const> scores,
-                                  std::span<const float* const> logprobs,
-                                  int64_t vocabulary) const;
+                                  std::span<const float* const> logprobs, int64_t vocabulary) const;
   void finish(Beam beam);
 
   BeamOptions options_;

@@ -45,8 +45,8 @@ struct Search {
 // beams change places.
 int64_t pages_needed(const Request& request, int64_t beams) {
   const int64_t length = static_cast<int64_t>(request.prompt.size());
-  const int64_t own = PageCache::pages_for(length + request.options.max_new_tokens) -
-                      length / ops::page_tokens();
+  const int64_t own =
+      PageCache::pages_for(length + request.options.max_new_tokens) - length / ops::page_tokens();
   return PageCache::pages_for(length) + beams * (own + 1);
 }
 
@@ -109,8 +109,7 @@ class Searches {
       matcher->accept(beam.tokens.back());
       if (matcher->ended()) return true;
     }
-    if (options_.stop.empty() ||
-        static_cast<int64_t>(beam.tokens.size()) < options_.min_new_tokens)
+    if (options_.stop.empty() || static_cast<int64_t>(beam.tokens.size()) < options_.min_new_tokens)
       return false;
     return text_of(*tokenizer_, beam.tokens, options_.stop, options_.min_new_tokens) !=
            tokenizer_->decode(beam.tokens, true);
@@ -126,11 +125,11 @@ class Searches {
         auto forest = std::make_shared<Forest>();
         BatchRows rows;
         search->prompt_pages.reserve(filled + chunk);
-        forest->add_root(
-            tokens.subspan(static_cast<size_t>(filled), static_cast<size_t>(chunk)), filled);
+        forest->add_root(tokens.subspan(static_cast<size_t>(filled), static_cast<size_t>(chunk)),
+                         filled);
         rows.add(search->prompt_pages, chunk);
-        const at::Tensor out = model_.forward(
-            {.forest = forest, .adapter = search->request.adapter, .cache = &rows});
+        const at::Tensor out =
+            model_.forward({.forest = forest, .adapter = search->request.adapter, .cache = &rows});
         search->hidden = ops::select_rows(out, {chunk - 1});
         filled += chunk;
       }
@@ -150,15 +149,13 @@ class Searches {
     const int64_t vocabulary = next.logits.size(1);
     const size_t count = search.places.size();
     std::vector<std::vector<float>> logp(count), scores(count);
+    std::vector<const float*> logp_rows, score_rows;
     for (size_t b = 0; b < count; ++b) {
       const float* x = next.logits.const_data_ptr<float>() + static_cast<int64_t>(b) * vocabulary;
       const float log_sum = next.log_sum_exp.const_data_ptr<float>()[b];
       logp[b].resize(static_cast<size_t>(vocabulary));
       std::transform(x, x + vocabulary, logp[b].begin(), [&](float y) { return y - log_sum; });
       scores[b] = ruled(search, b, logp[b]);
-    }
-    std::vector<const float*> logp_rows, score_rows;
-    for (size_t b = 0; b < count; ++b) {
       logp_rows.push_back(logp[b].data());
       score_rows.push_back(scores[b].data());
     }
@@ -196,8 +193,8 @@ class Searches {
         place = std::move(from);
       } else {
         place.pages = std::make_unique<PageTable>(cache_);
-        place.pages->fork(*from.pages, search.prompt_length() +
-                                           static_cast<int64_t>(beam.tokens.size()) - 1);
+        place.pages->fork(*from.pages,
+                          search.prompt_length() + static_cast<int64_t>(beam.tokens.size()) - 1);
         if (from.matcher) place.matcher = from.matcher->fork();
       }
       if (place.matcher) place.matcher->accept(beam.tokens.back());

@@ -1,5 +1,5 @@
-// Beam search of many prompts through the cache of keys and values: a prompt's beams share the pages
-// of what they begin with.
+// Beam search of many prompts through the cache of keys and values: a prompt's beams share the
+// pages of what they begin with.
 #pragma once
 
 #include <functional>

@@ -31,9 +31,10 @@ void RolloutSection::fields(Fields& f) {
   f.add("stop", stop, "texts that end a completion and are cut from it", one_or_list());
   f.add("stop_token_ids", stop_token_ids, "token ids that end a completion beside the model's own",
         at_least(0));
-  f.add("json_schema", json_schema,
-        "file of a JSON schema that completions keep to; null: none. Log-probabilities stay those of "
-        "the full distribution, here and below");
+  f.add(
+      "json_schema", json_schema,
+      "file of a JSON schema that completions keep to; null: none. Log-probabilities stay those of "
+      "the full distribution, here and below");
   f.add("regex", regex, "regular expression that whole completions match; null: none");
   f.add("grammar", grammar, "file of an EBNF grammar that completions keep to; null: none");
   f.add("ignore_eos", ignore_eos, "go on after an end token, to max_new_tokens");

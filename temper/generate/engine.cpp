@@ -64,7 +64,11 @@ RequestId Engine::submit(Request request, Callbacks callbacks) {
   auto prompt = std::make_shared<Prompt>(id, std::move(request), std::move(callbacks), cache_);
   const GenerationOptions& options = prompt->request.options;
   prompt->ends = ends_of(options, model_);
-  if (options.grammar) prompt->grammar = compile(*options.grammar);
+  if (options.grammar) {
+    prompt->grammar = compile(*options.grammar);
+    check<ConfigError>(!grammar::Matcher(prompt->grammar, prompt->ends).ended(),
+                       options.grammar->where, ": found a form that no token begins");
+  }
   if (options.prompt_logprobs) prompt->logprobs = std::make_shared<PromptLogprobs>();
   inbox_.put(std::move(prompt));
   return id;

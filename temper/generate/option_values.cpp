@@ -40,8 +40,8 @@ std::shared_ptr<const grammar::Spec> grammar_spec(const GrammarChoice& given,
                                                   const std::string& regex_key,
                                                   const std::string& grammar_key) {
   using Kind = grammar::Spec::Kind;
-  const int count = given.json_schema.has_value() + given.regex.has_value() +
-                    given.grammar.has_value();
+  const int count =
+      given.json_schema.has_value() + given.regex.has_value() + given.grammar.has_value();
   check<ConfigError>(count <= 1, "expected one of ", schema_key, ", ", regex_key, " and ",
                      grammar_key, ", found ", count);
   if (given.regex)

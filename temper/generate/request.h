@@ -20,9 +20,9 @@ inline constexpr int64_t kMostNewTokens = int64_t{1} << 24;
 struct GenerationOptions {
   SamplingOptions sampling;
   int64_t max_new_tokens = 64;  // 1 to kMostNewTokens
-  int64_t min_new_tokens = 0;   // before so many no end token is chosen, and no stop text looked for
+  int64_t min_new_tokens = 0;  // before so many no end token is chosen, and no stop text looked for
   bool ignore_eos = false;
-  std::vector<std::string> stop;  // texts that end a completion; they need a tokenizer
+  std::vector<std::string> stop;        // texts that end a completion; they need a tokenizer
   std::vector<int32_t> stop_token_ids;  // end tokens beside the model's, whatever ignore_eos says
   bool stream = false;                  // on_token sees the text so far
   // What the completion has to be; needs a tokenizer. Null: anything. Where the grammar ends, so
@@ -59,11 +59,11 @@ struct Completion {
   std::vector<int32_t> tokens;  // a sampled end token included
   std::vector<float> logprobs;  // at the sampling temperature (greedy: at 1), before penalty,
                                 // top-k, top-p and min-p
-  std::vector<TopLogprobs> top_logprobs;  // of each token, where they were asked for
+  std::vector<TopLogprobs> top_logprobs;            // of each token, where they were asked for
   std::shared_ptr<const PromptLogprobs> of_prompt;  // where they were asked for
   bool stopped = false;  // by an end token, a stop text or its grammar's end; else by its length
-  std::optional<float> score;   // what a beam search ranks it by
-  bool cancelled = false;       // it is what there was, perhaps nothing
+  std::optional<float> score;  // what a beam search ranks it by
+  bool cancelled = false;      // it is what there was, perhaps nothing
   // Without special tokens, cut at a stop text; empty without a tokenizer. For on_token, with
   // GenerationOptions::stream: what no later token takes back (the beginning of a character or of a
   // stop text is held back).

@@ -18,8 +18,8 @@ struct CacheLimit {
   int64_t bytes;  // what the cache was made with
 };
 
-// Throws DataError for an empty prompt and for ids that are not the model's, ConfigError for options
-// that cannot be obeyed and for a prompt that can never fit the cache.
+// Throws DataError for an empty prompt and for ids that are not the model's, ConfigError for
+// options that cannot be obeyed and for a prompt that can never fit the cache.
 void check_request(const Request& request, const models::CausalLM& model,
                    const Tokenizer* tokenizer, const CacheLimit& limit);
 // Throws ConfigError where the cache has fewer pages in all.

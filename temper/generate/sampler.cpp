@@ -122,8 +122,7 @@ Candidates candidates(const SamplingOptions& options, const float* x, int64_t co
 
 int32_t choose(const SamplingOptions& options, const SampleKey& key, const LogitsRow& row,
                const SampleContext& context) {
-  const bool change =
-      options.changes_logits() || !context.banned.empty() || !context.mask.empty();
+  const bool change = options.changes_logits() || !context.banned.empty() || !context.mask.empty();
   const std::vector<float> changed =
       change ? apply_rules(options, row, context) : std::vector<float>();
   const float* x = change ? changed.data() : row.logits;

@@ -35,7 +35,7 @@ struct Prompt {
   RequestId id;
   Request request;
   Callbacks callbacks;
-  std::vector<int32_t> ends;  // tokens that end its samples
+  std::vector<int32_t> ends;                        // tokens that end its samples
   std::shared_ptr<const grammar::Grammar> grammar;  // null: none
   std::shared_ptr<PromptLogprobs> logprobs;         // null: they are not asked for
   PageTable pages;
@@ -56,8 +56,8 @@ struct Sequence {
 
   std::shared_ptr<Prompt> prompt;
   Completion completion;
-  std::unique_ptr<PageTable> pages;  // null until the prompt is ready
-  std::optional<TextStream> text;    // where stop texts or streaming need it
+  std::unique_ptr<PageTable> pages;           // null until the prompt is ready
+  std::optional<TextStream> text;             // where stop texts or streaming need it
   std::unique_ptr<grammar::Matcher> matcher;  // null: no grammar
 };
 

@@ -56,9 +56,8 @@ void score_under(models::CausalLM& model, int adapter, const std::vector<ScoreRe
     values += count;
     if (top > 0) {
       const ops::Logits next = model.logits(hidden, {last[mine]}, temperature, adapter);
-      results[r].next_top =
-          likeliest(next.logits.const_data_ptr<float>(), next.logits.size(1),
-                    next.log_sum_exp.const_data_ptr<float>()[0], top);
+      results[r].next_top = likeliest(next.logits.const_data_ptr<float>(), next.logits.size(1),
+                                      next.log_sum_exp.const_data_ptr<float>()[0], top);
     }
     ++mine;
   }

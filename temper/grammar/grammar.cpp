@@ -20,6 +20,7 @@ Spec json_object(std::string where) {
 #include <thread>
 
 #include "temper/base/json.h"
+#include "temper/grammar/schema_check.h"
 #include "temper/grammar/token_bytes.h"
 #include "temper/grammar/xgrammar_log.h"
 
@@ -38,14 +39,36 @@ auto obey(const std::string& where, const Function& function) {
   LogOfThread log;
   try {
     auto result = function();
-    check<ConfigError>(log.warnings().empty(), where, ": not supported: ",
-                       log.warnings().empty() ? "" : log.warnings().front());
+    check<ConfigError>(log.warnings().empty(), where,
+                       ": not supported: ", log.warnings().empty() ? "" : log.warnings().front());
     return result;
-  } catch (const Error&) {
+  } catch (const ConfigError&) {
     throw;
+  } catch (const DataError& e) {  // it names the place
+    throw ConfigError(e.what());
   } catch (const std::exception& e) {
     throw ConfigError(temper::str(where, ": ", e.what()));
   }
+}
+
+using Mask = std::vector<uint32_t>;
+
+bool is_set(const Mask& mask, int32_t token) {
+  return mask[static_cast<size_t>(token / 32)] >> (token % 32) & 1;
+}
+
+// XGrammar lets strings with a length have control characters, which JSON does not. Outside of
+// strings nobody needs any but the end of a line.
+std::shared_ptr<const Mask> tokens_of_json(const TokenBytes& tokens) {
+  auto mask = std::make_shared<Mask>((tokens.bytes.size() + 31) / 32);
+  for (size_t id = 0; id < tokens.bytes.size(); ++id) {
+    const std::string& bytes = tokens.bytes[id];
+    const bool fits = std::none_of(bytes.begin(), bytes.end(), [](char c) {
+      return static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\r';
+    });
+    if (fits) (*mask)[id / 32] |= uint32_t{1} << (id % 32);
+  }
+  return mask;
 }
 
 }  // namespace
@@ -54,11 +77,13 @@ bool available() { return true; }
 
 class Grammar {
  public:
-  Grammar(xgrammar::CompiledGrammar c, std::shared_ptr<const TokenBytes> t, int64_t v)
-      : compiled(std::move(c)), tokens(std::move(t)), vocabulary(v) {}
+  Grammar(xgrammar::CompiledGrammar c, std::shared_ptr<const TokenBytes> t, int64_t v,
+          std::shared_ptr<const Mask> a)
+      : compiled(std::move(c)), tokens(std::move(t)), vocabulary(v), allowed(std::move(a)) {}
   xgrammar::CompiledGrammar compiled;
   std::shared_ptr<const TokenBytes> tokens;
   int64_t vocabulary;
+  std::shared_ptr<const Mask> allowed;  // tokens that it can ever have; null: all
 };
 
 struct Compiler::Impl {
@@ -69,7 +94,8 @@ struct Compiler::Impl {
         xgrammar(xgrammar::TokenizerInfo(tokens->bytes, xgrammar::VocabType::RAW,
                                          static_cast<int>(v), std::vector<int32_t>()),
                  static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u)), true,
-                 kCacheBytes) {}
+                 kCacheBytes),
+        json(tokens_of_json(*tokens)) {}
   xgrammar::CompiledGrammar compile(const Spec& spec) {
     switch (spec.kind) {
       case Spec::Kind::kRegex:
@@ -82,6 +108,8 @@ struct Compiler::Impl {
     const Json schema = parse_json(spec.text, spec.where);
     check<ConfigError>(schema.is_object() || schema.is_boolean(), spec.where,
                        ": expected a JSON schema, an object");
+    const std::string unheld = unheld_keyword(schema);
+    check<ConfigError>(unheld.empty(), spec.where, ": not supported: the keyword `", unheld, "`");
     // Strict: objects have the properties that the schema names and no others, unless it says so.
     return xgrammar.CompileJSONSchema(spec.text, true, std::nullopt, std::nullopt,
                                       /*strict_mode=*/true, kMostBlanks);
@@ -90,6 +118,7 @@ struct Compiler::Impl {
   std::shared_ptr<const TokenBytes> tokens;
   int64_t vocabulary;
   xgrammar::GrammarCompiler xgrammar;
+  std::shared_ptr<const Mask> json;
 };
 
 Compiler::Compiler(std::shared_ptr<const Tokenizer> tokenizer, int64_t vocabulary) {
@@ -103,7 +132,8 @@ std::shared_ptr<const Grammar> Compiler::compile(const Spec& spec) {
   check<ConfigError>(spec.text.size() <= kLongestText, spec.where, ": more than ", kLongestText,
                      " bytes");
   auto grammar = std::make_shared<const Grammar>(
-      obey(spec.where, [&] { return impl_->compile(spec); }), impl_->tokens, impl_->vocabulary);
+      obey(spec.where, [&] { return impl_->compile(spec); }), impl_->tokens, impl_->vocabulary,
+      spec.kind == Spec::Kind::kJsonSchema ? impl_->json : nullptr);
   check<ConfigError>(!Matcher(grammar, {}).ended() || !Matcher(grammar, {0}).ended(), spec.where,
                      ": no text of this tokenizer's tokens is like this");
   return grammar;
@@ -114,13 +144,12 @@ struct Matcher::Impl {
       : grammar(std::move(g)),
         ends(std::move(e)),
         matcher(grammar->compiled),
-        words(static_cast<size_t>(xgrammar::GetBitmaskSize(static_cast<int>(grammar->vocabulary)))) {
+        words(
+            static_cast<size_t>(xgrammar::GetBitmaskSize(static_cast<int>(grammar->vocabulary)))) {
     std::erase_if(ends, [this](int32_t id) { return id < 0 || id >= grammar->vocabulary; });
   }
 
-  bool has(int32_t token) const {
-    return words[static_cast<size_t>(token / 32)] >> (token % 32) & 1;
-  }
+  bool has(int32_t token) const { return is_set(words, token); }
   void set(int32_t token, bool allowed) {
     const uint32_t bit = uint32_t{1} << (token % 32);
     uint32_t& word = words[static_cast<size_t>(token / 32)];
@@ -128,12 +157,14 @@ struct Matcher::Impl {
   }
   void fill() {
     int64_t size = static_cast<int64_t>(words.size());
-    DLTensor tensor{words.data(), DLDevice{kDLCPU, 0}, 1, xgrammar::GetBitmaskDLType(),
-                    &size,        nullptr,             0};
+    DLTensor tensor{
+        words.data(), DLDevice{kDLCPU, 0}, 1, xgrammar::GetBitmaskDLType(), &size, nullptr, 0};
     matcher.FillNextTokenBitmask(&tensor);
     if (const int tail = static_cast<int>(grammar->vocabulary % 32))
       words.back() &= (uint32_t{1} << tail) - 1;
     if (at_start) restrict_first();
+    if (grammar->allowed)
+      for (size_t i = 0; i < words.size(); ++i) words[i] &= (*grammar->allowed)[i];
     const bool may_end = matcher.IsCompleted();
     for (const int32_t end : ends) set(end, may_end);
     ended = std::all_of(words.begin(), words.end(), [](uint32_t word) { return word == 0; });
@@ -146,7 +177,7 @@ struct Matcher::Impl {
     for (int32_t id = 0; id < grammar->vocabulary; ++id) {
       const int32_t other = as[static_cast<size_t>(id)];
       if (other != id)
-        set(id, other >= 0 && (later[static_cast<size_t>(other / 32)] >> (other % 32) & 1));
+        set(id, other == TokenBytes::kNothing || (other >= 0 && is_set(later, other)));
     }
   }
   void accept(int32_t token) {
@@ -158,8 +189,9 @@ struct Matcher::Impl {
     const std::vector<int32_t>& as = grammar->tokens->first_as;
     const int32_t counts_as = at_start && !as.empty() ? as[static_cast<size_t>(token)] : token;
     at_start = false;
-    check(matcher.AcceptToken(counts_as), "the grammar refuses token ", token,
-          ", which its mask allows");
+    // A mask that allows what is refused is a defect of the library: the completion ends here.
+    ended = counts_as != TokenBytes::kNothing && !matcher.AcceptToken(counts_as);
+    if (ended) return;
     fill();
   }
 

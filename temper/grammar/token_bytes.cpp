@@ -25,7 +25,10 @@ TokenBytes token_bytes(const Tokenizer& tokenizer, int64_t vocabulary) {
     const size_t i = static_cast<size_t>(id);
     const std::string first = tokenizer.bytes_of(id, true);
     const auto same = later.find(first);
-    first_as[i] = first == out.bytes[i] ? id : same == later.end() ? -1 : same->second;
+    first_as[i] = first == out.bytes[i] ? id
+                  : first.empty()       ? TokenBytes::kNothing
+                  : same == later.end() ? TokenBytes::kNoOther
+                                        : same->second;
     differ = differ || first_as[i] != id;
   }
   if (differ) out.first_as = std::move(first_as);

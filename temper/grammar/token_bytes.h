@@ -10,11 +10,13 @@
 namespace temper::grammar {
 
 struct TokenBytes {
+  static constexpr int32_t kNoOther = -1, kNothing = -2;
   // Of each token of the model; empty: it adds nothing (special tokens, ids without a token).
   std::vector<std::string> bytes;
   // A decoder may cut a space off the beginning of a text, so that a token's bytes are others where
-  // it is the first. Of such tokens: one that adds, later in a text, what this one adds first; -1
-  // where there is none. Of any other token: itself. Empty: there are no such tokens.
+  // it is the first. Of such tokens: one that adds, later in a text, what this one adds first;
+  // kNoOther where there is none, kNothing where it adds nothing. Of any other token: itself.
+  // Empty: there are no such tokens.
   std::vector<int32_t> first_as;
 };
 

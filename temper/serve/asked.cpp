@@ -61,8 +61,7 @@ std::vector<generate::Request> requests_of(const ServerOptions& options,
   for (const Json& prompt : request.prompts) {
     out.push_back({static_cast<int64_t>(out.size()), tokens_of(options, request, prompt),
                    request.num_samples, sampling, model.adapter});
-    out.back().options.max_new_tokens =
-        most_new_tokens(options, request, out.back().prompt.size());
+    out.back().options.max_new_tokens = most_new_tokens(options, request, out.back().prompt.size());
   }
   return out;
 }

@@ -9,8 +9,8 @@ namespace {
 
 // Keys that change nothing here.
 const std::set<std::string_view> kIgnored{
-    "user",         "metadata",   "store",    "service_tier",     "request_id",
-    "priority",     "n_probs",    "verbosity", "prompt_cache_key", "safety_identifier",
+    "user",         "metadata",  "store",     "service_tier",     "request_id",
+    "priority",     "n_probs",   "verbosity", "prompt_cache_key", "safety_identifier",
     "cache_prompt", "cache_salt"};
 
 struct Default {

@@ -33,8 +33,8 @@ class Members {
   void number(std::string_view key, double& out, double low, double high, bool above,
               const char* expected);
   std::string text(std::string_view key);
-  // Throws DataError for a key that was not asked for, unless it changes nothing here or has the one
-  // value that is obeyed.
+  // Throws DataError for a key that was not asked for, unless it changes nothing here or has the
+  // one value that is obeyed.
   void check_rest();
 
  private:

@@ -101,7 +101,8 @@ SpecPointer read_structured(Members& members, const std::string& prefix, const s
     found = read(*value, where + key);
   };
   const auto of = [](Kind kind) {
-    return [kind](const Json& value, const std::string& key) { return read_spec(kind, value, key); };
+    return
+        [kind](const Json& value, const std::string& key) { return read_spec(kind, value, key); };
   };
   take("json", of(Kind::kJsonSchema));
   take("regex", of(Kind::kRegex));
@@ -172,8 +173,7 @@ void read_sampling(Members& members, generate::GenerationOptions& options) {
   s.top_k = std::max<int64_t>(members.integer("top_k", -1, kUnbounded).value_or(0), 0);
   read_bias(members, s);
   options.ignore_eos = members.flag("ignore_eos");
-  options.min_new_tokens =
-      members.integer("min_tokens", 0, generate::kMostNewTokens).value_or(0);
+  options.min_new_tokens = members.integer("min_tokens", 0, generate::kMostNewTokens).value_or(0);
   read_stops(members, options);
 }
 
@@ -192,13 +192,13 @@ void read_tools(Members& members, CompletionRequest& out) {
           R"("none", "auto", "required" or {"type": "function", "function": {"name": ..}})");
   if (!any) wrong("tool_choice", *choice, "`tools` to choose from");
   for (const Json& tool : *tools)
-    if (!is_function(tool)) wrong("tools", tool, R"({"type": "function", "function": {"name": ..}})");
+    if (!is_function(tool))
+      wrong("tools", tool, R"({"type": "function", "function": {"name": ..}})");
   out.tool_choice = named ? ToolChoice::kNamed : ToolChoice::kRequired;
   if (!named) return;
   out.tool_name = (*choice)["function"]["name"].get<std::string>();
-  if (std::none_of(tools->begin(), tools->end(), [&](const Json& tool) {
-        return tool["function"]["name"] == out.tool_name;
-      }))
+  if (std::none_of(tools->begin(), tools->end(),
+                   [&](const Json& tool) { return tool["function"]["name"] == out.tool_name; }))
     wrong("tool_choice", *choice, "the name of one of `tools`");
 }
 

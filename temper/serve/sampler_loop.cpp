@@ -25,14 +25,11 @@ struct Ticket::Queue {
       const auto first = std::min(done.tokens, list.size());
       return std::decay_t<decltype(list)>(list.begin() + static_cast<ptrdiff_t>(first), list.end());
     };
-    Piece piece{choice,
-                rest(c.tokens),
-                rest(c.logprobs),
-                rest(c.top_logprobs),
-                c.of_prompt,
-                c.text.size() > done.text ? c.text.substr(done.text) : std::string(),
-                finished,
-                c.stopped};
+    Piece piece{
+        choice,           rest(c.tokens),
+        rest(c.logprobs), rest(c.top_logprobs),
+        c.of_prompt,      c.text.size() > done.text ? c.text.substr(done.text) : std::string(),
+        finished,         c.stopped};
     done = {c.tokens.size(), std::max(done.text, c.text.size())};
     pieces.push_back(std::move(piece));
     arrived.notify_one();

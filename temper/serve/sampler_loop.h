@@ -20,7 +20,7 @@ struct Piece {
   int64_t choice = 0;  // its prompt's number times the samples of a prompt, plus its sample's
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
-  std::vector<generate::TopLogprobs> top;                      // where they are asked for
+  std::vector<generate::TopLogprobs> top;                     // where they are asked for
   std::shared_ptr<const generate::PromptLogprobs> of_prompt;  // the same
   std::string text;
   bool finished = false;  // nothing follows

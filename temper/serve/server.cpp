@@ -14,7 +14,7 @@
 namespace temper::serve {
 namespace {
 
-constexpr int64_t kMostSeconds = 3600;           // that a client waits for the next piece
+constexpr int64_t kMostSeconds = 3600;  // that a client waits for the next piece
 constexpr int kMostWaitingConnections = 512;
 constexpr const char* kJson = "application/json";
 
@@ -205,11 +205,12 @@ void Server::Impl::set_routes() {
   http.set_error_handler(HttpServer::Handler([this](const Request& request, Response& response) {
     if (!response.body.empty()) return;
     const std::string message =
-        response.status == 404   ? temper::str(request.method, " ", request.path,
-                                               ": there is nothing here; see /v1/models, "
-                                                 "/v1/completions, /v1/chat/completions")
-        : response.status == 413 ? temper::str("the request has more than ", options.most_request_bytes, " bytes")
-                                 : "this is not a request that can be read";
+        response.status == 404 ? temper::str(request.method, " ", request.path,
+                                             ": there is nothing here; see /v1/models, "
+                                             "/v1/completions, /v1/chat/completions")
+        : response.status == 413
+            ? temper::str("the request has more than ", options.most_request_bytes, " bytes")
+            : "this is not a request that can be read";
     answer_error(response, response.status, message);
   }));
 }

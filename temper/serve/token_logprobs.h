@@ -34,8 +34,8 @@ class TokenTexts {
 
 // {"content": [{"token", "logprob", "bytes", "top_logprobs"}]}
 ReplyJson chat_logprobs(TokenTexts& texts, const Piece& piece);
-// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}; first_unknown: the first token has no
-// log-probability, as nothing stands before it.
+// {"tokens", "token_logprobs", "top_logprobs", "text_offset"}; first_unknown: the first token has
+// no log-probability, as nothing stands before it.
 ReplyJson completion_logprobs(TokenTexts& texts, const Piece& piece, bool with_top,
                               bool first_unknown);
 

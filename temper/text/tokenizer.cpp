@@ -181,9 +181,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_to
   return impl_->decoder.decode(std::move(tokens));
 }
 
-bool Tokenizer::decodes_in_parts() const {
-  return impl_->streaming != Decoder::Streaming::kWhole;
-}
+bool Tokenizer::decodes_in_parts() const { return impl_->streaming != Decoder::Streaming::kWhole; }
 
 std::string Tokenizer::bytes_of(int32_t id, bool first) const {
   const auto token = impl_->decoded_token(id, true);

@@ -116,15 +116,15 @@ wrong() {
 wrong 'rollout.cache_bytes' --cache-bytes 1000 --max-new-tokens 12
 wrong '--top-p' --top-p 0
 wrong '--max-new-tokens' --max-new-tokens 99999999999
-wrong 'at most as many as beams' --beams 2 --num-samples 3
-wrong 'looks at all tokens' --beams 2 --top-k 3
-[ ! -e sums.gbnf ] || wrong '--regex: ' --regex '('
+wrong 'at most as many as beams' --beams 2 --num-samples 3 --max-new-tokens 12
+wrong 'looks at all tokens' --beams 2 --top-k 3 --max-new-tokens 12
+[ ! -e sums.gbnf ] || wrong '--regex: ' --regex '(' --max-new-tokens 12
 wrong '--json-schema: none.json' --json-schema none.json
 wrong 'expected one of --json-schema, --regex and --grammar' --regex 1 --json-schema rows.jsonl
 wrong '--logit-bias' --logit-bias x=1
 wrong '--logit-bias.1: found `y`' --logit-bias 1=y
-wrong 'logit_bias: found token 99' --logit-bias 99=1
-wrong 'stop_token_ids: found token 99' --stop-token-id 99
+wrong 'logit_bias: found token 99' --logit-bias 99=1 --max-new-tokens 12
+wrong 'stop_token_ids: found token 99' --stop-token-id 99 --max-new-tokens 12
 wrong 'min_new_tokens: found 20' --min-new-tokens 20 --max-new-tokens 10
 wrong 'found nan' --temperature nan
 wrong 'found -1' --seed -1

@@ -1,11 +1,11 @@
 // What changes logits before a choice, against sums by hand and against transformers' wording.
-#include "temper/generate/logit_rules.h"
-
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <limits>
 #include <map>
+
+#include "temper/generate/logit_rules.h"
 
 using namespace temper::generate;
 
@@ -17,9 +17,7 @@ using Ids = std::vector<int32_t>;
 struct Row {
   std::vector<float> logits;
   float max = 0, sum = 0;
-  LogitsRow row() const {
-    return {logits.data(), static_cast<int64_t>(logits.size()), &max, &sum};
-  }
+  LogitsRow row() const { return {logits.data(), static_cast<int64_t>(logits.size()), &max, &sum}; }
 };
 
 }  // namespace
@@ -28,7 +26,8 @@ TEST_CASE("presence and frequency count what the completion has, the prompt does
   const Row r{{4, 3, 2, 1}};
   const Ids prompt{0, 0, 3}, completion{1, 2, 1};
   const SampleContext context{.prompt = prompt, .completion = completion};
-  const auto x = apply_rules({.presence_penalty = 0.5, .frequency_penalty = 0.25}, r.row(), context);
+  const auto x =
+      apply_rules({.presence_penalty = 0.5, .frequency_penalty = 0.25}, r.row(), context);
   CHECK(x == std::vector<float>{4, 3 - 0.5 - 2 * 0.25, 2 - 0.5 - 0.25, 1});
   // As if before the division by the temperature.
   const Row halved{{2, 1.5, 1, 0.5}};
@@ -56,8 +55,8 @@ TEST_CASE("no run of tokens comes twice") {
   CHECK(repeating(9, prompt, completion).empty());
   CHECK(repeating(4, prompt, completion).empty());
   const Row r{{0, 0, 0, 9, 8, 1}};
-  const auto x = apply_rules({.no_repeat_ngram = 3}, r.row(),
-                             {.prompt = prompt, .completion = completion});
+  const auto x =
+      apply_rules({.no_repeat_ngram = 3}, r.row(), {.prompt = prompt, .completion = completion});
   CHECK(x == std::vector<float>{0, 0, 0, kNever, kNever, 1});
 }
 
@@ -85,8 +84,7 @@ TEST_CASE("what is ruled out is never chosen, and the rest keeps its shares") {
         SamplingOptions{.top_k = 30, .seed = 3}, SamplingOptions{.min_p = 0.01, .seed = 3}}) {
     std::map<int32_t, int> count;
     constexpr int kDraws = 4000;
-    for (uint64_t i = 0; i < kDraws; ++i)
-      ++count[choose(options, {i, 0, 0}, row, {.mask = mask})];
+    for (uint64_t i = 0; i < kDraws; ++i) ++count[choose(options, {i, 0, 0}, row, {.mask = mask})];
     CHECK(count.size() == 2);
     CHECK(count[9] / double{kDraws} == doctest::Approx(0.6).epsilon(0.06));
   }

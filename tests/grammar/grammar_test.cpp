@@ -124,9 +124,13 @@ TEST_CASE("walks through a schema end in JSON of its form") {
       "name": {"type": "string", "maxLength": 6}, "kind": {"enum": ["α", "b\"c", 3, null]},
       "sizes": {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 250},
                 "maxItems": 3}}, "required": ["name", "kind", "sizes"]})";
+  int able = 0;
   for (const std::string& name : kTokenizers) {
     CAPTURE(name);
     Fixture f(name);
+    const std::string all = "{}[]\":,0123456789nul\\cα";  // small vocabularies may lack some
+    if (f.tokenizer->decode(f.tokenizer->encode(all), true) != all) continue;
+    ++able;
     std::mt19937 random(1);
     for (int walk = 0; walk < 20; ++walk) {
       const auto at = f.matcher(schema(form));
@@ -151,6 +155,7 @@ TEST_CASE("walks through a schema end in JSON of its form") {
       for (const Json& size : value.at("sizes")) CHECK((size >= 0 && size <= 250));
     }
   }
+  CHECK(able >= 4);
 }
 
 TEST_CASE("end tokens are allowed where the grammar may end, whatever they spell") {
@@ -207,6 +212,7 @@ TEST_CASE("what is wrong is said") {
       {schema(R"({"type": "obect"})"), "schema: "},
       {schema(R"({"$ref": "#/$defs/none"})"), "schema: "},
       {schema(R"({"type": "array", "uniqueItems": true})"), "schema: not supported"},
+      {schema(R"({"properties": {"a": {"anyOf": [{"not": {}}]}}})"), "schema: not supported"},
       {schema(R"({"type": "string", "pattern": "("})"), "schema: "},
       {ebnf("root ::= other"), "grammar: "},
       {ebnf("start ::= \"a\""), "grammar: "},
