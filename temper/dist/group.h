@@ -19,9 +19,6 @@ class Group {
   // TEMPER_TIMEOUT_SECONDS (120), or when `stop` says that the run shall end while it waits.
   static std::shared_ptr<Group> from_environment(const std::function<bool()>& stop = {});
   virtual ~Group() = default;
-  // The same ranks once more, for a second thread of each: what is summed here and there does not
-  // meet. All ranks make it, under the same name.
-  virtual std::shared_ptr<Group> another(const std::string& name);
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
@@ -29,6 +26,9 @@ class Group {
   // throw RunError.
   virtual void all_reduce_sum(at::Tensor& tensor) = 0;
   virtual void barrier() = 0;
+  // The same ranks once more, for a second thread of each: what is summed here and there does not
+  // meet. All ranks make it, under the same name.
+  virtual std::shared_ptr<Group> another(const std::string& name);
 
   void all_reduce_sum(std::vector<double>& values);
   // What every rank gave, by rank.

@@ -31,7 +31,7 @@ void Reloader::load_whole(const std::string& directory) {
                        ": is a model of other shapes: ", name, " is ",
                        at::IntArrayRef(parameter->shape()),
                        it == own.end() ? std::string(", and the served model has none")
-                                       : str(", and the served model's ",
+                                       : temper::str(", and the served model's ",
                                              at::IntArrayRef(it->second->shape())));
   }
   for (const auto& [name, parameter] : own)
