@@ -134,7 +134,7 @@ TEST_CASE("batch n is sampled by the policy after max(0, n - staleness) updates"
     AheadRun run(folder, str("s", staleness), staleness);
     run.go();
     CHECK(run.outcome.steps == kSteps);
-    CHECK(run.config.rl.on_mismatch == rl::RlSection::OnMismatch::kCorrect);
+    CHECK((run.config.rl.on_mismatch == rl::RlSection::OnMismatch::kCorrect));
     const std::vector<MetricsRow> rows = run.metrics();
     for (int64_t step = 1; step <= kSteps; ++step) {
       const int64_t expected = std::max<int64_t>(0, step - 1 - staleness);
@@ -142,7 +142,7 @@ TEST_CASE("batch n is sampled by the policy after max(0, n - staleness) updates"
       const MetricsRow& row = rows[static_cast<size_t>(step) - 1];
       CHECK(row.number("staleness_mean") == static_cast<double>(step - 1 - expected));
       // Only what the present weights sampled can be compared with them.
-      CHECK(row.find("sampler_trainer_max_abs_diff") != nullptr == (step == 1));
+      CHECK((row.find("sampler_trainer_max_abs_diff") != nullptr) == (step == 1));
       CHECK((row.number("mismatch_kl").value() > 0) == (step > 1));
     }
     CHECK(rows[0].number("sampler_trainer_max_abs_diff") == 0);
@@ -227,7 +227,7 @@ TEST_CASE("a stale sampler cannot be stopped at") {
   const std::vector<std::string> arguments{"output_dir=run", "model.path=m", "data.train=rows",
                                            "rewards=[{name: exact}]", "rl.max_staleness=1"};
   read_run_config(config, arguments, "grpo");
-  CHECK(config.rl.on_mismatch == rl::RlSection::OnMismatch::kCorrect);
+  CHECK((config.rl.on_mismatch == rl::RlSection::OnMismatch::kCorrect));
   CHECK(config.defaulted.at("rl.on_mismatch") == "correct");
   std::vector<std::string> stop = arguments;
   stop.push_back("rl.on_mismatch=stop");

@@ -40,7 +40,7 @@ TEST_CASE("importance weights are truncated at the cap, or masked outside their 
 
 TEST_CASE("the mismatch is the sampler's KL to the trainer") {
   train::Loss loss;
-  add_mismatch(loss, {}, at::tensor(kOld), at::tensor(kSampler));
+  rl::add_mismatch(loss, {}, at::tensor(kOld), at::tensor(kSampler));
   double kl = 0;
   for (size_t i = 0; i < kOld.size(); ++i) {
     const double d = static_cast<double>(kOld[i]) - kSampler[i];

@@ -84,6 +84,7 @@ class OpenAi : public Protocol {
     check<DataError>(choices.size() == samples.size(), "the server gave ", choices.size(),
                      " completions of ", task.count);
     for (size_t i = 0; i < choices.size(); ++i) {
+      check<DataError>(choices[i].is_object(), "the server gave a choice ", dump_json(choices[i]));
       const Json index = choices[i].value("index", Json(i));
       check<DataError>(index.is_number_unsigned() && index.get<size_t>() < samples.size(),
                        "the server gave a choice ", dump_json(index));

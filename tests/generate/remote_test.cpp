@@ -1,0 +1,73 @@
+// What is asked of servers, without one (tests/e2e/remote_test.sh has them).
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "temper/generate/remote/protocol.h"
+#include "temper/generate/remote/remote_engine.h"
+
+using namespace temper;
+using namespace temper::generate;
+
+TEST_CASE("urls go with or without /v1") {
+  for (const char* text : {"http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"})
+    CHECK(remote::parse_url(text).str() == "http://h:1");
+  CHECK(remote::parse_url("https://h/a/b/v1").str() == "https://h/a/b");
+  CHECK(remote::parse_url("https://h/a/b/v1").origin == "https://h");
+  for (const char* text : {"h:1", "http://", "http:///v1", "ftp://h", ""})
+    CHECK_THROWS_AS(remote::parse_url(text), ConfigError);
+}
+
+TEST_CASE("every request of a run has a seed of its own, the same in each run") {
+  std::set<uint64_t> seeds;
+  for (const uint64_t seed : {0, 1})
+    for (int64_t index = 0; index < 50; ++index)
+      for (int64_t first = 0; first < 8; ++first) {
+        Request request;
+        request.index = index;
+        request.options.sampling.seed = seed;
+        // Later turns of a sample that others have added to, too.
+        for (const int64_t position : {0, 9}) {
+          request.position = position;
+          const uint64_t one = remote::task_seed(request, first);
+          CHECK(one == remote::task_seed(request, first));
+          CHECK(one < (uint64_t{1} << 31));
+          seeds.insert(one);
+        }
+        request.position = 0;
+        const uint64_t counted = remote::task_seed(request, first);
+        request.first_sample = first;
+        CHECK(remote::task_seed(request, 0) == counted);
+      }
+  CHECK(seeds.size() == 2 * 50 * 8 * 2);
+}
+
+TEST_CASE("a server that nobody answers for ends the sampling and names it") {
+  ServerSection section;
+  section.urls = {"http://127.0.0.1:9"};
+  {
+    RemoteEngine engine(section, 61, nullptr);
+    Request request;
+    request.prompt = {3, 4};
+    engine.submit(request);
+    engine.stop();
+    const auto run = [&] {
+      while (engine.step({})) {
+      }
+    };
+    try {
+      run();
+      CHECK(false);
+    } catch (const RunError& e) {
+      CHECK(std::string(e.what()).find("http://127.0.0.1:9") != std::string::npos);
+    }
+  }
+  RemoteEngine engine(section, 61, nullptr);
+  Request request;
+  CHECK_THROWS_AS(engine.submit(request), DataError);  // an empty prompt
+  request.prompt = {3};
+  request.options.stop = {"x"};
+  CHECK_THROWS_AS(engine.submit(request), ConfigError);
+  section.api_key_env = "TEMPER_NO_SUCH_KEY";
+  CHECK_THROWS_AS(RemoteEngine(section, 61, nullptr), ConfigError);
+}
