@@ -18,7 +18,7 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
   std::shared_ptr<dist::Group> sampling_group;  // of the thread that samples ahead
   const int64_t vocabulary = roles.policy.model->vocab_size;
   const bool whole = mesh.model->size() == 1;
-  config.require(whole || !config.rollout.server, "rollout.server",
+  config.require(whole || !config.rollout.server.used(), "rollout.server",
                  "a rank holds a part of the weights that servers load whole; expected mesh.fsdp "
                  "and mesh.tensor to be 1 with it");
   config.require(whole || config.rl.max_staleness == 0, "rl.max_staleness",
