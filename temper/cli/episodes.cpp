@@ -31,8 +31,10 @@ env::EnvironmentSection EnvironmentFlags::section() const {
   }
   if (!tools.empty()) {
     YamlNode map = YamlNode::map();
-    map.entries.push_back(
-        {.key = "tools", .origin = {}, .value = parse_yaml(read_file(tools), tools), .comment = {}});
+    map.entries.push_back({.key = "tools",
+                           .origin = {},
+                           .value = parse_yaml(read_file(tools), tools),
+                           .comment = {}});
     read_fields(map, "environment", fields);
   }
   check<ConfigError>(section.any(), environment, ": expected a name, a command or tools");

@@ -81,19 +81,18 @@ std::string as_text(double value) {
   return dump_json(Json(value));
 }
 
+// The last number of a text, also one written as 1,042.
 std::optional<double> last_number(const std::string& text) {
-  for (size_t end = text.size(); end > 0; --end) {
-    if (!std::isdigit(static_cast<unsigned char>(text[end - 1]))) continue;
-    size_t begin = end;
-    while (begin > 0 && (std::isdigit(static_cast<unsigned char>(text[begin - 1])) ||
-                         text[begin - 1] == '.'))
-      --begin;
-    if (begin > 0 && text[begin - 1] == '-') --begin;
-    double value = 0;
-    const auto [at, error] = std::from_chars(text.data() + begin, text.data() + end, value);
-    if (error == std::errc()) return value;
-  }
-  return {};
+  size_t end = text.find_last_of("0123456789");
+  if (end == std::string::npos) return {};
+  size_t begin = text.find_last_not_of("0123456789.,", end) + 1;
+  begin = text.find_first_of("0123456789.", begin);
+  if (begin > 0 && text[begin - 1] == '-') --begin;
+  std::string number = text.substr(begin, end - begin + 1);
+  std::erase(number, ',');
+  double value = 0;
+  const auto [at, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+  return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
 class Calculator : public Environment {

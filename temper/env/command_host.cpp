@@ -158,8 +158,7 @@ void CommandHost::ended(Slot& slot, const rewards::Worker::Answer& answer,
   const auto found = episodes_.find(request.episode);
   const bool open = found != episodes_.end();
   if (!open || !answer.between || ++found->second.losses > kMostLosses)
-    lose(request.episode, {kind_of(answer.kind), options_.command[0] + " " + answer.text},
-         replies);
+    lose(request.episode, {kind_of(answer.kind), options_.command[0] + " " + answer.text}, replies);
   else if (!request.repeated)
     slot.waiting.push_front(std::move(request));
   std::erase_if(slot.waiting, [](const Request& r) { return r.repeated; });

@@ -133,9 +133,9 @@ namespace {
 std::string problem_of_program(const std::string& key, const std::vector<std::string>& command) {
   const std::string& program = command[0];
   if (!rewards::find_program(program).empty()) return {};
-  return str(key, ": the command `", program, "` is not ",
-             program.find('/') != std::string::npos ? "a program that can be run"
-                                                    : "found in PATH");
+  return str(
+      key, ": the command `", program, "` is not ",
+      program.find('/') != std::string::npos ? "a program that can be run" : "found in PATH");
 }
 
 }  // namespace
@@ -153,7 +153,8 @@ std::string find_problem(const EnvironmentSection& section) {
     const ToolSection& tool = section.tools[i];
     const std::string key = str("environment.tools[", i, "]");
     if (tool.name.empty()) return key + ".name: missing; a call names the tool by it";
-    if (!names.insert(tool.name).second) return str(key, ": two tools are called `", tool.name, "`");
+    if (!names.insert(tool.name).second)
+      return str(key, ": two tools are called `", tool.name, "`");
     if (tool.command.empty())
       return str(key, ".command: missing; a list of the program that answers calls of `", tool.name,
                  "` and its arguments");

@@ -23,10 +23,8 @@ struct Direction {
   const char* name;
   Place step;
 };
-constexpr std::array<Direction, 4> kDirections{{{"north", {0, 1}},
-                                                {"south", {0, -1}},
-                                                {"east", {1, 0}},
-                                                {"west", {-1, 0}}}};
+constexpr std::array<Direction, 4> kDirections{
+    {{"north", {0, 1}}, {"south", {0, -1}}, {"east", {1, 0}}, {"west", {-1, 0}}}};
 
 class GridWorld : public Environment {
  public:
@@ -55,7 +53,9 @@ class GridWorld : public Environment {
     next.done = at_ == goal_;
     next.reward = next.done ? 1 : 0;
     if (!next.done)
-      say(next, (!towards ? "say north, south, east or west; " : inside ? "" : "a wall; ") +
+      say(next, (!towards ? "say north, south, east or west; "
+                 : inside ? ""
+                          : "a wall; ") +
                     describe());
     return next;
   }
@@ -70,8 +70,7 @@ class GridWorld : public Environment {
   }
   Place place(const Json& row, const char* field, uint64_t drawn) const {
     const int64_t number = static_cast<int64_t>(drawn);
-    const Json value =
-        row.value(field, Json::array({number % size_, number / size_}));
+    const Json value = row.value(field, Json::array({number % size_, number / size_}));
     const auto inside = [this](const Json& n) {
       return n.is_number_integer() && n >= 0 && n < size_;
     };

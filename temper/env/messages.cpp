@@ -8,7 +8,7 @@
 namespace temper::env {
 namespace {
 
-constexpr size_t kQuoted = 200;         // of an answer, in messages
+constexpr size_t kQuoted = 200;          // of an answer, in messages
 constexpr double kLargestReward = 1e30;  // its sums and squares are finite too
 
 // An id as text: 7 and "7" are the same.
@@ -40,9 +40,8 @@ std::string read(const Json& answer, bool reset, Observation& out) {
     out.messages = answer["messages"];
   }
   if (const auto tools = answer.find("tools"); tools != answer.end() && !tools->is_null()) {
-    const bool list = tools->is_array() && std::all_of(tools->begin(), tools->end(), [](auto& t) {
-      return t.is_object();
-    });
+    const bool list = tools->is_array() && std::all_of(tools->begin(), tools->end(),
+                                                       [](auto& t) { return t.is_object(); });
     if (!list) return "`tools` is no list of functions";
     if (!tools->empty()) out.tools = *tools;
   }

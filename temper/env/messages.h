@@ -15,8 +15,8 @@ std::string close_request(int64_t episode);
 // Whether a line may answer a request of that episode: it has the same number, or none.
 bool may_answer(const std::string& line, int64_t episode);
 
-// {"messages": [..], "tools": [..]} of a reset; {"messages": [..], "reward": number, "done": true or
-// false} of a step. A malformed answer is a failure that quotes it, beginning with `program`.
+// {"messages": [..], "tools": [..]} of a reset; {"messages": [..], "reward": number, "done": true
+// or false} of a step. A malformed answer is a failure that quotes it, beginning with `program`.
 std::variant<Observation, Failure> read_answer(const std::string& line, bool reset,
                                                const std::string& program);
 

@@ -27,8 +27,9 @@ class EnvironmentPool {
   EnvironmentPool(const EnvironmentPool&) = delete;
   EnvironmentPool& operator=(const EnvironmentPool&) = delete;
 
-  // Begins an episode with a row's fields; gives its number. `where` names the row in errors. Its answer comes from take(), as that
-  // of each step() does. An episode is asked one thing at a time, and is to be closed once.
+  // Begins an episode with a row's fields; gives its number. `where` names the row in errors. Its
+  // answer comes from take(), as that of each step() does. An episode is asked one thing at a time,
+  // and is to be closed once.
   int64_t open(std::shared_ptr<const Json> row, std::string where = "the row");
   void step(int64_t episode, Turn turn);
   void close(int64_t episode);

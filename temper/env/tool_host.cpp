@@ -69,7 +69,8 @@ void ToolHost::add_awaited(std::vector<pollfd>& fds, rewards::Clock::time_point&
     running.run->add_awaited(fds);
     until = std::min(until, running.run->deadline());
   }
-  const bool can_start = !waiting_.empty() && running_.size() < static_cast<size_t>(section_.workers);
+  const bool can_start =
+      !waiting_.empty() && running_.size() < static_cast<size_t>(section_.workers);
   if (!answered_.empty() || can_start) until = rewards::Clock::now();
   if (inner_) inner_->add_awaited(fds, until);
 }

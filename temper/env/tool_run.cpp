@@ -51,8 +51,7 @@ Failure ToolRun::failure(Failure::Kind kind, const std::string& how) const {
 }
 
 std::optional<ToolRun::Result> ToolRun::advance() {
-  if (process_.input() >= 0 &&
-      (!rewards::write_some(process_.input(), unsent_) || unsent_.empty()))
+  if (process_.input() >= 0 && (!rewards::write_some(process_.input(), unsent_) || unsent_.empty()))
     process_.close_input();
   if (process_.errors() >= 0) {
     if (!rewards::read_some(process_.errors(), errors_, kLongestOutput)) process_.close_errors();

@@ -27,10 +27,10 @@ struct EpisodeSampler::Batch {
   generate::CompletionSource& source;
   const std::vector<Ask>& asks;
   const Done& done;
-  std::map<int64_t, Live> open;                      // by the pool's number
-  std::map<generate::RequestId, int64_t> sampling;   // the open episodes whose turn it is
-  std::vector<std::vector<SampledEpisode>> ended;    // by ask
-  std::vector<int64_t> unfinished;                   // by ask
+  std::map<int64_t, Live> open;                     // by the pool's number
+  std::map<generate::RequestId, int64_t> sampling;  // the open episodes whose turn it is
+  std::vector<std::vector<SampledEpisode>> ended;   // by ask
+  std::vector<int64_t> unfinished;                  // by ask
 };
 
 EpisodeSampler::EpisodeSampler(const env::EnvironmentSection& section, data::PromptFormat format,

@@ -118,8 +118,7 @@ Dialogue::Rendering Dialogue::structured(const SpokenTurn& spoken, const std::st
   r.messages = messages_;
   Json calls = Json::array();
   for (const ToolCall& call : spoken.calls) {
-    const std::string number =
-        std::to_string(kFirstCallId + messages_.size() * 100 + calls.size());
+    const std::string number = std::to_string(kFirstCallId + messages_.size() * 100 + calls.size());
     calls.push_back({{"type", "function"},
                      {"id", number},
                      {"function", {{"name", call.name}, {"arguments", call.arguments}}}});

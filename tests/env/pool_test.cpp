@@ -341,8 +341,9 @@ TEST_CASE("sections that are wrong say what is") {
           s.name = "calculator";
           s.command = {"sh"};
         }).find("one of them") != std::string::npos);
-  CHECK(problem([](auto& s) { s.command = {"no-such-program"}; })
-            .find("environment.command: the command `no-such-program`") != std::string::npos);
+  CHECK(problem([](auto& s) {
+          s.command = {"no-such-program"};
+        }).find("environment.command: the command `no-such-program`") != std::string::npos);
   CHECK(problem([](auto& s) { s.tools = {tool("a", ""), tool("a", "")}; }).find("two tools") !=
         std::string::npos);
   CHECK(problem([](auto& s) {
@@ -363,8 +364,9 @@ TEST_CASE("parameters of tools are YAML, or JSON text, and are written as they w
   };
   const char* const expected =
       R"({"type":"object","properties":{"x":{"type":"string","enum":["1","b"],"default":1.5,"deep":null,"ok":true}},"required":["x"]})";
-  read("tools: [{name: f, command: [sh], parameters: {type: object, properties: {x: {type: string, "
-       "enum: ['1', b], default: 1.5, deep: null, ok: true}}, required: [x]}}]");
+  read(
+      "tools: [{name: f, command: [sh], parameters: {type: object, properties: {x: {type: string, "
+      "enum: ['1', b], default: 1.5, deep: null, ok: true}}, required: [x]}}]");
   CHECK(section.tools.at(0).parameters.json == expected);
   const std::string written = dump_yaml(write_fields(Fields::of(section)));
   read(written);
@@ -372,8 +374,8 @@ TEST_CASE("parameters of tools are YAML, or JSON text, and are written as they w
   read(std::string("tools: [{name: f, command: sh, parameters: '") + expected + "'}]");
   CHECK(section.tools.at(0).parameters.json == expected);
   CHECK(section.tools.at(0).command == std::vector<std::string>{"sh"});
-  CHECK_THROWS_WITH_AS(read("tools: [{name: f, parameters: [1]}]"),
-                       doctest::Contains("run.yaml:1"), ConfigError);
+  CHECK_THROWS_WITH_AS(read("tools: [{name: f, parameters: [1]}]"), doctest::Contains("run.yaml:1"),
+                       ConfigError);
   read("command: null");
   CHECK_FALSE(section.any());
 }

@@ -187,6 +187,31 @@ TEST_CASE("what a callback throws leaves the engine fit to go on") {
   CHECK(found == expected);
 }
 
+TEST_CASE("a completion that goes on from its middle is the completion") {
+  const auto model = tiny();
+  Engine engine(*model, {});
+  GenerationOptions options;
+  options.max_new_tokens = 12;
+  options.ignore_eos = true;
+  const std::vector<int32_t> prompt{3, 1, 4, 15, 9, 26};
+  const Results whole = results(engine, {{7, prompt, 3, options}});
+  for (const int64_t at : {1, 5, 11}) {
+    std::vector<Request> requests;
+    for (const auto& [name, tokens] : whole) {
+      Request rest{7, prompt, 1, options};
+      rest.prompt.insert(rest.prompt.end(), tokens.begin(), tokens.begin() + at);
+      rest.options.max_new_tokens -= at;
+      rest.first_sample = name.second;
+      rest.position = at;
+      requests.push_back(std::move(rest));
+    }
+    const Results rests = results(engine, requests);
+    CHECK(rests.size() == whole.size());
+    for (const auto& [name, tokens] : whole)
+      CHECK((rests.at(name) == std::vector<int32_t>(tokens.begin() + at, tokens.end())));
+  }
+}
+
 TEST_CASE("each of several ranks on a machine takes its share of the memory for keys and values") {
   const auto model = tiny();
   GenerationOptions options;

@@ -1,11 +1,12 @@
 // Whole runs with an environment: the sampler is the trainer to the bit over turns and branches,
 // nothing depends on timing, runs resume and replay.
+#include "temper/env/environment.h"
+
 #include <atomic>
 #include <chrono>
 #include <thread>
 
 #include "temper/base/file.h"
-#include "temper/env/environment.h"
 #include "temper/io/safetensors.h"
 #include "temper/rl/episode.h"
 #include "temper/rl/run.h"
@@ -247,7 +248,7 @@ TEST_CASE("a template that rewrites what was said makes branches, as exact as li
        {std::pair(kRewriting, "turns"), std::pair(kRewritingPrompt, "prompt")}) {
     CAPTURE(name);
     const Folder folder;
-    const Run run = Run(folder, "run", chat_template).go();
+    const Run run = Run(folder, "run", chat_template, {"rollout.max_new_tokens=300"}).go();
     check_exact(run);
     int64_t branches = 0, in_prompt = 0;
     std::string all;
@@ -263,10 +264,10 @@ TEST_CASE("a template that rewrites what was said makes branches, as exact as li
     CHECK((in_prompt > 0) == (chat_template == kRewritingPrompt));
     // Training on the file is the run.
     write_file_atomic(folder / "all.jsonl", all);
-    const Run replay =
-        Run(folder, "replay", chat_template,
-            {"rl.replay=" + (folder / "all.jsonl"), "data.train=[]", "train.max_steps=null"})
-            .go();
+    const Run replay = Run(folder, "replay", chat_template,
+                           {"rl.replay=" + (folder / "all.jsonl"), "data.train=[]",
+                            "train.max_steps=null", "rollout.max_new_tokens=300"})
+                           .go();
     CHECK(replay.outcome.steps == 3);
     CHECK(replay.file("final/model.safetensors") == run.file("final/model.safetensors"));
     CHECK(replay.rows().back().number("turns_mean") == run.rows().back().number("turns_mean"));
@@ -277,7 +278,7 @@ TEST_CASE("a run with an environment that stops anywhere goes on to the same bit
   for (const char* chat_template : {kPlain, kRewriting, kRewritingPrompt}) {
     const Folder folder;
     const std::vector<std::string> keys{"rl.minibatches=2", "rl.iterations=2", "rl.beta=0.02",
-                                        "train.max_steps=6"};
+                                        "train.max_steps=6", "rollout.max_new_tokens=200"};
     const Run whole = Run(folder, "whole", chat_template, keys).go();
     check_exact(whole);
     Run cut(folder, "cut", chat_template, keys);
@@ -291,8 +292,8 @@ TEST_CASE("a run with an environment that stops anywhere goes on to the same bit
 
 TEST_CASE("an episode of one turn is a completion") {
   const Folder folder;
-  const Run turns = Run(folder, "turns", kPlain, {"environment.max_turns=1", "train.max_steps=1"})
-                        .go();
+  const Run turns =
+      Run(folder, "turns", kPlain, {"environment.max_turns=1", "train.max_steps=1"}).go();
   // Rows whose reset adds nothing have the prompt that they have without an environment.
   const Run plain = Run(folder, "plain", kPlain,
                         {"environment={name: ''}", "rewards=[{name: length}]", "train.max_steps=1"})
@@ -312,8 +313,8 @@ TEST_CASE("an episode of one turn is a completion") {
 
 TEST_CASE("ppo, and rewards beside the environment's") {
   const Folder folder;
-  Run run(folder, "run", kRewriting, {"rl={prompts_per_rollout: 8, group_size: 1}",
-                                      "rewards=[{name: length, weight: 0.5}]"});
+  Run run(folder, "run", kRewriting,
+          {"rl={prompts_per_rollout: 8, group_size: 1}", "rewards=[{name: length, weight: 0.5}]"});
   run.ppo = true;
   run.go();
   check_exact(run);
@@ -326,7 +327,7 @@ TEST_CASE("ppo, and rewards beside the environment's") {
 TEST_CASE("what an environment throws is a verdict") {
   const Folder folder;
   std::vector<std::string> keys{"data.shuffle=false", "rl.prompts_per_rollout=12",
-                                      "rl.group_size=8", "rollout.stop=[q]", "train.max_steps=1"};
+                                "rl.group_size=8", "rollout.stop=[q]", "train.max_steps=1"};
   const auto with = [&](const char* verdict) {
     std::vector<std::string> all = keys;
     all.push_back(std::string("environment.on_failure=") + verdict);

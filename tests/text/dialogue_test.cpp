@@ -32,15 +32,13 @@ std::shared_ptr<const Tokenizer> qwen() {
 }
 
 std::shared_ptr<const ChatTemplate> chat(const std::string& name) {
-  return std::make_shared<ChatTemplate>(ChatTemplate::parse(
-      read_file(golden_path("templates/" + name + ".jinja")), name,
-      Json{{"bos_token", ""}, {"eos_token", "<|im_end|>"}}));
+  return std::make_shared<ChatTemplate>(
+      ChatTemplate::parse(read_file(golden_path("templates/" + name + ".jinja")), name,
+                          Json{{"bos_token", ""}, {"eos_token", "<|im_end|>"}}));
 }
 
 Json user(const std::string& text) { return {{"role", "user"}, {"content", text}}; }
-Json tool(const std::string& text) {
-  return {{"role", "tool"}, {"name", "f"}, {"content", text}};
-}
+Json tool(const std::string& text) { return {{"role", "tool"}, {"name", "f"}, {"content", text}}; }
 
 // A dialogue that says turns given as texts, with whatever tokens they are given as.
 struct Spoken {

@@ -76,9 +76,9 @@ TEST_CASE("Gemma: a block of code or JSON, or calls alone") {
 }
 
 TEST_CASE("Mistral: a list, or a name and its arguments") {
-  CHECK(read(Format::kMistral, "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"x\": 1}}, "
-                               "{\"name\": \"g\", \"arguments\": {}}]") ==
-        " | f{\"x\":1} g{} | 0");
+  CHECK(read(Format::kMistral,
+             "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"x\": 1}}, "
+             "{\"name\": \"g\", \"arguments\": {}}]") == " | f{\"x\":1} g{} | 0");
   CHECK(read(Format::kMistral, "So: [TOOL_CALLS]f[ARGS]{\"x\": 1}[TOOL_CALLS]g{}") ==
         "So: | f{\"x\":1} g{} | 0");
   CHECK(read(Format::kMistral, "[TOOL_CALLS]f[CALL_ID]123456789[ARGS]{}") == " | f{} | 0");
@@ -108,8 +108,8 @@ TEST_CASE("Python's literals, and what is none") {
 TEST_CASE("the notation is found in the template") {
   const char* root = std::getenv("TEMPER_SOURCE_DIR");
   const auto format = [&](const std::string& name) {
-    return tool_call_format(read_file(std::string(root ? root : ".") +
-                                      "/tests/golden/templates/" + name + ".jinja"));
+    return tool_call_format(
+        read_file(std::string(root ? root : ".") + "/tests/golden/templates/" + name + ".jinja"));
   };
   CHECK(format("qwen3") == Format::kHermes);
   CHECK(format("hermes") == Format::kHermes);
