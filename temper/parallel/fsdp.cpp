@@ -30,6 +30,17 @@ void free_memory(const at::Tensor& x) {
   storage->set_nbytes(0);
 }
 
+// A tensor in the memory of another one: no view of it, so that autograd does not take what is
+// gathered into that one for a change of this one, which has the same values at every use.
+at::Tensor view_of_memory(const at::Tensor& bytes, int64_t offset, at::IntArrayRef sizes,
+                          at::ScalarType dtype) {
+  at::Tensor x = at::empty({0}, dtype);
+  const auto element = static_cast<int64_t>(c10::elementSize(dtype));
+  std::vector<int64_t> strides(sizes.size(), 1);
+  for (size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * sizes[i];
+  return x.set_(bytes.storage(), offset / element, sizes, strides);
+}
+
 void allocate_memory(const at::Tensor& x, int64_t bytes) {
   c10::StorageImpl* storage = x.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(storage->allocator()->allocate(static_cast<size_t>(bytes)));
@@ -60,7 +71,7 @@ class FlatBuffer {
       dtypes_.push_back(sources_[i].scalar_type());
       bytes_.push_back(static_cast<int64_t>(sources_[i].nbytes()));
       if (begin < end) kept_bytes(i).copy_(bytes_of(sources_[i]).narrow(0, begin, end - begin));
-      values_.push_back(whole_.narrow(0, offsets_[i], bytes_[i]).view(dtypes_[i]).view(sizes_[i]));
+      values_.push_back(view_of_memory(whole_, offsets_[i], sizes_[i], dtypes_[i]));
       sources_[i].reset();
     }
     free_memory(whole_);
@@ -200,6 +211,10 @@ void shard(nn::Module& model, const std::shared_ptr<dist::Group>& fsdp) {
   model.each_module([&](const std::string&, nn::Module& module) {
     if (module.runs_as_unit() && !module.unit())
       module.set_unit(std::make_shared<ShardedUnit>(module, fsdp));
+  });
+  model.each_parameter([](const std::string&, nn::Parameter& parameter) {
+    const bool whole = !parameter.placement() || !parameter.placement()->fsdp;
+    if (whole && parameter.trainable()) parameter.own();  // it may be mapped from a file
   });
 }
 

@@ -4,7 +4,7 @@ set -uo pipefail
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/mesh.sh"
 
-sft="data.train=rows.jsonl data.eval=rows.jsonl train.eval_every=2 train.max_steps=4 train.batch_size=5 train.micro_batch_tokens=24 optimizer.learning_rate=1e-3"
+sft="data.train=rows.jsonl data.eval=rows.jsonl train.eval_every=2 train.max_steps=4 train.batch_size=5 train.micro_batch_tokens=24 optimizer.learning_rate=1e-3 optimizer.schedule=constant"
 for model in $families; do
   for kind in full lora; do
     options="model.path=$model $sft"
