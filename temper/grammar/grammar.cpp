@@ -29,8 +29,9 @@ namespace {
 
 constexpr int64_t kCacheBytes = int64_t{256} << 20;
 constexpr size_t kLongestText = size_t{1} << 20;
-// Between two tokens of JSON. A model that likes blanks would go on with them for ever.
-constexpr int kMostBlanks = 32;
+// Between two tokens of JSON: enough for a line's end and a little indentation. A model that likes
+// blanks would go on with them for ever.
+constexpr int kMostBlanks = 4;
 
 // Runs what XGrammar does. What it refuses, and what it says it would leave out, is an error: a
 // completion that keeps to half of a schema is no use.

@@ -73,7 +73,7 @@ def chats():
 def structure():
     schema = {"type": "object", "properties": {"a": {"enum": [1, 23]}, "b": {"type": "array", "items": {"enum": [4]}, "maxItems": 2}}, "required": ["a", "b"]}
     for seed in range(4):
-        answer = client.chat.completions.create(model="model", messages=MESSAGES, max_tokens=60, seed=seed, temperature=2,
+        answer = client.chat.completions.create(model="model", messages=MESSAGES, max_tokens=200, seed=seed, temperature=2,
                                                 response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}).choices[0]
         expect(answer.finish_reason == "stop" and json.loads(answer.message.content)["a"] in (1, 23), answer)
         text = client.completions.create(model="model", prompt=SUM, max_tokens=20, seed=seed, extra_body={"structured_outputs": {"regex": "[0-9]{3}\\+1="}}).choices[0]
