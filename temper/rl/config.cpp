@@ -163,7 +163,10 @@ void RlConfig::validate_sampler() const {
           ", expected 0 with rl.replay: nothing is sampled");
   require(!rl.replay || !rollout.server.used(), "rollout.server",
           "found servers and rl.replay; expected one of them");
-  require(rollout.server.used() || !was_set("rollout.server"), "rollout.server.urls",
+  const generate::ServerSection &server = rollout.server, none;
+  const bool asked = server.kind != none.kind || server.sync != none.sync || server.weights_dir ||
+                     server.api_key_env || server.timeout_seconds != none.timeout_seconds;
+  require(server.used() || !asked, "rollout.server.urls",
           "found none, expected the servers' addresses, such as [http://127.0.0.1:8000]");
   require(rl.importance_bounds[0] < rl.importance_bounds[1], "rl.importance_bounds", "found ",
           rl.importance_bounds[0], " and ", rl.importance_bounds[1],
