@@ -62,7 +62,7 @@ TEST_CASE("a model computes with the weights that were loaded last") {
                     plain = saved_adapter(folder, base, 3),
                     whole = saved_adapter(folder, base, 4, {"embed_tokens"});
   CHECK(scores_of(base) != scores_of(base, plain));
-  for (const models::Storage storage :
+  for (const models::Storage& storage :
        {models::Storage{}, models::Storage{ops::WeightFormat::kBFloat16, {}}}) {
     const auto expected = [&](const std::string& of, const std::string& adapter) {
       const auto model = models::load_model(of, storage);

@@ -41,8 +41,16 @@ ops::DivergenceSpec spec_of(const Case& c) {
   return {c.kind, c.jsd_beta, c.temperature, c.top_k, {.soft_cap = c.cap}};
 }
 
+ops::TeacherHead capped_teacher(double cap, const Models& m) {
+  ops::TeacherHead teacher;
+  teacher.spec.soft_cap = cap;
+  teacher.hidden = m.teacher_hidden;
+  teacher.weight = m.teacher_weight;
+  return teacher;
+}
+
 ops::Divergence ours(const Case& c, const Models& m) {
-  const ops::TeacherHead teacher{{.soft_cap = c.teacher_cap}, m.teacher_hidden, m.teacher_weight};
+  const ops::TeacherHead teacher = capped_teacher(c.teacher_cap, m);
   return ops::divergence(spec_of(c), m.hidden, m.weight, teacher, m.target);
 }
 
@@ -153,7 +161,7 @@ TEST_CASE("logp is token_logp's, bit for bit") {
 
 TEST_CASE("a teacher's recorded tokens give what the teacher gives") {
   const Models m(9, 1201, at::kDouble);
-  const ops::TeacherHead teacher{{.soft_cap = 2}, m.teacher_hidden, m.teacher_weight};
+  const ops::TeacherHead teacher = capped_teacher(2, m);
   const ops::TopTokens top = ops::top_tokens(teacher, 6);
   const at::Tensor logits = 2 * (m.teacher_hidden.matmul(m.teacher_weight.t()) / 2).tanh();
   const auto [logp, id] = logits.log_softmax(1).topk(6, 1);

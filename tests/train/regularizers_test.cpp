@@ -39,7 +39,7 @@ ForwardPass pass_of(size_t begin, size_t end, double alpha) {
   return pass;
 }
 
-at::Tensor embedded(const Layer& layer, const ForwardPass& pass) {
+at::Tensor embedded(Layer& layer, const ForwardPass& pass) {
   return layer.table.forward({.forest = pass.forest, .dropout = &pass.dropout});
 }
 
