@@ -98,10 +98,10 @@ for line in sys.stdin:
         if dice == 4: os.kill(os.getpid(), 11)
     print(json.dumps({"messages": [{"role": "user", "content": "east"}], "done": False}), flush=True)
 P
-"$temper" grpo $small output_dir=wild 'environment={command: [python3, wild-$$.py], timeout_seconds: 0.4, start_timeout_seconds: 2}' > /dev/null || fail "wild: $?"
+"$temper" grpo $small output_dir=wild "environment={command: [python3, wild-$$.py], timeout_seconds: 1, start_timeout_seconds: 20}" > /dev/null || fail "wild: $?"
 for what in timeouts crashes malformed; do [ "$(value wild/metrics.jsonl environment_$what | tail -1)" -gt 0 ] || fail "environment_$what were not counted"; done
 [ "$(cat wild/rollouts/*.jsonl | wc -l)" = 64 ] || fail "wild: an episode is missing"
-pgrep -f 'sleep 77.$$|wild-$$.py' > /dev/null && fail "a process is left: $(pgrep -af 'sleep 77.$$|wild-$$.py')"
+pgrep -f "sleep 77.$$|wild-$$.py" > /dev/null && fail "a process is left: $(pgrep -af "sleep 77.$$|wild-$$.py")"
 ls -d "${TMPDIR:-/tmp}"/temper-reward-*-* 2> /dev/null | grep -q "temper-reward-$$-" && fail "a directory is left"
 status=0; "$temper" grpo $small output_dir=stop 'environment={command: [sh, -c, "exit 7"], on_failure: stop}' 2> err || status=$?
 [ $status = 1 ] && grep -q "status 7" err || fail "on_failure: stop: $status $(cat err)"
