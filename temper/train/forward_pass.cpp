@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <limits>
+#include <numeric>
 
 #include "temper/data/loader.h"
 
@@ -76,33 +77,12 @@ bool trains(const Unit& unit) {
   return alone.trains();
 }
 
-}  // namespace
-
-std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_tokens,
-                                     const dist::Group& rows, bool every_token) {
-  if (!rows.in_step()) return plan_passes(units, max_tokens, rows.rank(), rows.size());
-  std::vector<Unit> used;
-  for (const Unit& unit : units)
-    if (every_token || trains(unit)) used.push_back(unit);
-  std::vector<ForwardPass> mine = plan_passes(used, max_tokens, rows.rank(), rows.size());
-  size_t most = 0;
-  for (int rank = 0; rank < rows.size(); ++rank)
-    most = std::max(most, plan_passes(used, max_tokens, rank, rows.size()).size());
-  const auto shortest =
-      std::min_element(used.begin(), used.end(), [](const Unit& a, const Unit& b) {
-        return a.num_tokens() < b.num_tokens();
-      });
-  while (mine.size() < most) {
-    mine.emplace_back().add(*shortest, 0);
-    mine.back().shadow = true;
-  }
-  return mine;
-}
-
-std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_tokens, int rank,
-                                     int ranks) {
+// The passes of one rank, of the units at `used`. A unit keeps its number in the step, which its
+// random numbers are keyed by.
+std::vector<ForwardPass> deal(std::span<const Unit> units, const std::vector<size_t>& used,
+                              int64_t max_tokens, int rank, int ranks) {
   std::vector<int64_t> lengths;
-  for (const Unit& unit : units) lengths.push_back(unit.num_tokens());
+  for (const size_t u : used) lengths.push_back(units[u].num_tokens());
   const std::vector<size_t> mine = data::split_rows(lengths, ranks)[static_cast<size_t>(rank)];
   std::vector<int64_t> my_lengths;
   for (const size_t i : mine) my_lengths.push_back(max_tokens > 0 ? lengths[i] : 1);
@@ -110,9 +90,38 @@ std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_to
   for (const std::vector<size_t>& packed :
        data::pack_rows(my_lengths, std::max<int64_t>(max_tokens, 1))) {
     passes.emplace_back();
-    for (const size_t i : packed) passes.back().add(units[mine[i]], mine[i]);
+    for (const size_t i : packed) passes.back().add(units[used[mine[i]]], used[mine[i]]);
   }
   return passes;
+}
+
+}  // namespace
+
+std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_tokens,
+                                     const dist::Group& rows, bool every_token) {
+  if (!rows.in_step()) return plan_passes(units, max_tokens, rows.rank(), rows.size());
+  std::vector<size_t> used;
+  for (size_t u = 0; u < units.size(); ++u)
+    if (every_token || trains(units[u])) used.push_back(u);
+  std::vector<ForwardPass> mine = deal(units, used, max_tokens, rows.rank(), rows.size());
+  size_t most = 0;
+  for (int rank = 0; rank < rows.size(); ++rank)
+    most = std::max(most, deal(units, used, max_tokens, rank, rows.size()).size());
+  while (mine.size() < most) {
+    const size_t shortest = *std::min_element(used.begin(), used.end(), [&](size_t a, size_t b) {
+      return units[a].num_tokens() < units[b].num_tokens();
+    });
+    mine.emplace_back().add(units[shortest], shortest);
+    mine.back().shadow = true;
+  }
+  return mine;
+}
+
+std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_tokens, int rank,
+                                     int ranks) {
+  std::vector<size_t> all(units.size());
+  std::iota(all.begin(), all.end(), 0);
+  return deal(units, all, max_tokens, rank, ranks);
 }
 
 }  // namespace temper::train
