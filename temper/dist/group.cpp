@@ -101,8 +101,8 @@ class GlooGroup : public Group {
     try {
       group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed_, rank_, size_, options_);
     } catch (const std::exception& e) {
-      throw RunError(temper::str("rank ", rank_, ": the ranks did not find each other again: ",
-                                 first_line(e)));
+      throw RunError(temper::str("rank ", rank_,
+                                 ": the ranks did not find each other again: ", first_line(e)));
     }
     group_->setTimeout(kLongestSum);
   }

@@ -68,8 +68,8 @@ class SampledSource : public RolloutSource {
   data::Loader<data::PromptRow> loader_;
   data::RowSurvey survey_;
   std::vector<std::vector<Prompt>> evaluation_;  // by set
-  generate::Engine engine_;           // of the policy as it is
-  std::unique_ptr<Sampler> sampler_;  // null: the engine samples
+  generate::Engine engine_;                      // of the policy as it is
+  std::unique_ptr<Sampler> sampler_;             // null: the engine samples
   generate::CompletionSource* completions_ = &engine_;
   rewards::RewardSet rewards_;
   Judge judge_;

@@ -41,9 +41,9 @@ RequestId RemoteEngine::submit(Request request, Callbacks callbacks) {
     auto task = std::make_shared<Task>();
     task->asked = asked;
     task->turn = next_turn_++;
-    task->what = {&asked->request, first, std::min(most, asked->request.num_samples - first),
-                  remote::task_seed(asked->request.options.sampling.seed, asked->request.index,
-                                    first)};
+    task->what = {
+        &asked->request, first, std::min(most, asked->request.num_samples - first),
+        remote::task_seed(asked->request.options.sampling.seed, asked->request.index, first)};
     waiting_.push_back(std::move(task));
     ++open_;
   }
