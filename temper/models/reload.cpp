@@ -27,12 +27,12 @@ void Reloader::load_whole(const std::string& directory) {
   model_.each_parameter([&](const std::string& name, nn::Parameter& p) { own[name] = &p; });
   for (const auto& [name, parameter] : from) {
     const auto it = own.find(name);
-    check<ConfigError>(it != own.end() && it->second->shape() == parameter->shape(), directory,
-                       ": is a model of other shapes: ", name, " is ",
-                       at::IntArrayRef(parameter->shape()),
-                       it == own.end() ? std::string(", and the served model has none")
-                                       : temper::str(", and the served model's ",
-                                             at::IntArrayRef(it->second->shape())));
+    check<ConfigError>(
+        it != own.end() && it->second->shape() == parameter->shape(), directory,
+        ": is a model of other shapes: ", name, " is ", at::IntArrayRef(parameter->shape()),
+        it == own.end()
+            ? std::string(", and the served model has none")
+            : temper::str(", and the served model's ", at::IntArrayRef(it->second->shape())));
   }
   for (const auto& [name, parameter] : own)
     check<ConfigError>(from.contains(name) || name.find(".lora_") != std::string::npos, directory,

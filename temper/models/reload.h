@@ -16,8 +16,8 @@ class Reloader {
 
   // From now on the model computes with what the directory holds: a model of the same shapes, then
   // without an adapter of its own, or a PEFT adapter on the base model, in place of the one that
-  // there is. Adapters beside it (load_frozen_adapter) stay. All is read and checked before anything
-  // changes. Throws ConfigError, DataError.
+  // there is. Adapters beside it (load_frozen_adapter) stay. All is read and checked before
+  // anything changes. Throws ConfigError, DataError.
   void load(const std::string& directory);
 
  private:

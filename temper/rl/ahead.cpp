@@ -122,8 +122,8 @@ RolloutBatch AheadSource::next(int64_t policy_version) {
   return batch->rollouts;  // a copy: a checkpoint may still ask for the batch
 }
 
-// How many updates there are before the next batch that is not begun is a matter of the plan: batches
-// that turn out shorter are used earlier, and are less stale.
+// How many updates there are before the next batch that is not begun is a matter of the plan:
+// batches that turn out shorter are used earlier, and are less stale.
 void AheadSource::look_ahead(int64_t policy_version, int64_t updates_left) {
   const int64_t updates = config_.rl.updates_per_batch();
   const auto planned = [&] {

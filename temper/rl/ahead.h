@@ -43,8 +43,8 @@ class KeptMessages : public train::Messages {
 
 class AheadSource : public RolloutSource {
  public:
-  // `inner` samples; its collectives, if any, are of a group of their own (dist::Group::another) and
-  // its messages go to `messages`. vocabulary: of the policy.
+  // `inner` samples; its collectives, if any, are of a group of their own (dist::Group::another)
+  // and its messages go to `messages`. vocabulary: of the policy.
   AheadSource(const RlConfig& config, std::unique_ptr<RolloutSource> inner,
               std::unique_ptr<KeptMessages> messages, int64_t vocabulary);
   ~AheadSource() override;
@@ -88,12 +88,12 @@ class AheadSource : public RolloutSource {
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  std::deque<BatchPointer> begun_;    // in order; of the trainer's thread
+  std::deque<BatchPointer> begun_;  // in order; of the trainer's thread
   std::deque<BatchPointer> to_sample_;
   bool ending_ = false;
-  Json behind_;          // inner's state behind the batch that next() gave last
-  MetricsRow about_;     // that batch
-  std::thread thread_;   // last: it uses the others
+  Json behind_;         // inner's state behind the batch that next() gave last
+  MetricsRow about_;    // that batch
+  std::thread thread_;  // last: it uses the others
 };
 
 }  // namespace temper::rl

@@ -86,8 +86,7 @@ void RemoteSampler::remove_before(int64_t version) const {
 void RemoteSampler::use(int64_t version) {
   if (!syncs_) return;
   if (version > kept_) keep(version);
-  engine_.set_weights(
-      {str("temper-step-", version), directory(version), policy_.lora.has_value()});
+  engine_.set_weights({str("temper-step-", version), directory(version), policy_.lora.has_value()});
   if (group_.rank() == 0) remove_before(version - 1);
 }
 

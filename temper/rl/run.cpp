@@ -35,11 +35,11 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
     auto messages = std::make_unique<KeptMessages>(directory);
     auto inner = std::make_unique<SampledSource>(config, roles.policy, *sampling_group, *messages,
                                                  std::move(sampler));
-    source = std::make_unique<AheadSource>(config, std::move(inner), std::move(messages),
-                                           vocabulary);
+    source =
+        std::make_unique<AheadSource>(config, std::move(inner), std::move(messages), vocabulary);
   } else {
-    source = std::make_unique<SampledSource>(config, roles.policy, group, directory,
-                                             std::move(sampler));
+    source =
+        std::make_unique<SampledSource>(config, roles.policy, group, directory, std::move(sampler));
   }
   RlTask task(config, roles, group, *source, directory, config.output_dir);
   return train::run_task(config, roles, mesh, directory, task);

@@ -85,8 +85,8 @@ class SampledSource : public RolloutSource {
   data::Loader<data::PromptRow> loader_;
   data::RowSurvey survey_;
   std::vector<std::vector<Prompt>> evaluation_;  // by set
-  generate::Engine engine_;           // of the policy as it is
-  std::unique_ptr<Sampler> sampler_;  // null: the engine samples
+  generate::Engine engine_;                      // of the policy as it is
+  std::unique_ptr<Sampler> sampler_;             // null: the engine samples
   generate::CompletionSource* completions_ = &engine_;
   std::unique_ptr<EpisodeSampler> episodes_;  // null: no environment
   rewards::RewardSet rewards_;

@@ -7,8 +7,7 @@ namespace temper::rl {
 
 std::unique_ptr<Sampler> make_sampler(const RlConfig& config, train::Policy& policy,
                                       dist::Group& group) {
-  if (config.rollout.server.used())
-    return std::make_unique<RemoteSampler>(config, policy, group);
+  if (config.rollout.server.used()) return std::make_unique<RemoteSampler>(config, policy, group);
   if (config.rl.max_staleness > 0) return std::make_unique<SnapshotSampler>(config, policy);
   return nullptr;
 }

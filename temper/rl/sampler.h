@@ -1,6 +1,6 @@
 // Where the completions of a rollout batch come from, and with which weights: this process with the
-// policy as it is (no Sampler at all), with weights that it kept of an earlier policy while training
-// goes on, or servers that are given the weights.
+// policy as it is (no Sampler at all), with weights that it kept of an earlier policy while
+// training goes on, or servers that are given the weights.
 #pragma once
 
 #include <memory>

@@ -55,8 +55,8 @@ class RolloutSource {
   virtual Json state() const = 0;
   virtual void restore(const Json& state, const std::string& where) = 0;
   // What a checkpoint holds besides, of batches that were begun for later: what this returns is
-  // called when a checkpoint is written, and adds them as they were at the time of this call. Empty:
-  // there are none.
+  // called when a checkpoint is written, and adds them as they were at the time of this call.
+  // Empty: there are none.
   virtual std::function<void(train::TaskState&)> begun() const { return {}; }
   virtual void restore_begun(const train::TaskState& /*state*/, const std::string& /*where*/) {}
   virtual std::vector<std::pair<std::string, std::string>> summary() const { return {}; }

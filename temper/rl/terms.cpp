@@ -117,7 +117,7 @@ at::Tensor ImportanceCorrection::weight(const at::Tensor& old_logp_M,
                                         const at::Tensor& sampler_logp_M) const {
   const at::Tensor weight_M = at::exp(old_logp_M - sampler_logp_M);
   if (!mask) return at::clamp_max(weight_M, cap);
-  return at::where(at::logical_or(weight_M < low, weight_M > high), at::zeros_like(weight_M),
+  return at::where(at::logical_or(weight_M<low, weight_M> high), at::zeros_like(weight_M),
                    weight_M);
 }
 
@@ -132,9 +132,9 @@ void add_mismatch(train::Loss& loss, const ImportanceCorrection& correction,
                   const at::Tensor& old_logp_M, const at::Tensor& sampler_logp_M) {
   const double tokens = static_cast<double>(old_logp_M.numel());
   // KL(sampler ‖ old) from samples of the sampler: k3 with the roles of policy and reference.
-  loss.means.push_back(
-      {"mismatch_kl",
-       train::ordered_sum(kl(KlEstimator::kK3, sampler_logp_M, old_logp_M)), tokens});
+  loss.means.push_back({"mismatch_kl",
+                        train::ordered_sum(kl(KlEstimator::kK3, sampler_logp_M, old_logp_M)),
+                        tokens});
   loss.means.push_back({"mismatch_fraction",
                         train::ordered_sum(correction.outside(old_logp_M, sampler_logp_M)),
                         tokens});

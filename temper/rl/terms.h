@@ -19,17 +19,18 @@ enum class Aggregation { kTokenMean, kSeqMeanTokenSum, kSeqMeanTokenMean, kSeqMe
 
 // Some episodes of one update, whole.
 struct TokenBatch {
-  at::Tensor logp_M;        // of the policy
-  at::Tensor old_logp_M;    // of the policy that the rollout batch began with; a constant
-  at::Tensor ref_logp_M;    // of the reference model; undefined where none is asked for
-  at::Tensor entropy_M;     // of the policy's next-token distribution, nats
-  at::Tensor advantage_M;   // credit
-  at::Tensor value_M;       // of the critic where the token is predicted; undefined without one
-  at::Tensor old_value_M;   // of the critic that the rollout batch began with; a constant
-  at::Tensor return_M;      // what the critic learns; a constant
-  at::Tensor weight_M;      // what a token counts in the update's loss: token_weights()
-  at::Tensor correction_M;  // importance weight of another sampler (ImportanceCorrection); undefined:
-                            // 1
+  at::Tensor logp_M;       // of the policy
+  at::Tensor old_logp_M;   // of the policy that the rollout batch began with; a constant
+  at::Tensor ref_logp_M;   // of the reference model; undefined where none is asked for
+  at::Tensor entropy_M;    // of the policy's next-token distribution, nats
+  at::Tensor advantage_M;  // credit
+  at::Tensor value_M;      // of the critic where the token is predicted; undefined without one
+  at::Tensor old_value_M;  // of the critic that the rollout batch began with; a constant
+  at::Tensor return_M;     // what the critic learns; a constant
+  at::Tensor weight_M;     // what a token counts in the update's loss: token_weights()
+  at::Tensor
+      correction_M;  // importance weight of another sampler (ImportanceCorrection); undefined:
+                     // 1
   std::vector<int64_t> cu_length_C1;  // episode c has tokens [cu_length[c], cu_length[c + 1])
   double update_tokens = 0;           // sampled tokens of the whole update, over passes and ranks
 };
@@ -78,8 +79,8 @@ struct ImportanceCorrection {
   // min(weight, cap): truncated importance sampling (Yao et al., "Your efficient RL framework
   // secretly brings you off-policy RL training", 2025).
   double cap = 2;
-  // With `mask`: the weight within [low, high], 0 outside (IcePop: Zhao et al., "Small leak can sink
-  // a great ship", 2025).
+  // With `mask`: the weight within [low, high], 0 outside (IcePop: Zhao et al., "Small leak can
+  // sink a great ship", 2025).
   double low = 0.5, high = 5;
 
   at::Tensor weight(const at::Tensor& old_logp_M, const at::Tensor& sampler_logp_M) const;

@@ -154,8 +154,9 @@ void Server::Impl::complete(const std::string& body, bool chat, httplib::Respons
 void Server::Impl::reload(const std::string& body, httplib::Response& response) {
   if (!options.reload) throw Refusal(404, "this server's weights cannot be changed");
   if (options.api_key.empty() && !is_loopback(options.host))
-    throw Refusal(403, "weights are only changed for who has an API key: this server listens to "
-                       "other machines and asks for none (--api-key-env)");
+    throw Refusal(403,
+                  "weights are only changed for who has an API key: this server listens to "
+                  "other machines and asks for none (--api-key-env)");
   const ReloadRequest asked = parse_reload(body);
   sampling.change_weights([&] { options.reload(asked.directory); }, asked.name);
   response.set_content(to_text({{"success", true},

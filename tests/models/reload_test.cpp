@@ -22,7 +22,8 @@ std::string saved(const Folder& folder, const std::string& name, uint64_t seed,
   const std::string directory = folder / name;
   std::filesystem::create_directories(directory);
   const std::string config = R"({"model_type": "qwen3", "vocab_size": 61, "hidden_size": 32,
-    "intermediate_size": 48, "num_hidden_layers": )" + layers + R"(, "num_attention_heads": 2,
+    "intermediate_size": 48, "num_hidden_layers": )" +
+                             layers + R"(, "num_attention_heads": 2,
     "num_key_value_heads": 1, "head_dim": 16, "tie_word_embeddings": true, "eos_token_id": 2})";
   write_file_atomic(directory + "/config.json", config);
   models::save_weights(*models::init_model(models::HfConfig::load(directory), seed), directory,

@@ -108,11 +108,11 @@ class OpenAi : public Protocol {
  protected:
   static void update_from_disk(HttpClient& http, const RemoteWeights& weights) {
     const Json answer = parse_answer(
-        http.post("/update_weights_from_disk", dump_json({{"model_path", weights.path},
-                                                          {"weight_version", weights.version}})));
-    check<DataError>(answer.value("success", Json(false)) == true,
-                     "the server did not load the weights: ",
-                     dump_json(answer.value("message", Json())));
+        http.post("/update_weights_from_disk",
+                  dump_json({{"model_path", weights.path}, {"weight_version", weights.version}})));
+    check<DataError>(
+        answer.value("success", Json(false)) == true,
+        "the server did not load the weights: ", dump_json(answer.value("message", Json())));
   }
   virtual std::string name_for(const std::string& model, const RemoteWeights&) const {
     return model;
@@ -215,13 +215,13 @@ class Sglang final : public Protocol {
   void load(HttpClient& http, const RemoteWeights& weights,
             const RemoteWeights& before) const override {
     if (!weights.adapter) {
-      const Json answer = parse_answer(http.post(
-          "/update_weights_from_disk", dump_json({{"model_path", weights.path},
-                                                  {"weight_version", weights.version},
-                                                  {"flush_cache", true}})));
-      check<DataError>(answer.value("success", Json(false)) == true,
-                       "the server did not load the weights: ",
-                       dump_json(answer.value("message", Json())));
+      const Json answer = parse_answer(
+          http.post("/update_weights_from_disk", dump_json({{"model_path", weights.path},
+                                                            {"weight_version", weights.version},
+                                                            {"flush_cache", true}})));
+      check<DataError>(
+          answer.value("success", Json(false)) == true,
+          "the server did not load the weights: ", dump_json(answer.value("message", Json())));
       return;
     }
     unload(http, weights.version);

@@ -8,7 +8,7 @@
 namespace temper::generate::remote {
 namespace {
 
-constexpr double kFirstWait = 0.5;     // seconds, where a server answered with an error
+constexpr double kFirstWait = 0.5;  // seconds, where a server answered with an error
 constexpr double kBetweenProbes = 0.3;
 constexpr double kProbeTimeout = 3;
 
@@ -25,8 +25,8 @@ class ServerPool::Connection {
     const std::lock_guard lock(pool.mutex_);
     check(!pool.stopping_, server.url.str(), ": the run is ending");
     if (server.idle.empty()) {
-      client_ = std::make_unique<HttpClient>(server.url, pool.api_key_,
-                                             pool.section_.timeout_seconds);
+      client_ =
+          std::make_unique<HttpClient>(server.url, pool.api_key_, pool.section_.timeout_seconds);
     } else {
       client_ = std::move(server.idle.back());
       server.idle.pop_back();
@@ -194,8 +194,7 @@ std::vector<RemoteSample> ServerPool::sample(const SampleTask& task, size_t turn
     }
     failed = number;
     if (unreachable) leave_out(server);
-    check(tries < kTries, "rollout.server: ", server.url.str(), " failed ", tries,
-          " times: ", why);
+    check(tries < kTries, "rollout.server: ", server.url.str(), " failed ", tries, " times: ", why);
     if (another_answers(number)) continue;
     // A server that is gone may come back at any moment; one that refuses gets some time.
     wait_for(number, unreachable ? kMostWait : wait, unreachable);
