@@ -56,7 +56,7 @@ std::unique_ptr<models::CausalLM> model() {
 }  // namespace
 
 TEST_CASE("noise on embeddings is uniform, within alpha / sqrt(tokens x width) of a row") {
-  const Layer layer;
+  Layer layer;
   const at::Tensor noise = embedded(layer, pass_of(0, 3, 5));
   int64_t first = 0;
   for (const std::vector<int32_t>& row : kRows) {
@@ -71,7 +71,7 @@ TEST_CASE("noise on embeddings is uniform, within alpha / sqrt(tokens x width) o
 }
 
 TEST_CASE("the noise does not depend on how a step is split, and differs between steps") {
-  const Layer layer;
+  Layer layer;
   const at::Tensor together = embedded(layer, pass_of(0, 3, 5));
   std::vector<at::Tensor> parts;
   for (size_t i = 0; i < 3; ++i) parts.push_back(embedded(layer, pass_of(i, i + 1, 5)));
