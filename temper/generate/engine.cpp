@@ -129,14 +129,13 @@ std::vector<SampledRow> Engine::rows_of(const std::vector<Sequence*>& sampled) c
     const Prompt& prompt = *s->prompt;
     const GenerationOptions& options = prompt.request.options;
     const Completion& c = s->completion;
-    SampledRow row{
-        .options = &options.sampling,
-        .key = {static_cast<uint64_t>(c.index), static_cast<uint64_t>(c.sample),
-                static_cast<uint64_t>(prompt.request.position) + c.tokens.size()},
-        .context = {.prompt = prompt.request.prompt, .completion = c.tokens},
-        .adapter = prompt.request.adapter,
-        .top_logprobs = options.top_logprobs,
-        .matcher = s->matcher.get()};
+    SampledRow row{.options = &options.sampling,
+                   .key = {static_cast<uint64_t>(c.index), static_cast<uint64_t>(c.sample),
+                           static_cast<uint64_t>(prompt.request.position) + c.tokens.size()},
+                   .context = {.prompt = prompt.request.prompt, .completion = c.tokens},
+                   .adapter = prompt.request.adapter,
+                   .top_logprobs = options.top_logprobs,
+                   .matcher = s->matcher.get()};
     if (static_cast<int64_t>(c.tokens.size()) < options.min_new_tokens)
       row.context.banned = prompt.ends;
     rows.push_back(row);

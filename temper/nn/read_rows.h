@@ -1,5 +1,5 @@
-// The rows of a last block's result that are read. Only attention needs every row of its input; what
-// follows it treats each row alone, so a last block leaves out the rows of which nobody asks
+// The rows of a last block's result that are read. Only attention needs every row of its input;
+// what follows it treats each row alone, so a last block leaves out the rows of which nobody asks
 // anything: prompts in training, all but the last token of a text under a scalar head.
 #pragma once
 

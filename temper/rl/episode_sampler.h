@@ -39,8 +39,7 @@ class EpisodeSampler {
   // format: how prompts are read from rows. A turn ends where `options` says; its max_new_tokens
   // are those of a whole completion.
   EpisodeSampler(const env::EnvironmentSection& section, data::PromptFormat format,
-                 generate::GenerationOptions options,
-                 std::vector<int32_t> eos_token_ids);
+                 generate::GenerationOptions options, std::vector<int32_t> eos_token_ids);
 
   struct Ask {
     int64_t key;  // of its random numbers
@@ -52,8 +51,7 @@ class EpisodeSampler {
   // unfinished. Throws RunError where the environment fails and its on_failure is stop.
   using Done = std::function<void(size_t ask, std::vector<SampledEpisode>)>;
   void run(generate::CompletionSource& source, const std::vector<Ask>& asks, int64_t samples,
-           const Done& done,
-           const std::function<bool()>& stop = {});
+           const Done& done, const std::function<bool()>& stop = {});
 
   // Since the beginning, and what the first failure was.
   const EnvironmentCounts& counts() const { return counts_; }

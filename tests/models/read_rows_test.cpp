@@ -1,4 +1,7 @@
-// nn::Context::rows: a last block that leaves out what nobody reads changes nothing of what is read.
+// nn::Context::rows: a last block that leaves out what nobody reads changes nothing of what is
+// read.
+#include "temper/nn/read_rows.h"
+
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
@@ -7,7 +10,6 @@
 
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
-#include "temper/nn/read_rows.h"
 #include "temper/ops/embedding.h"
 #include "temper/train/parameters.h"
 
@@ -17,7 +19,8 @@ namespace {
 
 std::unique_ptr<models::CausalLM> golden_model(const std::string& name) {
   const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  auto model = models::load_model(std::string(source ? source : ".") + "/tests/golden/models/" + name);
+  auto model =
+      models::load_model(std::string(source ? source : ".") + "/tests/golden/models/" + name);
   model->each_parameter([](const std::string&, nn::Parameter& p) {
     p.own();
     p.set_trainable(true);
