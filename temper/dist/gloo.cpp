@@ -172,8 +172,8 @@ struct GlooWorld::Connection {
     join = patience.left();
   }
 
-  std::shared_ptr<Group> group(const std::string& name, const std::vector<int>& ranks,
-                               bool in_step, std::shared_ptr<Group> twins) const {
+  std::shared_ptr<Group> group(const std::string& name, const std::vector<int>& ranks, bool in_step,
+                               std::shared_ptr<Group> twins) const {
     const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
     auto options = c10d::ProcessGroupGloo::Options::create(join);
     options->devices.push_back(
@@ -182,8 +182,7 @@ struct GlooWorld::Connection {
     const auto place = std::find(ranks.begin(), ranks.end(), environment.rank) - ranks.begin();
     const auto made = std::make_shared<GlooGroup>(
         c10::make_intrusive<c10d::PrefixStore>(name, prefixed), static_cast<int>(place),
-        static_cast<int>(ranks.size()), environment.rank, in_step, std::move(twins),
-        options);
+        static_cast<int>(ranks.size()), environment.rank, in_step, std::move(twins), options);
     made->set_timeout(longest_wait);
     return made;
   }

@@ -21,8 +21,8 @@ class GlooWorld {
   ~GlooWorld();
 
   // A group of these ranks, in this order; this rank is one of them, and all of them call it.
-  // `name` is the group's own; `twins` are the ranks that do the same as this one in groups of their
-  // own. A group keeps alive what it needs of this.
+  // `name` is the group's own; `twins` are the ranks that do the same as this one in groups of
+  // their own. A group keeps alive what it needs of this.
   std::shared_ptr<Group> group(const std::string& name, const std::vector<int>& ranks,
                                bool in_step = false, std::shared_ptr<Group> twins = nullptr) const;
 

@@ -60,8 +60,7 @@ std::vector<std::string> Group::all_gather(const std::string& bytes) {
   lengths[static_cast<size_t>(rank())] = static_cast<double>(bytes.size());
   all_reduce_sum(lengths);
   const auto longest = static_cast<int64_t>(*std::max_element(lengths.begin(), lengths.end()));
-  at::Tensor mine = at::zeros({longest}, at::kByte),
-             all = at::empty({size() * longest}, at::kByte);
+  at::Tensor mine = at::zeros({longest}, at::kByte), all = at::empty({size() * longest}, at::kByte);
   std::memcpy(mine.mutable_data_ptr(), bytes.data(), bytes.size());
   if (longest > 0) all_gather(mine, all);
   std::vector<std::string> out;

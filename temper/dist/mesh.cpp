@@ -2,8 +2,8 @@
 
 #include <unistd.h>
 
-#include <sstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -18,19 +18,17 @@ namespace temper::dist {
 Mesh::Mesh(std::shared_ptr<Group> group)
     : world(group), rows(group), data(group), fsdp(alone()), tensor(alone()), model(alone()) {}
 
-Mesh::Mesh(Group& rows_alone)
-    : Mesh(std::shared_ptr<Group>(&rows_alone, [](Group*) {})) {}
+Mesh::Mesh(Group& rows_alone) : Mesh(std::shared_ptr<Group>(&rows_alone, [](Group*) {})) {}
 
-Mesh join(const MeshSection& section, const std::string& where,
-          const std::function<bool()>& stop) {
+Mesh join(const MeshSection& section, const std::string& where, const std::function<bool()>& stop) {
   const Environment environment = read_environment();
   const int data = static_cast<int>(section.data_ranks(environment.size, where));
   if (environment.size == 1) return Mesh();
   const int fsdp = static_cast<int>(section.fsdp), tensor = static_cast<int>(section.tensor);
   const Patience patience(environment.timeout, stop);
-  const GlooWorld gloo(environment, patience,
-                       std::chrono::milliseconds(
-                           static_cast<int64_t>(section.timeout_minutes * 60 * 1000)));
+  const GlooWorld gloo(
+      environment, patience,
+      std::chrono::milliseconds(static_cast<int64_t>(section.timeout_minutes * 60 * 1000)));
   const int d = environment.rank / (fsdp * tensor), f = environment.rank / tensor % fsdp,
             t = environment.rank % tensor;
   // The ranks from `first` on, `step` apart.
@@ -93,11 +91,10 @@ void check_agreement(Group& world, const std::vector<std::pair<std::string, std:
                  wanted = first["says"][i][1].get<std::string>();
       if (theirs == wanted) continue;
       const auto [found, expected] = first_difference(theirs, wanted);
-      throw RunError(temper::str("rank ", r, " on ", other["host"].get<std::string>(),
-                                 " has another ", what[i].first, " than rank 0 on ",
-                                 first["host"].get<std::string>(), ": `", found, "`, not `",
-                                 expected,
-                                 "`; start all ranks with the same program, files and arguments"));
+      throw RunError(temper::str(
+          "rank ", r, " on ", other["host"].get<std::string>(), " has another ", what[i].first,
+          " than rank 0 on ", first["host"].get<std::string>(), ": `", found, "`, not `", expected,
+          "`; start all ranks with the same program, files and arguments"));
     }
   }
 }

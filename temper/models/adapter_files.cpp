@@ -28,9 +28,10 @@ void take(TensorMap& tensors, const std::string& name, nn::Parameter& parameter,
           const std::string& directory) {
   const auto it = tensors.find(name);
   check<ConfigError>(it != tensors.end(), directory, ": ", name, " is missing");
-  check<ConfigError>(it->second.shape == parameter.whole_shape(), directory, ": ", it->first, " is ",
-                     at::IntArrayRef(it->second.shape), ", expected ",
-                     at::IntArrayRef(parameter.whole_shape()), "; the adapter is for another model");
+  check<ConfigError>(it->second.shape == parameter.whole_shape(), directory, ": ", it->first,
+                     " is ", at::IntArrayRef(it->second.shape), ", expected ",
+                     at::IntArrayRef(parameter.whole_shape()),
+                     "; the adapter is for another model");
   parameter.set_whole_value(to_tensor(it->second, at::kFloat));
   parameter.set_trainable(true);
   tensors.erase(it);

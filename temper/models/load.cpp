@@ -54,8 +54,8 @@ void set_from(nn::Parameter& parameter, const TensorView& view) {
   const at::ScalarType kept =
       parameter.format() == ops::WeightFormat::kBFloat16 ? at::kBFloat16 : at::kFloat;
   const at::Tensor value = to_tensor(view, kept);
-  const bool mapped = !parameter.placement() &&
-                      value.const_data_ptr() == static_cast<const void*>(view.data);
+  const bool mapped =
+      !parameter.placement() && value.const_data_ptr() == static_cast<const void*>(view.data);
   parameter.set_value(parameter.placement() ? parameter.placement()->part(value) : value);
   if (!mapped || ops::is_quantized(parameter.format())) give_back_pages(view);
 }
@@ -114,7 +114,8 @@ class Filling {
 
  private:
   static std::string mismatch(const std::vector<int64_t>& found, const nn::Parameter& parameter) {
-    return temper::str(at::IntArrayRef(found), ", expected ", at::IntArrayRef(parameter.whole_shape()));
+    return temper::str(at::IntArrayRef(found), ", expected ",
+                       at::IntArrayRef(parameter.whole_shape()));
   }
 
   Checkpoint& from_;
@@ -151,8 +152,8 @@ void fill(nn::Module& model, Checkpoint& from, const Storage& storage, const std
 
 void split_model(nn::Module& model, const Checkpoint& from, const Storage& storage) {
   if (!storage.tensor || storage.tensor->size() == 1) return;
-  const bool quantized =
-      (storage.blocks && ops::is_quantized(*storage.blocks)) || !bitsandbytes_weights(from.tensors).empty();
+  const bool quantized = (storage.blocks && ops::is_quantized(*storage.blocks)) ||
+                         !bitsandbytes_weights(from.tensors).empty();
   check<ConfigError>(!quantized, "mesh.tensor: quantized weights (", from.directory,
                      ") are not divided; expected 1, or another model.storage");
   split(model, family_of(from.config), storage.tensor, from.directory + "/config.json");

@@ -1,5 +1,5 @@
-// Tensor parallelism (Shoeybi et al., arXiv 1909.08053): ranks that compute the same rows, each with
-// its part of every layer, as the table at the family's foot says.
+// Tensor parallelism (Shoeybi et al., arXiv 1909.08053): ranks that compute the same rows, each
+// with its part of every layer, as the table at the family's foot says.
 #pragma once
 
 #include <memory>

@@ -24,7 +24,7 @@ class Lora {
        uint64_t key, bool dora = false);
 
   double scale, dropout;
-  uint64_t key;  // names the module among the random numbers
+  uint64_t key;                                    // names the module among the random numbers
   std::shared_ptr<dist::Group> inputs_divided_by;  // whose ranks have a part each of A's columns
 
  private:

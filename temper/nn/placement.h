@@ -25,7 +25,8 @@ struct Placement {
 
   // This rank's part of a whole tensor, a copy: flat where it is a range.
   at::Tensor part(const at::Tensor& whole) const;
-  // The whole tensor of which this rank has `part`, of any dtype. All ranks that share it call this.
+  // The whole tensor of which this rank has `part`, of any dtype. All ranks that share it call
+  // this.
   at::Tensor whole(const at::Tensor& part) const;
 };
 

@@ -101,7 +101,8 @@ struct RunUnit : Function<RunUnit> {
     call.outputs.clear();
     whole.end();
     std::vector<std::pair<Parameter*, at::Tensor>> of_parameters;
-    for (Parameter* parameter : call.trainable) of_parameters.emplace_back(parameter, found[next++]);
+    for (Parameter* parameter : call.trainable)
+      of_parameters.emplace_back(parameter, found[next++]);
     if (call.unit && !of_parameters.empty()) call.unit->reduce(of_parameters);
     for (auto& [parameter, gradient] : of_parameters) grads.push_back(std::move(gradient));
     return grads;
@@ -148,11 +149,12 @@ Tensors run_unit(Module& module, const Tensors& inputs, int adapter, bool recomp
     const Held whole(unit);
     return forward(inputs);
   }
-  auto call = std::make_shared<UnitCall>(UnitCall{.forward = forward,
-                                                  .unit = unit,
-                                                  .recompute = recompute,
-                                                  .num_inputs = inputs.size(),
-                                                  .trainable = trainable_parameters(module, adapter)});
+  auto call =
+      std::make_shared<UnitCall>(UnitCall{.forward = forward,
+                                          .unit = unit,
+                                          .recompute = recompute,
+                                          .num_inputs = inputs.size(),
+                                          .trainable = trainable_parameters(module, adapter)});
   variable_list tensors = inputs;
   for (const Parameter* parameter : call->trainable) tensors.push_back(parameter->trained());
   return RunUnit::apply(call, at::TensorList(tensors));
@@ -162,9 +164,8 @@ at::Tensor run_block(Module& block, const at::Tensor& x, const Context& context,
                      const BlockFunction& forward) {
   if (context.observe) (*context.observe)(x);
   if (!block.unit() && !context.recompute) return forward(x);
-  return run_unit(block, {x}, context.adapter, context.recompute, [forward](const Tensors& inputs) {
-    return Tensors{forward(inputs[0])};
-  })[0];
+  return run_unit(block, {x}, context.adapter, context.recompute,
+                  [forward](const Tensors& inputs) { return Tensors{forward(inputs[0])}; })[0];
 }
 
 }  // namespace temper::nn

@@ -81,8 +81,8 @@ at::Tensor embedding(const Weight& table, const std::vector<int64_t>& ids, doubl
   check(!table.quantized, "an embedding's table is not quantized");
   EmbeddingKept what{ids, scale, table.values.sizes().vec(), table.format};
   for (size_t i = 0; i < ids.size(); ++i) {
-    check<DataError>(ids[i] == kNoRow || (ids[i] >= 0 && ids[i] < table.out()), "token id ",
-                     ids[i], " is outside the model's vocabulary of ", table.out());
+    check<DataError>(ids[i] == kNoRow || (ids[i] >= 0 && ids[i] < table.out()), "token id ", ids[i],
+                     " is outside the model's vocabulary of ", table.out());
     if (ids[i] != kNoRow) continue;
     what.ids[i] = 0;
     what.missing.push_back(static_cast<int64_t>(i));

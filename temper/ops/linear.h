@@ -25,8 +25,8 @@ struct LinearInput {
   double eps = 0;                             // norm
   bool add_unit_offset = false;               // norm: multiply by 1 + weight (Gemma)
   Activation activation = Activation::kSilu;  // gated: act(gate) * up
-  // Where each of several ranks has a part of the layers' outputs: the gradient of what they read is
-  // the sum over the ranks. Null: nothing is summed.
+  // Where each of several ranks has a part of the layers' outputs: the gradient of what they read
+  // is the sum over the ranks. Null: nothing is summed.
   std::shared_ptr<Ranks> ranks = nullptr;
 
   static LinearInput plain(at::Tensor x);

@@ -123,7 +123,8 @@ class FlatBuffer {
  private:
   // The bytes of tensor i that a rank keeps, within the tensor.
   std::pair<int64_t, int64_t> range(size_t i, int rank) const {
-    const int64_t bytes = i < bytes_.size() ? bytes_[i] : static_cast<int64_t>(sources_[i].nbytes());
+    const int64_t bytes =
+        i < bytes_.size() ? bytes_[i] : static_cast<int64_t>(sources_[i].nbytes());
     const int64_t first = rank * part_ - offsets_[i];
     const auto within = [&](int64_t at) { return std::clamp<int64_t>(at, 0, bytes); };
     return {within(first), within(first + part_)};

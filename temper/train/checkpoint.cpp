@@ -158,8 +158,8 @@ Checkpoint Checkpoints::load(const std::string& directory, const Trainables& tra
     const TensorMap weights = read_safetensors(directory + "/" + trainable->name + ".safetensors");
     for (const NamedParameter& p : trainable->optimizer.parameters()) {
       const auto it = weights.find(p.name);
-      check<DataError>(it != weights.end() && it->second.shape == p.parameter->whole_shape(), directory,
-                       ": `", p.name,
+      check<DataError>(it != weights.end() && it->second.shape == p.parameter->whole_shape(),
+                       directory, ": `", p.name,
                        "` is missing or of another shape; the checkpoint is of another model or "
                        "adapter; resume: never or another "
                        "output_dir starts anew");

@@ -155,9 +155,8 @@ void Optimizer::load(const TensorMap& tensors, int64_t steps, const std::string&
       const StateTensor& layout = slots_[i].layout[s];
       const at::Tensor whole =
           models::to_tensor(tensors.at(parameters_[i].name + "." + layout.name), layout.dtype);
-      slots_[i].state[s] = slots_[i].by_parts
-                               ? parameters_[i].parameter->placement()->part(whole)
-                               : whole.clone();
+      slots_[i].state[s] =
+          slots_[i].by_parts ? parameters_[i].parameter->placement()->part(whole) : whole.clone();
     }
   steps_ = steps;
 }

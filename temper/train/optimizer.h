@@ -21,8 +21,8 @@ class Optimizer {
   Optimizer(const OptimizerSection& config, std::vector<NamedParameter> parameters,
             const std::string& where = "optimizer.groups");
 
-  // The global L2 norm of all gradients, in double, over all ranks that share the model. A parameter
-  // without a gradient counts as zero.
+  // The global L2 norm of all gradients, in double, over all ranks that share the model. A
+  // parameter without a gradient counts as zero.
   double grad_norm(const dist::Mesh& mesh = {}) const;
   // One update from the parameters' gradients, scaled by grad_scale; the gradients are released.
   // `learning_rate` is the step's; parameters with a rate of their own use it times theirs.

@@ -1,6 +1,6 @@
 // The directory of a run: its lock, resolved config, metrics, checkpoints, final model and report.
-// Rank 0 writes; on other ranks a call that writes takes part in gathering what ranks share out, and
-// does nothing else.
+// Rank 0 writes; on other ranks a call that writes takes part in gathering what ranks share out,
+// and does nothing else.
 #pragma once
 
 #include <cstdint>

@@ -146,8 +146,9 @@ void Trainer::describe(const StepPlan& plan, const LossSums& sums, double tokens
   task_.describe_step(row_);
   row_.set("step_seconds", seconds);
   row_.set("tokens_per_second", plan.tokens / seconds);
-  row_.set("peak_memory_bytes",
-           static_cast<int64_t>(mesh_.world->all_reduce_max(static_cast<double>(peak_memory_bytes()))));
+  row_.set(
+      "peak_memory_bytes",
+      static_cast<int64_t>(mesh_.world->all_reduce_max(static_cast<double>(peak_memory_bytes()))));
 }
 
 Json Trainer::checkpoint_values(const TaskState& state) const {
@@ -194,8 +195,7 @@ bool Trainer::evaluate(RunDirectory& directory) {
   MetricsRow row(step_);
   // Ranks make different numbers of passes.
   std::vector<std::unique_ptr<nn::Gathered>> whole;
-  for (nn::Module* model : roles_.models())
-    whole.push_back(std::make_unique<nn::Gathered>(*model));
+  for (nn::Module* model : roles_.models()) whole.push_back(std::make_unique<nn::Gathered>(*model));
   bool asked_to_stop = false;
   const auto stop = [&] {
     asked_to_stop = asked_to_stop || directory.host().stop();

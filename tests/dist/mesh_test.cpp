@@ -156,7 +156,8 @@ TEST_CASE("axes that do not multiply to the ranks are refused") {
   };
   CHECK(message(-1, 2, 2, 8) == "2");
   CHECK(message(2, 2, 2, 8) == "2");
-  CHECK(message(-1, 2, 1, 1).starts_with("run.yaml:3: mesh: fsdp 2 x tensor 1 does not divide the 1 rank"));
+  CHECK(message(-1, 2, 1, 1)
+            .starts_with("run.yaml:3: mesh: fsdp 2 x tensor 1 does not divide the 1 rank"));
   CHECK(message(-1, 3, 1, 4).find("does not divide the 4 ranks") != std::string::npos);
   CHECK(message(2, 2, 1, 2).find("data 2 x fsdp 2 x tensor 1 is not the 2 ranks") !=
         std::string::npos);
@@ -168,11 +169,12 @@ TEST_CASE("ranks that were started differently say where they differ") {
           const Mesh mesh = join({});
           check_agreement(*mesh.world, {{"version", "1"}, {"config", "a: 1\nb: 2\n"}});
           try {
-            check_agreement(*mesh.world,
-                            {{"version", "1"}, {"config", rank == 0 ? "a: 1\nb: 2\n" : "a: 1\nb: 3\n"}});
+            check_agreement(*mesh.world, {{"version", "1"},
+                                          {"config", rank == 0 ? "a: 1\nb: 2\n" : "a: 1\nb: 3\n"}});
           } catch (const RunError& e) {
             const std::string what = e.what();
-            return what.find("rank 1 on ") == 0 && what.find("`b: 3`, not `b: 2`") != std::string::npos
+            return what.find("rank 1 on ") == 0 &&
+                           what.find("`b: 3`, not `b: 2`") != std::string::npos
                        ? ""
                        : what;
           }

@@ -116,7 +116,8 @@ TEST_CASE("every optimizer updates what ranks share out") {
     if (entry.name != "lion" && entry.name != "adamw8bit") check_same(two, one);
     CHECK(tiny::distance(two.weights, one.weights) < 1e-3);
     REQUIRE(two.moments.size() == one.moments.size());
-    for (const auto& [name, values] : one.moments) CHECK(two.moments.at(name).size() == values.size());
+    for (const auto& [name, values] : one.moments)
+      CHECK(two.moments.at(name).size() == values.size());
   }
 }
 
@@ -126,7 +127,8 @@ TEST_CASE("a checkpoint of one mesh goes on under another, to the bit") {
     const tiny::Folder folder;
     Setup setup{.optimizer = optimizer, .save_to = folder / "two"};
     const Trained two = on_two_ranks(setup);
-    const Setup resume{.optimizer = optimizer, .load_from = folder / "two/checkpoints/step-3", .steps = 0};
+    const Setup resume{
+        .optimizer = optimizer, .load_from = folder / "two/checkpoints/step-3", .steps = 0};
     const Trained on_one = train_on(tiny::alone(), resume), again = on_two_ranks(resume);
     CHECK((on_one.weights == two.weights));
     CHECK((on_one.moments == two.moments));
