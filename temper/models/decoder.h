@@ -44,11 +44,13 @@ struct DecoderConfig : ModelConfig {
   nn::AttentionConfig attention_of(int64_t layer) const;
 };
 
-// Blocks: [N, hidden_size] to the same; of Context::rows, where others are zero.
+// Blocks: [N, hidden_size] to the same. Those that say kLeavesOutRows are given Context::rows as the
+// last one, compute these and leave the others zero (nn/read_rows.h).
 //
 // Norms before: h = x + attention(norm(x)), then h + mlp(norm(h)).
 class PreNormBlock : public nn::Module {
  public:
+  static constexpr bool kLeavesOutRows = true;
   PreNormBlock(nn::Module& parent, std::string name, const DecoderConfig& config, int64_t layer,
                std::shared_ptr<nn::Rotary> rotary);
   at::Tensor forward(const at::Tensor& x, const nn::Context& context);
@@ -61,6 +63,7 @@ class PreNormBlock : public nn::Module {
 // Norms before and after: h = x + norm(attention(norm(x))), then h + norm(mlp(norm(h))).
 class SandwichNormBlock : public nn::Module {
  public:
+  static constexpr bool kLeavesOutRows = true;
   SandwichNormBlock(nn::Module& parent, std::string name, const DecoderConfig& config,
                     int64_t layer, std::shared_ptr<nn::Rotary> rotary);
   at::Tensor forward(const at::Tensor& x, const nn::Context& context);
@@ -101,7 +104,8 @@ class Decoder : public Backbone, public Layers {
     inner.rows = nullptr;
     for (auto& layer : layers) {
       // Attention reads every row of its input: only the last block's result is anybody else's.
-      const bool last = layer.get() == &layers[layers.size() - 1] && !context.observe;
+      const bool last = layer.get() == &layers[layers.size() - 1] && !context.observe &&
+                        requires { Block::kLeavesOutRows; };
       x = nn::run_block(*layer, x, context,
                         [block = layer.get(), in_block = last ? context : inner](
                             const at::Tensor& in) { return block->forward(in, in_block); });

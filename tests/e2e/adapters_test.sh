@@ -55,7 +55,7 @@ for kind in dora whole; do
   fi
   # Going on from it, and preferring: the reference is a copy of it, or the base, so that the first loss is log 2.
   sft onward-$kind adapter.path=$kind/final
-  "$temper" sft onward-$kind/config.yaml 2>&1 | grep -q complete || fail "$kind: the resolved config does not run again"
+  "$temper" sft onward-$kind/config.yaml 2>&1 | grep complete > /dev/null || fail "$kind: the resolved config does not run again"
   awk -F'[][]' '{ print "{\"prompt_ids\": [" $2 "], \"chosen_ids\": [5, 6], \"rejected_ids\": [9]}" }' rows.jsonl > pairs.jsonl
   for from in "adapter={path: $kind/final, dropout: 0}" "adapter={method: lora, use_dora: true, modules_to_save: [embed_tokens]}"; do
     "$temper" dpo "$from" model.path=model data.train=pairs.jsonl metrics.sinks=[jsonl] train.max_steps=2 optimizer.learning_rate=0.01 output_dir=dpo > log 2>&1 || fail "$from: dpo: $(tail -3 log)"
@@ -99,7 +99,7 @@ row = [r for r in map(json.loads, open("evaluated/metrics.jsonl")) if "eval/loss
 assert found["nll"] == row["eval/loss"] and found["perplexity"] == math.exp(row["eval/loss"])
 assert found["tokens"] == row["eval/supervised_tokens"] and found["rows"] == 10
 P
-"$temper" eval --model model --input eval.jsonl --perplexity 2> /dev/null | grep -q '^perplexity ' || fail "no table of the perplexity"
+"$temper" eval --model model --input eval.jsonl --perplexity 2> /dev/null | grep '^perplexity ' > /dev/null || fail "no table of the perplexity"
 
 # wrong EXPECTED VERB ...: exit status 2 and one line with EXPECTED.
 wrong() {

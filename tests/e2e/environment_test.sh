@@ -71,7 +71,7 @@ cmp whole/final/model.safetensors replay/final/model.safetensors || fail "traini
 zero_diffs ppo/metrics.jsonl
 
 # Environments that Temper brings, and the configs of the example.
-"$temper" list environments | grep -q '^grid_world' || fail "list environments"
+"$temper" list environments | grep '^grid_world' > /dev/null || fail "list environments"
 "$temper" grpo "$TEMPER_SOURCE_DIR/configs/grid_world.yaml" train.max_steps=2 train.eval_every=1 > grid.log 2>&1 || fail "grid_world.yaml: $(tail -1 grid.log)"
 grep -q '"eval/reward_mean"' runs/grid_world/metrics.jsonl && grep -q '"turns_mean"' runs/grid_world/metrics.jsonl || fail "grid_world.yaml: no metrics"
 

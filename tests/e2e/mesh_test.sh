@@ -39,6 +39,6 @@ refused() { # WORDS ARGUMENTS
 refused 'mesh: fsdp 3 x tensor 1 does not divide the 2 ranks' --nproc 2 model.path=qwen3 mesh.fsdp=3
 refused 'mesh: fsdp 2 x tensor 1 does not divide the 1 rank' model.path=qwen3 mesh.fsdp=2
 refused 'mesh: data 2 x fsdp 2 x tensor 1 is not the 2 ranks' --nproc 2 model.path=qwen3 mesh.fsdp=2 mesh.data=2
-refused 'num_key_value_heads 2 is not divisible by 4' --nproc 4 model.path=qwen3 mesh.tensor=4
+refused '4 ranks do not divide the 62 tokens' --nproc 4 model.path=qwen3 mesh.tensor=4
 refused 'did you mean' --nproc 2 model.path=qwen3 mesh.fspd=2
 exit $bad
