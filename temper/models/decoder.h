@@ -44,8 +44,8 @@ struct DecoderConfig : ModelConfig {
   nn::AttentionConfig attention_of(int64_t layer) const;
 };
 
-// Blocks: [N, hidden_size] to the same. Those that say kLeavesOutRows are given Context::rows as the
-// last one, compute these and leave the others zero (nn/read_rows.h).
+// Blocks: [N, hidden_size] to the same. Those that say kLeavesOutRows are given Context::rows as
+// the last one, compute these and leave the others zero (nn/read_rows.h).
 //
 // Norms before: h = x + attention(norm(x)), then h + mlp(norm(h)).
 class PreNormBlock : public nn::Module {
