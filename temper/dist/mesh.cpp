@@ -82,7 +82,7 @@ void check_agreement(Group& world, const std::vector<std::pair<std::string, std:
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);
   Json mine = {{"host", host}, {"says", what}};
-  const std::vector<std::string> all = world.all_gather(mine.dump());
+  const std::vector<std::string> all = world.all_gather(dump_json(mine));
   const Json first = parse_json(all[0], "rank 0");
   for (size_t r = 1; r < all.size(); ++r) {
     const Json other = parse_json(all[r], "another rank");

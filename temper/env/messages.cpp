@@ -11,9 +11,10 @@ namespace {
 constexpr size_t kQuoted = 200;          // of an answer, in messages
 constexpr double kLargestReward = 1e30;  // its sums and squares are finite too
 
-// An id as text: 7 and "7" are the same.
-std::string id_text(const Json& id) {
-  return id.is_string() ? id.get<std::string>() : dump_json(id);
+// 7, 7.0 and "7" are the same.
+bool is_episode(const Json& id, int64_t episode) {
+  return id.is_number() ? id == Json(episode)
+                        : id.is_string() && id == Json(std::to_string(episode));
 }
 
 // Empty: these are messages.
@@ -85,7 +86,7 @@ bool may_answer(const std::string& line, int64_t episode) {
   try {
     const Json answer = parse_json(line, "answer");
     const auto found = answer.is_object() ? answer.find("episode") : answer.end();
-    return found == answer.end() || id_text(*found) == std::to_string(episode);
+    return found == answer.end() || is_episode(*found, episode);
   } catch (const DataError&) {
     return true;
   }

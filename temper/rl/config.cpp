@@ -11,6 +11,8 @@ template <>
 inline constexpr std::array enum_names<rl::RlSection::OnMismatch> = {"stop", "correct"};
 template <>
 inline constexpr std::array enum_names<rl::RlSection::Correction> = {"truncate", "mask"};
+template <>
+inline constexpr std::array enum_names<rl::RlRolloutSection::Update> = {"finish", "continue"};
 
 }  // namespace temper
 
@@ -64,6 +66,10 @@ void RlRolloutSection::fields(Fields& f) {
         "with rl.max_staleness, processor threads of sampling while training runs on the others; "
         "null: half of them",
         at_least(1));
+  f.add("update", update,
+        "what an update does to completions that are being sampled for later batches "
+        "(rl.max_staleness above 1): they finish with the weights that they began with, or "
+        "continue with the new ones");
 }
 
 void RlConfig::fields(Fields& f) {
@@ -161,6 +167,15 @@ void RlConfig::validate_sampler() const {
           ", expected correct: a stale sampler's log-probabilities are not the trainer's");
   require(!rl.replay || rl.max_staleness == 0, "rl.max_staleness", "found ", rl.max_staleness,
           ", expected 0 with rl.replay: nothing is sampled");
+  const bool continues = rollout.update == RlRolloutSection::Update::kContinue;
+  const auto finish = [&](bool holds, const std::string& why) {
+    require(!continues || holds, "rollout.update", "found continue, expected finish ", why);
+  };
+  finish(rl.max_staleness > 0, "with rl.max_staleness 0: no update is made while sampling");
+  finish(!rollout.server.used(), "with rollout.server: servers take requests whole");
+  finish(!environment.any(), "with an environment: episodes are sampled whole");
+  finish(rl.algorithm->max_refills() == 0,
+         "with dynamic sampling: which prompts are drawn next is known when a batch is judged");
   require(!rl.replay || !rollout.server.used(), "rollout.server",
           "found servers and rl.replay; expected one of them");
   const generate::ServerSection &server = rollout.server, none;

@@ -24,6 +24,7 @@ struct EnvironmentCounts {
   int64_t timed_out = 0, crashed = 0, malformed = 0;
   int64_t unread_calls = 0;  // calls of tools that could not be read, or named no tool
   int64_t failures() const { return timed_out + crashed + malformed; }
+  int64_t episodes = 0, failed = 0;  // that ended; and those of them that a failure ended
 };
 
 // A sampled episode, before it is judged.
@@ -39,7 +40,7 @@ class EpisodeSampler {
   // format: how prompts are read from rows. A turn ends where `options` says; its max_new_tokens
   // are those of a whole completion.
   EpisodeSampler(const env::EnvironmentSection& section, data::PromptFormat format,
-                 generate::GenerationOptions options, std::vector<int32_t> eos_token_ids);
+                 generate::GenerationOptions options, const std::vector<int32_t>& eos_token_ids);
 
   struct Ask {
     int64_t key;  // of its random numbers
@@ -72,7 +73,7 @@ class EpisodeSampler {
   const env::EnvironmentSection section_;
   data::PromptFormat format_;
   generate::GenerationOptions options_;
-  std::vector<int32_t> eos_token_ids_;
+  std::vector<int32_t> ends_;  // tokens that end a turn
   EnvironmentCounts counts_;
   std::string first_failure_;
   env::EnvironmentPool pool_;

@@ -7,6 +7,7 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
+#include "temper/base/json.h"
 #include "temper/text/unicode.h"
 
 namespace temper::rl {

@@ -13,9 +13,9 @@ namespace {
 train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& mesh,
                       const train::RunHost& host) {
   train::RunDirectory directory(config, host, *mesh.world);
-  std::unique_ptr<RolloutSource> source;
   dist::Group& group = *mesh.rows;
-  std::shared_ptr<dist::Group> sampling_group;  // of the thread that samples ahead
+  std::shared_ptr<dist::Group> sampling_group;  // of the thread that samples ahead; outlives it
+  std::unique_ptr<RolloutSource> source;
   const int64_t vocabulary = roles.policy.model->vocab_size;
   const bool whole = mesh.model->size() == 1;
   config.require(whole || !config.rollout.server.used(), "rollout.server",
