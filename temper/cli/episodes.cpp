@@ -8,6 +8,7 @@
 #include "temper/cli/output.h"
 #include "temper/cli/progress.h"
 #include "temper/rl/episode_sampler.h"
+#include "temper/rl/rollout_lines.h"
 #include "temper/text/chat_template.h"
 
 namespace temper::cli {

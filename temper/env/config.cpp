@@ -6,7 +6,7 @@
 #include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/env/environment.h"
-#include "temper/rewards/process.h"
+#include "temper/process/process.h"
 
 namespace temper {
 
@@ -115,30 +115,11 @@ void EnvironmentSection::fields(Fields& f) {
   f.add("workers", workers,
         "processes of the command, each with several episodes; tools that run at once",
         at_least(1));
-  f.add("memory_bytes", memory_bytes, "maximum address space of a process; null: unlimited",
-        at_least(1));
-  f.add("cpu_seconds", cpu_seconds, "maximum processor time of a process; null: unlimited",
-        at_least(1));
-  f.add("file_bytes", file_bytes, "largest file that a process can write; null: unlimited",
-        at_least(0));
-  f.add("open_files", open_files,
-        "maximum number of files that a process can have open; null: unlimited", at_least(4));
+  limits.fields(f);
   f.add("on_failure", on_failure,
         "what a timeout, a crash or a malformed answer does: the environment's reward is 0, the "
         "episode is dropped, or the run stops");
 }
-
-namespace {
-
-std::string problem_of_program(const std::string& key, const std::vector<std::string>& command) {
-  const std::string& program = command[0];
-  if (!rewards::find_program(program).empty()) return {};
-  return str(
-      key, ": the command `", program, "` is not ",
-      program.find('/') != std::string::npos ? "a program that can be run" : "found in PATH");
-}
-
-}  // namespace
 
 std::string find_problem(const EnvironmentSection& section) {
   if (!section.name.empty() && !section.command.empty())
@@ -146,8 +127,8 @@ std::string find_problem(const EnvironmentSection& section) {
                "` and a command; give one of them: name is a built-in environment");
   if (!section.name.empty()) environments().find(section.name, "environment.name");
   if (!section.command.empty())
-    if (std::string p = problem_of_program("environment.command", section.command); !p.empty())
-      return p;
+    if (const std::string p = process::program_problem(section.command[0]); !p.empty())
+      return "environment.command: " + p;
   std::set<std::string> names;
   for (size_t i = 0; i < section.tools.size(); ++i) {
     const ToolSection& tool = section.tools[i];
@@ -158,7 +139,8 @@ std::string find_problem(const EnvironmentSection& section) {
     if (tool.command.empty())
       return str(key, ".command: missing; a list of the program that answers calls of `", tool.name,
                  "` and its arguments");
-    if (std::string p = problem_of_program(key + ".command", tool.command); !p.empty()) return p;
+    if (const std::string p = process::program_problem(tool.command[0]); !p.empty())
+      return key + ".command: " + p;
     const Json schema = parse_json(tool.parameters.json, key);
     if (schema.contains("type") && schema["type"] != "object")
       return str(key, ".parameters: found the type ", dump_json(schema["type"]),

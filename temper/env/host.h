@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "temper/env/environment.h"
-#include "temper/rewards/process.h"
+#include "temper/process/process.h"
 
 namespace temper::env {
 
@@ -39,7 +39,7 @@ class Host {
   virtual void step(int64_t episode, const Turn& turn) = 0;
   virtual void close(int64_t episode) = 0;
   // Adds what poll() is to wait for, and when advance() is to be called at the latest.
-  virtual void add_awaited(std::vector<pollfd>& fds, rewards::Clock::time_point& until) const = 0;
+  virtual void add_awaited(std::vector<pollfd>& fds, process::Clock::time_point& until) const = 0;
   // Moves on, and adds the answers that have come.
   virtual void advance(std::vector<Reply>& replies) = 0;
 };

@@ -39,20 +39,7 @@ void RewardSection::fields(Fields& f) {
   f.add("start_timeout_seconds", start_timeout_seconds,
         "additional time for the first answer of a worker of the command", above(0));
   f.add("workers", workers, "processes of the command", at_least(1));
-  f.add("memory_bytes", memory_bytes, "maximum address space of a worker; null: unlimited",
-        at_least(1));
-  f.add("cpu_seconds", cpu_seconds,
-        "maximum processor time of a worker, after which it is replaced; null: unlimited",
-        at_least(1));
-  f.add("file_bytes", file_bytes, "largest file that a worker can write; null: unlimited",
-        at_least(0));
-  f.add("open_files", open_files,
-        "maximum number of files that a worker can have open; null: unlimited", at_least(4));
-  f.add("processes", processes,
-        "maximum number of processes and threads of this user while a worker starts one more (root "
-        "has no such "
-        "limit); null: unlimited",
-        at_least(1));
+  limits.fields(f);
   f.add("on_failure", on_failure, "what a timeout, a crash or a malformed answer does");
 }
 

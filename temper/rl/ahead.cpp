@@ -7,6 +7,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/metrics/trace.h"
+#include "temper/rl/rollout_lines.h"
 
 namespace temper::rl {
 namespace {
@@ -173,9 +174,7 @@ void AheadSource::add_begun(const std::vector<BatchPointer>& batches,
   for (const BatchPointer& batch : batches) {
     wait_for(*batch);
     if (batch->failure || batch->rollouts.groups.empty()) break;
-    for (const EpisodeGroup& group : batch->rollouts.groups)
-      for (const Episode& episode : group.episodes) lines += to_line(group, episode) + "\n";
-    lines += "\n";
+    lines += to_lines(batch->rollouts.groups) + "\n";
     all.push_back({{"version", batch->version},
                    {"source", batch->source},
                    {"about", Json::parse(batch->about.json())}});

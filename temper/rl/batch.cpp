@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "temper/base/error.h"
+#include "temper/rl/rollout_lines.h"
 
 namespace temper::rl {
 

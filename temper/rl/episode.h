@@ -9,8 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "temper/base/json.h"
-
 namespace temper::rl {
 
 struct Segment {
@@ -87,13 +85,5 @@ void add_episode(EpisodeGroup& group, const std::vector<int32_t>& prompt, Episod
 // Whether the group's rewards, before shaping, differ: without that no completion is better than
 // another.
 bool has_reward_variance(const EpisodeGroup& group);
-
-// A line of a rollouts file. `resumable` adds what a run needs to go on in the middle of a batch.
-std::string to_line(const EpisodeGroup& group, const Episode& episode, bool resumable = false);
-// Adds what to_line wrote, or another program's line, to the groups: to the last one where its
-// `group` is the same. group, prompt_tokens, completion_tokens and reward are enough. Ids are
-// checked against the vocabulary. Throws DataError.
-void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabulary,
-              const std::string& where);
 
 }  // namespace temper::rl

@@ -12,6 +12,7 @@
 #include "temper/metrics/trace.h"
 #include "temper/nn/unit.h"
 #include "temper/rl/model_reward.h"
+#include "temper/rl/rollout_lines.h"
 
 namespace temper::rl {
 namespace {
@@ -44,13 +45,6 @@ generate::EngineOptions engine_options(const RlConfig& config, dist::Group& grou
   generate::EngineOptions options{.cache_bytes = config.rollout.cache_bytes.value_or(0)};
   options.cache_bytes = std::stoll(group.agreed(str(generate::cache_bytes(options))));
   return options;
-}
-
-std::string to_lines(const std::vector<EpisodeGroup>& groups) {
-  std::string lines;
-  for (const EpisodeGroup& g : groups)
-    for (const Episode& episode : g.episodes) lines += to_line(g, episode) + "\n";
-  return lines;
 }
 
 }  // namespace

@@ -8,13 +8,7 @@ trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$dir"' EXIT
 
 small_model
 awk 'BEGIN { for (i = 0; i < 40; ++i) { printf "{\"prompt_ids\": ["; n = 1 + i % 9; for (k = 0; k < n; ++k) printf "%s%d", k ? ", " : "", 5 + (7 * i + 3 * k) % 50; printf "]}\n" } }' > prompts.jsonl
-cat > even.sh <<'S'
-while read -r line; do
-  ids=${line#*completion_tokens\":[}; ids=${ids%%]*}
-  n=0; even=0; IFS=,; for id in $ids; do n=$((n + 1)); [ $((id % 2)) = 0 ] && even=$((even + 1)); done; unset IFS
-  echo "{\"reward\": $((1000 * even / n))e-3}"
-done
-S
+even_reward
 cat > run.yaml <<'Y'
 model: {path: model}
 data: {train: prompts.jsonl}

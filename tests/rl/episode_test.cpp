@@ -9,6 +9,7 @@
 
 #include "temper/base/error.h"
 #include "temper/rl/batch.h"
+#include "temper/rl/rollout_lines.h"
 
 using namespace temper;
 
