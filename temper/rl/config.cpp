@@ -168,6 +168,9 @@ void RlConfig::validate_sampler() const {
                      server.api_key_env || server.timeout_seconds != none.timeout_seconds;
   require(server.used() || !asked, "rollout.server.urls",
           "found none, expected the servers' addresses, such as [http://127.0.0.1:8000]");
+  if (server.used())
+    if (const auto problem = server.find_unsupported(rollout); problem)
+      fail(problem->key, problem->message);
   require(rl.importance_bounds[0] < rl.importance_bounds[1], "rl.importance_bounds", "found ",
           rl.importance_bounds[0], " and ", rl.importance_bounds[1],
           ", expected a lower and an upper bound");

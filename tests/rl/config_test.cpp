@@ -245,3 +245,28 @@ TEST_CASE("keys that contradict each other") {
   CHECK(unknown.ends_with("did you mean `grpo`?"));
   CHECK(load_error({"rl.lambda=0.9"}).find("unknown key `rl.lambda`") != std::string::npos);
 }
+
+TEST_CASE("sampling options that the servers cannot obey are refused") {
+  const auto error = [](const std::string& kind, const std::string& option) {
+    return load_error({"rollout.server.kind=" + kind, "rollout.server.urls=[http://127.0.0.1:8000]",
+                       "rollout." + option});
+  };
+  for (const std::string kind : {"openai", "vllm", "sglang"}) {
+    for (const char* fine :
+         {"presence_penalty=2", "frequency_penalty=-2", "logit_bias={\"11\": -100}",
+          "min_new_tokens=4", "stop_token_ids=[3]", "regex=a+", "repetition_penalty=1.5"})
+      CHECK(error(kind, fine) == "no error");
+    CHECK(error(kind, "presence_penalty=2.5").find("rollout.presence_penalty: found 2.5") !=
+          std::string::npos);
+    CHECK(error(kind, "logit_bias={\"11\": 101}").find("rollout.logit_bias: found 101") !=
+          std::string::npos);
+  }
+  CHECK(error("openai", "no_repeat_ngram=3") == "no error");
+  CHECK(error("openai", "repetition_penalty=3") == "no error");
+  CHECK(error("sglang", "repetition_penalty=3").find("rollout.repetition_penalty") !=
+        std::string::npos);
+  for (const std::string kind : {"vllm", "sglang"})
+    CHECK(error(kind, "no_repeat_ngram=3").find("rollout.no_repeat_ngram: found 3") !=
+          std::string::npos);
+  CHECK(load_error({"rollout.no_repeat_ngram=3", "rollout.presence_penalty=5"}) == "no error");
+}

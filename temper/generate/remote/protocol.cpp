@@ -51,32 +51,55 @@ bool is_stop(const Json& reason) {
   return reason == "stop";
 }
 
+Json bias_by_token(const SamplingOptions& options) {
+  Json out = Json::object();
+  for (const auto& [id, bias] : options.logit_bias) out[std::to_string(id)] = bias;
+  return out;
+}
+
+// What a server calls a constraint of this kind; all call a regular expression `regex`.
+const char* grammar_key(const grammar::Spec& spec, const char* schema, const char* grammar) {
+  using Kind = grammar::Spec::Kind;
+  return spec.kind == Kind::kJsonSchema ? schema : spec.kind == Kind::kRegex ? "regex" : grammar;
+}
+
 // OpenAI's /v1/completions with ids: temper serve, vLLM and others.
 class OpenAi : public Protocol {
  public:
   explicit OpenAi(int64_t vocabulary) : vocabulary_(vocabulary) {}
   int64_t most_samples() const override { return 1024; }
 
+  // Those that are not OpenAI's own are sent only where they differ from the default.
+  Json parameters(const GenerationOptions& o) const override {
+    const SamplingOptions& s = o.sampling;
+    Json out{{"max_tokens", o.max_new_tokens}, {"temperature", s.temperature}};
+    if (s.top_p < 1) out["top_p"] = s.top_p;
+    if (!o.stop.empty()) out["stop"] = o.stop;
+    if (s.presence_penalty != 0) out["presence_penalty"] = s.presence_penalty;
+    if (s.frequency_penalty != 0) out["frequency_penalty"] = s.frequency_penalty;
+    if (!s.logit_bias.empty()) out["logit_bias"] = bias_by_token(s);
+    if (s.top_k > 0) out["top_k"] = s.top_k;
+    if (s.min_p > 0) out["min_p"] = s.min_p;
+    if (s.repetition_penalty != 1) out["repetition_penalty"] = s.repetition_penalty;
+    if (s.no_repeat_ngram > 0) out["no_repeat_ngram_size"] = s.no_repeat_ngram;
+    if (o.ignore_eos) out["ignore_eos"] = true;
+    if (o.min_new_tokens > 0) out["min_tokens"] = o.min_new_tokens;
+    if (!o.stop_token_ids.empty()) out["stop_token_ids"] = o.stop_token_ids;
+    if (o.grammar)
+      out["structured_outputs"] = {{grammar_key(*o.grammar, "json", "grammar"), o.grammar->text}};
+    return out;
+  }
+
   std::vector<RemoteSample> sample(HttpClient& http, const std::string& model,
                                    const SampleTask& task,
                                    const RemoteWeights& weights) const override {
-    const GenerationOptions& o = task.request->options;
-    const SamplingOptions& s = o.sampling;
-    Json body{{"model", name_for(model, weights)},
-              {"prompt", task.request->prompt},
-              {"n", task.count},
-              {"max_tokens", o.max_new_tokens},
-              {"temperature", s.temperature},
-              {"seed", task.seed},
-              {"logprobs", 0},
-              {"return_token_ids", true}};
-    if (s.top_p < 1) body["top_p"] = s.top_p;
-    if (!o.stop.empty()) body["stop"] = o.stop;
-    // Not OpenAI's own: sent where they say something.
-    if (s.top_k > 0) body["top_k"] = s.top_k;
-    if (s.min_p > 0) body["min_p"] = s.min_p;
-    if (s.repetition_penalty != 1) body["repetition_penalty"] = s.repetition_penalty;
-    if (o.ignore_eos) body["ignore_eos"] = true;
+    Json body = parameters(task.request->options);
+    body["model"] = name_for(model, weights);
+    body["prompt"] = task.request->prompt;
+    body["n"] = task.count;
+    body["seed"] = task.seed;
+    body["logprobs"] = 0;
+    body["return_token_ids"] = true;
     const Json answer = parse_answer(http.post("/v1/completions", dump_json(body)));
     check_weights(answer, weights);
     const Json& choices = member(answer, "choices", Json::value_t::array);
@@ -174,19 +197,29 @@ class Sglang final : public Protocol {
   explicit Sglang(int64_t vocabulary) : vocabulary_(vocabulary) {}
   int64_t most_samples() const override { return 1; }
 
+  Json parameters(const GenerationOptions& o) const override {
+    const SamplingOptions& s = o.sampling;
+    Json out{{"temperature", s.temperature},
+             {"top_p", s.top_p},
+             {"top_k", s.top_k > 0 ? s.top_k : -1},
+             {"min_p", s.min_p},
+             {"repetition_penalty", s.repetition_penalty},
+             {"max_new_tokens", o.max_new_tokens},
+             {"ignore_eos", o.ignore_eos}};
+    if (!o.stop.empty()) out["stop"] = o.stop;
+    if (s.presence_penalty != 0) out["presence_penalty"] = s.presence_penalty;
+    if (s.frequency_penalty != 0) out["frequency_penalty"] = s.frequency_penalty;
+    if (!s.logit_bias.empty()) out["logit_bias"] = bias_by_token(s);
+    if (o.min_new_tokens > 0) out["min_new_tokens"] = o.min_new_tokens;
+    if (!o.stop_token_ids.empty()) out["stop_token_ids"] = o.stop_token_ids;
+    if (o.grammar) out[grammar_key(*o.grammar, "json_schema", "ebnf")] = o.grammar->text;
+    return out;
+  }
+
   std::vector<RemoteSample> sample(HttpClient& http, const std::string&, const SampleTask& task,
                                    const RemoteWeights& weights) const override {
-    const GenerationOptions& o = task.request->options;
-    const SamplingOptions& s = o.sampling;
-    Json sampling{{"temperature", s.temperature},
-                  {"top_p", s.top_p},
-                  {"top_k", s.top_k > 0 ? s.top_k : -1},
-                  {"min_p", s.min_p},
-                  {"repetition_penalty", s.repetition_penalty},
-                  {"max_new_tokens", o.max_new_tokens},
-                  {"ignore_eos", o.ignore_eos},
-                  {"sampling_seed", task.seed}};
-    if (!o.stop.empty()) sampling["stop"] = o.stop;
+    Json sampling = parameters(task.request->options);
+    sampling["sampling_seed"] = task.seed;
     Json body{{"input_ids", task.request->prompt},
               {"sampling_params", std::move(sampling)},
               {"return_logprob", true}};

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "temper/base/json.h"
 #include "temper/generate/remote/config.h"
 #include "temper/generate/remote/http.h"
 #include "temper/generate/request.h"
@@ -44,6 +45,10 @@ class Protocol {
 
   // Most samples of one HTTP request.
   virtual int64_t most_samples() const = 0;
+  // How a request is sampled, in the server's own names: members of the request's body (openai,
+  // vllm) or of its `sampling_params` (sglang). ServerSection::find_unsupported() knows what cannot
+  // be said.
+  virtual Json parameters(const GenerationOptions& options) const = 0;
   // The name of the model that the server lists first. Throws HttpFailure, DataError.
   virtual std::string model_name(HttpClient& http) const;
   // Samples, in order. Throws HttpFailure; DataError for an answer that is not one; WrongWeights.
