@@ -19,18 +19,21 @@ inline constexpr std::array enum_names<generate::ServerSection::Sync> = {"disk",
 namespace temper::generate {
 
 void ServerSection::fields(Fields& f) {
-  f.add("kind", kind, "the servers' protocol; openai: temper serve and others that return ids");
+  f.add("kind", kind, "the servers' API; openai: temper serve and others that return token ids");
   f.add("urls", urls,
-        "where the servers are, such as http://127.0.0.1:8000; empty: the run samples by itself",
+        "addresses of the servers, such as http://127.0.0.1:8000; empty: the run samples itself",
         one_or_list());
   f.add("sync", sync,
-        "how they get the weights of each update: disk (written to weights_dir, which they read, "
-        "too), or none (they keep their own)");
+        "how servers get the weights after each update: disk (written to weights_dir, which they "
+        "load), or none (they keep their own)");
   f.add("weights_dir", weights_dir,
-        "directory that trainer and servers see under this path; null: OUTPUT_DIR/weights");
-  f.add("api_key_env", api_key_env, "environment variable with the servers' API key; null: none");
-  f.add("timeout_seconds", timeout_seconds,
-        "of one request, which is tried 4 times, on another url where there is one", above(0));
+        "directory that trainer and servers see under the same path; null: OUTPUT_DIR/weights");
+  f.add("api_key_env", api_key_env,
+        "name of the environment variable that holds the servers' API key; null: none");
+  f.add(
+      "timeout_seconds", timeout_seconds,
+      "timeout of a request; a failed one is tried 4 times in all, on another url if there is one",
+      above(0));
 }
 
 std::string ServerSection::api_key() const {
