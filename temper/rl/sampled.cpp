@@ -23,6 +23,11 @@ constexpr int64_t kEvaluationKeys = int64_t{1} << 40;
 constexpr int64_t kLeastJudged = 128;  // completions, before a run whose rewards all fail ends
 constexpr int kMostEmptyBatches = 10;
 
+// Two messages, of which either may be empty.
+std::string joined(const std::string& a, const std::string& b) {
+  return a + (a.empty() || b.empty() ? "" : "; ") + b;
+}
+
 data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& policy) {
   data::PromptFormat f;
   f.tokenizer = policy.tokenizer;
@@ -295,13 +300,12 @@ EnvironmentCounts SampledSource::environment_counts() const {
 // A run in which no reward ever answers trains nothing.
 void SampledSource::check_rewards() const {
   check(judged_ < kLeastJudged || environment_failures_.failures() < judged_,
-        "the environment failed in all of the ", judged_,
-        " episodes so far (the first: ", episodes_ ? episodes_->first_failure() : "",
+        "the environment failed in all ", judged_,
+        " episodes so far (the first failure: ", episodes_ ? episodes_->first_failure() : "",
         "); nothing would be trained");
   const int64_t asked = judged_ * static_cast<int64_t>(rewards_.names().size());
-  check(asked == 0 || judged_ < kLeastJudged || failures_.all() < asked,
-        "rewards failed on all of the ", judged_,
-        " completions so far (the first: ", rewards_.first_failure(),
+  check(asked == 0 || judged_ < kLeastJudged || failures_.all() < asked, "rewards failed on all ",
+        judged_, " completions so far (the first failure: ", rewards_.first_failure(),
         "); nothing would be trained");
 }
 
@@ -319,8 +323,9 @@ RolloutBatch SampledSource::next(int64_t policy_version) {
   completions_ = sampler_ ? &sampler_->completions() : &engine_;
   for (int tries = 0; batch.groups.empty(); ++tries) {
     check(tries < kMostEmptyBatches, "every completion of ", kMostEmptyBatches,
-          " rollout batches was dropped because its reward or environment failed (",
-          rewards_.first_failure(), episodes_ ? episodes_->first_failure() : "",
+          " rollout batches was dropped because its reward or environment failed (the first "
+          "failures: ",
+          joined(rewards_.first_failure(), episodes_ ? episodes_->first_failure() : ""),
           "); see rewards.on_failure and environment.on_failure");
     const int64_t drawn = loader_.state().draws;
     batch.groups = fill(policy_version);

@@ -219,7 +219,8 @@ TEST_CASE("what reinforcement learning needs is required") {
 
 TEST_CASE("keys that contradict each other") {
   CHECK(load_error({"rewards=[{weight: 2}]"}) ==
-        "command line: rewards=[{weight: 2}]: rewards: reward 1 has neither a name nor a command");
+        "command line: rewards=[{weight: 2}]: rewards: reward 1 has neither a name, a command nor "
+        "a model");
   CHECK(load_error({"rewards=[{name: a}, {name: a}]"})
             .ends_with("two rewards are called `a`; give one another name"));
   CHECK(load_error({"rl.minibatches=65"})

@@ -11,22 +11,22 @@ namespace {
 
 Json parse_answer(const std::string& body) {
   Json json = parse_json(body, "the server's answer");
-  check<DataError>(json.is_object(), "the server's answer is no JSON object");
+  check<DataError>(json.is_object(), "the server's answer is not a JSON object");
   return json;
 }
 
 const Json& member(const Json& json, const char* key, Json::value_t type) {
   const auto it = json.is_object() ? json.find(key) : json.end();
-  check<DataError>(it != json.end() && it->type() == type, "the server's answer has no `", key,
-                   "` as it should be");
+  check<DataError>(it != json.end() && it->type() == type, "the server's answer lacks `", key,
+                   "`, or it has the wrong type");
   return *it;
 }
 
 int32_t token_id(const Json& json, int64_t vocabulary) {
   const bool fits =
       json.is_number_integer() && json.get<int64_t>() >= 0 && json.get<int64_t>() < vocabulary;
-  check<DataError>(fits, "the server sampled token ", dump_json(json), ", and the model has ",
-                   vocabulary);
+  check<DataError>(fits, "the server sampled token ", dump_json(json),
+                   ", but the vocabulary size is ", vocabulary);
   return json.get<int32_t>();
 }
 
@@ -39,10 +39,10 @@ float log_probability(const Json& json) {
 void check_sample(const RemoteSample& sample, const SampleTask& task) {
   const int64_t most = task.request->options.max_new_tokens;
   const int64_t found = static_cast<int64_t>(sample.tokens.size());
-  check<DataError>(found >= 1 && found <= most, "the server sampled ", found, " tokens of 1 to ",
-                   most);
+  check<DataError>(found >= 1 && found <= most, "the server sampled ", found,
+                   " tokens, expected 1 to ", most);
   check<DataError>(sample.tokens.size() == sample.logprobs.size(), "the server gave ",
-                   sample.logprobs.size(), " log-probabilities of ", found, " tokens");
+                   sample.logprobs.size(), " log-probabilities for ", found, " tokens");
 }
 
 bool is_stop(const Json& reason) {
@@ -105,7 +105,7 @@ class OpenAi : public Protocol {
     const Json& choices = member(answer, "choices", Json::value_t::array);
     std::vector<RemoteSample> samples(static_cast<size_t>(task.count));
     check<DataError>(choices.size() == samples.size(), "the server gave ", choices.size(),
-                     " completions of ", task.count);
+                     " completions, expected ", task.count);
     for (size_t i = 0; i < choices.size(); ++i) {
       check<DataError>(choices[i].is_object(), "the server gave a choice ", dump_json(choices[i]));
       const Json index = choices[i].value("index", Json(i));
