@@ -1,5 +1,5 @@
-// What each kind of server is asked and how its answers are read. Token ids go in and come out,
-// with the log-probabilities of the tokens that were sampled.
+// The API of each kind of rollout server. Token ids go in and come out, with the log-probabilities
+// of the sampled tokens.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@
 
 namespace temper::generate::remote {
 
-// Weights that a server is to sample with, as they lie on disk: a model directory or a PEFT
-// adapter's, under a path that the server sees, too.
+// Weights that a server is to sample with, on disk: a model directory or a PEFT adapter's, under a
+// path that the server sees as well.
 struct RemoteWeights {
-  std::string version;  // names them; empty: those that the server has
+  std::string version;  // their name; empty: those that the server has
   std::string path;
   bool adapter = false;
 };
@@ -61,7 +61,7 @@ class Protocol {
                     const RemoteWeights& before) const = 0;
 };
 
-// Thrown where a server answers with other weights than it was given: it was started again.
+// Thrown if a server sampled with other weights than it was given: it was restarted.
 struct WrongWeights : Error {
   using Error::Error;
 };
