@@ -14,9 +14,10 @@
 namespace temper::cli {
 
 void EnvironmentFlags::add_to(CLI::App& app) {
-  app.add_option("--environment", environment,
-                 "a YAML file with the config section `environment`: prompts begin episodes of "
-                 "several turns; --max-new-tokens are those of an episode");
+  app.add_option(
+      "--environment", environment,
+      "a YAML file with the config section `environment`: each prompt starts a multi-turn "
+      "episode; --max-new-tokens applies to the whole episode");
   app.add_option("--tools", tools,
                  "a YAML or JSON file with a list of {name, description, parameters, command}: "
                  "tools that the model may call");

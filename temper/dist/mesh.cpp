@@ -92,7 +92,7 @@ void check_agreement(Group& world, const std::vector<std::pair<std::string, std:
       if (theirs == wanted) continue;
       const auto [found, expected] = first_difference(theirs, wanted);
       throw RunError(temper::str(
-          "rank ", r, " on ", other["host"].get<std::string>(), " has another ", what[i].first,
+          "rank ", r, " on ", other["host"].get<std::string>(), " has a different ", what[i].first,
           " than rank 0 on ", first["host"].get<std::string>(), ": `", found, "`, not `", expected,
           "`; start all ranks with the same program, files and arguments"));
     }

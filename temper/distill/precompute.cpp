@@ -68,8 +68,8 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
   }
   flush();
   file.write(path);
-  console << path << ": the teacher's " << k << " likeliest tokens at " << file.predictions()
-          << " places\n";
+  console << path << ": the teacher's " << k << " most likely tokens at " << file.predictions()
+          << " positions\n";
 }
 
 }  // namespace temper::distill

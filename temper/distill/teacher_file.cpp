@@ -59,7 +59,7 @@ class TeacherFile : public RemoteTeacher {
     check<ConfigError>(size == vocabulary, where, ": ", path, " is of another vocabulary: it has ",
                        size, " tokens, the student's ", vocabulary);
     check<ConfigError>(top_k <= id_.size(1), where, ": ", path, " has the teacher's ", id_.size(1),
-                       " likeliest tokens, distill.top_k asks for ", top_k);
+                       " most likely tokens, distill.top_k asks for ", top_k);
     if (!config.distill.teacher.empty()) {
       const std::string named =
           canonical(models::named_model(config.distill.teacher, config.where("distill.teacher")));

@@ -87,38 +87,44 @@ YamlNode config_detail::Traits<env::JsonObject>::write(env::JsonObject& value) {
 namespace temper::env {
 
 void ToolSection::fields(Fields& f) {
-  f.add("name", name, "what a call names", required());
-  f.add("description", description, "what it does, for the model");
+  f.add("name", name, "name of the tool, used in calls", required());
+  f.add("description", description, "description of the tool for the model");
   f.add("parameters", parameters,
         "JSON schema of its arguments, as in {type: object, properties: {..}, required: [..]}");
-  f.add("command", command,
-        "a program and its arguments, started for each call: the arguments as a line of JSON in, "
-        "the tool's answer out",
-        one_or_list());
+  f.add(
+      "command", command,
+      "a program and its arguments, started for each call: reads the call's arguments as a line of "
+      "JSON, writes the tool's answer",
+      one_or_list());
 }
 
 void EnvironmentSection::fields(Fields& f) {
   f.add("name", name, "a built-in environment (temper list environments)");
   f.add("command", command,
-        "a program and its arguments that holds episodes: a line of JSON in, a line out",
+        "an environment program and its arguments: one JSON object per line in, one per line out "
+        "(examples/environment.py)",
         one_or_list());
-  f.add("tools", tools,
-        "tools that the model may call; without a name or a command an episode ends with the first "
-        "turn that calls none");
+  f.add(
+      "tools", tools,
+      "tools that the model may call; without name or command, an episode ends with the first turn "
+      "without a call");
   f.add("tool_call_format", tool_call_format,
-        "how the model writes its calls; auto: as the chat template shows");
-  f.add("max_turns", max_turns, "most turns of the policy in an episode", at_least(1));
-  f.add("timeout_seconds", timeout_seconds, "time for one answer of the environment or of a tool",
+        "format of tool calls; auto: detected from the chat template");
+  f.add("max_turns", max_turns, "maximum number of turns of the policy per episode", at_least(1));
+  f.add("timeout_seconds", timeout_seconds, "timeout of one answer of the environment or of a tool",
         above(0));
   f.add("start_timeout_seconds", start_timeout_seconds,
-        "additional time for the first answer of a worker of the command", above(0));
-  f.add("workers", workers,
-        "processes of the command, each with several episodes; tools that run at once",
-        at_least(1));
+        "additional time for the first answer of each worker of the command", above(0));
+  f.add(
+      "workers", workers,
+      "number of processes of the command, each serving several episodes; number of tools that run "
+      "at once",
+      at_least(1));
   limits.fields(f);
   f.add("on_failure", on_failure,
-        "what a timeout, a crash or a malformed answer does: the environment's reward is 0, the "
-        "episode is dropped, or the run stops");
+        "on a timeout, crash or malformed answer: the environment's reward is 0 (zero), the "
+        "episode is "
+        "dropped (drop), or the run stops (stop)");
 }
 
 std::string find_problem(const EnvironmentSection& section) {

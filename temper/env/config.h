@@ -44,7 +44,7 @@ struct EnvironmentSection {
 };
 
 // What is wrong with the section: an unknown name, a program that is not there, two of one name,
-// parameters that are no schema. Empty: nothing.
+// parameters that are not a schema. Empty: nothing.
 std::string find_problem(const EnvironmentSection& section);
 
 }  // namespace temper::env

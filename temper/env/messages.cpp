@@ -19,10 +19,10 @@ bool is_episode(const Json& id, int64_t episode) {
 
 // Empty: these are messages.
 std::string problem_of_messages(const Json& messages) {
-  if (!messages.is_array()) return "`messages` is no list";
+  if (!messages.is_array()) return "`messages` is not a list";
   for (const Json& message : messages) {
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
-      return "a message is no object with a `role`";
+      return "a message is not an object with a `role`";
     const auto content = message.find("content");
     if (content == message.end() || !(content->is_string() || content->is_array()))
       return "a message has no `content`";
@@ -32,7 +32,7 @@ std::string problem_of_messages(const Json& messages) {
 
 // Reads it, or says what is wrong.
 std::string read(const Json& answer, bool reset, Observation& out) {
-  if (!answer.is_object()) return "it is no object";
+  if (!answer.is_object()) return "it is not a JSON object";
   const bool has_messages = answer.contains("messages") && !answer["messages"].is_null();
   if (reset && !has_messages) return "`messages` is missing";
   if (has_messages) {
@@ -43,14 +43,14 @@ std::string read(const Json& answer, bool reset, Observation& out) {
   if (const auto tools = answer.find("tools"); tools != answer.end() && !tools->is_null()) {
     const bool list = tools->is_array() && std::all_of(tools->begin(), tools->end(),
                                                        [](auto& t) { return t.is_object(); });
-    if (!list) return "`tools` is no list of functions";
+    if (!list) return "`tools` is not a list of functions";
     if (!tools->empty()) out.tools = *tools;
   }
   if (const auto reward = answer.find("reward"); reward != answer.end() && !reward->is_null()) {
-    if (!reward->is_number()) return "`reward` is no number";
+    if (!reward->is_number()) return "`reward` is not a number";
     out.reward = reward->get<double>();
     if (!std::isfinite(out.reward) || std::abs(out.reward) > kLargestReward)
-      return "`reward` is no finite number of at most 1e30";
+      return "`reward` is not a finite number of at most 1e30";
   }
   const auto done = answer.find("done");
   if (done != answer.end() && !done->is_boolean()) return "`done` is neither true nor false";
@@ -99,7 +99,7 @@ std::variant<Observation, Failure> read_answer(const std::string& line, bool res
   try {
     problem = read(parse_json(line, "answer"), reset, observation);
   } catch (const DataError&) {
-    problem = "it is no JSON";
+    problem = "it is not JSON";
   }
   if (problem.empty()) return observation;
   return Failure{Failure::Kind::kMalformed,

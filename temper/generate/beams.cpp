@@ -267,9 +267,10 @@ void beam_search(models::CausalLM& model, const std::vector<std::vector<int32_t>
                  const EngineOptions& engine_options, const std::vector<int>& adapters) {
   const at::NoGradGuard no_grad;
   check<ConfigError>(num_samples <= beams.beams, "beam search: found ", num_samples,
-                     " samples of each prompt, expected at most as many as beams, ", beams.beams);
+                     " completions per prompt, expected at most the number of beams, ",
+                     beams.beams);
   check<ConfigError>(!options.sampling.filters(),
-                     "beam search looks at all tokens: top_k, top_p and min_p have no place in it");
+                     "beam search does not sample: top_k, top_p and min_p do not apply");
   Searches searches(model, options, beams, engine_options, std::move(tokenizer));
   const auto request = [&](size_t i) {
     return Request{static_cast<int64_t>(i), prompts[i], num_samples, options,

@@ -67,7 +67,7 @@ RequestId Engine::submit(Request request, Callbacks callbacks) {
   if (options.grammar) {
     prompt->grammar = compile(*options.grammar);
     check<ConfigError>(!grammar::Matcher(prompt->grammar, prompt->ends).ended(),
-                       options.grammar->where, ": found a form that no token begins");
+                       options.grammar->where, ": no token of the model can begin a matching text");
   }
   if (options.prompt_logprobs) prompt->logprobs = std::make_shared<PromptLogprobs>();
   inbox_.put(std::move(prompt));

@@ -51,7 +51,7 @@ void check_request(const Request& request, const models::CausalLM& model,
 void check_fits(int64_t pages, const Request& request, const CacheLimit& limit) {
   check<ConfigError>(pages <= limit.cache.max_pages(), "a prompt of ", request.prompt.size(),
                      " tokens and ", request.options.max_new_tokens, " new ones need ",
-                     pages * limit.cache.page_bytes(), " bytes for keys and values, and may take ",
+                     pages * limit.cache.page_bytes(), " bytes of key-value cache; the limit is ",
                      limit.bytes, " (rollout.cache_bytes, --cache-bytes)");
 }
 

@@ -188,7 +188,7 @@ Process::Process(const ProcessOptions& options) {
   const std::vector<ProcessOptions::Limit> none;
   try {
     const std::string program = find_program(options.command[0]);
-    check(!program.empty(), "cannot start ", options.command[0], ": there is no such program");
+    check(!program.empty(), "cannot start ", options.command[0], ": program not found");
     Launch leader{.streams = {alive.read, null, null}, .group = 0, .limits = &none};
     leader_ =
         launch({"sh", "-c", kLeader, "temper-worker", options.scratch}, "/bin/sh", leader, {});

@@ -1,13 +1,13 @@
-// Asynchronous rollout (rl.max_staleness): batches are sampled on a thread of their own while the
-// policy trains on earlier ones, by the policy of earlier.
+// Asynchronous rollout (rl.max_staleness): batches are sampled on a separate thread, by an earlier
+// version of the policy, while it trains on earlier batches.
 //
-// Which version samples what depends on nothing but the plan: a batch is begun as soon as the
-// updates still to be made before it are at most max_staleness. With rollout.update: finish the
-// weights of that moment sample all of it: with one update a batch, batch n (from 0) is sampled by
-// version max(0, n - max_staleness). With rollout.update: continue completions go on with the
-// weights after each later update (in-flight weight updates: Piché et al., PipelineRL, arXiv
-// 2509.19128), an equal share of max_new_tokens by each version; the keys and values of what they
-// have are computed anew. No timing changes a bit.
+// Which version samples a batch depends only on the plan, never on timing: sampling of a batch
+// starts as soon as at most max_staleness updates remain before it is used. With rollout.update:
+// finish all of it is sampled with the weights of that moment: with one update per batch, batch n
+// (from 0) by version max(0, n - max_staleness). With rollout.update: continue its completions
+// continue with the weights after each later update (in-flight weight updates: Piche et al.,
+// PipelineRL, arXiv 2509.19128), an equal share of max_new_tokens by each version; keys and values
+// of the tokens so far are recomputed. Results are bit-identical for any timing.
 #pragma once
 
 #include <condition_variable>
@@ -48,7 +48,7 @@ class KeptMessages : public train::Messages {
 
 class AheadSource : public RolloutSource {
  public:
-  // `inner` samples; its collectives, if any, are of a group of their own (dist::Group::another)
+  // `inner` samples; its collectives, if any, use a separate group (dist::Group::another)
   // and its messages go to `messages`. vocabulary: of the policy.
   AheadSource(const RlConfig& config, std::unique_ptr<SampledSource> inner,
               std::unique_ptr<KeptMessages> messages, int64_t vocabulary);

@@ -97,7 +97,7 @@ void add_episode(EpisodeGroup& group, const std::vector<int32_t>& prompt, Episod
     if (!c.value.empty()) segment.value.push_back(c.value[t]);
   }
   check<DataError>(group.segments[static_cast<size_t>(episode.path[0])].parent == root,
-                   "`branches`: a completion begins behind its prompt");
+                   "`branches`: a completion begins after its prompt");
   group.episodes.push_back(std::move(episode));
 }
 

@@ -60,7 +60,7 @@ void ReplayedSource::restore(const Json& state, const std::string& where) {
       ": no `replay_position`");
   position_ = state["replay_position"].get<int64_t>();
   check<DataError>(position_ >= 0 && position_ <= file_.size(), *config_.rl.replay,
-                   ": the checkpoint goes on at row ", position_, ", and the file has ",
+                   ": the checkpoint continues at row ", position_, ", and the file has ",
                    file_.size());
 }
 

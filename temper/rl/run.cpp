@@ -18,15 +18,18 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
   std::unique_ptr<RolloutSource> source;
   const int64_t vocabulary = roles.policy.model->vocab_size;
   const bool whole = mesh.model->size() == 1;
-  config.require(whole || !config.rollout.server.used(), "rollout.server",
-                 "a rank holds a part of the weights that servers load whole; expected mesh.fsdp "
-                 "and mesh.tensor to be 1 with it");
-  config.require(whole || config.rl.max_staleness == 0, "rl.max_staleness",
-                 "ranks that hold parts of the weights sample and train in turns; expected "
-                 "mesh.fsdp and mesh.tensor to be 1 with it");
-  config.require(mesh.tensor->size() == 1 || !config.environment.any(), "environment",
-                 "tensor parallel ranks must sample the same turns at the same time; expected "
-                 "mesh.tensor to be 1 with it");
+  config.require(
+      whole || !config.rollout.server.used(), "rollout.server",
+      "servers load whole weights, but each rank holds only a shard; expected mesh.fsdp 1 "
+      "and mesh.tensor 1 with it");
+  config.require(
+      whole || config.rl.max_staleness == 0, "rl.max_staleness",
+      "ranks with sharded weights cannot sample while they train; expected mesh.fsdp 1 and "
+      "mesh.tensor 1 with it");
+  config.require(
+      mesh.tensor->size() == 1 || !config.environment.any(), "environment",
+      "tensor-parallel ranks must sample the same turns at the same time, which episodes do "
+      "not guarantee; expected mesh.tensor 1 with it");
   std::unique_ptr<Sampler> sampler = make_sampler(config, roles.policy, group);
   if (config.rl.replay) {
     source = std::make_unique<ReplayedSource>(config, vocabulary);

@@ -1,6 +1,6 @@
 // Where the completions of a rollout batch come from, and with which weights: this process with the
-// policy as it is (no Sampler at all), with weights that it kept of an earlier policy while
-// training goes on, or servers that are given the weights.
+// current policy (no Sampler), this process with kept weights of an earlier policy while training
+// continues, or servers that are given the weights.
 #pragma once
 
 #include <memory>
@@ -28,11 +28,11 @@ class Sampler {
   // Divides the machine's processors between sampling and the calling thread, which trains now or
   // waits.
   virtual void share_processors(bool /*training*/) {}
-  // Completions that are awaited come no more. From any thread.
+  // Ends sampling: completions that were asked for are not delivered. From any thread.
   virtual void stop() {}
 };
 
-// As the config says; null: the policy samples for itself.
+// As the config says; null: the rollout engine samples with the current policy.
 std::unique_ptr<Sampler> make_sampler(const RlConfig& config, train::Policy& policy,
                                       dist::Group& group);
 

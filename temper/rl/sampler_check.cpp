@@ -47,8 +47,8 @@ void SamplerCheck::stop_on_difference(int64_t step, const TrainingBatch& batch,
   throw RunError(str("step ", step,
                      ": the sampler's log-probabilities and the trainer's differ by up to ",
                      largest_, " ", place,
-                     "; they should be equal to the bit (rl.on_mismatch: correct goes on with "
-                     "truncated importance sampling)"));
+                     "; they must be equal bit for bit (rl.on_mismatch: correct continues with "
+                     "importance weights, truncated or masked as rl.importance_correction says)"));
 }
 
 }  // namespace temper::rl

@@ -28,7 +28,7 @@ class Reader {
       calls.push_back(call(0));
     }
     if (list) expect(']');
-    if (!at_end()) fail("found more behind the calls");
+    if (!at_end()) fail("found more after the calls");
     return calls;
   }
 

@@ -39,7 +39,7 @@ RunDirectory::RunDirectory(RunConfig& config, RunHost host, dist::Group& group)
       group_(group),
       checkpoints_(config.output_dir, config.train.keep_checkpoints) {
   config.require(!fs::exists(config.output_dir) || fs::is_directory(config.output_dir),
-                 "output_dir", config.output_dir, " is no directory");
+                 "output_dir", config.output_dir, " is not a directory");
   std::error_code failed;
   fs::create_directories(config.output_dir, failed);
   config.require(!failed, "output_dir", "cannot make the directory ", config.output_dir, ": ",
@@ -97,7 +97,7 @@ std::optional<Checkpoint> RunDirectory::load_checkpoint(
       return attempt(directory);
     } catch (const DataError& e) {
       if (!first) first = std::current_exception();
-      warn(str("passed over a checkpoint: ", e.what()));
+      warn(str("skipped a checkpoint: ", e.what()));
     }
   }
   if (first) std::rethrow_exception(first);
@@ -130,7 +130,7 @@ void RunDirectory::start(const Checkpoint* resumed) {
     for (const std::string& change : changed_settings())
       changes += (changes.empty() ? "" : ", ") + change;
     if (!changes.empty())
-      warn("the run goes on with other settings than it began with: " + changes);
+      warn("the run continues with settings that differ from before: " + changes);
   }
   for (const std::string& warning : config_.warnings) warn(warning);
   write_file_atomic(path() + "/config.yaml", dump_run_config(config_, true));
@@ -144,7 +144,7 @@ void RunDirectory::say_complete() {
     changes += (changes.empty() ? "" : ", ") + change;
   if (!changes.empty())
     warn("nothing was trained, although settings differ from those of the run: " + changes +
-         "; choose another output_dir, or resume=never to begin again");
+         "; choose another output_dir, or resume=never to start over");
 }
 
 bool RunDirectory::save(int64_t step, const Trainables& trainables, const Json& values,

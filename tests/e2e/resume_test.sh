@@ -23,7 +23,7 @@ sft output_dir=whole train.max_steps=40 train.save_every=10 > /dev/null
 sft output_dir=b train.max_steps=30 train.save_every=10 > /dev/null
 head -c 500 b/checkpoints/step-30/policy.safetensors > cut && mv cut b/checkpoints/step-30/policy.safetensors
 sft output_dir=b train.max_steps=30 train.save_every=10 > passed 2>&1 || fail "a damaged checkpoint: $(cat passed)"
-grep -q 'passed over a checkpoint.*step-30' passed || fail "a damaged checkpoint is passed over without a word: $(cat passed)"
+grep -q 'skipped a checkpoint.*step-30' passed || fail "a damaged checkpoint is passed over without a word: $(cat passed)"
 grep -q 'resuming from .*step-20' passed || fail "not resumed from the one before: $(cat passed)"
 for file in b/checkpoints/*/state.json; do echo '{' > "$file"; done
 sft output_dir=b train.max_steps=30 2> damaged > /dev/null
