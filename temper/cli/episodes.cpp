@@ -70,6 +70,7 @@ int64_t write_episodes(models::CausalLM& model, const ModelFlags& model_flags,
   format.vocabulary = model.vocab_size;
   generate::Engine engine(model, batch.engine, tokenizer);
   rl::EpisodeSampler sampler(flags.section(), format, sampling.options, model.eos_token_ids);
+  if (!sampler.shows_tools()) std::cerr << "warning: " << rl::kHiddenTools << std::endl;
   std::vector<rl::EpisodeSampler::Ask> asks;
   for (size_t i = 0; i < rows.size(); ++i)
     asks.push_back({static_cast<int64_t>(i), &rows[i], adapters[i]});

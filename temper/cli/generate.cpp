@@ -47,6 +47,9 @@ class Generate : public Command {
                        "temper generate: expected either --input or --prompt");
     check<ConfigError>(!output_.empty() || !prompts_.empty(),
                        "temper generate: --output is required with --input; - is standard output");
+    check<ConfigError>(!environment_.any() || batch_.beams.beams <= 1,
+                       "--beams: does not apply to --environment and --tools, whose turns are "
+                       "sampled");
     check<ConfigError>(!environment_.any() || !output_.empty(),
                        "temper generate: --output is required with an environment");
     std::optional<InputRows> rows;  // opened before the model is loaded

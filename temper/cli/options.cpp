@@ -106,8 +106,8 @@ bool parse_flags(CLI::App& app, const Arguments& arguments) {
   } catch (const CLI::ParseError& e) {
     // A misspelt flag is also a required one that is missing: it comes first.
     const std::string unexpected = unexpected_word(app);
-    throw ConfigError(temper::str(app.get_name(), ": ", unexpected.empty() ? e.what() : unexpected,
-                                  "; see ", app.get_name(), " --help"));
+    throw ConfigError(temper::str(unexpected.empty() ? e.what() : unexpected, "; see ",
+                                  app.get_name(), " --help"));
   }
   return true;
 }

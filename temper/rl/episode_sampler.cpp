@@ -5,6 +5,7 @@
 #include <set>
 
 #include "temper/base/error.h"
+#include "temper/env/messages.h"
 #include "temper/rl/live_episode.h"
 
 namespace temper::rl {
@@ -47,6 +48,13 @@ EpisodeSampler::EpisodeSampler(const env::EnvironmentSection& section, data::Pro
   check<ConfigError>(section_.tools.empty() || format_.chat != nullptr,
                      "environment.tools: the chat template shows them to the model, and the model "
                      "directory has none; data.chat_template names one");
+}
+
+bool EpisodeSampler::shows_tools() const {
+  if (section_.tools.empty()) return true;
+  const Json messages = Json::array({{{"role", "user"}, {"content", "?"}}});
+  return format_.chat->render(messages, env::tool_definitions(section_.tools), true) !=
+         format_.chat->render(messages, Json(), true);
 }
 
 void EpisodeSampler::run(generate::CompletionSource& source, const std::vector<Ask>& asks,

@@ -20,6 +20,10 @@
 
 namespace temper::rl {
 
+inline constexpr const char* kHiddenTools =
+    "the chat template shows the model no tools: it does not see those of environment.tools; "
+    "data.chat_template names another template";
+
 struct EnvironmentCounts {
   int64_t timed_out = 0, crashed = 0, malformed = 0;
   int64_t unread_calls = 0;  // calls of tools that could not be read, or named no tool
@@ -53,6 +57,9 @@ class EpisodeSampler {
   using Done = std::function<void(size_t ask, std::vector<SampledEpisode>)>;
   void run(generate::CompletionSource& source, const std::vector<Ask>& asks, int64_t samples,
            const Done& done, const std::function<bool()>& stop = {});
+
+  // False: there are tools, and the chat template writes nothing of them.
+  bool shows_tools() const;
 
   // Since the beginning, and what the first failure was.
   const EnvironmentCounts& counts() const { return counts_; }

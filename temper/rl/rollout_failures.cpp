@@ -57,9 +57,8 @@ std::string RolloutFailures::first() const {
 
 void RolloutFailures::check_any_succeeds() const {
   const int64_t ended = episodes_failed_.episodes;
-  check(ended < kLeastJudged || episodes_failed_.failed < ended,
-        "the environment failed in all ", ended,
-        " episodes so far (the first failure: ", episodes_ ? episodes_->first_failure() : "",
+  check(ended < kLeastJudged || episodes_failed_.failed < ended, "the environment failed in all ",
+        ended, " episodes so far (the first failure: ", episodes_ ? episodes_->first_failure() : "",
         "); nothing would be trained");
   const int64_t asked = judged_ * static_cast<int64_t>(rewards_.names().size());
   check(asked == 0 || judged_ < kLeastJudged || rewards_failed_.all() < asked,

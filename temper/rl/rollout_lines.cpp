@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <map>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -120,7 +120,8 @@ std::string to_line(const EpisodeGroup& group, const Episode& e, bool resumable)
 std::string to_lines(const std::vector<EpisodeGroup>& groups, bool resumable) {
   std::string lines;
   for (const EpisodeGroup& group : groups)
-    for (const Episode& episode : group.episodes) lines += to_line(group, episode, resumable) + "\n";
+    for (const Episode& episode : group.episodes)
+      lines += to_line(group, episode, resumable) + "\n";
   return lines;
 }
 
@@ -191,8 +192,7 @@ int64_t version_of(const Json& row, CompletionTokens& completion, const std::str
            std::all_of(list.begin(), list.end(),
                        [](const Json& n) { return n.is_number_integer() && n >= 0; });
   };
-  const auto sampled =
-      std::count(completion.sampled.begin(), completion.sampled.end(), true);
+  const auto sampled = std::count(completion.sampled.begin(), completion.sampled.end(), true);
   std::vector<int64_t> by_token;
   bool fits = numbers(versions) && numbers(counts) && versions.size() == counts.size();
   for (size_t i = 0; fits && i < counts.size(); ++i) {

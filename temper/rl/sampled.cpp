@@ -48,6 +48,7 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
       judge_(rewards_),
       failures_(rewards_, episodes_.get()),
       behind_(prompts_.state()) {
+  if (episodes_ && !episodes_->shows_tools()) messages_.warn_once("tools", kHiddenTools);
   check_reward_models(config.rewards, policy.tokenizer.get(), policy.model->vocab_size);
 }
 

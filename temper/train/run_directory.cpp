@@ -82,6 +82,19 @@ Checkpoint RunDirectory::load(const std::string& directory, const Trainables& tr
   return Checkpoints::load(directory, trainables);
 }
 
+// The moments of another optimizer are of no use to this one.
+void RunDirectory::check_optimizer() const {
+  const std::string file = path() + "/config.yaml";
+  if (config_.resume != "auto" || checkpoints_.all().empty() || !fs::exists(file)) return;
+  const YamlNode before = parse_yaml(read_file(file, size_t{1} << 20), file);
+  const YamlNode* name = find_key(before, "optimizer.name");
+  check<ConfigError>(!name || name->text == config_.optimizer.name, config_.where("optimizer.name"),
+                     ": found ", config_.optimizer.name, ", and the run in ", path(),
+                     " has the state of ", name ? name->text : "",
+                     "; go on with that, or choose another output_dir, or resume=never to start "
+                     "over");
+}
+
 std::optional<Checkpoint> RunDirectory::load_checkpoint(
     const Trainables& trainables, const std::function<void(const Checkpoint&)>& restore) {
   const auto attempt = [&](const std::string& directory) {
@@ -90,6 +103,7 @@ std::optional<Checkpoint> RunDirectory::load_checkpoint(
     return checkpoint;
   };
   if (config_.resume == "never") return {};
+  check_optimizer();
   if (config_.resume != "auto") return attempt(config_.resume);
   std::exception_ptr first;
   for (const std::string& directory : checkpoints_.all()) {

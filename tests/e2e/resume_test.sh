@@ -35,6 +35,12 @@ for state in '{"step": -4}' '{"step": 99999999999999999999}' '{"step": 5, "compl
   [ $? = 2 ] && grep -q 'step-40' hostile || fail "$state: $(cat hostile)"
 done
 
+# Another optimizer has no use for the state of this one.
+cp a/config.yaml before
+sft output_dir=a train.max_steps=40 optimizer.name=lion > /dev/null 2> optimizer
+[ $? = 2 ] && grep -q 'optimizer.name: found lion, and the run in a has the state of adamw' optimizer || fail "another optimizer: $(cat optimizer)"
+cmp -s a/config.yaml before || fail "a refused optimizer changed config.yaml"
+
 # A checkpoint of another verb; a directory that is none.
 sft output_dir=d train.max_steps=2 > /dev/null
 "$temper" grpo model.path=model data.train=rows.jsonl output_dir=d 'rewards=[{name: x, command: [sh, -c, "while read -r l; do echo 1; done"]}]' \
