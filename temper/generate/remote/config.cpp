@@ -49,7 +49,7 @@ std::optional<ServerSection::Unsupported> ServerSection::find_unsupported(
     const RolloutSection& rollout) const {
   constexpr double kMostPenalty = 2, kMostBias = 100;
   const auto outside = [](const char* key, double found, double least, double most) {
-    return Unsupported{std::string("rollout.") + key,
+    return Unsupported{str("rollout.", key),
                        str("found ", found, ", expected a number from ", least, " to ", most,
                            ", which is what servers (rollout.server) accept")};
   };
