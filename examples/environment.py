@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""An environment as a program of its own, in any language; in this one a number is guessed by hints.
+"""An environment as a separate program, in any language; in this one the policy guesses a number from hints.
 
     temper grpo run.yaml 'environment={command: [python3, examples/environment.py]}'
 
-The program is started as several workers (`environment.workers`), in the directory where temper was started and with a TMPDIR of its
-own, and lives as long as the run. Each holds several episodes at once, told apart by `episode`. It reads one JSON object a line:
+The program is started as several workers (`environment.workers`), each with its own TMPDIR, in the directory where temper was started,
+and lives as long as the run. Each worker serves several episodes at once, told apart by `episode`. It reads one JSON object per line:
   {"episode": 7, "type": "reset", "row": {..}}     the row of the prompt, with all its fields; answered by {"messages": [..]}, which
                                                    are added to the prompt, and by "tools" where the model may call some
   {"episode": 7, "type": "step", "completion": "..", "tool_calls": [{"name", "arguments"}, ..]}
-                                                   what the model said in a turn; answered by {"messages": [..], "reward": number,
+                                                   a turn of the model; answered by {"messages": [..], "reward": number,
                                                    "done": true or false}
   {"episode": 7, "type": "close"}                  not answered
-and answers with one line each, in order. An episode's reward is the sum of all rewards. Anything else is a malformed answer, a slow one
-(`environment.timeout_seconds`) a timeout; `environment.on_failure` says what they cost. When a program ends, the other episodes that it
-held are repeated in a new one from their resets on, so let what happens follow from the row and the turns alone.
+and answers with one line each, in order. An episode's reward is the sum of all its rewards. Anything else is a malformed answer, a slow one
+(`environment.timeout_seconds`) a timeout; `environment.on_failure` says what follows. When a worker ends, its other episodes are replayed
+in a new one from their resets on, so make the answers depend on the row and the turns alone.
 """
 import json
 import re

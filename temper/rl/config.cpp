@@ -71,9 +71,8 @@ void RlRolloutSection::fields(Fields& f) {
         "them",
         at_least(1));
   f.add("update", update,
-        "what an update does to completions that are being sampled for later batches "
-        "(rl.max_staleness above 1): they finish with the weights that they began with, or "
-        "continue with the new ones");
+        "with rl.max_staleness, completions in progress at an update: finish with the weights that "
+        "they began with, or continue with the new ones (in-flight weight updates)");
 }
 
 void RlConfig::fields(Fields& f) {
@@ -177,11 +176,11 @@ void RlConfig::validate_sampler() const {
   const auto finish = [&](bool holds, const std::string& why) {
     require(!continues || holds, "rollout.update", "found continue, expected finish ", why);
   };
-  finish(rl.max_staleness > 0, "with rl.max_staleness 0: no update is made while sampling");
-  finish(!rollout.server.used(), "with rollout.server: servers take requests whole");
-  finish(!environment.any(), "with an environment: episodes are sampled whole");
+  finish(rl.max_staleness > 0, "with rl.max_staleness 0: no update happens during sampling");
+  finish(!rollout.server.used(), "with rollout.server: a server samples a completion with one version of the weights");
+  finish(!environment.any(), "with an environment: an episode is sampled with one version of the weights");
   finish(rl.algorithm->max_refills() == 0,
-         "with dynamic sampling: which prompts are drawn next is known when a batch is judged");
+         "with dynamic sampling: further prompts are drawn only after a batch has its rewards");
   require(!rl.replay || !rollout.server.used(), "rollout.server",
           "found servers and rl.replay; expected one of them");
   const generate::ServerSection &server = rollout.server, none;

@@ -214,7 +214,7 @@ TEST_CASE("what reinforcement learning needs is required") {
         "data.train is required: a file of rows, or a list of {path, weight, name}");
   CHECK(error_of({"output_dir=r", "model.path=m", "rl.replay=x"}) == "no error");
   CHECK(error_of({"output_dir=r", "model.path=m", "data.train=x"}) ==
-        "rewards is required: a list of {name, weight} or {command, ...}");
+        "rewards is required: a list of {name, weight}, {command, ...} or {model, ...}");
 }
 
 TEST_CASE("keys that contradict each other") {

@@ -151,7 +151,7 @@ TEST_CASE("an adapter to go on from is a LoRA adapter") {
 }
 
 TEST_CASE("what a verb needs is required") {
-  CHECK(error_of({}) == "output_dir is required: the directory for everything that the run leaves");
+  CHECK(error_of({}) == "output_dir is required: directory for everything that the run writes");
   CHECK(error_of({"output_dir=r"}) ==
         "model.path is required: the directory of a Hugging Face model");
   CHECK(error_of({"output_dir=r", "model.path=m"}) ==
