@@ -177,8 +177,10 @@ void RlConfig::validate_sampler() const {
     require(!continues || holds, "rollout.update", "found continue, expected finish ", why);
   };
   finish(rl.max_staleness > 0, "with rl.max_staleness 0: no update happens during sampling");
-  finish(!rollout.server.used(), "with rollout.server: a server samples a completion with one version of the weights");
-  finish(!environment.any(), "with an environment: an episode is sampled with one version of the weights");
+  finish(!rollout.server.used(),
+         "with rollout.server: a server samples a completion with one version of the weights");
+  finish(!environment.any(),
+         "with an environment: an episode is sampled with one version of the weights");
   finish(rl.algorithm->max_refills() == 0,
          "with dynamic sampling: further prompts are drawn only after a batch has its rewards");
   require(!rl.replay || !rollout.server.used(), "rollout.server",

@@ -164,9 +164,9 @@ TEST_CASE("programs that never answer, end at once, or answer something else") {
            {"sleep 60 & sleep 60", Kind::kTimedOut, "gave no answer"},
            {"echo oops >&2; exit 3", Kind::kCrashed, "oops"},
            {"kill -SEGV $$", Kind::kCrashed, "signal 11"},
-           {"while read -r l; do echo '[]'; done", Kind::kMalformed, "no object"},
+           {"while read -r l; do echo '[]'; done", Kind::kMalformed, "not a JSON object"},
            {"while read -r l; do echo '{}'; done", Kind::kMalformed, "`messages`"},
-           {"while read -r l; do echo '{\"messages\": 1}'; done", Kind::kMalformed, "no list"},
+           {"while read -r l; do echo '{\"messages\": 1}'; done", Kind::kMalformed, "not a list"},
            {"while read -r l; do echo '{\"messages\": [{}]}'; done", Kind::kMalformed, "role"},
            {"while read -r l; do head -c 5000000 /dev/zero | tr '\\0' x; echo; done",
             Kind::kMalformed, "more than"}}) {

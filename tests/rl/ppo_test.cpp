@@ -156,7 +156,7 @@ TEST_CASE("ppo says what is wrong with its config") {
   CHECK(error_of({"ppo.gae_lambda=1.5"}).find("ppo.gae_lambda") != std::string::npos);
   CHECK(error_of({"ppo.share_base=true"}).find("adapter.method: lora") != std::string::npos);
   CHECK(error_of({"ppo.share_base=true", "adapter.method=lora", "ppo.critic=c"})
-            .find("a model of its own") != std::string::npos);
+            .find("a separate model") != std::string::npos);
   CHECK(error_of({"adapter.method=lora", "adapter.dropout=0.1"}).find("adapter.dropout") !=
         std::string::npos);
   rl::RlConfig grpo;
