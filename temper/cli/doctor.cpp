@@ -11,6 +11,7 @@
 #include "temper/base/memory.h"
 #include "temper/cli/verbs.h"
 #include "temper/data/parquet.h"
+#include "temper/ops/cpu/bfloat16_dot.h"
 #include "temper/ops/cpu/gemm.h"
 #include "temper/ops/cpu/rows.h"
 #include "temper/ops/cpu/simd.h"
@@ -51,6 +52,18 @@ double bandwidth() {
          best_of(3, [&] { kernels::sum_of_squares(x.numel(), x.const_data_ptr<float>()); }) / 1e9;
 }
 
+const char* bfloat16_products() {
+  switch (kernels::bfloat16_products()) {
+    case kernels::Bfloat16Products::kInstructions:
+      return "AVX512-BF16";
+    case kernels::Bfloat16Products::kOtherBits:
+      return "float32, as this processor's AVX512-BF16 sums in another order";
+    case kernels::Bfloat16Products::kNoInstruction:
+      break;
+  }
+  return "float32, the same bits: this processor or build has no AVX512-BF16";
+}
+
 }  // namespace
 
 int run_doctor(const Arguments& arguments) {
@@ -62,6 +75,7 @@ int run_doctor(const Arguments& arguments) {
   std::cout << "cpu          " << cpu_name() << ", " << sysconf(_SC_NPROCESSORS_ONLN) << " cores\n"
             << "simd         " << kernels::simd_name() << ", panels of " << kernels::panel_width()
             << " columns\n"
+            << "bfloat16     " << bfloat16_products() << " (model.arithmetic: fast)\n"
             << "threads      " << omp_get_max_threads() << " (OMP_NUM_THREADS)\n"
             << "memory       " << usable_memory_bytes() / 1'000'000 << " MB\n"
             << "libtorch     " << TORCH_VERSION << "\n"

@@ -77,7 +77,7 @@ std::shared_ptr<const ops::QuantizedWeight> weight_of(const TensorMap& tensors,
 
 WeightCache::WeightCache(const MappedFiles& files, kernels::Code code) : code_(code) {
   std::string name =
-      str("weights 1, code ", static_cast<int>(code), ", panels of ", kernels::panel_width(), "\n");
+      str("weights 2, code ", static_cast<int>(code), ", panels of ", kernels::panel_width(), "\n");
   for (const MappedFiles::File& file : files.files()) {
     const std::string path = fs::absolute(file.path).lexically_normal().string();
     name += path + "\n";

@@ -50,7 +50,7 @@ TEST_CASE("products with codes have the bits of products with their values") {
   const int64_t widths[]{1, 2, 33, 64, 72, 96, 128, 320, 700};
   for (const Code code : {Code::kNf4, Code::kInt8}) {
     for (const int64_t width : widths) {
-      for (const int64_t m : {1, 2, 5, 30, 100, 230}) {
+      for (const int64_t m : {1, 2, 3, 4, 5, 30, 100, 230}) {
         const int64_t rows = draws.between(1, 150);
         Quantized w(code, rows, width, draws.floats(rows * width));
         const std::vector<float> values = w.values();

@@ -1,18 +1,14 @@
-// Blocking after Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008):
-// a panel of b stays in the first-level cache, a packed block of a in the second, and a register
-// tile of c goes through k in blocks.
 #include "temper/ops/cpu/gemm.h"
 
 #include <omp.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <optional>
-#include <type_traits>
 
+#include "temper/ops/cpu/bfloat16_dot.h"
 #include "temper/ops/cpu/quantized.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -21,172 +17,13 @@
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-#include "temper/ops/cpu/tile-inl.h"
-#include "temper/ops/cpu/right-inl.h"
+#include "temper/ops/cpu/blocks-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace temper::kernels::HWY_NAMESPACE {
 
-constexpr int64_t kBlockK = 256;        // kBlockK x kPanel floats fit the first-level cache
-constexpr int64_t kBlockRows = 8 * 24;  // kBlockRows x kBlockK floats fit the second
-// So few rows take as long as reading b takes: several panels side by side, far down k.
-constexpr int64_t kStreamRows = 4 * kTileRows, kStreamK = 2048;
-// What is unpacked of a right-hand side of codes at once: it stays in the first-level cache.
-constexpr int64_t kUnpackedFloats = kBlockK * kPanel;
-
-// Denormal numbers are zero in this thread while one lives.
-class FlushDenormals {
- public:
-#if HWY_ARCH_X86
-  FlushDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }  // FTZ and DAZ
-  ~FlushDenormals() { _mm_setcsr(before_); }
-
- private:
-  unsigned before_;
-#endif
-};
-
-float rounded(float x) { return to_float(to_bfloat16(x)); }
-
-// As pack_left, rounded.
-void pack_left_rounded(MatrixView<float> a, int64_t rows, int64_t depth, int64_t tile, float* out) {
-  for (int64_t i0 = 0; i0 < rows; i0 += tile) {
-    const int64_t height = std::min(tile, rows - i0);
-    const float* from = a.data + i0 * a.row_stride;
-    float* to = out + i0 * depth;
-    if (a.row_stride == 1) {
-      for (int64_t k = 0; k < depth; ++k)
-        for (int64_t i = 0; i < height; ++i)
-          to[k * height + i] = rounded(from[i + k * a.col_stride]);
-    } else {
-      for (int64_t i = 0; i < height; ++i)
-        for (int64_t k = 0; k < depth; ++k)
-          to[k * height + i] = rounded(from[i * a.row_stride + k * a.col_stride]);
-    }
-  }
-}
-
-// Copies a[rows, depth] tile by tile: `tile` rows side by side for each k.
-void pack_left(MatrixView<float> a, int64_t rows, int64_t depth, int64_t tile, float* out) {
-  for (int64_t i0 = 0; i0 < rows; i0 += tile) {
-    const int64_t height = std::min(tile, rows - i0);
-    const float* from = a.data + i0 * a.row_stride;
-    float* to = out + i0 * depth;
-    if (a.row_stride == 1 && height == kTileRows) {  // of a known size, so that it is a few vectors
-      for (int64_t k = 0; k < depth; ++k)
-        std::memcpy(to + k * kTileRows, from + k * a.col_stride, kTileRows * sizeof(float));
-    } else {
-      for (int64_t i = 0; i < height; ++i)
-        for (int64_t k = 0; k < depth; ++k)
-          to[k * height + i] = from[i * a.row_stride + k * a.col_stride];
-    }
-  }
-}
-
-// c[rows, columns] for one task: all of k, in blocks. `right` is the right-hand side
-// (right-inl.h).
-template <class Right>
-void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const Right& right,
-           float* c, int64_t ldc, bool accumulate, const float* bias, bool round, float* left) {
-  // Rows are read as they lie. Where it is the values of one row that lie apart, a copy pays if
-  // many panels read it.
-  const bool apart = a.col_stride != 1 && rows > kTileRows && columns > 2 * kPanel;
-  const bool copy = apart || round, stream = !apart && rows <= kStreamRows;
-  const int64_t tallest = stream ? kTileRows / 2 : kTileRows;
-  const int64_t tiles = (rows + tallest - 1) / tallest, tile = (rows + tiles - 1) / tiles;
-  // What one pass over the rows reads of b stays in the cache for the next tile.
-  int64_t block_k = stream ? kStreamK : kBlockK;
-  int64_t at_once = tiles == 1 ? columns : stream ? 2 * kPanel : kPanel;
-  if constexpr (Right::kUnpacks) {
-    at_once = panels_at_once(static_cast<int>(tile)) * kPanel;
-    block_k = std::min(kBlockK, kUnpackedFloats / at_once);
-  }
-  const auto multiply = [&](int64_t k0, int64_t j) {
-    const int64_t depth = std::min(block_k, k - k0), width = std::min(at_once, columns - j);
-    const MatrixView<float> part{a.data + k0 * a.col_stride, a.row_stride, a.col_stride};
-    const auto [b, panel_stride] = right.block(j, width, k0, depth);
-    for (int64_t i = 0; i < rows; i += tile) {
-      const int height = static_cast<int>(std::min(tile, rows - i));
-      tile_row(height, width, depth, copy ? left + i * depth : part.data + i * part.row_stride,
-               copy ? 1 : part.row_stride, copy ? height : part.col_stride, b, panel_stride,
-               c + i * ldc + j, ldc, accumulate || k0 > 0);
-    }
-  };
-  if (Right::kUnpacks && stream) {  // few rows: codes are read in the order in which they lie
-    for (int64_t j = 0; j < columns; j += at_once)
-      for (int64_t k0 = 0; k0 < k; k0 += block_k) multiply(k0, j);
-  } else {
-    for (int64_t k0 = 0; k0 < k; k0 += block_k) {
-      const int64_t depth = std::min(block_k, k - k0);
-      const MatrixView<float> part{a.data + k0 * a.col_stride, a.row_stride, a.col_stride};
-      if (round)
-        pack_left_rounded(part, rows, depth, tile, left);
-      else if (copy)
-        pack_left(part, rows, depth, tile, left);
-      for (int64_t j = 0; j < columns; j += at_once) multiply(k0, j);
-    }
-  }
-  if (k == 0 && !accumulate)
-    for (int64_t i = 0; i < rows; ++i) std::fill(c + i * ldc, c + i * ldc + columns, 0.0f);
-  if (bias)
-    for (int64_t i = 0; i < rows; ++i)
-      for (int64_t j = 0; j < columns; ++j) c[i * ldc + j] += bias[j];
-}
-
 int64_t GetPanelWidth() { return kPanel; }
-
-template <class To, class From>
-To converted(From x) {
-  if constexpr (std::is_same_v<To, From>)
-    return x;
-  else
-    return to_bfloat16(x);
-}
-
-// A panel of columns whose values lie side by side.
-template <class From, class To>
-void pack_columns(const From* from, int64_t stride, int64_t k, int64_t width, To* to) {
-  constexpr int64_t kLine = 16;  // k at a time: one cache line of each column
-  for (int64_t i0 = 0; i0 < k; i0 += kLine) {
-    const int64_t height = std::min(kLine, k - i0);
-    int64_t j = 0;
-    if constexpr (std::is_same_v<From, float> && std::is_same_v<To, float>) {
-      for (; height == kLine && j + 4 <= width; j += 4)
-        for (int64_t i = i0; i < i0 + kLine; i += 4)
-          transpose_four(from + i + j * stride, stride, to + i * kPanel + j);
-    }
-    for (; j < width; ++j)
-      for (int64_t i = i0; i < i0 + height; ++i)
-        to[i * kPanel + j] = converted<To>(from[i + j * stride]);
-  }
-}
-
-template <class From, class To>
-void PackAs(MatrixView<From> b, int64_t k, int64_t n, To* packed) {
-  const int64_t panels = (n + kPanel - 1) / kPanel;
-#pragma omp parallel for schedule(static) if (k * n > 32768)
-  for (int64_t p = 0; p < panels; ++p) {
-    To* to = packed + p * kPanel * k;
-    const int64_t width = std::min<int64_t>(kPanel, n - p * kPanel);
-    const From* from = b.data + p * kPanel * b.col_stride;
-    if (width < kPanel) std::fill(to, to + kPanel * k, To(0));
-    if (b.row_stride == 1) {
-      pack_columns(from, b.col_stride, k, width, to);
-    } else {
-      for (int64_t i = 0; i < k; ++i)
-        for (int64_t j = 0; j < width; ++j)
-          to[i * kPanel + j] = converted<To>(from[i * b.row_stride + j * b.col_stride]);
-    }
-  }
-}
-void Pack(MatrixView<float> b, int64_t k, int64_t n, float* packed) { PackAs(b, k, n, packed); }
-void PackRounded(MatrixView<float> b, int64_t k, int64_t n, BFloat16Bits* packed) {
-  PackAs(b, k, n, packed);
-}
-void PackBFloat16(MatrixView<BFloat16Bits> b, int64_t k, int64_t n, BFloat16Bits* packed) {
-  PackAs(b, k, n, packed);
-}
 
 // A thread's scratch: 0 for its block of a, others for what it unpacks.
 template <int kUse, int64_t kFloats>

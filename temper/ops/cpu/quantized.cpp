@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <vector>
+
+#include "temper/ops/cpu/nf4_layout.h"
 
 namespace temper::kernels {
 namespace {
@@ -78,6 +81,16 @@ std::array<float, 256> dynamic_map() {
 
 const float* nf4_values() { return kNf4Values.data(); }
 
+const uint8_t* nf4_bytes() {
+  alignas(64) static constexpr auto kBytes = [] {
+    std::array<uint8_t, 64> bytes{};
+    for (size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<uint8_t>(std::bit_cast<uint32_t>(kNf4Values[i % 16]) >> 8 * (i / 16));
+    return bytes;
+  }();
+  return kBytes.data();
+}
+
 const float* dynamic_map_values() {
   static const std::array<float, 256> map = dynamic_map();
   return map.data();
@@ -147,25 +160,24 @@ void quantize_absmax(float* absmax, int64_t count) {
 void pack_codes(Code code, int64_t rows, int64_t width, const uint8_t* row_major,
                 const float* scale, uint8_t* codes, float* scales) {
   const int64_t panel = panel_width(), group = scale_group(code, width), groups = width / group;
-  const int64_t half = panel / 2;
+  const bool nf4 = code == Code::kNf4;
+  const int64_t half = panel / 2, bytes = nf4 ? half : panel;  // of an index
 #pragma omp parallel for schedule(static) if (rows * width > 32768)
   for (int64_t p = 0; p < (rows + panel - 1) / panel; ++p) {
     // A row at a time: its codes lie side by side where they come from.
-    const int64_t bytes = code == Code::kNf4 ? half : panel;  // of an index
     uint8_t* to = codes + p * width * bytes;
     std::fill(to, to + width * bytes, uint8_t{0});
     for (int64_t r = 0; r < std::min(panel, rows - p * panel); ++r) {
       const uint8_t* from = row_major + (p * panel + r) * width;
-      if (code == Code::kInt8 || r < half)
-        for (int64_t i = 0; i < width; ++i) to[i * bytes + r] = from[i];
-      else
-        for (int64_t i = 0; i < width; ++i)
-          to[i * bytes + r - half] = static_cast<uint8_t>(to[i * bytes + r - half] | from[i] << 4);
+      for (int64_t i = 0; i < width; ++i) {
+        uint8_t& byte = to[nf4 ? nf4_place(panel, group, i, r % half) : i * panel + r];
+        byte = static_cast<uint8_t>(nf4 && r >= half ? byte | from[i] << 4 : from[i]);
+      }
     }
     for (int64_t g = 0; g < groups; ++g)
       for (int64_t r = 0; r < panel; ++r) {
         const int64_t row = p * panel + r;
-        const int64_t of = code == Code::kNf4 ? (row * width + g * group) / kNf4Block : row;
+        const int64_t of = nf4 ? (row * width + g * group) / kNf4Block : row;
         scales[(p * groups + g) * panel + r] = row < rows ? scale[of] : 0.0f;
       }
   }

@@ -11,6 +11,7 @@
 
 #include <hwy/highway.h>
 
+#include "temper/ops/cpu/codes-inl.h"
 #include "temper/ops/cpu/quantized.h"
 #include "temper/ops/cpu/tile-inl.h"
 
@@ -53,98 +54,51 @@ inline void transpose_four(const float* from, int64_t stride, float* to) {
 #endif
 }
 
-constexpr int kHalfPanel = kPanel / 2;
-
-#if TEMPER_HAS_FMA
-// The values of codes, `kLanes` at a time. Made once for a loop over codes.
-template <Code kCode>
-struct CodeValues;
-
-template <>
-struct CodeValues<Code::kInt8> {
-  CodeValues() {}
-  hn::Vec<D> at(D d, const uint8_t* codes) const {
-    const hn::Rebind<int32_t, D> wide;
-    const hn::Rebind<int8_t, D> narrow;
-    return hn::ConvertTo(
-        d, hn::PromoteTo(wide, hn::LoadU(narrow, reinterpret_cast<const int8_t*>(codes))));
-  }
-};
-
-template <>
-struct CodeValues<Code::kNf4> {
-  using Wide = hn::Rebind<uint32_t, D>;
-  hn::Vec<D> lower, upper;  // the 16 values, in one vector or in two
-  // Written out: what the compiler writes itself is not compiled for the target.
-  CodeValues()
-      : lower(hn::LoadU(D(), nf4_values())),
-        upper(hn::LoadU(D(), nf4_values() + (kLanes == 8 ? 8 : 0))) {}
-
-  // Of the low or the high halves of `kLanes` bytes.
-  static hn::Vec<Wide> pairs(D, const uint8_t* codes) {
-    const hn::Rebind<uint8_t, D> narrow;
-    return hn::PromoteTo(Wide(), hn::LoadU(narrow, codes));
-  }
-  // index: 0 to 15 in each lane.
-  hn::Vec<D> at(D d, hn::Vec<Wide> index) const {
-    const Wide wide;
-    if constexpr (kLanes == 16) {
-      return hn::TableLookupLanes(lower, hn::IndicesFromVec(d, index));
-    } else if constexpr (kLanes == 8) {
-      const auto in_half = hn::IndicesFromVec(d, hn::And(index, hn::Set(wide, 7)));
-      const auto bit_three = hn::BitCast(d, hn::ShiftLeft<28>(index));  // as the sign
-      return hn::IfNegativeThenElse(bit_three, hn::TableLookupLanes(upper, in_half),
-                                    hn::TableLookupLanes(lower, in_half));
-    } else {
-      alignas(64) uint32_t each[kLanes];
-      alignas(64) float value[kLanes];
-      hn::Store(index, wide, each);
-      for (int i = 0; i < kLanes; ++i) value[i] = nf4_values()[each[i]];
-      return hn::Load(d, value);
-    }
-  }
-};
-#endif
-
-// to[i * kPanel + r] = W[panel * kPanel + r, i0 + i] for i < depth.
+// to[i * kPanel + r] = W[panel * kPanel + r, i0 + i] for i < depth. i0 is a multiple of four, and
+// so is the depth unless it ends with the width.
 template <Code kCode>
 void unpack_panel(const QuantizedMatrix& w, int64_t panel, int64_t i0, int64_t depth, float* to) {
-  constexpr int kBytes = kCode == Code::kNf4 ? kHalfPanel : kPanel;  // of an index
-  const uint8_t* codes = w.codes + (panel * w.width + i0) * kBytes;
+  constexpr int kBytes = kIndexBytes<kCode>;
+  const uint8_t* codes = w.codes + panel * w.width * kBytes;
+#if TEMPER_HAS_FMA
+  codes += i0 * kBytes;
+  const D d;
+  const CodeValues<kCode> values;
+  constexpr int kPart = CodeValues<kCode>::kPartVectors;
+#endif
   for (int64_t i = 0; i < depth;) {
     const int64_t group = (i0 + i) / w.group, end = std::min(depth, (group + 1) * w.group - i0);
     const float* scales = w.scales + (panel * (w.width / w.group) + group) * kPanel;
 #if TEMPER_HAS_FMA
-    const D d;
-    constexpr int kVectors = kPanel / kLanes;
-    const CodeValues<kCode> value;
-    hn::Vec<D> scale[kVectors];
-    for (int v = 0; v < kVectors; ++v) scale[v] = hn::LoadU(d, scales + v * kLanes);
-    for (; i < end; ++i, codes += kBytes) {
-      float* out = to + i * kPanel;
-      if constexpr (kCode == Code::kNf4) {
-        constexpr int kHalf = kVectors / 2;
-        for (int v = 0; v < kHalf; ++v) {
-          const auto both = value.pairs(d, codes + v * kLanes);
-          const auto low = hn::And(both, hn::Set(hn::Rebind<uint32_t, D>(), 15));
-          const auto high = hn::ShiftRight<4>(both);
-          hn::StoreU(hn::Mul(value.at(d, low), scale[v]), d, out + v * kLanes);
-          hn::StoreU(hn::Mul(value.at(d, high), scale[v + kHalf]), d,
-                     out + kHalfPanel + v * kLanes);
-        }
-      } else {
-        for (int v = 0; v < kVectors; ++v)
-          hn::StoreU(hn::Mul(value.at(d, codes + v * kLanes), scale[v]), d, out + v * kLanes);
-      }
+    hn::Vec<D> scale[kPanelVectors];
+    for (int v = 0; v < kPanelVectors; ++v) scale[v] = hn::LoadU(d, scales + v * kLanes);
+    for (; in_fours(w.group) && i < end; i += 4, codes += 4 * kBytes) {
+      values.template four<0>(d, codes, [&](int j, const hn::Vec<D>* x) HWY_ATTR {
+        for (int v = 0; v < kPart; ++v)
+          hn::StoreU(hn::Mul(x[v], scale[v]), d, to + (i + j) * kPanel + v * kLanes);
+      });
+      if constexpr (kPart < kPanelVectors)
+        values.template four<1>(d, codes, [&](int j, const hn::Vec<D>* x) HWY_ATTR {
+          for (int v = 0; v < kPart; ++v)
+            hn::StoreU(hn::Mul(x[v], scale[v + kPart]), d,
+                       to + (i + j) * kPanel + (v + kPart) * kLanes);
+        });
     }
+    for (; i < end; ++i, codes += kBytes)
+      values.at(d, codes, [&](int v, hn::Vec<D> value) HWY_ATTR {
+        hn::StoreU(hn::Mul(value, scale[v]), d, to + i * kPanel + v * kLanes);
+      });
 #else
-    for (; i < end; ++i, codes += kBytes) {
+    for (; i < end; ++i) {
       for (int r = 0; r < kPanel; ++r) {
+        const int64_t of = i0 + i;
         float value;
-        if constexpr (kCode == Code::kNf4)
-          value = nf4_values()[r < kHalfPanel ? codes[r] & 15 : codes[r - kHalfPanel] >> 4];
-        else
-          value = static_cast<float>(static_cast<int8_t>(codes[r]));
+        if constexpr (kCode == Code::kNf4) {
+          const uint8_t both = codes[nf4_place(kPanel, w.group, of, r % kHalfPanel)];
+          value = nf4_values()[r < kHalfPanel ? both & 15 : both >> 4];
+        } else {
+          value = static_cast<float>(static_cast<int8_t>(codes[of * kPanel + r]));
+        }
         to[i * kPanel + r] = value * scales[r];
       }
     }
@@ -165,6 +119,20 @@ struct RowCodes {
       unpack_panel<kCode>(w, first_panel + j / kPanel + p, k0, depth, scratch + p * depth * kPanel);
     return {scratch, depth * kPanel};
   }
+
+  // The whole product of few rows, without unpacking; false where that is not for them.
+  bool multiply_few([[maybe_unused]] int64_t rows, [[maybe_unused]] int64_t columns,
+                    [[maybe_unused]] MatrixView<float> a, [[maybe_unused]] float* c,
+                    [[maybe_unused]] int64_t ldc, [[maybe_unused]] bool accumulate) const {
+#if TEMPER_HAS_FMA
+    if (rows > kCodeRows || a.col_stride != 1 || !in_fours(w.group)) return false;
+    code_rows<kCode>(static_cast<int>(rows), w, first_panel, columns, a.data, a.row_stride, c, ldc,
+                     accumulate);
+    return true;
+#else
+    return false;
+#endif
+  }
 };
 
 // W: k runs along its rows (k0 is a multiple of kPanel), columns are indices along its width.
@@ -174,6 +142,10 @@ struct ColumnCodes {
   const QuantizedMatrix& w;
   int64_t first;
   float* scratch;
+
+  bool multiply_few(int64_t, int64_t, MatrixView<float>, float*, int64_t, bool) const {
+    return false;
+  }
 
   RightBlock<float> block(int64_t j, int64_t width, int64_t k0, int64_t depth) const {
     alignas(64) float square[kPanel * kPanel];  // [index][row], then turned

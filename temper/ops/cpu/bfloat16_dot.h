@@ -1,0 +1,31 @@
+// Products of GemmOptions::round_left by the processor's own instruction for bfloat16, where it has
+// one that computes the same bits: AVX512-BF16's VDPBF16PS, two steps of the chain at once.
+#pragma once
+
+#include "temper/ops/cpu/dot_tile-inl.h"
+#include "temper/ops/cpu/gemm.h"
+
+namespace temper::kernels {
+
+using DotTile = decltype(&avx512_dot_tile);
+
+// Whether the tile computes the chain of temper/ops/cpu/gemm.h with denormal numbers zero, bit for
+// bit: tried on products of many magnitudes, denormal ones and zeros of both signs among them.
+bool keeps_the_chain(DotTile tile);
+
+// c[rows, columns] = a b (k values deep), or c + a b: a is rounded to bfloat16; b is packed in
+// panels of 32 columns, from the first one on, `panel_stride` values apart. scratch: rows x 128
+// values.
+void multiply_by_dot(DotTile tile, int64_t rows, int64_t columns, int64_t k, MatrixView<float> a,
+                     const BFloat16Bits* b, int64_t panel_stride, float* c, int64_t ldc,
+                     bool accumulate, uint32_t* scratch);
+
+enum class Bfloat16Products {
+  kInstructions,   // AVX512-BF16
+  kNoInstruction,  // the processor, the system or the build has none: float32 instructions
+  kOtherBits,      // it has one, and keeps_the_chain() is false of it: float32 instructions
+};
+// Found out at the first call, which warns on standard error if it is kOtherBits.
+Bfloat16Products bfloat16_products();
+
+}  // namespace temper::kernels

@@ -1,0 +1,121 @@
+// One task of a matrix product, once per SIMD target. Blocking after Goto and van de Geijn,
+// "Anatomy of high-performance matrix multiplication" (2008): a panel of b stays in the first-level
+// cache, a packed block of a in the second, and a register tile of c goes through k in blocks. No
+// include guard in the usual form: foreach_target.h includes it once for each target.
+#if defined(TEMPER_BLOCKS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TEMPER_BLOCKS_INL_H
+#undef TEMPER_BLOCKS_INL_H
+#else
+#define TEMPER_BLOCKS_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "temper/ops/cpu/bfloat16_dot.h"
+#include "temper/ops/cpu/pack-inl.h"
+#include "temper/ops/cpu/right-inl.h"
+#include "temper/ops/cpu/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace temper::kernels::HWY_NAMESPACE {
+
+constexpr int64_t kBlockK = 256;        // kBlockK x kPanel floats fit the first-level cache
+constexpr int64_t kBlockRows = 8 * 24;  // kBlockRows x kBlockK floats fit the second
+// So few rows take as long as reading b takes: several panels side by side, far down k.
+constexpr int64_t kStreamRows = 4 * kTileRows, kStreamK = 2048;
+// What is unpacked of a right-hand side of codes at once: it stays in the first-level cache.
+constexpr int64_t kUnpackedFloats = kBlockK * kPanel;
+
+// Denormal numbers are zero in this thread while one lives.
+class FlushDenormals {
+ public:
+#if HWY_ARCH_X86
+  FlushDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }  // FTZ and DAZ
+  ~FlushDenormals() { _mm_setcsr(before_); }
+
+ private:
+  unsigned before_;
+#endif
+};
+
+// c[rows, columns] for one task: all of k, in blocks. `right` is the right-hand side
+// (right-inl.h).
+template <class Right>
+void multiply(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const Right& right,
+              float* c, int64_t ldc, bool accumulate, bool round, float* left) {
+  // Rows are read as they lie. Where it is the values of one row that lie apart, a copy pays if
+  // many panels read it.
+  const bool apart = a.col_stride != 1 && rows > kTileRows && columns > 2 * kPanel;
+  const bool turned = apart || (round && a.col_stride != 1);  // copied tile by tile
+  const bool stream = !apart && rows <= kStreamRows;
+  const int64_t tallest = stream ? kTileRows / 2 : kTileRows;
+  const int64_t tiles = (rows + tallest - 1) / tallest, tile = (rows + tiles - 1) / tiles;
+  // What one pass over the rows reads of b stays in the cache for the next tile.
+  int64_t block_k = stream ? kStreamK : kBlockK;
+  int64_t at_once = tiles == 1 ? columns : stream ? 2 * kPanel : kPanel;
+  if constexpr (Right::kUnpacks) {
+    at_once = panels_at_once(static_cast<int>(tile)) * kPanel;
+    block_k = std::min(kBlockK, kUnpackedFloats / at_once);
+  }
+  const auto multiply_block = [&](int64_t k0, int64_t j) {
+    const int64_t depth = std::min(block_k, k - k0), width = std::min(at_once, columns - j);
+    const auto [b, panel_stride] = right.block(j, width, k0, depth);
+    for (int64_t i = 0; i < rows; i += tile) {
+      const int height = static_cast<int>(std::min(tile, rows - i));
+      MatrixView<float> part{a.data + i * a.row_stride + k0 * a.col_stride, a.row_stride,
+                             a.col_stride};
+      if (turned)
+        part = {left + i * depth, 1, height};
+      else if (round)
+        part = {left + i * depth, depth, 1};
+      tile_row(height, width, depth, part.data, part.row_stride, part.col_stride, b, panel_stride,
+               c + i * ldc + j, ldc, accumulate || k0 > 0);
+    }
+  };
+  if (Right::kUnpacks && stream) {  // few rows: codes are read in the order in which they lie
+    for (int64_t j = 0; j < columns; j += at_once)
+      for (int64_t k0 = 0; k0 < k; k0 += block_k) multiply_block(k0, j);
+    return;
+  }
+  for (int64_t k0 = 0; k0 < k; k0 += block_k) {
+    const int64_t depth = std::min(block_k, k - k0);
+    const MatrixView<float> part{a.data + k0 * a.col_stride, a.row_stride, a.col_stride};
+    if (turned && round)
+      pack_left<true>(part, rows, depth, tile, left);
+    else if (turned)
+      pack_left<false>(part, rows, depth, tile, left);
+    else if (round)
+      for (int64_t i = 0; i < rows; ++i)
+        copy_values<true>(part.data + i * a.row_stride, depth, left + i * depth);
+    for (int64_t j = 0; j < columns; j += at_once) multiply_block(k0, j);
+  }
+}
+
+// One task of a product.
+template <class Right>
+void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const Right& right,
+           float* c, int64_t ldc, bool accumulate, const float* bias, bool round, float* left) {
+  bool done = false;
+  if constexpr (Right::kUnpacks) {
+    done = right.multiply_few(rows, columns, a, c, ldc, accumulate);
+  } else if constexpr (kPanel == kDotColumns && std::is_same_v<Right, PackedRight<BFloat16Bits>>) {
+    if (round && bfloat16_products() == Bfloat16Products::kInstructions) {
+      multiply_by_dot(avx512_dot_tile, rows, columns, k, a, right.panels, right.panel_stride, c,
+                      ldc, accumulate, reinterpret_cast<uint32_t*>(left));
+      done = true;
+    }
+  }
+  if (!done) multiply(rows, columns, k, a, right, c, ldc, accumulate, round, left);
+  if (k == 0 && !accumulate)
+    for (int64_t i = 0; i < rows; ++i) std::fill(c + i * ldc, c + i * ldc + columns, 0.0f);
+  if (bias)
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j) c[i * ldc + j] += bias[j];
+}
+
+}  // namespace temper::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,117 @@
+// Copies of the factors of a matrix product in the order in which the tile reads them, once per
+// SIMD target. No include guard in the usual form: foreach_target.h includes it once for each
+// target.
+#if defined(TEMPER_PACK_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TEMPER_PACK_INL_H
+#undef TEMPER_PACK_INL_H
+#else
+#define TEMPER_PACK_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "temper/ops/cpu/gemm.h"
+#include "temper/ops/cpu/right-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace temper::kernels::HWY_NAMESPACE {
+
+// to_bfloat16 as the upper half of a float's bits. Without branches, so that the compiler makes
+// vectors of loops over it.
+inline uint32_t rounded_bits(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const uint32_t nan = bits | 0x400000u, near = bits + 0x7fffu + (bits >> 16 & 1);
+  return ((bits & 0x7fffffffu) > 0x7f800000u ? nan : near) & 0xffff0000u;
+}
+
+// to[0, count) = from, rounded to bfloat16 if asked for.
+template <bool kRound>
+void copy_values(const float* from, int64_t count, float* to) {
+  if constexpr (kRound)
+    for (int64_t i = 0; i < count; ++i) to[i] = std::bit_cast<float>(rounded_bits(from[i]));
+  else
+    std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
+}
+
+// Copies a[rows, depth] tile by tile: `tile` rows side by side for each k.
+template <bool kRound>
+void pack_left(MatrixView<float> a, int64_t rows, int64_t depth, int64_t tile, float* out) {
+  for (int64_t i0 = 0; i0 < rows; i0 += tile) {
+    const int64_t height = std::min(tile, rows - i0);
+    const float* from = a.data + i0 * a.row_stride;
+    float* to = out + i0 * depth;
+    if (a.row_stride == 1 && height == kTileRows) {  // of a known size, so that it is a few vectors
+      for (int64_t k = 0; k < depth; ++k)
+        copy_values<kRound>(from + k * a.col_stride, kTileRows, to + k * kTileRows);
+    } else {
+      for (int64_t i = 0; i < height; ++i)
+        for (int64_t k = 0; k < depth; ++k)
+          copy_values<kRound>(from + i * a.row_stride + k * a.col_stride, 1, to + k * height + i);
+    }
+  }
+}
+
+template <class T>
+void copy_row(const T* from, int64_t count, T* to) {
+  std::copy_n(from, count, to);
+}
+inline void copy_row(const float* from, int64_t count, BFloat16Bits* to) {
+  for (int64_t i = 0; i < count; ++i)
+    to[i] = static_cast<BFloat16Bits>(rounded_bits(from[i]) >> 16);
+}
+
+// A panel of columns whose values lie side by side.
+template <class From, class To>
+void pack_columns(const From* from, int64_t stride, int64_t k, int64_t width, To* to) {
+  constexpr int64_t kLine = 16;  // k at a time: one cache line of each column
+  alignas(64) From turned[kLine * kPanel] = {};
+  for (int64_t i0 = 0; i0 < k; i0 += kLine) {
+    const int64_t height = std::min(kLine, k - i0);
+    int64_t j = 0;
+    if constexpr (std::is_same_v<From, float>)
+      for (; height == kLine && j + 4 <= width; j += 4)
+        for (int64_t i = 0; i < kLine; i += 4)
+          transpose_four(from + i0 + i + j * stride, stride, turned + i * kPanel + j);
+    for (; j < width; ++j)
+      for (int64_t i = 0; i < height; ++i) turned[i * kPanel + j] = from[i0 + i + j * stride];
+    copy_row(turned, height * kPanel, to + i0 * kPanel);
+  }
+}
+
+template <class From, class To>
+void PackAs(MatrixView<From> b, int64_t k, int64_t n, To* packed) {
+  const int64_t panels = (n + kPanel - 1) / kPanel;
+#pragma omp parallel for schedule(static) if (k * n > 32768)
+  for (int64_t p = 0; p < panels; ++p) {
+    To* to = packed + p * kPanel * k;
+    const int64_t width = std::min<int64_t>(kPanel, n - p * kPanel);
+    const From* from = b.data + p * kPanel * b.col_stride;
+    if (width < kPanel) std::fill(to, to + kPanel * k, To(0));
+    if (b.row_stride == 1) {
+      pack_columns(from, b.col_stride, k, width, to);
+    } else {
+      for (int64_t i = 0; i < k; ++i) {
+        if (b.col_stride == 1)
+          copy_row(from + i * b.row_stride, width, to + i * kPanel);
+        else
+          for (int64_t j = 0; j < width; ++j)
+            copy_row(from + i * b.row_stride + j * b.col_stride, 1, to + i * kPanel + j);
+      }
+    }
+  }
+}
+void Pack(MatrixView<float> b, int64_t k, int64_t n, float* packed) { PackAs(b, k, n, packed); }
+void PackRounded(MatrixView<float> b, int64_t k, int64_t n, BFloat16Bits* packed) {
+  PackAs(b, k, n, packed);
+}
+void PackBFloat16(MatrixView<BFloat16Bits> b, int64_t k, int64_t n, BFloat16Bits* packed) {
+  PackAs(b, k, n, packed);
+}
+
+}  // namespace temper::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
