@@ -174,7 +174,7 @@ void AheadSource::add_begun(const std::vector<BatchPointer>& batches,
     wait_for(*batch);
     if (batch->failure || batch->rollouts.groups.empty()) break;
     for (const EpisodeGroup& group : batch->rollouts.groups)
-      for (const Episode& episode : group.episodes) lines += to_line(group, episode) + "\n";
+      for (const Episode& episode : group.episodes) lines += to_line(group, episode, true) + "\n";
     lines += "\n";
     all.push_back({{"version", batch->version},
                    {"source", batch->source},

@@ -9,9 +9,11 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
+#include "temper/generate/remote/server_pool.h"
 #include "temper/metrics/trace.h"
 #include "temper/nn/unit.h"
 #include "temper/rl/model_reward.h"
+#include "temper/train/agreed_error.h"
 
 namespace temper::rl {
 namespace {
@@ -46,17 +48,11 @@ generate::EngineOptions engine_options(const RlConfig& config, dist::Group& grou
   return options;
 }
 
-std::string to_lines(const std::vector<EpisodeGroup>& groups) {
-  std::string lines;
-  for (const EpisodeGroup& g : groups)
-    for (const Episode& episode : g.episodes) lines += to_line(g, episode) + "\n";
-  return lines;
-}
-
 }  // namespace
 
 SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist::Group& group,
-                             train::Messages& messages, std::unique_ptr<Sampler> sampler)
+                             train::Messages& messages, std::unique_ptr<Sampler> sampler,
+                             std::unique_ptr<ReferenceAsker> asker)
     : config_(config),
       policy_(policy),
       group_(group),
@@ -65,6 +61,7 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
               prompt_options(config), data::prompt_reader(prompt_format(config, policy))),
       engine_(*policy.model, engine_options(config, group), policy.tokenizer),
       sampler_(std::move(sampler)),
+      asker_(std::move(asker)),
       rewards_(config.rewards, policy.tokenizer != nullptr),
       judge_(rewards_) {
   if (config.environment.any())
@@ -118,6 +115,23 @@ void SampledSource::judge(const Prompt& prompt, const EpisodeGroup& group) {
   judge_.submit(group.id, std::move(samples));
 }
 
+bool SampledSource::samples_here() const {
+  return completions_ == &engine_ || sampler_->samples_here();
+}
+
+void SampledSource::check_sampled(const std::string& why) const {
+  for (const std::string& of_rank : group_.all_gather(group_.agreed(why)))
+    if (!of_rank.empty())
+      throw train::AgreedError("nobody is left to sample: " + of_rank +
+                               "; the same command goes on, with roles={} without them");
+}
+
+void SampledSource::sampled(const Prompt& prompt, const EpisodeGroup& group) {
+  if (!group_.leads()) return;
+  judge(prompt, group);
+  if (asker_ && completions_ != &engine_) asker_->submit(group);
+}
+
 void SampledSource::sample_completions(const std::vector<const Prompt*>& prompts, int64_t samples,
                                        PendingGroups& pending, const std::function<bool()>& stop) {
   std::vector<generate::RequestId> requests;
@@ -141,7 +155,7 @@ void SampledSource::sample_completions(const std::vector<const Prompt*>& prompts
     p.group.episodes[s].path = {static_cast<int32_t>(s) + 1};
     p.group.episodes[s].text = std::move(c.text);
     p.group.episodes[s].stopped = c.stopped;
-    if (--p.unfinished == 0 && group_.leads()) judge(*p.prompt, p.group);
+    if (--p.unfinished == 0) sampled(*p.prompt, p.group);
   };
   bool stopped = false;
   while (completions_->step({.done = done, .on_token = {}})) {
@@ -163,7 +177,7 @@ void SampledSource::sample_episodes(const std::vector<const Prompt*>& prompts, i
       statistics.dropped += e.dropped;
       if (!e.dropped) add_episode(p.group, e.prompt, std::move(e.episode), e.completion);
     }
-    if (!p.group.episodes.empty()) judge(*p.prompt, p.group);
+    if (!p.group.episodes.empty()) sampled(*p.prompt, p.group);
   };
   episodes_->run(*completions_, asks, samples, done, stop);
 }
@@ -182,10 +196,18 @@ std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& 
     mine.push_back(&prompts[i]);
     pending[prompts[i].key] = {{.id = prompts[i].key}, &prompts[i], samples};
   }
-  if (episodes_)
-    sample_episodes(mine, samples, pending, stop, statistics);
-  else
-    sample_completions(mine, samples, pending, stop);
+  std::string why;
+  try {
+    if (!takes_part())
+      pending.clear();
+    else if (episodes_)
+      sample_episodes(mine, samples, pending, stop, statistics);
+    else
+      sample_completions(mine, samples, pending, stop);
+  } catch (const generate::remote::NoServer& e) {
+    why = e.what();
+  }
+  if (!samples_here()) check_sampled(why);
   completions_->rest();  // the next batch is sampled with other weights
   statistics.rollout_seconds += steady_seconds() - start;
   return judged_groups(std::move(pending), statistics);
@@ -196,6 +218,8 @@ std::vector<EpisodeGroup> SampledSource::judged_groups(PendingGroups pending,
                                                        Statistics& statistics) {
   std::optional<trace::Span> span(std::in_place, "waiting for rewards");
   const std::map<int64_t, std::vector<rewards::RewardResult>> judged = judge_.collect();
+  std::map<int64_t, EpisodeGroup> scored;
+  if (asker_) scored = asker_->collect();
   span.reset();
   statistics.reward_seconds += judge_.seconds_since_last_call();
   std::vector<EpisodeGroup> mine;
@@ -214,9 +238,21 @@ std::vector<EpisodeGroup> SampledSource::judged_groups(PendingGroups pending,
       kept.push_back(std::move(episode));
     }
     p.group.episodes = std::move(kept);
+    if (const auto found = scored.find(key); found != scored.end())
+      for (size_t i = 0; i < p.group.segments.size(); ++i)
+        p.group.segments[i].ref_logp = std::move(found->second.segments[i].ref_logp);
     if (!p.group.episodes.empty()) mine.push_back(std::move(p.group));
   }
   return group_.has_twins() ? from_lines({group_.agreed(to_lines(mine))}) : mine;
+}
+
+// With what was computed of them already.
+std::string SampledSource::to_lines(const std::vector<EpisodeGroup>& groups) const {
+  std::string lines;
+  for (const EpisodeGroup& g : groups)
+    for (const Episode& episode : g.episodes)
+      lines += to_line(g, episode, asker_ != nullptr) + "\n";
+  return lines;
 }
 
 // The groups of all ranks, by id: lines of a rollouts file are what travels.
@@ -313,7 +349,8 @@ void SampledSource::check_rewards() const {
 
 RolloutBatch SampledSource::next(int64_t policy_version) {
   const at::NoGradGuard no_grad;
-  const nn::Gathered whole(*policy_.model);  // ranks make different numbers of passes
+  std::optional<nn::Gathered> whole;  // ranks make different numbers of passes
+  if (!sampler_ || sampler_->samples_here()) whole.emplace(*policy_.model);
   const rewards::FailureCounts before = rewards_.failures();
   const EnvironmentCounts in_episodes = environment_counts();
   RolloutBatch batch;

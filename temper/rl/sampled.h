@@ -14,6 +14,7 @@
 #include "temper/rl/config.h"
 #include "temper/rl/episode_sampler.h"
 #include "temper/rl/judge.h"
+#include "temper/rl/reference_asker.h"
 #include "temper/rl/sampler.h"
 #include "temper/rl/source.h"
 #include "temper/train/messages.h"
@@ -23,13 +24,15 @@ namespace temper::rl {
 
 class SampledSource : public RolloutSource {
  public:
-  // sampler: null where the policy samples for itself.
+  // sampler: null where the policy samples for itself. asker: gives groups their reference
+  // log-probabilities; null: nobody asks for them while sampling.
   SampledSource(const RlConfig& config, train::Policy& policy, dist::Group& group,
-                train::Messages& messages, std::unique_ptr<Sampler> sampler = nullptr);
+                train::Messages& messages, std::unique_ptr<Sampler> sampler = nullptr,
+                std::unique_ptr<ReferenceAsker> asker = nullptr);
 
   int64_t planned_batches() const override;
   RolloutBatch next(int64_t policy_version) override;
-  bool exact() const override { return sampler_ == nullptr; }
+  bool exact() const override { return !sampler_ || sampler_->exact(); }
   bool samples() const override { return true; }
   void describe(MetricsRow& row) const override;
   bool evaluate(train::EvaluationSums& sums, const std::function<bool()>& stop) override;
@@ -69,7 +72,16 @@ class SampledSource : public RolloutSource {
   std::vector<EpisodeGroup> sample_mine(const std::vector<Prompt>& prompts, int64_t samples,
                                         Statistics& statistics,
                                         const std::function<bool()>& stop = {});
+  // Whether this rank asks for its share of the completions; else another one that computes the
+  // same rows tells it.
+  bool takes_part() const { return group_.leads() || samples_here(); }
+  bool samples_here() const;
+  // Where nobody samples any more for one of the ranks, as its `why` says, all throw.
+  void check_sampled(const std::string& why) const;
+  // Of a group whose last completion is done.
+  void sampled(const Prompt& prompt, const EpisodeGroup& group);
   void judge(const Prompt& prompt, const EpisodeGroup& group);
+  std::string to_lines(const std::vector<EpisodeGroup>& groups) const;
   std::vector<EpisodeGroup> gather(std::vector<EpisodeGroup> mine) const;
   std::vector<EpisodeGroup> from_lines(const std::vector<std::string>& texts) const;
   std::vector<EpisodeGroup> fill(int64_t policy_version);
@@ -87,6 +99,7 @@ class SampledSource : public RolloutSource {
   std::vector<std::vector<Prompt>> evaluation_;  // by set
   generate::Engine engine_;                      // of the policy as it is
   std::unique_ptr<Sampler> sampler_;             // null: the engine samples
+  std::unique_ptr<ReferenceAsker> asker_;
   generate::CompletionSource* completions_ = &engine_;
   std::unique_ptr<EpisodeSampler> episodes_;  // null: no environment
   rewards::RewardSet rewards_;
