@@ -66,7 +66,9 @@ function(temper_folders)
     PRIVATE PkgConfig::HWY PkgConfig::ZSTD ${HTTPLIB_LINK_LIBRARIES} ZLIB::ZLIB ${CMAKE_DL_LIBS})
   # Macros decide the layout of the library's classes; no other file sees them, as one set of flags serves the precompiled header.
   set_source_files_properties(${CMAKE_SOURCE_DIR}/temper/serve/server.cpp ${CMAKE_SOURCE_DIR}/temper/generate/remote/http.cpp
-    PROPERTIES COMPILE_OPTIONS "${HTTPLIB_CFLAGS_OTHER}")
+    PROPERTIES COMPILE_OPTIONS "${HTTPLIB_CFLAGS_OTHER}"
+    # Of a body that names no type, as curl sends it: the server has its own limit (--max-body-bytes).
+    COMPILE_DEFINITIONS CPPHTTPLIB_FORM_URL_ENCODED_PAYLOAD_MAX_LENGTH=1099511627776)
   if(GLOO_INCLUDE)
     target_include_directories(temper SYSTEM PRIVATE ${GLOO_INCLUDE})
     target_compile_definitions(temper PRIVATE)

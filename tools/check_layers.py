@@ -8,8 +8,8 @@ import pathlib
 import re
 import sys
 
-ORDER = ["base", "text", "metrics", "rewards", "env", "io", "data", "grammar", "ops", "dist", "nn", "models", "parallel", "generate", "serve", "train", "roles", "preference", "rl", "distill", "cli"]
-NO_TORCH = {"base", "text", "metrics", "rewards", "env", "io", "data", "grammar"}
+ORDER = ["base", "text", "metrics", "process", "rewards", "env", "io", "data", "grammar", "ops", "dist", "nn", "models", "parallel", "generate", "serve", "train", "roles", "preference", "rl", "distill", "cli"]
+NO_TORCH = {"base", "text", "metrics", "process", "rewards", "env", "io", "data", "grammar"}
 
 root = pathlib.Path(__file__).resolve().parent.parent
 problems = []

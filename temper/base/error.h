@@ -1,5 +1,5 @@
-// Errors of the library. It throws these and nothing else on purpose; it never prints, exits or
-// aborts.
+// Errors that the library throws on purpose; exceptions of the standard library and of LibTorch may
+// pass through it. It never prints, exits or aborts.
 //
 //   ConfigError  what the user typed or configured is wrong           -> exit status 2
 //   DataError    a file or a row of the user's is wrong ("FILE:LINE") -> exit status 2
@@ -38,7 +38,7 @@ std::string str(const Parts&... parts) {
   return std::move(out).str();
 }
 
-// Throws Kind with the concatenated parts unless cond holds. Say what was found, what was wanted
+// Throws Kind with the concatenated parts unless cond holds. Say what was found, what was expected
 // and, where known, a hint: check<DataError>(n > 0, path, ":", line, ": empty row; expected a JSON
 // object").
 template <class Kind = RunError, class... Parts>

@@ -32,19 +32,19 @@ class Data : public Command {
  public:
   void declare(CLI::App& app) override {
     app.description(
-        "pairs: rows {prompt, chosen, rejected} of right answers (--input: each against itself "
-        "with a wrong number),\nor of sampled completions (--rollouts: the best against the worst "
-        "of each group).\n"
+        "pairs: makes rows {prompt, chosen, rejected} from right answers (--input; rejected: the "
+        "answer with a wrong number),\nor from rollouts (--rollouts; the best and the worst "
+        "completion of each group).\n"
         "example: temper data pairs --input gsm8k.jsonl --columns prompt=question "
         "completion=answer --output pairs.jsonl\n"
         "example: temper data pairs --rollouts runs/grpo --output pairs.jsonl");
     app.add_option("tool", tool_, "what to do: pairs")->required()->check(CLI::IsMember({"pairs"}));
     CLI::Option* input = input_.add_to(app, "prompt and completion, both text");
-    CLI::Option* rollouts = app.add_option("--rollouts", rollouts_,
-                                           "a run's directory, its rollouts/, or one file of it");
+    CLI::Option* rollouts = app.add_option(
+        "--rollouts", rollouts_, "a run's directory, its rollouts/ directory, or one rollout file");
     input->excludes(rollouts);
-    app.add_option("--output", output_, "where the pairs go, or - for standard output")->required();
-    app.add_option("--seed", seed_, "seed of the choice of wrong digits");
+    app.add_option("--output", output_, "file for the pairs, or - for standard output")->required();
+    app.add_option("--seed", seed_, "random seed of the wrong numbers");
   }
 
   int run() override {

@@ -8,14 +8,16 @@
 #include "temper/cli/output.h"
 #include "temper/cli/progress.h"
 #include "temper/rl/episode_sampler.h"
+#include "temper/rl/rollout_lines.h"
 #include "temper/text/chat_template.h"
 
 namespace temper::cli {
 
 void EnvironmentFlags::add_to(CLI::App& app) {
-  app.add_option("--environment", environment,
-                 "a YAML file with the config section `environment`: prompts begin episodes of "
-                 "several turns; --max-new-tokens are those of an episode");
+  app.add_option(
+      "--environment", environment,
+      "a YAML file with the config section `environment`: each prompt starts a multi-turn "
+      "episode; --max-new-tokens applies to the whole episode");
   app.add_option("--tools", tools,
                  "a YAML or JSON file with a list of {name, description, parameters, command}: "
                  "tools that the model may call");
@@ -68,6 +70,7 @@ int64_t write_episodes(models::CausalLM& model, const ModelFlags& model_flags,
   format.vocabulary = model.vocab_size;
   generate::Engine engine(model, batch.engine, tokenizer);
   rl::EpisodeSampler sampler(flags.section(), format, sampling.options, model.eos_token_ids);
+  if (!sampler.shows_tools()) std::cerr << "warning: " << rl::kHiddenTools << std::endl;
   std::vector<rl::EpisodeSampler::Ask> asks;
   for (size_t i = 0; i < rows.size(); ++i)
     asks.push_back({static_cast<int64_t>(i), &rows[i], adapters[i]});

@@ -36,31 +36,33 @@ class Eval : public Command {
         ->required();
     app.add_option("--reward", reward_.name, "a built-in reward (temper list rewards)");
     app.add_option("--reward-model", reward_.model,
-                   "directory of a reward model whose scalar is the reward")
+                   "directory of a reward model to use as the reward")
         ->excludes("--reward");
-    app.add_flag("--pairs", pairs_, "accuracy and margin on pairs {prompt, chosen, rejected}");
+    app.add_flag("--pairs", pairs_,
+                 "accuracy and margin on preference pairs {prompt, chosen, rejected}");
     CLI::Option* perplexity =
         app.add_flag("--perplexity", perplexity_.on,
-                     "tokens, mean negative log-likelihood and perplexity of rows as in SFT");
+                     "number of tokens, mean negative log-likelihood and perplexity of SFT rows");
     perplexity->excludes("--pairs", "--reward", "--reward-model");
-    app.add_option("--max-length", perplexity_.max_length,
-                   "with --perplexity, longer rows are cut to so many tokens, as data.max_length")
+    app.add_option(
+           "--max-length", perplexity_.max_length,
+           "with --perplexity: longer rows are truncated to this many tokens, as data.max_length")
         ->check(at_least_one())
         ->needs(perplexity);
     app.add_option("--train-on", perplexity_.train_on,
-                   "with --perplexity, the tokens that count, as data.train_on")
+                   "with --perplexity: the tokens that count, as data.train_on")
         ->check(CLI::IsMember({"auto", "all", "completion", "assistant"}))
         ->needs(perplexity);
     app.add_option("--reward-command", reward_.command,
                    "a program and its arguments as the reward, as in \"python3 reward.py\"; in "
                    "quotes it is split as a shell splits it, but nothing is expanded")
         ->expected(1, 100);
-    app.add_option("--reward-field", reward_.field,
-                   "the row's field that the reward compares with");
-    app.add_option("--reward-pattern", reward_.pattern, "what the reward regex looks for");
-    app.add_option("--pass-threshold", threshold_, "a completion passes from this reward on")
+    app.add_option("--reward-field", reward_.field, "the row's field with the reference answer");
+    app.add_option("--reward-pattern", reward_.pattern, "regular expression of the reward `regex`");
+    app.add_option("--pass-threshold", threshold_,
+                   "a completion passes if its reward is at least this")
         ->check(any_number());
-    app.add_option("--show", shown_, "completions to print")->check(non_negative());
+    app.add_option("--show", shown_, "number of completions to print")->check(non_negative());
     app.add_flag("--json", json_, "print one JSON object and nothing else");
     sampling_.add_to(app);
     batch_.add_to(app);

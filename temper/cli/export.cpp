@@ -29,7 +29,7 @@ class Export : public Command {
 
 void Export::declare(CLI::App& app) {
   app.description(
-      "Merges an adapter, converts the dtype, then reloads what it wrote and compares.\n"
+      "Merges an adapter, converts the dtype, then loads the written model and compares it.\n"
       "example: temper export --model DIR --adapter runs/lora/final --output merged --dtype "
       "bfloat16");
   add_model(app, model_dir, "directory of a Hugging Face model, or its id in the local cache");
@@ -39,9 +39,10 @@ void Export::declare(CLI::App& app) {
       ->check(CLI::IsMember({"hf"}));
   app.add_option("--dtype", dtype, "number type of the written weights")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
-  app.add_option("--storage", storage,
-                 "merge into the weights as this keeps them, as a run on them has seen them: "
-                 "float32, bfloat16, int8 or nf4; the default is the model's own weights")
+  app.add_option(
+         "--storage", storage,
+         "merge into the weights as quantized to this format, which a run with the same "
+         "model.storage used: float32, bfloat16, int8 or nf4; default: the original weights")
       ->check(CLI::IsMember({"float32", "bfloat16", "int8", "nf4"}));
 }
 

@@ -29,17 +29,17 @@ class Generate : public Command {
         "out.jsonl");
     model_.add_to(app, true);
     input_.add_to(app, "tokens, prompt (text or messages) or messages; adapter");
-    app.add_option("--prompt", prompts_,
-                   "a text to complete, in place of --input; may be given again")
+    app.add_option("--prompt", prompts_, "a text to complete, in place of --input; may be repeated")
         ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    app.add_option("--output", output_,
-                   "where the completions go, in input order, or - for standard output; with "
-                   "--prompt their text is printed as it is sampled unless this is given");
+    app.add_option(
+        "--output", output_,
+        "file for the completions, in input order, or - for standard output; with --prompt "
+        "and without --output, text is printed as it is sampled");
     sampling_.add_to(app);
     batch_.add_to(app);
     environment_.add_to(app);
-    app.add_flag("--timings", timings_, "print what was sampled in which time");
+    app.add_flag("--timings", timings_, "print the sampling time and the number of new tokens");
   }
 
   int run() override {
@@ -47,6 +47,9 @@ class Generate : public Command {
                        "temper generate: expected either --input or --prompt");
     check<ConfigError>(!output_.empty() || !prompts_.empty(),
                        "temper generate: --output is required with --input; - is standard output");
+    check<ConfigError>(!environment_.any() || batch_.beams.beams <= 1,
+                       "--beams: does not apply to --environment and --tools, whose turns are "
+                       "sampled");
     check<ConfigError>(!environment_.any() || !output_.empty(),
                        "temper generate: --output is required with an environment");
     std::optional<InputRows> rows;  // opened before the model is loaded

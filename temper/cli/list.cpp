@@ -42,9 +42,9 @@ const std::vector<Topic>& topics() {
        [] {
          line("sft", "negative log-likelihood of the supervised tokens");
          for (const auto& loss : preference::losses().list()) line(loss.name, "dpo: " + loss.help);
-         line("orpo", "chosen's negative log-likelihood and the log odds ratio");
+         line("orpo", "negative log-likelihood of chosen plus the odds-ratio loss");
          for (const auto& strategy : distill::strategies().list())
-           line("distill/" + strategy.name, strategy.help);
+           line(strategy.name, "distill: " + strategy.help);
          line("reward", "-log sigmoid of the difference of two rewards (Bradley-Terry)");
        }},
       {"sinks", [] { lines(sinks().list()); }}};

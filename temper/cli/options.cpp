@@ -106,8 +106,8 @@ bool parse_flags(CLI::App& app, const Arguments& arguments) {
   } catch (const CLI::ParseError& e) {
     // A misspelt flag is also a required one that is missing: it comes first.
     const std::string unexpected = unexpected_word(app);
-    throw ConfigError(temper::str(app.get_name(), ": ", unexpected.empty() ? e.what() : unexpected,
-                                  "; see ", app.get_name(), " --help"));
+    throw ConfigError(temper::str(unexpected.empty() ? e.what() : unexpected, "; see ",
+                                  app.get_name(), " --help"));
   }
   return true;
 }
@@ -169,14 +169,14 @@ void ModelFlags::take_adapters(const std::vector<std::string>& given, bool may_b
     if (equals == 0) {
       if (one.starts_with("=")) wrong("found `" + one + "`, expected NAME=DIR");
       if (!adapter.empty())
-        wrong("found two without a name, " + adapter + " and " + one +
-              (may_be_named ? "; NAME=DIR names one for the rows that ask for it" : ""));
+        wrong("found two unnamed adapters, " + adapter + " and " + one +
+              (may_be_named ? "; give them names: NAME=DIR" : ""));
       adapter = one;
       continue;
     }
     NamedAdapter found{one.substr(0, equals), one.substr(equals + 1)};
     if (!may_be_named)
-      wrong("found `" + one + "`, expected a directory: no row asks for an adapter here");
+      wrong("found `" + one + "`, expected a directory: rows cannot choose adapters here");
     for (const NamedAdapter& other : named)
       if (other.name == found.name) wrong("two adapters have the name " + found.name);
     named.push_back(std::move(found));
@@ -187,8 +187,9 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
   add_model(app, model, "directory of a Hugging Face model, or its id in the local cache");
   const std::string help =
       rows_name_adapters
-          ? "directory of a PEFT LoRA or DoRA adapter; or NAME=DIR, several times, for rows with "
-            "\"adapter\": \"NAME\" (rows without one: the adapter without a name, or none)"
+          ? "directory of a PEFT LoRA or DoRA adapter; or NAME=DIR (may be repeated), for rows "
+            "with "
+            "\"adapter\": \"NAME\" (rows without that field: the unnamed adapter, or none)"
           : "directory of a PEFT LoRA or DoRA adapter";
   app.add_option_function<std::vector<std::string>>(
          "--adapter",
@@ -198,24 +199,26 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
          help)
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--device", device, "the device that computes: auto, cpu or cuda")
+  app.add_option("--device", device, "device: auto or cpu (this version has no CUDA)")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option(
          "--dtype", dtype,
-         "number type of the weights in matrix products: float32 (the default) or bfloat16; "
-         "sums are float32")
+         "number type of weights in matrix products: float32 (the default) or bfloat16; sums are "
+         "float32")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
-  app.add_option("--arithmetic", arithmetic,
-                 "products with --dtype bfloat16: exact (the default), or fast, which rounds "
-                 "activations to bfloat16 too")
+  app.add_option(
+         "--arithmetic", arithmetic,
+         "matrix products with --dtype bfloat16: exact (the default), or fast, which also rounds "
+         "activations to bfloat16")
       ->check(CLI::IsMember({"exact", "fast"}));
   add_storage(app, storage);
 }
 
 void add_storage(CLI::App& app, std::string& storage) {
-  app.add_option("--storage", storage,
-                 "how weights are kept: float32 or bfloat16 (all), int8 or nf4 (linear layers of "
-                 "the blocks, the rest as --dtype says); the default is --dtype's")
+  app.add_option(
+         "--storage", storage,
+         "storage format of weights: float32 or bfloat16 (all), int8 or nf4 (the blocks' linear "
+         "layers; the rest follows --dtype); default: --dtype")
       ->check(CLI::IsMember({"float32", "bfloat16", "int8", "nf4"}));
 }
 
@@ -238,7 +241,8 @@ models::Storage kept_as(const std::string& dtype, const std::string& storage,
 models::Storage ModelFlags::kept() const { return kept_as(dtype, storage, arithmetic); }
 
 CLI::Option* InputFlags::add_to(CLI::App& app, const std::string& rows) {
-  app.add_option("--columns", columns, "renames fields of the rows, as in prompt=question")
+  app.add_option("--columns", columns,
+                 "names of the rows' fields in the file, as in prompt=question")
       ->expected(1, 100);
   return app.add_option("--input", input, "file of rows, or - for standard input: " + rows);
 }

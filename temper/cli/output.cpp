@@ -39,8 +39,16 @@ OutputFile::~OutputFile() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
-void OutputFile::fail(const std::string& path) const {
-  throw RunError(temper::str(path, ": cannot write: ", std::strerror(errno)));
+// What was written is kept: it may have taken hours.
+void OutputFile::fail(const std::string& path) {
+  const std::string why = temper::str(path, ": cannot write: ", std::strerror(errno));
+  if (file_ && file_ != stdout) std::fclose(std::exchange(file_, nullptr));
+  const std::string kept = path_ + ".partial";
+  if (temporary_.empty() || lines_ == 0 || std::rename(temporary_.c_str(), kept.c_str()) != 0)
+    throw RunError(why);
+  temporary_.clear();
+  throw RunError(
+      temper::str(why, "; what was written is in ", kept, ", whose last line may be cut"));
 }
 
 void OutputFile::row(const OutputRow& row) {

@@ -29,7 +29,7 @@ class OutputFile {
   std::string stop();
 
  private:
-  [[noreturn]] void fail(const std::string& path) const;
+  [[noreturn]] void fail(const std::string& path);
   void close();
   void move_to(const std::string& path);
 

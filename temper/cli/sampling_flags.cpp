@@ -7,45 +7,48 @@ namespace temper::cli {
 
 void SamplingFlags::add_to(CLI::App& app) {
   app.add_option("--max-new-tokens", options.max_new_tokens,
-                 "largest number of tokens of a completion")
+                 "maximum number of tokens of a completion")
       ->check(CLI::Range(int64_t{1}, generate::kMostNewTokens));
   app.add_option("--temperature", options.sampling.temperature, "sampling temperature; 0: greedy")
       ->check(non_negative());
   app.add_option("--top-k", options.sampling.top_k,
-                 "number of likeliest tokens to sample among; 0: all")
+                 "sample among this many most likely tokens; 0: all")
       ->check(non_negative());
-  app.add_option("--top-p", options.sampling.top_p,
-                 "sample among the likeliest tokens whose probabilities add up to this")
+  app.add_option(
+         "--top-p", options.sampling.top_p,
+         "nucleus sampling: sample among the most likely tokens whose probabilities sum to this")
       ->check(within(1e-9, 1, "a number above 0 and at most 1"));
   app.add_option("--min-p", options.sampling.min_p,
-                 "leave out tokens below this share of the likeliest one's probability")
+                 "exclude tokens less likely than this times the most likely token; 0: none")
       ->check(within(0, 1, "a number from 0 to 1"));
   app.add_option("--repetition-penalty", options.sampling.repetition_penalty,
-                 "divisor of the logits of tokens that occurred; 1: no penalty")
+                 "divides positive logits, and multiplies negative ones, of tokens that occur in "
+                 "the prompt or "
+                 "the completion; 1: none")
       ->check(above_zero());
   add_rules(app);
   app.add_option("--stop", options.stop,
-                 "a text that ends a completion and is cut from it; may be given again")
+                 "stop string: ends a completion and is cut from its text; may be repeated")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option(
-         "--seed", options.sampling.seed,
-         "seed of the random numbers; with a row's index, the sample's number and the position it "
-         "decides every choice")
+  app.add_option("--seed", options.sampling.seed,
+                 "random seed; a choice depends on it, the row's index, the sample's number and "
+                 "the position")
       ->check(whole_number());
-  app.add_flag("--ignore-eos", options.ignore_eos, "go on after an end token");
+  app.add_flag("--ignore-eos", options.ignore_eos,
+               "continue after an end token, up to --max-new-tokens");
   add_grammar(app);
 }
 
 void SamplingFlags::add_rules(CLI::App& app) {
   app.add_option("--presence-penalty", options.sampling.presence_penalty,
-                 "taken off the logits of tokens that the completion has; 0: none")
+                 "subtracted from the logits of tokens that occur in the completion; 0: none")
       ->check(any_number());
   app.add_option("--frequency-penalty", options.sampling.frequency_penalty,
-                 "taken off the logits of tokens for each time that the completion has them")
+                 "subtracted from the logits of tokens once per occurrence in the completion")
       ->check(any_number());
   app.add_option("--no-repeat-ngram", options.sampling.no_repeat_ngram,
-                 "no run of so many tokens of prompt and completion comes twice; 0: it may")
+                 "no n-gram of this size occurs twice in prompt and completion; 0: no restriction")
       ->check(non_negative());
   app.add_option_function<std::vector<std::string>>(
          "--logit-bias",
@@ -58,14 +61,15 @@ void SamplingFlags::add_rules(CLI::App& app) {
            }
            options.sampling.logit_bias = generate::read_logit_bias(bias, "--logit-bias");
          },
-         "ID=NUMBER: added to the logits of the token with this id; may be given again")
+         "ID=NUMBER: added to the logit of the token with this id; may be repeated")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--min-new-tokens", options.min_new_tokens,
-                 "no completion ends before it has so many tokens")
+                 "minimum number of tokens of a completion; end tokens are banned before")
       ->check(non_negative());
   app.add_option("--stop-token-id", options.stop_token_ids,
-                 "id of a token that ends a completion beside the model's own; may be given again")
+                 "id of a token that ends a completion, in addition to the model's end tokens; may "
+                 "be repeated")
       ->expected(1)
       ->check(whole_number())
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -83,28 +87,30 @@ void SamplingFlags::add_grammar(CLI::App& app) {
         help);
   };
   add("--json-schema", grammar_.json_schema,
-      "file of a JSON schema that every completion keeps to; logprobs stay those of the full "
+      "file of a JSON schema that constrains completions; logprobs stay those of the unconstrained "
       "distribution");
-  add("--regex", grammar_.regex, "regular expression that every whole completion matches");
+  add("--regex", grammar_.regex, "regular expression that the whole completion must match");
   add("--grammar", grammar_.grammar,
-      "file of an EBNF grammar (rules NAME ::= ...; it begins with `root`) that every completion "
-      "keeps to");
+      "file of an EBNF grammar (GBNF notation: rules NAME ::= ..., starting at `root`) that "
+      "constrains completions");
 }
 
 void BatchFlags::add_to(CLI::App& app) {
-  app.add_option("--num-samples", num_samples, "number of completions of each prompt")
+  app.add_option("--num-samples", num_samples, "number of completions per prompt")
       ->check(at_least_one());
-  app.add_option("--beams", beams.beams,
-                 "beam search with so many beams; --num-samples of them, the best first")
+  app.add_option(
+         "--beams", beams.beams,
+         "beam search with this many beams; prints the best --num-samples of them, best first")
       ->check(at_least_one());
-  app.add_option("--length-penalty", beams.length_penalty,
-                 "with --beams, log-probabilities are divided by the length to this power")
+  app.add_option(
+         "--length-penalty", beams.length_penalty,
+         "with --beams: scores are summed log-probabilities divided by length to this power")
       ->check(any_number());
   app.add_option("--max-batch", engine.max_batch,
-                 "number of sequences at once; changes the speed, never the result")
+                 "maximum number of sequences decoded at once; changes the speed, never the result")
       ->check(above_zero());
   app.add_option("--cache-bytes", engine.cache_bytes,
-                 "limit on the memory of keys and values; 0: a quarter of what is usable")
+                 "maximum memory of the key-value cache; 0: a quarter of the usable memory")
       ->check(non_negative());
 }
 

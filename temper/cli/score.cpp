@@ -18,7 +18,7 @@ class Score : public Command {
  public:
   void declare(CLI::App& app) override {
     app.description(
-        "Log-probabilities of given tokens.\n"
+        "Computes the log-probabilities of given tokens or texts.\n"
         "example: temper score --model DIR --input rows.jsonl --output scores.jsonl");
     model_.add_to(app, true);
     input_
@@ -27,13 +27,16 @@ class Score : public Command {
                 "generate wrote; adapter")
         ->required();
     app.add_option("--output", output_,
-                   "where the results go, in input order, or - for standard output")
+                   "file for the results, in input order, or - for standard output")
         ->required();
     app.add_option("--top-logprobs", top_,
-                   "number of likeliest next tokens after the row to print as well")
+                   "number of most likely next tokens after the row that are written, too")
         ->check(non_negative());
-    app.add_option("--temperature", temperature_, "divisor of the logits")->check(above_zero());
-    app.add_option("--max-batch", max_batch_, "number of rows in one pass")->check(at_least_one());
+    app.add_option("--temperature", temperature_, "softmax temperature: logits are divided by it")
+        ->check(above_zero());
+    app.add_option("--max-batch", max_batch_,
+                   "maximum number of rows per forward pass; changes the speed, never the result")
+        ->check(at_least_one());
   }
 
   int run() override {

@@ -53,36 +53,38 @@ class Serve : public Command {
         "Answers OpenAI's /v1/completions and /v1/chat/completions, streamed or not, for many "
         "clients at once, with tools, response_format and log-probabilities; /v1/models, /health "
         "and /metrics (Prometheus). A request names the model "
-        "or, of adapters with a name, one of these; without `seed` each samples anew. Prints a "
-        "line with its address when it is ready; SIGTERM ends it. POST /update_weights_from_disk "
+        "or a named adapter; without `seed` every request is sampled with a new seed. Prints "
+        "its address when it is ready; SIGTERM ends it. POST /update_weights_from_disk "
         "{model_path, weight_version} loads other weights, as a trainer does "
         "(rollout.server).\n"
         "examples:\n"
         "  temper serve --model DIR --port 0\n"
         "  temper serve --model DIR --adapter math=A --adapter code=B --storage bfloat16");
     model_.add_to(app, true);
-    app.add_option("--host", options_.host,
-                   "the address to listen on; 0.0.0.0: every one of this machine");
-    app.add_option("--port", options_.port, "the port to listen on; 0: one that is free")
+    app.add_option("--host", options_.host, "address to listen on; 0.0.0.0: all of this machine's");
+    app.add_option("--port", options_.port, "port to listen on; 0: a free one")
         ->check(CLI::Range(0, 65535));
-    app.add_option("--api-key-env", key_variable_,
-                   "environment variable with the key that clients must send");
-    app.add_option("--max-request-bytes", options_.most_request_bytes,
-                   "size of the largest request; a larger one is answered 413")
-        ->check(at_least_one());
     app.add_option(
-           "--tool-call-parser", parser_,
-           "how the model writes calls of tools: auto (as its chat template shows), hermes, "
-           "llama, gemma or mistral")
+        "--api-key-env", key_variable_,
+        "name of the environment variable that holds the API key that clients must send");
+    app.add_option("--max-request-bytes", options_.most_request_bytes,
+                   "maximum size of a request; a larger one is answered 413")
+        ->check(at_least_one());
+    app.add_option("--tool-call-parser", parser_,
+                   "format of the model's tool calls: auto (detected from its chat template), "
+                   "hermes, llama, "
+                   "gemma or mistral")
         ->check(CLI::IsMember({"auto", "hermes", "llama", "gemma", "mistral"}));
-    app.add_option("--max-requests", most_requests_,
-                   "requests at once, waiting ones included; others are answered 429")
+    app.add_option(
+           "--max-requests", most_requests_,
+           "maximum number of requests at once, waiting ones included; more are answered 429")
         ->check(CLI::Range(int64_t{1}, int64_t{4096}));
-    app.add_option("--max-batch", engine_.max_batch,
-                   "number of sequences at once; changes the speed, never the result")
+    app.add_option(
+           "--max-batch", engine_.max_batch,
+           "maximum number of sequences decoded at once; changes the speed, never the result")
         ->check(above_zero());
     app.add_option("--cache-bytes", engine_.cache_bytes,
-                   "limit on the memory of keys and values; 0: a quarter of what is usable")
+                   "maximum memory of the key-value cache; 0: a quarter of the usable memory")
         ->check(non_negative());
   }
 

@@ -27,17 +27,18 @@ class Tokenize : public Command {
  public:
   void declare(CLI::App& app) override {
     app.description(
-        "Text to ids, ids to text, conversations to text, ids and labels. Needs no weights.\n"
+        "Converts text to ids, ids to text, and conversations to text, ids and labels. Needs no "
+        "weights.\n"
         "example: temper tokenize --model DIR --input rows.jsonl --output ids.jsonl");
     add_model(app, model_, "directory with a tokenizer, or a model's id in the local cache");
     input_.add_to(app, "text, tokens, messages with tools, or prompt and completion")->required();
     app.add_option("--output", output_,
-                   "where the results go, in input order, or - for standard output")
+                   "file for the results, in input order, or - for standard output")
         ->required();
-    app.add_option("--train-on", train_on_, "which tokens of a conversation have labels")
+    app.add_option("--train-on", train_on_, "tokens of a conversation that get labels")
         ->check(CLI::IsMember({"auto", "all", "completion", "assistant"}));
     app.add_flag("--add-generation-prompt", options_.add_generation_prompt,
-                 "end a conversation where the assistant's turn begins");
+                 "append the chat template's generation prompt");
   }
 
   int run() override {

@@ -65,8 +65,9 @@ int run_training(const TrainingVerb<Config>& verb, const Arguments& arguments) {
       verb.run(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, interrupted});
   if (!outcome.interrupted) return 0;
   std::cerr << "temper: stopped after step " << outcome.steps
-            << (config.resume == "never" ? "; with resume=auto the same command goes on from there"
-                                         : "; the same command goes on from there")
+            << (config.resume == "never"
+                    ? "; with resume=auto the same command continues from there"
+                    : "; the same command continues from there")
             << std::endl;
   return 1;
 }
@@ -105,8 +106,9 @@ int run_dpo(const Arguments& arguments) {
 int run_orpo(const Arguments& arguments) {
   return run_training<preference::PreferenceConfig>(
       {"orpo", &preference::run_orpo,
-       "Odds ratio preference optimisation: supervised tuning on the chosen side and, weighted by "
-       "preference.lambda, the odds of chosen against rejected. No reference model.\n"
+       "Odds ratio preference optimisation: supervised tuning on the chosen completion plus, "
+       "weighted "
+       "by preference.lambda, the odds-ratio loss of chosen and rejected. No reference model.\n"
        "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "
        "rejected_ids}.\n"
        "usage: temper orpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
@@ -118,10 +120,10 @@ int run_orpo(const Arguments& arguments) {
 int run_reward(const Arguments& arguments) {
   return run_training<preference::PreferenceConfig>(
       {"reward", &preference::run_reward,
-       "A reward model of pairs of completions: a scalar head on the last token, trained to score "
+       "A reward model from preference pairs: a scalar head on the last token, trained to score "
        "chosen above rejected. final/ loads as AutoModelForSequenceClassification.\n"
        "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "
-       "rejected_ids}; `margin` is by how much chosen should win.\n"
+       "rejected_ids}; an optional `margin` is subtracted from the difference of the rewards.\n"
        "usage: temper reward [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
        "examples:\n"
        "  temper reward configs/reward.yaml\n"
@@ -140,16 +142,18 @@ int run_distill(const Arguments& arguments) {
   }
   return run_training<distill::DistillConfig>(
       {"distill", &distill::run_distill,
-       "Distillation: a student learns a larger teacher's distributions, attention or hidden "
-       "states.\n"
+       "Knowledge distillation: a student learns to match a teacher's distributions, attention "
+       "maps "
+       "or hidden states.\n"
        "usage: temper distill [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
        "examples:\n"
        "  temper distill configs/distill.yaml\n"
        "  temper distill configs/distill.yaml distill.divergence=jsd distill.temperature=2\n"
        "  temper distill configs/distill.yaml distill.strategy=on_policy\n"
        "  temper distill --precompute configs/distill.yaml distill.teacher_logprobs=FILE\n"
-       "--precompute writes the teacher's likeliest tokens to distill.teacher_logprobs; runs with "
-       "that key then\nread the file instead of the teacher.\n",
+       "--precompute writes the teacher's top-k log-probabilities to distill.teacher_logprobs; "
+       "runs "
+       "with that key then\nread the file instead of the teacher.\n",
        all_but({"rollout", "distill"})},
       arguments);
 }
@@ -176,7 +180,8 @@ int run_grpo(const Arguments& arguments) {
 int run_ppo(const Arguments& arguments) {
   return run_training<rl::PpoConfig>(
       {"ppo", &rl::run_ppo,
-       "Proximal policy optimisation: reinforcement learning with a critic that trains beside the "
+       "Proximal policy optimisation: reinforcement learning with a critic that is trained with "
+       "the "
        "policy. Advantages are GAE's, the KL to the reference is part of the reward. final/ is the "
        "policy, critic/ the critic (AutoModelForSequenceClassification).\n"
        "usage: temper ppo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"

@@ -21,39 +21,40 @@ namespace temper::data {
 void DataSource::fields(Fields& f) {
   f.add("path", path, "file of rows, directory of such files, or pattern like rows/*.jsonl.gz",
         required());
-  f.add("weight", weight, "how often it is drawn from, relative to the others", above(0));
-  f.add("name", name, "what its metrics are called");
-  f.add("limit", limit, "only the source's first so many rows are used; null: all", at_least(1));
+  f.add("weight", weight, "sampling weight relative to the other sources", above(0));
+  f.add("name", name, "name of the source in metrics");
+  f.add("limit", limit, "use only the first `limit` rows of the source; null: all", at_least(1));
 }
 void DataSection::fields(Fields& f) {
   f.add("train", train, "rows to train on: a path, or a list of {path, weight, name, limit}",
         one_or_list());
   f.add("eval", eval, "rows to evaluate on, written like data.train", one_or_list());
   f.add("validation_fraction", validation_fraction,
-        "share of data.train's rows that is not trained but evaluated on, chosen by text and seed",
+        "fraction of data.train's rows held out for evaluation, chosen by their text and the seed",
         fraction());
   f.add("columns", columns,
-        "names of a row's fields in the file, as {prompt: question, completion: answer}");
+        "names of the rows' fields in the file, as in {prompt: question, completion: answer}");
   f.add("max_length", max_length,
         "maximum number of tokens of a row (of a prompt, in reinforcement learning)", at_least(2));
-  f.add("overlong", overlong, "what happens to rows longer than max_length");
-  f.add("shuffle", shuffle,
-        "whether rows come in a random order given by seed; false: file order, again and again");
-  f.add("packing", packing, "several rows in one forward pass; changes the speed, never a loss");
+  f.add("overlong", overlong, "what to do with rows longer than max_length");
+  f.add("shuffle", shuffle, "random order of rows, given by the seed; false: file order, repeated");
+  f.add("packing", packing,
+        "pack several rows into one forward pass; changes the speed, never a loss");
   f.add("train_on", train_on,
-        "which tokens are trained; auto: the completion or the assistant's turns where rows have "
-        "them");
+        "tokens to train on; auto: the completion or the assistant's turns if rows have them, else "
+        "all");
   f.add("conversation", conversation,
-        "whether a conversation is trained whole or turn by turn; auto: whole where the chat "
-        "template renders every beginning as a beginning of the whole");
+        "train a conversation as one row (whole) or each assistant turn by itself (turns); auto: "
+        "whole "
+        "if the chat template renders every prefix of it as a prefix of the text");
   f.add("format", format,
-        "format of conversations; auto: messages, ShareGPT or Alpaca by the row's fields");
-  f.add("system_prompt", system_prompt,
-        "system message before conversations that begin without one");
+        "format of conversations; auto: messages, ShareGPT or Alpaca, detected from the row's "
+        "fields");
+  f.add("system_prompt", system_prompt, "system message added to conversations without one");
   f.add("chat_template", chat_template,
         "file of a chat template to use instead of the model directory's");
   f.add("template_variables", template_variables,
-        "variables of the chat template, as {enable_thinking: false}");
+        "variables of the chat template, as in {enable_thinking: false}");
 }
 
 void DataSection::apply_to(TextFormat& to) const {

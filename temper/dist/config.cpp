@@ -5,16 +5,16 @@
 namespace temper::dist {
 
 void MeshSection::fields(Fields& f) {
-  f.add("data", data, "ranks that have the same weights and rows of their own; -1: what is left",
-        at_least(-1));
+  f.add("data", data, "data-parallel replicas; -1: all remaining ranks", at_least(-1));
   f.add("fsdp", fsdp,
-        "ranks that share out weights, gradients and optimizer state among them, with rows of "
-        "their own",
+        "number of shards of weights, gradients and optimizer state (FSDP); each rank has its own "
+        "rows",
         at_least(1));
-  f.add("tensor", tensor, "ranks that compute the same rows, each with its part of every layer",
+  f.add("tensor", tensor,
+        "tensor-parallel degree: ranks that split every layer and compute the same rows",
         at_least(1));
   f.add("timeout_minutes", timeout_minutes,
-        "how long a rank may wait for another one that lives but does not answer", above(0));
+        "how long a rank waits for another one that is alive but does not answer", above(0));
 }
 
 int64_t MeshSection::data_ranks(int64_t ranks, const std::string& where, int64_t all) const {

@@ -142,7 +142,7 @@ class GlooGroup : public Group {
       work->wait();
     } catch (const std::exception& e) {
       throw RunError(temper::str("rank ", rank_of_all_,
-                                 ": another rank is gone, or waits for too long: ", first_line(e)));
+                                 ": another rank exited or timed out: ", first_line(e)));
     }
   }
 

@@ -56,7 +56,7 @@ std::string host_name() {
 }
 
 std::string say(const std::vector<std::pair<std::string, std::string>>& what) {
-  return Json{{"host", host_name()}, {"says", what}}.dump();
+  return dump_json({{"host", host_name()}, {"says", what}});
 }
 
 void check_same(const std::string& first, int rank, const std::string& other) {
@@ -67,7 +67,7 @@ void check_same(const std::string& first, int rank, const std::string& other) {
     if (theirs == wanted) continue;
     const auto [found, expected] = first_difference(theirs, wanted);
     throw RunError(temper::str("rank ", rank, " on ", b["host"].get<std::string>(),
-                               " has another ", a["says"][i][0].get<std::string>(),
+                               " has a different ", a["says"][i][0].get<std::string>(),
                                " than rank 0 on ", a["host"].get<std::string>(), ": `", found,
                                "`, not `", expected,
                                "`; start all ranks with the same program, files and arguments"));

@@ -20,7 +20,7 @@ class AttentionTransfer : public Strategy {
       context.config.require(teacher % student == 0, "distill.strategy",
                              "attention_transfer averages the teacher's heads in equal groups to "
                              "the student's number, but its ",
-                             teacher, " are no multiple of the student's ", student,
+                             teacher, " are not a multiple of the student's ", student,
                              "; use attention_projection");
     }
   }

@@ -62,33 +62,41 @@ std::vector<LayerPair> layer_pairs(const LayerChoice& choice, int64_t student_la
 }
 
 void DistillSection::fields(Fields& f) {
-  f.add("teacher", teacher, "the directory of the model to learn from");
-  f.add("teacher_dtype", teacher_dtype,
-        "how the teacher's weights are kept; auto: bfloat16 where its files hold that, else "
-        "float32");
-  f.add("teacher_logprobs", teacher_logprobs,
-        "a file of the teacher's likeliest tokens that --precompute wrote, instead of the teacher");
-  f.add("strategy", strategy, "what the student learns of the teacher (temper list losses)",
+  f.add("teacher", teacher, "directory of the teacher model");
+  f.add(
+      "teacher_dtype", teacher_dtype,
+      "number type of the teacher's weights; auto: bfloat16 if its files hold that, else float32");
+  f.add(
+      "teacher_logprobs", teacher_logprobs,
+      "file of the teacher's top-k log-probabilities, written by --precompute and read instead of "
+      "the teacher");
+  f.add("strategy", strategy, "what the student matches (temper list losses)",
         one_of(strategies().names()));
-  f.add("alpha", alpha, "weight of distill_loss; task_loss has 1 - alpha", between(0, 1));
-  f.add("temperature", temperature, "both models' logits are divided by it", above(0));
+  f.add("alpha", alpha,
+        "weight of the distillation loss; the SFT loss (task_loss) has weight 1 - alpha",
+        between(0, 1));
+  f.add("temperature", temperature, "softmax temperature of teacher and student", above(0));
   f.add("divergence", divergence,
-        "forward_kl: KL(teacher || student); reverse_kl: KL(student || teacher); jsd: between both "
-        "and their mixture");
-  f.add("jsd_beta", jsd_beta, "the teacher's share in jsd's mixture",
+        "forward_kl: KL(teacher || student); reverse_kl: KL(student || teacher); jsd: generalized "
+        "Jensen-Shannon divergence");
+  f.add("jsd_beta", jsd_beta, "jsd: weight of the teacher in the mixture",
         Rule{.min = 0, .max = 1, .above_min = true, .below_max = true});
-  f.add("top_k", top_k, "compare over the teacher's so many likeliest tokens; 0: all", at_least(0));
-  f.add("layers", layers, "which layers of the student learn from which of the teacher");
+  f.add("top_k", top_k, "compare distributions over the teacher's top_k most likely tokens; 0: all",
+        at_least(0));
+  f.add("layers", layers,
+        "pairs of student and teacher layers: evenly spaced (uniform), both last layers (last), or "
+        "a list");
   f.add("projection_learning_rate", projection_learning_rate,
-        "base rate of a strategy's learned maps; null: the student's", at_least(0));
+        "learning rate of a strategy's learned projections; null: the student's", at_least(0));
   f.add("off_policy_fraction", off_policy_fraction,
-        "share of on_policy's rows that are trained as they stand in the file", between(0, 1));
+        "on_policy: share of rows whose completion comes from the file instead of the student",
+        between(0, 1));
 }
 
 void DistillConfig::fields(Fields& f) {
   SftConfig::fields(f);
-  f.add("distill", distill, "the teacher, and what is learned of it");
-  f.add("rollout", rollout, "how the student samples, under on_policy");
+  f.add("distill", distill, "the teacher and the distillation loss");
+  f.add("rollout", rollout, "on_policy: how the student samples");
 }
 
 bool DistillConfig::samples() const { return strategies().find(distill.strategy).samples; }
@@ -115,7 +123,7 @@ void DistillConfig::complete() {
 void DistillConfig::validate() const {
   SftConfig::validate();
   need(!distill.teacher.empty() || distill.teacher_logprobs, "distill.teacher",
-       "the directory of the model to learn from");
+       "directory of the teacher model");
   require(!distill.teacher_logprobs || distill.strategy == "logit", "distill.teacher_logprobs",
           "expected distill.strategy: logit: ", distill.strategy, " reads the teacher itself");
   require(train.z_loss == 0, "train.z_loss", "found ", train.z_loss,

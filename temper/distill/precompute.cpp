@@ -9,6 +9,7 @@
 #include "temper/distill/reading.h"
 #include "temper/distill/run.h"
 #include "temper/distill/teacher_file.h"
+#include "temper/models/directory.h"
 
 namespace temper::distill {
 namespace {
@@ -33,7 +34,9 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
   models::CausalLM& teacher = *roles.teacher->model();
   const int64_t k =
       std::min(config.distill.top_k > 0 ? config.distill.top_k : kUsualTopK, teacher.vocab_size);
-  TeacherFileWriter file(teacher.vocab_size, k);
+  TeacherFileWriter file(
+      models::named_model(config.distill.teacher, config.where("distill.teacher")),
+      teacher.vocab_size, k);
   const at::NoGradGuard no_grad;
   train::ForwardPass pass;
   const auto flush = [&] {
@@ -65,8 +68,8 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
   }
   flush();
   file.write(path);
-  console << path << ": the teacher's " << k << " likeliest tokens at " << file.predictions()
-          << " places\n";
+  console << path << ": the teacher's " << k << " most likely tokens at " << file.predictions()
+          << " positions\n";
 }
 
 }  // namespace temper::distill

@@ -14,8 +14,7 @@ train::RunOutcome run_distill(DistillConfig& config, const train::RunHost& host)
   train::Roles roles(config, undivided);
   std::unique_ptr<RemoteTeacher> remote;
   if (config.distill.teacher_logprobs)
-    remote = open_teacher_file(*config.distill.teacher_logprobs, roles.policy.model->vocab_size,
-                               config.distill.top_k, config.where("distill.teacher_logprobs"));
+    remote = open_teacher_file(config, roles.policy.model->vocab_size);
   else
     load_teacher(config, roles);
   const std::unique_ptr<Strategy> strategy = make_strategy(config, roles);

@@ -10,8 +10,8 @@ namespace temper::distill {
 // ConfigError, DataError, RunError.
 train::RunOutcome run_distill(DistillConfig& config, const train::RunHost& host);
 
-// `temper distill --precompute`: writes the teacher's likeliest tokens of every row of data.train
-// and data.eval to distill.teacher_logprobs, distill.top_k of each (0: 64), for runs that read them
+// `temper distill --precompute`: writes the teacher's distill.top_k (0: 64) most likely tokens at
+// every position of data.train and data.eval to distill.teacher_logprobs, for runs that read them
 // instead of the teacher. Trains nothing.
 void precompute_teacher(DistillConfig& config, std::ostream& console);
 

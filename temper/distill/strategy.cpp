@@ -28,22 +28,24 @@ Registry<StrategyEntry>& strategies() {
                                                 "off_policy_fraction"};
   static Registry<StrategyEntry> table(
       "distillation strategy",
-      {{"logit", {&make_logit, logits}, "divergence of the distributions over the vocabulary"},
+      {{"logit",
+        {&make_logit, logits},
+        "divergence of the next-token distributions of student and teacher"},
        {"attention_transfer",
         {&make_attention_transfer, layers},
-        "cosine distance of attention probabilities, the teacher's heads averaged"},
+        "cosine distance of attention maps, the teacher's heads averaged in groups"},
        {"attention_projection",
         {&make_attention_projection, maps},
-        "squared error of attention probabilities through a learned map of heads"},
+        "squared error of attention maps through a learned projection of heads"},
        {"feature_pooling",
         {&make_feature_pooling, layers},
-        "cosine distance of hidden states, the teacher's averaged to the student's width"},
+        "cosine distance of hidden states, the teacher's average-pooled to the student's width"},
        {"feature_projection",
         {&make_feature_projection, maps},
-        "squared error of hidden states through a learned map to the teacher's width"},
+        "squared error of hidden states through a learned projection to the teacher's width"},
        {"on_policy",
         {&make_on_policy, sampled, true},
-        "divergence on what the student samples itself"}});
+        "divergence of the next-token distributions on the student's own samples"}});
   return table;
 }
 

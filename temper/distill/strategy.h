@@ -1,5 +1,5 @@
-// What the student learns of the teacher: one file a strategy. A strategy compares what both models
-// made of the same forward pass; the task (task.h) brings rows, models and the rest of the loss.
+// Distillation strategies, one file each. A strategy compares what both models compute in the same
+// forward pass; the task (task.h) provides rows, models and the rest of the loss.
 #pragma once
 
 #include <memory>

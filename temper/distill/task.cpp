@@ -158,14 +158,16 @@ bool DistillTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
 
 std::vector<MetricInfo> DistillTask::metrics() const {
   std::vector<MetricInfo> infos{
-      {"distill_loss", "", "losses", "how far the student is from the teacher", true, "distill"},
+      {"distill_loss", "", "losses",
+       "the strategy's divergence or distance between student and teacher", true, "distill"},
       {"task_loss", "", "losses", "negative log-likelihood of the supervised tokens", true,
        "task"}};
   if (sampler_) {
-    infos.push_back({"completion_length_mean", "tokens", "completions", "of sampled rows"});
+    infos.push_back(
+        {"completion_length_mean", "tokens", "completions", "mean length of sampled completions"});
     infos.push_back({"truncated_fraction", "", "completions",
-                     "share of sampled rows that ended by their length"});
-    infos.push_back({"rollout_seconds", "s", "time", "of sampling"});
+                     "share of sampled completions truncated at max_new_tokens"});
+    infos.push_back({"rollout_seconds", "s", "time", "time spent sampling"});
   }
   return infos;
 }

@@ -1,4 +1,4 @@
-// The model to learn from.
+// The teacher of distillation.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace temper::distill {
 // student's: of another size, or with other tokens.
 void load_teacher(const DistillConfig& config, train::Roles& roles);
 
-// A teacher that is not here: its likeliest tokens come from a file (teacher_file.h); one behind a
-// server would be another class.
+// A teacher outside of this process: its top-k log-probabilities come from a file (teacher_file.h);
+// a server would be another class.
 class RemoteTeacher {
  public:
   virtual ~RemoteTeacher() = default;

@@ -3,10 +3,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "temper/base/error.h"
 #include "temper/base/random.h"
 #include "temper/io/safetensors.h"
+#include "temper/models/directory.h"
 #include "temper/models/tensors.h"
 
 namespace temper::distill {
@@ -20,10 +22,19 @@ uint64_t mixed(uint64_t hash, int32_t token) {
   return words[0] | uint64_t{words[1]} << 32;
 }
 
+// However it is written: models are compared by it.
+std::string canonical(const std::string& directory) {
+  std::error_code ignored;
+  const std::filesystem::path path = std::filesystem::weakly_canonical(directory, ignored);
+  return path.empty() ? directory : path.string();
+}
+
 class TeacherFile : public RemoteTeacher {
  public:
-  TeacherFile(const std::string& path, int64_t vocabulary, int64_t top_k, const std::string& where)
-      : path_(path) {
+  TeacherFile(const DistillConfig& config, int64_t vocabulary)
+      : path_(*config.distill.teacher_logprobs) {
+    const std::string &path = path_, where = config.where("distill.teacher_logprobs");
+    const int64_t top_k = config.distill.top_k;
     const TensorMap tensors = read_safetensors(path);
     const auto tensor = [&](const char* name, DType dtype, size_t dims) {
       const auto it = tensors.find(name);
@@ -48,7 +59,15 @@ class TeacherFile : public RemoteTeacher {
     check<ConfigError>(size == vocabulary, where, ": ", path, " is of another vocabulary: it has ",
                        size, " tokens, the student's ", vocabulary);
     check<ConfigError>(top_k <= id_.size(1), where, ": ", path, " has the teacher's ", id_.size(1),
-                       " likeliest tokens, distill.top_k asks for ", top_k);
+                       " most likely tokens, distill.top_k asks for ", top_k);
+    if (!config.distill.teacher.empty()) {
+      const std::string named =
+          canonical(models::named_model(config.distill.teacher, config.where("distill.teacher")));
+      const std::string recorded = bytes_of(tensor("teacher", DType::kUInt8, 1));
+      check<ConfigError>(recorded == named, where, ": ", path, " holds what ", recorded,
+                         " predicts, distill.teacher is ", named,
+                         "; leave out one of the two, or write the file anew with --precompute");
+    }
     k_ = top_k > 0 ? top_k : id_.size(1);
   }
 
@@ -98,8 +117,9 @@ std::vector<int64_t> prefixes_of(const train::ForwardPass& pass) {
   return prefixes;
 }
 
-TeacherFileWriter::TeacherFileWriter(int64_t vocabulary, int64_t k)
-    : vocabulary_(vocabulary),
+TeacherFileWriter::TeacherFileWriter(const std::string& teacher, int64_t vocabulary, int64_t k)
+    : teacher_(canonical(teacher)),
+      vocabulary_(vocabulary),
       k_(k),
       id_(open_temporary("temper-teacher")),
       logp_(open_temporary("temper-teacher")) {}
@@ -136,12 +156,12 @@ void TeacherFileWriter::write(const std::string& path) const {
                            {"row", models::to_view(at::tensor(row, at::kLong))},
                            {"id", mapped(id_, DType::kInt32)},
                            {"logp", mapped(logp_, DType::kFloat32)},
-                           {"size", models::to_view(at::full({1}, vocabulary_, at::kLong))}});
+                           {"size", models::to_view(at::full({1}, vocabulary_, at::kLong))},
+                           {"teacher", bytes_view(teacher_)}});
 }
 
-std::unique_ptr<RemoteTeacher> open_teacher_file(const std::string& path, int64_t vocabulary,
-                                                 int64_t top_k, const std::string& where) {
-  return std::make_unique<TeacherFile>(path, vocabulary, top_k, where);
+std::unique_ptr<RemoteTeacher> open_teacher_file(const DistillConfig& config, int64_t vocabulary) {
+  return std::make_unique<TeacherFile>(config, vocabulary);
 }
 
 }  // namespace temper::distill

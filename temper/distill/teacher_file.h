@@ -4,6 +4,7 @@
 //   id      int32 [P, k], the likeliest next tokens, likeliest first
 //   logp    float32 [P, k], their log-probabilities at temperature 1
 //   size    int64 [1], of the vocabulary
+//   teacher uint8 [n], the path of the teacher's directory
 // A prediction is found by the tokens before it, so that rows may be shuffled, packed, cut and
 // mixed anew.
 #pragma once
@@ -25,21 +26,23 @@ std::vector<int64_t> prefixes_of(const train::ForwardPass& pass);
 // holds 16 bytes of each.
 class TeacherFileWriter {
  public:
-  TeacherFileWriter(int64_t vocabulary, int64_t k);
+  // teacher: its directory.
+  TeacherFileWriter(const std::string& teacher, int64_t vocabulary, int64_t k);
   void add(const train::ForwardPass& pass, const ops::TopTokens& top);
   int64_t predictions() const { return static_cast<int64_t>(row_of_.size()); }
   // Throws RunError.
   void write(const std::string& path) const;
 
  private:
+  std::string teacher_;
   int64_t vocabulary_, k_;
   std::unordered_map<int64_t, int64_t> row_of_;  // of each prefix
   FileDescriptor id_, logp_;
 };
 
-// Opens a file. `where` begins the message of a ConfigError: of another vocabulary, or with fewer
-// than top_k tokens (0: all that it has).
-std::unique_ptr<RemoteTeacher> open_teacher_file(const std::string& path, int64_t vocabulary,
-                                                 int64_t top_k, const std::string& where);
+// Opens distill.teacher_logprobs. Throws ConfigError for a file of another vocabulary, with fewer
+// than distill.top_k tokens (0: all that it has), or of another teacher than distill.teacher, where
+// that is given too.
+std::unique_ptr<RemoteTeacher> open_teacher_file(const DistillConfig& config, int64_t vocabulary);
 
 }  // namespace temper::distill

@@ -20,7 +20,7 @@ class Expression {
     Expression e(text);
     const double sum = e.sum(0);
     check(e.peek() == '\0', "found `", e.peek(), "` where the expression should end");
-    check(std::isfinite(sum), "the result is no finite number");
+    check(std::isfinite(sum), "the result is not a finite number");
     return sum;
   }
 

@@ -10,20 +10,8 @@ namespace {
 
 constexpr int kMostLosses = 2;  // processes that may end under an episode without its doing
 
-rewards::RewardSection process_options(const EnvironmentSection& section) {
-  rewards::RewardSection options;
-  options.command = section.command;
-  options.timeout_seconds = section.timeout_seconds;
-  options.start_timeout_seconds = section.start_timeout_seconds;
-  options.memory_bytes = section.memory_bytes;
-  options.cpu_seconds = section.cpu_seconds;
-  options.file_bytes = section.file_bytes;
-  options.open_files = section.open_files;
-  return options;
-}
-
-Failure::Kind kind_of(rewards::Worker::Answer::Kind kind) {
-  using Kind = rewards::Worker::Answer::Kind;
+Failure::Kind kind_of(process::Worker::Answer::Kind kind) {
+  using Kind = process::Worker::Answer::Kind;
   return kind == Kind::kTimedOut ? Failure::Kind::kTimedOut
          : kind == Kind::kEnded  ? Failure::Kind::kCrashed
                                  : Failure::Kind::kMalformed;
@@ -31,8 +19,14 @@ Failure::Kind kind_of(rewards::Worker::Answer::Kind kind) {
 
 }  // namespace
 
-CommandHost::CommandHost(const EnvironmentSection& section) : options_(process_options(section)) {
-  for (int64_t i = 0; i < section.workers; ++i) slots_.push_back(std::make_unique<Slot>(options_));
+CommandHost::CommandHost(const EnvironmentSection& section) : program_(section.command[0]) {
+  const process::WorkerOptions options{.command = section.command,
+                                       .timeout_seconds = section.timeout_seconds,
+                                       .start_timeout_seconds = section.start_timeout_seconds,
+                                       .limits = section.limits,
+                                       .stateful = true,
+                                       .longest_line = kLongestAnswer};
+  for (int64_t i = 0; i < section.workers; ++i) slots_.push_back(std::make_unique<Slot>(options));
 }
 
 void CommandHost::reset(int64_t episode, const Json& row) {
@@ -72,7 +66,7 @@ void CommandHost::lose(int64_t episode, Failure failure, std::vector<Reply>& rep
   replies.push_back({.episode = episode, .failure = std::move(failure)});
 }
 
-void CommandHost::add_awaited(std::vector<pollfd>& fds, rewards::Clock::time_point& until) const {
+void CommandHost::add_awaited(std::vector<pollfd>& fds, process::Clock::time_point& until) const {
   for (const auto& slot : slots_) {
     if (!slot->worker.busy()) continue;
     slot->worker.add_awaited(fds);
@@ -83,8 +77,8 @@ void CommandHost::add_awaited(std::vector<pollfd>& fds, rewards::Clock::time_poi
 void CommandHost::advance(std::vector<Reply>& replies) {
   for (const auto& slot : slots_) {
     if (slot->worker.busy()) {
-      const std::optional<rewards::Worker::Answer> answer = slot->worker.advance();
-      if (answer && answer->kind == rewards::Worker::Answer::Kind::kLine)
+      const std::optional<process::Worker::Answer> answer = slot->worker.advance();
+      if (answer && answer->kind == process::Worker::Answer::Kind::kLine)
         answered(*slot, *answer, replies);
       else if (answer)
         ended(*slot, *answer, replies);
@@ -119,23 +113,22 @@ bool CommandHost::dispatch(Slot& slot, std::vector<Reply>& replies) {
   return false;
 }
 
-void CommandHost::answered(Slot& slot, const rewards::Worker::Answer& answer,
+void CommandHost::answered(Slot& slot, const process::Worker::Answer& answer,
                            std::vector<Reply>& replies) {
   const Request request = std::move(*slot.current);
   slot.current.reset();
   const auto found = episodes_.find(request.episode);
   if (found == episodes_.end()) return;  // closed meanwhile
   Episode& e = found->second;
-  const std::string& program = options_.command[0];
   if (request.repeated) {
     if (answer.text != e.answers[request.number])
       lose(request.episode,
            {Failure::Kind::kCrashed,
-            program + " ended, and did not answer the same when the episode was repeated"},
+            program_ + " ended, and did not answer the same when the episode was repeated"},
            replies);
     return;
   }
-  auto read = read_answer(answer.text, request.number == 0, program);
+  auto read = read_answer(answer.text, request.number == 0, program_);
   if (auto* failure = std::get_if<Failure>(&read)) {
     lose(request.episode, std::move(*failure), replies);
     if (!replies.empty()) replies.back().unasked_lines = answer.unasked_lines;
@@ -149,7 +142,7 @@ void CommandHost::answered(Slot& slot, const rewards::Worker::Answer& answer,
 }
 
 // The process is gone, and the next one knows none of the episodes.
-void CommandHost::ended(Slot& slot, const rewards::Worker::Answer& answer,
+void CommandHost::ended(Slot& slot, const process::Worker::Answer& answer,
                         std::vector<Reply>& replies) {
   Request request = std::move(*slot.current);
   slot.current.reset();
@@ -158,7 +151,7 @@ void CommandHost::ended(Slot& slot, const rewards::Worker::Answer& answer,
   const auto found = episodes_.find(request.episode);
   const bool open = found != episodes_.end();
   if (!open || !answer.between || ++found->second.losses > kMostLosses)
-    lose(request.episode, {kind_of(answer.kind), options_.command[0] + " " + answer.text}, replies);
+    lose(request.episode, {kind_of(answer.kind), program_ + " " + answer.text}, replies);
   else if (!request.repeated)
     slot.waiting.push_front(std::move(request));
   std::erase_if(slot.waiting, [](const Request& r) { return r.repeated; });

@@ -13,7 +13,7 @@
 
 #include "temper/env/config.h"
 #include "temper/env/host.h"
-#include "temper/rewards/worker.h"
+#include "temper/process/worker.h"
 
 namespace temper::env {
 
@@ -29,7 +29,7 @@ class CommandHost : public Host {
   void reset(int64_t episode, const Json& row) override;
   void step(int64_t episode, const Turn& turn) override;
   void close(int64_t episode) override;
-  void add_awaited(std::vector<pollfd>& fds, rewards::Clock::time_point& until) const override;
+  void add_awaited(std::vector<pollfd>& fds, process::Clock::time_point& until) const override;
   void advance(std::vector<Reply>& replies) override;
 
  private:
@@ -46,8 +46,8 @@ class CommandHost : public Host {
     size_t number = 0;  // of the episode's answers, that this one's is or has to equal
   };
   struct Slot {
-    explicit Slot(const rewards::RewardSection& options) : worker(options, true, kLongestAnswer) {}
-    rewards::Worker worker;
+    explicit Slot(const process::WorkerOptions& options) : worker(options) {}
+    process::Worker worker;
     std::deque<Request> waiting;
     std::optional<Request> current;
     int64_t open = 0;
@@ -56,12 +56,12 @@ class CommandHost : public Host {
 
   void ask(int64_t episode, std::string line);
   bool dispatch(Slot& slot, std::vector<Reply>& replies);
-  void answered(Slot& slot, const rewards::Worker::Answer& answer, std::vector<Reply>& replies);
-  void ended(Slot& slot, const rewards::Worker::Answer& answer, std::vector<Reply>& replies);
+  void answered(Slot& slot, const process::Worker::Answer& answer, std::vector<Reply>& replies);
+  void ended(Slot& slot, const process::Worker::Answer& answer, std::vector<Reply>& replies);
   void forget(Slot& slot, int64_t episode);
   void lose(int64_t episode, Failure failure, std::vector<Reply>& replies);
 
-  rewards::RewardSection options_;
+  const std::string program_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::map<int64_t, Episode> episodes_;
 };

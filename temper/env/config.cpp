@@ -6,7 +6,7 @@
 #include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/env/environment.h"
-#include "temper/rewards/process.h"
+#include "temper/process/process.h"
 
 namespace temper {
 
@@ -87,58 +87,45 @@ YamlNode config_detail::Traits<env::JsonObject>::write(env::JsonObject& value) {
 namespace temper::env {
 
 void ToolSection::fields(Fields& f) {
-  f.add("name", name, "what a call names", required());
-  f.add("description", description, "what it does, for the model");
+  f.add("name", name, "name of the tool, used in calls", required());
+  f.add("description", description, "description of the tool for the model");
   f.add("parameters", parameters,
         "JSON schema of its arguments, as in {type: object, properties: {..}, required: [..]}");
-  f.add("command", command,
-        "a program and its arguments, started for each call: the arguments as a line of JSON in, "
-        "the tool's answer out",
-        one_or_list());
+  f.add(
+      "command", command,
+      "a program and its arguments, started for each call: reads the call's arguments as a line of "
+      "JSON, writes the tool's answer",
+      one_or_list());
 }
 
 void EnvironmentSection::fields(Fields& f) {
   f.add("name", name, "a built-in environment (temper list environments)");
   f.add("command", command,
-        "a program and its arguments that holds episodes: a line of JSON in, a line out",
+        "an environment program and its arguments: one JSON object per line in, one per line out "
+        "(examples/environment.py)",
         one_or_list());
-  f.add("tools", tools,
-        "tools that the model may call; without a name or a command an episode ends with the first "
-        "turn that calls none");
+  f.add(
+      "tools", tools,
+      "tools that the model may call; without name or command, an episode ends with the first turn "
+      "without a call");
   f.add("tool_call_format", tool_call_format,
-        "how the model writes its calls; auto: as the chat template shows");
-  f.add("max_turns", max_turns, "most turns of the policy in an episode", at_least(1));
-  f.add("timeout_seconds", timeout_seconds, "time for one answer of the environment or of a tool",
+        "format of tool calls; auto: detected from the chat template");
+  f.add("max_turns", max_turns, "maximum number of turns of the policy per episode", at_least(1));
+  f.add("timeout_seconds", timeout_seconds, "timeout of one answer of the environment or of a tool",
         above(0));
   f.add("start_timeout_seconds", start_timeout_seconds,
-        "additional time for the first answer of a worker of the command", above(0));
-  f.add("workers", workers,
-        "processes of the command, each with several episodes; tools that run at once",
-        at_least(1));
-  f.add("memory_bytes", memory_bytes, "maximum address space of a process; null: unlimited",
-        at_least(1));
-  f.add("cpu_seconds", cpu_seconds, "maximum processor time of a process; null: unlimited",
-        at_least(1));
-  f.add("file_bytes", file_bytes, "largest file that a process can write; null: unlimited",
-        at_least(0));
-  f.add("open_files", open_files,
-        "maximum number of files that a process can have open; null: unlimited", at_least(4));
+        "additional time for the first answer of each worker of the command", above(0));
+  f.add(
+      "workers", workers,
+      "number of processes of the command, each serving several episodes; number of tools that run "
+      "at once",
+      at_least(1));
+  limits.fields(f);
   f.add("on_failure", on_failure,
-        "what a timeout, a crash or a malformed answer does: the environment's reward is 0, the "
-        "episode is dropped, or the run stops");
+        "on a timeout, crash or malformed answer: the environment's reward is 0 (zero), the "
+        "episode is "
+        "dropped (drop), or the run stops (stop)");
 }
-
-namespace {
-
-std::string problem_of_program(const std::string& key, const std::vector<std::string>& command) {
-  const std::string& program = command[0];
-  if (!rewards::find_program(program).empty()) return {};
-  return str(
-      key, ": the command `", program, "` is not ",
-      program.find('/') != std::string::npos ? "a program that can be run" : "found in PATH");
-}
-
-}  // namespace
 
 std::string find_problem(const EnvironmentSection& section) {
   if (!section.name.empty() && !section.command.empty())
@@ -146,8 +133,8 @@ std::string find_problem(const EnvironmentSection& section) {
                "` and a command; give one of them: name is a built-in environment");
   if (!section.name.empty()) environments().find(section.name, "environment.name");
   if (!section.command.empty())
-    if (std::string p = problem_of_program("environment.command", section.command); !p.empty())
-      return p;
+    if (const std::string p = process::program_problem(section.command[0]); !p.empty())
+      return "environment.command: " + p;
   std::set<std::string> names;
   for (size_t i = 0; i < section.tools.size(); ++i) {
     const ToolSection& tool = section.tools[i];
@@ -158,7 +145,8 @@ std::string find_problem(const EnvironmentSection& section) {
     if (tool.command.empty())
       return str(key, ".command: missing; a list of the program that answers calls of `", tool.name,
                  "` and its arguments");
-    if (std::string p = problem_of_program(key + ".command", tool.command); !p.empty()) return p;
+    if (const std::string p = process::program_problem(tool.command[0]); !p.empty())
+      return key + ".command: " + p;
     const Json schema = parse_json(tool.parameters.json, key);
     if (schema.contains("type") && schema["type"] != "object")
       return str(key, ".parameters: found the type ", dump_json(schema["type"]),

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "temper/base/config.h"
+#include "temper/process/limits.h"
 
 namespace temper::env {
 
@@ -35,7 +35,7 @@ struct EnvironmentSection {
   int64_t max_turns = 8;
   double timeout_seconds = 30, start_timeout_seconds = 10;
   int64_t workers = 4;
-  std::optional<int64_t> memory_bytes, cpu_seconds, file_bytes, open_files;
+  process::Limits limits;  // of a process
   OnFailure on_failure = OnFailure::kZero;
   void fields(Fields& f);
 
@@ -44,7 +44,7 @@ struct EnvironmentSection {
 };
 
 // What is wrong with the section: an unknown name, a program that is not there, two of one name,
-// parameters that are no schema. Empty: nothing.
+// parameters that are not a schema. Empty: nothing.
 std::string find_problem(const EnvironmentSection& section);
 
 }  // namespace temper::env

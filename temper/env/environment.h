@@ -1,6 +1,6 @@
-// Environments of episodes: what a policy acts in turn by turn. One in C++ is a class in a file of
-// its own and a line in the table in registry.cpp; programs that link Temper add theirs to it, and
-// any program at all can be one by its command (command_host.h).
+// Environments: what a policy interacts with turn by turn. One in C++ is a class in its own file
+// and a line in the table in registry.cpp; programs that link Temper add theirs to it, and any
+// program can be one through its command (command_host.h).
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@
 
 namespace temper::env {
 
-// What the policy said in a turn.
+// A turn of the policy.
 struct Turn {
   std::string completion;             // without special tokens
-  std::vector<ToolCall> calls;        // that could be read in it
-  std::vector<std::string> problems;  // why others could not
+  std::vector<ToolCall> calls;        // tool calls parsed from it
+  std::vector<std::string> problems;  // why others could not be parsed
 };
 
 // What the environment answers.
@@ -31,8 +31,8 @@ struct Observation {
   bool done = false;  // the episode has ended
 };
 
-// One episode. What it throws is a failure of the episode, but for a DataError of reset(), which
-// says what the row lacks.
+// One episode. An exception is a failure of the episode, except for a DataError of reset(), which
+// reports what is wrong with the row.
 class Environment {
  public:
   virtual ~Environment() = default;
@@ -42,7 +42,7 @@ class Environment {
 };
 
 using MakeEnvironment = std::unique_ptr<Environment> (*)();
-// The built-in ones and those that were added; `temper list environments` prints them.
+// The built-in environments and added ones; `temper list environments` prints them.
 Registry<MakeEnvironment>& environments();
 
 std::unique_ptr<Environment> make_calculator();

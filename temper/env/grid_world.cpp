@@ -34,9 +34,10 @@ class GridWorld : public Environment {
                      size_, ", expected 2 to ", kLargest);
     const RandomStream random(static_cast<uint64_t>(whole_number(row, "seed", 0)),
                               RandomPurpose::kDemo, 1);
-    const uint64_t places = static_cast<uint64_t>(size_ * size_), start = random.below(0, places);
-    at_ = place(row, "start", start);
+    const uint64_t places = static_cast<uint64_t>(size_ * size_);
+    at_ = place(row, "start", random.below(0, places));
     // Another place than the start.
+    const uint64_t start = static_cast<uint64_t>(at_.x + at_.y * size_);
     goal_ = place(row, "goal", (start + 1 + random.below(1, places - 1)) % places);
     Observation first;
     say(first, describe());

@@ -1,4 +1,4 @@
-// What holds the open episodes of a run: programs, tools, or environments in this process.
+// Interface to the open episodes of a run: in programs, tools, or environments in this process.
 #pragma once
 
 #include <poll.h>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "temper/env/environment.h"
-#include "temper/rewards/process.h"
+#include "temper/process/process.h"
 
 namespace temper::env {
 
@@ -18,29 +18,29 @@ struct Failure {
   std::string detail;  // for messages
 };
 
-// The answer to a reset or a step. `failure` of an environment ends its episode; `tool_failures`
-// were told to the policy.
+// The answer to a reset or a step. `failure` ends the episode; `tool_failures` do not: the policy
+// reads them as the tools' answers.
 struct Reply {
   int64_t episode = 0;
   Observation observation;
   std::optional<Failure> failure;
   std::vector<Failure> tool_failures;
-  int64_t unread_calls = 0;  // calls of tools that there are not
-  // Lines that a program wrote unasked. They cost nothing and count as malformed.
+  int64_t unread_calls = 0;  // tool calls that could not be parsed, or name an unknown tool
+  // Lines that a program wrote without a request: counted as malformed, without other effect.
   int64_t unasked_lines = 0;
 };
 
-// Used by one thread. Nothing blocks. Episodes have numbers of the caller's; each is reset first,
-// then stepped while its answers are not `done`, and closed once.
+// Used by one thread; no call blocks. The caller numbers the episodes; each is reset first, then
+// stepped until an answer is `done`, and closed once.
 class Host {
  public:
   virtual ~Host() = default;
   virtual void reset(int64_t episode, const Json& row) = 0;
   virtual void step(int64_t episode, const Turn& turn) = 0;
   virtual void close(int64_t episode) = 0;
-  // Adds what poll() is to wait for, and when advance() is to be called at the latest.
-  virtual void add_awaited(std::vector<pollfd>& fds, rewards::Clock::time_point& until) const = 0;
-  // Moves on, and adds the answers that have come.
+  // Adds the file descriptors to poll(), and lowers `until` to the time of the next advance().
+  virtual void add_awaited(std::vector<pollfd>& fds, process::Clock::time_point& until) const = 0;
+  // Processes input and timeouts, and adds the answers that have arrived.
   virtual void advance(std::vector<Reply>& replies) = 0;
 };
 

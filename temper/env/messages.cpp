@@ -11,17 +11,18 @@ namespace {
 constexpr size_t kQuoted = 200;          // of an answer, in messages
 constexpr double kLargestReward = 1e30;  // its sums and squares are finite too
 
-// An id as text: 7 and "7" are the same.
-std::string id_text(const Json& id) {
-  return id.is_string() ? id.get<std::string>() : dump_json(id);
+// 7, 7.0 and "7" are the same.
+bool is_episode(const Json& id, int64_t episode) {
+  return id.is_number() ? id == Json(episode)
+                        : id.is_string() && id == Json(std::to_string(episode));
 }
 
 // Empty: these are messages.
 std::string problem_of_messages(const Json& messages) {
-  if (!messages.is_array()) return "`messages` is no list";
+  if (!messages.is_array()) return "`messages` is not a list";
   for (const Json& message : messages) {
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
-      return "a message is no object with a `role`";
+      return "a message is not an object with a `role`";
     const auto content = message.find("content");
     if (content == message.end() || !(content->is_string() || content->is_array()))
       return "a message has no `content`";
@@ -31,7 +32,7 @@ std::string problem_of_messages(const Json& messages) {
 
 // Reads it, or says what is wrong.
 std::string read(const Json& answer, bool reset, Observation& out) {
-  if (!answer.is_object()) return "it is no object";
+  if (!answer.is_object()) return "it is not a JSON object";
   const bool has_messages = answer.contains("messages") && !answer["messages"].is_null();
   if (reset && !has_messages) return "`messages` is missing";
   if (has_messages) {
@@ -42,14 +43,14 @@ std::string read(const Json& answer, bool reset, Observation& out) {
   if (const auto tools = answer.find("tools"); tools != answer.end() && !tools->is_null()) {
     const bool list = tools->is_array() && std::all_of(tools->begin(), tools->end(),
                                                        [](auto& t) { return t.is_object(); });
-    if (!list) return "`tools` is no list of functions";
+    if (!list) return "`tools` is not a list of functions";
     if (!tools->empty()) out.tools = *tools;
   }
   if (const auto reward = answer.find("reward"); reward != answer.end() && !reward->is_null()) {
-    if (!reward->is_number()) return "`reward` is no number";
+    if (!reward->is_number()) return "`reward` is not a number";
     out.reward = reward->get<double>();
     if (!std::isfinite(out.reward) || std::abs(out.reward) > kLargestReward)
-      return "`reward` is no finite number of at most 1e30";
+      return "`reward` is not a finite number of at most 1e30";
   }
   const auto done = answer.find("done");
   if (done != answer.end() && !done->is_boolean()) return "`done` is neither true nor false";
@@ -85,7 +86,7 @@ bool may_answer(const std::string& line, int64_t episode) {
   try {
     const Json answer = parse_json(line, "answer");
     const auto found = answer.is_object() ? answer.find("episode") : answer.end();
-    return found == answer.end() || id_text(*found) == std::to_string(episode);
+    return found == answer.end() || is_episode(*found, episode);
   } catch (const DataError&) {
     return true;
   }
@@ -98,7 +99,7 @@ std::variant<Observation, Failure> read_answer(const std::string& line, bool res
   try {
     problem = read(parse_json(line, "answer"), reset, observation);
   } catch (const DataError&) {
-    problem = "it is no JSON";
+    problem = "it is not JSON";
   }
   if (problem.empty()) return observation;
   return Failure{Failure::Kind::kMalformed,

@@ -29,8 +29,8 @@ void NativeHost::step(int64_t episode, const Turn& turn) {
   answered_.push_back(std::move(reply));
 }
 
-void NativeHost::add_awaited(std::vector<pollfd>&, rewards::Clock::time_point& until) const {
-  if (!answered_.empty()) until = rewards::Clock::now();
+void NativeHost::add_awaited(std::vector<pollfd>&, process::Clock::time_point& until) const {
+  if (!answered_.empty()) until = process::Clock::now();
 }
 
 void NativeHost::advance(std::vector<Reply>& replies) {

@@ -16,7 +16,7 @@ class NativeHost : public Host {
   void reset(int64_t episode, const Json& row) override;
   void step(int64_t episode, const Turn& turn) override;
   void close(int64_t episode) override { episodes_.erase(episode); }
-  void add_awaited(std::vector<pollfd>& fds, rewards::Clock::time_point& until) const override;
+  void add_awaited(std::vector<pollfd>& fds, process::Clock::time_point& until) const override;
   void advance(std::vector<Reply>& replies) override;
 
  private:

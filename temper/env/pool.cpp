@@ -10,11 +10,12 @@
 #include "temper/env/command_host.h"
 #include "temper/env/native_host.h"
 #include "temper/env/tool_host.h"
+#include "temper/process/pipes.h"
 
 namespace temper::env {
 namespace {
 
-using rewards::Clock;
+using process::Clock;
 
 std::unique_ptr<Host> make_host(const EnvironmentSection& section) {
   const std::string problem = find_problem(section);
@@ -107,10 +108,7 @@ void EnvironmentPool::serve() {
       fds.assign(1, {wake_, POLLIN, 0});
       Clock::time_point until = Clock::now() + std::chrono::minutes(1);
       host_->add_awaited(fds, until);
-      const auto left = std::max<Clock::duration>(until - Clock::now(), Clock::duration::zero());
-      const auto whole = std::chrono::duration_cast<std::chrono::seconds>(left);
-      const timespec most{whole.count(), std::chrono::nanoseconds(left - whole).count()};
-      ::ppoll(fds.data(), fds.size(), &most, nullptr);
+      process::wait_for(fds, until);
       uint64_t ignored = 0;
       [[maybe_unused]] const ssize_t n = ::read(wake_, &ignored, sizeof ignored);
     }

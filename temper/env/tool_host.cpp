@@ -64,14 +64,14 @@ void ToolHost::close(int64_t episode) {
   if (inner_) inner_->close(episode);
 }
 
-void ToolHost::add_awaited(std::vector<pollfd>& fds, rewards::Clock::time_point& until) const {
+void ToolHost::add_awaited(std::vector<pollfd>& fds, process::Clock::time_point& until) const {
   for (const Running& running : running_) {
     running.run->add_awaited(fds);
     until = std::min(until, running.run->deadline());
   }
   const bool can_start =
       !waiting_.empty() && running_.size() < static_cast<size_t>(section_.workers);
-  if (!answered_.empty() || can_start) until = rewards::Clock::now();
+  if (!answered_.empty() || can_start) until = process::Clock::now();
   if (inner_) inner_->add_awaited(fds, until);
 }
 

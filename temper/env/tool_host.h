@@ -23,7 +23,7 @@ class ToolHost : public Host {
   void reset(int64_t episode, const Json& row) override;
   void step(int64_t episode, const Turn& turn) override;
   void close(int64_t episode) override;
-  void add_awaited(std::vector<pollfd>& fds, rewards::Clock::time_point& until) const override;
+  void add_awaited(std::vector<pollfd>& fds, process::Clock::time_point& until) const override;
   void advance(std::vector<Reply>& replies) override;
 
  private:

@@ -4,28 +4,23 @@
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
-#include "temper/rewards/pipes.h"
+#include "temper/process/pipes.h"
 
 namespace temper::env {
 namespace {
 
 using namespace std::chrono_literals;
-using rewards::Clock;
+using process::Clock;
 
 constexpr size_t kLongestOutput = size_t{1} << 20;
 constexpr size_t kKeptErrors = 500;   // of standard error, its end, in messages
 constexpr auto kEndingTakes = 200ms;  // between the end of a process's output and its own
 
-rewards::ProcessOptions process_options(const ToolSection& tool, const EnvironmentSection& section,
+process::ProcessOptions process_options(const ToolSection& tool, const EnvironmentSection& section,
                                         const std::string& scratch) {
-  rewards::RewardSection limits;
-  limits.memory_bytes = section.memory_bytes;
-  limits.cpu_seconds = section.cpu_seconds;
-  limits.file_bytes = section.file_bytes;
-  limits.open_files = section.open_files;
   return {.command = tool.command,
           .environment = {"TMPDIR=" + scratch},
-          .limits = rewards::limits(limits),
+          .limits = section.limits.list(),
           .scratch = scratch};
 }
 
@@ -35,7 +30,7 @@ ToolRun::ToolRun(const ToolSection& tool, const EnvironmentSection& section, con
     : name_(tool.name),
       timeout_seconds_(section.timeout_seconds),
       process_(process_options(tool, section, scratch_.path())),
-      deadline_(Clock::now() + rewards::seconds(section.timeout_seconds)),
+      deadline_(Clock::now() + process::seconds(section.timeout_seconds)),
       unsent_(dump_json(arguments) + "\n") {}
 
 void ToolRun::add_awaited(std::vector<pollfd>& fds) const {
@@ -51,13 +46,13 @@ Failure ToolRun::failure(Failure::Kind kind, const std::string& how) const {
 }
 
 std::optional<ToolRun::Result> ToolRun::advance() {
-  if (process_.input() >= 0 && (!rewards::write_some(process_.input(), unsent_) || unsent_.empty()))
+  if (process_.input() >= 0 && (!process::write_some(process_.input(), unsent_) || unsent_.empty()))
     process_.close_input();
   if (process_.errors() >= 0) {
-    if (!rewards::read_some(process_.errors(), errors_, kLongestOutput)) process_.close_errors();
+    if (!process::read_some(process_.errors(), errors_, kLongestOutput)) process_.close_errors();
     if (errors_.size() > 2 * kKeptErrors) errors_.erase(0, errors_.size() - kKeptErrors);
   }
-  const bool open = rewards::read_some(process_.output(), output_, kLongestOutput + 1);
+  const bool open = process::read_some(process_.output(), output_, kLongestOutput + 1);
   if (output_.size() > kLongestOutput)
     return failure(Failure::Kind::kMalformed,
                    temper::str("wrote more than ", kLongestOutput, " bytes"));

@@ -10,8 +10,8 @@
 
 #include "temper/env/config.h"
 #include "temper/env/host.h"
-#include "temper/rewards/process.h"
-#include "temper/rewards/scratch.h"
+#include "temper/process/process.h"
+#include "temper/process/scratch.h"
 
 namespace temper::env {
 
@@ -22,7 +22,7 @@ class ToolRun {
   ToolRun(const ToolSection& tool, const EnvironmentSection& section, const Json& arguments);
 
   void add_awaited(std::vector<pollfd>& fds) const;
-  rewards::Clock::time_point deadline() const { return deadline_; }
+  process::Clock::time_point deadline() const { return deadline_; }
   // What it wrote, less the last line end, once it has ended; or how it failed.
   using Result = std::variant<std::string, Failure>;
   std::optional<Result> advance();
@@ -32,9 +32,9 @@ class ToolRun {
 
   std::string name_;
   double timeout_seconds_;
-  rewards::ScratchDirectory scratch_;
-  rewards::Process process_;
-  rewards::Clock::time_point deadline_;
+  process::ScratchDirectory scratch_;
+  process::Process process_;
+  process::Clock::time_point deadline_;
   std::string unsent_, output_, errors_;
 };
 

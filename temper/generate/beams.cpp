@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "temper/base/error.h"
@@ -14,6 +15,9 @@
 
 namespace temper::generate {
 namespace {
+
+constexpr int64_t kMostBeams = 1024;
+constexpr double kLargestLengthPenalty = 10;
 
 // What a beam that goes on holds beside its tokens.
 struct Place {
@@ -266,10 +270,16 @@ void beam_search(models::CausalLM& model, const std::vector<std::vector<int32_t>
                  const std::function<void(const Completion&)>& on_token,
                  const EngineOptions& engine_options, const std::vector<int>& adapters) {
   const at::NoGradGuard no_grad;
+  check<ConfigError>(beams.beams <= kMostBeams, "beam search: found ", beams.beams,
+                     " beams, expected at most ", kMostBeams);
+  check<ConfigError>(std::abs(beams.length_penalty) <= kLargestLengthPenalty,
+                     "beam search: found the length penalty ", beams.length_penalty, ", expected -",
+                     kLargestLengthPenalty, " to ", kLargestLengthPenalty);
   check<ConfigError>(num_samples <= beams.beams, "beam search: found ", num_samples,
-                     " samples of each prompt, expected at most as many as beams, ", beams.beams);
+                     " completions per prompt, expected at most the number of beams, ",
+                     beams.beams);
   check<ConfigError>(!options.sampling.filters(),
-                     "beam search looks at all tokens: top_k, top_p and min_p have no place in it");
+                     "beam search does not sample: top_k, top_p and min_p do not apply");
   Searches searches(model, options, beams, engine_options, std::move(tokenizer));
   const auto request = [&](size_t i) {
     return Request{static_cast<int64_t>(i), prompts[i], num_samples, options,

@@ -9,39 +9,47 @@ namespace temper::generate {
 void RolloutSection::fields(Fields& f) {
   f.add("max_new_tokens", max_new_tokens, "maximum number of tokens of a completion", at_least(1));
   f.add("temperature", temperature,
-        "sampling temperature; the policy's, old and reference log-probabilities are taken at it, "
-        "too",
+        "sampling temperature; log-probabilities of the policy and the reference are computed at "
+        "it, too (grpo and ppo need a number above 0)",
         at_least(0));
-  f.add("top_k", top_k, "sample among so many likeliest tokens; 0: all", at_least(0));
-  f.add("top_p", top_p, "sample among the likeliest tokens that have this mass together",
+  f.add("top_k", top_k, "sample among the top_k most likely tokens; 0: all", at_least(0));
+  f.add("top_p", top_p,
+        "nucleus sampling: sample among the most likely tokens whose probabilities sum to top_p",
         Rule{.min = 0, .max = 1, .above_min = true});
-  f.add("min_p", min_p, "leave out tokens below this share of the likeliest one's probability",
+  f.add("min_p", min_p,
+        "exclude tokens less likely than min_p times the most likely token; 0: none",
         between(0, 1));
   f.add("repetition_penalty", repetition_penalty,
-        "divides the logits of tokens that occurred; 1: none", above(0));
+        "divides positive logits, and multiplies negative ones, of tokens that occur in the prompt "
+        "or "
+        "the completion; 1: none",
+        above(0));
   f.add("presence_penalty", presence_penalty,
-        "taken off the logits of tokens that the completion has; 0: none");
+        "subtracted from the logits of tokens that occur in the completion; 0: none");
   f.add("frequency_penalty", frequency_penalty,
-        "taken off the logits of tokens for each time that the completion has them; 0: none");
+        "subtracted from the logits of tokens once per occurrence in the completion; 0: none");
   f.add("no_repeat_ngram", no_repeat_ngram,
-        "no run of so many tokens of prompt and completion comes twice; 0: it may", at_least(0));
-  f.add("logit_bias", logit_bias, "added to the logits of these token ids, as in {\"11\": -5}");
-  f.add("min_new_tokens", min_new_tokens, "no completion ends before it has so many tokens",
+        "no n-gram of this size occurs twice in prompt and completion; 0: no restriction",
         at_least(0));
-  f.add("stop", stop, "texts that end a completion and are cut from it", one_or_list());
-  f.add("stop_token_ids", stop_token_ids, "token ids that end a completion beside the model's own",
-        at_least(0));
-  f.add(
-      "json_schema", json_schema,
-      "file of a JSON schema that completions keep to; null: none. Log-probabilities stay those of "
-      "the full distribution, here and below");
-  f.add("regex", regex, "regular expression that whole completions match; null: none");
-  f.add("grammar", grammar, "file of an EBNF grammar that completions keep to; null: none");
-  f.add("ignore_eos", ignore_eos, "go on after an end token, to max_new_tokens");
+  f.add("logit_bias", logit_bias,
+        "added to the logits of tokens: {token id: number}, as in {\"11\": -5}");
+  f.add("min_new_tokens", min_new_tokens,
+        "minimum number of tokens of a completion; end tokens are banned before", at_least(0));
+  f.add("stop", stop, "stop strings: texts that end a completion and are cut from its text",
+        one_or_list());
+  f.add("stop_token_ids", stop_token_ids,
+        "token ids that end a completion, in addition to the model's end tokens", at_least(0));
+  f.add("json_schema", json_schema,
+        "file of a JSON schema that constrains completions; null: none. Recorded log-probabilities "
+        "are those of the unconstrained distribution, here and below");
+  f.add("regex", regex, "regular expression that the whole completion must match; null: none");
+  f.add("grammar", grammar,
+        "file of an EBNF grammar (GBNF notation) that constrains completions; null: none");
+  f.add("ignore_eos", ignore_eos, "continue after an end token, up to max_new_tokens");
   f.add(
       "cache_bytes", cache_bytes,
-      "maximum memory for keys and values; null: the ranks of a machine share a quarter of what is "
-      "usable",
+      "maximum memory of the key-value cache; null: a quarter of the usable memory, shared by the "
+      "ranks of a machine",
       at_least(1));
 }
 

@@ -67,7 +67,7 @@ RequestId Engine::submit(Request request, Callbacks callbacks) {
   if (options.grammar) {
     prompt->grammar = compile(*options.grammar);
     check<ConfigError>(!grammar::Matcher(prompt->grammar, prompt->ends).ended(),
-                       options.grammar->where, ": found a form that no token begins");
+                       options.grammar->where, ": no token of the model can begin a matching text");
   }
   if (options.prompt_logprobs) prompt->logprobs = std::make_shared<PromptLogprobs>();
   inbox_.put(std::move(prompt));
@@ -103,12 +103,8 @@ bool Engine::step(const Callbacks& callbacks) {
   at::Tensor hidden;
   const std::vector<Sequence*> sampled = forward(hidden);
   if (!sampled.empty()) {
-    for (Sequence* s : sampled) {
-      if (!s->completion.tokens.empty()) continue;  // it begins
-      s->completion.of_prompt = s->prompt->logprobs;
-      if (s->prompt->grammar)
-        s->matcher = std::make_unique<grammar::Matcher>(s->prompt->grammar, s->prompt->ends);
-    }
+    for (Sequence* s : sampled)
+      if (s->completion.tokens.empty()) begin(*s);
     std::vector<Choice> choices = sample(model_, hidden, rows_of(sampled));
     for (size_t i = 0; i < choices.size(); ++i) append(*sampled[i], std::move(choices[i]));
   }
@@ -129,14 +125,19 @@ std::vector<SampledRow> Engine::rows_of(const std::vector<Sequence*>& sampled) c
     const Prompt& prompt = *s->prompt;
     const GenerationOptions& options = prompt.request.options;
     const Completion& c = s->completion;
+    const bool continued = !s->continued.empty();
+    const std::span<const int32_t> completion = continued ? s->continued : c.tokens;
     SampledRow row{.options = &options.sampling,
                    .key = {static_cast<uint64_t>(c.index), static_cast<uint64_t>(c.sample),
                            static_cast<uint64_t>(prompt.request.position) + c.tokens.size()},
-                   .context = {.prompt = prompt.request.prompt, .completion = c.tokens},
+                   .context = {.prompt = std::span(prompt.request.prompt)
+                                             .first(prompt.request.prompt.size() -
+                                                    static_cast<size_t>(prompt.request.begun)),
+                               .completion = completion},
                    .adapter = prompt.request.adapter,
                    .top_logprobs = options.top_logprobs,
                    .matcher = s->matcher.get()};
-    if (static_cast<int64_t>(c.tokens.size()) < options.min_new_tokens)
+    if (static_cast<int64_t>(completion.size()) < options.min_new_tokens)
       row.context.banned = prompt.ends;
     rows.push_back(row);
   }
@@ -175,19 +176,35 @@ std::vector<Sequence*> Engine::forward(at::Tensor& hidden) {
   return sampled;
 }
 
+// What a completion that goes on has said already.
+void Engine::begin(Sequence& s) const {
+  const Prompt& prompt = *s.prompt;
+  const GenerationOptions& options = prompt.request.options;
+  s.completion.of_prompt = prompt.logprobs;
+  if (prompt.grammar) s.matcher = std::make_unique<grammar::Matcher>(prompt.grammar, prompt.ends);
+  if (tokenizer_ && (!options.stop.empty() || options.stream))
+    s.text.emplace(*tokenizer_, options.stop);
+  s.continued.assign(prompt.begun().begin(), prompt.begun().end());
+  for (const int32_t token : prompt.begun()) {
+    if (s.matcher) s.matcher->accept(token);
+    if (s.text) s.text->push(token, false);
+  }
+}
+
 void Engine::append(Sequence& sequence, Choice choice) {
   const Prompt& prompt = *sequence.prompt;
   const GenerationOptions& options = prompt.request.options;
   Completion& c = sequence.completion;
   c.tokens.push_back(choice.token);
+  if (prompt.request.begun > 0) sequence.continued.push_back(choice.token);
   c.logprobs.push_back(choice.logp);
   if (options.top_logprobs > 0) c.top_logprobs.push_back(std::move(choice.top));
   ++new_tokens_;
   c.stopped = std::find(prompt.ends.begin(), prompt.ends.end(), choice.token) != prompt.ends.end();
   if (sequence.matcher && sequence.matcher->ended()) c.stopped = true;
-  if (!tokenizer_ || (options.stop.empty() && !options.stream)) return;
-  if (!sequence.text) sequence.text.emplace(*tokenizer_, options.stop);
-  const bool may_stop = static_cast<int64_t>(c.tokens.size()) >= options.min_new_tokens;
+  if (!sequence.text) return;
+  const bool may_stop =
+      prompt.request.begun + static_cast<int64_t>(c.tokens.size()) >= options.min_new_tokens;
   if (sequence.text->push(choice.token, may_stop)) c.stopped = true;
   if (options.stream) c.text += sequence.text->shown().substr(c.text.size());
 }
@@ -196,7 +213,10 @@ void Engine::report(std::vector<std::unique_ptr<Sequence>> ended, const Callback
   for (const auto& sequence : ended) {
     Completion& c = sequence->completion;
     const GenerationOptions& options = sequence->prompt->request.options;
-    if (tokenizer_) c.text = text_of(*tokenizer_, c.tokens, options.stop, options.min_new_tokens);
+    if (!tokenizer_) continue;
+    const std::vector<int32_t>& tokens =
+        sequence->continued.empty() ? c.tokens : sequence->continued;
+    c.text = text_of(*tokenizer_, tokens, options.stop, options.min_new_tokens);
   }
   for (const auto& sequence : ended) {
     const Callbacks& own = sequence->prompt->callbacks;

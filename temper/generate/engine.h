@@ -91,6 +91,7 @@ class Engine : public CompletionSource {
   void forget_stale_prefixes();
   std::vector<Sequence*> forward(at::Tensor& hidden);
   std::vector<SampledRow> rows_of(const std::vector<Sequence*>& sampled) const;
+  void begin(Sequence& sequence) const;
   void append(Sequence& sequence, Choice choice);
   void report(std::vector<std::unique_ptr<Sequence>> ended, const Callbacks& callbacks);
 

@@ -10,6 +10,7 @@ namespace temper::generate {
 namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 20;
+constexpr float kLargestBias = 1e6F;  // far above any logit, and sums stay finite
 
 template <class T>
 bool read_whole(const std::string& text, T& value) {
@@ -28,8 +29,10 @@ std::vector<std::pair<int32_t, float>> read_logit_bias(
     float added = 0;
     check<ConfigError>(read_whole(token, id) && id >= 0, key, ": found the key `", token,
                        "`, expected a token id");
-    check<ConfigError>(read_whole(value, added) && std::isfinite(added), key, ".", token,
-                       ": found `", value, "`, expected a number");
+    check<ConfigError>(read_whole(value, added) && std::abs(added) <= kLargestBias, key, ".", token,
+                       ": found `", value,
+                       "`, expected a number from -1e6 to 1e6 (-100 bans a "
+                       "token in practice)");
     out.emplace_back(id, added);
   }
   return out;

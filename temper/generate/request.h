@@ -41,6 +41,10 @@ struct Request {
   // Of a completion that goes on after others have added to it: the number of its first sample, and
   // how many tokens of the completion the prompt ends with. They name the random numbers.
   int64_t first_sample = 0, position = 0;
+  // How many tokens at the prompt's end are the completion's own, which was interrupted. Penalties,
+  // stop texts, the grammar and min_new_tokens see them, and Completion::text has them; all else is
+  // of the tokens after them. At most `position`, and fewer than the prompt has.
+  int64_t begun = 0;
 };
 
 using RequestId = uint64_t;  // of one engine

@@ -23,9 +23,12 @@ void check_request(const Request& request, const models::CausalLM& model,
   check<ConfigError>(options.max_new_tokens >= 1 && options.max_new_tokens <= kMostNewTokens,
                      "max_new_tokens: found ", options.max_new_tokens, ", expected 1 to ",
                      kMostNewTokens);
-  check<ConfigError>(options.min_new_tokens <= options.max_new_tokens, "min_new_tokens: found ",
-                     options.min_new_tokens, ", expected at most max_new_tokens, ",
-                     options.max_new_tokens);
+  check<ConfigError>(options.min_new_tokens <= request.begun + options.max_new_tokens,
+                     "min_new_tokens: found ", options.min_new_tokens,
+                     ", expected at most max_new_tokens, ", options.max_new_tokens);
+  const double temperature = options.sampling.temperature;
+  check<ConfigError>(temperature == 0 || temperature >= kLeastTemperature, "temperature: found ",
+                     temperature, ", expected 0 (greedy) or at least ", kLeastTemperature);
   check<ConfigError>(options.stop.empty() || tokenizer,
                      "stop texts need a tokenizer, and the model has none");
   const auto check_id = [&model](const char* key, int32_t id) {
@@ -35,6 +38,10 @@ void check_request(const Request& request, const models::CausalLM& model,
   for (const int32_t id : options.stop_token_ids) check_id("stop_token_ids", id);
   for (const auto& [id, bias] : options.sampling.logit_bias) check_id("logit_bias", id);
   check<DataError>(!request.prompt.empty(), "row ", request.index, ": an empty prompt");
+  check(request.begun >= 0 && request.begun <= request.position &&
+            request.begun < static_cast<int64_t>(request.prompt.size()),
+        "row ", request.index, ": ", request.begun, " tokens of the completion in a prompt of ",
+        request.prompt.size());
   for (const int32_t id : request.prompt)
     check<DataError>(id >= 0 && id < model.vocab_size, "row ", request.index, ": token ", id,
                      ", and the model has ", model.vocab_size);
@@ -44,7 +51,7 @@ void check_request(const Request& request, const models::CausalLM& model,
 void check_fits(int64_t pages, const Request& request, const CacheLimit& limit) {
   check<ConfigError>(pages <= limit.cache.max_pages(), "a prompt of ", request.prompt.size(),
                      " tokens and ", request.options.max_new_tokens, " new ones need ",
-                     pages * limit.cache.page_bytes(), " bytes for keys and values, and may take ",
+                     pages * limit.cache.page_bytes(), " bytes of key-value cache; the limit is ",
                      limit.bytes, " (rollout.cache_bytes, --cache-bytes)");
 }
 

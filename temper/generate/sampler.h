@@ -10,8 +10,11 @@
 
 namespace temper::generate {
 
+// Logits divided by less may leave float32's range.
+inline constexpr double kLeastTemperature = 1e-5;
+
 struct SamplingOptions {
-  double temperature = 1;  // 0: greedy
+  double temperature = 1;  // 0: greedy; else at least kLeastTemperature
   int64_t top_k = 0;       // 0: all
   double top_p = 1;  // (0, 1]: the smallest set of likeliest tokens whose mass reaches it (Holtzman
                      // et al., 1904.09751)

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,10 @@ struct Prompt {
         pages(cache, request.adapter) {}
   int64_t length() const { return static_cast<int64_t>(request.prompt.size()); }
   bool ready() const { return last_hidden.defined(); }
+  // The end of it that belongs to the completion (Request::begun).
+  std::span<const int32_t> begun() const {
+    return std::span(request.prompt).last(static_cast<size_t>(request.begun));
+  }
 
   RequestId id;
   Request request;
@@ -56,6 +61,7 @@ struct Sequence {
 
   std::shared_ptr<Prompt> prompt;
   Completion completion;
+  std::vector<int32_t> continued;             // the completion from its beginning, where it goes on
   std::unique_ptr<PageTable> pages;           // null until the prompt is ready
   std::optional<TextStream> text;             // where stop texts or streaming need it
   std::unique_ptr<grammar::Matcher> matcher;  // null: no grammar

@@ -123,7 +123,7 @@ struct Compiler::Impl {
 };
 
 Compiler::Compiler(std::shared_ptr<const Tokenizer> tokenizer, int64_t vocabulary) {
-  check<ConfigError>(tokenizer != nullptr, "a grammar needs a tokenizer, and the model has none");
+  check<ConfigError>(tokenizer != nullptr, "a grammar needs a tokenizer, but the model has none");
   auto tokens = std::make_shared<const TokenBytes>(token_bytes(*tokenizer, vocabulary));
   impl_ = std::make_unique<Impl>(std::move(tokens), vocabulary);
 }
@@ -136,7 +136,7 @@ std::shared_ptr<const Grammar> Compiler::compile(const Spec& spec) {
       obey(spec.where, [&] { return impl_->compile(spec); }), impl_->tokens, impl_->vocabulary,
       spec.kind == Spec::Kind::kJsonSchema ? impl_->json : nullptr);
   check<ConfigError>(!Matcher(grammar, {}).ended() || !Matcher(grammar, {0}).ended(), spec.where,
-                     ": no text of this tokenizer's tokens is like this");
+                     ": no sequence of this tokenizer's tokens matches");
   return grammar;
 }
 
@@ -236,8 +236,8 @@ struct Matcher::Impl {};
 
 Compiler::Compiler(std::shared_ptr<const Tokenizer>, int64_t) {
   throw ConfigError(
-      "this build has no grammars: it was made without the sources of XGrammar; tools/setup.sh "
-      "fetches them");
+      "this build does not support grammars: it was built without XGrammar; tools/setup.sh fetches "
+      "its sources");
 }
 Compiler::~Compiler() = default;
 std::shared_ptr<const Grammar> Compiler::compile(const Spec&) { return nullptr; }

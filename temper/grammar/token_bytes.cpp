@@ -8,9 +8,10 @@
 namespace temper::grammar {
 
 TokenBytes token_bytes(const Tokenizer& tokenizer, int64_t vocabulary) {
-  check<ConfigError>(tokenizer.decodes_in_parts(),
-                     "a grammar needs a tokenizer whose tokens each add bytes to the text; this "
-                     "one's decoder looks at the whole text");
+  check<ConfigError>(
+      tokenizer.decodes_in_parts(),
+      "a grammar needs a tokenizer that decodes token by token; this one decodes the "
+      "text as a whole");
   TokenBytes out;
   out.bytes.resize(static_cast<size_t>(vocabulary));
   std::unordered_map<std::string, int32_t> later;  // bytes -> the first token that adds them

@@ -43,7 +43,7 @@ bool MappedFiles::changed() const { return first_changed() != nullptr; }
 void MappedFiles::check_unchanged() const {
   const File* file = first_changed();
   check(!file, file ? file->path : "",
-        ": was written to while this run reads its weights from it, so what the run computes since "
+        ": was modified while this run reads its weights from it, so what the run computes since "
         "is not that model's; start again, and write new models to a directory of their own");
 }
 

@@ -138,7 +138,7 @@ class Unpickler {
   }
   void set_items(const Items& items) {
     Dict* dict = as<Dict>(top());
-    need(dict != nullptr && items.size() % 2 == 0, "items for something that is no dict");
+    need(dict != nullptr && items.size() % 2 == 0, "items for something that is not a dict");
     for (size_t i = 0; i < items.size(); i += 2) dict->items.emplace_back(items[i], items[i + 1]);
   }
   void global(const std::string& module, const std::string& name);
@@ -180,7 +180,7 @@ void Unpickler::reduce() {
   const Ref arguments = pop(), callee = pop();
   const Global* function = as<Global>(callee);
   const Items* args = as<Items>(arguments);
-  need(function != nullptr && args != nullptr, "calls something that is no function");
+  need(function != nullptr && args != nullptr, "calls something that is not a function");
   if (function->name == "collections.OrderedDict") return push(make(Dict{}));
   if (function->name == "torch.Size") {
     need(args->size() == 1, "torch.Size takes one argument");
@@ -191,7 +191,7 @@ void Unpickler::reduce() {
     return push((*args)[0]);
   }
   need(function->name.starts_with("torch._utils._rebuild_tensor") && args->size() >= 4,
-       "calls something that is no function");
+       "calls something that is not a function");
   const Storage* storage = as<Storage>((*args)[0]);
   const int64_t* offset = as<int64_t>((*args)[1]);
   need(storage != nullptr && offset != nullptr, "a tensor without a storage");
@@ -449,7 +449,8 @@ TensorMap tensors_of(Ref root, std::span<const std::byte> file, const std::strin
   for (const auto& [key, value] : dict->items) {
     const std::string* name = std::get_if<std::string>(&key->is);
     const Tensor* tensor = std::get_if<Tensor>(&value->is);
-    check<DataError>(name != nullptr, where, ": a key that is no text; expected a dict of tensors");
+    check<DataError>(name != nullptr, where,
+                     ": a key that is not text; expected a dict of tensors");
     const std::string place = where + ": tensor `" + *name + "`";
     check<DataError>(
         tensor != nullptr, place,
@@ -538,7 +539,7 @@ TensorMap parse_legacy(std::span<const std::byte> bytes, const std::string& wher
 TensorMap parse_torch_file(std::span<const std::byte> bytes, const std::string& where,
                            std::shared_ptr<const void> owner) {
   check<DataError>(bytes.size() >= 4, where, ": ", bytes.size(),
-                   " bytes are no file of torch.save");
+                   " bytes are not a file of torch.save");
   const bool zip = std::memcmp(bytes.data(), "PK\x03\x04", 4) == 0;
   return zip ? parse_zip(bytes, where, owner) : parse_legacy(bytes, where, owner);
 }

@@ -6,7 +6,7 @@ void MetricsSection::fields(Fields& f) {
   f.add("sinks", sinks, "where metrics go: console, jsonl, csv, tensorboard, wandb, prometheus",
         one_or_list());
   f.add("log_every", log_every,
-        "steps between lines of the console; 0: at most one a second. Files have every step",
+        "steps between console lines; 0: at most one line per second. Files have every step",
         at_least(0));
 }
 

@@ -140,8 +140,10 @@ LoraConfig load_adapter(nn::Module& model, const std::string& directory) {
   }
   config.modules_to_save = take_whole(tensors, model, config.tied, directory);
   train_score(model);
-  if (tensors.contains(kScoreTensor) && score_weight(model))
-    take(tensors, kScoreTensor, *score_weight(model), directory);
+  if (nn::Parameter* score = score_weight(model)) {
+    if (tensors.contains(kScoreTensor)) take(tensors, kScoreTensor, *score, directory);
+    tensors.erase(kHeadTensor);  // of a language model's adapter: a scalar model has no such head
+  }
   check<ConfigError>(tensors.empty(), directory, ": the model has no place for ",
                      tensors.empty() ? "" : tensors.begin()->first);
   return config;

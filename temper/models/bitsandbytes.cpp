@@ -15,7 +15,7 @@ constexpr const char* kFp4State = ".quant_state.bitsandbytes__fp4";
 
 TensorView take(TensorMap& tensors, const std::string& name, const std::string& where) {
   const auto it = tensors.find(name);
-  check<DataError>(it != tensors.end(), where, ": `", name, "` is missing beside 4-bit codes");
+  check<DataError>(it != tensors.end(), where, ": `", name, "` is missing next to 4-bit codes");
   TensorView view = std::move(it->second);
   tensors.erase(it);
   return view;
@@ -36,7 +36,7 @@ int64_t count_of(const Json& state, const char* key, const std::string& where) {
   const auto it = state.find(key);
   check<DataError>(it != state.end() && it->is_number_integer() && it->get<int64_t>() > 0 &&
                        it->get<int64_t>() <= INT32_MAX,
-                   where, ": `", key, "` is no positive integer");
+                   where, ": `", key, "` is not a positive integer");
   return it->get<int64_t>();
 }
 
@@ -51,7 +51,7 @@ std::vector<float> nested(TensorMap& tensors, const std::string& name, const Ten
   const auto offset = state.find("nested_offset");
   check<DataError>(
       offset != state.end() && offset->is_number() && std::isfinite(offset->get<double>()), where,
-      ": `nested_offset` is no number");
+      ": `nested_offset` is not a number");
   const size_t count = codes.num_bytes;
   check<DataError>(map.size() == 256 && scale.size() == (count + block - 1) / block, where, ": `",
                    name, "`: sizes of its nested scales disagree");
@@ -85,7 +85,7 @@ Nf4Tensor take_bitsandbytes(TensorMap& tensors, const std::string& name, const s
   const auto shape = state.find("shape");
   check<DataError>(shape != state.end() && shape->is_array() && shape->size() == 2 &&
                        (*shape)[0].is_number_integer() && (*shape)[1].is_number_integer(),
-                   place, ": `shape` is no list of two numbers");
+                   place, ": `shape` is not a list of two numbers");
   const int64_t out = (*shape)[0].get<int64_t>(), in = (*shape)[1].get<int64_t>();
   check<DataError>(out > 0 && in > 0 && out <= INT32_MAX && in <= INT32_MAX, place, ": shape ", out,
                    " by ", in);

@@ -25,7 +25,7 @@ nn::AttentionConfig read_attention(const HfConfig& c, const DecoderDefaults& def
   a.init_std = model.initializer_range;
   if (a.num_heads % a.num_kv_heads != 0)
     c.fail("num_key_value_heads",
-           temper::str(a.num_heads, " heads are no multiple of ", a.num_kv_heads,
+           temper::str(a.num_heads, " heads are not a multiple of ", a.num_kv_heads,
                        c.has("num_key_value_heads") ? "" : ", which is this family's default"));
   return a;
 }

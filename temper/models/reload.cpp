@@ -1,5 +1,7 @@
 #include "temper/models/reload.h"
 
+#include <ATen/ATen.h>
+
 #include <filesystem>
 #include <map>
 
@@ -17,10 +19,19 @@ void remove_adapter(CausalLM& model) {
   for (const WholeModule& m : whole_modules(model)) m.versions->restore(*m.weight);
 }
 
+// Weights that are not numbers would fail every request after.
+void check_finite(nn::Module& model, const std::string& directory) {
+  model.each_parameter([&](const std::string& name, nn::Parameter& p) {
+    check<ConfigError>(!p.value().defined() || at::isfinite(p.value()).all().item<bool>(),
+                       directory, ": ", name, " holds NaN or infinity");
+  });
+}
+
 }  // namespace
 
 void Reloader::load_whole(const std::string& directory) {
   const std::unique_ptr<CausalLM> fresh = load_model(directory, storage_);
+  check_finite(*fresh, directory);
   std::map<std::string, nn::Parameter*> from;
   fresh->each_parameter([&](const std::string& name, nn::Parameter& p) { from[name] = &p; });
   std::map<std::string, nn::Parameter*> own;
@@ -46,7 +57,9 @@ void Reloader::load_whole(const std::string& directory) {
 
 void Reloader::load(const std::string& directory) {
   if (!std::filesystem::exists(directory + "/adapter_config.json")) return load_whole(directory);
-  load_adapter(*share_base(model_, HfConfig::load(base_)), directory);  // whether it fits
+  const std::unique_ptr<CausalLM> probe = share_base(model_, HfConfig::load(base_));
+  load_adapter(*probe, directory);  // whether it fits
+  check_finite(*probe, directory);
   if (replaced_) load_whole(base_);
   replaced_ = false;
   remove_adapter(model_);

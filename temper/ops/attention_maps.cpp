@@ -236,7 +236,8 @@ at::Tensor compare(const AttentionInputs& student, const AttentionInputs& teache
 at::Tensor attention_cosine_distance(const AttentionInputs& student, const AttentionInputs& teacher,
                                      const std::shared_ptr<const Forest>& forest) {
   check(teacher.spec.num_heads % student.spec.num_heads == 0, "attention maps: the teacher's ",
-        teacher.spec.num_heads, " heads are no multiple of the student's ", student.spec.num_heads);
+        teacher.spec.num_heads, " heads are not a multiple of the student's ",
+        student.spec.num_heads);
   return compare<Cosine>(student, teacher, {}, forest);
 }
 

@@ -107,7 +107,7 @@ class FlatBuffer {
     at::Tensor all = at::zeros({part_ * group_->size() / floats}, at::kFloat);
     for (size_t i = 0; i < gradients.size(); ++i)
       if (at::Tensor gradient = std::exchange(gradients[i], {}); gradient.defined())
-        all.narrow(0, offsets_[i] / floats, gradient.numel()).copy_(gradient.view({-1}));
+        all.narrow(0, offsets_[i] / floats, gradient.numel()).copy_(gradient.reshape({-1}));
     at::Tensor mine = at::empty({part_ / floats}, at::kFloat);
     group_->reduce_scatter_sum(all, mine);
     std::vector<at::Tensor> parts;

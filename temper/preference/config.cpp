@@ -19,32 +19,36 @@ using Reference = PreferenceSection::Reference;
 
 void PreferenceSection::fields(Fields& f) {
   f.add("loss", loss, "dpo's loss (temper list losses)", one_of(losses().names()));
-  f.add("beta", beta, "dpo: scale of the rewards, the strength of the tie to the reference",
+  f.add("beta", beta,
+        "dpo: strength of the implicit KL constraint to the reference; scales the implicit rewards",
         above(0));
-  f.add("lambda", lambda, "orpo: weight of the odds ratio's term", at_least(0));
+  f.add("lambda", lambda, "orpo: weight of the odds-ratio loss", at_least(0));
   f.add("label_smoothing", label_smoothing,
-        "dpo: share of pairs whose preference is taken to be flipped (sigmoid, robust, simpo)",
+        "dpo: assumed share of flipped preference labels (sigmoid: cDPO; robust; simpo)",
         between(0, 0.5));
-  f.add("simpo_gamma", simpo_gamma, "dpo, loss simpo: by how much chosen should win");
-  f.add("desirable_weight", desirable_weight, "dpo, loss kto: weight of good completions",
-        at_least(0));
-  f.add("undesirable_weight", undesirable_weight, "dpo, loss kto: weight of bad completions",
-        at_least(0));
+  f.add("simpo_gamma", simpo_gamma, "dpo, loss simpo: target reward margin");
+  f.add("desirable_weight", desirable_weight,
+        "dpo, loss kto: weight of desirable completions (lambda_D)", at_least(0));
+  f.add("undesirable_weight", undesirable_weight,
+        "dpo, loss kto: weight of undesirable completions (lambda_U)", at_least(0));
   f.add("train_on", train_on,
-        "orpo: what the negative log-likelihood counts; all: the prompt, too");
-  f.add("reference", reference,
-        "dpo: auto (the policy as the run starts it), adapter_off (the base), model "
-        "(reference_model), precomputed (as auto or reference_model, computed once before "
-        "training), none");
-  f.add("reference_model", reference_model, "dpo: directory of a reference model of its own");
+        "orpo: tokens of the negative log-likelihood; all: prompt and completion");
+  f.add(
+      "reference", reference,
+      "dpo: the reference: auto (the initial policy), adapter_off (the base without its adapter), "
+      "model (reference_model), precomputed (log-probabilities of the initial policy or of "
+      "reference_model, computed once before training), none");
+  f.add("reference_model", reference_model, "dpo: directory of a separate reference model");
   f.add("center_rewards_coefficient", center_rewards_coefficient,
-        "reward: weight of the mean of (chosen's + rejected's reward) squared; 0: none",
+        "reward: coefficient of the mean squared sum of both rewards of a pair, which centers them "
+        "at 0; "
+        "0: none",
         at_least(0));
 }
 
 void PreferenceConfig::fields(Fields& f) {
   RunConfig::fields(f);
-  f.add("preference", preference, "losses over pairs of completions");
+  f.add("preference", preference, "preference losses");
 }
 
 void PreferenceConfig::complete() {

@@ -202,14 +202,14 @@ void PairTask::before_update(int64_t) {
 
 std::vector<MetricInfo> PairTask::metrics() const {
   return {
-      {"accuracy", "", "accuracy", "share of pairs whose chosen side has the larger reward", true,
-       "accuracy"},
+      {"accuracy", "", "accuracy", "share of pairs whose chosen completion has the larger reward",
+       true, "accuracy"},
       {"margin", "", "rewards", "mean reward of chosen minus that of rejected", true, "margin"},
       {"reward_chosen", "", "rewards", "mean reward of chosen completions"},
       {"reward_rejected", "", "rewards", "mean reward of rejected completions"},
-      {"logps/*", "", "log-probabilities", "mean log-probability of a whole completion"},
+      {"logps/*", "", "log-probabilities", "mean summed log-probability of completions"},
       {"log_odds_ratio", "", "log odds ratio", "mean log odds of chosen against rejected"},
-      {"kl", "nats", "KL", "estimate from mismatched completions"},
+      {"kl", "nats", "KL", "KL estimate from mismatched completions (kto)"},
   };
 }
 

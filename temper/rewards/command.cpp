@@ -1,13 +1,16 @@
 #include "temper/rewards/command.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/process/pipes.h"
 
 namespace temper::rewards {
+
+using process::Clock;
+using process::Worker;
+
 namespace {
 
 constexpr size_t kQuoted = 200;  // of an answer, in messages
@@ -45,12 +48,14 @@ bool may_answer(const std::string& line, const std::string& id) {
 }  // namespace
 
 CommandReward::CommandReward(RewardSection section) : section_(std::move(section)) {
-  const std::string& program = section_.command[0];
-  check<ConfigError>(
-      !find_program(program).empty(), "rewards: the command `", program, "` is not ",
-      program.find('/') != std::string::npos ? "a program that can be run" : "found in PATH");
+  const std::string problem = process::program_problem(section_.command[0]);
+  check<ConfigError>(problem.empty(), "rewards: ", problem);
   for (int64_t i = 0; i < section_.workers; ++i)
-    workers_.push_back(std::make_unique<Worker>(section_));
+    workers_.push_back(std::make_unique<Worker>(
+        process::WorkerOptions{.command = section_.command,
+                               .timeout_seconds = section_.timeout_seconds,
+                               .start_timeout_seconds = section_.start_timeout_seconds,
+                               .limits = section_.limits}));
 }
 
 void CommandReward::ask(Worker& worker, const Sample& sample) {
@@ -94,18 +99,14 @@ Verdict CommandReward::verdict(const Worker::Answer& answer) const {
 // Until a worker can move bytes or has to be looked at.
 void CommandReward::wait() const {
   std::vector<pollfd> fds;
-  Clock::time_point until = Clock::time_point::max();
+  Clock::time_point until = Clock::now() + std::chrono::minutes(1);
   for (const auto& worker : workers_) {
     if (!worker->busy()) continue;
     worker->add_awaited(fds);
     until = std::min(until, worker->wake_time());
   }
   if (fds.empty()) return;
-  const auto left = std::clamp<Clock::duration>(until - Clock::now(), Clock::duration::zero(),
-                                                std::chrono::minutes(1));
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
-  const timespec most{seconds.count(), std::chrono::nanoseconds(left - seconds).count()};
-  ::ppoll(fds.data(), fds.size(), &most, nullptr);
+  process::wait_for(fds, until);
 }
 
 std::vector<Verdict> CommandReward::judge(std::span<const Sample> samples) {

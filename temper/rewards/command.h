@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "temper/process/worker.h"
 #include "temper/rewards/reward.h"
-#include "temper/rewards/worker.h"
 
 namespace temper::rewards {
 
@@ -23,12 +23,12 @@ class CommandReward : public Reward {
   bool needs_text() const override { return false; }
 
  private:
-  void ask(Worker& worker, const Sample& sample);
+  void ask(process::Worker& worker, const Sample& sample);
   void wait() const;
-  Verdict verdict(const Worker::Answer& answer) const;
+  Verdict verdict(const process::Worker::Answer& answer) const;
 
   RewardSection section_;
-  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<process::Worker>> workers_;
   int64_t requests_ = 0;  // what the last one's id is
 };
 

@@ -22,38 +22,27 @@ std::string RewardSection::label() const {
 
 void RewardSection::fields(Fields& f) {
   f.add("name", name,
-        "a built-in reward (temper list rewards), or the name in metrics of what the keys below "
-        "choose");
+        "a built-in reward (temper list rewards), or the name that metrics give to the reward "
+        "chosen by the keys below");
   f.add("reward", reward,
         "a built-in reward under another name, as in {name: steps, reward: regex, pattern: Step}");
   // 1e6 times the largest reward, 1e30, is a float32 still.
-  f.add("weight", weight, "factor of this reward in the sum", between(-1e6, 1e6));
+  f.add("weight", weight, "weight of this reward in the sum", between(-1e6, 1e6));
   f.add("field", field, "the row's field that gsm8k, math and exact compare with");
   f.add("pattern", pattern, "the regular expression that regex searches for");
   f.add("command", command,
-        "a program and its arguments: a row of JSON in, a line with a number out");
+        "a program and its arguments: reads a row of JSON per line, answers each with a number");
   f.add("model", model,
-        "directory of a reward model (temper reward): its scalar at the last token of prompt and "
-        "completion");
-  f.add("timeout_seconds", timeout_seconds, "time for one answer of the command", above(0));
+        "directory of a reward model (temper reward): its score of prompt and completion");
+  f.add("timeout_seconds", timeout_seconds, "timeout of one answer of the command", above(0));
   f.add("start_timeout_seconds", start_timeout_seconds,
-        "additional time for the first answer of a worker of the command", above(0));
-  f.add("workers", workers, "processes of the command", at_least(1));
-  f.add("memory_bytes", memory_bytes, "maximum address space of a worker; null: unlimited",
-        at_least(1));
-  f.add("cpu_seconds", cpu_seconds,
-        "maximum processor time of a worker, after which it is replaced; null: unlimited",
-        at_least(1));
-  f.add("file_bytes", file_bytes, "largest file that a worker can write; null: unlimited",
-        at_least(0));
-  f.add("open_files", open_files,
-        "maximum number of files that a worker can have open; null: unlimited", at_least(4));
-  f.add("processes", processes,
-        "maximum number of processes and threads of this user while a worker starts one more (root "
-        "has no such "
-        "limit); null: unlimited",
-        at_least(1));
-  f.add("on_failure", on_failure, "what a timeout, a crash or a malformed answer does");
+        "additional time for the first answer of each worker of the command", above(0));
+  f.add("workers", workers, "number of processes of the command", at_least(1));
+  limits.fields(f);
+  f.add(
+      "on_failure", on_failure,
+      "on a timeout, crash or malformed answer: reward 0 (zero), leave the completion out (drop), "
+      "or stop the run");
 }
 
 std::string find_problem(std::span<const RewardSection> rewards) {
@@ -61,7 +50,7 @@ std::string find_problem(std::span<const RewardSection> rewards) {
   for (size_t i = 0; i < rewards.size(); ++i) {
     const RewardSection& reward = rewards[i];
     const std::string name = reward.label();
-    if (name.empty()) return str("reward ", i + 1, " has neither a name nor a command");
+    if (name.empty()) return str("reward ", i + 1, " has neither a name, a command nor a model");
     if (reward.model && (!reward.command.empty() || !reward.reward.empty()))
       return str(
           "`", name, "` has a model and ",

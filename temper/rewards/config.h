@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "temper/base/config.h"
+#include "temper/process/limits.h"
 
 namespace temper::rewards {
 
@@ -24,7 +25,7 @@ struct RewardSection {
   double timeout_seconds = 10;
   double start_timeout_seconds = 30;
   int64_t workers = 2;
-  std::optional<int64_t> memory_bytes, cpu_seconds, file_bytes, open_files, processes;
+  process::Limits limits;  // of a worker
   OnFailure on_failure = OnFailure::kZero;
   void fields(Fields& f);
   // What metrics call it.

@@ -7,6 +7,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/metrics/trace.h"
+#include "temper/rl/rollout_lines.h"
 
 namespace temper::rl {
 namespace {
@@ -39,7 +40,7 @@ void KeptMessages::pass_on() {
   for (const Message& m : messages) m.warning ? to_.warn_once(m.what, m.text) : to_.note(m.text);
 }
 
-AheadSource::AheadSource(const RlConfig& config, std::unique_ptr<RolloutSource> inner,
+AheadSource::AheadSource(const RlConfig& config, std::unique_ptr<SampledSource> inner,
                          std::unique_ptr<KeptMessages> messages, int64_t vocabulary)
     : config_(config),
       messages_(std::move(messages)),
@@ -52,7 +53,7 @@ AheadSource::~AheadSource() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
-    to_sample_.clear();
+    jobs_.clear();
   }
   changed_.notify_all();
   inner_->stop();
@@ -63,54 +64,92 @@ void AheadSource::work() {
   trace::name_thread("sampling ahead");
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return ending_ || !to_sample_.empty(); });
+    changed_.wait(lock, [this] { return ending_ || !jobs_.empty(); });
     if (ending_) return;
-    const BatchPointer batch = std::move(to_sample_.front());
-    to_sample_.pop_front();
+    const Job job = std::move(jobs_.front());
+    jobs_.pop_front();
     lock.unlock();
+    std::exception_ptr failure;
     try {
-      const std::lock_guard sampling(sampling_);
-      batch->rollouts = inner_->next(batch->version);
-      batch->source = inner_->state();
-      inner_->describe(batch->about);
+      run(job);
     } catch (...) {
-      batch->failure = std::current_exception();
+      failure = std::current_exception();
     }
     lock.lock();
-    batch->done = true;
+    const auto fail = [&failure](const Job& of) {
+      for (const auto& [batch, tokens] : of.parts)
+        if (batch->sampled < tokens) batch->failure = failure;
+    };
     // What follows a batch that failed would be drawn from another place in the data.
-    if (batch->failure)
-      for (const BatchPointer& later : std::exchange(to_sample_, {})) {
-        later->failure = batch->failure;
-        later->done = true;
-      }
+    if (failure) {
+      fail(job);
+      for (const Job& later : std::exchange(jobs_, {})) fail(later);
+    }
     changed_.notify_all();
   }
 }
 
-void AheadSource::begin(int64_t version) {
-  inner_->keep(version);
-  auto batch = std::make_shared<Batch>();
-  batch->version = version;
-  begun_.push_back(batch);
+void AheadSource::run(const Job& job) {
+  const std::lock_guard sampling(sampling_);
+  std::vector<SampledSource::Stage> stages;
+  for (const auto& [batch, tokens] : job.parts) {
+    if (!batch->draft) batch->draft = inner_->begin();
+    if (batch->draft) stages.push_back({batch->draft.get(), tokens});
+  }
+  if (!stages.empty()) inner_->sample(stages, job.version);
+  for (const auto& [batch, tokens] : job.parts) {
+    RolloutBatch rollouts;
+    Json source;
+    MetricsRow about;
+    std::string unfinished;
+    if (tokens < longest()) {
+      if (batch->draft) unfinished = inner_->lines(*batch->draft);
+    } else {
+      if (batch->draft) rollouts = inner_->finish(*batch->draft, job.version);
+      source = inner_->state();
+      inner_->describe(about);
+      batch->draft.reset();
+    }
+    const std::lock_guard lock(mutex_);
+    batch->sampled = tokens;
+    batch->unfinished[tokens] = std::move(unfinished);
+    batch->rollouts = std::move(rollouts);
+    batch->source = std::move(source);
+    batch->about = std::move(about);
+  }
+}
+
+void AheadSource::plan(Job& job, const BatchPointer& batch, int64_t stages_left) const {
+  const int64_t left = longest() - batch->planned;
+  if (left == 0) return;
+  batch->planned += (left + stages_left - 1) / stages_left;
+  job.parts.emplace_back(batch, batch->planned);
+}
+
+void AheadSource::submit(Job job) {
+  if (job.parts.empty()) return;
+  inner_->keep(job.version);
   const std::lock_guard lock(mutex_);
-  to_sample_.push_back(std::move(batch));
+  jobs_.push_back(std::move(job));
   changed_.notify_all();
 }
 
-void AheadSource::wait_for(const Batch& batch) const {
+void AheadSource::wait_for(const Batch& batch, int64_t tokens) const {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return batch.done; });
+  changed_.wait(lock, [&] { return batch.failure || batch.sampled >= tokens; });
 }
 
 RolloutBatch AheadSource::next(int64_t policy_version) {
-  if (begun_.empty()) begin(policy_version);
+  if (begun_.empty()) begun_.push_back(std::make_shared<Batch>());
   const BatchPointer batch = begun_.front();
+  Job rest{policy_version, {}};
+  plan(rest, batch, 1);  // it is used earlier than planned, or is the first
+  submit(std::move(rest));
   const double start = steady_seconds();
   {
     const trace::Span span("waiting for a rollout");
     inner_->share_processors(false);
-    wait_for(*batch);
+    wait_for(*batch, longest());
     inner_->share_processors(true);
   }
   messages_->pass_on();
@@ -122,17 +161,26 @@ RolloutBatch AheadSource::next(int64_t policy_version) {
   return batch->rollouts;  // a copy: a checkpoint may still ask for the batch
 }
 
-// How many updates there are before the next batch that is not begun is a matter of the plan:
-// batches that turn out shorter are used earlier, and are less stale.
+// How many updates there are before a batch that is not used yet is a matter of the plan: batches
+// that turn out shorter are used earlier, and are less stale.
 void AheadSource::look_ahead(int64_t policy_version, int64_t updates_left) {
+  const bool continues = config_.rollout.update == RlRolloutSection::Update::kContinue;
   const int64_t updates = config_.rl.updates_per_batch();
-  const auto planned = [&] {
-    const int64_t before =
-        updates_left + updates * static_cast<int64_t>(begun_.size());  // until it is used
-    const std::optional<int64_t> steps = config_.train.max_steps;
-    return before <= config_.rl.max_staleness && (!steps || policy_version + before < *steps);
+  const std::optional<int64_t> steps = config_.train.max_steps;
+  // Until the batch at that place is used.
+  const auto updates_before = [&](size_t place) {
+    return updates_left + updates * static_cast<int64_t>(place);
   };
-  while (planned()) begin(policy_version);
+  Job job{policy_version, {}};
+  if (continues && policy_version > asked_)
+    for (size_t i = 0; i < begun_.size(); ++i) plan(job, begun_[i], updates_before(i));
+  asked_ = policy_version;
+  for (int64_t before; (before = updates_before(begun_.size())) <= config_.rl.max_staleness &&
+                       (!steps || policy_version + before < *steps);) {
+    begun_.push_back(std::make_shared<Batch>());
+    plan(job, begun_.back(), continues ? before : 1);
+  }
+  submit(std::move(job));
 }
 
 void AheadSource::describe(MetricsRow& row) const {
@@ -159,26 +207,30 @@ void AheadSource::restore(const Json& state, const std::string& where) {
 }
 
 std::function<void(train::TaskState&)> AheadSource::begun() const {
-  const std::vector<BatchPointer> batches(begun_.begin(), begun_.end());
+  std::vector<Begun> batches;
+  for (const BatchPointer& batch : begun_) batches.push_back({batch, batch->planned});
   if (batches.empty()) return {};
   return [this, batches](train::TaskState& state) { add_begun(batches, state); };
 }
 
 // Waits for them. One that failed and those behind it are begun again on resuming, with the weights
 // of then.
-void AheadSource::add_begun(const std::vector<BatchPointer>& batches,
-                            train::TaskState& state) const {
+void AheadSource::add_begun(const std::vector<Begun>& batches, train::TaskState& state) const {
   Json all = Json::array();
   std::string lines;
-  for (const BatchPointer& batch : batches) {
-    wait_for(*batch);
-    if (batch->failure || batch->rollouts.groups.empty()) break;
-    for (const EpisodeGroup& group : batch->rollouts.groups)
-      for (const Episode& episode : group.episodes) lines += to_line(group, episode, true) + "\n";
-    lines += "\n";
-    all.push_back({{"version", batch->version},
-                   {"source", batch->source},
-                   {"about", Json::parse(batch->about.json())}});
+  for (const auto& [batch, planned] : batches) {
+    wait_for(*batch, planned);
+    const std::lock_guard lock(mutex_);
+    const bool done = planned == longest();
+    if (batch->failure || (done && batch->rollouts.groups.empty())) break;
+    if (!done && batch->unfinished.at(planned).empty()) break;  // the data has ended
+    lines += (done ? to_lines(batch->rollouts.groups, true) : batch->unfinished.at(planned)) + "\n";
+    Json one = {{"tokens", planned}};
+    if (done) {
+      one["source"] = batch->source;
+      one["about"] = Json::parse(batch->about.json());
+    }
+    all.push_back(std::move(one));
   }
   state.values["begun"] = std::move(all);
   state.tensors[kTensor] = bytes_view(std::move(lines));
@@ -193,20 +245,27 @@ void AheadSource::restore_begun(const train::TaskState& state, const std::string
                    ": no tensor ", kTensor, " with the rollouts that were sampled ahead");
   std::istringstream lines(bytes_of(found->second));
   for (const Json& one : all) {
-    check<DataError>(one.is_object() && one.contains("version") &&
-                         one["version"].is_number_integer() && one.contains("source") &&
-                         one.contains("about"),
+    check<DataError>(one.is_object() && one.contains("tokens") &&
+                         one["tokens"].is_number_integer() && one["tokens"] > 0 &&
+                         one["tokens"] <= longest(),
                      where, ": `begun` must be a list of batches");
     auto batch = std::make_shared<Batch>();
-    batch->version = one["version"].get<int64_t>();
-    batch->source = one["source"];
-    batch->about = to_row(one["about"]);
-    batch->done = true;
-    for (std::string line; std::getline(lines, line) && !line.empty();)
-      add_line(batch->rollouts.groups, parse_json(line, where), vocabulary_, where);
+    batch->planned = batch->sampled = one["tokens"].get<int64_t>();
+    std::string text;
+    for (std::string line; std::getline(lines, line) && !line.empty();) text += line + "\n";
+    if (batch->planned == longest()) {
+      check<DataError>(one.contains("source") && one.contains("about"), where,
+                       ": `begun` has a batch without its source");
+      batch->source = one["source"];
+      batch->about = to_row(one["about"]);
+      add_lines(batch->rollouts.groups, text, vocabulary_, where);
+      inner_->restore(batch->source, where);
+    } else {
+      batch->draft = inner_->resume(text, batch->planned, where);
+      batch->unfinished[batch->planned] = std::move(text);
+    }
     begun_.push_back(std::move(batch));
   }
-  inner_->restore(begun_.back()->source, where);
 }
 
 std::vector<std::pair<std::string, std::string>> AheadSource::summary() const {

@@ -1,15 +1,19 @@
-// Asynchronous rollout (rl.max_staleness): batches are sampled on a thread of their own while the
-// policy trains on earlier ones, by the policy of earlier.
+// Asynchronous rollout (rl.max_staleness): batches are sampled on a separate thread, by an earlier
+// version of the policy, while it trains on earlier batches.
 //
-// Which version samples a batch depends on nothing but the plan: a batch is begun as soon as the
-// updates still to be made before it are at most max_staleness, with the weights of that moment.
-// With one update a batch, batch n (from 0) is sampled by version max(0, n - max_staleness). No
-// timing changes a bit.
+// Which version samples a batch depends only on the plan, never on timing: sampling of a batch
+// starts as soon as at most max_staleness updates remain before it is used. With rollout.update:
+// finish all of it is sampled with the weights of that moment: with one update per batch, batch n
+// (from 0) by version max(0, n - max_staleness). With rollout.update: continue its completions
+// continue with the weights after each later update (in-flight weight updates: Piche et al.,
+// PipelineRL, arXiv 2509.19128), an equal share of max_new_tokens by each version; keys and values
+// of the tokens so far are recomputed. Results are bit-identical for any timing.
 #pragma once
 
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,6 +22,7 @@
 #include <vector>
 
 #include "temper/rl/config.h"
+#include "temper/rl/sampled.h"
 #include "temper/rl/source.h"
 #include "temper/train/messages.h"
 
@@ -43,9 +48,9 @@ class KeptMessages : public train::Messages {
 
 class AheadSource : public RolloutSource {
  public:
-  // `inner` samples; its collectives, if any, are of a group of their own (dist::Group::another)
+  // `inner` samples; its collectives, if any, use a separate group (dist::Group::another)
   // and its messages go to `messages`. vocabulary: of the policy.
-  AheadSource(const RlConfig& config, std::unique_ptr<RolloutSource> inner,
+  AheadSource(const RlConfig& config, std::unique_ptr<SampledSource> inner,
               std::unique_ptr<KeptMessages> messages, int64_t vocabulary);
   ~AheadSource() override;
 
@@ -66,31 +71,51 @@ class AheadSource : public RolloutSource {
  private:
   // A batch from when it is begun.
   struct Batch {
-    int64_t version = 0;
-    bool done = false;
+    // Of the trainer's thread.
+    int64_t planned = 0;  // tokens of a completion that were asked for so far
+    // Of the thread that samples.
+    std::unique_ptr<Draft> draft;
+    // Guarded by mutex_.
+    int64_t sampled = 0;                        // of `planned`
+    std::map<int64_t, std::string> unfinished;  // its lines, by tokens sampled
     std::exception_ptr failure;
     RolloutBatch rollouts;
     Json source;       // inner's state behind it
     MetricsRow about;  // what inner says of it
   };
   using BatchPointer = std::shared_ptr<Batch>;
+  // What one version samples.
+  struct Job {
+    int64_t version;
+    std::vector<std::pair<BatchPointer, int64_t>> parts;  // batches, and up to which token
+  };
+  // A batch as it was at some time.
+  struct Begun {
+    BatchPointer batch;
+    int64_t planned;
+  };
 
-  void begin(int64_t version);
-  void wait_for(const Batch& batch) const;
+  int64_t longest() const { return config_.rollout.max_new_tokens; }
+  // Adds to the job what the batch shall have sampled after so many of its stages are left.
+  void plan(Job& job, const BatchPointer& batch, int64_t stages_left) const;
+  void submit(Job job);
+  void run(const Job& job);
+  void wait_for(const Batch& batch, int64_t tokens) const;
   void work();
-  void add_begun(const std::vector<BatchPointer>& batches, train::TaskState& state) const;
+  void add_begun(const std::vector<Begun>& batches, train::TaskState& state) const;
 
   const RlConfig& config_;
   std::unique_ptr<KeptMessages> messages_;
   const int64_t vocabulary_;
-  std::unique_ptr<RolloutSource> inner_;
+  std::unique_ptr<SampledSource> inner_;
   std::mutex sampling_;  // held while inner samples
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::deque<BatchPointer> begun_;  // in order; of the trainer's thread
-  std::deque<BatchPointer> to_sample_;
+  std::deque<Job> jobs_;
   bool ending_ = false;
+  int64_t asked_ = -1;  // the last version that goes on with what was begun
   Json behind_;         // inner's state behind the batch that next() gave last
   MetricsRow about_;    // that batch
   std::thread thread_;  // last: it uses the others

@@ -21,8 +21,7 @@ Registry<MakeAlgorithm>& algorithms() {
        {"gspo", make_gspo, "importance ratio and clipping of whole completions (arXiv 2507.18071)"},
        {"rloo", make_rloo, "REINFORCE with a leave-one-out baseline (arXiv 2402.14740)"},
        {"ppo", make_ppo,
-        "clipped surrogate with a critic and GAE (arXiv 1707.06347); a verb of its own, temper "
-        "ppo"}});
+        "clipped surrogate with a critic and GAE (arXiv 1707.06347); temper ppo trains it"}});
   return table;
 }
 

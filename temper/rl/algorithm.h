@@ -1,5 +1,5 @@
-// A policy-gradient algorithm: which groups it learns from, what credit it gives to their tokens,
-// and what an update's loss is. One class in a file of its own, with its own config keys and its
+// A policy-gradient algorithm: which groups it learns from, how it assigns advantages to tokens,
+// and the loss of an update. Each is a class in its own file, with its own config keys and its
 // paper's defaults, and one line in the table in algorithm.cpp; programs that link Temper add
 // theirs to the same table. The loop never asks which algorithm runs.
 #pragma once
@@ -21,15 +21,15 @@
 
 namespace temper::rl {
 
-// What an algorithm asks the loop for.
+// What an algorithm needs from the training loop.
 struct Needs {
   bool reference = false;      // log-probabilities of the reference model
   int64_t min_group_size = 2;  // episodes of a prompt; 1: they are not compared
   bool critic = false;         // values of Roles::critic
-  bool old_logp = false;       // of every token, before credit is assigned; else for ratios alone
+  bool old_logp = false;  // of every token, before advantages are assigned; else for ratios only
 };
 
-// What the algorithm may know of how its episodes are made.
+// Settings of the rollout that defaults of an algorithm may depend on.
 struct RolloutLimits {
   int64_t max_new_tokens = 0;
   bool samples = true;  // false: a file is replayed
@@ -45,10 +45,10 @@ class Algorithm {
   virtual void prepare(const RolloutLimits& limits) { limits_ = limits; }
   virtual Needs needs() const { return {}; }
 
-  // Whether a group is sampled again for another (dynamic sampling), and how often at most a batch
-  // is filled up so; 0: never.
+  // Dynamic sampling: maximum number of rounds in which groups that keep() rejects are replaced by
+  // groups of further prompts; 0: no dynamic sampling.
   virtual int64_t max_refills() const { return 0; }
-  // Whether the update learns anything from a group: asked of its unshaped rewards.
+  // Whether the group has a learning signal, judged by its unshaped rewards.
   virtual bool keep(const EpisodeGroup& group) const { return has_reward_variance(group); }
   // Sets penalties, once all rewards of the group are known.
   virtual void shape(EpisodeGroup& /*group*/) const {}
@@ -56,21 +56,21 @@ class Algorithm {
   // differences gets zeros. May keep state between groups: they come in the order of the batch, on
   // all ranks alike.
   virtual void assign(EpisodeGroup& group) = 0;
-  // The same of a whole rollout batch, once the numbers that needs() names are there. Those that
+  // The same for a whole rollout batch, once what needs() names has been computed. Advantages that
   // depend on other groups are set here.
   virtual void assign_batch(std::span<EpisodeGroup> groups);
-  // That state, for checkpoints: after restore(state()) the same groups get the same credit.
+  // That state, for checkpoints: after restore(state()) the same groups get the same advantages.
   // `where` begins the message of a DataError.
   virtual Json state() const;
   virtual void restore(const Json& /*state*/, const std::string& /*where*/) {}
 
-  // What each token of an episode counts in the update's loss, from the episodes' sampled lengths.
+  // The weight of each token in the update's loss, by episode, from the episodes' sampled lengths.
   virtual std::vector<double> token_weights(std::span<const int64_t> length_C) const = 0;
   // The loss of some whole episodes of an update. Its terms are already normalised: their weight is
   // the batch's weight_M.
   virtual train::Loss loss(const TokenBatch& batch) const = 0;
 
-  // Adds metrics of an update, made on these sampled segments, that the batch alone tells.
+  // Adds metrics of an update on these sampled segments that follow from the batch alone.
   virtual void describe(std::span<const Segment* const> /*update*/, MetricsRow& /*row*/) const {}
   // Declarations of metrics that only this algorithm has.
   virtual std::vector<MetricInfo> metrics() const { return {}; }

@@ -6,9 +6,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "temper/base/error.h"
+#include "temper/rl/rollout_lines.h"
 
 namespace temper::rl {
 
@@ -164,9 +164,7 @@ std::string TrainingBatch::lines() const {
 TrainingBatch TrainingBatch::from_lines(const std::string& lines, int64_t vocabulary,
                                         const std::string& where) {
   std::vector<EpisodeGroup> groups;
-  std::istringstream stream(lines);
-  for (std::string line; std::getline(stream, line);)
-    add_line(groups, parse_json(line, where), vocabulary, where);
+  add_lines(groups, lines, vocabulary, where);
   return TrainingBatch(std::move(groups));
 }
 

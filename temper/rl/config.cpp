@@ -11,6 +11,8 @@ template <>
 inline constexpr std::array enum_names<rl::RlSection::OnMismatch> = {"stop", "correct"};
 template <>
 inline constexpr std::array enum_names<rl::RlSection::Correction> = {"truncate", "mask"};
+template <>
+inline constexpr std::array enum_names<rl::RlRolloutSection::Update> = {"finish", "continue"};
 
 }  // namespace temper
 
@@ -31,49 +33,58 @@ std::unique_ptr<Algorithm> RlSection::untouched_algorithm() const {
 }
 
 void RlSection::fields(Fields& f) {
-  f.add("algorithm", name_,
-        "the policy gradient (temper list algorithms); its paper sets the defaults of its keys");
-  f.add("group_size", group_size, "completions of a prompt", at_least(1));
-  f.add("prompts_per_rollout", prompts_per_rollout, "prompts of a rollout batch", at_least(1));
+  f.add(
+      "algorithm", name_,
+      "the policy-gradient algorithm (temper list algorithms); sets its paper's defaults, but rloo "
+      "averages the loss per completion, where its paper sums (loss_aggregation)");
+  f.add("group_size", group_size, "completions sampled per prompt", at_least(1));
+  f.add("prompts_per_rollout", prompts_per_rollout, "prompts per rollout batch", at_least(1));
   f.add("minibatches", minibatches,
-        "updates of one iteration over a rollout batch, each on its own share of the completions, "
-        "in order",
-        at_least(1));
-  f.add("iterations", iterations, "optimization epochs over each rollout batch", at_least(1));
-  f.add("replay", replay, "a rollouts file to train on instead of sampling");
-  f.add("max_staleness", max_staleness,
-        "updates by which a rollout may lag behind the policy that trains on it: sampling goes on "
-        "while training runs; 0: each batch is sampled by the policy that trains on it",
-        at_least(0));
+        "number of minibatches, and so of updates, in one epoch over a rollout batch", at_least(1));
+  f.add("iterations", iterations, "epochs over each rollout batch (PPO epochs)", at_least(1));
+  f.add("replay", replay, "a rollout file (rollouts/step-N.jsonl) to train on instead of sampling");
+  f.add(
+      "max_staleness", max_staleness,
+      "asynchronous rollout: maximum number of updates between the policy that samples a batch and "
+      "the one that trains on it; 0: sampling and training alternate",
+      at_least(0));
   f.add("on_mismatch", on_mismatch,
-        "when sampler and trainer disagree: stop, or correct by importance sampling (the default "
-        "with max_staleness or rollout.server)");
-  f.add("importance_correction", importance_correction,
-        "what on_mismatch: correct does to weights (trainer's over sampler's probability of a "
-        "token) out of bounds: truncate at importance_cap, or mask the token (IcePop)");
-  f.add("importance_cap", importance_cap, "upper bound of a truncated importance weight", above(0));
+        "when the log-probabilities of sampler and trainer differ: stop, or correct by importance "
+        "sampling (the default with max_staleness or rollout.server)");
+  f.add(
+      "importance_correction", importance_correction,
+      "how on_mismatch: correct bounds a token's importance weight, trainer's over sampler's "
+      "probability: truncate at importance_cap (TIS), or mask outside importance_bounds (IcePop)");
+  f.add("importance_cap", importance_cap,
+        "upper bound of importance weights under importance_correction: truncate", above(0));
   f.add("importance_bounds", importance_bounds,
-        "tokens with importance weights outside of these are masked", above(0));
+        "under importance_correction: mask, tokens with weights outside [low, high] are masked",
+        above(0));
   algorithm->fields(f);
 }
 
 void RlRolloutSection::fields(Fields& f) {
   RolloutSection::fields(f);
-  f.add("server", server, "servers that sample instead of this process");
+  f.add("server", server, "servers that sample in place of this process");
   f.add("threads", threads,
-        "with rl.max_staleness, processor threads of sampling while training runs on the others; "
-        "null: half of them",
+        "with rl.max_staleness, CPU threads for sampling; training uses the others; null: half of "
+        "them",
         at_least(1));
+  f.add("update", update,
+        "what an update does to completions that are being sampled for later batches "
+        "(rl.max_staleness above 1): they finish with the weights that they began with, or "
+        "continue with the new ones");
 }
 
 void RlConfig::fields(Fields& f) {
   RunConfig::fields(f);
-  f.add("rl", rl, "rollout batches, updates and the algorithm");
+  f.add("rl", rl, "the algorithm, and how rollout batches become updates");
   f.add("rollout", rollout, "how completions are sampled");
   f.add("rewards", rewards,
-        "what a completion is worth: a list of {name, weight} or {command, ...}", one_or_list());
+        "reward functions: a list of {name, weight}, {command, ...} or {model, ...}",
+        one_or_list());
   f.add("environment", environment,
-        "what answers the policy turn by turn: a program, tools, or a built-in environment");
+        "multi-turn episodes: a program, tools, or a built-in environment");
 }
 
 // The algorithm brings keys and defaults.
@@ -112,11 +123,11 @@ void RlConfig::complete() {
 void RlConfig::validate() const {
   RunConfig::validate();
   require(has_critic() || !rl.algorithm->needs().critic, "rl.algorithm",
-          "its critic has a verb of its own: temper ppo");
+          "its critic is trained by another verb: temper ppo");
   need(!data.train.empty() || rl.replay, "data.train",
        "a file of rows, or a list of {path, weight, name}");
   need(!rewards.empty() || rl.replay || environment.any(), "rewards",
-       "a list of {name, weight} or {command, ...}");
+       "a list of {name, weight}, {command, ...} or {model, ...}");
   const std::string problem = env::find_problem(environment);
   check<ConfigError>(problem.empty(), problem);
   require(adapter.dropout == 0, "adapter.dropout", "found ", adapter.dropout, ", expected 0 under ",
@@ -143,7 +154,8 @@ void RlConfig::validate() const {
   std::set<std::string> names;
   for (size_t i = 0; i < rewards.size(); ++i) {
     const std::string name = rewards[i].label();
-    require(!name.empty(), "rewards", "reward ", i + 1, " has neither a name nor a command");
+    require(!name.empty(), "rewards", "reward ", i + 1,
+            " has neither a name, a command nor a model");
     require(name != kEnvironmentReward || !environment.any(), "rewards", "a reward is called `",
             kEnvironmentReward, "`, as the environment's own is; give it another name");
     require(names.insert(name).second, "rewards", "two rewards are called `", name,
@@ -172,6 +184,15 @@ void RlConfig::validate_sampler() const {
           ", expected correct: a stale sampler's log-probabilities are not the trainer's");
   require(!rl.replay || rl.max_staleness == 0, "rl.max_staleness", "found ", rl.max_staleness,
           ", expected 0 with rl.replay: nothing is sampled");
+  const bool continues = rollout.update == RlRolloutSection::Update::kContinue;
+  const auto finish = [&](bool holds, const std::string& why) {
+    require(!continues || holds, "rollout.update", "found continue, expected finish ", why);
+  };
+  finish(rl.max_staleness > 0, "with rl.max_staleness 0: no update is made while sampling");
+  finish(!rollout.server.used(), "with rollout.server: servers take requests whole");
+  finish(!environment.any(), "with an environment: episodes are sampled whole");
+  finish(rl.algorithm->max_refills() == 0,
+         "with dynamic sampling: which prompts are drawn next is known when a batch is judged");
   require(!rl.replay || !rollout.server.used(), "rollout.server",
           "found servers and rl.replay; expected one of them");
   const generate::ServerSection &server = rollout.server, none;
@@ -179,6 +200,9 @@ void RlConfig::validate_sampler() const {
                      server.api_key_env || server.timeout_seconds != none.timeout_seconds;
   require(server.used() || !asked, "rollout.server.urls",
           "found none, expected the servers' addresses, such as [http://127.0.0.1:8000]");
+  if (server.used())
+    if (const auto problem = server.find_unsupported(rollout); problem)
+      fail(problem->key, problem->message);
   require(rl.importance_bounds[0] < rl.importance_bounds[1], "rl.importance_bounds", "found ",
           rl.importance_bounds[0], " and ", rl.importance_bounds[1],
           ", expected a lower and an upper bound");

@@ -52,8 +52,10 @@ struct RlSection {
 
 // The section `rollout` of a run that may have its completions sampled elsewhere, or meanwhile.
 struct RlRolloutSection : generate::RolloutSection {
+  enum class Update { kFinish, kContinue };
   generate::ServerSection server;
   std::optional<int64_t> threads;
+  Update update = Update::kFinish;
   void fields(Fields& f);
 };
 

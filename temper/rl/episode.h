@@ -9,44 +9,42 @@
 #include <utility>
 #include <vector>
 
-#include "temper/base/json.h"
-
 namespace temper::rl {
 
 struct Segment {
-  int32_t parent = -1;          // an earlier segment of the group; -1: a prompt
-  int32_t repeated = 0;         // its first tokens that are the prompt's: of a path's segment that
-                                // goes on within the prompt, and so has no parent
+  int32_t parent = -1;   // an earlier segment of the group; -1: a prompt
+  int32_t repeated = 0;  // number of first tokens that repeat the prompt's: of a segment that
+                         // branches within the prompt, and so has no parent
   std::vector<int32_t> tokens;  // not empty; an end token that was sampled is among them
   bool sampled = false;         // by a policy: these tokens train
   // By token of a sampled segment; at rollout.temperature, of the full distribution.
   std::vector<float> logprobs;  // of the sampler; empty where none were recorded
-  std::vector<float> old_logp;  // of the policy that the rollout batch begins with; empty: the
-                                // policy's own, which has not moved since
-  std::vector<float> ref_logp;  // of the reference model; empty: none is asked for
-  std::vector<float> value;     // of the critic that the rollout batch begins with, where the token
-                                // is predicted; empty: there is none
-  std::vector<float> returns;   // what the critic learns, set by the algorithm; empty: nothing
-  std::vector<float> advantage;  // credit, set by the algorithm
+  std::vector<float> old_logp;  // of the policy at the start of the rollout batch; empty: those of
+                                // the current policy, which has not changed since
+  std::vector<float> ref_logp;  // of the reference model; empty: not needed
+  std::vector<float> value;    // the critic's at the start of the rollout batch, before each token;
+                               // empty: no critic
+  std::vector<float> returns;  // the critic's targets, set by the algorithm; empty: no critic
+  std::vector<float> advantage;  // set by the algorithm
   int64_t policy_version = 0;    // updates made by the policy that sampled it
 };
 
 struct Episode {
   int64_t sample = 0;  // names it within its group
-  // Its segments after the prompt in order of time, not empty. Each goes on from its parent: the
-  // one before, but where a chat template wrote what stood there differently.
+  // Its segments after the prompt in order of time, not empty. Each follows its parent: the one
+  // before, except where a chat template rewrote earlier turns (a branch).
   std::vector<int32_t> path;
   double reward = 0;   // weighted sum of the rewards
   double penalty = 0;  // what shaping adds to the reward (of length: at most 0)
   std::vector<std::pair<std::string, double>> rewards;  // by name, unweighted
   std::string text;
   bool stopped = true;  // by an end token, a stop text or its environment; else by its length
-  int64_t turns = 0;    // of the policy in an environment; 0: there is none
+  int64_t turns = 0;    // of the policy in an environment; 0: no environment
 
   double shaped() const { return reward + penalty; }
 };
 
-// What the sum of an environment's own rewards is called among the rewards.
+// Name of the environment's own reward, the sum over its answers, among the rewards.
 inline constexpr const char* kEnvironmentReward = "environment";
 
 struct EpisodeGroup {
@@ -71,6 +69,7 @@ struct CompletionTokens {
   std::vector<bool> sampled;  // by the policy
   // By token, 0 where the policy did not sample it; empty: there are none.
   std::vector<float> logprobs, old_logp, ref_logp, value;
+  std::vector<int64_t> version;  // of the policy, by token; empty: one sampled all
   // The token at `at` follows token `after` - 1 of the completion; 0: the prompt; negative: the
   // prompt less so many of its tokens.
   struct Branch {
@@ -87,13 +86,5 @@ void add_episode(EpisodeGroup& group, const std::vector<int32_t>& prompt, Episod
 // Whether the group's rewards, before shaping, differ: without that no completion is better than
 // another.
 bool has_reward_variance(const EpisodeGroup& group);
-
-// A line of a rollouts file. `resumable` adds what a run needs to go on in the middle of a batch.
-std::string to_line(const EpisodeGroup& group, const Episode& episode, bool resumable = false);
-// Adds what to_line wrote, or another program's line, to the groups: to the last one where its
-// `group` is the same. group, prompt_tokens, completion_tokens and reward are enough. Ids are
-// checked against the vocabulary. Throws DataError.
-void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabulary,
-              const std::string& where);
 
 }  // namespace temper::rl

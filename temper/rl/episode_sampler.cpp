@@ -5,6 +5,7 @@
 #include <set>
 
 #include "temper/base/error.h"
+#include "temper/env/messages.h"
 #include "temper/rl/live_episode.h"
 
 namespace temper::rl {
@@ -35,17 +36,25 @@ struct EpisodeSampler::Batch {
 
 EpisodeSampler::EpisodeSampler(const env::EnvironmentSection& section, data::PromptFormat format,
                                generate::GenerationOptions options,
-                               std::vector<int32_t> eos_token_ids)
+                               const std::vector<int32_t>& eos_token_ids)
     : section_(section),
       format_(std::move(format)),
       options_(std::move(options)),
-      eos_token_ids_(std::move(eos_token_ids)),
+      ends_(options_.stop_token_ids),
       pool_(section) {
+  if (!options_.ignore_eos) ends_.insert(ends_.end(), eos_token_ids.begin(), eos_token_ids.end());
   check<ConfigError>(format_.tokenizer != nullptr,
                      "environment: its words need a tokenizer, and the model has none");
   check<ConfigError>(section_.tools.empty() || format_.chat != nullptr,
                      "environment.tools: the chat template shows them to the model, and the model "
                      "directory has none; data.chat_template names one");
+}
+
+bool EpisodeSampler::shows_tools() const {
+  if (section_.tools.empty()) return true;
+  const Json messages = Json::array({{{"role", "user"}, {"content", "?"}}});
+  return format_.chat->render(messages, env::tool_definitions(section_.tools), true) !=
+         format_.chat->render(messages, Json(), true);
 }
 
 void EpisodeSampler::run(generate::CompletionSource& source, const std::vector<Ask>& asks,
@@ -91,6 +100,10 @@ void EpisodeSampler::answered(Batch& batch, env::Reply reply) {
       begin(batch, live, reply.observation);
     else
       go_on(batch, live, reply.observation);
+  } catch (const PromptTooLong&) {
+    if (format_.overlong == data::Overlong::kError) throw;
+    live.dropped = true;
+    finish(batch, live);
   } catch (const DataError& e) {
     fail(batch, live,
          {env::Failure::Kind::kMalformed,
@@ -117,9 +130,11 @@ void EpisodeSampler::go_on(Batch& batch, Live& live, const env::Observation& nex
 void EpisodeSampler::submit(Batch& batch, Live& live) {
   const Ask& ask = batch.asks[live.ask];
   generate::Request request{ask.key, live.state->context(), 1, options_, ask.adapter};
-  request.options.max_new_tokens = options_.max_new_tokens - live.state->length();
+  const int64_t length = live.state->length();
+  request.options.max_new_tokens = options_.max_new_tokens - length;
+  request.options.min_new_tokens = std::max<int64_t>(0, options_.min_new_tokens - length);
   request.first_sample = live.sample;
-  request.position = live.state->length();
+  request.position = length;
   batch.sampling[batch.source.submit(std::move(request))] = live.number;
 }
 
@@ -128,9 +143,8 @@ void EpisodeSampler::sampled(Batch& batch, generate::Completion turn) {
   if (found == batch.sampling.end()) return;
   Live& live = batch.open.at(found->second);
   batch.sampling.erase(found);
-  const bool ended = !options_.ignore_eos && !turn.tokens.empty() &&
-                     std::find(eos_token_ids_.begin(), eos_token_ids_.end(), turn.tokens.back()) !=
-                         eos_token_ids_.end();
+  const bool ended = !turn.tokens.empty() &&
+                     std::find(ends_.begin(), ends_.end(), turn.tokens.back()) != ends_.end();
   env::Turn said = live.state->add_turn(turn, ended, section_.tool_call_format);
   ++live.turns;
   live.stopped = turn.stopped;
@@ -149,12 +163,13 @@ void EpisodeSampler::count(const env::Failure& failure) {
         "environment: ", failure.detail, " (its on_failure is stop)");
 }
 
-// The environment's reward is 0. An episode that has not begun is its prompt's answer alone.
+// The environment's reward is 0. An episode without a turn is its prompt's answer alone.
 void EpisodeSampler::fail(Batch& batch, Live& live, const env::Failure& failure) {
   count(failure);
+  ++counts_.failed;
   live.reward = 0;
   live.dropped = section_.on_failure == env::EnvironmentSection::OnFailure::kDrop;
-  if (live.state || live.dropped) return finish(batch, live);
+  if (live.turns > 0 || live.dropped) return finish(batch, live);
   live.alone = true;
   live.state.emplace(format_, *batch.asks[live.ask].row, env::Observation());
   submit(batch, live);
@@ -162,6 +177,7 @@ void EpisodeSampler::fail(Batch& batch, Live& live, const env::Failure& failure)
 
 void EpisodeSampler::finish(Batch& batch, Live& live) {
   pool_.close(live.number);
+  ++counts_.episodes;
   SampledEpisode& out = batch.ended[live.ask][static_cast<size_t>(live.sample)];
   out.dropped = live.dropped;
   out.episode.sample = live.sample;

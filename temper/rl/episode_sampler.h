@@ -20,10 +20,15 @@
 
 namespace temper::rl {
 
+inline constexpr const char* kHiddenTools =
+    "the chat template shows the model no tools: it does not see those of environment.tools; "
+    "data.chat_template names another template";
+
 struct EnvironmentCounts {
   int64_t timed_out = 0, crashed = 0, malformed = 0;
   int64_t unread_calls = 0;  // calls of tools that could not be read, or named no tool
   int64_t failures() const { return timed_out + crashed + malformed; }
+  int64_t episodes = 0, failed = 0;  // that ended; and those of them that a failure ended
 };
 
 // A sampled episode, before it is judged.
@@ -39,7 +44,7 @@ class EpisodeSampler {
   // format: how prompts are read from rows. A turn ends where `options` says; its max_new_tokens
   // are those of a whole completion.
   EpisodeSampler(const env::EnvironmentSection& section, data::PromptFormat format,
-                 generate::GenerationOptions options, std::vector<int32_t> eos_token_ids);
+                 generate::GenerationOptions options, const std::vector<int32_t>& eos_token_ids);
 
   struct Ask {
     int64_t key;  // of its random numbers
@@ -52,6 +57,9 @@ class EpisodeSampler {
   using Done = std::function<void(size_t ask, std::vector<SampledEpisode>)>;
   void run(generate::CompletionSource& source, const std::vector<Ask>& asks, int64_t samples,
            const Done& done, const std::function<bool()>& stop = {});
+
+  // False: there are tools, and the chat template writes nothing of them.
+  bool shows_tools() const;
 
   // Since the beginning, and what the first failure was.
   const EnvironmentCounts& counts() const { return counts_; }
@@ -72,7 +80,7 @@ class EpisodeSampler {
   const env::EnvironmentSection section_;
   data::PromptFormat format_;
   generate::GenerationOptions options_;
-  std::vector<int32_t> eos_token_ids_;
+  std::vector<int32_t> ends_;  // tokens that end a turn
   EnvironmentCounts counts_;
   std::string first_failure_;
   env::EnvironmentPool pool_;

@@ -6,7 +6,8 @@
 namespace temper::rl {
 
 void GroupKeys::fields(Fields& f) {
-  f.add("beta", beta, "weight of the KL term to the reference model; 0: none is loaded",
+  f.add("beta", beta,
+        "coefficient of the KL to the reference model; 0: no reference model is loaded",
         at_least(0));
   f.add(
       "kl_estimator", kl_estimator,
@@ -15,27 +16,27 @@ void GroupKeys::fields(Fields& f) {
         at_least(0));
   f.add("epsilon_high", epsilon_high, "the importance ratio is clipped above 1 + epsilon_high",
         at_least(0));
-  f.add(
-      "dual_clip", dual_clip,
-      "where the advantage A is negative, a token's loss is at most dual_clip |A| (3 is usual); 0: "
-      "off",
-      at_least(0));
-  f.add(
-      "importance", importance,
-      "level of the importance ratio: of each token, or of the whole completion (sequence, GSPO)");
-  f.add("loss_aggregation", loss_aggregation,
-        "how token losses are averaged: over all tokens (token-mean), or within each completion "
-        "and then over completions");
-  f.add("scale_rewards", scale_rewards,
-        "divide advantages by the group's standard deviation + 1e-6");
-  f.add("entropy_bonus", entropy_bonus, "weight of the mean entropy, subtracted from the loss",
+  f.add("dual_clip", dual_clip,
+        "dual-clip PPO: for negative advantages A, a token's loss is at most dual_clip |A| (often "
+        "3); "
+        "0: off",
         at_least(0));
+  f.add("importance", importance, "importance ratio per token, or per completion (sequence, GSPO)");
+  f.add("loss_aggregation", loss_aggregation,
+        "mean over all tokens (token-mean), or over completions of their tokens' mean, sum, or sum "
+        "over max_new_tokens (seq-mean-token-mean, -sum, -sum-norm)");
+  f.add("scale_rewards", scale_rewards,
+        "divide advantages by the standard deviation of the group's rewards (+ 1e-6)");
+  f.add("entropy_bonus", entropy_bonus,
+        "coefficient of the mean token entropy, which is subtracted from the loss", at_least(0));
   f.add("dynamic_sampling", dynamic_sampling,
-        "sample further prompts for groups whose rewards are all equal (DAPO)");
+        "replace groups whose rewards are all equal by groups of further prompts (DAPO)");
   f.add("max_refills", max_refills,
-        "maximum number of times that dynamic sampling fills up one rollout batch", at_least(0));
+        "maximum number of rounds of dynamic sampling per rollout batch", at_least(0));
   f.add("overlong_buffer", overlong_buffer,
-        "soft length penalty over the last so many of max_new_tokens (DAPO); 0: none", at_least(0));
+        "soft overlong penalty (DAPO): rises to 1 over the last overlong_buffer tokens of "
+        "max_new_tokens; 0: none",
+        at_least(0));
 }
 
 void GroupAlgorithm::prepare(const RolloutLimits& limits) {
@@ -74,7 +75,7 @@ train::Loss GroupAlgorithm::clipped_loss(const at::Tensor& ratio_M, const TokenB
 
 GroupKeys& group_keys(Algorithm& algorithm) {
   auto* found = dynamic_cast<GroupAlgorithm*>(&algorithm);
-  check<ConfigError>(found != nullptr, "rl.algorithm: this algorithm has keys of its own");
+  check<ConfigError>(found != nullptr, "rl.algorithm: this algorithm has its own keys");
   return found->keys;
 }
 

@@ -46,7 +46,7 @@ ToolCallFormat call_format(env::CallFormat asked, const Dialogue& dialogue) {
 
 LiveEpisode::LiveEpisode(const data::PromptFormat& format, const data::PromptRow& row,
                          const env::Observation& first)
-    : tokenizer_(format.tokenizer), prompt_(row.tokens) {
+    : tokenizer_(format.tokenizer), vocabulary_(format.vocabulary), prompt_(row.tokens) {
   Json messages = messages_of(format, *row.fields);
   // Ids are a prompt that no template can write again.
   const bool templated = format.chat && !messages.empty();
@@ -60,14 +60,22 @@ LiveEpisode::LiveEpisode(const data::PromptFormat& format, const data::PromptRow
   }
   const int64_t length = static_cast<int64_t>(prompt_.size());
   if (length > format.max_length) {
-    check<DataError>(format.overlong == data::Overlong::kTruncate, row.where,
-                     ": with what the environment adds the prompt has ", length,
-                     " tokens; data.max_length is ", format.max_length);
+    check<PromptTooLong>(format.overlong == data::Overlong::kTruncate, row.where,
+                         ": with what the environment adds the prompt has ", length,
+                         " tokens; data.max_length is ", format.max_length);
     prompt_.erase(prompt_.begin(), prompt_.end() - format.max_length);
   }
+  check_ids(prompt_);
   base_ = prompt_.size();
   dialogue_.emplace(tokenizer_, templated ? format.chat : nullptr, std::move(messages), tools,
                     prompt_);
+}
+
+// A model may have fewer ids than its tokenizer.
+void LiveEpisode::check_ids(const std::vector<int32_t>& tokens) const {
+  for (const int32_t token : tokens)
+    check<DataError>(token < vocabulary_, "token ", token, ", `", tokenizer_->token_of(token),
+                     "`, is not one of the model's ", vocabulary_);
 }
 
 env::Turn LiveEpisode::add_turn(const generate::Completion& turn, bool ended,
@@ -89,6 +97,7 @@ env::Turn LiveEpisode::add_turn(const generate::Completion& turn, bool ended,
 bool LiveEpisode::add_answer(const Json& messages, int64_t most) {
   const Dialogue::Continuation next = dialogue_->go_on(turn_, ended_, spoken_, messages);
   if (static_cast<int64_t>(next.tokens.size()) > most) return false;
+  check_ids(next.tokens);
   const size_t whole = base_ + place_.size();
   if (next.kept < whole) {
     const int64_t from_prompt =

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "temper/base/error.h"
 #include "temper/data/prompt_row.h"
 #include "temper/env/config.h"
 #include "temper/env/environment.h"
@@ -15,11 +16,17 @@
 
 namespace temper::rl {
 
+// What the environment adds makes the row's prompt longer than data.max_length, and data.overlong
+// is drop or error.
+struct PromptTooLong : DataError {
+  using DataError::DataError;
+};
+
 class LiveEpisode {
  public:
   // The row's prompt with what the environment adds to it: messages, and tools beside the row's. A
   // row of text or ids has no messages: where nothing is added its prompt is what it is. Throws
-  // DataError.
+  // PromptTooLong, and DataError for what cannot be rendered or has ids that are not the model's.
   LiveEpisode(const data::PromptFormat& format, const data::PromptRow& row,
               const env::Observation& first);
 
@@ -34,11 +41,14 @@ class LiveEpisode {
   // Adds what the policy sampled; gives what it says. `ended`: its last token is an end token.
   env::Turn add_turn(const generate::Completion& turn, bool ended, env::CallFormat format);
   // Adds what answers the last turn, unless that has more tokens than `most`: false. Throws
-  // DataError where the chat template cannot render it.
+  // DataError as the constructor.
   bool add_answer(const Json& messages, int64_t most);
 
  private:
+  void check_ids(const std::vector<int32_t>& tokens) const;
+
   std::shared_ptr<const Tokenizer> tokenizer_;
+  int64_t vocabulary_;
   std::vector<int32_t> prompt_;
   std::optional<Dialogue> dialogue_;
   CompletionTokens completion_;

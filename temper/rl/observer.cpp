@@ -7,6 +7,7 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
+#include "temper/base/json.h"
 #include "temper/text/unicode.h"
 
 namespace temper::rl {
@@ -56,32 +57,34 @@ BatchStatistics describe(const std::vector<EpisodeGroup>& groups) {
 }
 
 std::vector<MetricInfo> rl_metrics() {
-  return {{"reward_mean", "", "reward", "mean reward of the batch's completions", true, "reward"},
-          {"reward_std", "", "reward", "standard deviation of the rewards"},
-          {"rewards/*", "", "rewards", "mean of one reward, unweighted"},
-          {"kl", "nats", "KL to the reference", "mean over completion tokens", true},
-          {"entropy", "nats", "entropy", "mean entropy of the policy's next token", true},
-          {"completion_length_mean", "tokens", "completion length", "mean length", true, "length"},
-          {"turns_mean", "", "turns", "turns of the policy in an episode"},
-          {"environment_timeouts", "", "environment failures", "answers that came too late"},
-          {"environment_crashes", "", "environment failures", "programs that ended"},
-          {"environment_malformed", "", "environment failures", "answers that are none"},
-          {"tool_calls_unread", "", "environment failures",
-           "calls that could not be read, or named no tool"},
-          {"truncated_fraction", "", "truncated completions", "share cut at max_new_tokens"},
-          {"clip_fraction", "", "clipping", "share of tokens outside the trust region"},
-          {"zero_std_groups", "", "groups without reward variance",
-           "groups whose rewards are all equal"},
-          {"staleness_mean", "updates", "staleness",
-           "updates between the policy that sampled and the one that began to train on it"},
-          {"mismatch_kl", "nats", "sampler and trainer",
-           "KL of the sampler's distribution to the trainer's, a token"},
-          {"mismatch_fraction", "", "importance weights out of bounds",
-           "share of tokens that are truncated or masked"},
-          {"rollout_wait_seconds", "s", "time", "training waits for a rollout"},
-          {"rollout_seconds", "s", "time", "sampling"},
-          {"reward_seconds", "s", "time", "judging, in the background"},
-          {"train_seconds", "s", "time", "forward and backward passes and the update"}};
+  return {
+      {"reward_mean", "", "reward", "mean reward of the batch's completions", true, "reward"},
+      {"reward_std", "", "reward", "standard deviation of the rewards"},
+      {"rewards/*", "", "rewards", "mean of one reward, unweighted"},
+      {"kl", "nats", "KL to the reference", "mean over completion tokens", true},
+      {"entropy", "nats", "entropy", "mean entropy of the policy's next-token distribution", true},
+      {"completion_length_mean", "tokens", "completion length", "mean length", true, "length"},
+      {"turns_mean", "", "turns", "turns of the policy in an episode"},
+      {"environment_timeouts", "", "environment failures", "answers that timed out"},
+      {"environment_crashes", "", "environment failures", "programs that crashed"},
+      {"environment_malformed", "", "environment failures", "answers that are malformed"},
+      {"tool_calls_unread", "", "environment failures",
+       "tool calls that could not be parsed, or name an unknown tool"},
+      {"truncated_fraction", "", "truncated completions",
+       "share of completions truncated at max_new_tokens"},
+      {"clip_fraction", "", "clipping", "share of tokens whose importance ratio is clipped"},
+      {"zero_std_groups", "", "groups without reward variance",
+       "number of groups whose rewards are all equal"},
+      {"staleness_mean", "updates", "staleness",
+       "mean updates between the behavior policy and the policy at the start of the batch"},
+      {"mismatch_kl", "nats", "sampler and trainer",
+       "estimate of KL(sampler || trainer) per token"},
+      {"mismatch_fraction", "", "importance weights out of bounds",
+       "share of tokens whose importance weight is truncated or masked"},
+      {"rollout_wait_seconds", "s", "time", "training waiting for rollouts"},
+      {"rollout_seconds", "s", "time", "sampling"},
+      {"reward_seconds", "s", "time", "computing rewards, in the background"},
+      {"train_seconds", "s", "time", "forward and backward passes and the update"}};
 }
 
 void Observer::warn_of(const BatchStatistics& about, double kl, bool compares_groups) {
@@ -90,20 +93,20 @@ void Observer::warn_of(const BatchStatistics& about, double kl, bool compares_gr
                             : about.reward_std <= kRounding * std::abs(about.reward_mean);
   constant_batches_ = constant ? constant_batches_ + 1 : 0;
   if (constant_batches_ == 3)
-    messages_.warn_once(
-        "constant", str("in three batches in a row ", compares_groups ? "every group's" : "the",
-                        " rewards were all equal (mean ", about.reward_mean,
-                        "): there is nothing to learn from; look at the rollouts and the rewards"));
+    messages_.warn_once("constant",
+                        str("no learning signal: in three consecutive batches all of ",
+                            compares_groups ? "each group's" : "the", " rewards were equal (mean ",
+                            about.reward_mean, "); look at the rollouts and the rewards"));
   if (about.truncated > kMostTruncated)
     messages_.warn_once("truncated",
                         str(std::lround(100 * about.truncated),
-                            " % of the completions were cut at rollout.max_new_tokens ",
+                            " % of the completions were truncated at rollout.max_new_tokens ",
                             max_new_tokens_, ": answers that come later are never rewarded"));
   if (kl > kBlownUpKl)
     messages_.warn_once("kl",
-                        str("the KL to the reference is ", kl,
-                            " a token: the policy has left it; a lower optimizer.learning_rate "
-                            "or a larger rl.beta may help"));
+                        str("the KL to the reference is unusually high, ", kl,
+                            " nats per token; a lower optimizer.learning_rate or a larger rl.beta "
+                            "may help"));
 }
 
 std::string Observer::prompt_end(const std::vector<int32_t>& prompt, size_t most) const {

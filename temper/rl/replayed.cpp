@@ -1,15 +1,13 @@
 #include "temper/rl/replayed.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "temper/base/error.h"
-#include "temper/base/file.h"
+#include "temper/rl/rollout_lines.h"
 
 namespace temper::rl {
-namespace fs = std::filesystem;
 namespace {
 
 // Whether the sampler's log-probabilities of the group's last episode were recorded.
@@ -62,30 +60,8 @@ void ReplayedSource::restore(const Json& state, const std::string& where) {
       ": no `replay_position`");
   position_ = state["replay_position"].get<int64_t>();
   check<DataError>(position_ >= 0 && position_ <= file_.size(), *config_.rl.replay,
-                   ": the checkpoint goes on at row ", position_, ", and the file has ",
+                   ": the checkpoint continues at row ", position_, ", and the file has ",
                    file_.size());
-}
-
-void write_rollouts(const std::string& output_dir, int64_t step,
-                    const std::vector<EpisodeGroup>& groups) {
-  fs::create_directories(output_dir + "/rollouts");
-  std::string lines;
-  for (const EpisodeGroup& group : groups)
-    for (const Episode& episode : group.episodes) lines += to_line(group, episode) + "\n";
-  write_file_atomic(str(output_dir, "/rollouts/step-", step, ".jsonl"), lines);
-}
-
-void remove_rollouts_after(const std::string& output_dir, int64_t step) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(output_dir + "/rollouts", ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with("step-") || !name.ends_with(".jsonl")) continue;
-    const std::string number = name.substr(5, name.size() - 11);
-    if (number.empty() || number.size() > 18 ||
-        number.find_first_not_of("0123456789") != std::string::npos)
-      continue;
-    if (std::stoll(number) > step) fs::remove(entry.path(), ignored);
-  }
 }
 
 }  // namespace temper::rl

@@ -1,4 +1,4 @@
-// Groups from a rollouts file, in its order (rl.replay); and the files that a run leaves.
+// Groups from a rollouts file, in its order (rl.replay).
 #pragma once
 
 #include <string>
@@ -27,11 +27,5 @@ class ReplayedSource : public RolloutSource {
   data::RowFile file_;
   int64_t vocabulary_, rows_, position_ = 0;
 };
-
-// OUTPUT_DIR/rollouts/step-N.jsonl: a line an episode, a group's lines together.
-void write_rollouts(const std::string& output_dir, int64_t step,
-                    const std::vector<EpisodeGroup>& groups);
-// Removes those of later steps: a resumed run writes them again.
-void remove_rollouts_after(const std::string& output_dir, int64_t step);
 
 }  // namespace temper::rl

@@ -14,17 +14,18 @@ namespace {
 
 void check_mesh(const RlConfig& config, const dist::Mesh& mesh) {
   const bool whole = mesh.model->size() == 1;
-  config.require(whole || !config.rollout.server.used(), "rollout.server",
-                 "a rank holds a part of the weights that servers load whole; expected mesh.fsdp "
-                 "and mesh.tensor to be 1 with it");
-  config.require(whole || config.rl.max_staleness == 0 || !config.roles.rollout.empty(),
-                 "rl.max_staleness",
-                 "ranks that hold parts of the weights sample and train in turns; expected "
-                 "mesh.fsdp and mesh.tensor to be 1 with it, or ranks of their own that sample "
-                 "(roles.rollout)");
-  config.require(mesh.tensor->size() == 1 || !config.environment.any(), "environment",
-                 "tensor parallel ranks must sample the same turns at the same time; expected "
-                 "mesh.tensor to be 1 with it");
+  config.require(
+      whole || !config.rollout.server.used(), "rollout.server",
+      "servers load whole weights, but each rank holds only a shard; expected mesh.fsdp 1 "
+      "and mesh.tensor 1 with it");
+  config.require(
+      whole || config.rl.max_staleness == 0 || !config.roles.rollout.empty(), "rl.max_staleness",
+      "ranks with sharded weights cannot sample while they train; expected mesh.fsdp 1 and "
+      "mesh.tensor 1 with it, or ranks of their own that sample (roles.rollout)");
+  config.require(
+      mesh.tensor->size() == 1 || !config.environment.any(), "environment",
+      "tensor-parallel ranks must sample the same turns at the same time, which episodes do "
+      "not guarantee; expected mesh.tensor 1 with it");
 }
 
 // The reference on ranks of its own, and here where they are gone: of an adapter that goes on, a
@@ -74,12 +75,14 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
     train::Messages& messages =
         samples_ahead ? *ahead.messages : static_cast<train::Messages&>(directory);
     std::unique_ptr<Sampler> sampler = make_sampler(config, roles.policy, mesh, crew, messages);
-    source = std::make_unique<SampledSource>(config, roles.policy,
-                                             samples_ahead ? *ahead.group : group, messages,
-                                             std::move(sampler), std::move(asker));
+    auto sampled = std::make_unique<SampledSource>(config, roles.policy,
+                                                   samples_ahead ? *ahead.group : group, messages,
+                                                   std::move(sampler), std::move(asker));
     if (samples_ahead)
-      source = std::make_unique<AheadSource>(config, std::move(source), std::move(ahead.messages),
+      source = std::make_unique<AheadSource>(config, std::move(sampled), std::move(ahead.messages),
                                              vocabulary);
+    else
+      source = std::move(sampled);
   }
   RlTask task(config, roles, group, *source, directory, config.output_dir);
   return train::run_task(config, roles, mesh, directory, task);

@@ -3,9 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
@@ -13,39 +11,27 @@
 #include "temper/metrics/trace.h"
 #include "temper/nn/unit.h"
 #include "temper/rl/model_reward.h"
+#include "temper/rl/rollout_lines.h"
 #include "temper/train/agreed_error.h"
 
 namespace temper::rl {
 namespace {
 
-// Keys of evaluation prompts stand apart from those of training prompts, so that evaluating changes
-// no sample.
-constexpr int64_t kEvaluationKeys = int64_t{1} << 40;
-constexpr int64_t kLeastJudged = 128;  // completions, before a run whose rewards all fail ends
 constexpr int kMostEmptyBatches = 10;
-
-data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& policy) {
-  data::PromptFormat f;
-  f.tokenizer = policy.tokenizer;
-  f.chat = policy.chat;
-  config.data.apply_to(f);
-  f.vocabulary = policy.model->vocab_size;
-  return f;
-}
-
-// Under dynamic sampling batches draw more prompts than a pass over them has: the plan of steps is
-// what ends the run, and the prompts go around.
-data::LoaderOptions prompt_options(const RlConfig& config) {
-  data::LoaderOptions options = train::loader_options(config, config.rl.prompts_per_rollout);
-  if (config.rl.algorithm->max_refills() > 0) options.epochs.reset();
-  return options;
-}
 
 // Ranks that compute the same rows schedule them alike.
 generate::EngineOptions engine_options(const RlConfig& config, dist::Group& group) {
   generate::EngineOptions options{.cache_bytes = config.rollout.cache_bytes.value_or(0)};
   options.cache_bytes = std::stoll(group.agreed(str(generate::cache_bytes(options))));
   return options;
+}
+
+std::unique_ptr<EpisodeSampler> episode_sampler(const RlConfig& config,
+                                                const train::Policy& policy) {
+  if (!config.environment.any()) return nullptr;
+  return std::make_unique<EpisodeSampler>(config.environment, prompt_format(config, policy),
+                                          config.rollout.options(config.seed),
+                                          policy.model->eos_token_ids);
 }
 
 }  // namespace
@@ -57,47 +43,50 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
       policy_(policy),
       group_(group),
       messages_(messages),
-      loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
-              prompt_options(config), data::prompt_reader(prompt_format(config, policy))),
+      rewards_(config.rewards, policy.tokenizer != nullptr),
+      prompts_(config, policy, rewards_),
       engine_(*policy.model, engine_options(config, group), policy.tokenizer),
       sampler_(std::move(sampler)),
       asker_(std::move(asker)),
-      rewards_(config.rewards, policy.tokenizer != nullptr),
-      judge_(rewards_) {
-  if (config.environment.any())
-    episodes_ = std::make_unique<EpisodeSampler>(config.environment, prompt_format(config, policy),
-                                                 config.rollout.options(config.seed),
-                                                 policy.model->eos_token_ids);
+      episodes_(episode_sampler(config, policy)),
+      judge_(rewards_),
+      failures_(rewards_, episodes_.get()),
+      behind_(prompts_.state()) {
+  if (episodes_ && !episodes_->shows_tools()) messages_.warn_once("tools", kHiddenTools);
   check_reward_models(config.rewards, policy.tokenizer.get(), policy.model->vocab_size);
-  const data::PromptFormat format = prompt_format(config, policy);
-  survey_ = train::survey_rows<data::PromptRow>(
-      loader_.order(), [this, read = data::prompt_reader(format)](
-                           const data::RowOrder::Drawn& drawn, data::LoaderState& state) {
-        std::optional<data::PromptRow> row = read(drawn, state);
-        if (row) rewards_.check_row(*row->fields, row->where);
-        return row;
-      });
-  int64_t key = kEvaluationKeys;
-  for (const data::SourceSpec& source :
-       data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
-    const data::RowSet file(source);
-    std::vector<Prompt>& prompts = evaluation_.emplace_back();
-    for (int64_t r = 0; r < file.size(); ++r) {
-      bool truncated = false;
-      std::optional<data::PromptRow> row =
-          data::read_prompt_row(format, file.row(r), file.where(r), &truncated);
-      if (!row) continue;
-      rewards_.check_row(*row->fields, row->where);
-      prompts.push_back({key++, std::move(*row)});
-    }
+}
+
+Draft SampledSource::draw(int64_t prompts) {
+  Draft draft;
+  draft.from = prompts_.state();
+  draft.prompts = prompts_.next(prompts);
+  draft.behind = prompts_.state();
+  return draft;
+}
+
+// This rank's share of the prompts, with nothing sampled yet.
+void SampledSource::deal(Draft& draft, int64_t samples) const {
+  for (size_t i = static_cast<size_t>(group_.rank()); i < draft.prompts.size();
+       i += static_cast<size_t>(group_.size())) {
+    PartialGroup& group = draft.mine[draft.prompts[i].key];
+    group.prompt = &draft.prompts[i];
+    group.unfinished = samples;
+    group.completions.resize(episodes_ ? 0 : static_cast<size_t>(samples));
+    group.episodes.id = group.prompt->key;
   }
 }
 
-int64_t SampledSource::planned_batches() const {
-  return loader_.order().steps(config_.train.epochs.value_or(1), survey_);
+std::unique_ptr<Draft> SampledSource::begin() {
+  auto draft = std::make_unique<Draft>(draw(config_.rl.prompts_per_rollout));
+  if (draft->prompts.empty()) return nullptr;
+  draft->groups_sampled = static_cast<int64_t>(draft->prompts.size());
+  deal(*draft, config_.rl.group_size);
+  return draft;
 }
 
-void SampledSource::judge(const Prompt& prompt, const EpisodeGroup& group) {
+void SampledSource::judge(const PartialGroup& partial) {
+  const Prompt& prompt = *partial.prompt;
+  const EpisodeGroup& group = partial.episodes;
   std::vector<rewards::Sample> samples;
   for (const Episode& episode : group.episodes) {
     rewards::Sample s;
@@ -122,40 +111,61 @@ bool SampledSource::samples_here() const {
 void SampledSource::check_sampled(const std::string& why) const {
   for (const std::string& of_rank : group_.all_gather(group_.agreed(why)))
     if (!of_rank.empty())
-      throw train::AgreedError("nobody is left to sample: " + of_rank +
-                               "; the same command goes on, with roles={} without them");
+      throw train::AgreedError("no rank is left that samples: " + of_rank +
+                               "; the same command resumes, with roles={} without such ranks");
 }
 
-void SampledSource::sampled(const Prompt& prompt, const EpisodeGroup& group) {
+// Of ranks that compute the same rows one asks for all.
+void SampledSource::sampled(const PartialGroup& group) {
   if (!group_.leads()) return;
-  judge(prompt, group);
-  if (asker_ && completions_ != &engine_) asker_->submit(group);
+  judge(group);
+  if (asker_ && completions_ != &engine_) asker_->submit(group.episodes);
 }
 
-void SampledSource::sample_completions(const std::vector<const Prompt*>& prompts, int64_t samples,
-                                       PendingGroups& pending, const std::function<bool()>& stop) {
+// A prompt's completions that begin together share its forward pass; one that goes on has a request
+// of its own.
+void SampledSource::sample_completions(const std::vector<Stage>& stages,
+                                       const std::function<bool()>& stop) {
+  std::map<int64_t, PartialGroup*> groups;  // by key
   std::vector<generate::RequestId> requests;
   const generate::GenerationOptions options = config_.rollout.options(config_.seed);
-  for (const Prompt* prompt : prompts) {
-    Pending& p = pending.at(prompt->key);
-    p.group.segments.resize(static_cast<size_t>(samples) + 1);
-    p.group.segments[0].tokens = prompt->row.tokens;
-    p.group.episodes.resize(static_cast<size_t>(samples));
-    requests.push_back(completions_->submit({prompt->key, prompt->row.tokens, samples, options}));
+  const auto submit = [&](const PartialGroup& group, int64_t max_tokens, int64_t first,
+                          int64_t samples, const std::vector<int32_t>& begun) {
+    generate::Request request{group.prompt->key, group.prompt->row.tokens, samples, options};
+    request.prompt.insert(request.prompt.end(), begun.begin(), begun.end());
+    request.begun = request.position = std::ssize(begun);
+    request.first_sample = first;
+    request.options.max_new_tokens = max_tokens - request.begun;
+    request.options.min_new_tokens = std::min(options.min_new_tokens, max_tokens);
+    requests.push_back(completions_->submit(std::move(request)));
+  };
+  for (const Stage& stage : stages) {
+    for (auto& [key, group] : stage.draft->mine) {
+      groups[key] = &group;
+      const std::vector<PartialCompletion>& all = group.completions;
+      if (group.is_fresh()) {
+        submit(group, stage.max_tokens, 0, std::ssize(all), {});
+        continue;
+      }
+      for (size_t s = 0; s < all.size(); ++s)
+        if (!all[s].stopped && all[s].length() < stage.max_tokens)
+          submit(group, stage.max_tokens, static_cast<int64_t>(s), 1, all[s].tokens());
+    }
   }
   const auto done = [&](generate::Completion c) {
     if (c.cancelled) return;
-    Pending& p = pending.at(c.index);
-    const size_t s = static_cast<size_t>(c.sample);
-    p.group.segments[s + 1] = {.parent = 0,
-                               .tokens = std::move(c.tokens),
-                               .sampled = true,
-                               .logprobs = std::move(c.logprobs)};
-    p.group.episodes[s].sample = c.sample;
-    p.group.episodes[s].path = {static_cast<int32_t>(s) + 1};
-    p.group.episodes[s].text = std::move(c.text);
-    p.group.episodes[s].stopped = c.stopped;
-    if (--p.unfinished == 0) sampled(*p.prompt, p.group);
+    PartialGroup& group = *groups.at(c.index);
+    PartialCompletion& partial = group.completions[static_cast<size_t>(c.sample)];
+    partial.add({.tokens = std::move(c.tokens),
+                 .sampled = true,
+                 .logprobs = std::move(c.logprobs),
+                 .policy_version = version_});
+    partial.text = std::move(c.text);
+    partial.stopped = c.stopped;
+    const bool ended = c.stopped || partial.length() >= options.max_new_tokens;
+    if (!ended || --group.unfinished > 0) return;
+    group.assemble();
+    sampled(group);
   };
   bool stopped = false;
   while (completions_->step({.done = done, .on_token = {}})) {
@@ -165,264 +175,221 @@ void SampledSource::sample_completions(const std::vector<const Prompt*>& prompts
   }
 }
 
-void SampledSource::sample_episodes(const std::vector<const Prompt*>& prompts, int64_t samples,
-                                    PendingGroups& pending, const std::function<bool()>& stop,
-                                    Statistics& statistics) {
+void SampledSource::sample_episodes(Draft& draft, const std::function<bool()>& stop) {
   std::vector<EpisodeSampler::Ask> asks;
-  for (const Prompt* prompt : prompts) asks.push_back({prompt->key, &prompt->row});
+  std::vector<PartialGroup*> groups;
+  for (auto& [key, group] : draft.mine) {
+    asks.push_back({key, &group.prompt->row});
+    groups.push_back(&group);
+  }
   const auto done = [&](size_t ask, std::vector<SampledEpisode> episodes) {
-    Pending& p = pending.at(prompts[ask]->key);
-    p.unfinished = 0;
+    PartialGroup& group = *groups[ask];
+    group.unfinished = 0;
     for (SampledEpisode& e : episodes) {
-      statistics.dropped += e.dropped;
-      if (!e.dropped) add_episode(p.group, e.prompt, std::move(e.episode), e.completion);
+      draft.dropped += e.dropped;
+      if (!e.dropped)
+        add_episode(group.episodes, e.prompt, std::move(e.episode), e.completion, version_);
     }
-    if (!p.group.episodes.empty()) sampled(*p.prompt, p.group);
+    if (!group.episodes.episodes.empty()) sampled(group);
   };
+  const int64_t samples = groups.empty() ? 0 : groups[0]->unfinished;
   episodes_->run(*completions_, asks, samples, done, stop);
 }
 
-// Samples this rank's share of the prompts; a group is judged as soon as its last completion is
-// done.
-std::vector<EpisodeGroup> SampledSource::sample_mine(const std::vector<Prompt>& prompts,
-                                                     int64_t samples, Statistics& statistics,
-                                                     const std::function<bool()>& stop) {
-  const double start = steady_seconds();
-  std::optional<trace::Span> span(std::in_place, "rollout");
-  PendingGroups pending;
-  std::vector<const Prompt*> mine;
-  for (size_t i = static_cast<size_t>(group_.rank()); i < prompts.size();
-       i += static_cast<size_t>(group_.size())) {
-    mine.push_back(&prompts[i]);
-    pending[prompts[i].key] = {{.id = prompts[i].key}, &prompts[i], samples};
+void SampledSource::use(int64_t policy_version) {
+  version_ = policy_version;
+  if (sampler_) {
+    sampler_->use(policy_version);
+    version_ = sampler_->sampling_version(policy_version);
   }
+  completions_ = sampler_ ? &sampler_->completions() : &engine_;
+}
+
+// A group is judged as soon as its last completion is done.
+void SampledSource::sample_drafts(const std::vector<Stage>& stages,
+                                  const std::function<bool()>& stop) {
+  const double start = steady_seconds();
+  const trace::Span span("rollout");
   std::string why;
   try {
-    if (!takes_part())
-      pending.clear();
+    if (!samples_here() && !group_.leads())
+      for (const Stage& stage : stages) stage.draft->mine.clear();  // another rank asks for them
     else if (episodes_)
-      sample_episodes(mine, samples, pending, stop, statistics);
+      for (const Stage& stage : stages) sample_episodes(*stage.draft, stop);
     else
-      sample_completions(mine, samples, pending, stop);
+      sample_completions(stages, stop);
   } catch (const generate::remote::NoServer& e) {
     why = e.what();
   }
   if (!samples_here()) check_sampled(why);
-  completions_->rest();  // the next batch is sampled with other weights
-  statistics.rollout_seconds += steady_seconds() - start;
-  return judged_groups(std::move(pending), statistics);
+  completions_->rest();  // what comes next is sampled with other weights
+  for (const Stage& stage : stages)
+    stage.draft->rollout_seconds += (steady_seconds() - start) / static_cast<double>(stages.size());
+}
+
+void SampledSource::sample(const std::vector<Stage>& stages, int64_t policy_version) {
+  const at::NoGradGuard no_grad;
+  std::optional<nn::Gathered> whole;  // ranks make different numbers of passes
+  if (!sampler_ || sampler_->samples_here()) whole.emplace(*policy_.model);
+  use(policy_version);
+  sample_drafts(stages, [this] { return stopping_.load(); });
+  check_goes_on();
 }
 
 // Waits for the rewards. Groups that were stopped are left out, and episodes that are dropped.
-std::vector<EpisodeGroup> SampledSource::judged_groups(PendingGroups pending,
-                                                       Statistics& statistics) {
+std::vector<EpisodeGroup> SampledSource::judged_groups(Draft& draft) {
   std::optional<trace::Span> span(std::in_place, "waiting for rewards");
-  const std::map<int64_t, std::vector<rewards::RewardResult>> judged = judge_.collect();
-  std::map<int64_t, EpisodeGroup> scored;
-  if (asker_) scored = asker_->collect();
+  verdicts_.merge(judge_.collect());
+  if (asker_) scored_.merge(asker_->collect());
   span.reset();
-  statistics.reward_seconds += judge_.seconds_since_last_call();
+  draft.reward_seconds += judge_.seconds_since_last_call();
   std::vector<EpisodeGroup> mine;
-  for (auto& [key, p] : pending) {
-    if (p.unfinished > 0 || !group_.leads()) continue;  // stopped
+  for (auto& [key, partial] : draft.mine) {
+    if (partial.unfinished > 0 || !group_.leads()) continue;  // stopped
+    EpisodeGroup& group = partial.episodes;
+    if (auto scored = scored_.extract(key))
+      for (size_t i = 0; i < group.segments.size(); ++i)
+        group.segments[i].ref_logp = std::move(scored.mapped().segments[i].ref_logp);
+    const std::vector<rewards::RewardResult> judged = std::move(verdicts_[key]);
+    verdicts_.erase(key);
     std::vector<Episode> kept;
-    statistics.judged += static_cast<int64_t>(p.group.episodes.size());
-    for (size_t i = 0; i < p.group.episodes.size(); ++i) {
-      const rewards::RewardResult& verdict = judged.at(key)[i];
-      statistics.dropped += verdict.dropped;
+    draft.judged += std::ssize(group.episodes);
+    for (size_t i = 0; i < group.episodes.size(); ++i) {
+      const rewards::RewardResult& verdict = judged.at(i);
+      draft.dropped += verdict.dropped;
       if (verdict.dropped) continue;
-      Episode& episode = p.group.episodes[i];
+      Episode& episode = group.episodes[i];
       episode.reward += verdict.reward;
       for (size_t n = 0; n < rewards_.names().size(); ++n)
         episode.rewards.emplace_back(rewards_.names()[n], verdict.each[n]);
       kept.push_back(std::move(episode));
     }
-    p.group.episodes = std::move(kept);
-    if (const auto found = scored.find(key); found != scored.end())
-      for (size_t i = 0; i < p.group.segments.size(); ++i)
-        p.group.segments[i].ref_logp = std::move(found->second.segments[i].ref_logp);
-    if (!p.group.episodes.empty()) mine.push_back(std::move(p.group));
+    group.episodes = std::move(kept);
+    if (!group.episodes.empty()) mine.push_back(std::move(group));
   }
-  return group_.has_twins() ? from_lines({group_.agreed(to_lines(mine))}) : mine;
-}
-
-// With what was computed of them already.
-std::string SampledSource::to_lines(const std::vector<EpisodeGroup>& groups) const {
-  std::string lines;
-  for (const EpisodeGroup& g : groups)
-    for (const Episode& episode : g.episodes)
-      lines += to_line(g, episode, asker_ != nullptr) + "\n";
-  return lines;
+  return group_.has_twins() ? from_lines({group_.agreed(to_lines(mine, asker_ != nullptr))}) : mine;
 }
 
 // The groups of all ranks, by id: lines of a rollouts file are what travels.
 std::vector<EpisodeGroup> SampledSource::gather(std::vector<EpisodeGroup> mine) const {
   if (group_.size() == 1) return mine;
-  return from_lines(group_.all_gather(to_lines(mine)));
+  return from_lines(group_.all_gather(to_lines(mine, asker_ != nullptr)));
 }
 
 std::vector<EpisodeGroup> SampledSource::from_lines(const std::vector<std::string>& texts) const {
   std::vector<EpisodeGroup> all;
-  for (const std::string& text : texts) {
-    std::istringstream stream(text);
-    for (std::string line; std::getline(stream, line);)
-      add_line(all, parse_json(line, "another rank"), policy_.model->vocab_size, "another rank");
-  }
+  for (const std::string& text : texts)
+    add_lines(all, text, policy_.model->vocab_size, "another rank");
   std::stable_sort(all.begin(), all.end(),
                    [](const EpisodeGroup& a, const EpisodeGroup& b) { return a.id < b.id; });
   return all;
 }
 
-// Groups until the batch is full; with dynamic sampling, those that the algorithm does not keep are
-// replaced while max_refills allows. Where refilling ends early they fill the batch after all: its
-// size stays what the config says.
-std::vector<EpisodeGroup> SampledSource::fill(int64_t policy_version) {
+// The draft's groups; with dynamic sampling, those that the algorithm does not keep are replaced
+// while max_refills allows. Where refilling ends early they fill the batch after all: its size
+// stays what the config says. An empty batch is drawn anew.
+std::vector<EpisodeGroup> SampledSource::fill(Draft& draft, int64_t policy_version) {
   const Algorithm& algorithm = *config_.rl.algorithm;
   std::vector<EpisodeGroup> kept, set_aside;
-  const int64_t wanted = config_.rl.prompts_per_rollout;
+  const int64_t wanted = config_.rl.prompts_per_rollout, most = config_.rollout.max_new_tokens;
   while (true) {
-    const int64_t first_key = loader_.state().rows;
-    std::vector<Prompt> prompts;
-    for (data::PromptRow& row : loader_.next(wanted - static_cast<int64_t>(kept.size())))
-      prompts.push_back({first_key + static_cast<int64_t>(prompts.size()), std::move(row)});
-    if (prompts.empty()) break;
-    statistics_.groups_sampled += static_cast<int64_t>(prompts.size());
-    for (EpisodeGroup& g : gather(sample_mine(prompts, config_.rl.group_size, statistics_))) {
-      for (Segment& segment : g.segments) segment.policy_version = policy_version;
+    for (EpisodeGroup& g : gather(judged_groups(draft))) {
       const bool learns = algorithm.max_refills() == 0 || algorithm.keep(g);
       (learns ? kept : set_aside).push_back(std::move(g));
     }
-    if (static_cast<int64_t>(kept.size()) >= wanted ||
-        statistics_.refills == algorithm.max_refills())
-      break;
-    ++statistics_.refills;
+    if (std::ssize(kept) >= wanted || draft.refills == algorithm.max_refills()) break;
+    ++draft.refills;
+    Draft more = draw(wanted - std::ssize(kept));
+    draft.behind = more.behind;
+    if (more.prompts.empty()) break;
+    draft.groups_sampled += std::ssize(more.prompts);
+    draft.prompts = std::move(more.prompts);
+    draft.mine.clear();
+    deal(draft, config_.rl.group_size);
+    sample({{&draft, most}}, policy_version);
   }
   for (EpisodeGroup& g : set_aside)
-    if (static_cast<int64_t>(kept.size()) < wanted) kept.push_back(std::move(g));
+    if (std::ssize(kept) < wanted) kept.push_back(std::move(g));
   return kept;
 }
 
-// Failures of all ranks since `before`.
-void SampledSource::count_failures(const rewards::FailureCounts& before,
-                                   const EnvironmentCounts& in_episodes) {
-  const rewards::FailureCounts& now = rewards_.failures();
-  const EnvironmentCounts episodes = environment_counts();
-  std::vector<double> sums{static_cast<double>(statistics_.dropped),
-                           static_cast<double>(now.timed_out - before.timed_out),
-                           static_cast<double>(now.crashed - before.crashed),
-                           static_cast<double>(now.malformed - before.malformed),
-                           static_cast<double>(statistics_.judged),
-                           static_cast<double>(episodes.timed_out - in_episodes.timed_out),
-                           static_cast<double>(episodes.crashed - in_episodes.crashed),
-                           static_cast<double>(episodes.malformed - in_episodes.malformed),
-                           static_cast<double>(episodes.unread_calls - in_episodes.unread_calls)};
-  group_.all_reduce_sum(sums);
-  const auto sum = [&](size_t i) { return static_cast<int64_t>(sums[i]); };
-  statistics_.dropped = sum(0);
-  failures_.timed_out += sum(1);
-  failures_.crashed += sum(2);
-  failures_.malformed += sum(3);
-  judged_ += sum(4);
-  environment_failures_.timed_out += sum(5);
-  environment_failures_.crashed += sum(6);
-  environment_failures_.malformed += sum(7);
-  environment_failures_.unread_calls += sum(8);
-}
-
-// Of this rank, evaluations included.
-EnvironmentCounts SampledSource::environment_counts() const {
-  return episodes_ ? episodes_->counts() : EnvironmentCounts();
-}
-
-// A run in which no reward ever answers trains nothing.
-void SampledSource::check_rewards() const {
-  check(judged_ < kLeastJudged || environment_failures_.failures() < judged_,
-        "the environment failed in all of the ", judged_,
-        " episodes so far (the first: ", episodes_ ? episodes_->first_failure() : "",
-        "); nothing would be trained");
-  const int64_t asked = judged_ * static_cast<int64_t>(rewards_.names().size());
-  check(asked == 0 || judged_ < kLeastJudged || failures_.all() < asked,
-        "rewards failed on all of the ", judged_,
-        " completions so far (the first: ", rewards_.first_failure(),
-        "); nothing would be trained");
-}
-
-RolloutBatch SampledSource::next(int64_t policy_version) {
-  const at::NoGradGuard no_grad;
-  std::optional<nn::Gathered> whole;  // ranks make different numbers of passes
-  if (!sampler_ || sampler_->samples_here()) whole.emplace(*policy_.model);
-  const rewards::FailureCounts before = rewards_.failures();
-  const EnvironmentCounts in_episodes = environment_counts();
+RolloutBatch SampledSource::finish(Draft& draft, int64_t policy_version) {
   RolloutBatch batch;
-  statistics_ = {};
-  if (sampler_) {
-    sampler_->use(policy_version);
-    policy_version = sampler_->sampling_version(policy_version);
-  }
-  completions_ = sampler_ ? &sampler_->completions() : &engine_;
-  for (int tries = 0; batch.groups.empty(); ++tries) {
+  batch.groups = fill(draft, policy_version);
+  for (int tries = 1; batch.groups.empty(); ++tries) {
     check(tries < kMostEmptyBatches, "every completion of ", kMostEmptyBatches,
           " rollout batches was dropped because its reward or environment failed (",
-          rewards_.first_failure(), episodes_ ? episodes_->first_failure() : "",
-          "); see rewards.on_failure and environment.on_failure");
-    const int64_t drawn = loader_.state().draws;
-    batch.groups = fill(policy_version);
-    if (batch.groups.empty() && loader_.state().draws == drawn) break;  // the data has ended
+          failures_.first(), "); see rewards.on_failure and environment.on_failure");
+    std::unique_ptr<Draft> another = begin();
+    if (!another) break;  // the data has ended
+    sample({{another.get(), config_.rollout.max_new_tokens}}, policy_version);
+    another->groups_sampled += draft.groups_sampled;
+    another->refills = draft.refills;
+    another->dropped += draft.dropped;
+    another->judged += draft.judged;
+    another->rollout_seconds += draft.rollout_seconds;
+    another->reward_seconds += draft.reward_seconds;
+    draft = std::move(*another);
+    batch.groups = fill(draft, policy_version);
   }
-  count_failures(before, in_episodes);
-  check_rewards();
-  batch.rollout_seconds = group_.all_reduce_max(statistics_.rollout_seconds);
-  batch.reward_seconds = group_.all_reduce_max(statistics_.reward_seconds);
-  warn();
+  failures_.count(draft, group_);
+  behind_ = draft.behind;
+  groups_sampled_ = draft.groups_sampled;
+  refills_ = draft.refills;
+  dropped_ = draft.dropped;
+  batch.rollout_seconds = group_.all_reduce_max(draft.rollout_seconds);
+  batch.reward_seconds = group_.all_reduce_max(draft.reward_seconds);
+  failures_.warn(messages_);
+  prompts_.warn(messages_);
   return batch;
 }
 
-void SampledSource::warn() {
-  if (failures_.all() > 0)
-    messages_.warn_once("failures",
-                        str("rewards failed on ", failures_.all(),
-                            " completions (the first: ", rewards_.first_failure(),
-                            "); they are handled as rewards.on_failure says and counted in "
-                            "reward_timeouts, reward_crashes and reward_malformed"));
-  if (environment_failures_.failures() > 0)
-    messages_.warn_once("environment failures",
-                        str("the environment failed ", environment_failures_.failures(),
-                            " times (the first: ", episodes_->first_failure(),
-                            "); this is handled as environment.on_failure says and counted in "
-                            "environment_timeouts, environment_crashes and environment_malformed"));
-  const data::LoaderState& prompts = loader_.state();
-  const int64_t limit = config_.data.max_length;
-  if (prompts.truncated > 0)
-    messages_.warn_once("truncated prompts", str("prompts longer than data.max_length, ", limit,
-                                                 " tokens, are cut to their last ", limit));
-  if (prompts.dropped > 0)
-    messages_.warn_once("dropped prompts", str("prompts longer than data.max_length, ", limit,
-                                               " tokens, are left out"));
+RolloutBatch SampledSource::next(int64_t policy_version) {
+  const std::unique_ptr<Draft> draft = begin();
+  if (!draft) return {};
+  sample({{draft.get(), config_.rollout.max_new_tokens}}, policy_version);
+  return finish(*draft, policy_version);
+}
+
+std::string SampledSource::lines(const Draft& draft) const {
+  std::string all;
+  for (const std::string& text : group_.all_gather(draft.lines())) all += text;
+  return all;
+}
+
+std::unique_ptr<Draft> SampledSource::resume(const std::string& lines, int64_t max_tokens,
+                                             const std::string& where) {
+  std::unique_ptr<Draft> draft = begin();
+  check<DataError>(draft != nullptr, where, ": a rollout batch goes on behind the end of the data");
+  draft->fill(lines, policy_.model->vocab_size, config_.rollout.max_new_tokens, where);
+  for (const auto& [key, group] : draft->mine) {
+    for (const PartialCompletion& c : group.completions)
+      check<DataError>(c.stopped || c.length() == max_tokens, where,
+                       ": a completion of a rollout batch that was begun is missing");
+    if (group.unfinished == 0) sampled(group);
+  }
+  return draft;
 }
 
 void SampledSource::describe(MetricsRow& row) const {
   if (config_.rl.algorithm->max_refills() > 0) {
-    row.set("groups_sampled", statistics_.groups_sampled);
-    row.set("refills", statistics_.refills);
+    row.set("groups_sampled", groups_sampled_);
+    row.set("refills", refills_);
   }
-  row.set("completions_dropped", statistics_.dropped);
-  row.set("reward_timeouts", failures_.timed_out);
-  row.set("reward_crashes", failures_.crashed);
-  row.set("reward_malformed", failures_.malformed);
-  if (!episodes_) return;
-  row.set("environment_timeouts", environment_failures_.timed_out);
-  row.set("environment_crashes", environment_failures_.crashed);
-  row.set("environment_malformed", environment_failures_.malformed);
-  row.set("tool_calls_unread", environment_failures_.unread_calls);
+  row.set("completions_dropped", dropped_);
+  failures_.describe(row);
 }
 
 bool SampledSource::evaluate(train::EvaluationSums& sums, const std::function<bool()>& stop) {
-  if (evaluation_.empty()) return false;
+  if (prompts_.evaluation().empty()) return false;
   const at::NoGradGuard no_grad;
-  Statistics ignored;
   completions_ = &engine_;  // the policy as it is
-  for (size_t set = 0; set < evaluation_.size() && !stop(); ++set) {
-    for (const EpisodeGroup& g : sample_mine(evaluation_[set], 1, ignored, stop)) {
+  for (size_t set = 0; set < prompts_.evaluation().size() && !stop(); ++set) {
+    Draft draft;
+    draft.prompts = prompts_.evaluation()[set];
+    deal(draft, 1);
+    sample_drafts({{&draft, config_.rollout.max_new_tokens}}, stop);
+    for (const EpisodeGroup& g : judged_groups(draft)) {
       for (const Episode& e : g.episodes) {
         sums.add_mean(set, "reward_mean", e.reward, 1);
         for (const auto& [name, value] : e.rewards) sums.add_mean(set, "rewards/" + name, value, 1);
@@ -433,6 +400,7 @@ bool SampledSource::evaluate(train::EvaluationSums& sums, const std::function<bo
       }
     }
   }
+  failures_.pass_over();
   return true;
 }
 
@@ -444,46 +412,37 @@ void SampledSource::share_processors(bool training) {
   if (sampler_) sampler_->share_processors(training);
 }
 
+// What was sampled of a batch is given up.
+void SampledSource::check_goes_on() const {
+  check(!stopping_, "sampling was stopped: the run is ending");
+}
+
 void SampledSource::stop() {
+  stopping_ = true;
   if (sampler_) sampler_->stop();
 }
 
 Json SampledSource::state() const {
-  return {{"loader", loader_.state().to_json()},
-          {"reward_failures", {failures_.timed_out, failures_.crashed, failures_.malformed}},
-          {"environment_failures",
-           {environment_failures_.timed_out, environment_failures_.crashed,
-            environment_failures_.malformed, environment_failures_.unread_calls}},
-          {"judged", judged_},
-          {"batch", {statistics_.groups_sampled, statistics_.refills, statistics_.dropped}}};
+  Json state = failures_.state();
+  state["loader"] = behind_.to_json();
+  state["batch"] = {groups_sampled_, refills_, dropped_};
+  return state;
 }
 
 void SampledSource::restore(const Json& state, const std::string& where) {
-  loader_.restore(train::loader_state(state, where));
-  const auto numbers = [&](const char* key, size_t count) {
-    const Json counts = state.value(key, Json(std::vector<int64_t>(count)));
-    check<DataError>(counts.is_array() && counts.size() == count &&
-                         std::all_of(counts.begin(), counts.end(),
-                                     [](const Json& n) { return n.is_number_integer(); }),
-                     where, ": `", key, "` must be ", count, " whole numbers");
-    return counts.get<std::vector<int64_t>>();
-  };
-  const std::vector<int64_t> failures = numbers("reward_failures", 3), batch = numbers("batch", 3),
-                             episodes = numbers("environment_failures", 4);
-  environment_failures_ = {episodes[0], episodes[1], episodes[2], episodes[3]};
-  failures_ = {failures[0], failures[1], failures[2]};
-  statistics_ = {};
-  statistics_.groups_sampled = batch[0];
-  statistics_.refills = batch[1];
-  statistics_.dropped = batch[2];
-  const Json judged = state.value("judged", Json(0));
-  judged_ = judged.is_number_integer() ? judged.get<int64_t>() : 0;
+  behind_ = train::loader_state(state, where);
+  prompts_.restore(behind_);
+  failures_.restore(state, where);
+  const std::vector<int64_t> batch = whole_numbers(state, "batch", 3, where);
+  groups_sampled_ = batch[0];
+  refills_ = batch[1];
+  dropped_ = batch[2];
 }
 
 std::vector<std::pair<std::string, std::string>> SampledSource::summary() const {
-  return {{"prompts cut", std::to_string(loader_.state().truncated)},
-          {"prompts left out", std::to_string(loader_.state().dropped)},
-          {"completions whose reward failed", std::to_string(failures_.all())}};
+  std::vector<std::pair<std::string, std::string>> summary = prompts_.summary();
+  summary.emplace_back("completions whose reward failed", std::to_string(failures_.of_rewards()));
+  return summary;
 }
 
 }  // namespace temper::rl

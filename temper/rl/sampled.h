@@ -3,34 +3,39 @@
 // others are still being sampled.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "temper/data/prompt_row.h"
 #include "temper/generate/engine.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/config.h"
+#include "temper/rl/draft.h"
 #include "temper/rl/episode_sampler.h"
 #include "temper/rl/judge.h"
+#include "temper/rl/prompts.h"
 #include "temper/rl/reference_asker.h"
+#include "temper/rl/rollout_failures.h"
 #include "temper/rl/sampler.h"
 #include "temper/rl/source.h"
 #include "temper/train/messages.h"
-#include "temper/train/roles.h"
 
 namespace temper::rl {
 
 class SampledSource : public RolloutSource {
  public:
   // sampler: null where the policy samples for itself. asker: gives groups their reference
-  // log-probabilities; null: nobody asks for them while sampling.
+  // log-probabilities while others are sampled; null: nobody asks for them then.
   SampledSource(const RlConfig& config, train::Policy& policy, dist::Group& group,
                 train::Messages& messages, std::unique_ptr<Sampler> sampler = nullptr,
                 std::unique_ptr<ReferenceAsker> asker = nullptr);
 
-  int64_t planned_batches() const override;
+  int64_t planned_batches() const override { return prompts_.planned_batches(); }
   RolloutBatch next(int64_t policy_version) override;
   bool exact() const override { return !sampler_ || sampler_->exact(); }
   bool samples() const override { return true; }
@@ -43,71 +48,63 @@ class SampledSource : public RolloutSource {
   void share_processors(bool training) override;
   void stop() override;
 
- private:
-  struct Prompt {
-    int64_t key;  // of its random numbers: its number among all that the run drew
-    data::PromptRow row;
+  // next() in parts, for several batches at a time. Draws a batch's prompts; null: the data has
+  // ended.
+  std::unique_ptr<Draft> begin();
+  // Completions of the draft that are not done go on to so many tokens in all.
+  struct Stage {
+    Draft* draft;
+    int64_t max_tokens;
   };
-  // What happened while one batch was sampled.
-  struct Statistics {
-    int64_t refills = 0, groups_sampled = 0, dropped = 0;  // dropped: completions
-    int64_t judged = 0;                                    // completions
-    double rollout_seconds = 0, reward_seconds = 0;
-  };
+  // By the policy after so many updates. In an environment whole episodes are sampled.
+  void sample(const std::vector<Stage>& stages, int64_t policy_version);
+  // Waits for the rewards of a draft whose completions are all done. Refills it where dynamic
+  // sampling asks for it, by that policy.
+  RolloutBatch finish(Draft& draft, int64_t policy_version);
+  // The lines of all ranks' completions so far, and a draft that goes on from them. The source was
+  // restored to the draft's `from`.
+  std::string lines(const Draft& draft) const;
+  std::unique_ptr<Draft> resume(const std::string& lines, int64_t max_tokens,
+                                const std::string& where);
 
-  // A group while its episodes are sampled and judged.
-  struct Pending {
-    EpisodeGroup group;
-    const Prompt* prompt;
-    int64_t unfinished;
-  };
-  using PendingGroups = std::map<int64_t, Pending>;  // by key
-  // `stop`, where given, is asked between the engine's steps: true leaves out what is unfinished.
-  void sample_completions(const std::vector<const Prompt*>& prompts, int64_t samples,
-                          PendingGroups& pending, const std::function<bool()>& stop);
-  void sample_episodes(const std::vector<const Prompt*>& prompts, int64_t samples,
-                       PendingGroups& pending, const std::function<bool()>& stop,
-                       Statistics& statistics);
-  std::vector<EpisodeGroup> judged_groups(PendingGroups pending, Statistics& statistics);
-  std::vector<EpisodeGroup> sample_mine(const std::vector<Prompt>& prompts, int64_t samples,
-                                        Statistics& statistics,
-                                        const std::function<bool()>& stop = {});
-  // Whether this rank asks for its share of the completions; else another one that computes the
-  // same rows tells it.
-  bool takes_part() const { return group_.leads() || samples_here(); }
+ private:
+  Draft draw(int64_t prompts);
+  void deal(Draft& draft, int64_t samples) const;
+  void use(int64_t policy_version);
+  void check_goes_on() const;
+  void sample_drafts(const std::vector<Stage>& stages, const std::function<bool()>& stop = {});
+  void sample_completions(const std::vector<Stage>& stages, const std::function<bool()>& stop);
+  void sample_episodes(Draft& draft, const std::function<bool()>& stop);
   bool samples_here() const;
-  // Where nobody samples any more for one of the ranks, as its `why` says, all throw.
+  // Where nobody is left to sample for one of the ranks, as its `why` says, all throw.
   void check_sampled(const std::string& why) const;
   // Of a group whose last completion is done.
-  void sampled(const Prompt& prompt, const EpisodeGroup& group);
-  void judge(const Prompt& prompt, const EpisodeGroup& group);
-  std::string to_lines(const std::vector<EpisodeGroup>& groups) const;
+  void sampled(const PartialGroup& group);
+  void judge(const PartialGroup& group);
+  std::vector<EpisodeGroup> judged_groups(Draft& draft);
   std::vector<EpisodeGroup> gather(std::vector<EpisodeGroup> mine) const;
   std::vector<EpisodeGroup> from_lines(const std::vector<std::string>& texts) const;
-  std::vector<EpisodeGroup> fill(int64_t policy_version);
-  void check_rewards() const;
-  void count_failures(const rewards::FailureCounts& before, const EnvironmentCounts& in_episodes);
-  EnvironmentCounts environment_counts() const;
-  void warn();
+  std::vector<EpisodeGroup> fill(Draft& draft, int64_t policy_version);
 
   const RlConfig& config_;
   train::Policy& policy_;
   dist::Group& group_;
   train::Messages& messages_;
-  data::Loader<data::PromptRow> loader_;
-  data::RowSurvey survey_;
-  std::vector<std::vector<Prompt>> evaluation_;  // by set
-  generate::Engine engine_;                      // of the policy as it is
-  std::unique_ptr<Sampler> sampler_;             // null: the engine samples
+  rewards::RewardSet rewards_;
+  Prompts prompts_;
+  generate::Engine engine_;           // of the policy as it is
+  std::unique_ptr<Sampler> sampler_;  // null: the engine samples
   std::unique_ptr<ReferenceAsker> asker_;
   generate::CompletionSource* completions_ = &engine_;
+  int64_t version_ = 0;                       // of the policy that samples now
   std::unique_ptr<EpisodeSampler> episodes_;  // null: no environment
-  rewards::RewardSet rewards_;
   Judge judge_;
-  Statistics statistics_;                   // of the last batch
-  int64_t judged_ = 0;                      // completions of the run, all ranks
-  rewards::FailureCounts failures_;         // of all ranks, since the run began
-  EnvironmentCounts environment_failures_;  // as well
+  std::map<int64_t, std::vector<rewards::RewardResult>> verdicts_;  // by group, not yet asked for
+  std::map<int64_t, EpisodeGroup> scored_;                          // by asker_, the same
+  RolloutFailures failures_;
+  std::atomic<bool> stopping_{false};
+  data::LoaderState behind_;                                // of the last batch
+  int64_t groups_sampled_ = 0, refills_ = 0, dropped_ = 0;  // of the last batch
 };
 
 }  // namespace temper::rl

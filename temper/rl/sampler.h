@@ -1,6 +1,6 @@
 // Where the completions of a rollout batch come from, and with which weights: this process with the
-// policy as it is (no Sampler at all), with weights that it kept of an earlier policy while
-// training goes on, servers that are given the weights, or ranks with that role.
+// current policy (no Sampler), this process with kept weights of an earlier policy while training
+// continues, servers that are given the weights, or ranks of their own (the config's `roles`).
 #pragma once
 
 #include <memory>
@@ -34,12 +34,12 @@ class Sampler {
   // Divides the machine's processors between sampling and the calling thread, which trains now or
   // waits.
   virtual void share_processors(bool /*training*/) {}
-  // Completions that are awaited come no more. From any thread.
+  // Ends sampling: completions that were asked for are not delivered. From any thread.
   virtual void stop() {}
 };
 
-// As the config says; null: the policy samples for itself. crew: null where no rank has a role of
-// its own.
+// As the config says; null: the rollout engine samples with the current policy. crew: null
+// where no rank has a role of its own.
 std::unique_ptr<Sampler> make_sampler(const RlConfig& config, train::Policy& policy,
                                       const dist::Mesh& mesh, roles::Crew* crew,
                                       train::Messages& messages);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <limits>
 
 #include "temper/base/error.h"
 #include "temper/generate/mismatch.h"
@@ -15,8 +16,9 @@ void SamplerCheck::add(const TrainingBatch& batch, const train::ForwardPass& pas
   for (const train::ForwardPass::Span& span : pass.spans) {
     const std::vector<float>& theirs = batch.segment(span.tag).logprobs;
     for (int64_t t = 0; t < span.end - span.begin; ++t) {
-      const double difference =
-          std::abs(static_cast<double>(mine[span.begin + t]) - theirs[static_cast<size_t>(t)]);
+      const double own = mine[span.begin + t], sampled = theirs[static_cast<size_t>(t)];
+      double difference = own == sampled ? 0 : std::abs(own - sampled);
+      if (std::isnan(difference)) difference = std::numeric_limits<double>::infinity();
       if (difference <= largest_) continue;
       largest_ = difference;
       tag_ = span.tag;
@@ -45,8 +47,8 @@ void SamplerCheck::stop_on_difference(int64_t step, const TrainingBatch& batch,
   throw RunError(str("step ", step,
                      ": the sampler's log-probabilities and the trainer's differ by up to ",
                      largest_, " ", place,
-                     "; they should be equal to the bit (rl.on_mismatch: correct goes on with "
-                     "truncated importance sampling)"));
+                     "; they must be equal bit for bit (rl.on_mismatch: correct continues with "
+                     "importance weights, truncated or masked as rl.importance_correction says)"));
 }
 
 }  // namespace temper::rl

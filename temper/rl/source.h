@@ -1,6 +1,6 @@
 // Where groups of episodes come from: sampled (sampled.h), perhaps ahead of the policy that trains
 // on them (ahead.h), or read from a file (replayed.h).
-// The loop never asks which it is, only what the source says of itself.
+// The training loop does not depend on the kind of source, only on what its methods report.
 #pragma once
 
 #include <cstdint>
@@ -34,13 +34,13 @@ class RolloutSource {
   // The next batch, the same on all ranks; its groups are neither shaped nor compared. Empty: the
   // data has ended. `policy_version` is the number of updates made so far.
   virtual RolloutBatch next(int64_t policy_version) = 0;
-  // Whether the recorded log-probabilities are the current policy's own, to the bit: the trainer
-  // compares its own with them, and need not compute old ones.
+  // Whether the recorded log-probabilities are bit for bit those of the current policy: the trainer
+  // then compares its own with them and computes no old ones.
   virtual bool exact() const = 0;
-  // Whether the batches are new, so that a run leaves them in its rollouts/.
+  // Whether the batches are newly sampled, so that they are written to rollouts/.
   virtual bool samples() const = 0;
-  // For batches of later: called before each step's passes, with the updates that are still to be
-  // made on the present batch, this step's included.
+  // For asynchronous sources: called before each step's passes, with the number of updates still to
+  // be made on the current batch, this step's included.
   virtual void look_ahead(int64_t /*policy_version*/, int64_t /*updates_left*/) {}
   // Called before each of the trainer's passes.
   virtual void before_pass() {}
@@ -54,15 +54,15 @@ class RolloutSource {
   // What comes after the last batch.
   virtual Json state() const = 0;
   virtual void restore(const Json& state, const std::string& where) = 0;
-  // What a checkpoint holds besides, of batches that were begun for later: what this returns is
-  // called when a checkpoint is written, and adds them as they were at the time of this call.
-  // Empty: there are none.
+  // For checkpoints: batches that were started for later updates. The returned function is called
+  // when a checkpoint is written, and adds them as they were at the time of this call. Empty: there
+  // are none.
   virtual std::function<void(train::TaskState&)> begun() const { return {}; }
   virtual void restore_begun(const train::TaskState& /*state*/, const std::string& /*where*/) {}
   virtual std::vector<std::pair<std::string, std::string>> summary() const { return {}; }
 
-  // Of a source whose next() runs on another thread than the one that trains; these are called by
-  // the latter. Keeps the policy's weights as they are for a next() of this version.
+  // For a source whose next() runs on another thread than training; called by the thread that
+  // trains. Keeps the policy's weights as they are, for a next() of this version.
   virtual void keep(int64_t /*policy_version*/) {}
   // Divides the machine's processors between sampling and the caller, which trains now or waits.
   virtual void share_processors(bool /*training*/) {}

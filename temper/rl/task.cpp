@@ -9,7 +9,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/metrics/trace.h"
-#include "temper/rl/replayed.h"
+#include "temper/rl/rollout_lines.h"
 
 namespace temper::rl {
 

@@ -1,6 +1,6 @@
-// The functions that policy-gradient losses are made of. Suffixes: _M the sampled tokens of some
-// episodes one after the other, _C the episodes. Everything is differentiable in logp_M (and
-// entropy_M and value_M) and in nothing else.
+// The functions that policy-gradient losses are composed of. Suffixes: _M the sampled tokens of
+// some episodes one after the other, _C the episodes. All are differentiable with respect to
+// logp_M, entropy_M and value_M only.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,18 +19,17 @@ enum class Aggregation { kTokenMean, kSeqMeanTokenSum, kSeqMeanTokenMean, kSeqMe
 
 // Some episodes of one update, whole.
 struct TokenBatch {
-  at::Tensor logp_M;       // of the policy
-  at::Tensor old_logp_M;   // of the policy that the rollout batch began with; a constant
-  at::Tensor ref_logp_M;   // of the reference model; undefined where none is asked for
-  at::Tensor entropy_M;    // of the policy's next-token distribution, nats
-  at::Tensor advantage_M;  // credit
-  at::Tensor value_M;      // of the critic where the token is predicted; undefined without one
-  at::Tensor old_value_M;  // of the critic that the rollout batch began with; a constant
-  at::Tensor return_M;     // what the critic learns; a constant
-  at::Tensor weight_M;     // what a token counts in the update's loss: token_weights()
-  at::Tensor
-      correction_M;  // importance weight of another sampler (ImportanceCorrection); undefined:
-                     // 1
+  at::Tensor logp_M;        // of the policy
+  at::Tensor old_logp_M;    // of the policy at the start of the rollout batch; a constant
+  at::Tensor ref_logp_M;    // of the reference model; undefined if the algorithm needs none
+  at::Tensor entropy_M;     // of the policy's next-token distribution, nats
+  at::Tensor advantage_M;   // advantage of the token
+  at::Tensor value_M;       // the critic's value before the token; undefined without a critic
+  at::Tensor old_value_M;   // of the critic at the start of the rollout batch; a constant
+  at::Tensor return_M;      // the critic's target; a constant
+  at::Tensor weight_M;      // weight of the token in the update's loss: Algorithm::token_weights()
+  at::Tensor correction_M;  // importance weight, after truncation or masking
+                            // (ImportanceCorrection); undefined: 1
   std::vector<int64_t> cu_length_C1;  // episode c has tokens [cu_length[c], cu_length[c + 1])
   double update_tokens = 0;           // sampled tokens of the whole update, over passes and ranks
 };
@@ -58,12 +57,12 @@ at::Tensor kl(KlEstimator estimator, const at::Tensor& logp_M, const at::Tensor&
 // by std(r) + 1e-6 (ddof 1) where `scale`. Zeros where all are equal.
 std::vector<double> group_relative(std::span<const double> rewards, bool scale);
 
-// What every token of each episode counts, by episode: token-mean 1 / ΣL; seq-mean-token-mean
+// The weight of each token in the loss, by episode: token-mean 1 / ΣL; seq-mean-token-mean
 // 1 / (C L_c); seq-mean-token-sum 1 / C; seq-mean-token-sum-norm 1 / (C max_new_tokens).
 std::vector<double> aggregate(Aggregation how, std::span<const int64_t> length_C,
                               int64_t max_new_tokens);
 
-// The losses of tokens as the term of that name, with the correction for a remote sampler.
+// The term `policy`: token losses, times correction_M where other weights or a server sampled.
 train::Term policy_term(const at::Tensor& value_M, const TokenBatch& b);
 // Adds β KL to the loss, and its mean over tokens, `kl`, to the metrics. Nothing where β is 0.
 void add_kl(train::Loss& loss, const TokenBatch& b, double beta, KlEstimator estimator);
@@ -72,7 +71,7 @@ void add_entropy_bonus(train::Loss& loss, const TokenBatch& b, double bonus);
 // Adds the metric clip_fraction: the share of tokens outside the trust region.
 void add_clip_fraction(train::Loss& loss, const at::Tensor& outside_M);
 
-// What is made of the importance weight π_old / π_sampler of each token, where another policy or
+// How the importance weight π_old / π_sampler of each token is bounded, where an earlier policy or
 // another program sampled it.
 struct ImportanceCorrection {
   bool mask = false;
@@ -87,7 +86,7 @@ struct ImportanceCorrection {
   // 1 where the weight is out of these bounds.
   at::Tensor outside(const at::Tensor& old_logp_M, const at::Tensor& sampler_logp_M) const;
 };
-// Adds the metrics mismatch_kl, an estimate of KL(π_sampler ‖ π_old) in nats a token
+// Adds the metrics mismatch_kl, an estimate of KL(π_sampler ‖ π_old) in nats per token
 // (exp(d) - d - 1 with d = old - sampler), and mismatch_fraction, the share of tokens out of
 // bounds.
 void add_mismatch(train::Loss& loss, const ImportanceCorrection& correction,

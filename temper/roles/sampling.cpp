@@ -56,7 +56,8 @@ std::string Sampling::sample(const std::string& text) {
     serve::Piece piece;
     if (!ticket->next(piece, std::chrono::milliseconds(100))) continue;
     samples.at(static_cast<size_t>(piece.choice)) = {std::move(piece.tokens),
-                                                     std::move(piece.logprobs), piece.stopped};
+                                                     std::move(piece.logprobs), piece.stopped,
+                                                     std::move(piece.text)};
     --left;
   }
   return completions_text(samples);

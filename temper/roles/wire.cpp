@@ -34,7 +34,9 @@ std::string sample_text(int64_t version, const generate::Request& request) {
                     {"samples", request.num_samples},
                     {"first_sample", request.first_sample},
                     {"position", request.position},
-                    {"max_new_tokens", request.options.max_new_tokens}});
+                    {"begun", request.begun},
+                    {"max_new_tokens", request.options.max_new_tokens},
+                    {"min_new_tokens", request.options.min_new_tokens}});
 }
 
 SampleAsk parse_sample(const std::string& text, const generate::GenerationOptions& options) {
@@ -48,14 +50,16 @@ SampleAsk parse_sample(const std::string& text, const generate::GenerationOption
   r.first_sample = member<int64_t>(json, "first_sample");
   r.position = member<int64_t>(json, "position");
   r.options = options;
+  r.begun = member<int64_t>(json, "begun");
   r.options.max_new_tokens = member<int64_t>(json, "max_new_tokens");
+  r.options.min_new_tokens = member<int64_t>(json, "min_new_tokens");
   return ask;
 }
 
 std::string completions_text(const std::vector<generate::remote::RemoteSample>& samples) {
   Json all = Json::array();
   for (const generate::remote::RemoteSample& s : samples)
-    all.push_back({{"tokens", s.tokens}, {"logprobs", s.logprobs}, {"stopped", s.stopped}});
+    all.push_back({{"tokens", s.tokens}, {"logprobs", s.logprobs}, {"stopped", s.stopped}, {"text", s.text.value_or("")}});
   return dump_json(all);
 }
 
@@ -66,7 +70,8 @@ std::vector<generate::remote::RemoteSample> parse_completions(const std::string&
   for (const Json& one : all) {
     samples.push_back({member<std::vector<int32_t>>(one, "tokens"),
                        member<std::vector<float>>(one, "logprobs"),
-                       member<bool>(one, "stopped")});
+                       member<bool>(one, "stopped"),
+                       member<std::string>(one, "text")});
     check<DataError>(samples.back().tokens.size() == samples.back().logprobs.size() &&
                          !samples.back().tokens.empty(),
                      kWhere, ": a completion whose tokens and log-probabilities do not match");

@@ -23,7 +23,7 @@ struct SampleAsk {
   int64_t version = 0;  // updates that the policy has made
   generate::Request request;
 };
-// Of the request's options max_new_tokens alone; `options` are the config's.
+// Of the request's options max_new_tokens and min_new_tokens alone; `options` are the config's.
 std::string sample_text(int64_t version, const generate::Request& request);
 SampleAsk parse_sample(const std::string& text, const generate::GenerationOptions& options);
 // The completions in order of their samples.

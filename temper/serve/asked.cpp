@@ -28,7 +28,7 @@ int64_t most_new_tokens(const ServerOptions& options, const CompletionRequest& r
   const int64_t length = static_cast<int64_t>(prompt_tokens);
   const int64_t room = options.most_positions - length;
   check<DataError>(room >= 1, "the prompt has ", length, " tokens, and the model has ",
-                   options.most_positions, " positions for a prompt and its completion");
+                   options.most_positions, " positions for prompt and completion");
   check<DataError>(request.max_tokens.value_or(1) <= room, "the prompt has ", length,
                    " tokens and `max_tokens` is ", request.max_tokens.value_or(1),
                    ", and the model has ", options.most_positions, " positions for both");

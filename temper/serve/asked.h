@@ -21,8 +21,8 @@ class Refusal : public Error {
 // The model that the request names; the first where it names none. Throws Refusal (404).
 const ServedModel& model_of(const ServerOptions& options, const std::string& name);
 
-// One request of each prompt, with its number as the index. Throws DataError for what is no prompt
-// and where it and its completion have more positions than the model.
+// One request of each prompt, with its number as the index. Throws DataError for an invalid
+// prompt, and if prompt and completion exceed the model's positions.
 std::vector<generate::Request> requests_of(const ServerOptions& options,
                                            const CompletionRequest& request,
                                            const ServedModel& model);

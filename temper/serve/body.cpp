@@ -91,11 +91,11 @@ void Members::check_rest() {
   for (const auto& [key, value] : kOnlyDefaults) {
     const Json* found = find(key);
     if (found && *found != parse_json(value, key))
-      wrong(key, *found, temper::str(value, ": this server has nothing else"));
+      wrong(key, *found, temper::str(value, ": only the default value is supported"));
   }
   for (const auto& [key, value] : body_.items())
     check<DataError>(known_.contains(key) || kIgnored.contains(key), "`", key,
-                     "`: no parameter of this name is known here");
+                     "`: unknown parameter");
 }
 
 }  // namespace temper::serve

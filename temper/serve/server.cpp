@@ -59,7 +59,7 @@ void guard(httplib::Response& response, const std::function<void()>& handler) {
     answer_error(response, e.status, e.what());
   } catch (const TooManyRequests& e) {
     answer_error(response, 429,
-                 temper::str("the server answers ", e.limit, " requests already; try again"));
+                 temper::str("too many requests: the limit is ", e.limit, "; retry later"));
   } catch (const DataError& e) {
     answer_error(response, 400, e.what());
   } catch (const ConfigError& e) {
@@ -77,7 +77,7 @@ bool next_piece(Ticket& ticket, Piece& piece, const httplib::DataSink& sink) {
     if (ticket.next(piece, milliseconds(100))) return true;
     if (!sink.is_writable()) return false;
   }
-  throw RunError("no token within the time limit");
+  throw RunError("timeout: no token within the time limit");
 }
 
 bool send(const httplib::DataSink& sink, const std::string& text) {
@@ -134,7 +134,7 @@ struct Server::Impl {
 void Server::Impl::check_key(const httplib::Request& request) const {
   if (options.api_key.empty()) return;
   if (!same_key(request.get_header_value("Authorization"), "Bearer " + options.api_key))
-    throw Refusal(401, "the API key is missing or wrong; expected Authorization: Bearer KEY");
+    throw Refusal(401, "missing or invalid API key; expected the header Authorization: Bearer KEY");
 }
 
 void Server::Impl::complete(const std::string& body, bool chat, httplib::Response& response) {
@@ -161,9 +161,10 @@ void Server::Impl::complete(const std::string& body, bool chat, httplib::Respons
 void Server::Impl::reload(const std::string& body, httplib::Response& response) {
   if (!options.reload) throw Refusal(404, "this server's weights cannot be changed");
   if (options.api_key.empty() && !is_loopback(options.host))
-    throw Refusal(403,
-                  "weights are only changed for who has an API key: this server listens to "
-                  "other machines and asks for none (--api-key-env)");
+    throw Refusal(
+        403,
+        "loading weights needs an API key (--api-key-env), because this server listens on "
+        "other addresses than loopback");
   const ReloadRequest asked = parse_reload(body);
   sampling->change_weights([&] { options.reload(asked.directory); }, asked.name);
   response.set_content(to_text({{"success", true},
@@ -213,7 +214,7 @@ void Server::Impl::set_routes() {
   // A small compressed body could become any amount of memory.
   http.set_pre_routing_handler([this](const Request& request, Response& response) {
     if (request.has_header("Content-Encoding"))
-      answer_error(response, 415, "Content-Encoding: expected a body that is not compressed");
+      answer_error(response, 415, "Content-Encoding: compressed request bodies are not supported");
     else if (!options.routes.empty() && request.method == "POST")
       guard(response, [&] { check_key(request); });  // before a large body is read
     return response.body.empty() ? HttpServer::HandlerResponse::Unhandled
@@ -228,11 +229,12 @@ void Server::Impl::set_routes() {
     if (!response.body.empty()) return;
     const std::string message =
         response.status == 404 ? temper::str(request.method, " ", request.path,
-                                             ": there is nothing here; see /v1/models, "
-                                             "/v1/completions, /v1/chat/completions")
+                                             ": not found; routes: GET /health, /metrics, "
+                                             "/v1/models; POST /v1/completions, "
+                                             "/v1/chat/completions, /update_weights_from_disk")
         : response.status == 413
             ? temper::str("the request has more than ", options.most_request_bytes, " bytes")
-            : "this is not a request that can be read";
+            : "malformed HTTP request";
     answer_error(response, response.status, message);
   }));
   if (!sampling) return;
@@ -290,7 +292,8 @@ void Server::bind() {
                    : impl_->http.bind_to_port(o.host, o.port) ? o.port
                                                               : -1;
   check(port > 0, "cannot listen on ", o.host, " port ", o.port,
-        ": the port is taken or the address is not this machine's; --port 0 takes a free one");
+        ": the port is in use, or the address is not one of this machine; --port 0 chooses a free "
+        "one");
   o.port = port;
   impl_->http.deepen_queue();
 }

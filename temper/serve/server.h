@@ -20,14 +20,14 @@ struct ServedModel {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  int port = 8000;      // 0: one that is free
-  std::string api_key;  // what clients send as "Authorization: Bearer KEY"; empty: nothing is asked
-  std::vector<ServedModel> models;  // the first is taken where a request names none
+  int port = 8000;                  // 0: a free one
+  std::string api_key;              // what clients send as "Authorization: Bearer KEY"; empty: none
+  std::vector<ServedModel> models;  // the first is used if a request names none
   data::TextFormat format;          // of prompts and messages
   int64_t most_positions = 0;       // of a prompt and its completion
   int64_t most_threads = 64;        // connections that are served at once
   int64_t most_request_bytes = int64_t{64} << 20;
-  ToolCallFormat tool_calls = ToolCallFormat::kAuto;  // how the model writes calls of tools
+  ToolCallFormat tool_calls = ToolCallFormat::kAuto;  // format of the model's tool calls
   // Makes the model compute with the weights of a directory; nobody uses it meanwhile. Throws
   // ConfigError, DataError, and the model is then as it was. Empty: weights cannot be changed.
   std::function<void(const std::string& directory)> reload;

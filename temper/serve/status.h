@@ -1,4 +1,4 @@
-// What the server says of itself.
+// The bodies of GET /v1/models and GET /metrics.
 #pragma once
 
 #include <string>

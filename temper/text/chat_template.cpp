@@ -94,7 +94,7 @@ Json prepared(const Json& messages) {
     const bool has_role =
         message.is_object() && message.contains("role") && message["role"].is_string();
     check<DataError>(has_role, "messages: message ", i + 1,
-                     " is no object with a `role`; expected {role, content}");
+                     " is not an object with a `role`; expected {role, content}");
     Json copy = Json::object();
     for (const auto& [name, value] : message.items()) {
       if (!value.is_null()) copy[name] = value;
@@ -208,7 +208,7 @@ jinja::Rendered ChatTemplate::render_with_spans(const Json& messages, const Json
   check<DataError>(list.is_null() || list.is_array(),
                    "tools: expected a list of JSON schemas, or its JSON text");
   for (size_t i = 0; i < list.size(); ++i) {
-    check<DataError>(list[i].is_object(), "tools: tool ", i + 1, " is no JSON schema object");
+    check<DataError>(list[i].is_object(), "tools: tool ", i + 1, " is not a JSON schema object");
   }
   Json context = impl_->variables;
   context["messages"] = prepared(messages);

@@ -58,7 +58,7 @@ std::string joined_contents(const Json& messages) {
   for (const Json& message : messages) {
     const auto content = message.find("content");
     if (content == message.end() || content->is_null()) continue;
-    check<DataError>(content->is_string(), "messages: found a content that is no text, ",
+    check<DataError>(content->is_string(), "messages: found a content that is not text, ",
                      dump_json(*content).substr(0, 80));
     text += content->get_ref<const std::string&>();
   }

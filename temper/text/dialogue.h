@@ -1,12 +1,12 @@
-// A conversation that goes on turn by turn, as token ids: what a policy samples after, and what
-// stands between two of its turns.
+// A multi-turn conversation as token ids: the context of the policy's next turn, and the tokens
+// between two of its turns.
 //
-// What was sampled is never tokenized again. Behind it stands what the chat template renders behind
-// the assistant's words, the generation prompt included, less the end token where that was sampled.
-// Space around or within the words, and the notation of calls, may be the template's own: the
-// sampled tokens stay. Where the template writes anything before the new turn differently than when
-// it was sampled (Qwen3 drops earlier reasoning), the conversation goes on as a branch from the
-// point where it differs; what it rewrites there is text like any other.
+// Sampled tokens are never tokenized again. They are followed by what the chat template renders
+// after the assistant's words, the generation prompt included, without the end token if that was
+// sampled. The template may render space in or around the words, or tool calls, differently: the
+// sampled tokens are kept. Where it renders anything before the new turn differently than when that
+// was sampled (Qwen3 drops earlier reasoning), the conversation continues in a branch from the
+// point where they differ; the rewritten part is context that is not trained.
 #pragma once
 
 #include <cstddef>
@@ -27,16 +27,16 @@ class Dialogue {
  public:
   // Begins with messages rendered with the generation prompt; `prompt` is their tokens, which may
   // be others than the text's (cut, or of a text without a template). Without a template messages
-  // are their contents, put behind each other. Throws DataError.
+  // are their contents, concatenated. Throws DataError.
   Dialogue(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<const ChatTemplate> chat,
            Json messages, Json tools, std::vector<int32_t> prompt);
 
-  // All tokens that the next turn follows.
+  // The context of the next turn.
   const std::vector<int32_t>& tokens() const { return tokens_; }
 
   struct Continuation {
-    size_t kept;                  // of tokens() and the turn: fewer than all of them in a branch
-    std::vector<int32_t> tokens;  // what follows those
+    size_t kept;  // number of tokens() and the turn's that stay; in a branch not all
+    std::vector<int32_t> tokens;  // what follows them
   };
   // Adds a turn of the policy, `ended` where its last token is an end token that it sampled, and
   // the messages that answer it. A template that knows no tool messages gets them as the user's.
@@ -74,7 +74,7 @@ class Dialogue {
   std::vector<Begin> begins_;
 };
 
-// The messages' contents, one after the other. Throws DataError for one that is no text.
+// The messages' contents, concatenated. Throws DataError for one that is not text.
 std::string joined_contents(const Json& messages);
 
 }  // namespace temper

@@ -42,7 +42,7 @@ Pretokenizer::Behavior Pretokenizer::parse_behavior(const JsonField& field) {
   if (name == "MergedWithNext") return Behavior::kMergedWithNext;
   if (name == "Contiguous") return Behavior::kContiguous;
   field.fail(str("\"", name,
-                 "\" is no behavior; Removed, Isolated, MergedWithPrevious, "
+                 "\" is not a behavior; Removed, Isolated, MergedWithPrevious, "
                  "MergedWithNext or Contiguous expected"));
 }
 

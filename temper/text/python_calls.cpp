@@ -25,10 +25,10 @@ class Reader {
       while (take(',') || take(';')) {
       }
       if (at_end() || (list && peek() == ']')) break;
-      calls.push_back(call());
+      calls.push_back(call(0));
     }
     if (list) expect(']');
-    if (!at_end()) fail("found more behind the calls");
+    if (!at_end()) fail("found more after the calls");
     return calls;
   }
 
@@ -64,12 +64,13 @@ class Reader {
     return std::string(text_.substr(begin, at_ - begin));
   }
 
-  ToolCall call() {
+  ToolCall call(int depth) {
+    if (depth > kDeepest) fail("nested too deeply");
     constexpr std::string_view kMethod = ".call";
     ToolCall call{name()};
     expect('(');
     if (call.name == "print") {
-      call = this->call();
+      call = this->call(depth + 1);
       expect(')');
       return call;
     }

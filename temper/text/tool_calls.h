@@ -1,4 +1,4 @@
-// Calls of tools in what an assistant says, as the families of chat templates ask for them.
+// Parsing of tool calls in the assistant's text, in the formats of the families of chat templates.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@ namespace temper {
 
 // kHermes (Hermes, Qwen): <tool_call>{"name": .., "arguments": {..}}</tool_call>, any number.
 // kLlama (Llama 3): {"name": .., "parameters": {..}} alone, several with ';' between them, also
-// behind <|python_tag|>, which f.call(x=1) and plain Python may follow too (Python is a call of
+// after <|python_tag|>, which f.call(x=1) and plain Python may follow too (Python is a call of
 // code_interpreter with its `code`); or [f(x=1), g()]. kGemma: f(x=1) or the JSON in a ```tool_code
 // block, or alone in brackets. kMistral: [TOOL_CALLS] [{"name": .., "arguments": {..}}], or
 // [TOOL_CALLS]name[ARGS]{..}. kAuto: what the template's own text shows.

@@ -127,7 +127,7 @@ Json read_state(const std::string& directory) {
   check<DataError>(state.is_object() && state.contains("step") &&
                        state["step"].is_number_integer() && state["step"].get<int64_t>() >= 0 &&
                        std::to_string(state["step"].get<int64_t>()).size() <= kLongestStep,
-                   where, ": `step` is missing, or no whole number of at least 0");
+                   where, ": `step` is missing, or not a whole number of at least 0");
   check<DataError>(!state.contains("complete") || state["complete"].is_boolean(), where,
                    ": `complete` must be true or false");
   return state;

@@ -30,112 +30,117 @@ void EarlyStoppingSection::fields(Fields& f) {
         "evaluation metric that decides, such as eval/loss; null: no early stopping");
   f.add("patience", patience, "evaluations without an improvement before the run ends",
         at_least(1));
-  f.add("min_delta", min_delta, "the least change that is an improvement", at_least(0));
+  f.add("min_delta", min_delta, "minimum change that counts as an improvement", at_least(0));
   f.add("goal", goal, "whether the metric should fall or rise; auto: by its name");
 }
 
 void KeepBestSection::fields(Fields& f) {
   f.add("metric", metric,
-        "metric of the evaluation whose best weights are left in final/; null: the last weights");
+        "evaluation metric that selects the weights of final/; null: the last weights");
   f.add("goal", goal, "whether the metric should fall or rise; auto: by its name");
 }
 
 void TrainSection::fields(Fields& f) {
-  f.add("max_steps", max_steps, "optimizer updates of the run; null: as train.epochs says",
+  f.add("max_steps", max_steps, "number of optimizer updates; null: given by train.epochs",
         at_least(1));
-  f.add("epochs", epochs, "passes over the data where max_steps is null; null: 1", above(0));
-  f.add("batch_size", batch_size, "rows a step, over all ranks and micro-batches", at_least(1));
+  f.add("epochs", epochs, "passes over the data if max_steps is null; null: 1", above(0));
+  f.add("batch_size", batch_size, "rows per step, over all ranks and micro-batches", at_least(1));
   f.add("micro_batch_tokens", micro_batch_tokens,
-        "maximum number of tokens in one forward pass; a longer row gets a pass of its own",
+        "maximum number of tokens per forward pass (micro-batch); a longer row is a pass by itself",
         at_least(1));
   f.add("recompute", recompute,
-        "activation checkpointing: blocks computes each block again in the backward pass, which "
-        "saves memory");
+        "activation checkpointing; blocks: recompute each block in the backward pass, to save "
+        "memory");
   f.add("eval_every", eval_every, "steps between evaluations; 0: none", at_least(0));
-  f.add("eval_at_start", eval_at_start, "evaluate before the first step, too");
-  f.add(
-      "eval_samples", eval_samples,
-      "rows of each evaluation set whose greedy completion is printed and reported (sft); 0: none",
-      at_least(0));
-  f.add("eval_sample_tokens", eval_sample_tokens,
-        "maximum number of new tokens of such a completion", at_least(1));
+  f.add("eval_at_start", eval_at_start, "also evaluate before the first step");
+  f.add("eval_samples", eval_samples,
+        "sft: rows of each evaluation set whose greedy completion is printed and reported; 0: none",
+        at_least(0));
+  f.add("eval_sample_tokens", eval_sample_tokens, "maximum number of tokens of such a completion",
+        at_least(1));
   f.add("save_every", save_every,
         "steps between checkpoints; 0: only at the end and when interrupted", at_least(0));
   f.add("save_minutes", save_minutes,
-        "minutes after which a checkpoint is written, besides save_every; 0: none", at_least(0));
-  f.add("keep_checkpoints", keep_checkpoints, "how many checkpoints stay on disk", at_least(1));
-  f.add("early_stopping", early_stopping, "ends the run when an evaluation metric stalls");
-  f.add("keep_best", keep_best, "which evaluation's weights final/ has");
-  f.add("freeze", freeze, "names of parameters that do not train; * stands for any characters");
+        "minutes between checkpoints, in addition to save_every; 0: none", at_least(0));
+  f.add("keep_checkpoints", keep_checkpoints, "number of checkpoints kept on disk", at_least(1));
+  f.add("early_stopping", early_stopping, "ends the run when an evaluation metric stops improving");
+  f.add("keep_best", keep_best, "leaves the weights of the best evaluation in final/");
+  f.add("freeze", freeze, "names of parameters that are not trained; * matches any characters");
   f.add("neftune_alpha", neftune_alpha,
-        "size of the noise on embeddings in training passes (NEFTune); 0: none", at_least(0));
+        "NEFTune: scale of the noise on embeddings in training passes; 0: none", at_least(0));
   f.add("z_loss", z_loss,
-        "coefficient of the mean squared log-sum-exp of the logits of supervised tokens; 0: none",
+        "z-loss: coefficient of the mean squared log-sum-exp of the logits at supervised tokens; "
+        "0: none",
         at_least(0));
-  f.add(
-      "profile", profile,
-      "number of steps to profile, from this process's first one; written to trace.json (opens in "
-      "Perfetto); 0: off",
-      at_least(0));
+  f.add("profile", profile,
+        "number of steps to profile, from the first one of this process; written to trace.json "
+        "(Perfetto); 0: off",
+        at_least(0));
 }
 
 void ParameterGroup::fields(Fields& f) {
-  f.add("match", match, "names of parameters; * stands for any characters", required());
-  f.add("learning_rate", learning_rate, "their base rate; null: the optimizer's", at_least(0));
-  f.add("weight_decay", weight_decay, "their weight decay, of vectors too; null: the optimizer's",
-        at_least(0));
+  f.add("match", match, "names of parameters; * matches any characters", required());
+  f.add("learning_rate", learning_rate, "their learning rate; null: the optimizer's", at_least(0));
+  f.add("weight_decay", weight_decay,
+        "their weight decay, applied to vectors too; null: the optimizer's", at_least(0));
 }
 
 void MuonSection::fields(Fields& f) {
   f.add("adjust_lr", adjust_lr,
-        "factor on a matrix's rate: match_rms_adamw for a rate as AdamW's, original for Keller "
-        "Jordan's");
-  f.add("steps", steps, "Newton-Schulz iterations of an update", between(1, 99));
+        "scaling of a matrix's learning rate: match_rms_adamw (use AdamW's rates), or original "
+        "(Keller "
+        "Jordan's)");
+  f.add("steps", steps, "number of Newton-Schulz iterations per update", between(1, 99));
 }
 
 void OptimizerSection::fields(Fields& f) {
   f.add("name", name, "the optimizer (temper list optimizers)", one_of(optimizers().names()));
-  f.add("learning_rate", learning_rate, "base rate", at_least(0));
-  f.add("betas", betas, "decay of the two moments of AdamW, or of Lion (then 0.9 and 0.99)",
+  f.add("learning_rate", learning_rate, "learning rate after the warm-up", at_least(0));
+  f.add("betas", betas,
+        "decay rates of the first and second moment (AdamW), or of Lion's averages (default 0.9, "
+        "0.99)",
         fraction());
-  f.add("eps", eps, "added to the root of the second moment", above(0));
-  f.add("momentum", momentum, "momentum of SGD (default 0) or Muon (default 0.95)", fraction());
+  f.add("eps", eps, "added to the square root of the second moment, for numerical stability",
+        above(0));
+  f.add("momentum", momentum, "momentum of sgd (default 0) or muon (default 0.95)", fraction());
   f.add("weight_decay", weight_decay,
-        "decoupled weight decay; on tensors of two or more dimensions only", at_least(0));
-  f.add("max_grad_norm", max_grad_norm, "global norm to clip to; 0: no clipping", at_least(0));
-  f.add("schedule", schedule, "schedule of the learning rate after the warm-up");
-  f.add("warmup_steps", warmup_steps, "steps in which the rate rises from 0 to learning_rate",
+        "decoupled weight decay, of tensors with two or more dimensions only", at_least(0));
+  f.add("max_grad_norm", max_grad_norm, "global gradient norm to clip to; 0: no clipping",
         at_least(0));
-  f.add("warmup_ratio", warmup_ratio, "warmup_steps as a share of the run's steps", between(0, 1));
+  f.add("schedule", schedule, "learning-rate schedule after the warm-up");
+  f.add("warmup_steps", warmup_steps, "steps of linear warm-up from 0 to learning_rate",
+        at_least(0));
+  f.add("warmup_ratio", warmup_ratio, "warmup_steps as a fraction of the run's steps",
+        between(0, 1));
   f.add("final_lr_fraction", final_lr_fraction,
-        "share of learning_rate that the schedule ends with; of inverse_sqrt, its floor",
+        "final learning rate as a fraction of learning_rate; for inverse_sqrt, its minimum",
         between(0, 1));
   f.add("power", power, "exponent of the polynomial schedule", above(0));
   f.add("decay_steps", decay_steps,
-        "steps at the end in which the wsd schedule decays; null: a tenth of the run", at_least(1));
-  f.add("decay_shape", decay_shape, "curve of wsd's decay; sqrt: 1 - sqrt(progress)");
+        "wsd: number of decay steps at the end of the run; null: a tenth of the run", at_least(1));
+  f.add("decay_shape", decay_shape, "wsd: shape of the decay; sqrt: 1 - sqrt(progress)");
   f.add("muon", muon, "settings of Muon");
   f.add("groups", groups,
-        "parameters with a rate or decay of their own; the first that matches counts");
+        "parameters with their own learning rate or weight decay; the first match applies");
 }
 
 void RunConfig::fields(Fields& f) {
-  f.add("output_dir", output_dir, "the directory for everything that the run leaves", required());
-  f.add("seed", seed, "seed of all random numbers of the run", at_least(0));
+  f.add("output_dir", output_dir, "directory for everything that the run writes", required());
+  f.add("seed", seed, "random seed of the run", at_least(0));
   f.add("resume", resume, "auto (from the newest checkpoint), never, or a checkpoint's path");
-  f.add("verb", verb, "the training verb; written to the resolved config");
+  f.add("verb", verb, "the training verb; Temper writes it to the resolved config");
   f.add("model", model, "the model to train");
-  f.add("adapter", adapter, "a low-rank adapter that is trained instead of all weights");
-  f.add("data", data, "rows and how they are read");
-  f.add("train", train, "length and shape of the run");
-  f.add("optimizer", optimizer, "how weights are updated");
-  f.add("metrics", metrics, "what is recorded");
-  f.add("mesh", mesh,
-        "how ranks share the work; data x fsdp x tensor is the number of those that train");
-  f.add("roles", roles, "ranks that do not train but serve those that do");
-  f.add("defaulted", defaulted,
-        "written by Temper to config.yaml: keys left to the defaults of an algorithm or optimizer; "
-        "they change when it changes");
+  f.add("adapter", adapter, "a low-rank adapter (LoRA) that is trained instead of all weights");
+  f.add("data", data, "training and evaluation rows, and how they are read");
+  f.add("train", train, "length of the run, batches, evaluation and checkpoints");
+  f.add("optimizer", optimizer, "optimizer and learning-rate schedule");
+  f.add("metrics", metrics, "where metrics are recorded");
+  f.add("mesh", mesh, "parallelism; data x fsdp x tensor is the number of ranks that train");
+  f.add("roles", roles, "ranks that do not train: they sample or run the reference model");
+  f.add(
+      "defaulted", defaulted,
+      "written by Temper to config.yaml: keys whose values are defaults of the chosen algorithm or "
+      "optimizer; with another one they change");
 }
 
 namespace {

@@ -39,7 +39,7 @@ RunDirectory::RunDirectory(RunConfig& config, RunHost host, dist::Group& group)
       group_(group),
       checkpoints_(config.output_dir, config.train.keep_checkpoints) {
   config.require(!fs::exists(config.output_dir) || fs::is_directory(config.output_dir),
-                 "output_dir", config.output_dir, " is no directory");
+                 "output_dir", config.output_dir, " is not a directory");
   std::error_code failed;
   fs::create_directories(config.output_dir, failed);
   config.require(!failed, "output_dir", "cannot make the directory ", config.output_dir, ": ",
@@ -82,6 +82,19 @@ Checkpoint RunDirectory::load(const std::string& directory, const Trainables& tr
   return Checkpoints::load(directory, trainables);
 }
 
+// The moments of another optimizer are of no use to this one.
+void RunDirectory::check_optimizer() const {
+  const std::string file = path() + "/config.yaml";
+  if (config_.resume != "auto" || checkpoints_.all().empty() || !fs::exists(file)) return;
+  const YamlNode before = parse_yaml(read_file(file, size_t{1} << 20), file);
+  const YamlNode* name = find_key(before, "optimizer.name");
+  check<ConfigError>(!name || name->text == config_.optimizer.name, config_.where("optimizer.name"),
+                     ": found ", config_.optimizer.name, ", and the run in ", path(),
+                     " has the state of ", name ? name->text : "",
+                     "; go on with that, or choose another output_dir, or resume=never to start "
+                     "over");
+}
+
 std::optional<Checkpoint> RunDirectory::load_checkpoint(
     const Trainables& trainables, const std::function<void(const Checkpoint&)>& restore) {
   const auto attempt = [&](const std::string& directory) {
@@ -90,6 +103,7 @@ std::optional<Checkpoint> RunDirectory::load_checkpoint(
     return checkpoint;
   };
   if (config_.resume == "never") return {};
+  check_optimizer();
   if (config_.resume != "auto") return attempt(config_.resume);
   std::exception_ptr first;
   for (const std::string& directory : checkpoints_.all()) {
@@ -97,7 +111,7 @@ std::optional<Checkpoint> RunDirectory::load_checkpoint(
       return attempt(directory);
     } catch (const DataError& e) {
       if (!first) first = std::current_exception();
-      warn(str("passed over a checkpoint: ", e.what()));
+      warn(str("skipped a checkpoint: ", e.what()));
     }
   }
   if (first) std::rethrow_exception(first);
@@ -130,7 +144,7 @@ void RunDirectory::start(const Checkpoint* resumed) {
     for (const std::string& change : changed_settings())
       changes += (changes.empty() ? "" : ", ") + change;
     if (!changes.empty())
-      warn("the run goes on with other settings than it began with: " + changes);
+      warn("the run continues with settings that differ from before: " + changes);
   }
   for (const std::string& warning : config_.warnings) warn(warning);
   write_file_atomic(path() + "/config.yaml", dump_run_config(config_, true));
@@ -144,7 +158,7 @@ void RunDirectory::say_complete() {
     changes += (changes.empty() ? "" : ", ") + change;
   if (!changes.empty())
     warn("nothing was trained, although settings differ from those of the run: " + changes +
-         "; choose another output_dir, or resume=never to begin again");
+         "; choose another output_dir, or resume=never to start over");
 }
 
 bool RunDirectory::save(int64_t step, const Trainables& trainables, const Json& values,

@@ -82,6 +82,7 @@ class RunDirectory : public Messages {
   class Lock;
   std::vector<std::string> changed_settings() const;
   Checkpoint load(const std::string& directory, const Trainables& trainables) const;
+  void check_optimizer() const;
 
   RunConfig& config_;
   RunHost host_;

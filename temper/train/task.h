@@ -1,5 +1,5 @@
-// What a training verb brings to the trainer: the next step's passes, the loss, its own state. A
-// new verb is a Task and nothing else; the trainer never asks which one runs.
+// What a training verb implements for the trainer: the next step's passes, the loss, its state. A
+// new verb is a Task; the trainer does not depend on which one runs.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class Task {
  public:
   virtual ~Task() = default;
 
-  // Once, before the first step and after restore(): so many steps were made before.
+  // Once, before the first step and after restore(), with the number of steps made before.
   virtual void begin(int64_t /*steps_made*/) {}
   // How many steps the run has, if no error ends it; `train.max_steps` bounds it.
   virtual int64_t planned_steps() const = 0;
@@ -58,8 +58,8 @@ class Task {
     return false;
   }
 
-  // The state after the last step whose describe_step() was called: restore() goes on from there to
-  // the same bits. What next() has begun since is not in it.
+  // The state after the last step whose describe_step() was called: restore() continues from there
+  // with the same bits. What next() has started since is not in it.
   virtual TaskState state() const = 0;
   // `where` begins the message of a DataError.
   virtual void restore(const TaskState& state, const std::string& where) = 0;

@@ -24,8 +24,8 @@ std::vector<MetricInfo> trainer_metrics() {
       {"loss", "", "loss", "the step's loss", true},
       {"loss/*", "", "terms of the loss", "a term of the loss, with its coefficient"},
       {"grad_norm", "", "gradient norm", "global L2 norm before clipping", true, "grad norm"},
-      {"learning_rate", "", "learning rate", "the rate that the step used", true, "lr"},
-      {"tokens_per_second", "tokens/s", "speed", "tokens of the step's rows a second", true,
+      {"learning_rate", "", "learning rate", "learning rate of the step", true, "lr"},
+      {"tokens_per_second", "tokens/s", "speed", "tokens of the step's rows per second", true,
        "tok/s"},
       {"step_seconds", "s", "time", "wall time of the step"},
       {"peak_memory_bytes", "bytes", "memory", "peak resident memory of the process so far"},
@@ -111,10 +111,9 @@ void Trainer::update(const LossSums& sums) {
     throw RunError(str(
         "step ", step_ + 1, ": the loss is ", loss, " and the gradient's norm (", trainable->name,
         ") ", norms.back(),
-        step_ == 0 ? "; nothing was trained yet: the model's weights may hold values that are no "
-                     "finite numbers, or overflow"
-                   : "; a lower optimizer.learning_rate may help, if rewards and rows are "
-                     "sound"));
+        step_ == 0 ? "; nothing was trained yet: the model's weights may contain NaN or infinite "
+                     "values, or overflow"
+                   : "; check rows and rewards, or try a lower optimizer.learning_rate"));
   }
   const trace::Span span("optimizer");
   for (size_t i = 0; i < norms.size(); ++i) {

@@ -207,7 +207,7 @@ TEST_CASE("what is wrong is said by key") {
       "found layer -1 of the teacher, which has layers 0 to 1");
   says(error("gemma2", "qwen3", {"distill.layers=middle"}), "expected uniform, last or a list");
   says(error("gemma2", "gemma", {"distill.strategy=attention_transfer"}),
-       "its 3 are no multiple of the student's 2; use attention_projection");
+       "its 3 are not a multiple of the student's 2; use attention_projection");
   says(error("qwen2", "qwen3", {"distill.strategy=feature_pooling"}), "use feature_projection");
   says(error("qwen2", "qwen3", {"distill.jsd_beta=1", "distill.divergence=jsd"}),
        "distill.jsd_beta");

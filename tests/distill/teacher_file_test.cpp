@@ -36,7 +36,7 @@ TEST_CASE("a run reads the teacher's log-probabilities from a file instead of th
       file{"distill.teacher_logprobs=" + (folder / "teacher.safetensors")};
   const std::string said = precompute(
       with(with(with(keys, teacher), file), {"output_dir=" + (folder / "out"), "distill.top_k=6"}));
-  CHECK(said.find("the teacher's 6 likeliest tokens at") != std::string::npos);
+  CHECK(said.find("the teacher's 6 most likely tokens at") != std::string::npos);
   CHECK(!std::filesystem::exists(folder / "out"));
   for (const char* top_k : {"6", "4"}) {
     const Arguments of_k{std::string("distill.top_k=") + top_k};
@@ -53,7 +53,7 @@ TEST_CASE("a run reads the teacher's log-probabilities from a file instead of th
   const auto error = [&](const Arguments& more) {
     return runs::error_of(folder / "wrong", with(with(keys, file), more));
   };
-  CHECK(error({"distill.top_k=7"}).find("6 likeliest tokens, distill.top_k asks for 7") !=
+  CHECK(error({"distill.top_k=7"}).find("6 most likely tokens, distill.top_k asks for 7") !=
         std::string::npos);
   CHECK(error({"data.train=" + runs::write_rows(folder / "others.jsonl", 4, 100)})
             .find("write it anew with temper distill --precompute") != std::string::npos);

@@ -16,3 +16,14 @@ J
 }
 odd_model() { tiny_model 331 72 100 3 6 2 20; }    # no width is a multiple of a vector's
 small_model() { tiny_model 61 32 48 2 2 1 16; }
+
+# even_reward: even.sh, a reward command that gives the share of a completion's tokens that are even.
+even_reward() {
+  cat > even.sh <<'S'
+while read -r line; do
+  ids=${line#*completion_tokens\":[}; ids=${ids%%]*}
+  n=0; even=0; IFS=,; for id in $ids; do n=$((n + 1)); [ $((id % 2)) = 0 ] && even=$((even + 1)); done; unset IFS
+  echo "{\"reward\": $((1000 * even / n))e-3}"
+done
+S
+}

@@ -28,6 +28,8 @@ run logit-ranks --nproc 2 $common distill.teacher=teacher data.eval=rows.jsonl t
 "$temper" distill --precompute $common distill.teacher=teacher distill.top_k=8 distill.teacher_logprobs=teacher.safetensors output_dir=x > precompute.log 2>&1 ||
   fail "--precompute: $(tail -1 precompute.log)"
 run recorded $common distill.teacher_logprobs=teacher.safetensors distill.top_k=8
+run again $common distill.teacher_logprobs=teacher.safetensors distill.top_k=8 distill.teacher=./teacher
+[ "$(losses recorded)" = "$(losses again)" ] || fail "recorded, with the teacher named too"
 run beside $common distill.teacher=teacher distill.top_k=8
 [ "$(losses recorded)" = "$(losses beside)" ] || fail "recorded: $(losses recorded | paste - <(losses beside))"
 
@@ -37,6 +39,7 @@ refuse() {
   "$temper" distill $common output_dir=x "$@" > out 2> err || status=$?
   [ $status = 2 ] && [ "$(wc -l < err)" = 1 ] && grep -qF -- "$text" err || fail "expected $text: status $status: $(cat err)"
 }
+refuse 'teacher predicts, distill.teacher is' distill.teacher_logprobs=teacher.safetensors distill.teacher=model distill.top_k=8
 (mkdir odd && cd odd && odd_model)
 refuse '331' distill.teacher=odd/model
 refuse 'distill.layers' distill.teacher=teacher distill.strategy=feature_pooling distill.layers=[[0,9]]

@@ -102,7 +102,7 @@ P
 for what in timeouts crashes malformed; do [ "$(value wild/metrics.jsonl environment_$what | tail -1)" -gt 0 ] || fail "environment_$what were not counted"; done
 [ "$(cat wild/rollouts/*.jsonl | wc -l)" = 64 ] || fail "wild: an episode is missing"
 pgrep -f "sleep 77.$$|wild-$$.py" > /dev/null && fail "a process is left: $(pgrep -af "sleep 77.$$|wild-$$.py")"
-ls -d "${TMPDIR:-/tmp}"/temper-reward-*-* 2> /dev/null | grep -q "temper-reward-$$-" && fail "a directory is left"
+ls -d "${TMPDIR:-/tmp}"/temper-worker-*-* 2> /dev/null | grep -q "temper-worker-$$-" && fail "a directory is left"
 status=0; "$temper" grpo $small output_dir=stop 'environment={command: [sh, -c, "exit 7"], on_failure: stop}' 2> err || status=$?
 [ $status = 1 ] && grep -q "status 7" err || fail "on_failure: stop: $status $(cat err)"
 "$temper" grpo $small output_dir=zero train.max_steps=1 'environment={command: [sh, -c, "exit 7"]}' > /dev/null || fail "on_failure: zero, at the reset"

@@ -8,13 +8,7 @@ fail() { echo "FAILED: $*" >&2; exit 1; }
 odd_model
 awk 'BEGIN { for (i = 0; i < 40; ++i) { printf "{\"prompt_ids\": ["; n = 1 + i % 29; for (k = 0; k < n; ++k) printf "%s%d", k ? ", " : "", 5 + (7 * i + 3 * k) % 300; printf "], \"row\": %d}\n", i } }' > prompts.jsonl
 # The share of even ids in a completion: something that sampling varies and training can raise.
-cat > even.sh <<'S'
-while read -r line; do
-  ids=${line#*completion_tokens\":[}; ids=${ids%%]*}
-  n=0; even=0; IFS=,; for id in $ids; do n=$((n + 1)); [ $((id % 2)) = 0 ] && even=$((even + 1)); done; unset IFS
-  echo "{\"reward\": $((1000 * even / n))e-3}"
-done
-S
+even_reward
 cat > run.yaml <<'Y'
 model: {path: model}
 data: {train: prompts.jsonl}

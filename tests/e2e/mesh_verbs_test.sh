@@ -5,13 +5,7 @@ set -uo pipefail
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/mesh.sh"
 
-cat > even.sh <<'S'
-while read -r line; do
-  ids=${line#*completion_tokens\":[}; ids=${ids%%]*}
-  n=0; even=0; IFS=,; for id in $ids; do n=$((n + 1)); [ $((id % 2)) = 0 ] && even=$((even + 1)); done; unset IFS
-  echo "{\"reward\": $((1000 * even / n))e-3}"
-done
-S
+even_reward
 base="train.max_steps=3 train.micro_batch_tokens=48 optimizer.learning_rate=1e-3"
 rl="data.train=prompts.jsonl rl.group_size=3 rl.prompts_per_rollout=3 rl.minibatches=2 rollout.max_new_tokens=6"
 rewards='rewards=[{name: even, command: [sh, even.sh]}]'

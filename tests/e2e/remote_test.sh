@@ -8,13 +8,7 @@ trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$dir"' EXIT
 
 small_model
 awk 'BEGIN { for (i = 0; i < 40; ++i) { printf "{\"prompt_ids\": ["; n = 1 + i % 9; for (k = 0; k < n; ++k) printf "%s%d", k ? ", " : "", 5 + (7 * i + 3 * k) % 50; printf "]}\n" } }' > prompts.jsonl
-cat > even.sh <<'S'
-while read -r line; do
-  ids=${line#*completion_tokens\":[}; ids=${ids%%]*}
-  n=0; even=0; IFS=,; for id in $ids; do n=$((n + 1)); [ $((id % 2)) = 0 ] && even=$((even + 1)); done; unset IFS
-  echo "{\"reward\": $((1000 * even / n))e-3}"
-done
-S
+even_reward
 cat > run.yaml <<'Y'
 model: {path: model}
 data: {train: prompts.jsonl}
@@ -77,6 +71,9 @@ for kind in vllm sglang; do
     grpo $kind-$method adapter.method=$method adapter.rank=4 rollout.server.kind=$kind rollout.server.urls=[$address] train.max_steps=4 > log 2>&1 || fail "$kind $method: $(tail -3 log)"
     [ "$(value $kind-$method/metrics.jsonl sampler_trainer_max_abs_diff | sort | uniq -c | tr -s ' ')" = " 4 0" ] || fail "$kind $method: $(value $kind-$method/metrics.jsonl sampler_trainer_max_abs_diff)"
   done
+  # Sampling options reach the server under its own names.
+  grpo $kind-bias rollout.server.kind=$kind rollout.server.urls=[$address] 'rollout.logit_bias={"11": 100}' rollout.ignore_eos=true train.max_steps=1 > log 2>&1 || fail "$kind bias: $(tail -3 log)"
+  [ "$(grep -c '"completion_tokens":\[11,11,11,11,11,11,11\]' $kind-bias/rollouts/step-1.jsonl)" = 12 ] || fail "$kind: no bias: $(head -1 $kind-bias/rollouts/step-1.jsonl)"
   kill $process
 done
 
@@ -113,6 +110,7 @@ refused "rl.on_mismatch" rl.max_staleness=1 rl.on_mismatch=stop
 refused "NO_SUCH_KEY" rollout.server.urls=[$url] rollout.server.api_key_env=NO_SUCH_KEY
 refused "http://HOST:PORT" rollout.server.urls=[localhost:8000]
 refused "rollout.server.urls" rollout.server.kind=vllm
+refused "rollout.no_repeat_ngram" rollout.no_repeat_ngram=2 rollout.server.kind=vllm rollout.server.urls=[$url]
 refused "openai | vllm | sglang" rollout.server.kind=tgi rollout.server.urls=[$url]
 KEY=secret serve 0 --api-key-env KEY
 WRONG=x grpo key rollout.server.urls=[$address] rollout.server.api_key_env=WRONG 2> err > /dev/null && fail "a wrong key was taken"

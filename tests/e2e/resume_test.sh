@@ -23,7 +23,7 @@ sft output_dir=whole train.max_steps=40 train.save_every=10 > /dev/null
 sft output_dir=b train.max_steps=30 train.save_every=10 > /dev/null
 head -c 500 b/checkpoints/step-30/policy.safetensors > cut && mv cut b/checkpoints/step-30/policy.safetensors
 sft output_dir=b train.max_steps=30 train.save_every=10 > passed 2>&1 || fail "a damaged checkpoint: $(cat passed)"
-grep -q 'passed over a checkpoint.*step-30' passed || fail "a damaged checkpoint is passed over without a word: $(cat passed)"
+grep -q 'skipped a checkpoint.*step-30' passed || fail "a damaged checkpoint is passed over without a word: $(cat passed)"
 grep -q 'resuming from .*step-20' passed || fail "not resumed from the one before: $(cat passed)"
 for file in b/checkpoints/*/state.json; do echo '{' > "$file"; done
 sft output_dir=b train.max_steps=30 2> damaged > /dev/null
@@ -34,6 +34,12 @@ for state in '{"step": -4}' '{"step": 99999999999999999999}' '{"step": 5, "compl
   sft resume=whole/checkpoints/step-40 output_dir=c train.max_steps=60 > /dev/null 2> hostile
   [ $? = 2 ] && grep -q 'step-40' hostile || fail "$state: $(cat hostile)"
 done
+
+# Another optimizer has no use for the state of this one.
+cp a/config.yaml before
+sft output_dir=a train.max_steps=40 optimizer.name=lion > /dev/null 2> optimizer
+[ $? = 2 ] && grep -q 'optimizer.name: found lion, and the run in a has the state of adamw' optimizer || fail "another optimizer: $(cat optimizer)"
+cmp -s a/config.yaml before || fail "a refused optimizer changed config.yaml"
 
 # A checkpoint of another verb; a directory that is none.
 sft output_dir=d train.max_steps=2 > /dev/null

@@ -50,7 +50,8 @@ def vllm_post(path, query, body):
     global paused
     if path == "/v1/completions":
         only(body, {"model", "prompt", "n", "max_tokens", "temperature", "seed", "logprobs", "return_token_ids", "top_p", "top_k", "min_p",
-                    "repetition_penalty", "ignore_eos", "stop"}, ["model", "prompt"])
+                    "repetition_penalty", "ignore_eos", "stop", "presence_penalty", "frequency_penalty", "logit_bias", "min_tokens",
+                    "stop_token_ids", "structured_outputs"}, ["model", "prompt"])
         if body["model"] not in adapters and body["model"] != "stand-in":
             raise Refused(404, f"The model `{body['model']}` does not exist.")
         if paused:
@@ -97,14 +98,18 @@ def sglang_post(path, query, body):
     if path == "/generate":
         only(body, {"text", "input_ids", "sampling_params", "return_logprob", "lora_path", "stream"}, [])
         sampling = body["sampling_params"]
-        only(sampling, {"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens", "ignore_eos", "sampling_seed", "stop", "n"}, [])
+        only(sampling, {"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_new_tokens", "ignore_eos", "sampling_seed", "stop", "n",
+                        "presence_penalty", "frequency_penalty", "logit_bias", "min_new_tokens", "stop_token_ids", "json_schema", "regex", "ebnf"}, [])
         if body.get("lora_path") and body["lora_path"] not in adapters:
             raise Refused(400, f"The following requested LoRA adapters are not loaded: {body['lora_path']}")
         asked = {"prompt": body["input_ids"], "n": 1, "max_tokens": sampling["max_new_tokens"], "temperature": sampling["temperature"],
                  "top_p": sampling["top_p"], "top_k": sampling["top_k"], "min_p": sampling["min_p"], "seed": sampling["sampling_seed"],
                  "repetition_penalty": sampling["repetition_penalty"], "ignore_eos": sampling["ignore_eos"], "logprobs": 0, "return_token_ids": True}
-        if "stop" in sampling:
-            asked["stop"] = sampling["stop"]
+        for name, ours in {"stop": "stop", "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty",
+                           "logit_bias": "logit_bias", "min_new_tokens": "min_tokens", "stop_token_ids": "stop_token_ids",
+                           "json_schema": "guided_json", "regex": "guided_regex", "ebnf": "guided_grammar"}.items():
+            if name in sampling:
+                asked[ours] = sampling[name]
         choice = complete(asked)["choices"][0]
         about = {"id": "1", "finish_reason": {"type": choice["finish_reason"]}, "weight_version": loaded,
                  "prompt_tokens": len(body["input_ids"]), "completion_tokens": len(choice["token_ids"])}

@@ -70,7 +70,7 @@ grep -q '"r": 3' onward/final/adapter_config.json || fail "adapter.path: the ran
 # Ctrl-C saves, says so and exits with 1; the run goes on from there.
 "$temper" sft run.yaml output_dir=stopped train.max_steps=3000 2> stopped.err & pid=$!
 sleep 1.5; kill -INT $pid; status=0; wait $pid || status=$?
-[ $status = 1 ] && grep -q 'goes on from there' stopped.err || fail "Ctrl-C: status $status, $(cat stopped.err)"
+[ $status = 1 ] && grep -q 'continues from there' stopped.err || fail "Ctrl-C: status $status, $(cat stopped.err)"
 [ -n "$(ls stopped/checkpoints)" ] || fail "Ctrl-C left no checkpoint"
 
 # Sampling and scoring agree bit for bit, whatever the batch.

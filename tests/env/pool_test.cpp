@@ -292,7 +292,7 @@ TEST_CASE("environments in this process") {
   for (const auto& [expression, value] : std::map<std::string, std::string>{
            {"6 * 7", "42;"},
            {"2 * (3 + -4) / 8", "-0.25;"},
-           {"1 / 0", "error: the result is no finite number;"},
+           {"1 / 0", "error: the result is not a finite number;"},
            {"1 +", "error: expected a number at byte 3;"},
            {"1 2", "error: found `2` where the expression should end;"}}) {
     pool.step(right, call("calculator", {{"expression", expression}}));

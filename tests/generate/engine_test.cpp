@@ -8,14 +8,13 @@
 #include <atomic>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
 #include "temper/base/error.h"
-#include "temper/base/json.h"
 #include "temper/base/memory.h"
 #include "temper/models/load.h"
+#include "tests/generate/tiny.h"
 
 using namespace temper;
 using namespace temper::generate;
@@ -24,21 +23,8 @@ namespace {
 
 constexpr int32_t kVocabulary = 61;
 
-std::unique_ptr<models::CausalLM> tiny() {
-  const Json config = {{"model_type", "qwen3"},
-                       {"vocab_size", kVocabulary},
-                       {"hidden_size", 16},
-                       {"intermediate_size", 24},
-                       {"num_hidden_layers", 2},
-                       {"num_attention_heads", 2},
-                       {"num_key_value_heads", 1},
-                       {"head_dim", 8},
-                       {"max_position_embeddings", 512},
-                       {"initializer_range", 0.3},
-                       {"tie_word_embeddings", true}};
-  auto model = models::init_model(models::HfConfig::parse(config, "test"), 3);
-  model->eos_token_ids = {5, 9};
-  return model;
+std::unique_ptr<models::CausalLM> tiny_model() {
+  return generate::tiny::model(kVocabulary, {5, 9});
 }
 
 using Results = std::map<std::pair<int64_t, int64_t>, std::vector<int32_t>>;
@@ -115,7 +101,7 @@ void check_from_threads(Engine& engine, const std::vector<Request>& requests,
 TEST_CASE(
     "random workloads in the smallest cache: no page is lost, nothing runs dry, no token changes") {
   omp_set_num_threads(1);
-  const auto model = tiny();
+  const auto model = tiny_model();
   const int64_t page = PageCache(*model, 0).page_bytes();
   std::mt19937 random(7);
   const auto below = [&](int64_t n) {
@@ -162,7 +148,7 @@ TEST_CASE(
 
 TEST_CASE("what a callback throws leaves the engine fit to go on") {
   omp_set_num_threads(1);
-  const auto model = tiny();
+  const auto model = tiny_model();
   GenerationOptions options;
   options.ignore_eos = true;
   options.max_new_tokens = 9;
@@ -188,7 +174,7 @@ TEST_CASE("what a callback throws leaves the engine fit to go on") {
 }
 
 TEST_CASE("a completion that goes on from its middle is the completion") {
-  const auto model = tiny();
+  const auto model = tiny_model();
   Engine engine(*model, {});
   GenerationOptions options;
   options.max_new_tokens = 12;
@@ -213,7 +199,7 @@ TEST_CASE("a completion that goes on from its middle is the completion") {
 }
 
 TEST_CASE("each of several ranks on a machine takes its share of the memory for keys and values") {
-  const auto model = tiny();
+  const auto model = tiny_model();
   GenerationOptions options;
   const auto fits = [&](int ranks, int64_t new_tokens) {
     options.max_new_tokens = new_tokens;

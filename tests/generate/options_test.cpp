@@ -2,7 +2,6 @@
 // What is recorded stays what score computes.
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +10,8 @@
 #include "temper/generate/beams.h"
 #include "temper/generate/score.h"
 #include "temper/models/load.h"
+#include "tests/generate/tiny.h"
+#include "tests/text/golden.h"
 
 using namespace temper;
 using namespace temper::generate;
@@ -19,23 +20,9 @@ namespace {
 
 struct Setup {
   explicit Setup(const std::string& name = "qwen2") {
-    const char* root = std::getenv("TEMPER_SOURCE_DIR");
-    const Json golden = read_json_file((root ? std::string(root) + "/" : std::string()) +
-                                       "tests/golden/tokenizers/" + name + ".json");
-    tokenizer = Tokenizer::parse(golden.at("tokenizer").dump(), name);
-    const Json config = {{"model_type", "qwen3"},
-                         {"vocab_size", tokenizer->vocab_size() + 5},
-                         {"hidden_size", 16},
-                         {"intermediate_size", 24},
-                         {"num_hidden_layers", 2},
-                         {"num_attention_heads", 2},
-                         {"num_key_value_heads", 1},
-                         {"head_dim", 8},
-                         {"max_position_embeddings", 512},
-                         {"initializer_range", 0.3},
-                         {"tie_word_embeddings", true}};
-    model = models::init_model(models::HfConfig::parse(config, "test"), 3);
-    model->eos_token_ids = {tokenizer->vocab_size() + 1};  // it has no text
+    tokenizer = golden_tokenizer(name);
+    const int32_t no_text = tokenizer->vocab_size() + 1;
+    model = generate::tiny::model(tokenizer->vocab_size() + 5, {no_text});
   }
   std::vector<Completion> run(const GenerationOptions& options, int64_t samples = 4,
                               const EngineOptions& engine = {}) const {
@@ -143,6 +130,9 @@ TEST_CASE("grammars with filters, greedy, penalties and beams") {
 TEST_CASE("the least number of tokens, and end tokens of a request") {
   const Setup s;
   GenerationOptions options;
+  options.sampling.temperature = 1e-39;  // logits divided by it are not finite
+  CHECK_THROWS_AS(s.run(options), ConfigError);
+  options.sampling.temperature = 1;
   options.max_new_tokens = 40;
   options.sampling.logit_bias = {{s.model->eos_token_ids[0], 30.0f}};
   for (const Completion& c : s.run(options)) CHECK(c.tokens.size() == 1);
@@ -190,6 +180,48 @@ TEST_CASE("the likeliest tokens, and the prompt's log-probabilities") {
       REQUIRE(c.of_prompt->top.size() == prompt.size() - 1);
       CHECK(c.of_prompt->top[1] ==
             score(*s.model, {{{prompt[0], prompt[1]}, 2}}, 0.7, 3)[0].next_top);
+    }
+  }
+}
+
+// What a policy does that is updated while it samples.
+TEST_CASE("a completion that goes on from its middle knows what it has said already") {
+  const Setup s;
+  std::vector<GenerationOptions> all(6);
+  all[0].stop = {"e", "  "};
+  all[1].min_new_tokens = 20;
+  all[2].sampling.presence_penalty = 1.5;
+  all[2].sampling.frequency_penalty = 0.5;
+  all[3].sampling.no_repeat_ngram = 2;
+  all[4].sampling.repetition_penalty = 1.7;
+  if (grammar::available()) all[5].grammar = schema(kSchema);
+  for (GenerationOptions& options : all) {
+    options.max_new_tokens = 24;
+    options.sampling.seed = 5;
+    options.sampling.temperature = 1.3;
+    for (const Completion& whole : s.run(options)) {
+      for (const size_t at : {size_t{1}, size_t{4}, size_t{13}}) {
+        CAPTURE(at);
+        if (whole.tokens.size() <= at) continue;
+        Request rest{whole.index, s.prompts[static_cast<size_t>(whole.index)], 1, options};
+        rest.prompt.insert(rest.prompt.end(), whole.tokens.begin(),
+                           whole.tokens.begin() + static_cast<std::ptrdiff_t>(at));
+        rest.begun = rest.position = static_cast<int64_t>(at);
+        rest.first_sample = whole.sample;
+        rest.options.max_new_tokens -= rest.begun;
+        Engine engine(*s.model, {}, s.tokenizer);
+        engine.submit(std::move(rest));
+        Completion c;
+        engine.run([&](Completion done) { c = std::move(done); });
+        std::vector<int32_t> tokens(whole.tokens.begin(),
+                                    whole.tokens.begin() + static_cast<std::ptrdiff_t>(at));
+        tokens.insert(tokens.end(), c.tokens.begin(), c.tokens.end());
+        CHECK(tokens == whole.tokens);
+        CHECK(std::equal(c.logprobs.begin(), c.logprobs.end(),
+                         whole.logprobs.begin() + static_cast<std::ptrdiff_t>(at)));
+        CHECK(c.text == whole.text);
+        CHECK(c.stopped == whole.stopped);
+      }
     }
   }
 }

@@ -1,6 +1,7 @@
 // What is asked of servers, without one (tests/e2e/remote_test.sh has them).
 #include <doctest/doctest.h>
 
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "temper/generate/remote/protocol.h"
@@ -40,6 +41,70 @@ TEST_CASE("every request of a run has a seed of its own, the same in each run") 
         CHECK(remote::task_seed(request, 0) == counted);
       }
   CHECK(seeds.size() == 2 * 50 * 8 * 2);
+}
+
+TEST_CASE("each kind of server is told every option in its own names") {
+  using Kind = ServerSection::Kind;
+  GenerationOptions plain, all;
+  all.sampling = {.top_k = 7,
+                  .top_p = 0.5,
+                  .min_p = 0.25,
+                  .repetition_penalty = 1.5,
+                  .presence_penalty = 0.5,
+                  .frequency_penalty = -0.5,
+                  .logit_bias = {{11, -5.0F}}};
+  all.min_new_tokens = 3;
+  all.ignore_eos = true;
+  all.stop = {"x"};
+  all.stop_token_ids = {4, 9};
+  using Spec = grammar::Spec;
+  const auto told = [&](Kind kind, Spec::Kind form) {
+    all.grammar = std::make_shared<const Spec>(form, "text", "here");
+    return remote::make_protocol(kind, 61)->parameters(all);
+  };
+  for (const Kind kind : {Kind::kOpenai, Kind::kVllm}) {
+    CHECK(remote::make_protocol(kind, 61)->parameters(plain) ==
+          Json{{"max_tokens", 64}, {"temperature", 1.0}});
+    Json expected{{"max_tokens", 64},
+                  {"temperature", 1.0},
+                  {"top_k", 7},
+                  {"top_p", 0.5},
+                  {"min_p", 0.25},
+                  {"repetition_penalty", 1.5},
+                  {"presence_penalty", 0.5},
+                  {"frequency_penalty", -0.5},
+                  {"logit_bias", {{"11", -5.0}}},
+                  {"min_tokens", 3},
+                  {"ignore_eos", true},
+                  {"stop", {"x"}},
+                  {"stop_token_ids", {4, 9}},
+                  {"structured_outputs", {{"json", "text"}}}};
+    CHECK(told(kind, Spec::Kind::kJsonSchema) == expected);
+    expected["structured_outputs"] = {{"regex", "text"}};
+    CHECK(told(kind, Spec::Kind::kRegex) == expected);
+    expected["structured_outputs"] = {{"grammar", "text"}};
+    CHECK(told(kind, Spec::Kind::kGrammar) == expected);
+  }
+  Json expected{{"max_new_tokens", 64},
+                {"temperature", 1.0},
+                {"top_k", 7},
+                {"top_p", 0.5},
+                {"min_p", 0.25},
+                {"repetition_penalty", 1.5},
+                {"presence_penalty", 0.5},
+                {"frequency_penalty", -0.5},
+                {"logit_bias", {{"11", -5.0}}},
+                {"min_new_tokens", 3},
+                {"ignore_eos", true},
+                {"stop", {"x"}},
+                {"stop_token_ids", {4, 9}},
+                {"ebnf", "text"}};
+  CHECK(told(Kind::kSglang, Spec::Kind::kGrammar) == expected);
+  expected.erase("ebnf");
+  expected["regex"] = "text";
+  CHECK(told(Kind::kSglang, Spec::Kind::kRegex) == expected);
+  all.sampling.no_repeat_ngram = 2;
+  CHECK(told(Kind::kOpenai, Spec::Kind::kRegex)["no_repeat_ngram_size"] == 2);
 }
 
 TEST_CASE("a server that nobody answers for ends the sampling and names it") {

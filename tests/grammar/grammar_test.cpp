@@ -5,7 +5,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -13,28 +12,12 @@
 #include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/grammar/token_bytes.h"
+#include "tests/text/golden.h"
 
 using namespace temper;
 using namespace temper::grammar;
 
 namespace {
-
-Json golden(const std::string& name) {
-  const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  return read_json_file((root ? std::string(root) + "/" : std::string()) +
-                        "tests/golden/tokenizers/" + name + ".json");
-}
-
-std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& name) {
-  const Json rows = golden(name);
-  Json config = rows.at("tokenizer");
-  if (rows.contains("tables_of")) {
-    const Json owner = golden(rows.at("tables_of").get<std::string>());
-    for (const char* table : {"vocab", "merges"})
-      config["model"][table] = owner.at("tokenizer").at("model").at(table);
-  }
-  return Tokenizer::parse(config.dump(), name);
-}
 
 // Byte-level; with byte tokens; with and without a space before the first word.
 const std::vector<std::string> kTokenizers{
@@ -43,7 +26,7 @@ constexpr int64_t kMore = 3;  // ids of the model that the tokenizer lacks
 
 struct Fixture {
   explicit Fixture(const std::string& name)
-      : tokenizer(tokenizer_of(name)),
+      : tokenizer(golden_tokenizer(name)),
         vocabulary(tokenizer->vocab_size() + kMore),
         compiler(tokenizer, vocabulary) {}
   std::unique_ptr<Matcher> matcher(const Spec& spec, std::vector<int32_t> ends = {}) {
@@ -230,7 +213,7 @@ TEST_CASE("what is wrong is said") {
 }
 
 TEST_CASE("bytes that tokens add") {
-  const auto tokenizer = tokenizer_of("llama2_legacy");
+  const auto tokenizer = golden_tokenizer("llama2_legacy");
   const TokenBytes tokens = token_bytes(*tokenizer, tokenizer->vocab_size());
   const auto id = [&](const char* token) { return tokenizer->id_of(token).value(); };
   CHECK(tokens.bytes[static_cast<size_t>(id("<0xE2>"))] == "\xE2");

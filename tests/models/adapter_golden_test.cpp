@@ -250,6 +250,23 @@ TEST_CASE(
   CHECK(!at::equal(of.logp(*of.model, 0), last));
 }
 
+// What `temper reward` begins with where adapter.path is a language model's adapter.
+TEST_CASE("a language model's adapter goes on in a scalar model, whole modules included") {
+  for (const std::string name : {"dora_rslora", "saved", "saved_head", "saved_tied"}) {
+    CAPTURE(name);
+    const Case of(name);
+    models::load_adapter(*of.model, of.directory);
+    const auto scalar = models::load_scalar_model(of.base, {}, 7);
+    const auto forest = std::make_shared<Forest>();
+    for (const std::vector<int32_t>& tokens : of.sequences) forest->add_root(tokens);
+    const at::Tensor before = scalar->forward({.forest = forest});
+    const models::LoraConfig found = models::load_adapter(*scalar, of.directory);
+    CHECK(at::equal(scalar->forward({.forest = forest}), of.model->forward({.forest = forest})));
+    CHECK(!at::equal(scalar->forward({.forest = forest}), before));
+    CHECK(models::saved_modules_are(*scalar, found.modules_to_save));
+  }
+}
+
 TEST_CASE("whole modules that an adapter cannot have are refused") {
   const Case of("saved"), tied("saved_tied");
   models::LoraConfig config{.rank = 2, .modules_to_save = {"norm"}};

@@ -91,11 +91,20 @@ TEST_CASE("weights that do not fit change nothing") {
                     plain = saved_adapter(folder, base, 3),
                     longer = saved(folder, "longer", 2, "3"),
                     foreign = saved_adapter(folder, longer, 5);
+  const std::string diverged = folder / "diverged";
+  {
+    std::filesystem::copy(base, diverged);
+    const auto broken = models::load_model(base);
+    broken->each_parameter([](const std::string&, nn::Parameter& p) {
+      p.set_value(at::full_like(p.value(), std::numeric_limits<float>::quiet_NaN()));
+    });
+    models::save_weights(*broken, diverged, at::kFloat);
+  }
   const auto model = models::load_model(base);
   models::Reloader reloader(*model, base, {});
   reloader.load(plain);
   const std::vector<float> before = scores(*model);
-  for (const std::string& wrong : {shorter, longer, foreign, folder / "nothing"})
+  for (const std::string& wrong : {shorter, longer, foreign, diverged, folder / "nothing"})
     CHECK_THROWS_AS(reloader.load(wrong), Error);
   CHECK(scores(*model) == before);
 }

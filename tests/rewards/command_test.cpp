@@ -18,9 +18,10 @@
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
-#include "temper/rewards/scratch.h"
+#include "temper/process/scratch.h"
 
 using namespace temper;
+using namespace temper::process;
 using namespace temper::rewards;
 using Kind = Verdict::Kind;
 
@@ -63,7 +64,7 @@ size_t worker_directories() {
   size_t n = 0;
   for (const auto& entry :
        std::filesystem::directory_iterator(std::filesystem::temp_directory_path()))
-    n += entry.path().filename().string().starts_with("temper-reward-");
+    n += entry.path().filename().string().starts_with("temper-worker-");
   return n;
 }
 
@@ -226,27 +227,27 @@ TEST_CASE("limits hold before the program's first instruction") {
       "a=$(ulimit -v) b=$(ulimit -t) c=$(ulimit -n) d=$(ulimit -f); read -r l; "
       "[ \"$a $b $c $d\" = '200000 77 40 8' ] && echo 1 || echo 0",
       5, 1);
-  limited.memory_bytes = 200'000 * 1024;
-  limited.cpu_seconds = 77;
-  limited.open_files = 40;
-  limited.file_bytes = 4096;
+  limited.limits.memory_bytes = 200'000 * 1024;
+  limited.limits.cpu_seconds = 77;
+  limited.limits.open_files = 40;
+  limited.limits.file_bytes = 4096;
   CHECK(judge(limited, 1)[0].value == 1);
   RewardSection hungry = shell("x=a; while :; do x=$x$x; done; echo 1", 20, 1);
-  hungry.memory_bytes = 200'000'000;
+  hungry.limits.memory_bytes = 200'000'000;
   CHECK(judge(hungry, 1)[0].kind == Kind::kCrashed);
   // Too little memory for any program: it must not run even a moment without the limit.
   const std::string mark =
       (std::filesystem::temp_directory_path() / ("temper-test-mark-" + std::to_string(::getpid())))
           .string();
   RewardSection starved = shell("touch " + mark + "; read -r l; echo 1", 5, 1);
-  starved.memory_bytes = 4096;
+  starved.limits.memory_bytes = 4096;
   try {
     CHECK(judge(starved, 1)[0].kind == Kind::kCrashed);
   } catch (const RunError&) {  // the system says at once that it cannot be started
   }
   CHECK_FALSE(std::filesystem::exists(mark));
   RewardSection busy = shell("while :; do :; done", 20, 1);
-  busy.cpu_seconds = 1;
+  busy.limits.cpu_seconds = 1;
   CHECK(judge(busy, 1)[0].kind == Kind::kCrashed);
 }
 
@@ -360,10 +361,10 @@ TEST_CASE("directories of dead owners are removed, those of living ones stay") {
     std::filesystem::create_directory(base / name);
     return base / name;
   };
-  const std::filesystem::path other = foreign("temper-reward-keep");
+  const std::filesystem::path other = foreign("temper-worker-keep");
   REQUIRE(std::filesystem::exists(dead));
   std::ofstream(dead + "/left") << "behind";
-  CHECK(dead.find("temper-reward-") != std::string::npos);
+  CHECK(dead.find("temper-worker-") != std::string::npos);
   CHECK(remove_stale_scratch_directories() >= 1);
   CHECK_FALSE(std::filesystem::exists(dead));
   CHECK(std::filesystem::exists(mine.path()));

@@ -124,6 +124,9 @@ struct AheadRun {
 };
 
 void two_updates(rl::RlConfig& config) { config.rl.minibatches = 2; }
+void continues(rl::RlConfig& config) {
+  config.rollout.update = rl::RlRolloutSection::Update::kContinue;
+}
 
 }  // namespace
 
@@ -159,21 +162,66 @@ TEST_CASE("with several updates a batch, a batch is begun when as many are left"
   }
 }
 
+TEST_CASE("completions that continue are sampled by each version in its turn") {
+  const Folder folder;
+  for (const int64_t staleness : {1, 2, 3}) {
+    CAPTURE(staleness);
+    AheadRun run(folder, str("c", staleness), staleness, continues);
+    run.go();
+    CHECK(run.outcome.steps == kSteps);
+    for (int64_t step = 1; step <= kSteps; ++step) {
+      // max_new_tokens is 6, of which each version from when the batch is begun until it is used
+      // has an equal share.
+      const int64_t begun = std::max<int64_t>(0, step - 1 - staleness);
+      const int64_t share = 6 / std::max<int64_t>(1, step - 1 - begun);
+      std::vector<int64_t> expected;  // by token
+      for (int64_t token = 0; token < 6; ++token) expected.push_back(begun + token / share);
+      std::istringstream lines(run.rollouts(step));
+      for (std::string line; std::getline(lines, line);) {
+        const Json row = parse_json(line, "rollouts");
+        std::vector<int64_t> versions;
+        if (row["policy_version"].is_number())
+          versions.assign(row["completion_tokens"].size(), row["policy_version"]);
+        else
+          for (size_t i = 0; i < row["policy_version"].size(); ++i)
+            versions.insert(versions.end(), row["version_tokens"][i].get<size_t>(),
+                            row["policy_version"][i]);
+        CHECK(std::equal(versions.begin(), versions.end(), expected.begin()));
+      }
+    }
+  }
+  // There is no update between a batch's beginning and its use: nothing to continue with.
+  AheadRun one(folder, "one", 1);
+  one.go();
+  CHECK(one.rollouts(kSteps) == read_file(folder / str("c1/rollouts/step-", kSteps, ".jsonl")));
+}
+
 TEST_CASE("a policy that does not learn is sampled the same, ahead or not") {
   const Folder folder;
   const auto still = [](rl::RlConfig& config) { config.optimizer.learning_rate = 0; };
-  AheadRun now(folder, "now", 0, still), ahead(folder, "ahead", 2, still);
+  AheadRun now(folder, "now", 0, still), ahead(folder, "ahead", 2, still),
+      parts(folder, "parts", 3, [&](rl::RlConfig& config) {
+        still(config);
+        continues(config);
+      });
   now.go();
   ahead.go();
+  parts.go();
   for (int64_t step = 1; step <= kSteps; ++step) {
-    std::string lines = ahead.rollouts(step);
     // But for who sampled it.
-    const auto without_version = [](std::string text) {
-      for (size_t at; (at = text.find("\"policy_version\"")) != std::string::npos;)
-        text.erase(at, text.find(',', at) - at);
-      return text;
+    const auto without_version = [](const std::string& text) {
+      std::vector<Json> rows;
+      std::istringstream lines(text);
+      for (std::string line; std::getline(lines, line);) {
+        rows.push_back(parse_json(line, "rollouts"));
+        rows.back().erase("policy_version");
+        rows.back().erase("version_tokens");
+      }
+      return rows;
     };
-    CHECK(without_version(lines) == without_version(now.rollouts(step)));
+    const std::vector<Json> expected = without_version(now.rollouts(step));
+    CHECK((without_version(ahead.rollouts(step)) == expected));
+    CHECK((without_version(parts.rollouts(step)) == expected));
   }
   for (const MetricsRow& row : ahead.metrics()) {
     CHECK(row.number("mismatch_kl") == 0);
@@ -183,12 +231,15 @@ TEST_CASE("a policy that does not learn is sampled the same, ahead or not") {
 
 TEST_CASE("a run that samples ahead goes on to the same bits wherever it stops") {
   const Folder folder;
-  for (const bool several : {false, true}) {
+  for (const int kind : {0, 1, 2, 3}) {
+    const bool several = kind % 2 == 1, parts = kind >= 2;
     const auto set = [&](rl::RlConfig& config) {
       if (several) two_updates(config);
+      if (parts) continues(config);
     };
     for (const int64_t staleness : {1, 3}) {
-      const std::string name = str(several ? "two-" : "one-", staleness);
+      if (parts && staleness == 1 && !several) continue;
+      const std::string name = str(several ? "two-" : "one-", parts ? "parts-" : "", staleness);
       CAPTURE(name);
       AheadRun whole(folder, name, staleness, set);
       whole.go();
@@ -233,4 +284,17 @@ TEST_CASE("a stale sampler cannot be stopped at") {
   stop.push_back("rl.on_mismatch=stop");
   rl::RlConfig refused;
   CHECK_THROWS_AS(read_run_config(refused, stop, "grpo"), ConfigError);
+  // Nor can it continue where nothing is sampled ahead, or where episodes are sampled whole.
+  for (const std::vector<std::string>& more :
+       std::vector<std::vector<std::string>>{{"rl.max_staleness=0"},
+                                             {"rl.algorithm=dapo"},
+                                             {"environment.name=grid_world"},
+                                             {"rollout.server.urls=[http://127.0.0.1:8000]"}}) {
+    std::vector<std::string> parts = arguments;
+    parts.push_back("rollout.update=continue");
+    parts.insert(parts.end(), more.begin(), more.end());
+    rl::RlConfig none;
+    CHECK_THROWS_WITH_AS(read_run_config(none, parts, "grpo"), doctest::Contains("rollout.update"),
+                         ConfigError);
+  }
 }

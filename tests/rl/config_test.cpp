@@ -219,7 +219,8 @@ TEST_CASE("what reinforcement learning needs is required") {
 
 TEST_CASE("keys that contradict each other") {
   CHECK(load_error({"rewards=[{weight: 2}]"}) ==
-        "command line: rewards=[{weight: 2}]: rewards: reward 1 has neither a name nor a command");
+        "command line: rewards=[{weight: 2}]: rewards: reward 1 has neither a name, a command nor "
+        "a model");
   CHECK(load_error({"rewards=[{name: a}, {name: a}]"})
             .ends_with("two rewards are called `a`; give one another name"));
   CHECK(load_error({"rl.minibatches=65"})
@@ -244,4 +245,29 @@ TEST_CASE("keys that contradict each other") {
       "grpo, dr_grpo, dapo, gspo, rloo"));
   CHECK(unknown.ends_with("did you mean `grpo`?"));
   CHECK(load_error({"rl.lambda=0.9"}).find("unknown key `rl.lambda`") != std::string::npos);
+}
+
+TEST_CASE("sampling options that the servers cannot obey are refused") {
+  const auto error = [](const std::string& kind, const std::string& option) {
+    return load_error({"rollout.server.kind=" + kind, "rollout.server.urls=[http://127.0.0.1:8000]",
+                       "rollout." + option});
+  };
+  for (const std::string kind : {"openai", "vllm", "sglang"}) {
+    for (const char* fine :
+         {"presence_penalty=2", "frequency_penalty=-2", "logit_bias={\"11\": -100}",
+          "min_new_tokens=4", "stop_token_ids=[3]", "regex=a+", "repetition_penalty=1.5"})
+      CHECK(error(kind, fine) == "no error");
+    CHECK(error(kind, "presence_penalty=2.5").find("rollout.presence_penalty: found 2.5") !=
+          std::string::npos);
+    CHECK(error(kind, "logit_bias={\"11\": 101}").find("rollout.logit_bias: found 101") !=
+          std::string::npos);
+  }
+  CHECK(error("openai", "no_repeat_ngram=3") == "no error");
+  CHECK(error("openai", "repetition_penalty=3") == "no error");
+  CHECK(error("sglang", "repetition_penalty=3").find("rollout.repetition_penalty") !=
+        std::string::npos);
+  for (const std::string kind : {"vllm", "sglang"})
+    CHECK(error(kind, "no_repeat_ngram=3").find("rollout.no_repeat_ngram: found 3") !=
+          std::string::npos);
+  CHECK(load_error({"rollout.no_repeat_ngram=3", "rollout.presence_penalty=5"}) == "no error");
 }

@@ -50,10 +50,48 @@ class Talk : public env::Environment {
   int64_t number_ = 0, turns_ = 0;
 };
 
+// Says U, which the tokenizer knows and the model does not: at once, or as an answer.
+class Foreign : public env::Environment {
+ public:
+  env::Observation reset(const Json& row) override {
+    at_once_ = row["n"].get<int64_t>() % 2 == 0;
+    return at_once_ ? said() : env::Observation();
+  }
+  env::Observation step(const env::Turn&) override { return said(); }
+
+ private:
+  static env::Observation said() {
+    env::Observation next;
+    next.messages.push_back({{"role", "user"}, {"content", "U"}});
+    return next;
+  }
+  bool at_once_ = false;
+};
+
+// Fails three times of four.
+class Frail : public env::Environment {
+ public:
+  env::Observation reset(const Json&) override { return {}; }
+  env::Observation step(const env::Turn& turn) override {
+    size_t sum = 0;
+    for (const char c : turn.completion) sum += static_cast<unsigned char>(c);
+    check(sum % 4 == 0, "frail");
+    env::Observation next;
+    next.done = true;
+    next.reward = static_cast<double>(sum % 16);
+    return next;
+  }
+};
+
+template <class T>
+std::unique_ptr<env::Environment> make() {
+  return std::make_unique<T>();
+}
+
 [[maybe_unused]] const bool added = [] {
-  env::environments().add(
-      {"talk", []() -> std::unique_ptr<env::Environment> { return std::make_unique<Talk>(); },
-       "for these tests"});
+  env::environments().add({"foreign", make<Foreign>, "for these tests"});
+  env::environments().add({"frail", make<Frail>, "for these tests"});
+  env::environments().add({"talk", make<Talk>, "for these tests"});
   return true;
 }();
 
@@ -67,9 +105,9 @@ void make_model(const std::string& directory, const std::string& chat_template) 
   };
   for (char c = 'a'; c <= 'z'; ++c) add(std::string(1, c));
   for (char c = '0'; c <= '9'; ++c) add(std::string(1, c));
-  add("\xC4\xA0");  // space
-  add("\xC4\x8A");  // line end
-  for (char c = 'A'; c <= 'T'; ++c) add(std::string(1, c));
+  add("\xC4\xA0");                                           // space
+  add("\xC4\x8A");                                           // line end
+  for (char c = 'A'; c <= 'U'; ++c) add(std::string(1, c));  // the model has no id of the last
   Json tokens = Json::array();
   for (const char* special : {"<|im_start|>", "<|im_end|>"})
     tokens.push_back({{"id", vocabulary[special]},
@@ -349,4 +387,41 @@ TEST_CASE("what an environment throws is a verdict") {
   CHECK(static_cast<double>(drop.rollouts(1).size()) == 96 - failed);
   std::filesystem::remove_all(folder / "stop");
   CHECK_THROWS_WITH_AS(with("stop").go(), doctest::Contains("no q here"), RunError);
+}
+
+TEST_CASE("words that are not the model's cost their episodes alone") {
+  const Folder folder;
+  const Run run = Run(folder, "run", kPlain, {"environment.name=foreign"}).go();
+  CHECK(run.outcome.steps == 3);
+  CHECK(run.rows().front().number("environment_malformed") == 12);  // each episode of the batch
+  for (const Json& row : run.rollouts(1)) CHECK(row["reward"] == 0.0);
+  check_exact(run);
+}
+
+TEST_CASE("an environment that fails often, but not always, does not end the run") {
+  const Folder folder;
+  for (const char* verdict : {"zero", "drop"}) {
+    const Run run = Run(folder, verdict, kPlain,
+                        {"environment.name=frail", str("environment.on_failure=", verdict),
+                         "rl={prompts_per_rollout: 12, group_size: 8}"})
+                        .go();
+    CHECK(run.outcome.steps == 3);
+    CHECK(run.rows().back().number("environment_crashes").value() > 144);  // of 288
+  }
+}
+
+TEST_CASE("the least number of tokens is a completion's, not a turn's") {
+  const Folder folder;
+  const Run run = Run(folder, "run", kPlain, {"rollout.min_new_tokens=40"}).go();
+  CHECK(run.outcome.steps == 3);
+  for (const Json& row : run.rollouts(1))
+    if (row["turns"] == 1) CHECK(row["completion_tokens"].size() >= 40);
+}
+
+TEST_CASE("an end token that the config names ends a turn as the model's own does") {
+  const Folder folder;
+  const Run own = Run(folder, "own").go();
+  const Run named =
+      Run(folder, "named", kPlain, {"rollout.ignore_eos=true", "rollout.stop_token_ids=[2]"}).go();
+  for (int64_t step = 1; step <= 3; ++step) CHECK(own.rollouts(step) == named.rollouts(step));
 }

@@ -9,6 +9,7 @@
 
 #include "temper/base/error.h"
 #include "temper/rl/batch.h"
+#include "temper/rl/rollout_lines.h"
 
 using namespace temper;
 
@@ -102,6 +103,29 @@ std::string refusal(const Json& change) {
 }
 
 }  // namespace
+
+TEST_CASE("a completion of several versions of the policy reads back to its parts") {
+  rl::EpisodeGroup group{.id = 5};
+  group.segments = {
+      {.tokens = {1, 2}},
+      {.parent = 0,
+       .tokens = {3, 4},
+       .sampled = true,
+       .logprobs = {-1.0F, -2.0F},
+       .policy_version = 6},
+      {.parent = 1, .tokens = {5}, .sampled = true, .logprobs = {-3.0F}, .policy_version = 7}};
+  group.episodes = {{.path = {1, 2}, .reward = 1}};
+  const Json row = parse_json(rl::to_line(group, group.episodes[0]), "line");
+  CHECK(row["policy_version"] == Json({6, 7}));
+  CHECK(row["version_tokens"] == Json({2, 1}));
+  check_same(read({row.dump()}).at(0), group);
+  for (const Json& wrong :
+       {Json({2}), Json({2, 2}), Json({3, 1}), Json({-1, 4}), Json("2"), Json()}) {
+    Json bad = row;
+    bad["version_tokens"] = wrong;
+    CHECK_THROWS_AS(read({bad.dump()}), DataError);
+  }
+}
 
 TEST_CASE("a group's lines read back to the same group, turns, masks and penalties included") {
   const rl::EpisodeGroup group = two_turns();

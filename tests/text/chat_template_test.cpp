@@ -163,10 +163,10 @@ TEST_CASE("messages that are none are refused by their place") {
   CHECK(error(Json::array(), nullptr) ==
         "messages: empty; a conversation has at least one message");
   CHECK(error({{{"role", "user"}}, 5}, nullptr) ==
-        "messages: message 2 is no object with a `role`; expected {role, content}");
+        "messages: message 2 is not an object with a `role`; expected {role, content}");
   CHECK(error("text", nullptr) == "messages: expected a list of {role, content}");
   CHECK(error(kMessages, "f").starts_with("tools: not valid JSON"));  // text is read as JSON
-  CHECK(error(kMessages, {1}) == "tools: tool 1 is no JSON schema object");
+  CHECK(error(kMessages, {1}) == "tools: tool 1 is not a JSON schema object");
 }
 
 TEST_CASE("the date in a template is that of loading it") {

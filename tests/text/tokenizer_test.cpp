@@ -13,30 +13,11 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/json.h"
+#include "tests/text/golden.h"
 
 using namespace temper;
 
 namespace {
-
-std::string source_path(const std::string& path) {
-  const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  return root ? std::string(root) + "/" + path : path;
-}
-
-Json golden(const std::string& name) {
-  return read_json_file(source_path("tests/golden/tokenizers/" + name + ".json"));
-}
-
-std::shared_ptr<const Tokenizer> golden_tokenizer(const std::string& name) {
-  const Json rows = golden(name);
-  Json config = rows.at("tokenizer");
-  if (rows.contains("tables_of")) {
-    const Json owner = golden(rows.at("tables_of").get<std::string>());
-    for (const char* table : {"vocab", "merges"})
-      config["model"][table] = owner.at("tokenizer").at("model").at(table);
-  }
-  return Tokenizer::parse(config.dump(), name);
-}
 
 std::string streamed(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip) {
   StreamDecoder decoder(tokenizer, skip);
@@ -46,7 +27,7 @@ std::string streamed(const Tokenizer& tokenizer, const std::vector<int32_t>& ids
 }
 
 void check_goldens(const Tokenizer& tokenizer, const Json& rows) {
-  const Json texts = golden("texts");
+  const Json texts = golden_tokenizer_file("texts");
   REQUIRE(rows.at("ids").size() == texts.size());
   for (size_t i = 0; i < texts.size(); ++i) {
     const auto text = texts[i].get<std::string>();
@@ -112,7 +93,7 @@ TEST_CASE("goldens of every kind of tokenizer") {
         "metaspace_never", "folding", "split_removed", "split_isolated", "split_mergedwithprevious",
         "split_mergedwithnext", "split_contiguous"}) {
     CAPTURE(name);
-    check_goldens(*golden_tokenizer(name), golden(name));
+    check_goldens(*golden_tokenizer(name), golden_tokenizer_file(name));
   }
 }
 
@@ -122,7 +103,7 @@ TEST_CASE("goldens of Qwen2's tokenizer") {
     MESSAGE("skipped: ../shared/data/tokenizers/qwen2/tokenizer.json.gz is absent, or gzip is");
     return;
   }
-  check_goldens(*tokenizer, golden("qwen2_full"));
+  check_goldens(*tokenizer, golden_tokenizer_file("qwen2_full"));
   CHECK(tokenizer->id_of("<|im_start|>") == 151644);
   CHECK(tokenizer->id_of("Ġthe") == 279);
   CHECK(tokenizer->token_of(279) == "Ġthe");
@@ -137,7 +118,7 @@ TEST_CASE("goldens of the benchmark's tokenizer") {
     return;
   }
   const auto tokenizer = Tokenizer::load(path);
-  check_goldens(*tokenizer, golden("bench_full"));
+  check_goldens(*tokenizer, golden_tokenizer_file("bench_full"));
   CHECK(tokenizer->vocab_size() == 8192);
 }
 
@@ -197,7 +178,7 @@ TEST_CASE("a stream gives characters only when they are whole") {
 
 TEST_CASE("threads share a tokenizer, and a thread's cache keeps tokenizers apart") {
   const auto one = golden_tokenizer("llama3"), other = golden_tokenizer("gpt2");
-  const Json texts = golden("texts");
+  const Json texts = golden_tokenizer_file("texts");
   const auto all = [&] {
     std::vector<std::vector<int32_t>> out;
     for (const Json& text : texts) {

@@ -103,6 +103,9 @@ TEST_CASE("Python's literals, and what is none") {
                              "f(a=1))", "[f(a=1)", "1", "f(a=[1,)", "f(a=--1)"})
     CHECK(arguments(broken) == "none");
   CHECK(arguments("f(a=" + std::string(10000, '[')) == "none");
+  std::string prints;
+  for (int i = 0; i < 100'000; ++i) prints += "print(";
+  CHECK(arguments(prints) == "none");
 }
 
 TEST_CASE("the notation is found in the template") {

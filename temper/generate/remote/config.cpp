@@ -1,8 +1,10 @@
 #include "temper/generate/remote/config.h"
 
+#include <cmath>
 #include <cstdlib>
 
 #include "temper/base/error.h"
+#include "temper/generate/option_values.h"
 
 namespace temper {
 
@@ -17,18 +19,21 @@ inline constexpr std::array enum_names<generate::ServerSection::Sync> = {"disk",
 namespace temper::generate {
 
 void ServerSection::fields(Fields& f) {
-  f.add("kind", kind, "the servers' protocol; openai: temper serve and others that return ids");
+  f.add("kind", kind, "the servers' API; openai: temper serve and others that return token ids");
   f.add("urls", urls,
-        "where the servers are, such as http://127.0.0.1:8000; empty: the run samples by itself",
+        "addresses of the servers, such as http://127.0.0.1:8000; empty: the run samples itself",
         one_or_list());
   f.add("sync", sync,
-        "how they get the weights of each update: disk (written to weights_dir, which they read, "
-        "too), or none (they keep their own)");
+        "how servers get the weights after each update: disk (written to weights_dir, which they "
+        "load), or none (they keep their own)");
   f.add("weights_dir", weights_dir,
-        "directory that trainer and servers see under this path; null: OUTPUT_DIR/weights");
-  f.add("api_key_env", api_key_env, "environment variable with the servers' API key; null: none");
-  f.add("timeout_seconds", timeout_seconds,
-        "of one request, which is tried 4 times, on another url where there is one", above(0));
+        "directory that trainer and servers see under the same path; null: OUTPUT_DIR/weights");
+  f.add("api_key_env", api_key_env,
+        "name of the environment variable that holds the servers' API key; null: none");
+  f.add(
+      "timeout_seconds", timeout_seconds,
+      "timeout of a request; a failed one is tried 4 times in all, on another url if there is one",
+      above(0));
 }
 
 std::string ServerSection::api_key() const {
@@ -37,6 +42,30 @@ std::string ServerSection::api_key() const {
   check<ConfigError>(key && *key, "rollout.server.api_key_env: the environment has no ",
                      *api_key_env);
   return key;
+}
+
+// OpenAI's ranges hold for all three. temper serve alone bans repeated n-grams.
+std::optional<ServerSection::Unsupported> ServerSection::find_unsupported(
+    const RolloutSection& rollout) const {
+  constexpr double kMostPenalty = 2, kMostBias = 100;
+  const auto outside = [](const char* key, double found, double least, double most) {
+    return Unsupported{str("rollout.", key),
+                       str("found ", found, ", expected a number from ", least, " to ", most,
+                           ", which is what servers (rollout.server) accept")};
+  };
+  for (const auto& [key, value] : {std::pair{"presence_penalty", rollout.presence_penalty},
+                                   std::pair{"frequency_penalty", rollout.frequency_penalty}})
+    if (std::abs(value) > kMostPenalty) return outside(key, value, -kMostPenalty, kMostPenalty);
+  for (const auto& [id, bias] : read_logit_bias(rollout.logit_bias, "rollout.logit_bias"))
+    if (std::abs(bias) > kMostBias) return outside("logit_bias", bias, -kMostBias, kMostBias);
+  if (kind == Kind::kSglang && rollout.repetition_penalty > kMostPenalty)
+    return outside("repetition_penalty", rollout.repetition_penalty, 0, kMostPenalty);
+  if (kind != Kind::kOpenai && rollout.no_repeat_ngram > 0)
+    return Unsupported{"rollout.no_repeat_ngram",
+                       str("found ", rollout.no_repeat_ngram, ", expected 0: rollout.server.kind ",
+                           enum_names<Kind>[static_cast<size_t>(kind)],
+                           " has no such parameter; leave the key out, or sample without servers")};
+  return std::nullopt;
 }
 
 }  // namespace temper::generate

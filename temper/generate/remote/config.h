@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "temper/base/config.h"
+#include "temper/generate/config.h"
 
 namespace temper::generate {
 
@@ -24,6 +25,13 @@ struct ServerSection {
   bool used() const { return !urls.empty(); }
   // What api_key_env names; empty: no key. Throws ConfigError where the environment lacks it.
   std::string api_key() const;
+
+  // A key of `rollout` that servers of this kind cannot obey, or whose value they refuse.
+  struct Unsupported {
+    std::string key, message;  // "rollout.logit_bias"
+  };
+  // The first one; none: they obey all that the section asks for.
+  std::optional<Unsupported> find_unsupported(const RolloutSection& rollout) const;
 };
 
 }  // namespace temper::generate

@@ -31,8 +31,22 @@ std::string message_of(const std::string& body) {
   return dump_json(*found).substr(0, kLongestQuote);
 }
 
+std::string reason(httplib::Error error) {
+  switch (error) {
+    case httplib::Error::Connection:
+    case httplib::Error::ConnectionTimeout:
+      return "cannot connect; is the server running there?";
+    case httplib::Error::Read:
+      return "the connection ended, or the time was over, before the answer was whole";
+    case httplib::Error::Canceled:
+      return "the answer took too long";
+    default:
+      return httplib::to_string(error);
+  }
+}
+
 std::string body_of(const httplib::Result& result, const std::string& path) {
-  if (!result) throw HttpFailure(temper::str(path, ": ", httplib::to_string(result.error())), true);
+  if (!result) throw HttpFailure(temper::str(path, ": ", reason(result.error())), true);
   if (result->status / 100 == 2) return result->body;
   throw HttpFailure(temper::str(path, ": status ", result->status, " ", message_of(result->body)),
                     false);
@@ -47,6 +61,16 @@ ServerUrl parse_url(const std::string& text) {
                          scheme + 3 < text.size() && text[scheme + 3] != '/',
                      "rollout.server.urls: found ", text, ", expected http://HOST:PORT");
   const size_t path = text.find('/', scheme + 3);
+  const std::string host = text.substr(scheme + 3, path - scheme - 3);
+  const size_t colon = host.ends_with("]") ? std::string::npos : host.rfind(':');
+  if (colon != std::string::npos) {
+    const std::string port = host.substr(colon + 1);
+    check<ConfigError>(!port.empty() && port.size() <= 5 &&
+                           port.find_first_not_of("0123456789") == std::string::npos &&
+                           std::stoi(port) >= 1 && std::stoi(port) <= 65535,
+                       "rollout.server.urls: found the port `", port, "` in ", text,
+                       ", expected 1 to 65535");
+  }
   ServerUrl url{text.substr(0, path), path == std::string::npos ? "" : text.substr(path)};
   const auto cut_slashes = [&] {
     while (url.prefix.ends_with("/")) url.prefix.pop_back();

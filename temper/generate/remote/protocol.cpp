@@ -11,22 +11,22 @@ namespace {
 
 Json parse_answer(const std::string& body) {
   Json json = parse_json(body, "the server's answer");
-  check<DataError>(json.is_object(), "the server's answer is no JSON object");
+  check<DataError>(json.is_object(), "the server's answer is not a JSON object");
   return json;
 }
 
 const Json& member(const Json& json, const char* key, Json::value_t type) {
   const auto it = json.is_object() ? json.find(key) : json.end();
-  check<DataError>(it != json.end() && it->type() == type, "the server's answer has no `", key,
-                   "` as it should be");
+  check<DataError>(it != json.end() && it->type() == type, "the server's answer lacks `", key,
+                   "`, or it has the wrong type");
   return *it;
 }
 
 int32_t token_id(const Json& json, int64_t vocabulary) {
   const bool fits =
       json.is_number_integer() && json.get<int64_t>() >= 0 && json.get<int64_t>() < vocabulary;
-  check<DataError>(fits, "the server sampled token ", dump_json(json), ", and the model has ",
-                   vocabulary);
+  check<DataError>(fits, "the server sampled token ", dump_json(json),
+                   ", but the vocabulary size is ", vocabulary);
   return json.get<int32_t>();
 }
 
@@ -39,10 +39,10 @@ float log_probability(const Json& json) {
 void check_sample(const RemoteSample& sample, const SampleTask& task) {
   const int64_t most = task.request->options.max_new_tokens;
   const int64_t found = static_cast<int64_t>(sample.tokens.size());
-  check<DataError>(found >= 1 && found <= most, "the server sampled ", found, " tokens of 1 to ",
-                   most);
+  check<DataError>(found >= 1 && found <= most, "the server sampled ", found,
+                   " tokens, expected 1 to ", most);
   check<DataError>(sample.tokens.size() == sample.logprobs.size(), "the server gave ",
-                   sample.logprobs.size(), " log-probabilities of ", found, " tokens");
+                   sample.logprobs.size(), " log-probabilities for ", found, " tokens");
 }
 
 bool is_stop(const Json& reason) {
@@ -51,38 +51,61 @@ bool is_stop(const Json& reason) {
   return reason == "stop";
 }
 
+Json bias_by_token(const SamplingOptions& options) {
+  Json out = Json::object();
+  for (const auto& [id, bias] : options.logit_bias) out[std::to_string(id)] = bias;
+  return out;
+}
+
+// What a server calls a constraint of this kind; all call a regular expression `regex`.
+const char* grammar_key(const grammar::Spec& spec, const char* schema, const char* grammar) {
+  using Kind = grammar::Spec::Kind;
+  return spec.kind == Kind::kJsonSchema ? schema : spec.kind == Kind::kRegex ? "regex" : grammar;
+}
+
 // OpenAI's /v1/completions with ids: temper serve, vLLM and others.
 class OpenAi : public Protocol {
  public:
   explicit OpenAi(int64_t vocabulary) : vocabulary_(vocabulary) {}
   int64_t most_samples() const override { return 1024; }
 
+  // Those that are not OpenAI's own are sent only where they differ from the default.
+  Json parameters(const GenerationOptions& o) const override {
+    const SamplingOptions& s = o.sampling;
+    Json out{{"max_tokens", o.max_new_tokens}, {"temperature", s.temperature}};
+    if (s.top_p < 1) out["top_p"] = s.top_p;
+    if (!o.stop.empty()) out["stop"] = o.stop;
+    if (s.presence_penalty != 0) out["presence_penalty"] = s.presence_penalty;
+    if (s.frequency_penalty != 0) out["frequency_penalty"] = s.frequency_penalty;
+    if (!s.logit_bias.empty()) out["logit_bias"] = bias_by_token(s);
+    if (s.top_k > 0) out["top_k"] = s.top_k;
+    if (s.min_p > 0) out["min_p"] = s.min_p;
+    if (s.repetition_penalty != 1) out["repetition_penalty"] = s.repetition_penalty;
+    if (s.no_repeat_ngram > 0) out["no_repeat_ngram_size"] = s.no_repeat_ngram;
+    if (o.ignore_eos) out["ignore_eos"] = true;
+    if (o.min_new_tokens > 0) out["min_tokens"] = o.min_new_tokens;
+    if (!o.stop_token_ids.empty()) out["stop_token_ids"] = o.stop_token_ids;
+    if (o.grammar)
+      out["structured_outputs"] = {{grammar_key(*o.grammar, "json", "grammar"), o.grammar->text}};
+    return out;
+  }
+
   std::vector<RemoteSample> sample(HttpClient& http, const std::string& model,
                                    const SampleTask& task,
                                    const RemoteWeights& weights) const override {
-    const GenerationOptions& o = task.request->options;
-    const SamplingOptions& s = o.sampling;
-    Json body{{"model", name_for(model, weights)},
-              {"prompt", task.request->prompt},
-              {"n", task.count},
-              {"max_tokens", o.max_new_tokens},
-              {"temperature", s.temperature},
-              {"seed", task.seed},
-              {"logprobs", 0},
-              {"return_token_ids", true}};
-    if (s.top_p < 1) body["top_p"] = s.top_p;
-    if (!o.stop.empty()) body["stop"] = o.stop;
-    // Not OpenAI's own: sent where they say something.
-    if (s.top_k > 0) body["top_k"] = s.top_k;
-    if (s.min_p > 0) body["min_p"] = s.min_p;
-    if (s.repetition_penalty != 1) body["repetition_penalty"] = s.repetition_penalty;
-    if (o.ignore_eos) body["ignore_eos"] = true;
+    Json body = parameters(task.request->options);
+    body["model"] = name_for(model, weights);
+    body["prompt"] = task.request->prompt;
+    body["n"] = task.count;
+    body["seed"] = task.seed;
+    body["logprobs"] = 0;
+    body["return_token_ids"] = true;
     const Json answer = parse_answer(http.post("/v1/completions", dump_json(body)));
     check_weights(answer, weights);
     const Json& choices = member(answer, "choices", Json::value_t::array);
     std::vector<RemoteSample> samples(static_cast<size_t>(task.count));
     check<DataError>(choices.size() == samples.size(), "the server gave ", choices.size(),
-                     " completions of ", task.count);
+                     " completions, expected ", task.count);
     for (size_t i = 0; i < choices.size(); ++i) {
       check<DataError>(choices[i].is_object(), "the server gave a choice ", dump_json(choices[i]));
       const Json index = choices[i].value("index", Json(i));
@@ -174,19 +197,29 @@ class Sglang final : public Protocol {
   explicit Sglang(int64_t vocabulary) : vocabulary_(vocabulary) {}
   int64_t most_samples() const override { return 1; }
 
+  Json parameters(const GenerationOptions& o) const override {
+    const SamplingOptions& s = o.sampling;
+    Json out{{"temperature", s.temperature},
+             {"top_p", s.top_p},
+             {"top_k", s.top_k > 0 ? s.top_k : -1},
+             {"min_p", s.min_p},
+             {"repetition_penalty", s.repetition_penalty},
+             {"max_new_tokens", o.max_new_tokens},
+             {"ignore_eos", o.ignore_eos}};
+    if (!o.stop.empty()) out["stop"] = o.stop;
+    if (s.presence_penalty != 0) out["presence_penalty"] = s.presence_penalty;
+    if (s.frequency_penalty != 0) out["frequency_penalty"] = s.frequency_penalty;
+    if (!s.logit_bias.empty()) out["logit_bias"] = bias_by_token(s);
+    if (o.min_new_tokens > 0) out["min_new_tokens"] = o.min_new_tokens;
+    if (!o.stop_token_ids.empty()) out["stop_token_ids"] = o.stop_token_ids;
+    if (o.grammar) out[grammar_key(*o.grammar, "json_schema", "ebnf")] = o.grammar->text;
+    return out;
+  }
+
   std::vector<RemoteSample> sample(HttpClient& http, const std::string&, const SampleTask& task,
                                    const RemoteWeights& weights) const override {
-    const GenerationOptions& o = task.request->options;
-    const SamplingOptions& s = o.sampling;
-    Json sampling{{"temperature", s.temperature},
-                  {"top_p", s.top_p},
-                  {"top_k", s.top_k > 0 ? s.top_k : -1},
-                  {"min_p", s.min_p},
-                  {"repetition_penalty", s.repetition_penalty},
-                  {"max_new_tokens", o.max_new_tokens},
-                  {"ignore_eos", o.ignore_eos},
-                  {"sampling_seed", task.seed}};
-    if (!o.stop.empty()) sampling["stop"] = o.stop;
+    Json sampling = parameters(task.request->options);
+    sampling["sampling_seed"] = task.seed;
     Json body{{"input_ids", task.request->prompt},
               {"sampling_params", std::move(sampling)},
               {"return_logprob", true}};

@@ -1,22 +1,24 @@
-// What each kind of server is asked and how its answers are read. Token ids go in and come out,
-// with the log-probabilities of the tokens that were sampled.
+// The API of each kind of rollout server. Token ids go in and come out, with the log-probabilities
+// of the sampled tokens.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "temper/base/json.h"
 #include "temper/generate/remote/config.h"
 #include "temper/generate/remote/http.h"
 #include "temper/generate/request.h"
 
 namespace temper::generate::remote {
 
-// Weights that a server is to sample with, as they lie on disk: a model directory or a PEFT
-// adapter's, under a path that the server sees, too.
+// Weights that a server is to sample with, on disk: a model directory or a PEFT adapter's, under a
+// path that the server sees as well.
 struct RemoteWeights {
-  std::string version;  // names them; empty: those that the server has
+  std::string version;  // their name; empty: those that the server has
   std::string path;
   bool adapter = false;
 };
@@ -32,6 +34,7 @@ struct RemoteSample {
   std::vector<int32_t> tokens;  // a sampled end token included
   std::vector<float> logprobs;
   bool stopped = false;
+  std::optional<std::string> text;  // none: the tokens'
 };
 
 // The seed of a request's samples from `first` on: a hash of the run's seed and what names them,
@@ -44,6 +47,10 @@ class Protocol {
 
   // Most samples of one HTTP request.
   virtual int64_t most_samples() const = 0;
+  // How a request is sampled, in the server's own names: members of the request's body (openai,
+  // vllm) or of its `sampling_params` (sglang). ServerSection::find_unsupported() knows what cannot
+  // be said.
+  virtual Json parameters(const GenerationOptions& options) const = 0;
   // The name of the model that the server lists first. Throws HttpFailure, DataError.
   virtual std::string model_name(HttpClient& http) const;
   // Samples, in order. Throws HttpFailure; DataError for an answer that is not one; WrongWeights.
@@ -56,7 +63,7 @@ class Protocol {
                     const RemoteWeights& before) const = 0;
 };
 
-// Thrown where a server answers with other weights than it was given: it was started again.
+// Thrown if a server sampled with other weights than it was given: it was restarted.
 struct WrongWeights : Error {
   using Error::Error;
 };

@@ -111,7 +111,9 @@ void RemoteEngine::report(const Task& task, const Callbacks& callbacks) const {
       c.tokens = sample.tokens;
       c.logprobs = sample.logprobs;
       c.stopped = sample.stopped;
-      if (tokenizer_)
+      if (sample.text)
+        c.text = *sample.text;
+      else if (tokenizer_)
         c.text = text_of(*tokenizer_, c.tokens, request.options.stop,
                          request.options.min_new_tokens);
     }

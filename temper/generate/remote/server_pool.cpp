@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "temper/base/clock.h"
 
@@ -172,14 +173,29 @@ bool ServerPool::answers(const Server& server) const {
   }
 }
 
+// Requests that wait for another one's attempt share its result: a load that takes too long is not
+// asked for again by each of them.
 void ServerPool::set_up(Server& server, HttpClient& http, const RemoteWeights& weights) {
+  const int64_t before = server.set_ups;
   const std::lock_guard lock(server.setting_up);
-  if (server.model.empty()) server.model = protocol_->model_name(http);
-  if (weights.version.empty() || server.weights.version == weights.version) return;
-  const RemoteWeights before = server.weights;
-  server.weights = {};
-  protocol_->load(http, weights, before);
-  server.weights = weights;
+  const bool loaded = weights.version.empty() || server.weights.version == weights.version;
+  if (!server.model.empty() && loaded) return;
+  if (server.set_ups != before && server.set_up_failure)
+    std::rethrow_exception(server.set_up_failure);
+  try {
+    if (server.model.empty()) server.model = protocol_->model_name(http);
+    if (!loaded) {
+      const RemoteWeights old = std::exchange(server.weights, {});
+      protocol_->load(http, weights, old);
+      server.weights = weights;
+    }
+    server.set_up_failure = nullptr;
+  } catch (...) {
+    server.set_up_failure = std::current_exception();
+    ++server.set_ups;
+    throw;
+  }
+  ++server.set_ups;
 }
 
 std::vector<RemoteSample> ServerPool::try_once(Server& server, const SampleTask& task) {

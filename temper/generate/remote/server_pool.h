@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -65,10 +67,12 @@ class ServerPool {
  private:
   struct Server {
     PoolOptions::Server about;
-    std::mutex setting_up;  // while its model's name is asked or weights are loaded
-    std::string model;      // empty: not asked
-    RemoteWeights weights;  // that it was given; version empty: none
-    bool alive = true;      // guarded by mutex_, as what follows
+    std::mutex setting_up;              // while its model's name is asked or weights are loaded
+    std::atomic<int64_t> set_ups{0};    // attempts at that which have ended
+    std::exception_ptr set_up_failure;  // of the last one
+    std::string model;                  // empty: not asked
+    RemoteWeights weights;              // that it was given; version empty: none
+    bool alive = true;                  // guarded by mutex_, as what follows
     std::vector<std::unique_ptr<HttpClient>> idle;
     std::vector<HttpClient*> busy;
   };

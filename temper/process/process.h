@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace temper::rewards {
+namespace temper::process {
 
 using Clock = std::chrono::steady_clock;
 
@@ -25,6 +25,9 @@ struct ProcessOptions {
 
 // The path of a program as a shell would find it, empty where there is none that can be run.
 std::string find_program(const std::string& name);
+// "the command `x` is not found in PATH", or "... not a program that can be run"; empty where
+// find_program() finds it.
+std::string program_problem(const std::string& name);
 
 // The program runs in this one's directory, with pipes for its standard streams, default signal
 // handling and no other open file. It and all that it starts are in one process group, whose leader
@@ -60,4 +63,4 @@ class Process {
   int alive_ = -1;  // the write end of the pipe that the leader waits on
 };
 
-}  // namespace temper::rewards
+}  // namespace temper::process

@@ -1,13 +1,12 @@
-#include "temper/rewards/pipes.h"
+#include "temper/process/pipes.h"
 
 #include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 
-namespace temper::rewards {
+namespace temper::process {
 namespace {
 
 // A write to a process that is gone gives an error and no signal, in this thread alone.
@@ -58,20 +57,11 @@ bool write_some(int fd, std::string& unsent) {
   return n >= 0 || errno != EPIPE;
 }
 
-std::vector<ProcessOptions::Limit> limits(const RewardSection& options) {
-  std::vector<ProcessOptions::Limit> out;
-  const auto add = [&](int resource, const std::optional<int64_t>& value) {
-    rlimit now{RLIM_INFINITY, RLIM_INFINITY};
-    ::getrlimit(static_cast<__rlimit_resource>(resource), &now);  // it cannot be raised
-    if (value)
-      out.push_back({resource, std::min<uint64_t>(static_cast<uint64_t>(*value), now.rlim_max)});
-  };
-  add(RLIMIT_AS, options.memory_bytes);
-  add(RLIMIT_CPU, options.cpu_seconds);
-  add(RLIMIT_FSIZE, options.file_bytes);
-  add(RLIMIT_NOFILE, options.open_files);
-  add(RLIMIT_NPROC, options.processes);
-  return out;
+void wait_for(std::vector<pollfd>& fds, Clock::time_point until) {
+  const auto left = std::max<Clock::duration>(until - Clock::now(), Clock::duration::zero());
+  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(left);
+  const timespec most{whole.count(), std::chrono::nanoseconds(left - whole).count()};
+  ::ppoll(fds.data(), fds.size(), &most, nullptr);
 }
 
-}  // namespace temper::rewards
+}  // namespace temper::process

@@ -7,13 +7,25 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "temper/rewards/config.h"
-#include "temper/rewards/process.h"
-#include "temper/rewards/scratch.h"
+#include "temper/process/limits.h"
+#include "temper/process/process.h"
+#include "temper/process/scratch.h"
 
-namespace temper::rewards {
+namespace temper::process {
+
+struct WorkerOptions {
+  std::vector<std::string> command;
+  double timeout_seconds = 10;        // for an answer
+  double start_timeout_seconds = 30;  // in addition for the first one of a process
+  Limits limits;
+  // A request may depend on those before it. A process that ends between two of them is then a
+  // failure, where it else is replaced without a word.
+  bool stateful = false;
+  size_t longest_line = size_t{1} << 16;
+};
 
 // Nothing here blocks. The process's standard error is read, and its end kept for messages.
 //
@@ -25,14 +37,8 @@ namespace temper::rewards {
 // answers apart by the request's `id`.)
 class Worker {
  public:
-  // stateful: a request may depend on those before it. A process that ends between two of them is
-  // then a failure, where it else is replaced without a word.
-  explicit Worker(const RewardSection& options, bool stateful = false,
-                  size_t longest_line = size_t{1} << 16)
-      : options_(options),
-        stateful_(stateful),
-        longest_line_(longest_line),
-        start_seconds_(options.start_timeout_seconds) {}
+  explicit Worker(WorkerOptions options)
+      : options_(std::move(options)), start_seconds_(options_.start_timeout_seconds) {}
   ~Worker() { stop(); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -82,9 +88,7 @@ class Worker {
   Answer give(Answer::Kind kind, std::string text);
   Answer fail(Answer::Kind kind, std::string text);
 
-  const RewardSection& options_;
-  bool stateful_;
-  size_t longest_line_;
+  const WorkerOptions options_;
   std::optional<ScratchDirectory> scratch_;
   std::optional<Process> process_;
   std::function<bool(const std::string&)> answers_;
@@ -96,4 +100,4 @@ class Worker {
   Clock::time_point asked_, deadline_;
 };
 
-}  // namespace temper::rewards
+}  // namespace temper::process

@@ -1,12 +1,12 @@
-#include "temper/rewards/worker.h"
+#include "temper/process/worker.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "temper/base/error.h"
-#include "temper/rewards/pipes.h"
+#include "temper/process/pipes.h"
 
-namespace temper::rewards {
+namespace temper::process {
 namespace {
 
 using namespace std::chrono_literals;
@@ -21,7 +21,7 @@ void Worker::start() {
   scratch_.emplace();
   process_.emplace(ProcessOptions{.command = options_.command,
                                   .environment = {"TMPDIR=" + scratch_->path()},
-                                  .limits = limits(options_),
+                                  .limits = options_.limits.list(),
                                   .scratch = scratch_->path()});
   fresh_ = true;
 }
@@ -81,7 +81,7 @@ bool Worker::read_output() {
     if (error_output_.size() > kKeptErrorOutput)
       error_output_.erase(0, error_output_.size() - kKeptErrorOutput);
   }
-  return read_some(process_->output(), received_, longest_line_ + 1);
+  return read_some(process_->output(), received_, options_.longest_line + 1);
 }
 
 void Worker::discard_line(std::string line) {
@@ -105,7 +105,7 @@ std::optional<Worker::Answer> Worker::advance() {
   const bool open = read_output();  // after that look: what was written before reading is there
   if (phase_ == Phase::kAnswering) {
     if (auto answer = take_line()) return answer;
-  } else if (!open && !fresh_ && stateful_) {
+  } else if (!open && !fresh_ && options_.stateful) {
     Answer answer = fail(Answer::Kind::kEnded, ending());
     answer.between = true;
     return answer;
@@ -118,12 +118,12 @@ std::optional<Worker::Answer> Worker::advance() {
   } else if (was_read && open) {
     end_request();
   }
-  if (received_.size() > longest_line_)
-    return fail(
-        Answer::Kind::kGarbage,
-        phase_ == Phase::kAnswering
-            ? temper::str("answered with a line of more than ", longest_line_, " bytes")
-            : temper::str("wrote more than ", longest_line_, " bytes that nobody asked for"));
+  if (received_.size() > options_.longest_line)
+    return fail(Answer::Kind::kGarbage, phase_ == Phase::kAnswering
+                                            ? temper::str("answered with a line of more than ",
+                                                          options_.longest_line, " bytes")
+                                            : temper::str("wrote more than ", options_.longest_line,
+                                                          " bytes that nobody asked for"));
   if (!open) return fail(Answer::Kind::kEnded, ending());
   if (Clock::now() < deadline_) return {};
   const double waited = allowed_seconds();
@@ -189,4 +189,4 @@ void Worker::stop() {
   fresh_ = true;
 }
 
-}  // namespace temper::rewards
+}  // namespace temper::process

@@ -1,12 +1,12 @@
-// Directories for temporary files of reward commands.
+// Directories for temporary files of other programs.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
-namespace temper::rewards {
+namespace temper::process {
 
-// TMPDIR/temper-reward-PID-XXXXXX, empty, of this user alone, removed with this object. Its owner
+// TMPDIR/temper-worker-PID-XXXXXX, empty, of this user alone, removed with this object. Its owner
 // holds a lock on it, which ends with the owner however it ends; the first directory that a program
 // makes removes those whose owners are gone.
 class ScratchDirectory {
@@ -27,4 +27,4 @@ class ScratchDirectory {
 // machine any more. Returns how many.
 int64_t remove_stale_scratch_directories();
 
-}  // namespace temper::rewards
+}  // namespace temper::process

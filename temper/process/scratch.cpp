@@ -1,4 +1,4 @@
-#include "temper/rewards/scratch.h"
+#include "temper/process/scratch.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -16,11 +16,11 @@
 
 #include "temper/base/error.h"
 
-namespace temper::rewards {
+namespace temper::process {
 namespace {
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "temper-reward-";
+constexpr std::string_view kPrefix = "temper-worker-";
 constexpr int kAttempts = 10;
 
 fs::path temporary_files() {
@@ -34,7 +34,7 @@ int open_directory(const std::string& path) {
   return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-// The process of "temper-reward-PID-XXXXXX"; 0: another name.
+// The process of "temper-worker-PID-XXXXXX"; 0: another name.
 pid_t owner(std::string_view name) {
   if (!name.starts_with(kPrefix)) return 0;
   name.remove_prefix(kPrefix.size());
@@ -56,7 +56,8 @@ ScratchDirectory::ScratchDirectory() {
   for (int i = 0; i < kAttempts; ++i) {
     path_ = pattern;
     check(::mkdtemp(path_.data()) != nullptr,
-          "cannot make a directory for a reward's worker: ", path_, ": ", std::strerror(errno));
+          "cannot make a temporary directory for another program: ", path_, ": ",
+          std::strerror(errno));
     lock_ = open_directory(path_);
     struct stat held{}, named{};
     if (lock_ >= 0) ::flock(lock_, LOCK_EX | LOCK_NB);  // where there are no locks, none is stale
@@ -66,7 +67,7 @@ ScratchDirectory::ScratchDirectory() {
       return;
     if (lock_ >= 0) ::close(lock_);
   }
-  throw RunError(temper::str("cannot keep a directory for a reward's worker: ", path_));
+  throw RunError(temper::str("cannot keep a temporary directory for another program: ", path_));
 }
 
 ScratchDirectory::~ScratchDirectory() {
@@ -96,4 +97,4 @@ int64_t remove_stale_scratch_directories() {
   return removed;
 }
 
-}  // namespace temper::rewards
+}  // namespace temper::process

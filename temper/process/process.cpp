@@ -1,4 +1,4 @@
-#include "temper/rewards/process.h"
+#include "temper/process/process.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -19,7 +19,7 @@
 
 extern char** environ;
 
-namespace temper::rewards {
+namespace temper::process {
 namespace {
 
 constexpr auto kLongestKill = std::chrono::seconds(5);  // that SIGKILL may take
@@ -175,6 +175,12 @@ std::string find_program(const std::string& name) {
   return {};
 }
 
+std::string program_problem(const std::string& name) {
+  if (!find_program(name).empty()) return {};
+  return "the command `" + name + "` is not " +
+         (name.find('/') != std::string::npos ? "a program that can be run" : "found in PATH");
+}
+
 Process::Process(const ProcessOptions& options) {
   Pipe in, out, err, alive;
   const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -182,7 +188,7 @@ Process::Process(const ProcessOptions& options) {
   const std::vector<ProcessOptions::Limit> none;
   try {
     const std::string program = find_program(options.command[0]);
-    check(!program.empty(), "cannot start ", options.command[0], ": there is no such program");
+    check(!program.empty(), "cannot start ", options.command[0], ": program not found");
     Launch leader{.streams = {alive.read, null, null}, .group = 0, .limits = &none};
     leader_ =
         launch({"sh", "-c", kLeader, "temper-worker", options.scratch}, "/bin/sh", leader, {});
@@ -237,4 +243,4 @@ std::string Process::ending(Clock::duration most) const {
                                     : temper::str("was ended by signal ", info.si_status);
 }
 
-}  // namespace temper::rewards
+}  // namespace temper::process

@@ -1,14 +1,15 @@
-// Reading and writing without waiting, and the limits of a process as a config writes them.
+// Reading and writing without waiting, and waiting for many at once.
 #pragma once
+
+#include <poll.h>
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
-#include "temper/rewards/config.h"
-#include "temper/rewards/process.h"
+#include "temper/process/process.h"
 
-namespace temper::rewards {
+namespace temper::process {
 
 Clock::duration seconds(double s);
 
@@ -17,7 +18,7 @@ bool read_some(int fd, std::string& into, size_t most);
 // Writes what there is room for and takes it out. False: nobody reads any more. No signal.
 bool write_some(int fd, std::string& unsent);
 
-// memory_bytes and the like, none above what this program has itself.
-std::vector<ProcessOptions::Limit> limits(const RewardSection& options);
+// Returns when one of them is ready, at that time, or when a signal comes.
+void wait_for(std::vector<pollfd>& fds, Clock::time_point until);
 
-}  // namespace temper::rewards
+}  // namespace temper::process

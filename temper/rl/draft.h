@@ -1,0 +1,58 @@
+// A rollout batch while it is sampled.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "temper/data/loader.h"
+#include "temper/rl/episode.h"
+#include "temper/rl/prompts.h"
+
+namespace temper::rl {
+
+// A completion while it grows. Its parts were sampled one after the other, by different versions of
+// the policy.
+struct PartialCompletion {
+  std::vector<Segment> parts;
+  std::string text;
+  bool stopped = false;  // by an end token, a stop text or its grammar's end
+
+  std::vector<int32_t> tokens() const;
+  int64_t length() const;
+  void add(Segment part);  // joins the last one of the same version
+};
+
+// A group of completions of one prompt.
+struct PartialGroup {
+  const Prompt* prompt = nullptr;
+  std::vector<PartialCompletion> completions;  // by sample; empty in an environment
+  EpisodeGroup episodes;                       // once they are done
+  int64_t unfinished = 0;                      // completions or episodes
+
+  // Whether no completion has a token yet.
+  bool is_fresh() const;
+  // Makes `episodes` of the completions as they are.
+  void assemble();
+};
+
+struct Draft {
+  std::vector<Prompt> prompts;           // of all ranks
+  std::map<int64_t, PartialGroup> mine;  // of this rank's prompts, by key
+  data::LoaderState from, behind;        // the prompts' source before and after drawing them
+  // What happened meanwhile.
+  int64_t refills = 0, groups_sampled = 0, dropped = 0;  // dropped: completions
+  int64_t judged = 0;                                    // completions
+  double rollout_seconds = 0, reward_seconds = 0;
+
+  // This rank's completions as they are, as lines of a rollouts file; those without a token are
+  // left out.
+  std::string lines() const;
+  // Takes this rank's from what all ranks' lines() said. A completion of `max_tokens` is done.
+  // Throws DataError.
+  void fill(const std::string& lines, int64_t vocabulary, int64_t max_tokens,
+            const std::string& where);
+};
+
+}  // namespace temper::rl

@@ -1,0 +1,58 @@
+// Failures of rewards and environments while a run samples, of all ranks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "temper/base/json.h"
+#include "temper/dist/group.h"
+#include "temper/metrics/row.h"
+#include "temper/rewards/reward.h"
+#include "temper/rl/draft.h"
+#include "temper/rl/episode_sampler.h"
+#include "temper/train/messages.h"
+
+namespace temper::rl {
+
+class RolloutFailures {
+ public:
+  // episodes: null without an environment. Both outlive this.
+  RolloutFailures(const rewards::RewardSet& rewards, const EpisodeSampler* episodes)
+      : rewards_(rewards), episodes_(episodes) {}
+
+  // Adds what failed since the last call on any rank, and makes the draft's counts those of all
+  // ranks. Throws RunError where nothing ever succeeds: such a run trains nothing.
+  void count(Draft& draft, dist::Group& group);
+  // Leaves out what failed since the last call, in an evaluation.
+  void pass_over();
+
+  int64_t of_rewards() const { return rewards_failed_.all(); }
+  // What failed first, for messages.
+  std::string first() const;
+  void warn(train::Messages& messages) const;
+  void describe(MetricsRow& row) const;
+  Json state() const;
+  void restore(const Json& state, const std::string& where);
+
+ private:
+  void check_any_succeeds() const;
+  EnvironmentCounts episodes_now() const {
+    return episodes_ ? episodes_->counts() : EnvironmentCounts();
+  }
+
+  const rewards::RewardSet& rewards_;
+  const EpisodeSampler* episodes_;
+  // Of this rank, counted already.
+  rewards::FailureCounts rewards_seen_;
+  EnvironmentCounts episodes_seen_;
+  // Of all ranks, since the run began.
+  rewards::FailureCounts rewards_failed_;
+  EnvironmentCounts episodes_failed_;
+  int64_t judged_ = 0;  // completions
+};
+
+// The list of so many whole numbers at `key`, zeros where there is none. Throws DataError.
+std::vector<int64_t> whole_numbers(const Json& state, const char* key, size_t count,
+                                   const std::string& where);
+
+}  // namespace temper::rl

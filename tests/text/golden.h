@@ -1,0 +1,34 @@
+// The tokenizers of tests/golden.
+#pragma once
+
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "temper/base/json.h"
+#include "temper/text/tokenizer.h"
+
+namespace temper {
+
+// A path below the checkout.
+inline std::string source_path(const std::string& path) {
+  const char* root = std::getenv("TEMPER_SOURCE_DIR");
+  return (root ? std::string(root) + "/" : std::string()) + path;
+}
+// tests/golden/tokenizers/NAME.json: `tokenizer` and what transformers' gives for texts.
+inline Json golden_tokenizer_file(const std::string& name) {
+  return read_json_file(source_path("tests/golden/tokenizers/" + name + ".json"));
+}
+inline std::shared_ptr<const Tokenizer> golden_tokenizer(const std::string& name) {
+  const Json rows = golden_tokenizer_file(name);
+  Json config = rows.at("tokenizer");
+  if (rows.contains("tables_of")) {  // another file's: large ones are kept once
+    const Json owner = golden_tokenizer_file(rows.at("tables_of").get<std::string>());
+    for (const char* table : {"vocab", "merges"})
+      config["model"][table] = owner.at("tokenizer").at("model").at(table);
+  }
+  return Tokenizer::parse(config.dump(), name);
+}
+
+}  // namespace temper
