@@ -63,10 +63,10 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
           std::min(roles::kMostScored, config.roles.reference.size() + 1));
     roles.reference = std::move(served);
   }
+  const bool samples_ahead = config.rl.max_staleness > 0;
+  Ahead ahead;  // outlives the source
   std::unique_ptr<RolloutSource> source;
   const int64_t vocabulary = roles.policy.model->vocab_size;
-  const bool samples_ahead = config.rl.max_staleness > 0;
-  Ahead ahead;
   if (samples_ahead)
     ahead = {group.another("sampling ahead"), std::make_unique<KeptMessages>(directory)};
   if (config.rl.replay) {
@@ -96,8 +96,7 @@ train::RunOutcome run_rank(RlConfig& config, const train::RunHost& host,
   const std::unique_ptr<roles::Crew> crew = roles::find_crew(config, ranks);
   train::Roles roles(config, ranks.mesh);
   load(roles);
-  const train::RunOutcome outcome =
-      run(config, roles, ranks.mesh, crew.get(), host);
+  const train::RunOutcome outcome = run(config, roles, ranks.mesh, crew.get(), host);
   if (crew) crew->end(outcome);
   return outcome;
 }
