@@ -36,7 +36,7 @@ function(temper_core_folders)
 endfunction()
 
 function(temper_folders)
-  file(WRITE ${CMAKE_BINARY_DIR}/pch.cpp "")
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/pch.cpp CONTENT "")  # written once: with it everything would be compiled again
   # One precompiled header for all: ATen takes 35 s to parse, and every target that had its own would pay it again. Autograd's headers stay out:
   # every file would instantiate their templates, and few need them.
   add_library(temper_pch OBJECT ${CMAKE_BINARY_DIR}/pch.cpp)

@@ -13,6 +13,7 @@
 #include <charconv>
 #include <cstring>
 #include <iostream>
+#include <map>
 #include <thread>
 
 #include "temper/base/error.h"
@@ -121,43 +122,53 @@ void end_with_launcher() {
   if (std::to_string(::getppid()) != launcher) ::raise(SIGTERM);
 }
 
-int launch_ranks(int ranks, const char* verb, const Arguments& arguments) {
+int launch_ranks(int ranks, const std::vector<int>& serving, const char* verb,
+                 const Arguments& arguments) {
   const int port = free_port();
   sigset_t awaited;
   sigemptyset(&awaited);
   for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&awaited, signal);
   ::sigprocmask(SIG_BLOCK, &awaited, nullptr);
-  std::vector<pid_t> running;
-  const auto send = [&](int signal) {
-    for (const pid_t child : running) ::kill(child, signal);
-  };
+  std::map<pid_t, int> running;  // their ranks
   for (int rank = 0; rank < ranks; ++rank)
-    running.push_back(start(rank, ranks, port, verb, arguments));
-  const pid_t leader = running[0];
-  const auto leader_runs = [&] {
-    return std::find(running.begin(), running.end(), leader) != running.end();
+    running[start(rank, ranks, port, verb, arguments)] = rank;
+  const auto serves = [&](int rank) {
+    return std::find(serving.begin(), serving.end(), rank) != serving.end();
   };
-  int status = 0, waited = -1;  // seconds since a rank failed
+  const auto runs = [&](const auto& which) {
+    return std::any_of(running.begin(), running.end(),
+                       [&](const auto& child) { return which(child.second); });
+  };
+  const auto is_leader = [](int rank) { return rank == 0; };
+  const auto trains = [&](int rank) { return !serves(rank); };
+  int status = 0, waited = -1;  // seconds since a rank failed, or the last that trains ended
   while (!running.empty()) {
     const timespec second{1, 0};
     const int signal = ::sigtimedwait(&awaited, nullptr, &second);
-    if (signal == SIGINT || signal == SIGTERM) send(SIGTERM);
+    if (signal == SIGINT || signal == SIGTERM)
+      for (const auto& [child, rank] : running) ::kill(child, SIGTERM);
     int result = 0;
     for (pid_t pid; (pid = ::waitpid(-1, &result, WNOHANG)) > 0;) {
-      std::erase(running, pid);
+      const auto found = running.find(pid);
+      if (found == running.end()) continue;
+      const int rank = found->second;
+      running.erase(found);
       const int code = WIFEXITED(result) ? WEXITSTATUS(result) : 1;
       if (code == 0 || status != 0) continue;
-      status = code;
       if (WIFSIGNALED(result))
-        std::cerr << "temper: a rank was ended by signal " << WTERMSIG(result) << std::endl;
+        std::cerr << "temper: rank " << rank << " was ended by signal " << WTERMSIG(result)
+                  << std::endl;
+      if (serves(rank)) continue;
+      status = code;
       waited = 0;
     }
+    if (waited < 0 && !runs(trains)) waited = 0;
     if (waited < 0) continue;
     // What the user gave is wrong: the other ranks would say the same. Rank 0 alone has something
     // to lose: it saves what was trained.
-    const bool all = waited >= kLeaderSeconds || (status == 2 && !leader_runs());
-    for (const pid_t child : running)
-      if (all || (waited >= kGraceSeconds && child != leader)) ::kill(child, SIGKILL);
+    const bool all = waited >= kLeaderSeconds || (status == 2 && !runs(is_leader));
+    for (const auto& [child, rank] : running)
+      if (all || (waited >= kGraceSeconds && !is_leader(rank))) ::kill(child, SIGKILL);
     if (signal < 0) ++waited;
   }
   return status;

@@ -9,8 +9,10 @@ namespace temper::cli {
 int take_nproc(const Arguments& arguments, Arguments& rest);
 
 // Starts this program once for each rank and waits. The first rank that fails ends the others; its
-// exit status is returned. SIGINT and SIGTERM are passed on, as SIGTERM.
-int launch_ranks(int ranks, const char* verb, const Arguments& arguments);
+// exit status is returned. Without those `serving`, which have roles of their own, the others go
+// on, and when these have ended they end. SIGINT and SIGTERM are passed on, as SIGTERM.
+int launch_ranks(int ranks, const std::vector<int>& serving, const char* verb,
+                 const Arguments& arguments);
 
 // Whether this is a rank that launch_ranks started, and not its first.
 bool is_later_rank();

@@ -106,7 +106,7 @@ class Serve : public Command {
     serve::SamplerLoop sampling(*model, engine_, format.tokenizer, most_requests_);
     models::Reloader reloader(*model, model_.model, model_.kept());
     options_.reload = [&](const std::string& directory) { reloader.load(directory); };
-    serve::Server server(options_, sampling);
+    serve::Server server(options_, &sampling);
     server.bind();
     catch_interrupts();
     std::thread listening([&] { server.listen(); });

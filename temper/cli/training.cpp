@@ -53,8 +53,8 @@ int run_training(const TrainingVerb<Config>& verb, const Arguments& arguments) {
   const int ranks = take_nproc(arguments, rest);
   read_run_config(config, rest, verb.name, verb.elsewhere);
   if (ranks > 1) {
-    config.mesh.data_ranks(ranks, config.where("mesh"));
-    return launch_ranks(ranks, verb.name, rest);
+    config.training_ranks(ranks);
+    return launch_ranks(ranks, config.roles.serving(), verb.name, rest);
   }
   catch_interrupts();
   // A console that is closed (`temper sft ... | head -1`) is no reason to lose a run. A handler and
@@ -170,7 +170,9 @@ int run_grpo(const Arguments& arguments) {
        "[python3, examples/reward.py]}]'\n"
        "  temper grpo configs/grpo_gsm8k.yaml rl.replay=runs/x/rollouts/step-1.jsonl\n"
        "  temper grpo configs/grpo_gsm8k.yaml rl.max_staleness=1 "
-       "rollout.server.urls=[http://127.0.0.1:8000]\n",
+       "rollout.server.urls=[http://127.0.0.1:8000]\n"
+       "  temper grpo --nproc 4 configs/grpo_gsm8k.yaml rl.max_staleness=1 "
+       "'roles={rollout: [2, 3], reference: [3]}'\n",
        all_but({"rl", "rollout", "rewards"})},
       arguments);
 }

@@ -17,7 +17,7 @@ void MeshSection::fields(Fields& f) {
         "how long a rank waits for another one that is alive but does not answer", above(0));
 }
 
-int64_t MeshSection::data_ranks(int64_t ranks, const std::string& where) const {
+int64_t MeshSection::data_ranks(int64_t ranks, const std::string& where, int64_t all) const {
   check<ConfigError>(data != 0, where, ".data: found 0, expected -1 or at least 1");
   const double asked = static_cast<double>(fsdp) * static_cast<double>(tensor) *
                        static_cast<double>(data < 0 ? 1 : data);
@@ -26,6 +26,7 @@ int64_t MeshSection::data_ranks(int64_t ranks, const std::string& where) const {
   check<ConfigError>(fits, where, ": ", data < 0 ? "" : str("data ", data, " x "), "fsdp ", fsdp,
                      " x tensor ", tensor, data < 0 ? " does not divide the " : " is not the ",
                      ranks, ranks == 1 ? " rank" : " ranks",
+                     all > ranks ? str(" that train, of ", all) : "",
                      "; start as many with --nproc or torchrun, or choose other axes");
   return ranks / (fsdp * tensor);
 }

@@ -18,9 +18,10 @@ struct MeshSection {
   double timeout_minutes = 360;
   void fields(Fields& f);
 
-  // The size of the data axis among so many ranks. `where` begins the message of the ConfigError
-  // where the axes do not multiply to them.
-  int64_t data_ranks(int64_t ranks, const std::string& where) const;
+  // The size of the data axis among so many ranks that train. `where` begins the message of the
+  // ConfigError where the axes do not multiply to them. all: ranks of the run, those with roles of
+  // their own included; 0: there are no others.
+  int64_t data_ranks(int64_t ranks, const std::string& where, int64_t all = 0) const;
 };
 
 }  // namespace temper::dist

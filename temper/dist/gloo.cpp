@@ -233,4 +233,20 @@ std::shared_ptr<Group> GlooWorld::group(const std::string& name, const std::vect
       [&] { return connection_->group(name, ranks, in_step, std::move(twins)); });
 }
 
+const std::string& GlooWorld::address() const { return connection_->address; }
+
+void GlooWorld::put(const std::string& name, const std::string& text) const {
+  connection_->named([&] {
+    connection_->prefixed->set("told/" + name, std::vector<uint8_t>(text.begin(), text.end()));
+  });
+}
+
+std::optional<std::string> GlooWorld::find(const std::string& name) const {
+  return connection_->named([&]() -> std::optional<std::string> {
+    if (!connection_->prefixed->check({"told/" + name})) return {};
+    const std::vector<uint8_t> text = connection_->prefixed->get("told/" + name);
+    return std::string(text.begin(), text.end());
+  });
+}
+
 }  // namespace temper::dist

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,11 @@ class GlooWorld {
   // their own. A group keeps alive what it needs of this.
   std::shared_ptr<Group> group(const std::string& name, const std::vector<int>& ranks,
                                bool in_step = false, std::shared_ptr<Group> twins = nullptr) const;
+  // Where this rank listens.
+  const std::string& address() const;
+  // A text for all ranks under a name, and what was put there, or nothing yet.
+  void put(const std::string& name, const std::string& text) const;
+  std::optional<std::string> find(const std::string& name) const;
 
  private:
   struct Connection;

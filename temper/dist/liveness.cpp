@@ -34,17 +34,21 @@ std::set<int> connections() {
 
 NewConnections::NewConnections() : before_(connections()) {}
 
+void notice_silence(int socket) {
+  const auto set = [socket](int level, int option, int value) {
+    ::setsockopt(socket, level, option, &value, sizeof value);
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, kIdle);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, kBetween);
+  set(IPPROTO_TCP, TCP_KEEPCNT, kQuestions);
+}
+
 void NewConnections::notice_loss() const {
   for (const int fd : connections()) {
     if (before_.contains(fd)) continue;
-    const auto set = [fd](int level, int option, int value) {
-      ::setsockopt(fd, level, option, &value, sizeof value);
-    };
-    set(SOL_SOCKET, SO_KEEPALIVE, 1);
-    set(IPPROTO_TCP, TCP_KEEPIDLE, kIdle);
-    set(IPPROTO_TCP, TCP_KEEPINTVL, kBetween);
-    set(IPPROTO_TCP, TCP_KEEPCNT, kQuestions);
-    set(IPPROTO_TCP, TCP_USER_TIMEOUT, kUnanswered);
+    notice_silence(fd);
+    ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnanswered, sizeof kUnanswered);
   }
 }
 

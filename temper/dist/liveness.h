@@ -18,4 +18,8 @@ class NewConnections {
   std::set<int> before_;
 };
 
+// Makes a connection fail when the other end's host is silent for about 30 seconds while nothing is
+// on its way; of a listening socket, the connections that it takes.
+void notice_silence(int socket);
+
 }  // namespace temper::dist

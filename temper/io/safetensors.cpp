@@ -1,4 +1,4 @@
-#include "temper/io/safetensors.h"
+#include "temper/io/safetensors_bytes.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -97,19 +97,23 @@ TensorMap read_safetensors(const std::string& path) {
   return tensors;
 }
 
-void write_safetensors(const std::string& path, const TensorMap& tensors) {
-  // The reference orders by alignment, widest first, then by name, so that every tensor starts
-  // aligned.
+namespace {
+
+// The reference orders by alignment, widest first, then by name, so that every tensor starts
+// aligned.
+std::vector<const TensorMap::value_type*> in_order(const TensorMap& tensors) {
   std::vector<const TensorMap::value_type*> order;
   for (const auto& tensor : tensors) order.push_back(&tensor);
   std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
     return dtype_size(a->second.dtype) > dtype_size(b->second.dtype);
   });
-  if (path.empty()) {
-    for (const auto* tensor : order)
-      if (tensor->second.make) tensor->second.make();
-    return;
-  }
+  return order;
+}
+
+// Gives the pieces of the file to `write`, one after the other. `where` names it.
+template <class Write>
+void each_piece(const TensorMap& tensors, const std::string& where, const Write& write) {
+  const auto order = in_order(tensors);
   Json header = {{"__metadata__", {{"format", "pt"}}}};
   size_t offset = 0;
   for (const auto* tensor : order) {
@@ -124,17 +128,37 @@ void write_safetensors(const std::string& path, const TensorMap& tensors) {
   const uint64_t size = text.size();
   std::byte length[8];
   for (int i = 0; i < 8; ++i) length[i] = static_cast<std::byte>(size >> (8 * i));
-  AtomicFile file(path);
-  file.write(length, sizeof length);
-  file.write(text.data(), text.size());
+  write(length, sizeof length);
+  write(reinterpret_cast<const std::byte*>(text.data()), text.size());
   for (const auto* tensor : order) {
     const TensorView& view = tensor->second;
     const TensorView made = view.make ? view.make() : view;
-    check(made.num_bytes == view.num_bytes, path, ": `", tensor->first, "` was made of ",
+    check(made.num_bytes == view.num_bytes, where, ": `", tensor->first, "` was made of ",
           made.num_bytes, " bytes, not ", view.num_bytes);
-    file.write(made.data, made.num_bytes);
+    write(made.data, made.num_bytes);
   }
+}
+
+}  // namespace
+
+void write_safetensors(const std::string& path, const TensorMap& tensors) {
+  if (path.empty()) {
+    for (const auto* tensor : in_order(tensors))
+      if (tensor->second.make) tensor->second.make();
+    return;
+  }
+  AtomicFile file(path);
+  each_piece(tensors, path,
+             [&](const std::byte* bytes, size_t count) { file.write(bytes, count); });
   file.commit();
+}
+
+std::string safetensors_bytes(const TensorMap& tensors) {
+  std::string all;
+  each_piece(tensors, "weights", [&](const std::byte* bytes, size_t count) {
+    all.append(reinterpret_cast<const char*>(bytes), count);
+  });
+  return all;
 }
 
 void write_safetensors_model(const std::string& directory,

@@ -105,6 +105,16 @@ void PreferenceConfig::validate_dpo() const {
           " compares completions of other prompts, which change from step to step");
 }
 
+std::string PreferenceConfig::no_reference_role() const {
+  const PreferenceSection& p = preference;
+  if (verb != "dpo") return RunConfig::no_reference_role();
+  if (p.reference == Reference::kNone || !losses().find(p.loss, where("preference.loss")).reference)
+    return "this loss has no reference";
+  if (p.reference == Reference::kPrecomputed)
+    return "preference.reference: precomputed computes it before training";
+  return {};
+}
+
 void PreferenceConfig::validate() const {
   RunConfig::validate();
   need(!data.train.empty(), "data.train", "a file of pairs, or a list of {path, weight, name}");

@@ -32,6 +32,7 @@ struct PreferenceConfig : train::RunConfig {
  protected:
   void complete() override;
   void validate() const override;
+  std::string no_reference_role() const override;
 
  private:
   void validate_dpo() const;

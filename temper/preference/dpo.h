@@ -13,7 +13,8 @@ class DpoTask : public PairTask {
  public:
   DpoTask(
       const PreferenceConfig& config, train::Roles& roles, dist::Group& group,
-      train::Messages& messages, std::function<bool()> stop = [] { return false; });
+      train::Messages& messages, std::function<bool()> stop = [] { return false; },
+      roles::Crew* crew = nullptr);
 
   void begin(int64_t steps_made) override;
 

@@ -6,6 +6,7 @@
 #include "temper/models/directory.h"
 #include "temper/models/hf_config.h"
 #include "temper/preference/losses.h"
+#include "temper/roles/served_reference.h"
 #include "temper/text/tokens.h"
 
 namespace temper::preference {
@@ -37,7 +38,10 @@ class NoReference : public Reference {
   std::string describe() const override { return "none"; }
 };
 
-std::unique_ptr<train::Frozen> model_of(const PreferenceConfig& config, train::Roles& roles) {
+}  // namespace
+
+std::unique_ptr<train::Frozen> reference_model(const PreferenceConfig& config,
+                                               train::Roles& roles) {
   const PreferenceSection& p = config.preference;
   if (p.reference == Choice::kAdapterOff) return train::frozen_base(roles.policy);
   if (!p.reference_model) return train::frozen_start(roles.policy, config);
@@ -54,17 +58,21 @@ std::unique_ptr<train::Frozen> model_of(const PreferenceConfig& config, train::R
   return train::frozen_model(directory, train::frozen_storage(config, roles.policy));
 }
 
-}  // namespace
-
 std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train::Roles& roles,
                                           ReferenceRows rows, dist::Group& group,
-                                          train::Messages& messages) {
+                                          train::Messages& messages, roles::Crew* crew) {
   const PreferenceSection& p = config.preference;
   if (p.reference == Choice::kNone || !losses().find(p.loss).reference)
     return std::make_unique<NoReference>();
-  const auto make = [c = &config, r = &roles] { return model_of(*c, *r); };
+  const auto make = [c = &config, r = &roles] { return reference_model(*c, *r); };
   if (p.reference == Choice::kPrecomputed)
     return precomputed_reference(config, std::move(rows), group, messages, make);
+  if (crew) {
+    auto local = std::make_shared<std::unique_ptr<train::Frozen>>();
+    if (roles.policy.lora) *local = make();  // as the adapter begins
+    return std::make_unique<ModelReference>(std::make_unique<temper::roles::ServedReference>(
+        *crew, group, messages, [local, make] { return *local ? std::move(*local) : make(); }));
+  }
   std::unique_ptr<train::Frozen> model = make();
   roles.others.push_back(model->model());
   return std::make_unique<ModelReference>(std::move(model));

@@ -11,6 +11,7 @@
 #include "temper/dist/group.h"
 #include "temper/preference/config.h"
 #include "temper/preference/sides.h"
+#include "temper/roles/crew.h"
 #include "temper/train/messages.h"
 #include "temper/train/roles.h"
 
@@ -37,10 +38,13 @@ struct ReferenceRows {
   std::function<std::optional<PreferenceRow>(const data::RowSet& set, int64_t row)> read;
 };
 
-// What preference.reference says. Throws ConfigError.
+// What preference.reference says. Throws ConfigError. crew: who computes it, where the config's
+// roles.reference names ranks; else null.
 std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train::Roles& roles,
                                           ReferenceRows rows, dist::Group& group,
-                                          train::Messages& messages);
+                                          train::Messages& messages, roles::Crew* crew = nullptr);
+// The model of such a reference.
+std::unique_ptr<train::Frozen> reference_model(const PreferenceConfig& config, train::Roles& roles);
 
 // Computed once, in batches over all ranks, and kept in OUTPUT_DIR/reference_logps.safetensors with
 // a fingerprint of the model's and the data's files: a file with the same one is read instead. The

@@ -224,7 +224,7 @@ void AheadSource::add_begun(const std::vector<Begun>& batches, train::TaskState&
     const bool done = planned == longest();
     if (batch->failure || (done && batch->rollouts.groups.empty())) break;
     if (!done && batch->unfinished.at(planned).empty()) break;  // the data has ended
-    lines += (done ? to_lines(batch->rollouts.groups) : batch->unfinished.at(planned)) + "\n";
+    lines += (done ? to_lines(batch->rollouts.groups, true) : batch->unfinished.at(planned)) + "\n";
     Json one = {{"tokens", planned}};
     if (done) {
       one["source"] = batch->source;

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -92,6 +93,12 @@ std::vector<const Segment*> TrainingBatch::sampled_segments(size_t begin, size_t
       if (one.sampled && seen.insert(&one).second) found.push_back(&one);
     }
   return found;
+}
+
+bool TrainingBatch::has(std::vector<float> Segment::* numbers) const {
+  const std::vector<const Segment*> all = sampled_segments(0, num_episodes());
+  return std::none_of(all.begin(), all.end(),
+                      [&](const Segment* segment) { return (segment->*numbers).empty(); });
 }
 
 void TrainingBatch::score(std::vector<float> Segment::* into, int64_t max_tokens,

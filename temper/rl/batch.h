@@ -43,6 +43,8 @@ class TrainingBatch {
   // The sampled segments of the episodes [begin, end), each once.
   std::vector<const Segment*> sampled_segments(size_t begin, size_t end) const;
 
+  // Whether all of them have these numbers.
+  bool has(std::vector<float> Segment::* numbers) const;
   // Sets numbers of tokens, such as log-probabilities, `into` all sampled segments: `score` gives
   // those of a pass's targets. The ranks share the work.
   void score(std::vector<float> Segment::* into, int64_t max_tokens, dist::Group& group,

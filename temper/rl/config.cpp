@@ -162,6 +162,17 @@ void RlConfig::validate() const {
   }
 }
 
+std::string RlConfig::no_rollout_role() const {
+  if (rl.replay) return "rl.replay is read instead of sampling";
+  if (rollout.server.used()) return "the servers of rollout.server sample";
+  return {};
+}
+
+std::string RlConfig::no_reference_role() const {
+  if (rl.algorithm->needs().reference) return {};
+  return "no reference model is asked for (rl.beta is 0)";
+}
+
 // Who samples, and with weights of when.
 void RlConfig::validate_sampler() const {
   constexpr int64_t kMostStaleness = 1000;

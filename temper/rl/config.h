@@ -72,6 +72,8 @@ struct RlConfig : train::RunConfig {
  protected:
   void complete() override;
   void validate() const override;
+  std::string no_rollout_role() const override;
+  std::string no_reference_role() const override;
   virtual bool has_critic() const { return false; }  // one trains beside the policy
 
  private:

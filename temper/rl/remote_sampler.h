@@ -17,6 +17,7 @@ class RemoteSampler : public Sampler {
   void keep(int64_t version) override;
   void use(int64_t version) override;
   generate::CompletionSource& completions() override { return engine_; }
+  bool samples_here() const override { return false; }
   void stop() override { engine_.stop(); }
   int64_t sampling_version(int64_t version) const override { return syncs_ ? version : 0; }
 

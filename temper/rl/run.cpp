@@ -4,65 +4,113 @@
 #include "temper/rl/critic.h"
 #include "temper/rl/replayed.h"
 #include "temper/rl/sampled.h"
+#include "temper/rl/serving.h"
 #include "temper/rl/task.h"
+#include "temper/roles/crew.h"
 #include "temper/train/ranks.h"
 
 namespace temper::rl {
 namespace {
 
-train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& mesh,
-                      const train::RunHost& host) {
-  train::RunDirectory directory(config, host, *mesh.world);
-  dist::Group& group = *mesh.rows;
-  std::shared_ptr<dist::Group> sampling_group;  // of the thread that samples ahead; outlives it
-  std::unique_ptr<RolloutSource> source;
-  const int64_t vocabulary = roles.policy.model->vocab_size;
+void check_mesh(const RlConfig& config, const dist::Mesh& mesh) {
   const bool whole = mesh.model->size() == 1;
   config.require(
       whole || !config.rollout.server.used(), "rollout.server",
       "servers load whole weights, but each rank holds only a shard; expected mesh.fsdp 1 "
       "and mesh.tensor 1 with it");
   config.require(
-      whole || config.rl.max_staleness == 0, "rl.max_staleness",
+      whole || config.rl.max_staleness == 0 || !config.roles.rollout.empty(), "rl.max_staleness",
       "ranks with sharded weights cannot sample while they train; expected mesh.fsdp 1 and "
-      "mesh.tensor 1 with it");
+      "mesh.tensor 1 with it, or ranks of their own that sample (roles.rollout)");
   config.require(
       mesh.tensor->size() == 1 || !config.environment.any(), "environment",
       "tensor-parallel ranks must sample the same turns at the same time, which episodes do "
       "not guarantee; expected mesh.tensor 1 with it");
-  std::unique_ptr<Sampler> sampler = make_sampler(config, roles.policy, group);
+}
+
+// The reference on ranks of its own, and here where they are gone: of an adapter that goes on, a
+// copy of how it begins.
+std::unique_ptr<roles::ServedReference> served_reference(const RlConfig& config,
+                                                         train::Roles& roles,
+                                                         const dist::Mesh& mesh,
+                                                         roles::Crew& crew,
+                                                         train::Messages& messages) {
+  auto local = std::make_shared<std::unique_ptr<train::Frozen>>();
+  if (roles.policy.lora) *local = train::frozen_start(roles.policy, config);
+  return std::make_unique<roles::ServedReference>(
+      crew, *mesh.rows, messages, [local, &roles, &config] {
+        return *local ? std::move(*local) : train::frozen_start(roles.policy, config);
+      });
+}
+
+// What samples ahead has collectives and messages of its own.
+struct Ahead {
+  std::shared_ptr<dist::Group> group;
+  std::unique_ptr<KeptMessages> messages;
+};
+
+train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& mesh,
+                      roles::Crew* crew, const train::RunHost& host) {
+  train::RunDirectory directory(config, host, *mesh.world);
+  dist::Group& group = *mesh.rows;
+  check_mesh(config, mesh);
+  std::unique_ptr<ReferenceAsker> asker;
+  if (crew && !config.roles.reference.empty()) {
+    auto served = served_reference(config, roles, mesh, *crew, directory);
+    if (!config.rl.replay)
+      asker = std::make_unique<ReferenceAsker>(
+          *served, config.train.micro_batch_tokens, config.rollout.temperature,
+          std::min(roles::kMostScored, config.roles.reference.size() + 1));
+    roles.reference = std::move(served);
+  }
+  const bool samples_ahead = config.rl.max_staleness > 0;
+  Ahead ahead;  // outlives the source
+  std::unique_ptr<RolloutSource> source;
+  const int64_t vocabulary = roles.policy.model->vocab_size;
+  if (samples_ahead)
+    ahead = {group.another("sampling ahead"), std::make_unique<KeptMessages>(directory)};
   if (config.rl.replay) {
     source = std::make_unique<ReplayedSource>(config, vocabulary);
-  } else if (config.rl.max_staleness > 0) {
-    sampling_group = group.another("sampling ahead");
-    auto messages = std::make_unique<KeptMessages>(directory);
-    auto inner = std::make_unique<SampledSource>(config, roles.policy, *sampling_group, *messages,
-                                                 std::move(sampler));
-    source =
-        std::make_unique<AheadSource>(config, std::move(inner), std::move(messages), vocabulary);
   } else {
-    source =
-        std::make_unique<SampledSource>(config, roles.policy, group, directory, std::move(sampler));
+    train::Messages& messages =
+        samples_ahead ? *ahead.messages : static_cast<train::Messages&>(directory);
+    std::unique_ptr<Sampler> sampler = make_sampler(config, roles.policy, mesh, crew, messages);
+    auto sampled = std::make_unique<SampledSource>(config, roles.policy,
+                                                   samples_ahead ? *ahead.group : group, messages,
+                                                   std::move(sampler), std::move(asker));
+    if (samples_ahead)
+      source = std::make_unique<AheadSource>(config, std::move(sampled), std::move(ahead.messages),
+                                             vocabulary);
+    else
+      source = std::move(sampled);
   }
   RlTask task(config, roles, group, *source, directory, config.output_dir);
   return train::run_task(config, roles, mesh, directory, task);
+}
+
+// The run of a rank, whatever it is for. `load` adds models to those of one that trains.
+train::RunOutcome run_rank(RlConfig& config, const train::RunHost& host,
+                           const std::function<void(train::Roles&)>& load) {
+  train::RunRanks ranks = train::join_ranks(config, host);
+  if (!ranks.trains) return serve_run(config, *ranks.world);
+  const std::unique_ptr<roles::Crew> crew = roles::find_crew(config, ranks);
+  train::Roles roles(config, ranks.mesh);
+  load(roles);
+  const train::RunOutcome outcome = run(config, roles, ranks.mesh, crew.get(), host);
+  if (crew) crew->end(outcome);
+  return outcome;
 }
 
 }  // namespace
 
 train::RunOutcome run_rl(RlConfig& config, const train::RunHost& host) {
   config.resolve("grpo");
-  const dist::Mesh mesh = train::join_mesh(config, host);
-  train::Roles roles(config, mesh);
-  return run(config, roles, mesh, host);
+  return run_rank(config, host, [](train::Roles&) {});
 }
 
 train::RunOutcome run_ppo(PpoConfig& config, const train::RunHost& host) {
   config.resolve("ppo");
-  const dist::Mesh mesh = train::join_mesh(config, host);
-  train::Roles roles(config, mesh);
-  load_critic(config, roles);
-  return run(config, roles, mesh, host);
+  return run_rank(config, host, [&](train::Roles& roles) { load_critic(config, roles); });
 }
 
 }  // namespace temper::rl

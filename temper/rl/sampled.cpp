@@ -7,10 +7,12 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
+#include "temper/generate/remote/server_pool.h"
 #include "temper/metrics/trace.h"
 #include "temper/nn/unit.h"
 #include "temper/rl/model_reward.h"
 #include "temper/rl/rollout_lines.h"
+#include "temper/train/agreed_error.h"
 
 namespace temper::rl {
 namespace {
@@ -35,7 +37,8 @@ std::unique_ptr<EpisodeSampler> episode_sampler(const RlConfig& config,
 }  // namespace
 
 SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist::Group& group,
-                             train::Messages& messages, std::unique_ptr<Sampler> sampler)
+                             train::Messages& messages, std::unique_ptr<Sampler> sampler,
+                             std::unique_ptr<ReferenceAsker> asker)
     : config_(config),
       policy_(policy),
       group_(group),
@@ -44,6 +47,7 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
       prompts_(config, policy, rewards_),
       engine_(*policy.model, engine_options(config, group), policy.tokenizer),
       sampler_(std::move(sampler)),
+      asker_(std::move(asker)),
       episodes_(episode_sampler(config, policy)),
       judge_(rewards_),
       failures_(rewards_, episodes_.get()),
@@ -100,6 +104,24 @@ void SampledSource::judge(const PartialGroup& partial) {
   judge_.submit(group.id, std::move(samples));
 }
 
+bool SampledSource::samples_here() const {
+  return completions_ == &engine_ || sampler_->samples_here();
+}
+
+void SampledSource::check_sampled(const std::string& why) const {
+  for (const std::string& of_rank : group_.all_gather(group_.agreed(why)))
+    if (!of_rank.empty())
+      throw train::AgreedError("no rank is left that samples: " + of_rank +
+                               "; the same command resumes, with roles={} without such ranks");
+}
+
+// Of ranks that compute the same rows one asks for all.
+void SampledSource::sampled(const PartialGroup& group) {
+  if (!group_.leads()) return;
+  judge(group);
+  if (asker_ && completions_ != &engine_) asker_->submit(group.episodes);
+}
+
 // A prompt's completions that begin together share its forward pass; one that goes on has a request
 // of its own.
 void SampledSource::sample_completions(const std::vector<Stage>& stages,
@@ -143,7 +165,7 @@ void SampledSource::sample_completions(const std::vector<Stage>& stages,
     const bool ended = c.stopped || partial.length() >= options.max_new_tokens;
     if (!ended || --group.unfinished > 0) return;
     group.assemble();
-    if (group_.leads()) judge(group);
+    sampled(group);
   };
   bool stopped = false;
   while (completions_->step({.done = done, .on_token = {}})) {
@@ -168,7 +190,7 @@ void SampledSource::sample_episodes(Draft& draft, const std::function<bool()>& s
       if (!e.dropped)
         add_episode(group.episodes, e.prompt, std::move(e.episode), e.completion, version_);
     }
-    if (!group.episodes.episodes.empty()) judge(group);
+    if (!group.episodes.episodes.empty()) sampled(group);
   };
   const int64_t samples = groups.empty() ? 0 : groups[0]->unfinished;
   episodes_->run(*completions_, asks, samples, done, stop);
@@ -188,10 +210,18 @@ void SampledSource::sample_drafts(const std::vector<Stage>& stages,
                                   const std::function<bool()>& stop) {
   const double start = steady_seconds();
   const trace::Span span("rollout");
-  if (episodes_)
-    for (const Stage& stage : stages) sample_episodes(*stage.draft, stop);
-  else
-    sample_completions(stages, stop);
+  std::string why;
+  try {
+    if (!samples_here() && !group_.leads())
+      for (const Stage& stage : stages) stage.draft->mine.clear();  // another rank asks for them
+    else if (episodes_)
+      for (const Stage& stage : stages) sample_episodes(*stage.draft, stop);
+    else
+      sample_completions(stages, stop);
+  } catch (const generate::remote::NoServer& e) {
+    why = e.what();
+  }
+  if (!samples_here()) check_sampled(why);
   completions_->rest();  // what comes next is sampled with other weights
   for (const Stage& stage : stages)
     stage.draft->rollout_seconds += (steady_seconds() - start) / static_cast<double>(stages.size());
@@ -199,7 +229,8 @@ void SampledSource::sample_drafts(const std::vector<Stage>& stages,
 
 void SampledSource::sample(const std::vector<Stage>& stages, int64_t policy_version) {
   const at::NoGradGuard no_grad;
-  const nn::Gathered whole(*policy_.model);  // ranks make different numbers of passes
+  std::optional<nn::Gathered> whole;  // ranks make different numbers of passes
+  if (!sampler_ || sampler_->samples_here()) whole.emplace(*policy_.model);
   use(policy_version);
   sample_drafts(stages, [this] { return stopping_.load(); });
   check_goes_on();
@@ -209,12 +240,16 @@ void SampledSource::sample(const std::vector<Stage>& stages, int64_t policy_vers
 std::vector<EpisodeGroup> SampledSource::judged_groups(Draft& draft) {
   std::optional<trace::Span> span(std::in_place, "waiting for rewards");
   verdicts_.merge(judge_.collect());
+  if (asker_) scored_.merge(asker_->collect());
   span.reset();
   draft.reward_seconds += judge_.seconds_since_last_call();
   std::vector<EpisodeGroup> mine;
   for (auto& [key, partial] : draft.mine) {
     if (partial.unfinished > 0 || !group_.leads()) continue;  // stopped
     EpisodeGroup& group = partial.episodes;
+    if (auto scored = scored_.extract(key))
+      for (size_t i = 0; i < group.segments.size(); ++i)
+        group.segments[i].ref_logp = std::move(scored.mapped().segments[i].ref_logp);
     const std::vector<rewards::RewardResult> judged = std::move(verdicts_[key]);
     verdicts_.erase(key);
     std::vector<Episode> kept;
@@ -232,13 +267,13 @@ std::vector<EpisodeGroup> SampledSource::judged_groups(Draft& draft) {
     group.episodes = std::move(kept);
     if (!group.episodes.empty()) mine.push_back(std::move(group));
   }
-  return group_.has_twins() ? from_lines({group_.agreed(to_lines(mine))}) : mine;
+  return group_.has_twins() ? from_lines({group_.agreed(to_lines(mine, asker_ != nullptr))}) : mine;
 }
 
 // The groups of all ranks, by id: lines of a rollouts file are what travels.
 std::vector<EpisodeGroup> SampledSource::gather(std::vector<EpisodeGroup> mine) const {
   if (group_.size() == 1) return mine;
-  return from_lines(group_.all_gather(to_lines(mine)));
+  return from_lines(group_.all_gather(to_lines(mine, asker_ != nullptr)));
 }
 
 std::vector<EpisodeGroup> SampledSource::from_lines(const std::vector<std::string>& texts) const {
@@ -331,7 +366,7 @@ std::unique_ptr<Draft> SampledSource::resume(const std::string& lines, int64_t m
     for (const PartialCompletion& c : group.completions)
       check<DataError>(c.stopped || c.length() == max_tokens, where,
                        ": a completion of a rollout batch that was begun is missing");
-    if (group.unfinished == 0 && group_.leads()) judge(group);
+    if (group.unfinished == 0) sampled(group);
   }
   return draft;
 }

@@ -19,6 +19,7 @@
 #include "temper/rl/episode_sampler.h"
 #include "temper/rl/judge.h"
 #include "temper/rl/prompts.h"
+#include "temper/rl/reference_asker.h"
 #include "temper/rl/rollout_failures.h"
 #include "temper/rl/sampler.h"
 #include "temper/rl/source.h"
@@ -28,13 +29,15 @@ namespace temper::rl {
 
 class SampledSource : public RolloutSource {
  public:
-  // sampler: null where the policy samples for itself.
+  // sampler: null where the policy samples for itself. asker: gives groups their reference
+  // log-probabilities while others are sampled; null: nobody asks for them then.
   SampledSource(const RlConfig& config, train::Policy& policy, dist::Group& group,
-                train::Messages& messages, std::unique_ptr<Sampler> sampler = nullptr);
+                train::Messages& messages, std::unique_ptr<Sampler> sampler = nullptr,
+                std::unique_ptr<ReferenceAsker> asker = nullptr);
 
   int64_t planned_batches() const override { return prompts_.planned_batches(); }
   RolloutBatch next(int64_t policy_version) override;
-  bool exact() const override { return sampler_ == nullptr; }
+  bool exact() const override { return !sampler_ || sampler_->exact(); }
   bool samples() const override { return true; }
   void describe(MetricsRow& row) const override;
   bool evaluate(train::EvaluationSums& sums, const std::function<bool()>& stop) override;
@@ -72,6 +75,11 @@ class SampledSource : public RolloutSource {
   void sample_drafts(const std::vector<Stage>& stages, const std::function<bool()>& stop = {});
   void sample_completions(const std::vector<Stage>& stages, const std::function<bool()>& stop);
   void sample_episodes(Draft& draft, const std::function<bool()>& stop);
+  bool samples_here() const;
+  // Where nobody is left to sample for one of the ranks, as its `why` says, all throw.
+  void check_sampled(const std::string& why) const;
+  // Of a group whose last completion is done.
+  void sampled(const PartialGroup& group);
   void judge(const PartialGroup& group);
   std::vector<EpisodeGroup> judged_groups(Draft& draft);
   std::vector<EpisodeGroup> gather(std::vector<EpisodeGroup> mine) const;
@@ -86,11 +94,13 @@ class SampledSource : public RolloutSource {
   Prompts prompts_;
   generate::Engine engine_;           // of the policy as it is
   std::unique_ptr<Sampler> sampler_;  // null: the engine samples
+  std::unique_ptr<ReferenceAsker> asker_;
   generate::CompletionSource* completions_ = &engine_;
   int64_t version_ = 0;                       // of the policy that samples now
   std::unique_ptr<EpisodeSampler> episodes_;  // null: no environment
   Judge judge_;
   std::map<int64_t, std::vector<rewards::RewardResult>> verdicts_;  // by group, not yet asked for
+  std::map<int64_t, EpisodeGroup> scored_;                          // by asker_, the same
   RolloutFailures failures_;
   std::atomic<bool> stopping_{false};
   data::LoaderState behind_;                                // of the last batch

@@ -1,13 +1,18 @@
 #include "temper/rl/sampler.h"
 
 #include "temper/rl/remote_sampler.h"
+#include "temper/rl/role_sampler.h"
 #include "temper/rl/snapshot_sampler.h"
 
 namespace temper::rl {
 
 std::unique_ptr<Sampler> make_sampler(const RlConfig& config, train::Policy& policy,
-                                      dist::Group& group) {
-  if (config.rollout.server.used()) return std::make_unique<RemoteSampler>(config, policy, group);
+                                      const dist::Mesh& mesh, roles::Crew* crew,
+                                      train::Messages& messages) {
+  if (crew && !config.roles.rollout.empty())
+    return std::make_unique<RoleSampler>(config, policy, mesh, *crew, messages);
+  if (config.rollout.server.used())
+    return std::make_unique<RemoteSampler>(config, policy, *mesh.rows);
   if (config.rl.max_staleness > 0) return std::make_unique<SnapshotSampler>(config, policy);
   return nullptr;
 }

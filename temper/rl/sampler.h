@@ -1,13 +1,15 @@
 // Where the completions of a rollout batch come from, and with which weights: this process with the
 // current policy (no Sampler), this process with kept weights of an earlier policy while training
-// continues, or servers that are given the weights.
+// continues, servers that are given the weights, or ranks of their own (the config's `roles`).
 #pragma once
 
 #include <memory>
 
-#include "temper/dist/group.h"
+#include "temper/dist/mesh.h"
 #include "temper/generate/completion_source.h"
 #include "temper/rl/config.h"
+#include "temper/roles/crew.h"
+#include "temper/train/messages.h"
 #include "temper/train/policy.h"
 
 namespace temper::rl {
@@ -23,6 +25,10 @@ class Sampler {
   // come in order, and earlier ones are given up.
   virtual void use(int64_t version) = 0;
   virtual generate::CompletionSource& completions() = 0;
+  // Whether completions are, bit for bit, those of the policy as it is when use() is called.
+  virtual bool exact() const { return false; }
+  // Whether this process computes them, and so all ranks that hold parts of its model.
+  virtual bool samples_here() const { return true; }
   // The version that samples after use(version).
   virtual int64_t sampling_version(int64_t version) const { return version; }
   // Divides the machine's processors between sampling and the calling thread, which trains now or
@@ -32,8 +38,10 @@ class Sampler {
   virtual void stop() {}
 };
 
-// As the config says; null: the rollout engine samples with the current policy.
+// As the config says; null: the rollout engine samples with the current policy. crew: null
+// where no rank has a role of its own.
 std::unique_ptr<Sampler> make_sampler(const RlConfig& config, train::Policy& policy,
-                                      dist::Group& group);
+                                      const dist::Mesh& mesh, roles::Crew* crew,
+                                      train::Messages& messages);
 
 }  // namespace temper::rl

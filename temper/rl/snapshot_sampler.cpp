@@ -6,8 +6,11 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
+#include "temper/io/safetensors.h"
 #include "temper/models/adapter.h"
 #include "temper/models/hf_config.h"
+#include "temper/models/tensors.h"
+#include "temper/train/parameters.h"
 
 namespace temper::rl {
 
@@ -65,6 +68,8 @@ SnapshotSampler::SnapshotSampler(const RlConfig& config, train::Policy& policy) 
     copy_ = models::share_base(model, models::HfConfig::load(config.model.path));
     parameters_ = models::trainable_copy(model, *copy_);
   }
+  for (const train::NamedParameter& p : train::trainable_parameters(model))
+    names_[p.parameter] = p.name;
   engine_ = std::make_unique<SharingEngine>(
       copy_ ? *copy_ : model, adapter_,
       generate::EngineOptions{.cache_bytes = config.rollout.cache_bytes.value_or(0)},
@@ -83,6 +88,19 @@ void SnapshotSampler::keep(int64_t version) {
   std::vector<at::Tensor> values;
   for (const models::ParameterCopy& p : parameters_)
     values.push_back(p.from->value().detach().clone());
+  keep(version, std::move(values));
+}
+
+void SnapshotSampler::keep(int64_t version, const std::shared_ptr<const std::string>& weights) {
+  const TensorMap tensors =
+      parse_safetensors(std::as_bytes(std::span(*weights)), "kept weights", weights);
+  std::vector<at::Tensor> values;
+  for (const models::ParameterCopy& p : parameters_)
+    values.push_back(models::to_tensor(tensors.at(names_.at(p.from)), at::kFloat));
+  keep(version, std::move(values));
+}
+
+void SnapshotSampler::keep(int64_t version, std::vector<at::Tensor> values) {
   const std::lock_guard lock(mutex_);
   kept_[version] = std::move(values);
 }

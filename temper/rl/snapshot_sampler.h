@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "temper/generate/engine.h"
@@ -20,13 +21,17 @@ class SnapshotSampler : public Sampler {
   ~SnapshotSampler() override;
 
   void keep(int64_t version) override;
+  // The same of weights of earlier (roles::trained_weights), of any thread.
+  void keep(int64_t version, const std::shared_ptr<const std::string>& weights);
   void use(int64_t version) override;
   generate::CompletionSource& completions() override;
   void share_processors(bool training) override;
 
  private:
   class SharingEngine;
+  void keep(int64_t version, std::vector<at::Tensor> values);
 
+  std::map<const nn::Parameter*, std::string> names_;  // of the policy's
   std::unique_ptr<models::CausalLM> copy_;  // null: the adapter is copied
   int adapter_ = 0;                         // of the engine's model
   std::vector<models::ParameterCopy> parameters_;

@@ -124,7 +124,8 @@ void RlTask::score_batch() {
       source_.before_pass();
       return roles_.critic->values(pass, {});
     });
-  if (needs.reference)
+  // Other ranks may have been asked for it while the batch was sampled.
+  if (needs.reference && !batch_.has(&Segment::ref_logp))
     batch_.score(&Segment::ref_logp, max_tokens, group_, [&](const train::ForwardPass& pass) {
       source_.before_pass();
       return roles_.reference->token_logp(pass, temperature);

@@ -14,8 +14,7 @@ struct Ticket::Queue {
     size_t tokens = 0, text = 0;
   };
 
-  void put(const generate::Completion& c, bool finished) {
-    const int64_t choice = c.index * num_samples + c.sample;
+  void put(int64_t choice, const generate::Completion& c, bool finished) {
     const std::lock_guard lock(mutex);
     Sent& done = sent[static_cast<size_t>(choice)];
     // Tokens wait for the text that they begin.
@@ -83,11 +82,17 @@ std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request> reque
   std::unique_lock lock(gate_);
   changed_.wait(lock, [this] { return change_ == nullptr || ended_; });
   ticket->weights_ = weights_;
+  int64_t first_choice = 0;
   for (generate::Request& request : requests) {
     generate::Callbacks callbacks;
-    callbacks.done = [queue](const generate::Completion& c) { queue->put(c, true); };
+    const int64_t offset = first_choice - request.first_sample;
+    first_choice += queue->num_samples;
+    const auto put = [queue, offset](const generate::Completion& c, bool finished) {
+      queue->put(offset + c.sample, c, finished);
+    };
+    callbacks.done = [put](const generate::Completion& c) { put(c, true); };
     if (request.options.stream)
-      callbacks.on_token = [queue](const generate::Completion& c) { queue->put(c, false); };
+      callbacks.on_token = [put](const generate::Completion& c) { put(c, false); };
     ticket->ids_.push_back(engine_.submit(std::move(request), std::move(callbacks)));
   }
   ++requests_;

@@ -64,7 +64,7 @@ class SamplerLoop {
 
   // Throws what submit would throw of the options' grammar, and makes submit fast.
   void prepare(const generate::GenerationOptions& options) { engine_.prepare(options); }
-  // From any thread. Requests have the prompts' numbers as index. With GenerationOptions::stream a
+  // From any thread. All requests have as many samples. With GenerationOptions::stream a
   // completion comes in many pieces, else in one. Throws as Engine::submit, and TooManyRequests.
   std::shared_ptr<Ticket> submit(std::vector<generate::Request> requests);
 

@@ -3,9 +3,12 @@
 #include <httplib.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <functional>
+#include <thread>
 
 #include "temper/base/error.h"
+#include "temper/dist/liveness.h"
 #include "temper/serve/asked.h"
 #include "temper/serve/reply.h"
 #include "temper/serve/request.h"
@@ -28,6 +31,7 @@ class HttpServer : public httplib::Server {
 void reuse_address(socket_t socket) {
   const int yes = 1;
   ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  dist::notice_silence(socket);
 }
 
 // As long for a wrong key as for the right one.
@@ -112,16 +116,19 @@ bool send_whole(Ticket& ticket, Reply& reply, const httplib::DataSink& sink) {
 }  // namespace
 
 struct Server::Impl {
-  Impl(ServerOptions o, SamplerLoop& s) : options(std::move(o)), sampling(s) {}
+  Impl(ServerOptions o, SamplerLoop* s) : options(std::move(o)), sampling(s) {}
 
   void set_routes();
+  void set_own_routes();
+  bool wait_with(httplib::DataSink& sink) const;
   void check_key(const httplib::Request& request) const;
   void complete(const std::string& body, bool chat, httplib::Response& response);
   void reload(const std::string& body, httplib::Response& response);
 
   ServerOptions options;
-  SamplerLoop& sampling;
+  SamplerLoop* sampling;
   HttpServer http;
+  std::atomic<bool> stopping{false};
 };
 
 void Server::Impl::check_key(const httplib::Request& request) const {
@@ -134,11 +141,11 @@ void Server::Impl::complete(const std::string& body, bool chat, httplib::Respons
   CompletionRequest request = parse_request(body, chat);
   const ServedModel& model = model_of(options, request.model);
   std::vector<generate::Request> asked = requests_of(options, request, model);
-  sampling.prepare(request.options);
+  sampling->prepare(request.options);
   std::vector<std::vector<int32_t>> prompts;
   for (const generate::Request& one : asked) prompts.push_back(one.prompt);
   const ToolCallFormat calls = tool_calls_of(options, request);
-  const std::shared_ptr<Ticket> ticket = sampling.submit(std::move(asked));
+  const std::shared_ptr<Ticket> ticket = sampling->submit(std::move(asked));
   const auto reply = std::make_shared<Reply>(std::move(request), model.name, std::move(prompts),
                                              options.format.tokenizer, ticket->weights(), calls);
   const auto provider = [ticket, reply](size_t, httplib::DataSink& sink) {
@@ -159,25 +166,78 @@ void Server::Impl::reload(const std::string& body, httplib::Response& response) 
         "loading weights needs an API key (--api-key-env), because this server listens on "
         "other addresses than loopback");
   const ReloadRequest asked = parse_reload(body);
-  sampling.change_weights([&] { options.reload(asked.directory); }, asked.name);
+  sampling->change_weights([&] { options.reload(asked.directory); }, asked.name);
   response.set_content(to_text({{"success", true},
                                 {"message", "loaded " + asked.directory},
                                 {"num_paused_requests", 0}}),
                        kJson);
 }
 
+// The client's connection says whether it is there; a byte now and then says so of the server.
+bool Server::Impl::wait_with(httplib::DataSink& sink) const {
+  using namespace std::chrono;
+  const auto until = steady_clock::now() + minutes(1);
+  while (steady_clock::now() < until && !stopping) {
+    if (!sink.is_writable()) return false;
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  if (!stopping) return sink.write(".", 1);
+  sink.done();
+  return true;
+}
+
+void Server::Impl::set_own_routes() {
+  using httplib::Request, httplib::Response;
+  for (const auto& [path, route] : options.routes)
+    http.Post(path + "(?:/(.*))?", [route = &route](const Request& request, Response& response) {
+      guard(response, [&] {
+        response.set_content((*route)(request.matches[1].str(), request.body), kJson);
+      });
+    });
+  if (!options.attended) return;
+  http.Get("/(attend|watch)", [this](const Request& request, Response& response) {
+    guard(response, [&] {
+      check_key(request);
+      const bool counts = request.matches[1] == "attend";
+      if (counts) options.attended(true);
+      response.set_chunked_content_provider(
+          "text/plain", [this](size_t, httplib::DataSink& sink) { return wait_with(sink); },
+          [this, counts](bool) {
+            if (counts) options.attended(false);
+          });
+    });
+  });
+}
+
 void Server::Impl::set_routes() {
   using httplib::Request, httplib::Response;
   // A small compressed body could become any amount of memory.
-  http.set_pre_routing_handler([](const Request& request, Response& response) {
-    if (!request.has_header("Content-Encoding")) return HttpServer::HandlerResponse::Unhandled;
-    answer_error(response, 415, "Content-Encoding: compressed request bodies are not supported");
-    return HttpServer::HandlerResponse::Handled;
+  http.set_pre_routing_handler([this](const Request& request, Response& response) {
+    if (request.has_header("Content-Encoding"))
+      answer_error(response, 415, "Content-Encoding: compressed request bodies are not supported");
+    else if (!options.routes.empty() && request.method == "POST")
+      guard(response, [&] { check_key(request); });  // before a large body is read
+    return response.body.empty() ? HttpServer::HandlerResponse::Unhandled
+                                 : HttpServer::HandlerResponse::Handled;
   });
   http.Get("/health", [this](const Request&, Response& response) {
-    if (sampling.ended()) return answer_error(response, 503, "the server is stopping");
+    if (sampling && sampling->ended()) return answer_error(response, 503, "the server is stopping");
     response.set_content(R"({"status":"ok"})", kJson);
   });
+  set_own_routes();
+  http.set_error_handler(HttpServer::Handler([this](const Request& request, Response& response) {
+    if (!response.body.empty()) return;
+    const std::string message =
+        response.status == 404 ? temper::str(request.method, " ", request.path,
+                                             ": not found; routes: GET /health, /metrics, "
+                                             "/v1/models; POST /v1/completions, "
+                                             "/v1/chat/completions, /update_weights_from_disk")
+        : response.status == 413
+            ? temper::str("the request has more than ", options.most_request_bytes, " bytes")
+            : "malformed HTTP request";
+    answer_error(response, response.status, message);
+  }));
+  if (!sampling) return;
   const auto get = [this](const char* path, const char* type, std::function<std::string()> text) {
     http.Get(path, [this, type, text](const Request& request, Response& response) {
       guard(response, [&] {
@@ -186,7 +246,7 @@ void Server::Impl::set_routes() {
       });
     });
   };
-  get("/metrics", "text/plain; version=0.0.4", [this] { return metrics_text(sampling.counts()); });
+  get("/metrics", "text/plain; version=0.0.4", [this] { return metrics_text(sampling->counts()); });
   get("/v1/models", kJson, [this] { return models_text(options); });
   const auto post = [this](const char* path, bool chat) {
     http.Post(path, [this, chat](const Request& request, Response& response) {
@@ -204,21 +264,9 @@ void Server::Impl::set_routes() {
   });
   post("/v1/completions", false);
   post("/v1/chat/completions", true);
-  http.set_error_handler(HttpServer::Handler([this](const Request& request, Response& response) {
-    if (!response.body.empty()) return;
-    const std::string message =
-        response.status == 404 ? temper::str(request.method, " ", request.path,
-                                             ": not found; routes: GET /health, /metrics, "
-                                             "/v1/models; POST /v1/completions, "
-                                             "/v1/chat/completions, /update_weights_from_disk")
-        : response.status == 413
-            ? temper::str("the request has more than ", options.most_request_bytes, " bytes")
-            : "malformed HTTP request";
-    answer_error(response, response.status, message);
-  }));
 }
 
-Server::Server(ServerOptions options, SamplerLoop& sampling)
+Server::Server(ServerOptions options, SamplerLoop* sampling)
     : impl_(std::make_unique<Impl>(std::move(options), sampling)) {
   HttpServer& http = impl_->http;
   const size_t threads = static_cast<size_t>(impl_->options.most_threads);
@@ -228,6 +276,11 @@ Server::Server(ServerOptions options, SamplerLoop& sampling)
   http.set_socket_options(reuse_address);
   http.set_keep_alive_max_count(1'000'000);
   http.set_keep_alive_timeout(2);  // an idle connection holds a thread, and the end waits for it
+  if (!impl_->options.routes.empty()) {
+    // Ranks of a run know each other, and may be slow, or stopped for a while.
+    http.set_read_timeout(kMostSeconds);
+    http.set_write_timeout(kMostSeconds);
+  }
   impl_->set_routes();
 }
 
@@ -251,7 +304,12 @@ std::string Server::address() const {
   return temper::str("http://", v6 ? "[" : "", o.host, v6 ? "]" : "", ":", o.port);
 }
 
+const std::string& Server::api_key() const { return impl_->options.api_key; }
+
 void Server::listen() { impl_->http.listen_after_bind(); }
-void Server::stop() { impl_->http.stop(); }
+void Server::stop() {
+  impl_->stopping = true;
+  impl_->http.stop();
+}
 
 }  // namespace temper::serve

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,14 +31,22 @@ struct ServerOptions {
   // Makes the model compute with the weights of a directory; nobody uses it meanwhile. Throws
   // ConfigError, DataError, and the model is then as it was. Empty: weights cannot be changed.
   std::function<void(const std::string& directory)> reload;
+
+  // What a rank of a run is asked by the others (roles/): POST PATH or PATH/NAME, by path. What a
+  // route throws is answered as an error.
+  using Route = std::function<std::string(const std::string& name, const std::string& body)>;
+  std::map<std::string, Route> routes;
+  // GET /attend, /watch: a client waits there for the server's end. Called when one begins to at
+  // /attend, and with false when it is gone. Empty: there are no such routes.
+  std::function<void(bool here)> attended;
 };
 
 // GET /health, /metrics, /v1/models; POST /v1/completions, /v1/chat/completions,
 // /update_weights_from_disk (SGLang's: {"model_path": DIR, "weight_version": NAME}).
 class Server {
  public:
-  // `sampling` outlives the server.
-  Server(ServerOptions options, SamplerLoop& sampling);
+  // `sampling` outlives the server; null: none but the options' own routes are there, and /health.
+  Server(ServerOptions options, SamplerLoop* sampling);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -46,6 +55,7 @@ class Server {
   void bind();
   // "http://127.0.0.1:8000", after bind().
   std::string address() const;
+  const std::string& api_key() const;
   // Answers until stop(), which may be called from any thread.
   void listen();
   void stop();

@@ -135,7 +135,8 @@ void RunConfig::fields(Fields& f) {
   f.add("train", train, "length of the run, batches, evaluation and checkpoints");
   f.add("optimizer", optimizer, "optimizer and learning-rate schedule");
   f.add("metrics", metrics, "where metrics are recorded");
-  f.add("mesh", mesh, "parallelism; data x fsdp x tensor is the number of ranks");
+  f.add("mesh", mesh, "parallelism; data x fsdp x tensor is the number of ranks that train");
+  f.add("roles", roles, "ranks that do not train: they sample or run the reference model");
   f.add(
       "defaulted", defaulted,
       "written by Temper to config.yaml: keys whose values are defaults of the chosen algorithm or "
@@ -286,6 +287,28 @@ void RunConfig::validate() const {
   need(!model.path.empty(), "model.path", "the directory of a Hugging Face model");
   validate_adapter(*this);
   validate_train(*this);
+  validate_roles();
+}
+
+std::string RunConfig::no_rollout_role() const { return "this verb samples nothing"; }
+std::string RunConfig::no_reference_role() const { return "this verb has no reference model"; }
+
+void RunConfig::validate_roles() const {
+  roles.check_names([this](const char* key) { return where(key); });
+  const auto check_role = [this](const char* key, const std::vector<int64_t>& ranks,
+                                 const std::string& why) {
+    require(ranks.empty() || why.empty(), key, "found ranks of their own for it, and ", why,
+            "; leave the key out");
+  };
+  check_role("roles.rollout", roles.rollout, no_rollout_role());
+  check_role("roles.reference", roles.reference, no_reference_role());
+}
+
+std::vector<int> RunConfig::training_ranks(int64_t ranks) const {
+  std::vector<int> training =
+      roles.training(ranks, [this](const char* key) { return where(key); });
+  mesh.data_ranks(static_cast<int64_t>(training.size()), where("mesh"), ranks);
+  return training;
 }
 
 data::LoaderOptions loader_options(const RunConfig& config, int64_t batch_size) {

@@ -19,6 +19,7 @@
 #include "temper/data/loader.h"
 #include "temper/data/row_survey.h"
 #include "temper/dist/config.h"
+#include "temper/dist/roles.h"
 #include "temper/metrics/config.h"
 #include "temper/models/config.h"
 
@@ -115,6 +116,7 @@ struct RunConfig {
   OptimizerSection optimizer;
   MetricsSection metrics;
   dist::MeshSection mesh;
+  dist::RolesSection roles;
   // In a resolved config: keys that nobody wrote and another key chose (rl.algorithm,
   // optimizer.name), with their values. Read back, they are as if they were not there, so that they
   // follow another choice.
@@ -142,6 +144,8 @@ struct RunConfig {
   // Whether training passes drop activations of adapters; a verb that must compute what its sampler
   // computed does not.
   virtual bool has_dropout() const { return true; }
+  // Of so many ranks those that train: `roles` and `mesh` fit them. Throws ConfigError.
+  std::vector<int> training_ranks(int64_t ranks) const;
   [[noreturn]] void fail(std::string_view key, const std::string& message) const;
 
   YamlNode written;                   // what the user wrote, files and overrides merged
@@ -152,9 +156,13 @@ struct RunConfig {
   virtual void complete();
   // Everything that can be checked without a file. Throws ConfigError.
   virtual void validate() const;
+  // Why ranks of their own for a role would be in vain; empty: the verb has such ranks.
+  virtual std::string no_rollout_role() const;
+  virtual std::string no_reference_role() const;
 
  private:
   void complete_optimizer();
+  void validate_roles() const;
   bool resolved_ = false;
 };
 

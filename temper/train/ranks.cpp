@@ -3,9 +3,12 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "temper/base/version.h"
+#include "temper/dist/environment.h"
 
 namespace temper::train {
 namespace {
@@ -41,10 +44,35 @@ void sum_in_buckets(dist::Group& group, const std::vector<at::Tensor>& tensors) 
 
 }  // namespace
 
+std::string serving_name(int rank) { return str("serving/", rank); }
+
+RunRanks join_ranks(RunConfig& config, const RunHost& host) {
+  constexpr const char* kAgreement = "rank 0 says";
+  const int size = dist::read_environment().size;
+  const std::vector<int> training = config.training_ranks(size);  // before anybody waits
+  RunRanks ranks{std::make_unique<dist::World>(config.mesh.timeout_minutes, host.stop), true, {}};
+  dist::World& world = *ranks.world;
+  const std::vector<std::pair<std::string, std::string>> what{{"version", kVersion},
+                                                              {"config", dump_run_config(config)}};
+  ranks.trains = std::find(training.begin(), training.end(), world.rank()) != training.end();
+  if (ranks.trains) {
+    if (world.rank() == 0 && config.roles.any()) world.tell(kAgreement, dist::say(what));
+    ranks.mesh = world.mesh(config.mesh, training, config.where("mesh"));
+    dist::check_agreement(*ranks.mesh.world, what);
+    return ranks;
+  }
+  try {
+    const std::string first = world.ask(kAgreement, "rank 0 did not say what it was started with");
+    dist::check_same(first, world.rank(), dist::say(what));
+  } catch (const RunError& e) {
+    world.tell(serving_name(world.rank()), Json{{"error", e.what()}}.dump());
+    throw;
+  }
+  return ranks;
+}
+
 dist::Mesh join_mesh(RunConfig& config, const RunHost& host) {
-  dist::Mesh mesh = dist::join(config.mesh, config.where("mesh"), host.stop);
-  dist::check_agreement(*mesh.world, {{"version", kVersion}, {"config", dump_run_config(config)}});
-  return mesh;
+  return join_ranks(config, host).mesh;
 }
 
 void reduce_gradients(const dist::Mesh& mesh, const Trainables& trainables) {

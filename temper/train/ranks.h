@@ -1,15 +1,27 @@
 // A run's ranks: how they find each other, and what they do together in a step.
 #pragma once
 
-#include "temper/dist/mesh.h"
+#include "temper/dist/world.h"
 #include "temper/train/roles.h"
 #include "temper/train/run_directory.h"
 
 namespace temper::train {
 
-// The mesh that the config asks for, of the ranks that the environment names (dist/mesh.h). Throws
-// RunError where they were started with different programs or configs.
+// The ranks that the environment names, as the sections `mesh` and `roles` divide them.
+struct RunRanks {
+  std::unique_ptr<dist::World> world;
+  bool trains = true;  // else this rank has roles of its own (roles/station.h)
+  dist::Mesh mesh;     // of those that train; on any other rank of itself alone
+};
+// Throws ConfigError where config and ranks do not fit (dist/mesh.h), RunError where ranks do not
+// come or were started with different programs or configs.
+RunRanks join_ranks(RunConfig& config, const RunHost& host);
+// The same where all of them train.
 dist::Mesh join_mesh(RunConfig& config, const RunHost& host);
+
+// Under which name a rank with roles of its own tells the others where it is (World::tell), or
+// {"error": WHY} where it will not be there.
+std::string serving_name(int rank);
 
 // Sums each gradient over the ranks that hold the same part of its parameter, each of which then
 // has the gradient of the whole step. FSDP's own sums were made in the backward pass.

@@ -13,6 +13,7 @@
 #include "temper/metrics/trace.h"
 #include "temper/nn/unit.h"
 #include "temper/parallel/fsdp.h"
+#include "temper/train/agreed_error.h"
 #include "temper/train/ranks.h"
 #include "temper/train/schedule.h"
 
@@ -217,10 +218,25 @@ void Trainer::save(RunDirectory& directory) {
   for (const auto& hook : hooks_) hook->on_save(step_, directory.path());
 }
 
+namespace {
+
+// Of the exception that is being handled.
+bool all_threw() {
+  try {
+    throw;
+  } catch (const AgreedError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
 // Saves after an error, which is what the user must read: another one here is only added.
 void Trainer::rescue(RunDirectory& directory) {
   // What ranks share out can be saved by all of them only, and this one may be the only one here.
-  if (is_shared_out(roles_.trainables)) return;
+  if (is_shared_out(roles_.trainables) && !all_threw()) return;
   try {
     save(directory);
   } catch (const std::exception& e) {

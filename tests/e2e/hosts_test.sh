@@ -24,12 +24,12 @@ ip link set lo up; ip addr add 10.77.0.1/24 dev left; ip link set left up
 there() { nsenter -t $other -n "$@"; }
 there ip link set lo up; there ip addr add 10.77.0.2/24 dev right; there ip link set right up
 
-ranks() { # OUT ARGUMENTS: rank 1 on the other host; leaves their statuses in first and second
+ranks() { # OUT ARGUMENTS: rank 1 on the other host; leaves their statuses in first and second. $verb: what they run
   local out=$1
   shift
   export WORLD_SIZE=2 MASTER_ADDR=10.77.0.1 MASTER_PORT=$((20000 + RANDOM % 20000))
-  RANK=0 "$temper" sft "$@" output_dir="$out" > "$out.0" 2>&1 & one=$!
-  RANK=1 there "$temper" sft "$@" output_dir="$out" > "$out.1" 2>&1 & two=$!
+  RANK=0 "$temper" "${verb:-sft}" "$@" output_dir="$out" > "$out.0" 2>&1 & one=$!
+  RANK=1 there "$temper" "${verb:-sft}" "$@" output_dir="$out" > "$out.1" 2>&1 & two=$!
   unset WORLD_SIZE MASTER_ADDR MASTER_PORT
 }
 run="model.path=model data.train=rows.jsonl train.batch_size=4 metrics.sinks=[jsonl]"
@@ -38,6 +38,24 @@ ranks two $run train.max_steps=3 mesh.fsdp=2
 wait $one || fail "rank 0: $(cat two.0)"
 wait $two || fail "rank 1: $(cat two.1)"
 python3 "$here/same_losses.py" alone/metrics.jsonl two/metrics.jsonl grad_norm || fail "two hosts differ from one"
+
+# A rank on the other host samples. When the cable is cut it is left out within a minute, and the run goes on; it ends by itself.
+cat > even.sh <<'S'
+while read -r line; do sleep 0.2; echo "{\"reward\": 0.${#line}}"; done
+S
+grpo="model.path=model data.train=prompts.jsonl rl.group_size=2 rl.prompts_per_rollout=2 rl.beta=0 rollout.max_new_tokens=4 metrics.sinks=[jsonl]"
+sed 's/"input_ids": \[\([^]]*\)\].*/"prompt_ids": [\1]}/' rows.jsonl > prompts.jsonl
+"$temper" grpo output_dir=one-rl train.max_steps=6 $grpo 'rewards=[{name: even, command: [sh, even.sh]}]' > one-rl.log 2>&1 || fail "one rank: $(cat one-rl.log)"
+verb=grpo ranks roles train.max_steps=6 $grpo 'rewards=[{name: even, command: [sh, even.sh]}]' 'roles.rollout=[1]'
+for _ in $(seq 300); do [ -s roles/metrics.jsonl ] && break; sleep 0.1; done
+ip link set left down
+start=$SECONDS
+wait $one || fail "the rank that trains ended: $(cat roles.0)"
+[ $((SECONDS - start)) -le 75 ] || fail "noticed after $((SECONDS - start)) s"
+grep -q 'rank 1 on .* is gone' roles.0 || fail "the rank that trains said: $(cat roles.0)"
+wait $two && fail "the rank that sampled: $(cat roles.1)"
+ip link set left up
+cmp one-rl/final/model.safetensors roles/final/model.safetensors || fail "a host that vanished changed the run"
 
 # The cable is cut: both say so within a minute.
 ranks cut $run train.max_steps=100000 mesh.fsdp=2

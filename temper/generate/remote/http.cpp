@@ -6,12 +6,14 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/json.h"
+#include "temper/dist/liveness.h"
 
 namespace temper::generate::remote {
 namespace {
 
 constexpr double kConnectSeconds = 5;
 constexpr size_t kLongestQuote = 300;
+constexpr time_t kAttendSeconds = 14 * 24 * 3600;  // between bytes; a server sends some now and then
 
 // What an error's body says: {"error": {"message"}}, {"message"}, {"detail"}, or its beginning.
 std::string message_of(const std::string& body) {
@@ -91,6 +93,7 @@ struct HttpClient::Impl {
     client.set_write_timeout(time(timeout));
     client.set_keep_alive(true);
     client.set_tcp_nodelay(true);
+    client.set_socket_options([](socket_t socket) { dist::notice_silence(socket); });
     if (!api_key.empty()) client.set_bearer_token_auth(api_key);
   }
 
@@ -119,6 +122,21 @@ std::string HttpClient::get(const std::string& path) { return impl_->send("GET",
 
 std::string HttpClient::post(const std::string& path, const std::string& json) {
   return impl_->send("POST", path, json);
+}
+
+std::string HttpClient::post_bytes(const std::string& path,
+                                   std::shared_ptr<const std::string> bytes) {
+  const auto part = [&bytes](size_t offset, size_t length, httplib::DataSink& sink) {
+    return sink.write(bytes->data() + offset, length);
+  };
+  return body_of(
+      impl_->client.Post(impl_->prefix + path, bytes->size(), part, "application/octet-stream"),
+      path);
+}
+
+void HttpClient::attend(const std::string& path) {
+  impl_->client.set_read_timeout(kAttendSeconds);
+  impl_->client.Get(impl_->prefix + path, [](const char*, size_t) { return true; });
 }
 
 void HttpClient::stop() { impl_->client.stop(); }

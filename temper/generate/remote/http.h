@@ -36,6 +36,10 @@ class HttpClient {
   // The body of the answer. `path` begins with "/". Throws HttpFailure unless the status is 2xx.
   std::string get(const std::string& path);
   std::string post(const std::string& path, const std::string& json);
+  // Bytes of any number, which are not copied.
+  std::string post_bytes(const std::string& path, std::shared_ptr<const std::string> bytes);
+  // Waits at a route whose answer does not end, until the server, its host or stop() ends it.
+  void attend(const std::string& path);
   // Ends what is going on, from any thread.
   void stop();
 

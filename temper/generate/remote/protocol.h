@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct RemoteSample {
   std::vector<int32_t> tokens;  // a sampled end token included
   std::vector<float> logprobs;
   bool stopped = false;
+  std::optional<std::string> text;  // none: the tokens'
 };
 
 // The seed of a request's samples from `first` on: a hash of the run's seed and what names them,

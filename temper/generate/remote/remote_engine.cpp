@@ -16,7 +16,14 @@ constexpr std::chrono::milliseconds kStep{100};
 
 RemoteEngine::RemoteEngine(const ServerSection& section, int64_t vocabulary,
                            std::shared_ptr<const Tokenizer> tokenizer)
-    : pool_(section, vocabulary), tokenizer_(std::move(tokenizer)) {}
+    : RemoteEngine(std::make_shared<remote::ServerPool>(
+                       remote::pool_options(section),
+                       remote::make_protocol(section.kind, vocabulary)),
+                   std::move(tokenizer), kMostConnections) {}
+
+RemoteEngine::RemoteEngine(std::shared_ptr<remote::ServerPool> pool,
+                           std::shared_ptr<const Tokenizer> tokenizer, size_t connections)
+    : pool_(std::move(pool)), connections_(connections), tokenizer_(std::move(tokenizer)) {}
 
 RemoteEngine::~RemoteEngine() {
   {
@@ -24,7 +31,7 @@ RemoteEngine::~RemoteEngine() {
     ending_ = true;
     waiting_.clear();
   }
-  pool_.stop();
+  pool_->stop();
   arrived_.notify_all();
   for (std::thread& worker : workers_) worker.join();
 }
@@ -35,7 +42,7 @@ RequestId RemoteEngine::submit(Request request, Callbacks callbacks) {
   check<DataError>(!request.prompt.empty(), "row ", request.index, ": an empty prompt");
   std::erase(request.options.stop, "");
   auto asked = std::make_shared<Asked>(Asked{next_id_++, std::move(request), std::move(callbacks)});
-  const int64_t most = pool_.protocol().most_samples();
+  const int64_t most = pool_->protocol().most_samples();
   const std::lock_guard lock(mutex_);
   for (int64_t first = 0; first < asked->request.num_samples; first += most) {
     auto task = std::make_shared<Task>();
@@ -46,7 +53,7 @@ RequestId RemoteEngine::submit(Request request, Callbacks callbacks) {
     waiting_.push_back(std::move(task));
     ++open_;
   }
-  while (workers_.size() < std::min(open_, kMostConnections))
+  while (workers_.size() < std::min(open_, connections_))
     workers_.emplace_back([this] { work(); });
   arrived_.notify_all();
   return asked->id;
@@ -76,7 +83,7 @@ void RemoteEngine::work() {
     lock.unlock();
     std::exception_ptr failure;
     try {
-      task->samples = pool_.sample(task->what, task->turn);
+      task->samples = pool_->sample(task->what, task->turn);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -104,7 +111,11 @@ void RemoteEngine::report(const Task& task, const Callbacks& callbacks) const {
       c.tokens = sample.tokens;
       c.logprobs = sample.logprobs;
       c.stopped = sample.stopped;
-      if (tokenizer_) c.text = text_of(*tokenizer_, c.tokens, request.options.stop);
+      if (sample.text)
+        c.text = *sample.text;
+      else if (tokenizer_)
+        c.text = text_of(*tokenizer_, c.tokens, request.options.stop,
+                         request.options.min_new_tokens);
     }
     done(std::move(c));
   }

@@ -24,6 +24,9 @@ class RemoteEngine : public CompletionSource {
   // Throws ConfigError. Servers are first asked when there is something to sample.
   RemoteEngine(const ServerSection& section, int64_t vocabulary,
                std::shared_ptr<const Tokenizer> tokenizer);
+  // Of servers that are given, with so many requests at once.
+  RemoteEngine(std::shared_ptr<remote::ServerPool> pool, std::shared_ptr<const Tokenizer> tokenizer,
+               size_t connections);
   ~RemoteEngine() override;
 
   // Throws ConfigError where stop texts lack a tokenizer, DataError for an empty prompt.
@@ -33,9 +36,10 @@ class RemoteEngine : public CompletionSource {
   void rest() override {}
 
   // Ends what is going on: step() throws RunError. From any thread.
-  void stop() { pool_.stop(); }
+  void stop() { pool_->stop(); }
+  remote::ServerPool& pool() { return *pool_; }
   // What the servers sample with from now on. Nothing may be going on.
-  void set_weights(remote::RemoteWeights weights) { pool_.set_weights(std::move(weights)); }
+  void set_weights(remote::RemoteWeights weights) { pool_->set_weights(std::move(weights)); }
 
  private:
   struct Asked {
@@ -54,7 +58,8 @@ class RemoteEngine : public CompletionSource {
   void work();
   void report(const Task& task, const Callbacks& callbacks) const;
 
-  remote::ServerPool pool_;
+  std::shared_ptr<remote::ServerPool> pool_;
+  const size_t connections_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   RequestId next_id_ = 1;
   size_t next_turn_ = 0;

@@ -24,19 +24,19 @@ class ServerPool::Connection {
  public:
   Connection(ServerPool& pool, Server& server) : pool_(pool), server_(server) {
     const std::lock_guard lock(pool.mutex_);
-    check(!pool.stopping_, server.url.str(), ": the run is ending");
+    check(!pool.stopping_, server.about.name, ": the run is ending");
     if (server.idle.empty()) {
-      client_ =
-          std::make_unique<HttpClient>(server.url, pool.api_key_, pool.section_.timeout_seconds);
+      client_ = std::make_unique<HttpClient>(server.about.url, server.about.api_key,
+                                             pool.options_.timeout_seconds);
     } else {
       client_ = std::move(server.idle.back());
       server.idle.pop_back();
     }
-    pool.busy_.push_back(client_.get());
+    server.busy.push_back(client_.get());
   }
   ~Connection() {
     const std::lock_guard lock(pool_.mutex_);
-    std::erase(pool_.busy_, client_.get());
+    std::erase(server_.busy, client_.get());
     server_.idle.push_back(std::move(client_));
   }
   HttpClient& http() { return *client_; }
@@ -47,27 +47,36 @@ class ServerPool::Connection {
   std::unique_ptr<HttpClient> client_;
 };
 
-ServerPool::ServerPool(const ServerSection& section, int64_t vocabulary)
-    : section_(section),
-      api_key_(section.api_key()),
-      protocol_(make_protocol(section.kind, vocabulary)) {
-  for (const std::string& url : section.urls) {
-    servers_.push_back(std::make_unique<Server>());
-    servers_.back()->url = parse_url(url);
+PoolOptions pool_options(const ServerSection& section) {
+  PoolOptions options{.servers = {}, .timeout_seconds = section.timeout_seconds};
+  const std::string key = section.api_key();
+  for (const std::string& text : section.urls) {
+    const ServerUrl url = parse_url(text);
+    options.servers.push_back({url, key, "rollout.server: " + url.str()});
   }
-  check<ConfigError>(!servers_.empty(), "rollout.server.urls: no url");
-  prober_ = std::thread([this] { probe(); });
+  check<ConfigError>(!options.servers.empty(), "rollout.server.urls: no url");
+  return options;
+}
+
+ServerPool::ServerPool(PoolOptions options, std::unique_ptr<Protocol> protocol)
+    : options_(std::move(options)), protocol_(std::move(protocol)) {
+  for (const PoolOptions::Server& about : options_.servers) {
+    servers_.push_back(std::make_unique<Server>());
+    servers_.back()->about = about;
+  }
+  if (options_.may_return) prober_ = std::thread([this] { probe(); });
 }
 
 ServerPool::~ServerPool() {
   stop();
-  prober_.join();
+  if (prober_.joinable()) prober_.join();
 }
 
 void ServerPool::stop() {
   const std::lock_guard lock(mutex_);
   stopping_ = true;
-  for (HttpClient* client : busy_) client->stop();
+  for (const auto& server : servers_)
+    for (HttpClient* client : server->busy) client->stop();
   changed_.notify_all();
 }
 
@@ -84,6 +93,8 @@ size_t ServerPool::choose(size_t turn, size_t avoid) {
   for (size_t i = 0; i < servers_.size(); ++i)
     if (servers_[i]->alive && i != avoid) good.push_back(i);
   if (!good.empty()) return good[turn % good.size()];
+  if (!options_.may_return && !(avoid < servers_.size() && servers_[avoid]->alive))
+    throw NoServer("all of " + names() + " are gone");
   if (avoid < servers_.size() && servers_[avoid]->alive) return avoid;
   return avoid < servers_.size() ? (avoid + 1) % servers_.size() : turn % servers_.size();
 }
@@ -95,14 +106,29 @@ bool ServerPool::another_answers(size_t than) {
   return false;
 }
 
-void ServerPool::leave_out(Server& server) {
-  {
+std::string ServerPool::names() const {
+  std::string all;
+  for (const auto& server : servers_) all += (all.empty() ? "" : ", ") + server->about.name;
+  return all;
+}
+
+size_t ServerPool::num_alive() {
+  const std::lock_guard lock(mutex_);
+  return static_cast<size_t>(std::count_if(servers_.begin(), servers_.end(),
+                                           [](const auto& server) { return server->alive; }));
+}
+
+void ServerPool::leave_out(size_t number) {
+  Server& server = *servers_[number];
+  if (options_.may_return) {
     const std::lock_guard setting_up(server.setting_up);
     server.weights = {};  // it may come back as another process
   }
   const std::lock_guard lock(mutex_);
   server.alive = false;
   server.idle.clear();
+  if (!options_.may_return)
+    for (HttpClient* client : server.busy) client->stop();
   changed_.notify_all();
 }
 
@@ -113,7 +139,7 @@ void ServerPool::wait_for(size_t failed, double seconds, bool any) {
     return stopping_ || (any && std::any_of(servers_.begin(), servers_.end(),
                                             [](const auto& s) { return s->alive; }));
   });
-  check(!stopping_, servers_[failed]->url.str(), ": the run is ending");
+  check(!stopping_, servers_[failed]->about.name, ": the run is ending");
 }
 
 // Asks those that were left out whether they are back.
@@ -130,17 +156,20 @@ void ServerPool::probe() {
     for (const auto& server : servers_) {
       if (server->alive || stopping_) continue;
       lock.unlock();
-      bool answers = false;
-      try {
-        HttpClient(server->url, api_key_, kProbeTimeout).get("/health");
-        answers = true;
-      } catch (const HttpFailure& e) {
-        answers = !e.unreachable;  // it may have no such route
-      }
+      const bool back = answers(*server);
       lock.lock();
-      server->alive = answers;
-      if (answers) changed_.notify_all();
+      server->alive = back;
+      if (back) changed_.notify_all();
     }
+  }
+}
+
+bool ServerPool::answers(const Server& server) const {
+  try {
+    HttpClient(server.about.url, server.about.api_key, kProbeTimeout).get("/health");
+    return true;
+  } catch (const HttpFailure& e) {
+    return !e.unreachable;  // it may have no such route
   }
 }
 
@@ -191,6 +220,21 @@ std::vector<RemoteSample> ServerPool::try_once(Server& server, const SampleTask&
 }
 
 std::vector<RemoteSample> ServerPool::sample(const SampleTask& task, size_t turn) {
+  std::vector<RemoteSample> samples;
+  on_some_server(turn, [&](Server& server) { samples = try_once(server, task); });
+  return samples;
+}
+
+std::string ServerPool::post(const std::string& path, const std::string& body, size_t turn) {
+  std::string answer;
+  on_some_server(turn, [&](Server& server) {
+    Connection connection(*this, server);
+    answer = connection.http().post(path, body);
+  });
+  return answer;
+}
+
+void ServerPool::on_some_server(size_t turn, const std::function<void(Server&)>& work) {
   size_t failed = SIZE_MAX;
   double wait = kFirstWait;
   for (int tries = 1;; ++tries) {
@@ -199,7 +243,7 @@ std::vector<RemoteSample> ServerPool::sample(const SampleTask& task, size_t turn
     std::string why;
     bool unreachable = false;
     try {
-      return try_once(server, task);
+      return work(server);
     } catch (const HttpFailure& e) {
       why = e.what();
       unreachable = e.unreachable;
@@ -209,8 +253,15 @@ std::vector<RemoteSample> ServerPool::sample(const SampleTask& task, size_t turn
       why = e.what();
     }
     failed = number;
-    if (unreachable) leave_out(server);
-    check(tries < kTries, "rollout.server: ", server.url.str(), " failed ", tries, " times: ", why);
+    // A connection may end just when it is used again, of a server that is there.
+    if (unreachable && (options_.may_return || !answers(server))) {
+      leave_out(number);
+      if (!options_.may_return) {
+        tries = 0;
+        continue;
+      }
+    }
+    check(tries < kTries, server.about.name, " failed ", tries, " times: ", why);
     if (another_answers(number)) continue;
     // A server that is gone may come back at any moment; one that refuses gets some time.
     wait_for(number, unreachable ? kMostWait : wait, unreachable);

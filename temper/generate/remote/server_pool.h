@@ -6,7 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <map>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,10 +17,31 @@
 
 namespace temper::generate::remote {
 
+// Which servers a pool has, and how patient it is with them.
+struct PoolOptions {
+  struct Server {
+    ServerUrl url;
+    std::string api_key;  // empty: none
+    std::string name;     // that errors begin with
+  };
+  std::vector<Server> servers;
+  double timeout_seconds = 120;  // of one request
+  // A server that is gone may come back. Else it is left out for good, and a request is tried on
+  // all others.
+  bool may_return = true;
+};
+// Those of the section. Throws ConfigError for urls that are none and a key that is not there.
+PoolOptions pool_options(const ServerSection& section);
+
+// Thrown where all servers are gone and none may come back.
+struct NoServer : RunError {
+  using RunError::RunError;
+};
+
 class ServerPool {
  public:
-  // Throws ConfigError for urls that are none and a key that is not there.
-  ServerPool(const ServerSection& section, int64_t vocabulary);
+  // Throws ConfigError where there is no server.
+  ServerPool(PoolOptions options, std::unique_ptr<Protocol> protocol);
   ~ServerPool();
 
   const Protocol& protocol() const { return *protocol_; }
@@ -32,6 +53,11 @@ class ServerPool {
   // answer is left out until its /health does, and is then given the weights anew. Throws RunError
   // that names the url.
   std::vector<RemoteSample> sample(const SampleTask& task, size_t turn);
+  // The same for any other request: the body of the answer.
+  std::string post(const std::string& path, const std::string& body, size_t turn);
+  // Asks a server nothing more; what it was asked goes to others.
+  void leave_out(size_t server);
+  size_t num_alive();
   // Ends what is going on; whoever waits gets a RunError.
   void stop();
 
@@ -40,7 +66,7 @@ class ServerPool {
 
  private:
   struct Server {
-    ServerUrl url;
+    PoolOptions::Server about;
     std::mutex setting_up;              // while its model's name is asked or weights are loaded
     std::atomic<int64_t> set_ups{0};    // attempts at that which have ended
     std::exception_ptr set_up_failure;  // of the last one
@@ -48,25 +74,26 @@ class ServerPool {
     RemoteWeights weights;              // that it was given; version empty: none
     bool alive = true;                  // guarded by mutex_, as what follows
     std::vector<std::unique_ptr<HttpClient>> idle;
+    std::vector<HttpClient*> busy;
   };
   class Connection;
 
   size_t choose(size_t turn, size_t avoid);
+  void on_some_server(size_t turn, const std::function<void(Server&)>& work);
   std::vector<RemoteSample> try_once(Server& server, const SampleTask& task);
   void set_up(Server& server, HttpClient& http, const RemoteWeights& weights);
   bool another_answers(size_t than);
-  void leave_out(Server& server);
+  bool answers(const Server& server) const;
+  std::string names() const;
   void wait_for(size_t failed, double seconds, bool any);
   void probe();
 
-  const ServerSection section_;
-  const std::string api_key_;
+  const PoolOptions options_;
   std::unique_ptr<Protocol> protocol_;
   std::vector<std::unique_ptr<Server>> servers_;
   std::mutex mutex_;
   std::condition_variable changed_;
   RemoteWeights weights_;
-  std::vector<HttpClient*> busy_;
   bool stopping_ = false;
   std::thread prober_;  // last: it uses the others
 };

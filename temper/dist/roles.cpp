@@ -1,0 +1,68 @@
+#include "temper/dist/roles.h"
+
+#include <algorithm>
+#include <set>
+
+#include "temper/base/error.h"
+
+namespace temper::dist {
+namespace {
+
+bool contains(const std::vector<int64_t>& ranks, int64_t rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+}  // namespace
+
+void RolesSection::fields(Fields& f) {
+  f.add("rollout", rollout,
+        "ranks that sample completions while the others train; empty: every rank samples",
+        at_least(0));
+  f.add("reference", reference,
+        "ranks that compute the reference model's log-probabilities; empty: every rank does",
+        at_least(0));
+}
+
+bool RolesSection::samples(int rank) const { return contains(rollout, rank); }
+bool RolesSection::scores(int rank) const { return contains(reference, rank); }
+
+void RolesSection::check_names(const Where& where) const {
+  const auto check_list = [&](const char* key, const std::vector<int64_t>& ranks) {
+    std::set<int64_t> seen;
+    for (const int64_t rank : ranks)
+      check<ConfigError>(seen.insert(rank).second, where(key), ": rank ", rank, " is named twice");
+  };
+  check_list("roles.rollout", rollout);
+  check_list("roles.reference", reference);
+}
+
+std::vector<int> RolesSection::training(int64_t ranks, const Where& where) const {
+  const auto check_list = [&](const char* key, const std::vector<int64_t>& named) {
+    for (const int64_t rank : named)
+      check<ConfigError>(rank < ranks, where(key), ": found rank ", rank, ", and ",
+                         ranks == 1 ? "the run has one rank"
+                                    : temper::str("the run's ranks are 0 to ", ranks - 1),
+                         "; start more with --nproc or torchrun");
+  };
+  check_list("roles.rollout", rollout);
+  check_list("roles.reference", reference);
+  std::vector<int> rest;
+  for (int rank = 0; rank < ranks; ++rank)
+    if (!samples(rank) && !scores(rank)) rest.push_back(rank);
+  check<ConfigError>(!rest.empty(), where("roles"), ": all ", ranks,
+                     " ranks have roles of their own and none is left to train; start more with "
+                     "--nproc or torchrun");
+  const char* const of_first = samples(0) ? "roles.rollout" : "roles.reference";
+  check<ConfigError>(rest.front() == 0, where(of_first),
+                     ": found rank 0, through which the others find each other and which writes "
+                     "what the run leaves; choose other ranks");
+  return rest;
+}
+
+std::vector<int> RolesSection::serving() const {
+  std::set<int> all(rollout.begin(), rollout.end());
+  all.insert(reference.begin(), reference.end());
+  return {all.begin(), all.end()};
+}
+
+}  // namespace temper::dist

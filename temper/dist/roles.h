@@ -1,0 +1,34 @@
+// The `roles` section of a run's config: ranks that are no part of the mesh and serve it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "temper/base/config.h"
+
+namespace temper::dist {
+
+// The ranks of each role; a rank may have several. Those that are not named train.
+struct RolesSection {
+  std::vector<int64_t> rollout;    // they sample completions
+  std::vector<int64_t> reference;  // they compute the reference model's log-probabilities
+  void fields(Fields& f);
+
+  bool any() const { return !rollout.empty() || !reference.empty(); }
+  bool samples(int rank) const;  // whether the rank has the role `rollout`
+  bool scores(int rank) const;   // `reference`
+
+  // How an error about a key begins: where("roles.rollout") is "run.yaml:3: roles.rollout".
+  using Where = std::function<std::string(const char* key)>;
+  // Throws ConfigError for a rank that is named twice.
+  void check_names(const Where& where) const;
+  // Of so many ranks those that train, ascending. Throws ConfigError for ranks that there are not,
+  // and where none is left.
+  std::vector<int> training(int64_t ranks, const Where& where) const;
+  // The others.
+  std::vector<int> serving() const;
+};
+
+}  // namespace temper::dist

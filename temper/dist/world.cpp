@@ -1,0 +1,70 @@
+#include "temper/dist/world.h"
+
+#include "temper/base/error.h"
+#include "temper/dist/environment.h"
+#include "temper/dist/gloo.h"
+#include "temper/dist/rendezvous.h"
+
+namespace temper::dist {
+
+World::World(double timeout_minutes, const std::function<bool()>& stop) {
+  const Environment environment = read_environment();
+  rank_ = environment.rank;
+  size_ = environment.size;
+  if (size_ == 1) return;
+  patience_ = std::make_unique<Patience>(environment.timeout, stop);
+  gloo_ = std::make_unique<GlooWorld>(
+      environment, *patience_,
+      std::chrono::milliseconds(static_cast<int64_t>(timeout_minutes * 60 * 1000)));
+}
+
+World::~World() = default;
+
+std::string World::address() const { return gloo_ ? gloo_->address() : "127.0.0.1"; }
+
+void World::tell(const std::string& name, const std::string& text) {
+  if (gloo_) gloo_->put(name, text);
+}
+
+std::string World::ask(const std::string& name, const std::string& missing) const {
+  check(gloo_ != nullptr, missing);
+  while (true) {
+    if (std::optional<std::string> text = gloo_->find(name)) return *text;
+    patience_->pause(missing);
+  }
+}
+
+Mesh World::mesh(const MeshSection& section, const std::vector<int>& all,
+                 const std::string& where) {
+  const int ranks = static_cast<int>(all.size());
+  const int data = static_cast<int>(section.data_ranks(ranks, where));
+  if (ranks == 1) return Mesh();
+  const int fsdp = static_cast<int>(section.fsdp), tensor = static_cast<int>(section.tensor);
+  const int own = static_cast<int>(std::find(all.begin(), all.end(), rank_) - all.begin());
+  const int d = own / (fsdp * tensor), f = own / tensor % fsdp, t = own % tensor;
+  // Those from `first` on, `step` apart, by their place among the mesh's.
+  const auto ranks_from = [&](int first, int step, int count) {
+    std::vector<int> found;
+    for (int i = 0; i < count; ++i) found.push_back(all.at(static_cast<size_t>(first + i * step)));
+    return found;
+  };
+  const auto group = [&](const char* axis, int first, int step, int count, bool in_step = false) {
+    if (count == 1) return alone();
+    return gloo_->group(temper::str(axis, "/", first), ranks_from(first, step, count), in_step);
+  };
+  Mesh mesh;
+  const bool in_step = fsdp > 1, whole = tensor == 1;
+  mesh.world = group("world", 0, 1, ranks, whole && in_step);
+  mesh.tensor = group("tensor", (d * fsdp + f) * tensor, 1, tensor);
+  mesh.rows = whole ? mesh.world
+                    : gloo_->group(temper::str("rows/", t), ranks_from(t, tensor, data * fsdp),
+                                   in_step, mesh.tensor);
+  mesh.data = fsdp == 1 ? mesh.rows : group("data", f * tensor + t, fsdp * tensor, data);
+  mesh.fsdp = fsdp == 1   ? alone()
+              : data == 1 ? mesh.rows
+                          : group("fsdp", d * fsdp * tensor + t, tensor, fsdp);
+  mesh.model = data == 1 ? mesh.world : group("model", d * fsdp * tensor, 1, fsdp * tensor);
+  return mesh;
+}
+
+}  // namespace temper::dist

@@ -1,0 +1,80 @@
+#include "temper/rl/role_sampler.h"
+
+#include "temper/base/error.h"
+#include "temper/metrics/trace.h"
+#include "temper/roles/trained_weights.h"
+
+namespace temper::rl {
+
+RoleSampler::RoleSampler(const RlConfig& config, train::Policy& policy, const dist::Mesh& mesh,
+                         roles::Crew& crew, train::Messages& messages)
+    : policy_(policy),
+      crew_(crew),
+      messages_(messages),
+      ahead_(config.rl.max_staleness > 0),
+      whole_(mesh.model->size() == 1),
+      options_{.cache_bytes = config.rollout.cache_bytes.value_or(0)},
+      snapshots_(ahead_ && whole_ ? std::make_unique<SnapshotSampler>(config, policy) : nullptr),
+      pool_(std::make_shared<generate::remote::ServerPool>(crew.sampling(),
+                                                           roles::rank_protocol())),
+      engine_(pool_, policy.tokenizer, crew.connections(),
+              whole_ ? [this] { return fall_back(); }
+                     : std::function<generate::CompletionSource*()>()) {
+  crew_.watch(pool_, crew_.roles().rollout);
+  if (crew_.leads())
+    sender_ = std::make_unique<roles::WeightsSender>(
+        crew_.sampling(), [this](size_t place) { crew_.drop(place); });
+}
+
+RoleSampler::~RoleSampler() = default;
+
+void RoleSampler::keep(int64_t version) {
+  if (version == kept_last_) return;
+  kept_last_ = version;
+  const trace::Span span("weights for the ranks that sample");
+  {
+    const std::lock_guard lock(mutex_);
+    if (alone_) return snapshots_ ? snapshots_->keep(version) : void();
+  }
+  const auto bytes =
+      roles::trained_weights(*policy_.model, sender_ != nullptr || snapshots_ != nullptr);
+  if (sender_) sender_->send(version, bytes);
+  const std::lock_guard lock(mutex_);
+  if (alone_)
+    snapshots_->keep(version);
+  else if (snapshots_)
+    kept_[version] = bytes;
+}
+
+void RoleSampler::use(int64_t version) {
+  if (!ahead_) keep(version);
+  crew_.warn(messages_);
+  const std::lock_guard lock(mutex_);
+  used_ = version;
+  kept_.erase(kept_.begin(), kept_.lower_bound(version));
+  engine_.set_version(version);
+  if (alone_ && snapshots_) snapshots_->use(version);
+}
+
+void RoleSampler::share_processors(bool training) {
+  const std::lock_guard lock(mutex_);
+  if (alone_ && snapshots_) snapshots_->share_processors(training);
+}
+
+generate::CompletionSource* RoleSampler::fall_back() {
+  crew_.warn(messages_);
+  messages_.warn_once("nobody samples", "the last of the ranks of roles.rollout is gone; those "
+                                        "that train sample from here on");
+  const std::lock_guard lock(mutex_);
+  alone_ = true;
+  if (!snapshots_) {
+    own_ = std::make_unique<generate::Engine>(*policy_.model, options_, policy_.tokenizer);
+    return own_.get();
+  }
+  for (const auto& [version, bytes] : kept_) snapshots_->keep(version, bytes);
+  kept_.clear();
+  snapshots_->use(used_);
+  return &snapshots_->completions();
+}
+
+}  // namespace temper::rl

@@ -1,0 +1,57 @@
+// Ranks with the role `rollout` sample (the config's section `roles`), with the weights of each
+// version, which are sent to them while training goes on.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "temper/dist/mesh.h"
+#include "temper/generate/engine.h"
+#include "temper/rl/sampler.h"
+#include "temper/rl/snapshot_sampler.h"
+#include "temper/roles/crew.h"
+#include "temper/roles/rank_engine.h"
+#include "temper/roles/weights_sender.h"
+#include "temper/train/messages.h"
+
+namespace temper::rl {
+
+// Completions are those of this process, bit for bit. When the last of the ranks is gone this
+// process samples, unless others hold parts of its model: then completions() throws NoServer.
+class RoleSampler : public Sampler {
+ public:
+  RoleSampler(const RlConfig& config, train::Policy& policy, const dist::Mesh& mesh,
+              roles::Crew& crew, train::Messages& messages);
+  ~RoleSampler() override;
+
+  void keep(int64_t version) override;
+  void use(int64_t version) override;
+  generate::CompletionSource& completions() override { return engine_; }
+  bool exact() const override { return !ahead_; }
+  bool samples_here() const override { return false; }
+  void share_processors(bool training) override;
+  void stop() override { engine_.stop(); }
+
+ private:
+  generate::CompletionSource* fall_back();
+
+  train::Policy& policy_;
+  roles::Crew& crew_;
+  train::Messages& messages_;
+  const bool ahead_, whole_;
+  const generate::EngineOptions options_;
+  std::unique_ptr<SnapshotSampler> snapshots_;  // in the ranks' place; null: the policy as it is
+  std::unique_ptr<generate::Engine> own_;       // the same, of the policy as it is
+  std::unique_ptr<roles::WeightsSender> sender_;  // of rank 0
+  std::mutex mutex_;  // of keep() on one thread and use() on another
+  std::map<int64_t, std::shared_ptr<const std::string>> kept_;  // for snapshots_
+  int64_t kept_last_ = -1, used_ = -1;
+  bool alone_ = false;  // the ranks are gone
+  std::shared_ptr<generate::remote::ServerPool> pool_;
+  roles::RankEngine engine_;
+};
+
+}  // namespace temper::rl

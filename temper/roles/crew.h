@@ -1,0 +1,77 @@
+// The ranks with roles of their own, as those that train see them.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "temper/dist/roles.h"
+#include "temper/dist/world.h"
+#include "temper/generate/remote/server_pool.h"
+#include "temper/train/messages.h"
+#include "temper/train/ranks.h"
+#include "temper/train/trainer.h"
+
+namespace temper::roles {
+
+// How many requests for completions, and for the reference, each of so many ranks that train may
+// make to one of the others at once.
+size_t connections_of_each(size_t training);
+inline constexpr size_t kMostScored = 4;
+
+// Each rank that trains waits for the end of each of them, so that it is noticed at once; they
+// notice when rank 0 is gone.
+class Crew {
+ public:
+  // Asks `world` where they are; waits for them. training: ranks that train. timeout_seconds: of
+  // one request. Throws RunError.
+  Crew(const dist::RolesSection& roles, dist::World& world, size_t training,
+       double timeout_seconds);
+  ~Crew();  // without end() before, they end with an error
+
+  // Those of a role; none in the list: nobody has it.
+  generate::remote::PoolOptions sampling() const { return pool_of(roles_.rollout); }
+  generate::remote::PoolOptions scoring() const { return pool_of(roles_.reference); }
+  size_t connections() const { return connections_; }
+  bool leads() const { return leads_; }  // this is rank 0
+
+  // Its servers are those of sampling() or scoring(): it is told of each that is gone.
+  void watch(const std::shared_ptr<generate::remote::ServerPool>& pool,
+             const std::vector<int64_t>& ranks);
+  const dist::RolesSection& roles() const { return roles_; }
+  // Ends one of them, that of the place in roles.rollout: nobody asks it anything more.
+  void drop(size_t place);
+  // Says which are gone since the last call.
+  void warn(train::Messages& messages);
+  // The run has ended so: they end as it did.
+  void end(const train::RunOutcome& outcome);
+
+ private:
+  struct Rank;
+  generate::remote::PoolOptions pool_of(const std::vector<int64_t>& ranks) const;
+  Rank& find(int64_t rank) const;
+  void attend(Rank& rank);
+
+  const dist::RolesSection roles_;
+  const bool leads_;
+  const size_t connections_;
+  const double timeout_seconds_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::mutex mutex_;
+  struct Watch {
+    std::weak_ptr<generate::remote::ServerPool> pool;
+    std::vector<int64_t> ranks;
+  };
+  std::vector<Watch> watches_;
+  std::vector<std::string> gone_;  // not warned of yet
+  std::atomic<bool> ending_{false};
+};
+
+// Those of a run's config; null where no rank has a role of its own.
+std::unique_ptr<Crew> find_crew(const train::RunConfig& config, const train::RunRanks& ranks);
+
+}  // namespace temper::roles

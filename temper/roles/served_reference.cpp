@@ -1,0 +1,65 @@
+#include "temper/roles/served_reference.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "temper/metrics/trace.h"
+#include "temper/roles/rank_engine.h"
+#include "temper/roles/wire.h"
+
+namespace temper::roles {
+
+using generate::remote::NoServer;
+using generate::remote::ServerPool;
+
+ServedReference::ServedReference(Crew& crew, dist::Group& group, train::Messages& messages,
+                                 Make local)
+    : crew_(crew),
+      group_(group),
+      messages_(messages),
+      make_local_(std::move(local)),
+      pool_(std::make_shared<ServerPool>(crew.scoring(), rank_protocol())) {
+  crew_.watch(pool_, crew.roles().reference);
+}
+
+at::Tensor ServedReference::ask(const train::ForwardPass& pass, double temperature) {
+  return parse_scores(pool_->post(kScore, score_text(pass, temperature), turn_++),
+                      pass.num_targets());
+}
+
+// Ranks that compute the same rows do the same: what one of them was told all know.
+at::Tensor ServedReference::token_logp(const train::ForwardPass& pass, double temperature) {
+  const trace::Span span("reference of other ranks");
+  if (!local_) {
+    std::string bytes;
+    if (group_.leads()) {
+      try {
+        bytes = scores_bytes(ask(pass, temperature));
+      } catch (const NoServer&) {
+        // Empty: there is no such pass.
+      }
+    }
+    bytes = group_.agreed(bytes);
+    crew_.warn(messages_);
+    if (!bytes.empty() || pass.num_targets() == 0)
+      return parse_scores(bytes, pass.num_targets());
+    local_ = make_local_();
+  }
+  return local_->token_logp(pass, temperature);
+}
+
+std::string ServedReference::describe() const {
+  std::string ranks;
+  for (const int64_t rank : crew_.roles().reference)
+    ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  return "a model on ranks of its own: " + ranks;
+}
+
+std::string Scoring::score(const std::string& text) {
+  const ScoreAsk ask = parse_score(text);
+  const at::NoGradGuard no_grad;
+  const std::lock_guard lock(mutex_);
+  return scores_bytes(reference_->token_logp(ask.pass, ask.temperature));
+}
+
+}  // namespace temper::roles

@@ -1,0 +1,51 @@
+// The role `reference` on ranks of its own: what those that train ask, and what they answer.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "temper/dist/group.h"
+#include "temper/roles/crew.h"
+#include "temper/train/roles.h"
+
+namespace temper::roles {
+
+// Log-probabilities that ranks of their own compute: bit for bit those of this process. When the
+// last of them is gone this process computes them.
+class ServedReference : public train::Frozen {
+ public:
+  using Make = std::function<std::unique_ptr<train::Frozen>()>;
+  // group: ranks with rows of their own; those of tensor parallelism ask once. local: makes what
+  // computes them here. All outlive it.
+  ServedReference(Crew& crew, dist::Group& group, train::Messages& messages, Make local);
+
+  at::Tensor token_logp(const train::ForwardPass& pass, double temperature) override;
+  std::string describe() const override;
+
+  // The same, of any thread, and of those ranks alone. Throws NoServer where none is left.
+  at::Tensor ask(const train::ForwardPass& pass, double temperature);
+
+ private:
+  Crew& crew_;
+  dist::Group& group_;
+  train::Messages& messages_;
+  Make make_local_;
+  std::unique_ptr<train::Frozen> local_;  // null until it is needed
+  std::shared_ptr<generate::remote::ServerPool> pool_;
+  std::atomic<size_t> turn_{0};
+};
+
+// On such a rank: answers requests (wire.h), on threads of the server's, one after the other.
+class Scoring {
+ public:
+  explicit Scoring(std::unique_ptr<train::Frozen> reference) : reference_(std::move(reference)) {}
+  std::string score(const std::string& text);
+
+ private:
+  std::unique_ptr<train::Frozen> reference_;
+  std::mutex mutex_;
+};
+
+}  // namespace temper::roles

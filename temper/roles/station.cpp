@@ -1,0 +1,106 @@
+#include "temper/roles/station.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "temper/base/clock.h"
+#include "temper/base/error.h"
+#include "temper/roles/crew.h"
+#include "temper/roles/wire.h"
+#include "temper/train/ranks.h"
+
+namespace temper::roles {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr double kLongestWait = 120;         // seconds, for rank 0
+constexpr auto kPatience = milliseconds(1500);  // whoever knows more of an end says it first
+constexpr int64_t kMoreThreads = 16;  // for weights, the end, and rank 0, which waits for it
+
+std::string random_key() {
+  std::random_device device;
+  std::string key;
+  for (int i = 0; i < 8; ++i) {
+    char part[9];
+    std::snprintf(part, sizeof part, "%08x", device());
+    key += part;
+  }
+  return key;
+}
+
+}  // namespace
+
+serve::ServerOptions Station::options(const dist::World& world, size_t training) {
+  serve::ServerOptions o;
+  o.host = world.address();
+  o.port = 0;
+  o.api_key = random_key();
+  // Each of those that train may wait with all of its connections.
+  const size_t each = connections_of_each(training) + kMostScored + 2;
+  o.most_threads = static_cast<int64_t>(training * each) + kMoreThreads;
+  o.most_request_bytes = INT64_MAX;  // weights
+  for (const char* path : {kSample, kWeights, kScore, kEnd})
+    o.routes[path] = [this, path](const std::string& name, const std::string& body) {
+      return answer(path, name, body);
+    };
+  o.attended = [this](bool here) { (here ? attended_ : left_) = true; };
+  return o;
+}
+
+Station::Station(dist::World& world, size_t training)
+    : server_(options(world, training), nullptr) {
+  server_.bind();
+  const Json about{{"url", server_.address()},
+                   {"key", server_.api_key()},
+                   {"host", dist::host_name()}};
+  world.tell(train::serving_name(world.rank()), about.dump());
+}
+
+void Station::add(const std::string& path, serve::ServerOptions::Route route) {
+  routes_[path] = std::move(route);
+}
+
+std::string Station::answer(const std::string& path, const std::string& name,
+                            const std::string& body) {
+  if (path == kEnd) {
+    const std::lock_guard lock(mutex_);
+    outcome_ = parse_end(body);
+    ended_ = true;
+    return "{}";
+  }
+  const auto route = routes_.find(path);
+  check<DataError>(route != routes_.end(), path, ": this rank does not have that role");
+  return route->second(name, body);
+}
+
+bool Station::over() {
+  return ended_ || left_ || (!attended_ && steady_seconds() > waits_until_);
+}
+
+train::RunOutcome Station::serve(
+    const std::function<void(const std::function<bool()>& stop)>& work) {
+  waits_until_ = steady_seconds() + kLongestWait;
+  struct Listening {
+    serve::Server& server;
+    std::thread thread{[this] { server.listen(); }};
+    ~Listening() {
+      server.stop();
+      thread.join();
+    }
+  };
+  {
+    const Listening listening{server_};
+    const auto stop = [this] { return over(); };
+    if (work) work(stop);
+    while (!stop()) std::this_thread::sleep_for(milliseconds(50));
+  }
+  if (!ended_) std::this_thread::sleep_for(kPatience);
+  const std::lock_guard lock(mutex_);
+  check(outcome_.has_value(), "rank 0 is gone, and this rank serves it; the run has ended");
+  return *outcome_;
+}
+
+}  // namespace temper::roles

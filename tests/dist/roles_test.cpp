@@ -1,0 +1,51 @@
+#include "temper/dist/roles.h"
+
+#include <doctest/doctest.h>
+
+#include "temper/base/error.h"
+
+using namespace temper;
+using dist::RolesSection;
+
+namespace {
+
+std::string where(const char* key) { return std::string("run.yaml:3: ") + key; }
+
+// The ranks that train, or the error.
+std::string training(const RolesSection& roles, int64_t ranks) {
+  try {
+    roles.check_names(where);
+    std::string text;
+    for (const int rank : roles.training(ranks, where)) text += std::to_string(rank) + " ";
+    return text;
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("those that have no role of their own train") {
+  CHECK(training({}, 3) == "0 1 2 ");
+  CHECK(training({{2, 3}, {}}, 4) == "0 1 ");
+  CHECK(training({{2}, {1, 2}}, 4) == "0 3 ");
+  const RolesSection roles{{2}, {1, 2}};
+  CHECK(roles.serving() == std::vector<int>{1, 2});
+  CHECK(roles.samples(2));
+  CHECK_FALSE(roles.samples(1));
+  CHECK(roles.scores(1));
+  CHECK(roles.any());
+  CHECK_FALSE(RolesSection().any());
+}
+
+TEST_CASE("roles that no rank can have are refused") {
+  const auto contains = [](const std::string& text) { return doctest::Contains(text.c_str()); };
+  CHECK(training({{4}, {}}, 4) ==
+        contains("run.yaml:3: roles.rollout: found rank 4, and the run's ranks are 0 to 3"));
+  CHECK(training({{}, {1}}, 1) ==
+        contains("roles.reference: found rank 1, and the run has one rank"));
+  CHECK(training({{1, 2, 1}, {}}, 4) ==
+        contains("run.yaml:3: roles.rollout: rank 1 is named twice"));
+  CHECK(training({{0, 1}, {}}, 2) == contains("run.yaml:3: roles: all 2 ranks"));
+  CHECK(training({{}, {0}}, 2) == contains("roles.reference: found rank 0"));
+}

@@ -1,0 +1,168 @@
+#!/usr/bin/env bash
+# Ranks with roles of their own: one rank's samples, losses and files, whoever samples and computes the reference; ranks that are killed;
+# resuming under other roles; wrong input. $1: the program.
+set -uo pipefail
+. "$(dirname "$0")/common.sh"
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+export OMP_NUM_THREADS=1 TEMPER_TIMEOUT_SECONDS=60
+trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$dir"' EXIT
+
+small_model
+awk 'BEGIN { for (i = 0; i < 24; ++i) { printf "{\"prompt_ids\": ["; n = 1 + i % 9; for (k = 0; k < n; ++k) printf "%s%d", k ? ", " : "", 5 + (7 * i + 3 * k) % 50; printf "]}\n" } }' > prompts.jsonl
+awk 'BEGIN { for (i = 0; i < 12; ++i) printf "{\"prompt_ids\": [%d, 6, 7], \"chosen_ids\": [%d, 9, 2], \"rejected_ids\": [%d, 2]}\n", 5 + i, 20 + i, 40 + i }' > pairs.jsonl
+cat > even.sh <<'S'
+while read -r line; do
+  sleep "${1:-0}"
+  ids=${line#*completion_tokens\":[}; ids=${ids%%]*}
+  n=0; even=0; IFS=,; for id in $ids; do n=$((n + 1)); [ $((id % 2)) = 0 ] && even=$((even + 1)); done; unset IFS
+  echo "{\"reward\": $((1000 * even / n))e-3}"
+done
+S
+cat > run.yaml <<'Y'
+model: {path: model}
+data: {train: prompts.jsonl}
+train: {max_steps: 4, save_every: 2}
+optimizer: {learning_rate: 3.0e-3, schedule: constant}
+rl: {group_size: 4, prompts_per_rollout: 4, beta: 0.05}
+rollout: {max_new_tokens: 7, temperature: 0.9}
+rewards: [{name: even, command: [sh, even.sh]}]
+metrics: {sinks: [jsonl]}
+Y
+slow='rewards=[{name: even, command: [sh, even.sh, "0.05"]}]'
+value() { grep -o "\"$2\": [^,}]*" "$1" | cut -d' ' -f2; }
+versions() { for step in $(seq "$2"); do head -1 "$1/rollouts/step-$step.jsonl" | grep -o '"policy_version":[^,}]*' | grep -o '[0-9]*'; done | tr '\n' ' '; }
+rollouts() { cat "$1"/rollouts/step-*.jsonl; }
+grpo() { local out=$1; shift; "$temper" grpo run.yaml output_dir="$out" "$@" > "$out.log" 2>&1; }
+run() { grpo "$@" || fail "$1: $(tail -4 "$1.log")"; }
+# start OUT ARGUMENTS: in the background, its process in $launcher.
+start() { local out=$1; shift; "$temper" grpo run.yaml output_dir="$out" "$@" > "$out.log" 2>&1 & launcher=$!; }
+tokens() { grep -ho '"completion_tokens": *[^]]*' "$1"/rollouts/step-*.jsonl; }
+# as ONE OTHER: the same samples bit for bit, the same losses, the same files. like ONE OTHER: the same tokens, where several ranks train.
+as() { diff <(rollouts "$1") <(rollouts "$2") > /dev/null || fail "$2 samples otherwise than $1"; like "$@"; }
+like() {
+  diff <(tokens "$1") <(tokens "$2") > /dev/null || fail "$2 samples other tokens than $1"
+  python3 "$here/same_losses.py" "$1/metrics.jsonl" "$2/metrics.jsonl" kl reward_mean grad_norm || fail "$2 differs from $1"
+  diff <(cd "$1" && find . -type f ! -name .lock | sort) <(cd "$2" && find . -type f ! -name .lock | sort) || fail "files of $2"
+  value "$2/metrics.jsonl" sampler_trainer_max_abs_diff | grep -v '^0$' && fail "$2: the sampler is not the trainer"
+}
+# weights ONE OTHER: bit for bit.
+weights() { cmp "$1"/final/*model.safetensors "$2"/final/*model.safetensors || fail "$2 leaves other weights than $1"; }
+# The process of a rank of the launcher $1.
+rank_of() { for p in $(pgrep -P "$1"); do tr '\0' '\n' < /proc/"$p"/environ 2> /dev/null | grep -qx "RANK=$2" && echo "$p"; done; }
+until_rows() { for _ in $(seq 600); do [ -s "$1/metrics.jsonl" ] && [ "$(wc -l < "$1/metrics.jsonl")" -ge "$2" ] && return; sleep 0.05; done; fail "$1: no $2 rows: $(tail -3 "$1.log")"; }
+
+for method in none lora; do
+  options="adapter.method=$method adapter.rank=3"
+  run one-$method $options
+  run rollout-$method --nproc 2 $options 'roles.rollout=[1]'
+  as one-$method rollout-$method
+  weights one-$method rollout-$method
+  run both-$method --nproc 3 $options 'roles={rollout: [2], reference: [1, 2]}'
+  as one-$method both-$method
+  weights one-$method both-$method
+  run stale-$method $options rl.max_staleness=1
+  run ahead-$method --nproc 3 $options rl.max_staleness=1 'roles={rollout: [1, 2], reference: [2]}'
+  as stale-$method ahead-$method
+  weights stale-$method ahead-$method
+  [ "$(versions ahead-$method 4)" = "0 0 1 2 " ] || fail "ahead: versions $(versions ahead-$method 4)"
+done
+
+# Trainers on a mesh of their own, with staleness, which they could not have without those ranks.
+run mesh --nproc 3 'roles.rollout=[2]' mesh.fsdp=2
+like one-none mesh
+run tensor --nproc 3 'roles={rollout: [1], reference: [1]}' mesh.tensor=2
+like one-none tensor
+run fsdp-ahead --nproc 3 'roles.rollout=[2]' mesh.fsdp=2 rl.max_staleness=1
+like stale-none fsdp-ahead
+
+# The reference alone, also of preferences.
+"$temper" dpo model.path=model data.train=pairs.jsonl train.max_steps=3 train.batch_size=4 optimizer.learning_rate=1e-3 metrics.sinks=[jsonl] output_dir=dpo > dpo.log 2>&1 || fail "dpo: $(tail -3 dpo.log)"
+"$temper" dpo --nproc 2 model.path=model data.train=pairs.jsonl train.max_steps=3 train.batch_size=4 optimizer.learning_rate=1e-3 metrics.sinks=[jsonl] output_dir=dpo-roles 'roles.reference=[1]' > dpo-roles.log 2>&1 || fail "dpo with roles: $(tail -3 dpo-roles.log)"
+weights dpo dpo-roles
+
+# Ranks that die are left out; the last one's work the trainer does. Nothing changes.
+run slow "$slow" train.max_steps=6
+for staleness in 0 1; do
+  [ $staleness = 0 ] && like=slow || { run slow-stale "$slow" train.max_steps=6 rl.max_staleness=1; like=slow-stale; }
+  start killed-$staleness --nproc 3 "$slow" train.max_steps=6 rl.max_staleness=$staleness 'roles={rollout: [1, 2], reference: [1]}'
+  until_rows killed-$staleness 1
+  kill -KILL "$(rank_of $launcher 1)" || fail "nothing to kill"
+  until_rows killed-$staleness 3
+  kill -KILL "$(rank_of $launcher 2)" || fail "nothing to kill"
+  wait $launcher || fail "ranks that were killed, staleness $staleness: $(tail -4 killed-$staleness.log)"
+  as $like killed-$staleness
+  weights $like killed-$staleness
+  for rank in 1 2; do
+    [ "$(grep -c "rank $rank on .* is gone" killed-$staleness.log)" = 1 ] || fail "warnings of rank $rank: $(cat killed-$staleness.log)"
+  done
+done
+
+# Where each of those that train holds a part of the model, the run ends with what there is.
+start parts --nproc 3 "$slow" train.max_steps=6 'roles.rollout=[2]' mesh.fsdp=2
+until_rows parts 2
+kill -KILL "$(rank_of $launcher 2)"
+wait $launcher
+[ $? = 1 ] && grep -q 'rank 2 on .* gone' parts.log || fail "parts: $(cat parts.log)"
+run parts "$slow" train.max_steps=6
+like slow parts
+
+# A rank that trains ends all, and so does a wish to stop; the same command, or one with other roles, goes on.
+start dead --nproc 3 "$slow" train.max_steps=6 'roles.rollout=[2]'
+until_rows dead 2
+ranks="$(rank_of $launcher 0) $(rank_of $launcher 2)"
+begin=$SECONDS
+kill -KILL "$(rank_of $launcher 1)"
+wait $launcher
+[ $? = 1 ] || fail "a rank that trains was killed: $(cat dead.log)"
+[ $((SECONDS - begin)) -le 60 ] || fail "a rank that trains was killed: $((SECONDS - begin)) s"
+for p in $ranks; do kill -0 "$p" 2> /dev/null && fail "rank $p lives on"; done
+run dead "$slow" train.max_steps=6 rl.max_staleness=0
+like slow dead
+start stopped --nproc 3 "$slow" train.max_steps=6 rl.max_staleness=1 'roles.rollout=[2]'
+until_rows stopped 2
+ranks=$(pgrep -P $launcher)
+kill -TERM $launcher
+wait $launcher
+[ $? = 1 ] && grep -q 'the same command goes on' stopped.log || fail "SIGTERM: $(cat stopped.log)"
+for p in $ranks; do kill -0 "$p" 2> /dev/null && fail "SIGTERM: $p lives on"; done
+cp -r stopped stopped-alone
+run stopped --nproc 2 "$slow" train.max_steps=6 rl.max_staleness=1 'roles.rollout=[1]'
+like slow-stale stopped
+run stopped-alone "$slow" train.max_steps=6 rl.max_staleness=1
+like slow-stale stopped-alone
+
+# Started as torchrun and srun do: each rank by itself, with the run's end and no launcher.
+export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 20000))
+processes=()
+for rank in 0 1 2; do RANK=$rank start alone-$rank output_dir=alone 'roles={rollout: [1], reference: [2]}'; processes[rank]=$launcher; done
+for rank in 0 1 2; do wait "${processes[rank]}" || fail "rank $rank by itself: $(cat alone-$rank.log)"; done
+as one-none alone
+for rank in 0 1; do RANK=$rank WORLD_SIZE=2 start lost-$rank output_dir=lost "$slow" 'roles.rollout=[1]'; processes[rank]=$launcher; done
+until_rows lost 1
+kill -KILL "${processes[0]}"
+status=0; wait "${processes[1]}" || status=$?
+[ $status = 1 ] && grep -q 'rank 0 is gone' lost-1.log || fail "rank 0 was killed: $status $(cat lost-1.log)"
+for rank in 0 1; do RANK=$rank WORLD_SIZE=2 start differs-$rank output_dir=differs 'roles.rollout=[1]' rl.beta=0.$((rank + 1)); processes[rank]=$launcher; done
+for i in 0 1; do wait "${processes[i]}" && fail "other configs"; grep -q 'has a different config' differs-$i.log || fail "other configs: $(cat differs-$i.log)"; done
+unset WORLD_SIZE MASTER_ADDR MASTER_PORT
+
+# What is wrong is said before anything starts.
+refused() { # WORDS VERB ARGUMENTS
+  local words=$1 verb=$2 status=0
+  shift 2
+  "$temper" "$verb" output_dir=refused "$@" > err 2>&1 || status=$?
+  [ $status = 2 ] && grep -q -- "$words" err && [ "$(wc -l < err)" = 1 ] || fail "status $status, expected 2 and \`$words\`: $(cat err)"
+}
+refused "roles.rollout: found rank 2, and the run's ranks are 0 to 1" grpo run.yaml --nproc 2 'roles.rollout=[2]'
+refused 'the run has one rank' grpo run.yaml 'roles.rollout=[1]'
+refused 'roles.rollout: rank 1 is named twice' grpo run.yaml --nproc 2 'roles.rollout=[1, 1]'
+refused 'none is left to train' grpo run.yaml --nproc 2 'roles={rollout: [1], reference: [0]}'
+refused 'found rank 0' grpo run.yaml --nproc 2 'roles.rollout=[0]'
+refused 'did you mean' grpo run.yaml --nproc 2 'roles={rollouts: [1]}'
+refused 'this verb samples nothing' sft --nproc 2 model.path=model data.train=prompts.jsonl 'roles.rollout=[1]'
+refused 'this verb has no reference model' orpo --nproc 2 model.path=model data.train=pairs.jsonl 'roles.reference=[1]'
+refused 'rl.beta is 0' grpo run.yaml --nproc 2 rl.beta=0 'roles.reference=[1]'
+refused 'fsdp 2 x tensor 1 does not divide the 3 ranks that train, of 4' grpo run.yaml --nproc 4 'roles.rollout=[3]' mesh.fsdp=2
+refused 'rollout.server' grpo run.yaml --nproc 2 'roles.rollout=[1]' 'rollout.server.urls=[http://127.0.0.1:9]'
+refused 'rl.replay' grpo run.yaml --nproc 2 'roles.rollout=[1]' rl.replay=one-none/rollouts/step-1.jsonl
+exit $bad

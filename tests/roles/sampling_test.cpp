@@ -1,0 +1,219 @@
+// Ranks with roles of their own give what this process would have computed, to the bit, and are
+// left out when they are gone.
+#include "temper/roles/sampling.h"
+
+#include <thread>
+
+#include "temper/roles/rank_engine.h"
+#include "temper/roles/served_reference.h"
+#include "temper/roles/trained_weights.h"
+#include "temper/roles/weights_sender.h"
+#include "temper/roles/wire.h"
+#include "temper/serve/server.h"
+#include "tests/train/tiny.h"
+
+using namespace temper;
+using generate::Completion;
+using generate::remote::PoolOptions;
+using generate::remote::ServerPool;
+
+namespace {
+
+generate::GenerationOptions options() {
+  generate::GenerationOptions o;
+  o.max_new_tokens = 9;
+  o.sampling.temperature = 0.8;
+  o.sampling.seed = 5;
+  return o;
+}
+
+std::optional<models::LoraConfig> lora_of(bool adapter) {
+  if (!adapter) return {};
+  models::LoraConfig lora;
+  lora.rank = 3;
+  return lora;
+}
+
+// Moves what trains, as an update would.
+void train(train::Policy& policy, double by) {
+  const at::NoGradGuard no_grad;
+  for (const train::NamedParameter& p : train::trainable_parameters(*policy.model)) {
+    at::Tensor value = p.parameter->value().clone();
+    value.add_(at::arange(value.numel(), at::kFloat).view(value.sizes()).sin(), by);
+    p.parameter->set_value(value);
+  }
+}
+
+// A rank that samples, on threads of this process.
+class Rank {
+ public:
+  explicit Rank(bool adapter)
+      : policy_(tiny::policy(lora_of(adapter))),
+        sampling_(policy_, options(), {}),
+        server_(server_options(), nullptr) {
+    server_.bind();
+    listening_ = std::thread([this] { server_.listen(); });
+    loop_ = std::thread([this] { sampling_.run([this] { return ended_.load(); }); });
+  }
+  ~Rank() { end(); }
+  // As if its process were gone: nobody answers at its address.
+  void end() {
+    ended_ = true;
+    if (loop_.joinable()) loop_.join();
+    server_.stop();
+    if (listening_.joinable()) listening_.join();
+  }
+  PoolOptions::Server server() const {
+    return {generate::remote::parse_url(server_.address()), "key", "a rank"};
+  }
+  std::atomic<int> asked{0};
+
+ private:
+  serve::ServerOptions server_options() {
+    serve::ServerOptions o;
+    o.port = 0;
+    o.api_key = "key";
+    o.routes[roles::kSample] = [this](const std::string&, const std::string& body) {
+      ++asked;
+      return sampling_.sample(body);
+    };
+    o.routes[roles::kWeights] = [this](const std::string& name, const std::string& body) {
+      return sampling_.take_weights(name, body);
+    };
+    return o;
+  }
+
+  train::Policy policy_;
+  roles::Sampling sampling_;
+  serve::Server server_;
+  std::atomic<bool> ended_{false};
+  std::thread listening_, loop_;
+};
+
+PoolOptions pool_of(const std::vector<std::unique_ptr<Rank>>& ranks) {
+  PoolOptions pool{.servers = {}, .timeout_seconds = 60, .may_return = false};
+  for (const auto& rank : ranks) pool.servers.push_back(rank->server());
+  return pool;
+}
+
+using Samples = std::map<std::pair<int64_t, int64_t>, std::pair<std::vector<int32_t>, std::vector<float>>>;
+
+// Three samples of each of five prompts, one of them from the second turn on.
+Samples sample(generate::CompletionSource& source) {
+  for (int64_t i = 0; i < 5; ++i) {
+    generate::Request request{100 + i, tiny::rows(1, i)[0], 3, options()};
+    if (i == 4) {
+      request.first_sample = 7;
+      request.position = 2;
+      request.options.max_new_tokens = 4;
+    }
+    source.submit(request);
+  }
+  Samples all;
+  const auto done = [&](Completion c) { all[{c.index, c.sample}] = {c.tokens, c.logprobs}; };
+  while (source.step({.done = done, .on_token = {}})) {
+  }
+  source.rest();
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("ranks sample what this process samples, with the weights that they were sent") {
+  for (const bool adapter : {false, true}) {
+    CAPTURE(adapter);
+    train::Policy policy = tiny::policy(lora_of(adapter));
+    std::vector<std::unique_ptr<Rank>> ranks;
+    for (int i = 0; i < 2; ++i) ranks.push_back(std::make_unique<Rank>(adapter));
+    roles::WeightsSender sender(pool_of(ranks), [](size_t) { FAIL("a rank was not sent to"); });
+    roles::RankEngine engine(std::make_shared<ServerPool>(pool_of(ranks), roles::rank_protocol()),
+                             nullptr, 8, {});
+    Samples before;
+    for (const int64_t version : {0, 1, 4}) {
+      if (version > 0) train(policy, 0.2);
+      generate::Engine own(*policy.model, {});
+      const Samples expected = sample(own);
+      CHECK(expected.size() == 15);
+      CHECK(expected != before);
+      before = expected;
+      // The next version may come while this one samples.
+      if (version == 1) sender.send(1, roles::trained_weights(*policy.model, true));
+      if (version != 1) sender.send(version, roles::trained_weights(*policy.model, true));
+      engine.set_version(version);
+      CHECK(sample(engine) == expected);
+    }
+    CHECK(ranks[0]->asked > 0);
+    CHECK(ranks[1]->asked > 0);
+  }
+}
+
+TEST_CASE("what a rank that is gone was asked for others do, at last this process") {
+  train::Policy policy = tiny::policy();
+  train(policy, 0.2);
+  generate::Engine own(*policy.model, {});
+  const Samples expected = sample(own);
+  std::vector<std::unique_ptr<Rank>> ranks;
+  for (int i = 0; i < 2; ++i) ranks.push_back(std::make_unique<Rank>(false));
+  roles::WeightsSender sender(pool_of(ranks), [](size_t) {});
+  int fell_back = 0;
+  const auto pool = std::make_shared<ServerPool>(pool_of(ranks), roles::rank_protocol());
+  roles::RankEngine engine(pool, nullptr, 8, [&] {
+    ++fell_back;
+    return &own;
+  });
+  engine.set_version(1);
+  // Requests wait for weights that never come to the first rank.
+  std::thread killer([&] {
+    while (ranks[0]->asked == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ranks[0]->end();
+    sender.send(1, roles::trained_weights(*policy.model, true));
+  });
+  CHECK(sample(engine) == expected);
+  killer.join();
+  CHECK(fell_back == 0);
+  CHECK(pool->num_alive() == 1);
+  ranks[1]->end();
+  CHECK(sample(engine) == expected);
+  CHECK(sample(engine) == expected);
+  CHECK(fell_back == 1);
+
+  roles::RankEngine alone(std::make_shared<ServerPool>(pool_of(ranks), roles::rank_protocol()),
+                          nullptr, 8, {});
+  alone.set_version(1);
+  CHECK_THROWS_AS(sample(alone), generate::remote::NoServer);
+}
+
+TEST_CASE("weights that are not this model's change nothing") {
+  train::Policy policy = tiny::policy(), adapted = tiny::policy(lora_of(true));
+  const tiny::Weights before = tiny::weights(*adapted.model);
+  CHECK_THROWS_WITH_AS(
+      roles::set_trained_weights(*adapted.model, roles::trained_weights(*policy.model, true)),
+      doctest::Contains("weights of rank 0"), DataError);
+  const auto half = std::make_shared<const std::string>(
+      roles::trained_weights(*adapted.model, true)->substr(0, 900));
+  CHECK_THROWS_AS(roles::set_trained_weights(*adapted.model, half), DataError);
+  CHECK(tiny::weights(*adapted.model) == before);
+}
+
+TEST_CASE("another rank's reference log-probabilities are this process's") {
+  train::Policy policy = tiny::policy(lora_of(true));
+  train(policy, 0.2);
+  const auto reference = train::frozen_base(policy);
+  roles::Scoring scoring(train::frozen_base(policy));
+  // A prompt with two completions, and a row of its own.
+  const tiny::Rows rows = tiny::rows(4);
+  train::Unit group, row;
+  group.segments = {{-1, rows[0], {}, 0}, {0, rows[1], rows[1], 1}, {0, rows[2], rows[2], 2}};
+  row.segments = {{-1, rows[3], rows[3], 3}};
+  train::ForwardPass pass;
+  pass.add(group, 0);
+  pass.add(row, 1);
+  const at::Tensor own = reference->token_logp(pass, 0.7);
+  const std::string bytes = scoring.score(roles::score_text(pass, 0.7));
+  CHECK(tiny::same_bits(roles::parse_scores(bytes, pass.num_targets()), own));
+  CHECK_THROWS_AS(roles::parse_scores(bytes, pass.num_targets() + 1), DataError);
+  CHECK_THROWS_AS(scoring.score("{}"), DataError);
+  CHECK_THROWS_AS(scoring.score(R"({"tokens":[1],"segment_start":[0,9],"parent":[-1],"rows":[0],
+                                   "targets":[1],"temperature":1})"),
+                  DataError);
+}
