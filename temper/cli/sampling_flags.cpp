@@ -91,6 +91,16 @@ void SamplingFlags::add_grammar(CLI::App& app) {
       "keeps to");
 }
 
+void add_speculative(CLI::App& app, generate::EngineOptions& engine) {
+  app.add_option_function<std::string>(
+      "--speculative",
+      [&engine](const std::string& given) {
+        engine.speculative = generate::read_speculative(given, "--speculative");
+      },
+      "tokens that are drafted from the prompt and its other samples and verified together: auto "
+      "(as many as pay), off, or at most so many a step; changes the speed, never the result");
+}
+
 void BatchFlags::add_to(CLI::App& app) {
   app.add_option("--num-samples", num_samples, "number of completions of each prompt")
       ->check(at_least_one());
@@ -106,6 +116,7 @@ void BatchFlags::add_to(CLI::App& app) {
   app.add_option("--cache-bytes", engine.cache_bytes,
                  "limit on the memory of keys and values; 0: a quarter of what is usable")
       ->check(non_negative());
+  add_speculative(app, engine);
 }
 
 }  // namespace temper::cli

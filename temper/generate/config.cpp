@@ -43,6 +43,10 @@ void RolloutSection::fields(Fields& f) {
       "maximum memory for keys and values; null: the ranks of a machine share a quarter of what is "
       "usable",
       at_least(1));
+  f.add("speculative", speculative,
+        "tokens that are drafted from the prompt and the group's other samples and verified "
+        "together: auto (as many as pay), off, or at most so many a step; changes the speed, never "
+        "a token");
 }
 
 GenerationOptions RolloutSection::options(int64_t seed) const {
@@ -66,6 +70,11 @@ GenerationOptions RolloutSection::options(int64_t seed) const {
                            "rollout.grammar");
   o.stop = stop;
   return o;
+}
+
+EngineOptions RolloutSection::engine_options() const {
+  return {.cache_bytes = cache_bytes.value_or(0),
+          .speculative = read_speculative(speculative, "rollout.speculative")};
 }
 
 }  // namespace temper::generate

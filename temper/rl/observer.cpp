@@ -72,6 +72,8 @@ std::vector<MetricInfo> rl_metrics() {
           {"clip_fraction", "", "clipping", "share of tokens outside the trust region"},
           {"zero_std_groups", "", "groups without reward variance",
            "groups whose rewards are all equal"},
+          {"speculative_accepted", "", "speculative decoding",
+           "share of drafted tokens that the sampler chose"},
           {"staleness_mean", "updates", "staleness",
            "updates between the policy that sampled and the one that began to train on it"},
           {"mismatch_kl", "nats", "sampler and trainer",

@@ -41,7 +41,7 @@ data::LoaderOptions prompt_options(const RlConfig& config) {
 
 // Ranks that compute the same rows schedule them alike.
 generate::EngineOptions engine_options(const RlConfig& config, dist::Group& group) {
-  generate::EngineOptions options{.cache_bytes = config.rollout.cache_bytes.value_or(0)};
+  generate::EngineOptions options = config.rollout.engine_options();
   options.cache_bytes = std::stoll(group.agreed(str(generate::cache_bytes(options))));
   return options;
 }
@@ -279,7 +279,9 @@ void SampledSource::count_failures(const rewards::FailureCounts& before,
                            static_cast<double>(episodes.timed_out - in_episodes.timed_out),
                            static_cast<double>(episodes.crashed - in_episodes.crashed),
                            static_cast<double>(episodes.malformed - in_episodes.malformed),
-                           static_cast<double>(episodes.unread_calls - in_episodes.unread_calls)};
+                           static_cast<double>(episodes.unread_calls - in_episodes.unread_calls),
+                           static_cast<double>(statistics_.drafts.drafted_tokens),
+                           static_cast<double>(statistics_.drafts.accepted_tokens)};
   group_.all_reduce_sum(sums);
   const auto sum = [&](size_t i) { return static_cast<int64_t>(sums[i]); };
   statistics_.dropped = sum(0);
@@ -291,6 +293,7 @@ void SampledSource::count_failures(const rewards::FailureCounts& before,
   environment_failures_.crashed += sum(6);
   environment_failures_.malformed += sum(7);
   environment_failures_.unread_calls += sum(8);
+  statistics_.drafts = {sum(9), sum(10)};
 }
 
 // Of this rank, evaluations included.
@@ -323,6 +326,7 @@ RolloutBatch SampledSource::next(int64_t policy_version) {
     policy_version = sampler_->sampling_version(policy_version);
   }
   completions_ = sampler_ ? &sampler_->completions() : &engine_;
+  const generate::Speculation::Statistics drafts = completions_->speculation();
   for (int tries = 0; batch.groups.empty(); ++tries) {
     check(tries < kMostEmptyBatches, "every completion of ", kMostEmptyBatches,
           " rollout batches was dropped because its reward or environment failed (",
@@ -332,6 +336,7 @@ RolloutBatch SampledSource::next(int64_t policy_version) {
     batch.groups = fill(policy_version);
     if (batch.groups.empty() && loader_.state().draws == drawn) break;  // the data has ended
   }
+  statistics_.drafts = completions_->speculation() - drafts;
   count_failures(before, in_episodes);
   check_rewards();
   batch.rollout_seconds = group_.all_reduce_max(statistics_.rollout_seconds);
@@ -368,6 +373,9 @@ void SampledSource::describe(MetricsRow& row) const {
     row.set("groups_sampled", statistics_.groups_sampled);
     row.set("refills", statistics_.refills);
   }
+  // In episodes it would depend on when their environments answered.
+  if (const auto [drafted, accepted] = statistics_.drafts; drafted > 0 && !episodes_)
+    row.set("speculative_accepted", static_cast<double>(accepted) / static_cast<double>(drafted));
   row.set("completions_dropped", statistics_.dropped);
   row.set("reward_timeouts", failures_.timed_out);
   row.set("reward_crashes", failures_.crashed);
@@ -418,6 +426,7 @@ Json SampledSource::state() const {
            {environment_failures_.timed_out, environment_failures_.crashed,
             environment_failures_.malformed, environment_failures_.unread_calls}},
           {"judged", judged_},
+          {"drafts", {statistics_.drafts.drafted_tokens, statistics_.drafts.accepted_tokens}},
           {"batch", {statistics_.groups_sampled, statistics_.refills, statistics_.dropped}}};
 }
 
@@ -432,13 +441,15 @@ void SampledSource::restore(const Json& state, const std::string& where) {
     return counts.get<std::vector<int64_t>>();
   };
   const std::vector<int64_t> failures = numbers("reward_failures", 3), batch = numbers("batch", 3),
-                             episodes = numbers("environment_failures", 4);
+                             episodes = numbers("environment_failures", 4),
+                             drafts = numbers("drafts", 2);
   environment_failures_ = {episodes[0], episodes[1], episodes[2], episodes[3]};
   failures_ = {failures[0], failures[1], failures[2]};
   statistics_ = {};
   statistics_.groups_sampled = batch[0];
   statistics_.refills = batch[1];
   statistics_.dropped = batch[2];
+  statistics_.drafts = {drafts[0], drafts[1]};
   const Json judged = state.value("judged", Json(0));
   judged_ = judged.is_number_integer() ? judged.get<int64_t>() : 0;
 }

@@ -50,6 +50,7 @@ class SampledSource : public RolloutSource {
     int64_t refills = 0, groups_sampled = 0, dropped = 0;  // dropped: completions
     int64_t judged = 0;                                    // completions
     double rollout_seconds = 0, reward_seconds = 0;
+    generate::Speculation::Statistics drafts;  // of all ranks
   };
 
   // A group while its episodes are sampled and judged.
