@@ -27,7 +27,7 @@ format:
 	@tools/format.sh
 
 bench: all
-	@for part in sft preference distill storage generate grpo; do echo "== $$part"; python3 bench/$$part.py; done
+	@for part in sft preference distill storage generate speculative serve grpo; do echo "== $$part"; python3 bench/$$part.py; done
 
 bench-setup:
 	@python3 -c "import sys; sys.path.insert(0, 'bench'); import peers; peers.setup()"

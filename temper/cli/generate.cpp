@@ -66,7 +66,8 @@ class Generate : public Command {
     const int64_t tokens = output_.empty() ? print(*model) : write(*model);
     if (timings_)
       std::cerr << "sampling_seconds " << steady_seconds() - start << "\nnew_tokens " << tokens
-                << "\n";
+                << "\ndrafted_tokens " << drafts_.drafted_tokens << "\naccepted_tokens "
+                << drafts_.accepted_tokens << "\n";
     return 0;
   }
 
@@ -82,21 +83,22 @@ class Generate : public Command {
         out.finish();
         return tokens;
       }
-      sample(model, rows_, sampling_, batch_, tokenizer_, adapters_,
-             [&](const generate::Completion& c) {
-               OutputRow row{{"index", c.index},
-                             {"sample", c.sample},
-                             {"prompt_tokens", rows_[static_cast<size_t>(c.index)].tokens},
-                             {"tokens", c.tokens},
-                             {"logprobs", c.logprobs}};
-               if (tokenizer_) row["text"] = c.text;
-               row["finish_reason"] = c.stopped ? "stop" : "length";
-               if (c.score) row["score"] = *c.score;
-               if (const int adapter = adapters_[static_cast<size_t>(c.index)]; adapter > 0)
-                 row["adapter"] = model_.named[static_cast<size_t>(adapter) - 1].name;
-               out.row(row);
-               tokens += static_cast<int64_t>(c.tokens.size());
-             });
+      drafts_ =
+          sample(model, rows_, sampling_, batch_, tokenizer_, adapters_,
+                 [&](const generate::Completion& c) {
+                   OutputRow row{{"index", c.index},
+                                 {"sample", c.sample},
+                                 {"prompt_tokens", rows_[static_cast<size_t>(c.index)].tokens},
+                                 {"tokens", c.tokens},
+                                 {"logprobs", c.logprobs}};
+                   if (tokenizer_) row["text"] = c.text;
+                   row["finish_reason"] = c.stopped ? "stop" : "length";
+                   if (c.score) row["score"] = *c.score;
+                   if (const int adapter = adapters_[static_cast<size_t>(c.index)]; adapter > 0)
+                     row["adapter"] = model_.named[static_cast<size_t>(adapter) - 1].name;
+                   out.row(row);
+                   tokens += static_cast<int64_t>(c.tokens.size());
+                 });
     } catch (const Interrupted&) {
       throw RunError(out.stop());
     }
@@ -114,6 +116,7 @@ class Generate : public Command {
       print_stream(engine, request, std::cout);
       check(!interrupted(), "stopped");
     }
+    drafts_ = engine.statistics();
     return engine.statistics().new_tokens;
   }
 
@@ -139,6 +142,7 @@ class Generate : public Command {
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::vector<data::PromptRow> rows_;
   std::vector<int> adapters_;  // of the rows
+  generate::Speculation::Statistics drafts_;
 };
 
 }  // namespace

@@ -86,6 +86,9 @@ struct SamplingFlags {
   generate::GrammarChoice grammar_;
 };
 
+// --speculative.
+void add_speculative(CLI::App& app, generate::EngineOptions& engine);
+
 // How many are sampled, and at once.
 struct BatchFlags {
   int64_t num_samples = 1;

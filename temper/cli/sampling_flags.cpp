@@ -95,6 +95,16 @@ void SamplingFlags::add_grammar(CLI::App& app) {
       "constrains completions");
 }
 
+void add_speculative(CLI::App& app, generate::EngineOptions& engine) {
+  app.add_option_function<std::string>(
+      "--speculative",
+      [&engine](const std::string& given) {
+        engine.speculative = generate::read_speculative(given, "--speculative");
+      },
+      "tokens that are drafted from the prompt and its other samples and verified together: auto "
+      "(as many as pay), off, or at most so many a step; changes the speed, never the result");
+}
+
 void BatchFlags::add_to(CLI::App& app) {
   app.add_option("--num-samples", num_samples, "number of completions per prompt")
       ->check(at_least_one());
@@ -112,6 +122,7 @@ void BatchFlags::add_to(CLI::App& app) {
   app.add_option("--cache-bytes", engine.cache_bytes,
                  "maximum memory of the key-value cache; 0: a quarter of the usable memory")
       ->check(non_negative());
+  add_speculative(app, engine);
 }
 
 }  // namespace temper::cli

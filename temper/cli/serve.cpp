@@ -86,6 +86,7 @@ class Serve : public Command {
     app.add_option("--cache-bytes", engine_.cache_bytes,
                    "maximum memory of the key-value cache; 0: a quarter of the usable memory")
         ->check(non_negative());
+    add_speculative(app, engine_);
   }
 
   int run() override {
@@ -160,7 +161,9 @@ class Serve : public Command {
   ModelFlags model_;
   std::string key_variable_, parser_ = "auto";
   serve::ServerOptions options_;
-  generate::EngineOptions engine_;
+  // Short passes: of many prompts that come together the first are answered before the last are
+  // read, and streams that run do not pause for long.
+  generate::EngineOptions engine_{.prefill_tokens = 512};
   int64_t most_requests_ = 256;
 };
 

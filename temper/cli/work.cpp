@@ -141,10 +141,12 @@ void warn_beyond_positions(const std::string& model_dir, std::span<const data::P
   std::cerr << std::endl;
 }
 
-void sample(models::CausalLM& model, const std::vector<data::PromptRow>& prompts,
-            const SamplingFlags& sampling, const BatchFlags& batch,
-            std::shared_ptr<const Tokenizer> tokenizer, const std::vector<int>& adapters,
-            const std::function<void(generate::Completion)>& done) {
+generate::Engine::Statistics sample(models::CausalLM& model,
+                                    const std::vector<data::PromptRow>& prompts,
+                                    const SamplingFlags& sampling, const BatchFlags& batch,
+                                    std::shared_ptr<const Tokenizer> tokenizer,
+                                    const std::vector<int>& adapters,
+                                    const std::function<void(generate::Completion)>& done) {
   std::vector<std::vector<int32_t>> tokens;
   for (const data::PromptRow& prompt : prompts) tokens.push_back(prompt.tokens);
   catch_interrupts();
@@ -153,16 +155,16 @@ void sample(models::CausalLM& model, const std::vector<data::PromptRow>& prompts
     progress.advance(1, 0);
     done(std::move(c));
   };
-  const auto on_token = [&](const generate::Completion&) {
+  const auto on_token = [&](const generate::Completion& c) {
     if (interrupted()) throw Interrupted();
-    progress.advance(0, 1);
+    progress.advance(0, c.added);
   };
-  if (batch.beams.beams > 1)
-    generate::beam_search(model, tokens, batch.num_samples, sampling.options, batch.beams, finished,
-                          std::move(tokenizer), on_token, batch.engine, adapters);
-  else
-    generate::generate(model, tokens, batch.num_samples, sampling.options, finished,
-                       std::move(tokenizer), on_token, batch.engine, adapters);
+  if (batch.beams.beams == 1)
+    return generate::generate(model, tokens, batch.num_samples, sampling.options, finished,
+                              std::move(tokenizer), on_token, batch.engine, adapters);
+  generate::beam_search(model, tokens, batch.num_samples, sampling.options, batch.beams, finished,
+                        std::move(tokenizer), on_token, batch.engine, adapters);
+  return {};
 }
 
 }  // namespace temper::cli

@@ -68,11 +68,13 @@ void warn_beyond_positions(const std::string& model_dir, std::span<const data::P
                            int64_t max_new_tokens);
 
 // Completions of all prompts under their `adapters`, `done` in order of (index, sample), with
-// progress on a terminal.
+// progress on a terminal. Gives what the engine counted; of a beam search nothing.
 // Throws Interrupted when a signal asks to stop.
-void sample(models::CausalLM& model, const std::vector<data::PromptRow>& prompts,
-            const SamplingFlags& sampling, const BatchFlags& batch,
-            std::shared_ptr<const Tokenizer> tokenizer, const std::vector<int>& adapters,
-            const std::function<void(generate::Completion)>& done);
+generate::Engine::Statistics sample(models::CausalLM& model,
+                                    const std::vector<data::PromptRow>& prompts,
+                                    const SamplingFlags& sampling, const BatchFlags& batch,
+                                    std::shared_ptr<const Tokenizer> tokenizer,
+                                    const std::vector<int>& adapters,
+                                    const std::function<void(generate::Completion)>& done);
 
 }  // namespace temper::cli

@@ -61,8 +61,7 @@ SampledRows::SampledRows(const DistillConfig& config, train::Policy& policy, dis
     : config_(config),
       policy_(policy),
       group_(group),
-      engine_(*policy.model, {.cache_bytes = config.rollout.cache_bytes.value_or(0)},
-              policy.tokenizer) {}
+      engine_(*policy.model, config.rollout.engine_options(), policy.tokenizer) {}
 
 std::map<int64_t, SampledRows::Completion> SampledRows::sample(
     const std::map<int64_t, std::vector<int32_t>>& prompts, const std::function<bool()>& stop) {

@@ -11,27 +11,36 @@
 
 namespace temper::generate {
 
-// One row of hidden states, and what decides the token that is sampled from it.
-struct SampledRow {
+// Rows of hidden states of one sequence, of its last token and of what was drafted to follow it,
+// and what decides the tokens that are sampled from them.
+struct SampledRows {
   const SamplingOptions* options;
-  SampleKey key;
-  SampleContext context;  // without a mask
-  int adapter = 0;        // the one whose head is read
+  SampleKey key;  // of the first row
+  std::span<const int32_t> prompt;
+  std::span<const int32_t> completion;  // with the drafted tokens
+  int64_t drafted = 0;                  // the last of them
+  std::span<const int32_t> ends;        // banned before the completion has min_tokens
+  int64_t min_tokens = 0;
+  int adapter = 0;  // the one whose head is read
   int64_t top_logprobs = 0;
-  grammar::Matcher* matcher = nullptr;  // goes on by the token that is chosen; null: no grammar
+  grammar::Matcher* matcher = nullptr;  // goes on by the tokens that are chosen; null: no grammar
+
+  int64_t rows() const { return 1 + drafted; }
 };
 struct Choice {
   int32_t token;
   float logp;       // at the row's temperature (greedy: at 1), before rules and filters
   TopLogprobs top;  // as many as the row asks for
+  bool ended;       // nothing may follow in its grammar
 };
 
 // The k likeliest tokens of a row of logits, of equals the lower id first.
 TopLogprobs likeliest(const float* logits, int64_t count, float log_sum, int64_t k);
 
-// hidden [rows, hidden_size], after the final norm. A row's choice does not depend on the others.
-// Throws RunError where logits are not finite.
-std::vector<Choice> sample(models::CausalLM& model, const at::Tensor& hidden,
-                           std::span<const SampledRow> rows);
+// hidden [rows of all, hidden_size], after the final norm. Of each sequence the choices up to the
+// first that is not the drafted token, or that ends its grammar; they do not depend on the other
+// sequences, nor on what was drafted. Throws RunError where logits are not finite.
+std::vector<std::vector<Choice>> sample(models::CausalLM& model, const at::Tensor& hidden,
+                                        std::span<const SampledRows> sequences);
 
 }  // namespace temper::generate

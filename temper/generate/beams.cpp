@@ -86,7 +86,7 @@ class Searches {
       for (auto& search : all)
         if (!search->beams.done()) {
           advance(*search);
-          if (on_token) on_token(Completion{.index = search->request.index});
+          if (on_token) on_token(Completion{.index = search->request.index, .added = 1});
         }
       if (!forward(all)) break;
     }

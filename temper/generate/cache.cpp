@@ -113,6 +113,14 @@ void PageTable::reserve(int64_t tokens) {
   while (static_cast<int64_t>(pages_.size()) < PageCache::pages_for(tokens)) append(cache_->take());
 }
 
+void PageTable::truncate(int64_t tokens) {
+  while (static_cast<int64_t>(pages_.size()) > PageCache::pages_for(tokens)) {
+    cache_->release(pages_.back());
+    pages_.pop_back();
+    for (auto& layer : layers_) layer.pop_back();
+  }
+}
+
 void PageTable::fork(const PageTable& from, int64_t tokens) {
   root_ = from.root_;
   weights_ = from.weights_;

@@ -65,6 +65,8 @@ class PageTable {
   void clear();
   // Room for `tokens` positions. Throws RunError when no page is left.
   void reserve(int64_t tokens);
+  // Gives the pages back that lie behind the first `tokens` positions.
+  void truncate(int64_t tokens);
   // An empty table begins as the first `tokens` positions of another: whole pages are shared, the
   // last, partial one is copied.
   void fork(const PageTable& from, int64_t tokens);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "temper/generate/request.h"
+#include "temper/generate/speculation.h"
 
 namespace temper::generate {
 
@@ -21,6 +22,8 @@ class CompletionSource {
   virtual bool step(const Callbacks& callbacks) = 0;
   // After the last step of a batch: gives memory back. Throws RunError unless all is in order.
   virtual void rest() = 0;
+  // What was drafted and accepted since it was made.
+  virtual Speculation::Statistics speculation() const { return {}; }
 };
 
 }  // namespace temper::generate

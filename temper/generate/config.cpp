@@ -51,6 +51,10 @@ void RolloutSection::fields(Fields& f) {
       "maximum memory of the key-value cache; null: a quarter of the usable memory, shared by the "
       "ranks of a machine",
       at_least(1));
+  f.add("speculative", speculative,
+        "tokens that are drafted from the prompt and the group's other samples and verified "
+        "together: auto (as many as pay), off, or at most so many a step; changes the speed, never "
+        "a token");
 }
 
 GenerationOptions RolloutSection::options(int64_t seed) const {
@@ -74,6 +78,11 @@ GenerationOptions RolloutSection::options(int64_t seed) const {
                            "rollout.grammar");
   o.stop = stop;
   return o;
+}
+
+EngineOptions RolloutSection::engine_options() const {
+  return {.cache_bytes = cache_bytes.value_or(0),
+          .speculative = read_speculative(speculative, "rollout.speculative")};
 }
 
 }  // namespace temper::generate

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "temper/base/config.h"
+#include "temper/generate/engine.h"
 #include "temper/generate/request.h"
 
 namespace temper::generate {
@@ -27,9 +28,12 @@ struct RolloutSection {
   std::optional<std::string> json_schema, regex, grammar;
   bool ignore_eos = false;
   std::optional<int64_t> cache_bytes;
+  std::string speculative = "auto";
   void fields(Fields& f);
   // What the section says of a request. Throws ConfigError.
   GenerationOptions options(int64_t seed) const;
+  // What it says of an engine. Throws ConfigError.
+  EngineOptions engine_options() const;
 };
 
 }  // namespace temper::generate

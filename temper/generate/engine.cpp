@@ -48,7 +48,8 @@ Engine::Engine(models::CausalLM& model, EngineOptions options,
       tokenizer_(std::move(tokenizer)),
       cache_bytes_(generate::cache_bytes(options)),
       cache_(model, cache_bytes_),
-      scheduler_(cache_, options.max_batch, options.prefill_tokens) {}
+      scheduler_(cache_, options.max_batch, options.prefill_tokens),
+      speculation_(options.speculative, reading_rows(model)) {}
 
 std::shared_ptr<const grammar::Grammar> Engine::compile(const grammar::Spec& spec) {
   std::call_once(grammars_once_, [this] {
@@ -105,8 +106,9 @@ bool Engine::step(const Callbacks& callbacks) {
   if (!sampled.empty()) {
     for (Sequence* s : sampled)
       if (s->completion.tokens.empty()) begin(*s);
-    std::vector<Choice> choices = sample(model_, hidden, rows_of(sampled));
+    std::vector<std::vector<Choice>> choices = choose(sampled, hidden);
     for (size_t i = 0; i < choices.size(); ++i) append(*sampled[i], std::move(choices[i]));
+    speculation_.end_step();
   }
   // What has ended is out of the scheduler before a callback can throw.
   std::vector<std::unique_ptr<Sequence>> ended = scheduler_.take_finished();
@@ -119,39 +121,47 @@ bool Engine::step(const Callbacks& callbacks) {
   return !scheduler_.idle() || !inbox_.empty();
 }
 
-std::vector<SampledRow> Engine::rows_of(const std::vector<Sequence*>& sampled) const {
-  std::vector<SampledRow> rows;
+std::vector<std::vector<Choice>> Engine::choose(const std::vector<Sequence*>& sampled,
+                                                const at::Tensor& hidden) {
+  std::vector<SampledRows> rows;
+  std::vector<std::vector<int32_t>> drafted;  // completions with their drafts
+  drafted.reserve(sampled.size());
   for (const Sequence* s : sampled) {
     const Prompt& prompt = *s->prompt;
     const GenerationOptions& options = prompt.request.options;
     const Completion& c = s->completion;
-    const bool continued = !s->continued.empty();
-    const std::span<const int32_t> completion = continued ? s->continued : c.tokens;
-    SampledRow row{.options = &options.sampling,
-                   .key = {static_cast<uint64_t>(c.index), static_cast<uint64_t>(c.sample),
-                           static_cast<uint64_t>(prompt.request.position) + c.tokens.size()},
-                   .context = {.prompt = std::span(prompt.request.prompt)
-                                             .first(prompt.request.prompt.size() -
-                                                    static_cast<size_t>(prompt.request.begun)),
-                               .completion = completion},
-                   .adapter = prompt.request.adapter,
-                   .top_logprobs = options.top_logprobs,
-                   .matcher = s->matcher.get()};
-    if (static_cast<int64_t>(completion.size()) < options.min_new_tokens)
-      row.context.banned = prompt.ends;
-    rows.push_back(row);
+    const std::vector<int32_t>& said = s->continued.empty() ? c.tokens : s->continued;
+    std::span<const int32_t> completion = said;
+    if (!s->draft.empty()) {
+      std::vector<int32_t>& tokens = drafted.emplace_back(said);
+      for (const DraftToken& t : s->draft) tokens.push_back(t.token);
+      completion = tokens;
+    }
+    rows.push_back({.options = &options.sampling,
+                    .key = {static_cast<uint64_t>(c.index), static_cast<uint64_t>(c.sample),
+                            static_cast<uint64_t>(prompt.request.position) + c.tokens.size()},
+                    .prompt = std::span(prompt.request.prompt)
+                                  .first(prompt.request.prompt.size() -
+                                         static_cast<size_t>(prompt.request.begun)),
+                    .completion = completion,
+                    .drafted = static_cast<int64_t>(s->draft.size()),
+                    .ends = prompt.ends,
+                    .min_tokens = options.min_new_tokens,
+                    .adapter = prompt.request.adapter,
+                    .top_logprobs = options.top_logprobs,
+                    .matcher = s->matcher.get()});
   }
-  return rows;
+  return sample(model_, hidden, rows);
 }
 
 // Gives the sequences for which a token is sampled now, and their rows of hidden states.
 std::vector<Sequence*> Engine::forward(at::Tensor& hidden) {
-  const ScheduledBatch passes = scheduler_.next_passes();
+  const ScheduledBatch passes = scheduler_.next_passes(speculation_);
   std::vector<at::Tensor> parts;
   std::vector<Sequence*> sampled;
   for (const auto& [adapter, pass] : passes) {
     if (pass.forest->num_tokens() == 0) continue;
-    std::vector<int64_t> first(pass.decoding.size());
+    std::vector<int64_t> first(static_cast<size_t>(pass.decoding_rows));
     std::iota(first.begin(), first.end(), 0);
     std::vector<int64_t> read = first;
     for (const auto& [prompt, row] : pass.prefilled) read.push_back(row);
@@ -191,17 +201,38 @@ void Engine::begin(Sequence& s) const {
   }
 }
 
+// Takes the choices up to one that ends the sequence, and the keys of rejected tokens out of the
+// cache.
+void Engine::append(Sequence& sequence, std::vector<Choice> choices) {
+  int64_t taken = 0;
+  for (Choice& choice : choices) {
+    append(sequence, std::move(choice));
+    ++taken;
+    if (sequence.finished()) break;
+  }
+  sequence.completion.added = taken;
+  if (sequence.draft.empty()) return;
+  speculation_.record(sequence, taken - 1);
+  sequence.pages->truncate(sequence.length() - 1);
+}
+
 void Engine::append(Sequence& sequence, Choice choice) {
-  const Prompt& prompt = *sequence.prompt;
+  Prompt& prompt = *sequence.prompt;
   const GenerationOptions& options = prompt.request.options;
   Completion& c = sequence.completion;
   c.tokens.push_back(choice.token);
   if (prompt.request.begun > 0) sequence.continued.push_back(choice.token);
+  if (speculation_.on()) {
+    if (!prompt.texts)
+      prompt.texts = std::make_unique<DraftTexts>(prompt.request.prompt, options.sampling, c.index,
+                                                  prompt.request.position);
+    prompt.texts->append(c.sample, choice.token);
+  }
   c.logprobs.push_back(choice.logp);
   if (options.top_logprobs > 0) c.top_logprobs.push_back(std::move(choice.top));
   ++new_tokens_;
   c.stopped = std::find(prompt.ends.begin(), prompt.ends.end(), choice.token) != prompt.ends.end();
-  if (sequence.matcher && sequence.matcher->ended()) c.stopped = true;
+  if (choice.ended) c.stopped = true;
   if (!sequence.text) return;
   const bool may_stop =
       prompt.request.begun + static_cast<int64_t>(c.tokens.size()) >= options.min_new_tokens;
@@ -232,15 +263,16 @@ void Engine::run(const std::function<void(Completion)>& done,
 }
 
 Engine::Statistics Engine::statistics() const {
-  return {scheduler_.statistics(), new_tokens_, passes_};
+  return {scheduler_.statistics(), speculation_.statistics(), new_tokens_, passes_};
 }
 
-void generate(models::CausalLM& model, const std::vector<std::vector<int32_t>>& prompts,
-              int64_t num_samples, const GenerationOptions& options,
-              const std::function<void(Completion)>& done,
-              std::shared_ptr<const Tokenizer> tokenizer,
-              const std::function<void(const Completion&)>& on_token,
-              const EngineOptions& engine_options, const std::vector<int>& adapters) {
+Engine::Statistics generate(models::CausalLM& model,
+                            const std::vector<std::vector<int32_t>>& prompts, int64_t num_samples,
+                            const GenerationOptions& options,
+                            const std::function<void(Completion)>& done,
+                            std::shared_ptr<const Tokenizer> tokenizer,
+                            const std::function<void(const Completion&)>& on_token,
+                            const EngineOptions& engine_options, const std::vector<int>& adapters) {
   Engine engine(model, engine_options, std::move(tokenizer));
   for (size_t i = 0; i < prompts.size(); ++i)
     engine.submit({static_cast<int64_t>(i), prompts[i], num_samples, options,
@@ -258,6 +290,7 @@ void generate(models::CausalLM& model, const std::vector<std::vector<int32_t>>& 
         }
       },
       on_token);
+  return engine.statistics();
 }
 
 }  // namespace temper::generate

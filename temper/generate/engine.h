@@ -31,6 +31,9 @@ struct EngineOptions {
   int64_t prefill_tokens = 2048;  // of prompts in one forward pass
   int local_ranks = 0;  // programs that share the machine's memory; 0: as the environment's
                         // LOCAL_WORLD_SIZE says, else 1
+  // Tokens that are drafted for a sequence in a step (speculation.h): kAutomatic, or at most so
+  // many.
+  int64_t speculative = kAutomatic;
 };
 
 // What keys and values may take under these options.
@@ -62,9 +65,9 @@ class Engine : public CompletionSource {
   // reported as it is, `cancelled`. An unknown or finished request is left alone.
   void cancel(RequestId id) override;
 
-  // One pass of each adapter: a token for each sequence that decodes, and chunks of waiting
-  // prompts. `done` gets completions as they end; their order is deterministic. False: nothing is
-  // left to do.
+  // One pass of each adapter: a token for each sequence that decodes, or more where drafted ones
+  // are accepted, and chunks of waiting prompts. `done` gets completions as they end; their order
+  // is deterministic. False: nothing is left to do.
   bool step(const Callbacks& callbacks) override;
   void rest() override {
     check_invariants();
@@ -76,21 +79,29 @@ class Engine : public CompletionSource {
   void run(const std::function<void(Completion)>& done,
            const std::function<void(const Completion&)>& on_token = {});
 
-  struct Statistics : Scheduler::Statistics {
+  // accepted_tokens are part of new_tokens.
+  struct Statistics : Scheduler::Statistics, Speculation::Statistics {
     int64_t new_tokens = 0, passes = 0;
   };
   Statistics statistics() const;
+  Speculation::Statistics speculation() const override { return speculation_.statistics(); }
   // Throws RunError unless every page of the cache is accounted for.
   void check_invariants() const { scheduler_.check_invariants(); }
-  // Gives the cache's memory back until the next step. Nothing may be running.
-  void release_memory() { cache_.release_memory(); }
+  // Gives the cache's memory back until the next step. Nothing may be running. What was learnt of
+  // drafts is forgotten, so that what comes next does not depend on what came before.
+  void release_memory() {
+    cache_.release_memory();
+    speculation_.forget();
+  }
 
  private:
   std::shared_ptr<const grammar::Grammar> compile(const grammar::Spec& spec);
   void take_messages(const Callbacks& callbacks);
   void forget_stale_prefixes();
   std::vector<Sequence*> forward(at::Tensor& hidden);
-  std::vector<SampledRow> rows_of(const std::vector<Sequence*>& sampled) const;
+  std::vector<std::vector<Choice>> choose(const std::vector<Sequence*>& sampled,
+                                          const at::Tensor& hidden);
+  void append(Sequence& sequence, std::vector<Choice> choices);
   void begin(Sequence& sequence) const;
   void append(Sequence& sequence, Choice choice);
   void report(std::vector<std::unique_ptr<Sequence>> ended, const Callbacks& callbacks);
@@ -100,6 +111,7 @@ class Engine : public CompletionSource {
   int64_t cache_bytes_;
   PageCache cache_;
   Scheduler scheduler_;
+  Speculation speculation_;
   Inbox inbox_;
   std::once_flag grammars_once_;
   std::unique_ptr<grammar::Compiler> grammars_;  // made for the first grammar
@@ -110,11 +122,13 @@ class Engine : public CompletionSource {
 
 // Completions of many prompts, `done` in order of (index, sample). What `done` and `on_token` throw
 // ends the sampling. `adapters` has nn::Context::adapter of each prompt; empty: 0 of all.
-void generate(models::CausalLM& model, const std::vector<std::vector<int32_t>>& prompts,
-              int64_t num_samples, const GenerationOptions& options,
-              const std::function<void(Completion)>& done,
-              std::shared_ptr<const Tokenizer> tokenizer = nullptr,
-              const std::function<void(const Completion&)>& on_token = {},
-              const EngineOptions& engine_options = {}, const std::vector<int>& adapters = {});
+Engine::Statistics generate(models::CausalLM& model,
+                            const std::vector<std::vector<int32_t>>& prompts, int64_t num_samples,
+                            const GenerationOptions& options,
+                            const std::function<void(Completion)>& done,
+                            std::shared_ptr<const Tokenizer> tokenizer = nullptr,
+                            const std::function<void(const Completion&)>& on_token = {},
+                            const EngineOptions& engine_options = {},
+                            const std::vector<int>& adapters = {});
 
 }  // namespace temper::generate

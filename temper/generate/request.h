@@ -68,6 +68,7 @@ struct Completion {
   bool stopped = false;  // by an end token, a stop text or its grammar's end; else by its length
   std::optional<float> score;  // what a beam search ranks it by
   bool cancelled = false;      // it is what there was, perhaps nothing
+  int64_t added = 0;           // for on_token: how many of the tokens are new
   // Without special tokens, cut at a stop text; empty without a tokenizer. For on_token, with
   // GenerationOptions::stream: what no later token takes back (the beginning of a character or of a
   // stop text is held back).
@@ -77,7 +78,8 @@ struct Completion {
 
 struct Callbacks {
   std::function<void(Completion)> done;
-  std::function<void(const Completion&)> on_token;  // after each token; may be empty
+  std::function<void(const Completion&)> on_token;  // after each step of the engine
+                                                    // that adds to it; may be empty
 };
 
 }  // namespace temper::generate

@@ -51,21 +51,30 @@ bool Scheduler::admit_one() {
   return true;
 }
 
-ScheduledBatch Scheduler::next_passes() {
+ScheduledBatch Scheduler::next_passes(Speculation& speculation) {
   while (static_cast<int64_t>(running_.size()) < max_batch_ && !waiting_.empty() && admit_one()) {
   }
   ScheduledBatch passes;
-  for (const auto& sequence : running_) {
-    if (!sequence->pages) continue;
-    ScheduledPass& pass = passes[sequence->prompt->request.adapter];
-    const int64_t position = sequence->length() - 1;
-    sequence->pages->reserve(position + 1);
-    pass.forest->add_root({&sequence->completion.tokens.back(), 1}, position);
-    pass.rows.add(*sequence->pages, 1);
-    pass.decoding.push_back(sequence.get());
-  }
+  for (const auto& sequence : running_)
+    if (sequence->pages)
+      passes[sequence->prompt->request.adapter].decoding.push_back(sequence.get());
+  for (auto& [adapter, pass] : passes) add_decoding(pass, speculation);
   plan_prefill(passes);
   return passes;
+}
+
+void Scheduler::add_decoding(ScheduledPass& pass, Speculation& speculation) {
+  speculation.plan(pass.decoding);
+  std::vector<int32_t> tokens;
+  for (const Sequence* sequence : pass.decoding) {
+    tokens.assign(1, sequence->completion.tokens.back());
+    for (const DraftToken& t : sequence->draft) tokens.push_back(t.token);
+    const int64_t count = static_cast<int64_t>(tokens.size()), position = sequence->length() - 1;
+    sequence->pages->reserve(position + count);
+    pass.forest->add_root(tokens, position);
+    pass.rows.add(*sequence->pages, count);
+    pass.decoding_rows += count;
+  }
 }
 
 void Scheduler::plan_prefill(ScheduledBatch& passes) {

@@ -17,7 +17,9 @@
 #include <vector>
 
 #include "temper/generate/cache.h"
+#include "temper/generate/drafts.h"
 #include "temper/generate/request.h"
+#include "temper/generate/speculation.h"
 #include "temper/generate/text_stream.h"
 #include "temper/grammar/grammar.h"
 
@@ -43,6 +45,7 @@ struct Prompt {
   std::vector<int32_t> ends;                        // tokens that end its samples
   std::shared_ptr<const grammar::Grammar> grammar;  // null: none
   std::shared_ptr<PromptLogprobs> logprobs;         // null: they are not asked for
+  std::unique_ptr<DraftTexts> texts;  // null: nothing was sampled yet, or nothing is drafted
   PageTable pages;
   int64_t filled = 0;      // positions whose keys are in the cache
   at::Tensor last_hidden;  // [1, H]: every sample's first token comes from it
@@ -65,13 +68,16 @@ struct Sequence {
   std::unique_ptr<PageTable> pages;           // null until the prompt is ready
   std::optional<TextStream> text;             // where stop texts or streaming need it
   std::unique_ptr<grammar::Matcher> matcher;  // null: no grammar
+  std::vector<DraftToken> draft;              // goes through the model behind the last token
 };
 
-// One forward pass: the last token of every sequence that decodes, then the next chunks of prompts.
+// One forward pass: the last token of every sequence that decodes and its draft, then the next
+// chunks of prompts.
 struct ScheduledPass {
   std::shared_ptr<Forest> forest = std::make_shared<Forest>();
   BatchRows rows;
-  std::vector<Sequence*> decoding;                     // the i-th one's last token is row i
+  std::vector<Sequence*> decoding;  // each has 1 + draft.size() rows, in order
+  int64_t decoding_rows = 0;
   std::vector<std::pair<Prompt*, int64_t>> prefilled;  // whole after it; the last token's row
   // Chunks of prompts whose log-probabilities are asked for: first row, first position, tokens.
   struct Chunk {
@@ -96,7 +102,7 @@ class Scheduler {
   bool idle() const { return waiting_.empty() && running_.empty(); }
 
   // Admits what there is room for, first come, first served, and plans the next passes.
-  ScheduledBatch next_passes();
+  ScheduledBatch next_passes(Speculation& speculation);
   // After the passes, when last_hidden of its prefilled prompts is set: their pages are made known,
   // and their samples begin. Gives the samples that begin; a token is sampled for each.
   std::vector<Sequence*> begin_samples(const ScheduledBatch& passes);
@@ -116,6 +122,7 @@ class Scheduler {
 
  private:
   bool admit_one();
+  static void add_decoding(ScheduledPass& pass, Speculation& speculation);
   void plan_prefill(ScheduledBatch& passes);
   void end(Sequence& sequence);
   void end(Prompt& prompt);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "temper/data/loader.h"
+#include "temper/generate/speculation.h"
 #include "temper/rl/episode.h"
 #include "temper/rl/prompts.h"
 
@@ -45,6 +46,7 @@ struct Draft {
   int64_t refills = 0, groups_sampled = 0, dropped = 0;  // dropped: completions
   int64_t judged = 0;                                    // completions
   double rollout_seconds = 0, reward_seconds = 0;
+  generate::Speculation::Statistics speculation;
 
   // This rank's completions as they are, as lines of a rollouts file; those without a token are
   // left out.

@@ -75,6 +75,8 @@ std::vector<MetricInfo> rl_metrics() {
       {"clip_fraction", "", "clipping", "share of tokens whose importance ratio is clipped"},
       {"zero_std_groups", "", "groups without reward variance",
        "number of groups whose rewards are all equal"},
+      {"speculative_accepted", "", "speculative decoding",
+       "share of drafted tokens that the sampler chose"},
       {"staleness_mean", "updates", "staleness",
        "mean updates between the behavior policy and the policy at the start of the batch"},
       {"mismatch_kl", "nats", "sampler and trainer",

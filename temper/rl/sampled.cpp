@@ -21,7 +21,7 @@ constexpr int kMostEmptyBatches = 10;
 
 // Ranks that compute the same rows schedule them alike.
 generate::EngineOptions engine_options(const RlConfig& config, dist::Group& group) {
-  generate::EngineOptions options{.cache_bytes = config.rollout.cache_bytes.value_or(0)};
+  generate::EngineOptions options = config.rollout.engine_options();
   options.cache_bytes = std::stoll(group.agreed(str(generate::cache_bytes(options))));
   return options;
 }
@@ -210,6 +210,7 @@ void SampledSource::sample_drafts(const std::vector<Stage>& stages,
                                   const std::function<bool()>& stop) {
   const double start = steady_seconds();
   const trace::Span span("rollout");
+  const generate::Speculation::Statistics before = completions_->speculation();
   std::string why;
   try {
     if (!samples_here() && !group_.leads())
@@ -223,6 +224,8 @@ void SampledSource::sample_drafts(const std::vector<Stage>& stages,
   }
   if (!samples_here()) check_sampled(why);
   completions_->rest();  // what comes next is sampled with other weights
+  Draft& first = *stages.front().draft;  // of several, what they share counts once
+  first.speculation = first.speculation + (completions_->speculation() - before);
   for (const Stage& stage : stages)
     stage.draft->rollout_seconds += (steady_seconds() - start) / static_cast<double>(stages.size());
 }
@@ -326,6 +329,7 @@ RolloutBatch SampledSource::finish(Draft& draft, int64_t policy_version) {
     another->groups_sampled += draft.groups_sampled;
     another->refills = draft.refills;
     another->dropped += draft.dropped;
+    another->speculation = another->speculation + draft.speculation;
     another->judged += draft.judged;
     another->rollout_seconds += draft.rollout_seconds;
     another->reward_seconds += draft.reward_seconds;
@@ -333,6 +337,10 @@ RolloutBatch SampledSource::finish(Draft& draft, int64_t policy_version) {
     batch.groups = fill(draft, policy_version);
   }
   failures_.count(draft, group_);
+  std::vector<double> drafted{static_cast<double>(draft.speculation.drafted_tokens),
+                              static_cast<double>(draft.speculation.accepted_tokens)};
+  group_.all_reduce_sum(drafted);
+  speculation_ = {static_cast<int64_t>(drafted[0]), static_cast<int64_t>(drafted[1])};
   behind_ = draft.behind;
   groups_sampled_ = draft.groups_sampled;
   refills_ = draft.refills;
@@ -376,6 +384,9 @@ void SampledSource::describe(MetricsRow& row) const {
     row.set("groups_sampled", groups_sampled_);
     row.set("refills", refills_);
   }
+  // In episodes it would depend on when their environments answered.
+  if (const auto [drafted, accepted] = speculation_; drafted > 0 && !episodes_)
+    row.set("speculative_accepted", static_cast<double>(accepted) / static_cast<double>(drafted));
   row.set("completions_dropped", dropped_);
   failures_.describe(row);
 }
@@ -426,6 +437,7 @@ Json SampledSource::state() const {
   Json state = failures_.state();
   state["loader"] = behind_.to_json();
   state["batch"] = {groups_sampled_, refills_, dropped_};
+  state["drafts"] = {speculation_.drafted_tokens, speculation_.accepted_tokens};
   return state;
 }
 
@@ -437,6 +449,8 @@ void SampledSource::restore(const Json& state, const std::string& where) {
   groups_sampled_ = batch[0];
   refills_ = batch[1];
   dropped_ = batch[2];
+  const std::vector<int64_t> drafts = whole_numbers(state, "drafts", 2, where);
+  speculation_ = {drafts[0], drafts[1]};
 }
 
 std::vector<std::pair<std::string, std::string>> SampledSource::summary() const {

@@ -105,6 +105,7 @@ class SampledSource : public RolloutSource {
   std::atomic<bool> stopping_{false};
   data::LoaderState behind_;                                // of the last batch
   int64_t groups_sampled_ = 0, refills_ = 0, dropped_ = 0;  // of the last batch
+  generate::Speculation::Statistics speculation_;           // as well
 };
 
 }  // namespace temper::rl

@@ -26,7 +26,7 @@ train::RunOutcome serve_run(RlConfig& config, dist::World& world) {
     return station.serve();
   }
   roles::Sampling sampling(policy, config.rollout.options(config.seed),
-                           {.cache_bytes = config.rollout.cache_bytes.value_or(0)});
+                           config.rollout.engine_options());
   station.add(roles::kSample, [&](const std::string&, const std::string& body) {
     return sampling.sample(body);
   });

@@ -40,6 +40,7 @@ class SnapshotSampler::SharingEngine : public generate::CompletionSource {
     sampling_ = false;
     engine_.rest();
   }
+  generate::Speculation::Statistics speculation() const override { return engine_.speculation(); }
 
   ~SharingEngine() override { set_threads(all_); }
 
@@ -70,10 +71,9 @@ SnapshotSampler::SnapshotSampler(const RlConfig& config, train::Policy& policy) 
   }
   for (const train::NamedParameter& p : train::trainable_parameters(model))
     names_[p.parameter] = p.name;
-  engine_ = std::make_unique<SharingEngine>(
-      copy_ ? *copy_ : model, adapter_,
-      generate::EngineOptions{.cache_bytes = config.rollout.cache_bytes.value_or(0)},
-      policy.tokenizer, config.rollout.threads);
+  engine_ = std::make_unique<SharingEngine>(copy_ ? *copy_ : model, adapter_,
+                                            config.rollout.engine_options(), policy.tokenizer,
+                                            config.rollout.threads);
 }
 
 SnapshotSampler::~SnapshotSampler() = default;

@@ -156,10 +156,13 @@ void SamplerLoop::update_counts() {
   prompt_tokens_ = s.prompt_tokens;
   reused_tokens_ = s.reused_tokens;
   new_tokens_ = s.new_tokens;
+  drafted_tokens_ = s.drafted_tokens;
+  accepted_tokens_ = s.accepted_tokens;
 }
 
 SamplerLoop::Counts SamplerLoop::counts() const {
-  return {requests_, refused_, open_, prompt_tokens_, reused_tokens_, new_tokens_};
+  return {requests_,      refused_,    open_,           prompt_tokens_,
+          reused_tokens_, new_tokens_, drafted_tokens_, accepted_tokens_};
 }
 
 }  // namespace temper::serve

@@ -81,6 +81,7 @@ class SamplerLoop {
     int64_t requests = 0, refused = 0;  // since the start
     int64_t open = 0;
     int64_t prompt_tokens = 0, reused_tokens = 0, new_tokens = 0;
+    int64_t drafted_tokens = 0, accepted_tokens = 0;
   };
   Counts counts() const;
   bool ended() const { return ended_; }
@@ -101,7 +102,8 @@ class SamplerLoop {
   const int64_t most_requests_;
   std::atomic<bool> ended_{false};
   std::atomic<int64_t> open_{0}, requests_{0}, refused_{0};
-  std::atomic<int64_t> prompt_tokens_{0}, reused_tokens_{0}, new_tokens_{0};
+  std::atomic<int64_t> prompt_tokens_{0}, reused_tokens_{0}, new_tokens_{0}, drafted_tokens_{0},
+      accepted_tokens_{0};
   std::mutex gate_;  // between submitting and changing
   std::condition_variable changed_;
   Change* change_ = nullptr;

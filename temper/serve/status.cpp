@@ -29,6 +29,10 @@ std::string metrics_text(const SamplerLoop::Counts& c) {
   add("reused_prompt_tokens_total", "counter", "Of those, found in the prefix cache.",
       c.reused_tokens);
   add("generated_tokens_total", "counter", "Tokens that were sampled.", c.new_tokens);
+  add("drafted_tokens_total", "counter", "Tokens that were drafted (--speculative).",
+      c.drafted_tokens);
+  add("accepted_tokens_total", "counter", "Of those, tokens that the sampler chose.",
+      c.accepted_tokens);
   return out;
 }
 

@@ -126,7 +126,7 @@ TEST_CASE(
       longest = std::max(longest, static_cast<int64_t>(prompt.size()));
       requests.push_back({r, std::move(prompt), 1 + below(3), options});
     }
-    Engine wide(*model, {});
+    Engine wide(*model, {.speculative = 0});
     const Results expected = results(wide, requests);
     const int64_t least =
         PageCache::pages_for(longest) + PageCache::pages_for(longest + options.max_new_tokens);
@@ -136,6 +136,7 @@ TEST_CASE(
       narrow.cache_bytes = pages * page;
       narrow.max_batch = 1 + below(8);
       narrow.prefill_tokens = 1 + below(40);
+      narrow.speculative = below(8) - 1;
       Engine engine(*model, narrow);
       for (int call = 0; call < 3; ++call) CHECK(results(engine, requests) == expected);
       check_cancelled(engine, requests, expected, random);

@@ -81,10 +81,15 @@ TEST_CASE("sampled JSON is JSON, and its log-probabilities are those of the full
         CHECK((c.tokens.back() == s.model->eos_token_ids[0]) == ends);
       }
       s.check_scores(all, 1.5);
-      const std::vector<Completion> alone = s.run(options, 4, {.max_batch = 1});
-      for (size_t i = 0; i < all.size(); ++i) {
-        CHECK(alone[i].tokens == all[i].tokens);
-        CHECK(alone[i].logprobs == all[i].logprobs);
+      for (const EngineOptions& engine :
+           {EngineOptions{.max_batch = 1}, EngineOptions{.speculative = 0},
+            EngineOptions{.max_batch = 3, .speculative = 8}}) {
+        const std::vector<Completion> again = s.run(options, 4, engine);
+        for (size_t i = 0; i < all.size(); ++i) {
+          CHECK(again[i].tokens == all[i].tokens);
+          CHECK(again[i].logprobs == all[i].logprobs);
+          CHECK(again[i].stopped == all[i].stopped);
+        }
       }
     }
   }
