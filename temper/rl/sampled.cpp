@@ -223,7 +223,7 @@ void SampledSource::sample_drafts(const std::vector<Stage>& stages,
     why = e.what();
   }
   if (!samples_here()) check_sampled(why);
-  completions_->rest();  // what comes next is sampled with other weights
+  completions_->rest();                  // what comes next is sampled with other weights
   Draft& first = *stages.front().draft;  // of several, what they share counts once
   first.speculation = first.speculation + (completions_->speculation() - before);
   for (const Stage& stage : stages)
