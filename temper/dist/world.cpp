@@ -3,6 +3,7 @@
 #include "temper/base/error.h"
 #include "temper/dist/environment.h"
 #include "temper/dist/gloo.h"
+#include "temper/dist/peer_watch.h"
 #include "temper/dist/rendezvous.h"
 
 namespace temper::dist {
@@ -64,6 +65,9 @@ Mesh World::mesh(const MeshSection& section, const std::vector<int>& all,
               : data == 1 ? mesh.rows
                           : group("fsdp", d * fsdp * tensor + t, tensor, fsdp);
   mesh.model = data == 1 ? mesh.world : group("model", d * fsdp * tensor, 1, fsdp * tensor);
+  mesh.watch = std::make_shared<PeerWatch>(
+      *mesh.world, address(),
+      [all, end = end_process(rank_)](int place) { end(all.at(static_cast<size_t>(place))); });
   return mesh;
 }
 

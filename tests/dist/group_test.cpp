@@ -4,15 +4,19 @@
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <thread>
 
 #include "temper/base/error.h"
+#include "temper/dist/peer_watch.h"
 #include "temper/dist/rendezvous.h"
 
 using namespace temper;
@@ -219,4 +223,29 @@ TEST_CASE("ranks on the master's host listen where other hosts reach it") {
   CHECK(read.remote == "10.0.0.1");
   CHECK_FALSE(read.loopback);
   CHECK_THROWS_AS(parse_route("x"), RunError);
+}
+
+TEST_CASE("a rank that is killed is noticed by all others, one that ends in order by none") {
+  for (const bool killed : {true, false}) {
+    CAPTURE(killed);
+    const uint16_t port = free_port();
+    std::vector<pid_t> ranks;
+    for (int rank = 0; rank < 4; ++rank)
+      ranks.push_back(start_rank(rank, 4, "127.0.0.1", port, [rank, killed] {
+        const auto group = Group::from_environment();
+        std::atomic<int> lost{-1};
+        std::optional<PeerWatch> watch(std::in_place, *group, "127.0.0.1",
+                                       [&](int gone) { lost = gone; });
+        group->barrier();
+        if (rank == 2 && killed) ::kill(::getpid(), SIGKILL);
+        if (rank == 2) watch.reset();
+        if (rank == 2) return 0;
+        const auto start = Clock::now();
+        while (lost < 0 && Clock::now() - start < (killed ? 20s : 1s))
+          std::this_thread::sleep_for(10ms);
+        return lost == (killed ? 2 : -1) ? 0 : 1;
+      }));
+    for (int rank = 0; rank < 4; ++rank)
+      CHECK(status_of(ranks[static_cast<size_t>(rank)]) == (rank == 2 && killed ? -1 : 0));
+  }
 }

@@ -30,6 +30,24 @@ for rank in 0 1; do
   [ $status = 1 ] && grep -q 'asked to stop' err || fail "rank $rank stopped: status $status: $(cat err)"
   one_line err
 done
+
+# A rank is killed while the other waits for a reward, in no collective: it notices, and ends.
+echo '{"prompt_ids": [1, 2, 3]}' > prompts.jsonl
+processes=()
+for rank in 0 1; do
+  RANK=$rank "$temper" grpo output_dir=lost model.path=model data.train=prompts.jsonl train.max_steps=1 rollout.max_new_tokens=4 \
+    'rl={prompts_per_rollout: 2, group_size: 2}' 'rewards=[{command: [sh, -c, "read -r l; touch asked; sleep 300; echo 1"], timeout_seconds: 300}]' \
+    > lost-$rank.log 2>&1 &
+  processes[rank]=$!
+done
+for _ in $(seq 300); do [ -e asked ] && break; sleep 0.1; done
+sleep 1
+kill -KILL "${processes[1]}"
+status=0
+timeout 60 tail --pid="${processes[0]}" -f /dev/null || fail "rank 0 did not end within 60 s"
+kill -KILL "${processes[0]}" 2> /dev/null
+wait "${processes[0]}" || status=$?
+[ $status = 1 ] && grep -q 'rank 1 has ended' lost-0.log || fail "rank 1 was killed: status $status: $(cat lost-0.log)"
 unset WORLD_SIZE MASTER_ADDR MASTER_PORT
 
 for ranks in 1000 1000000; do
