@@ -39,10 +39,10 @@ void RolesSection::check_names(const Where& where) const {
 std::vector<int> RolesSection::training(int64_t ranks, const Where& where) const {
   const auto check_list = [&](const char* key, const std::vector<int64_t>& named) {
     for (const int64_t rank : named)
-      check<ConfigError>(rank < ranks, where(key), ": found rank ", rank, ", and ",
-                         ranks == 1 ? "the run has one rank"
-                                    : temper::str("the run's ranks are 0 to ", ranks - 1),
-                         "; start more with --nproc or torchrun");
+      check<ConfigError>(
+          rank < ranks, where(key), ": found rank ", rank, ", and ",
+          ranks == 1 ? "the run has one rank" : temper::str("the run's ranks are 0 to ", ranks - 1),
+          "; start more with --nproc or torchrun");
   };
   check_list("roles.rollout", rollout);
   check_list("roles.reference", reference);

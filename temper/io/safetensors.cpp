@@ -1,5 +1,3 @@
-#include "temper/io/safetensors_bytes.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -8,6 +6,7 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/json.h"
+#include "temper/io/safetensors_bytes.h"
 
 namespace temper {
 namespace {

@@ -94,9 +94,8 @@ train::RunOutcome serve_reference(PreferenceConfig& config, dist::World& world) 
   train::Roles own(config);
   roles::Scoring scoring(reference_model(config, own));
   if (!own.policy.lora) own.policy.model = nullptr;  // the reference is a model of its own
-  station.add(roles::kScore, [&](const std::string&, const std::string& body) {
-    return scoring.score(body);
-  });
+  station.add(roles::kScore,
+              [&](const std::string&, const std::string& body) { return scoring.score(body); });
   return station.serve();
 }
 
@@ -110,8 +109,7 @@ train::RunOutcome run_dpo(PreferenceConfig& config, const train::RunHost& host) 
   train::Roles roles(config, ranks.mesh);
   train::RunDirectory directory(config, host, *ranks.mesh.world);
   DpoTask task(config, roles, *ranks.mesh.rows, directory, host.stop, crew.get());
-  const train::RunOutcome outcome =
-      train::run_task(config, roles, ranks.mesh, directory, task);
+  const train::RunOutcome outcome = train::run_task(config, roles, ranks.mesh, directory, task);
   if (crew) crew->end(outcome);
   return outcome;
 }

@@ -15,15 +15,15 @@ RoleSampler::RoleSampler(const RlConfig& config, train::Policy& policy, const di
       whole_(mesh.model->size() == 1),
       options_{.cache_bytes = config.rollout.cache_bytes.value_or(0)},
       snapshots_(ahead_ && whole_ ? std::make_unique<SnapshotSampler>(config, policy) : nullptr),
-      pool_(std::make_shared<generate::remote::ServerPool>(crew.sampling(),
-                                                           roles::rank_protocol())),
+      pool_(
+          std::make_shared<generate::remote::ServerPool>(crew.sampling(), roles::rank_protocol())),
       engine_(pool_, policy.tokenizer, crew.connections(),
               whole_ ? [this] { return fall_back(); }
                      : std::function<generate::CompletionSource*()>()) {
   crew_.watch(pool_, crew_.roles().rollout);
   if (crew_.leads())
-    sender_ = std::make_unique<roles::WeightsSender>(
-        crew_.sampling(), [this](size_t place) { crew_.drop(place); });
+    sender_ = std::make_unique<roles::WeightsSender>(crew_.sampling(),
+                                                     [this](size_t place) { crew_.drop(place); });
 }
 
 RoleSampler::~RoleSampler() = default;
@@ -63,8 +63,9 @@ void RoleSampler::share_processors(bool training) {
 
 generate::CompletionSource* RoleSampler::fall_back() {
   crew_.warn(messages_);
-  messages_.warn_once("nobody samples", "the last of the ranks of roles.rollout is gone; those "
-                                        "that train sample from here on");
+  messages_.warn_once("nobody samples",
+                      "the last of the ranks of roles.rollout is gone; those "
+                      "that train sample from here on");
   const std::lock_guard lock(mutex_);
   alone_ = true;
   if (!snapshots_) {

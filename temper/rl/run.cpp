@@ -32,8 +32,7 @@ void check_mesh(const RlConfig& config, const dist::Mesh& mesh) {
 // copy of how it begins.
 std::unique_ptr<roles::ServedReference> served_reference(const RlConfig& config,
                                                          train::Roles& roles,
-                                                         const dist::Mesh& mesh,
-                                                         roles::Crew& crew,
+                                                         const dist::Mesh& mesh, roles::Crew& crew,
                                                          train::Messages& messages) {
   auto local = std::make_shared<std::unique_ptr<train::Frozen>>();
   if (roles.policy.lora) *local = train::frozen_start(roles.policy, config);
@@ -75,9 +74,9 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
     train::Messages& messages =
         samples_ahead ? *ahead.messages : static_cast<train::Messages&>(directory);
     std::unique_ptr<Sampler> sampler = make_sampler(config, roles.policy, mesh, crew, messages);
-    auto sampled = std::make_unique<SampledSource>(config, roles.policy,
-                                                   samples_ahead ? *ahead.group : group, messages,
-                                                   std::move(sampler), std::move(asker));
+    auto sampled =
+        std::make_unique<SampledSource>(config, roles.policy, samples_ahead ? *ahead.group : group,
+                                        messages, std::move(sampler), std::move(asker));
     if (samples_ahead)
       source = std::make_unique<AheadSource>(config, std::move(sampled), std::move(ahead.messages),
                                              vocabulary);

@@ -17,9 +17,8 @@ train::RunOutcome serve_run(RlConfig& config, dist::World& world) {
   std::optional<roles::Scoring> scoring;
   if (scores) {
     scoring.emplace(train::frozen_start(policy, config));
-    station.add(roles::kScore, [&](const std::string&, const std::string& body) {
-      return scoring->score(body);
-    });
+    station.add(roles::kScore,
+                [&](const std::string&, const std::string& body) { return scoring->score(body); });
   }
   if (!samples) {
     if (!policy.lora) policy.model = nullptr;  // the reference is a model of its own
@@ -27,9 +26,8 @@ train::RunOutcome serve_run(RlConfig& config, dist::World& world) {
   }
   roles::Sampling sampling(policy, config.rollout.options(config.seed),
                            {.cache_bytes = config.rollout.cache_bytes.value_or(0)});
-  station.add(roles::kSample, [&](const std::string&, const std::string& body) {
-    return sampling.sample(body);
-  });
+  station.add(roles::kSample,
+              [&](const std::string&, const std::string& body) { return sampling.sample(body); });
   station.add(roles::kWeights, [&](const std::string& version, const std::string& body) {
     return sampling.take_weights(version, body);
   });

@@ -32,8 +32,8 @@ class SnapshotSampler : public Sampler {
   void keep(int64_t version, std::vector<at::Tensor> values);
 
   std::map<const nn::Parameter*, std::string> names_;  // of the policy's
-  std::unique_ptr<models::CausalLM> copy_;  // null: the adapter is copied
-  int adapter_ = 0;                         // of the engine's model
+  std::unique_ptr<models::CausalLM> copy_;             // null: the adapter is copied
+  int adapter_ = 0;                                    // of the engine's model
   std::vector<models::ParameterCopy> parameters_;
   std::unique_ptr<SharingEngine> engine_;
   std::mutex mutex_;

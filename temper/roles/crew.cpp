@@ -16,7 +16,7 @@ using generate::remote::ServerPool;
 namespace {
 
 constexpr double kLongestTimeout = 1e6;  // seconds, which are milliseconds of 32 bits somewhere
-constexpr double kEndSeconds = 10;  // for the word that the run has ended
+constexpr double kEndSeconds = 10;       // for the word that the run has ended
 
 }  // namespace
 
@@ -97,8 +97,7 @@ void Crew::attend(Rank& rank) {
 }
 
 PoolOptions Crew::pool_of(const std::vector<int64_t>& ranks) const {
-  PoolOptions options{
-      .servers = {}, .timeout_seconds = timeout_seconds_, .may_return = false};
+  PoolOptions options{.servers = {}, .timeout_seconds = timeout_seconds_, .may_return = false};
   for (const int64_t rank : ranks) options.servers.push_back(find(rank).server);
   return options;
 }
@@ -127,8 +126,9 @@ void Crew::warn(train::Messages& messages) {
     gone.swap(gone_);
   }
   for (const std::string& name : gone)
-    messages.warn_once(name, str(name, " is gone; the run goes on without it, and what it was "
-                                       "asked for others do"));
+    messages.warn_once(name, str(name,
+                                 " is gone; the run goes on without it, and what it was "
+                                 "asked for others do"));
 }
 
 void Crew::end(const train::RunOutcome& outcome) {
@@ -136,8 +136,7 @@ void Crew::end(const train::RunOutcome& outcome) {
   ending_ = true;
   for (const auto& rank : ranks_) {
     try {
-      HttpClient(rank->server.url, rank->server.api_key, kEndSeconds)
-          .post(kEnd, end_text(outcome));
+      HttpClient(rank->server.url, rank->server.api_key, kEndSeconds).post(kEnd, end_text(outcome));
     } catch (const Error&) {
       // It is gone already.
     }

@@ -34,8 +34,7 @@ std::string Sampling::take_weights(const std::string& version, const std::string
 
 void Sampling::use(int64_t version) {
   std::unique_lock lock(mutex_);
-  arrived_.wait(lock,
-                [&] { return ended_ || version_ >= version || waiting_.contains(version); });
+  arrived_.wait(lock, [&] { return ended_ || version_ >= version || waiting_.contains(version); });
   check(!ended_, "this rank is ending");
   check<DataError>(version_ <= version, "asked for weights after ", version,
                    " updates; those after ", version_, " sample");
@@ -55,9 +54,8 @@ std::string Sampling::sample(const std::string& text) {
   for (int64_t left = count; left > 0;) {
     serve::Piece piece;
     if (!ticket->next(piece, std::chrono::milliseconds(100))) continue;
-    samples.at(static_cast<size_t>(piece.choice)) = {std::move(piece.tokens),
-                                                     std::move(piece.logprobs), piece.stopped,
-                                                     std::move(piece.text)};
+    samples.at(static_cast<size_t>(piece.choice)) = {
+        std::move(piece.tokens), std::move(piece.logprobs), piece.stopped, std::move(piece.text)};
     --left;
   }
   return completions_text(samples);

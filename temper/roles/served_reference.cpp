@@ -41,8 +41,7 @@ at::Tensor ServedReference::token_logp(const train::ForwardPass& pass, double te
     }
     bytes = group_.agreed(bytes);
     crew_.warn(messages_);
-    if (!bytes.empty() || pass.num_targets() == 0)
-      return parse_scores(bytes, pass.num_targets());
+    if (!bytes.empty() || pass.num_targets() == 0) return parse_scores(bytes, pass.num_targets());
     local_ = make_local_();
   }
   return local_->token_logp(pass, temperature);

@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr double kLongestWait = 120;         // seconds, for rank 0
+constexpr double kLongestWait = 120;            // seconds, for rank 0
 constexpr auto kPatience = milliseconds(1500);  // whoever knows more of an end says it first
 constexpr int64_t kMoreThreads = 16;  // for weights, the end, and rank 0, which waits for it
 
@@ -50,12 +50,10 @@ serve::ServerOptions Station::options(const dist::World& world, size_t training)
   return o;
 }
 
-Station::Station(dist::World& world, size_t training)
-    : server_(options(world, training), nullptr) {
+Station::Station(dist::World& world, size_t training) : server_(options(world, training), nullptr) {
   server_.bind();
-  const Json about{{"url", server_.address()},
-                   {"key", server_.api_key()},
-                   {"host", dist::host_name()}};
+  const Json about{
+      {"url", server_.address()}, {"key", server_.api_key()}, {"host", dist::host_name()}};
   world.tell(train::serving_name(world.rank()), about.dump());
 }
 
@@ -76,9 +74,7 @@ std::string Station::answer(const std::string& path, const std::string& name,
   return route->second(name, body);
 }
 
-bool Station::over() {
-  return ended_ || left_ || (!attended_ && steady_seconds() > waits_until_);
-}
+bool Station::over() { return ended_ || left_ || (!attended_ && steady_seconds() > waits_until_); }
 
 train::RunOutcome Station::serve(
     const std::function<void(const std::function<bool()>& stop)>& work) {

@@ -25,8 +25,8 @@ void set_trained_weights(nn::Module& model, const std::shared_ptr<const std::str
   const TensorMap tensors =
       parse_safetensors(std::as_bytes(std::span(*bytes)), "weights of rank 0", bytes);
   const std::vector<train::NamedParameter> parameters = train::trainable_parameters(model);
-  check<DataError>(parameters.size() == tensors.size(), "weights of rank 0: found ",
-                   tensors.size(), " tensors, expected ", parameters.size());
+  check<DataError>(parameters.size() == tensors.size(), "weights of rank 0: found ", tensors.size(),
+                   " tensors, expected ", parameters.size());
   for (const train::NamedParameter& p : parameters) {
     const auto found = tensors.find(p.name);
     check<DataError>(found != tensors.end() && found->second.shape == p.parameter->shape(),

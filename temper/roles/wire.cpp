@@ -59,7 +59,10 @@ SampleAsk parse_sample(const std::string& text, const generate::GenerationOption
 std::string completions_text(const std::vector<generate::remote::RemoteSample>& samples) {
   Json all = Json::array();
   for (const generate::remote::RemoteSample& s : samples)
-    all.push_back({{"tokens", s.tokens}, {"logprobs", s.logprobs}, {"stopped", s.stopped}, {"text", s.text.value_or("")}});
+    all.push_back({{"tokens", s.tokens},
+                   {"logprobs", s.logprobs},
+                   {"stopped", s.stopped},
+                   {"text", s.text.value_or("")}});
   return dump_json(all);
 }
 
@@ -69,8 +72,7 @@ std::vector<generate::remote::RemoteSample> parse_completions(const std::string&
   std::vector<generate::remote::RemoteSample> samples;
   for (const Json& one : all) {
     samples.push_back({member<std::vector<int32_t>>(one, "tokens"),
-                       member<std::vector<float>>(one, "logprobs"),
-                       member<bool>(one, "stopped"),
+                       member<std::vector<float>>(one, "logprobs"), member<bool>(one, "stopped"),
                        member<std::string>(one, "text")});
     check<DataError>(samples.back().tokens.size() == samples.back().logprobs.size() &&
                          !samples.back().tokens.empty(),
@@ -102,8 +104,7 @@ ScoreAsk parse_score(const std::string& text) {
   bool fits = start.size() == parent.size() + 1 && start.front() == 0 && start.back() == count &&
               ask.pass.row_M.size() == ask.pass.target_M.size() && std::isfinite(ask.temperature);
   for (size_t s = 0; fits && s < parent.size(); ++s) {
-    fits = start[s] < start[s + 1] && start[s + 1] <= count &&
-           parent[s] < static_cast<int64_t>(s);
+    fits = start[s] < start[s + 1] && start[s + 1] <= count && parent[s] < static_cast<int64_t>(s);
     if (!fits) break;
     const std::span<const int32_t> segment(tokens.data() + start[s],
                                            static_cast<size_t>(start[s + 1] - start[s]));

@@ -190,9 +190,8 @@ void Server::Impl::set_own_routes() {
   using httplib::Request, httplib::Response;
   for (const auto& [path, route] : options.routes)
     http.Post(path + "(?:/(.*))?", [route = &route](const Request& request, Response& response) {
-      guard(response, [&] {
-        response.set_content((*route)(request.matches[1].str(), request.body), kJson);
-      });
+      guard(response,
+            [&] { response.set_content((*route)(request.matches[1].str(), request.body), kJson); });
     });
   if (!options.attended) return;
   http.Get("/(attend|watch)", [this](const Request& request, Response& response) {

@@ -305,8 +305,7 @@ void RunConfig::validate_roles() const {
 }
 
 std::vector<int> RunConfig::training_ranks(int64_t ranks) const {
-  std::vector<int> training =
-      roles.training(ranks, [this](const char* key) { return where(key); });
+  std::vector<int> training = roles.training(ranks, [this](const char* key) { return where(key); });
   mesh.data_ranks(static_cast<int64_t>(training.size()), where("mesh"), ranks);
   return training;
 }

@@ -81,7 +81,8 @@ struct AheadRun {
          [&] { return stop_after > 0 && made != nullptr && made->steps_made() >= stop_after; }},
         tiny::alone());
     std::unique_ptr<rl::RolloutSource> source;
-    std::unique_ptr<rl::Sampler> sampler = make_sampler(config, roles->policy, tiny::alone(), nullptr, directory);
+    std::unique_ptr<rl::Sampler> sampler =
+        make_sampler(config, roles->policy, tiny::alone(), nullptr, directory);
     auto messages = std::make_unique<rl::KeptMessages>(directory);
     if (config.rl.max_staleness > 0) {
       auto inner = std::make_unique<rl::SampledSource>(config, roles->policy, tiny::alone(),

@@ -96,7 +96,8 @@ PoolOptions pool_of(const std::vector<std::unique_ptr<Rank>>& ranks) {
   return pool;
 }
 
-using Samples = std::map<std::pair<int64_t, int64_t>, std::pair<std::vector<int32_t>, std::vector<float>>>;
+using Samples =
+    std::map<std::pair<int64_t, int64_t>, std::pair<std::vector<int32_t>, std::vector<float>>>;
 
 // Three samples of each of five prompts, one of them from the second turn on.
 Samples sample(generate::CompletionSource& source) {

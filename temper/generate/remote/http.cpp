@@ -13,7 +13,8 @@ namespace {
 
 constexpr double kConnectSeconds = 5;
 constexpr size_t kLongestQuote = 300;
-constexpr time_t kAttendSeconds = 14 * 24 * 3600;  // between bytes; a server sends some now and then
+constexpr time_t kAttendSeconds =
+    14 * 24 * 3600;  // between bytes; a server sends some now and then
 
 // What an error's body says: {"error": {"message"}}, {"message"}, {"detail"}, or its beginning.
 std::string message_of(const std::string& body) {

@@ -16,10 +16,10 @@ constexpr std::chrono::milliseconds kStep{100};
 
 RemoteEngine::RemoteEngine(const ServerSection& section, int64_t vocabulary,
                            std::shared_ptr<const Tokenizer> tokenizer)
-    : RemoteEngine(std::make_shared<remote::ServerPool>(
-                       remote::pool_options(section),
-                       remote::make_protocol(section.kind, vocabulary)),
-                   std::move(tokenizer), kMostConnections) {}
+    : RemoteEngine(
+          std::make_shared<remote::ServerPool>(remote::pool_options(section),
+                                               remote::make_protocol(section.kind, vocabulary)),
+          std::move(tokenizer), kMostConnections) {}
 
 RemoteEngine::RemoteEngine(std::shared_ptr<remote::ServerPool> pool,
                            std::shared_ptr<const Tokenizer> tokenizer, size_t connections)
@@ -53,8 +53,7 @@ RequestId RemoteEngine::submit(Request request, Callbacks callbacks) {
     waiting_.push_back(std::move(task));
     ++open_;
   }
-  while (workers_.size() < std::min(open_, connections_))
-    workers_.emplace_back([this] { work(); });
+  while (workers_.size() < std::min(open_, connections_)) workers_.emplace_back([this] { work(); });
   arrived_.notify_all();
   return asked->id;
 }
@@ -114,8 +113,8 @@ void RemoteEngine::report(const Task& task, const Callbacks& callbacks) const {
       if (sample.text)
         c.text = *sample.text;
       else if (tokenizer_)
-        c.text = text_of(*tokenizer_, c.tokens, request.options.stop,
-                         request.options.min_new_tokens);
+        c.text =
+            text_of(*tokenizer_, c.tokens, request.options.stop, request.options.min_new_tokens);
     }
     done(std::move(c));
   }
