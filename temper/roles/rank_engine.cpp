@@ -1,5 +1,7 @@
 #include "temper/roles/rank_engine.h"
 
+#include <nlohmann/json.hpp>
+
 #include "temper/base/error.h"
 #include "temper/roles/wire.h"
 
@@ -21,6 +23,9 @@ class RankProtocol : public generate::remote::Protocol {
  public:
   // A prompt goes through the model once for all of its samples.
   int64_t most_samples() const override { return int64_t{1} << 40; }
+  Json parameters(const generate::GenerationOptions& options) const override {
+    return {{"max_new_tokens", options.max_new_tokens}, {"min_new_tokens", options.min_new_tokens}};
+  }
   std::string model_name(HttpClient&) const override { return "policy"; }
   // They are sent to the ranks (weights_sender.h).
   void load(HttpClient&, const RemoteWeights&, const RemoteWeights&) const override {}
