@@ -36,7 +36,10 @@ function(temper_core_folders)
 endfunction()
 
 function(temper_folders)
-  file(WRITE ${CMAKE_BINARY_DIR}/pch.cpp "")
+  # Written once: every configuration would otherwise compile everything again.
+  if(NOT EXISTS ${CMAKE_BINARY_DIR}/pch.cpp)
+    file(WRITE ${CMAKE_BINARY_DIR}/pch.cpp "")
+  endif()
   # One precompiled header for all: ATen takes 35 s to parse, and every target that had its own would pay it again. Autograd's headers stay out:
   # every file would instantiate their templates, and few need them.
   add_library(temper_pch OBJECT ${CMAKE_BINARY_DIR}/pch.cpp)
