@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-ORDER = ["base", "text", "metrics", "rewards", "env", "io", "data", "grammar", "ops", "dist", "nn", "models", "parallel", "generate", "train", "preference", "rl", "distill", "serve", "cli"]
+ORDER = ["base", "text", "metrics", "rewards", "env", "io", "data", "grammar", "ops", "dist", "nn", "models", "parallel", "generate", "train", "preference", "rl", "distill", "serve", "plan", "cli"]
 NO_TORCH = {"base", "text", "metrics", "rewards", "env", "io", "data", "grammar"}
 
 root = pathlib.Path(__file__).resolve().parent.parent

@@ -12,6 +12,7 @@
 #include "temper/metrics/trace.h"
 #include "temper/nn/unit.h"
 #include "temper/rl/model_reward.h"
+#include "temper/rl/prompts.h"
 
 namespace temper::rl {
 namespace {
@@ -21,15 +22,6 @@ namespace {
 constexpr int64_t kEvaluationKeys = int64_t{1} << 40;
 constexpr int64_t kLeastJudged = 128;  // completions, before a run whose rewards all fail ends
 constexpr int kMostEmptyBatches = 10;
-
-data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& policy) {
-  data::PromptFormat f;
-  f.tokenizer = policy.tokenizer;
-  f.chat = policy.chat;
-  config.data.apply_to(f);
-  f.vocabulary = policy.model->vocab_size;
-  return f;
-}
 
 // Under dynamic sampling batches draw more prompts than a pass over them has: the plan of steps is
 // what ends the run, and the prompts go around.
@@ -54,6 +46,15 @@ std::string to_lines(const std::vector<EpisodeGroup>& groups) {
 }
 
 }  // namespace
+
+data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& policy) {
+  data::PromptFormat f;
+  f.tokenizer = policy.tokenizer;
+  f.chat = policy.chat;
+  config.data.apply_to(f);
+  f.vocabulary = policy.model->vocab_size;
+  return f;
+}
 
 SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist::Group& group,
                              train::Messages& messages, std::unique_ptr<Sampler> sampler)
