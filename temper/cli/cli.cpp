@@ -8,6 +8,7 @@
 #include "temper/base/version.h"
 #include "temper/cli/completion_words.h"
 #include "temper/cli/launch.h"
+#include "temper/cli/training.h"
 #include "temper/cli/verbs.h"
 #include "temper/distill/config.h"
 #include "temper/preference/config.h"
@@ -79,6 +80,7 @@ const std::vector<Verb>& verbs() {
       {"data", &data_command, "make preference pairs"},
       {"init", &init_command, "a model with random weights"},
       {"export", &export_command, "merge an adapter, convert the dtype, verify what was written"},
+      {"check", &check_command, "prove a run before it starts, plan its memory and its mesh"},
       {"doctor", &run_doctor, "what this machine has and supports"},
       {"list", &run_list,
        "available models, algorithms, optimizers, rewards, environments, losses, sinks"},

@@ -1,9 +1,12 @@
 // The training verbs: their arguments, their signals, their ranks.
+#include "temper/cli/training.h"
+
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <iostream>
+#include <map>
 
 #include "temper/base/error.h"
 #include "temper/cli/launch.h"
@@ -18,18 +21,6 @@
 
 namespace temper::cli {
 namespace {
-
-// Sections that only some verbs have: a config file may serve several.
-const std::vector<std::string> kVerbSections{"rl",         "rollout", "rewards",
-                                             "preference", "distill", "ppo"};
-
-// Those that the verb with these sections of its own passes over.
-std::vector<std::string> all_but(const std::vector<std::string>& own) {
-  std::vector<std::string> rest;
-  for (const std::string& section : kVerbSections)
-    if (std::find(own.begin(), own.end(), section) == own.end()) rest.push_back(section);
-  return rest;
-}
 
 // A verb's name, help and run. Its config composes the sections that it obeys.
 template <class Config>
@@ -74,6 +65,23 @@ int run_training(const TrainingVerb<Config>& verb, const Arguments& arguments) {
 
 }  // namespace
 
+std::vector<std::string> other_sections(const std::string& verb) {
+  static const std::map<std::string, std::vector<std::string>> own{
+      {"sft", {}},
+      {"dpo", {"preference"}},
+      {"orpo", {"preference"}},
+      {"reward", {"preference"}},
+      {"distill", {"rollout", "distill"}},
+      {"grpo", {"rl", "rollout", "rewards"}},
+      {"ppo", {"rl", "rollout", "rewards", "ppo"}}};
+  const std::vector<std::string>& sections = own.at(verb);
+  std::vector<std::string> rest;
+  for (const char* section : {"rl", "rollout", "rewards", "preference", "distill", "ppo"})
+    if (std::find(sections.begin(), sections.end(), section) == sections.end())
+      rest.emplace_back(section);
+  return rest;
+}
+
 int run_sft(const Arguments& arguments) {
   return run_training<train::SftConfig>(
       {"sft", &train::run_sft,
@@ -82,7 +90,7 @@ int run_sft(const Arguments& arguments) {
        "examples:\n"
        "  temper sft configs/sft.yaml\n"
        "  temper sft configs/sft.yaml adapter.method=lora adapter.rank=16 output_dir=runs/lora\n",
-       all_but({})},
+       other_sections("sft")},
       arguments);
 }
 
@@ -99,7 +107,7 @@ int run_dpo(const Arguments& arguments) {
        "  temper dpo configs/dpo.yaml preference.loss=simpo preference.beta=2 "
        "output_dir=runs/simpo\n"
        "  temper dpo configs/dpo.yaml preference.reference=precomputed adapter.method=lora\n",
-       all_but({"preference"})},
+       other_sections("dpo")},
       arguments);
 }
 
@@ -113,7 +121,7 @@ int run_orpo(const Arguments& arguments) {
        "rejected_ids}.\n"
        "usage: temper orpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
        "example: temper orpo configs/orpo.yaml\n",
-       all_but({"preference"})},
+       other_sections("orpo")},
       arguments);
 }
 
@@ -128,7 +136,7 @@ int run_reward(const Arguments& arguments) {
        "examples:\n"
        "  temper reward configs/reward.yaml\n"
        "  temper grpo configs/grpo_gsm8k.yaml 'rewards=[{model: runs/reward/final, name: rm}]'\n",
-       all_but({"preference"})},
+       other_sections("reward")},
       arguments);
 }
 
@@ -136,7 +144,7 @@ int run_distill(const Arguments& arguments) {
   Arguments rest = arguments;
   if (std::erase(rest, "--precompute") > 0) {
     distill::DistillConfig config;
-    read_run_config(config, rest, "distill", all_but({"rollout", "distill"}));
+    read_run_config(config, rest, "distill", other_sections("distill"));
     distill::precompute_teacher(config, std::cout);
     return 0;
   }
@@ -154,7 +162,7 @@ int run_distill(const Arguments& arguments) {
        "--precompute writes the teacher's top-k log-probabilities to distill.teacher_logprobs; "
        "runs "
        "with that key then\nread the file instead of the teacher.\n",
-       all_but({"rollout", "distill"})},
+       other_sections("distill")},
       arguments);
 }
 
@@ -173,7 +181,7 @@ int run_grpo(const Arguments& arguments) {
        "rollout.server.urls=[http://127.0.0.1:8000]\n"
        "  temper grpo --nproc 4 configs/grpo_gsm8k.yaml rl.max_staleness=1 "
        "'roles={rollout: [2, 3], reference: [3]}'\n",
-       all_but({"rl", "rollout", "rewards"})},
+       other_sections("grpo")},
       arguments);
 }
 
@@ -189,7 +197,7 @@ int run_ppo(const Arguments& arguments) {
        "  temper ppo configs/ppo.yaml\n"
        "  temper ppo configs/ppo.yaml ppo.critic=runs/reward/final ppo.critic_warmup_steps=20\n"
        "  temper ppo configs/ppo.yaml adapter.method=lora ppo.share_base=true\n",
-       all_but({"rl", "rollout", "rewards", "ppo"})},
+       other_sections("ppo")},
       arguments);
 }
 

@@ -151,6 +151,12 @@ void add_lora(nn::Module& model, const LoraConfig& config, uint64_t seed) {
   train_score(model);
 }
 
+std::vector<std::string> target_layers(nn::Module& model, const std::vector<std::string>& names) {
+  std::vector<std::string> paths;
+  for (const Target& t : choose_targets(model, names)) paths.push_back(t.path);
+  return paths;
+}
+
 bool targets_are(nn::Module& model, const std::vector<std::string>& names) {
   std::set<const nn::Linear*> named, adapted;
   for (const Target& t : choose_targets(model, names)) named.insert(t.layer);

@@ -39,4 +39,8 @@ void attach(const std::vector<Target>& targets, nn::Module& model, const LoraCon
 
 std::string last_part(const std::string& path);
 
+// The paths of the layers that `names`, as LoraConfig::target_modules has them, mean. Throws
+// ConfigError as add_lora.
+std::vector<std::string> target_layers(nn::Module& model, const std::vector<std::string>& names);
+
 }  // namespace temper::models

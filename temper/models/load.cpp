@@ -11,6 +11,7 @@
 #include "temper/base/file.h"
 #include "temper/io/weight_files.h"
 #include "temper/models/bitsandbytes.h"
+#include "temper/models/check_weights.h"
 #include "temper/models/split.h"
 #include "temper/models/weight_cache.h"
 
@@ -58,6 +59,11 @@ void set_from(nn::Parameter& parameter, const TensorView& view) {
       !parameter.placement() && value.const_data_ptr() == static_cast<const void*>(view.data);
   parameter.set_value(parameter.placement() ? parameter.placement()->part(value) : value);
   if (!mapped || ops::is_quantized(parameter.format())) give_back_pages(view);
+}
+
+std::string mismatch(const std::vector<int64_t>& found, const nn::Parameter& parameter) {
+  return temper::str(at::IntArrayRef(found), ", expected ",
+                     at::IntArrayRef(parameter.whole_shape()));
 }
 
 // Gives parameters their tensors.
@@ -113,22 +119,18 @@ class Filling {
   }
 
  private:
-  static std::string mismatch(const std::vector<int64_t>& found, const nn::Parameter& parameter) {
-    return temper::str(at::IntArrayRef(found), ", expected ",
-                       at::IntArrayRef(parameter.whole_shape()));
-  }
-
   Checkpoint& from_;
   std::set<std::string> nf4_;  // weights that bitsandbytes quantized
   std::optional<WeightCache> cache_;
   QuantizedWeights cached_, made_;
 };
 
-// Gives every parameter its tensor. What is left without one, and `optional` holds, is called back.
-void fill(nn::Module& model, Checkpoint& from, const Storage& storage, const std::string& optional,
-          const std::function<void(nn::Parameter&)>& absent) {
+// Gives every parameter its tensor: `take` takes it out of the checkpoint and says what is wrong
+// with its shape, or "". What is left without one, and `optional` holds, is called back.
+void match(nn::Module& model, Checkpoint& from, const std::string& optional,
+           const std::function<std::string(nn::Parameter&, const std::string&)>& take,
+           const std::function<void(nn::Parameter&)>& absent) {
   TensorMap& weights = from.tensors;
-  Filling filling(from, storage);
   std::vector<std::string> missing, wrong, left_over;
   model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
     std::string of = name;
@@ -136,10 +138,9 @@ void fill(nn::Module& model, Checkpoint& from, const Storage& storage, const std
       of = name.substr(6);  // a body saved without its head
     if (!weights.contains(of) && name == optional) return absent(parameter);
     if (!weights.contains(of)) return missing.push_back(name);
-    const std::string problem = filling.fill(parameter, of);
+    const std::string problem = take(parameter, of);
     if (!problem.empty()) wrong.push_back(name + " is " + problem);
   });
-  filling.keep();
   for (const auto& [name, view] : weights)
     if (!ignorable(name)) left_over.push_back(name);
   check<ConfigError>(missing.empty(), from.directory, ": the weights lack ", listed(missing),
@@ -148,6 +149,18 @@ void fill(nn::Module& model, Checkpoint& from, const Storage& storage, const std
                      "; config.json does not belong to these weights");
   check<ConfigError>(left_over.empty(), from.directory, ": the weights hold tensors that a ",
                      from.config.model_type(), " does not have: ", listed(left_over));
+}
+
+void fill(nn::Module& model, Checkpoint& from, const Storage& storage, const std::string& optional,
+          const std::function<void(nn::Parameter&)>& absent) {
+  Filling filling(from, storage);
+  match(
+      model, from, optional,
+      [&](nn::Parameter& parameter, const std::string& name) {
+        return filling.fill(parameter, name);
+      },
+      absent);
+  filling.keep();
 }
 
 void split_model(nn::Module& model, const Checkpoint& from, const Storage& storage) {
@@ -183,6 +196,31 @@ std::vector<int32_t> eos_ids(const std::string& directory, const HfConfig& confi
   }
   add(config.json());
   return ids;
+}
+
+StoredWeights check_weights(const std::string& directory, nn::Module& model,
+                            const std::string& optional) {
+  Checkpoint checkpoint = open_checkpoint(directory);
+  StoredWeights found;
+  for (const auto& [name, view] : checkpoint.tensors) {
+    ++found.tensors;
+    found.bytes += static_cast<int64_t>(view.num_bytes);
+    found.float32 = found.float32 && view.dtype == DType::kFloat32;
+  }
+  std::set<std::string> nf4;
+  for (std::string& name : bitsandbytes_weights(checkpoint.tensors)) nf4.insert(std::move(name));
+  const auto compare = [&](nn::Parameter& parameter, const std::string& name) -> std::string {
+    int64_t count = 1;
+    for (const int64_t extent : parameter.whole_shape()) count *= extent;
+    found.parameters += count;
+    const std::vector<int64_t> shape =
+        nf4.contains(name) ? take_bitsandbytes(checkpoint.tensors, name, directory).shape
+                           : checkpoint.tensors.at(name).shape;
+    checkpoint.tensors.erase(name);
+    return shape == parameter.whole_shape() ? "" : mismatch(shape, parameter);
+  };
+  match(model, checkpoint, optional, compare, [](nn::Parameter&) {});
+  return found;
 }
 
 std::unique_ptr<CausalLM> load_model(const std::string& directory, const Storage& storage) {

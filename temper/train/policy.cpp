@@ -8,6 +8,7 @@
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
 #include "temper/train/parameters.h"
+#include "temper/train/policy_parts.h"
 
 namespace temper::train {
 namespace {
@@ -23,8 +24,8 @@ std::string joined(const std::vector<std::string>& names) {
   return "[" + out + "]";
 }
 
-// Adds the adapter to go on from; the config then says what it is. Throws ConfigError where a
-// written key disagrees with it.
+}  // namespace
+
 models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
   models::AdapterSection& written = config.adapter;
   models::LoraConfig found = models::load_adapter(model, *written.path);
@@ -60,7 +61,7 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
 }
 
 // How the base's weights are kept: what neither trains nor was asked for in float32 takes less.
-models::Storage formats_of(const RunConfig& config) {
+models::Storage policy_storage(const RunConfig& config) {
   using Storage = models::ModelSection::Storage;
   using Format = ops::WeightFormat;
   const models::AdapterSection& a = config.adapter;
@@ -92,8 +93,10 @@ models::Storage formats_of(const RunConfig& config) {
   return storage;
 }
 
+namespace {
+
 models::Storage storage_of(const RunConfig& config, const dist::Mesh& mesh) {
-  models::Storage storage = formats_of(config);
+  models::Storage storage = policy_storage(config);
   storage.tensor = mesh.tensor;
   return storage;
 }

@@ -1,0 +1,127 @@
+// temper check: proves a run before it starts.
+#include <algorithm>
+#include <iostream>
+
+#include "temper/base/error.h"
+#include "temper/base/memory.h"
+#include "temper/cli/options.h"
+#include "temper/cli/plan_tables.h"
+#include "temper/cli/training.h"
+#include "temper/plan/check_run.h"
+#include "temper/plan/mesh_plan.h"
+
+namespace temper::cli {
+namespace {
+
+const std::vector<std::string> kTrainingVerbs{"sft",    "distill", "dpo", "orpo",
+                                              "reward", "grpo",    "ppo"};
+
+bool is_verb(const std::string& word) {
+  return std::find(kTrainingVerbs.begin(), kTrainingVerbs.end(), word) != kTrainingVerbs.end();
+}
+
+class Check : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.description(
+        "Proves a run before it starts: its config, model, rows, rewards, directory, disk and "
+        "memory. Nothing is trained, and nothing is written.\n"
+        "VERB is that of the run; a resolved config names it itself. Exit status 0 when all holds, "
+        "2 when a check fails.\n"
+        "examples:\n"
+        "  temper check sft configs/sft.yaml\n"
+        "  temper check grpo configs/grpo_gsm8k.yaml rl.group_size=16 --json\n"
+        "  temper check sft configs/sft.yaml --nproc 4 mesh.fsdp=4\n"
+        "  temper check sft model.path=DIR --mesh "
+        "devices=64,memory=80GiB,bandwidth=400GB/s,network=50GB/s,flops=400TFLOPS");
+    app.add_option("arguments", words_, "[VERB] file.yaml ... dotted.key=value ...")->required();
+    app.add_flag("--json", json_, "write one JSON object");
+    app.add_option("--nproc", ranks_, "ranks of the run")->check(at_least_one());
+    app.add_option("--mesh", mesh_,
+                   "plan every mesh of other machines, from config.json alone: "
+                   "devices=N,memory=BYTES,bandwidth=BYTES/s within a host,network=BYTES/s between "
+                   "hosts,flops=N a device,per_host=N,sequence=TOKENS of a row,tokens=TOKENS of a "
+                   "step,bytes=N of an activation");
+  }
+
+  int run() override {
+    const int64_t program = peak_memory_bytes();
+    Arguments rest = words_;
+    const std::string verb = take_verb(rest);
+    if (verb == "dpo" || verb == "orpo" || verb == "reward")
+      return check<preference::PreferenceConfig>(verb, rest, program);
+    if (verb == "distill") return check<distill::DistillConfig>(verb, rest, program);
+    if (verb == "grpo") return check<rl::RlConfig>(verb, rest, program);
+    if (verb == "ppo") return check<rl::PpoConfig>(verb, rest, program);
+    return check<train::SftConfig>(verb, rest, program);
+  }
+
+ private:
+  // The first word, or what the config says. Throws ConfigError.
+  std::string take_verb(Arguments& rest) const {
+    if (is_verb(rest[0])) {
+      const std::string verb = rest[0];
+      rest.erase(rest.begin());
+      return verb;
+    }
+    if (!mesh_.empty()) return "sft";
+    const YamlNode written = read_config_arguments(rest);
+    const YamlNode* node = find_key(written, "verb");
+    const std::string found = node ? node->text : "";
+    std::string known;
+    for (const std::string& name : kTrainingVerbs) known += (known.empty() ? "" : ", ") + name;
+    temper::check<ConfigError>(
+        is_verb(found),
+        "check: ", found.empty() ? "the config names no verb" : "unknown verb `" + found + "`",
+        "; expected `temper check VERB CONFIG` with VERB one of ", known);
+    return found;
+  }
+
+  template <class Config>
+  int check(const std::string& verb, Arguments rest, int64_t program) {
+    Config config;
+    if (!mesh_.empty()) rest = with_placeholders(std::move(rest));
+    try {
+      read_run_config(config, rest, verb, other_sections(verb));
+    } catch (const Error& e) {
+      if (!json_) throw;
+      plan::CheckList list;
+      list.add("config", plan::Finding::fail(e.what()));
+      std::cout << json_of(list, nullptr, {}) << std::endl;
+      return 2;
+    }
+    plan::RunChecks checks(config, {.ranks = ranks_, .program_bytes = program});
+    std::vector<plan::MeshCost> meshes;
+    if (mesh_.empty()) {
+      plan::check_run(checks, config);
+    } else {
+      plan::Machine machine = plan::parse_machine(mesh_);
+      meshes = plan::check_meshes(checks, machine);
+      if (!json_) print_meshes(std::cout, checks.shape, machine, meshes);
+    }
+    const plan::MemoryPlan* memory = checks.plan ? &*checks.plan : nullptr;
+    if (json_)
+      std::cout << json_of(checks.list, memory, meshes) << std::endl;
+    else
+      print_checks(std::cout, checks.list, mesh_.empty() ? memory : nullptr);
+    return checks.list.failed() ? 2 : 0;
+  }
+
+  // What a plan does not read, but a config must have.
+  static Arguments with_placeholders(Arguments rest) {
+    const Arguments placeholders{"output_dir=plan", "data.train=plan.jsonl"};
+    rest.insert(rest.begin(), placeholders.begin(), placeholders.end());
+    return rest;
+  }
+
+  Arguments words_;
+  bool json_ = false;
+  int64_t ranks_ = 0;
+  std::string mesh_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> check_command() { return std::make_unique<Check>(); }
+
+}  // namespace temper::cli

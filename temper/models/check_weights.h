@@ -1,0 +1,21 @@
+// Whether a directory's weight files are those of its config.json.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "temper/nn/module.h"
+
+namespace temper::models {
+
+// What a directory's weight files hold.
+struct StoredWeights {
+  int64_t tensors = 0, bytes = 0, parameters = 0;
+  bool float32 = true;  // every tensor: such a file's values are used where they are mapped
+};
+// Compares the files with a model of the directory's config.json, reading no values: throws what
+// load_model would, or, with `optional` "score.weight", load_scalar_model.
+StoredWeights check_weights(const std::string& directory, nn::Module& model,
+                            const std::string& optional = "");
+
+}  // namespace temper::models

@@ -1,0 +1,219 @@
+#include "temper/parallel/sharded_unit.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <algorithm>
+
+#include "temper/metrics/trace.h"
+
+namespace temper::parallel {
+namespace {
+
+// Gradients that travel at once: one that is summed, and one that waits for it.
+constexpr size_t kInFlight = 2;
+
+}  // namespace
+
+ShardedUnit::ShardedUnit(nn::Module& module, const std::shared_ptr<dist::Group>& group,
+                         std::shared_ptr<UnitSchedule> schedule)
+    : trained_(std::make_shared<FlatBuffer>(group)),
+      frozen_(std::make_shared<FlatBuffer>(group)),
+      schedule_(std::move(schedule)) {
+  module.each_parameter([&](const std::string&, nn::Parameter& parameter) {
+    parameters_.push_back(&parameter);
+    if (const auto codes = parameter.stored().quantized) {
+      frozen_->add(codes->codes);
+      frozen_->add(codes->scales);
+    } else if (parameter.trainable()) {
+      trainable_.push_back(&parameter);
+      trained_->add(parameter.value());
+    } else {
+      frozen_->add(parameter.value());
+    }
+  });
+  trained_->lay_out();
+  frozen_->lay_out();
+  size_t trained = 0, frozen = 0;
+  for (nn::Parameter* parameter : parameters_) {
+    if (const auto codes = parameter->stored().quantized) {
+      auto views = std::make_shared<ops::QuantizedWeight>(*codes);
+      views->codes = frozen_->value(frozen++);
+      views->scales = frozen_->value(frozen++);
+      parameter->shard(*this, std::move(views));
+      continue;
+    }
+    const FlatBuffer& buffer = parameter->trainable() ? *trained_ : *frozen_;
+    const size_t place = parameter->trainable() ? trained++ : frozen++;
+    parameter->shard(*this, buffer.placement(place), buffer.kept(place), buffer.value(place));
+  }
+}
+
+void ShardedUnit::allocate() {
+  trained_->allocate();
+  frozen_->allocate();
+}
+
+std::function<void(dist::Group&)> ShardedUnit::gathering() const {
+  return [trained = trained_, frozen = frozen_](dist::Group& group) {
+    const trace::Span span("gather weights");
+    trained->gather(group);
+    frozen->gather(group);
+  };
+}
+
+void ShardedUnit::free() {
+  trained_->release();
+  frozen_->release();
+}
+
+uint64_t ShardedUnit::updates() const {
+  uint64_t sum = 0;
+  for (const nn::Parameter* parameter : parameters_) sum += parameter->updates();
+  return sum;
+}
+
+void ShardedUnit::drop() {
+  for (nn::Parameter* parameter : parameters_) parameter->release();
+  if (!schedule_->keeps(*this)) free();
+}
+
+// What came after the present unit, for the next time that these two follow each other.
+void UnitSchedule::learn(ShardedUnit& unit, bool was_stale) {
+  if (present_) {
+    Next& next = next_[{before_, present_}];
+    next.stale = was_stale || (next.unit == &unit && next.stale);
+    next.unit = &unit;
+  }
+  before_ = present_;
+  present_ = &unit;
+}
+
+// Whether the unit's values are whole because they were gathered ahead; those of another unit, or
+// from before an update, are given up. The same on all ranks.
+bool UnitSchedule::take_ahead(ShardedUnit& unit) {
+  ShardedUnit* const ahead = std::exchange(ahead_, nullptr);
+  if (!ahead) return false;
+  if (arriving_.valid()) {
+    const trace::Span span("wait for weights");
+    std::exchange(arriving_, {}).get();
+  }
+  if (ahead == &unit && ahead_updates_ == unit.updates()) return true;
+  if (!ahead->gathered() || ahead == &unit) ahead->free();
+  return false;
+}
+
+void UnitSchedule::use(ShardedUnit& unit) {
+  const bool was_ahead = ahead_ == &unit, here = take_ahead(unit);
+  learn(unit, was_ahead && !here);
+  if (!here) {
+    unit.allocate();
+    if (channel_) {
+      const trace::Span span("wait for weights");
+      channel_->run(unit.gathering()).get();
+    } else {
+      unit.gathering()(group_);
+    }
+  }
+  if (!channel_) return;
+  const auto found = next_.find({before_, present_});
+  if (found == next_.end() || found->second.stale) return;
+  ShardedUnit& next = *found->second.unit;
+  if (next.gathered()) return;  // by itself, or by somebody who holds all of them
+  ahead_ = &next;
+  ahead_updates_ = next.updates();
+  next.allocate();
+  arriving_ = channel_->run(next.gathering());
+}
+
+bool UnitSchedule::keeps(ShardedUnit& unit) {
+  if (ahead_ == &unit) return true;  // on its way already
+  if (!channel_ || ahead_ || present_ != &unit) return false;
+  const auto found = next_.find({before_, present_});
+  if (found == next_.end() || found->second.stale || found->second.unit != &unit) return false;
+  ahead_ = &unit;
+  ahead_updates_ = unit.updates();
+  return true;
+}
+
+void UnitSchedule::forget(ShardedUnit& unit) {
+  try {
+    if (ahead_ == &unit) {
+      ahead_ = nullptr;
+      if (arriving_.valid()) std::exchange(arriving_, {}).get();
+    }
+  } catch (const std::exception&) {
+    // A rank is gone, which whoever needs its weights is told.
+  }
+  next_.clear();
+  before_ = present_ = nullptr;
+}
+
+void UnitSchedule::reduce(ShardedUnit& unit,
+                          std::vector<std::pair<nn::Parameter*, at::Tensor>>& gradients) {
+  const std::vector<nn::Parameter*>& own = unit.trainable();
+  const auto place = [&](const nn::Parameter* parameter) {
+    return static_cast<size_t>(std::find(own.begin(), own.end(), parameter) - own.begin());
+  };
+  std::vector<at::Tensor> whole(own.size());
+  for (auto& [parameter, gradient] : gradients)
+    if (const size_t i = place(parameter); i < whole.size()) whole[i] = std::move(gradient);
+  if (own.empty()) return;
+  at::Tensor sums = unit.trained().empty_part();
+  auto sum = [all = unit.trained().flatten(std::move(whole)), sums](dist::Group& group) mutable {
+    const trace::Span span("reduce-scatter gradients");
+    group.reduce_scatter_sum(all, sums);
+    all.reset();
+  };
+  if (!channel_) {
+    sum(group_);
+    const std::vector<at::Tensor> parts = unit.trained().parts_of(sums);
+    for (auto& [parameter, gradient] : gradients)
+      if (const size_t i = place(parameter); i < parts.size()) gradient = parts[i];
+    return;
+  }
+  for (auto& [parameter, gradient] : gradients)
+    if (place(parameter) < own.size()) gradient = at::Tensor();
+  const int pass = torch::autograd::get_current_graph_task_id();
+  if (std::exchange(pass_, pass) != pass) {
+    for (const Reduction& left : std::exchange(reductions_, {})) left.done.wait();  // of an error
+    torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
+  }
+  if (reductions_.size() >= kInFlight) {
+    const trace::Span span("wait for gradients");
+    reductions_[reductions_.size() - kInFlight].done.get();
+  }
+  reductions_.push_back({&unit, sums, channel_->run(std::move(sum))});
+}
+
+// As autograd adds gradients: those of one backward pass are summed in the order in which they
+// came, then added to what earlier passes left.
+void UnitSchedule::end_backward() {
+  const at::NoGradGuard no_grad;
+  const trace::Span span("wait for gradients");
+  const std::vector<Reduction> all = std::exchange(reductions_, {});
+  std::map<nn::Parameter*, at::Tensor> of_pass;
+  std::vector<nn::Parameter*> order;
+  for (const Reduction& reduction : all) {
+    reduction.done.get();
+    const std::vector<at::Tensor> parts = reduction.unit->trained().parts_of(reduction.sums);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      at::Tensor& sum = of_pass[reduction.unit->trainable()[i]];
+      if (!sum.defined()) order.push_back(reduction.unit->trainable()[i]);
+      sum = sum.defined() ? sum + parts[i] : parts[i];
+    }
+  }
+  for (nn::Parameter* parameter : order) {
+    at::Tensor& gradient = parameter->trained().mutable_grad();
+    if (gradient.defined())
+      gradient.add_(of_pass[parameter]);
+    else
+      gradient = of_pass[parameter];
+  }
+  // Weights may change from here on.
+  if (arriving_.valid()) arriving_.get();
+  arriving_ = {};
+}
+
+}  // namespace temper::parallel

@@ -1,0 +1,99 @@
+// A module whose parameters the ranks of a group share out, and when their values travel.
+//
+// The order in which a model's units are used is the same in every pass, so the unit that comes
+// next is known: its values are gathered while the present one computes. Gradients are summed while
+// the backward pass goes on to the next unit, and added to the parameters' own when it ends. Every
+// decision follows from the order of uses alone, which is the same on all ranks; so is, therefore,
+// the order of the collectives.
+#pragma once
+
+#include <future>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "temper/nn/unit.h"
+#include "temper/parallel/channel.h"
+#include "temper/parallel/flat_buffer.h"
+
+namespace temper::parallel {
+
+class ShardedUnit;
+
+// What travels for the units of one model. One thread uses them.
+class UnitSchedule {
+ public:
+  // Without a channel everything is done when it is asked for.
+  UnitSchedule(dist::Group& group, std::shared_ptr<Channel> channel)
+      : group_(group), channel_(std::move(channel)) {}
+
+  // Before the unit is used: its values are whole afterwards, and those of the next one on their
+  // way.
+  void use(ShardedUnit& unit);
+  // Whether the unit, which is used no more, is also the next: its values stay.
+  bool keeps(ShardedUnit& unit);
+  void forget(ShardedUnit& unit);
+
+  // Sums the gradients of a unit's parameters; those that it takes over are undefined afterwards,
+  // and in place when the backward pass has ended.
+  void reduce(ShardedUnit& unit, std::vector<std::pair<nn::Parameter*, at::Tensor>>& gradients);
+
+ private:
+  struct Next {
+    ShardedUnit* unit = nullptr;
+    bool stale = false;  // its values change in between: they are not gathered ahead
+  };
+  struct Reduction {
+    ShardedUnit* unit;
+    at::Tensor sums;
+    std::shared_future<void> done;
+  };
+  void learn(ShardedUnit& unit, bool was_stale);
+  bool take_ahead(ShardedUnit& unit);
+  void end_backward();
+
+  dist::Group& group_;
+  std::shared_ptr<Channel> channel_;
+  ShardedUnit *before_ = nullptr, *present_ = nullptr;
+  std::map<std::pair<ShardedUnit*, ShardedUnit*>, Next> next_;
+  // The unit whose values are whole, or on their way, before it is used.
+  ShardedUnit* ahead_ = nullptr;
+  uint64_t ahead_updates_ = 0;
+  std::shared_future<void> arriving_;
+  std::vector<Reduction> reductions_;  // of the backward pass that runs
+  int pass_ = -1;                      // its number, as autograd counts
+};
+
+class ShardedUnit : public nn::Unit {
+ public:
+  ShardedUnit(nn::Module& module, const std::shared_ptr<dist::Group>& group,
+              std::shared_ptr<UnitSchedule> schedule);
+  ~ShardedUnit() override { schedule_->forget(*this); }
+
+  void reduce(std::vector<std::pair<nn::Parameter*, at::Tensor>>& gradients) override {
+    schedule_->reduce(*this, gradients);
+  }
+
+  // For the schedule: memory for the values, what fills it, and its end.
+  void allocate();
+  std::function<void(dist::Group&)> gathering() const;
+  void free();
+  // How often its parameters were updated.
+  uint64_t updates() const;
+
+  // The parameters that train, and their buffer.
+  const std::vector<nn::Parameter*>& trainable() const { return trainable_; }
+  const FlatBuffer& trained() const { return *trained_; }
+
+ private:
+  void fetch() override { schedule_->use(*this); }
+  void drop() override;
+
+  std::vector<nn::Parameter*> parameters_, trainable_;
+  // Shared with what travels.
+  std::shared_ptr<FlatBuffer> trained_, frozen_;
+  std::shared_ptr<UnitSchedule> schedule_;
+};
+
+}  // namespace temper::parallel

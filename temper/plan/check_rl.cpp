@@ -1,0 +1,213 @@
+// Runs of reinforcement learning: prompts, rewards, environments, and what is sampled at once.
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/data/prompt_row.h"
+#include "temper/generate/engine.h"
+#include "temper/generate/request_check.h"
+#include "temper/models/directory.h"
+#include "temper/plan/check_run.h"
+#include "temper/plan/program_checks.h"
+#include "temper/plan/text.h"
+#include "temper/rl/model_reward.h"
+#include "temper/rl/prompts.h"
+
+namespace temper::plan {
+namespace {
+
+constexpr int64_t kBatches = 100;  // whose passes are looked at
+const char* const kNoModel = "model.path names no model that can be read";
+
+std::vector<std::string> reward_checks(const rl::RlConfig& config) {
+  std::vector<std::string> names;
+  for (const rewards::RewardSection& reward : config.rewards)
+    names.push_back("rewards/" + reward.label());
+  return names;
+}
+
+// The first prompt that can be read, as the rewards see it with an empty completion.
+std::optional<rewards::Sample> first_sample(const rl::RlConfig& config, const RunChecks& checks,
+                                            const data::RowOrder& order) {
+  const data::PromptFormat format = rl::prompt_format(config, checks.policy);
+  for (int64_t r = 0; r < order.rows_of(0).size(); ++r) {
+    bool cut = false;
+    const auto row =
+        data::read_prompt_row(format, order.rows_of(0).row(r), order.rows_of(0).where(r), &cut);
+    if (!row) continue;
+    rewards::Sample sample;
+    sample.row = row->fields;
+    sample.where = row->where;
+    sample.prompt_tokens = row->tokens;
+    sample.has_text = checks.policy.tokenizer != nullptr;
+    if (sample.has_text) sample.prompt = checks.policy.tokenizer->decode(row->tokens, true);
+    sample.max_new_tokens = config.rollout.max_new_tokens;
+    return sample;
+  }
+  return {};
+}
+
+Finding check_reward(RunChecks& checks, const rl::RlConfig& config,
+                     const rewards::RewardSection& section,
+                     const std::optional<rewards::Sample>& sample) {
+  if (section.model) {
+    const std::string directory =
+        models::named_model(*section.model, "rewards: " + section.label());
+    rl::check_reward_models({&section, 1}, checks.policy.tokenizer.get(),
+                            checks.policy.model->vocab_size);
+    check<ConfigError>(models::has_scalar_head(directory, ""), directory,
+                       ": no scalar head (score.weight); expected a reward model");
+    ModelRole role{.role = "reward_" + section.label(),
+                   .shape = checks.other_model(directory, true),
+                   .trains = false};
+    checks.shape.others.push_back(std::move(role));
+    return Finding::pass(directory + ": a reward model");
+  }
+  if (!sample) {
+    rewards::make_reward(section);  // throws where there is none
+    return Finding::warn("not asked: there is no prompt to ask it about");
+  }
+  (void)config;
+  return probe_reward(section, *sample);
+}
+
+// Of a batch of groups: as RlTask makes them (rl/batch.h), a group's prompt with completions of
+// full length, in units of at most the tokens of a pass.
+std::vector<RowSize> units_of_groups(const rl::RlConfig& config, std::span<const RowSize> prompts) {
+  const int64_t most = train::pass_tokens(config), length = config.rollout.max_new_tokens;
+  std::vector<RowSize> units;
+  for (const RowSize& prompt : prompts) {
+    const int64_t fit =
+        most > 0 ? std::max<int64_t>((most - prompt.tokens) / length, 1) : config.rl.group_size;
+    for (int64_t left = config.rl.group_size; left > 0; left -= fit) {
+      const int64_t count = std::min(left, fit);
+      units.push_back({prompt.tokens + count * length, count * length});
+    }
+  }
+  return units;
+}
+
+void shape_run(RunChecks& checks, const rl::RlConfig& config, const RunChecks::Rows& rows) {
+  const int64_t per_batch = config.rl.prompts_per_rollout;
+  const std::vector<RowSize> prompts = drawn_rows(*rows.order, rows.sizes, kBatches * per_batch);
+  const std::vector<RowSize> units = units_of_groups(config, prompts);
+  const int64_t of_batch = static_cast<int64_t>(units.size()) * per_batch /
+                           std::max<int64_t>(1, static_cast<int64_t>(prompts.size()));
+  plan_passes(units, std::max<int64_t>(1, of_batch / config.rl.minibatches),
+              train::pass_tokens(config), checks.ranks.rows(), checks.shape);
+  SamplingShape& s = checks.shape.sampling;
+  s.samples = !config.rl.replay && !config.rollout.server.used();
+  s.prompts = std::max<int64_t>(1, per_batch / checks.ranks.rows());
+  s.sequences = s.prompts * config.rl.group_size;
+  s.prompt_tokens = rows.sizes.longest();
+  s.new_tokens = config.rollout.max_new_tokens;
+}
+
+// What the run looks like without rows to measure: `rl.replay`.
+void shape_replay(RunChecks& checks, const rl::RlConfig& config) {
+  const RowSize prompt{std::min<int64_t>(config.data.max_length, 256), 0};
+  const std::vector<RowSize> prompts(static_cast<size_t>(config.rl.prompts_per_rollout), prompt);
+  const std::vector<RowSize> units = units_of_groups(config, prompts);
+  plan_passes(units, static_cast<int64_t>(units.size()), train::pass_tokens(config),
+              checks.ranks.rows(), checks.shape);
+}
+
+std::optional<RunChecks::Rows> check_prompts(RunChecks& checks, const rl::RlConfig& config) {
+  if (config.rl.replay) {
+    checks.list.run("data.train", [&] {
+      const data::RowSet file(data::SourceSpec{*config.rl.replay});
+      return Finding::pass(str(*config.rl.replay, ": ", counted(file.size()), " rows to replay"),
+                           {{"rows", file.size()}});
+    });
+    shape_replay(checks, config);
+    checks.list.skip("lengths", "the rows are replayed");
+    return {};
+  }
+  data::LoaderOptions options = train::loader_options(config, config.rl.prompts_per_rollout);
+  if (config.rl.algorithm->max_refills() > 0) options.epochs.reset();
+  std::vector<rewards::RewardSection> programs;
+  for (const rewards::RewardSection& reward : config.rewards)
+    if (!reward.model) programs.push_back(reward);
+  std::optional<rewards::RewardSet> set;
+  try {
+    set.emplace(programs, checks.policy.tokenizer != nullptr);
+  } catch (const Error&) {
+    // The check of the reward says so.
+  }
+  const auto read = data::prompt_reader(rl::prompt_format(config, checks.policy));
+  auto rows = checks.rows<data::PromptRow>(
+      [&](const data::RowOrder::Drawn& drawn, data::LoaderState& state) {
+        std::optional<data::PromptRow> row = read(drawn, state);
+        if (row && set) set->check_row(*row->fields, row->where);
+        return row;
+      },
+      [](const data::PromptRow& row) {
+        return RowSize{static_cast<int64_t>(row.tokens.size()), 0};
+      },
+      options, false);
+  if (rows) shape_run(checks, config, *rows);
+  return rows;
+}
+
+void check_critic(RunChecks& checks, const rl::PpoConfig& config) {
+  checks.list.run("critic", [&] {
+    if (!config.ppo.critic && config.ppo.share_base) {
+      ++checks.shape.policy.adapters;
+      ++checks.shape.policy.trained_copies;
+      return Finding::pass("an adapter on the policy's base, with a fresh head");
+    }
+    const std::string directory =
+        config.ppo.critic ? models::named_model(*config.ppo.critic, config.where("ppo.critic"))
+                          : config.model.path;
+    ModelRole role{.role = "critic", .shape = checks.other_model(directory, true)};
+    checks.shape.others.push_back(std::move(role));
+    return Finding::pass(directory +
+                         (config.ppo.critic ? "" : ": a copy of the policy with a fresh head"));
+  });
+}
+
+void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo) {
+  const bool reference = config.rl.algorithm->needs().reference;
+  const bool good = checks.model();
+  std::optional<RunChecks::Rows> rows;
+  if (good) {
+    rows = check_prompts(checks, config);
+  } else {
+    checks.list.skip("data.train", kNoModel);
+    checks.list.skip("lengths", kNoModel);
+  }
+  std::optional<rewards::Sample> sample;
+  if (rows) sample = first_sample(config, checks, *rows->order);
+  for (size_t i = 0; i < config.rewards.size(); ++i) {
+    const std::string name = reward_checks(config)[i];
+    if (good)
+      checks.list.run(name,
+                      [&] { return check_reward(checks, config, config.rewards[i], sample); });
+    else
+      checks.list.skip(name, kNoModel);
+  }
+  if (config.environment.any() && sample)
+    checks.list.run("environment", [&] {
+      return probe_environment(config.environment, sample->row, sample->where);
+    });
+  else if (config.environment.any())
+    checks.list.skip("environment", "there is no prompt to begin an episode with");
+  if (reference && good) checks.add_reference({});
+  if (reference && !good) checks.list.skip("reference", kNoModel);
+  if (ppo && good) check_critic(checks, *ppo);
+  if (ppo && !good) checks.list.skip("critic", kNoModel);
+  generate::EngineOptions engine{.cache_bytes = config.rollout.cache_bytes.value_or(0)};
+  engine.local_ranks = static_cast<int>(checks.ranks.count());
+  checks.shape.sampling.cache_bytes = generate::cache_bytes(engine);
+  int64_t steps = config.train.max_steps.value_or(1);
+  if (!config.train.max_steps && rows)
+    steps = rows->order->steps(config.train.epochs.value_or(1), rows->sizes.counts) *
+            config.rl.updates_per_batch();
+  checks.finish(steps);
+}
+
+}  // namespace
+
+void check_run(RunChecks& checks, rl::RlConfig& config) { check_rl(checks, config, nullptr); }
+void check_run(RunChecks& checks, rl::PpoConfig& config) { check_rl(checks, config, &config); }
+
+}  // namespace temper::plan

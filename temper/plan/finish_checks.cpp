@@ -1,0 +1,213 @@
+// What a run needs beside its models and programs: rows that fit, a directory, disk and memory.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/base/memory.h"
+#include "temper/plan/run_checks.h"
+#include "temper/plan/text.h"
+#include "temper/train/checkpoint.h"
+
+namespace temper::plan {
+namespace fs = std::filesystem;
+
+Finding RunChecks::describe(const char* key, const RowSizes& sizes, int64_t steps) const {
+  const data::RowSurvey& c = sizes.counts;
+  check<DataError>(c.rows > c.dropped, config.where(key), ": every row is left out: it is longer ",
+                   "than data.max_length and data.overlong is drop, or its prompt alone fills ",
+                   "data.max_length");
+  std::string message = str(counted(c.rows), " rows, ", counted(c.tokens), " tokens, longest ",
+                            counted(sizes.longest()));
+  if (steps > 0) message += str("; ", counted(steps), " steps");
+  return Finding::pass(message, {{"rows", c.rows},
+                                 {"tokens", c.tokens},
+                                 {"longest", sizes.longest()},
+                                 {"cut", c.truncated},
+                                 {"dropped", c.dropped},
+                                 {"untrained", c.untrained}});
+}
+
+void RunChecks::lengths(const RowSizes& sizes, bool supervised) {
+  const data::RowSurvey& c = sizes.counts;
+  list.run("lengths", [&] {
+    std::vector<std::string> problems;
+    if (c.truncated > 0)
+      problems.push_back(str(counted(c.truncated), " rows are longer than data.max_length, ",
+                             config.data.max_length, " tokens, and are cut"));
+    if (c.dropped > 0)
+      problems.push_back(str(counted(c.dropped), " rows are left out (data.max_length, ",
+                             config.data.max_length, " tokens)"));
+    const int64_t alone = sizes.longer_than(config.train.micro_batch_tokens);
+    if (alone > 0)
+      problems.push_back(str(counted(alone), " rows are longer than train.micro_batch_tokens, ",
+                             config.train.micro_batch_tokens,
+                             ": each gets a pass of its own, which takes more memory"));
+    const int64_t positions = shape.policy.shape.max_positions;
+    if (positions > 0 && sizes.longest() > positions)
+      problems.push_back(str("rows of ", sizes.longest(), " tokens: the model was made for ",
+                             positions, " (max_position_embeddings)"));
+    std::string message;
+    for (const std::string& problem : problems) message += (message.empty() ? "" : "; ") + problem;
+    const Json values{{"cut", c.truncated}, {"dropped", c.dropped}, {"own_pass", alone}};
+    return problems.empty() ? Finding::pass(
+                                  "every row fits data.max_length and "
+                                  "train.micro_batch_tokens",
+                                  values)
+                            : Finding::warn(message, values);
+  });
+  if (!supervised) return;
+  list.run("labels", [&] {
+    int64_t tokens = 0, targets = 0;
+    for (const auto& source : sizes.of)
+      for (const RowSize& row : source) tokens += row.tokens, targets += row.targets;
+    const int64_t given = c.rows - c.dropped;
+    const Json values{{"tokens", tokens}, {"trained", targets}, {"untrained_rows", c.untrained}};
+    check<DataError>(targets > 0, config.where("data.train"), ": none of the ", given,
+                     " rows trains a token; see data.train_on");
+    const std::string share = str(counted(targets), " of ", counted(tokens), " tokens are trained");
+    if (c.untrained > 0)
+      return Finding::warn(str(share, "; ", counted(c.untrained), " rows train nothing"), values);
+    if (policy.tokenizer && c.with_eos == 0 && !policy.model->eos_token_ids.empty())
+      return Finding::warn(share + "; no row trains an end token: the model will not learn to stop",
+                           values);
+    return Finding::pass(share, values);
+  });
+}
+
+namespace {
+
+// The nearest directory above that is there.
+fs::path existing_parent(fs::path path) {
+  path = fs::absolute(path);
+  while (!path.empty() && path != path.root_path() && !fs::exists(path)) path = path.parent_path();
+  return path;
+}
+
+bool is_locked(const std::string& directory) {
+  const FileDescriptor file(::open((directory + "/.lock").c_str(), O_RDONLY | O_CLOEXEC));
+  return file.get() >= 0 && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+std::string changes_of(train::RunConfig& config, const std::string& file) {
+  const YamlNode before = parse_yaml(read_file(file, size_t{1} << 20), file);
+  const YamlNode now = parse_yaml(dump_run_config(config), "this run");
+  std::string changes;
+  for (const std::string& change : changed_keys(before, now))
+    if (!change.starts_with("resume:")) changes += (changes.empty() ? "" : ", ") + change;
+  return changes;
+}
+
+}  // namespace
+
+Finding RunChecks::output_dir() const {
+  const std::string& directory = config.output_dir;
+  const bool there = fs::exists(directory);
+  config.require(!there || fs::is_directory(directory), "output_dir", directory,
+                 " is no directory");
+  const fs::path parent = existing_parent(directory);
+  config.require(::access(parent.c_str(), W_OK | X_OK) == 0, "output_dir", "cannot write to ",
+                 parent.string());
+  config.require(!is_locked(directory), "output_dir", "another run is writing to ", directory);
+  const std::vector<std::string> found =
+      train::Checkpoints(directory, config.train.keep_checkpoints).all();
+  if (config.resume != "never" && config.resume != "auto") {
+    config.require(fs::exists(config.resume + "/state.json"), "resume", config.resume,
+                   " is no checkpoint");
+    return Finding::pass("resumes from " + config.resume, {{"state", "resume"}});
+  }
+  if (found.empty())
+    return there && !fs::is_empty(directory)
+               ? Finding::warn(
+                     directory + " has files, but no checkpoint: the run begins anew there",
+                     {{"state", "new"}})
+               : Finding::pass(directory + " is new", {{"state", "new"}});
+  if (config.resume == "never")
+    return Finding::warn(directory + " holds a run, which resume: never writes over",
+                         {{"state", "new"}});
+  const Json state = read_json_file(found[0] + "/state.json", size_t{64} << 20);
+  const Json verb = state.value("verb", Json());
+  config.require(verb.is_null() || verb == config.verb.value_or(""), "output_dir", directory,
+                 " holds a run of another verb, ", dump_json(verb));
+  const std::string file = directory + "/config.yaml";
+  const std::string changes = fs::exists(file) ? changes_of(config, file) : "";
+  const bool complete = state.value("complete", false) && fs::exists(directory + "/final");
+  const int64_t step = state.value("step", int64_t{0});
+  if (complete && (changes.empty() || config.train.max_steps.value_or(0) <= step))
+    return Finding::warn(str(directory, ": this run is complete; nothing would be trained",
+                             changes.empty() ? "" : ", although settings differ: " + changes),
+                         {{"state", "complete"}, {"step", step}});
+  const Json values{{"state", changes.empty() ? "resume" : "other_config"}, {"step", step}};
+  if (!changes.empty())
+    return Finding::warn(
+        str("goes on from step ", step, " of a run with other settings: ", changes), values);
+  return Finding::pass(str("goes on from step ", step), values);
+}
+
+Finding RunChecks::disk(int64_t planned_steps) const {
+  const Ranks one;
+  int64_t checkpoint = 0, final = 0;
+  const auto add = [&](const ModelRole& role) {
+    const ModelBytes bytes = model_bytes(role, shape.optimizer, one);
+    checkpoint += bytes.trained + bytes.optimizer;
+    final += bytes.trained;
+  };
+  add(shape.policy);
+  for (const ModelRole& other : shape.others)
+    if (other.trains) add(other);
+  const int64_t every = config.train.save_every, saves = every > 0 ? planned_steps / every + 1 : 1,
+                kept = std::min(saves, config.train.keep_checkpoints);
+  // One more while it is written, and the directory of what was trained twice for the same reason.
+  const int64_t needed = (kept + 1) * checkpoint + 2 * final;
+  struct statvfs disk{};
+  const fs::path parent = existing_parent(config.output_dir);
+  check<ConfigError>(::statvfs(parent.c_str(), &disk) == 0, parent.string(), ": no file system");
+  const auto free = static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
+  const std::string message =
+      str(megabytes(needed), " for ", kept, kept == 1 ? " checkpoint" : " checkpoints",
+          " and final/, ", megabytes(free), " free at ", parent.string());
+  const Json values{{"needed", needed}, {"free", free}, {"checkpoint", checkpoint}};
+  if (needed > free)
+    return Finding::fail(config.where("output_dir") + ": " + message +
+                             "; a smaller train.keep_checkpoints or another disk",
+                         values);
+  return needed > free / 10 * 9 ? Finding::warn(message, values) : Finding::pass(message, values);
+}
+
+Finding RunChecks::memory() const {
+  const char* local = std::getenv("LOCAL_WORLD_SIZE");
+  const int64_t here = local ? std::max(1, std::atoi(local)) : ranks.count();
+  const int64_t peak = plan->peak_bytes(), all = here * peak, usable = usable_memory_bytes();
+  std::string message = str(megabytes(peak), " a rank");
+  if (here > 1) message += str(", ", megabytes(all), " for ", here, " ranks");
+  message += str(" of ", megabytes(usable), "; most in phase `", plan->peak().name, "`");
+  const Json values{{"peak_bytes", peak}, {"usable_bytes", usable}, {"ranks_here", here}};
+  if (all > usable)
+    return Finding::fail(message +
+                             "; a smaller train.micro_batch_tokens, train.recompute: blocks, "
+                             "adapter.method: lora or qlora, or mesh.fsdp would take less",
+                         values);
+  return all > usable / 10 * 9 ? Finding::warn(message, values) : Finding::pass(message, values);
+}
+
+void RunChecks::finish(int64_t planned_steps) {
+  list.run("output_dir", [this] { return output_dir(); });
+  if (!has_model) {
+    list.skip("disk", "the model cannot be read");
+    return list.skip("memory", "the model cannot be read");
+  }
+  list.run("disk", [&] { return disk(planned_steps); });
+  list.run("memory", [this] {
+    plan = plan_memory(shape, ranks, options.program_bytes);
+    return memory();
+  });
+}
+
+}  // namespace temper::plan

@@ -1,0 +1,257 @@
+#include "temper/plan/memory.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "temper/ops/attention.h"
+#include "temper/ops/head_blocks.h"
+#include "temper/train/update_rule.h"
+
+namespace temper::plan {
+namespace {
+
+constexpr int64_t kFloat = 4;
+// What the allocator keeps beside what is asked of it, of the tensors' bytes.
+constexpr double kAllocator = 0.04;
+
+// Of one weight of a matrix, as ops/weight.h keeps it: int8 has a scale a row, nf4 a byte and more
+// for each 64 (double quantization).
+double bytes_of(ops::WeightFormat format, int64_t width) {
+  switch (format) {
+    case ops::WeightFormat::kBFloat16:
+      return 2;
+    case ops::WeightFormat::kInt8:
+      return 1 + 4.0 / static_cast<double>(width);
+    case ops::WeightFormat::kNf4:
+      return 0.5 + 4.0 / 64;
+    default:
+      return 4;
+  }
+}
+
+ops::WeightFormat format_of(const ModelRole& role, const ShapedTensor& t) {
+  if (!t.matrix) return ops::WeightFormat::kFloat32;
+  return t.in_block ? role.storage.blocks.value_or(role.storage.weights) : role.storage.weights;
+}
+
+// Of this rank, over the tensor axis.
+int64_t divided(const ShapedTensor& t, const Ranks& ranks) {
+  return t.split ? t.size() / ranks.tensor : t.size();
+}
+
+int64_t rounded(double bytes) { return static_cast<int64_t>(std::llround(bytes)); }
+
+bool is_adapted(const ModelRole& role, const ShapedTensor& t) {
+  const size_t dot = t.name.rfind('.');
+  return t.in_block && std::find(role.adapted.begin(), role.adapted.end(), t.name.substr(0, dot)) !=
+                           role.adapted.end();
+}
+
+struct Adapter {
+  int64_t parameters = 0, block_low = 0;  // block_low: what a token leaves behind in a block
+};
+
+Adapter adapter_of(const ModelRole& role, const Ranks& ranks) {
+  Adapter a;
+  for (const ShapedTensor& t : role.shape.tensors) {
+    if (!is_adapted(role, t)) continue;
+    const bool columns = t.split == models::Split::kColumns, rows = t.split == models::Split::kRows;
+    a.parameters += role.rank * (t.shape[1] / (rows ? ranks.tensor : 1) +
+                                 t.shape[0] / (columns ? ranks.tensor : 1));
+    if (t.name.find(".layers.0.") != std::string::npos) a.block_low += role.rank;
+  }
+  return a;
+}
+
+// State tensors of a parameter of this size, in bytes: those of one shape are its own size.
+int64_t optimizer_bytes(const train::UpdateRule& rule, const ShapedTensor& t) {
+  int64_t bytes = 0;
+  for (const train::StateTensor& s : rule.state(t.name, t.shape)) {
+    int64_t count = 1;
+    for (const int64_t extent : s.shape) count *= extent;
+    bytes += count * static_cast<int64_t>(c10::elementSize(s.dtype));
+  }
+  return bytes;
+}
+
+// Numbers that a token leaves in a block for its backward pass.
+int64_t block_activations(const ModelShape& m, const Ranks& ranks) {
+  const int64_t heads = m.heads * m.head_dim / ranks.tensor;
+  return m.block_norms() * m.hidden + m.column_outputs() / ranks.tensor + heads +
+         m.heads / ranks.tensor;
+}
+
+int64_t largest_matrix(const ModelShape& m, const Ranks& ranks) {
+  int64_t largest = 0;
+  for (const ShapedTensor& t : m.tensors)
+    if (t.in_block) largest = std::max(largest, divided(t, ranks));
+  return largest;
+}
+
+}  // namespace
+
+int64_t MemoryPlan::Phase::bytes() const {
+  int64_t sum = 0;
+  for (const auto& [name, bytes] : parts) sum += bytes;
+  return sum;
+}
+
+const MemoryPlan::Phase& MemoryPlan::peak() const {
+  return *std::max_element(phases.begin(), phases.end(),
+                           [](const Phase& a, const Phase& b) { return a.bytes() < b.bytes(); });
+}
+
+ModelBytes model_bytes(const ModelRole& role, const train::OptimizerSection& optimizer,
+                       const Ranks& ranks) {
+  const auto rule = train::optimizers().find(optimizer.name, "optimizer.name").make(optimizer);
+  ModelBytes out;
+  std::vector<int64_t> unit(static_cast<size_t>(role.shape.units)), trained(unit.size());
+  double weights = 0, state = 0;
+  for (const ShapedTensor& t : role.shape.tensors) {
+    const int64_t size = divided(t, ranks);
+    const double bytes =
+        static_cast<double>(size) * bytes_of(format_of(role, t), t.matrix ? t.shape.back() : 1);
+    const int64_t parts = t.unit >= 0 ? ranks.fsdp : 1;
+    weights += bytes / static_cast<double>(parts);
+    if (t.unit >= 0) unit[static_cast<size_t>(t.unit)] += rounded(bytes);
+    if (!role.trains) continue;
+    if (t.unit >= 0) trained[static_cast<size_t>(t.unit)] += kFloat * size;
+    out.trained += kFloat * size / parts;
+    state += static_cast<double>(optimizer_bytes(*rule, t)) * static_cast<double>(size) /
+             static_cast<double>(t.size() * parts);
+  }
+  if (role.adapters > 0) {
+    const int64_t one = adapter_of(role, ranks).parameters * kFloat / ranks.fsdp;
+    weights += static_cast<double>(one * role.adapters);
+    out.trained += one * role.trained_copies;
+    state += 2.0 * static_cast<double>(one * role.trained_copies);
+  }
+  out.weights = rounded(weights);
+  out.gradients = out.trained;
+  out.optimizer = rounded(state);
+  if (!unit.empty()) {
+    out.largest_unit = *std::max_element(unit.begin(), unit.end());
+    out.largest_trained = *std::max_element(trained.begin(), trained.end());
+  }
+  return out;
+}
+
+namespace {
+
+// What is there in every phase, once the run has begun.
+struct Base {
+  Parts parts;
+  ModelBytes policy;
+  int64_t trained_copies = 0;
+};
+
+Base base_of(const RunShape& run, const Ranks& ranks, int64_t program_bytes) {
+  Base base;
+  base.policy = model_bytes(run.policy, run.optimizer, ranks);
+  base.parts = {{"program", program_bytes}, {"weights", base.policy.weights}};
+  for (const ModelRole& other : run.others) {
+    const ModelBytes bytes = model_bytes(other, run.optimizer, ranks);
+    base.parts.emplace_back(other.role, bytes.weights);
+    base.policy.gradients += bytes.gradients;
+    base.policy.optimizer += bytes.optimizer;
+  }
+  return base;
+}
+
+MemoryPlan::Phase training(const RunShape& run, const PassShape& pass, const Ranks& ranks,
+                           const Base& base) {
+  const ModelShape& m = run.policy.shape;
+  const int64_t tokens = pass.tokens, targets = pass.targets;
+  MemoryPlan::Phase phase{"train", base.parts};
+  const Adapter adapter = adapter_of(run.policy, ranks);
+  const int64_t of_block = block_activations(m, ranks) + adapter.block_low;
+  // The last block computes the rows that a target reads alone, behind its keys and values.
+  const int64_t last =
+      tokens * (m.hidden + (m.heads + 2 * m.kv_heads) * m.head_dim / ranks.tensor) +
+      targets *
+          std::max<int64_t>(0, of_block - m.hidden - 2 * m.kv_heads * m.head_dim / ranks.tensor);
+  const int64_t kept =
+      run.recompute ? m.layers * tokens * m.hidden : (m.layers - 1) * tokens * of_block + last;
+  // While a block is differentiated: the gated input and its packed form, gradients of both halves
+  // and of the input; the weight's panels and its gradient before it is added.
+  const int64_t wide = m.widest_input() / ranks.tensor;
+  const int64_t differentiated = run.recompute ? tokens * of_block : 0;
+  const bool all = run.policy.trains;
+  const int64_t scratch =
+      tokens * (3 * wide + 2 * m.hidden) + (all ? 2 : 1) * largest_matrix(m, ranks);
+  const int64_t head = m.vocabulary * m.hidden / ranks.tensor;
+  // Gradients come one by one in the backward pass of a step's first pass, while activations go.
+  int64_t gradients = base.policy.gradients;
+  if (pass.first) {
+    const int64_t activations = kFloat * kept;
+    gradients = std::max(gradients - activations, base.policy.gradients / m.units);
+  }
+  phase.parts.emplace_back("gradients", gradients);
+  phase.parts.emplace_back("optimizer", base.policy.optimizer);
+  phase.parts.emplace_back("activations", run.number_bytes * (kept + differentiated));
+  phase.parts.emplace_back("scratch", run.number_bytes * scratch);
+  phase.parts.emplace_back("logits", kFloat * (2 * ops::kRows * ops::kColumns +
+                                               2 * targets * m.hidden + (all ? head : 0)));
+  if (ranks.fsdp > 1)
+    phase.parts.emplace_back("gathered", 2 * base.policy.largest_unit * run.number_bytes / kFloat +
+                                             2 * base.policy.largest_trained);
+  else if (ranks.count() > 1)
+    phase.parts.emplace_back("gathered",
+                             std::min<int64_t>(2 * base.policy.gradients, int64_t{3} << 24));
+  return phase;
+}
+
+MemoryPlan::Phase sampling(const RunShape& run, const Ranks& ranks, const Base& base) {
+  const ModelShape& m = run.policy.shape;
+  const SamplingShape& s = run.sampling;
+  MemoryPlan::Phase phase{"sample", base.parts};
+  phase.parts.emplace_back("optimizer", base.policy.optimizer);
+  const int64_t page = ops::page_tokens();
+  const auto pages = [&](int64_t n) { return (n + page - 1) / page; };
+  const int64_t at_once = std::min(s.sequences, s.max_batch);
+  const int64_t page_bytes = kFloat * 2 * page * m.layers * m.kv_heads * m.head_dim / ranks.tensor;
+  // Known prefixes stay until their pages are wanted: all that was sampled, within the limit.
+  const int64_t wanted = s.prompts * pages(s.prompt_tokens) +
+                         std::max(at_once, s.sequences) * pages(s.new_tokens + page - 1);
+  phase.parts.emplace_back("cache", std::min(wanted * page_bytes, s.cache_bytes));
+  double panels = 0, whole = 0;
+  for (const ShapedTensor& t : m.tensors) {
+    if (!t.matrix) continue;
+    const double bytes =
+        static_cast<double>(divided(t, ranks)) * bytes_of(format_of(run.policy, t), t.shape.back());
+    whole += bytes;
+    const bool embedding_alone = !m.tied && t.name.find("embed_tokens") != std::string::npos;
+    if (!ops::is_quantized(format_of(run.policy, t)) && !embedding_alone) panels += bytes;
+  }
+  phase.parts.emplace_back("packed", rounded(panels));
+  phase.parts.emplace_back("logits", kFloat * at_once * m.vocabulary / ranks.tensor);
+  if (ranks.fsdp > 1)
+    phase.parts.emplace_back("gathered", rounded(whole * static_cast<double>(ranks.fsdp - 1) /
+                                                 static_cast<double>(ranks.fsdp)));
+  return phase;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t program_bytes) {
+  const Base base = base_of(run, ranks, program_bytes);
+  MemoryPlan plan;
+  MemoryPlan::Phase load{"load", base.parts};
+  // Weights that train are copied out of the pages of their file.
+  if (run.policy.trains) load.parts.emplace_back("file", base.policy.weights);
+  plan.phases.push_back(std::move(load));
+  if (run.sampling.samples) plan.phases.push_back(sampling(run, ranks, base));
+  std::optional<MemoryPlan::Phase> largest;
+  for (const PassShape& pass : run.largest) {
+    MemoryPlan::Phase phase = training(run, pass, ranks, base);
+    if (!largest || phase.bytes() > largest->bytes()) largest = std::move(phase);
+  }
+  plan.phases.push_back(largest ? *largest : training(run, {}, ranks, base));
+  for (MemoryPlan::Phase& phase : plan.phases)
+    phase.parts.emplace_back(
+        "allocator", rounded(kAllocator * static_cast<double>(phase.bytes() - program_bytes)));
+  return plan;
+}
+
+}  // namespace temper::plan

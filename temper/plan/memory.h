@@ -1,0 +1,56 @@
+// The memory of a rank, planned from shapes. Formulas, in bytes of the tensors that the program
+// makes:
+//
+//   weights      as they are kept (float32 4, bfloat16 2, int8 1, nf4 0.5 and their scales a
+//   weight) gradients    4 a trained weight; optimizer: its state tensors (AdamW two of 4)
+//                under FSDP all three divided by its ranks (ZeRO stage 3, arXiv 1910.02054, section
+//                5)
+//   gathered     the largest units of FSDP: the one that computes, the next one, and the gradients
+//                that are being summed
+//   activations  what a block keeps of a token for its backward pass (temper/ops/linear.h): the
+//                inputs of its norms, queries, keys, values, attention's output and log-sum-exp,
+//                the two halves of the gated MLP; with recomputation the input of each block alone,
+//                and one block whole (Chen et al., arXiv 1604.06174)
+//   scratch      of the block that is being differentiated, and of the matrix products
+//   logits       a tile of the vocabulary head, and its gradient
+//   cache        pages of keys and values; packed: panels of the weights, kept while sampling
+//   program      the program, its libraries, tokenizer and threads: measured
+//   allocator    what the allocator keeps beside: a share of the rest
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temper/plan/run_shape.h"
+
+namespace temper::plan {
+
+using Parts = std::vector<std::pair<std::string, int64_t>>;  // bytes, by name, as they are printed
+
+struct MemoryPlan {
+  struct Phase {
+    std::string name;  // "load", "sample", "train"
+    Parts parts;
+    int64_t bytes() const;
+  };
+  std::vector<Phase> phases;
+  const Phase& peak() const;
+  int64_t peak_bytes() const { return peak().bytes(); }
+};
+
+// `program_bytes`: what the program takes before it has a model.
+MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t program_bytes);
+
+// What of a model's weights, gradients and optimizer state a rank holds.
+struct ModelBytes {
+  int64_t weights = 0, gradients = 0, optimizer = 0;
+  int64_t trained = 0;          // weights that train, of this rank, in bytes of float32
+  int64_t largest_unit = 0;     // the whole values of the largest FSDP unit, over its tensor ranks
+  int64_t largest_trained = 0;  // of what trains in it
+};
+ModelBytes model_bytes(const ModelRole& role, const train::OptimizerSection& optimizer,
+                       const Ranks& ranks);
+
+}  // namespace temper::plan

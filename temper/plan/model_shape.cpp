@@ -1,0 +1,117 @@
+#include "temper/plan/model_shape.h"
+
+#include <algorithm>
+#include <map>
+
+#include "temper/models/head.h"
+
+namespace temper::plan {
+namespace {
+
+bool is_in_first_block(const ShapedTensor& t) {
+  return t.name.find(".layers.0.") != std::string::npos;
+}
+
+int64_t product(const std::vector<int64_t>& shape) {
+  int64_t size = 1;
+  for (const int64_t extent : shape) size *= extent;
+  return size;
+}
+
+}  // namespace
+
+int64_t ShapedTensor::size() const { return product(shape); }
+
+int64_t ModelShape::parameters() const {
+  int64_t sum = 0;
+  for (const ShapedTensor& t : tensors) sum += t.size();
+  return sum;
+}
+
+int64_t ModelShape::multiplications() const {
+  int64_t sum = tied ? vocabulary * hidden : 0;
+  for (const ShapedTensor& t : tensors)
+    if (t.matrix && t.name.find("embed_tokens") == std::string::npos) sum += t.size();
+  return sum;
+}
+
+int64_t ModelShape::column_outputs() const {
+  int64_t sum = 0;
+  for (const ShapedTensor& t : tensors)
+    if (is_in_first_block(t) && t.matrix && t.split == models::Split::kColumns) sum += t.shape[0];
+  return sum;
+}
+
+int64_t ModelShape::row_inputs() const {
+  int64_t sum = 0;
+  for (const ShapedTensor& t : tensors)
+    if (is_in_first_block(t) && t.matrix && t.split == models::Split::kRows) sum += t.shape[1];
+  return sum;
+}
+
+int64_t ModelShape::widest_input() const {
+  int64_t widest = hidden;
+  for (const ShapedTensor& t : tensors)
+    if (is_in_first_block(t) && t.matrix) widest = std::max(widest, t.shape[1]);
+  return widest;
+}
+
+int64_t ModelShape::block_norms() const {
+  return std::count_if(tensors.begin(), tensors.end(), [&](const ShapedTensor& t) {
+    return is_in_first_block(t) && !t.matrix && t.name.find("norm") != std::string::npos &&
+           t.size() == hidden;
+  });
+}
+
+ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
+  const models::Family& family = models::family_of(config);
+  std::unique_ptr<nn::Module> model;
+  ModelShape shape;
+  const auto describe = [&](models::Backbone& body) {
+    const models::ModelConfig& c = body.config();
+    shape.layers = c.num_hidden_layers;
+    shape.hidden = c.hidden_size;
+    shape.vocabulary = c.vocab_size;
+    shape.max_positions = c.max_position_embeddings;
+    shape.tied = c.tie_word_embeddings && !scalar_head;
+    const ops::AttentionSpec attention = body.attention_spec(0);
+    shape.heads = attention.num_heads;
+    shape.kv_heads = attention.num_kv_heads;
+    shape.head_dim = attention.head_dim;
+  };
+  if (scalar_head) {
+    auto made = std::make_unique<models::ScalarModel>(family.make(config));
+    describe(made->body());
+    model = std::move(made);
+  } else {
+    auto made = models::make_model(config);
+    describe(made->body());
+    model = std::move(made);
+  }
+  std::map<const nn::Parameter*, int64_t> unit_of;
+  std::map<const nn::Parameter*, bool> block_matrix;  // a linear layer's or an embedding's weight
+  model->each_module([&](const std::string& path, nn::Module& module) {
+    if (module.runs_as_unit()) {
+      module.each_parameter(
+          [&](const std::string&, nn::Parameter& p) { unit_of.emplace(&p, shape.units); });
+      ++shape.units;
+    }
+    if (auto* linear = dynamic_cast<nn::Linear*>(&module))
+      block_matrix[&linear->weight] = path != "lm_head" && path != "score";
+    if (auto* embedding = dynamic_cast<nn::Embedding*>(&module))
+      block_matrix[&embedding->weight] = false;
+  });
+  model->each_parameter([&](const std::string& name, nn::Parameter& p) {
+    const auto unit = unit_of.find(&p);
+    const auto matrix = block_matrix.find(&p);
+    shape.tensors.push_back({.name = name,
+                             .shape = p.shape(),
+                             .split = models::split_of(family, name),
+                             .unit = unit == unit_of.end() ? -1 : unit->second,
+                             .in_block = matrix != block_matrix.end() && matrix->second,
+                             .matrix = matrix != block_matrix.end()});
+  });
+  return shape;
+}
+
+}  // namespace temper::plan

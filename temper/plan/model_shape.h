@@ -1,0 +1,45 @@
+// What a model is made of, told by its config.json alone: the tensors that ranks divide, and how
+// many numbers a token leaves behind in a forward pass. No weight is read.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/models/family.h"
+#include "temper/models/model.h"
+
+namespace temper::plan {
+
+struct ShapedTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::optional<models::Split> split;  // none: whole on each rank of a tensor group
+  int64_t unit = -1;                   // that FSDP gathers it with; -1: it stays whole
+  bool in_block = false;               // a linear layer of a block: Storage::blocks
+  bool matrix = false;                 // a linear layer's, an embedding's or a head's
+  int64_t size() const;
+};
+
+struct ModelShape {
+  std::vector<ShapedTensor> tensors;
+  int64_t units = 0;  // embedding, blocks, a head that is not tied
+  int64_t layers = 0, hidden = 0, vocabulary = 0, max_positions = 0;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  bool tied = false;
+
+  int64_t parameters() const;
+  // Products of a token with weights, in multiply-adds: every matrix but the embedding's look-up.
+  int64_t multiplications() const;
+  // Of the widest block: outputs of its column-parallel layers (queries, keys, values, gate, up),
+  // inputs of its row-parallel ones, and the widest input, of the gated layer.
+  int64_t column_outputs() const, row_inputs() const, widest_input() const;
+  // Norms of the hidden width in a block: the backward pass keeps what each reads.
+  int64_t block_norms() const;
+};
+
+// Throws ConfigError for a config that no family of the program takes.
+ModelShape shape_of(const models::HfConfig& config, bool scalar_head = false);
+
+}  // namespace temper::plan

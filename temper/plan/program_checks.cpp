@@ -1,0 +1,52 @@
+#include "temper/plan/program_checks.h"
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/env/pool.h"
+
+namespace temper::plan {
+
+Finding probe_reward(const rewards::RewardSection& section, const rewards::Sample& sample) {
+  rewards::RewardSection once = section;
+  once.workers = 1;
+  const std::unique_ptr<rewards::Reward> reward = rewards::make_reward(once);
+  if (reward->needs_text() && !sample.has_text)
+    return Finding::fail("it reads text, and the model has no tokenizer");
+  for (const std::string& field : reward->required_fields())
+    check<DataError>(sample.row->contains(field), sample.where, ": no field `", field,
+                     "`, which the reward reads");
+  const rewards::Verdict verdict = reward->judge({&sample, 1})[0];
+  if (verdict.kind != rewards::Verdict::Kind::kValue)
+    return Finding::fail("asked for " + sample.where + ": " + verdict.detail);
+  const std::string answer =
+      str("answers ", verdict.value, " to an empty completion of ", sample.where);
+  if (verdict.unasked_lines > 0)
+    return Finding::warn(str(answer, "; it wrote ", verdict.unasked_lines, " lines unasked"));
+  return Finding::pass(answer, {{"reward", verdict.value}});
+}
+
+Finding probe_environment(const env::EnvironmentSection& section, std::shared_ptr<const Json> row,
+                          const std::string& where) {
+  if (section.command.empty() && section.name.empty())
+    return Finding::pass(str(section.tools.size(), " tools, whose programs are there"));
+  env::EnvironmentSection once = section;
+  once.workers = 1;
+  env::EnvironmentPool pool(once);
+  const int64_t episode = pool.open(std::move(row), where);
+  const auto limit =
+      std::chrono::duration<double>(section.timeout_seconds + section.start_timeout_seconds + 1);
+  const auto begun = std::chrono::steady_clock::now();
+  std::vector<env::Reply> replies;
+  while (replies.empty() && std::chrono::steady_clock::now() - begun < limit)
+    replies = pool.take(std::chrono::milliseconds(200));
+  check(!replies.empty(), "no answer to the reset of ", where, " in ", limit.count(), " s");
+  if (replies[0].failure)
+    return Finding::fail("reset of " + where + ": " + replies[0].failure->detail);
+  pool.close(episode);
+  return Finding::pass(str("begins an episode of ", where, " with ",
+                           replies[0].observation.messages.size(), " messages"));
+}
+
+}  // namespace temper::plan

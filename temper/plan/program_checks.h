@@ -1,0 +1,20 @@
+// Programs that a run asks: they are started, asked once, and ended.
+#pragma once
+
+#include <memory>
+
+#include "temper/env/config.h"
+#include "temper/plan/check_list.h"
+#include "temper/rewards/reward.h"
+#include "temper/text/tokenizer.h"
+
+namespace temper::plan {
+
+// One reward on one completion. Throws ConfigError, DataError.
+Finding probe_reward(const rewards::RewardSection& section, const rewards::Sample& sample);
+
+// The reset of one episode, with a row's fields. A tool's program is found and not started.
+Finding probe_environment(const env::EnvironmentSection& section, std::shared_ptr<const Json> row,
+                          const std::string& where);
+
+}  // namespace temper::plan

@@ -1,0 +1,66 @@
+// The rows of a run, read once and measured, and the forward passes that its first steps make of
+// them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "temper/data/loader.h"
+#include "temper/data/row_survey.h"
+#include "temper/plan/run_shape.h"
+
+namespace temper::plan {
+
+struct RowSize {
+  int64_t tokens = 0;   // through the model; 0: the row is left out
+  int64_t targets = 0;  // that a loss reads
+};
+
+struct RowSizes {
+  data::RowSurvey counts;
+  std::vector<std::vector<RowSize>> of;  // by source and row
+
+  int64_t longest() const;
+  int64_t longer_than(int64_t tokens) const;  // rows
+};
+
+// Reads every row. Throws what is wrong with the first wrong one.
+template <class Row, class SizeOf>
+RowSizes measure_rows(const data::RowOrder& order, typename data::Loader<Row>::Read read,
+                      SizeOf size_of) {
+  RowSizes sizes;
+  const size_t sources = order.sources().size();
+  for (size_t s = 0; s < sources; ++s)
+    sizes.of.emplace_back(static_cast<size_t>(order.rows_of(s).size()));
+  const auto source_of = [&](const data::RowSet* file) {
+    size_t s = 0;
+    while (&order.rows_of(s) != file) ++s;
+    return s;
+  };
+  data::RowSurveyor surveyor(
+      order,
+      [&](const data::RowOrder::Drawn& drawn, data::LoaderState& state) -> std::optional<int64_t> {
+        const std::optional<Row> row = read(drawn, state);
+        if (!row) return {};
+        const RowSize size = size_of(*row);
+        sizes.of[source_of(drawn.file)][static_cast<size_t>(drawn.row)] = size;
+        return size.tokens;
+      },
+      {.max_bytes = std::numeric_limits<int64_t>::max()});
+  sizes.counts = surveyor.result();
+  return sizes;
+}
+
+// The sizes of rows in the order in which a run draws them: at most `most`.
+std::vector<RowSize> drawn_rows(const data::RowOrder& order, const RowSizes& sizes, int64_t most);
+
+// What `rows` ranks make of steps of `batch` such units each, packed into passes of at most
+// max_tokens (0: a unit a pass): the passes of the run's shape.
+void plan_passes(std::span<const RowSize> units, int64_t batch, int64_t max_tokens, int64_t rows,
+                 RunShape& run);
+
+}  // namespace temper::plan

@@ -1,0 +1,210 @@
+#include "temper/plan/run_checks.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/dist/environment.h"
+#include "temper/models/adapter.h"
+#include "temper/models/adapter_parts.h"
+#include "temper/models/check_weights.h"
+#include "temper/models/directory.h"
+#include "temper/models/load.h"
+#include "temper/models/split.h"
+#include "temper/plan/text.h"
+#include "temper/train/parameters.h"
+#include "temper/train/policy_parts.h"
+
+namespace temper::plan {
+namespace {
+
+// So many ranks that compute the same rows, of which none exists yet.
+class PlannedGroup : public dist::Group {
+ public:
+  explicit PlannedGroup(int size) : size_(size) {}
+  int rank() const override { return 0; }
+  int size() const override { return size_; }
+  void all_reduce_sum(at::Tensor&) override { throw RunError("the ranks are not there yet"); }
+  void barrier() override {}
+
+ private:
+  int size_;
+};
+
+}  // namespace
+
+RunChecks::RunChecks(train::RunConfig& c, const CheckOptions& o) : config(c), options(o) {
+  std::string warnings;
+  for (const std::string& warning : config.warnings)
+    warnings += (warnings.empty() ? "" : "; ") + warning;
+  list.add("config", warnings.empty()
+                         ? Finding::pass("every key is known and has a value it may have")
+                         : Finding::warn(warnings));
+  shape.optimizer = config.optimizer;
+  shape.recompute = config.train.recompute == train::TrainSection::Recompute::kBlocks;
+}
+
+bool RunChecks::read_config(bool scalar) {
+  has_model = list.run("model", [&] {
+    check<ConfigError>(config.model.device != models::ModelSection::Device::kCuda,
+                       config.where("model.device"), ": this build has no CUDA; use cpu or auto");
+    config.model.path = models::resolve_model_path(config.model.path);
+    const models::HfConfig hf = models::HfConfig::load(config.model.path);
+    shape.policy.shape = shape_of(hf, scalar);
+    policy.model = models::make_model(hf);
+    policy.model->eos_token_ids = models::eos_ids(config.model.path, hf);
+    return Finding::pass(str(config.model.path, ": ", hf.model_type(), ", ",
+                             counted(shape.policy.shape.parameters()), " parameters"),
+                         {{"parameters", shape.policy.shape.parameters()}});
+  });
+  return has_model;
+}
+
+bool RunChecks::model_shape(bool scalar) {
+  if (!read_config(scalar)) return false;
+  adapter();
+  return true;
+}
+
+bool RunChecks::model(bool scalar) {
+  if (!read_config(scalar)) {
+    for (const char* name : {"weights", "tokenizer", "chat_template", "adapter", "mesh"})
+      list.skip(name, "model.path names no model that can be read");
+    return false;
+  }
+  list.run("weights", [&] {
+    std::unique_ptr<nn::Module> head;
+    const models::HfConfig hf = models::HfConfig::load(config.model.path);
+    if (scalar) head = std::make_unique<models::ScalarModel>(models::family_of(hf).make(hf));
+    const models::StoredWeights found = models::check_weights(
+        config.model.path, head ? *head : *policy.model, head ? "score.weight" : "");
+    return Finding::pass(str(found.tensors, " tensors, ", megabytes(found.bytes),
+                             ", with the names and shapes of config.json"),
+                         {{"tensors", found.tensors}, {"bytes", found.bytes}});
+  });
+  tokenizer();
+  adapter();
+  mesh();
+  return true;
+}
+
+void RunChecks::tokenizer() {
+  const std::string& directory = config.model.path;
+  const bool read = list.run("tokenizer", [&] {
+    policy.tokenizer = Tokenizer::load_directory(directory);
+    if (!policy.tokenizer)
+      return Finding::warn(directory + ": no tokenizer: rows must hold token ids");
+    const int64_t tokens = policy.tokenizer->vocab_size(), rows = shape.policy.shape.vocabulary;
+    if (tokens > rows)
+      return Finding::warn(
+          str(tokens, " tokens, of which the model's vocabulary has the first ", rows, " alone"));
+    return Finding::pass(str(tokens, " tokens"), {{"tokens", tokens}});
+  });
+  if (!read || !policy.tokenizer)
+    return list.add("chat_template",
+                    Finding::warn("not checked: there is no tokenizer to go with it"));
+  list.run("chat_template", [&] {
+    if (config.data.chat_template.empty() && !ChatTemplate::exists(directory))
+      return Finding::warn("none: rows of messages cannot be read");
+    policy.chat =
+        std::make_shared<ChatTemplate>(ChatTemplate::load(directory, config.data.chat_options()));
+    const Json messages = Json::array({{{"role", "user"}, {"content", "Hello"}}});
+    const std::string text = policy.chat->render(messages, Json(), true);
+    return Finding::pass(str("renders; a user's `Hello` becomes ",
+                             policy.tokenizer->encode(text).size(), " tokens"));
+  });
+}
+
+void RunChecks::adapter() {
+  list.run("adapter", [&] {
+    const models::AdapterSection& a = config.adapter;
+    ModelRole& role = shape.policy;
+    role.role = "policy";
+    role.storage = train::policy_storage(config);
+    const bool frozen = a.path || a.method != models::AdapterSection::Method::kNone;
+    role.trains = !frozen;
+    std::string found = "none: all weights train";
+    if (a.path) {
+      const models::LoraConfig lora = train::resume_adapter(*policy.model, config);
+      policy.lora = lora;
+      found = str(*a.path, ": rank ", lora.rank);
+    } else if (frozen) {
+      policy.lora = models::LoraConfig{a.rank,           a.alpha,    a.dropout,        a.use_rslora,
+                                       a.target_modules, a.use_dora, a.modules_to_save};
+      models::saved_modules_are(*policy.model, a.modules_to_save);  // throws for an unknown one
+      found = str("rank ", a.rank, ", alpha ", a.alpha);
+    }
+    if (frozen) {
+      role.adapted = models::target_layers(*policy.model, policy.lora->target_modules);
+      role.rank = policy.lora->rank;
+      role.adapters = role.trained_copies = 1;
+      found += str(" on ", role.adapted.size(), " layers");
+    } else {
+      policy.model->each_parameter(
+          [](const std::string&, nn::Parameter& p) { p.set_trainable(true); });
+      train::freeze_parameters(*policy.model, config.train.freeze, config.where("train.freeze"));
+      std::vector<train::NamedParameter> parameters = train::trainable_parameters(*policy.model);
+      train::apply_groups(config.optimizer.groups, config.optimizer.learning_rate, parameters,
+                          config.where("optimizer.groups"));
+    }
+    return Finding::pass(found);
+  });
+}
+
+void RunChecks::mesh() {
+  list.run("mesh", [&] {
+    const dist::MeshSection& m = config.mesh;
+    int64_t count = options.ranks;
+    if (count == 0) count = dist::read_environment().size;
+    if (count == 1 && options.ranks == 0) count = std::max<int64_t>(m.data, 1) * m.fsdp * m.tensor;
+    ranks = {m.data_ranks(count, config.where("mesh")), m.fsdp, m.tensor};
+    if (ranks.tensor > 1) {
+      const models::HfConfig hf = models::HfConfig::load(config.model.path);
+      const auto whole = models::make_model(hf);
+      models::split(*whole, models::family_of(hf),
+                    std::make_shared<PlannedGroup>(static_cast<int>(ranks.tensor)),
+                    config.model.path + "/config.json");
+      const auto& blocks = shape.policy.storage.blocks;
+      config.require(!blocks || !ops::is_quantized(*blocks), "mesh.tensor",
+                     "quantized weights are not divided; expected 1, or another model.storage");
+    }
+    return Finding::pass(str(count, count == 1 ? " rank" : " ranks", ": data ", ranks.data,
+                             ", fsdp ", ranks.fsdp, ", tensor ", ranks.tensor),
+                         {{"ranks", count}});
+  });
+}
+
+ModelShape RunChecks::other_model(const std::string& directory, bool scalar) const {
+  const models::HfConfig hf = models::HfConfig::load(directory);
+  const std::unique_ptr<nn::Module> module =
+      scalar ? std::unique_ptr<nn::Module>(
+                   std::make_unique<models::ScalarModel>(models::family_of(hf).make(hf)))
+             : models::make_model(hf);
+  models::check_weights(directory, *module, scalar ? "score.weight" : "");
+  return shape_of(hf, scalar);
+}
+
+void RunChecks::add_reference(const std::optional<std::string>& directory, bool adapter_off) {
+  list.run("reference", [&] {
+    ModelRole& policy_role = shape.policy;
+    if (!directory && (adapter_off || (policy.lora && !config.adapter.path)))
+      return Finding::pass("the policy's base without its adapter: takes no memory");
+    if (!directory && policy.lora) {
+      ++policy_role.adapters;
+      return Finding::pass("a copy of the adapter as it starts");
+    }
+    const std::string path =
+        directory ? models::named_model(*directory, config.where("preference.reference_model"))
+                  : config.model.path;
+    ModelRole role{.role = "reference", .shape = other_model(path), .trains = false};
+    const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
+    role.storage.weights = bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32;
+    config.require(role.shape.vocabulary == policy_role.shape.vocabulary,
+                   "preference.reference_model", "a vocabulary of ", role.shape.vocabulary,
+                   " tokens, that of model.path has ", policy_role.shape.vocabulary);
+    shape.others.push_back(std::move(role));
+    return Finding::pass(path + (directory ? "" : ": the policy as it starts, kept beside it"));
+  });
+}
+
+}  // namespace temper::plan

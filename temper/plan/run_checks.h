@@ -1,0 +1,100 @@
+// The questions that every training verb is asked before it starts. Nothing here begins the run,
+// and nothing is written.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/models/hf_config.h"
+#include "temper/plan/check_list.h"
+#include "temper/plan/memory.h"
+#include "temper/plan/row_sizes.h"
+#include "temper/train/policy.h"
+
+namespace temper::plan {
+
+struct CheckOptions {
+  int64_t ranks = 0;  // of the run; 0: as the environment says, else as many as mesh asks for
+  int64_t program_bytes = 0;  // what the program takes before it has a model
+};
+
+class RunChecks {
+ public:
+  RunChecks(train::RunConfig& config, const CheckOptions& options);
+
+  // "config", "model", "weights", "tokenizer", "chat_template", "adapter", "mesh". False: there is
+  // no model to go on with. `scalar`: a reward model's verb.
+  bool model(bool scalar = false);
+  // "config", "model", "adapter" alone, of a config.json that may have no weights beside it.
+  bool model_shape(bool scalar = false);
+  // A model that runs along, by its directory; gives its shape. Throws ConfigError, DataError.
+  ModelShape other_model(const std::string& directory, bool scalar = false) const;
+  // The reference of a run whose reference is the policy as it starts, or the model of `directory`.
+  void add_reference(const std::optional<std::string>& directory, bool adapter_off = false);
+
+  // "data.train", "data.eval", "lengths" and, where rows are supervised, "labels".
+  struct Rows {
+    std::unique_ptr<data::RowOrder> order;
+    RowSizes sizes;
+  };
+  template <class Row, class SizeOf>
+  std::optional<Rows> rows(typename data::Loader<Row>::Read read, const SizeOf& size_of,
+                           data::LoaderOptions options, bool supervised);
+
+  // "output_dir", "disk", "memory", once the run's shape is known.
+  void finish(int64_t planned_steps);
+
+  train::RunConfig& config;
+  const CheckOptions options;
+  CheckList list;
+  train::Policy policy;  // its model has no values
+  bool has_model = false;
+  Ranks ranks;
+  RunShape shape;
+  std::optional<MemoryPlan> plan;
+
+ private:
+  bool read_config(bool scalar);
+  void tokenizer();
+  void adapter();
+  void mesh();
+  Finding describe(const char* key, const RowSizes& sizes, int64_t steps) const;
+  void lengths(const RowSizes& sizes, bool supervised);
+  Finding output_dir() const;
+  Finding disk(int64_t planned_steps) const;
+  Finding memory() const;
+};
+
+template <class Row, class SizeOf>
+std::optional<RunChecks::Rows> RunChecks::rows(typename data::Loader<Row>::Read read,
+                                               const SizeOf& size_of, data::LoaderOptions loader,
+                                               bool supervised) {
+  const auto measure = [&](std::vector<data::SourceSpec> sources, const data::LoaderOptions& how) {
+    Rows found{std::make_unique<data::RowOrder>(std::move(sources), how), {}};
+    found.sizes = measure_rows<Row>(*found.order, read, size_of);
+    return found;
+  };
+  const uint64_t seed = static_cast<uint64_t>(config.seed);
+  std::optional<Rows> train;
+  list.run("data.train", [&] {
+    train = measure(data::training_sources(config.data, seed), loader);
+    const int64_t steps = config.train.max_steps.value_or(
+        train->order->steps(config.train.epochs.value_or(1), train->sizes.counts));
+    return describe("data.train", train->sizes, steps);
+  });
+  std::vector<data::SourceSpec> held_out = data::evaluation_sources(config.data, seed);
+  if (!held_out.empty())
+    list.run("data.eval",
+             [&] { return describe("data.eval", measure(std::move(held_out), {}).sizes, 0); });
+  if (train) {
+    lengths(train->sizes, supervised);
+  } else {
+    list.skip("lengths", "data.train cannot be read");
+    if (supervised) list.skip("labels", "data.train cannot be read");
+  }
+  return train;
+}
+
+}  // namespace temper::plan

@@ -1,0 +1,60 @@
+// What decides a run's memory and its traffic between ranks, whichever verb it is.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/plan/model_shape.h"
+#include "temper/train/config.h"
+
+namespace temper::plan {
+
+struct Ranks {
+  int64_t data = 1, fsdp = 1, tensor = 1;
+  int64_t count() const { return data * fsdp * tensor; }
+  int64_t rows() const { return data * fsdp; }  // ranks with rows of their own
+};
+
+// A forward pass of a rank.
+struct PassShape {
+  int64_t tokens = 0, targets = 0;
+  bool first = true;  // of its step: no gradients are there yet
+};
+
+// A model of the run: the policy, or one that runs along.
+struct ModelRole {
+  std::string role;  // "policy", "reference", ...
+  ModelShape shape;
+  models::Storage storage;
+  bool trains = true;                // all of its weights
+  std::vector<std::string> adapted;  // paths of linear layers with an adapter
+  int64_t rank = 0;
+  int64_t adapters = 0;        // how many of them: a copy is the reference
+  int64_t trained_copies = 0;  // of the adapters, those that train
+};
+
+// What a rank samples at once.
+struct SamplingShape {
+  bool samples = false;
+  int64_t sequences = 0, prompts = 0;  // at once, and of how many different prompts
+  int64_t prompt_tokens = 0, new_tokens = 0;
+  int64_t max_batch = 256;
+  int64_t cache_bytes = 0;  // most that keys and values may take
+};
+
+struct RunShape {
+  ModelRole policy;
+  std::vector<ModelRole> others;
+  train::OptimizerSection optimizer;
+  bool recompute = false;
+  int64_t number_bytes = 4;        // of an activation
+  std::vector<PassShape> largest;  // passes: the largest first one of a step, the largest later one
+  int64_t step_tokens = 0;         // through the model, of all ranks
+  int64_t passes = 1;              // of a rank in a step
+  SamplingShape sampling;
+};
+
+}  // namespace temper::plan

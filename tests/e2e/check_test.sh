@@ -1,0 +1,122 @@
+# temper check: it finds what would end a run, says so in one form, writes nothing, and plans the memory that the run takes.
+source "$(dirname "$0")/common.sh" "$1"
+small_model
+python3 - <<'P'
+import json, random
+random.seed(1)
+ids = lambda n: [random.randrange(3, 61) for _ in range(n)]
+with open("rows.jsonl", "w") as f:
+    for i in range(32):
+        row = ids(20 + i)
+        f.write(json.dumps({"input_ids": row, "labels": [-100] * (len(row) if i % 8 == 0 else 5) + row[5:] * (i % 8 != 0)}) + "\n")
+with open("pairs.jsonl", "w") as f:
+    for i in range(8):
+        f.write(json.dumps({"prompt_ids": ids(4), "chosen_ids": ids(5), "rejected_ids": ids(6)}) + "\n")
+with open("prompts.jsonl", "w") as f:
+    for i in range(8):
+        f.write(json.dumps({"prompt_ids": ids(4), "answer": "1"}) + "\n")
+P
+cat > reward.py <<'P'
+import sys
+for line in sys.stdin:
+    print(0.5, flush=True)
+P
+# has FILE NAME STATUS [WORDS]: the check of that name has that status, and its message has the words.
+has() {
+  python3 - "$@" <<'P' || fail "$*: $(cat "$1")"
+import json, sys
+report = json.load(open(sys.argv[1]))
+names = [c["name"] for c in report["checks"]]
+assert len(names) == len(set(names)), names
+assert set(report) == {"checks", "plan"} and {"peak_bytes", "parts"} <= set(report["plan"]), report.keys()
+check = next(c for c in report["checks"] if c["name"] == sys.argv[2])
+assert check["status"] == sys.argv[3], check
+assert len(sys.argv) < 5 or sys.argv[4] in check["message"], check
+P
+}
+check() { # OUT STATUS ARGUMENTS
+  local out=$1 expected=$2
+  shift 2
+  "$temper" check "$@" --json > "$out" 2> "$out.err"
+  [ $? = "$expected" ] || fail "check $*: status, expected $expected: $(cat "$out" "$out.err")"
+}
+
+sft="model.path=model data.train=rows.jsonl output_dir=out train.batch_size=4"
+check good.json 0 sft $sft
+for name in config model weights adapter mesh data.train lengths output_dir disk memory; do has good.json $name pass; done
+has good.json labels warn "4 rows train nothing"
+has good.json tokenizer warn "token ids"
+python3 -c '
+import json
+r = json.load(open("good.json"))
+rows = next(c for c in r["checks"] if c["name"] == "data.train")["values"]
+assert rows["rows"] == 32 and rows["untrained"] == 4 and rows["tokens"] == sum(20 + i for i in range(32)), rows
+assert sum(r["plan"]["parts"].values()) == r["plan"]["peak_bytes"] > 50e6, r["plan"]' || fail "numbers: $(cat good.json)"
+[ ! -e out ] || fail "check made output_dir"
+"$temper" check sft $sft > table.txt || fail "the table"
+grep -q "^pass  data.train" table.txt || fail "table: $(cat table.txt)"
+
+# Each fault is found, by its own check, and the others are still made.
+check bad.json 2 sft $sft data.max_length=oops && has bad.json config fail "data.max_length"
+check bad.json 2 sft $sft model.path=nowhere && has bad.json model fail && has bad.json output_dir pass && has bad.json data.train warn "not checked"
+cp -r model cut && head -c 3000 model/model.safetensors > cut/model.safetensors
+check bad.json 2 sft $sft model.path=cut && has bad.json weights fail && has bad.json data.train pass
+echo '{"input_ids": [1, 999]}' > wrong.jsonl
+check bad.json 2 sft $sft data.train=wrong.jsonl && has bad.json data.train fail "wrong.jsonl:1"
+check bad.json 2 sft $sft adapter.method=lora adapter.target_modules=[q_prj] && has bad.json adapter fail q_prj
+check bad.json 2 sft $sft --nproc 4 mesh.tensor=4 && has bad.json mesh fail
+check bad.json 2 sft $sft --nproc 3 mesh.fsdp=2 && has bad.json mesh fail
+check some.json 0 sft $sft data.max_length=30 && has some.json lengths warn "are cut"
+check some.json 0 sft $sft train.micro_batch_tokens=40 && has some.json lengths warn "pass of its own"
+touch file && check bad.json 2 sft $sft output_dir=file && has bad.json output_dir fail
+
+# Pairs, rewards and references.
+check dpo.json 0 dpo model.path=model data.train=pairs.jsonl output_dir=out2 && has dpo.json reference pass && has dpo.json data.train pass
+rl="model.path=model data.train=prompts.jsonl output_dir=out3 rl.group_size=2 rl.prompts_per_rollout=2 rollout.max_new_tokens=4"
+check rl.json 0 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' && has rl.json rewards/half pass 0.5 && has rl.json reference pass
+check rl.json 2 grpo $rl 'rewards=[{command: [no-such-program], name: half}]' && has rl.json rewards/half fail no-such-program
+check rl.json 2 grpo $rl 'rewards=[{command: [python3, -c, "raise SystemExit(3)"], name: half}]' && has rl.json rewards/half fail "status 3"
+check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' 'environment.command=[python3, -c, "raise SystemExit(4)"]' && has rl.json environment fail
+
+# The directory's state, and the resolved config, which names its verb.
+"$temper" sft $sft train.max_steps=2 metrics.sinks=[jsonl] > /dev/null || fail "the run"
+before=$(find out -type f -newer model | sort | xargs ls -l --time-style=full-iso)
+check done.json 0 out/config.yaml && has done.json output_dir warn complete
+check more.json 0 out/config.yaml train.max_steps=4 && has more.json output_dir warn "other settings"
+check bad.json 2 dpo model.path=model data.train=pairs.jsonl output_dir=out && has bad.json output_dir fail "another verb"
+check other.json 0 sft $sft resume=never && has other.json output_dir warn
+[ "$before" = "$(find out -type f -newer model | sort | xargs ls -l --time-style=full-iso)" ] || fail "check wrote into output_dir"
+"$temper" check nothing.yaml > /dev/null 2>&1
+[ $? = 2 ] || fail "a config that is not there"
+
+# Meshes, from config.json alone, of a model that fits no machine here.
+mkdir huge
+cat > huge/config.json <<'J'
+{"model_type": "llama", "vocab_size": 128256, "hidden_size": 16384, "intermediate_size": 53248, "num_hidden_layers": 126,
+ "num_attention_heads": 128, "num_key_value_heads": 8, "head_dim": 128, "tie_word_embeddings": false}
+J
+"$temper" check sft model.path=huge train.recompute=blocks --json \
+  --mesh devices=1024,memory=80GB,bandwidth=450GB/s,network=50GB/s,flops=989TFLOPS,sequence=8192,tokens=4M,bytes=2 > huge.json || fail "meshes: $(cat huge.json)"
+python3 - <<'P' || fail "meshes of 405B"
+import json
+r = json.load(open("huge.json"))
+parameters = next(c for c in r["checks"] if c["name"] == "model")["values"]["parameters"]
+assert abs(parameters / 405.85e9 - 1) < 1e-3, parameters
+meshes = r["meshes"]
+assert all(m["data"] * m["fsdp"] * m["tensor"] == 1024 for m in meshes) and any(m["tensor"] == 8 for m in meshes)
+assert not any(m["tensor"] == 16 for m in meshes)  # 8 key and value heads
+# Every mesh computes the same: 8 operations a weight and token, with recomputation, and attention's.
+least = 8 * parameters * 4e6 / 989e12 / 1024
+assert all(0.95 * least < m["compute_seconds"] < 1.2 * least for m in meshes)
+for m in meshes:
+    assert m["step_seconds_at_least"] <= m["step_seconds_at_most"] * (1 + 1e-9)
+    if m["fsdp"] == 1: assert m["sent_bytes"]["fsdp"] == 0
+    if m["tensor"] == 1: assert m["sent_bytes"]["tensor"] == 0
+whole = next(m for m in meshes if m["fsdp"] == 1024)
+one = next(m for m in meshes if m["data"] == 1024)
+assert abs(one["parts"]["weights"] / whole["parts"]["weights"] / 1024 - 1) < 0.01
+assert abs(one["sent_bytes"]["data"] / (2 * 4 * parameters) - 1) < 0.01  # ZeRO's 2 Ψ
+P
+"$temper" check sft model.path=huge --mesh devices=8,flops=1 | grep -q "does not fit" || fail "405B on 8 devices fits"
+"$temper" check sft model.path=huge --mesh device=8 2>&1 | grep -q "did you mean .devices" || fail "--mesh device=8"
+exit $bad
