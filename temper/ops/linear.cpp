@@ -1,6 +1,7 @@
 #include "temper/ops/linear.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "temper/ops/autograd.h"
 #include "temper/ops/cpu/rows.h"
@@ -82,17 +83,25 @@ struct LinearKept {
   }
 };
 
+variable_list products(const LinearInput& input, const std::vector<LinearOperand>& operands) {
+  const at::Tensor h = input_values(input);
+  variable_list outputs;
+  for (const LinearOperand& operand : operands) {
+    at::Tensor y = at::empty({h.size(0), operand.weight.out()}, h.options());
+    multiply(h, operand.weight, y, operand.bias);
+    outputs.push_back(y);
+  }
+  return outputs;
+}
+
 // Tensors: x, other, then weight and bias of each operand.
 struct LinearFunction : Function<LinearFunction> {
   static variable_list forward(AutogradContext* ctx, LinearKept what, at::TensorList tensors) {
-    const at::Tensor h = input_values(what.input_of(tensors));
-    variable_list outputs;
-    for (size_t i = 0; i < what.has_bias.size(); ++i) {
-      const Weight weight = what.weight_of(tensors, i);
-      at::Tensor y = at::empty({h.size(0), weight.out()}, h.options());
-      multiply(h, weight, y, what.has_bias[i] ? tensors[what.weight(i) + 1] : at::Tensor());
-      outputs.push_back(y);
-    }
+    std::vector<LinearOperand> operands;
+    for (size_t i = 0; i < what.has_bias.size(); ++i)
+      operands.push_back({what.weight_of(tensors, i),
+                          what.has_bias[i] ? tensors[what.weight(i) + 1] : at::Tensor()});
+    variable_list outputs = products(what.input_of(tensors), operands);
     for (Weight& weight : what.weights) weight.panels.reset();  // not for the backward pass
     ctx->save_for_backward(tensors.vec());
     ctx->set_materialize_grads(false);
@@ -179,17 +188,21 @@ struct SumOverFunction : Function<SumOverFunction> {
   }
 };
 
+at::Tensor scaled_sum(const at::Tensor& a, const at::Tensor& b, double scale) {
+  at::Tensor y = at::empty_like(a);
+  dispatch(a, [&](auto zero) {
+    using T = decltype(zero);
+    row_kernels<T>().add_scaled(a.numel(), values<T>(a), static_cast<T>(scale), values<T>(b),
+                                y.mutable_data_ptr<T>());
+  });
+  return y;
+}
+
 struct AddScaledFunction : Function<AddScaledFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b,
                             double scale) {
     ctx->saved_data["scale"] = scale;
-    at::Tensor y = at::empty_like(a);
-    dispatch(a, [&](auto zero) {
-      using T = decltype(zero);
-      row_kernels<T>().add_scaled(a.numel(), values<T>(a), static_cast<T>(scale), values<T>(b),
-                                  y.mutable_data_ptr<T>());
-    });
-    return y;
+    return scaled_sum(a, b, scale);
   }
   static variable_list backward(AutogradContext* ctx, variable_list douts) {
     const double scale = ctx->saved_data["scale"].toDouble();
@@ -217,17 +230,18 @@ LinearInput LinearInput::gated(at::Tensor gate, at::Tensor up, Activation activa
 
 std::vector<at::Tensor> linear(const LinearInput& input,
                                const std::vector<LinearOperand>& operands) {
+  for (const auto& [weight, bias] : operands)
+    check(weight.in() == input.x.size(-1), "linear: a weight of ", weight.out(), " by ",
+          weight.in(), " does not take an input of width ", input.x.size(-1));
+  if (!at::GradMode::is_enabled()) return products(input, operands);
   variable_list tensors{input.x};
   LinearKept what{input, input.other.defined(), {}, {}};
   what.input.x = what.input.other = at::Tensor();
   if (what.has_other) tensors.push_back(input.other);
   for (const LinearOperand& operand : operands) {
-    const Weight& weight = operand.weight;
-    check(weight.in() == input.x.size(-1), "linear: a weight of ", weight.out(), " by ",
-          weight.in(), " does not take an input of width ", input.x.size(-1));
-    tensors.push_back(weight.tensor());
+    tensors.push_back(operand.weight.tensor());
     what.has_bias.push_back(operand.bias.defined());
-    what.weights.push_back(weight);
+    what.weights.push_back(operand.weight);
     what.weights.back().values.reset();
     if (operand.bias.defined()) tensors.push_back(operand.bias);
   }
@@ -236,6 +250,7 @@ std::vector<at::Tensor> linear(const LinearInput& input,
 
 at::Tensor materialize(const LinearInput& input) {
   if (input.kind == LinearInput::Kind::kPlain && !input.ranks) return input.x;
+  if (!at::GradMode::is_enabled()) return input_values(input);
   LinearInput options = input;
   options.x = options.other = at::Tensor();
   return MaterializeFunction::apply(options, input.x, input.other);
@@ -248,6 +263,7 @@ at::Tensor sum_over(const std::shared_ptr<Ranks>& ranks, const at::Tensor& x) {
 at::Tensor add_scaled(const at::Tensor& a, const at::Tensor& b, double scale) {
   check(a.sizes() == b.sizes() && a.is_contiguous() && b.is_contiguous(), "add: shapes ", a.sizes(),
         " and ", b.sizes());
+  if (!at::GradMode::is_enabled()) return scaled_sum(a, b, scale);
   return AddScaledFunction::apply(a, b, scale);
 }
 
