@@ -9,8 +9,8 @@ percentile, for the first requests, which arrive together, and for the later one
 same for both servers; its share of processor time is printed.
 
 llama-server is built from the sources that llama-cpp-python's sdist carries, with cmake:
-  pip download --no-deps --no-binary :all: llama-cpp-python==0.3.36; tar xzf llama_cpp_python-*.tar.gz
-  cmake -S llama_cpp_python-*/vendor/llama.cpp -B llama -DLLAMA_CURL=OFF -DCMAKE_BUILD_TYPE=Release; cmake --build llama --target llama-server
+  pip download --no-deps --no-binary llama-cpp-python llama-cpp-python==0.3.36; tar xzf llama_cpp_python-*.tar.gz
+  cmake -S llama_cpp_python-*/vendor/llama.cpp -B llama -DCMAKE_BUILD_TYPE=Release; cmake --build llama --target llama-server
 It runs as bench/generate.py runs the library: a slot and a cache of its own for every client (no unified cache), F16 keys and values, n_batch
 8192, n_ubatch 512, a thread a core, its greedy sampler, continuous batching, no reuse of prompts.
 """
