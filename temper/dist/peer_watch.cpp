@@ -32,7 +32,8 @@ void close_socket(int& fd) {
 }
 
 std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> resolve(const std::string& host,
-                                                             const std::string& port, bool listens) {
+                                                             const std::string& port,
+                                                             bool listens) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = listens ? AI_PASSIVE : 0;
@@ -49,11 +50,11 @@ std::pair<int, std::string> listen_at(const std::string& address) {
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
   char port[NI_MAXSERV] = "";
-  const bool listens =
-      fd >= 0 && ::bind(fd, found->ai_addr, found->ai_addrlen) == 0 && ::listen(fd, 1) == 0 &&
-      ::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) == 0 &&
-      ::getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, nullptr, 0, port, sizeof port,
-                    NI_NUMERICSERV) == 0;
+  const bool listens = fd >= 0 && ::bind(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+                       ::listen(fd, 1) == 0 &&
+                       ::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) == 0 &&
+                       ::getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, nullptr, 0, port,
+                                     sizeof port, NI_NUMERICSERV) == 0;
   check(listens, "cannot listen at ", address, ": ", std::strerror(errno));
   return {fd, address + " " + port};
 }
@@ -122,8 +123,8 @@ void PeerWatch::tell(int fd, int rank) const {
 void PeerWatch::watch() {
   std::array<int, 2> neighbours{next_, previous_};  // -1: ended in order
   while (neighbours[0] >= 0 || neighbours[1] >= 0) {
-    std::array<pollfd, 3> fds{{{wake_, POLLIN, 0}, {neighbours[0], POLLIN, 0},
-                               {neighbours[1], POLLIN, 0}}};
+    std::array<pollfd, 3> fds{
+        {{wake_, POLLIN, 0}, {neighbours[0], POLLIN, 0}, {neighbours[1], POLLIN, 0}}};
     if (::poll(fds.data(), fds.size(), -1) < 0) continue;
     if (fds[0].revents != 0) return;
     for (size_t i = 0; i < neighbours.size(); ++i) {

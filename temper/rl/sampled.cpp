@@ -36,15 +36,6 @@ std::unique_ptr<EpisodeSampler> episode_sampler(const RlConfig& config,
 
 }  // namespace
 
-data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& policy) {
-  data::PromptFormat f;
-  f.tokenizer = policy.tokenizer;
-  f.chat = policy.chat;
-  config.data.apply_to(f);
-  f.vocabulary = policy.model->vocab_size;
-  return f;
-}
-
 SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist::Group& group,
                              train::Messages& messages, std::unique_ptr<Sampler> sampler,
                              std::unique_ptr<ReferenceAsker> asker)
