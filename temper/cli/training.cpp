@@ -12,6 +12,7 @@
 #include "temper/cli/launch.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/verbs.h"
+#include "temper/dist/environment.h"
 #include "temper/distill/run.h"
 #include "temper/preference/dpo.h"
 #include "temper/preference/orpo.h"
@@ -55,6 +56,7 @@ int run_training(const TrainingVerb<Config>& verb, const Arguments& arguments) {
   const train::RunOutcome outcome =
       verb.run(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, interrupted});
   if (!outcome.interrupted) return 0;
+  if (dist::read_environment().rank > 0) return 1;  // the first one says it
   std::cerr << "temper: stopped after step " << outcome.steps
             << (config.resume == "never"
                     ? "; with resume=auto the same command continues from there"
