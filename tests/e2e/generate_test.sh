@@ -116,8 +116,8 @@ wrong() {
 wrong 'rollout.cache_bytes' --cache-bytes 1000 --max-new-tokens 12
 wrong '--top-p' --top-p 0
 wrong '--max-new-tokens' --max-new-tokens 99999999999
-wrong 'at most as many as beams' --beams 2 --num-samples 3 --max-new-tokens 12
-wrong 'looks at all tokens' --beams 2 --top-k 3 --max-new-tokens 12
+wrong 'expected at most the number of beams' --beams 2 --num-samples 3 --max-new-tokens 12
+wrong 'beam search does not sample' --beams 2 --top-k 3 --max-new-tokens 12
 [ ! -e sums.gbnf ] || wrong '--regex: ' --regex '(' --max-new-tokens 12
 wrong '--json-schema: none.json' --json-schema none.json
 wrong 'expected one of --json-schema, --regex and --grammar' --regex 1 --json-schema rows.jsonl

@@ -35,7 +35,7 @@ std::optional<models::LoraConfig> lora_of(bool adapter) {
 }
 
 // Moves what trains, as an update would.
-void train(train::Policy& policy, double by) {
+void move(train::Policy& policy, double by) {
   const at::NoGradGuard no_grad;
   for (const train::NamedParameter& p : train::trainable_parameters(*policy.model)) {
     at::Tensor value = p.parameter->value().clone();
@@ -131,7 +131,7 @@ TEST_CASE("ranks sample what this process samples, with the weights that they we
                              nullptr, 8, {});
     Samples before;
     for (const int64_t version : {0, 1, 4}) {
-      if (version > 0) train(policy, 0.2);
+      if (version > 0) move(policy, 0.2);
       generate::Engine own(*policy.model, {});
       const Samples expected = sample(own);
       CHECK(expected.size() == 15);
@@ -150,7 +150,7 @@ TEST_CASE("ranks sample what this process samples, with the weights that they we
 
 TEST_CASE("what a rank that is gone was asked for others do, at last this process") {
   train::Policy policy = tiny::policy();
-  train(policy, 0.2);
+  move(policy, 0.2);
   generate::Engine own(*policy.model, {});
   const Samples expected = sample(own);
   std::vector<std::unique_ptr<Rank>> ranks;
@@ -198,7 +198,7 @@ TEST_CASE("weights that are not this model's change nothing") {
 
 TEST_CASE("another rank's reference log-probabilities are this process's") {
   train::Policy policy = tiny::policy(lora_of(true));
-  train(policy, 0.2);
+  move(policy, 0.2);
   const auto reference = train::frozen_base(policy);
   roles::Scoring scoring(train::frozen_base(policy));
   // A prompt with two completions, and a row of its own.
