@@ -112,7 +112,7 @@ wrong 'adapter.modules_to_save: ' sft run.yaml output_dir=x adapter.path=dora/fi
 wrong 'found `norm`, expected some of embed_tokens' sft run.yaml output_dir=x 'adapter.modules_to_save=[norm]'
 wrong 'adapter.use_dora' sft run.yaml output_dir=x peft_use_dora=true
 wrong 'two adapters have the name d' generate --model model --adapter d=dora/final --adapter d=whole/final --input prompts.jsonl --output x
-wrong 'found two without a name' generate --model model --adapter dora/final --adapter whole/final --input prompts.jsonl --output x
+wrong 'found two unnamed adapters' generate --model model --adapter dora/final --adapter whole/final --input prompts.jsonl --output x
 wrong 'expected a directory' chat --model model --adapter d=dora/final
 wrong 'not an adapter directory' generate --model model --adapter d=nowhere --input prompts.jsonl --output x
 wrong 'take one --adapter DIR' eval --model model --adapter d=dora/final --input eval.jsonl --perplexity
