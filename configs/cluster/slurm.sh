@@ -21,8 +21,8 @@ if [ $# -lt 2 ]; then
 fi
 TEMPER=${TEMPER:-build/temper} # the program on every host
 
-MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export MASTER_ADDR
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+export MASTER_ADDR=${hosts%%$'\n'*} # the first one
 # Two jobs that share a host have different ports.
 export MASTER_PORT=${MASTER_PORT:-$((20000 + SLURM_JOB_ID % 20000))}
 export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}

@@ -26,7 +26,7 @@ expect 'bfloat16 float32 ' score --dtype ''
 expect 'bfloat16 float16 float32 ' export --dtype ''
 expect 'cpu cuda ' generate --device = c
 expect 'gsm8k ' eval --reward gs
-expect 'resume= rewards= rl. rollout. ' grpo r
+expect 'resume= rewards= rl. roles. rollout. ' grpo r
 expect 'rl.beta= ' grpo rl.be
 expect 'dapo dr_grpo ' grpo rl.algorithm = d
 expect 'dapo dr_grpo grpo gspo rloo ' grpo rl.algorithm =
