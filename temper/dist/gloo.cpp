@@ -140,9 +140,10 @@ class GlooGroup : public Group {
   void wait(const c10::intrusive_ptr<c10d::Work>& work) const {
     try {
       work->wait();
-    } catch (const std::exception& e) {
+    } catch (const std::exception&) {  // what gloo says of its sockets helps nobody
       throw RunError(temper::str("rank ", rank_of_all_,
-                                 ": another rank exited or timed out: ", first_line(e)));
+                                 ": another rank exited, or did not answer within "
+                                 "mesh.timeout_minutes; the messages of the others say why"));
     }
   }
 

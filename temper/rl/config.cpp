@@ -96,7 +96,8 @@ void RlConfig::prepare() {
 
 void RlConfig::complete() {
   RunConfig::complete();
-  if (!was_set("rl.on_mismatch") && (rl.max_staleness > 0 || rollout.server.used()) &&
+  const bool split = !roles.rollout.empty() && mesh.tensor > 1;
+  if (!was_set("rl.on_mismatch") && (rl.max_staleness > 0 || rollout.server.used() || split) &&
       rl.on_mismatch == RlSection::OnMismatch::kStop) {
     rl.on_mismatch = RlSection::OnMismatch::kCorrect;
     defaulted["rl.on_mismatch"] = "correct";
@@ -181,6 +182,11 @@ void RlConfig::validate_sampler() const {
   require(rl.max_staleness == 0 || rl.on_mismatch == RlSection::OnMismatch::kCorrect,
           "rl.on_mismatch", "found stop with rl.max_staleness ", rl.max_staleness,
           ", expected correct: a stale sampler's log-probabilities are not the trainer's");
+  require(roles.rollout.empty() || mesh.tensor == 1 ||
+              rl.on_mismatch == RlSection::OnMismatch::kCorrect,
+          "rl.on_mismatch",
+          "found stop with roles.rollout and mesh.tensor above 1, expected correct: ranks that "
+          "sample hold the whole model, and sums over tensor parallel ranks round differently");
   require(!rl.replay || rl.max_staleness == 0, "rl.max_staleness", "found ", rl.max_staleness,
           ", expected 0 with rl.replay: nothing is sampled");
   const bool continues = rollout.update == RlRolloutSection::Update::kContinue;

@@ -13,6 +13,7 @@ RoleSampler::RoleSampler(const RlConfig& config, train::Policy& policy, const di
       messages_(messages),
       ahead_(config.rl.max_staleness > 0),
       whole_(mesh.model->size() == 1),
+      split_(mesh.tensor->size() > 1),
       options_{.cache_bytes = config.rollout.cache_bytes.value_or(0)},
       snapshots_(ahead_ && whole_ ? std::make_unique<SnapshotSampler>(config, policy) : nullptr),
       pool_(

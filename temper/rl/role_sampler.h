@@ -30,7 +30,8 @@ class RoleSampler : public Sampler {
   void keep(int64_t version) override;
   void use(int64_t version) override;
   generate::CompletionSource& completions() override { return engine_; }
-  bool exact() const override { return !ahead_; }
+  // Tensor parallel ranks sum in another order than a rank with the whole model.
+  bool exact() const override { return !ahead_ && !split_; }
   bool samples_here() const override { return false; }
   void share_processors(bool training) override;
   void stop() override { engine_.stop(); }
@@ -41,7 +42,7 @@ class RoleSampler : public Sampler {
   train::Policy& policy_;
   roles::Crew& crew_;
   train::Messages& messages_;
-  const bool ahead_, whole_;
+  const bool ahead_, whole_, split_;
   const generate::EngineOptions options_;
   std::unique_ptr<SnapshotSampler> snapshots_;    // in the ranks' place; null: the policy as it is
   std::unique_ptr<generate::Engine> own_;         // the same, of the policy as it is

@@ -66,7 +66,9 @@ done
 run mesh --nproc 3 'roles.rollout=[2]' mesh.fsdp=2
 like one-none mesh
 run tensor --nproc 3 'roles={rollout: [1], reference: [1]}' mesh.tensor=2
-like one-none tensor
+# The rank that samples has the whole model: those that share out its sums round otherwise, and correct for that.
+diff <(tokens one-none) <(tokens tensor) > /dev/null || fail "tensor samples other tokens than one-none"
+python3 "$here/same_losses.py" one-none/metrics.jsonl tensor/metrics.jsonl kl reward_mean grad_norm || fail "tensor differs from one-none"
 run fsdp-ahead --nproc 3 'roles.rollout=[2]' mesh.fsdp=2 rl.max_staleness=1
 like stale-none fsdp-ahead
 
@@ -159,5 +161,6 @@ refused 'this verb has no reference model' orpo --nproc 2 model.path=model data.
 refused 'rl.beta is 0' grpo run.yaml --nproc 2 rl.beta=0 'roles.reference=[1]'
 refused 'fsdp 2 x tensor 1 does not divide the 3 ranks that train, of 4' grpo run.yaml --nproc 4 'roles.rollout=[3]' mesh.fsdp=2
 refused 'rollout.server' grpo run.yaml --nproc 2 'roles.rollout=[1]' 'rollout.server.urls=[http://127.0.0.1:9]'
+refused 'rl.on_mismatch' grpo run.yaml --nproc 3 'roles.rollout=[2]' mesh.tensor=2 rl.on_mismatch=stop
 refused 'rl.replay' grpo run.yaml --nproc 2 'roles.rollout=[1]' rl.replay=one-none/rollouts/step-1.jsonl
 exit $bad
