@@ -96,7 +96,6 @@ void SamplingFlags::add_grammar(CLI::App& app) {
 }
 
 void add_speculative(CLI::App& app, generate::EngineOptions& engine) {
-  engine.speculative = 0;
   app.add_option_function<std::string>(
       "--speculative",
       [&engine](const std::string& given) {

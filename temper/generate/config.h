@@ -28,7 +28,7 @@ struct RolloutSection {
   std::optional<std::string> json_schema, regex, grammar;
   bool ignore_eos = false;
   std::optional<int64_t> cache_bytes;
-  std::string speculative = "off";
+  std::string speculative = "auto";
   void fields(Fields& f);
   // What the section says of a request. Throws ConfigError.
   GenerationOptions options(int64_t seed) const;
