@@ -46,8 +46,7 @@ std::optional<rewards::Sample> first_sample(const rl::RlConfig& config, const Ru
   return {};
 }
 
-Finding check_reward(RunChecks& checks, const rl::RlConfig& config,
-                     const rewards::RewardSection& section,
+Finding check_reward(RunChecks& checks, const rewards::RewardSection& section,
                      const std::optional<rewards::Sample>& sample) {
   if (section.model) {
     const std::string directory =
@@ -66,7 +65,6 @@ Finding check_reward(RunChecks& checks, const rl::RlConfig& config,
     rewards::make_reward(section);  // throws where there is none
     return Finding::warn("not asked: there is no prompt to ask it about");
   }
-  (void)config;
   return probe_reward(section, *sample);
 }
 
@@ -180,8 +178,7 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
   for (size_t i = 0; i < config.rewards.size(); ++i) {
     const std::string name = reward_checks(config)[i];
     if (good)
-      checks.list.run(name,
-                      [&] { return check_reward(checks, config, config.rewards[i], sample); });
+      checks.list.run(name, [&] { return check_reward(checks, config.rewards[i], sample); });
     else
       checks.list.skip(name, kNoModel);
   }

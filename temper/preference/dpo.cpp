@@ -4,8 +4,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include "temper/preference/mismatched.h"
+#include "temper/roles/rank_server.h"
 #include "temper/roles/served_reference.h"
-#include "temper/roles/station.h"
 #include "temper/roles/wire.h"
 #include "temper/train/ranks.h"
 
@@ -22,11 +22,12 @@ data::PreferenceFormat dpo_format(const PreferenceConfig& config, const train::P
 }  // namespace
 
 DpoTask::DpoTask(const PreferenceConfig& config, train::Roles& roles, dist::Group& group,
-                 train::Messages& messages, std::function<bool()> stop, roles::Crew* crew)
+                 train::Messages& messages, std::function<bool()> stop,
+                 roles::RoleRanks* role_ranks)
     : PairTask(config, dpo_format(config, roles.policy), Targets::kCompletions, group, messages),
       model_(*roles.policy.model),
       loss_(losses().find(config.preference.loss, config.where("preference.loss"))),
-      reference_(make_reference(config, roles, all_rows(), group, messages, crew)),
+      reference_(make_reference(config, roles, all_rows(), group, messages, role_ranks)),
       stop_(std::move(stop)) {}
 
 void DpoTask::begin(int64_t) {
@@ -90,13 +91,13 @@ namespace {
 
 // A rank that computes the reference for those that train.
 train::RunOutcome serve_reference(PreferenceConfig& config, dist::World& world) {
-  roles::Station station(world, config.training_ranks(world.size()).size());
+  roles::RankServer server(world, config.training_ranks(world.size()).size());
   train::Roles own(config);
   roles::Scoring scoring(reference_model(config, own));
   if (!own.policy.lora) own.policy.model = nullptr;  // the reference is a model of its own
-  station.add(roles::kScore,
-              [&](const std::string&, const std::string& body) { return scoring.score(body); });
-  return station.serve();
+  server.add(roles::kScore,
+             [&](const std::string&, const std::string& body) { return scoring.score(body); });
+  return server.serve();
 }
 
 }  // namespace
@@ -105,12 +106,12 @@ train::RunOutcome run_dpo(PreferenceConfig& config, const train::RunHost& host) 
   config.resolve("dpo");
   train::RunRanks ranks = train::join_ranks(config, host);
   if (!ranks.trains) return serve_reference(config, *ranks.world);
-  const std::unique_ptr<roles::Crew> crew = roles::find_crew(config, ranks);
+  const std::unique_ptr<roles::RoleRanks> role_ranks = roles::find_role_ranks(config, ranks);
   train::Roles roles(config, ranks.mesh);
   train::RunDirectory directory(config, host, *ranks.mesh.world);
-  DpoTask task(config, roles, *ranks.mesh.rows, directory, host.stop, crew.get());
+  DpoTask task(config, roles, *ranks.mesh.rows, directory, host.stop, role_ranks.get());
   const train::RunOutcome outcome = train::run_task(config, roles, ranks.mesh, directory, task);
-  if (crew) crew->end(outcome);
+  if (role_ranks) role_ranks->end(outcome);
   return outcome;
 }
 

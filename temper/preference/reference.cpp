@@ -60,18 +60,19 @@ std::unique_ptr<train::Frozen> reference_model(const PreferenceConfig& config,
 
 std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train::Roles& roles,
                                           ReferenceRows rows, dist::Group& group,
-                                          train::Messages& messages, roles::Crew* crew) {
+                                          train::Messages& messages, roles::RoleRanks* role_ranks) {
   const PreferenceSection& p = config.preference;
   if (p.reference == Choice::kNone || !losses().find(p.loss).reference)
     return std::make_unique<NoReference>();
   const auto make = [c = &config, r = &roles] { return reference_model(*c, *r); };
   if (p.reference == Choice::kPrecomputed)
     return precomputed_reference(config, std::move(rows), group, messages, make);
-  if (crew) {
+  if (role_ranks) {
     auto local = std::make_shared<std::unique_ptr<train::Frozen>>();
     if (roles.policy.lora) *local = make();  // as the adapter begins
     return std::make_unique<ModelReference>(std::make_unique<temper::roles::ServedReference>(
-        *crew, group, messages, [local, make] { return *local ? std::move(*local) : make(); }));
+        *role_ranks, group, messages,
+        [local, make] { return *local ? std::move(*local) : make(); }));
   }
   std::unique_ptr<train::Frozen> model = make();
   roles.others.push_back(model->model());

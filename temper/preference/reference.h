@@ -11,7 +11,7 @@
 #include "temper/dist/group.h"
 #include "temper/preference/config.h"
 #include "temper/preference/sides.h"
-#include "temper/roles/crew.h"
+#include "temper/roles/role_ranks.h"
 #include "temper/train/messages.h"
 #include "temper/train/roles.h"
 
@@ -38,11 +38,12 @@ struct ReferenceRows {
   std::function<std::optional<PreferenceRow>(const data::RowSet& set, int64_t row)> read;
 };
 
-// What preference.reference says. Throws ConfigError. crew: who computes it, where the config's
-// roles.reference names ranks; else null.
+// What preference.reference says. Throws ConfigError. role_ranks: who computes it, where the
+// config's roles.reference names ranks; else null.
 std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train::Roles& roles,
                                           ReferenceRows rows, dist::Group& group,
-                                          train::Messages& messages, roles::Crew* crew = nullptr);
+                                          train::Messages& messages,
+                                          roles::RoleRanks* role_ranks = nullptr);
 // The model of such a reference.
 std::unique_ptr<train::Frozen> reference_model(const PreferenceConfig& config, train::Roles& roles);
 

@@ -91,10 +91,10 @@ void AheadSource::work() {
 
 void AheadSource::run(const Job& job) {
   const std::lock_guard sampling(sampling_);
-  std::vector<SampledSource::Stage> stages;
+  std::vector<RolloutSampler::Stage> stages;
   for (const auto& [batch, tokens] : job.parts) {
-    if (!batch->draft) batch->draft = inner_->begin();
-    if (batch->draft) stages.push_back({batch->draft.get(), tokens});
+    if (!batch->partial) batch->partial = inner_->begin();
+    if (batch->partial) stages.push_back({batch->partial.get(), tokens});
   }
   if (!stages.empty()) inner_->sample(stages, job.version);
   for (const auto& [batch, tokens] : job.parts) {
@@ -103,12 +103,12 @@ void AheadSource::run(const Job& job) {
     MetricsRow about;
     std::string unfinished;
     if (tokens < longest()) {
-      if (batch->draft) unfinished = inner_->lines(*batch->draft);
+      if (batch->partial) unfinished = inner_->lines(*batch->partial);
     } else {
-      if (batch->draft) rollouts = inner_->finish(*batch->draft, job.version);
+      if (batch->partial) rollouts = inner_->finish(*batch->partial, job.version);
       source = inner_->state();
       inner_->describe(about);
-      batch->draft.reset();
+      batch->partial.reset();
     }
     const std::lock_guard lock(mutex_);
     batch->sampled = tokens;
@@ -261,7 +261,7 @@ void AheadSource::restore_begun(const train::TaskState& state, const std::string
       add_lines(batch->rollouts.groups, text, vocabulary_, where);
       inner_->restore(batch->source, where);
     } else {
-      batch->draft = inner_->resume(text, batch->planned, where);
+      batch->partial = inner_->resume(text, batch->planned, where);
       batch->unfinished[batch->planned] = std::move(text);
     }
     begun_.push_back(std::move(batch));

@@ -74,7 +74,7 @@ class AheadSource : public RolloutSource {
     // Of the trainer's thread.
     int64_t planned = 0;  // tokens of a completion that were asked for so far
     // Of the thread that samples.
-    std::unique_ptr<Draft> draft;
+    std::unique_ptr<PartialBatch> partial;
     // Guarded by mutex_.
     int64_t sampled = 0;                        // of `planned`
     std::map<int64_t, std::string> unfinished;  // its lines, by tokens sampled

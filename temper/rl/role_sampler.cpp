@@ -7,24 +7,24 @@
 namespace temper::rl {
 
 RoleSampler::RoleSampler(const RlConfig& config, train::Policy& policy, const dist::Mesh& mesh,
-                         roles::Crew& crew, train::Messages& messages)
+                         roles::RoleRanks& role_ranks, train::Messages& messages)
     : policy_(policy),
-      crew_(crew),
+      role_ranks_(role_ranks),
       messages_(messages),
       ahead_(config.rl.max_staleness > 0),
       whole_(mesh.model->size() == 1),
       split_(mesh.tensor->size() > 1),
-      options_{.cache_bytes = config.rollout.cache_bytes.value_or(0)},
+      options_(config.rollout.engine_options()),
       snapshots_(ahead_ && whole_ ? std::make_unique<SnapshotSampler>(config, policy) : nullptr),
-      pool_(
-          std::make_shared<generate::remote::ServerPool>(crew.sampling(), roles::rank_protocol())),
-      engine_(pool_, policy.tokenizer, crew.connections(),
+      pool_(std::make_shared<generate::remote::ServerPool>(role_ranks.sampling(),
+                                                           roles::rank_protocol())),
+      engine_(pool_, policy.tokenizer, role_ranks.connections(),
               whole_ ? [this] { return fall_back(); }
                      : std::function<generate::CompletionSource*()>()) {
-  crew_.watch(pool_, crew_.roles().rollout);
-  if (crew_.leads())
-    sender_ = std::make_unique<roles::WeightsSender>(crew_.sampling(),
-                                                     [this](size_t place) { crew_.drop(place); });
+  role_ranks_.watch(pool_, role_ranks_.roles().rollout);
+  if (role_ranks_.leads())
+    sender_ = std::make_unique<roles::WeightsSender>(
+        role_ranks_.sampling(), [this](size_t place) { role_ranks_.drop(place); });
 }
 
 RoleSampler::~RoleSampler() = default;
@@ -49,7 +49,7 @@ void RoleSampler::keep(int64_t version) {
 
 void RoleSampler::use(int64_t version) {
   if (!ahead_) keep(version);
-  crew_.warn(messages_);
+  role_ranks_.warn(messages_);
   const std::lock_guard lock(mutex_);
   used_ = version;
   kept_.erase(kept_.begin(), kept_.lower_bound(version));
@@ -63,7 +63,7 @@ void RoleSampler::share_processors(bool training) {
 }
 
 generate::CompletionSource* RoleSampler::fall_back() {
-  crew_.warn(messages_);
+  role_ranks_.warn(messages_);
   messages_.warn_once("nobody samples",
                       "the last of the ranks of roles.rollout is gone; those "
                       "that train sample from here on");

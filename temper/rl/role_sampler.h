@@ -12,8 +12,8 @@
 #include "temper/generate/engine.h"
 #include "temper/rl/sampler.h"
 #include "temper/rl/snapshot_sampler.h"
-#include "temper/roles/crew.h"
 #include "temper/roles/rank_engine.h"
+#include "temper/roles/role_ranks.h"
 #include "temper/roles/weights_sender.h"
 #include "temper/train/messages.h"
 
@@ -24,7 +24,7 @@ namespace temper::rl {
 class RoleSampler : public Sampler {
  public:
   RoleSampler(const RlConfig& config, train::Policy& policy, const dist::Mesh& mesh,
-              roles::Crew& crew, train::Messages& messages);
+              roles::RoleRanks& role_ranks, train::Messages& messages);
   ~RoleSampler() override;
 
   void keep(int64_t version) override;
@@ -40,7 +40,7 @@ class RoleSampler : public Sampler {
   generate::CompletionSource* fall_back();
 
   train::Policy& policy_;
-  roles::Crew& crew_;
+  roles::RoleRanks& role_ranks_;
   train::Messages& messages_;
   const bool ahead_, whole_, split_;
   const generate::EngineOptions options_;

@@ -13,14 +13,14 @@ constexpr int64_t kLeastJudged = 128;  // completions, before a run whose reward
 
 }  // namespace
 
-void RolloutFailures::count(Draft& draft, dist::Group& group) {
+void RolloutFailures::count(PartialBatch& batch, dist::Group& group) {
   const rewards::FailureCounts& now = rewards_.failures();
   const EnvironmentCounts episodes = episodes_now();
-  std::vector<double> sums{static_cast<double>(draft.dropped),
+  std::vector<double> sums{static_cast<double>(batch.dropped),
                            static_cast<double>(now.timed_out - rewards_seen_.timed_out),
                            static_cast<double>(now.crashed - rewards_seen_.crashed),
                            static_cast<double>(now.malformed - rewards_seen_.malformed),
-                           static_cast<double>(draft.judged),
+                           static_cast<double>(batch.judged),
                            static_cast<double>(episodes.timed_out - episodes_seen_.timed_out),
                            static_cast<double>(episodes.crashed - episodes_seen_.crashed),
                            static_cast<double>(episodes.malformed - episodes_seen_.malformed),
@@ -30,7 +30,7 @@ void RolloutFailures::count(Draft& draft, dist::Group& group) {
   pass_over();
   group.all_reduce_sum(sums);
   const auto sum = [&](size_t i) { return static_cast<int64_t>(sums[i]); };
-  draft.dropped = sum(0);
+  batch.dropped = sum(0);
   rewards_failed_.timed_out += sum(1);
   rewards_failed_.crashed += sum(2);
   rewards_failed_.malformed += sum(3);

@@ -8,8 +8,8 @@
 #include "temper/dist/group.h"
 #include "temper/metrics/row.h"
 #include "temper/rewards/reward.h"
-#include "temper/rl/draft.h"
 #include "temper/rl/episode_sampler.h"
+#include "temper/rl/partial_batch.h"
 #include "temper/train/messages.h"
 
 namespace temper::rl {
@@ -20,9 +20,9 @@ class RolloutFailures {
   RolloutFailures(const rewards::RewardSet& rewards, const EpisodeSampler* episodes)
       : rewards_(rewards), episodes_(episodes) {}
 
-  // Adds what failed since the last call on any rank, and makes the draft's counts those of all
+  // Adds what failed since the last call on any rank, and makes the batch's counts those of all
   // ranks. Throws RunError where nothing ever succeeds: such a run trains nothing.
-  void count(Draft& draft, dist::Group& group);
+  void count(PartialBatch& batch, dist::Group& group);
   // Leaves out what failed since the last call, in an evaluation.
   void pass_over();
 

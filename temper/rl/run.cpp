@@ -6,7 +6,7 @@
 #include "temper/rl/sampled.h"
 #include "temper/rl/serving.h"
 #include "temper/rl/task.h"
-#include "temper/roles/crew.h"
+#include "temper/roles/role_ranks.h"
 #include "temper/train/ranks.h"
 
 namespace temper::rl {
@@ -32,12 +32,13 @@ void check_mesh(const RlConfig& config, const dist::Mesh& mesh) {
 // copy of how it begins.
 std::unique_ptr<roles::ServedReference> served_reference(const RlConfig& config,
                                                          train::Roles& roles,
-                                                         const dist::Mesh& mesh, roles::Crew& crew,
+                                                         const dist::Mesh& mesh,
+                                                         roles::RoleRanks& role_ranks,
                                                          train::Messages& messages) {
   auto local = std::make_shared<std::unique_ptr<train::Frozen>>();
   if (roles.policy.lora) *local = train::frozen_start(roles.policy, config);
   return std::make_unique<roles::ServedReference>(
-      crew, *mesh.rows, messages, [local, &roles, &config] {
+      role_ranks, *mesh.rows, messages, [local, &roles, &config] {
         return *local ? std::move(*local) : train::frozen_start(roles.policy, config);
       });
 }
@@ -49,13 +50,13 @@ struct Ahead {
 };
 
 train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& mesh,
-                      roles::Crew* crew, const train::RunHost& host) {
+                      roles::RoleRanks* role_ranks, const train::RunHost& host) {
   train::RunDirectory directory(config, host, *mesh.world);
   dist::Group& group = *mesh.rows;
   check_mesh(config, mesh);
   std::unique_ptr<ReferenceAsker> asker;
-  if (crew && !config.roles.reference.empty()) {
-    auto served = served_reference(config, roles, mesh, *crew, directory);
+  if (role_ranks && !config.roles.reference.empty()) {
+    auto served = served_reference(config, roles, mesh, *role_ranks, directory);
     if (!config.rl.replay)
       asker = std::make_unique<ReferenceAsker>(
           *served, config.train.micro_batch_tokens, config.rollout.temperature,
@@ -73,7 +74,8 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
   } else {
     train::Messages& messages =
         samples_ahead ? *ahead.messages : static_cast<train::Messages&>(directory);
-    std::unique_ptr<Sampler> sampler = make_sampler(config, roles.policy, mesh, crew, messages);
+    std::unique_ptr<Sampler> sampler =
+        make_sampler(config, roles.policy, mesh, role_ranks, messages);
     auto sampled =
         std::make_unique<SampledSource>(config, roles.policy, samples_ahead ? *ahead.group : group,
                                         messages, std::move(sampler), std::move(asker));
@@ -92,11 +94,11 @@ train::RunOutcome run_rank(RlConfig& config, const train::RunHost& host,
                            const std::function<void(train::Roles&)>& load) {
   train::RunRanks ranks = train::join_ranks(config, host);
   if (!ranks.trains) return serve_run(config, *ranks.world);
-  const std::unique_ptr<roles::Crew> crew = roles::find_crew(config, ranks);
+  const std::unique_ptr<roles::RoleRanks> role_ranks = roles::find_role_ranks(config, ranks);
   train::Roles roles(config, ranks.mesh);
   load(roles);
-  const train::RunOutcome outcome = run(config, roles, ranks.mesh, crew.get(), host);
-  if (crew) crew->end(outcome);
+  const train::RunOutcome outcome = run(config, roles, ranks.mesh, role_ranks.get(), host);
+  if (role_ranks) role_ranks->end(outcome);
   return outcome;
 }
 

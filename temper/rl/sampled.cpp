@@ -1,38 +1,17 @@
 #include "temper/rl/sampled.h"
 
-#include <ATen/core/grad_mode.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "temper/base/clock.h"
 #include "temper/base/error.h"
-#include "temper/generate/remote/server_pool.h"
 #include "temper/metrics/trace.h"
-#include "temper/nn/unit.h"
 #include "temper/rl/model_reward.h"
 #include "temper/rl/rollout_lines.h"
-#include "temper/train/agreed_error.h"
 
 namespace temper::rl {
 namespace {
 
 constexpr int kMostEmptyBatches = 10;
-
-// Ranks that compute the same rows schedule them alike.
-generate::EngineOptions engine_options(const RlConfig& config, dist::Group& group) {
-  generate::EngineOptions options = config.rollout.engine_options();
-  options.cache_bytes = std::stoll(group.agreed(str(generate::cache_bytes(options))));
-  return options;
-}
-
-std::unique_ptr<EpisodeSampler> episode_sampler(const RlConfig& config,
-                                                const train::Policy& policy) {
-  if (!config.environment.any()) return nullptr;
-  return std::make_unique<EpisodeSampler>(config.environment, prompt_format(config, policy),
-                                          config.rollout.options(config.seed),
-                                          policy.model->eos_token_ids);
-}
 
 }  // namespace
 
@@ -45,43 +24,43 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
       messages_(messages),
       rewards_(config.rewards, policy.tokenizer != nullptr),
       prompts_(config, policy, rewards_),
-      engine_(*policy.model, engine_options(config, group), policy.tokenizer),
-      sampler_(std::move(sampler)),
+      sampler_(config, policy, group, std::move(sampler),
+               [this](const PartialGroup& g) { sampled(g); }),
       asker_(std::move(asker)),
-      episodes_(episode_sampler(config, policy)),
       judge_(rewards_),
-      failures_(rewards_, episodes_.get()),
+      failures_(rewards_, sampler_.episodes()),
       behind_(prompts_.state()) {
-  if (episodes_ && !episodes_->shows_tools()) messages_.warn_once("tools", kHiddenTools);
+  if (sampler_.episodes() && !sampler_.episodes()->shows_tools())
+    messages_.warn_once("tools", kHiddenTools);
   check_reward_models(config.rewards, policy.tokenizer.get(), policy.model->vocab_size);
 }
 
-Draft SampledSource::draw(int64_t prompts) {
-  Draft draft;
-  draft.from = prompts_.state();
-  draft.prompts = prompts_.next(prompts);
-  draft.behind = prompts_.state();
-  return draft;
+PartialBatch SampledSource::draw(int64_t prompts) {
+  PartialBatch batch;
+  batch.from = prompts_.state();
+  batch.prompts = prompts_.next(prompts);
+  batch.behind = prompts_.state();
+  return batch;
 }
 
 // This rank's share of the prompts, with nothing sampled yet.
-void SampledSource::deal(Draft& draft, int64_t samples) const {
-  for (size_t i = static_cast<size_t>(group_.rank()); i < draft.prompts.size();
+void SampledSource::deal(PartialBatch& batch, int64_t samples) const {
+  for (size_t i = static_cast<size_t>(group_.rank()); i < batch.prompts.size();
        i += static_cast<size_t>(group_.size())) {
-    PartialGroup& group = draft.mine[draft.prompts[i].key];
-    group.prompt = &draft.prompts[i];
+    PartialGroup& group = batch.mine[batch.prompts[i].key];
+    group.prompt = &batch.prompts[i];
     group.unfinished = samples;
-    group.completions.resize(episodes_ ? 0 : static_cast<size_t>(samples));
+    group.completions.resize(sampler_.episodes() ? 0 : static_cast<size_t>(samples));
     group.episodes.id = group.prompt->key;
   }
 }
 
-std::unique_ptr<Draft> SampledSource::begin() {
-  auto draft = std::make_unique<Draft>(draw(config_.rl.prompts_per_rollout));
-  if (draft->prompts.empty()) return nullptr;
-  draft->groups_sampled = static_cast<int64_t>(draft->prompts.size());
-  deal(*draft, config_.rl.group_size);
-  return draft;
+std::unique_ptr<PartialBatch> SampledSource::begin() {
+  auto batch = std::make_unique<PartialBatch>(draw(config_.rl.prompts_per_rollout));
+  if (batch->prompts.empty()) return nullptr;
+  batch->groups_sampled = static_cast<int64_t>(batch->prompts.size());
+  deal(*batch, config_.rl.group_size);
+  return batch;
 }
 
 void SampledSource::judge(const PartialGroup& partial) {
@@ -104,150 +83,22 @@ void SampledSource::judge(const PartialGroup& partial) {
   judge_.submit(group.id, std::move(samples));
 }
 
-bool SampledSource::samples_here() const {
-  return completions_ == &engine_ || sampler_->samples_here();
-}
-
-void SampledSource::check_sampled(const std::string& why) const {
-  for (const std::string& of_rank : group_.all_gather(group_.agreed(why)))
-    if (!of_rank.empty())
-      throw train::AgreedError("no rank is left that samples: " + of_rank +
-                               "; the same command resumes, with roles={} without such ranks");
-}
-
 // Of ranks that compute the same rows one asks for all.
 void SampledSource::sampled(const PartialGroup& group) {
   if (!group_.leads()) return;
   judge(group);
-  if (asker_ && completions_ != &engine_) asker_->submit(group.episodes);
-}
-
-// A prompt's completions that begin together share its forward pass; one that goes on has a request
-// of its own.
-void SampledSource::sample_completions(const std::vector<Stage>& stages,
-                                       const std::function<bool()>& stop) {
-  std::map<int64_t, PartialGroup*> groups;  // by key
-  std::vector<generate::RequestId> requests;
-  const generate::GenerationOptions options = config_.rollout.options(config_.seed);
-  const auto submit = [&](const PartialGroup& group, int64_t max_tokens, int64_t first,
-                          int64_t samples, const std::vector<int32_t>& begun) {
-    generate::Request request{group.prompt->key, group.prompt->row.tokens, samples, options};
-    request.prompt.insert(request.prompt.end(), begun.begin(), begun.end());
-    request.begun = request.position = std::ssize(begun);
-    request.first_sample = first;
-    request.options.max_new_tokens = max_tokens - request.begun;
-    request.options.min_new_tokens = std::min(options.min_new_tokens, max_tokens);
-    requests.push_back(completions_->submit(std::move(request)));
-  };
-  for (const Stage& stage : stages) {
-    for (auto& [key, group] : stage.draft->mine) {
-      groups[key] = &group;
-      const std::vector<PartialCompletion>& all = group.completions;
-      if (group.is_fresh()) {
-        submit(group, stage.max_tokens, 0, std::ssize(all), {});
-        continue;
-      }
-      for (size_t s = 0; s < all.size(); ++s)
-        if (!all[s].stopped && all[s].length() < stage.max_tokens)
-          submit(group, stage.max_tokens, static_cast<int64_t>(s), 1, all[s].tokens());
-    }
-  }
-  const auto done = [&](generate::Completion c) {
-    if (c.cancelled) return;
-    PartialGroup& group = *groups.at(c.index);
-    PartialCompletion& partial = group.completions[static_cast<size_t>(c.sample)];
-    partial.add({.tokens = std::move(c.tokens),
-                 .sampled = true,
-                 .logprobs = std::move(c.logprobs),
-                 .policy_version = version_});
-    partial.text = std::move(c.text);
-    partial.stopped = c.stopped;
-    const bool ended = c.stopped || partial.length() >= options.max_new_tokens;
-    if (!ended || --group.unfinished > 0) return;
-    group.assemble();
-    sampled(group);
-  };
-  bool stopped = false;
-  while (completions_->step({.done = done, .on_token = {}})) {
-    if (stopped || !stop || !stop()) continue;
-    stopped = true;
-    for (const generate::RequestId id : requests) completions_->cancel(id);
-  }
-}
-
-void SampledSource::sample_episodes(Draft& draft, const std::function<bool()>& stop) {
-  std::vector<EpisodeSampler::Ask> asks;
-  std::vector<PartialGroup*> groups;
-  for (auto& [key, group] : draft.mine) {
-    asks.push_back({key, &group.prompt->row});
-    groups.push_back(&group);
-  }
-  const auto done = [&](size_t ask, std::vector<SampledEpisode> episodes) {
-    PartialGroup& group = *groups[ask];
-    group.unfinished = 0;
-    for (SampledEpisode& e : episodes) {
-      draft.dropped += e.dropped;
-      if (!e.dropped)
-        add_episode(group.episodes, e.prompt, std::move(e.episode), e.completion, version_);
-    }
-    if (!group.episodes.episodes.empty()) sampled(group);
-  };
-  const int64_t samples = groups.empty() ? 0 : groups[0]->unfinished;
-  episodes_->run(*completions_, asks, samples, done, stop);
-}
-
-void SampledSource::use(int64_t policy_version) {
-  version_ = policy_version;
-  if (sampler_) {
-    sampler_->use(policy_version);
-    version_ = sampler_->sampling_version(policy_version);
-  }
-  completions_ = sampler_ ? &sampler_->completions() : &engine_;
-}
-
-// A group is judged as soon as its last completion is done.
-void SampledSource::sample_drafts(const std::vector<Stage>& stages,
-                                  const std::function<bool()>& stop) {
-  const double start = steady_seconds();
-  const trace::Span span("rollout");
-  const generate::Speculation::Statistics before = completions_->speculation();
-  std::string why;
-  try {
-    if (!samples_here() && !group_.leads())
-      for (const Stage& stage : stages) stage.draft->mine.clear();  // another rank asks for them
-    else if (episodes_)
-      for (const Stage& stage : stages) sample_episodes(*stage.draft, stop);
-    else
-      sample_completions(stages, stop);
-  } catch (const generate::remote::NoServer& e) {
-    why = e.what();
-  }
-  if (!samples_here()) check_sampled(why);
-  completions_->rest();                  // what comes next is sampled with other weights
-  Draft& first = *stages.front().draft;  // of several, what they share counts once
-  first.speculation = first.speculation + (completions_->speculation() - before);
-  for (const Stage& stage : stages)
-    stage.draft->rollout_seconds += (steady_seconds() - start) / static_cast<double>(stages.size());
-}
-
-void SampledSource::sample(const std::vector<Stage>& stages, int64_t policy_version) {
-  const at::NoGradGuard no_grad;
-  std::optional<nn::Gathered> whole;  // ranks make different numbers of passes
-  if (!sampler_ || sampler_->samples_here()) whole.emplace(*policy_.model);
-  use(policy_version);
-  sample_drafts(stages, [this] { return stopping_.load(); });
-  check_goes_on();
+  if (asker_ && sampler_.uses_sampler()) asker_->submit(group.episodes);
 }
 
 // Waits for the rewards. Groups that were stopped are left out, and episodes that are dropped.
-std::vector<EpisodeGroup> SampledSource::judged_groups(Draft& draft) {
+std::vector<EpisodeGroup> SampledSource::judged_groups(PartialBatch& batch) {
   std::optional<trace::Span> span(std::in_place, "waiting for rewards");
   verdicts_.merge(judge_.collect());
   if (asker_) scored_.merge(asker_->collect());
   span.reset();
-  draft.reward_seconds += judge_.seconds_since_last_call();
+  batch.reward_seconds += judge_.seconds_since_last_call();
   std::vector<EpisodeGroup> mine;
-  for (auto& [key, partial] : draft.mine) {
+  for (auto& [key, partial] : batch.mine) {
     if (partial.unfinished > 0 || !group_.leads()) continue;  // stopped
     EpisodeGroup& group = partial.episodes;
     if (auto scored = scored_.extract(key))
@@ -256,10 +107,10 @@ std::vector<EpisodeGroup> SampledSource::judged_groups(Draft& draft) {
     const std::vector<rewards::RewardResult> judged = std::move(verdicts_[key]);
     verdicts_.erase(key);
     std::vector<Episode> kept;
-    draft.judged += std::ssize(group.episodes);
+    batch.judged += std::ssize(group.episodes);
     for (size_t i = 0; i < group.episodes.size(); ++i) {
       const rewards::RewardResult& verdict = judged.at(i);
-      draft.dropped += verdict.dropped;
+      batch.dropped += verdict.dropped;
       if (verdict.dropped) continue;
       Episode& episode = group.episodes[i];
       episode.reward += verdict.reward;
@@ -288,95 +139,95 @@ std::vector<EpisodeGroup> SampledSource::from_lines(const std::vector<std::strin
   return all;
 }
 
-// The draft's groups; with dynamic sampling, those that the algorithm does not keep are replaced
+// The batch's groups; with dynamic sampling, those that the algorithm does not keep are replaced
 // while max_refills allows. Where refilling ends early they fill the batch after all: its size
 // stays what the config says. An empty batch is drawn anew.
-std::vector<EpisodeGroup> SampledSource::fill(Draft& draft, int64_t policy_version) {
+std::vector<EpisodeGroup> SampledSource::fill(PartialBatch& batch, int64_t policy_version) {
   const Algorithm& algorithm = *config_.rl.algorithm;
   std::vector<EpisodeGroup> kept, set_aside;
   const int64_t wanted = config_.rl.prompts_per_rollout, most = config_.rollout.max_new_tokens;
   while (true) {
-    for (EpisodeGroup& g : gather(judged_groups(draft))) {
+    for (EpisodeGroup& g : gather(judged_groups(batch))) {
       const bool learns = algorithm.max_refills() == 0 || algorithm.keep(g);
       (learns ? kept : set_aside).push_back(std::move(g));
     }
-    if (std::ssize(kept) >= wanted || draft.refills == algorithm.max_refills()) break;
-    ++draft.refills;
-    Draft more = draw(wanted - std::ssize(kept));
-    draft.behind = more.behind;
+    if (std::ssize(kept) >= wanted || batch.refills == algorithm.max_refills()) break;
+    ++batch.refills;
+    PartialBatch more = draw(wanted - std::ssize(kept));
+    batch.behind = more.behind;
     if (more.prompts.empty()) break;
-    draft.groups_sampled += std::ssize(more.prompts);
-    draft.prompts = std::move(more.prompts);
-    draft.mine.clear();
-    deal(draft, config_.rl.group_size);
-    sample({{&draft, most}}, policy_version);
+    batch.groups_sampled += std::ssize(more.prompts);
+    batch.prompts = std::move(more.prompts);
+    batch.mine.clear();
+    deal(batch, config_.rl.group_size);
+    sampler_.sample({{&batch, most}}, policy_version);
   }
   for (EpisodeGroup& g : set_aside)
     if (std::ssize(kept) < wanted) kept.push_back(std::move(g));
   return kept;
 }
 
-RolloutBatch SampledSource::finish(Draft& draft, int64_t policy_version) {
-  RolloutBatch batch;
-  batch.groups = fill(draft, policy_version);
-  for (int tries = 1; batch.groups.empty(); ++tries) {
+RolloutBatch SampledSource::finish(PartialBatch& batch, int64_t policy_version) {
+  RolloutBatch rollouts;
+  rollouts.groups = fill(batch, policy_version);
+  for (int tries = 1; rollouts.groups.empty(); ++tries) {
     check(tries < kMostEmptyBatches, "every completion of ", kMostEmptyBatches,
           " rollout batches was dropped because its reward or environment failed (",
           failures_.first(), "); see rewards.on_failure and environment.on_failure");
-    std::unique_ptr<Draft> another = begin();
+    std::unique_ptr<PartialBatch> another = begin();
     if (!another) break;  // the data has ended
-    sample({{another.get(), config_.rollout.max_new_tokens}}, policy_version);
-    another->groups_sampled += draft.groups_sampled;
-    another->refills = draft.refills;
-    another->dropped += draft.dropped;
-    another->speculation = another->speculation + draft.speculation;
-    another->judged += draft.judged;
-    another->rollout_seconds += draft.rollout_seconds;
-    another->reward_seconds += draft.reward_seconds;
-    draft = std::move(*another);
-    batch.groups = fill(draft, policy_version);
+    sampler_.sample({{another.get(), config_.rollout.max_new_tokens}}, policy_version);
+    another->groups_sampled += batch.groups_sampled;
+    another->refills = batch.refills;
+    another->dropped += batch.dropped;
+    another->speculation = another->speculation + batch.speculation;
+    another->judged += batch.judged;
+    another->rollout_seconds += batch.rollout_seconds;
+    another->reward_seconds += batch.reward_seconds;
+    batch = std::move(*another);
+    rollouts.groups = fill(batch, policy_version);
   }
-  failures_.count(draft, group_);
-  std::vector<double> drafted{static_cast<double>(draft.speculation.drafted_tokens),
-                              static_cast<double>(draft.speculation.accepted_tokens)};
+  failures_.count(batch, group_);
+  std::vector<double> drafted{static_cast<double>(batch.speculation.drafted_tokens),
+                              static_cast<double>(batch.speculation.accepted_tokens)};
   group_.all_reduce_sum(drafted);
   speculation_ = {static_cast<int64_t>(drafted[0]), static_cast<int64_t>(drafted[1])};
-  behind_ = draft.behind;
-  groups_sampled_ = draft.groups_sampled;
-  refills_ = draft.refills;
-  dropped_ = draft.dropped;
-  batch.rollout_seconds = group_.all_reduce_max(draft.rollout_seconds);
-  batch.reward_seconds = group_.all_reduce_max(draft.reward_seconds);
+  behind_ = batch.behind;
+  groups_sampled_ = batch.groups_sampled;
+  refills_ = batch.refills;
+  dropped_ = batch.dropped;
+  rollouts.rollout_seconds = group_.all_reduce_max(batch.rollout_seconds);
+  rollouts.reward_seconds = group_.all_reduce_max(batch.reward_seconds);
   failures_.warn(messages_);
   prompts_.warn(messages_);
-  return batch;
+  return rollouts;
 }
 
 RolloutBatch SampledSource::next(int64_t policy_version) {
-  const std::unique_ptr<Draft> draft = begin();
-  if (!draft) return {};
-  sample({{draft.get(), config_.rollout.max_new_tokens}}, policy_version);
-  return finish(*draft, policy_version);
+  const std::unique_ptr<PartialBatch> batch = begin();
+  if (!batch) return {};
+  sampler_.sample({{batch.get(), config_.rollout.max_new_tokens}}, policy_version);
+  return finish(*batch, policy_version);
 }
 
-std::string SampledSource::lines(const Draft& draft) const {
+std::string SampledSource::lines(const PartialBatch& batch) const {
   std::string all;
-  for (const std::string& text : group_.all_gather(draft.lines())) all += text;
+  for (const std::string& text : group_.all_gather(batch.lines())) all += text;
   return all;
 }
 
-std::unique_ptr<Draft> SampledSource::resume(const std::string& lines, int64_t max_tokens,
-                                             const std::string& where) {
-  std::unique_ptr<Draft> draft = begin();
-  check<DataError>(draft != nullptr, where, ": a rollout batch goes on behind the end of the data");
-  draft->fill(lines, policy_.model->vocab_size, config_.rollout.max_new_tokens, where);
-  for (const auto& [key, group] : draft->mine) {
+std::unique_ptr<PartialBatch> SampledSource::resume(const std::string& lines, int64_t max_tokens,
+                                                    const std::string& where) {
+  std::unique_ptr<PartialBatch> batch = begin();
+  check<DataError>(batch != nullptr, where, ": a rollout batch goes on behind the end of the data");
+  batch->fill(lines, policy_.model->vocab_size, config_.rollout.max_new_tokens, where);
+  for (const auto& [key, group] : batch->mine) {
     for (const PartialCompletion& c : group.completions)
       check<DataError>(c.stopped || c.length() == max_tokens, where,
                        ": a completion of a rollout batch that was begun is missing");
     if (group.unfinished == 0) sampled(group);
   }
-  return draft;
+  return batch;
 }
 
 void SampledSource::describe(MetricsRow& row) const {
@@ -385,7 +236,7 @@ void SampledSource::describe(MetricsRow& row) const {
     row.set("refills", refills_);
   }
   // In episodes it would depend on when their environments answered.
-  if (const auto [drafted, accepted] = speculation_; drafted > 0 && !episodes_)
+  if (const auto [drafted, accepted] = speculation_; drafted > 0 && !sampler_.episodes())
     row.set("speculative_accepted", static_cast<double>(accepted) / static_cast<double>(drafted));
   row.set("completions_dropped", dropped_);
   failures_.describe(row);
@@ -393,14 +244,12 @@ void SampledSource::describe(MetricsRow& row) const {
 
 bool SampledSource::evaluate(train::EvaluationSums& sums, const std::function<bool()>& stop) {
   if (prompts_.evaluation().empty()) return false;
-  const at::NoGradGuard no_grad;
-  completions_ = &engine_;  // the policy as it is
   for (size_t set = 0; set < prompts_.evaluation().size() && !stop(); ++set) {
-    Draft draft;
-    draft.prompts = prompts_.evaluation()[set];
-    deal(draft, 1);
-    sample_drafts({{&draft, config_.rollout.max_new_tokens}}, stop);
-    for (const EpisodeGroup& g : judged_groups(draft)) {
+    PartialBatch batch;
+    batch.prompts = prompts_.evaluation()[set];
+    deal(batch, 1);
+    sampler_.sample_with_policy({&batch, config_.rollout.max_new_tokens}, stop);
+    for (const EpisodeGroup& g : judged_groups(batch)) {
       for (const Episode& e : g.episodes) {
         sums.add_mean(set, "reward_mean", e.reward, 1);
         for (const auto& [name, value] : e.rewards) sums.add_mean(set, "rewards/" + name, value, 1);
@@ -413,24 +262,6 @@ bool SampledSource::evaluate(train::EvaluationSums& sums, const std::function<bo
   }
   failures_.pass_over();
   return true;
-}
-
-void SampledSource::keep(int64_t policy_version) {
-  if (sampler_) sampler_->keep(policy_version);
-}
-
-void SampledSource::share_processors(bool training) {
-  if (sampler_) sampler_->share_processors(training);
-}
-
-// What was sampled of a batch is given up.
-void SampledSource::check_goes_on() const {
-  check(!stopping_, "sampling was stopped: the run is ending");
-}
-
-void SampledSource::stop() {
-  stopping_ = true;
-  if (sampler_) sampler_->stop();
 }
 
 Json SampledSource::state() const {

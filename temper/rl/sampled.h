@@ -3,7 +3,6 @@
 // others are still being sampled.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,16 +11,14 @@
 #include <utility>
 #include <vector>
 
-#include "temper/generate/engine.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/config.h"
-#include "temper/rl/draft.h"
-#include "temper/rl/episode_sampler.h"
 #include "temper/rl/judge.h"
+#include "temper/rl/partial_batch.h"
 #include "temper/rl/prompts.h"
 #include "temper/rl/reference_asker.h"
 #include "temper/rl/rollout_failures.h"
-#include "temper/rl/sampler.h"
+#include "temper/rl/rollout_sampler.h"
 #include "temper/rl/source.h"
 #include "temper/train/messages.h"
 
@@ -37,54 +34,42 @@ class SampledSource : public RolloutSource {
 
   int64_t planned_batches() const override { return prompts_.planned_batches(); }
   RolloutBatch next(int64_t policy_version) override;
-  bool exact() const override { return !sampler_ || sampler_->exact(); }
+  bool exact() const override { return sampler_.exact(); }
   bool samples() const override { return true; }
   void describe(MetricsRow& row) const override;
   bool evaluate(train::EvaluationSums& sums, const std::function<bool()>& stop) override;
   Json state() const override;
   void restore(const Json& state, const std::string& where) override;
   std::vector<std::pair<std::string, std::string>> summary() const override;
-  void keep(int64_t policy_version) override;
-  void share_processors(bool training) override;
-  void stop() override;
+  void keep(int64_t policy_version) override { sampler_.keep(policy_version); }
+  void share_processors(bool training) override { sampler_.share_processors(training); }
+  void stop() override { sampler_.stop(); }
 
   // next() in parts, for several batches at a time. Draws a batch's prompts; null: the data has
   // ended.
-  std::unique_ptr<Draft> begin();
-  // Completions of the draft that are not done go on to so many tokens in all.
-  struct Stage {
-    Draft* draft;
-    int64_t max_tokens;
-  };
-  // By the policy after so many updates. In an environment whole episodes are sampled.
-  void sample(const std::vector<Stage>& stages, int64_t policy_version);
-  // Waits for the rewards of a draft whose completions are all done. Refills it where dynamic
+  std::unique_ptr<PartialBatch> begin();
+  void sample(const std::vector<RolloutSampler::Stage>& stages, int64_t policy_version) {
+    sampler_.sample(stages, policy_version);
+  }
+  // Waits for the rewards of a batch whose completions are all done. Refills it where dynamic
   // sampling asks for it, by that policy.
-  RolloutBatch finish(Draft& draft, int64_t policy_version);
-  // The lines of all ranks' completions so far, and a draft that goes on from them. The source was
-  // restored to the draft's `from`.
-  std::string lines(const Draft& draft) const;
-  std::unique_ptr<Draft> resume(const std::string& lines, int64_t max_tokens,
-                                const std::string& where);
+  RolloutBatch finish(PartialBatch& batch, int64_t policy_version);
+  // The lines of all ranks' completions so far, and a batch that goes on from them. The source was
+  // restored to the batch's `from`.
+  std::string lines(const PartialBatch& batch) const;
+  std::unique_ptr<PartialBatch> resume(const std::string& lines, int64_t max_tokens,
+                                       const std::string& where);
 
  private:
-  Draft draw(int64_t prompts);
-  void deal(Draft& draft, int64_t samples) const;
-  void use(int64_t policy_version);
-  void check_goes_on() const;
-  void sample_drafts(const std::vector<Stage>& stages, const std::function<bool()>& stop = {});
-  void sample_completions(const std::vector<Stage>& stages, const std::function<bool()>& stop);
-  void sample_episodes(Draft& draft, const std::function<bool()>& stop);
-  bool samples_here() const;
-  // Where nobody is left to sample for one of the ranks, as its `why` says, all throw.
-  void check_sampled(const std::string& why) const;
+  PartialBatch draw(int64_t prompts);
+  void deal(PartialBatch& batch, int64_t samples) const;
   // Of a group whose last completion is done.
   void sampled(const PartialGroup& group);
   void judge(const PartialGroup& group);
-  std::vector<EpisodeGroup> judged_groups(Draft& draft);
+  std::vector<EpisodeGroup> judged_groups(PartialBatch& batch);
   std::vector<EpisodeGroup> gather(std::vector<EpisodeGroup> mine) const;
   std::vector<EpisodeGroup> from_lines(const std::vector<std::string>& texts) const;
-  std::vector<EpisodeGroup> fill(Draft& draft, int64_t policy_version);
+  std::vector<EpisodeGroup> fill(PartialBatch& batch, int64_t policy_version);
 
   const RlConfig& config_;
   train::Policy& policy_;
@@ -92,17 +77,12 @@ class SampledSource : public RolloutSource {
   train::Messages& messages_;
   rewards::RewardSet rewards_;
   Prompts prompts_;
-  generate::Engine engine_;           // of the policy as it is
-  std::unique_ptr<Sampler> sampler_;  // null: the engine samples
+  RolloutSampler sampler_;
   std::unique_ptr<ReferenceAsker> asker_;
-  generate::CompletionSource* completions_ = &engine_;
-  int64_t version_ = 0;                       // of the policy that samples now
-  std::unique_ptr<EpisodeSampler> episodes_;  // null: no environment
   Judge judge_;
   std::map<int64_t, std::vector<rewards::RewardResult>> verdicts_;  // by group, not yet asked for
   std::map<int64_t, EpisodeGroup> scored_;                          // by asker_, the same
   RolloutFailures failures_;
-  std::atomic<bool> stopping_{false};
   data::LoaderState behind_;                                // of the last batch
   int64_t groups_sampled_ = 0, refills_ = 0, dropped_ = 0;  // of the last batch
   generate::Speculation::Statistics speculation_;           // as well

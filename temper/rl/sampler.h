@@ -8,7 +8,7 @@
 #include "temper/dist/mesh.h"
 #include "temper/generate/completion_source.h"
 #include "temper/rl/config.h"
-#include "temper/roles/crew.h"
+#include "temper/roles/role_ranks.h"
 #include "temper/train/messages.h"
 #include "temper/train/policy.h"
 
@@ -38,10 +38,10 @@ class Sampler {
   virtual void stop() {}
 };
 
-// As the config says; null: the rollout engine samples with the current policy. crew: null
+// As the config says; null: the rollout engine samples with the current policy. role_ranks: null
 // where no rank has a role of its own.
 std::unique_ptr<Sampler> make_sampler(const RlConfig& config, train::Policy& policy,
-                                      const dist::Mesh& mesh, roles::Crew* crew,
+                                      const dist::Mesh& mesh, roles::RoleRanks* role_ranks,
                                       train::Messages& messages);
 
 }  // namespace temper::rl

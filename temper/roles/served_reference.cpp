@@ -12,14 +12,14 @@ namespace temper::roles {
 using generate::remote::NoServer;
 using generate::remote::ServerPool;
 
-ServedReference::ServedReference(Crew& crew, dist::Group& group, train::Messages& messages,
-                                 Make local)
-    : crew_(crew),
+ServedReference::ServedReference(RoleRanks& role_ranks, dist::Group& group,
+                                 train::Messages& messages, Make local)
+    : role_ranks_(role_ranks),
       group_(group),
       messages_(messages),
       make_local_(std::move(local)),
-      pool_(std::make_shared<ServerPool>(crew.scoring(), rank_protocol())) {
-  crew_.watch(pool_, crew.roles().reference);
+      pool_(std::make_shared<ServerPool>(role_ranks.scoring(), rank_protocol())) {
+  role_ranks_.watch(pool_, role_ranks.roles().reference);
 }
 
 at::Tensor ServedReference::ask(const train::ForwardPass& pass, double temperature) {
@@ -40,7 +40,7 @@ at::Tensor ServedReference::token_logp(const train::ForwardPass& pass, double te
       }
     }
     bytes = group_.agreed(bytes);
-    crew_.warn(messages_);
+    role_ranks_.warn(messages_);
     if (!bytes.empty() || pass.num_targets() == 0) return parse_scores(bytes, pass.num_targets());
     local_ = make_local_();
   }
@@ -49,7 +49,7 @@ at::Tensor ServedReference::token_logp(const train::ForwardPass& pass, double te
 
 std::string ServedReference::describe() const {
   std::string ranks;
-  for (const int64_t rank : crew_.roles().reference)
+  for (const int64_t rank : role_ranks_.roles().reference)
     ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   return "a model on ranks of its own: " + ranks;
 }

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "temper/dist/group.h"
-#include "temper/roles/crew.h"
+#include "temper/roles/role_ranks.h"
 #include "temper/train/roles.h"
 
 namespace temper::roles {
@@ -19,7 +19,7 @@ class ServedReference : public train::Frozen {
   using Make = std::function<std::unique_ptr<train::Frozen>()>;
   // group: ranks with rows of their own; those of tensor parallelism ask once. local: makes what
   // computes them here. All outlive it.
-  ServedReference(Crew& crew, dist::Group& group, train::Messages& messages, Make local);
+  ServedReference(RoleRanks& role_ranks, dist::Group& group, train::Messages& messages, Make local);
 
   at::Tensor token_logp(const train::ForwardPass& pass, double temperature) override;
   std::string describe() const override;
@@ -28,7 +28,7 @@ class ServedReference : public train::Frozen {
   at::Tensor ask(const train::ForwardPass& pass, double temperature);
 
  private:
-  Crew& crew_;
+  RoleRanks& role_ranks_;
   dist::Group& group_;
   train::Messages& messages_;
   Make make_local_;

@@ -10,7 +10,7 @@ namespace temper::train {
 // The ranks that the environment names, as the sections `mesh` and `roles` divide them.
 struct RunRanks {
   std::unique_ptr<dist::World> world;
-  bool trains = true;  // else this rank has roles of its own (roles/station.h)
+  bool trains = true;  // else this rank has roles of its own (roles/server.h)
   dist::Mesh mesh;     // of those that train; on any other rank of itself alone
 };
 // Throws ConfigError where config and ranks do not fit (dist/mesh.h), RunError where ranks do not

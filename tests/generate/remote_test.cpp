@@ -64,43 +64,31 @@ TEST_CASE("each kind of server is told every option in its own names") {
     all.grammar = std::make_shared<const Spec>(form, "text", "here");
     return sorted(remote::make_protocol(kind, 61)->parameters(all));
   };
+  const Json shared{{"temperature", 1.0},
+                    {"top_k", 7},
+                    {"top_p", 0.5},
+                    {"min_p", 0.25},
+                    {"repetition_penalty", 1.5},
+                    {"presence_penalty", 0.5},
+                    {"frequency_penalty", -0.5},
+                    {"logit_bias", {{"11", -5.0}}},
+                    {"ignore_eos", true},
+                    {"stop", {"x"}},
+                    {"stop_token_ids", {4, 9}}};
   for (const Kind kind : {Kind::kOpenai, Kind::kVllm}) {
     CHECK(remote::make_protocol(kind, 61)->parameters(plain) ==
           Json{{"max_tokens", 64}, {"temperature", 1.0}});
-    Json expected{{"max_tokens", 64},
-                  {"temperature", 1.0},
-                  {"top_k", 7},
-                  {"top_p", 0.5},
-                  {"min_p", 0.25},
-                  {"repetition_penalty", 1.5},
-                  {"presence_penalty", 0.5},
-                  {"frequency_penalty", -0.5},
-                  {"logit_bias", {{"11", -5.0}}},
-                  {"min_tokens", 3},
-                  {"ignore_eos", true},
-                  {"stop", {"x"}},
-                  {"stop_token_ids", {4, 9}},
-                  {"structured_outputs", {{"json", "text"}}}};
+    Json expected = shared;
+    expected.update({{"max_tokens", 64}, {"min_tokens", 3}});
+    expected["structured_outputs"] = {{"json", "text"}};
     CHECK(told(kind, Spec::Kind::kJsonSchema) == sorted(expected));
     expected["structured_outputs"] = {{"regex", "text"}};
     CHECK(told(kind, Spec::Kind::kRegex) == sorted(expected));
     expected["structured_outputs"] = {{"grammar", "text"}};
     CHECK(told(kind, Spec::Kind::kGrammar) == sorted(expected));
   }
-  Json expected{{"max_new_tokens", 64},
-                {"temperature", 1.0},
-                {"top_k", 7},
-                {"top_p", 0.5},
-                {"min_p", 0.25},
-                {"repetition_penalty", 1.5},
-                {"presence_penalty", 0.5},
-                {"frequency_penalty", -0.5},
-                {"logit_bias", {{"11", -5.0}}},
-                {"min_new_tokens", 3},
-                {"ignore_eos", true},
-                {"stop", {"x"}},
-                {"stop_token_ids", {4, 9}},
-                {"ebnf", "text"}};
+  Json expected = shared;
+  expected.update({{"max_new_tokens", 64}, {"min_new_tokens", 3}, {"ebnf", "text"}});
   CHECK(told(Kind::kSglang, Spec::Kind::kGrammar) == sorted(expected));
   expected.erase("ebnf");
   expected["regex"] = "text";

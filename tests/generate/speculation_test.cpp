@@ -13,7 +13,7 @@
 #include "temper/base/random.h"
 #include "temper/generate/engine.h"
 #include "temper/generate/score.h"
-#include "temper/models/load.h"
+#include "tests/generate/tiny.h"
 
 using namespace temper;
 using namespace temper::generate;
@@ -22,22 +22,7 @@ namespace {
 
 constexpr int32_t kVocabulary = 67;
 
-std::unique_ptr<models::CausalLM> tiny() {
-  const Json config = {{"model_type", "qwen3"},
-                       {"vocab_size", kVocabulary},
-                       {"hidden_size", 16},
-                       {"intermediate_size", 24},
-                       {"num_hidden_layers", 2},
-                       {"num_attention_heads", 2},
-                       {"num_key_value_heads", 1},
-                       {"head_dim", 8},
-                       {"max_position_embeddings", 512},
-                       {"initializer_range", 0.3},
-                       {"tie_word_embeddings", true}};
-  auto model = models::init_model(models::HfConfig::parse(config, "test"), 3);
-  model->eos_token_ids = {5, 9};
-  return model;
-}
+std::unique_ptr<models::CausalLM> tiny_model() { return tiny::model(kVocabulary, {5, 9}); }
 
 // A tokenizer of as many letters.
 std::shared_ptr<const Tokenizer> letters() {
@@ -117,7 +102,7 @@ struct Draw {
 
 TEST_CASE("with drafts and without: the same bits, whatever is asked for") {
   omp_set_num_threads(1);
-  const auto model = tiny();
+  const auto model = tiny_model();
   const auto tokenizer = letters();
   Draw draw(5);
   int64_t drafted = 0, accepted = 0;
@@ -143,7 +128,7 @@ TEST_CASE("with drafts and without: the same bits, whatever is asked for") {
 }
 
 TEST_CASE("cancelled while drafts are verified: what there is, is the beginning of the whole") {
-  const auto model = tiny();
+  const auto model = tiny_model();
   Draw draw(11);
   for (int trial = 0; trial < 10; ++trial) {
     std::vector<Request> requests = draw.requests();
@@ -174,7 +159,7 @@ TEST_CASE("cancelled while drafts are verified: what there is, is the beginning 
 }
 
 TEST_CASE("log-probabilities of what drafts gave are those that score computes") {
-  const auto model = tiny();
+  const auto model = tiny_model();
   GenerationOptions options;
   options.sampling.temperature = 0.5;
   options.max_new_tokens = 80;
@@ -195,7 +180,7 @@ TEST_CASE("log-probabilities of what drafts gave are those that score computes")
 }
 
 TEST_CASE("a text that repeats itself takes few passes; each token is told of once") {
-  const auto model = tiny();
+  const auto model = tiny_model();
   GenerationOptions options;
   options.sampling.temperature = 0;
   options.sampling.logit_bias = {{4, 1000.0f}};
@@ -212,7 +197,7 @@ TEST_CASE("a text that repeats itself takes few passes; each token is told of on
 }
 
 TEST_CASE("where nothing is accepted, next to nothing is drafted") {
-  const auto model = tiny();
+  const auto model = tiny_model();
   GenerationOptions options;
   options.sampling.temperature = 30;  // any token, whatever came before
   options.max_new_tokens = 200;

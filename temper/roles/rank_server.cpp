@@ -1,4 +1,4 @@
-#include "temper/roles/station.h"
+#include "temper/roles/rank_server.h"
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -7,7 +7,7 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
-#include "temper/roles/crew.h"
+#include "temper/roles/role_ranks.h"
 #include "temper/roles/wire.h"
 #include "temper/train/ranks.h"
 
@@ -33,7 +33,7 @@ std::string random_key() {
 
 }  // namespace
 
-serve::ServerOptions Station::options(const dist::World& world, size_t training) {
+serve::ServerOptions RankServer::options(const dist::World& world, size_t training) {
   serve::ServerOptions o;
   o.host = world.address();
   o.port = 0;
@@ -50,19 +50,20 @@ serve::ServerOptions Station::options(const dist::World& world, size_t training)
   return o;
 }
 
-Station::Station(dist::World& world, size_t training) : server_(options(world, training), nullptr) {
+RankServer::RankServer(dist::World& world, size_t training)
+    : server_(options(world, training), nullptr) {
   server_.bind();
   const Json about{
       {"url", server_.address()}, {"key", server_.api_key()}, {"host", dist::host_name()}};
   world.tell(train::serving_name(world.rank()), about.dump());
 }
 
-void Station::add(const std::string& path, serve::ServerOptions::Route route) {
+void RankServer::add(const std::string& path, serve::ServerOptions::Route route) {
   routes_[path] = std::move(route);
 }
 
-std::string Station::answer(const std::string& path, const std::string& name,
-                            const std::string& body) {
+std::string RankServer::answer(const std::string& path, const std::string& name,
+                               const std::string& body) {
   if (path == kEnd) {
     const std::lock_guard lock(mutex_);
     outcome_ = parse_end(body);
@@ -74,9 +75,11 @@ std::string Station::answer(const std::string& path, const std::string& name,
   return route->second(name, body);
 }
 
-bool Station::over() { return ended_ || left_ || (!attended_ && steady_seconds() > waits_until_); }
+bool RankServer::over() {
+  return ended_ || left_ || (!attended_ && steady_seconds() > waits_until_);
+}
 
-train::RunOutcome Station::serve(
+train::RunOutcome RankServer::serve(
     const std::function<void(const std::function<bool()>& stop)>& work) {
   waits_until_ = steady_seconds() + kLongestWait;
   struct Listening {

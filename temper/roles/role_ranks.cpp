@@ -1,4 +1,4 @@
-#include "temper/roles/crew.h"
+#include "temper/roles/role_ranks.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -20,11 +20,12 @@ constexpr double kEndSeconds = 10;       // for the word that the run has ended
 
 }  // namespace
 
-std::unique_ptr<Crew> find_crew(const train::RunConfig& config, const train::RunRanks& ranks) {
+std::unique_ptr<RoleRanks> find_role_ranks(const train::RunConfig& config,
+                                           const train::RunRanks& ranks) {
   if (!config.roles.any()) return nullptr;
-  return std::make_unique<Crew>(config.roles, *ranks.world,
-                                static_cast<size_t>(ranks.mesh.world->size()),
-                                std::min(60 * config.mesh.timeout_minutes, kLongestTimeout));
+  return std::make_unique<RoleRanks>(config.roles, *ranks.world,
+                                     static_cast<size_t>(ranks.mesh.world->size()),
+                                     std::min(60 * config.mesh.timeout_minutes, kLongestTimeout));
 }
 
 size_t connections_of_each(size_t training) {
@@ -32,7 +33,7 @@ size_t connections_of_each(size_t training) {
   return std::clamp<size_t>(kAll / training, 8, 128);
 }
 
-struct Crew::Rank {
+struct RoleRanks::Rank {
   int64_t number = 0;
   PoolOptions::Server server;
   std::unique_ptr<HttpClient> attending;  // of rank 0
@@ -40,8 +41,8 @@ struct Crew::Rank {
   std::atomic<bool> ended{false};  // the thread
 };
 
-Crew::Crew(const dist::RolesSection& roles, dist::World& world, size_t training,
-           double timeout_seconds)
+RoleRanks::RoleRanks(const dist::RolesSection& roles, dist::World& world, size_t training,
+                     double timeout_seconds)
     : roles_(roles),
       leads_(world.rank() == 0),
       connections_(connections_of_each(training)),
@@ -69,7 +70,7 @@ Crew::Crew(const dist::RolesSection& roles, dist::World& world, size_t training,
   }
 }
 
-Crew::~Crew() {
+RoleRanks::~RoleRanks() {
   ending_ = true;
   for (const auto& rank : ranks_) {
     // What is to be stopped may be about to begin.
@@ -79,7 +80,7 @@ Crew::~Crew() {
   }
 }
 
-void Crew::attend(Rank& rank) {
+void RoleRanks::attend(Rank& rank) {
   rank.attending->attend(leads_ ? kAttend : kWatch);
   if (ending_) return;
   std::vector<Watch> watches;
@@ -96,30 +97,30 @@ void Crew::attend(Rank& rank) {
   }
 }
 
-PoolOptions Crew::pool_of(const std::vector<int64_t>& ranks) const {
+PoolOptions RoleRanks::pool_of(const std::vector<int64_t>& ranks) const {
   PoolOptions options{.servers = {}, .timeout_seconds = timeout_seconds_, .may_return = false};
   for (const int64_t rank : ranks) options.servers.push_back(find(rank).server);
   return options;
 }
 
-Crew::Rank& Crew::find(int64_t rank) const {
+RoleRanks::Rank& RoleRanks::find(int64_t rank) const {
   const auto found = std::find_if(ranks_.begin(), ranks_.end(),
                                   [&](const auto& one) { return one->number == rank; });
   check(found != ranks_.end(), "rank ", rank, " has no role of its own");
   return **found;
 }
 
-void Crew::watch(const std::shared_ptr<ServerPool>& pool, const std::vector<int64_t>& ranks) {
+void RoleRanks::watch(const std::shared_ptr<ServerPool>& pool, const std::vector<int64_t>& ranks) {
   const std::lock_guard lock(mutex_);
   watches_.push_back({pool, ranks});
 }
 
-void Crew::drop(size_t place) {
+void RoleRanks::drop(size_t place) {
   Rank& rank = find(roles_.rollout.at(place));
   rank.attending->stop();
 }
 
-void Crew::warn(train::Messages& messages) {
+void RoleRanks::warn(train::Messages& messages) {
   std::vector<std::string> gone;
   {
     const std::lock_guard lock(mutex_);
@@ -131,7 +132,7 @@ void Crew::warn(train::Messages& messages) {
                                  "asked for others do"));
 }
 
-void Crew::end(const train::RunOutcome& outcome) {
+void RoleRanks::end(const train::RunOutcome& outcome) {
   if (!leads_) return;
   ending_ = true;
   for (const auto& rank : ranks_) {

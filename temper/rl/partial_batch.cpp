@@ -1,4 +1,4 @@
-#include "temper/rl/draft.h"
+#include "temper/rl/partial_batch.h"
 
 #include <algorithm>
 #include <iterator>
@@ -55,7 +55,7 @@ void PartialGroup::assemble() {
   }
 }
 
-std::string Draft::lines() const {
+std::string PartialBatch::lines() const {
   std::vector<EpisodeGroup> groups;
   for (const auto& [key, group] : mine) {
     PartialGroup copy = group;
@@ -65,8 +65,8 @@ std::string Draft::lines() const {
   return to_lines(groups);
 }
 
-void Draft::fill(const std::string& lines, int64_t vocabulary, int64_t max_tokens,
-                 const std::string& where) {
+void PartialBatch::fill(const std::string& lines, int64_t vocabulary, int64_t max_tokens,
+                        const std::string& where) {
   std::vector<EpisodeGroup> groups;
   add_lines(groups, lines, vocabulary, where);
   for (const EpisodeGroup& g : groups) {

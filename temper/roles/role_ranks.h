@@ -25,13 +25,13 @@ inline constexpr size_t kMostScored = 4;
 
 // Each rank that trains waits for the end of each of them, so that it is noticed at once; they
 // notice when rank 0 is gone.
-class Crew {
+class RoleRanks {
  public:
   // Asks `world` where they are; waits for them. training: ranks that train. timeout_seconds: of
   // one request. Throws RunError.
-  Crew(const dist::RolesSection& roles, dist::World& world, size_t training,
-       double timeout_seconds);
-  ~Crew();  // without end() before, they end with an error
+  RoleRanks(const dist::RolesSection& roles, dist::World& world, size_t training,
+            double timeout_seconds);
+  ~RoleRanks();  // without end() before, they end with an error
 
   // Those of a role; none in the list: nobody has it.
   generate::remote::PoolOptions sampling() const { return pool_of(roles_.rollout); }
@@ -72,6 +72,7 @@ class Crew {
 };
 
 // Those of a run's config; null where no rank has a role of its own.
-std::unique_ptr<Crew> find_crew(const train::RunConfig& config, const train::RunRanks& ranks);
+std::unique_ptr<RoleRanks> find_role_ranks(const train::RunConfig& config,
+                                           const train::RunRanks& ranks);
 
 }  // namespace temper::roles

@@ -38,7 +38,7 @@ struct PartialGroup {
   void assemble();
 };
 
-struct Draft {
+struct PartialBatch {
   std::vector<Prompt> prompts;           // of all ranks
   std::map<int64_t, PartialGroup> mine;  // of this rank's prompts, by key
   data::LoaderState from, behind;        // the prompts' source before and after drawing them

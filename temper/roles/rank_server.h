@@ -15,11 +15,12 @@
 
 namespace temper::roles {
 
-class Station {
+class RankServer {
  public:
   // Takes a port where the others reach it, asks for a key that is drawn at random, and tells both
-  // to them (crew.h). What they ask waits until serve(). training: how many train. Throws RunError.
-  Station(dist::World& world, size_t training);
+  // to them (role_ranks.h). What they ask waits until serve(). training: how many train. Throws
+  // RunError.
+  RankServer(dist::World& world, size_t training);
 
   // What it answers, by path (wire.h). Before serve().
   void add(const std::string& path, serve::ServerOptions::Route route);
