@@ -1,5 +1,6 @@
 // temper check: proves a run before it starts.
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 
 #include "temper/base/error.h"
@@ -34,7 +35,7 @@ class Check : public Command {
         "  temper check sft configs/sft.yaml --nproc 4 mesh.fsdp=4\n"
         "  temper check sft model.path=DIR --mesh "
         "devices=64,memory=80GiB,bandwidth=400GB/s,network=50GB/s,flops=400TFLOPS");
-    app.add_option("arguments", words_, "[VERB] file.yaml ... dotted.key=value ...")->required();
+    app.add_option("CONFIG", words_, "[VERB] file.yaml ... dotted.key=value ...")->required();
     app.add_flag("--json", json_, "write one JSON object");
     app.add_option("--nproc", ranks_, "ranks of the run")->check(at_least_one());
     app.add_option("--mesh", mesh_,
@@ -64,10 +65,15 @@ class Check : public Command {
       rest.erase(rest.begin());
       return verb;
     }
-    if (!mesh_.empty()) return "sft";
-    const YamlNode written = read_config_arguments(rest);
-    const YamlNode* node = find_key(written, "verb");
-    const std::string found = node ? node->text : "";
+    const bool is_word =
+        rest[0].find_first_of("./=") == std::string::npos && !std::filesystem::exists(rest[0]);
+    if (!mesh_.empty() && !is_word) return "sft";
+    std::string found = rest[0];
+    if (!is_word) {
+      const YamlNode written = read_config_arguments(rest);
+      const YamlNode* node = find_key(written, "verb");
+      found = node ? node->text : "";
+    }
     std::string known;
     for (const std::string& name : kTrainingVerbs) known += (known.empty() ? "" : ", ") + name;
     temper::check<ConfigError>(

@@ -130,6 +130,7 @@ void DistillConfig::validate() const {
           ", expected 0: only sft's loss has this term");
   require(!samples() || adapter.dropout == 0, "adapter.dropout", "found ", adapter.dropout,
           ", expected 0 under on_policy: the student that trains is the one that sampled");
+  if (samples()) rollout.validate();
 }
 
 }  // namespace temper::distill

@@ -57,6 +57,11 @@ void RolloutSection::fields(Fields& f) {
         "a token");
 }
 
+void RolloutSection::validate() const {
+  options(0);
+  engine_options();
+}
+
 GenerationOptions RolloutSection::options(int64_t seed) const {
   GenerationOptions o;
   o.sampling = {.temperature = temperature,

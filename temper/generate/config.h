@@ -30,6 +30,8 @@ struct RolloutSection {
   std::optional<int64_t> cache_bytes;
   std::string speculative = "auto";
   void fields(Fields& f);
+  // Throws ConfigError for texts that options() and engine_options() cannot read.
+  void validate() const;
   // What the section says of a request. Throws ConfigError.
   GenerationOptions options(int64_t seed) const;
   // What it says of an engine. Throws ConfigError.

@@ -17,13 +17,12 @@ int64_t cache_bytes(const EngineOptions& options) {
   return usable_memory_bytes() / 4 / std::max(1, ranks);
 }
 
-void check_request(const Request& request, const models::CausalLM& model,
-                   const Tokenizer* tokenizer, const CacheLimit& cache) {
-  const GenerationOptions& options = request.options;
+void check_options(const GenerationOptions& options, const models::CausalLM& model,
+                   const Tokenizer* tokenizer, int64_t begun) {
   check<ConfigError>(options.max_new_tokens >= 1 && options.max_new_tokens <= kMostNewTokens,
                      "max_new_tokens: found ", options.max_new_tokens, ", expected 1 to ",
                      kMostNewTokens);
-  check<ConfigError>(options.min_new_tokens <= request.begun + options.max_new_tokens,
+  check<ConfigError>(options.min_new_tokens <= begun + options.max_new_tokens,
                      "min_new_tokens: found ", options.min_new_tokens,
                      ", expected at most max_new_tokens, ", options.max_new_tokens);
   const double temperature = options.sampling.temperature;
@@ -37,6 +36,11 @@ void check_request(const Request& request, const models::CausalLM& model,
   };
   for (const int32_t id : options.stop_token_ids) check_id("stop_token_ids", id);
   for (const auto& [id, bias] : options.sampling.logit_bias) check_id("logit_bias", id);
+}
+
+void check_request(const Request& request, const models::CausalLM& model,
+                   const Tokenizer* tokenizer, const CacheLimit& cache) {
+  check_options(request.options, model, tokenizer, request.begun);
   check<DataError>(!request.prompt.empty(), "row ", request.index, ": an empty prompt");
   check(request.begun >= 0 && request.begun <= request.position &&
             request.begun < static_cast<int64_t>(request.prompt.size()),

@@ -18,6 +18,10 @@ struct CacheLimit {
   int64_t bytes;  // what the cache was made with
 };
 
+// Throws ConfigError for options that no request to the model can have. begun: tokens of the
+// completion that the prompt already has.
+void check_options(const GenerationOptions& options, const models::CausalLM& model,
+                   const Tokenizer* tokenizer, int64_t begun = 0);
 // Throws DataError for an empty prompt and for ids that are not the model's, ConfigError for
 // options that cannot be obeyed and for a prompt that can never fit the cache.
 void check_request(const Request& request, const models::CausalLM& model,

@@ -8,6 +8,7 @@
 #include "temper/models/directory.h"
 #include "temper/plan/check_run.h"
 #include "temper/plan/program_checks.h"
+#include "temper/plan/rollout_check.h"
 #include "temper/plan/text.h"
 #include "temper/rl/model_reward.h"
 #include "temper/rl/prompts.h"
@@ -25,7 +26,8 @@ std::vector<std::string> reward_checks(const rl::RlConfig& config) {
   return names;
 }
 
-// The first prompt that can be read, as the rewards see it with an empty completion.
+// The first prompt that can be read, as the rewards see it with a completion of one token: one has
+// at least that many, and a reward need not bear less.
 std::optional<rewards::Sample> first_sample(const rl::RlConfig& config, const RunChecks& checks,
                                             const data::RowOrder& order) {
   const data::PromptFormat format = rl::prompt_format(config, checks.policy);
@@ -40,6 +42,9 @@ std::optional<rewards::Sample> first_sample(const rl::RlConfig& config, const Ru
     sample.prompt_tokens = row->tokens;
     sample.has_text = checks.policy.tokenizer != nullptr;
     if (sample.has_text) sample.prompt = checks.policy.tokenizer->decode(row->tokens, true);
+    sample.completion_tokens = {row->tokens.back()};
+    if (sample.has_text)
+      sample.completion = checks.policy.tokenizer->decode(sample.completion_tokens, true);
     sample.max_new_tokens = config.rollout.max_new_tokens;
     return sample;
   }
@@ -188,11 +193,16 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
     });
   else if (config.environment.any())
     checks.list.skip("environment", "there is no prompt to begin an episode with");
+  if (!config.rl.replay && good)
+    checks.list.run("rollout",
+                    [&] { return check_rollout(config.rollout, config.seed, checks.policy); });
+  else if (!config.rl.replay)
+    checks.list.skip("rollout", kNoModel);
   if (reference && good) checks.add_reference({});
   if (reference && !good) checks.list.skip("reference", kNoModel);
   if (ppo && good) check_critic(checks, *ppo);
   if (ppo && !good) checks.list.skip("critic", kNoModel);
-  generate::EngineOptions engine{.cache_bytes = config.rollout.cache_bytes.value_or(0)};
+  generate::EngineOptions engine = config.rollout.engine_options();
   engine.local_ranks = static_cast<int>(checks.ranks.count());
   checks.shape.sampling.cache_bytes = generate::cache_bytes(engine);
   int64_t steps = config.train.max_steps.value_or(1);

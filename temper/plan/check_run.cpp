@@ -4,6 +4,7 @@
 #include "temper/data/preference_row.h"
 #include "temper/distill/sampled_rows.h"
 #include "temper/models/directory.h"
+#include "temper/plan/rollout_check.h"
 #include "temper/plan/text.h"
 #include "temper/preference/losses.h"
 #include "temper/preference/pair_task.h"
@@ -124,6 +125,8 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
     return Finding::pass(str(directory, ": ", counted(parameters), " parameters"));
   });
   if (config.samples()) {
+    checks.list.run("rollout",
+                    [&] { return check_rollout(config.rollout, config.seed, checks.policy); });
     SamplingShape& s = checks.shape.sampling;
     s.samples = true;
     s.sequences = s.prompts = config.train.batch_size / checks.ranks.rows();

@@ -21,7 +21,7 @@ Finding probe_reward(const rewards::RewardSection& section, const rewards::Sampl
   if (verdict.kind != rewards::Verdict::Kind::kValue)
     return Finding::fail("asked for " + sample.where + ": " + verdict.detail);
   const std::string answer =
-      str("answers ", verdict.value, " to an empty completion of ", sample.where);
+      str("answers ", verdict.value, " to a completion of one token for ", sample.where);
   if (verdict.unasked_lines > 0)
     return Finding::warn(str(answer, "; it wrote ", verdict.unasked_lines, " lines unasked"));
   return Finding::pass(answer, {{"reward", verdict.value}});

@@ -147,6 +147,7 @@ void RlConfig::validate() const {
   require(rollout.temperature > 0, "rollout.temperature",
           "found 0, expected number > 0: greedy completions are all the same, and the policy's "
           "log-probabilities are those at this temperature");
+  rollout.validate();
   validate_sampler();
   const int64_t least = rl.algorithm->needs().min_group_size;
   require(rl.replay || rl.group_size >= least, "rl.group_size", "found ", rl.group_size,

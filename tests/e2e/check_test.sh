@@ -17,9 +17,9 @@ with open("prompts.jsonl", "w") as f:
         f.write(json.dumps({"prompt_ids": ids(4), "answer": "1"}) + "\n")
 P
 cat > reward.py <<'P'
-import sys
+import json, sys
 for line in sys.stdin:
-    print(0.5, flush=True)
+    print(0.5 + 0 * json.loads(line)["completion_tokens"][-1], flush=True)  # no completion is empty
 P
 # has FILE NAME STATUS [WORDS]: the check of that name has that status, and its message has the words.
 has() {
@@ -77,6 +77,9 @@ check rl.json 0 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]'
 check rl.json 2 grpo $rl 'rewards=[{command: [no-such-program], name: half}]' && has rl.json rewards/half fail no-such-program
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, -c, "raise SystemExit(3)"], name: half}]' && has rl.json rewards/half fail "status 3"
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' 'environment.command=[python3, -c, "raise SystemExit(4)"]' && has rl.json environment fail
+check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' rollout.stop_token_ids=[999] && has rl.json rollout fail "token 999"
+check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' rollout.regex=a && has rl.json rollout fail tokenizer
+check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' rollout.speculative=17 && has rl.json config fail rollout.speculative
 
 # The directory's state, and the resolved config, which names its verb.
 "$temper" sft $sft train.max_steps=2 metrics.sinks=[jsonl] > /dev/null || fail "the run"
@@ -88,6 +91,7 @@ check other.json 0 sft $sft resume=never && has other.json output_dir warn
 [ "$before" = "$(find out -type f -newer model | sort | xargs ls -l --time-style=full-iso)" ] || fail "check wrote into output_dir"
 "$temper" check nothing.yaml > /dev/null 2>&1
 [ $? = 2 ] || fail "a config that is not there"
+"$temper" check grp out/config.yaml 2>&1 | grep -q "unknown verb .grp" || fail "an unknown verb"
 
 # Meshes, from config.json alone, of a model that fits no machine here.
 mkdir huge

@@ -1,0 +1,20 @@
+#include "temper/plan/rollout_check.h"
+
+#include "temper/base/error.h"
+#include "temper/generate/request_check.h"
+#include "temper/grammar/grammar.h"
+
+namespace temper::plan {
+
+Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed,
+                      const train::Policy& policy) {
+  const generate::GenerationOptions options = rollout.options(seed);
+  generate::check_options(options, *policy.model, policy.tokenizer.get());
+  if (options.grammar)
+    grammar::Compiler(policy.tokenizer, policy.model->vocab_size).compile(*options.grammar);
+  return Finding::pass(str("up to ", options.max_new_tokens, " tokens at temperature ",
+                           options.sampling.temperature,
+                           options.grammar ? ", in the form of a grammar" : ""));
+}
+
+}  // namespace temper::plan

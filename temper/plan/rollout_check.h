@@ -1,0 +1,14 @@
+// What a run samples with.
+#pragma once
+
+#include "temper/generate/config.h"
+#include "temper/plan/check_list.h"
+#include "temper/train/policy.h"
+
+namespace temper::plan {
+
+// Its options, its grammar compiled for the model's tokens. Throws ConfigError.
+Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed,
+                      const train::Policy& policy);
+
+}  // namespace temper::plan
