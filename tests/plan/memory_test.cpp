@@ -85,9 +85,7 @@ TEST_CASE("a plan's parts are what its phase takes, and its peak the largest pha
 TEST_CASE("recomputation keeps the inputs of blocks alone") {
   RunShape run = tiny::run();
   run.policy.shape.layers = 40;
-  const auto activations = [&] {
-    return part(training(plan_memory(run, {}, 0)), "activations");
-  };
+  const auto activations = [&] { return part(training(plan_memory(run, {}, 0)), "activations"); };
   const int64_t all = activations();
   run.recompute = true;
   const int64_t inputs = activations();

@@ -57,9 +57,7 @@ TEST_CASE("rows are measured once, and drawn in the run's order without those le
         if (drawn.row == 1) return {};
         return 10 * (drawn.row + 1);
       },
-      [](int64_t tokens) {
-        return RowSize{tokens, tokens - 1};
-      });
+      [](int64_t tokens) { return RowSize{tokens, tokens - 1}; });
   CHECK(read == 4);
   CHECK(sizes.longest() == 40);
   CHECK(sizes.longer_than(10) == 2);

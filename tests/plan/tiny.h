@@ -18,7 +18,11 @@ inline ModelShape shape() {
   };
   ModelShape shape;
   shape.tensors = {
-      {.name = "model.embed_tokens.weight", .shape = {10, 4}, .split = {}, .unit = 0, .matrix = true},
+      {.name = "model.embed_tokens.weight",
+       .shape = {10, 4},
+       .split = {},
+       .unit = 0,
+       .matrix = true},
       block(0),
       block(1),
       {.name = "model.norm.weight", .shape = {4}, .split = {}},
