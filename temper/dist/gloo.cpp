@@ -13,6 +13,7 @@
 
 #include "temper/base/error.h"
 #include "temper/dist/liveness.h"
+#include "temper/metrics/trace.h"
 
 namespace temper::dist {
 namespace {
@@ -44,25 +45,32 @@ std::vector<Route> exchange_routes(c10d::Store& store, const Environment& enviro
   return routes;
 }
 
+// Of a group's name: "fsdp/2" is the axis fsdp.
+std::string count_name(const std::string& group) {
+  return "sent bytes: " + group.substr(0, group.find('/'));
+}
+
+// Counts the bytes of tensors that a rank hands to others (trace::count), without the transport's
+// own: gloo gathers around a ring, sums are exchanged directly.
 class GlooGroup : public Group {
  public:
-  GlooGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int size, int rank_of_all,
-            bool in_step, std::shared_ptr<Group> twins,
+  GlooGroup(const std::string& name, const c10::intrusive_ptr<c10d::Store>& store, int rank,
+            int size, int rank_of_all, bool in_step, std::shared_ptr<Group> twins,
             const c10::intrusive_ptr<c10d::ProcessGroupGloo::Options>& options)
-      : rank_(rank),
+      : count_name_(count_name(name)),
+        rank_(rank),
         size_(size),
         rank_of_all_(rank_of_all),
         in_step_(in_step),
         twins_(std::move(twins)),
-        store_(std::move(store)),
+        store_(c10::make_intrusive<c10d::PrefixStore>(name, store)),
         options_(options) {
     const NewConnections connections;
     group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_, rank, size, options);
     connections.notice_loss();
   }
   std::shared_ptr<Group> another(const std::string& name) override {
-    auto made = std::make_shared<GlooGroup>(c10::make_intrusive<c10d::PrefixStore>(name, store_),
-                                            rank_, size_, rank_of_all_, in_step_,
+    auto made = std::make_shared<GlooGroup>(name, store_, rank_, size_, rank_of_all_, in_step_,
                                             twins_ ? twins_->another(name) : nullptr, options_);
     made->set_timeout(longest_wait_);
     return made;
@@ -104,11 +112,13 @@ class GlooGroup : public Group {
   }
   void all_gather(const at::Tensor& part, at::Tensor& whole) override {
     at::Tensor mine = part.detach();
+    count(static_cast<int64_t>(part.nbytes()) * (size_ - 1));
     wait(group_->_allgather_base(whole, mine));
   }
   void reduce_scatter_sum(const at::Tensor& whole, at::Tensor& part) override {
     const at::NoGradGuard no_grad;
     at::Tensor given = whole.detach(), all = at::empty_like(given);
+    count(static_cast<int64_t>(whole.nbytes()) / size_ * (size_ - 1));
     std::vector<int64_t> evenly;
     wait(group_->alltoall_base(all, given, evenly, evenly));
     sum_in_order(all, part);
@@ -117,10 +127,12 @@ class GlooGroup : public Group {
     std::vector<at::Tensor> tensors{tensor.detach()};
     c10d::BroadcastOptions options;
     options.rootRank = root;
+    if (rank_ == root) count(static_cast<int64_t>(tensor.nbytes()) * (size_ - 1));
     wait(group_->broadcast(tensors, options));
   }
   void send(const at::Tensor& tensor, int to) override {
     std::vector<at::Tensor> tensors{tensor.detach()};
+    count(static_cast<int64_t>(tensor.nbytes()));
     wait(group_->send(tensors, to, 0));
   }
   void receive(at::Tensor& tensor, int from) override {
@@ -130,12 +142,17 @@ class GlooGroup : public Group {
   void barrier() override { wait(group_->barrier()); }
 
  private:
+  void count(int64_t bytes) const { trace::count(count_name_, bytes); }
   // all [size * n] by rank.
   void sum_in_order(const at::Tensor& all, at::Tensor& sum) const {
     const at::Tensor by_rank = all.view({size_, -1});
     at::Tensor out = sum.view({-1});
-    out.copy_(by_rank[0]);
-    for (int r = 1; r < size_; ++r) out.add_(by_rank[r]);
+    if (size_ == 1) {
+      out.copy_(by_rank[0]);
+      return;
+    }
+    at::add_out(out, by_rank[0], by_rank[1]);
+    for (int r = 2; r < size_; ++r) out.add_(by_rank[r]);
   }
   void wait(const c10::intrusive_ptr<c10d::Work>& work) const {
     try {
@@ -147,6 +164,7 @@ class GlooGroup : public Group {
     }
   }
 
+  const std::string count_name_;
   int rank_, size_, rank_of_all_;
   bool in_step_;
   std::shared_ptr<Group> twins_;
@@ -196,9 +214,9 @@ struct GlooWorld::Connection {
         interface ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
                   : c10d::ProcessGroupGloo::createDeviceForHostname(address));
     const auto place = std::find(ranks.begin(), ranks.end(), environment.rank) - ranks.begin();
-    const auto made = std::make_shared<GlooGroup>(
-        c10::make_intrusive<c10d::PrefixStore>(name, prefixed), static_cast<int>(place),
-        static_cast<int>(ranks.size()), environment.rank, in_step, std::move(twins), options);
+    const auto made = std::make_shared<GlooGroup>(name, prefixed, static_cast<int>(place),
+                                                  static_cast<int>(ranks.size()), environment.rank,
+                                                  in_step, std::move(twins), options);
     made->set_timeout(longest_wait);
     return made;
   }

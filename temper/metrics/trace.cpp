@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -32,6 +33,7 @@ struct ThreadSpans {
 struct Registry {
   std::mutex mutex;
   std::vector<std::shared_ptr<ThreadSpans>> threads;  // a thread's place is its id in the file
+  std::map<std::string, int64_t> counts;
 };
 
 Registry& registry() {
@@ -93,8 +95,15 @@ void record(const char* name, int64_t number, int64_t start_ns, int64_t end_ns) 
 
 }  // namespace detail
 
+void count(const std::string& name, int64_t amount) {
+  if (!detail::on) return;
+  const std::lock_guard lock(registry().mutex);
+  registry().counts[name] += amount;
+}
+
 void start() {
   const std::lock_guard lock(registry().mutex);
+  registry().counts.clear();
   for (const auto& thread : registry().threads) {
     const std::lock_guard thread_lock(thread->mutex);
     thread->spans.clear();
@@ -113,7 +122,8 @@ void write(const std::string& path, int64_t rank) {
   for (size_t id = 0; id < registry().threads.size(); ++id)
     append_thread(*registry().threads[id], str("\"pid\":", rank, ",\"tid\":", id), out);
   const int64_t dropped = std::max<int64_t>(0, recorded - kMaxSpans);
-  out += str("\n],\"otherData\":{\"dropped_spans\":", dropped, "}}\n");
+  out += str("\n],\"otherData\":{\"dropped_spans\":", dropped,
+             ",\"counts\":", dump_json(Json(registry().counts)), "}}\n");
   write_file_atomic(path, out);
 }
 

@@ -2,8 +2,10 @@
 // (ui.perfetto.dev).
 //
 //   trace::Span span("forward");   // costs one relaxed load while nothing is recorded
+//   trace::count("sent bytes: data", n);  // totals stand in the file's `otherData.counts`
 //
-// Nothing is recorded between the program's start and trace::start(). Any thread may make spans.
+// Nothing is recorded between the program's start and trace::start(). Any thread may make spans
+// and count.
 #pragma once
 
 #include <atomic>
@@ -18,7 +20,10 @@ int64_t now_ns();
 void record(const char* name, int64_t number, int64_t start_ns, int64_t end_ns);
 }  // namespace detail
 
-// Starts to record; earlier spans are forgotten.
+// Adds to the total of that name, where spans are recorded.
+void count(const std::string& name, int64_t amount);
+
+// Starts to record; earlier spans and counts are forgotten.
 void start();
 
 // Stops and writes the recorded spans, those of rank `rank` of a run. Spans that are still open, or

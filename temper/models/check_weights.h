@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "temper/nn/module.h"
+#include "temper/io/safetensors.h"
+#include "temper/models/model.h"
 
 namespace temper::models {
 
@@ -17,5 +18,10 @@ struct StoredWeights {
 // load_model would, or, with `optional` "score.weight", load_scalar_model.
 StoredWeights check_weights(const std::string& directory, nn::Module& model,
                             const std::string& optional = "");
+
+// Throws ConfigError where the directory's tensors, kept as `storage` says, cannot be divided over
+// the ranks of the axis `tensor`.
+void check_divisible(const std::string& directory, const TensorMap& tensors,
+                     const Storage& storage);
 
 }  // namespace temper::models

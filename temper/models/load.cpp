@@ -165,14 +165,19 @@ void fill(nn::Module& model, Checkpoint& from, const Storage& storage, const std
 
 void split_model(nn::Module& model, const Checkpoint& from, const Storage& storage) {
   if (!storage.tensor || storage.tensor->size() == 1) return;
-  const bool quantized = (storage.blocks && ops::is_quantized(*storage.blocks)) ||
-                         !bitsandbytes_weights(from.tensors).empty();
-  check<ConfigError>(!quantized, "mesh.tensor: quantized weights (", from.directory,
-                     ") are not divided; expected 1, or another model.storage");
+  check_divisible(from.directory, from.tensors, storage);
   split(model, family_of(from.config), storage.tensor, from.directory + "/config.json");
 }
 
 }  // namespace
+
+void check_divisible(const std::string& directory, const TensorMap& tensors,
+                     const Storage& storage) {
+  const bool quantized = (storage.blocks && ops::is_quantized(*storage.blocks)) ||
+                         !bitsandbytes_weights(tensors).empty();
+  check<ConfigError>(!quantized, "mesh.tensor: quantized weights (", directory,
+                     ") are not divided; expected 1, or another model.storage");
+}
 
 std::vector<int32_t> eos_ids(const std::string& directory, const HfConfig& config) {
   std::vector<int32_t> ids;

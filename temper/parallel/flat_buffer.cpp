@@ -94,10 +94,17 @@ void FlatBuffer::release() {
 at::Tensor FlatBuffer::flatten(std::vector<at::Tensor> gradients) const {
   const at::NoGradGuard no_grad;
   const auto floats = static_cast<int64_t>(sizeof(float));
-  at::Tensor all = at::zeros({part_ * group_->size() / floats}, at::kFloat);
-  for (size_t i = 0; i < gradients.size(); ++i)
-    if (at::Tensor gradient = std::exchange(gradients[i], {}); gradient.defined())
-      all.narrow(0, offsets_[i] / floats, gradient.numel()).copy_(gradient.reshape({-1}));
+  at::Tensor all = at::empty({part_ * group_->size() / floats}, at::kFloat);
+  int64_t written = 0;  // what lies between gradients, and those that are not there, are zeros
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const at::Tensor gradient = std::exchange(gradients[i], {});
+    if (!gradient.defined()) continue;
+    const int64_t begin = offsets_[i] / floats;
+    all.narrow(0, written, begin - written).zero_();
+    all.narrow(0, begin, gradient.numel()).view(gradient.sizes()).copy_(gradient);
+    written = begin + gradient.numel();
+  }
+  all.narrow(0, written, all.numel() - written).zero_();
   return all;
 }
 

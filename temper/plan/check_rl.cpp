@@ -187,6 +187,11 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
     else
       checks.list.skip(name, kNoModel);
   }
+  if (config.rollout.server.used())
+    checks.list.run("rollout.server", [&] {
+      const int64_t vocabulary = checks.shape.policy.shape.vocabulary;
+      return probe_servers(config.rollout.server, std::max<int64_t>(vocabulary, 1));
+    });
   if (config.environment.any() && sample)
     checks.list.run("environment", [&] {
       return probe_environment(config.environment, sample->row, sample->where);

@@ -1,10 +1,13 @@
 #include "temper/plan/program_checks.h"
 
+#include <algorithm>
 #include <chrono>
+#include <future>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/env/pool.h"
+#include "temper/generate/remote/server_pool.h"
 
 namespace temper::plan {
 
@@ -47,6 +50,35 @@ Finding probe_environment(const env::EnvironmentSection& section, std::shared_pt
   pool.close(episode);
   return Finding::pass(str("begins an episode of ", where, " with ",
                            replies[0].observation.messages.size(), " messages"));
+}
+
+Finding probe_servers(const generate::ServerSection& section, int64_t vocabulary) {
+  namespace remote = generate::remote;
+  constexpr double kSeconds = 5;
+  const double timeout = std::min(section.timeout_seconds, kSeconds);
+  const std::unique_ptr<remote::Protocol> protocol =
+      remote::make_protocol(section.kind, vocabulary);
+  const std::vector<remote::PoolOptions::Server> servers = remote::pool_options(section).servers;
+  std::vector<std::future<std::string>> asked;
+  for (const auto& server : servers)
+    asked.push_back(std::async(std::launch::async, [&server, &protocol, timeout] {
+      remote::HttpClient http(server.url, server.api_key, timeout);
+      return protocol->model_name(http);
+    }));
+  std::string failures, models;
+  size_t failed = 0;
+  for (size_t i = 0; i < asked.size(); ++i) try {
+      models += (models.empty() ? "" : ", ") + asked[i].get();
+    } catch (const Error& e) {
+      failures += str(failures.empty() ? "" : "; ", servers[i].url.str(), ": ", e.what());
+      ++failed;
+    }
+  if (failed == asked.size()) return Finding::fail("no server answers: " + failures);
+  if (failed > 0)
+    return Finding::warn(str(failed, " of ", asked.size(), " servers do not answer: ", failures));
+  return Finding::pass(
+      str(asked.size(), asked.size() == 1 ? " server answers: " : " answer: ", models),
+      {{"servers", asked.size()}});
 }
 
 }  // namespace temper::plan

@@ -5,6 +5,7 @@
 
 #include "temper/base/error.h"
 #include "temper/dist/environment.h"
+#include "temper/io/weight_files.h"
 #include "temper/models/adapter.h"
 #include "temper/models/adapter_parts.h"
 #include "temper/models/check_weights.h"
@@ -159,14 +160,13 @@ void RunChecks::mesh() {
     if (count == 1 && options.ranks == 0) count = std::max<int64_t>(m.data, 1) * m.fsdp * m.tensor;
     ranks = {m.data_ranks(count, config.where("mesh")), m.fsdp, m.tensor};
     if (ranks.tensor > 1) {
+      models::check_divisible(config.model.path, read_weights(config.model.path),
+                              shape.policy.storage);
       const models::HfConfig hf = models::HfConfig::load(config.model.path);
       const auto whole = models::make_model(hf);
       models::split(*whole, models::family_of(hf),
                     std::make_shared<PlannedGroup>(static_cast<int>(ranks.tensor)),
                     config.model.path + "/config.json");
-      const auto& blocks = shape.policy.storage.blocks;
-      config.require(!blocks || !ops::is_quantized(*blocks), "mesh.tensor",
-                     "quantized weights are not divided; expected 1, or another model.storage");
     }
     return Finding::pass(str(count, count == 1 ? " rank" : " ranks", ": data ", ranks.data,
                              ", fsdp ", ranks.fsdp, ", tensor ", ranks.tensor),

@@ -149,6 +149,7 @@ void RlConfig::validate() const {
           "log-probabilities are those at this temperature");
   rollout.validate();
   validate_sampler();
+  validate_mesh();
   const int64_t least = rl.algorithm->needs().min_group_size;
   require(rl.replay || rl.group_size >= least, "rl.group_size", "found ", rl.group_size,
           ", expected at least ", least, ": an advantage compares completions of one prompt");
@@ -214,6 +215,20 @@ void RlConfig::validate_sampler() const {
   require(rl.importance_bounds[0] < rl.importance_bounds[1], "rl.importance_bounds", "found ",
           rl.importance_bounds[0], " and ", rl.importance_bounds[1],
           ", expected a lower and an upper bound");
+}
+
+// What sampling does not do where ranks hold parts of the model.
+void RlConfig::validate_mesh() const {
+  const bool whole = mesh.fsdp == 1 && mesh.tensor == 1;
+  require(whole || !rollout.server.used(), "rollout.server",
+          "servers load whole weights, but each rank holds only a shard; expected mesh.fsdp 1 and "
+          "mesh.tensor 1 with it");
+  require(whole || rl.max_staleness == 0 || !roles.rollout.empty(), "rl.max_staleness",
+          "ranks with sharded weights cannot sample while they train; expected mesh.fsdp 1 and "
+          "mesh.tensor 1 with it, or ranks of their own that sample (roles.rollout)");
+  require(mesh.tensor == 1 || !environment.any(), "environment",
+          "tensor-parallel ranks must sample the same turns at the same time, which episodes do "
+          "not guarantee; expected mesh.tensor 1 with it");
 }
 
 }  // namespace temper::rl

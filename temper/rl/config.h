@@ -78,6 +78,7 @@ struct RlConfig : train::RunConfig {
 
  private:
   void validate_sampler() const;
+  void validate_mesh() const;
 };
 
 }  // namespace temper::rl

@@ -31,10 +31,6 @@ std::unique_ptr<train::Critic> named_critic(const PpoConfig& config, const train
 std::unique_ptr<train::Critic> critic_of_policy(const PpoConfig& config, train::Roles& roles) {
   const std::string& base = config.model.path;
   const uint64_t seed = static_cast<uint64_t>(config.seed);
-  config.require(
-      !config.ppo.share_base || !roles.policy.tensor || roles.policy.tensor->size() == 1,
-      "ppo.share_base",
-      "the base is split among ranks (mesh.tensor), but a critic is not; expected false");
   if (config.ppo.share_base) return train::critic_on_base(roles.policy, {base, base}, seed);
   std::unique_ptr<models::ScalarModel> model = models::load_scalar_model(base, {}, seed);
   if (config.adapter.path) {

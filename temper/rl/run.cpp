@@ -12,22 +12,6 @@
 namespace temper::rl {
 namespace {
 
-void check_mesh(const RlConfig& config, const dist::Mesh& mesh) {
-  const bool whole = mesh.model->size() == 1;
-  config.require(
-      whole || !config.rollout.server.used(), "rollout.server",
-      "servers load whole weights, but each rank holds only a shard; expected mesh.fsdp 1 "
-      "and mesh.tensor 1 with it");
-  config.require(
-      whole || config.rl.max_staleness == 0 || !config.roles.rollout.empty(), "rl.max_staleness",
-      "ranks with sharded weights cannot sample while they train; expected mesh.fsdp 1 and "
-      "mesh.tensor 1 with it, or ranks of their own that sample (roles.rollout)");
-  config.require(
-      mesh.tensor->size() == 1 || !config.environment.any(), "environment",
-      "tensor-parallel ranks must sample the same turns at the same time, which episodes do "
-      "not guarantee; expected mesh.tensor 1 with it");
-}
-
 // The reference on ranks of its own, and here where they are gone: of an adapter that goes on, a
 // copy of how it begins.
 std::unique_ptr<roles::ServedReference> served_reference(const RlConfig& config,
@@ -53,7 +37,6 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
                       roles::RoleRanks* role_ranks, const train::RunHost& host) {
   train::RunDirectory directory(config, host, *mesh.world);
   dist::Group& group = *mesh.rows;
-  check_mesh(config, mesh);
   std::unique_ptr<ReferenceAsker> asker;
   if (role_ranks && !config.roles.reference.empty()) {
     auto served = served_reference(config, roles, mesh, *role_ranks, directory);

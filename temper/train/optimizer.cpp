@@ -7,11 +7,25 @@
 #include <utility>
 
 #include "temper/base/error.h"
+#include "temper/metrics/trace.h"
 #include "temper/models/load.h"
 #include "temper/models/tensors.h"
 #include "temper/ops/cpu/rows.h"
 
 namespace temper::train {
+namespace {
+
+// What this rank holds of a parameter when it is first updated.
+void count_bytes(const at::Tensor& trained, const std::vector<at::Tensor>& state) {
+  const auto count = [](const char* what, const at::Tensor& x) {
+    trace::count(str("bytes: ", what), static_cast<int64_t>(x.nbytes()));
+  };
+  count("trained weights", trained);
+  if (trained.grad().defined()) count("gradients", trained.grad());
+  for (const at::Tensor& s : state) count("optimizer state", s);
+}
+
+}  // namespace
 
 Optimizer::Optimizer(const OptimizerSection& config, std::vector<NamedParameter> parameters,
                      const std::string& where)
@@ -43,6 +57,7 @@ void Optimizer::make_state() {
     }
     if (keeps(i))
       for (const StateTensor& s : layout) slot.state.push_back(at::zeros(s.shape, s.dtype));
+    count_bytes(parameter.trained(), slot.state);
   }
 }
 

@@ -29,6 +29,22 @@ same qwen3-full half grad_norm
 run sft more $options
 same qwen3-full more grad_norm
 
+# A profile counts what a rank holds, and what it sends in a step.
+run sft counted-data --nproc 2 model.path=qwen3 $sft train.max_steps=1 train.profile=1
+run sft counted-fsdp --nproc 2 model.path=qwen3 $sft train.max_steps=1 train.profile=1 mesh.fsdp=2
+python3 - <<'P' || fail "counts of a profile"
+import json, os
+data, fsdp, other = ({k.removeprefix("bytes: "): n for k, n in json.load(open(f))["otherData"]["counts"].items()}
+                     for f in ("counted-data/trace.json", "counted-fsdp/trace.json", "counted-fsdp/trace.rank1.json"))
+weights = data["trained weights"]
+assert 0 < os.path.getsize("qwen3/model.safetensors") - weights < 4096, data
+assert data["gradients"] == weights and data["optimizer state"] == 2 * weights, data
+assert weights <= data["sent bytes: world"] < 1.1 * weights, data  # 2 (R-1)/R of the gradients
+assert fsdp["trained weights"] + other["trained weights"] - weights < 1000, fsdp  # a norm is on both
+assert fsdp["optimizer state"] == 2 * fsdp["gradients"] == 2 * fsdp["trained weights"] < 1.3 * weights, fsdp
+assert fsdp["sent bytes: units"] > 1.5 * weights, fsdp  # at least 3 (R-1)/R in a pass
+P
+
 # Wrong meshes are refused before anything starts.
 refused() { # WORDS ARGUMENTS
   local words=$1 status=0

@@ -18,7 +18,10 @@ TEST_CASE("spans of all threads are written as trace events that nest") {
   {
     const trace::Span before("before");
   }
+  trace::count("before", 1);
   trace::start();
+  trace::count("sent", 3);
+  trace::count("sent", 4);
   {
     const trace::Span outer("outer");
     const trace::Span inner("inner", 12);
@@ -57,10 +60,12 @@ TEST_CASE("spans of all threads are written as trace events that nest") {
   CHECK_FALSE(spans.at("outer").contains("args"));
   for (const Json& event : json.at("traceEvents")) CHECK(event.at("pid") == 3);
   CHECK(json.at("otherData").at("dropped_spans") == 0);
+  CHECK(json.at("otherData").at("counts") == Json{{"sent", 7}});
 
   trace::start();
   trace::write(path, 3);
   const Json empty = read_json_file(path);
+  CHECK(empty.at("otherData").at("counts") == Json::object());
   for (const Json& event : empty.at("traceEvents")) CHECK(event.at("ph") == "M");
   std::filesystem::remove(path);
 }

@@ -1,0 +1,71 @@
+#include "temper/plan/row_sizes.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/data/folder.h"
+
+using namespace temper;
+using namespace temper::plan;
+
+namespace {
+
+RunShape planned(const std::vector<RowSize>& units, int64_t batch, int64_t max_tokens,
+                 int64_t ranks) {
+  RunShape run;
+  plan_passes(units, batch, max_tokens, ranks, run);
+  return run;
+}
+
+// Two steps, of 18 and of 4 tokens; a target for each token but one.
+const std::vector<RowSize> kUnits{{6, 5}, {5, 4}, {4, 3}, {3, 2}, {2, 1}, {2, 1}};
+
+}  // namespace
+
+TEST_CASE("passes of a rank: as many as the tokens need, the largest first and later one") {
+  const RunShape run = planned(kUnits, 4, 8, 1);  // {6}, {5, 3}, {4}, then {2, 2}
+  CHECK(run.passes == 3);
+  CHECK(run.step_tokens == 11);
+  REQUIRE(run.largest.size() == 2);
+  CHECK(run.largest[0].first);
+  CHECK(run.largest[0].tokens == 6);
+  CHECK(run.largest[0].targets == 5);
+  CHECK_FALSE(run.largest[1].first);
+  CHECK(run.largest[1].tokens == 8);
+  CHECK(run.largest[1].targets == 6);
+}
+
+TEST_CASE("ranks share a step's tokens, a limit of 0 is a unit a pass") {
+  const RunShape two = planned(kUnits, 4, 9, 2);  // {6, 3} and {5, 4}
+  CHECK(two.passes == 1);
+  REQUIRE(two.largest.size() == 1);
+  CHECK(two.largest[0].tokens == 9);
+  CHECK(two.step_tokens == 11);  // of all ranks
+  CHECK(planned(kUnits, 4, 0, 1).passes == 4);
+  CHECK(planned(kUnits, 4, 2, 1).passes == 4);  // a unit that is longer is a pass of its own
+  CHECK(planned({}, 4, 8, 1).largest.empty());
+}
+
+TEST_CASE("rows are measured once, and drawn in the run's order without those left out") {
+  const data::Folder folder;
+  const std::string path = folder.write("rows.jsonl", "{}\n{}\n{}\n{}\n");
+  const data::RowOrder order({data::SourceSpec{path}}, {.shuffle = false});
+  int64_t read = 0;
+  const RowSizes sizes = measure_rows<int64_t>(
+      order,
+      [&](const data::RowOrder::Drawn& drawn, data::LoaderState&) -> std::optional<int64_t> {
+        ++read;
+        if (drawn.row == 1) return {};
+        return 10 * (drawn.row + 1);
+      },
+      [](int64_t tokens) { return RowSize{tokens, tokens - 1}; });
+  CHECK(read == 4);
+  CHECK(sizes.longest() == 40);
+  CHECK(sizes.longer_than(10) == 2);
+  CHECK(sizes.longer_than(40) == 0);
+  const std::vector<RowSize> drawn = drawn_rows(order, sizes, 4);
+  REQUIRE(drawn.size() == 4);
+  CHECK(drawn[0].tokens == 10);
+  CHECK(drawn[1].tokens == 30);
+  CHECK(drawn[2].targets == 39);
+  CHECK(drawn[3].tokens == 10);  // around again
+}
