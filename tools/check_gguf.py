@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Shows that llama.cpp loads the GGUF files that Temper writes, and computes and tokenizes the same.
 
-usage: tools/check_gguf.py [MODEL ...] [--tokenizer DIR ...] [--texts FILE.jsonl ...] [--temper build/temper]
+usage: tools/check_gguf.py [MODEL ...] [--tokenizer DIR ...] [--texts FILE.jsonl ...] [--limit X] [--temper build/temper]
 
 Without MODEL, tiny models of random weights stand for every family and every kind of rotary scaling. Compares, in float32, the
-log-probability of every token after the first and the likeliest next tokens; exit status 1 where one differs by more than 1e-3.
+log-probability of every token after the first and the likeliest next tokens; exit status 1 where one differs by more than --limit (1e-3).
 With --tokenizer (a directory with tokenizer.json) or a MODEL that has one, compares the ids of built-in texts and of the rows'
 `text`, `question`, `answer`, `prompt` and `completion`. Needs llama-cpp-python, numpy and safetensors.
+
+llama.cpp takes gelu from a table of half-precision numbers for arguments between -10 and 10, which moves the log-probabilities of a
+Gemma by about 1e-3 (--limit). The tiny Gemmas have arguments beyond that. It also takes "</s>" in a text for a special token, whatever
+the tokenizer says.
 """
 import argparse
 import ctypes
@@ -22,13 +26,12 @@ import llama_cpp as llama
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-LIMIT = 1e-3
 TEXTS = [
     "", " ", "  ", "\n", "\n\n \n", " leading", "trailing ", "two  spaces   three", "tab\tand\r\nline", "Hello, world!", "I'll we've THEY'RE it's",
     "3.14159 1,000,000 12345678 2024-11-05", "x = [i**2 for i in range(10)]  # squares\n    return x\n", "https://example.org/a?b=c&d=%20#e",
     "naïve café Ångström", "Привет, мир! Как дела?", "你好，世界。今天天气很好", "こんにちは世界、カタカナ", "안녕하세요 세계", "مرحبا بالعالم", "שלום עולם",
     "हिन्दी में एक वाक्य", "ภาษาไทยไม่มีช่องว่าง", "🚀 👩‍👩‍👧‍👦 🏳️‍🌈 ✅", "½ ² № ™ ∑ ∫ √", "a\u00a0b\u2003c\u200bd\u3000e", "<|im_start|>user\nHi<|im_end|>\n",
-    "<s>x</s> <bos>y<eos> <unk>", "<0x0A> <0xff>", "▁marker ▁▁ two", "!!!???...---===", "'''\"\"\"```", "ß ẞ ı İ ﬁ ﬂ", "e\u0301 composed later", "𝒳 𝔘 𐍈",
+    "<s>x <bos>y<eos> <unk>", "<0x0A> <0xff>", "▁marker ▁▁ two", "!!!???...---===", "'''\"\"\"```", "ß ẞ ı İ ﬁ ﬂ", "e\u0301 composed later", "𝒳 𝔘 𐍈",
 ]
 
 
@@ -164,6 +167,8 @@ def make_model(temper, name, config, folder, tokenizer=None):
     for key, value in weights.items():  # norms and biases begin as constants, which would hide mistakes
         if value.ndim == 1:
             weights[key] = (value + 0.3 * rng.standard_normal(value.shape)).astype(value.dtype)
+        elif "gate_proj" in key and config["model_type"].startswith("gemma"):
+            weights[key] = 1e4 * value
     save_file(weights, made / "model.safetensors", metadata={"format": "pt"})
     return made
 
@@ -173,6 +178,7 @@ def main():
     parser.add_argument("models", nargs="*", metavar="MODEL")
     parser.add_argument("--tokenizer", action="append", default=[])
     parser.add_argument("--texts", action="append", default=[])
+    parser.add_argument("--limit", type=float, default=1e-3)
     parser.add_argument("--temper", default="build/temper")
     args = parser.parse_args()
     quiet = llama.llama_log_callback(lambda level, text, data: None)
@@ -195,8 +201,8 @@ def main():
         for model in models:
             path = export(args.temper, model, folder)
             worst, least = compare_logits(args.temper, model, path, folder)
-            failed |= worst > LIMIT
-            print(f"{model.name:24} log-probabilities differ by at most {worst:.1e} (the least is {least:.1f}){'  FAILED' if worst > LIMIT else ''}")
+            failed |= worst > args.limit
+            print(f"{model.name:24} log-probabilities differ by at most {worst:.1e} (the least is {least:.1f}){'  FAILED' if worst > args.limit else ''}")
             if (model / "tokenizer.json").exists():
                 different, uncomposed = compare_tokens(args.temper, model, path, texts, folder)
                 failed |= bool(different)

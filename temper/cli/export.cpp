@@ -107,8 +107,8 @@ void Export::run_scalar(at::ScalarType type) const {
 
 // One file for llama.cpp. What it has no form for is said before any weight is read.
 void Export::run_gguf(at::ScalarType type) const {
-  check<ConfigError>(!models::has_scalar_head(model_dir, adapter), "--format gguf: ",
-                     adapter.empty() ? model_dir : adapter,
+  check<ConfigError>(!models::has_scalar_head(model_dir, adapter),
+                     "--format gguf: ", adapter.empty() ? model_dir : adapter,
                      " is a reward model, and llama.cpp has no form for its scalar head; export "
                      "it with --format hf");
   const models::GgufHeader header = models::gguf_header(model_dir, type);

@@ -22,9 +22,8 @@ using GgufArray =
                  std::vector<int16_t>, std::vector<uint32_t>, std::vector<int32_t>,
                  std::vector<float>, std::vector<bool>, std::vector<std::string>, std::monostate,
                  std::vector<uint64_t>, std::vector<int64_t>, std::vector<double>>;
-using GgufValue =
-    std::variant<uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, float, bool, std::string,
-                 GgufArray, uint64_t, int64_t, double>;
+using GgufValue = std::variant<uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, float, bool,
+                               std::string, GgufArray, uint64_t, int64_t, double>;
 using GgufKeys = std::vector<std::pair<std::string, GgufValue>>;
 
 struct GgufFile {

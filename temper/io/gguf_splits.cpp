@@ -31,9 +31,9 @@ struct Known {
 };
 const std::vector<Known>& known() {
   static const std::vector<Known> all = {
-      {"gpt-2", false, {kGpt2}},     {"qwen2", false, {kQwen2}},
-      {"llama-bpe", true, {kLlama3}}, {"smaug-bpe", false, {kLlama3}},
-      {"qwen35", false, {kQwen35}},  {"gpt-4o", false, {kGpt4o}},
+      {"gpt-2", false, {kGpt2}},          {"qwen2", false, {kQwen2}},
+      {"llama-bpe", true, {kLlama3}},     {"smaug-bpe", false, {kLlama3}},
+      {"qwen35", false, {kQwen35}},       {"gpt-4o", false, {kGpt4o}},
       {"smollm", false, {kDigits, kGpt2}}};
   return all;
 }
@@ -154,8 +154,9 @@ class Splits {
                          scheme == "first" ? ", and behind every special token" : "");
       marks = true;
     }
-    check<DataError>(marks, where_, ": a tokenizer with byte fallback that does not write spaces as ",
-                     kMarker, ", which is how llama.cpp reads them", kHint);
+    check<DataError>(marks, where_,
+                     ": a tokenizer with byte fallback that does not write spaces as ", kMarker,
+                     ", which is how llama.cpp reads them", kHint);
     return split;
   }
   static bool is_space(const Json& part) {

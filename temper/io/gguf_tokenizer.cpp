@@ -77,9 +77,9 @@ class Converter {
   }
 
   void read_tokens() {
-    const std::string unknown = file_.rest["model"].value("unk_token", Json(nullptr)).is_string()
-                                    ? file_.rest["model"]["unk_token"].get<std::string>()
-                                    : "";
+    const auto named_unknown = file_.rest["model"].find("unk_token");
+    if (named_unknown != file_.rest["model"].end() && named_unknown->is_string())
+      unknown_ = tokenizer_->id_of(named_unknown->get<std::string>());
     for (int32_t id = 0; id < asked_.size; ++id) {
       Token& token = tokens_[static_cast<size_t>(id)];
       token.text = tokenizer_->token_of(id);
@@ -89,7 +89,7 @@ class Converter {
         token.type = kByte;
       else
         token.type = kNormal;
-      if (!unknown.empty() && token.text == unknown) token.type = kUnknown;
+      if (unknown_ == id) token.type = kUnknown;
     }
   }
 
@@ -121,8 +121,7 @@ class Converter {
     // Runs of markers that are looked for before spaces become markers: they are found by merges
     // alone, and print as spaces.
     const bool raw = item.value("normalized", Json(true)) == false;
-    if (!split_.byte_level && raw && text.find(kMarker) != text.npos &&
-        file_.vocabulary.find(text))
+    if (!split_.byte_level && raw && text.find(kMarker) != text.npos && file_.vocabulary.find(text))
       return kNormal;
     return kUserDefined;
   }
@@ -239,7 +238,7 @@ class Converter {
     if (others.size() > 2)
       out_.notes.push_back(str("the model has ", others.size() + 1,
                                " end tokens; a GGUF file can name three of them"));
-    add_id("unknown_token_id", named("unk_token", std::nullopt));
+    add_id("unknown_token_id", named("unk_token", unknown_));
     add_id("padding_token_id", named("pad_token", asked_.pad));
     add("add_bos_token", !before.empty());
     add("add_eos_token", !after.empty());
@@ -253,6 +252,7 @@ class Converter {
   const GgufSplit split_;
   std::vector<Token> tokens_;  // by id
   std::unordered_set<int32_t> added_;
+  std::optional<int32_t> unknown_;
   GgufTokenizer out_;
 };
 

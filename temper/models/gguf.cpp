@@ -69,13 +69,12 @@ at::Tensor interleave(const at::Tensor& value, int64_t heads) {
 at::Tensor converted(const std::string& name, const nn::Parameter& parameter,
                      const GgufForm& form) {
   at::Tensor value = parameter.float_value().detach().to(at::kFloat);
-  const auto is = [&](std::string_view module) {
-    return name.find(module) != std::string::npos;
-  };
+  const auto is = [&](std::string_view module) { return name.find(module) != std::string::npos; };
   if (form.norm_plus_one && name.ends_with("norm.weight")) value = value + 1;
   if (form.interleaved && is("self_attn.q_proj.")) value = interleave(value, form.num_heads);
   if (form.interleaved && is("self_attn.k_proj.")) value = interleave(value, form.num_kv_heads);
-  if (form.query_scale != 1 && is(form.scale_query_norm ? "self_attn.q_norm." : "self_attn.q_proj."))
+  if (form.query_scale != 1 &&
+      is(form.scale_query_norm ? "self_attn.q_norm." : "self_attn.q_proj."))
     value = value * form.query_scale;
   return value;
 }
@@ -134,13 +133,14 @@ std::vector<std::pair<std::string, TensorView>> gguf_tensors(CausalLM& model, co
     const std::string own = tensor_name(name, form.sandwich);
     check(!own.empty(), "`", name, "` has no name in GGUF");
     const auto type = parameter.shape().size() < 2 ? at::kFloat : dtype;
-    tensors.emplace_back(own, view_of(parameter.shape(), type, [name, type, p = &parameter, form] {
-      const at::NoGradGuard no_grad;
-      const at::Tensor value = converted(name, *p, form).to(type);
-      check(type != at::kHalf || at::isfinite(value).all().item<bool>(), "`", name,
-            "` has values beyond float16's range; export with --dtype bfloat16 or float32");
-      return value;
-    }));
+    tensors.emplace_back(
+        own, view_of(parameter.shape(), type, [name, type, p = &parameter, form] {
+          const at::NoGradGuard no_grad;
+          const at::Tensor value = converted(name, *p, form).to(type);
+          check(type != at::kHalf || at::isfinite(value).all().item<bool>(), "`", name,
+                "` has values beyond float16's range; export with --dtype bfloat16 or float32");
+          return value;
+        }));
   });
   if (!form.rope_factors.empty())
     tensors.emplace_back("rope_freqs.weight", to_view(at::tensor(form.rope_factors)));

@@ -21,10 +21,10 @@ struct Architecture {
   bool gelu = false;
   bool output_bias = false;  // of attention
   bool mlp_bias = false;
-  bool own_head = true;        // reads output.weight
-  bool own_head_size = true;   // heads of another size than hidden_size / heads
+  bool own_head = true;       // reads output.weight
+  bool own_head_size = true;  // heads of another size than hidden_size / heads
   bool windows = false;
-  int64_t window_period = 0;   // usual windows: all layers but every so manieth
+  int64_t window_period = 0;     // usual windows: all layers but every so manieth
   int64_t exception_layers = 0;  // with so many layers, queries are scaled by hidden_size / heads
 };
 
@@ -65,9 +65,10 @@ const Architecture& architecture_of(const HfConfig& config) {
     if (config.model_type() == one.model_type) return one;
     names += std::string(names.empty() ? "" : ", ") + one.model_type;
   }
-  config.fail("model_type", "`" + config.model_type() +
-                                "` has no form in GGUF that Temper knows; these families have one: " +
-                                names + "; export the model with --format hf");
+  config.fail("model_type",
+              "`" + config.model_type() +
+                  "` has no form in GGUF that Temper knows; these families have one: " + names +
+                  "; export the model with --format hf");
 }
 
 class Mapping {
@@ -114,16 +115,15 @@ class Mapping {
     if (a.o_bias && !architecture_.output_bias)
       refuse("attention_bias", "a bias of attention's output");
     if (c_.mlp_bias && !architecture_.mlp_bias) refuse("mlp_bias", "a bias in the MLP");
-    const auto wanted =
-        architecture_.gelu ? ops::Activation::kGeluTanh : ops::Activation::kSilu;
+    const auto wanted = architecture_.gelu ? ops::Activation::kGeluTanh : ops::Activation::kSilu;
     if (c_.activation != wanted)
       refuse(source_.has("hidden_activation") ? "hidden_activation" : "hidden_act",
              str("another activation than ", architecture_.gelu ? "tanh's gelu" : "silu"));
     if (!c_.tie_word_embeddings && !architecture_.own_head)
       refuse("tie_word_embeddings", "a head of its own");
     if (!architecture_.own_head_size && a.head_dim * a.num_heads != c_.hidden_size)
-      refuse("head_dim", str(a.num_heads, " heads of ", a.head_dim, " with a hidden size of ",
-                             c_.hidden_size));
+      refuse("head_dim",
+             str(a.num_heads, " heads of ", a.head_dim, " with a hidden size of ", c_.hidden_size));
     if (!architecture_.windows && has_windows())
       refuse("use_sliding_window", "layers that attend to a window");
   }
