@@ -1,5 +1,5 @@
-// Any bytes as a GGUF file: parsed, or a DataError. Every byte that a tensor claims is read, so that
-// a view out of bounds shows.
+// Any bytes as a GGUF file: parsed, or a DataError. Every byte that a tensor claims is read, so
+// that a view out of bounds shows.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -77,37 +77,36 @@ TEST_CASE("a written file has the bytes of the format's definition") {
   TensorView later = view(DType::kFloat16, {3}, "abcdef");
   later.make = [made = later] { return made; };
   later.data = nullptr;
-  write_gguf(file.path, {{"a.b", uint32_t{7}}, {"names", GgufArray(std::vector<std::string>{"x", "yz"})}},
+  write_gguf(file.path,
+             {{"a.b", uint32_t{7}}, {"names", GgufArray(std::vector<std::string>{"x", "yz"})}},
              {{"w", view(DType::kFloat32, {2, 3}, std::string(24, 'w'))}, {"v", later}});
   // A tensor's innermost dimension comes first.
   const std::string header = head(2, 2) + text("a.b") + u32(4) + u32(7) + text("names") + u32(9) +
-                             u32(8) + u64(2) + text("x") + text("yz") +
-                             tensor("w", {3, 2}, 0, 0) + tensor("v", {3}, 1, 32);
-  CHECK(read_file(file.path) ==
-        padded(header) + padded(std::string(24, 'w')) + padded("abcdef"));
+                             u32(8) + u64(2) + text("x") + text("yz") + tensor("w", {3, 2}, 0, 0) +
+                             tensor("v", {3}, 1, 32);
+  CHECK(read_file(file.path) == padded(header) + padded(std::string(24, 'w')) + padded("abcdef"));
 }
 
 TEST_CASE("keys of every type and tensors of every type read back equal") {
   const File file;
-  const GgufKeys keys = {
-      {"u8", uint8_t{200}},
-      {"i8", int8_t{-3}},
-      {"u16", uint16_t{60000}},
-      {"i16", int16_t{-300}},
-      {"u32", uint32_t{4000000000}},
-      {"i32", int32_t{-70000}},
-      {"f32", 0.1f},
-      {"no", false},
-      {"yes", true},
-      {"text", std::string("a\0b", 3)},
-      {"u64", uint64_t{1} << 63},
-      {"i64", int64_t{INT64_MIN}},
-      {"f64", 0.1},
-      {"flags", GgufArray(std::vector<bool>{true, false, true})},
-      {"ids", GgufArray(std::vector<int32_t>{1, -2, 3})},
-      {"scores", GgufArray(std::vector<float>{-1.5f, 0})},
-      {"empty", GgufArray(std::vector<std::string>{})},
-      {"words", GgufArray(std::vector<std::string>{"", "ü"})}};
+  const GgufKeys keys = {{"u8", uint8_t{200}},
+                         {"i8", int8_t{-3}},
+                         {"u16", uint16_t{60000}},
+                         {"i16", int16_t{-300}},
+                         {"u32", uint32_t{4000000000}},
+                         {"i32", int32_t{-70000}},
+                         {"f32", 0.1f},
+                         {"no", false},
+                         {"yes", true},
+                         {"text", std::string("a\0b", 3)},
+                         {"u64", uint64_t{1} << 63},
+                         {"i64", int64_t{INT64_MIN}},
+                         {"f64", 0.1},
+                         {"flags", GgufArray(std::vector<bool>{true, false, true})},
+                         {"ids", GgufArray(std::vector<int32_t>{1, -2, 3})},
+                         {"scores", GgufArray(std::vector<float>{-1.5f, 0})},
+                         {"empty", GgufArray(std::vector<std::string>{})},
+                         {"words", GgufArray(std::vector<std::string>{"", "ü"})}};
   std::vector<std::pair<std::string, TensorView>> tensors;
   for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat64,
                             DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64})
@@ -132,13 +131,13 @@ TEST_CASE("keys of every type and tensors of every type read back equal") {
 }
 
 TEST_CASE("a file that another alignment was given is read by it") {
-  const std::string header =
-      head(2, 1) + text("general.alignment") + u32(4) + u32(8) + tensor("a", {1}, 0, 0) + tensor("b", {1}, 0, 8);
+  const std::string header = head(2, 1) + text("general.alignment") + u32(4) + u32(8) +
+                             tensor("a", {1}, 0, 0) + tensor("b", {1}, 0, 8);
   std::string bytes = header;
   bytes.resize((bytes.size() + 7) / 8 * 8, '\0');
   bytes += "aaaa" + std::string(4, '\0') + "bbbb";
-  const GgufFile file = parse_gguf(
-      {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}, "file", nullptr);
+  const GgufFile file =
+      parse_gguf({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}, "file", nullptr);
   CHECK(data_of(file.tensors.at("b")) == "bbbb");
 }
 
@@ -146,8 +145,8 @@ TEST_CASE("what is written stays within the format") {
   const File file;
   const TensorView one = view(DType::kFloat32, {1}, "aaaa");
   CHECK_THROWS_AS(write_gguf(file.path, {}, {{std::string(64, 'n'), one}}), RunError);
-  CHECK_THROWS_AS(write_gguf(file.path, {}, {{"n", view(DType::kFloat32, {1, 1, 1, 1, 1}, "aaaa")}}),
-                  RunError);
+  CHECK_THROWS_AS(
+      write_gguf(file.path, {}, {{"n", view(DType::kFloat32, {1, 1, 1, 1, 1}, "aaaa")}}), RunError);
   CHECK_THROWS_AS(write_gguf(file.path, {}, {{"n", view(DType::kBool, {1}, "a")}}), RunError);
   TensorView short_one = one;
   short_one.make = [] { return view(DType::kFloat32, {0}, ""); };
@@ -156,9 +155,9 @@ TEST_CASE("what is written stays within the format") {
 }
 
 TEST_CASE("a GGUF file that claims what is not there is refused") {
-  const std::string good = padded(head(1, 1) + text("k") + u32(8) + text("value") +
-                                  tensor("w", {2, 2}, 0, 0)) +
-                           std::string(16, 'w');
+  const std::string good =
+      padded(head(1, 1) + text("k") + u32(8) + text("value") + tensor("w", {2, 2}, 0, 0)) +
+      std::string(16, 'w');
   CHECK(problem(good) == "no error");
   for (size_t size = 0; size < good.size(); ++size) {
     CAPTURE(size);
@@ -175,7 +174,8 @@ TEST_CASE("a GGUF file that claims what is not there is refused") {
   CHECK(says(key(u32(9) + u32(4) + u64(UINT64_MAX / 4) + u32(1)), "items in 4 bytes"));
   CHECK(says(key(u32(9) + u32(8) + u64(2) + u64(0)), "items in 8 bytes"));
   CHECK(says(key(u32(7) + "\x02"), "`k`: 2 where 0 or 1"));
-  CHECK(says(head(0, 2) + text("k") + u32(4) + u32(1) + text("k") + u32(4) + u32(1), "`k`: is there twice"));
+  CHECK(says(head(0, 2) + text("k") + u32(4) + u32(1) + text("k") + u32(4) + u32(1),
+             "`k`: is there twice"));
 }
 
 TEST_CASE("a GGUF tensor that lies outside its file, or on another, is refused") {
@@ -185,8 +185,10 @@ TEST_CASE("a GGUF tensor that lies outside its file, or on another, is refused")
   CHECK(problem(file(tensor("w", {4}, 0, 0), 1, 16)) == "no error");
   CHECK(says(file(tensor("w", {4}, 0, 0), 1, 15), "16 bytes lie outside"));
   CHECK(says(file(tensor("w", {4}, 0, 32), 1, 64), "lies at byte 32 of the data, expected 0"));
-  CHECK(says(file(tensor("a", {4}, 0, 0) + tensor("b", {4}, 0, 0), 2, 64), "tensor `b`: lies at byte 0"));
-  CHECK(says(file(tensor("a", {4}, 0, 0) + tensor("a", {4}, 0, 32), 2, 64), "tensor `a`: is there twice"));
+  CHECK(says(file(tensor("a", {4}, 0, 0) + tensor("b", {4}, 0, 0), 2, 64),
+             "tensor `b`: lies at byte 0"));
+  CHECK(says(file(tensor("a", {4}, 0, 0) + tensor("a", {4}, 0, 32), 2, 64),
+             "tensor `a`: is there twice"));
   CHECK(says(file(tensor("w", {UINT64_MAX}, 0, 0), 1, 16), "a size below 0, or too large"));
   CHECK(says(file(tensor("w", {INT64_MAX, INT64_MAX}, 0, 0), 1, 16), "too large"));
   CHECK(says(file(tensor("w", {1, 1, 1, 1, 1}, 0, 0), 1, 16), "5 dimensions"));

@@ -31,7 +31,8 @@ struct Directory {
       str(std::filesystem::temp_directory_path().string(), "/gguf_tokenizer_test-", ::getpid());
   Json tokenizer;
 
-  explicit Directory(const std::string& name) : tokenizer(read_json_file(golden(name))["tokenizer"]) {
+  explicit Directory(const std::string& name)
+      : tokenizer(read_json_file(golden(name))["tokenizer"]) {
     std::filesystem::remove_all(path);
     std::filesystem::create_directories(path);
     write();
@@ -70,7 +71,8 @@ std::vector<T> list(const GgufTokenizer& made, const std::string& key) {
 
 struct Tokens {
   explicit Tokens(const GgufTokenizer& made)
-      : texts(list<std::string>(made, "ggml.tokens")), types(list<int32_t>(made, "ggml.token_type")) {}
+      : texts(list<std::string>(made, "ggml.tokens")),
+        types(list<int32_t>(made, "ggml.token_type")) {}
   int32_t type_of(const std::string& text) const {
     const auto found = std::find(texts.begin(), texts.end(), text);
     return found == texts.end() ? 0 : types[static_cast<size_t>(found - texts.begin())];
@@ -149,9 +151,9 @@ TEST_CASE("byte-level tokenizers become `gpt2` with the pre-tokenizer of their p
     const std::vector<std::string> written = list<std::string>(made, "ggml.merges");
     REQUIRE(written.size() == merges.size());
     const Json& first = merges[0];
-    CHECK(written[0] == (first.is_string() ? first.get<std::string>()
-                                           : first[0].get<std::string>() + " " +
-                                                 first[1].get<std::string>()));
+    CHECK(written[0] == (first.is_string()
+                             ? first.get<std::string>()
+                             : first[0].get<std::string>() + " " + first[1].get<std::string>()));
   }
 }
 
@@ -177,7 +179,8 @@ TEST_CASE("special tokens: the tokenizer's own, then the model's, and all ends o
   CHECK(get<uint32_t>(made, "ggml.padding_token_id") == 9);
   CHECK(get<bool>(made, "ggml.add_bos_token"));
   CHECK(!get<bool>(made, "ggml.add_eos_token"));
-  CHECK(made.notes == std::vector<std::string>{"the model has 4 end tokens; a GGUF file can name three of them"});
+  CHECK(made.notes ==
+        std::vector<std::string>{"the model has 4 end tokens; a GGUF file can name three of them"});
   CHECK(find(made, "chat_template") == nullptr);
 
   directory.add("tokenizer_config.json",

@@ -18,11 +18,11 @@ namespace {
 constexpr const char* kFamilies[] = {"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"};
 
 Json config_of(const std::string& family, const Json& changes = Json::object()) {
-  Json config = {{"model_type", family},        {"vocab_size", 61},
-                 {"hidden_size", 32},           {"intermediate_size", 40},
-                 {"num_hidden_layers", 7},      {"num_attention_heads", 4},
-                 {"num_key_value_heads", 2},    {"head_dim", 8},
-                 {"sliding_window", 5},         {"max_position_embeddings", 128},
+  Json config = {{"model_type", family},      {"vocab_size", 61},
+                 {"hidden_size", 32},         {"intermediate_size", 40},
+                 {"num_hidden_layers", 7},    {"num_attention_heads", 4},
+                 {"num_key_value_heads", 2},  {"head_dim", 8},
+                 {"sliding_window", 5},       {"max_position_embeddings", 128},
                  {"query_pre_attn_scalar", 8}};
   config.update(changes);
   return config;
@@ -104,8 +104,8 @@ TEST_CASE("every family's tensors have the names and shapes that llama.cpp asks 
       if (family == "qwen3" || family == "gemma3_text")
         expected[block + "attn_q_norm.weight"] = expected[block + "attn_k_norm.weight"] = {8};
       if (family == "gemma2" || family == "gemma3_text")
-        expected[block + "post_attention_norm.weight"] = expected[block + "post_ffw_norm.weight"] = {
-            32};
+        expected[block + "post_attention_norm.weight"] =
+            expected[block + "post_ffw_norm.weight"] = {32};
     }
     std::map<std::string, std::vector<int64_t>> found;
     for (const auto& [name, view] : models::gguf_tensors(*model, form_of(family), at::kBFloat16)) {
@@ -199,8 +199,8 @@ TEST_CASE("llama's rows of q and k lie in pairs, and no other family's do") {
         }
     CHECK(at::equal(tensors.at("blk.3.attn_v.weight"), value_of(*model, layer + "v_proj.weight")));
     const at::Tensor norm = value_of(*model, "model.norm.weight");
-    CHECK(at::equal(tensors.at("output_norm.weight"),
-                    family.starts_with("gemma") ? norm + 1 : norm));
+    CHECK(
+        at::equal(tensors.at("output_norm.weight"), family.starts_with("gemma") ? norm + 1 : norm));
   }
 }
 
@@ -238,7 +238,8 @@ TEST_CASE("what llama.cpp computes otherwise is refused by its key") {
   CHECK(says(problem("gemma3_text", {{"attn_logit_softcapping", 5.0}}), "attn_logit_softcapping"));
   CHECK(says(problem("llama", {{"hidden_act", "gelu"}}), "hidden_act`: another activation"));
   const auto scaling = [](const Json& value) { return Json{{"rope_scaling", value}}; };
-  CHECK(says(problem("qwen2", scaling({{"rope_type", "llama3"}, {"factor", 8.0}})), "rope_scaling"));
+  CHECK(
+      says(problem("qwen2", scaling({{"rope_type", "llama3"}, {"factor", 8.0}})), "rope_scaling"));
   CHECK(says(problem("llama", scaling({{"rope_type", "yarn"}, {"factor", 4.0}, {"beta_fast", 8}})),
              "rope_scaling`: yarn with other values"));
   CHECK(says(problem("gemma3_text", scaling({{"rope_type", "yarn"}, {"factor", 4.0}})),
@@ -249,8 +250,7 @@ TEST_CASE("a saved file reads back with the model's values, rounded once") {
   const Folder folder;
   const std::string directory = folder / "model";
   std::filesystem::create_directories(directory);
-  write_file_atomic(directory + "/config.json",
-                    config_of("gemma2", {{"eos_token_id", 2}}).dump());
+  write_file_atomic(directory + "/config.json", config_of("gemma2", {{"eos_token_id", 2}}).dump());
   const auto model = model_of(config_of("gemma2"));
   for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     const models::GgufHeader header = models::gguf_header(directory, type);
@@ -260,13 +260,15 @@ TEST_CASE("a saved file reads back with the model's values, rounded once") {
     CHECK(std::get<std::string>(*file.find("general.architecture")) == "gemma2");
     CHECK(std::get<std::string>(*file.find("general.name")) == "model");
     CHECK(std::get<std::string>(*file.find("tokenizer.ggml.model")) == "none");
-    CHECK(std::get<uint32_t>(*file.find("general.file_type")) ==
-          (type == at::kFloat ? 0 : type == at::kHalf ? 1 : 32));
+    CHECK(std::get<uint32_t>(*file.find("general.file_type")) == (type == at::kFloat  ? 0
+                                                                  : type == at::kHalf ? 1
+                                                                                      : 32));
     const auto read = [&](const std::string& name) {
       return models::to_tensor(file.tensors.at(name), at::kFloat);
     };
-    CHECK(at::equal(read("blk.6.ffn_down.weight"),
-                    value_of(*model, "model.layers.6.mlp.down_proj.weight").to(type).to(at::kFloat)));
+    CHECK(
+        at::equal(read("blk.6.ffn_down.weight"),
+                  value_of(*model, "model.layers.6.mlp.down_proj.weight").to(type).to(at::kFloat)));
     CHECK(at::equal(read("blk.6.ffn_norm.weight"),
                     1 + value_of(*model, "model.layers.6.pre_feedforward_layernorm.weight")));
   }
