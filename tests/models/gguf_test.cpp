@@ -232,7 +232,9 @@ TEST_CASE("what llama.cpp computes otherwise is refused by its key") {
   CHECK(says(problem("qwen2", {{"head_dim", 16}}), "head_dim`: 4 heads of 16 with a hidden size"));
   CHECK(says(problem("qwen2", {{"use_sliding_window", true}, {"max_window_layers", 3}}),
              "use_sliding_window`: layers that attend to a window"));
-  CHECK(problem("qwen2", {{"use_sliding_window", true}, {"sliding_window", 128}}) == "no error");
+  CHECK(problem("qwen2", {{"use_sliding_window", true},
+                          {"max_window_layers", 3},
+                          {"sliding_window", 128}}) == "no error");
   CHECK(says(problem("gemma", {{"tie_word_embeddings", false}}), "tie_word_embeddings`: a head"));
   CHECK(says(problem("gemma2", {{"final_logit_softcapping", nullptr}}), "final_logit_softcapping"));
   CHECK(says(problem("gemma3_text", {{"attn_logit_softcapping", 5.0}}), "attn_logit_softcapping"));
