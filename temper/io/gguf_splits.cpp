@@ -45,15 +45,16 @@ const std::vector<Known>& known() {
   return all;
 }
 
-std::string type_of(const Json& part) {
-  return part.is_object() && part.contains("type") && part["type"].is_string()
-             ? part["type"].get<std::string>()
-             : "";
+std::string text(const Json& part, const char* key, const std::string& absent = "") {
+  const auto found = part.find(key);
+  return found == part.end() || !found->is_string() ? absent : found->get<std::string>();
 }
 bool flag(const Json& part, const char* key, bool absent) {
   const auto found = part.find(key);
   return found == part.end() || !found->is_boolean() ? absent : found->get<bool>();
 }
+
+std::string type_of(const Json& part) { return part.is_object() ? text(part, "type") : ""; }
 
 // A component and, where it is a sequence, its parts; empty where it is absent or null.
 std::vector<Json> parts_of(const Json& rest, const char* key, const char* list) {
@@ -122,7 +123,7 @@ class Splits {
                part["pattern"].contains("Regex") && part["pattern"]["Regex"].is_string()) {
       // Words that the pattern finds, or what is left when all else is removed: the known patterns
       // find every character, so these are the same.
-      const std::string behavior = part.value("behavior", "");
+      const std::string behavior = text(part, "behavior");
       const bool inverted = flag(part, "invert", false);
       if (!(behavior == "Isolated" && !inverted) && !(behavior == "Removed" && inverted))
         refuse("pre_tokenizer", part, "llama.cpp has no such behavior");
@@ -138,9 +139,9 @@ class Splits {
     bool marks = false;
     for (const Json& part : normalizers_) {
       const std::string type = type_of(part);
-      if (type == "Prepend" && part.value("prepend", "") == kMarker)
+      if (type == "Prepend" && text(part, "prepend") == kMarker)
         split.space_first = true;
-      else if (type == "Replace" && part.value("content", "") == kMarker && is_space(part))
+      else if (type == "Replace" && text(part, "content") == kMarker && is_space(part))
         marks = true;
       else
         refuse("normalizer", part, "llama.cpp has none of this kind");
@@ -149,12 +150,12 @@ class Splits {
       const std::string type = type_of(part);
       // Gemma's: it looks for spaces where none are left.
       if (type == "Split" && marks && is_space(part)) continue;
-      if (type != "Metaspace" || part.value("replacement", kMarker) != kMarker)
+      if (type != "Metaspace" || text(part, "replacement", kMarker) != kMarker)
         refuse("pre_tokenizer", part, "llama.cpp has none of this kind");
       if (flag(part, "split", true))
         refuse("pre_tokenizer", part, "llama.cpp merges across words, and has no `split`");
       const std::string scheme =
-          part.value("prepend_scheme", flag(part, "add_prefix_space", true) ? "always" : "never");
+          text(part, "prepend_scheme", flag(part, "add_prefix_space", true) ? "always" : "never");
       split.space_first = scheme != "never";
       if (split.space_first)
         split.note = str("llama.cpp also puts a space before a text that begins with one",

@@ -271,6 +271,8 @@ void add_chat_template(const std::string& model_dir, GgufKeys& keys) {
 
 GgufTokenizer gguf_tokenizer(const std::string& model_dir, const GgufVocabulary& vocabulary) {
   if (is_model_file(model_dir + "/tokenizer.json")) {
+    check<DataError>(vocabulary.size <= Vocabulary::kMaxId, model_dir, ": `vocab_size` ",
+                     vocabulary.size, "; at most ", Vocabulary::kMaxId, " is supported");
     GgufTokenizer out = Converter(model_dir, vocabulary).convert();
     add_chat_template(model_dir, out.keys);
     return out;

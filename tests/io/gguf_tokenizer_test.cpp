@@ -228,6 +228,25 @@ TEST_CASE("a tokenizer with byte fallback becomes `llama`, and joining by score 
   CHECK(compared > 30);
 }
 
+TEST_CASE("a space before a text that llama.cpp puts elsewhere too is noted") {
+  Directory directory("llama2_legacy");
+  directory.tokenizer["normalizer"] = nullptr;
+  const auto note_of = [&](const Json& scheme) {
+    directory.tokenizer["pre_tokenizer"] = {
+        {"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", scheme}, {"split", false}};
+    directory.write();
+    const GgufTokenizer made = gguf_tokenizer(directory.path, {.size = 910});
+    CHECK(get<bool>(made, "ggml.add_space_prefix") == (scheme != "never"));
+    std::string note;
+    for (const std::string& one : made.notes)
+      if (one.find("space before a text") != one.npos) note = one;
+    return note;
+  };
+  CHECK(note_of("never") == "");
+  CHECK(note_of("always") == "llama.cpp also puts a space before a text that begins with one");
+  CHECK(note_of("first").ends_with("begins with one, and behind every special token"));
+}
+
 TEST_CASE("Gemma's runs of spaces and lines, and no space before a text") {
   const Directory directory("gemma");
   const GgufTokenizer made = gguf_tokenizer(directory.path, {.size = 1200});
@@ -285,6 +304,12 @@ TEST_CASE("tokens behind the model's rows are left out, and none are spelled ali
   CHECK(tokens.texts[710] == "[PAD720]");
   CHECK(tokens.texts[720] == "[PAD720]_");
   CHECK(Tokens(gguf_tokenizer(directory.path, {.size = 100})).texts.size() == 100);
+}
+
+TEST_CASE("a vocabulary that no model has takes no memory") {
+  const Directory directory("qwen2");
+  CHECK_THROWS_WITH_AS(gguf_tokenizer(directory.path, {.size = INT32_MAX}),
+                       doctest::Contains("`vocab_size` 2147483647; at most"), DataError);
 }
 
 TEST_CASE("a directory without a tokenizer, and one with SentencePiece's alone") {
