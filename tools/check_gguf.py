@@ -9,7 +9,7 @@ With --tokenizer (a directory with tokenizer.json) or a MODEL that has one, comp
 `text`, `question`, `answer`, `prompt` and `completion`. Needs llama-cpp-python, numpy and safetensors.
 
 llama.cpp takes gelu from a table of half-precision numbers for arguments between -10 and 10, which moves the log-probabilities of a
-Gemma by about 1e-3 (--limit). The tiny Gemmas have arguments beyond that. It also takes "</s>" in a text for a special token, whatever
+Gemma by some 1e-3 (--limit). The tiny Gemmas have arguments beyond that. It also takes "</s>" in a text for a special token, whatever
 the tokenizer says.
 """
 import argparse
