@@ -10,6 +10,7 @@
 #include "temper/generate/score.h"
 #include "temper/models/adapter.h"
 #include "temper/models/directory.h"
+#include "temper/models/gguf.h"
 #include "temper/models/load.h"
 #include "temper/models/save.h"
 
@@ -23,7 +24,9 @@ class Export : public Command {
   int run() override;
 
  private:
+  void check_output() const;
   void run_scalar(at::ScalarType type) const;
+  void run_gguf(at::ScalarType type) const;
   std::string model_dir, adapter, output, dtype = "float32", format = "hf", storage;
 };
 
@@ -31,12 +34,15 @@ void Export::declare(CLI::App& app) {
   app.description(
       "Merges an adapter, converts the dtype, then loads the written model and compares it.\n"
       "example: temper export --model DIR --adapter runs/lora/final --output merged --dtype "
-      "bfloat16");
+      "bfloat16\n"
+      "example: temper export --model DIR --output gguf --format gguf --dtype float16");
   add_model(app, model_dir, "directory of a Hugging Face model, or its id in the local cache");
   app.add_option("--adapter", adapter, "directory of a PEFT LoRA adapter to merge");
   app.add_option("--output", output, "the new model directory")->required();
-  app.add_option("--format", format, "file format; hf: safetensors in a Hugging Face directory")
-      ->check(CLI::IsMember({"hf"}));
+  app.add_option("--format", format,
+                 "file format; hf: safetensors in a Hugging Face directory; gguf: one file for "
+                 "llama.cpp, with tokenizer and chat template")
+      ->check(CLI::IsMember({"hf", "gguf"}));
   app.add_option("--dtype", dtype, "number type of the written weights")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
   app.add_option(
@@ -99,17 +105,45 @@ void Export::run_scalar(at::ScalarType type) const {
       << largest_difference(before, scalars(*written)) << "\n";
 }
 
-int Export::run() {
+// One file for llama.cpp. What it has no form for is said before any weight is read.
+void Export::run_gguf(at::ScalarType type) const {
+  check<ConfigError>(!models::has_scalar_head(model_dir, adapter),
+                     "--format gguf: ", adapter.empty() ? model_dir : adapter,
+                     " is a reward model, and llama.cpp has no form for its scalar head; export "
+                     "it with --format hf");
+  const models::GgufHeader header = models::gguf_header(model_dir, type);
+  for (const std::string& note : header.notes) std::cerr << "warning: " << note << "\n";
+  const auto model = models::load_model(model_dir, kept_as("", storage));
+  if (!adapter.empty()) models::load_adapter(*model, adapter);
+  models::merge_adapters(*model);
+  std::filesystem::create_directories(output);
+  const std::string path = output + "/model-" + dtype + ".gguf";
+  models::save_gguf(*model, header, path, type);
+  std::cout << path << ": " << dtype << ", keys and tensors read back equal\n";
+}
+
+void Export::check_output() const {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  check<ConfigError>(!fs::exists(output + "/config.json", ignored), "--output ", output,
-                     ": holds a model already; remove it or choose another");
   check<ConfigError>(!fs::exists(output, ignored) || fs::is_directory(output, ignored), "--output ",
                      output, ": is a file");
+  bool holds_model = fs::exists(output + "/config.json", ignored);
+  for (const auto& entry : fs::directory_iterator(output, ignored))
+    holds_model = holds_model || entry.path().extension() == ".gguf";
+  check<ConfigError>(!holds_model, "--output ", output,
+                     ": holds a model already; remove it or choose another");
+}
+
+int Export::run() {
+  check_output();
   const at::ScalarType type = dtype == "bfloat16"  ? at::kBFloat16
                               : dtype == "float16" ? at::kHalf
                                                    : at::kFloat;
   if (!adapter.empty()) warn_of_other_base(model_dir, adapter);
+  if (format == "gguf") {
+    run_gguf(type);
+    return 0;
+  }
   if (models::has_scalar_head(model_dir, adapter)) {
     run_scalar(type);
     return 0;

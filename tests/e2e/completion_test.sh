@@ -24,6 +24,7 @@ expect '--help --nproc ' sft --
 expect '--device --dtype ' generate --d
 expect 'bfloat16 float32 ' score --dtype ''
 expect 'bfloat16 float16 float32 ' export --dtype ''
+expect 'gguf hf ' export --format ''
 expect 'cpu cuda ' generate --device = c
 expect 'gsm8k ' eval --reward gs
 expect 'resume= rewards= rl. roles. rollout. ' grpo r

@@ -1,0 +1,21 @@
+// Which of llama.cpp's tokenizers a tokenizer.json is.
+#pragma once
+
+#include <string>
+
+#include "temper/base/json.h"
+
+namespace temper {
+
+struct GgufSplit {
+  bool byte_level = false;   // "gpt2", else "llama"
+  std::string pre;           // tokenizer.ggml.pre
+  bool space_first = false;  // "llama": a space is put before a text
+  std::string note;          // where llama.cpp will do otherwise; empty: nowhere
+};
+
+// `rest` is a tokenizer.json without vocabulary and merges. Throws DataError that names what
+// llama.cpp has no form for.
+GgufSplit gguf_split(const Json& rest, const std::string& where);
+
+}  // namespace temper

@@ -1,0 +1,32 @@
+// A model directory's tokenizer and chat template as llama.cpp reads them from a GGUF file.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/io/gguf.h"
+
+namespace temper {
+
+// What config.json and generation_config.json say; the tokenizer's own files win.
+struct GgufVocabulary {
+  int64_t size = 0;  // rows of the embedding: tokens behind them are left out, missing ones are
+                     // written as unused
+  std::optional<int32_t> bos, pad;
+  std::vector<int32_t> eos;
+};
+
+struct GgufTokenizer {
+  GgufKeys keys;                   // `tokenizer.*`
+  std::vector<std::string> notes;  // where llama.cpp will cut some texts differently
+};
+
+// Byte-level BPE with one of the pre-tokenizers that llama.cpp knows ("gpt2"), or BPE over
+// characters with byte fallback as SentencePiece has it ("llama", scores from the merges' ranks);
+// "none" for a directory without a tokenizer. What llama.cpp has no form for (another
+// pre-tokenizer, normalizer or model) is a DataError that names it.
+GgufTokenizer gguf_tokenizer(const std::string& model_dir, const GgufVocabulary& vocabulary);
+
+}  // namespace temper

@@ -1,0 +1,38 @@
+// Models as llama.cpp's GGUF files. They are written, not read.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temper/io/gguf.h"
+#include "temper/models/gguf_form.h"
+#include "temper/models/model.h"
+
+namespace temper::models {
+
+// What a GGUF file says of a model directory besides its tensors.
+struct GgufHeader {
+  GgufForm form;
+  GgufKeys keys;                   // all of the file's
+  std::vector<std::string> notes;  // where llama.cpp will do otherwise, for the user
+};
+
+// Of the configuration and tokenizer of `directory`; matrices will be in `dtype` (float32, bfloat16
+// or float16). Reads no weights. Throws ConfigError or DataError that names what llama.cpp has no
+// form for.
+GgufHeader gguf_header(const std::string& directory, at::ScalarType dtype);
+
+// The model's tensors under llama.cpp's names, adapters left out; tensors of one dimension are
+// float32. Each is made when it is written. Throws RunError, then, for values beyond the dtype's
+// range.
+std::vector<std::pair<std::string, TensorView>> gguf_tensors(CausalLM& model, const GgufForm& form,
+                                                             at::ScalarType dtype);
+
+// Writes the file, reads it back and compares every key and every byte. Throws RunError.
+void save_gguf(CausalLM& model, const GgufHeader& header, const std::string& path,
+               at::ScalarType dtype);
+
+}  // namespace temper::models
