@@ -34,7 +34,7 @@ std::unique_ptr<EpisodeSampler> episode_sampler(const RlConfig& config,
 }  // namespace
 
 RolloutSampler::RolloutSampler(const RlConfig& config, train::Policy& policy, dist::Group& group,
-                           std::unique_ptr<Sampler> sampler, Done done)
+                               std::unique_ptr<Sampler> sampler, Done done)
     : config_(config),
       policy_(policy),
       group_(group),
@@ -57,7 +57,7 @@ void RolloutSampler::check_sampled(const std::string& why) const {
 // A prompt's completions that begin together share its forward pass; one that goes on has a request
 // of its own.
 void RolloutSampler::sample_completions(const std::vector<Stage>& stages,
-                                       const std::function<bool()>& stop) {
+                                        const std::function<bool()>& stop) {
   std::map<int64_t, PartialGroup*> groups;  // by key
   std::vector<generate::RequestId> requests;
   const generate::GenerationOptions options = config_.rollout.options(config_.seed);
@@ -138,7 +138,7 @@ void RolloutSampler::use(int64_t policy_version) {
 }
 
 void RolloutSampler::sample_stages(const std::vector<Stage>& stages,
-                                  const std::function<bool()>& stop) {
+                                   const std::function<bool()>& stop) {
   const double start = steady_seconds();
   const trace::Span span("rollout");
   const generate::Speculation::Statistics before = completions_->speculation();
@@ -154,7 +154,7 @@ void RolloutSampler::sample_stages(const std::vector<Stage>& stages,
     why = e.what();
   }
   if (!samples_here()) check_sampled(why);
-  completions_->rest();                  // what comes next is sampled with other weights
+  completions_->rest();                         // what comes next is sampled with other weights
   PartialBatch& first = *stages.front().batch;  // of several, what they share counts once
   first.speculation = first.speculation + (completions_->speculation() - before);
   for (const Stage& stage : stages)

@@ -10,8 +10,8 @@
 
 #include "temper/generate/engine.h"
 #include "temper/rl/config.h"
-#include "temper/rl/partial_batch.h"
 #include "temper/rl/episode_sampler.h"
+#include "temper/rl/partial_batch.h"
 #include "temper/rl/sampler.h"
 
 namespace temper::rl {
@@ -22,7 +22,7 @@ class RolloutSampler {
   using Done = std::function<void(const PartialGroup&)>;
   // sampler: null where the policy samples for itself.
   RolloutSampler(const RlConfig& config, train::Policy& policy, dist::Group& group,
-               std::unique_ptr<Sampler> sampler, Done done);
+                 std::unique_ptr<Sampler> sampler, Done done);
 
   // Completions of the batch that are not done go on to so many tokens in all.
   struct Stage {
