@@ -67,7 +67,7 @@ void ToolHost::close(int64_t episode) {
 void ToolHost::add_awaited(std::vector<pollfd>& fds, process::Clock::time_point& until) const {
   for (const Running& running : running_) {
     running.run->add_awaited(fds);
-    until = std::min(until, running.run->deadline());
+    until = std::min(until, running.run->wake_time());
   }
   const bool can_start =
       !waiting_.empty() && running_.size() < static_cast<size_t>(section_.workers);

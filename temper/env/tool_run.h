@@ -22,7 +22,8 @@ class ToolRun {
   ToolRun(const ToolSection& tool, const EnvironmentSection& section, const Json& arguments);
 
   void add_awaited(std::vector<pollfd>& fds) const;
-  process::Clock::time_point deadline() const { return deadline_; }
+  // When advance() has something to do at the latest.
+  process::Clock::time_point wake_time() const;
   // What it wrote, less the last line end, once it has ended; or how it failed.
   using Result = std::variant<std::string, Failure>;
   std::optional<Result> advance();
@@ -35,6 +36,7 @@ class ToolRun {
   process::ScratchDirectory scratch_;
   process::Process process_;
   process::Clock::time_point deadline_;
+  std::optional<process::Clock::time_point> closed_;  // when its output ended
   std::string unsent_, output_, errors_;
 };
 

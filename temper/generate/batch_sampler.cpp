@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <map>
 #include <numeric>
@@ -66,6 +67,7 @@ void sample_at(models::CausalLM& model, double temperature, int adapter, const a
     try {
       do {
         const int64_t row = static_cast<int64_t>(chosen[i].size()), r = first[i] + row;
+        if (!std::isfinite(log_sum[r])) break;
         chosen[i].push_back(choose_of(
             *sequences[i], row,
             {logits + r * vocabulary, vocabulary, block_max + r * blocks, block_sum + r * blocks},

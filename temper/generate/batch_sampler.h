@@ -27,6 +27,10 @@ struct SampledRows {
 
   int64_t rows() const { return 1 + drafted; }
 };
+// Where logits are not finite.
+inline constexpr const char* kNotFinite =
+    "the model's logits are not finite: its weights hold NaN or infinity, or overflow";
+
 struct Choice {
   int32_t token;
   float logp;       // at the row's temperature (greedy: at 1), before rules and filters
@@ -39,7 +43,7 @@ TopLogprobs likeliest(const float* logits, int64_t count, float log_sum, int64_t
 
 // hidden [rows of all, hidden_size], after the final norm. Of each sequence the choices up to the
 // first that is not the drafted token, or that ends its grammar; they do not depend on the other
-// sequences, nor on what was drafted. Throws RunError where logits are not finite.
+// sequences, nor on what was drafted. A sequence has no choice where its logits are not finite.
 std::vector<std::vector<Choice>> sample(models::CausalLM& model, const at::Tensor& hidden,
                                         std::span<const SampledRows> sequences);
 

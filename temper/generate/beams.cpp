@@ -107,8 +107,9 @@ class Searches {
   }
 
   bool ends(const Search& search, const Beam& beam) const {
-    if (std::find(ends_.begin(), ends_.end(), beam.tokens.back()) != ends_.end()) return true;
-    if (grammar_ && ends_.empty()) {
+    const bool is_end = std::find(ends_.begin(), ends_.end(), beam.tokens.back()) != ends_.end();
+    if (!grammar_ && is_end) return true;
+    if (grammar_ && (is_end || ends_.empty())) {
       const auto matcher = search.places[beam.parent].matcher->fork();
       matcher->accept(beam.tokens.back());
       if (matcher->ended()) return true;
@@ -157,6 +158,7 @@ class Searches {
     for (size_t b = 0; b < count; ++b) {
       const float* x = next.logits.const_data_ptr<float>() + static_cast<int64_t>(b) * vocabulary;
       const float log_sum = next.log_sum_exp.const_data_ptr<float>()[b];
+      check(std::isfinite(log_sum), "row ", search.request.index, ": ", kNotFinite);
       logp[b].resize(static_cast<size_t>(vocabulary));
       std::transform(x, x + vocabulary, logp[b].begin(), [&](float y) { return y - log_sum; });
       scores[b] = ruled(search, b, logp[b]);

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -31,6 +32,7 @@ void score_chunk(const models::CausalLM& model, const at::Tensor& hidden,
         model.logits(hidden, rows, temperature == 0 ? 1 : temperature, request.adapter);
     const int64_t vocabulary = next.logits.size(1);
     for (int64_t i = 0; i < count; ++i) {
+      chunk.prompt->failed |= !std::isfinite(next.log_sum_exp.const_data_ptr<float>()[i]);
       const float* x = next.logits.const_data_ptr<float>() + i * vocabulary;
       const float log_sum = next.log_sum_exp.const_data_ptr<float>()[i];
       const int32_t token = request.prompt[static_cast<size_t>(chunk.position + first + i + 1)];
@@ -107,7 +109,10 @@ bool Engine::step(const Callbacks& callbacks) {
     for (Sequence* s : sampled)
       if (s->completion.tokens.empty()) begin(*s);
     std::vector<std::vector<Choice>> choices = choose(sampled, hidden);
-    for (size_t i = 0; i < choices.size(); ++i) append(*sampled[i], std::move(choices[i]));
+    for (size_t i = 0; i < choices.size(); ++i) {
+      sampled[i]->failed = choices[i].empty() || sampled[i]->prompt->failed;
+      if (!sampled[i]->failed) append(*sampled[i], std::move(choices[i]));
+    }
     speculation_.end_step();
   }
   // What has ended is out of the scheduler before a callback can throw.
@@ -115,7 +120,7 @@ bool Engine::step(const Callbacks& callbacks) {
   for (const Sequence* s : sampled) {
     const Callbacks& own = s->prompt->callbacks;
     const auto& on_token = own.done ? own.on_token : callbacks.on_token;
-    if (on_token) on_token(s->completion);
+    if (on_token && !s->failed) on_token(s->completion);
   }
   report(std::move(ended), callbacks);
   return !scheduler_.idle() || !inbox_.empty();
@@ -231,8 +236,9 @@ void Engine::append(Sequence& sequence, Choice choice) {
   c.logprobs.push_back(choice.logp);
   if (options.top_logprobs > 0) c.top_logprobs.push_back(std::move(choice.top));
   ++new_tokens_;
-  c.stopped = std::find(prompt.ends.begin(), prompt.ends.end(), choice.token) != prompt.ends.end();
-  if (choice.ended) c.stopped = true;
+  c.stopped = prompt.grammar ? choice.ended
+                             : std::find(prompt.ends.begin(), prompt.ends.end(), choice.token) !=
+                                   prompt.ends.end();
   if (!sequence.text) return;
   const bool may_stop =
       prompt.request.begun + static_cast<int64_t>(c.tokens.size()) >= options.min_new_tokens;
@@ -244,16 +250,25 @@ void Engine::report(std::vector<std::unique_ptr<Sequence>> ended, const Callback
   for (const auto& sequence : ended) {
     Completion& c = sequence->completion;
     const GenerationOptions& options = sequence->prompt->request.options;
-    if (!tokenizer_) continue;
+    if (!tokenizer_ || sequence->failed) continue;
     const std::vector<int32_t>& tokens =
         sequence->continued.empty() ? c.tokens : sequence->continued;
     c.text = text_of(*tokenizer_, tokens, options.stop, options.min_new_tokens);
   }
+  std::string first_failure;
   for (const auto& sequence : ended) {
     const Callbacks& own = sequence->prompt->callbacks;
-    const auto& done = own.done ? own.done : callbacks.done;
-    if (done) done(std::move(sequence->completion));
+    const Callbacks& to = own.done ? own : callbacks;
+    Completion& c = sequence->completion;
+    if (!sequence->failed || c.cancelled) {
+      if (to.done) to.done(std::move(c));
+      continue;
+    }
+    const std::string why = str("row ", c.index, ", sample ", c.sample, ": ", kNotFinite);
+    if (to.failed) to.failed(c, why);
+    if (!to.failed && first_failure.empty()) first_failure = why;
   }
+  check(first_failure.empty(), first_failure);
 }
 
 void Engine::run(const std::function<void(Completion)>& done,

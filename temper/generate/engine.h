@@ -46,7 +46,7 @@ int64_t cache_bytes(const EngineOptions& options);
 // submit(), cancel() and wait() may be called from any thread; one thread at a time calls the rest,
 // and callbacks run on it. A callback may submit and cancel too. What a callback throws ends the
 // step, and completions that ended in it may go unreported; the engine is fit to go on. It is not
-// after what the model throws (RunError, of weights that are not finite).
+// after what the model throws.
 class Engine : public CompletionSource {
  public:
   Engine(models::CausalLM& model, EngineOptions options,

@@ -80,6 +80,9 @@ struct Callbacks {
   std::function<void(Completion)> done;
   std::function<void(const Completion&)> on_token;  // after each step of the engine
                                                     // that adds to it; may be empty
+  // What cannot go on, as the model's logits for it are not finite, and how that is said. Empty:
+  // that is thrown (RunError).
+  std::function<void(const Completion&, const std::string& why)> failed = {};
 };
 
 }  // namespace temper::generate

@@ -120,7 +120,7 @@ std::vector<Sequence*> Scheduler::begin_samples(const ScheduledBatch& passes) {
 // token was sampled, and never went through the model.
 void Scheduler::end(Sequence& sequence) {
   Prompt& prompt = *sequence.prompt;
-  if (sequence.pages && !sequence.completion.tokens.empty()) {
+  if (sequence.pages && !sequence.failed && !sequence.completion.tokens.empty()) {
     std::vector<int32_t> tokens = prompt.request.prompt;
     tokens.insert(tokens.end(), sequence.completion.tokens.begin(),
                   sequence.completion.tokens.end() - 1);

@@ -50,6 +50,7 @@ struct Prompt {
   int64_t filled = 0;      // positions whose keys are in the cache
   at::Tensor last_hidden;  // [1, H]: every sample's first token comes from it
   int64_t next_sample = 0, unfinished = 0;
+  bool failed = false;  // the log-probabilities of its tokens are not finite
 };
 
 // One sample of a prompt while it runs.
@@ -58,7 +59,7 @@ struct Sequence {
     return prompt->length() + static_cast<int64_t>(completion.tokens.size());
   }
   bool finished() const {
-    return completion.stopped ||
+    return failed || completion.stopped ||
            static_cast<int64_t>(completion.tokens.size()) >= prompt->request.options.max_new_tokens;
   }
 
@@ -68,6 +69,7 @@ struct Sequence {
   std::unique_ptr<PageTable> pages;           // null until the prompt is ready
   std::optional<TextStream> text;             // where stop texts or streaming need it
   std::unique_ptr<grammar::Matcher> matcher;  // null: no grammar
+  bool failed = false;                        // there is nothing to sample its next token from
   std::vector<DraftToken> draft;              // goes through the model behind the last token
 };
 

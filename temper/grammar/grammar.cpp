@@ -167,7 +167,12 @@ struct Matcher::Impl {
     if (grammar->allowed)
       for (size_t i = 0; i < words.size(); ++i) words[i] &= (*grammar->allowed)[i];
     const bool may_end = matcher.IsCompleted();
-    for (const int32_t end : ends) set(end, may_end);
+    closing.clear();
+    for (const int32_t end : ends) {
+      if (has(end) && !grammar->tokens->bytes[static_cast<size_t>(end)].empty()) continue;
+      set(end, may_end);
+      if (may_end) closing.push_back(end);
+    }
     ended = std::all_of(words.begin(), words.end(), [](uint32_t word) { return word == 0; });
   }
   // A first token that loses its leading space is allowed where what is left of it is.
@@ -183,7 +188,7 @@ struct Matcher::Impl {
   }
   void accept(int32_t token) {
     check(has(token), "token ", token, " is not allowed by the grammar");
-    if (std::find(ends.begin(), ends.end(), token) != ends.end()) {
+    if (std::find(closing.begin(), closing.end(), token) != closing.end()) {
       ended = true;
       return;
     }
@@ -194,10 +199,13 @@ struct Matcher::Impl {
     ended = counts_as != TokenBytes::kNothing && !matcher.AcceptToken(counts_as);
     if (ended) return;
     fill();
+    const bool is_end = std::find(ends.begin(), ends.end(), token) != ends.end();
+    ended = ended || (is_end && matcher.IsCompleted());
   }
 
   std::shared_ptr<const Grammar> grammar;
   std::vector<int32_t> ends;
+  std::vector<int32_t> closing;  // those that would only end the text here
   xgrammar::GrammarMatcher matcher;
   std::vector<uint32_t> words;
   bool at_start = true, ended = false;

@@ -39,7 +39,8 @@ class Compiler {
 // Where one completion stands in its grammar.
 class Matcher {
  public:
-  // ends: tokens that end a completion. They are allowed where the grammar may end, and only there.
+  // ends: tokens that end a completion. They are allowed where the grammar may end. One that stands
+  // in the text that the grammar describes is part of it there, and ends it where it is whole.
   Matcher(std::shared_ptr<const Grammar> grammar, std::vector<int32_t> ends);
   ~Matcher();
   Matcher(const Matcher&) = delete;

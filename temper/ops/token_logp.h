@@ -37,8 +37,8 @@ TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weigh
 
 // Soft-capped, temperature-divided logits [M, V] of a few rows, for the sampler; log-sum-exp [M] by
 // the rule of token_logp. Of each block of kLogitsBlock columns [M, blocks]: the largest logit, and
-// the sum of exp(logit - that). Throws RunError where logits overflow or are no numbers: there is
-// nothing to sample from.
+// the sum of exp(logit - that). Where logits overflow or are no numbers, the log-sum-exp is not
+// finite: there is nothing to sample from.
 constexpr int64_t kLogitsBlock = 512;
 struct Logits {
   at::Tensor logits, log_sum_exp, block_max, block_sum;

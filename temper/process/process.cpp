@@ -1,6 +1,7 @@
 #include "temper/process/process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
@@ -8,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -139,6 +141,28 @@ pid_t launch(std::vector<std::string> words, const std::string& program, Launch 
   throw RunError(temper::str("cannot start ", words[0], ": ", std::strerror(error)));
 }
 
+// Readable when the process has ended; -1 where the system has no such thing.
+int open_exit(pid_t pid) {
+#ifdef SYS_pidfd_open
+  return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));  // closed on exec
+#else
+  return -1;
+#endif
+}
+
+// Sleeps until it may have ended.
+void sleep_until_end(pid_t pid, Clock::time_point until) {
+  int fd = open_exit(pid);
+  if (fd < 0) {
+    ::usleep(500);
+    return;
+  }
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+  pollfd end{fd, POLLIN, 0};
+  ::poll(&end, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
+  ::close(fd);
+}
+
 // Whether it ended by then.
 bool wait_for_end(pid_t pid, Clock::duration most, siginfo_t& info) {
   const Clock::time_point until = Clock::now() + most;
@@ -148,7 +172,7 @@ bool wait_for_end(pid_t pid, Clock::duration most, siginfo_t& info) {
     if (result != 0 && errno != EINTR) return false;
     if (result == 0 && info.si_pid != 0) return true;
     if (Clock::now() >= until) return false;
-    ::usleep(500);
+    sleep_until_end(pid, until);
   }
 }
 
@@ -205,6 +229,7 @@ Process::Process(const ProcessOptions& options) {
   input_ = std::exchange(in.write, -1);
   output_ = std::exchange(out.read, -1);
   errors_ = std::exchange(err.read, -1);
+  exit_ = open_exit(process_);
   for (const int fd : {input_, output_, errors_})
     ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
@@ -225,6 +250,7 @@ void Process::end(Clock::duration grace) {
   close_end(alive_);
   close_end(output_);
   close_end(errors_);
+  close_end(exit_);
 }
 
 void Process::close_input() { close_end(input_); }
@@ -234,6 +260,11 @@ void Process::close_errors() { close_end(errors_); }
 bool Process::input_is_read() const {
   int unread = 0;
   return input_ < 0 || ::ioctl(input_, FIONREAD, &unread) != 0 || unread == 0;
+}
+
+bool Process::has_ended() const {
+  siginfo_t info;
+  return wait_for_end(process_, Clock::duration::zero(), info);
 }
 
 std::string Process::ending(Clock::duration most) const {

@@ -49,17 +49,21 @@ class Process {
   int input() const { return input_; }
   int output() const { return output_; }
   int errors() const { return errors_; }
+  // Readable when it has ended, whoever else holds its output; -1 where the system has no such
+  // descriptor.
+  int exit() const { return exit_; }
   void close_input();
   void close_errors();
 
   // Whether all that was written to its input has been read.
   bool input_is_read() const;
+  bool has_ended() const;
   // "exited with status 3"; waits for `most` where the process has not ended yet.
   std::string ending(Clock::duration most) const;
 
  private:
   pid_t leader_ = -1, process_ = -1;
-  int input_ = -1, output_ = -1, errors_ = -1;
+  int input_ = -1, output_ = -1, errors_ = -1, exit_ = -1;
   int alive_ = -1;  // the write end of the pipe that the leader waits on
 };
 

@@ -14,6 +14,7 @@ using namespace std::chrono_literals;
 constexpr size_t kKeptErrorOutput = 2000;
 constexpr auto kGrace = 200ms;        // for a process to end by itself once its input is closed
 constexpr auto kEndingTakes = 100ms;  // between the end of a process's output and its own
+constexpr auto kLook = 1ms;           // between looks, where the system does not tell of its end
 
 }  // namespace
 
@@ -58,12 +59,13 @@ double Worker::allowed_seconds() const {
 
 void Worker::add_awaited(std::vector<pollfd>& fds) const {
   if (!unsent_.empty()) fds.push_back({process_->input(), POLLOUT, 0});
-  fds.push_back({process_->output(), POLLIN, 0});
+  fds.push_back({closed_ ? process_->exit() : process_->output(), POLLIN, 0});
   fds.push_back({process_->errors(), POLLIN, 0});
 }
 
 // Nothing tells when a pipe has been read: one has to look, the less often the longer it takes.
 Clock::time_point Worker::wake_time() const {
+  if (closed_) return process_->exit() >= 0 ? *closed_ + kEndingTakes : Clock::now() + kLook;
   if (phase_ != Phase::kSending || !unsent_.empty()) return deadline_;
   const Clock::time_point now = Clock::now();
   return std::min(deadline_, now + std::clamp<Clock::duration>((now - asked_) / 4, 20us, 5ms));
@@ -82,6 +84,11 @@ bool Worker::read_output() {
       error_output_.erase(0, error_output_.size() - kKeptErrorOutput);
   }
   return read_some(process_->output(), received_, options_.longest_line + 1);
+}
+
+bool Worker::is_ending() {
+  if (!closed_) closed_ = Clock::now();
+  return !process_->has_ended() && Clock::now() < *closed_ + kEndingTakes;
 }
 
 void Worker::discard_line(std::string line) {
@@ -103,21 +110,22 @@ std::optional<Worker::Answer> Worker::advance() {
   write_request();
   const bool was_read = phase_ == Phase::kSending && unsent_.empty() && process_->input_is_read();
   const bool open = read_output();  // after that look: what was written before reading is there
-  if (phase_ == Phase::kAnswering) {
+  if (phase_ == Phase::kAnswering)
     if (auto answer = take_line()) return answer;
-  } else if (!open && !fresh_ && options_.stateful) {
-    Answer answer = fail(Answer::Kind::kEnded, ending());
-    answer.between = true;
-    return answer;
-  } else if (!open && !fresh_) {
+  if (!open && is_ending()) return {};
+  if (phase_ == Phase::kSending && !open && !fresh_) {
+    if (options_.stateful) {
+      Answer answer = fail(Answer::Kind::kEnded, ending());
+      answer.between = true;
+      return answer;
+    }
     // It ended between two requests, which is no failure: another one answers.
     discard_received();
     stop();
     ask(std::move(request_), std::move(answers_));
     return {};
-  } else if (was_read && open) {
-    end_request();
   }
+  if (phase_ == Phase::kSending && was_read && open) end_request();
   if (received_.size() > options_.longest_line)
     return fail(Answer::Kind::kGarbage, phase_ == Phase::kAnswering
                                             ? temper::str("answered with a line of more than ",
@@ -158,7 +166,7 @@ std::optional<Worker::Answer> Worker::take_line() {
 }
 
 std::string Worker::ending() {
-  const std::string how = process_->ending(kEndingTakes);
+  const std::string how = process_->ending(Clock::duration::zero());
   if (process_->errors() >= 0)
     read_some(process_->errors(), error_output_, kKeptErrorOutput + 65536);
   const std::string tail = error_output_.size() > kKeptErrorOutput
@@ -185,6 +193,7 @@ void Worker::stop() {
   told_.clear();
   received_.clear();
   error_output_.clear();
+  closed_.reset();
   phase_ = Phase::kIdle;
   fresh_ = true;
 }

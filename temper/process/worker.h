@@ -80,6 +80,7 @@ class Worker {
   void write_request();
   void write_told();
   bool read_output();  // false at its end
+  bool is_ending();    // its output has ended, and it may do so in a moment
   void discard_line(std::string line);
   void discard_received();
   void end_request();
@@ -98,6 +99,7 @@ class Worker {
   bool fresh_ = true;     // the process has not answered yet
   double start_seconds_;  // a new process's; halved whenever one said nothing in it
   Clock::time_point asked_, deadline_;
+  std::optional<Clock::time_point> closed_;  // when its output ended
 };
 
 }  // namespace temper::process

@@ -251,6 +251,42 @@ TEST_CASE("tools: a program for each call; an episode ends with the first turn t
   CHECK(answers(pool, 1).at(episode).observation.done);
 }
 
+TEST_CASE("a tool costs what it takes, and holds no other") {
+  EnvironmentSection section;
+  section.workers = 8;
+  section.tools = {tool("lingers", "echo soon; exec >&- 2>&-; sleep 60"),
+                   tool("leaves one behind", "sleep 60 & echo behind"), tool("quick", "echo now")};
+  EnvironmentPool pool(section);
+  std::vector<int64_t> open;
+  for (int i = 0; i < 8; ++i) open.push_back(pool.open(row(i)));
+  answers(pool, 8);
+  const auto begun = std::chrono::steady_clock::now();
+  for (size_t i = 0; i < 8; ++i)
+    pool.step(open[i], call(i == 0 ? "leaves one behind" : i == 7 ? "quick" : "lingers"));
+  const auto all = answers(pool, 8);
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::milliseconds(900));
+  for (size_t i = 0; i < 8; ++i) {
+    CHECK(said(all.at(open[i])) == (i == 0 ? "behind;" : i == 7 ? "now;" : "soon;"));
+    CHECK(all.at(open[i]).tool_failures.empty());
+  }
+}
+
+TEST_CASE("a program that closes its output and stays holds no other") {
+  // Each closes its output at the first step; the failure is known after a moment, for all at once.
+  EnvironmentPool pool(
+      shell("read -r line; echo '{\"messages\": []}'; read -r line; exec >&- 2>&-; sleep 60", 8));
+  std::vector<int64_t> open;
+  for (int i = 0; i < 8; ++i) open.push_back(pool.open(row(i)));
+  answers(pool, 8);
+  const auto begun = std::chrono::steady_clock::now();
+  for (const int64_t episode : open) pool.step(episode, say("x"));
+  for (const auto& [episode, reply] : answers(pool, 8)) {
+    REQUIRE(reply.failure.has_value());
+    CHECK(static_cast<int>(reply.failure->kind) == static_cast<int>(Kind::kCrashed));
+  }
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::milliseconds(600));
+}
+
 TEST_CASE("tools beside an environment: it says when an episode ends, and knows tools of its own") {
   EnvironmentSection section = shell(kCounts);
   section.tools = {tool("blind", "echo done")};

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <random>
 #include <thread>
@@ -307,4 +308,70 @@ TEST_CASE(
   CHECK(greedy(1.02, {0, 0}, {0}) == 0);  // three times would be enough, once is not
   CHECK(greedy(10, {0}, {1}) == 0);
   CHECK(greedy(100, {2}, {0, 1}) == 0);
+}
+
+TEST_CASE("logits that are not finite cost the request that has them, and no other") {
+  constexpr int32_t kBad = 17;
+  auto model = tiny::model(kVocabulary, {5, 9}, false);
+  std::vector<Request> requests;
+  for (int i = 0; i < 6; ++i) {
+    GenerationOptions options;
+    options.sampling.seed = 4;
+    options.max_new_tokens = 12;
+    options.sampling.logit_bias = {{kBad, -50.0F}};  // only a prompt has it
+    requests.push_back({i, {1 + i, 2, 3, 4, 6, 7 + i}, 2, options});
+  }
+  EngineOptions few;
+  few.cache_bytes = 1 << 20;
+  Results expected;
+  {
+    Engine engine(*model, few);
+    expected = results(engine, requests);
+  }
+  model->each_parameter([](const std::string& name, nn::Parameter& parameter) {
+    if (name.find("embed_tokens") == std::string::npos) return;
+    at::Tensor table = parameter.value().detach().clone();
+    table[kBad].fill_(std::numeric_limits<float>::quiet_NaN());
+    parameter.set_value(table);
+  });
+  Engine engine(*model, few);
+  Results found;
+  std::map<int64_t, int> failures;
+  const Callbacks callbacks{
+      .done = [&](Completion c) { found[{c.index, c.sample}] = c.tokens; },
+      .on_token = {},
+      .failed =
+          [&](const Completion& c, const std::string& why) {
+            ++failures[c.index];
+            CHECK(why.starts_with(str("row ", c.index, ", sample ", c.sample, ": ")));
+            CHECK(why.find("not finite") != std::string::npos);
+          }};
+  const auto run = [&] {
+    while (engine.step(callbacks)) engine.check_invariants();
+  };
+  // Beside good ones, before them, and in the pages that they use afterwards.
+  for (int round = 0; round < 3; ++round) {
+    found.clear();
+    failures.clear();
+    Request bad = requests[0];
+    bad.index = 50 + round;
+    bad.prompt = {1, 2, kBad, 4};
+    Request scored = bad;
+    scored.index = 60 + round;
+    scored.options.prompt_logprobs = true;
+    engine.submit(bad);
+    if (round == 1) run();
+    for (const Request& r : requests) engine.submit(r);
+    engine.submit(scored);
+    run();
+    CHECK(found == expected);
+    CHECK(failures == std::map<int64_t, int>{{50 + round, 2}, {60 + round, 2}});
+  }
+  // Who does not ask for failures gets them as errors; the engine is fit to go on.
+  Request bad = requests[0];
+  bad.prompt = {kBad};
+  engine.submit(bad);
+  CHECK_THROWS_WITH_AS(engine.run([](Completion) {}), doctest::Contains("row 0"), RunError);
+  engine.check_invariants();
+  CHECK(results(engine, requests) == expected);
 }

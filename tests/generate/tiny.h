@@ -12,7 +12,8 @@
 namespace temper::generate::tiny {
 
 inline std::unique_ptr<models::CausalLM> model(int64_t vocabulary,
-                                               std::vector<int32_t> eos_token_ids) {
+                                               std::vector<int32_t> eos_token_ids,
+                                               bool tied = true) {
   const Json config = {{"model_type", "qwen3"},
                        {"vocab_size", vocabulary},
                        {"hidden_size", 16},
@@ -23,7 +24,7 @@ inline std::unique_ptr<models::CausalLM> model(int64_t vocabulary,
                        {"head_dim", 8},
                        {"max_position_embeddings", 512},
                        {"initializer_range", 0.3},
-                       {"tie_word_embeddings", true}};
+                       {"tie_word_embeddings", tied}};
   auto model = models::init_model(models::HfConfig::parse(config, "test"), 3);
   model->eos_token_ids = std::move(eos_token_ids);
   return model;

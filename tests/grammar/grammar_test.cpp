@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -148,12 +149,25 @@ TEST_CASE("end tokens are allowed where the grammar may end, whatever they spell
   CHECK(at->allows(other));
   CHECK_FALSE(at->allows(plain));
   at->accept(other);
-  CHECK(at->allows(plain));  // as the end; never as a letter
+  CHECK(at->allows(plain));
   CHECK_FALSE(at->ended());
   const auto copy = at->fork();
   copy->accept(plain);
   CHECK(copy->ended());
   CHECK_FALSE(at->ended());
+  // Inside the text it is a letter as any other; a whole text ends with it, or before it.
+  for (const auto& [text, letters] :
+       std::map<std::string, std::string>{{"abc", "abc"}, {"bb", "bb"}, {"ab|abbc", "ab"}}) {
+    CAPTURE(text);
+    const auto inside = f.matcher(regex(text), {plain});
+    for (const char letter : letters) {
+      REQUIRE_FALSE(inside->ended());
+      const int32_t token = f.tokenizer->encode(std::string(1, letter)).at(0);
+      REQUIRE(inside->allows(token));
+      inside->accept(token);
+    }
+    CHECK((inside->ended() || (text == "abc" && inside->allows(plain))));
+  }
   // Without end tokens the completion ends where nothing can follow, and not before.
   const auto none = f.matcher(regex("aa?"));
   none->accept(other);
