@@ -53,6 +53,11 @@ for method in none lora; do
   cmp sync-$method/final/*model.safetensors again-$method/final/*model.safetensors || fail "$method: not reproducible"
 done
 
+# temper check asks the servers: one that answers is enough for a run. Its other checks are not meant here.
+checked() { "$temper" check grpo run.yaml output_dir=checked "rollout.server.urls=[$1]" > log 2>&1; grep -q "^$2" log || fail "check of servers: $(cat log)"; }
+checked "$url" 'pass  rollout.server  1 server answers: model'
+checked "$url,http://127.0.0.1:9" 'warn  rollout.server .*http://127.0.0.1:9: '
+
 # With staleness each batch is sampled by the weights of one update before.
 grpo stale rl.max_staleness=1 rollout.server.urls=[$url] > log 2>&1 || fail "stale: $(tail -3 log)"
 [ "$(versions stale 6)" = "0 0 1 2 3 4 " ] || fail "stale versions: $(versions stale 6)"
