@@ -171,10 +171,12 @@ train::Loss RlTask::loss(const train::ForwardPass& pass) {
   if (corrects) add_mismatch(loss, correction_, b.old_logp_M, sampler_logp_M);
   loss.means.push_back(
       {"entropy", train::ordered_sum(b.entropy_M), static_cast<double>(b.entropy_M.numel())});
+  source_.before_pass();  // backward
   return loss;
 }
 
 void RlTask::before_update(int64_t step) {
+  source_.before_pass();
   if (!compares()) return;
   sampler_check_.reduce(group_);
   if (rl_.on_mismatch == RlSection::OnMismatch::kStop)

@@ -34,9 +34,16 @@ struct Ticket::Queue {
     arrived.notify_one();
   }
 
+  void fail(const std::string& why) {
+    const std::lock_guard lock(mutex);
+    if (failure.empty()) failure = why;
+    arrived.notify_one();
+  }
+
   std::mutex mutex;
   std::condition_variable arrived;
   std::deque<Piece> pieces;
+  std::string failure;     // why there will be no others
   std::vector<Sent> sent;  // by choice
   int64_t num_samples = 1;
   bool has_text = false, cancelled = false;
@@ -54,7 +61,9 @@ Ticket::~Ticket() {
 
 bool Ticket::next(Piece& piece, std::chrono::milliseconds timeout) {
   std::unique_lock lock(queue_->mutex);
-  queue_->arrived.wait_for(lock, timeout, [&] { return !queue_->pieces.empty(); });
+  queue_->arrived.wait_for(lock, timeout,
+                           [&] { return !queue_->pieces.empty() || !queue_->failure.empty(); });
+  check(queue_->failure.empty(), queue_->failure);
   check(!queue_->cancelled && !(queue_->pieces.empty() && loop_.ended()),
         "the server has stopped before the completion was done");
   if (queue_->pieces.empty()) return false;
@@ -91,6 +100,9 @@ std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request> reque
       queue->put(offset + c.sample, c, finished);
     };
     callbacks.done = [put](const generate::Completion& c) { put(c, true); };
+    callbacks.failed = [queue](const generate::Completion&, const std::string& why) {
+      queue->fail(why);
+    };
     if (request.options.stream)
       callbacks.on_token = [put](const generate::Completion& c) { put(c, false); };
     ticket->ids_.push_back(engine_.submit(std::move(request), std::move(callbacks)));

@@ -10,6 +10,7 @@
 #include "temper/base/error.h"
 #include "temper/dist/liveness.h"
 #include "temper/serve/asked.h"
+#include "temper/serve/client_socket.h"
 #include "temper/serve/reply.h"
 #include "temper/serve/request.h"
 #include "temper/serve/status.h"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr int64_t kMostSeconds = 3600;  // that a client waits for the next piece
 constexpr int kMostWaitingConnections = 512;
+constexpr int kClientGone = 499;  // nobody reads it
 constexpr const char* kJson = "application/json";
 
 class HttpServer : public httplib::Server {
@@ -70,12 +72,12 @@ void guard(httplib::Response& response, const std::function<void()>& handler) {
 }
 
 // Waits for the next piece for as long as the client is there. False: it is gone.
-bool next_piece(Ticket& ticket, Piece& piece, const httplib::DataSink& sink) {
+bool next_piece(Ticket& ticket, Piece& piece, const std::function<bool()>& is_there) {
   using namespace std::chrono;
   const auto end = steady_clock::now() + seconds(kMostSeconds);
   while (steady_clock::now() < end) {
     if (ticket.next(piece, milliseconds(100))) return true;
-    if (!sink.is_writable()) return false;
+    if (!is_there()) return false;
   }
   throw RunError("timeout: no token within the time limit");
 }
@@ -89,7 +91,8 @@ bool send_stream(Ticket& ticket, Reply& reply, const httplib::DataSink& sink) {
   try {
     for (int64_t left = reply.num_choices(); left > 0;) {
       Piece piece;
-      if (!next_piece(ticket, piece, sink) || !send(sink, reply.events(piece))) return false;
+      if (!next_piece(ticket, piece, sink.is_writable) || !send(sink, reply.events(piece)))
+        return false;
       left -= piece.finished;
     }
     return send(sink, reply.last_events());
@@ -98,19 +101,18 @@ bool send_stream(Ticket& ticket, Reply& reply, const httplib::DataSink& sink) {
   }
 }
 
-bool send_whole(Ticket& ticket, Reply& reply, const httplib::DataSink& sink) {
-  try {
-    std::vector<Piece> pieces(static_cast<size_t>(reply.num_choices()));
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      Piece piece;
-      if (!next_piece(ticket, piece, sink)) return false;
-      const size_t choice = static_cast<size_t>(piece.choice);
-      pieces[choice] = std::move(piece);
-    }
-    return send(sink, reply.whole(pieces));
-  } catch (const Error&) {
-    return false;  // the status is sent: an answer without its end says that it failed
+// The status is not sent before all is there: what fails has one of its own.
+void answer_whole(Ticket& ticket, Reply& reply, const ClientSocket& client,
+                  httplib::Response& response) {
+  std::vector<Piece> pieces(static_cast<size_t>(reply.num_choices()));
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    Piece piece;
+    if (!next_piece(ticket, piece, [&] { return client.is_open(); }))
+      return answer_error(response, kClientGone, "the client is gone");
+    const size_t choice = static_cast<size_t>(piece.choice);
+    pieces[choice] = std::move(piece);
   }
+  response.set_content(reply.whole(pieces), kJson);
 }
 
 }  // namespace
@@ -122,7 +124,7 @@ struct Server::Impl {
   void set_own_routes();
   bool wait_with(httplib::DataSink& sink) const;
   void check_key(const httplib::Request& request) const;
-  void complete(const std::string& body, bool chat, httplib::Response& response);
+  void complete(const httplib::Request& asks, bool chat, httplib::Response& response);
   void reload(const std::string& body, httplib::Response& response);
 
   ServerOptions options;
@@ -137,8 +139,8 @@ void Server::Impl::check_key(const httplib::Request& request) const {
     throw Refusal(401, "missing or invalid API key; expected the header Authorization: Bearer KEY");
 }
 
-void Server::Impl::complete(const std::string& body, bool chat, httplib::Response& response) {
-  CompletionRequest request = parse_request(body, chat);
+void Server::Impl::complete(const httplib::Request& asks, bool chat, httplib::Response& response) {
+  CompletionRequest request = parse_request(asks.body, chat);
   const ServedModel& model = model_of(options, request.model);
   std::vector<generate::Request> asked = requests_of(options, request, model);
   sampling->prepare(request.options);
@@ -148,13 +150,15 @@ void Server::Impl::complete(const std::string& body, bool chat, httplib::Respons
   const std::shared_ptr<Ticket> ticket = sampling->submit(std::move(asked));
   const auto reply = std::make_shared<Reply>(std::move(request), model.name, std::move(prompts),
                                              options.format.tokenizer, ticket->weights(), calls);
+  if (!reply->stream())
+    return answer_whole(*ticket, *reply, {asks.remote_addr, asks.remote_port, options.port},
+                        response);
   const auto provider = [ticket, reply](size_t, httplib::DataSink& sink) {
-    const bool whole =
-        reply->stream() ? send_stream(*ticket, *reply, sink) : send_whole(*ticket, *reply, sink);
+    const bool whole = send_stream(*ticket, *reply, sink);
     if (whole) sink.done();
     return whole;
   };
-  response.set_chunked_content_provider(reply->stream() ? "text/event-stream" : kJson, provider);
+  response.set_chunked_content_provider("text/event-stream", provider);
 }
 
 // Who may write to a model is asked for a key, unless only this machine's programs are served.
@@ -251,7 +255,7 @@ void Server::Impl::set_routes() {
     http.Post(path, [this, chat](const Request& request, Response& response) {
       guard(response, [&] {
         check_key(request);
-        complete(request.body, chat, response);
+        complete(request, chat, response);
       });
     });
   };

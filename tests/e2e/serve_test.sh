@@ -49,6 +49,36 @@ start --adapter a=a/final --adapter b=b/final
 python3 "$here/serve_client.py" "$temper" "$address" adapters || bad=1
 stop
 
+# A prompt whose logits are no numbers fails alone: a token's embedding is NaN.
+python3 - model <<'P' || fail "a model with a bad token"
+import json, os, shutil, struct, sys
+shutil.copytree(sys.argv[1], "bad_token")
+data = bytearray(open("bad_token/model.safetensors", "rb").read())
+size, = struct.unpack("<Q", data[:8])
+header = json.loads(data[8:8 + size])
+name = next(n for n in header if "embed_tokens" in n)
+begin, end = header[name]["data_offsets"]
+width = header[name]["shape"][1]
+head = bytes(data[8 + size + begin:8 + size + end])
+row = 8 + size + begin + 4 * width * 11  # token 11 is +
+data[row:row + 4] = struct.pack("<f", float("nan"))
+header["lm_head.weight"] = {"dtype": "F32", "shape": header[name]["shape"], "data_offsets": [len(data) - 8 - size, len(data) - 8 - size + len(head)]}
+text = json.dumps(header).encode()
+text += b" " * (-len(text) % 8)
+open("bad_token/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + data[8 + size:] + head)
+config = json.load(open("bad_token/config.json"))
+config["tie_word_embeddings"] = False
+json.dump(config, open("bad_token/config.json", "w"))
+P
+mv model good && cp -r bad_token model
+start
+python3 "$here/serve_client.py" "$temper" "$address" bad_token || bad=1
+stop
+echo '{"prompt": "12"}' > rows.jsonl; echo '{"prompt": "1+2"}' >> rows.jsonl
+status=0; "$temper" generate --model model --input rows.jsonl --output out.jsonl 2> err || status=$?
+[ $status = 1 ] && grep -q 'row 1.*not finite' err || fail "a row whose logits are no numbers: $status $(cat err)"
+rm -r model && mv good model
+
 # The openai package, on a model whose tokens can write JSON.
 mv model sums
 python3 - "$TEMPER_SOURCE_DIR" <<'P'
