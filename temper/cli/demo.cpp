@@ -142,7 +142,7 @@ class Demo : public Command {
 
  private:
   std::string output = "demo";
-  int64_t sft_steps = 240, rl_steps = 1000;
+  int64_t sft_steps = 260, rl_steps = 1000;
 };
 
 void Demo::declare(CLI::App& app) {

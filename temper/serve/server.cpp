@@ -86,7 +86,8 @@ bool send(const httplib::DataSink& sink, const std::string& text) {
   return sink.write(text.data(), text.size());
 }
 
-// One answer after its status line. False: the connection ends here.
+// One answer after its status line. What fails is an event, the last one: [DONE] does not follow.
+// False: the connection ends here.
 bool send_stream(Ticket& ticket, Reply& reply, const httplib::DataSink& sink) {
   try {
     for (int64_t left = reply.num_choices(); left > 0;) {
@@ -97,7 +98,7 @@ bool send_stream(Ticket& ticket, Reply& reply, const httplib::DataSink& sink) {
     }
     return send(sink, reply.last_events());
   } catch (const Error& e) {
-    return send(sink, "data: " + error_text(500, e.what()) + "\n\n") && false;
+    return send(sink, "data: " + error_text(500, e.what()) + "\n\n");
   }
 }
 

@@ -227,7 +227,7 @@ def adapters():
 
 
 def bad_token():
-    body = {"prompt": "12", "max_tokens": 64, "ignore_eos": True, "temperature": 0, "logit_bias": {"11": -100}}
+    body = {"prompt": "12", "max_tokens": 32, "ignore_eos": True, "temperature": 0, "logit_bias": {"11": -100}}
     good = complete(**body)["choices"][0]
     beside = []
     threads = [threading.Thread(target=lambda: beside.append(complete(**body)["choices"][0])) for _ in range(4)]
