@@ -10,6 +10,7 @@
 #include "temper/models/adapter.h"
 #include "temper/models/hf_config.h"
 #include "temper/models/tensors.h"
+#include "temper/ops/cpu/processors.h"
 #include "temper/train/parameters.h"
 
 namespace temper::rl {
@@ -33,31 +34,44 @@ class SnapshotSampler::SharingEngine : public generate::CompletionSource {
   void cancel(generate::RequestId id) override { engine_.cancel(id); }
   bool step(const generate::Callbacks& callbacks) override {
     sampling_ = true;
-    set_threads(training_ ? own_ : all_);
+    divide();
+    kernels::follow_processors(for_sampling_);
     return engine_.step(callbacks);
   }
   void rest() override {
     sampling_ = false;
+    divide();
     engine_.rest();
   }
   generate::Speculation::Statistics speculation() const override { return engine_.speculation(); }
 
-  ~SharingEngine() override { set_threads(all_); }
+  ~SharingEngine() override {
+    sampling_ = training_ = false;
+    divide();
+    kernels::follow_processors(for_training_);
+    kernels::follow_processors(nullptr);
+  }
 
   // On the thread that trains, or waits.
   void share(bool training) {
     training_ = training;
-    if (training) set_threads(sampling_ ? std::max(1, all_ - own_) : all_);
+    divide();
+    kernels::follow_processors(for_training_);
   }
 
  private:
-  static void set_threads(int count) {
-    if (omp_get_max_threads() != count) omp_set_num_threads(count);
+  // Each has all of them while the other waits.
+  void divide() {
+    *for_sampling_ = training_ ? own_ : all_;
+    *for_training_ = sampling_ ? std::max(1, all_ - own_) : all_;
   }
 
   generate::Engine engine_;
   const int adapter_, all_, own_;
   std::atomic<bool> sampling_{false}, training_{false};
+  using Count = std::shared_ptr<std::atomic<int>>;
+  const Count for_sampling_ = std::make_shared<std::atomic<int>>(own_),
+              for_training_ = std::make_shared<std::atomic<int>>(all_);
 };
 
 SnapshotSampler::SnapshotSampler(const RlConfig& config, train::Policy& policy) {

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "temper/ops/cpu/bfloat16_dot.h"
+#include "temper/ops/cpu/processors.h"
 #include "temper/ops/cpu/quantized.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -64,6 +65,7 @@ void GemmAs(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const MakeRigh
   if (m == 0 || n == 0) return;
   // Tasks: blocks of rows by ranges of panels. Many rows: whole rows of c; few: the panels are
   // shared out.
+  if (!omp_in_parallel()) take_processors();
   const int threads = omp_in_parallel() ? 1 : omp_get_max_threads();
   const int64_t row_blocks = (m + kBlockRows - 1) / kBlockRows, panels = (n + kPanel - 1) / kPanel;
   const int64_t rows_per =
