@@ -27,7 +27,7 @@ there ip link set lo up; there ip addr add 10.77.0.2/24 dev right; there ip link
 ranks() { # OUT ARGUMENTS: rank 1 on the other host; leaves their statuses in first and second. $verb: what they run
   local out=$1
   shift
-  export WORLD_SIZE=2 MASTER_ADDR=10.77.0.1 MASTER_PORT=$((20000 + RANDOM % 20000))
+  export WORLD_SIZE=2 MASTER_ADDR=10.77.0.1 MASTER_PORT=$((20000 + RANDOM % 12000))
   RANK=0 "$temper" "${verb:-sft}" "$@" output_dir="$out" > "$out.0" 2>&1 & one=$!
   RANK=1 there "$temper" "${verb:-sft}" "$@" output_dir="$out" > "$out.1" 2>&1 & two=$!
   unset WORLD_SIZE MASTER_ADDR MASTER_PORT

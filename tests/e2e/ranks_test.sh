@@ -13,7 +13,7 @@ RANK=1 timeout 60 "$temper" $run 2> err || status=$?
 [ $status = 2 ] && grep -q 'RANK is set and WORLD_SIZE is not' err || fail "a lone RANK: status $status: $(cat err)"
 one_line err
 
-export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 20000))
+export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 12000))
 for rank in 0 1; do
   status=0
   RANK=$rank TEMPER_TIMEOUT_SECONDS=2 timeout 60 "$temper" $run 2> err || status=$?

@@ -129,7 +129,7 @@ run stopped-alone "$slow" train.max_steps=6 rl.max_staleness=1
 like slow-stale stopped-alone './checkpoints/*'
 
 # Started as torchrun and srun do: each rank by itself, with the run's end and no launcher.
-export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 20000))
+export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 12000))  # below those that the system gives to others
 processes=()
 for rank in 0 1 2; do RANK=$rank start alone-$rank output_dir=alone 'roles={rollout: [1], reference: [2]}'; processes[rank]=$launcher; done
 for rank in 0 1 2; do wait "${processes[rank]}" || fail "rank $rank by itself: $(cat alone-$rank.log)"; done
