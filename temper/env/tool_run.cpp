@@ -72,7 +72,7 @@ std::optional<ToolRun::Result> ToolRun::advance() {
   if (!ended && !closed_)
     return failure(Failure::Kind::kTimedOut,
                    temper::str("gave no answer within ", timeout_seconds_, " s"));
-  const std::string how = process_.ending(Clock::duration::zero());
+  const std::string how = process_.ending();
   if (how != "exited with status 0" && how != "closed its output")
     return failure(Failure::Kind::kCrashed, how);
   if (!output_.empty() && output_.back() == '\n') output_.pop_back();

@@ -12,7 +12,7 @@ namespace temper::gguf {
 
 constexpr std::string_view kMagic = "GGUF";
 constexpr uint32_t kVersion = 3;
-constexpr uint32_t kStringType = 8, kArrayType = 9, kTypes = 13;
+constexpr uint32_t kArrayType = 9;
 constexpr uint64_t kAlignment = 32;  // of tensors, where `general.alignment` says nothing else
 constexpr size_t kMostDimensions = 4;
 constexpr size_t kMostNameBytes = 63;  // of a tensor

@@ -1,6 +1,7 @@
 #include <bit>
 #include <cstring>
 #include <set>
+#include <type_traits>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
@@ -51,17 +52,13 @@ class Reader {
   GgufValue value() {
     const auto type = number<uint32_t>();
     if (type == gguf::kArrayType) return array(number<uint32_t>());
-    return with_type<GgufValue>(type, [&](auto tag) {
+    return with_type(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       return GgufValue(std::in_place_type<T>, one<T>());
     });
   }
 
  private:
-  template <class T>
-  struct Tag {
-    using type = T;
-  };
   void need(uint64_t size) const {
     if (size <= left()) [[likely]]
       return;
@@ -78,7 +75,7 @@ class Reader {
       return number<T>();
   }
   GgufValue array(uint32_t type) {
-    return with_type<GgufValue>(type, [&](auto tag) {
+    return with_type(type, [&](auto tag) {
       using T = typename decltype(tag)::type;
       const uint64_t size =
           count(std::is_same_v<T, std::string> ? sizeof(uint64_t)
@@ -89,36 +86,17 @@ class Reader {
       return GgufValue(GgufArray(std::move(items)));
     });
   }
-  template <class Result, class Use>
-  Result with_type(uint32_t type, const Use& use) {
-    switch (type) {
-      case 0:
-        return use(Tag<uint8_t>());
-      case 1:
-        return use(Tag<int8_t>());
-      case 2:
-        return use(Tag<uint16_t>());
-      case 3:
-        return use(Tag<int16_t>());
-      case 4:
-        return use(Tag<uint32_t>());
-      case 5:
-        return use(Tag<int32_t>());
-      case 6:
-        return use(Tag<float>());
-      case 7:
-        return use(Tag<bool>());
-      case 8:
-        return use(Tag<std::string>());
-      case 10:
-        return use(Tag<uint64_t>());
-      case 11:
-        return use(Tag<int64_t>());
-      case 12:
-        return use(Tag<double>());
-      default:
-        throw DataError(str(place(), ": value type ", type,
-                            " is not supported; expected 0 to 12, and no array of arrays"));
+  // `use` with the type of that number: GgufValue's alternatives stand in their order.
+  template <size_t kNumber = 0, class Use>
+  GgufValue with_type(uint32_t number, const Use& use) {
+    if constexpr (kNumber == std::variant_size_v<GgufValue>) {
+      throw DataError(str(place(), ": value type ", number,
+                          " is not supported; expected 0 to 12, and no array of arrays"));
+    } else {
+      if constexpr (kNumber != gguf::kArrayType)
+        if (number == kNumber)
+          return use(std::type_identity<std::variant_alternative_t<kNumber, GgufValue>>());
+      return with_type<kNumber + 1>(number, use);
     }
   }
 

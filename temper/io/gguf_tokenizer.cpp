@@ -48,12 +48,12 @@ std::string with_spaces(std::string_view text) {
 class Converter {
  public:
   Converter(const std::string& model_dir, const GgufVocabulary& vocabulary)
-      : directory_(model_dir),
-        path_(model_dir + "/tokenizer.json"),
+      : path_(model_dir + "/tokenizer.json"),
         asked_(vocabulary),
         tokenizer_(Tokenizer::load(path_)),
         file_(parse_tokenizer_file(read_file(path_, size_t{1} << 30), path_)),
         split_(gguf_split(file_.rest, path_)),
+        special_(special_tokens(model_dir)),
         tokens_(static_cast<size_t>(vocabulary.size)) {}
 
   GgufTokenizer convert() {
@@ -208,8 +208,7 @@ class Converter {
 
   // The id of the special token that the tokenizer's files name so, else what the model says.
   std::optional<int32_t> named(const char* name, std::optional<int32_t> of_model) const {
-    const Json special = special_tokens(directory_);
-    if (const auto text = special.find(name); text != special.end())
+    if (const auto text = special_.find(name); text != special_.end())
       if (const auto id = tokenizer_->id_of(text->get<std::string>()); id && inside(*id)) return id;
     return of_model;
   }
@@ -244,12 +243,12 @@ class Converter {
     add("add_eos_token", !after.empty());
   }
 
-  const std::string& directory_;
   const std::string path_;
   const GgufVocabulary& asked_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   const TokenizerFile file_;
   const GgufSplit split_;
+  const Json special_;         // texts by name
   std::vector<Token> tokens_;  // by id
   std::unordered_set<int32_t> added_;
   std::optional<int32_t> unknown_;

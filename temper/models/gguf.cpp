@@ -113,10 +113,7 @@ GgufHeader gguf_header(const std::string& directory, at::ScalarType dtype) {
     header.keys.insert(header.keys.end(), keys.begin(), keys.end());
   };
   add(header.form.keys);
-  const GgufValue* rows = nullptr;
-  for (const auto& [key, value] : header.form.keys)
-    if (key.ends_with(".vocab_size")) rows = &value;
-  GgufTokenizer tokenizer = gguf_tokenizer(directory, {.size = std::get<uint32_t>(*rows),
+  GgufTokenizer tokenizer = gguf_tokenizer(directory, {.size = header.form.vocab_size,
                                                        .bos = id_of(config, "bos_token_id"),
                                                        .pad = id_of(config, "pad_token_id"),
                                                        .eos = eos_ids(directory, config)});

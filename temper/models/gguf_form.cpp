@@ -79,6 +79,7 @@ class Mapping {
   GgufForm form() {
     refuse_what_differs();
     out_.architecture = architecture_.name;
+    out_.vocab_size = c_.vocab_size;
     out_.interleaved = architecture_.interleaved;
     out_.num_heads = c_.attention.num_heads;
     out_.num_kv_heads = c_.attention.num_kv_heads;

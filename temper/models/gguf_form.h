@@ -13,6 +13,7 @@ namespace temper::models {
 struct GgufForm {
   GgufKeys keys;  // of the architecture, without `general.` and `tokenizer.`
   std::string architecture;
+  int64_t vocab_size = 0;
   // How tensors differ from those of the checkpoint. Rows of q and k lie in the order of pairs that
   // are rotated together (2i, 2i + 1), not half a head apart.
   bool interleaved = false;

@@ -267,9 +267,9 @@ bool Process::has_ended() const {
   return wait_for_end(process_, Clock::duration::zero(), info);
 }
 
-std::string Process::ending(Clock::duration most) const {
+std::string Process::ending() const {
   siginfo_t info;
-  if (!wait_for_end(process_, most, info)) return "closed its output";
+  if (!wait_for_end(process_, Clock::duration::zero(), info)) return "closed its output";
   return info.si_code == CLD_EXITED ? temper::str("exited with status ", info.si_status)
                                     : temper::str("was ended by signal ", info.si_status);
 }

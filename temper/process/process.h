@@ -58,8 +58,8 @@ class Process {
   // Whether all that was written to its input has been read.
   bool input_is_read() const;
   bool has_ended() const;
-  // "exited with status 3"; waits for `most` where the process has not ended yet.
-  std::string ending(Clock::duration most) const;
+  // "exited with status 3"; "closed its output" where it has not ended.
+  std::string ending() const;
 
  private:
   pid_t leader_ = -1, process_ = -1;

@@ -166,7 +166,7 @@ std::optional<Worker::Answer> Worker::take_line() {
 }
 
 std::string Worker::ending() {
-  const std::string how = process_->ending(Clock::duration::zero());
+  const std::string how = process_->ending();
   if (process_->errors() >= 0)
     read_some(process_->errors(), error_output_, kKeptErrorOutput + 65536);
   const std::string tail = error_output_.size() > kKeptErrorOutput
