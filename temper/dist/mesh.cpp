@@ -18,6 +18,12 @@ namespace temper::dist {
 Mesh::Mesh(std::shared_ptr<Group> group)
     : world(group), rows(group), data(group), fsdp(alone()), tensor(alone()), model(alone()) {}
 
+Mesh Mesh::tensor_parallel(std::shared_ptr<Group> group) {
+  Mesh mesh;
+  mesh.world = mesh.tensor = mesh.model = std::move(group);
+  return mesh;
+}
+
 Mesh::Mesh(Group& rows_alone) : Mesh(std::shared_ptr<Group>(&rows_alone, [](Group*) {})) {}
 
 Mesh join(const MeshSection& section, const std::string& where, const std::function<bool()>& stop) {

@@ -18,6 +18,8 @@ struct Mesh {
   // One axis: ranks with the same weights and rows of their own. The group outlives the mesh.
   Mesh(Group& rows);  // NOLINT: implicit
   Mesh() : Mesh(alone()) {}
+  // Ranks that compute the same rows, each with its part of every layer.
+  static Mesh tensor_parallel(std::shared_ptr<Group> group);
 
   // Each is the group that this rank is in.
   std::shared_ptr<Group> world;      // all ranks

@@ -12,6 +12,13 @@ bool contains(const std::vector<int64_t>& ranks, int64_t rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
+// Of a list's groups of `size` ranks the one with this rank, which is in the list.
+std::vector<int> find_group(const std::vector<int64_t>& ranks, int64_t rank, int64_t size) {
+  const auto place = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+  const auto first = ranks.begin() + place / size * size;
+  return {first, first + size};
+}
+
 }  // namespace
 
 void RolesSection::fields(Fields& f) {
@@ -21,6 +28,10 @@ void RolesSection::fields(Fields& f) {
   f.add("reference", reference,
         "ranks that compute the reference model's log-probabilities; empty: every rank does",
         at_least(0));
+  f.add("tensor", tensor,
+        "how many of a role's ranks hold its model together by tensor parallelism; they stand next "
+        "to each other in its list",
+        at_least(1));
 }
 
 bool RolesSection::samples(int rank) const { return contains(rollout, rank); }
@@ -34,6 +45,19 @@ void RolesSection::check_names(const Where& where) const {
   };
   check_list("roles.rollout", rollout);
   check_list("roles.reference", reference);
+  const auto check_groups = [&](const char* key, const std::vector<int64_t>& ranks) {
+    check<ConfigError>(static_cast<int64_t>(ranks.size()) % tensor == 0, where(key), ": found ",
+                       ranks.size(), ranks.size() == 1 ? " rank" : " ranks",
+                       ", expected a multiple of roles.tensor (", tensor, ")");
+  };
+  check_groups("roles.rollout", rollout);
+  check_groups("roles.reference", reference);
+  for (const int64_t rank : rollout)
+    check<ConfigError>(!contains(reference, rank) ||
+                           find_group(reference, rank, tensor) == find_group(rollout, rank, tensor),
+                       where("roles.reference"), ": rank ", rank,
+                       " has both roles, and they divide their ranks differently into groups of ",
+                       tensor, " (roles.tensor); name it with the same ranks in both lists");
 }
 
 std::vector<int> RolesSection::training(int64_t ranks, const Where& where) const {
@@ -57,6 +81,16 @@ std::vector<int> RolesSection::training(int64_t ranks, const Where& where) const
                      ": found rank 0, through which the others find each other and which writes "
                      "what the run leaves; choose other ranks");
   return rest;
+}
+
+std::vector<int> RolesSection::group_of(int64_t rank) const {
+  return find_group(contains(rollout, rank) ? rollout : reference, rank, tensor);
+}
+
+std::vector<int64_t> RolesSection::leaders(const std::vector<int64_t>& role) const {
+  std::vector<int64_t> first;
+  for (size_t i = 0; i < role.size(); i += static_cast<size_t>(tensor)) first.push_back(role[i]);
+  return first;
 }
 
 std::vector<int> RolesSection::serving() const {

@@ -14,6 +14,9 @@ namespace temper::dist {
 struct RolesSection {
   std::vector<int64_t> rollout;    // they sample completions
   std::vector<int64_t> reference;  // they compute the reference model's log-probabilities
+  // So many of them, next to each other in a role's list, hold its model together by tensor
+  // parallelism. The first of them is asked.
+  int64_t tensor = 1;
   void fields(Fields& f);
 
   bool any() const { return !rollout.empty() || !reference.empty(); }
@@ -22,13 +25,18 @@ struct RolesSection {
 
   // How an error about a key begins: where("roles.rollout") is "run.yaml:3: roles.rollout".
   using Where = std::function<std::string(const char* key)>;
-  // Throws ConfigError for a rank that is named twice.
+  // Throws ConfigError for a rank that is named twice, for lists that `tensor` does not divide, and
+  // where two roles divide their ranks differently.
   void check_names(const Where& where) const;
   // Of so many ranks those that train, ascending. Throws ConfigError for ranks that there are not,
   // and where none is left.
   std::vector<int> training(int64_t ranks, const Where& where) const;
   // The others.
   std::vector<int> serving() const;
+  // The ranks that hold a model together with this one, which has a role: the first of them leads.
+  std::vector<int> group_of(int64_t rank) const;
+  // Of a role's ranks those that lead.
+  std::vector<int64_t> leaders(const std::vector<int64_t>& role) const;
 };
 
 }  // namespace temper::dist

@@ -71,4 +71,10 @@ Mesh World::mesh(const MeshSection& section, const std::vector<int>& all,
   return mesh;
 }
 
+Mesh World::role_mesh(const RolesSection& roles) {
+  const std::vector<int> ranks = roles.group_of(rank_);
+  if (ranks.size() == 1) return Mesh();
+  return Mesh::tensor_parallel(gloo_->group(temper::str("role/", ranks.front()), ranks));
+}
+
 }  // namespace temper::dist

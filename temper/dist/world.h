@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "temper/dist/mesh.h"
+#include "temper/dist/roles.h"
 
 namespace temper::dist {
 
@@ -31,6 +32,9 @@ class World {
 
   // The mesh of these ranks, ascending; this one is among them, and all of them call it.
   Mesh mesh(const MeshSection& section, const std::vector<int>& ranks, const std::string& where);
+
+  // The ranks that hold the model of this one's roles together; all of them call it.
+  Mesh role_mesh(const RolesSection& roles);
 
   // A text for any rank that asks for its name, once.
   void tell(const std::string& name, const std::string& text);

@@ -19,9 +19,9 @@ struct StoredWeights {
 StoredWeights check_weights(const std::string& directory, nn::Module& model,
                             const std::string& optional = "");
 
-// Throws ConfigError where the directory's tensors, kept as `storage` says, cannot be divided over
-// the ranks of the axis `tensor`.
-void check_divisible(const std::string& directory, const TensorMap& tensors,
-                     const Storage& storage);
+// Throws ConfigError that begins with `key` where so many ranks of tensor parallelism cannot divide
+// the model of the directory, kept as `storage` says. Only headers are read.
+void check_divisible(const std::string& directory, const Storage& storage, int ranks,
+                     const std::string& key);
 
 }  // namespace temper::models

@@ -163,20 +163,46 @@ void fill(nn::Module& model, Checkpoint& from, const Storage& storage, const std
   filling.keep();
 }
 
+constexpr const char* kTensorKeys = "tensor parallelism (mesh.tensor, roles.tensor)";
+
+void check_not_quantized(const std::string& directory, const TensorMap& tensors,
+                         const Storage& storage, const std::string& key) {
+  const bool quantized = (storage.blocks && ops::is_quantized(*storage.blocks)) ||
+                         !bitsandbytes_weights(tensors).empty();
+  check<ConfigError>(!quantized, key, ": quantized weights (", directory,
+                     ") are not divided; expected 1, or another model.storage");
+}
+
+// So many ranks that compute the same rows, of which none exists yet.
+class FutureGroup : public dist::Group {
+ public:
+  explicit FutureGroup(int size) : size_(size) {}
+  int rank() const override { return 0; }
+  int size() const override { return size_; }
+  void all_reduce_sum(at::Tensor&) override { throw RunError("the ranks are not there yet"); }
+  void barrier() override {}
+
+ private:
+  int size_;
+};
+
 void split_model(nn::Module& model, const Checkpoint& from, const Storage& storage) {
   if (!storage.tensor || storage.tensor->size() == 1) return;
-  check_divisible(from.directory, from.tensors, storage);
-  split(model, family_of(from.config), storage.tensor, from.directory + "/config.json");
+  check_not_quantized(from.directory, from.tensors, storage, kTensorKeys);
+  split(model, family_of(from.config), storage.tensor, kTensorKeys,
+        from.directory + "/config.json");
 }
 
 }  // namespace
 
-void check_divisible(const std::string& directory, const TensorMap& tensors,
-                     const Storage& storage) {
-  const bool quantized = (storage.blocks && ops::is_quantized(*storage.blocks)) ||
-                         !bitsandbytes_weights(tensors).empty();
-  check<ConfigError>(!quantized, "mesh.tensor: quantized weights (", directory,
-                     ") are not divided; expected 1, or another model.storage");
+void check_divisible(const std::string& directory, const Storage& storage, int ranks,
+                     const std::string& key) {
+  if (ranks == 1) return;
+  check_not_quantized(directory, read_weights(directory), storage, key);
+  const HfConfig config = HfConfig::load(directory);
+  const std::unique_ptr<CausalLM> model = make_model(config);
+  split(*model, family_of(config), std::make_shared<FutureGroup>(ranks), key,
+        directory + "/config.json");
 }
 
 std::vector<int32_t> eos_ids(const std::string& directory, const HfConfig& config) {

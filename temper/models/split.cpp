@@ -7,20 +7,20 @@
 namespace temper::models {
 
 void split(nn::Module& model, const Family& family, const std::shared_ptr<dist::Group>& tensor,
-           const std::string& where) {
+           const std::string& key, const std::string& where) {
   const int ranks = tensor->size();
   if (ranks == 1) return;
   bool any = false;
   const auto divides = [&](const std::string& name, const char* of, int64_t extent) {
     any = true;
-    check<ConfigError>(extent % ranks == 0, "mesh.tensor: ", ranks, " ranks do not divide the ",
-                       extent, " ", of, " of `", name, "` (", where, ")");
+    check<ConfigError>(extent % ranks == 0, key, ": ", ranks, " ranks do not divide the ", extent,
+                       " ", of, " of `", name, "` (", where, ")");
   };
   model.each_module([&](const std::string& path, nn::Module& module) {
     const std::string name = path + ".weight";
     const std::optional<Split> how = split_of(family, name);
     if (auto* attention = dynamic_cast<nn::Attention*>(&module))
-      attention->split(tensor, "mesh.tensor: " + where);
+      attention->split(tensor, key + ": " + where);
     if (!how) return;
     if (auto* embedding = dynamic_cast<nn::Embedding*>(&module)) {
       divides(name, "tokens", embedding->weight.shape()[0]);
@@ -34,7 +34,7 @@ void split(nn::Module& model, const Family& family, const std::shared_ptr<dist::
       linear->split(columns ? nn::LinearSplit::kColumns : nn::LinearSplit::kRows, tensor);
     }
   });
-  check<ConfigError>(any, "mesh.tensor: models of type ", family.model_type,
+  check<ConfigError>(any, key, ": models of type ", family.model_type,
                      " have no rules of how their layers split; expected 1");
 }
 

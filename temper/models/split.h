@@ -11,9 +11,10 @@
 namespace temper::models {
 
 // Before the model has values: this rank keeps its part of what the family's rules name; what none
-// names stays whole. `where` names the config of the model. Throws ConfigError for what the number
-// of ranks does not divide.
+// names stays whole. Messages begin with `key`, by which the user chose the number of ranks;
+// `where` names the config of the model. Throws ConfigError for what the number of ranks does not
+// divide.
 void split(nn::Module& model, const Family& family, const std::shared_ptr<dist::Group>& tensor,
-           const std::string& where);
+           const std::string& key, const std::string& where);
 
 }  // namespace temper::models

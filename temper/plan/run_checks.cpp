@@ -5,34 +5,18 @@
 
 #include "temper/base/error.h"
 #include "temper/dist/environment.h"
-#include "temper/io/weight_files.h"
 #include "temper/models/adapter.h"
 #include "temper/models/adapter_parts.h"
 #include "temper/models/check_weights.h"
 #include "temper/models/directory.h"
 #include "temper/models/load.h"
-#include "temper/models/split.h"
 #include "temper/plan/text.h"
 #include "temper/train/parameters.h"
 #include "temper/train/policy_parts.h"
+#include "temper/train/ranks.h"
 
 namespace temper::plan {
-namespace {
-
-// So many ranks that compute the same rows, of which none exists yet.
-class PlannedGroup : public dist::Group {
- public:
-  explicit PlannedGroup(int size) : size_(size) {}
-  int rank() const override { return 0; }
-  int size() const override { return size_; }
-  void all_reduce_sum(at::Tensor&) override { throw RunError("the ranks are not there yet"); }
-  void barrier() override {}
-
- private:
-  int size_;
-};
-
-}  // namespace
+namespace {}  // namespace
 
 RunChecks::RunChecks(train::RunConfig& c, const CheckOptions& o) : config(c), options(o) {
   std::string warnings;
@@ -159,15 +143,7 @@ void RunChecks::mesh() {
     if (count == 0) count = dist::read_environment().size;
     if (count == 1 && options.ranks == 0) count = std::max<int64_t>(m.data, 1) * m.fsdp * m.tensor;
     ranks = {m.data_ranks(count, config.where("mesh")), m.fsdp, m.tensor};
-    if (ranks.tensor > 1) {
-      models::check_divisible(config.model.path, read_weights(config.model.path),
-                              shape.policy.storage);
-      const models::HfConfig hf = models::HfConfig::load(config.model.path);
-      const auto whole = models::make_model(hf);
-      models::split(*whole, models::family_of(hf),
-                    std::make_shared<PlannedGroup>(static_cast<int>(ranks.tensor)),
-                    config.model.path + "/config.json");
-    }
+    train::check_divisible(config);
     return Finding::pass(str(count, count == 1 ? " rank" : " ranks", ": data ", ranks.data,
                              ", fsdp ", ranks.fsdp, ", tensor ", ranks.tensor),
                          {{"ranks", count}});

@@ -4,9 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "temper/preference/mismatched.h"
-#include "temper/roles/rank_server.h"
-#include "temper/roles/served_reference.h"
-#include "temper/roles/wire.h"
+#include "temper/roles/model_worker.h"
 #include "temper/train/ranks.h"
 
 namespace temper::preference {
@@ -92,12 +90,12 @@ namespace {
 // A rank that computes the reference for those that train.
 train::RunOutcome serve_reference(PreferenceConfig& config, dist::World& world) {
   roles::RankServer server(world, config.training_ranks(world.size()).size());
-  train::Roles own(config);
-  roles::Scoring scoring(reference_model(config, own));
+  const dist::Mesh mesh = world.role_mesh(config.roles);
+  train::Roles own(config, mesh);
+  auto scoring = std::make_unique<roles::Scoring>(reference_model(config, own));
   if (!own.policy.lora) own.policy.model = nullptr;  // the reference is a model of its own
-  server.add(roles::kScore,
-             [&](const std::string&, const std::string& body) { return scoring.score(body); });
-  return server.serve();
+  roles::ModelWorker worker(mesh.tensor, nullptr, std::move(scoring));
+  return roles::serve(server, worker);
 }
 
 }  // namespace

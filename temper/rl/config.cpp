@@ -96,7 +96,7 @@ void RlConfig::prepare() {
 
 void RlConfig::complete() {
   RunConfig::complete();
-  const bool split = !roles.rollout.empty() && mesh.tensor > 1;
+  const bool split = !roles.rollout.empty() && mesh.tensor != roles.tensor;
   if (!was_set("rl.on_mismatch") && (rl.max_staleness > 0 || rollout.server.used() || split) &&
       rl.on_mismatch == RlSection::OnMismatch::kStop) {
     rl.on_mismatch = RlSection::OnMismatch::kCorrect;
@@ -184,11 +184,12 @@ void RlConfig::validate_sampler() const {
   require(rl.max_staleness == 0 || rl.on_mismatch == RlSection::OnMismatch::kCorrect,
           "rl.on_mismatch", "found stop with rl.max_staleness ", rl.max_staleness,
           ", expected correct: a stale sampler's log-probabilities are not the trainer's");
-  require(roles.rollout.empty() || mesh.tensor == 1 ||
+  require(roles.rollout.empty() || mesh.tensor == roles.tensor ||
               rl.on_mismatch == RlSection::OnMismatch::kCorrect,
-          "rl.on_mismatch",
-          "found stop with roles.rollout and mesh.tensor above 1, expected correct: ranks that "
-          "sample hold the whole model, and sums over tensor parallel ranks round differently");
+          "rl.on_mismatch", "found stop with roles.tensor ", roles.tensor, " and mesh.tensor ",
+          mesh.tensor,
+          ", expected correct, or the same for both: sums over another number of tensor parallel "
+          "ranks round differently");
   require(!rl.replay || rl.max_staleness == 0, "rl.max_staleness", "found ", rl.max_staleness,
           ", expected 0 with rl.replay: nothing is sampled");
   const bool continues = rollout.update == RlRolloutSection::Update::kContinue;

@@ -13,7 +13,7 @@ RoleSampler::RoleSampler(const RlConfig& config, train::Policy& policy, const di
       messages_(messages),
       ahead_(config.rl.max_staleness > 0),
       whole_(mesh.model->size() == 1),
-      split_(mesh.tensor->size() > 1),
+      split_(mesh.tensor->size() != config.roles.tensor),
       options_(config.rollout.engine_options()),
       snapshots_(ahead_ && whole_ ? std::make_unique<SnapshotSampler>(config, policy) : nullptr),
       pool_(std::make_shared<generate::remote::ServerPool>(role_ranks.sampling(),
@@ -24,7 +24,7 @@ RoleSampler::RoleSampler(const RlConfig& config, train::Policy& policy, const di
   role_ranks_.watch(pool_, role_ranks_.roles().rollout);
   if (role_ranks_.leads())
     sender_ = std::make_unique<roles::WeightsSender>(
-        role_ranks_.sampling(), [this](size_t place) { role_ranks_.drop(place); });
+        role_ranks_.weighted(), [this](size_t place) { role_ranks_.drop(place); });
 }
 
 RoleSampler::~RoleSampler() = default;

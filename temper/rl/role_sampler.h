@@ -19,8 +19,9 @@
 
 namespace temper::rl {
 
-// Completions are those of this process, bit for bit. When the last of the ranks is gone this
-// process samples, unless others hold parts of its model: then completions() throws NoServer.
+// Completions are those of this process, bit for bit, where roles.tensor is mesh.tensor. When the
+// last of the ranks is gone this process samples, unless others hold parts of its model: then
+// completions() throws NoServer.
 class RoleSampler : public Sampler {
  public:
   RoleSampler(const RlConfig& config, train::Policy& policy, const dist::Mesh& mesh,
@@ -30,7 +31,7 @@ class RoleSampler : public Sampler {
   void keep(int64_t version) override;
   void use(int64_t version) override;
   generate::CompletionSource& completions() override { return engine_; }
-  // Tensor parallel ranks sum in another order than a rank with the whole model.
+  // Sums over another number of tensor parallel ranks round differently.
   bool exact() const override { return !ahead_ && !split_; }
   bool samples_here() const override { return false; }
   void share_processors(bool training) override;

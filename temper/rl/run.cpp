@@ -43,7 +43,7 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
     if (!config.rl.replay)
       asker = std::make_unique<ReferenceAsker>(
           *served, config.train.micro_batch_tokens, config.rollout.temperature,
-          std::min(roles::kMostScored, config.roles.reference.size() + 1));
+          std::min(roles::kMostScored, config.roles.leaders(config.roles.reference).size() + 1));
     roles.reference = std::move(served);
   }
   const bool samples_ahead = config.rl.max_staleness > 0;

@@ -93,7 +93,7 @@ train::RunOutcome RankServer::serve(
   {
     const Listening listening{server_};
     const auto stop = [this] { return over(); };
-    if (work) work(stop);
+    work(stop);
     while (!stop()) std::this_thread::sleep_for(milliseconds(50));
   }
   if (!ended_) std::this_thread::sleep_for(kPatience);

@@ -25,11 +25,11 @@ class RankServer {
   // What it answers, by path (wire.h). Before serve().
   void add(const std::string& path, serve::ServerOptions::Route route);
 
-  // Answers while `work` runs on this thread, which ends when `stop`, asked now and then, says so;
-  // empty: there is nothing to do but to answer. Returns how the run has ended, and throws RunError
-  // where rank 0 is gone without a word, and what `work` throws. Signals do not end it: those that
-  // train save what they have first, and may need it for that.
-  train::RunOutcome serve(const std::function<void(const std::function<bool()>& stop)>& work = {});
+  // Answers while `work` runs on this thread, which ends when `stop`, asked now and then, says so.
+  // Returns how the run has ended, and throws RunError where rank 0 is gone without a word, and
+  // what `work` throws. Signals do not end it: those that train save what they have first, and may
+  // need it for that.
+  train::RunOutcome serve(const std::function<void(const std::function<bool()>& stop)>& work);
 
  private:
   serve::ServerOptions options(const dist::World& world, size_t training);

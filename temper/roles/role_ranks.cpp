@@ -91,9 +91,9 @@ void RoleRanks::attend(Rank& rank) {
   }
   for (const Watch& watch : watches) {
     const auto pool = watch.pool.lock();
-    const auto place = std::find(watch.ranks.begin(), watch.ranks.end(), rank.number);
-    if (pool && place != watch.ranks.end())
-      pool->leave_out(static_cast<size_t>(place - watch.ranks.begin()));
+    const auto place = std::find(watch.role.begin(), watch.role.end(), rank.number);
+    if (pool && place != watch.role.end())
+      pool->leave_out(static_cast<size_t>((place - watch.role.begin()) / roles_.tensor));
   }
 }
 
@@ -110,14 +110,13 @@ RoleRanks::Rank& RoleRanks::find(int64_t rank) const {
   return **found;
 }
 
-void RoleRanks::watch(const std::shared_ptr<ServerPool>& pool, const std::vector<int64_t>& ranks) {
+void RoleRanks::watch(const std::shared_ptr<ServerPool>& pool, const std::vector<int64_t>& role) {
   const std::lock_guard lock(mutex_);
-  watches_.push_back({pool, ranks});
+  watches_.push_back({pool, role});
 }
 
 void RoleRanks::drop(size_t place) {
-  Rank& rank = find(roles_.rollout.at(place));
-  rank.attending->stop();
+  for (const int rank : roles_.group_of(roles_.rollout.at(place))) find(rank).attending->stop();
 }
 
 void RoleRanks::warn(train::Messages& messages) {

@@ -33,17 +33,23 @@ class RoleRanks {
             double timeout_seconds);
   ~RoleRanks();  // without end() before, they end with an error
 
-  // Those of a role; none in the list: nobody has it.
-  generate::remote::PoolOptions sampling() const { return pool_of(roles_.rollout); }
-  generate::remote::PoolOptions scoring() const { return pool_of(roles_.reference); }
+  // Those of a role that are asked; none in the list: nobody has it.
+  generate::remote::PoolOptions sampling() const { return pool_of(roles_.leaders(roles_.rollout)); }
+  generate::remote::PoolOptions scoring() const {
+    return pool_of(roles_.leaders(roles_.reference));
+  }
+  // All that sample with the policy's weights, in the order of roles.rollout.
+  generate::remote::PoolOptions weighted() const { return pool_of(roles_.rollout); }
   size_t connections() const { return connections_; }
   bool leads() const { return leads_; }  // this is rank 0
 
-  // Its servers are those of sampling() or scoring(): it is told of each that is gone.
+  // Its servers are those of sampling() or scoring(), and these the role's ranks: it is told of
+  // each that is gone, and of each that holds its model together with one that is.
   void watch(const std::shared_ptr<generate::remote::ServerPool>& pool,
-             const std::vector<int64_t>& ranks);
+             const std::vector<int64_t>& role);
   const dist::RolesSection& roles() const { return roles_; }
-  // Ends one of them, that of the place in roles.rollout: nobody asks it anything more.
+  // Ends one of them, that of the place in roles.rollout, and those that hold a model together with
+  // it: nobody asks them anything more.
   void drop(size_t place);
   // Says which are gone since the last call.
   void warn(train::Messages& messages);
@@ -64,7 +70,7 @@ class RoleRanks {
   std::mutex mutex_;
   struct Watch {
     std::weak_ptr<generate::remote::ServerPool> pool;
-    std::vector<int64_t> ranks;
+    std::vector<int64_t> role;
   };
   std::vector<Watch> watches_;
   std::vector<std::string> gone_;  // not warned of yet

@@ -4,12 +4,18 @@
 
 #include "temper/base/error.h"
 #include "temper/roles/trained_weights.h"
-#include "temper/roles/wire.h"
 
 namespace temper::roles {
 namespace {
 
-constexpr int64_t kMostRequests = int64_t{1} << 30;  // those that train bound them
+// Ranks that compute the same rows schedule them alike, whatever memory each has.
+generate::EngineOptions agreed(generate::EngineOptions options, dist::Group* tensor) {
+  options.cache_bytes = generate::cache_bytes(options);
+  if (!tensor || tensor->size() == 1) return options;
+  for (const std::string& theirs : tensor->all_gather(str(options.cache_bytes)))
+    options.cache_bytes = std::min<int64_t>(options.cache_bytes, std::stoll(theirs));
+  return options;
+}
 
 }  // namespace
 
@@ -17,9 +23,13 @@ Sampling::Sampling(train::Policy& policy, generate::GenerationOptions options,
                    const generate::EngineOptions& engine)
     : policy_(policy),
       options_(std::move(options)),
-      loop_(*policy.model, engine, policy.tokenizer, kMostRequests) {}
+      engine_(*policy.model, agreed(engine, policy.tensor.get()), policy.tokenizer) {}
 
-std::string Sampling::take_weights(const std::string& version, const std::string& bytes) {
+int64_t Sampling::version_of(const std::string& text) const {
+  return parse_sample(text, options_).version;
+}
+
+void Sampling::take_weights(const std::string& version, const std::string& bytes) {
   int64_t number = -1;
   const char* const end = version.data() + version.size();
   const auto [stop, error] = std::from_chars(version.data(), end, number);
@@ -29,48 +39,48 @@ std::string Sampling::take_weights(const std::string& version, const std::string
   const std::lock_guard lock(mutex_);
   waiting_[number] = std::move(kept);
   arrived_.notify_all();
-  return "{}";
 }
 
-void Sampling::use(int64_t version) {
+bool Sampling::has_weights(int64_t version) {
+  const std::lock_guard lock(mutex_);
+  return waiting_.contains(version);
+}
+
+void Sampling::use(int64_t version, const std::function<bool()>& stop) {
   std::unique_lock lock(mutex_);
-  arrived_.wait(lock, [&] { return ended_ || version_ >= version || waiting_.contains(version); });
-  check(!ended_, "this rank is ending");
-  check<DataError>(version_ <= version, "asked for weights after ", version,
-                   " updates; those after ", version_, " sample");
-  if (version_ == version) return;
-  loop_.change_weights([&] { set_trained_weights(*policy_.model, waiting_.at(version)); },
-                       std::to_string(version));
+  while (!waiting_.contains(version)) {
+    check(!stop(), "the weights after ", version, " updates did not come");
+    arrived_.wait_for(lock, std::chrono::milliseconds(100));
+  }
+  set_trained_weights(*policy_.model, waiting_.at(version));
   version_ = version;
   waiting_.erase(waiting_.begin(), waiting_.upper_bound(version));
 }
 
-std::string Sampling::sample(const std::string& text) {
+void Sampling::begin(const std::string& text, Callbacks callbacks) {
   SampleAsk ask = parse_sample(text, options_);
-  use(ask.version);
-  const int64_t count = ask.request.num_samples;
-  const std::shared_ptr<serve::Ticket> ticket = loop_.submit({std::move(ask.request)});
-  std::vector<generate::remote::RemoteSample> samples(static_cast<size_t>(count));
-  for (int64_t left = count; left > 0;) {
-    serve::Piece piece;
-    if (!ticket->next(piece, std::chrono::milliseconds(100))) continue;
-    samples.at(static_cast<size_t>(piece.choice)) = {
-        std::move(piece.tokens), std::move(piece.logprobs), piece.stopped, std::move(piece.text)};
-    --left;
-  }
-  return completions_text(samples);
-}
-
-void Sampling::run(const std::function<bool()>& stop) {
-  struct End {
-    Sampling& sampling;
-    ~End() {
-      const std::lock_guard lock(sampling.mutex_);
-      sampling.ended_ = true;
-      sampling.arrived_.notify_all();
-    }
-  } const end{*this};
-  loop_.run(stop);
+  check<DataError>(ask.version == version_, "asked for weights after ", ask.version,
+                   " updates; those after ", version_, " sample");
+  struct Progress {
+    Callbacks callbacks;
+    int64_t first = 0, left = 0;
+    std::vector<generate::remote::RemoteSample> samples;
+    bool failed = false;
+  };
+  const auto progress = std::make_shared<Progress>(
+      std::move(callbacks), ask.request.first_sample, ask.request.num_samples,
+      std::vector<generate::remote::RemoteSample>(static_cast<size_t>(ask.request.num_samples)));
+  generate::Callbacks own;
+  own.done = [progress](generate::Completion c) {
+    progress->samples.at(static_cast<size_t>(c.sample - progress->first)) = {
+        std::move(c.tokens), std::move(c.logprobs), c.stopped, std::move(c.text)};
+    if (--progress->left == 0 && !progress->failed)
+      progress->callbacks.done(completions_text(progress->samples));
+  };
+  own.failed = [progress](const generate::Completion&, const std::string& why) {
+    if (!std::exchange(progress->failed, true)) progress->callbacks.failed(why);
+  };
+  engine_.submit(std::move(ask.request), std::move(own));
 }
 
 }  // namespace temper::roles

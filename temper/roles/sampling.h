@@ -4,42 +4,55 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 
-#include "temper/serve/sampler_loop.h"
+#include "temper/generate/engine.h"
+#include "temper/roles/wire.h"
 #include "temper/train/policy.h"
 
 namespace temper::roles {
 
-// Weights are kept from when they come until somebody asks for completions of theirs. Versions are
-// asked for in order: while one samples, none of the next is asked for.
+// One thread calls all but what says otherwise. Versions come in order: while one samples, none of
+// the next is begun.
 class Sampling {
  public:
   // options: how the run samples, but for a request's own max_new_tokens. The policy outlives it.
   Sampling(train::Policy& policy, generate::GenerationOptions options,
            const generate::EngineOptions& engine);
 
-  // Answers to requests (wire.h), on threads of the server's. Throw DataError, RunError.
-  std::string sample(const std::string& text);
-  std::string take_weights(const std::string& version, const std::string& bytes);
+  // Of a request's text. From any thread. Throws DataError.
+  int64_t version_of(const std::string& text) const;
+  // Weights are kept from when they come until they are used. From any thread. Throws DataError.
+  void take_weights(const std::string& version, const std::string& bytes);
+  bool has_weights(int64_t version);
 
-  // Samples on this thread until `stop`; whoever waits then gets a RunError.
-  void run(const std::function<bool()>& stop);
+  // The model computes with the weights of a version from here on: waits for them. Throws RunError
+  // once `stop` says that they will not come.
+  void use(int64_t version, const std::function<bool()>& stop);
+  int64_t version() const { return version_; }
+
+  // One of them is called once for each request, by step().
+  struct Callbacks {
+    std::function<void(const std::string& completions)> done;
+    std::function<void(const std::string& why)> failed;
+  };
+  // Throws DataError, ConfigError.
+  void begin(const std::string& text, Callbacks callbacks);
+  // One pass of the engine. False: nothing is left to do.
+  bool step() { return engine_.step({}); }
 
  private:
-  void use(int64_t version);
-
   train::Policy& policy_;
   const generate::GenerationOptions options_;
-  serve::SamplerLoop loop_;
+  generate::Engine engine_;
+  int64_t version_ = -1;  // that samples
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::map<int64_t, std::shared_ptr<const std::string>> waiting_;  // weights, by version
-  int64_t version_ = -1;                                           // that samples
-  bool ended_ = false;
 };
 
 }  // namespace temper::roles

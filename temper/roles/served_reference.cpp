@@ -57,7 +57,6 @@ std::string ServedReference::describe() const {
 std::string Scoring::score(const std::string& text) {
   const ScoreAsk ask = parse_score(text);
   const at::NoGradGuard no_grad;
-  const std::lock_guard lock(mutex_);
   return scores_bytes(reference_->token_logp(ask.pass, ask.temperature));
 }
 

@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "temper/dist/group.h"
@@ -12,8 +11,8 @@
 
 namespace temper::roles {
 
-// Log-probabilities that ranks of their own compute: bit for bit those of this process. When the
-// last of them is gone this process computes them.
+// Log-probabilities that ranks of their own compute: bit for bit those of this process, where
+// roles.tensor is mesh.tensor. When the last of them is gone this process computes them.
 class ServedReference : public train::Frozen {
  public:
   using Make = std::function<std::unique_ptr<train::Frozen>()>;
@@ -37,15 +36,15 @@ class ServedReference : public train::Frozen {
   std::atomic<size_t> turn_{0};
 };
 
-// On such a rank: answers requests (wire.h), on threads of the server's, one after the other.
+// The role on such a rank.
 class Scoring {
  public:
   explicit Scoring(std::unique_ptr<train::Frozen> reference) : reference_(std::move(reference)) {}
+  // Answers a request (wire.h). Throws DataError.
   std::string score(const std::string& text);
 
  private:
   std::unique_ptr<train::Frozen> reference_;
-  std::mutex mutex_;
 };
 
 }  // namespace temper::roles

@@ -29,11 +29,11 @@ void set_trained_weights(nn::Module& model, const std::shared_ptr<const std::str
                    " tensors, expected ", parameters.size());
   for (const train::NamedParameter& p : parameters) {
     const auto found = tensors.find(p.name);
-    check<DataError>(found != tensors.end() && found->second.shape == p.parameter->shape(),
+    check<DataError>(found != tensors.end() && found->second.shape == p.parameter->whole_shape(),
                      "weights of rank 0: no ", p.name, " of this model's shape");
   }
   for (const train::NamedParameter& p : parameters)
-    p.parameter->set_value(models::to_tensor(tensors.at(p.name), at::kFloat));
+    p.parameter->set_whole_value(models::to_tensor(tensors.at(p.name), at::kFloat));
 }
 
 }  // namespace temper::roles

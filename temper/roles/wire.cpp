@@ -49,6 +49,7 @@ SampleAsk parse_sample(const std::string& text, const generate::GenerationOption
   r.num_samples = member<int64_t>(json, "samples");
   r.first_sample = member<int64_t>(json, "first_sample");
   r.position = member<int64_t>(json, "position");
+  check<DataError>(r.num_samples > 0, kWhere, ": `samples`: found ", r.num_samples);
   r.options = options;
   r.begun = member<int64_t>(json, "begun");
   r.options.max_new_tokens = member<int64_t>(json, "max_new_tokens");

@@ -9,6 +9,9 @@
 
 #include "temper/base/version.h"
 #include "temper/dist/environment.h"
+#include "temper/models/check_weights.h"
+#include "temper/models/load.h"
+#include "temper/train/policy_parts.h"
 
 namespace temper::train {
 namespace {
@@ -49,11 +52,13 @@ std::string serving_name(int rank) { return str("serving/", rank); }
 RunRanks join_ranks(RunConfig& config, const RunHost& host) {
   constexpr const char* kAgreement = "rank 0 says";
   const int size = dist::read_environment().size;
-  const std::vector<int> training = config.training_ranks(size);  // before anybody waits
-  RunRanks ranks{std::make_unique<dist::World>(config.mesh.timeout_minutes, host.stop), true, {}};
-  dist::World& world = *ranks.world;
+  // What is wrong is said before anybody waits.
+  const std::vector<int> training = config.training_ranks(size);
   const std::vector<std::pair<std::string, std::string>> what{{"version", kVersion},
                                                               {"config", dump_run_config(config)}};
+  check_divisible(config);
+  RunRanks ranks{std::make_unique<dist::World>(config.mesh.timeout_minutes, host.stop), true, {}};
+  dist::World& world = *ranks.world;
   ranks.trains = std::find(training.begin(), training.end(), world.rank()) != training.end();
   if (ranks.trains) {
     if (world.rank() == 0 && config.roles.any()) world.tell(kAgreement, dist::say(what));
@@ -73,6 +78,17 @@ RunRanks join_ranks(RunConfig& config, const RunHost& host) {
 
 dist::Mesh join_mesh(RunConfig& config, const RunHost& host) {
   return join_ranks(config, host).mesh;
+}
+
+void check_divisible(RunConfig& config) {
+  const auto check_axis = [&](const char* key, int64_t ranks) {
+    if (ranks == 1) return;
+    config.model.path = models::resolve_model_path(config.model.path);
+    models::check_divisible(config.model.path, policy_storage(config), static_cast<int>(ranks),
+                            config.where(key));
+  };
+  check_axis("mesh.tensor", config.mesh.tensor);
+  if (config.roles.any()) check_axis("roles.tensor", config.roles.tensor);
 }
 
 void reduce_gradients(const dist::Mesh& mesh, const Trainables& trainables) {

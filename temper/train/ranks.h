@@ -19,6 +19,10 @@ RunRanks join_ranks(RunConfig& config, const RunHost& host);
 // The same where all of them train.
 dist::Mesh join_mesh(RunConfig& config, const RunHost& host);
 
+// Throws ConfigError where the ranks of mesh.tensor or roles.tensor cannot divide the policy's
+// model.
+void check_divisible(RunConfig& config);
+
 // Under which name a rank with roles of its own tells the others where it is (World::tell), or
 // {"error": WHY} where it will not be there.
 std::string serving_name(int rank);

@@ -38,6 +38,17 @@ TEST_CASE("those that have no role of their own train") {
   CHECK_FALSE(RolesSection().any());
 }
 
+TEST_CASE("ranks of a role that hold a model together are next to each other in its list") {
+  const RolesSection roles{{5, 2, 3, 4}, {3, 4, 7, 6}, 2};
+  roles.check_names(where);
+  CHECK(roles.group_of(5) == std::vector<int>{5, 2});
+  CHECK(roles.group_of(4) == std::vector<int>{3, 4});
+  CHECK(roles.group_of(6) == std::vector<int>{7, 6});
+  CHECK(roles.leaders(roles.rollout) == std::vector<int64_t>{5, 3});
+  CHECK(roles.leaders(roles.reference) == std::vector<int64_t>{3, 7});
+  CHECK(roles.serving() == std::vector<int>{2, 3, 4, 5, 6, 7});
+}
+
 TEST_CASE("roles that no rank can have are refused") {
   const auto refused = [](const RolesSection& roles, int ranks, const std::string& words) {
     const std::string said = training(roles, ranks);
@@ -49,4 +60,9 @@ TEST_CASE("roles that no rank can have are refused") {
   refused({{1, 2, 1}, {}}, 4, "run.yaml:3: roles.rollout: rank 1 is named twice");
   refused({{0, 1}, {}}, 2, "run.yaml:3: roles: all 2 ranks");
   refused({{}, {0}}, 2, "roles.reference: found rank 0");
+  refused({{1, 2, 3}, {}, 2}, 4,
+          "roles.rollout: found 3 ranks, expected a multiple of roles.tensor");
+  refused({{}, {1}, 2}, 4, "roles.reference: found 1 rank,");
+  refused({{1, 2}, {2, 3}, 2}, 4, "roles.reference: rank 2 has both roles");
+  refused({{1, 2}, {2, 1}, 2}, 4, "roles.reference: rank 1 has both roles");
 }

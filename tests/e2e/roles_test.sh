@@ -69,6 +69,18 @@ run tensor --nproc 3 'roles={rollout: [1], reference: [1]}' mesh.tensor=2
 # The rank that samples has the whole model: those that share out its sums round otherwise, and correct for that.
 diff <(tokens one-none) <(tokens tensor) > /dev/null || fail "tensor samples other tokens than one-none"
 python3 "$here/same_losses.py" one-none/metrics.jsonl tensor/metrics.jsonl kl reward_mean grad_norm || fail "tensor differs from one-none"
+# Two ranks hold the model of their roles together: bit for bit what as many ranks of tensor parallelism that train would sample.
+for method in none lora; do
+  options="adapter.method=$method adapter.rank=3"
+  run tensor-$method --nproc 2 $options mesh.tensor=2
+  run tensor-roles-$method --nproc 4 $options 'roles={rollout: [2, 3], reference: [2, 3], tensor: 2}' mesh.tensor=2
+  as tensor-$method tensor-roles-$method
+  weights tensor-$method tensor-roles-$method
+  run one-tensor-$method --nproc 5 $options rl.max_staleness=1 'roles={rollout: [1, 2, 3, 4], reference: [3, 4], tensor: 2}'
+  diff <(tokens stale-$method) <(tokens one-tensor-$method) > /dev/null || fail "one-tensor-$method samples other tokens than stale-$method"
+  python3 "$here/same_losses.py" stale-$method/metrics.jsonl one-tensor-$method/metrics.jsonl kl reward_mean grad_norm || fail "one-tensor-$method differs from stale-$method"
+done
+
 run fsdp-ahead --nproc 3 'roles.rollout=[2]' mesh.fsdp=2 rl.max_staleness=1
 like stale-none fsdp-ahead
 
@@ -76,6 +88,8 @@ like stale-none fsdp-ahead
 "$temper" dpo model.path=model data.train=pairs.jsonl train.max_steps=3 train.batch_size=4 optimizer.learning_rate=1e-3 metrics.sinks=[jsonl] output_dir=dpo > dpo.log 2>&1 || fail "dpo: $(tail -3 dpo.log)"
 "$temper" dpo --nproc 2 model.path=model data.train=pairs.jsonl train.max_steps=3 train.batch_size=4 optimizer.learning_rate=1e-3 metrics.sinks=[jsonl] output_dir=dpo-roles 'roles.reference=[1]' > dpo-roles.log 2>&1 || fail "dpo with roles: $(tail -3 dpo-roles.log)"
 weights dpo dpo-roles
+"$temper" dpo --nproc 3 model.path=model data.train=pairs.jsonl train.max_steps=3 train.batch_size=4 optimizer.learning_rate=1e-3 metrics.sinks=[jsonl] output_dir=dpo-tensor 'roles={reference: [1, 2], tensor: 2}' > dpo-tensor.log 2>&1 || fail "dpo with a role's tensor parallelism: $(tail -3 dpo-tensor.log)"
+python3 "$here/same_losses.py" dpo/metrics.jsonl dpo-tensor/metrics.jsonl grad_norm || fail "dpo-tensor differs from dpo"
 
 # Ranks that die are left out; the last one's work the trainer does. Nothing changes.
 run slow "$slow" train.max_steps=6
@@ -92,6 +106,18 @@ for staleness in 0 1; do
   for rank in 1 2; do
     [ "$(grep -c "rank $rank on .* is gone" killed-$staleness.log)" = 1 ] || fail "warnings of rank $rank: $(cat killed-$staleness.log)"
   done
+done
+
+# One that holds a model together with another takes that one along; others do their work, at last the trainer.
+for victim in 3 1; do
+  start pair-$victim --nproc 5 "$slow" train.max_steps=6 rl.max_staleness=1 'roles={rollout: [1, 2, 3, 4], reference: [1, 2], tensor: 2}'
+  until_rows pair-$victim 1
+  kill -KILL "$(rank_of $launcher $victim)" || fail "nothing to kill"
+  wait $launcher || fail "rank $victim was killed: $(tail -4 pair-$victim.log)"
+  for rank in $victim $((victim + 1)); do
+    [ "$(grep -c "rank $rank on .* is gone" pair-$victim.log)" = 1 ] || fail "warnings of rank $rank: $(cat pair-$victim.log)"
+  done
+  diff <(tokens slow-stale) <(tokens pair-$victim) > /dev/null || fail "pair-$victim samples other tokens than slow-stale"
 done
 
 # Where each of those that train holds a part of the model, the run ends with what there is.
@@ -161,6 +187,11 @@ refused 'this verb has no reference model' orpo --nproc 2 model.path=model data.
 refused 'rl.beta is 0' grpo run.yaml --nproc 2 rl.beta=0 'roles.reference=[1]'
 refused 'fsdp 2 x tensor 1 does not divide the 3 ranks that train, of 4' grpo run.yaml --nproc 4 'roles.rollout=[3]' mesh.fsdp=2
 refused 'rollout.server' grpo run.yaml --nproc 2 'roles.rollout=[1]' 'rollout.server.urls=[http://127.0.0.1:9]'
+refused 'roles.rollout: found 3 ranks, expected a multiple of roles.tensor (2)' grpo run.yaml --nproc 4 'roles={rollout: [1, 2, 3], tensor: 2}'
+refused 'divide their ranks differently' grpo run.yaml --nproc 4 'roles={rollout: [1, 2], reference: [2, 3], tensor: 2}'
+refused 'roles.tensor: 3 ranks do not divide the 62 tokens' grpo run.yaml --nproc 4 'roles={rollout: [1, 2, 3], tensor: 3}'
+refused 'roles.tensor: quantized weights' grpo run.yaml --nproc 3 adapter.method=qlora 'roles={rollout: [1, 2], tensor: 2}'
+refused 'found stop with roles.tensor 2 and mesh.tensor 1' grpo run.yaml --nproc 3 'roles={rollout: [1, 2], tensor: 2}' rl.on_mismatch=stop
 refused 'rl.on_mismatch' grpo run.yaml --nproc 3 'roles.rollout=[2]' mesh.tensor=2 rl.on_mismatch=stop
 refused 'rl.replay' grpo run.yaml --nproc 2 'roles.rollout=[1]' rl.replay=one-none/rollouts/step-1.jsonl
 exit $bad

@@ -1,11 +1,10 @@
 // Ranks with roles of their own give what this process would have computed, to the bit, and are
 // left out when they are gone.
-#include "temper/roles/sampling.h"
-
+#include <future>
 #include <thread>
 
+#include "temper/roles/model_worker.h"
 #include "temper/roles/rank_engine.h"
-#include "temper/roles/served_reference.h"
 #include "temper/roles/trained_weights.h"
 #include "temper/roles/weights_sender.h"
 #include "temper/roles/wire.h"
@@ -49,11 +48,13 @@ class Rank {
  public:
   explicit Rank(bool adapter)
       : policy_(tiny::policy(lora_of(adapter))),
-        sampling_(policy_, options(), {}),
+        worker_(dist::alone(),
+                std::make_unique<roles::Sampling>(policy_, options(), generate::EngineOptions()),
+                nullptr),
         server_(server_options(), nullptr) {
     server_.bind();
     listening_ = std::thread([this] { server_.listen(); });
-    loop_ = std::thread([this] { sampling_.run([this] { return ended_.load(); }); });
+    loop_ = std::thread([this] { worker_.run([this] { return ended_.load(); }); });
   }
   ~Rank() { end(); }
   // As if its process were gone: nobody answers at its address.
@@ -75,16 +76,16 @@ class Rank {
     o.api_key = "key";
     o.routes[roles::kSample] = [this](const std::string&, const std::string& body) {
       ++asked;
-      return sampling_.sample(body);
+      return worker_.sample(body);
     };
     o.routes[roles::kWeights] = [this](const std::string& name, const std::string& body) {
-      return sampling_.take_weights(name, body);
+      return worker_.take_weights(name, body);
     };
     return o;
   }
 
   train::Policy policy_;
-  roles::Sampling sampling_;
+  roles::ModelWorker worker_;
   serve::Server server_;
   std::atomic<bool> ended_{false};
   std::thread listening_, loop_;
@@ -193,6 +194,45 @@ TEST_CASE("weights that are not this model's change nothing") {
       roles::trained_weights(*adapted.model, true)->substr(0, 900));
   CHECK_THROWS_AS(roles::set_trained_weights(*adapted.model, half), DataError);
   CHECK(tiny::weights(*adapted.model) == before);
+}
+
+TEST_CASE("what is to be scored does not wait for weights; whoever waits at the end hears of it") {
+  train::Policy policy = tiny::policy(lora_of(true));
+  roles::ModelWorker worker(
+      dist::alone(),
+      std::make_unique<roles::Sampling>(policy, options(), generate::EngineOptions()),
+      std::make_unique<roles::Scoring>(train::frozen_base(policy)));
+  std::atomic<bool> ended{false};
+  std::thread loop([&] { worker.run([&] { return ended.load(); }); });
+  const auto sample = [&](int64_t version) {
+    return std::async(std::launch::async, [&worker, version] {
+      const generate::Request request{0, tiny::rows(1)[0], 2, options()};
+      return roles::parse_completions(worker.sample(roles::sample_text(version, request))).size();
+    });
+  };
+  auto first = sample(0), second = sample(1);
+  train::Unit row;
+  const tiny::Rows rows = tiny::rows(1);
+  row.segments = {{-1, rows[0], rows[0], 0}};
+  train::ForwardPass pass;
+  pass.add(row, 0);
+  CHECK(!worker.score(roles::score_text(pass, 1)).empty());
+  CHECK(first.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout);
+  const auto weights = roles::trained_weights(*policy.model, true);
+  worker.take_weights("0", *weights);
+  CHECK(first.get() == 2);
+  worker.take_weights("1", *weights);
+  CHECK(second.get() == 2);
+  CHECK_THROWS_WITH_AS(worker.sample(roles::sample_text(0, {0, tiny::rows(1)[0], 1, options()})),
+                       doctest::Contains("asked for weights after 0 updates"), DataError);
+  CHECK_THROWS_AS(worker.take_weights("x", *weights), DataError);
+  auto third = sample(2);
+  while (third.wait_for(std::chrono::milliseconds(100)) != std::future_status::timeout) {
+  }
+  ended = true;
+  CHECK_THROWS_AS(third.get(), RunError);
+  loop.join();
+  CHECK_THROWS_AS(worker.score(roles::score_text(pass, 1)), RunError);
 }
 
 TEST_CASE("another rank's reference log-probabilities are this process's") {

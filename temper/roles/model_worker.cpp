@@ -1,0 +1,187 @@
+#include "temper/roles/model_worker.h"
+
+#include <chrono>
+#include <exception>
+#include <future>
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+#include "temper/base/json.h"
+#include "temper/roles/wire.h"
+
+namespace temper::roles {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr auto kLook = milliseconds(50);         // between two questions whether to stop
+constexpr auto kHeartbeat = milliseconds(1000);  // of a group that has nothing to do
+
+constexpr const char* kEnding = "this rank is ending";
+
+}  // namespace
+
+// Something that is asked: a path of wire.h, kWeights with the version that samples from here on,
+// or kEnd.
+struct ModelWorker::Request {
+  std::string path, text;
+  int64_t version = 0;  // of kSample
+  std::promise<std::string> answer{};
+};
+
+ModelWorker::ModelWorker(std::shared_ptr<dist::Group> group, std::unique_ptr<Sampling> sampling,
+                         std::unique_ptr<Scoring> scoring)
+    : group_(std::move(group)), sampling_(std::move(sampling)), scoring_(std::move(scoring)) {}
+
+std::string ModelWorker::ask(const std::shared_ptr<Request>& request) {
+  std::future<std::string> answer = request->answer.get_future();
+  {
+    const std::lock_guard lock(mutex_);
+    check(!ended_, kEnding);
+    waiting_.push_back(request);
+    open_.insert(request);
+  }
+  arrived_.notify_one();
+  return answer.get();
+}
+
+std::string ModelWorker::sample(const std::string& text) {
+  check<DataError>(sampling_ != nullptr, "this rank does not sample");
+  return ask(std::make_shared<Request>(kSample, text, sampling_->version_of(text)));
+}
+
+std::string ModelWorker::score(const std::string& text) {
+  check<DataError>(scoring_ != nullptr, "this rank has no reference model");
+  return ask(std::make_shared<Request>(kScore, text));
+}
+
+std::string ModelWorker::take_weights(const std::string& version, const std::string& bytes) {
+  check<DataError>(sampling_ != nullptr, "this rank does not sample");
+  sampling_->take_weights(version, bytes);
+  arrived_.notify_one();
+  return "{}";
+}
+
+// Completions of a version wait until all of the version before are done, and until its weights are
+// there; what is to be scored waits for nothing.
+ModelWorker::Requests ModelWorker::take(bool sampling) {
+  Requests taken;
+  std::deque<std::shared_ptr<Request>> later;
+  int64_t version = sampling_ ? sampling_->version() : 0;
+  for (const auto& request : waiting_) {
+    if (request->path == kSample) {
+      const bool other = request->version > version;
+      if (!later.empty() || (other && (sampling || !sampling_->has_weights(request->version)))) {
+        later.push_back(request);
+        continue;
+      }
+      if (other) {
+        version = request->version;
+        taken.push_back(std::make_shared<Request>(kWeights, std::to_string(version)));
+      }
+      sampling = true;
+    }
+    taken.push_back(request);
+  }
+  waiting_ = std::move(later);
+  return taken;
+}
+
+ModelWorker::Requests ModelWorker::wait(bool sampling, const std::function<bool()>& stop) {
+  const auto until = steady_clock::now() + (group_->size() > 1 ? kHeartbeat : kLook);
+  while (!stop()) {
+    std::unique_lock lock(mutex_);
+    Requests taken = take(sampling);
+    if (!taken.empty() || sampling || steady_clock::now() >= until) return taken;
+    arrived_.wait_for(lock, kLook);
+  }
+  return {std::make_shared<Request>(kEnd)};
+}
+
+// What the first of the group has, on all of them.
+ModelWorker::Requests ModelWorker::share(Requests own) const {
+  if (group_->size() == 1) return own;
+  const bool leads = group_->rank() == 0;
+  Json all = Json::array();
+  for (const auto& request : own) all.push_back({request->path, request->text});
+  const std::string text = group_->all_gather(leads ? dump_json(all) : std::string()).front();
+  if (leads) return own;
+  Requests theirs;
+  for (const Json& one : parse_json(text, "another rank"))
+    theirs.push_back(std::make_shared<Request>(one.at(0).get<std::string>(),  //
+                                               one.at(1).get<std::string>()));
+  return theirs;
+}
+
+void ModelWorker::answer(const std::shared_ptr<Request>& request, const std::string& text) {
+  {
+    const std::lock_guard lock(mutex_);
+    open_.erase(request);
+  }
+  request->answer.set_value(text);
+}
+
+void ModelWorker::fail(const std::shared_ptr<Request>& request, const std::exception_ptr& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    open_.erase(request);
+  }
+  request->answer.set_exception(why);
+}
+
+void ModelWorker::perform(const std::shared_ptr<Request>& request,
+                          const std::function<bool()>& stop) {
+  if (request->path == kWeights) return sampling_->use(std::stoll(request->text), stop);
+  try {
+    if (request->path == kScore) return answer(request, scoring_->score(request->text));
+    sampling_->begin(request->text,
+                     {.done = [=, this](const std::string& text) { answer(request, text); },
+                      .failed =
+                          [=, this](const std::string& why) {
+                            fail(request, std::make_exception_ptr(RunError(why)));
+                          }});
+  } catch (const DataError&) {  // all of the group find the same
+    fail(request, std::current_exception());
+  } catch (const ConfigError&) {
+    fail(request, std::current_exception());
+  }
+}
+
+void ModelWorker::end() {
+  std::set<std::shared_ptr<Request>> open;
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    open.swap(open_);
+    waiting_.clear();
+  }
+  for (const auto& request : open)
+    request->answer.set_exception(std::make_exception_ptr(RunError(kEnding)));
+}
+
+void ModelWorker::run(const std::function<bool()>& stop) {
+  struct End {
+    ModelWorker& worker;
+    ~End() { worker.end(); }
+  } const at_end{*this};
+  for (bool sampling = false;; sampling = sampling_ && sampling_->step()) {
+    for (const auto& request : share(group_->rank() == 0 ? wait(sampling, stop) : Requests())) {
+      if (request->path == kEnd) return;
+      perform(request, stop);
+    }
+  }
+}
+
+train::RunOutcome serve(RankServer& server, ModelWorker& worker) {
+  server.add(kSample,
+             [&](const std::string&, const std::string& body) { return worker.sample(body); });
+  server.add(kScore,
+             [&](const std::string&, const std::string& body) { return worker.score(body); });
+  server.add(kWeights, [&](const std::string& version, const std::string& body) {
+    return worker.take_weights(version, body);
+  });
+  return server.serve([&](const std::function<bool()>& stop) { worker.run(stop); });
+}
+
+}  // namespace temper::roles
