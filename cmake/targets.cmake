@@ -71,7 +71,7 @@ function(temper_folders)
   target_precompile_headers(temper REUSE_FROM temper_pch)
   target_compile_options(temper PRIVATE -Winvalid-pch)
   target_link_libraries(temper PUBLIC temper_core temper_grammar $<BUILD_INTERFACE:temper_torch>
-    PRIVATE PkgConfig::HWY PkgConfig::ZSTD ${HTTPLIB_LINK_LIBRARIES} ZLIB::ZLIB ${CMAKE_DL_LIBS})
+    PRIVATE PkgConfig::HWY PkgConfig::XXHASH PkgConfig::ZSTD ${HTTPLIB_LINK_LIBRARIES} ZLIB::ZLIB ${CMAKE_DL_LIBS})
   # Macros decide the layout of the library's classes; no other file sees them, as one set of flags serves the precompiled header.
   set_source_files_properties(${CMAKE_SOURCE_DIR}/temper/serve/server.cpp ${CMAKE_SOURCE_DIR}/temper/generate/remote/http.cpp
     PROPERTIES COMPILE_OPTIONS "${HTTPLIB_CFLAGS_OTHER}"

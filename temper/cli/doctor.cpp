@@ -11,6 +11,7 @@
 #include "temper/base/memory.h"
 #include "temper/cli/verbs.h"
 #include "temper/data/parquet.h"
+#include "temper/models/weight_cache.h"
 #include "temper/ops/cpu/bfloat16_dot.h"
 #include "temper/ops/cpu/gemm.h"
 #include "temper/ops/cpu/rows.h"
@@ -64,6 +65,14 @@ const char* bfloat16_products() {
   return "float32, the same bits: this processor or build has no AVX512-BF16";
 }
 
+// Where quantized weights are kept for the next start.
+std::string weight_cache() {
+  const std::string directory = models::WeightCache::directory();
+  if (directory.empty()) return "none (TEMPER_CACHE_DIR is empty)";
+  return str(directory, ": ", models::WeightCache::total_bytes() / 1'000'000,
+             " MB (TEMPER_CACHE_DIR)");
+}
+
 }  // namespace
 
 int run_doctor(const Arguments& arguments) {
@@ -83,6 +92,7 @@ int run_doctor(const Arguments& arguments) {
             << "gemm         " << static_cast<int64_t>(gemm_gflops())
             << " GFLOP/s (float32, 1024 x 1024 x 1024)\n"
             << "bandwidth    " << static_cast<int64_t>(bandwidth()) << " GB/s (reading 256 MB)\n"
+            << "weight cache " << weight_cache() << "\n"
             << "parquet      "
             << (arrow ? str("read by Arrow ", arrow) : "absent in this build: convert to JSONL")
             << "\n";

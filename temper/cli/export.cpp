@@ -25,9 +25,17 @@ class Export : public Command {
 
  private:
   void check_output() const;
+  void run_hf(at::ScalarType type) const;
   void run_scalar(at::ScalarType type) const;
   void run_gguf(at::ScalarType type) const;
+  models::Storage merged_into() const;
+  using Probe = std::function<std::vector<float>(const models::Storage&)>;
+  void print_drift(const char* of, const std::vector<float>& merged, const Probe& probe) const;
+  std::unique_ptr<models::CausalLM> load(const models::Storage& kept) const;
+  std::unique_ptr<models::ScalarModel> load_scalar(const models::Storage& kept) const;
+
   std::string model_dir, adapter, output, dtype = "float32", format = "hf", storage;
+  std::optional<models::BaseFormat> trained;  // how the adapter's base was kept
 };
 
 void Export::declare(CLI::App& app) {
@@ -88,10 +96,49 @@ float largest_difference(const std::vector<float>& a, const std::vector<float>& 
   return difference;
 }
 
+std::vector<float> logprobs(models::CausalLM& model) {
+  return generate::score(model, {{probe_tokens(model.vocab_size), 1}})[0].logprobs;
+}
+
+std::unique_ptr<models::CausalLM> Export::load(const models::Storage& kept) const {
+  auto model = models::load_model(model_dir, kept);
+  if (!adapter.empty()) models::load_adapter(*model, adapter);
+  return model;
+}
+
+std::unique_ptr<models::ScalarModel> Export::load_scalar(const models::Storage& kept) const {
+  auto model = models::load_scalar_model(model_dir, kept);
+  if (!adapter.empty()) models::load_adapter(*model, adapter);
+  return model;
+}
+
+// The weights to merge into: the original ones, or as --storage says; where an adapter was trained
+// on such weights, just as they were then.
+models::Storage Export::merged_into() const {
+  const bool same = trained && trained->storage == storage;
+  return kept_as(same ? trained->dtype : "", storage);
+}
+
+// What quantization makes of the model: `merged` are a probe's numbers before anything is written,
+// `of` what they are called.
+void Export::print_drift(const char* of, const std::vector<float>& merged,
+                         const Probe& probe) const {
+  const auto print = [&](const std::string& what, const models::Storage& other,
+                         const std::string& hint) {
+    std::cout << what << ": " << of << " of the probe differ by at most "
+              << largest_difference(merged, probe(other)) << hint << "\n";
+  };
+  if (storage == "int8" || storage == "nf4")
+    return print("from those with the original weights", {}, "");
+  if (trained && trained->is_quantized())
+    print("from those in training, on " + trained->storage + " weights",
+          kept_as(trained->dtype, trained->storage),
+          "; --storage " + trained->storage + " merges into the quantized weights");
+}
+
 // A model with a scalar head, as `temper reward` leaves it.
 void Export::run_scalar(at::ScalarType type) const {
-  const auto model = models::load_scalar_model(model_dir, kept_as("", storage));
-  if (!adapter.empty()) models::load_adapter(*model, adapter);
+  const auto model = load_scalar(merged_into());
   const std::vector<float> before = scalars(*model);
   models::merge_adapters(*model);
   models::write_model_files({model_dir, model_dir}, output, type, models::HeadKind::kScalar);
@@ -100,9 +147,11 @@ void Export::run_scalar(at::ScalarType type) const {
   check_written(*model, *written, type, output);
   std::cout
       << output << ": " << dtype
-      << ", a reward model, read back equal; scalars of a probe differ from the original's by "
-         "at most "
+      << ", a reward model, read back equal; scalars of a probe differ from those before merging "
+         "and writing by at most "
       << largest_difference(before, scalars(*written)) << "\n";
+  print_drift("scalars", before,
+              [&](const models::Storage& kept) { return scalars(*load_scalar(kept)); });
 }
 
 // One file for llama.cpp. What it has no form for is said before any weight is read.
@@ -113,13 +162,15 @@ void Export::run_gguf(at::ScalarType type) const {
                      "it with --format hf");
   const models::GgufHeader header = models::gguf_header(model_dir, type);
   for (const std::string& note : header.notes) std::cerr << "warning: " << note << "\n";
-  const auto model = models::load_model(model_dir, kept_as("", storage));
-  if (!adapter.empty()) models::load_adapter(*model, adapter);
+  const auto model = load(merged_into());
+  const std::vector<float> before = logprobs(*model);
   models::merge_adapters(*model);
   std::filesystem::create_directories(output);
   const std::string path = output + "/model-" + dtype + ".gguf";
   models::save_gguf(*model, header, path, type);
   std::cout << path << ": " << dtype << ", keys and tensors read back equal\n";
+  print_drift("log-probabilities", before,
+              [&](const models::Storage& kept) { return logprobs(*load(kept)); });
 }
 
 void Export::check_output() const {
@@ -139,31 +190,34 @@ int Export::run() {
   const at::ScalarType type = dtype == "bfloat16"  ? at::kBFloat16
                               : dtype == "float16" ? at::kHalf
                                                    : at::kFloat;
-  if (!adapter.empty()) warn_of_other_base(model_dir, adapter);
-  if (format == "gguf") {
+  if (!adapter.empty()) {
+    warn_of_other_base(model_dir, adapter);
+    trained = models::adapter_base_format(adapter);
+  }
+  if (format == "gguf")
     run_gguf(type);
-    return 0;
-  }
-  if (models::has_scalar_head(model_dir, adapter)) {
+  else if (models::has_scalar_head(model_dir, adapter))
     run_scalar(type);
-    return 0;
-  }
-  const auto model = models::load_model(model_dir, kept_as("", storage));
-  const std::vector<int32_t> probe = probe_tokens(model->vocab_size);
-  if (!adapter.empty()) models::load_adapter(*model, adapter);
-  const std::vector<float> before = generate::score(*model, {{probe, 1}})[0].logprobs;
+  else
+    run_hf(type);
+  return 0;
+}
+
+void Export::run_hf(at::ScalarType type) const {
+  const auto model = load(merged_into());
+  const std::vector<float> before = logprobs(*model);
   models::merge_adapters(*model);
   models::write_model_files({model_dir, model_dir}, output, type);
   models::save_weights(*model, output, type);
 
   const auto written = models::load_model(output);
   check_written(*model, *written, type, output);
-  const std::vector<float> after = generate::score(*written, {{probe, 1}})[0].logprobs;
-  std::cout
-      << output << ": " << dtype
-      << ", read back equal; log-probabilities of a probe differ from the original's by at most "
-      << largest_difference(before, after) << "\n";
-  return 0;
+  std::cout << output << ": " << dtype
+            << ", read back equal; log-probabilities of a probe differ from those before merging "
+               "and writing by at most "
+            << largest_difference(before, logprobs(*written)) << "\n";
+  print_drift("log-probabilities", before,
+              [&](const models::Storage& kept) { return logprobs(*load(kept)); });
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // here and not in the library, which others link into programs of their own.
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 
 #include "temper/cli/verbs.h"
@@ -40,4 +41,9 @@ static void limit_spinning(int, char** argv, char** environment) {
 __attribute__((section(".preinit_array"),
                used)) static void (*const before_libraries)(int, char**, char**) = limit_spinning;
 
-int main(int argc, char** argv) { return temper::cli::run({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  // A file that may not become larger (ulimit -f) is an error of writing, not the program's end. A
+  // handler and not SIG_IGN: programs that are started inherit only the latter.
+  std::signal(SIGXFSZ, [](int) {});
+  return temper::cli::run({argv + 1, argv + argc});
+}

@@ -208,8 +208,8 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option(
          "--arithmetic", arithmetic,
-         "matrix products with --dtype bfloat16: exact (the default), or fast, which also rounds "
-         "activations to bfloat16")
+         "matrix products with bfloat16 weights: exact (the default), or fast, which also rounds "
+         "activations to bfloat16; int8 and nf4 weights are multiplied exactly")
       ->check(CLI::IsMember({"exact", "fast"}));
   add_storage(app, storage);
 }
@@ -228,7 +228,7 @@ models::Storage kept_as(const std::string& dtype, const std::string& storage,
   const bool bfloat16 = dtype == "bfloat16";
   const bool fast = arithmetic == "fast";
   check<ConfigError>(!fast || bfloat16 || storage == "bfloat16",
-                     "--arithmetic fast: expected --dtype bfloat16 with it");
+                     "--arithmetic fast: expected --dtype or --storage bfloat16 with it");
   models::Storage kept{bfloat16 || storage == "bfloat16" ? Format::kBFloat16 : Format::kFloat32,
                        {},
                        fast ? ops::Arithmetic::kFast : ops::Arithmetic::kExact};

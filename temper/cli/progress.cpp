@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <iostream>
 
 #include "temper/base/clock.h"
@@ -13,6 +14,7 @@ namespace temper::cli {
 namespace {
 
 volatile sig_atomic_t asked_to_stop = 0;
+const char* volatile notice = nullptr;
 volatile int64_t asked_at = 0;  // milliseconds
 
 void on_signal(int signal) {
@@ -22,6 +24,7 @@ void on_signal(int signal) {
   if (!asked_to_stop) {
     asked_at = milliseconds;
     asked_to_stop = signal;
+    if (notice && ::write(STDERR_FILENO, notice, std::strlen(notice)) < 0) return;
   } else if (milliseconds - asked_at > 1000) {
     ::signal(signal, SIG_DFL);
     ::raise(signal);
@@ -30,7 +33,8 @@ void on_signal(int signal) {
 
 }  // namespace
 
-void catch_interrupts() {
+void catch_interrupts(const char* said) {
+  notice = said;
   ::signal(SIGINT, on_signal);
   ::signal(SIGTERM, on_signal);
   if (::signal(SIGHUP, on_signal) == SIG_IGN) ::signal(SIGHUP, SIG_IGN);  // under nohup

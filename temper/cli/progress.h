@@ -9,7 +9,8 @@ namespace temper::cli {
 // From here on the first SIGINT, SIGTERM or SIGHUP asks the program to stop; one that comes more
 // than a second later ends it as usual. (One wish to stop may arrive twice: from the terminal or a
 // process manager to the whole group, and passed on by a parent.)
-void catch_interrupts();
+// notice: said on stderr when the first one comes; null: nothing.
+void catch_interrupts(const char* notice = nullptr);
 bool interrupted();
 bool interrupted_by_key();  // by SIGINT (Ctrl-C), not by what wants the program to end
 void let_interrupts_end();  // a signal ends the program again

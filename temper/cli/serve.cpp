@@ -64,9 +64,11 @@ class Serve : public Command {
     app.add_option("--host", options_.host, "address to listen on; 0.0.0.0: all of this machine's");
     app.add_option("--port", options_.port, "port to listen on; 0: a free one")
         ->check(CLI::Range(0, 65535));
-    app.add_option(
-        "--api-key-env", key_variable_,
-        "name of the environment variable that holds the API key that clients must send");
+    app.add_option("--api-key-env", key_variable_,
+                   "name of the environment variable that holds the API key that clients must send")
+        ->check([](const std::string& name) {
+          return name.empty() ? "found an empty name, expected that of a variable" : "";
+        });
     app.add_option("--max-request-bytes", options_.most_request_bytes,
                    "maximum size of a request; a larger one is answered 413")
         ->check(at_least_one());

@@ -48,7 +48,11 @@ int run_training(const TrainingVerb<Config>& verb, const Arguments& arguments) {
     config.training_ranks(ranks);
     return launch_ranks(ranks, config.roles.serving(), verb.name, rest);
   }
-  catch_interrupts();
+  // Once for all ranks, which get the signal together.
+  catch_interrupts(dist::read_environment().rank == 0
+                       ? "temper: finishing the step and saving a checkpoint; a second signal ends "
+                         "the run at once\n"
+                       : nullptr);
   // A console that is closed (`temper sft ... | head -1`) is no reason to lose a run. A handler and
   // not SIG_IGN: programs that are started inherit only the latter.
   ::signal(SIGPIPE, [](int) {});

@@ -25,6 +25,14 @@ void warn_of_other_base(const std::string& model_dir, const std::string& adapter
             << std::endl;
 }
 
+void warn_of_other_format(const std::string& adapter, const std::string& storage) {
+  const std::optional<models::BaseFormat> trained = models::adapter_base_format(adapter);
+  if (!trained || !trained->is_quantized() || trained->storage == storage) return;
+  std::cerr << "warning: " << adapter << " was trained on " << trained->storage
+            << " weights, and these are not: --storage " << trained->storage
+            << " gives what it was trained with" << std::endl;
+}
+
 void check_device(const ModelFlags& flags) {
   check<ConfigError>(flags.device != "cuda",
                      "--device cuda: this build has no CUDA; use --device cpu");
@@ -36,10 +44,12 @@ std::unique_ptr<models::CausalLM> load(const ModelFlags& flags) {
   // In this order they have the numbers of adapter_of.
   for (const NamedAdapter& named : flags.named) {
     warn_of_other_base(flags.model, named.directory);
+    warn_of_other_format(named.directory, flags.storage);
     models::load_frozen_adapter(*model, named.directory);
   }
   if (!flags.adapter.empty()) {
     warn_of_other_base(flags.model, flags.adapter);
+    warn_of_other_format(flags.adapter, flags.storage);
     models::load_adapter(*model, flags.adapter);
   }
   return model;
@@ -155,13 +165,16 @@ generate::Engine::Statistics sample(models::CausalLM& model,
     progress.advance(1, 0);
     done(std::move(c));
   };
-  const auto on_token = [&](const generate::Completion& c) {
+  const auto look = [] {
     if (interrupted()) throw Interrupted();
+  };
+  const auto on_token = [&](const generate::Completion& c) {
+    look();
     progress.advance(0, c.added);
   };
   if (batch.beams.beams == 1)
     return generate::generate(model, tokens, batch.num_samples, sampling.options, finished,
-                              std::move(tokenizer), on_token, batch.engine, adapters);
+                              std::move(tokenizer), on_token, batch.engine, adapters, look);
   generate::beam_search(model, tokens, batch.num_samples, sampling.options, batch.beams, finished,
                         std::move(tokenizer), on_token, batch.engine, adapters);
   return {};

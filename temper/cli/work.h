@@ -19,6 +19,9 @@ namespace temper::cli {
 
 // Warns on stderr where the adapter was made for another model that is on this machine, too.
 void warn_of_other_base(const std::string& model_dir, const std::string& adapter);
+// Warns on stderr where the adapter was trained on quantized weights, and `storage`, as --storage
+// has it, is another format.
+void warn_of_other_format(const std::string& adapter, const std::string& storage);
 // Throws ConfigError for a device that this build lacks.
 void check_device(const ModelFlags& flags);
 // The model with its adapters.

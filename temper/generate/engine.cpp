@@ -272,9 +272,11 @@ void Engine::report(std::vector<std::unique_ptr<Sequence>> ended, const Callback
 }
 
 void Engine::run(const std::function<void(Completion)>& done,
-                 const std::function<void(const Completion&)>& on_token) {
-  while (step({done, on_token})) {
-  }
+                 const std::function<void(const Completion&)>& on_token,
+                 const std::function<void()>& before_step) {
+  do {
+    if (before_step) before_step();
+  } while (step({done, on_token}));
 }
 
 Engine::Statistics Engine::statistics() const {
@@ -287,7 +289,8 @@ Engine::Statistics generate(models::CausalLM& model,
                             const std::function<void(Completion)>& done,
                             std::shared_ptr<const Tokenizer> tokenizer,
                             const std::function<void(const Completion&)>& on_token,
-                            const EngineOptions& engine_options, const std::vector<int>& adapters) {
+                            const EngineOptions& engine_options, const std::vector<int>& adapters,
+                            const std::function<void()>& before_step) {
   Engine engine(model, engine_options, std::move(tokenizer));
   for (size_t i = 0; i < prompts.size(); ++i)
     engine.submit({static_cast<int64_t>(i), prompts[i], num_samples, options,
@@ -304,7 +307,7 @@ Engine::Statistics generate(models::CausalLM& model,
                                                 : std::pair(next.first, next.second + 1);
         }
       },
-      on_token);
+      on_token, before_step);
   return engine.statistics();
 }
 

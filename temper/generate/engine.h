@@ -75,9 +75,11 @@ class Engine : public CompletionSource {
   }
   // Waits until something was submitted or cancelled, at most so long; false: nothing was.
   bool wait(std::chrono::milliseconds timeout) const { return inbox_.wait(timeout); }
-  // Steps until all that was submitted is done.
+  // Steps until all that was submitted is done. before_step: called before each step; what it
+  // throws ends the sampling.
   void run(const std::function<void(Completion)>& done,
-           const std::function<void(const Completion&)>& on_token = {});
+           const std::function<void(const Completion&)>& on_token = {},
+           const std::function<void()>& before_step = {});
 
   // accepted_tokens are part of new_tokens.
   struct Statistics : Scheduler::Statistics, Speculation::Statistics {
@@ -120,8 +122,9 @@ class Engine : public CompletionSource {
   int64_t new_tokens_ = 0, passes_ = 0;
 };
 
-// Completions of many prompts, `done` in order of (index, sample). What `done` and `on_token` throw
-// ends the sampling. `adapters` has nn::Context::adapter of each prompt; empty: 0 of all.
+// Completions of many prompts, `done` in order of (index, sample). What `done`, `on_token` and
+// `before_step` throw ends the sampling. `adapters` has nn::Context::adapter of each prompt; empty:
+// 0 of all.
 Engine::Statistics generate(models::CausalLM& model,
                             const std::vector<std::vector<int32_t>>& prompts, int64_t num_samples,
                             const GenerationOptions& options,
@@ -129,6 +132,7 @@ Engine::Statistics generate(models::CausalLM& model,
                             std::shared_ptr<const Tokenizer> tokenizer = nullptr,
                             const std::function<void(const Completion&)>& on_token = {},
                             const EngineOptions& engine_options = {},
-                            const std::vector<int>& adapters = {});
+                            const std::vector<int>& adapters = {},
+                            const std::function<void()>& before_step = {});
 
 }  // namespace temper::generate

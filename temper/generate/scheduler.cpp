@@ -77,29 +77,45 @@ void Scheduler::add_decoding(ScheduledPass& pass, Speculation& speculation) {
   }
 }
 
+// First come, first served; but prompts that fit into half of the room do not wait for a long one
+// before them. (Longer ones do: they may begin as it does, and reuse its pages when it is done.)
 void Scheduler::plan_prefill(ScheduledBatch& passes) {
+  const auto rest = [](const Prompt& prompt) { return prompt.length() - prompt.filled; };
   int64_t room = prefill_tokens_;
-  for (const auto& prompt : filling_) {
-    if (room == 0) break;
-    ScheduledPass& pass = passes[prompt->request.adapter];
-    const std::span<const int32_t> tokens = prompt->request.prompt;
-    if (prompt->filled == 0 && !prompt->logprobs) {
-      prompt->filled = prompt->pages.reuse(tokens);
-      statistics_.reused_tokens += prompt->filled;
+  if (filling_.empty()) return;
+  if (rest(*filling_.front()) > room) {
+    int64_t half = room / 2;
+    for (size_t i = 1; i < filling_.size(); ++i) {
+      if (rest(*filling_[i]) > half) continue;
+      const int64_t chunk = add_chunk(passes, *filling_[i], half);
+      half -= chunk;
+      room -= chunk;
     }
-    const int64_t chunk = std::min(room, prompt->length() - prompt->filled);
-    prompt->pages.reserve(prompt->filled + chunk);
-    if (prompt->logprobs)
-      pass.to_score.push_back({prompt.get(), pass.forest->num_tokens(), prompt->filled, chunk});
-    pass.forest->add_root(
-        tokens.subspan(static_cast<size_t>(prompt->filled), static_cast<size_t>(chunk)),
-        prompt->filled);
-    pass.rows.add(prompt->pages, chunk);
-    prompt->filled += chunk;
-    room -= chunk;
-    if (prompt->filled == prompt->length())
-      pass.prefilled.emplace_back(prompt.get(), pass.forest->num_tokens() - 1);
   }
+  for (const auto& prompt : filling_)
+    if (room > 0 && rest(*prompt) > 0) room -= add_chunk(passes, *prompt, room);
+}
+
+// The next tokens of the prompt, at most so many. Gives how many.
+int64_t Scheduler::add_chunk(ScheduledBatch& passes, Prompt& prompt, int64_t most) {
+  ScheduledPass& pass = passes[prompt.request.adapter];
+  const std::span<const int32_t> tokens = prompt.request.prompt;
+  if (prompt.filled == 0 && !prompt.logprobs) {
+    prompt.filled = prompt.pages.reuse(tokens);
+    statistics_.reused_tokens += prompt.filled;
+  }
+  const int64_t chunk = std::min(most, prompt.length() - prompt.filled);
+  prompt.pages.reserve(prompt.filled + chunk);
+  if (prompt.logprobs)
+    pass.to_score.push_back({&prompt, pass.forest->num_tokens(), prompt.filled, chunk});
+  pass.forest->add_root(
+      tokens.subspan(static_cast<size_t>(prompt.filled), static_cast<size_t>(chunk)),
+      prompt.filled);
+  pass.rows.add(prompt.pages, chunk);
+  prompt.filled += chunk;
+  if (prompt.filled == prompt.length())
+    pass.prefilled.emplace_back(&prompt, pass.forest->num_tokens() - 1);
+  return chunk;
 }
 
 std::vector<Sequence*> Scheduler::begin_samples(const ScheduledBatch& passes) {

@@ -126,6 +126,7 @@ class Scheduler {
   bool admit_one();
   static void add_decoding(ScheduledPass& pass, Speculation& speculation);
   void plan_prefill(ScheduledBatch& passes);
+  int64_t add_chunk(ScheduledBatch& passes, Prompt& prompt, int64_t most);
   void end(Sequence& sequence);
   void end(Prompt& prompt);
 

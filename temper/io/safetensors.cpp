@@ -10,6 +10,7 @@
 
 namespace temper {
 namespace {
+constexpr const char* kMetadata = "__metadata__";
 constexpr size_t kMaxHeader = size_t{100} << 20;  // the reference's own bound
 
 uint64_t little_endian(const std::byte* bytes) {
@@ -52,10 +53,9 @@ TensorView entry(const Json& description, const std::string& place,
   view.num_bytes = end - begin;
   return view;
 }
-}  // namespace
 
-TensorMap parse_safetensors(std::span<const std::byte> bytes, const std::string& where,
-                            std::shared_ptr<const void> owner) {
+// The header, and how many bytes it takes with its length.
+std::pair<Json, size_t> header_of(std::span<const std::byte> bytes, const std::string& where) {
   check<DataError>(bytes.size() >= 8, where, ": ", bytes.size(),
                    " bytes; a safetensors file has at least 8");
   const uint64_t header_size = little_endian(bytes.data());
@@ -63,13 +63,21 @@ TensorMap parse_safetensors(std::span<const std::byte> bytes, const std::string&
                    ": the header claims ", header_size, " bytes of a file of ", bytes.size(),
                    "; not a safetensors file, or truncated");
   const std::string_view header(reinterpret_cast<const char*>(bytes.data()) + 8, header_size);
-  const Json json = parse_json(header, where);
+  Json json = parse_json(header, where);
   check<DataError>(json.is_object(), where, ": the header is not a JSON object");
-  const std::span<const std::byte> data = bytes.subspan(8 + header_size);
+  return {std::move(json), 8 + header_size};
+}
+
+}  // namespace
+
+TensorMap parse_safetensors(std::span<const std::byte> bytes, const std::string& where,
+                            std::shared_ptr<const void> owner) {
+  const auto [json, header_size] = header_of(bytes, where);
+  const std::span<const std::byte> data = bytes.subspan(header_size);
   TensorMap tensors;
   std::vector<std::pair<size_t, size_t>> ranges;
   for (const auto& [name, description] : json.items()) {
-    if (name == "__metadata__") continue;
+    if (name == kMetadata) continue;
     TensorView view = entry(description, where + ": tensor `" + name + "`", data);
     const size_t begin = static_cast<size_t>(view.data - data.data());
     ranges.emplace_back(begin, begin + view.num_bytes);
@@ -96,6 +104,17 @@ TensorMap read_safetensors(const std::string& path) {
   return tensors;
 }
 
+SafetensorsMetadata read_safetensors_metadata(const std::string& path) {
+  const auto file = MappedFile::open(path);
+  const Json json = header_of({file->data(), file->size()}, path).first;
+  SafetensorsMetadata found;
+  const auto metadata = json.find(kMetadata);
+  if (metadata == json.end() || !metadata->is_object()) return found;
+  for (const auto& [name, value] : metadata->items())
+    if (value.is_string()) found[name] = value.get<std::string>();
+  return found;
+}
+
 namespace {
 
 // The reference orders by alignment, widest first, then by name, so that every tensor starts
@@ -111,9 +130,11 @@ std::vector<const TensorMap::value_type*> in_order(const TensorMap& tensors) {
 
 // Gives the pieces of the file to `write`, one after the other. `where` names it.
 template <class Write>
-void each_piece(const TensorMap& tensors, const std::string& where, const Write& write) {
+void each_piece(const TensorMap& tensors, const SafetensorsMetadata& metadata,
+                const std::string& where, const Write& write) {
   const auto order = in_order(tensors);
-  Json header = {{"__metadata__", {{"format", "pt"}}}};
+  Json header = {{kMetadata, {{"format", "pt"}}}};
+  for (const auto& [name, value] : metadata) header[kMetadata][name] = value;
   size_t offset = 0;
   for (const auto* tensor : order) {
     const TensorView& view = tensor->second;
@@ -140,21 +161,22 @@ void each_piece(const TensorMap& tensors, const std::string& where, const Write&
 
 }  // namespace
 
-void write_safetensors(const std::string& path, const TensorMap& tensors) {
+void write_safetensors(const std::string& path, const TensorMap& tensors,
+                       const SafetensorsMetadata& metadata) {
   if (path.empty()) {
     for (const auto* tensor : in_order(tensors))
       if (tensor->second.make) tensor->second.make();
     return;
   }
   AtomicFile file(path);
-  each_piece(tensors, path,
+  each_piece(tensors, metadata, path,
              [&](const std::byte* bytes, size_t count) { file.write(bytes, count); });
   file.commit();
 }
 
 std::string safetensors_bytes(const TensorMap& tensors) {
   std::string all;
-  each_piece(tensors, "weights", [&](const std::byte* bytes, size_t count) {
+  each_piece(tensors, {}, "weights", [&](const std::byte* bytes, size_t count) {
     all.append(reinterpret_cast<const char*>(bytes), count);
   });
   return all;

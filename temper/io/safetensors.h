@@ -23,11 +23,18 @@ TensorMap parse_safetensors(std::span<const std::byte> bytes, const std::string&
 // Maps the file; nothing is copied.
 TensorMap read_safetensors(const std::string& path);
 
-// Writes the tensors, through a temporary file beside `path`, with metadata {"format": "pt"}.
+// What a file says of itself beside its tensors.
+using SafetensorsMetadata = std::map<std::string, std::string>;
+// Of the file's header alone; values that are no text are left out. Throws DataError.
+SafetensorsMetadata read_safetensors_metadata(const std::string& path);
+
+// Writes the tensors, through a temporary file beside `path`, with metadata {"format": "pt"} and
+// what `metadata` adds.
 // Tensors that are not there yet are made one at a time (TensorView::make). With an empty path they
 // are made in the same order, and nothing is written: what other ranks do while one of them writes
 // what they have together. Throws RunError.
-void write_safetensors(const std::string& path, const TensorMap& tensors);
+void write_safetensors(const std::string& path, const TensorMap& tensors,
+                       const SafetensorsMetadata& metadata = {});
 
 // model.safetensors, or shards model-00001-of-0000N.safetensors with model.safetensors.index.json
 // where the tensors take more than max_shard_bytes. Tensors are dealt to shards in the given order.

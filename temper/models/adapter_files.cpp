@@ -149,6 +149,23 @@ LoraConfig load_adapter(nn::Module& model, const std::string& directory) {
   return config;
 }
 
+namespace {
+
+SafetensorsMetadata base_format(nn::Module& model) {
+  SafetensorsMetadata found;
+  model.each_module([&](const std::string&, nn::Module& module) {
+    if (const auto* embedding = dynamic_cast<nn::Embedding*>(&module))
+      found[kBaseDtype] = ops::name_of(embedding->weight.format());
+  });
+  for (const Target& t : linear_layers(model)) {
+    found[kBaseStorage] = ops::name_of(t.layer->weight.format());
+    break;
+  }
+  return found;
+}
+
+}  // namespace
+
 void save_adapter(nn::Module& model, const LoraConfig& config, const std::string& base,
                   const std::string& directory) {
   TensorMap tensors;
@@ -175,7 +192,7 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
   if (score) tensors[kScoreTensor] = whole_view(*score);
   if (directory.empty()) return write_safetensors("", tensors);
   std::filesystem::create_directories(directory);
-  write_safetensors(directory + "/adapter_model.safetensors", tensors);
+  write_safetensors(directory + "/adapter_model.safetensors", tensors, base_format(model));
   Json json = {{"peft_type", "LORA"},
                {"task_type", score ? "SEQ_CLS" : "CAUSAL_LM"},
                {"base_model_name_or_path", base},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
@@ -49,9 +50,9 @@ std::vector<float> nested(TensorMap& tensors, const std::string& name, const Ten
       floats(take(tensors, name + ".nested_quant_map", where), name + ".nested_quant_map", where);
   const size_t block = static_cast<size_t>(count_of(state, "nested_blocksize", where));
   const auto offset = state.find("nested_offset");
-  check<DataError>(
-      offset != state.end() && offset->is_number() && std::isfinite(offset->get<double>()), where,
-      ": `nested_offset` is not a number");
+  check<DataError>(offset != state.end() && offset->is_number() &&
+                       std::abs(offset->get<double>()) <= std::numeric_limits<float>::max(),
+                   where, ": `nested_offset` is not a number of float32");
   const size_t count = codes.num_bytes;
   check<DataError>(map.size() == 256 && scale.size() == (count + block - 1) / block, where, ": `",
                    name, "`: sizes of its nested scales disagree");
@@ -112,6 +113,9 @@ Nf4Tensor take_bitsandbytes(TensorMap& tensors, const std::string& name, const s
   check<DataError>(tensor.absmax.size() == (count + 63) / 64, where, ": `", name, ".absmax` has ",
                    tensor.absmax.size(), " values, shape ", out, " by ", in, " takes ",
                    (count + 63) / 64);
+  for (const float magnitude : tensor.absmax)
+    check<DataError>(std::isfinite(magnitude), where, ": `", name,
+                     "`: its scales hold NaN or infinity");
   return tensor;
 }
 
@@ -125,6 +129,15 @@ void check_quantization(const Json& config, const std::string& where) {
                      name == "bitsandbytes" ? "bitsandbytes in 8 bits" : name,
                      " are not read; use the original model, which --storage or model.storage "
                      "keeps in int8 or nf4 (bitsandbytes' nf4 files are read)");
+}
+
+void check_quantization(const TensorMap& tensors, const std::string& where) {
+  for (const auto& [name, view] : tensors)
+    check<ConfigError>(
+        !name.ends_with(".qweight"), where, ": weights quantized by ",
+        tensors.contains(name.substr(0, name.rfind('.')) + ".g_idx") ? "GPTQ" : "GPTQ or AWQ",
+        " (`", name, "`) are not read; use the original model, which --storage or ",
+        "model.storage keeps in int8 or nf4");
 }
 
 }  // namespace temper::models

@@ -31,5 +31,7 @@ Nf4Tensor take_bitsandbytes(TensorMap& tensors, const std::string& name, const s
 // Refuses a config.json whose quantization_config is none that is read, naming its method. Throws
 // ConfigError.
 void check_quantization(const Json& config, const std::string& where);
+// The same by the names of a directory's tensors, where config.json says nothing.
+void check_quantization(const TensorMap& tensors, const std::string& where);
 
 }  // namespace temper::models

@@ -14,8 +14,9 @@ struct StoredWeights {
   int64_t tensors = 0, bytes = 0, parameters = 0;
   bool float32 = true;  // every tensor: such a file's values are used where they are mapped
 };
-// Compares the files with a model of the directory's config.json, reading no values: throws what
-// load_model would, or, with `optional` "score.weight", load_scalar_model.
+// Compares the files with a model of the directory's config.json, reading no values but
+// bitsandbytes' codes: throws what load_model would, or, with `optional` "score.weight",
+// load_scalar_model.
 StoredWeights check_weights(const std::string& directory, nn::Module& model,
                             const std::string& optional = "");
 

@@ -24,14 +24,15 @@ void ModelSection::fields(Fields& f) {
       "dtype", dtype,
       "number type of weights in matrix products, and of frozen weights; sums, activations, master "
       "weights and optimizer state stay float32");
-  f.add("arithmetic", arithmetic,
-        "under dtype: bfloat16, activations and gradients in matrix products: float32 (exact), or "
-        "rounded to bfloat16 (fast); sums are float32");
-  f.add("device", device, "device; this version has cpu only");
   f.add(
-      "storage", storage,
-      "storage format of frozen weights; int8 and nf4 apply to the blocks' linear layers, the rest "
-      "follows dtype; null: dtype, or nf4 under qlora");
+      "arithmetic", arithmetic,
+      "with bfloat16 weights, activations and gradients in matrix products: float32 (exact), or "
+      "rounded to bfloat16 (fast); sums are float32; int8 and nf4 weights are multiplied exactly");
+  f.add("device", device, "device; this version has cpu only");
+  f.add("storage", storage,
+        "storage format of the policy's frozen weights; a reference model or teacher of its own "
+        "follows dtype; int8 and nf4 apply to the blocks' linear layers, the rest "
+        "follows dtype; null: dtype, or nf4 under qlora");
 }
 void AdapterSection::fields(Fields& f) {
   f.add("method", method, "none: full fine-tuning; lora; qlora: LoRA on a base in 4 bits (NF4)");

@@ -1,6 +1,7 @@
 #include "temper/models/directory.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -8,6 +9,7 @@
 #include "temper/base/json.h"
 #include "temper/io/safetensors.h"
 #include "temper/io/weight_files.h"
+#include "temper/models/adapter_parts.h"
 #include "temper/models/load.h"
 
 namespace temper::models {
@@ -37,6 +39,19 @@ bool has_scalar_head(const std::string& directory, const std::string& adapter) {
   const TensorMap tensors = read_safetensors(weights);
   return std::any_of(tensors.begin(), tensors.end(),
                      [](const auto& entry) { return entry.first.ends_with(".score.weight"); });
+}
+
+std::optional<BaseFormat> adapter_base_format(const std::string& directory) {
+  const std::string path = directory + "/adapter_model.safetensors";
+  if (!std::filesystem::exists(path)) return {};
+  const SafetensorsMetadata said = read_safetensors_metadata(path);
+  const auto dtype = said.find(kBaseDtype), storage = said.find(kBaseStorage);
+  if (dtype == said.end() || storage == said.end()) return {};
+  constexpr std::array<std::string_view, 4> known = {"float32", "bfloat16", "int8", "nf4"};
+  if (std::find(known.begin(), known.end(), storage->second) == known.end() ||
+      std::find(known.begin(), known.begin() + 2, dtype->second) == known.begin() + 2)
+    return {};
+  return BaseFormat{dtype->second, storage->second};
 }
 
 }  // namespace temper::models

@@ -14,6 +14,16 @@ std::string named_model(const std::string& path, const std::string& where);
 // adapter_config.json, or it names none. Throws DataError where the file is not JSON.
 std::optional<std::string> adapter_base(const std::string& directory);
 
+// How the base's weights were kept when an adapter was trained: the metadata `base_dtype` and
+// `base_storage` of its adapter_model.safetensors, as model.dtype and model.storage name them.
+struct BaseFormat {
+  std::string dtype;    // float32 or bfloat16
+  std::string storage;  // of the blocks' linear layers: float32, bfloat16, int8 or nf4
+  bool is_quantized() const { return storage == "int8" || storage == "nf4"; }
+};
+// None where the file does not say. Throws DataError where it is no safetensors file.
+std::optional<BaseFormat> adapter_base_format(const std::string& directory);
+
 // Whether the model has a scalar head (score.weight), its own or that of the adapter on it; "": no
 // adapter.
 bool has_scalar_head(const std::string& directory, const std::string& adapter = "");

@@ -42,9 +42,9 @@ struct Checkpoint {
 Checkpoint open_checkpoint(const std::string& directory) {
   Checkpoint checkpoint{directory, HfConfig::load(directory), {}, {}};
   const Family& family = family_of(checkpoint.config);
-  check_quantization(read_json_file(directory + "/config.json", size_t{64} << 20),
-                     directory + "/config.json");
+  check_quantization(checkpoint.config.json(), directory + "/config.json");
   checkpoint.tensors = read_weights(directory, &checkpoint.files);
+  check_quantization(checkpoint.tensors, directory);
   if (family.sanitize) family.sanitize(checkpoint.tensors, checkpoint.config);
   return checkpoint;
 }
@@ -69,9 +69,9 @@ std::string mismatch(const std::vector<int64_t>& found, const nn::Parameter& par
 // Gives parameters their tensors.
 class Filling {
  public:
-  Filling(Checkpoint& from, const Storage& storage) : from_(from) {
+  Filling(Checkpoint& from, const Storage& storage, bool cache) : from_(from) {
     for (std::string& name : bitsandbytes_weights(from.tensors)) nf4_.insert(std::move(name));
-    if (!storage.blocks || !ops::is_quantized(*storage.blocks)) return;
+    if (!cache || !storage.blocks || !ops::is_quantized(*storage.blocks)) return;
     const bool nf4 = *storage.blocks == ops::WeightFormat::kNf4;
     cache_.emplace(from.files, nf4 ? kernels::Code::kNf4 : kernels::Code::kInt8);
     cached_ = cache_->read();
@@ -151,9 +151,8 @@ void match(nn::Module& model, Checkpoint& from, const std::string& optional,
                      from.config.model_type(), " does not have: ", listed(left_over));
 }
 
-void fill(nn::Module& model, Checkpoint& from, const Storage& storage, const std::string& optional,
+void fill(nn::Module& model, Checkpoint& from, Filling& filling, const std::string& optional,
           const std::function<void(nn::Parameter&)>& absent) {
-  Filling filling(from, storage);
   match(
       model, from, optional,
       [&](nn::Parameter& parameter, const std::string& name) {
@@ -254,12 +253,14 @@ StoredWeights check_weights(const std::string& directory, nn::Module& model,
   return found;
 }
 
-std::unique_ptr<CausalLM> load_model(const std::string& directory, const Storage& storage) {
+std::unique_ptr<CausalLM> load_model(const std::string& directory, const Storage& storage,
+                                     bool cache) {
   Checkpoint checkpoint = open_checkpoint(directory);
   std::unique_ptr<CausalLM> model = make_model(checkpoint.config);
   set_storage(*model, storage);
   split_model(*model, checkpoint, storage);
-  fill(*model, checkpoint, storage, "", {});
+  Filling filling(checkpoint, storage, cache);
+  fill(*model, checkpoint, filling, "", {});
   model->eos_token_ids = eos_ids(directory, checkpoint.config);
   model->files = std::move(checkpoint.files);
   return model;
@@ -278,7 +279,8 @@ std::unique_ptr<ScalarModel> load_scalar_model(const std::string& directory, con
                      directory, ": a classifier of ",
                      found == checkpoint.tensors.end() ? 0 : found->second.shape[0],
                      " labels; a reward model or critic has one");
-  fill(*model, checkpoint, storage, score, [&](nn::Parameter& parameter) {
+  Filling filling(checkpoint, storage, true);
+  fill(*model, checkpoint, filling, score, [&](nn::Parameter& parameter) {
     const at::Tensor fresh = initial_value(parameter, score, seed);
     parameter.set_value(fresh);
   });

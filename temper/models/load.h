@@ -15,9 +15,10 @@ namespace temper::models {
 // The model of a directory, its weights kept as `storage` says; what is not float32 can be read but
 // not trained. What the file holds in the dtype asked for stays mapped from it (CausalLM::files),
 // other tensors are converted one by one, and their pages of the file given back. Tensors that are
-// missing, left over or of a wrong shape are all named in one ConfigError. Throws ConfigError or
-// DataError.
-std::unique_ptr<CausalLM> load_model(const std::string& directory, const Storage& storage = {});
+// missing, left over or of a wrong shape are all named in one ConfigError. cache: weights that are
+// quantized are kept for the next start (weight_cache.h). Throws ConfigError or DataError.
+std::unique_ptr<CausalLM> load_model(const std::string& directory, const Storage& storage = {},
+                                     bool cache = true);
 
 // A reward model or critic: of a sequence classifier's directory with one label, or the body of a
 // language model's with a fresh head, whose weight is drawn from `seed` as transformers draws it.

@@ -30,7 +30,7 @@ void check_finite(nn::Module& model, const std::string& directory) {
 }  // namespace
 
 void Reloader::load_whole(const std::string& directory) {
-  const std::unique_ptr<CausalLM> fresh = load_model(directory, storage_);
+  const std::unique_ptr<CausalLM> fresh = load_model(directory, storage_, false);
   check_finite(*fresh, directory);
   std::map<std::string, nn::Parameter*> from;
   fresh->each_parameter([&](const std::string& name, nn::Parameter& p) { from[name] = &p; });

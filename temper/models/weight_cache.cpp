@@ -2,12 +2,13 @@
 
 #include <ATen/ATen.h>
 #include <sys/stat.h>
+#include <xxhash.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 #include "temper/base/error.h"
-#include "temper/base/random.h"
 #include "temper/io/safetensors.h"
 #include "temper/models/tensors.h"
 
@@ -16,11 +17,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kSource = "source";  // the text that the file was made from
+constexpr const char* kHash = "hash";      // of everything else in the file
+constexpr const char* kPath = "path ";     // how a line of the source begins that names a file
 constexpr const char* kCodes = ".codes";
 constexpr const char* kScales = ".scales";
 constexpr const char* kShape = ".shape";
 
-std::string directory() {
+std::string cache_directory() {
   if (const char* own = std::getenv("TEMPER_CACHE_DIR")) return own;
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache)
     return str(cache, "/temper");
@@ -28,15 +31,61 @@ std::string directory() {
   return home && *home ? str(home, "/.cache/temper") : "";
 }
 
-// 128 bits, in hexadecimal: Philox keyed by what came before.
-std::string hash_of(const std::string& text) {
-  std::array<uint32_t, 4> words{};
-  for (size_t i = 0; i < text.size(); ++i)
-    words = philox({words[0], words[1]},
-                   {words[2], words[3], static_cast<uint8_t>(text[i]), static_cast<uint32_t>(i)});
+std::string in_hexadecimal(const XXH128_hash_t& hash) {
   char out[33];
-  std::snprintf(out, sizeof out, "%08x%08x%08x%08x", words[0], words[1], words[2], words[3]);
+  std::snprintf(out, sizeof out, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
+                static_cast<unsigned long long>(hash.low64));
   return out;
+}
+
+std::string hash_of(const std::string& text) {
+  return in_hexadecimal(XXH3_128bits(text.data(), text.size()));
+}
+
+// Of the tensors' names and bytes.
+std::string hash_of(const TensorMap& tensors) {
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
+                                                                       XXH3_freeState);
+  XXH3_128bits_reset(state.get());
+  for (const auto& [name, view] : tensors) {
+    if (name == kHash) continue;
+    XXH3_128bits_update(state.get(), name.c_str(), name.size() + 1);
+    XXH3_128bits_update(state.get(), view.data, view.num_bytes);
+  }
+  return in_hexadecimal(XXH3_128bits_digest(state.get()));
+}
+
+bool is_whole(const TensorMap& tensors) {
+  const auto hash = tensors.find(kHash);
+  return hash != tensors.end() && bytes_of(hash->second) == hash_of(tensors);
+}
+
+// Whether a cache file is of a model that is still where it was.
+bool has_model(const fs::path& file) {
+  try {
+    const TensorMap tensors = read_safetensors(file.string());
+    const auto source = tensors.find(kSource);
+    if (source == tensors.end()) return false;
+    std::istringstream lines(bytes_of(source->second));
+    bool any = false;
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with(kPath)) continue;
+      any = true;
+      if (!fs::exists(line.substr(std::string_view(kPath).size()))) return false;
+    }
+    return any;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+void remove_orphans(const fs::path& directory) {
+  std::vector<fs::path> gone;
+  for (const auto& entry : fs::directory_iterator(directory))
+    if (entry.path().extension() == ".safetensors" && !has_model(entry.path()))
+      gone.push_back(entry.path());
+  std::error_code ignored;
+  for (const fs::path& path : gone) fs::remove(path, ignored);
 }
 
 // When a file was last changed in any way. A time of writing can be set, and a number of a removed
@@ -77,15 +126,15 @@ std::shared_ptr<const ops::QuantizedWeight> weight_of(const TensorMap& tensors,
 
 WeightCache::WeightCache(const MappedFiles& files, kernels::Code code) : code_(code) {
   std::string name =
-      str("weights 2, code ", static_cast<int>(code), ", panels of ", kernels::panel_width(), "\n");
+      str("weights 3, code ", static_cast<int>(code), ", panels of ", kernels::panel_width(), "\n");
   for (const MappedFiles::File& file : files.files()) {
     const std::string path = fs::absolute(file.path).lexically_normal().string();
-    name += path + "\n";
+    name += kPath + path + "\n";
     source_ += str(path, " ", file.device, " ", file.inode, " ", file.size, " ", file.seconds, ".",
                    file.nanoseconds, " ", change_of(file.path), "\n");
   }
   source_ = name + source_;
-  const std::string in = directory();
+  const std::string in = cache_directory();
   if (!in.empty()) path_ = in + "/weights/" + hash_of(name) + ".safetensors";
 }
 
@@ -96,7 +145,8 @@ QuantizedWeights WeightCache::read() const {
   try {
     const TensorMap tensors = read_safetensors(path_);
     const auto source = tensors.find(kSource);
-    if (source == tensors.end() || bytes_of(source->second) != source_) return {};
+    if (source == tensors.end() || bytes_of(source->second) != source_ || !is_whole(tensors))
+      return {};
     for (const auto& [key, view] : tensors) {
       if (!key.ends_with(kCodes)) continue;
       const std::string name = key.substr(0, key.size() - std::string_view(kCodes).size());
@@ -118,12 +168,31 @@ void WeightCache::write(const QuantizedWeights& weights) const {
     tensors[name + kScales] = to_view(weight->scales);
     tensors[name + kShape] = to_view(at::tensor({weight->rows, weight->width}, at::kLong));
   }
+  const std::string hash = hash_of(tensors);
+  tensors[kHash] = bytes_view(hash);
   try {
-    fs::create_directories(fs::path(path_).parent_path());
+    const fs::path in = fs::path(path_).parent_path();
+    fs::create_directories(in);
     write_safetensors(path_, tensors);
+    remove_orphans(in);
   } catch (const std::exception&) {
     return;  // no place for it: the next start quantizes again
   }
+}
+
+std::string WeightCache::directory() {
+  const std::string in = cache_directory();
+  return in.empty() ? "" : in + "/weights";
+}
+
+int64_t WeightCache::total_bytes() {
+  int64_t total = 0;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(directory(), none)) {
+    const auto bytes = entry.file_size(none);
+    if (!none) total += static_cast<int64_t>(bytes);
+  }
+  return total;
 }
 
 }  // namespace temper::models

@@ -2,8 +2,9 @@
 // start maps them instead of quantizing again:
 //     $TEMPER_CACHE_DIR, or temper/ in $XDG_CACHE_HOME or ~/.cache; TEMPER_CACHE_DIR="" keeps none.
 // A file is named by a hash of the weight files' paths, the code and this machine's layout. It
-// holds what those files were, to their times of change that nobody can set, and is used only where
-// that agrees; the next model at the same place takes its place.
+// holds what those files were, to their times of change that nobody can set, and a hash of all that
+// it holds, and is used only where both agree; the next model at the same place takes its place.
+// Files of models that are gone are removed when another is written.
 #pragma once
 
 #include <map>
@@ -26,6 +27,10 @@ class WeightCache {
   QuantizedWeights read() const;
   // Writes them, whole or not at all. A cache that cannot be written is none: nothing is thrown.
   void write(const QuantizedWeights& weights) const;
+
+  // Where the files of all models lie, "" where none are kept, and how many bytes they take.
+  static std::string directory();
+  static int64_t total_bytes();
 
  private:
   std::string source_, path_;  // path_ "": none is kept

@@ -12,6 +12,7 @@
 #include "temper/plan/text.h"
 #include "temper/rl/model_reward.h"
 #include "temper/rl/prompts.h"
+#include "temper/rl/scalar_directory.h"
 
 namespace temper::plan {
 namespace {
@@ -54,17 +55,15 @@ std::optional<rewards::Sample> first_sample(const rl::RlConfig& config, const Ru
 Finding check_reward(RunChecks& checks, const rewards::RewardSection& section,
                      const std::optional<rewards::Sample>& sample) {
   if (section.model) {
-    const std::string directory =
-        models::named_model(*section.model, "rewards: " + section.label());
+    const rl::ScalarPlace place = rl::find_scalar_directory(
+        *section.model, "rewards: " + section.label() + ": ", "reward model");
     rl::check_reward_models({&section, 1}, checks.policy.tokenizer.get(),
                             checks.policy.model->vocab_size);
-    check<ConfigError>(models::has_scalar_head(directory, ""), directory,
-                       ": no scalar head (score.weight); expected a reward model");
     ModelRole role{.role = "reward_" + section.label(),
-                   .shape = checks.other_model(directory, true),
+                   .shape = checks.other_model(place.base, true),
                    .trains = false};
     checks.shape.others.push_back(std::move(role));
-    return Finding::pass(directory + ": a reward model");
+    return Finding::pass(*section.model + ": a reward model");
   }
   if (!sample) {
     rewards::make_reward(section);  // throws where there is none
@@ -159,8 +158,13 @@ void check_critic(RunChecks& checks, const rl::PpoConfig& config) {
       return Finding::pass("an adapter on the policy's base, with a fresh head");
     }
     const std::string directory =
-        config.ppo.critic ? models::named_model(*config.ppo.critic, config.where("ppo.critic"))
+        config.ppo.critic ? rl::find_scalar_directory(*config.ppo.critic,
+                                                      config.where("ppo.critic") + ": ", "critic")
+                                .base
                           : config.model.path;
+    if (config.ppo.critic)
+      rl::check_reads_tokens(*config.ppo.critic, checks.policy.tokenizer.get(),
+                             checks.policy.model->vocab_size, *config.ppo.critic);
     ModelRole role{.role = "critic", .shape = checks.other_model(directory, true)};
     checks.shape.others.push_back(std::move(role));
     return Finding::pass(directory +
@@ -190,7 +194,10 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
   if (config.rollout.server.used())
     checks.list.run("rollout.server", [&] {
       const int64_t vocabulary = checks.shape.policy.shape.vocabulary;
-      return probe_servers(config.rollout.server, std::max<int64_t>(vocabulary, 1));
+      return probe_servers(
+          config.rollout.server,
+          config.rollout.server.weights_dir.value_or(config.output_dir + "/weights"),
+          std::max<int64_t>(vocabulary, 1));
     });
   if (config.environment.any() && sample)
     checks.list.run("environment", [&] {
@@ -199,8 +206,10 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
   else if (config.environment.any())
     checks.list.skip("environment", "there is no prompt to begin an episode with");
   if (!config.rl.replay && good)
-    checks.list.run("rollout",
-                    [&] { return check_rollout(config.rollout, config.seed, checks.policy); });
+    checks.list.run("rollout", [&] {
+      return check_rollout(config.rollout, config.seed, checks.shape.policy.shape.max_positions,
+                           checks.policy);
+    });
   else if (!config.rl.replay)
     checks.list.skip("rollout", kNoModel);
   if (reference && good) checks.add_reference({});

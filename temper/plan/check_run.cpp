@@ -125,8 +125,10 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
     return Finding::pass(str(directory, ": ", counted(parameters), " parameters"));
   });
   if (config.samples()) {
-    checks.list.run("rollout",
-                    [&] { return check_rollout(config.rollout, config.seed, checks.policy); });
+    checks.list.run("rollout", [&] {
+      return check_rollout(config.rollout, config.seed, checks.shape.policy.shape.max_positions,
+                           checks.policy);
+    });
     SamplingShape& s = checks.shape.sampling;
     s.samples = true;
     s.sequences = s.prompts = config.train.batch_size / checks.ranks.rows();

@@ -12,6 +12,7 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/memory.h"
+#include "temper/plan/directories.h"
 #include "temper/plan/run_checks.h"
 #include "temper/plan/text.h"
 #include "temper/train/checkpoint.h"
@@ -84,13 +85,6 @@ void RunChecks::lengths(const RowSizes& sizes, bool supervised) {
 
 namespace {
 
-// The nearest directory above that is there.
-fs::path existing_parent(fs::path path) {
-  path = fs::absolute(path);
-  while (!path.empty() && path != path.root_path() && !fs::exists(path)) path = path.parent_path();
-  return path;
-}
-
 bool is_locked(const std::string& directory) {
   const FileDescriptor file(::open((directory + "/.lock").c_str(), O_RDONLY | O_CLOEXEC));
   return file.get() >= 0 && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
@@ -110,11 +104,7 @@ std::string changes_of(train::RunConfig& config, const std::string& file) {
 Finding RunChecks::output_dir() const {
   const std::string& directory = config.output_dir;
   const bool there = fs::exists(directory);
-  config.require(!there || fs::is_directory(directory), "output_dir", directory,
-                 " is no directory");
-  const fs::path parent = existing_parent(directory);
-  config.require(::access(parent.c_str(), W_OK | X_OK) == 0, "output_dir", "cannot write to ",
-                 parent.string());
+  check_writable(directory, config.where("output_dir"));
   config.require(!is_locked(directory), "output_dir", "another run is writing to ", directory);
   const std::vector<std::string> found =
       train::Checkpoints(directory, config.train.keep_checkpoints).all();

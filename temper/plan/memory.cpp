@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "temper/ops/attention.h"
+#include "temper/ops/cpu/quantized.h"
 #include "temper/ops/head_blocks.h"
 #include "temper/train/update_rule.h"
 
@@ -15,8 +16,8 @@ constexpr int64_t kFloat = 4;
 // What the allocator keeps beside what is asked of it, of the tensors' bytes.
 constexpr double kAllocator = 0.04;
 
-// Of one weight of a matrix, as ops/weight.h keeps it: int8 has a scale a row, nf4 a byte and more
-// for each 64 (double quantization).
+// Of one weight of a matrix, as ops/weight.h keeps it: int8 has a scale a row, nf4 one for 64
+// values, or for as many of them as divide a row.
 double bytes_of(ops::WeightFormat format, int64_t width) {
   switch (format) {
     case ops::WeightFormat::kBFloat16:
@@ -24,7 +25,7 @@ double bytes_of(ops::WeightFormat format, int64_t width) {
     case ops::WeightFormat::kInt8:
       return 1 + 4.0 / static_cast<double>(width);
     case ops::WeightFormat::kNf4:
-      return 0.5 + 4.0 / 64;
+      return 0.5 + 4.0 / static_cast<double>(kernels::scale_group(kernels::Code::kNf4, width));
     default:
       return 4;
   }

@@ -8,6 +8,7 @@
 #include "temper/base/error.h"
 #include "temper/env/pool.h"
 #include "temper/generate/remote/server_pool.h"
+#include "temper/plan/directories.h"
 
 namespace temper::plan {
 
@@ -52,8 +53,11 @@ Finding probe_environment(const env::EnvironmentSection& section, std::shared_pt
                            replies[0].observation.messages.size(), " messages"));
 }
 
-Finding probe_servers(const generate::ServerSection& section, int64_t vocabulary) {
+Finding probe_servers(const generate::ServerSection& section, const std::string& weights_dir,
+                      int64_t vocabulary) {
   namespace remote = generate::remote;
+  if (section.sync == generate::ServerSection::Sync::kDisk)
+    check_writable(weights_dir, "rollout.server.weights_dir");
   constexpr double kSeconds = 5;
   const double timeout = std::min(section.timeout_seconds, kSeconds);
   const std::unique_ptr<remote::Protocol> protocol =

@@ -19,7 +19,9 @@ Finding probe_environment(const env::EnvironmentSection& section, std::shared_pt
                           const std::string& where);
 
 // Every server, for the name of its model, which is what a run asks first; for some seconds. One
-// that answers is enough for a run. Throws ConfigError for urls that are none.
-Finding probe_servers(const generate::ServerSection& section, int64_t vocabulary);
+// that answers is enough for a run. weights_dir: where the run writes weights for them. Throws
+// ConfigError for urls that are none, and for a directory that cannot be written to.
+Finding probe_servers(const generate::ServerSection& section, const std::string& weights_dir,
+                      int64_t vocabulary);
 
 }  // namespace temper::plan

@@ -6,12 +6,15 @@
 
 namespace temper::plan {
 
-Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed,
+Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed, int64_t positions,
                       const train::Policy& policy) {
   const generate::GenerationOptions options = rollout.options(seed);
   generate::check_options(options, *policy.model, policy.tokenizer.get());
   if (options.grammar)
     grammar::Compiler(policy.tokenizer, policy.model->vocab_size).compile(*options.grammar);
+  if (options.max_new_tokens >= positions)
+    return Finding::warn(str("rollout.max_new_tokens ", options.max_new_tokens,
+                             ": the model's max_position_embeddings are ", positions));
   return Finding::pass(str("up to ", options.max_new_tokens, " tokens at temperature ",
                            options.sampling.temperature,
                            options.grammar ? ", in the form of a grammar" : ""));

@@ -7,8 +7,9 @@
 
 namespace temper::plan {
 
-// Its options, its grammar compiled for the model's tokens. Throws ConfigError.
-Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed,
+// Its options, its grammar compiled for the model's tokens. positions: that the model can tell
+// apart. Throws ConfigError.
+Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed, int64_t positions,
                       const train::Policy& policy);
 
 }  // namespace temper::plan

@@ -7,6 +7,7 @@
 #include "temper/dist/environment.h"
 #include "temper/models/adapter.h"
 #include "temper/models/adapter_parts.h"
+#include "temper/models/bitsandbytes.h"
 #include "temper/models/check_weights.h"
 #include "temper/models/directory.h"
 #include "temper/models/load.h"
@@ -35,6 +36,7 @@ bool RunChecks::read_config(bool scalar) {
                        config.where("model.device"), ": this build has no CUDA; use cpu or auto");
     config.model.path = models::resolve_model_path(config.model.path);
     const models::HfConfig hf = models::HfConfig::load(config.model.path);
+    models::check_quantization(hf.json(), config.model.path + "/config.json");
     shape.policy.shape = shape_of(hf, scalar);
     policy.model = models::make_model(hf);
     policy.model->eos_token_ids = models::eos_ids(config.model.path, hf);

@@ -49,6 +49,7 @@ std::string fingerprint(const PreferenceConfig& config) {
   return Json{{"files", files},
               {"data", dump_yaml(write_fields(Fields::of(section)))},
               {"dtype", static_cast<int>(config.model.dtype)},
+              {"arithmetic", static_cast<int>(config.model.arithmetic)},
               {"storage", config.model.storage ? static_cast<int>(*config.model.storage) : -1},
               {"adapter", static_cast<int>(config.adapter.method)},
               {"seed", config.seed}}

@@ -89,7 +89,8 @@ std::vector<MetricInfo> rl_metrics() {
       {"train_seconds", "s", "time", "forward and backward passes and the update"}};
 }
 
-void Observer::warn_of(const BatchStatistics& about, double kl, bool compares_groups) {
+void Observer::warn_of(const BatchStatistics& about, double kl, double mismatch,
+                       bool compares_groups) {
   const bool constant = compares_groups
                             ? about.zero_std_groups == about.groups
                             : about.reward_std <= kRounding * std::abs(about.reward_mean);
@@ -104,6 +105,11 @@ void Observer::warn_of(const BatchStatistics& about, double kl, bool compares_gr
                         str(std::lround(100 * about.truncated),
                             " % of the completions were truncated at rollout.max_new_tokens ",
                             max_new_tokens_, ": answers that come later are never rewarded"));
+  if (mismatch > kBlownUpKl)
+    messages_.warn_once("mismatch",
+                        str("the sampler is not the policy: mismatch_kl is ", mismatch,
+                            " nats per token; do the servers have this model's weights, and the "
+                            "same temperature?"));
   if (kl > kBlownUpKl)
     messages_.warn_once("kl",
                         str("the KL to the reference is unusually high, ", kl,

@@ -43,7 +43,8 @@ class Observer {
   // Warns, once each, of what commonly goes wrong: rewards that never differ, completions cut
   // short, a policy that has left its reference. kl: nats a token, 0 without a reference.
   // compares_groups: only differences within a group teach anything.
-  void warn_of(const BatchStatistics& about, double kl, bool compares_groups = true);
+  void warn_of(const BatchStatistics& about, double kl, double mismatch,
+               bool compares_groups = true);
 
  private:
   std::string prompt_end(const std::vector<int32_t>& prompt, size_t most) const;

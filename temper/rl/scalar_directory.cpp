@@ -24,17 +24,22 @@ std::string base_of(const std::string& directory) {
 
 }  // namespace
 
+ScalarPlace find_scalar_directory(const std::string& path, const std::string& where,
+                                  const std::string& wanted) {
+  const std::string directory = models::named_model(path, where + wanted);
+  ScalarPlace place{base_of(directory), {}};
+  if (place.base != directory) place.adapter = directory;
+  models::HfConfig::load(place.base);  // that it is a model at all, before what it lacks
+  check<ConfigError>(models::has_scalar_head(place.base, place.adapter), where, directory, ": no ",
+                     wanted, ": it has no scalar head, score.weight; `temper reward` trains one");
+  return place;
+}
+
 ScalarDirectory load_scalar_directory(const std::string& path, const std::string& where,
                                       const std::string& wanted) {
-  const std::string directory = models::named_model(path, where + wanted);
-  ScalarDirectory found{nullptr, base_of(directory)};
-  found.adapted = found.base != directory;
-  models::HfConfig::load(found.base);  // that it is a model at all, before what it lacks
-  check<ConfigError>(models::has_scalar_head(found.base, found.adapted ? directory : ""), where,
-                     directory, ": no ", wanted,
-                     ": it has no scalar head, score.weight; `temper reward` trains one");
-  found.model = models::load_scalar_model(found.base);
-  if (found.adapted) models::load_adapter(*found.model, directory);  // trained with LoRA
+  const ScalarPlace place = find_scalar_directory(path, where, wanted);
+  ScalarDirectory found{models::load_scalar_model(place.base), place.base, !place.adapter.empty()};
+  if (found.adapted) models::load_adapter(*found.model, place.adapter);  // trained with LoRA
   return found;
 }
 

@@ -16,8 +16,16 @@ struct ScalarDirectory {
   bool adapted = false;  // the model has the directory's adapter
 };
 
-// A sequence classifier's directory with one label, or that of an adapter with such a head. Throws
-// ConfigError that begins with `where`; `wanted` is what it is said to be no ("reward model").
+// Where a model with a scalar head lies: a sequence classifier's directory, or that of an adapter
+// with such a head and its base's.
+struct ScalarPlace {
+  std::string base, adapter;  // adapter "": there is none
+};
+// Reads no weights. Throws ConfigError that begins with `where`; `wanted` is what the directory is
+// said to be no ("reward model").
+ScalarPlace find_scalar_directory(const std::string& path, const std::string& where,
+                                  const std::string& wanted);
+// Its model, with one label. Throws the same.
 ScalarDirectory load_scalar_directory(const std::string& path, const std::string& where,
                                       const std::string& wanted);
 

@@ -194,7 +194,8 @@ void RlTask::describe_step(MetricsRow& row) {
   if (compares()) row.set("sampler_trainer_max_abs_diff", sampler_check_.largest());
   if (source_.samples()) row.set("staleness_mean", staleness_);
   if (update_ == 0) {
-    observer_.warn_of(about_, row.number("kl").value_or(0), algorithm_.needs().min_group_size > 1);
+    observer_.warn_of(about_, row.number("kl").value_or(0), row.number("mismatch_kl").value_or(0),
+                      algorithm_.needs().min_group_size > 1);
     observer_.log_sample(batch_.group(0), batch_.episode(0));
   }
   const bool more = update_ + 1 < updates_of_batch();

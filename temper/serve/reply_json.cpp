@@ -14,7 +14,8 @@ std::string error_text(int status, const std::string& message) {
                            : status == 429 ? "rate_limit_error"
                            : status >= 500 ? "server_error"
                                            : "invalid_request_error";
-  return to_text({{"error", {{"message", message}, {"type", type}, {"code", status}}}});
+  return to_text(
+      {{"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", status}}}});
 }
 
 std::string new_id(const std::string& prefix) {

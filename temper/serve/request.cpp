@@ -48,7 +48,8 @@ void parse_arguments(Json& message) {
     Json& function = call["function"];
     if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
     Json arguments = Json::parse(function["arguments"].get<std::string>(), nullptr, false);
-    if (!arguments.is_discarded()) function["arguments"] = std::move(arguments);
+    if (arguments.is_discarded()) wrong("messages", call, "a tool call whose `arguments` are JSON");
+    function["arguments"] = std::move(arguments);
   }
 }
 
@@ -62,6 +63,9 @@ Json read_messages(Members& members) {
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
       wrong("messages", message, R"({"role": ..., "content": ...})");
     join_parts(message);
+    const Json content = message.value("content", Json());
+    if (!content.is_null() && !content.is_string())
+      wrong("messages", content, "a `content` that is a text or a list of parts");
     parse_arguments(message);
   }
   return messages;

@@ -161,7 +161,7 @@ bool is_function(const Json& tool) {
 
 void read_sampling(Members& members, generate::GenerationOptions& options) {
   generate::SamplingOptions& s = options.sampling;
-  members.number("temperature", s.temperature, 0, 1e6, false, "a number of at least 0");
+  members.number("temperature", s.temperature, 0, 1e6, false, "a number from 0 to 1e6");
   members.number("top_p", s.top_p, 0, 1, true, "a number above 0 and at most 1");
   members.number("min_p", s.min_p, 0, 1, false, "a number from 0 to 1");
   members.number("repetition_penalty", s.repetition_penalty, 0, 1e6, true, "a number above 0");
@@ -183,6 +183,10 @@ void read_tools(Members& members, CompletionRequest& out) {
   const Json* tools = members.find("tools");
   if (tools && !tools->is_array()) wrong("tools", *tools, "a list of functions");
   const bool any = tools && !tools->empty();
+  if (any)
+    for (const Json& tool : *tools)
+      if (!is_function(tool))
+        wrong("tools", tool, R"({"type": "function", "function": {"name": ..}})");
   const Json* choice = members.find("tool_choice");
   if (any && !(choice && *choice == "none")) out.tools = *tools;
   if (!choice || *choice == "none" || *choice == "auto") return;
@@ -191,9 +195,6 @@ void read_tools(Members& members, CompletionRequest& out) {
     wrong("tool_choice", *choice,
           R"("none", "auto", "required" or {"type": "function", "function": {"name": ..}})");
   if (!any) wrong("tool_choice", *choice, "`tools` to choose from");
-  for (const Json& tool : *tools)
-    if (!is_function(tool))
-      wrong("tools", tool, R"({"type": "function", "function": {"name": ..}})");
   out.tool_choice = named ? ToolChoice::kNamed : ToolChoice::kRequired;
   if (!named) return;
   out.tool_name = (*choice)["function"]["name"].get<std::string>();

@@ -252,6 +252,13 @@ void Server::Impl::set_routes() {
   };
   get("/metrics", "text/plain; version=0.0.4", [this] { return metrics_text(sampling->counts()); });
   get("/v1/models", kJson, [this] { return models_text(options); });
+  http.Get("/v1/models/(.+)", [this](const Request& request, Response& response) {
+    guard(response, [&] {
+      check_key(request);
+      const ServedModel& model = model_of(options, request.matches[1].str());
+      response.set_content(model_text(options, model), kJson);
+    });
+  });
   const auto post = [this](const char* path, bool chat) {
     http.Post(path, [this, chat](const Request& request, Response& response) {
       guard(response, [&] {

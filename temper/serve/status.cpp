@@ -5,14 +5,25 @@
 
 namespace temper::serve {
 
+namespace {
+
+ReplyJson about(const ServerOptions& options, const ServedModel& model) {
+  return {{"id", model.name},
+          {"object", "model"},
+          {"created", 0},
+          {"owned_by", "temper"},
+          {"max_model_len", options.most_positions}};
+}
+
+}  // namespace
+
+std::string model_text(const ServerOptions& options, const ServedModel& model) {
+  return to_text(about(options, model));
+}
+
 std::string models_text(const ServerOptions& options) {
   ReplyJson data = ReplyJson::array();
-  for (const ServedModel& model : options.models)
-    data.push_back({{"id", model.name},
-                    {"object", "model"},
-                    {"created", 0},
-                    {"owned_by", "temper"},
-                    {"max_model_len", options.most_positions}});
+  for (const ServedModel& model : options.models) data.push_back(about(options, model));
   return to_text({{"object", "list"}, {"data", std::move(data)}});
 }
 

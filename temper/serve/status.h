@@ -8,7 +8,8 @@
 
 namespace temper::serve {
 
-// OpenAI's list of models.
+// OpenAI's object of a model, and its list of models.
+std::string model_text(const ServerOptions& options, const ServedModel& model);
 std::string models_text(const ServerOptions& options);
 // Prometheus' text format.
 std::string metrics_text(const SamplerLoop::Counts& counts);

@@ -5,6 +5,8 @@
 #include <filesystem>
 
 #include "temper/base/error.h"
+#include "temper/models/bitsandbytes.h"
+#include "temper/models/directory.h"
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
 #include "temper/train/parameters.h"
@@ -26,9 +28,27 @@ std::string joined(const std::vector<std::string>& names) {
 
 }  // namespace
 
+namespace {
+
+// An adapter makes up for the rounding of the weights that it was trained on.
+void warn_of_other_format(RunConfig& config) {
+  const std::optional<models::BaseFormat> trained =
+      models::adapter_base_format(*config.adapter.path);
+  if (!trained || !trained->is_quantized()) return;
+  const std::optional<ops::WeightFormat> blocks = policy_storage(config).blocks;
+  if (blocks && ops::name_of(*blocks) == trained->storage) return;
+  config.warnings.push_back(str(config.where("adapter.path"), ": ", *config.adapter.path,
+                                " was trained on ", trained->storage,
+                                " weights, and these are not; model.storage: ", trained->storage,
+                                " gives what it was trained with"));
+}
+
+}  // namespace
+
 models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
   models::AdapterSection& written = config.adapter;
   models::LoraConfig found = models::load_adapter(model, *written.path);
+  warn_of_other_format(config);
   const auto agree = [&](const char* key, bool same, const auto& value) {
     config.require(!config.was_set(key) || same, key, "the adapter ", *written.path, " says ",
                    value, "; leave the key out or make it agree");
@@ -68,8 +88,9 @@ models::Storage policy_storage(const RunConfig& config) {
   const bool qlora = a.method == models::AdapterSection::Method::kQlora;
   const bool frozen = a.path || a.method != models::AdapterSection::Method::kNone;
   const bool bfloat16 = config.model.dtype == models::ModelSection::Dtype::kBfloat16;
-  config.require(frozen || !models::HfConfig::load(config.model.path).has("quantization_config"),
-                 "model.path",
+  const models::HfConfig hf = models::HfConfig::load(config.model.path);
+  models::check_quantization(hf.json(), config.model.path + "/config.json");
+  config.require(frozen || !hf.has("quantization_config"), "model.path",
                  "its weights are quantized, and such weights are frozen: choose adapter.method: "
                  "lora or qlora, or the original model");
   const std::optional<Storage> asked = config.model.storage;
@@ -79,8 +100,10 @@ models::Storage policy_storage(const RunConfig& config) {
   config.require(!asked || !qlora || *asked == Storage::kNf4, "model.storage",
                  "adapter.method: qlora keeps the weights in nf4; for others choose lora");
   models::Storage storage{.arithmetic = arithmetic_of(config)};
-  config.require(storage.arithmetic == ops::Arithmetic::kExact || bfloat16, "model.arithmetic",
-                 "fast is of model.dtype: bfloat16; float32 has exact alone");
+  config.require(
+      storage.arithmetic == ops::Arithmetic::kExact || bfloat16 || asked == Storage::kBfloat16,
+      "model.arithmetic",
+      "fast is of bfloat16 weights (model.dtype or model.storage); float32 has exact alone");
   const Format as_dtype = !bfloat16 ? Format::kFloat32
                           : frozen  ? Format::kBFloat16
                                     : Format::kRoundedBFloat16;

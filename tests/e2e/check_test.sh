@@ -90,6 +90,10 @@ check bad.json 2 grpo $rl "$half" --nproc 2 mesh.fsdp=2 "$servers" && has bad.js
 check bad.json 2 ppo $rl "$half" rl.group_size=1 --nproc 2 mesh.tensor=2 adapter.method=lora ppo.share_base=true && has bad.json config fail "ppo.share_base"
 check bad.json 2 grpo $rl "$half" --nproc 4 'roles={rollout: [1, 2, 3], tensor: 3}' && has bad.json mesh fail "roles.tensor"
 check bad.json 2 sft $sft adapter.method=qlora --nproc 2 mesh.tensor=2 && has bad.json mesh fail "quantized"
+check bad.json 2 ppo $rl "$half" rl.group_size=1 ppo.critic=model && has bad.json critic fail "no scalar head"
+check bad.json 2 grpo $rl "$half" "$servers" rollout.server.weights_dir=/proc/nowhere && has bad.json rollout.server fail "cannot write to /proc"
+check bad.json 2 grpo $rl "$half" "$servers" rollout.server.weights_dir=prompts.jsonl && has bad.json rollout.server fail "prompts.jsonl is no directory"
+check some.json 0 grpo $rl "$half" rollout.max_new_tokens=200000 && has some.json rollout warn "max_position_embeddings"
 check bad.json 2 grpo $rl "$half" "$servers" && has bad.json rollout.server fail "http://127.0.0.1:9: "
 
 # The directory's state, and the resolved config, which names its verb.

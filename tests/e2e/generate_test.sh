@@ -91,6 +91,17 @@ wait $process
 grep -q stopped stop.log || fail "an interrupted run said: $(cat stop.log)"
 [ ! -e all.jsonl ] && [ -z "$(ls -- *.tmp* 2> /dev/null)" ] || fail "an interrupted run left $(ls)"
 
+# So it is while a long prompt goes through the model, before there is any token.
+python3 -c 'print("{\"tokens\": [" + ", ".join(str(3 + i % 9) for i in range(300000)) + "]}")' > long.jsonl
+"$temper" generate --model $model --input long.jsonl --output all.jsonl --max-new-tokens 2 --cache-bytes 2000000000 2> stop.log &
+process=$!
+until [ -e all.jsonl.tmp-$process ]; do kill -0 $process || break; sleep 0.05; done
+sleep 0.5
+begin=$SECONDS
+kill -TERM $process
+wait $process
+[ $? = 1 ] && grep -q stopped stop.log && [ $((SECONDS - begin)) -le 20 ] || fail "a long prompt that was interrupted: $((SECONDS - begin)) s, $(cat stop.log)"
+
 # Judged by a program and by a built-in reward: the same verdicts.
 cat > exact.sh <<'S'
 while read -r line; do

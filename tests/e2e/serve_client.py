@@ -70,6 +70,7 @@ def routes():
     expect(ask("/health")[0] == 200, "/health")
     models = json.loads(ask("/v1/models")[1])
     expect([m["id"] for m in models["data"]] == ["model"], models)
+    expect(json.loads(ask("/v1/models/model")[1])["id"] == "model" and ask("/v1/models/none")[0] == 404, "/v1/models/ID")
     expect("temper_serve_generated_tokens_total" in ask("/metrics")[1], "/metrics")
     status, text = ask("/nowhere")
     expect(status == 404 and json.loads(text)["error"]["message"], "/nowhere", text)
@@ -135,7 +136,9 @@ def errors():
             ("/v1/completions", {**ASKED, "prompt": [1] * 1000}, 400), ("/v1/completions", {**ASKED, "max_tokens": 1000}, 400),
             ("/v1/completions", {**ASKED, "prompt": [10**6]}, 400), ("/v1/completions", {**ASKED, "prompt": [-1]}, 400),
             ("/v1/completions", {**ASKED, "prompt": ""}, 400), ("/v1/completions", {**ASKED, "temprature": 1}, 400),
-            ("/v1/chat/completions", {"messages": []}, 400), ("/v1/chat/completions", {"messages": [{"role": "user", "content": 1}]}, None)]:
+            ("/v1/chat/completions", {"messages": []}, 400), ("/v1/chat/completions", {"messages": [{"role": "user", "content": 1}]}, 400),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "1"}], "tools": [{"type": "retrieval"}]}, 400),
+            ("/v1/chat/completions", {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]}, 400)]:
         found, text = ask(path, body)
         if status:
             expect(found == status and json.loads(text)["error"]["message"], path, body, found, text)

@@ -16,7 +16,7 @@ OMP_NUM_THREADS=1 "$temper" sft "${run[@]}" data.train=rows.jsonl output_dir=aga
 cmp qlora/final/adapter_model.safetensors again/final/adapter_model.safetensors || fail "threads or recomputation changed an nf4 run"
 "$temper" sft "${run[@]}" data.train=rows.jsonl output_dir=int8 adapter.method=lora model.storage=int8 || fail "int8: $?"
 "$temper" sft "${run[@]}" data.train=rows.jsonl output_dir=lora adapter.method=lora || fail "lora: $?"
-cmp -s int8/final/adapter_model.safetensors lora/final/adapter_model.safetensors && fail "int8 changed nothing"
+[ "$(value int8/metrics.jsonl loss)" = "$(value lora/metrics.jsonl loss)" ] && fail "int8 changed nothing"
 
 # A run that goes on from its checkpoint ends with the same bits.
 "$temper" sft "${run[@]}" data.train=rows.jsonl output_dir=halves adapter.method=qlora train.max_steps=2 > /dev/null || fail "half a run: $?"
@@ -30,6 +30,10 @@ fast=(model.dtype=bfloat16 model.arithmetic=fast)
 "$temper" grpo "${run[@]}" "${fast[@]}" data.train=prompts.jsonl output_dir=fast adapter.method=lora rl.group_size=3 rl.prompts_per_rollout=2 rollout.max_new_tokens=7 \
   'rewards=[{name: length}]' > grpo.log 2>&1 || fail "grpo in fast arithmetic: $(cat grpo.log)"
 [ "$(value fast/metrics.jsonl sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "in fast arithmetic the sampler is not the trainer"
+# Also where it samples ahead from weights of its own: all that train, which such a snapshot copies.
+"$temper" grpo "${run[@]}" "${fast[@]}" data.train=prompts.jsonl output_dir=ahead rl.max_staleness=1 rl.group_size=3 rl.prompts_per_rollout=2 rollout.max_new_tokens=7 \
+  'rewards=[{name: length}]' > grpo.log 2>&1 || fail "grpo in fast arithmetic, ahead: $(cat grpo.log)"
+[ "$(value ahead/metrics.jsonl sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "in fast arithmetic the sampler that runs ahead is not the trainer: $(value ahead/metrics.jsonl sampler_trainer_max_abs_diff)"
 for storage in nf4 int8 bfloat16; do
   "$temper" generate --model model --adapter qlora/final --storage $storage --input given.jsonl --output $storage.jsonl --max-new-tokens 9 --num-samples 2 || fail "generate $storage: $?"
   "$temper" score --model model --adapter qlora/final --storage $storage --input $storage.jsonl --output $storage.score --max-batch 3 || fail "score $storage: $?"
@@ -39,8 +43,16 @@ cmp -s nf4.score int8.score && fail "nf4 and int8 are the same"
 
 # Merged into the weights as quantized, the model says what the run's base and adapter say; into the original ones, not.
 "$temper" export --model model --adapter qlora/final --storage nf4 --output merged > export.log || fail "export --storage nf4: $?"
-tail -1 export.log | grep -q 'differ from the original.s by at most [0-9.e-]*$' || fail "export does not say the difference: $(cat export.log)"
-"$temper" export --model model --adapter qlora/final --output original > /dev/null || fail "export: $?"
+grep -q 'from those before merging and writing by at most [0-9.e-]*$' export.log && grep -q 'from those with the original weights: .* by at most 0.[0-9]*$' export.log || fail "export --storage does not say the differences: $(cat export.log)"
+"$temper" export --model model --adapter qlora/final --output original > export.log || fail "export: $?"
+grep -q 'from those in training, on nf4 weights: .* by at most 0.[0-9]*; --storage nf4' export.log || fail "export does not say the difference: $(cat export.log)"
+"$temper" export --model model --adapter int8/final --output original.gguf --format gguf > export.log 2> /dev/null || fail "export to gguf: $?"
+grep -q 'from those in training, on int8 weights' export.log || fail "export to gguf does not say the difference: $(cat export.log)"
+"$temper" export --model model --adapter lora/final --output plain > export.log && [ "$(wc -l < export.log)" = 1 ] || fail "export of a float32 adapter: $(cat export.log)"
+# Whoever uses an adapter on other weights than it was trained on is told.
+"$temper" score --model model --adapter qlora/final --input given.jsonl --output x 2>&1 | grep -q 'was trained on nf4 weights, and these are not: --storage nf4' || fail "score does not say that the base is another"
+"$temper" score --model model --adapter qlora/final --storage nf4 --input given.jsonl --output x 2>&1 | grep -q 'trained on' && fail "score warns of the right base"
+"$temper" sft "${run[@]}" data.train=rows.jsonl output_dir=other adapter.path=qlora/final train.max_steps=1 2>&1 | grep -q 'adapter.path: qlora/final was trained on nf4 weights' || fail "sft does not say that the base is another"
 cmp -s merged/model.safetensors original/model.safetensors && fail "--storage nf4 merged into the original weights"
 
 expect() {  # STATUS MESSAGE ARGUMENT...
@@ -51,11 +63,20 @@ expect() {  # STATUS MESSAGE ARGUMENT...
 expect 2 'model.storage: .*weights that train are kept in float32' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.storage=nf4
 expect 2 'model.storage: .*qlora keeps the weights in nf4' sft "${run[@]}" data.train=rows.jsonl output_dir=x adapter.method=qlora model.storage=int8
 expect 2 'model.storage: found int4, expected float32 | bfloat16 | int8 | nf4' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.storage=int4
-expect 2 'model.arithmetic: .*model.dtype: bfloat16' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=fast
-expect 2 '--arithmetic fast: expected --dtype bfloat16' score --model model --input given.jsonl --output x --arithmetic fast
+expect 2 'model.arithmetic: .*bfloat16 weights' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=fast
+expect 2 '--arithmetic fast: expected --dtype or --storage bfloat16' score --model model --input given.jsonl --output x --arithmetic fast
 expect 2 '--storage' generate --model model --input given.jsonl --output x --storage int4
 cp -r model quantized && sed -i '0,/{/s/{/{"quantization_config": {"quant_method": "gptq"},/' quantized/config.json
 expect 2 'quantized/config.json: weights quantized by gptq are not read' generate --model quantized --input given.jsonl --output x
+expect 2 'quantized/config.json: weights quantized by gptq are not read' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.path=quantized
+expect 2 'weights quantized by gptq are not read' check sft "${run[@]}" data.train=rows.jsonl output_dir=x model.path=quantized --mesh devices=2,memory=1GB,bandwidth=1GB/s,flops=1TFLOPS
+cp -r model older && python3 -c '
+import json
+path = "older/model.safetensors"
+data = open(path, "rb").read()
+size = int.from_bytes(data[:8], "little")
+header = data[8:8 + size].replace(b"q_proj.weight\"", b"q_proj.qweight\"")
+open(path, "wb").write(len(header).to_bytes(8, "little") + header + data[8 + size:])' && expect 2 'older: weights quantized by GPTQ or AWQ (.*q_proj.qweight.) are not read' generate --model older --input given.jsonl --output x
 expect 2 'model.path: .*its weights are quantized' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.path="$TEMPER_SOURCE_DIR/tests/golden/models/qwen3_nf4"
 
 # The cache belongs to the weights, whatever their time of writing says, and the next ones take its place.
@@ -67,6 +88,28 @@ for seed in 1 9; do
   cmp cached.$seed plain.$seed || fail "the cache holds another model"
   [ "$(find cache -name '*.safetensors' | wc -l)" = 1 ] || fail "the cache keeps old files: $(find cache)"
 done
+# It is used, unless a byte of it changed; what belonged to a model that is gone goes when another is kept.
+file=$(find cache -name '*.safetensors')
+stat -c %i "$file" > before
+score() { TEMPER_CACHE_DIR=$dir/cache "$temper" score --model "$1" --storage nf4 --input given.jsonl --output "$2" || fail "score with a cache: $?"; }
+score again used && [ "$(stat -c %i "$file")" = "$(cat before)" ] || fail "the cache was not used"
+python3 -c '
+import sys
+path = sys.argv[1]
+data = bytearray(open(path, "rb").read())
+data[len(data) * 2 // 3] ^= 5
+open(path, "wb").write(data)' "$file"
+score again damaged && cmp damaged plain.9 || fail "a damaged cache was used"
+[ "$(stat -c %i "$file")" != "$(cat before)" ] || fail "the damaged cache was not made anew"
+score again repaired && cmp repaired plain.9 || fail "the cache that was made anew"
+mv again elsewhere && score model moved && [ "$(find cache -name '*.safetensors' | wc -l)" = 1 ] || fail "the cache keeps models that are gone: $(find cache)"
+TEMPER_CACHE_DIR=$dir/cache "$temper" doctor | grep -q "weight cache .*/cache/weights: " || fail "doctor does not name the cache"
+
+# Reference log-probabilities that were computed before are of one arithmetic.
+awk 'BEGIN { for (i = 0; i < 12; ++i) printf "{\"prompt_ids\": [%d, 6, 7], \"chosen_ids\": [%d, 9, 2], \"rejected_ids\": [%d, 2]}\n", 5 + i, 20 + i, 40 + i }' > pairs.jsonl
+dpo() { "$temper" dpo "${run[@]}" adapter.method=lora model.dtype=bfloat16 preference.reference=precomputed resume=never data.train=pairs.jsonl "$@" > /dev/null 2>&1 || fail "dpo $*: $?"; }
+dpo output_dir=dpo && dpo output_dir=dpo model.arithmetic=fast && dpo output_dir=dpo-fast model.arithmetic=fast
+[ "$(value dpo/metrics.jsonl loss)" = "$(value dpo-fast/metrics.jsonl loss)" ] || fail "reference log-probabilities of another arithmetic were used"
 
 # What a checkpoint has trained is not dropped without a word.
 "$temper" sft "${run[@]}" data.train=rows.jsonl output_dir=dora adapter.method=lora adapter.use_dora=true train.max_steps=2 > /dev/null || fail "dora: $?"

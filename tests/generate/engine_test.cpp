@@ -224,6 +224,36 @@ TEST_CASE("each of several ranks on a machine takes its share of the memory for 
   ::unsetenv("LOCAL_WORLD_SIZE");
 }
 
+TEST_CASE("a short prompt does not wait until a long one before it has gone through the model") {
+  const auto model = tiny_model();
+  const auto prompt = [](int64_t length) {
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < length; ++i) ids.push_back(static_cast<int32_t>(10 + i * i % 50));
+    return ids;
+  };
+  GenerationOptions options;
+  options.max_new_tokens = 1;
+  const std::vector<Request> requests{
+      {0, prompt(200), 1, options}, {1, prompt(8), 1, options}, {2, prompt(9), 1, options}};
+  Engine one_after_the_other(*model, {.prefill_tokens = 1000});
+  const Results expected = results(one_after_the_other, requests);
+  Engine engine(*model, {.prefill_tokens = 20});
+  for (const Request& r : requests) engine.submit(r);
+  std::vector<int64_t> order;
+  Results found;
+  int steps = 0, before_short = 0;
+  const auto done = [&](Completion c) {
+    if (c.index == 1) before_short = steps;
+    order.push_back(c.index);
+    found[{c.index, c.sample}] = c.tokens;
+  };
+  while (engine.step({.done = done, .on_token = {}})) ++steps;
+  CHECK(order == std::vector<int64_t>{1, 2, 0});
+  CHECK(before_short == 0);
+  CHECK(steps <= 12);  // the long one has what the others leave
+  CHECK(found == expected);
+}
+
 TEST_CASE("pages are evicted in the order of their last use, and none before those after it") {
   PrefixTree tree(2);
   const std::vector<int32_t> a{1, 2, 3, 4, 5, 6}, b{1, 2, 7, 8};

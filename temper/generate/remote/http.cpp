@@ -16,13 +16,19 @@ constexpr size_t kLongestQuote = 300;
 constexpr time_t kAttendSeconds =
     14 * 24 * 3600;  // between bytes; a server sends some now and then
 
+std::string in_one_line(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < ' ') c = ' ';
+  return text;
+}
+
 // What an error's body says: {"error": {"message"}}, {"message"}, {"detail"}, or its beginning.
 std::string message_of(const std::string& body) {
   Json json;
   try {
     json = parse_json(body, "the answer");
   } catch (const Error&) {
-    return body.substr(0, kLongestQuote);
+    return in_one_line(body.substr(0, kLongestQuote));
   }
   const Json* found = &json;
   if (json.is_object() && json.contains("error")) found = &json["error"];

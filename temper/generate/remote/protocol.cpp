@@ -31,8 +31,11 @@ int32_t token_id(const Json& json, int64_t vocabulary) {
 }
 
 float log_probability(const Json& json) {
-  const bool fits = json.is_number() && std::isfinite(json.get<float>());
-  check<DataError>(fits, "the server gave the log-probability ", dump_json(json));
+  constexpr float kRounding = 1e-3f;  // of a server whose sums are in half precision
+  const bool fits =
+      json.is_number() && std::isfinite(json.get<float>()) && json.get<float>() <= kRounding;
+  check<DataError>(fits, "the server gave the log-probability ", dump_json(json),
+                   ", expected a number of at most 0");
   return json.get<float>();
 }
 

@@ -38,6 +38,20 @@ class FlushDenormals {
 
  private:
   unsigned before_;
+#elif HWY_ARCH_ARM_A64
+  // FZ, of what is read and what results.
+  FlushDenormals() {
+    uint64_t flushing;
+    asm volatile("mrs %0, fpcr" : "=r"(before_));
+    flushing = before_ | (uint64_t{1} << 24);
+    asm volatile("msr fpcr, %0" : : "r"(flushing));
+  }
+  ~FlushDenormals() { asm volatile("msr fpcr, %0" : : "r"(before_)); }
+
+ private:
+  uint64_t before_;
+#else
+#error "no way to make denormal numbers zero on this processor"
 #endif
 };
 
