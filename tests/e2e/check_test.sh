@@ -91,7 +91,6 @@ check bad.json 2 ppo $rl "$half" rl.group_size=1 --nproc 2 mesh.tensor=2 adapter
 check bad.json 2 grpo $rl "$half" --nproc 4 'roles={rollout: [1, 2, 3], tensor: 3}' && has bad.json mesh fail "roles.tensor"
 check bad.json 2 sft $sft adapter.method=qlora --nproc 2 mesh.tensor=2 && has bad.json mesh fail "quantized"
 check bad.json 2 ppo $rl "$half" rl.group_size=1 ppo.critic=model && has bad.json critic fail "no scalar head"
-check bad.json 2 grpo $rl "$half" "$servers" rollout.server.weights_dir=/proc/nowhere && has bad.json rollout.server fail "cannot write to /proc"
 check bad.json 2 grpo $rl "$half" "$servers" rollout.server.weights_dir=prompts.jsonl && has bad.json rollout.server fail "prompts.jsonl is no directory"
 check some.json 0 grpo $rl "$half" rollout.max_new_tokens=200000 && has some.json rollout warn "max_position_embeddings"
 check bad.json 2 grpo $rl "$half" "$servers" && has bad.json rollout.server fail "http://127.0.0.1:9: "
