@@ -184,11 +184,12 @@ void RlConfig::validate_sampler() const {
   require(rl.max_staleness == 0 || rl.on_mismatch == RlSection::OnMismatch::kCorrect,
           "rl.on_mismatch", "found stop with rl.max_staleness ", rl.max_staleness,
           ", expected correct: a stale sampler's log-probabilities are not the trainer's");
-  require(roles.rollout.empty() || mesh.tensor == 1 ||
+  require((roles.rollout.empty() && !rollout.server.used()) || mesh.tensor == 1 ||
               rl.on_mismatch == RlSection::OnMismatch::kCorrect,
           "rl.on_mismatch",
-          "found stop with roles.rollout and mesh.tensor above 1, expected correct: ranks that "
-          "sample hold the whole model, and sums over tensor parallel ranks round differently");
+          "found stop with roles.rollout or rollout.server and mesh.tensor above 1, expected "
+          "correct: those that sample hold the whole model, and sums over tensor parallel ranks "
+          "round differently");
   require(!rl.replay || rl.max_staleness == 0, "rl.max_staleness", "found ", rl.max_staleness,
           ", expected 0 with rl.replay: nothing is sampled");
   const bool continues = rollout.update == RlRolloutSection::Update::kContinue;
@@ -220,12 +221,10 @@ void RlConfig::validate_sampler() const {
 // What sampling does not do where ranks hold parts of the model.
 void RlConfig::validate_mesh() const {
   const bool whole = mesh.fsdp == 1 && mesh.tensor == 1;
-  require(whole || !rollout.server.used(), "rollout.server",
-          "servers load whole weights, but each rank holds only a shard; expected mesh.fsdp 1 and "
-          "mesh.tensor 1 with it");
-  require(whole || rl.max_staleness == 0 || !roles.rollout.empty(), "rl.max_staleness",
+  const bool others_sample = !roles.rollout.empty() || rollout.server.used();
+  require(whole || rl.max_staleness == 0 || others_sample, "rl.max_staleness",
           "ranks with sharded weights cannot sample while they train; expected mesh.fsdp 1 and "
-          "mesh.tensor 1 with it, or ranks of their own that sample (roles.rollout)");
+          "mesh.tensor 1 with it, or others that sample (roles.rollout, rollout.server)");
   require(mesh.tensor == 1 || !environment.any(), "environment",
           "tensor-parallel ranks must sample the same turns at the same time, which episodes do "
           "not guarantee; expected mesh.tensor 1 with it");
