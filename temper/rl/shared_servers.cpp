@@ -77,7 +77,9 @@ class RankZero : public generate::remote::WeightsLoader {
         return client.post(kLoad, body);
       } catch (const HttpFailure& e) {
         check(again && e.unreachable,
-              "rank 0 has the servers load weights, and does not answer: ", e.what());
+              "rank 0, which has the servers load weights, has exited or does not answer; its "
+              "messages say why (",
+              e.what(), ")");
       }
     }
   }
