@@ -89,6 +89,7 @@ class RankZero : public generate::remote::WeightsLoader {
 
 serve::ServerOptions options_of(const dist::Mesh& mesh, size_t servers,
                                 const std::shared_ptr<ServerPool>& pool) {
+  check(mesh.watch != nullptr, "rollout.server: the ranks' addresses are unknown");
   serve::ServerOptions o;
   o.host = mesh.watch->address();
   o.port = 0;
