@@ -79,7 +79,7 @@ int accept_from(int listening) {
 }  // namespace
 
 PeerWatch::PeerWatch(Group& group, const std::string& address, std::function<void(int)> lost)
-    : rank_(group.rank()), size_(group.size()), lost_(std::move(lost)) {
+    : rank_(group.rank()), size_(group.size()), address_(address), lost_(std::move(lost)) {
   if (size_ == 1) return;
   auto [listening, place] = listen_at(address);
   const std::vector<std::string> places = group.all_gather(place);

@@ -23,12 +23,14 @@ class PeerWatch {
   ~PeerWatch();
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
+  const std::string& address() const { return address_; }
 
  private:
   void watch();
   void tell(int fd, int rank) const;
 
   int rank_, size_;
+  std::string address_;
   std::function<void(int)> lost_;
   int next_ = -1, previous_ = -1, wake_ = -1;
   std::thread thread_;  // last: it uses the others

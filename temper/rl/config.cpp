@@ -184,12 +184,14 @@ void RlConfig::validate_sampler() const {
   require(rl.max_staleness == 0 || rl.on_mismatch == RlSection::OnMismatch::kCorrect,
           "rl.on_mismatch", "found stop with rl.max_staleness ", rl.max_staleness,
           ", expected correct: a stale sampler's log-probabilities are not the trainer's");
-  require(roles.rollout.empty() || mesh.tensor == roles.tensor ||
-              rl.on_mismatch == RlSection::OnMismatch::kCorrect,
-          "rl.on_mismatch", "found stop with roles.tensor ", roles.tensor, " and mesh.tensor ",
-          mesh.tensor,
-          ", expected correct, or the same for both: sums over another number of tensor parallel "
-          "ranks round differently");
+  const int64_t sampling = !roles.rollout.empty()   ? roles.tensor
+                           : rollout.server.used() ? 1
+                                                   : mesh.tensor;
+  require(sampling == mesh.tensor || rl.on_mismatch == RlSection::OnMismatch::kCorrect,
+          "rl.on_mismatch", "found stop with mesh.tensor ", mesh.tensor, ", and the model of what ",
+          "samples (", roles.rollout.empty() ? "rollout.server" : "roles.tensor", ") divided by ",
+          sampling, ", expected correct: sums over another number of tensor parallel ranks round ",
+          "differently");
   require(!rl.replay || rl.max_staleness == 0, "rl.max_staleness", "found ", rl.max_staleness,
           ", expected 0 with rl.replay: nothing is sampled");
   const bool continues = rollout.update == RlRolloutSection::Update::kContinue;
@@ -221,12 +223,10 @@ void RlConfig::validate_sampler() const {
 // What sampling does not do where ranks hold parts of the model.
 void RlConfig::validate_mesh() const {
   const bool whole = mesh.fsdp == 1 && mesh.tensor == 1;
-  require(whole || !rollout.server.used(), "rollout.server",
-          "servers load whole weights, but each rank holds only a shard; expected mesh.fsdp 1 and "
-          "mesh.tensor 1 with it");
-  require(whole || rl.max_staleness == 0 || !roles.rollout.empty(), "rl.max_staleness",
+  const bool others_sample = !roles.rollout.empty() || rollout.server.used();
+  require(whole || rl.max_staleness == 0 || others_sample, "rl.max_staleness",
           "ranks with sharded weights cannot sample while they train; expected mesh.fsdp 1 and "
-          "mesh.tensor 1 with it, or ranks of their own that sample (roles.rollout)");
+          "mesh.tensor 1 with it, or others that sample (roles.rollout, rollout.server)");
   require(mesh.tensor == 1 || !environment.any(), "environment",
           "tensor-parallel ranks must sample the same turns at the same time, which episodes do "
           "not guarantee; expected mesh.tensor 1 with it");

@@ -18,12 +18,14 @@ constexpr const char* kPrefix = "step-";
 
 }  // namespace
 
-RemoteSampler::RemoteSampler(const RlConfig& config, train::Policy& policy, dist::Group& group)
+RemoteSampler::RemoteSampler(const RlConfig& config, train::Policy& policy, const dist::Mesh& mesh)
     : config_(config),
       policy_(policy),
-      group_(group),
+      world_(mesh.world),
       syncs_(config.rollout.server.sync == generate::ServerSection::Sync::kDisk),
-      engine_(config.rollout.server, policy.model->vocab_size, policy.tokenizer) {
+      shared_out_(mesh.model->size() > 1),
+      servers_(config, policy.model->vocab_size, mesh),
+      engine_(servers_.pool(), policy.tokenizer) {
   const std::string directory =
       config.rollout.server.weights_dir.value_or(config.output_dir + "/weights");
   if (!syncs_) return;
@@ -41,13 +43,15 @@ std::string RemoteSampler::directory(int64_t version) const {
   return str(weights_dir_, "/", kPrefix, version);
 }
 
-// The adapter, or the whole model in the numbers that the trainer computes with.
+// The adapter, or the whole model in the numbers that the trainer computes with. Where ranks share
+// the model out all of them call this, with an empty path where another one writes.
 void RemoteSampler::write(const std::string& path) const {
   if (policy_.lora)
     return models::save_adapter(*policy_.model, *policy_.lora, config_.model.path, path);
   const bool bfloat16 = config_.model.dtype == models::ModelSection::Dtype::kBfloat16;
   const at::ScalarType dtype = bfloat16 ? at::kBFloat16 : at::kFloat;
-  models::write_model_files({config_.model.path, config_.model.path}, path, dtype);
+  if (!path.empty())
+    models::write_model_files({config_.model.path, config_.model.path}, path, dtype);
   models::save_weights(*policy_.model, path, dtype);
 }
 
@@ -55,7 +59,7 @@ void RemoteSampler::write(const std::string& path) const {
 void RemoteSampler::keep(int64_t version) {
   if (!syncs_ || version == kept_) return;
   const trace::Span span("weights for the servers");
-  if (group_.rank() == 0) {
+  if (world_->rank() == 0) {
     const std::string temporary = str(weights_dir_, "/.", kPrefix, version, ".tmp-", ::getpid());
     try {
       fs::remove_all(temporary);
@@ -65,8 +69,10 @@ void RemoteSampler::keep(int64_t version) {
     } catch (const fs::filesystem_error& e) {
       throw RunError(str("weights for the servers: ", e.what()));
     }
+  } else if (shared_out_) {
+    write({});
   }
-  group_.barrier();  // they are there for all
+  world_->barrier();  // they are there for all
   kept_ = version;
 }
 
@@ -87,7 +93,7 @@ void RemoteSampler::use(int64_t version) {
   if (!syncs_) return;
   if (version > kept_) keep(version);
   engine_.set_weights({str("temper-step-", version), directory(version), policy_.lora.has_value()});
-  if (group_.rank() == 0) remove_before(version - 1);
+  if (world_->rank() == 0) remove_before(version - 1);
 }
 
 }  // namespace temper::rl

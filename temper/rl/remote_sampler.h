@@ -1,18 +1,20 @@
-// Servers sample (rollout.server). The weights of each version are written to a directory that they
-// see, too, and they are told to load it.
+// Servers sample (rollout.server). The weights of each version are written once to a directory that
+// servers see, too, and each server is told to load them.
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <string>
 
 #include "temper/generate/remote/remote_engine.h"
 #include "temper/rl/sampler.h"
+#include "temper/rl/shared_servers.h"
 
 namespace temper::rl {
 
 class RemoteSampler : public Sampler {
  public:
-  RemoteSampler(const RlConfig& config, train::Policy& policy, dist::Group& group);
+  RemoteSampler(const RlConfig& config, train::Policy& policy, const dist::Mesh& mesh);
 
   void keep(int64_t version) override;
   void use(int64_t version) override;
@@ -28,10 +30,11 @@ class RemoteSampler : public Sampler {
 
   const RlConfig& config_;
   train::Policy& policy_;
-  dist::Group& group_;
-  const bool syncs_;
-  std::string weights_dir_;  // absolute
+  const std::shared_ptr<dist::Group> world_;
+  const bool syncs_, shared_out_;  // other ranks hold parts of the model
+  std::string weights_dir_;        // absolute
   std::atomic<int64_t> kept_{-1};
+  SharedServers servers_;
   generate::RemoteEngine engine_;
 };
 

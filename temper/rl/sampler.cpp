@@ -11,8 +11,7 @@ std::unique_ptr<Sampler> make_sampler(const RlConfig& config, train::Policy& pol
                                       train::Messages& messages) {
   if (role_ranks && !config.roles.rollout.empty())
     return std::make_unique<RoleSampler>(config, policy, mesh, *role_ranks, messages);
-  if (config.rollout.server.used())
-    return std::make_unique<RemoteSampler>(config, policy, *mesh.rows);
+  if (config.rollout.server.used()) return std::make_unique<RemoteSampler>(config, policy, mesh);
   if (config.rl.max_staleness > 0) return std::make_unique<SnapshotSampler>(config, policy);
   return nullptr;
 }

@@ -20,6 +20,8 @@ constexpr double kLongestWait = 120;            // seconds, for rank 0
 constexpr auto kPatience = milliseconds(1500);  // whoever knows more of an end says it first
 constexpr int64_t kMoreThreads = 16;  // for weights, the end, and rank 0, which waits for it
 
+}  // namespace
+
 std::string random_key() {
   std::random_device device;
   std::string key;
@@ -30,8 +32,6 @@ std::string random_key() {
   }
   return key;
 }
-
-}  // namespace
 
 serve::ServerOptions RankServer::options(const dist::World& world, size_t training) {
   serve::ServerOptions o;

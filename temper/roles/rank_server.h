@@ -15,6 +15,9 @@
 
 namespace temper::roles {
 
+// An API key that nobody can guess.
+std::string random_key();
+
 class RankServer {
  public:
   // Takes a port where the others reach it, asks for a key that is drawn at random, and tells both

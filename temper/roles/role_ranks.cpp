@@ -25,7 +25,11 @@ std::unique_ptr<RoleRanks> find_role_ranks(const train::RunConfig& config,
   if (!config.roles.any()) return nullptr;
   return std::make_unique<RoleRanks>(config.roles, *ranks.world,
                                      static_cast<size_t>(ranks.mesh.world->size()),
-                                     std::min(60 * config.mesh.timeout_minutes, kLongestTimeout));
+                                     longest_wait_seconds(config.mesh));
+}
+
+double longest_wait_seconds(const dist::MeshSection& mesh) {
+  return std::min(60 * mesh.timeout_minutes, kLongestTimeout);
 }
 
 size_t connections_of_each(size_t training) {

@@ -22,6 +22,8 @@ namespace temper::roles {
 // make to one of the others at once.
 size_t connections_of_each(size_t training);
 inline constexpr size_t kMostScored = 4;
+// How long a rank waits for another one's answer.
+double longest_wait_seconds(const dist::MeshSection& mesh);
 
 // Each rank that trains waits for the end of each of them, so that it is noticed at once; they
 // notice when rank 0 is gone.

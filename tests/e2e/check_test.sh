@@ -86,7 +86,6 @@ half='rewards=[{command: [python3, reward.py], name: half}]'
 servers='rollout.server.urls=[http://127.0.0.1:9]'
 check bad.json 2 grpo $rl "$half" --nproc 2 mesh.fsdp=2 rl.max_staleness=1 && has bad.json config fail "rl.max_staleness"
 check bad.json 2 grpo $rl "$half" --nproc 2 mesh.tensor=2 environment.name=grid_world && has bad.json config fail "environment"
-check bad.json 2 grpo $rl "$half" --nproc 2 mesh.fsdp=2 "$servers" && has bad.json config fail "rollout.server"
 check bad.json 2 ppo $rl "$half" rl.group_size=1 --nproc 2 mesh.tensor=2 adapter.method=lora ppo.share_base=true && has bad.json config fail "ppo.share_base"
 check bad.json 2 grpo $rl "$half" --nproc 4 'roles={rollout: [1, 2, 3], tensor: 3}' && has bad.json mesh fail "roles.tensor"
 check bad.json 2 sft $sft adapter.method=qlora --nproc 2 mesh.tensor=2 && has bad.json mesh fail "quantized"

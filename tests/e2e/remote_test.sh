@@ -6,7 +6,8 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$dir"' EXIT
 
-small_model
+model() { tiny_model 62 32 48 2 2 2 16; }  # two tensor-parallel ranks divide it
+model
 awk 'BEGIN { for (i = 0; i < 40; ++i) { printf "{\"prompt_ids\": ["; n = 1 + i % 9; for (k = 0; k < n; ++k) printf "%s%d", k ? ", " : "", 5 + (7 * i + 3 * k) % 50; printf "]}\n" } }' > prompts.jsonl
 even_reward
 cat > run.yaml <<'Y'
@@ -20,13 +21,15 @@ rewards: [{name: even, command: [sh, even.sh]}]
 metrics: {sinks: [jsonl]}
 Y
 value() { grep -o "\"$2\": [^,}]*" "$1" | cut -d' ' -f2; }
+tokens() { grep -ho '"completion_tokens": *[^]]*' "$1"/rollouts/step-*.jsonl; }
 versions() { for step in $(seq "$2"); do head -1 "$1/rollouts/step-$step.jsonl" | grep -o '"policy_version":[^,}]*' | grep -o '[0-9]*'; done | tr '\n' ' '; }
 
 # start LOG COMMAND...: in the background; its process in $process, its address in $address.
 start() {
   local log=$1
   shift
-  "$@" > "$log" 2>&1 &
+  : > "$log"
+  "$@" >> "$log" 2>&1 &
   process=$!
   for i in $(seq 300); do
     address=$(grep -om1 'http://[0-9.:]*' "$log") && return
@@ -36,6 +39,9 @@ start() {
   fail "$*: no address; $(cat "$log")"
   exit 1
 }
+stand_in() { start "$1" python3 "$here/sampler_stand_in.py" "${@:2}"; }
+# What a stand-in has loaded, as versions in order.
+loads() { grep -o 'loaded .*step-[0-9]*' "$1" | grep -o '[0-9]*$' | tr '\n' ' '; }
 serve() { start serve.log "$temper" serve --model model --port "${1:-0}" "${@:2}"; }
 grpo() { "$temper" grpo run.yaml output_dir="$@"; }
 
@@ -70,11 +76,25 @@ value none/metrics.jsonl mismatch_kl | tail -1 | awk '{ exit $1 > 0 ? 0 : 1 }' |
 
 # vLLM's and SGLang's protocols, sampled by the same server: the same weights reach it, and its numbers come back.
 for kind in vllm sglang; do
-  start $kind.log python3 "$here/sampler_stand_in.py" $kind $url --fail-first 2
+  stand_in $kind.log $kind $url --fail-first 2
   for method in none lora; do
     # The server starts with the base model; an adapter's last weights would stay otherwise.
     grpo $kind-$method adapter.method=$method adapter.rank=4 rollout.server.kind=$kind rollout.server.urls=[$address] train.max_steps=4 > log 2>&1 || fail "$kind $method: $(tail -3 log)"
     [ "$(value $kind-$method/metrics.jsonl sampler_trainer_max_abs_diff | sort | uniq -c | tr -s ' ')" = " 4 0" ] || fail "$kind $method: $(value $kind-$method/metrics.jsonl sampler_trainer_max_abs_diff)"
+  done
+  # Of two ranks one has the server load each version, once; it is written once.
+  for method in none lora; do
+    for staleness in 0 1; do
+      [ $method-$staleness = lora-1 ] && continue
+      out=$kind-$method-$staleness
+      [ $staleness = 0 ] && versions="0 1 2 3 " || versions="0 1 2 "
+      : > $kind.log
+      grpo $out --nproc 2 rl.max_staleness=$staleness adapter.method=$method adapter.rank=4 rollout.server.kind=$kind rollout.server.urls=[$address] train.max_steps=4 > log 2>&1 || fail "$out: $(tail -3 log)"
+      [ "$(loads $kind.log)" = "$versions" ] || fail "$out: loaded $(loads $kind.log)"
+      [ $staleness = 1 ] || [ "$(value $out/metrics.jsonl sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "$out: $(value $out/metrics.jsonl sampler_trainer_max_abs_diff)"
+      [ "$(ls -A $out/weights | wc -l)" = 2 ] || fail "$out: left $(ls -A $out/weights)"
+    done
+    diff <(tokens $kind-$method) <(tokens $kind-$method-0) > /dev/null || fail "$kind $method: two ranks sample other tokens"
   done
   # Sampling options reach the server under its own names.
   grpo $kind-bias rollout.server.kind=$kind rollout.server.urls=[$address] 'rollout.logit_bias={"11": 100}' rollout.ignore_eos=true train.max_steps=1 > log 2>&1 || fail "$kind bias: $(tail -3 log)"
@@ -100,10 +120,73 @@ done
 grpo two rollout.server.urls=[http://127.0.0.1:9,$url] > log 2>&1 || fail "one of two servers: $(tail -3 log)"
 cmp sync-none/final/model.safetensors two/final/model.safetensors || fail "another server gives other samples"
 
-# Two ranks ask for their shares.
-grpo ranks --nproc 2 rl.max_staleness=1 rollout.server.urls=[$url] > log 2>&1 || fail "two ranks: $(tail -3 log)"
-cmp stale/rollouts/step-2.jsonl ranks/rollouts/step-2.jsonl || fail "two ranks sample other completions"
-[ "$(versions ranks 6)" = "0 0 1 2 3 4 " ] || fail "two ranks: versions $(versions ranks 6)"
+# Two ranks ask for their shares, whatever they share out; of those that compute the same rows one asks.
+for mesh in data fsdp tensor; do
+  for staleness in 0 1; do
+    out=$mesh-$staleness
+    [ $staleness = 0 ] && same=sync-none || same=stale
+    grpo $out --nproc 2 mesh.$mesh=2 rl.max_staleness=$staleness rollout.server.urls=[$url] > log 2>&1 || fail "$out: $(tail -3 log)"
+    diff <(tokens $same) <(tokens $out) > /dev/null || fail "$out: ranks sample other tokens"
+    [ "$(versions $same 6)" = "$(versions $out 6)" ] || fail "$out: versions $(versions $out 6)"
+    python3 "$here/same_losses.py" $same/metrics.jsonl $out/metrics.jsonl reward_mean grad_norm || fail "$out differs from one rank"
+  done
+done
+cmp sync-none/rollouts/step-1.jsonl data-0/rollouts/step-1.jsonl || fail "two ranks sample other completions"
+
+# A server that is killed and comes back, for two ranks: the same bits again.
+for staleness in 0 1; do
+  out=killed-ranks-$staleness
+  grpo $out --nproc 2 rl.max_staleness=$staleness rollout.server.urls=[$url] 'rewards=[{name: even, command: [sh, even_slow.sh]}]' > log 2>&1 &
+  run=$!
+  until [ -s $out/metrics.jsonl ]; do sleep 0.05; kill -0 $run 2> /dev/null || break; done
+  kill -KILL $first
+  sleep 1
+  serve "${url##*:}"
+  first=$process
+  wait $run || fail "$out: $(tail -3 log)"
+  cmp data-$staleness/final/model.safetensors $out/final/model.safetensors || fail "$out: a server that was killed changed the run"
+done
+# One that loses its weights between two requests is loaded again, once, whichever of the ranks find out; so is one that is
+# killed and comes back. The results stay the same.
+forgets() {  # KIND METHOD N: after N of its requests for completions, which is in the second step
+  stand_in forgets.log $1 $url --forget-after $3
+  grpo forgets-$1-$2 --nproc 2 adapter.method=$2 adapter.rank=4 rollout.server.kind=$1 rollout.server.urls=[$address] train.max_steps=4 > log 2>&1 || fail "$1 $2 forgets: $(tail -3 log)"
+  grep -q forgot forgets.log || fail "$1 $2: the server did not forget"
+  [ "$(loads forgets.log)" = "0 1 1 2 3 " ] || fail "$1 $2 forgets: loaded $(loads forgets.log)"
+  cmp $1-$2-0/final/*model.safetensors forgets-$1-$2/final/*model.safetensors || fail "$1 $2: a server that forgets changed the run"
+  kill $process
+}
+forgets sglang none 18
+forgets sglang lora 18
+forgets vllm lora 5
+stand_in before.log sglang $url
+grpo restarted --nproc 2 rollout.server.kind=sglang rollout.server.urls=[$address] train.max_steps=4 'rewards=[{name: even, command: [sh, even_slow.sh]}]' > log 2>&1 &
+run=$!
+until [ -s restarted/metrics.jsonl ]; do sleep 0.05; kill -0 $run 2> /dev/null || break; done
+kill -KILL $process
+wait $process 2> /dev/null
+stand_in after.log sglang $url --port "${address##*:}"
+wait $run || fail "a server that is started again: $(tail -3 log)"
+for life in before after; do
+  [ -n "$(loads $life.log)" ] || fail "nothing was loaded $life it was started again"
+  [ -z "$(loads $life.log | tr ' ' '\n' | sort | uniq -d)" ] || fail "loaded $life it was started again: $(loads $life.log)"
+done
+cmp sglang-none-0/final/model.safetensors restarted/final/model.safetensors || fail "a server that was started again changed the run"
+kill $process
+
+# While a server is loading: rank 0 is gone, then the other one. Nobody waits for long.
+stand_in slow.log sglang $url --load-seconds 100
+for rank in 0 1; do
+  : > slow.log
+  "$temper" grpo run.yaml output_dir=gone-$rank --nproc 2 rollout.server.kind=sglang rollout.server.urls=[$address] > log 2>&1 &
+  run=$! before=$SECONDS
+  until grep -q loaded slow.log; do sleep 0.1; kill -0 $run 2> /dev/null || break; done
+  sleep 0.5
+  for p in $(pgrep -P $run); do tr '\0' '\n' < /proc/$p/environ | grep -qx "RANK=$rank" && kill -KILL $p; done
+  wait $run && fail "a run without its rank $rank"
+  [ $((SECONDS - before)) -le 40 ] || fail "rank $rank gone: $((SECONDS - before)) s"
+done
+kill $process
 
 # What goes wrong.
 status=0; before=$SECONDS
@@ -123,8 +206,8 @@ grep -q "401" err || fail "a wrong key: $(cat err)"
 KEY=secret grpo key rollout.server.urls=[$address] rollout.server.api_key_env=KEY train.max_steps=1 > log 2>&1 || fail "a key: $(tail -3 log)"
 # Weights that are none leave the server as it was.
 curl -s -X POST $url/update_weights_from_disk -d '{"model_path": "nothing"}' | grep -q '"error"' || fail "weights that are none"
-tiny_model 61 32 48 1 2 1 16 && mv model smaller && small_model
-curl -s -X POST $url/update_weights_from_disk -d '{"model_path": "smaller"}' | grep -q 'smaller' || fail "a model of another shape"
+mv model whole && tiny_model 62 32 48 1 2 2 16 && mv model smaller && mv whole model || fail "no smaller model"
+curl -s -X POST $url/update_weights_from_disk -d '{"model_path": "smaller"}' | grep -q 'smaller: lacks model.layers.1' || fail "a model of another shape"
 grpo after rollout.server.urls=[$url] > log 2>&1 || fail "after bad weights: $(tail -3 log)"
 cmp sync-none/final/model.safetensors after/final/model.safetensors || fail "bad weights left something"
 exit $bad

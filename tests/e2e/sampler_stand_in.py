@@ -1,18 +1,30 @@
 """A stand-in for vLLM's and SGLang's servers in tests: their routes, fields and answers, with the sampling done by a `temper serve`.
 
-usage: sampler_stand_in.py vllm|sglang TEMPER_SERVE_URL [--fail-first N]
-Prints "serving at URL". A request with a field that the real server does not know, or without one that it needs, is answered as the real one would.
---fail-first N: the first N sampling requests are answered 500.
+usage: sampler_stand_in.py vllm|sglang TEMPER_SERVE_URL [--port P] [--fail-first N] [--forget-after N] [--load-seconds S]
+Prints "serving at URL", and "loaded DIRECTORY" for all weights that it is given. A request with a field that the real server does not know, or without
+one that it needs, is answered as the real one would.
+--fail-first N: the first N sampling requests are answered 500. --forget-after N: behind the N-th it says "forgot" and has its own weights, as if it
+had been started again. --load-seconds S: loading takes so long.
 """
+import argparse
 import http.server
 import json
-import sys
+import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
 
-kind, backend = sys.argv[1], sys.argv[2]
-failures = int(sys.argv[4]) if len(sys.argv) > 4 else 0
+parser = argparse.ArgumentParser()
+parser.add_argument("kind", choices=["vllm", "sglang"])
+parser.add_argument("backend")
+parser.add_argument("--port", type=int, default=0)
+parser.add_argument("--fail-first", type=int, default=0)
+parser.add_argument("--forget-after", type=int, default=-1)
+parser.add_argument("--load-seconds", type=float, default=0)
+options = parser.parse_args()
+kind, backend = options.kind, options.backend
+failures = options.fail_first
 adapters = {}  # name -> path
 loaded = "default"  # SGLang's weight_version
 paused = False
@@ -25,7 +37,26 @@ def temper(path, body):
 
 
 def reload(path):
+    print("loaded", path, flush=True)
+    time.sleep(options.load_seconds)
     temper("/update_weights_from_disk", {"model_path": path})
+
+
+lock = threading.Lock()
+
+
+def count_sample():
+    global failures, loaded
+    with lock:
+        if failures > 0:
+            failures -= 1
+            raise Refused(500, "made to fail")
+        if options.forget_after > 0:
+            options.forget_after -= 1
+            if options.forget_after == 0:
+                loaded = "default"
+                adapters.clear()
+                print("forgot", flush=True)
 
 
 class Refused(Exception):
@@ -159,13 +190,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(404, {"detail": "Not Found"})
 
     def do_POST(self):
-        global failures
         url = urllib.parse.urlparse(self.path)
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
         try:
-            if url.path in ("/v1/completions", "/generate") and failures > 0:
-                failures -= 1
-                raise Refused(500, "made to fail")
+            if url.path in ("/v1/completions", "/generate"):
+                count_sample()
             post = vllm_post if kind == "vllm" else sglang_post
             self.answer(200, post(url.path, urllib.parse.parse_qs(url.query), body))
         except Refused as e:
@@ -174,6 +203,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(500, {"error": {"message": e.read().decode()}})
 
 
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+server = http.server.ThreadingHTTPServer(("127.0.0.1", options.port), Handler)
 print(f"serving at http://127.0.0.1:{server.server_address[1]}", flush=True)
 server.serve_forever()

@@ -56,7 +56,7 @@ std::string body_of(const httplib::Result& result, const std::string& path) {
   if (!result) throw HttpFailure(temper::str(path, ": ", reason(result.error())), true);
   if (result->status / 100 == 2) return result->body;
   throw HttpFailure(temper::str(path, ": status ", result->status, " ", message_of(result->body)),
-                    false);
+                    false, result->status);
 }
 
 }  // namespace

@@ -19,9 +19,10 @@ ServerUrl parse_url(const std::string& text);
 // A request that was not answered as it should be.
 class HttpFailure : public Error {
  public:
-  HttpFailure(const std::string& message, bool unreachable)
-      : Error(message), unreachable(unreachable) {}
+  HttpFailure(const std::string& message, bool unreachable, int status = 0)
+      : Error(message), unreachable(unreachable), status(status) {}
   bool unreachable;  // no whole answer came: the server may be gone
+  int status;        // of the answer; 0: none
 };
 
 // A connection that is kept between requests; one thread at a time, but for stop().

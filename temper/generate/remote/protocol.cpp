@@ -66,6 +66,27 @@ const char* grammar_key(const grammar::Spec& spec, const char* schema, const cha
   return spec.kind == Kind::kJsonSchema ? schema : spec.kind == Kind::kRegex ? "regex" : grammar;
 }
 
+// The answer to a request for completions. A server that does not know an adapter which it was
+// given was started again since: it says so by the status `unknown`.
+Json ask(HttpClient& http, const char* path, const Json& body, const RemoteWeights& weights,
+         int unknown) {
+  try {
+    return parse_answer(http.post(path, dump_json(body)));
+  } catch (const HttpFailure& e) {
+    if (weights.adapter && e.status == unknown) throw WrongWeights(e.what());
+    throw;
+  }
+}
+
+// An adapter, where it is loaded.
+void unload(HttpClient& http, const char* path, const std::string& name) {
+  try {
+    http.post(path, dump_json({{"lora_name", name}}));
+  } catch (const HttpFailure& e) {
+    if (e.unreachable) throw;  // else there was none
+  }
+}
+
 // OpenAI's /v1/completions with ids: temper serve, vLLM and others.
 class OpenAi : public Protocol {
  public:
@@ -103,7 +124,7 @@ class OpenAi : public Protocol {
     body["seed"] = task.seed;
     body["logprobs"] = 0;
     body["return_token_ids"] = true;
-    const Json answer = parse_answer(http.post("/v1/completions", dump_json(body)));
+    const Json answer = ask(http, "/v1/completions", body, weights, 404);
     check_weights(answer, weights);
     const Json& choices = member(answer, "choices", Json::value_t::array);
     std::vector<RemoteSample> samples(static_cast<size_t>(task.count));
@@ -165,11 +186,11 @@ class Vllm final : public OpenAi {
             const RemoteWeights& before) const override {
     if (weights.adapter) {
       // Under that name it may be there from an earlier run, with other values.
-      unload(http, weights.version);
+      unload(http, kUnload, weights.version);
       http.post("/v1/load_lora_adapter",
                 dump_json({{"lora_name", weights.version}, {"lora_path", weights.path}}));
       if (!before.version.empty() && before.version != weights.version)
-        unload(http, before.version);
+        unload(http, kUnload, before.version);
       return;
     }
     http.post("/pause?mode=wait", "{}");
@@ -180,13 +201,7 @@ class Vllm final : public OpenAi {
   }
 
  private:
-  static void unload(HttpClient& http, const std::string& name) {
-    try {
-      http.post("/v1/unload_lora_adapter", dump_json({{"lora_name", name}}));
-    } catch (const HttpFailure& e) {
-      if (e.unreachable) throw;  // else there was none
-    }
-  }
+  static constexpr const char* kUnload = "/v1/unload_lora_adapter";
   std::string name_for(const std::string& model, const RemoteWeights& weights) const override {
     return weights.adapter ? weights.version : model;
   }
@@ -227,7 +242,7 @@ class Sglang final : public Protocol {
               {"sampling_params", std::move(sampling)},
               {"return_logprob", true}};
     if (weights.adapter && !weights.version.empty()) body["lora_path"] = weights.version;
-    const Json answer = parse_answer(http.post("/generate", dump_json(body)));
+    const Json answer = ask(http, "/generate", body, weights, 400);
     const Json& about = member(answer, "meta_info", Json::value_t::object);
     const Json version = about.value("weight_version", Json());
     if (!weights.version.empty() && !weights.adapter && version.is_string() &&
@@ -260,20 +275,15 @@ class Sglang final : public Protocol {
           "the server did not load the weights: ", dump_json(answer.value("message", Json())));
       return;
     }
-    unload(http, weights.version);
+    unload(http, kUnload, weights.version);
     http.post("/load_lora_adapter",
               dump_json({{"lora_name", weights.version}, {"lora_path", weights.path}}));
-    if (!before.version.empty() && before.version != weights.version) unload(http, before.version);
+    if (!before.version.empty() && before.version != weights.version)
+      unload(http, kUnload, before.version);
   }
 
  private:
-  static void unload(HttpClient& http, const std::string& name) {
-    try {
-      http.post("/unload_lora_adapter", dump_json({{"lora_name", name}}));
-    } catch (const HttpFailure& e) {
-      if (e.unreachable) throw;  // else there was none
-    }
-  }
+  static constexpr const char* kUnload = "/unload_lora_adapter";
   int64_t vocabulary_;
 };
 

@@ -63,7 +63,7 @@ class Protocol {
                     const RemoteWeights& before) const = 0;
 };
 
-// Thrown if a server sampled with other weights than it was given: it was restarted.
+// Thrown if a server has other weights than it was given: it was restarted.
 struct WrongWeights : Error {
   using Error::Error;
 };

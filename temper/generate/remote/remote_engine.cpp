@@ -9,7 +9,6 @@
 namespace temper::generate {
 namespace {
 
-constexpr size_t kMostConnections = 128;  // requests at once
 constexpr std::chrono::milliseconds kStep{100};
 
 }  // namespace
@@ -19,7 +18,7 @@ RemoteEngine::RemoteEngine(const ServerSection& section, int64_t vocabulary,
     : RemoteEngine(
           std::make_shared<remote::ServerPool>(remote::pool_options(section),
                                                remote::make_protocol(section.kind, vocabulary)),
-          std::move(tokenizer), kMostConnections) {}
+          std::move(tokenizer)) {}
 
 RemoteEngine::RemoteEngine(std::shared_ptr<remote::ServerPool> pool,
                            std::shared_ptr<const Tokenizer> tokenizer, size_t connections)

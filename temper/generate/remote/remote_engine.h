@@ -24,9 +24,10 @@ class RemoteEngine : public CompletionSource {
   // Throws ConfigError. Servers are first asked when there is something to sample.
   RemoteEngine(const ServerSection& section, int64_t vocabulary,
                std::shared_ptr<const Tokenizer> tokenizer);
+  static constexpr size_t kMostConnections = 128;
   // Of servers that are given, with so many requests at once.
   RemoteEngine(std::shared_ptr<remote::ServerPool> pool, std::shared_ptr<const Tokenizer> tokenizer,
-               size_t connections);
+               size_t connections = kMostConnections);
   ~RemoteEngine() override;
 
   // Throws ConfigError where stop texts lack a tokenizer, DataError for an empty prompt.

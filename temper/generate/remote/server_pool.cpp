@@ -75,6 +75,7 @@ ServerPool::~ServerPool() {
 void ServerPool::stop() {
   const std::lock_guard lock(mutex_);
   stopping_ = true;
+  if (options_.loader) options_.loader->stop();
   for (const auto& server : servers_)
     for (HttpClient* client : server->busy) client->stop();
   changed_.notify_all();
@@ -120,10 +121,6 @@ size_t ServerPool::num_alive() {
 
 void ServerPool::leave_out(size_t number) {
   Server& server = *servers_[number];
-  if (options_.may_return) {
-    const std::lock_guard setting_up(server.setting_up);
-    server.weights = {};  // it may come back as another process
-  }
   const std::lock_guard lock(mutex_);
   server.alive = false;
   server.idle.clear();
@@ -173,22 +170,32 @@ bool ServerPool::answers(const Server& server) const {
   }
 }
 
+int64_t ServerPool::load(size_t number, const RemoteWeights& weights, int64_t lost) {
+  Server& server = *servers_.at(number);
+  Connection connection(*this, server);
+  forget(server, lost);
+  return set_up(number, connection.http(), weights);
+}
+
+// Whoever was late to notice does not undo a load that was made since.
+void ServerPool::forget(Server& server, int64_t load) {
+  const std::lock_guard lock(server.setting_up);
+  if (server.load == load) server.weights = {};
+}
+
 // Requests that wait for another one's attempt share its result: a load that takes too long is not
-// asked for again by each of them.
-void ServerPool::set_up(Server& server, HttpClient& http, const RemoteWeights& weights) {
+// asked for again by each of them. Gives the number of the server's last load.
+int64_t ServerPool::set_up(size_t number, HttpClient& http, const RemoteWeights& weights) {
+  Server& server = *servers_[number];
   const int64_t before = server.set_ups;
   const std::lock_guard lock(server.setting_up);
   const bool loaded = weights.version.empty() || server.weights.version == weights.version;
-  if (!server.model.empty() && loaded) return;
+  if (!server.model.empty() && loaded) return server.load;
   if (server.set_ups != before && server.set_up_failure)
     std::rethrow_exception(server.set_up_failure);
   try {
     if (server.model.empty()) server.model = protocol_->model_name(http);
-    if (!loaded) {
-      const RemoteWeights old = std::exchange(server.weights, {});
-      protocol_->load(http, weights, old);
-      server.weights = weights;
-    }
+    if (!loaded) give(number, http, weights);
     server.set_up_failure = nullptr;
   } catch (...) {
     server.set_up_failure = std::current_exception();
@@ -196,24 +203,40 @@ void ServerPool::set_up(Server& server, HttpClient& http, const RemoteWeights& w
     throw;
   }
   ++server.set_ups;
+  return server.load;
 }
 
-std::vector<RemoteSample> ServerPool::try_once(Server& server, const SampleTask& task) {
+void ServerPool::give(size_t number, HttpClient& http, const RemoteWeights& weights) {
+  Server& server = *servers_[number];
+  const RemoteWeights old = std::exchange(server.weights, {});
+  if (options_.loader) {
+    const bool lost = old.version.empty();
+    server.load = options_.loader->load(number, weights, lost ? server.load : 0);
+  } else {
+    protocol_->load(http, weights, old);
+    ++server.load;
+  }
+  server.weights = weights;
+}
+
+std::vector<RemoteSample> ServerPool::try_once(size_t number, const SampleTask& task) {
   RemoteWeights weights;
   {
     const std::lock_guard lock(mutex_);
     weights = weights_;
   }
+  Server& server = *servers_[number];
   Connection connection(*this, server);
   for (bool again : {true, false}) {
-    set_up(server, connection.http(), weights);
+    const int64_t load = set_up(number, connection.http(), weights);
     try {
       return protocol_->sample(connection.http(), server.model, task, weights);
     } catch (const WrongWeights&) {
+      forget(server, load);  // it was started again between two requests
       if (!again) throw;
-      // It was started again between two requests.
-      const std::lock_guard lock(server.setting_up);
-      server.weights = {};
+    } catch (const HttpFailure& e) {
+      if (e.unreachable) forget(server, load);  // it may come back as another process
+      throw;
     }
   }
   return {};
@@ -221,29 +244,29 @@ std::vector<RemoteSample> ServerPool::try_once(Server& server, const SampleTask&
 
 std::vector<RemoteSample> ServerPool::sample(const SampleTask& task, size_t turn) {
   std::vector<RemoteSample> samples;
-  on_some_server(turn, [&](Server& server) { samples = try_once(server, task); });
+  on_some_server(turn, [&](size_t server) { samples = try_once(server, task); });
   return samples;
 }
 
 std::string ServerPool::post(const std::string& path, const std::string& body, size_t turn) {
   std::string answer;
-  on_some_server(turn, [&](Server& server) {
-    Connection connection(*this, server);
+  on_some_server(turn, [&](size_t server) {
+    Connection connection(*this, *servers_[server]);
     answer = connection.http().post(path, body);
   });
   return answer;
 }
 
-void ServerPool::on_some_server(size_t turn, const std::function<void(Server&)>& work) {
+void ServerPool::on_some_server(size_t turn, const std::function<void(size_t)>& work) {
   size_t failed = SIZE_MAX;
   double wait = kFirstWait;
   for (int tries = 1;; ++tries) {
     const size_t number = choose(turn, failed);
-    Server& server = *servers_[number];
+    const Server& server = *servers_[number];
     std::string why;
     bool unreachable = false;
     try {
-      return work(server);
+      return work(number);
     } catch (const HttpFailure& e) {
       why = e.what();
       unreachable = e.unreachable;

@@ -17,6 +17,18 @@
 
 namespace temper::generate::remote {
 
+// Has servers load weights in place of pools of other processes that ask the same servers: each
+// server is given them once, by one process.
+class WeightsLoader {
+ public:
+  virtual ~WeightsLoader() = default;
+  // ServerPool::load() of that process. Throws as that, and RunError where the process does not
+  // answer.
+  virtual int64_t load(size_t server, const RemoteWeights& weights, int64_t lost) = 0;
+  // Ends what is going on, from any thread.
+  virtual void stop() = 0;
+};
+
 // Which servers a pool has, and how patient it is with them.
 struct PoolOptions {
   struct Server {
@@ -29,6 +41,7 @@ struct PoolOptions {
   // A server that is gone may come back. Else it is left out for good, and a request is tried on
   // all others.
   bool may_return = true;
+  std::shared_ptr<WeightsLoader> loader;  // null: the pool has servers load weights itself
 };
 // Those of the section. Throws ConfigError for urls that are none and a key that is not there.
 PoolOptions pool_options(const ServerSection& section);
@@ -47,11 +60,16 @@ class ServerPool {
   const Protocol& protocol() const { return *protocol_; }
   // What servers sample with from now on; each is given them before its next request.
   void set_weights(RemoteWeights weights);
+  // Has a server load these weights, unless it has them already. Loads of a server are counted from
+  // 1: gives the number of the one that its weights are from. `lost`: the load after which it was
+  // found without them, such as by a restart; where it has been loaded since, nothing is to be
+  // done. Throws HttpFailure, DataError; RunError after stop().
+  int64_t load(size_t server, const RemoteWeights& weights, int64_t lost);
 
   // Samples on server number `turn` of those that answer. A failed request is tried kTries times in
   // all, on another server where there is one, at most kMostWait apart; a server that does not
-  // answer is left out until its /health does, and is then given the weights anew. Throws RunError
-  // that names the url.
+  // answer is left out until its /health does, and is then given the weights anew, as is one whose
+  // answer names others. Throws RunError that names the url.
   std::vector<RemoteSample> sample(const SampleTask& task, size_t turn);
   // The same for any other request: the body of the answer.
   std::string post(const std::string& path, const std::string& body, size_t turn);
@@ -71,7 +89,8 @@ class ServerPool {
     std::atomic<int64_t> set_ups{0};    // attempts at that which have ended
     std::exception_ptr set_up_failure;  // of the last one
     std::string model;                  // empty: not asked
-    RemoteWeights weights;              // that it was given; version empty: none
+    RemoteWeights weights;              // that it was given; version empty: none, or lost
+    int64_t load = 0;                   // the last one's number; 0: none
     bool alive = true;                  // guarded by mutex_, as what follows
     std::vector<std::unique_ptr<HttpClient>> idle;
     std::vector<HttpClient*> busy;
@@ -79,9 +98,11 @@ class ServerPool {
   class Connection;
 
   size_t choose(size_t turn, size_t avoid);
-  void on_some_server(size_t turn, const std::function<void(Server&)>& work);
-  std::vector<RemoteSample> try_once(Server& server, const SampleTask& task);
-  void set_up(Server& server, HttpClient& http, const RemoteWeights& weights);
+  void on_some_server(size_t turn, const std::function<void(size_t)>& work);
+  std::vector<RemoteSample> try_once(size_t number, const SampleTask& task);
+  int64_t set_up(size_t number, HttpClient& http, const RemoteWeights& weights);
+  void give(size_t number, HttpClient& http, const RemoteWeights& weights);
+  void forget(Server& server, int64_t load);
   bool another_answers(size_t than);
   bool answers(const Server& server) const;
   std::string names() const;

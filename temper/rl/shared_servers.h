@@ -1,0 +1,27 @@
+// The servers of a run of several ranks (rollout.server): all ranks ask them for completions, and
+// rank 0 alone has them load weights, for itself and for whichever rank asks it to.
+#pragma once
+
+#include <memory>
+
+#include "temper/dist/mesh.h"
+#include "temper/generate/remote/server_pool.h"
+#include "temper/rl/config.h"
+
+namespace temper::rl {
+
+class SharedServers {
+ public:
+  // On all ranks of the mesh. Throws ConfigError, RunError.
+  SharedServers(const RlConfig& config, int64_t vocabulary, const dist::Mesh& mesh);
+  ~SharedServers();  // stops the pool
+
+  const std::shared_ptr<generate::remote::ServerPool>& pool() const { return pool_; }
+
+ private:
+  class Loading;
+  std::shared_ptr<generate::remote::ServerPool> pool_;
+  std::unique_ptr<Loading> loading_;  // of rank 0, where there are others
+};
+
+}  // namespace temper::rl
