@@ -184,7 +184,7 @@ void RlConfig::validate_sampler() const {
   require(rl.max_staleness == 0 || rl.on_mismatch == RlSection::OnMismatch::kCorrect,
           "rl.on_mismatch", "found stop with rl.max_staleness ", rl.max_staleness,
           ", expected correct: a stale sampler's log-probabilities are not the trainer's");
-  const int64_t sampling = !roles.rollout.empty()   ? roles.tensor
+  const int64_t sampling = !roles.rollout.empty()  ? roles.tensor
                            : rollout.server.used() ? 1
                                                    : mesh.tensor;
   require(sampling == mesh.tensor || rl.on_mismatch == RlSection::OnMismatch::kCorrect,
