@@ -82,6 +82,9 @@ void PpoConfig::complete() {
   require(algorithm != nullptr, "rl.algorithm", "expected ppo");
   algorithm->section = ppo;
   RlConfig::complete();
+  if (train.max_steps && ppo.critic_warmup_steps >= *train.max_steps)
+    warnings.push_back(str(where("ppo.critic_warmup_steps"), ": found ", ppo.critic_warmup_steps,
+                           ", as many as train.max_steps or more: the policy never trains"));
 }
 
 void PpoConfig::validate() const {
