@@ -12,17 +12,28 @@ struct TypedKeyword {
   const char* type;
 };
 inline constexpr std::array kTypedKeywords = std::to_array<TypedKeyword>({
-    {"properties", "object"},       {"required", "object"},
-    {"patternProperties", "object"}, {"additionalProperties", "object"},
-    {"unevaluatedProperties", "object"}, {"propertyNames", "object"},
-    {"minProperties", "object"},    {"maxProperties", "object"},
-    {"items", "array"},             {"prefixItems", "array"},
-    {"unevaluatedItems", "array"},  {"minItems", "array"},
-    {"maxItems", "array"},          {"minLength", "string"},
-    {"maxLength", "string"},        {"pattern", "string"},
-    {"format", "string"},           {"minimum", "number"},
-    {"maximum", "number"},          {"exclusiveMinimum", "number"},
-    {"exclusiveMaximum", "number"}, {"multipleOf", "number"},
+    {"properties", "object"},
+    {"required", "object"},
+    {"patternProperties", "object"},
+    {"additionalProperties", "object"},
+    {"unevaluatedProperties", "object"},
+    {"propertyNames", "object"},
+    {"minProperties", "object"},
+    {"maxProperties", "object"},
+    {"items", "array"},
+    {"prefixItems", "array"},
+    {"unevaluatedItems", "array"},
+    {"minItems", "array"},
+    {"maxItems", "array"},
+    {"minLength", "string"},
+    {"maxLength", "string"},
+    {"pattern", "string"},
+    {"format", "string"},
+    {"minimum", "number"},
+    {"maximum", "number"},
+    {"exclusiveMinimum", "number"},
+    {"exclusiveMaximum", "number"},
+    {"multipleOf", "number"},
 });
 
 // XGrammar passes over these without a word.
@@ -36,9 +47,9 @@ inline constexpr std::array kWholeKeywords =
 
 // XGrammar takes schemas that differ in nothing but members of these names for the same one, even
 // where they are names of properties.
-inline constexpr std::array kAnnotations = std::to_array<std::string_view>(
-    {"title", "default", "description", "examples", "deprecated", "readOnly", "writeOnly",
-     "$comment", "$schema"});
+inline constexpr std::array kAnnotations =
+    std::to_array<std::string_view>({"title", "default", "description", "examples", "deprecated",
+                                     "readOnly", "writeOnly", "$comment", "$schema"});
 
 // Formats of strings that XGrammar knows; it takes any other for a plain string.
 inline constexpr std::array kFormats = std::to_array<std::string_view>(

@@ -68,16 +68,18 @@ bool obeys(const Json& v, const Json& s, const Json& root) {
     return !s.contains(key) || holds(s[key]);
   };
   const auto number_of = [&](const Json& list) {
-    return std::count_if(list.begin(), list.end(), [&](const Json& o) { return obeys(v, o, root); });
+    return std::count_if(list.begin(), list.end(),
+                         [&](const Json& o) { return obeys(v, o, root); });
   };
   const auto length = [](const std::string& text) {
     return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
   };
   bool good =
-      each("$ref", [&](const Json& uri) {
-        const std::string at = uri.get<std::string>().substr(1);
-        return obeys(v, root[Json::json_pointer(at)], root);
-      }) &&
+      each("$ref",
+           [&](const Json& uri) {
+             const std::string at = uri.get<std::string>().substr(1);
+             return obeys(v, root[Json::json_pointer(at)], root);
+           }) &&
       each("const", [&](const Json& c) { return v == c; }) &&
       each("enum", [&](const Json& e) { return std::count(e.begin(), e.end(), v) > 0; }) &&
       each("anyOf", [&](const Json& list) { return number_of(list) > 0; }) &&
@@ -91,22 +93,23 @@ bool obeys(const Json& v, const Json& s, const Json& root) {
     good = good && each("minimum", [&](auto& m) { return v >= m; }) &&
            each("maximum", [&](auto& m) { return v <= m; }) &&
            each("exclusiveMinimum", [&](auto& m) { return v > m; }) &&
-           each("exclusiveMaximum", [&](auto& m) { return v < m; }) && each("multipleOf", [&](auto& m) {
-             return std::fmod(v.get<double>(), m.template get<double>()) == 0;
-           });
+           each("exclusiveMaximum", [&](auto& m) { return v < m; }) &&
+           each("multipleOf",
+                [&](auto& m) { return std::fmod(v.get<double>(), m.template get<double>()) == 0; });
   if (v.is_string())
-    good = good && each("minLength", [&](auto& m) { return length(v) >= m; }) &&
-           each("maxLength", [&](auto& m) { return length(v) <= m; }) &&
-           each("pattern", [&](auto& p) {
-             return std::regex_search(v.get<std::string>(), std::regex(p.template get<std::string>()));
-           });
+    good =
+        good && each("minLength", [&](auto& m) { return length(v) >= m; }) &&
+        each("maxLength", [&](auto& m) { return length(v) <= m; }) && each("pattern", [&](auto& p) {
+          return std::regex_search(v.get<std::string>(), std::regex(p.template get<std::string>()));
+        });
   const auto size = static_cast<int64_t>(v.size());
   if (v.is_array()) {
     good = good && each("minItems", [&](auto& m) { return size >= m; }) &&
            each("maxItems", [&](auto& m) { return size <= m; });
     const Json prefix = s.value("prefixItems", Json::array());
     for (size_t i = 0; i < v.size(); ++i)
-      good = good && obeys(v[i], i < prefix.size() ? prefix[i] : s.value("items", Json(true)), root);
+      good =
+          good && obeys(v[i], i < prefix.size() ? prefix[i] : s.value("items", Json(true)), root);
   }
   if (!v.is_object()) return good;
   good = good && each("minProperties", [&](auto& m) { return size >= m; }) &&
@@ -138,23 +141,32 @@ const Row kRows[] = {
     {R"({"type":"object","properties":{"a":{"type":"null"}},"required":["a","b"]})",
      "schema: not supported: the keyword `required` at # names \"b\", which `properties` does not"},
     {R"({"type":"object","required":["b"],"additionalProperties":{"type":"null"}})", "names \"b\""},
-    {R"({"type":"object","required":[5]})", "`required` at #: found 5, expected the name of a prop"},
-    {R"({"type":"object","required":"a"})", "`required` at #: found \"a\", expected a list of names"},
-    {R"({"required":["a"]})", "the keyword `required` without `type` at #; add \"type\": \"object\""},
+    {R"({"type":"object","required":[5]})",
+     "`required` at #: found 5, expected the name of a prop"},
+    {R"({"type":"object","required":"a"})",
+     "`required` at #: found \"a\", expected a list of names"},
+    {R"({"required":["a"]})",
+     "the keyword `required` without `type` at #; add \"type\": \"object\""},
     // beside anyOf, oneOf, $ref, allOf
     {R"({"anyOf":[{"type":"null"},{"type":"boolean"}],"title":"t","default":null})", ""},
     {R"({"anyOf":[{"type":"string","maxLength":3},{"type":"integer"}],"minLength":3})",
      "the keyword `minLength` beside `anyOf` at #"},
-    {R"({"properties":{"a/b":{"oneOf":[{"type":"null"}],"enum":[1]}}})", "`oneOf` beside `enum` at #/properties/a~1b"},
+    {R"({"properties":{"a/b":{"oneOf":[{"type":"null"}],"enum":[1]}}})",
+     "`oneOf` beside `enum` at #/properties/a~1b"},
     {R"({"oneOf":[{"const":1},{"const":2}],"type":"integer"})", ""},
-    {R"({"oneOf":[{"const":1},{"const":"x"}],"type":"integer"})", "the keyword `type` beside `oneOf`"},
-    {R"({"anyOf":[{"properties":{"a":{}},"required":["a"]}],"type":"object"})", "`type` beside `anyOf`"},
-    {R"({"oneOf":[{"type":"integer"},{"type":"number"}]})", "schema: not supported: oneOf with overl"},
+    {R"({"oneOf":[{"const":1},{"const":"x"}],"type":"integer"})",
+     "the keyword `type` beside `oneOf`"},
+    {R"({"anyOf":[{"properties":{"a":{}},"required":["a"]}],"type":"object"})",
+     "`type` beside `anyOf`"},
+    {R"({"oneOf":[{"type":"integer"},{"type":"number"}]})",
+     "schema: not supported: oneOf with overl"},
     {R"({"$ref":"#/$defs/n","description":"d","$defs":{"n":{"type":"integer","maximum":3}}})", ""},
     {R"({"$ref":"#/$defs/n","minimum":2,"$defs":{"n":{"type":"integer","maximum":3}}})",
      "the keyword `minimum` beside `$ref` at #"},
-    {R"({"$ref":"#/other/n","other":{"n":{"type":"array","items":{"not":{}}}}})", "`not` at #/other/n/items"},
-    {R"({"$ref":"http://a/b"})", "`$ref` at #: found \"http://a/b\", expected a place in this schema"},
+    {R"({"$ref":"#/other/n","other":{"n":{"type":"array","items":{"not":{}}}}})",
+     "`not` at #/other/n/items"},
+    {R"({"$ref":"http://a/b"})",
+     "`$ref` at #: found \"http://a/b\", expected a place in this schema"},
     {R"({"$ref":"#/$defs/x"})", "`$ref` at #: there is no \"#/$defs/x\""},
     {R"({"allOf":[{"type":"integer","minimum":5}],"description":"d"})", ""},
     {R"({"allOf":[{"type":"integer"}],"minimum":5})", "the keyword `minimum` beside `allOf` at #"},
@@ -165,7 +177,8 @@ const Row kRows[] = {
     {R"({"enum":["a",1],"type":"string"})", "the keyword `type` beside `enum` at #"},
     {R"({"const":1.5,"type":"integer"})", "the keyword `type` beside `const` at #"},
     {R"({"const":2.0,"type":"integer"})", ""},
-    {R"({"enum":["a","abcdef"],"minLength":3})", "the keyword `minLength` beside `enum` at #; leave out"},
+    {R"({"enum":["a","abcdef"],"minLength":3})",
+     "the keyword `minLength` beside `enum` at #; leave out"},
     {R"({"const":3,"enum":[4]})", "the keyword `enum` beside `const` at #"},
     // without a type
     {R"({"maximum":3})", "the keyword `maximum` without `type` at #; add \"type\": \"number\""},
@@ -191,31 +204,39 @@ const Row kRows[] = {
     {R"({"type":"string","pattern":5})", "`pattern` at #: found 5, expected a string"},
     {R"({"type":"string","minLength":2,"maxLength":5})", ""},
     {R"({"type":"string","minLength":-2})", "`minLength` at #: found -2, expected a whole number"},
-    {R"({"type":"array","prefixItems":[{"type":"null"},{"enum":[1,2]}],"items":false,"minItems":2})", ""},
+    {R"({"type":"array","prefixItems":[{"type":"null"},{"enum":[1,2]}],"items":false,"minItems":2})",
+     ""},
     {R"({"type":"array","items":{"type":"null"},"uniqueItems":true})", "`uniqueItems` at #"},
     {R"({"type":"array","items":3})", "found 3 at #/items, expected a schema"},
     // names
     {R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"},"c":{"type":"null"}},
-         "required":["b"],"minProperties":2,"maxProperties":2})", ""},
+         "required":["b"],"minProperties":2,"maxProperties":2})",
+     ""},
     {R"({"type":"object","properties":{"aa":{"type":"null"}},"required":["aa"],
-         "additionalProperties":{"type":"boolean"}})", ""},
+         "additionalProperties":{"type":"boolean"}})",
+     ""},
     {R"({"type":"object","minProperties":2,"additionalProperties":{"type":"null"}})",
      "the keyword `minProperties` above 1 at #"},
     {R"({"type":"object","patternProperties":{"^[a-c]+$":{"type":"null"}},"minProperties":1})", ""},
-    {R"({"type":"object","patternProperties":{"a":{},"b":{}}})", "`patternProperties` with 2 patterns"},
+    {R"({"type":"object","patternProperties":{"a":{},"b":{}}})",
+     "`patternProperties` with 2 patterns"},
     {R"({"type":"object","patternProperties":{"a":{}},"properties":{"a":{}}})",
      "`patternProperties` beside `properties`"},
-    {R"({"type":"object","propertyNames":{"type":"string","pattern":"^[xy]$"},"maxProperties":3})", ""},
-    {R"({"type":"object","propertyNames":{"enum":["k","l"]},"additionalProperties":{"type":"null"}})", ""},
+    {R"({"type":"object","propertyNames":{"type":"string","pattern":"^[xy]$"},"maxProperties":3})",
+     ""},
+    {R"({"type":"object","propertyNames":{"enum":["k","l"]},"additionalProperties":{"type":"null"}})",
+     ""},
     {R"({"type":"object","propertyNames":{"enum":["k",1]}})", "the keyword `propertyNames` at #"},
     {R"({"type":"object","propertyNames":{"type":"string"},"additionalProperties":false})",
      "`propertyNames` beside `additionalProperties`"},
     // XGrammar takes these pairs for the same.
     {R"({"type":"object","properties":{"a":{"type":"object","properties":{"title":{"type":"null"}},
          "required":["title"]},"b":{"type":"object","properties":{"title":{"type":"boolean"}},
-         "required":["title"]}},"required":["a","b"]})", ""},
+         "required":["title"]}},"required":["a","b"]})",
+     ""},
     {R"({"type":"array","prefixItems":[{"const":{"default":1}},{"const":{"default":2}}],"minItems":2,
-         "items":false})", ""},
+         "items":false})",
+     ""},
     {R"({"dependencies":{"a":["b"]}})", "the keyword `dependencies` at #"},
 };
 
@@ -245,21 +266,23 @@ TEST_CASE("schemas that would take minutes are refused, those at the limits are 
   Fixture f;
   const auto numbered = [](int n, const std::string& before, const std::string& after) {
     std::string out;
-    for (int i = 0; i < n; ++i)
-      out += (i > 0 ? "," : "") + before + std::to_string(i) + after;
+    for (int i = 0; i < n; ++i) out += (i > 0 ? "," : "") + before + std::to_string(i) + after;
     return out;
   };
   const auto of = [&](int values) { return "{\"enum\":[" + numbered(values, "\"v", "\"") + "]}"; };
   const auto object = [&](int listed, const std::string& rest, int required) {
-    return "{\"type\":\"object\",\"properties\":{" + numbered(listed, "\"p", "\":{\"type\":\"null\"}") +
-           "},\"required\":[" + numbered(required, "\"p", "\"") + "]" + rest + "}";
+    return "{\"type\":\"object\",\"properties\":{" +
+           numbered(listed, "\"p", "\":{\"type\":\"null\"}") + "},\"required\":[" +
+           numbered(required, "\"p", "\"") + "]" + rest + "}";
   };
   const auto nested = [](int depth) {
     std::string out = "{\"type\":\"null\"}";
     for (int i = 0; i < depth; ++i) out = "{\"type\":\"array\",\"items\":" + out + "}";
     return out;
   };
-  const auto any_of = [&](int n) { return "{\"anyOf\":[" + numbered(n, "{\"const\":", "}") + "]}"; };
+  const auto any_of = [&](int n) {
+    return "{\"anyOf\":[" + numbered(n, "{\"const\":", "}") + "]}";
+  };
   const std::vector<std::tuple<std::string, std::string, const char*>> rows{
       {of(5000), of(5001), "too large: more than 5000 values of `enum` in all (at #)"},
       {object(1000, "", 600), object(1001, "", 600), "more than 1000 properties in all (at #)"},
