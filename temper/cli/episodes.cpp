@@ -18,9 +18,10 @@ void EnvironmentFlags::add_to(CLI::App& app) {
       "--environment", environment,
       "a YAML file with the config section `environment`: each prompt starts a multi-turn "
       "episode; --max-new-tokens applies to the whole episode");
-  app.add_option("--tools", tools,
-                 "a YAML or JSON file with a list of {name, description, parameters, command}: "
-                 "tools that the model may call");
+  app.add_option(
+      "--tools", tools,
+      "a YAML or JSON file with a list of {name, description, parameters, command}: "
+      "tools that the model may call; beside --environment only where its file has none");
 }
 
 env::EnvironmentSection EnvironmentFlags::section() const {
@@ -32,6 +33,8 @@ env::EnvironmentSection EnvironmentFlags::section() const {
     read_fields(inner ? *inner : file, "environment", fields);
   }
   if (!tools.empty()) {
+    check<ConfigError>(section.tools.empty(), "--tools ", tools, ": ", environment,
+                       " has tools of its own; write all of them in one of the two files");
     YamlNode map = YamlNode::map();
     map.entries.push_back({.key = "tools",
                            .origin = {},
@@ -39,7 +42,13 @@ env::EnvironmentSection EnvironmentFlags::section() const {
                            .comment = {}});
     read_fields(map, "environment", fields);
   }
+  check<ConfigError>(
+      tools.empty() || !section.tools.empty(), tools,
+      ": found no tool, expected a list of {name, description, parameters, command}");
   check<ConfigError>(section.any(), environment, ": expected a name, a command or tools");
+  const std::string problem = env::find_problem(section);
+  const bool of_tools = !tools.empty() && problem.starts_with("environment.tools");
+  check<ConfigError>(problem.empty(), of_tools ? tools : environment, ": ", problem);
   return section;
 }
 

@@ -8,7 +8,9 @@
 namespace temper::env {
 namespace {
 
-constexpr int kMostLosses = 2;  // processes that may end under an episode without its doing
+constexpr size_t kMostLate = 64;  // episodes of a worker whose late answers are known
+constexpr size_t kQuoted = 200;   // bytes of a line, in messages
+constexpr int kMostLosses = 2;    // processes that may end under an episode without its doing
 
 Failure::Kind kind_of(process::Worker::Answer::Kind kind) {
   using Kind = process::Worker::Answer::Kind;
@@ -102,9 +104,8 @@ bool CommandHost::dispatch(Slot& slot, std::vector<Reply>& replies) {
   }
   e.known = true;
   try {
-    slot.worker.ask(next.line, [episode = next.episode](const std::string& line) {
-      return may_answer(line, episode);
-    });
+    slot.worker.ask(next.line,
+                    [&slot](const std::string& line) { return !answers_late(line, slot.late); });
   } catch (const RunError& error) {
     lose(next.episode, {Failure::Kind::kCrashed, error.what()}, replies);
     return true;
@@ -128,17 +129,26 @@ void CommandHost::answered(Slot& slot, const process::Worker::Answer& answer,
            replies);
     return;
   }
-  auto read = read_answer(answer.text, request.number == 0, program_);
+  auto read = read_answer(answer.text, request.episode, request.number == 0, program_);
+  const std::string unasked = what_was_unasked(answer);
   if (auto* failure = std::get_if<Failure>(&read)) {
     lose(request.episode, std::move(*failure), replies);
-    if (!replies.empty()) replies.back().unasked_lines = answer.unasked_lines;
+    replies.back().unasked_lines = answer.unasked_lines;
+    replies.back().unasked = unasked;
     return;
   }
   e.asked.push_back(request.line);
   e.answers.push_back(answer.text);
   replies.push_back({.episode = request.episode,
                      .observation = std::get<Observation>(std::move(read)),
-                     .unasked_lines = answer.unasked_lines});
+                     .unasked_lines = answer.unasked_lines,
+                     .unasked = unasked});
+}
+
+std::string CommandHost::what_was_unasked(const process::Worker::Answer& answer) const {
+  if (answer.unasked_lines == 0) return {};
+  return str(program_, " answered with a line that nobody asked for, `",
+             answer.unasked.substr(0, kQuoted), "`; such lines are discarded");
 }
 
 // The process is gone, and the next one knows none of the episodes.
@@ -146,6 +156,11 @@ void CommandHost::ended(Slot& slot, const process::Worker::Answer& answer,
                         std::vector<Reply>& replies) {
   Request request = std::move(*slot.current);
   slot.current.reset();
+  // What answers in the process's place, a server behind it, may be late.
+  if (answer.kind == process::Worker::Answer::Kind::kTimedOut) {
+    slot.late.insert(request.episode);
+    if (slot.late.size() > kMostLate) slot.late.erase(slot.late.begin());
+  }
   for (auto& [number, e] : episodes_)
     if (slots_[e.slot].get() == &slot) e.known = false;
   const auto found = episodes_.find(request.episode);

@@ -10,6 +10,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "temper/env/config.h"
 #include "temper/env/host.h"
@@ -50,6 +51,7 @@ class CommandHost : public Host {
     process::Worker worker;
     std::deque<Request> waiting;
     std::optional<Request> current;
+    std::set<int64_t> late;  // episodes whose request timed out: an answer is discarded
     int64_t open = 0;
   };
   static constexpr size_t kLongestAnswer = size_t{4} << 20;
@@ -58,6 +60,7 @@ class CommandHost : public Host {
   bool dispatch(Slot& slot, std::vector<Reply>& replies);
   void answered(Slot& slot, const process::Worker::Answer& answer, std::vector<Reply>& replies);
   void ended(Slot& slot, const process::Worker::Answer& answer, std::vector<Reply>& replies);
+  std::string what_was_unasked(const process::Worker::Answer& answer) const;
   void forget(Slot& slot, int64_t episode);
   void lose(int64_t episode, Failure failure, std::vector<Reply>& replies);
 

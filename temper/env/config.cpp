@@ -6,6 +6,7 @@
 #include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/env/environment.h"
+#include "temper/env/tool_check.h"
 #include "temper/process/process.h"
 
 namespace temper {
@@ -139,7 +140,7 @@ std::string find_problem(const EnvironmentSection& section) {
   for (size_t i = 0; i < section.tools.size(); ++i) {
     const ToolSection& tool = section.tools[i];
     const std::string key = str("environment.tools[", i, "]");
-    if (tool.name.empty()) return key + ".name: missing; a call names the tool by it";
+    if (std::string p = find_tool_problem(tool, key); !p.empty()) return p;
     if (!names.insert(tool.name).second)
       return str(key, ": two tools are called `", tool.name, "`");
     if (tool.command.empty())
@@ -147,10 +148,6 @@ std::string find_problem(const EnvironmentSection& section) {
                  "` and its arguments");
     if (const std::string p = process::program_problem(tool.command[0]); !p.empty())
       return key + ".command: " + p;
-    const Json schema = parse_json(tool.parameters.json, key);
-    if (schema.contains("type") && schema["type"] != "object")
-      return str(key, ".parameters: found the type ", dump_json(schema["type"]),
-                 ", expected object: arguments go by their names");
   }
   return {};
 }

@@ -28,6 +28,7 @@ struct Reply {
   int64_t unread_calls = 0;  // tool calls that could not be parsed, or name an unknown tool
   // Lines that a program wrote without a request: counted as malformed, without other effect.
   int64_t unasked_lines = 0;
+  std::string unasked;  // what to say of the first of them
 };
 
 // Used by one thread; no call blocks. The caller numbers the episodes; each is reset first, then

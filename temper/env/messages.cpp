@@ -1,7 +1,10 @@
 #include "temper/env/messages.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
+#include "temper/base/config.h"
 #include "temper/base/error.h"
 #include "temper/env/config.h"
 
@@ -30,32 +33,65 @@ std::string problem_of_messages(const Json& messages) {
   return {};
 }
 
+std::string problem_of_fields(const Json& answer) {
+  static const std::vector<std::string> known{"messages", "tools",   "reward",
+                                              "done",     "episode", "type"};
+  for (const auto& [name, value] : answer.items())
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      return "unknown field `" + name.substr(0, kQuoted) + "`; did you mean `" +
+             nearest(name.substr(0, kQuoted), known) + "`?";
+  return {};
+}
+
+// {type: function, function: {name, ..}}, or {name, ..}.
+bool is_tool(const Json& tool) {
+  if (!tool.is_object()) return false;
+  const Json function = tool.value("function", tool);
+  return function.is_object() && function.contains("name") && function["name"].is_string();
+}
+
+std::string read_tools(const Json& tools, bool reset, Observation& out) {
+  if (!tools.is_array()) return "`tools` is not a list of functions";
+  for (const Json& tool : tools)
+    if (!is_tool(tool))
+      return "`tools` has " + dump_json(tool).substr(0, kQuoted) +
+             R"(, expected {"type": "function", "function": {"name": ..}})";
+  if (!reset && !tools.empty()) return "`tools` are told at a reset";
+  if (!tools.empty()) out.tools = tools;
+  return {};
+}
+
+std::string read_reward(const Json& reward, bool reset, Observation& out) {
+  if (!reward.is_number()) return "`reward` is not a number";
+  out.reward = reward.get<double>();
+  if (!std::isfinite(out.reward) || std::abs(out.reward) > kLargestReward)
+    return "`reward` is not a finite number of at most 1e30";
+  return reset && out.reward != 0 ? "`reward` of a reset is not 0; steps have rewards" : "";
+}
+
 // Reads it, or says what is wrong.
 std::string read(const Json& answer, bool reset, Observation& out) {
   if (!answer.is_object()) return "it is not a JSON object";
-  const bool has_messages = answer.contains("messages") && !answer["messages"].is_null();
-  if (reset && !has_messages) return "`messages` is missing";
-  if (has_messages) {
-    if (std::string problem = problem_of_messages(answer["messages"]); !problem.empty())
-      return problem;
-    out.messages = answer["messages"];
-  }
-  if (const auto tools = answer.find("tools"); tools != answer.end() && !tools->is_null()) {
-    const bool list = tools->is_array() && std::all_of(tools->begin(), tools->end(),
-                                                       [](auto& t) { return t.is_object(); });
-    if (!list) return "`tools` is not a list of functions";
-    if (!tools->empty()) out.tools = *tools;
-  }
-  if (const auto reward = answer.find("reward"); reward != answer.end() && !reward->is_null()) {
-    if (!reward->is_number()) return "`reward` is not a number";
-    out.reward = reward->get<double>();
-    if (!std::isfinite(out.reward) || std::abs(out.reward) > kLargestReward)
-      return "`reward` is not a finite number of at most 1e30";
-  }
+  std::string problem = problem_of_fields(answer);
+  const auto field = [&](const char* name, const auto& take) {
+    const auto found = answer.find(name);
+    if (problem.empty() && found != answer.end() && !found->is_null()) problem = take(*found);
+    return found != answer.end() && !found->is_null();
+  };
+  const bool has_messages = field("messages", [&](const Json& messages) {
+    out.messages = messages;
+    return problem_of_messages(messages);
+  });
+  field("tools", [&](const Json& tools) { return read_tools(tools, reset, out); });
+  field("reward", [&](const Json& reward) { return read_reward(reward, reset, out); });
   const auto done = answer.find("done");
+  if (!problem.empty()) return problem;
   if (done != answer.end() && !done->is_boolean()) return "`done` is neither true nor false";
   if (!reset && done == answer.end()) return "`done` is missing";
   out.done = done != answer.end() && done->get<bool>();
+  if (reset && out.done) return "`done` is true at a reset; only steps end an episode";
+  // The last answer has nobody to read it.
+  if (!has_messages && !out.done) return "`messages` is missing";
   return {};
 }
 
@@ -81,23 +117,28 @@ std::string close_request(int64_t episode) {
   return dump_json(Json{{"episode", episode}, {"type", "close"}});
 }
 
-bool may_answer(const std::string& line, int64_t episode) {
-  if (line.find("\"episode\"") == std::string::npos) return true;
+bool answers_late(const std::string& line, std::set<int64_t>& late) {
+  if (late.empty() || line.find("\"episode\"") == std::string::npos) return false;
   try {
     const Json answer = parse_json(line, "answer");
-    const auto found = answer.is_object() ? answer.find("episode") : answer.end();
-    return found == answer.end() || is_episode(*found, episode);
+    if (!answer.is_object() || !answer.contains("episode")) return false;
+    return std::erase_if(late, [&](int64_t e) { return is_episode(answer["episode"], e); }) > 0;
   } catch (const DataError&) {
-    return true;
+    return false;
   }
 }
 
-std::variant<Observation, Failure> read_answer(const std::string& line, bool reset,
+std::variant<Observation, Failure> read_answer(const std::string& line, int64_t episode, bool reset,
                                                const std::string& program) {
   Observation observation;
   std::string problem;
   try {
-    problem = read(parse_json(line, "answer"), reset, observation);
+    const Json answer = parse_json(line, "answer");
+    if (answer.is_object() && answer.contains("episode") && !is_episode(answer["episode"], episode))
+      return Failure{Failure::Kind::kMalformed,
+                     str(program, " answered for episode ", dump_json(answer["episode"]),
+                         ", expected ", episode, "; answers come in the order of the requests")};
+    problem = read(answer, reset, observation);
   } catch (const DataError&) {
     problem = "it is not JSON";
   }

@@ -1,6 +1,7 @@
 // What an environment's program is asked, and what its answers say.
 #pragma once
 
+#include <set>
 #include <string>
 #include <variant>
 
@@ -12,12 +13,14 @@ std::string reset_request(int64_t episode, const Json& row);
 std::string step_request(int64_t episode, const Turn& turn);
 std::string close_request(int64_t episode);
 
-// Whether a line may answer a request of that episode: it has the same number, or none.
-bool may_answer(const std::string& line, int64_t episode);
+// Whether a line answers one of the episodes in `late`, which it then removes: what was asked for
+// them is not awaited any more.
+bool answers_late(const std::string& line, std::set<int64_t>& late);
 
 // {"messages": [..], "tools": [..]} of a reset; {"messages": [..], "reward": number, "done": true
-// or false} of a step. A malformed answer is a failure that quotes it, beginning with `program`.
-std::variant<Observation, Failure> read_answer(const std::string& line, bool reset,
+// or false} of a step; `episode` may stand in both. A malformed answer, or another episode's, is a
+// failure that quotes it, beginning with `program`.
+std::variant<Observation, Failure> read_answer(const std::string& line, int64_t episode, bool reset,
                                                const std::string& program);
 
 // A list of {type: function, function: {name, description, parameters}}.

@@ -5,6 +5,7 @@
 
 #include "temper/base/error.h"
 #include "temper/env/messages.h"
+#include "temper/env/tool_check.h"
 #include "temper/text/unicode.h"
 
 namespace temper::env {
@@ -45,7 +46,12 @@ void ToolHost::step(int64_t episode, const Turn& turn) {
     const auto tool =
         std::find_if(section_.tools.begin(), section_.tools.end(),
                      [&](const ToolSection& t) { return t.name == turn.calls[i].name; });
-    if (tool != section_.tools.end()) {
+    const std::string problem =
+        tool == section_.tools.end() ? "" : find_call_problem(*tool, turn.calls[i].arguments);
+    if (!problem.empty()) {
+      ++e.reply.unread_calls;
+      e.answers[i] = "error: " + problem;
+    } else if (tool != section_.tools.end()) {
       waiting_.push_back({episode, i, &*tool});
       ++e.unanswered;
     } else if (!inner_) {
@@ -157,6 +163,7 @@ bool ToolHost::finish_inner(Reply& reply) {
   for (const Json& message : reply.observation.messages) messages.push_back(message);
   reply.observation.messages = std::move(messages);
   reply.tool_failures = std::move(e.reply.tool_failures);
+  reply.unread_calls += e.reply.unread_calls;
   return true;
 }
 

@@ -107,12 +107,9 @@ struct Compiler::Impl {
         break;
     }
     const Json schema = parse_json(spec.text, spec.where);
-    check<ConfigError>(schema.is_object() || schema.is_boolean(), spec.where,
-                       ": expected a JSON schema, an object");
-    const std::string unheld = unheld_keyword(schema);
-    check<ConfigError>(unheld.empty(), spec.where, ": not supported: the keyword `", unheld, "`");
+    const std::string text = checked_schema(schema, spec.text, spec.where);
     // Strict: objects have the properties that the schema names and no others, unless it says so.
-    return xgrammar.CompileJSONSchema(spec.text, true, std::nullopt, std::nullopt,
+    return xgrammar.CompileJSONSchema(text, true, std::nullopt, std::nullopt,
                                       /*strict_mode=*/true, kMostBlanks);
   }
 

@@ -31,6 +31,22 @@ Finding probe_reward(const rewards::RewardSection& section, const rewards::Sampl
   return Finding::pass(answer, {{"reward", verdict.value}});
 }
 
+namespace {
+
+env::Reply one_reply(env::EnvironmentPool& pool, const env::EnvironmentSection& section,
+                     const std::string& to) {
+  const auto limit =
+      std::chrono::duration<double>(section.timeout_seconds + section.start_timeout_seconds + 1);
+  const auto begun = std::chrono::steady_clock::now();
+  std::vector<env::Reply> replies;
+  while (replies.empty() && std::chrono::steady_clock::now() - begun < limit)
+    replies = pool.take(std::chrono::milliseconds(200));
+  check(!replies.empty(), "no answer to ", to, " in ", limit.count(), " s");
+  return std::move(replies[0]);
+}
+
+}  // namespace
+
 Finding probe_environment(const env::EnvironmentSection& section, std::shared_ptr<const Json> row,
                           const std::string& where) {
   if (section.command.empty() && section.name.empty())
@@ -39,18 +55,18 @@ Finding probe_environment(const env::EnvironmentSection& section, std::shared_pt
   once.workers = 1;
   env::EnvironmentPool pool(once);
   const int64_t episode = pool.open(std::move(row), where);
-  const auto limit =
-      std::chrono::duration<double>(section.timeout_seconds + section.start_timeout_seconds + 1);
-  const auto begun = std::chrono::steady_clock::now();
-  std::vector<env::Reply> replies;
-  while (replies.empty() && std::chrono::steady_clock::now() - begun < limit)
-    replies = pool.take(std::chrono::milliseconds(200));
-  check(!replies.empty(), "no answer to the reset of ", where, " in ", limit.count(), " s");
-  if (replies[0].failure)
-    return Finding::fail("reset of " + where + ": " + replies[0].failure->detail);
+  const env::Reply first = one_reply(pool, section, "the reset of " + where);
+  if (first.failure) return Finding::fail("reset of " + where + ": " + first.failure->detail);
+  pool.step(episode, {.completion = "x", .calls = {}, .problems = {}});
+  const env::Reply next = one_reply(pool, section, "a step of " + where);
+  if (next.failure) return Finding::fail("a step of " + where + ": " + next.failure->detail);
   pool.close(episode);
-  return Finding::pass(str("begins an episode of ", where, " with ",
-                           replies[0].observation.messages.size(), " messages"));
+  const std::string answer =
+      str("begins an episode of ", where, " with ", first.observation.messages.size(),
+          " messages, and answers a step with reward ", next.observation.reward);
+  if (first.unasked_lines + next.unasked_lines > 0)
+    return Finding::warn(answer + "; " + (first.unasked_lines ? first : next).unasked);
+  return Finding::pass(answer);
 }
 
 Finding probe_servers(const generate::ServerSection& section, const std::string& weights_dir,

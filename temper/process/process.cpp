@@ -201,8 +201,13 @@ std::string find_program(const std::string& name) {
 
 std::string program_problem(const std::string& name) {
   if (!find_program(name).empty()) return {};
-  return "the command `" + name + "` is not " +
-         (name.find('/') != std::string::npos ? "a program that can be run" : "found in PATH");
+  std::string problem =
+      "the command `" + name + "` is not " +
+      (name.find('/') != std::string::npos ? "a program that can be run" : "found in PATH");
+  const size_t space = name.find(' ');
+  if (space != std::string::npos && !find_program(name.substr(0, space)).empty())
+    problem += "; write a program and its arguments as a list: [" + name.substr(0, space) + ", ..]";
+  return problem;
 }
 
 Process::Process(const ProcessOptions& options) {

@@ -126,8 +126,11 @@ void RlConfig::validate() const {
           "its critic is trained by another verb: temper ppo");
   need(!data.train.empty() || rl.replay, "data.train",
        "a file of rows, or a list of {path, weight, name}");
-  need(!rewards.empty() || rl.replay || environment.any(), "rewards",
-       "a list of {name, weight}, {command, ...} or {model, ...}");
+  const bool rewarded = !environment.name.empty() || !environment.command.empty();
+  need(!rewards.empty() || rl.replay || rewarded, "rewards",
+       environment.any() ? "tools give no rewards; a list of {name, weight}, {command, ...} or "
+                           "{model, ...}"
+                         : "a list of {name, weight}, {command, ...} or {model, ...}");
   const std::string problem = env::find_problem(environment);
   check<ConfigError>(problem.empty(), problem);
   require(adapter.dropout == 0, "adapter.dropout", "found ", adapter.dropout, ", expected 0 under ",

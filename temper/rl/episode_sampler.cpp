@@ -92,6 +92,7 @@ void EpisodeSampler::run(generate::CompletionSource& source, const std::vector<A
 void EpisodeSampler::answered(Batch& batch, env::Reply reply) {
   Live& live = batch.open.at(reply.episode);
   counts_.malformed += reply.unasked_lines;
+  if (reply.unasked_lines > 0 && first_failure_.empty()) first_failure_ = reply.unasked;
   counts_.unread_calls += reply.unread_calls;
   for (const env::Failure& failure : reply.tool_failures) count(failure);
   if (reply.failure) return fail(batch, live, *reply.failure);

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -186,7 +187,9 @@ TEST_CASE("programs that never answer, end at once, or answer something else") {
 TEST_CASE("answers to a step that are none") {
   for (const char* answer :
        {"{}", "{\"messages\": []}", "{\"done\": 1}", "{\"done\": true, \"reward\": \"x\"}",
-        "{\"done\": true, \"reward\": 1e999}", "{\"done\": true, \"messages\": [{\"role\": 1}]}"}) {
+        "{\"done\": true, \"reward\": 1e999}", "{\"done\": false, \"reward\": 1}",
+        "{\"done\": true, \"tools\": [{\"name\": \"f\"}]}",
+        "{\"done\": true, \"messages\": [{\"role\": 1}]}"}) {
     CAPTURE(answer);
     EnvironmentPool pool(shell(std::string("read -r l; echo '{\"messages\": []}'; "
                                            "while read -r l; do echo '") +
@@ -197,6 +200,81 @@ TEST_CASE("answers to a step that are none") {
     const Reply reply = answers(pool, 1).at(episode);
     REQUIRE(reply.failure.has_value());
     CHECK(static_cast<int>(reply.failure->kind) == static_cast<int>(Kind::kMalformed));
+  }
+}
+
+TEST_CASE("answers that say what is wrong with them") {
+  const auto detail = [](const std::string& reset, const std::string& step, double timeout = 5) {
+    EnvironmentPool pool(
+        shell("read -r l; echo '" + reset + "'; while read -r l; do echo '" + step + "'; done", 1,
+              timeout));
+    const int64_t episode = pool.open(row(0));
+    Reply reply = answers(pool, 1).at(episode);
+    if (!reply.failure) pool.step(episode, say("x")), reply = answers(pool, 1).at(episode);
+    return reply.failure ? reply.failure->detail : "";
+  };
+  const std::string good = R"({"episode": 0, "messages": []})";
+  const std::string end = R"({"reward": 1, "done": true})";
+  CHECK(detail(good, end) == "");
+  CHECK(detail(R"({"messages": [], "reward": 0, "done": false, "tools": null})", end) == "");
+  CHECK(detail(R"({"messages": [], "tools": [{"name": "f"}]})", end) == "");
+  for (const auto& [reset, step, message] : std::vector<std::array<std::string, 3>>{
+           {good, R"({"messages": [], "rewards": 1, "done": false})",
+            "unknown field `rewards`; did you mean `reward`?"},
+           {R"({"message": []})", end, "unknown field `message`; did you mean `messages`?"},
+           {R"({"messages": [], "reward": 1})", end, "`reward` of a reset is not 0"},
+           {R"({"messages": [], "done": true})", end, "`done` is true at a reset"},
+           {R"({"messages": [], "tools": [{"foo": 1}]})", end, "`tools` has {\"foo\":1}, expected"},
+           {good, R"({"reward": 1, "done": false})", "`messages` is missing"},
+           {R"({"episode": 8, "messages": []})", end, "answered for episode 8, expected 0"},
+           {good, R"({"episode": 1, "messages": [], "done": true})",
+            "answered for episode 1, expected 0"}}) {
+    const auto begun = std::chrono::steady_clock::now();
+    const std::string found = detail(reset, step, 30);
+    CAPTURE(found);
+    CHECK(found.find(message) != std::string::npos);
+    CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(10));
+  }
+}
+
+TEST_CASE(
+    "late answers of episodes that timed out are discarded, and lines that nobody asked for") {
+  // The second process gives the first one's late answer before its own.
+  const std::string first = std::filesystem::temp_directory_path() / "temper-pool-test-late";
+  std::filesystem::remove(first);
+  EnvironmentPool pool(shell("if [ ! -e " + first + " ]; then touch " + first +
+                                 "; sleep 60; fi; read -r l; echo '{\"episode\": 0, \"messages\": "
+                                 "[]}'; echo '{\"episode\": 1, \"messages\": []}'; read -r l",
+                             1, 0.3));
+  const int64_t a = pool.open(row(0));
+  const Reply timed_out = answers(pool, 1).at(a);
+  REQUIRE(timed_out.failure.has_value());
+  CHECK(static_cast<int>(timed_out.failure->kind) == static_cast<int>(Kind::kTimedOut));
+  const int64_t b = pool.open(row(1));
+  const Reply reply = answers(pool, 1).at(b);
+  CHECK_FALSE(reply.failure.has_value());
+  CHECK(reply.unasked_lines == 1);
+  CHECK(reply.unasked.find("sh answered with a line that nobody asked for, `{\"episode\": 0") == 0);
+  std::filesystem::remove(first);
+}
+
+TEST_CASE("a call without a required argument is told, and starts no program") {
+  EnvironmentSection section = shell(kCounts);
+  section.tools = {tool("add", "echo ran")};
+  section.tools[0].parameters.json =
+      R"({"properties": {"x": {"type": "integer"}}, "required": ["x"]})";
+  for (const bool inner : {false, true}) {
+    if (!inner) section.command.clear();
+    if (inner) section.command = {"sh", "-c", kCounts};
+    EnvironmentPool pool(section);
+    const int64_t episode = pool.open(row(0));
+    answers(pool, 1);
+    Turn turn = call("add", {{"y", 1}});
+    turn.calls.push_back({"add", {{"x", 1}}});
+    pool.step(episode, turn);
+    const Reply reply = answers(pool, 1).at(episode);
+    CHECK(said(reply).starts_with("error: the call of `add` lacks the argument `x`;ran;"));
+    CHECK(reply.unread_calls == 1);
   }
 }
 
@@ -255,14 +333,14 @@ TEST_CASE("a tool costs what it takes, and holds no other") {
   EnvironmentSection section;
   section.workers = 8;
   section.tools = {tool("lingers", "echo soon; exec >&- 2>&-; sleep 60"),
-                   tool("leaves one behind", "sleep 60 & echo behind"), tool("quick", "echo now")};
+                   tool("leaves_one_behind", "sleep 60 & echo behind"), tool("quick", "echo now")};
   EnvironmentPool pool(section);
   std::vector<int64_t> open;
   for (int i = 0; i < 8; ++i) open.push_back(pool.open(row(i)));
   answers(pool, 8);
   const auto begun = std::chrono::steady_clock::now();
   for (size_t i = 0; i < 8; ++i)
-    pool.step(open[i], call(i == 0 ? "leaves one behind" : i == 7 ? "quick" : "lingers"));
+    pool.step(open[i], call(i == 0 ? "leaves_one_behind" : i == 7 ? "quick" : "lingers"));
   const auto all = answers(pool, 8);
   CHECK(std::chrono::steady_clock::now() - begun < std::chrono::milliseconds(900));
   for (size_t i = 0; i < 8; ++i) {
@@ -390,6 +468,22 @@ TEST_CASE("sections that are wrong say what is") {
           s.tools = {tool("a", "")};
           s.tools[0].parameters.json = R"({"type": "string"})";
         }).find("parameters") != std::string::npos);
+  CHECK(
+      problem([](auto& s) { s.tools = {tool("a b\n", "")}; }) ==
+      "environment.tools[0].name: found \"a b\\n\", expected at most 64 letters, digits and _ - . "
+      ": /");
+  CHECK(problem([](auto& s) {
+          s.tools = {tool("a", "")};
+          s.tools[0].parameters.json = R"({"properties": {"x": {"type": "banana"}}})";
+        }).find("tools[0].parameters.properties.x.type: found \"banana\", expected") !=
+        std::string::npos);
+  CHECK(problem([](auto& s) {
+          s.tools = {tool("a", "")};
+          s.tools[0].parameters.json = R"({"required": [5]})";
+        }).find("tools[0].parameters.required: found [5]") != std::string::npos);
+  CHECK(problem([](auto& s) { s.command = {"cat -n"}; }) ==
+        "environment.command: the command `cat -n` is not found in PATH; write a program and its "
+        "arguments as a list: [cat, ..]");
 }
 
 TEST_CASE("parameters of tools are YAML, or JSON text, and are written as they were read") {

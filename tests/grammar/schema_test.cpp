@@ -1,0 +1,303 @@
+// Which JSON schemas are refused, with what words, and that random completions of the others obey
+// them.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <regex>
+#include <tuple>
+
+#include "temper/base/error.h"
+#include "temper/base/json.h"
+#include "temper/grammar/grammar.h"
+#include "tests/text/golden.h"
+
+using namespace temper;
+using namespace temper::grammar;
+
+namespace {
+
+struct Fixture {
+  std::shared_ptr<const Tokenizer> tokenizer = golden_tokenizer("qwen2");
+  int32_t end = static_cast<int32_t>(tokenizer->vocab_size());  // an end token behind them
+  Compiler compiler{tokenizer, end + 1};
+};
+
+std::string message(Fixture& f, const std::string& schema) {
+  try {
+    f.compiler.compile({Spec::Kind::kJsonSchema, schema, "schema"});
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// A completion of random tokens, of which those that close something are likelier.
+std::string walk(Fixture& f, const std::string& schema, std::mt19937& random) {
+  Matcher at(f.compiler.compile({Spec::Kind::kJsonSchema, schema, "schema"}), {f.end});
+  std::vector<int32_t> ids, closing{f.end};
+  for (const char* text : {"\"", "}", "]", "\"}", "0", ":"})
+    for (const int32_t id : f.tokenizer->encode(text)) closing.push_back(id);
+  while (!at.ended()) {
+    std::vector<int32_t> allowed;
+    for (const int32_t id : closing)
+      if (at.allows(id) && random() % 2) allowed.push_back(id);
+    if (allowed.empty())
+      for (int32_t id = 0; id <= f.end; ++id)
+        if (at.allows(id)) allowed.push_back(id);
+    REQUIRE(!allowed.empty());
+    REQUIRE(ids.size() < 2000);
+    ids.push_back(allowed[random() % allowed.size()]);
+    at.accept(ids.back());
+    if (ids.back() == f.end) ids.pop_back();
+  }
+  return f.tokenizer->decode(ids, true);
+}
+
+bool is_type(const Json& value, const std::string& type) {
+  const std::string name = value.type_name();
+  if (type == "integer") return value.is_number() && value == std::floor(value.get<double>());
+  return name == type;
+}
+
+// Whether a value obeys a schema: JSON Schema's own definitions, for the keywords of the table.
+bool obeys(const Json& v, const Json& s, const Json& root) {
+  if (s.is_boolean()) return s.get<bool>();
+  const auto each = [&](const char* key, const auto& holds) {
+    return !s.contains(key) || holds(s[key]);
+  };
+  const auto number_of = [&](const Json& list) {
+    return std::count_if(list.begin(), list.end(),
+                         [&](const Json& o) { return obeys(v, o, root); });
+  };
+  const auto length = [](const std::string& text) {
+    return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+  };
+  bool good =
+      each("$ref",
+           [&](const Json& uri) {
+             const std::string at = uri.get<std::string>().substr(1);
+             return obeys(v, root[Json::json_pointer(at)], root);
+           }) &&
+      each("const", [&](const Json& c) { return v == c; }) &&
+      each("enum", [&](const Json& e) { return std::count(e.begin(), e.end(), v) > 0; }) &&
+      each("anyOf", [&](const Json& list) { return number_of(list) > 0; }) &&
+      each("oneOf", [&](const Json& list) { return number_of(list) == 1; }) &&
+      each("allOf", [&](const Json& list) { return number_of(list) == std::ssize(list); }) &&
+      each("type", [&](const Json& type) {
+        const Json list = type.is_array() ? type : Json::array({type});
+        return std::any_of(list.begin(), list.end(), [&](auto& t) { return is_type(v, t); });
+      });
+  if (v.is_number())
+    good = good && each("minimum", [&](auto& m) { return v >= m; }) &&
+           each("maximum", [&](auto& m) { return v <= m; }) &&
+           each("exclusiveMinimum", [&](auto& m) { return v > m; }) &&
+           each("exclusiveMaximum", [&](auto& m) { return v < m; }) &&
+           each("multipleOf",
+                [&](auto& m) { return std::fmod(v.get<double>(), m.template get<double>()) == 0; });
+  if (v.is_string())
+    good =
+        good && each("minLength", [&](auto& m) { return length(v) >= m; }) &&
+        each("maxLength", [&](auto& m) { return length(v) <= m; }) && each("pattern", [&](auto& p) {
+          return std::regex_search(v.get<std::string>(), std::regex(p.template get<std::string>()));
+        });
+  const auto size = static_cast<int64_t>(v.size());
+  if (v.is_array()) {
+    good = good && each("minItems", [&](auto& m) { return size >= m; }) &&
+           each("maxItems", [&](auto& m) { return size <= m; });
+    const Json prefix = s.value("prefixItems", Json::array());
+    for (size_t i = 0; i < v.size(); ++i)
+      good =
+          good && obeys(v[i], i < prefix.size() ? prefix[i] : s.value("items", Json(true)), root);
+  }
+  if (!v.is_object()) return good;
+  good = good && each("minProperties", [&](auto& m) { return size >= m; }) &&
+         each("maxProperties", [&](auto& m) { return size <= m; });
+  for (const Json& name : s.value("required", Json::array())) good = good && v.contains(name);
+  const Json patterns = s.value("patternProperties", Json::object());
+  for (const auto& [name, value] : v.items()) {
+    bool known = s.contains("properties") && s["properties"].contains(name);
+    if (known) good = good && obeys(value, s["properties"][name], root);
+    for (const auto& [pattern, schema] : patterns.items())
+      if (std::regex_search(name, std::regex(pattern))) {
+        known = true;
+        good = good && obeys(value, schema, root);
+      }
+    if (!known) good = good && obeys(value, s.value("additionalProperties", Json(true)), root);
+    good = good && obeys(name, s.value("propertyNames", Json(true)), root);
+  }
+  return good;
+}
+
+// {schema, part of the message}; {schema, ""}: accepted.
+struct Row {
+  const char *schema, *refused;
+};
+
+const Row kRows[] = {
+    // required
+    {R"({"type":"object","properties":{"a":{"type":"null"}},"required":["a"]})", ""},
+    {R"({"type":"object","properties":{"a":{"type":"null"}},"required":["a","b"]})",
+     "schema: not supported: the keyword `required` at # names \"b\", which `properties` does not"},
+    {R"({"type":"object","required":["b"],"additionalProperties":{"type":"null"}})", "names \"b\""},
+    {R"({"type":"object","required":[5]})",
+     "`required` at #: found 5, expected the name of a prop"},
+    {R"({"type":"object","required":"a"})",
+     "`required` at #: found \"a\", expected a list of names"},
+    {R"({"required":["a"]})",
+     "the keyword `required` without `type` at #; add \"type\": \"object\""},
+    // beside anyOf, oneOf, $ref, allOf
+    {R"({"anyOf":[{"type":"null"},{"type":"boolean"}],"title":"t","default":null})", ""},
+    {R"({"anyOf":[{"type":"string","maxLength":3},{"type":"integer"}],"minLength":3})",
+     "the keyword `minLength` beside `anyOf` at #"},
+    {R"({"properties":{"a/b":{"oneOf":[{"type":"null"}],"enum":[1]}}})",
+     "`oneOf` beside `enum` at #/properties/a~1b"},
+    {R"({"oneOf":[{"const":1},{"const":2}],"type":"integer"})", ""},
+    {R"({"oneOf":[{"const":1},{"const":"x"}],"type":"integer"})",
+     "the keyword `type` beside `oneOf`"},
+    {R"({"anyOf":[{"properties":{"a":{}},"required":["a"]}],"type":"object"})",
+     "`type` beside `anyOf`"},
+    {R"({"oneOf":[{"type":"integer"},{"type":"number"}]})",
+     "schema: not supported: oneOf with overl"},
+    {R"({"$ref":"#/$defs/n","description":"d","$defs":{"n":{"type":"integer","maximum":3}}})", ""},
+    {R"({"$ref":"#/$defs/n","minimum":2,"$defs":{"n":{"type":"integer","maximum":3}}})",
+     "the keyword `minimum` beside `$ref` at #"},
+    {R"({"$ref":"#/other/n","other":{"n":{"type":"array","items":{"not":{}}}}})",
+     "`not` at #/other/n/items"},
+    {R"({"$ref":"http://a/b"})",
+     "`$ref` at #: found \"http://a/b\", expected a place in this schema"},
+    {R"({"$ref":"#/$defs/x"})", "`$ref` at #: there is no \"#/$defs/x\""},
+    {R"({"allOf":[{"type":"integer","minimum":5}],"description":"d"})", ""},
+    {R"({"allOf":[{"type":"integer"}],"minimum":5})", "the keyword `minimum` beside `allOf` at #"},
+    {R"({"allOf":[{"type":"integer"},{"minimum":5}]})", "the keyword `allOf` with 2 schemas at #"},
+    {R"({"anyOf":[]})", "`anyOf` at #: found [], expected a list, not empty"},
+    // beside enum and const
+    {R"({"enum":["a","b",1],"type":["string","integer"],"examples":[3]})", ""},
+    {R"({"enum":["a",1],"type":"string"})", "the keyword `type` beside `enum` at #"},
+    {R"({"const":1.5,"type":"integer"})", "the keyword `type` beside `const` at #"},
+    {R"({"const":2.0,"type":"integer"})", ""},
+    {R"({"enum":["a","abcdef"],"minLength":3})",
+     "the keyword `minLength` beside `enum` at #; leave out"},
+    {R"({"const":3,"enum":[4]})", "the keyword `enum` beside `const` at #"},
+    // without a type
+    {R"({"maximum":3})", "the keyword `maximum` without `type` at #; add \"type\": \"number\""},
+    {R"({"items":{"minLength":3}})", "the keyword `minLength` without `type` at #/items"},
+    {R"({"patternProperties":{"a":{}}})", "the keyword `patternProperties` without `type`"},
+    {R"({"properties":{"a":{"type":"null"}},"required":["a"]})", ""},
+    {R"({"additionalProperties":{"type":"null"},"maxProperties":2})", ""},
+    {R"({"items":{"type":"integer","maximum":9,"minimum":-2},"minItems":1,"maxItems":3})", ""},
+    {R"({"type":["string","integer"],"maxLength":4,"minimum":7,"maximum":80})", ""},
+    {R"({"type":"string","maximum":3,"maxLength":2})", ""},
+    {R"({"type":"nul"})", "`type` at #: found \"nul\", expected null, boolean, object"},
+    {R"({"type":[]})", "`type` at #: found [], expected"},
+    // values
+    {R"({"type":"integer","multipleOf":8})", ""},
+    {R"({"type":"integer","minimum":-20,"maximum":90,"multipleOf":6})", ""},
+    {R"({"type":"number","exclusiveMinimum":-1.5,"maximum":2.25})", ""},
+    {R"({"type":"number","multipleOf":0.5})", "multipleOf is not supported for type:number"},
+    {R"({"type":"string","pattern":"^[a-c]{2,4}-(x|y)$"})", ""},
+    {R"({"type":"string","pattern":"a","format":"date"})", "`pattern` beside `format` at #"},
+    {R"({"type":"string","pattern":"a+","minLength":3})", "`minLength` beside `pattern` at #"},
+    {R"({"type":"string","format":"date"})", ""},
+    {R"({"type":"string","format":"isbn"})", "the keyword `format` at # with \"isbn\""},
+    {R"({"type":"string","pattern":5})", "`pattern` at #: found 5, expected a string"},
+    {R"({"type":"string","minLength":2,"maxLength":5})", ""},
+    {R"({"type":"string","minLength":-2})", "`minLength` at #: found -2, expected a whole number"},
+    {R"({"type":"array","prefixItems":[{"type":"null"},{"enum":[1,2]}],"items":false,"minItems":2})",
+     ""},
+    {R"({"type":"array","items":{"type":"null"},"uniqueItems":true})", "`uniqueItems` at #"},
+    {R"({"type":"array","items":3})", "found 3 at #/items, expected a schema"},
+    // names
+    {R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"},"c":{"type":"null"}},
+         "required":["b"],"minProperties":2,"maxProperties":2})",
+     ""},
+    {R"({"type":"object","properties":{"aa":{"type":"null"}},"required":["aa"],
+         "additionalProperties":{"type":"boolean"}})",
+     ""},
+    {R"({"type":"object","minProperties":2,"additionalProperties":{"type":"null"}})",
+     "the keyword `minProperties` above 1 at #"},
+    {R"({"type":"object","patternProperties":{"^[a-c]+$":{"type":"null"}},"minProperties":1})", ""},
+    {R"({"type":"object","patternProperties":{"a":{},"b":{}}})",
+     "`patternProperties` with 2 patterns"},
+    {R"({"type":"object","patternProperties":{"a":{}},"properties":{"a":{}}})",
+     "`patternProperties` beside `properties`"},
+    {R"({"type":"object","propertyNames":{"type":"string","pattern":"^[xy]$"},"maxProperties":3})",
+     ""},
+    {R"({"type":"object","propertyNames":{"enum":["k","l"]},"additionalProperties":{"type":"null"}})",
+     ""},
+    {R"({"type":"object","propertyNames":{"enum":["k",1]}})", "the keyword `propertyNames` at #"},
+    {R"({"type":"object","propertyNames":{"type":"string"},"additionalProperties":false})",
+     "`propertyNames` beside `additionalProperties`"},
+    // XGrammar takes these pairs for the same.
+    {R"({"type":"object","properties":{"a":{"type":"object","properties":{"title":{"type":"null"}},
+         "required":["title"]},"b":{"type":"object","properties":{"title":{"type":"boolean"}},
+         "required":["title"]}},"required":["a","b"]})",
+     ""},
+    {R"({"type":"array","prefixItems":[{"const":{"default":1}},{"const":{"default":2}}],"minItems":2,
+         "items":false})",
+     ""},
+    {R"({"dependencies":{"a":["b"]}})", "the keyword `dependencies` at #"},
+};
+
+}  // namespace
+
+TEST_CASE("schemas are refused by keyword and place, or completions obey them") {
+  Fixture f;
+  std::mt19937 random(1);
+  for (const Row& row : kRows) {
+    CAPTURE(std::string(row.schema));
+    const std::string found = message(f, row.schema);
+    CAPTURE(found);
+    CHECK(found.empty() == (row.refused[0] == '\0'));
+    CHECK(found.find(row.refused) != std::string::npos);
+    CHECK((found.empty() || found.starts_with("schema: ")));
+    if (!found.empty()) continue;
+    const Json schema = parse_json(row.schema, "schema");
+    for (int i = 0; i < 12; ++i) {
+      const std::string text = walk(f, row.schema, random);
+      CAPTURE(text);
+      CHECK(obeys(parse_json(text, "walk"), schema, schema));
+    }
+  }
+}
+
+TEST_CASE("schemas that would take minutes are refused, those at the limits are not") {
+  Fixture f;
+  const auto numbered = [](int n, const std::string& before, const std::string& after) {
+    std::string out;
+    for (int i = 0; i < n; ++i) out += (i > 0 ? "," : "") + before + std::to_string(i) + after;
+    return out;
+  };
+  const auto of = [&](int values) { return "{\"enum\":[" + numbered(values, "\"v", "\"") + "]}"; };
+  const auto object = [&](int listed, const std::string& rest, int required) {
+    return "{\"type\":\"object\",\"properties\":{" +
+           numbered(listed, "\"p", "\":{\"type\":\"null\"}") + "},\"required\":[" +
+           numbered(required, "\"p", "\"") + "]" + rest + "}";
+  };
+  const auto nested = [](int depth) {
+    std::string out = "{\"type\":\"null\"}";
+    for (int i = 0; i < depth; ++i) out = "{\"type\":\"array\",\"items\":" + out + "}";
+    return out;
+  };
+  const auto any_of = [&](int n) {
+    return "{\"anyOf\":[" + numbered(n, "{\"const\":", "}") + "]}";
+  };
+  const std::vector<std::tuple<std::string, std::string, const char*>> rows{
+      {of(5000), of(5001), "too large: more than 5000 values of `enum` in all (at #)"},
+      {object(1000, "", 600), object(1001, "", 600), "more than 1000 properties in all (at #)"},
+      {object(500, "", 0), object(501, "", 0), "more than 500 optional properties of one object"},
+      {object(50, ",\"maxProperties\":3", 1), object(101, ",\"maxProperties\":3", 1),
+       "more than 100 properties beside minProperties or maxProperties (at #)"},
+      {nested(100), nested(101), "more than 100 schemas within each other (at #/items/items"},
+      {any_of(1999), any_of(2001), "more than 2000 schemas (at #/anyOf/1999)"},
+      {R"({"type":"string","maxLength":1000000})", R"({"type":"string","maxLength":1000001})",
+       "`maxLength` at # is 1000001, expected at most 1000000"}};
+  for (const auto& [good, large, refused] : rows) {
+    CHECK(message(f, good) == "");
+    const std::string found = message(f, large);
+    CAPTURE(found);
+    CHECK(found.find(refused) != std::string::npos);
+    CHECK(found.size() < 300);
+  }
+}
