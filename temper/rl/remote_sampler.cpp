@@ -18,7 +18,8 @@ constexpr const char* kPrefix = "step-";
 
 }  // namespace
 
-RemoteSampler::RemoteSampler(const RlConfig& config, train::Policy& policy, dist::Group& group)
+RemoteSampler::RemoteSampler(const RlConfig& config, train::Policy& policy, dist::Group& group,
+                             train::Messages& messages, std::function<bool()> stop)
     : config_(config),
       policy_(policy),
       group_(group),
@@ -26,6 +27,7 @@ RemoteSampler::RemoteSampler(const RlConfig& config, train::Policy& policy, dist
       engine_(config.rollout.server, policy.model->vocab_size, policy.tokenizer) {
   const std::string directory =
       config.rollout.server.weights_dir.value_or(config.output_dir + "/weights");
+  engine_.watch([&messages](const std::string& text) { messages.note(text); }, std::move(stop));
   if (!syncs_) return;
   try {
     fs::create_directories(directory);

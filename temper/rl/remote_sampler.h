@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <string>
 
 #include "temper/generate/remote/remote_engine.h"
@@ -12,7 +13,8 @@ namespace temper::rl {
 
 class RemoteSampler : public Sampler {
  public:
-  RemoteSampler(const RlConfig& config, train::Policy& policy, dist::Group& group);
+  RemoteSampler(const RlConfig& config, train::Policy& policy, dist::Group& group,
+                train::Messages& messages, std::function<bool()> stop);
 
   void keep(int64_t version) override;
   void use(int64_t version) override;
