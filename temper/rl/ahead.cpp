@@ -1,6 +1,7 @@
 #include "temper/rl/ahead.h"
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -14,6 +15,8 @@ namespace {
 
 // Lines of the batches in a checkpoint; an empty line ends each.
 constexpr const char* kTensor = "rollouts_begun.jsonl";
+
+constexpr std::chrono::milliseconds kBetweenMessages{500};  // while the trainer waits
 
 MetricsRow to_row(const Json& values) {
   return MetricsRow::from_json(dump_json(values), "the checkpoint");
@@ -139,6 +142,16 @@ void AheadSource::wait_for(const Batch& batch, int64_t tokens) const {
   changed_.wait(lock, [&] { return batch.failure || batch.sampled >= tokens; });
 }
 
+void AheadSource::attend(const Batch& batch, int64_t tokens) const {
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, kBetweenMessages,
+                            [&] { return batch.failure || batch.sampled >= tokens; })) {
+    lock.unlock();
+    messages_->pass_on();
+    lock.lock();
+  }
+}
+
 RolloutBatch AheadSource::next(int64_t policy_version) {
   if (begun_.empty()) begun_.push_back(std::make_shared<Batch>());
   const BatchPointer batch = begun_.front();
@@ -149,7 +162,7 @@ RolloutBatch AheadSource::next(int64_t policy_version) {
   {
     const trace::Span span("waiting for a rollout");
     inner_->share_processors(false);
-    wait_for(*batch, longest());
+    attend(*batch, longest());
     inner_->share_processors(true);
   }
   messages_->pass_on();

@@ -101,6 +101,8 @@ class AheadSource : public RolloutSource {
   void submit(Job job);
   void run(const Job& job);
   void wait_for(const Batch& batch, int64_t tokens) const;
+  // The same, and passes on messages meanwhile: sampling may wait for servers.
+  void attend(const Batch& batch, int64_t tokens) const;
   void work();
   void add_begun(const std::vector<Begun>& batches, train::TaskState& state) const;
 

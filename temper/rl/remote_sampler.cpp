@@ -18,7 +18,8 @@ constexpr const char* kPrefix = "step-";
 
 }  // namespace
 
-RemoteSampler::RemoteSampler(const RlConfig& config, train::Policy& policy, const dist::Mesh& mesh)
+RemoteSampler::RemoteSampler(const RlConfig& config, train::Policy& policy, const dist::Mesh& mesh,
+                             train::Messages& messages, std::function<bool()> stop)
     : config_(config),
       policy_(policy),
       world_(mesh.world),
@@ -28,6 +29,7 @@ RemoteSampler::RemoteSampler(const RlConfig& config, train::Policy& policy, cons
       engine_(servers_.pool(), policy.tokenizer) {
   const std::string directory =
       config.rollout.server.weights_dir.value_or(config.output_dir + "/weights");
+  engine_.watch([&messages](const std::string& text) { messages.note(text); }, std::move(stop));
   if (!syncs_) return;
   try {
     fs::create_directories(directory);

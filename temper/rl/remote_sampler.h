@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -14,7 +15,8 @@ namespace temper::rl {
 
 class RemoteSampler : public Sampler {
  public:
-  RemoteSampler(const RlConfig& config, train::Policy& policy, const dist::Mesh& mesh);
+  RemoteSampler(const RlConfig& config, train::Policy& policy, const dist::Mesh& mesh,
+                train::Messages& messages, std::function<bool()> stop);
 
   void keep(int64_t version) override;
   void use(int64_t version) override;

@@ -65,7 +65,7 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
     train::Messages& messages =
         samples_ahead ? *ahead.messages : static_cast<train::Messages&>(directory);
     std::unique_ptr<Sampler> sampler =
-        make_sampler(config, roles.policy, mesh, role_ranks, messages);
+        make_sampler(config, roles.policy, mesh, role_ranks, messages, host.stop);
     auto sampled =
         std::make_unique<SampledSource>(config, roles.policy, samples_ahead ? *ahead.group : group,
                                         messages, std::move(sampler), std::move(asker));

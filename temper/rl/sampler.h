@@ -3,6 +3,7 @@
 // continues, servers that are given the weights, or ranks of their own (the config's `roles`).
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "temper/dist/mesh.h"
@@ -39,9 +40,9 @@ class Sampler {
 };
 
 // As the config says; null: the rollout engine samples with the current policy. role_ranks: null
-// where no rank has a role of its own.
+// where no rank has a role of its own. stop: whether the run was asked to end; of any thread.
 std::unique_ptr<Sampler> make_sampler(const RlConfig& config, train::Policy& policy,
                                       const dist::Mesh& mesh, roles::RoleRanks* role_ranks,
-                                      train::Messages& messages);
+                                      train::Messages& messages, std::function<bool()> stop = {});
 
 }  // namespace temper::rl

@@ -239,6 +239,7 @@ void Trainer::rescue(RunDirectory& directory) {
   if (is_shared_out(roles_.trainables) && !all_threw()) return;
   try {
     save(directory);
+    directory.note(str("saved step ", step_, " after an error"));
   } catch (const std::exception& e) {
     directory.warn(str("step ", step_, " could not be saved either: ", e.what()));
   }

@@ -187,12 +187,44 @@ for rank in 0 1; do
   [ $((SECONDS - before)) -le 40 ] || fail "rank $rank gone: $((SECONDS - before)) s"
 done
 kill $process
-
-# What goes wrong.
+# Gone for longer than the tries take: the run says so and waits, as rollout.server.wait_minutes says. Ctrl-C ends the waiting, and the
+# same command goes on.
 status=0; before=$SECONDS
-grpo dead rollout.server.urls=[http://127.0.0.1:9] 2> err > /dev/null || status=$?
+"$temper" grpo run.yaml output_dir=dead rollout.server.urls=[http://127.0.0.1:9] rollout.server.wait_minutes=5 2> err > /dev/null &
+dead=$!
+lose_server() {  # OUTPUT_DIR STALENESS: a run in $run, its server killed, and the run waits
+  "$temper" grpo run.yaml output_dir=$1 rl.max_staleness=$2 rollout.server.urls=[$url] rollout.server.wait_minutes=5 'rewards=[{name: even, command: [sh, even_slow.sh]}]' 'metrics.sinks=[console, jsonl]' > $1.log 2>&1 &
+  run=$!
+  until [ -s $1/metrics.jsonl ]; do sleep 0.05; kill -0 $run 2> /dev/null || break; done
+  kill -KILL $first
+  for i in $(seq 200); do grep -q "$url does not answer; waiting up to 315 s" $1.log && return; sleep 0.1; done
+  fail "$1: nothing is said: $(tail -3 $1.log)"
+}
+return_server() { serve "${url##*:}"; first=$process; }
+lose_server waits 1
+waiting=$SECONDS
+# A url that never answered is not waited for.
+wait $dead || status=$?
 [ $status = 1 ] && grep -q 'http://127.0.0.1:9 failed 4 times' err || fail "no server: $status $(cat err)"
 [ $((SECONDS - before)) -le 25 ] || fail "no server: $((SECONDS - before)) s"
+while [ $((SECONDS - waiting)) -lt 17 ]; do sleep 0.2; done
+return_server
+wait $run || fail "a server that came back late: $(tail -3 waits.log)"
+grep -q "$url answers again, after [0-9][0-9]* s" waits.log || fail "it is back: $(cat waits.log)"
+cmp stale/final/model.safetensors waits/final/model.safetensors || fail "a server that came back late changed the run"
+for staleness in 0 1; do
+  lose_server stopped-$staleness $staleness
+  before=$SECONDS; status=0
+  kill -INT $run
+  wait $run || status=$?
+  [ $status = 1 ] && [ $((SECONDS - before)) -le 14 ] && grep -q 'asked to stop while no server answers' stopped-$staleness.log || fail "Ctrl-C while waiting: $status, $((SECONDS - before)) s, $(tail -3 stopped-$staleness.log)"
+  return_server
+  grpo stopped-$staleness rl.max_staleness=$staleness rollout.server.urls=[$url] > log 2>&1 || fail "resumed after Ctrl-C: $(tail -3 log)"
+  [ "$(wc -l < stopped-$staleness/metrics.jsonl)" = 6 ] || fail "resumed after Ctrl-C: $(wc -l < stopped-$staleness/metrics.jsonl) steps"
+done
+cmp sync-none/final/model.safetensors stopped-0/final/model.safetensors || fail "Ctrl-C while waiting changed the run"
+
+# What goes wrong.
 refused() { status=0; grpo refused "${@:2}" 2> err > /dev/null || status=$?; [ $status = 2 ] && grep -q -- "$1" err || fail "expected $1, got $status: $(cat err)"; }
 refused "rl.on_mismatch" rl.max_staleness=1 rl.on_mismatch=stop
 refused "NO_SUCH_KEY" rollout.server.urls=[$url] rollout.server.api_key_env=NO_SUCH_KEY

@@ -34,6 +34,10 @@ void ServerSection::fields(Fields& f) {
       "timeout_seconds", timeout_seconds,
       "timeout of a request; a failed one is tried 4 times in all, on another url if there is one",
       above(0));
+  f.add("wait_minutes", wait_minutes,
+        "minutes to wait for a server that has answered and is gone, such as one that is started "
+        "again; 0: as long as the 4 tries take, 15 seconds",
+        at_least(0));
 }
 
 std::string ServerSection::api_key() const {

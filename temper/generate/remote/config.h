@@ -20,6 +20,7 @@ struct ServerSection {
   std::optional<std::string> weights_dir;
   std::optional<std::string> api_key_env;
   double timeout_seconds = 120;
+  double wait_minutes = 0;
   void fields(Fields& f);
 
   bool used() const { return !urls.empty(); }

@@ -119,7 +119,20 @@ void RemoteEngine::report(const Task& task, const Callbacks& callbacks) const {
   }
 }
 
+void RemoteEngine::watch(std::function<void(const std::string&)> tell, std::function<bool()> stop) {
+  tell_ = std::move(tell);
+  stop_ = std::move(stop);
+}
+
+void RemoteEngine::attend() {
+  for (const std::string& news : pool_->take_news())
+    if (tell_) tell_(news);
+  check(!(stop_ && stop_() && pool_->all_gone()),
+        "the run was asked to stop while no server answers (rollout.server.urls)");
+}
+
 bool RemoteEngine::step(const Callbacks& callbacks) {
+  attend();
   std::deque<std::shared_ptr<Task>> ended;
   {
     std::unique_lock lock(mutex_);

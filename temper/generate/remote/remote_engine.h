@@ -4,9 +4,11 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -36,6 +38,9 @@ class RemoteEngine : public CompletionSource {
   bool step(const Callbacks& callbacks) override;
   void rest() override {}
 
+  // step() tells what happens to servers, and throws RunError where all are gone and `stop` says
+  // that the run is to end.
+  void watch(std::function<void(const std::string&)> tell, std::function<bool()> stop);
   // Ends what is going on: step() throws RunError. From any thread.
   void stop() { pool_->stop(); }
   remote::ServerPool& pool() { return *pool_; }
@@ -57,11 +62,14 @@ class RemoteEngine : public CompletionSource {
   };
 
   void work();
+  void attend();
   void report(const Task& task, const Callbacks& callbacks) const;
 
   std::shared_ptr<remote::ServerPool> pool_;
   const size_t connections_;
   std::shared_ptr<const Tokenizer> tokenizer_;
+  std::function<void(const std::string&)> tell_;
+  std::function<bool()> stop_;
   RequestId next_id_ = 1;
   size_t next_turn_ = 0;
   std::mutex mutex_;

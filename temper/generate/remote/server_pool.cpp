@@ -1,7 +1,6 @@
 #include "temper/generate/remote/server_pool.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "temper/base/clock.h"
@@ -10,12 +9,6 @@ namespace temper::generate::remote {
 namespace {
 
 constexpr double kFirstWait = 0.5;  // seconds, where a server answered with an error
-constexpr double kBetweenProbes = 0.3;
-constexpr double kProbeTimeout = 3;
-
-std::chrono::duration<double> seconds_of(double seconds) {
-  return std::chrono::duration<double>(seconds);
-}
 
 }  // namespace
 
@@ -48,7 +41,9 @@ class ServerPool::Connection {
 };
 
 PoolOptions pool_options(const ServerSection& section) {
-  PoolOptions options{.servers = {}, .timeout_seconds = section.timeout_seconds};
+  PoolOptions options{.servers = {},
+                      .timeout_seconds = section.timeout_seconds,
+                      .wait_seconds = 60 * section.wait_minutes};
   const std::string key = section.api_key();
   for (const std::string& text : section.urls) {
     const ServerUrl url = parse_url(text);
@@ -117,57 +112,6 @@ size_t ServerPool::num_alive() {
   const std::lock_guard lock(mutex_);
   return static_cast<size_t>(std::count_if(servers_.begin(), servers_.end(),
                                            [](const auto& server) { return server->alive; }));
-}
-
-void ServerPool::leave_out(size_t number) {
-  Server& server = *servers_[number];
-  const std::lock_guard lock(mutex_);
-  server.alive = false;
-  server.idle.clear();
-  if (!options_.may_return)
-    for (HttpClient* client : server.busy) client->stop();
-  changed_.notify_all();
-}
-
-// Until the time is over; with `any`, also until a server answers.
-void ServerPool::wait_for(size_t failed, double seconds, bool any) {
-  std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, seconds_of(seconds), [&] {
-    return stopping_ || (any && std::any_of(servers_.begin(), servers_.end(),
-                                            [](const auto& s) { return s->alive; }));
-  });
-  check(!stopping_, servers_[failed]->about.name, ": the run is ending");
-}
-
-// Asks those that were left out whether they are back.
-void ServerPool::probe() {
-  std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    const bool all_alive = std::all_of(servers_.begin(), servers_.end(),
-                                       [](const auto& server) { return server->alive; });
-    if (all_alive) {
-      changed_.wait(lock);
-      continue;
-    }
-    changed_.wait_for(lock, seconds_of(kBetweenProbes), [this] { return stopping_; });
-    for (const auto& server : servers_) {
-      if (server->alive || stopping_) continue;
-      lock.unlock();
-      const bool back = answers(*server);
-      lock.lock();
-      server->alive = back;
-      if (back) changed_.notify_all();
-    }
-  }
-}
-
-bool ServerPool::answers(const Server& server) const {
-  try {
-    HttpClient(server.about.url, server.about.api_key, kProbeTimeout).get("/health");
-    return true;
-  } catch (const HttpFailure& e) {
-    return !e.unreachable;  // it may have no such route
-  }
 }
 
 int64_t ServerPool::load(size_t number, const RemoteWeights& weights, int64_t lost) {
@@ -260,13 +204,17 @@ std::string ServerPool::post(const std::string& path, const std::string& body, s
 void ServerPool::on_some_server(size_t turn, const std::function<void(size_t)>& work) {
   size_t failed = SIZE_MAX;
   double wait = kFirstWait;
+  std::optional<double> end;  // of the time in which tries do not count
   for (int tries = 1;; ++tries) {
     const size_t number = choose(turn, failed);
     const Server& server = *servers_[number];
     std::string why;
     bool unreachable = false;
     try {
-      return work(number);
+      work(number);
+      const std::lock_guard lock(mutex_);
+      answered_ = true;
+      return;
     } catch (const HttpFailure& e) {
       why = e.what();
       unreachable = e.unreachable;
@@ -280,6 +228,13 @@ void ServerPool::on_some_server(size_t turn, const std::function<void(size_t)>& 
     if (unreachable && (options_.may_return || !answers(server))) {
       leave_out(number);
       if (!options_.may_return) {
+        tries = 0;
+        continue;
+      }
+    }
+    if (unreachable && !another_answers(number)) {
+      if (!end) end = steady_seconds() + options_.wait_seconds;
+      if (wait_for_any(*end)) {
         tries = 0;
         continue;
       }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -42,6 +43,7 @@ struct PoolOptions {
   // all others.
   bool may_return = true;
   std::shared_ptr<WeightsLoader> loader;  // null: the pool has servers load weights itself
+  double wait_seconds = 0;  // for one that is gone and had answered; 0: as long as kTries take
 };
 // Those of the section. Throws ConfigError for urls that are none and a key that is not there.
 PoolOptions pool_options(const ServerSection& section);
@@ -76,6 +78,10 @@ class ServerPool {
   // Asks a server nothing more; what it was asked goes to others.
   void leave_out(size_t server);
   size_t num_alive();
+  // What a user should know of servers that are gone and come back, since the last call.
+  std::vector<std::string> take_news();
+  // Whether it knows that no server answers.
+  bool all_gone();
   // Ends what is going on; whoever waits gets a RunError.
   void stop();
 
@@ -92,6 +98,7 @@ class ServerPool {
     RemoteWeights weights;              // that it was given; version empty: none, or lost
     int64_t load = 0;                   // the last one's number; 0: none
     bool alive = true;                  // guarded by mutex_, as what follows
+    std::optional<double> gone_since;   // steady_seconds(), where the user was told
     std::vector<std::unique_ptr<HttpClient>> idle;
     std::vector<HttpClient*> busy;
   };
@@ -108,6 +115,9 @@ class ServerPool {
   std::string names() const;
   void wait_for(size_t failed, double seconds, bool any);
   void probe();
+  bool wait_for_any(double end);
+  void tell_gone(Server& server);
+  void tell_back(Server& server);
 
   const PoolOptions options_;
   std::unique_ptr<Protocol> protocol_;
@@ -115,6 +125,8 @@ class ServerPool {
   std::mutex mutex_;
   std::condition_variable changed_;
   RemoteWeights weights_;
+  bool answered_ = false;  // some server, some request
+  std::vector<std::string> news_;
   bool stopping_ = false;
   std::thread prober_;  // last: it uses the others
 };
