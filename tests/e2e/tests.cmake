@@ -10,3 +10,5 @@ if(NOT TEMPER_SANITIZE)
   add_test(NAME install/examples COMMAND bash ${CMAKE_SOURCE_DIR}/tests/install/examples.sh ${CMAKE_BINARY_DIR} ${CMAKE_COMMAND})
   set_tests_properties(install/examples PROPERTIES TIMEOUT 300 ENVIRONMENT "TEMPER_SOURCE_DIR=${CMAKE_SOURCE_DIR};TEMPER_CACHE_DIR=")
 endif()
+# It waits for servers that come back, and for those that do not.
+set_tests_properties(e2e/remote_test PROPERTIES TIMEOUT 600)

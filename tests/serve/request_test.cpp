@@ -99,13 +99,14 @@ TEST_CASE("log-probabilities in both forms") {
 TEST_CASE("messages of parts, and tools") {
   const CompletionRequest r = parse_request(
       R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"},
-          {"type": "text", "text": "b"}]}], "tools": [{"type": "function"}],
-          "max_tokens": 3, "max_completion_tokens": 4})",
+          {"type": "text", "text": "b"}]}], "tools": [{"type": "function",
+          "function": {"name": "f"}}], "max_tokens": 3, "max_completion_tokens": 4})",
       true);
   CHECK(r.prompts.at(0)[0]["content"] == "ab");
   CHECK(r.tools.size() == 1);
   CHECK(r.max_tokens == 4);
-  CHECK(chat(R"("tools": [{}], "tool_choice": "none")").tools.is_null());
+  CHECK(chat(R"("tools": [{"function": {"name": "f"}}], "tool_choice": "none")").tools.is_null());
+  CHECK(problem_of(R"("tools": [{}])", true).starts_with("`tools`: found {}"));
   CHECK(problem(R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", true)
             .starts_with("`messages`: found"));
   for (const char* wrong : {"[]", "\"a\"", "[1]", "[{}]", R"([{"role": 1}])"})
