@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <cctype>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "temper/base/error.h"
@@ -68,8 +68,7 @@ std::string find_tool_problem(const ToolSection& tool, const std::string& key) {
 }
 
 std::string find_call_problem(const ToolSection& tool, const Json& arguments) {
-  if (!arguments.is_object())
-    return "the arguments of `" + tool.name + "` are not an object";
+  if (!arguments.is_object()) return "the arguments of `" + tool.name + "` are not an object";
   const Json schema = parse_json(tool.parameters.json, "parameters");
   for (const Json& name : schema.value("required", Json::array()))
     if (!arguments.contains(name.get<std::string>()))
