@@ -30,6 +30,9 @@ void SamplingFlags::add_to(CLI::App& app) {
   app.add_option("--stop", options.stop,
                  "stop string: ends a completion and is cut from its text; may be repeated")
       ->expected(1)
+      ->check([](const std::string& text) {
+        return text.empty() ? "found an empty text, expected at least one character" : "";
+      })
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--seed", options.sampling.seed,
                  "random seed; a choice depends on it, the row's index, the sample's number and "
@@ -115,6 +118,7 @@ void BatchFlags::add_to(CLI::App& app) {
   app.add_option(
          "--length-penalty", beams.length_penalty,
          "with --beams: scores are summed log-probabilities divided by length to this power")
+      ->needs("--beams")
       ->check(any_number());
   app.add_option("--max-batch", engine.max_batch,
                  "maximum number of sequences decoded at once; changes the speed, never the result")

@@ -25,7 +25,8 @@ struct Reply {
   Observation observation;
   std::optional<Failure> failure;
   std::vector<Failure> tool_failures;
-  int64_t unread_calls = 0;  // tool calls that could not be parsed, or name an unknown tool
+  int64_t unread_calls =
+      0;  // tool calls that could not be parsed, name an unknown tool or lack an argument
   // Lines that a program wrote without a request: counted as malformed, without other effect.
   int64_t unasked_lines = 0;
   std::string unasked;  // what to say of the first of them

@@ -282,6 +282,10 @@ void beam_search(models::CausalLM& model, const std::vector<std::vector<int32_t>
                      beams.beams);
   check<ConfigError>(!options.sampling.filters(),
                      "beam search does not sample: top_k, top_p and min_p do not apply");
+  const double temperature = options.sampling.temperature;
+  check<ConfigError>(temperature == 0 || temperature == 1,
+                     "beam search does not sample: temperature does not apply, found ",
+                     temperature);
   Searches searches(model, options, beams, engine_options, std::move(tokenizer));
   const auto request = [&](size_t i) {
     return Request{static_cast<int64_t>(i), prompts[i], num_samples, options,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "temper/base/error.h"
 #include "temper/generate/option_values.h"
 
 namespace temper::generate {
@@ -81,6 +82,8 @@ GenerationOptions RolloutSection::options(int64_t seed) const {
     o.stop_token_ids.push_back(static_cast<int32_t>(std::min<int64_t>(id, INT32_MAX)));
   o.grammar = grammar_spec({json_schema, regex, grammar}, "rollout.json_schema", "rollout.regex",
                            "rollout.grammar");
+  check<ConfigError>(std::find(stop.begin(), stop.end(), "") == stop.end(),
+                     "rollout.stop: found an empty text, expected at least one character");
   o.stop = stop;
   return o;
 }

@@ -28,6 +28,9 @@ void check_options(const GenerationOptions& options, const models::CausalLM& mod
   const double temperature = options.sampling.temperature;
   check<ConfigError>(temperature == 0 || temperature >= kLeastTemperature, "temperature: found ",
                      temperature, ", expected 0 (greedy) or at least ", kLeastTemperature);
+  check<ConfigError>(std::find(options.stop.begin(), options.stop.end(), "") == options.stop.end(),
+                     "stop: found an empty text, which ends every completion at once; expected at "
+                     "least one character");
   check<ConfigError>(options.stop.empty() || tokenizer,
                      "stop texts need a tokenizer, and the model has none");
   const auto check_id = [&model](const char* key, int32_t id) {

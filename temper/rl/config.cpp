@@ -126,13 +126,13 @@ void RlConfig::validate() const {
           "its critic is trained by another verb: temper ppo");
   need(!data.train.empty() || rl.replay, "data.train",
        "a file of rows, or a list of {path, weight, name}");
+  const std::string problem = env::find_problem(environment);
+  check<ConfigError>(problem.empty(), problem);
   const bool rewarded = !environment.name.empty() || !environment.command.empty();
   need(!rewards.empty() || rl.replay || rewarded, "rewards",
        environment.any() ? "tools give no rewards; a list of {name, weight}, {command, ...} or "
                            "{model, ...}"
                          : "a list of {name, weight}, {command, ...} or {model, ...}");
-  const std::string problem = env::find_problem(environment);
-  check<ConfigError>(problem.empty(), problem);
   require(adapter.dropout == 0, "adapter.dropout", "found ", adapter.dropout, ", expected 0 under ",
           verb.value_or("grpo"), ": the sampler's log-probabilities must be the trainer's");
   require(train.neftune_alpha == 0, "train.neftune_alpha", "found ", train.neftune_alpha,

@@ -69,7 +69,7 @@ std::vector<MetricInfo> rl_metrics() {
       {"environment_crashes", "", "environment failures", "programs that crashed"},
       {"environment_malformed", "", "environment failures", "answers that are malformed"},
       {"tool_calls_unread", "", "environment failures",
-       "tool calls that could not be parsed, or name an unknown tool"},
+       "tool calls that could not be parsed, name an unknown tool or lack an argument"},
       {"truncated_fraction", "", "truncated completions",
        "share of completions truncated at max_new_tokens"},
       {"clip_fraction", "", "clipping", "share of tokens whose importance ratio is clipped"},

@@ -113,10 +113,19 @@ refused "grid_world" 'environment={name: grid_wrold}'
 refused "not found in PATH" 'environment={command: [no-such-program]}'
 refused "tools\[0\].command" 'environment={tools: [{name: f}]}'
 refused "tools\[0\].name" 'environment={tools: [{command: [sh]}]}'
+refused "rewards is required: tools give no rewards" 'environment={tools: [{name: f, command: [sh]}]}'
 refused "max_turns" 'environment={name: grid_world, max_turns: 0}'
 refused "environment.comand" 'environment={comand: [sh]}'
 refused "answer" 'environment={name: calculator}'
 refused "called .environment" 'environment={name: grid_world}' 'rewards=[{name: environment, reward: length}]'
+# Tools and an environment from files: what is wrong names the file.
+echo '{tools: [{name: f, command: [sh]}]}' > agent.yaml; echo '[]' > none.json
+echo '[{name: f, command: [sh]}, {name: f, command: [sh]}]' > twice.json; echo '[{name: f, command: cat -n}]' > text.json
+inspected() { local hint=$1 status=0; shift; "$temper" generate --model grid_world/model --input grid_world/rows.jsonl --output x "$@" 2> err > /dev/null || status=$?; [ $status = 2 ] && grep -q -- "$hint" err || fail "expected $hint, got $status: $(cat err)"; }
+inspected "--tools twice.json: agent.yaml has tools of its own" --environment agent.yaml --tools twice.json
+inspected "none.json: found no tool, expected a list" --tools none.json
+inspected "twice.json: environment.tools\[1\]: two tools are called" --tools twice.json
+inspected "write a program and its arguments as a list: \[cat, ..\]" --tools text.json
 odd_model
 echo '{"prompt_ids": [3, 4]}' > ids.jsonl
 refused "tokenizer" 'environment={name: grid_world}' model.path=model data.train=ids.jsonl

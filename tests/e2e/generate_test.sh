@@ -129,6 +129,9 @@ wrong '--top-p' --top-p 0
 wrong '--max-new-tokens' --max-new-tokens 99999999999
 wrong 'expected at most the number of beams' --beams 2 --num-samples 3 --max-new-tokens 12
 wrong 'beam search does not sample' --beams 2 --top-k 3 --max-new-tokens 12
+wrong 'temperature does not apply, found 0.5' --beams 2 --temperature 0.5 --max-new-tokens 12
+wrong '--length-penalty requires --beams' --length-penalty 2
+wrong '--stop: found an empty text' --stop ''
 [ ! -e sums.gbnf ] || wrong '--regex: ' --regex '(' --max-new-tokens 12
 wrong '--json-schema: none.json' --json-schema none.json
 wrong 'expected one of --json-schema, --regex and --grammar' --regex 1 --json-schema rows.jsonl

@@ -110,6 +110,10 @@ TEST_CASE("one beam is greedy, and what cannot be is said") {
   CHECK_THROWS_AS(search(*model, prompts, 3, options, {.beams = 2}), ConfigError);
   CHECK_THROWS_AS(search(*model, prompts, 1, options, {.beams = 2}, {.cache_bytes = 10000}),
                   ConfigError);
+  options.sampling.temperature = 0.5;
+  CHECK_THROWS_WITH_AS(search(*model, prompts, 1, options, {.beams = 2}),
+                       doctest::Contains("temperature does not apply, found 0.5"), ConfigError);
+  options.sampling.temperature = 1;
   options.sampling.top_k = 3;
   CHECK_THROWS_AS(search(*model, prompts, 1, options, {.beams = 2}), ConfigError);
 }

@@ -215,9 +215,19 @@ TEST_CASE("what reinforcement learning needs is required") {
   CHECK(error_of({"output_dir=r", "model.path=m", "rl.replay=x"}) == "no error");
   CHECK(error_of({"output_dir=r", "model.path=m", "data.train=x"}) ==
         "rewards is required: a list of {name, weight}, {command, ...} or {model, ...}");
+  const std::string tools = "environment={tools: [{name: f, command: [sh]}]}";
+  CHECK(error_of({"output_dir=r", "model.path=m", "data.train=x", tools}) ==
+        "rewards is required: tools give no rewards; a list of {name, weight}, {command, ...} or "
+        "{model, ...}");
+  CHECK(error_of({"output_dir=r", "model.path=m", "data.train=x",
+                  "environment={name: grid_world}"}) == "no error");
+  CHECK(error_of({"output_dir=r", "model.path=m", "data.train=x", "rewards=[{name: length}]",
+                  tools}) == "no error");
 }
 
 TEST_CASE("keys that contradict each other") {
+  CHECK(load_error({"rollout.stop=['']"})
+            .ends_with("rollout.stop: found an empty text, expected at least one character"));
   CHECK(load_error({"rewards=[{weight: 2}]"}) ==
         "command line: rewards=[{weight: 2}]: rewards: reward 1 has neither a name, a command nor "
         "a model");
