@@ -106,7 +106,8 @@ TEST_CASE("messages of parts, and tools") {
   CHECK(r.tools.size() == 1);
   CHECK(r.max_tokens == 4);
   CHECK(chat(R"("tools": [{"function": {"name": "f"}}], "tool_choice": "none")").tools.is_null());
-  CHECK(problem_of(R"("tools": [{}])", true).starts_with("`tools`: found {}"));
+  CHECK(problem(R"({"messages": [{"role": "user", "content": "a"}], "tools": [{}]})", true)
+            .starts_with("`tools`: found {}"));
   CHECK(problem(R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", true)
             .starts_with("`messages`: found"));
   for (const char* wrong : {"[]", "\"a\"", "[1]", "[{}]", R"([{"role": 1}])"})
