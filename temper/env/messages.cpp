@@ -1,10 +1,9 @@
 #include "temper/env/messages.h"
 
-#include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <vector>
 
-#include "temper/base/config.h"
 #include "temper/base/error.h"
 #include "temper/env/config.h"
 
@@ -33,13 +32,18 @@ std::string problem_of_messages(const Json& messages) {
   return {};
 }
 
+// A program may answer with more than is read, such as `info`; but not with what looks like a field
+// that is read and is none: an episode without its reward is worse than an error.
 std::string problem_of_fields(const Json& answer) {
-  static const std::vector<std::string> known{"messages", "tools",   "reward",
-                                              "done",     "episode", "type"};
+  const auto plain = [](std::string name) {
+    for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (name.ends_with("s")) name.pop_back();
+    return name;
+  };
   for (const auto& [name, value] : answer.items())
-    if (std::find(known.begin(), known.end(), name) == known.end())
-      return "unknown field `" + name.substr(0, kQuoted) + "`; did you mean `" +
-             nearest(name.substr(0, kQuoted), known) + "`?";
+    for (const char* const known : {"messages", "tools", "reward", "done"})
+      if (name != known && plain(name) == plain(known))
+        return "unknown field `" + name.substr(0, kQuoted) + "`; did you mean `" + known + "`?";
   return {};
 }
 

@@ -216,6 +216,7 @@ TEST_CASE("answers that say what is wrong with them") {
   const std::string good = R"({"episode": 0, "messages": []})";
   const std::string end = R"({"reward": 1, "done": true})";
   CHECK(detail(good, end) == "");
+  CHECK(detail(good, R"({"reward": 1, "done": true, "info": {"x": 2}})") == "");
   CHECK(detail(R"({"messages": [], "reward": 0, "done": false, "tools": null})", end) == "");
   CHECK(detail(R"({"messages": [], "tools": [{"name": "f"}]})", end) == "");
   for (const auto& [reset, step, message] : std::vector<std::array<std::string, 3>>{
