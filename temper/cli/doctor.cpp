@@ -68,7 +68,7 @@ const char* bfloat16_products() {
 // Where quantized weights are kept for the next start.
 std::string weight_cache() {
   const std::string directory = models::WeightCache::directory();
-  if (directory.empty()) return "none (TEMPER_CACHE_DIR is empty)";
+  if (directory.empty()) return "none (TEMPER_CACHE_DIR is empty, or there is no HOME)";
   return str(directory, ": ", models::WeightCache::total_bytes() / 1'000'000,
              " MB (TEMPER_CACHE_DIR)");
 }

@@ -125,31 +125,32 @@ void Export::print_drift(const char* of, const std::vector<float>& merged,
                          const Probe& probe) const {
   const auto print = [&](const std::string& what, const models::Storage& other,
                          const std::string& hint) {
-    std::cout << what << ": " << of << " of the probe differ by at most "
-              << largest_difference(merged, probe(other)) << hint << "\n";
+    std::cout << of << " of a probe, against " << what << ": at most "
+              << largest_difference(merged, probe(other)) << " apart" << hint << "\n";
   };
-  if (storage == "int8" || storage == "nf4")
-    return print("from those with the original weights", {}, "");
+  if (storage == "int8" || storage == "nf4") return print("the original weights", {}, "");
   if (trained && trained->is_quantized())
-    print("from those in training, on " + trained->storage + " weights",
+    print("training, on " + trained->storage + " weights",
           kept_as(trained->dtype, trained->storage),
           "; --storage " + trained->storage + " merges into the quantized weights");
 }
 
 // A model with a scalar head, as `temper reward` leaves it.
 void Export::run_scalar(at::ScalarType type) const {
-  const auto model = load_scalar(merged_into());
+  auto model = load_scalar(merged_into());
   const std::vector<float> before = scalars(*model);
   models::merge_adapters(*model);
   models::write_model_files({model_dir, model_dir}, output, type, models::HeadKind::kScalar);
   models::save_weights(*model, output, type);
-  const auto written = models::load_scalar_model(output);
+  auto written = models::load_scalar_model(output);
   check_written(*model, *written, type, output);
   std::cout
       << output << ": " << dtype
       << ", a reward model, read back equal; scalars of a probe differ from those before merging "
          "and writing by at most "
       << largest_difference(before, scalars(*written)) << "\n";
+  model.reset();  // another one takes their place
+  written.reset();
   print_drift("scalars", before,
               [&](const models::Storage& kept) { return scalars(*load_scalar(kept)); });
 }
@@ -162,13 +163,14 @@ void Export::run_gguf(at::ScalarType type) const {
                      "it with --format hf");
   const models::GgufHeader header = models::gguf_header(model_dir, type);
   for (const std::string& note : header.notes) std::cerr << "warning: " << note << "\n";
-  const auto model = load(merged_into());
+  auto model = load(merged_into());
   const std::vector<float> before = logprobs(*model);
   models::merge_adapters(*model);
   std::filesystem::create_directories(output);
   const std::string path = output + "/model-" + dtype + ".gguf";
   models::save_gguf(*model, header, path, type);
   std::cout << path << ": " << dtype << ", keys and tensors read back equal\n";
+  model.reset();  // another one takes its place
   print_drift("log-probabilities", before,
               [&](const models::Storage& kept) { return logprobs(*load(kept)); });
 }
@@ -204,18 +206,20 @@ int Export::run() {
 }
 
 void Export::run_hf(at::ScalarType type) const {
-  const auto model = load(merged_into());
+  auto model = load(merged_into());
   const std::vector<float> before = logprobs(*model);
   models::merge_adapters(*model);
   models::write_model_files({model_dir, model_dir}, output, type);
   models::save_weights(*model, output, type);
 
-  const auto written = models::load_model(output);
+  auto written = models::load_model(output);
   check_written(*model, *written, type, output);
   std::cout << output << ": " << dtype
             << ", read back equal; log-probabilities of a probe differ from those before merging "
                "and writing by at most "
             << largest_difference(before, logprobs(*written)) << "\n";
+  model.reset();  // another one takes their place
+  written.reset();
   print_drift("log-probabilities", before,
               [&](const models::Storage& kept) { return logprobs(*load(kept)); });
 }

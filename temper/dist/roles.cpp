@@ -52,12 +52,16 @@ void RolesSection::check_names(const Where& where) const {
   };
   check_groups("roles.rollout", rollout);
   check_groups("roles.reference", reference);
+  check<ConfigError>(any() || tensor == 1, where("roles.tensor"), ": found ", tensor,
+                     ", and no rank has a role (roles.rollout, roles.reference); mesh.tensor is "
+                     "that of ranks that train");
   for (const int64_t rank : rollout)
-    check<ConfigError>(!contains(reference, rank) ||
-                           find_group(reference, rank, tensor) == find_group(rollout, rank, tensor),
-                       where("roles.reference"), ": rank ", rank,
-                       " has both roles, and they divide their ranks differently into groups of ",
-                       tensor, " (roles.tensor); name it with the same ranks in both lists");
+    check<ConfigError>(
+        !contains(reference, rank) ||
+            find_group(reference, rank, tensor) == find_group(rollout, rank, tensor),
+        where("roles.reference"), ": rank ", rank,
+        " has both roles, and they divide their ranks differently into groups of ", tensor,
+        " (roles.tensor); name it with the same ranks, in the same order, in both lists");
 }
 
 std::vector<int> RolesSection::training(int64_t ranks, const Where& where) const {

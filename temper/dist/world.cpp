@@ -65,16 +65,23 @@ Mesh World::mesh(const MeshSection& section, const std::vector<int>& all,
               : data == 1 ? mesh.rows
                           : group("fsdp", d * fsdp * tensor + t, tensor, fsdp);
   mesh.model = data == 1 ? mesh.world : group("model", d * fsdp * tensor, 1, fsdp * tensor);
-  mesh.watch = std::make_shared<PeerWatch>(
-      *mesh.world, address(),
-      [all, end = end_process(rank_)](int place) { end(all.at(static_cast<size_t>(place))); });
+  mesh.watch = watch(*mesh.world, all);
   return mesh;
+}
+
+// Ends this process where one of these ranks is gone.
+std::shared_ptr<PeerWatch> World::watch(Group& group, const std::vector<int>& ranks) const {
+  return std::make_shared<PeerWatch>(
+      group, address(),
+      [ranks, end = end_process(rank_)](int place) { end(ranks.at(static_cast<size_t>(place))); });
 }
 
 Mesh World::role_mesh(const RolesSection& roles) {
   const std::vector<int> ranks = roles.group_of(rank_);
   if (ranks.size() == 1) return Mesh();
-  return Mesh::tensor_parallel(gloo_->group(temper::str("role/", ranks.front()), ranks));
+  Mesh mesh = Mesh::tensor_parallel(gloo_->group(temper::str("role/", ranks.front()), ranks));
+  mesh.watch = watch(*mesh.world, ranks);
+  return mesh;
 }
 
 }  // namespace temper::dist

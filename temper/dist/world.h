@@ -43,6 +43,8 @@ class World {
   std::string ask(const std::string& name, const std::string& missing) const;
 
  private:
+  std::shared_ptr<PeerWatch> watch(Group& group, const std::vector<int>& ranks) const;
+
   int rank_ = 0, size_ = 1;
   std::unique_ptr<Patience> patience_;
   std::unique_ptr<GlooWorld> gloo_;  // null: one rank

@@ -31,11 +31,11 @@ bool is_tied(nn::Module& model);
 
 // The weight of a sequence classifier's head; null in a language model.
 nn::Parameter* score_weight(nn::Module& model);
+// It trains beside an adapter, where there is one.
+void train_score(nn::Module& model);
 
 // Metadata of an adapter's file (BaseFormat).
 inline constexpr const char *kBaseDtype = "base_dtype", *kBaseStorage = "base_storage";
-// It trains beside an adapter, where there is one.
-void train_score(nn::Module& model);
 
 // Freezes the model and gives the targets low-rank matrices without values.
 void attach(const std::vector<Target>& targets, nn::Module& model, const LoraConfig& config);

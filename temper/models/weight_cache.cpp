@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSource = "source";  // the text that the file was made from
 constexpr const char* kHash = "hash";      // of everything else in the file
-constexpr const char* kPath = "path ";     // how a line of the source begins that names a file
+constexpr const char* kFirstWord = "weights ";
+constexpr const char* kPath = "path ";  // how a line of the source begins that names a file
 constexpr const char* kCodes = ".codes";
 constexpr const char* kScales = ".scales";
 constexpr const char* kShape = ".shape";
@@ -60,30 +61,32 @@ bool is_whole(const TensorMap& tensors) {
   return hash != tensors.end() && bytes_of(hash->second) == hash_of(tensors);
 }
 
-// Whether a cache file is of a model that is still where it was.
-bool has_model(const fs::path& file) {
+// Whether it is a file of this cache, of a model that is no longer where it was. What is not known
+// to be the cache's own is left alone.
+bool is_orphan(const fs::path& file) {
+  const std::string stem = file.stem().string();
+  if (file.extension() != ".safetensors" || stem.size() != 32 ||
+      stem.find_first_not_of("0123456789abcdef") != std::string::npos)
+    return false;
   try {
     const TensorMap tensors = read_safetensors(file.string());
     const auto source = tensors.find(kSource);
     if (source == tensors.end()) return false;
-    std::istringstream lines(bytes_of(source->second));
-    bool any = false;
-    for (std::string line; std::getline(lines, line);) {
-      if (!line.starts_with(kPath)) continue;
-      any = true;
-      if (!fs::exists(line.substr(std::string_view(kPath).size()))) return false;
-    }
-    return any;
+    const std::string text = bytes_of(source->second);
+    if (!text.starts_with(kFirstWord)) return false;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with(kPath) && !fs::exists(line.substr(std::string_view(kPath).size())))
+        return true;
   } catch (const std::exception&) {
-    return false;
   }
+  return false;
 }
 
 void remove_orphans(const fs::path& directory) {
   std::vector<fs::path> gone;
   for (const auto& entry : fs::directory_iterator(directory))
-    if (entry.path().extension() == ".safetensors" && !has_model(entry.path()))
-      gone.push_back(entry.path());
+    if (is_orphan(entry.path())) gone.push_back(entry.path());
   std::error_code ignored;
   for (const fs::path& path : gone) fs::remove(path, ignored);
 }
@@ -125,8 +128,8 @@ std::shared_ptr<const ops::QuantizedWeight> weight_of(const TensorMap& tensors,
 }  // namespace
 
 WeightCache::WeightCache(const MappedFiles& files, kernels::Code code) : code_(code) {
-  std::string name =
-      str("weights 3, code ", static_cast<int>(code), ", panels of ", kernels::panel_width(), "\n");
+  std::string name = str(kFirstWord, "3, code ", static_cast<int>(code), ", panels of ",
+                         kernels::panel_width(), "\n");
   for (const MappedFiles::File& file : files.files()) {
     const std::string path = fs::absolute(file.path).lexically_normal().string();
     name += kPath + path + "\n";

@@ -14,7 +14,8 @@ Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed, int
     grammar::Compiler(policy.tokenizer, policy.model->vocab_size).compile(*options.grammar);
   if (options.max_new_tokens >= positions)
     return Finding::warn(str("rollout.max_new_tokens ", options.max_new_tokens,
-                             ": the model's max_position_embeddings are ", positions));
+                             ": expected less than the model's max_position_embeddings, ",
+                             positions, ", the prompt included"));
   return Finding::pass(str("up to ", options.max_new_tokens, " tokens at temperature ",
                            options.sampling.temperature,
                            options.grammar ? ", in the form of a grammar" : ""));

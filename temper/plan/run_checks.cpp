@@ -17,8 +17,6 @@
 #include "temper/train/ranks.h"
 
 namespace temper::plan {
-namespace {}  // namespace
-
 RunChecks::RunChecks(train::RunConfig& c, const CheckOptions& o) : config(c), options(o) {
   std::string warnings;
   for (const std::string& warning : config.warnings)

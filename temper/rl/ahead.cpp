@@ -232,7 +232,7 @@ void AheadSource::add_begun(const std::vector<Begun>& batches, train::TaskState&
   Json all = Json::array();
   std::string lines;
   for (const auto& [batch, planned] : batches) {
-    wait_for(*batch, planned);
+    attend(*batch, planned);
     const std::lock_guard lock(mutex_);
     const bool done = planned == longest();
     if (batch->failure || (done && batch->rollouts.groups.empty())) break;

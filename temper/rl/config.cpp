@@ -191,10 +191,10 @@ void RlConfig::validate_sampler() const {
                            : rollout.server.used() ? 1
                                                    : mesh.tensor;
   require(sampling == mesh.tensor || rl.on_mismatch == RlSection::OnMismatch::kCorrect,
-          "rl.on_mismatch", "found stop with mesh.tensor ", mesh.tensor, ", and the model of what ",
-          "samples (", roles.rollout.empty() ? "rollout.server" : "roles.tensor", ") divided by ",
-          sampling, ", expected correct: sums over another number of tensor parallel ranks round ",
-          "differently");
+          "rl.on_mismatch", "found stop, expected correct: training divides the model over ",
+          mesh.tensor, mesh.tensor == 1 ? " rank" : " ranks", " (mesh.tensor), sampling over ",
+          sampling, " (", roles.rollout.empty() ? "rollout.server" : "roles.tensor",
+          "), and their sums round differently");
   require(!rl.replay || rl.max_staleness == 0, "rl.max_staleness", "found ", rl.max_staleness,
           ", expected 0 with rl.replay: nothing is sampled");
   const bool continues = rollout.update == RlRolloutSection::Update::kContinue;
@@ -212,7 +212,8 @@ void RlConfig::validate_sampler() const {
           "found servers and rl.replay; expected one of them");
   const generate::ServerSection &server = rollout.server, none;
   const bool asked = server.kind != none.kind || server.sync != none.sync || server.weights_dir ||
-                     server.api_key_env || server.timeout_seconds != none.timeout_seconds;
+                     server.api_key_env || server.timeout_seconds != none.timeout_seconds ||
+                     server.wait_minutes != none.wait_minutes;
   require(server.used() || !asked, "rollout.server.urls",
           "found none, expected the servers' addresses, such as [http://127.0.0.1:8000]");
   if (server.used())

@@ -107,9 +107,9 @@ void Observer::warn_of(const BatchStatistics& about, double kl, double mismatch,
                             max_new_tokens_, ": answers that come later are never rewarded"));
   if (mismatch > kBlownUpKl)
     messages_.warn_once("mismatch",
-                        str("the sampler is not the policy: mismatch_kl is ", mismatch,
-                            " nats per token; do the servers have this model's weights, and the "
-                            "same temperature?"));
+                        str("the sampler is far from the policy: mismatch_kl is ", mismatch,
+                            " nats per token; it samples with other weights (rollout.server), or "
+                            "the policy moves too fast for rl.max_staleness"));
   if (kl > kBlownUpKl)
     messages_.warn_once("kl",
                         str("the KL to the reference is unusually high, ", kl,

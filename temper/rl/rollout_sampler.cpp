@@ -50,8 +50,9 @@ bool RolloutSampler::samples_here() const {
 void RolloutSampler::check_sampled(const std::string& why) const {
   for (const std::string& of_rank : group_.all_gather(group_.agreed(why)))
     if (!of_rank.empty())
-      throw train::AgreedError("no rank is left that samples: " + of_rank +
-                               "; the same command resumes, with roles={} without such ranks");
+      throw train::AgreedError(
+          "sampling failed: " + of_rank + "; the same command resumes" +
+          (config_.roles.rollout.empty() ? "" : ", with roles={} without ranks of their own"));
 }
 
 // A prompt's completions that begin together share its forward pass; one that goes on has a request

@@ -52,7 +52,8 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
   if (!config.rl.replay && config.rollout.max_new_tokens >= positions)
     directory.warn(str(config.where("rollout.max_new_tokens"), ": found ",
                        config.rollout.max_new_tokens,
-                       ", and the model's max_position_embeddings are ", positions));
+                       ", expected less than the model's max_position_embeddings, ", positions,
+                       ", the prompt included: it was not trained on positions beyond"));
   const bool samples_ahead = config.rl.max_staleness > 0;
   Ahead ahead;  // outlives the source
   std::unique_ptr<RolloutSource> source;

@@ -54,6 +54,7 @@ class RankZero : public generate::remote::WeightsLoader {
       clients_.push_back(std::make_unique<HttpClient>(url, key, timeout_seconds));
   }
   int64_t load(size_t server, const RemoteWeights& weights, int64_t lost) override {
+    check(!stopped_, "the run is ending");
     const std::string body = dump_json({{"server", server},
                                         {"version", weights.version},
                                         {"path", weights.path},
@@ -66,17 +67,18 @@ class RankZero : public generate::remote::WeightsLoader {
     return answer.at("load").get<int64_t>();
   }
   void stop() override {
+    stopped_ = true;
     for (const auto& client : clients_) client->stop();
   }
 
  private:
   // A connection that was idle may end just when it is used; to ask twice does no harm.
-  static std::string ask(HttpClient& client, const std::string& body) {
+  std::string ask(HttpClient& client, const std::string& body) const {
     for (bool again = true;; again = false) {
       try {
         return client.post(kLoad, body);
       } catch (const HttpFailure& e) {
-        check(again && e.unreachable,
+        check(again && e.unreachable && !stopped_,
               "rank 0, which has the servers load weights, has exited or does not answer; its "
               "messages say why (",
               e.what(), ")");
@@ -85,6 +87,7 @@ class RankZero : public generate::remote::WeightsLoader {
   }
 
   std::vector<std::unique_ptr<HttpClient>> clients_;
+  std::atomic<bool> stopped_{false};
 };
 
 serve::ServerOptions options_of(const dist::Mesh& mesh, size_t servers,

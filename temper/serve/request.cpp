@@ -47,7 +47,9 @@ void parse_arguments(Json& message) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
     Json& function = call["function"];
     if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-    Json arguments = Json::parse(function["arguments"].get<std::string>(), nullptr, false);
+    // Of a call without arguments some clients keep an empty text.
+    const std::string text = function["arguments"].get<std::string>();
+    Json arguments = text.empty() ? Json::object() : Json::parse(text, nullptr, false);
     if (arguments.is_discarded()) wrong("messages", call, "a tool call whose `arguments` are JSON");
     function["arguments"] = std::move(arguments);
   }

@@ -62,6 +62,7 @@ TEST_CASE("roles that no rank can have are refused") {
   refused({{}, {0}}, 2, "roles.reference: found rank 0");
   refused({{1, 2, 3}, {}, 2}, 4,
           "roles.rollout: found 3 ranks, expected a multiple of roles.tensor");
+  refused({{}, {}, 2}, 4, "roles.tensor: found 2, and no rank has a role");
   refused({{}, {1}, 2}, 4, "roles.reference: found 1 rank,");
   refused({{1, 2}, {2, 3}, 2}, 4, "roles.reference: rank 2 has both roles");
   refused({{1, 2}, {2, 1}, 2}, 4, "roles.reference: rank 1 has both roles");

@@ -191,7 +191,7 @@ refused 'roles.rollout: found 3 ranks, expected a multiple of roles.tensor (2)' 
 refused 'divide their ranks differently' grpo run.yaml --nproc 4 'roles={rollout: [1, 2], reference: [2, 3], tensor: 2}'
 refused 'roles.tensor: 3 ranks do not divide the 62 tokens' grpo run.yaml --nproc 4 'roles={rollout: [1, 2, 3], tensor: 3}'
 refused 'roles.tensor: quantized weights' grpo run.yaml --nproc 3 adapter.method=qlora 'roles={rollout: [1, 2], tensor: 2}'
-refused 'found stop with mesh.tensor 1, and the model of what samples (roles.tensor) divided by 2' grpo run.yaml --nproc 3 'roles={rollout: [1, 2], tensor: 2}' rl.on_mismatch=stop
+refused 'over 1 rank (mesh.tensor), sampling over 2 (roles.tensor)' grpo run.yaml --nproc 3 'roles={rollout: [1, 2], tensor: 2}' rl.on_mismatch=stop
 refused 'rl.on_mismatch' grpo run.yaml --nproc 3 'roles.rollout=[2]' mesh.tensor=2 rl.on_mismatch=stop
 refused 'rl.replay' grpo run.yaml --nproc 2 'roles.rollout=[1]' rl.replay=one-none/rollouts/step-1.jsonl
 exit $bad

@@ -43,11 +43,11 @@ cmp -s nf4.score int8.score && fail "nf4 and int8 are the same"
 
 # Merged into the weights as quantized, the model says what the run's base and adapter say; into the original ones, not.
 "$temper" export --model model --adapter qlora/final --storage nf4 --output merged > export.log || fail "export --storage nf4: $?"
-grep -q 'from those before merging and writing by at most [0-9.e-]*$' export.log && grep -q 'from those with the original weights: .* by at most 0.[0-9]*$' export.log || fail "export --storage does not say the differences: $(cat export.log)"
+grep -q 'from those before merging and writing by at most [0-9.e-]*$' export.log && grep -q 'of a probe, against the original weights: at most 0.[0-9]* apart$' export.log || fail "export --storage does not say the differences: $(cat export.log)"
 "$temper" export --model model --adapter qlora/final --output original > export.log || fail "export: $?"
-grep -q 'from those in training, on nf4 weights: .* by at most 0.[0-9]*; --storage nf4' export.log || fail "export does not say the difference: $(cat export.log)"
+grep -q 'against training, on nf4 weights: at most 0.[0-9]* apart; --storage nf4' export.log || fail "export does not say the difference: $(cat export.log)"
 "$temper" export --model model --adapter int8/final --output original.gguf --format gguf > export.log 2> /dev/null || fail "export to gguf: $?"
-grep -q 'from those in training, on int8 weights' export.log || fail "export to gguf does not say the difference: $(cat export.log)"
+grep -q 'against training, on int8 weights' export.log || fail "export to gguf does not say the difference: $(cat export.log)"
 "$temper" export --model model --adapter lora/final --output plain > export.log && [ "$(wc -l < export.log)" = 1 ] || fail "export of a float32 adapter: $(cat export.log)"
 # Whoever uses an adapter on other weights than it was trained on is told.
 "$temper" score --model model --adapter qlora/final --input given.jsonl --output x 2>&1 | grep -q 'was trained on nf4 weights, and these are not: --storage nf4' || fail "score does not say that the base is another"

@@ -127,7 +127,8 @@ void RemoteEngine::watch(std::function<void(const std::string&)> tell, std::func
 void RemoteEngine::attend() {
   for (const std::string& news : pool_->take_news())
     if (tell_) tell_(news);
-  check(!(stop_ && stop_() && pool_->all_gone()),
+  if (stop_ && stop_() && pool_->all_gone())
+    throw remote::NoServer(
         "the run was asked to stop while no server answers (rollout.server.urls)");
 }
 

@@ -239,7 +239,8 @@ void ServerPool::on_some_server(size_t turn, const std::function<void(size_t)>& 
         continue;
       }
     }
-    check(tries < kTries, server.about.name, " failed ", tries, " times: ", why);
+    if (tries == kTries)
+      throw NoServer(temper::str(server.about.name, " failed ", tries, " times: ", why));
     if (another_answers(number)) continue;
     // A server that is gone may come back at any moment; one that refuses gets some time.
     wait_for(number, unreachable ? kMostWait : wait, unreachable);

@@ -82,7 +82,8 @@ void ServerPool::tell_gone(Server& server) {
                                   [](const auto& other) { return other->alive; });
   const double most = (answered_ ? options_.wait_seconds : 0) + (kTries - 1) * kMostWait;
   news_.push_back(server.about.name + " does not answer; " +
-                  (alone ? str("waiting up to ", most, " s for it (rollout.server.wait_minutes)")
+                  (alone ? str("waiting up to ", most, " s for it",
+                               answered_ ? " (rollout.server.wait_minutes)" : "")
                          : "the others go on without it"));
 }
 
