@@ -48,8 +48,8 @@ int run_training(const TrainingVerb<Config>& verb, const Arguments& arguments) {
     config.training_ranks(ranks);
     return launch_ranks(ranks, config.roles.serving(), verb.name, rest);
   }
-  // Once for all ranks, which get the signal together.
-  catch_interrupts(dist::read_environment().rank == 0
+  // For who types Ctrl-C, once for all ranks, which get the signal together.
+  catch_interrupts(dist::read_environment().rank == 0 && ::isatty(STDERR_FILENO) == 1
                        ? "temper: finishing the step and saving a checkpoint; a second signal ends "
                          "the run at once\n"
                        : nullptr);

@@ -4,8 +4,10 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "temper/base/version.h"
 #include "temper/dist/environment.h"
@@ -49,30 +51,50 @@ void sum_in_buckets(dist::Group& group, const std::vector<at::Tensor>& tensors) 
 
 std::string serving_name(int rank) { return str("serving/", rank); }
 
+namespace {
+
+using Says = std::vector<std::pair<std::string, std::string>>;
+
+// Throws, on every rank, where one was started with another program or config than rank 0: before
+// any of them does what its own config says.
+void check_all_same(dist::World& world, const Says& what) {
+  constexpr const char* kVerdict = "what rank 0 found";
+  constexpr const char* kMissing = "rank 0 did not say whether all were started alike";
+  const auto name = [](int rank) { return str("started with/", rank); };
+  if (world.size() == 1) return;
+  const std::string own = dist::say(what);
+  if (world.rank() > 0) {
+    world.tell(name(world.rank()), own);
+    const std::string verdict = world.ask(kVerdict, kMissing);
+    check(verdict == "same", verdict);
+    return;
+  }
+  try {
+    for (int rank = 1; rank < world.size(); ++rank)
+      dist::check_same(
+          own, rank,
+          world.ask(name(rank), str("rank ", rank, " did not say what it was ", "started with")));
+  } catch (const RunError& e) {
+    world.tell(kVerdict, e.what());
+    std::this_thread::sleep_for(std::chrono::seconds(2));  // they ask this process
+    throw;
+  }
+  world.tell(kVerdict, "same");
+}
+
+}  // namespace
+
 RunRanks join_ranks(RunConfig& config, const RunHost& host) {
-  constexpr const char* kAgreement = "rank 0 says";
   const int size = dist::read_environment().size;
   // What is wrong is said before anybody waits.
   const std::vector<int> training = config.training_ranks(size);
-  const std::vector<std::pair<std::string, std::string>> what{{"version", kVersion},
-                                                              {"config", dump_run_config(config)}};
+  const Says what{{"version", kVersion}, {"config", dump_run_config(config)}};
   check_divisible(config);
   RunRanks ranks{std::make_unique<dist::World>(config.mesh.timeout_minutes, host.stop), true, {}};
   dist::World& world = *ranks.world;
+  check_all_same(world, what);
   ranks.trains = std::find(training.begin(), training.end(), world.rank()) != training.end();
-  if (ranks.trains) {
-    if (world.rank() == 0 && config.roles.any()) world.tell(kAgreement, dist::say(what));
-    ranks.mesh = world.mesh(config.mesh, training, config.where("mesh"));
-    dist::check_agreement(*ranks.mesh.world, what);
-    return ranks;
-  }
-  try {
-    const std::string first = world.ask(kAgreement, "rank 0 did not say what it was started with");
-    dist::check_same(first, world.rank(), dist::say(what));
-  } catch (const RunError& e) {
-    world.tell(serving_name(world.rank()), Json{{"error", e.what()}}.dump());
-    throw;
-  }
+  if (ranks.trains) ranks.mesh = world.mesh(config.mesh, training, config.where("mesh"));
   return ranks;
 }
 

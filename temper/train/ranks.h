@@ -23,8 +23,7 @@ dist::Mesh join_mesh(RunConfig& config, const RunHost& host);
 // model.
 void check_divisible(RunConfig& config);
 
-// Under which name a rank with roles of its own tells the others where it is (World::tell), or
-// {"error": WHY} where it will not be there.
+// Under which name a rank with roles of its own tells the others where it is (World::tell).
 std::string serving_name(int rank);
 
 // Sums each gradient over the ranks that hold the same part of its parameter, each of which then

@@ -167,6 +167,10 @@ status=0; wait "${processes[1]}" || status=$?
 [ $status = 1 ] && grep -q 'rank 0 is gone' lost-1.log || fail "rank 0 was killed: $status $(cat lost-1.log)"
 for rank in 0 1; do RANK=$rank WORLD_SIZE=2 start differs-$rank output_dir=differs 'roles.rollout=[1]' rl.beta=0.$((rank + 1)); processes[rank]=$launcher; done
 for i in 0 1; do wait "${processes[i]}" && fail "other configs"; grep -q 'has a different config' differs-$i.log || fail "other configs: $(cat differs-$i.log)"; done
+# Also where they disagree about who trains.
+RANK=0 WORLD_SIZE=2 start differs-0 output_dir=differs 'roles.rollout=[1]'; processes[0]=$launcher
+RANK=1 WORLD_SIZE=2 start differs-1 output_dir=differs; processes[1]=$launcher
+for i in 0 1; do wait "${processes[i]}" && fail "other roles"; grep -q 'has a different config' differs-$i.log || fail "other roles: $(cat differs-$i.log)"; done
 unset WORLD_SIZE MASTER_ADDR MASTER_PORT
 
 # What is wrong is said before anything starts.
