@@ -4,6 +4,7 @@
 #include <exception>
 #include <future>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
@@ -26,7 +27,7 @@ constexpr const char* kEnding = "this rank is ending";
 // or kEnd.
 struct ModelWorker::Request {
   std::string path, text;
-  int64_t version = 0;  // of kSample
+  std::optional<SampleAsk> ask{};  // of kSample, where it was read already
   std::promise<std::string> answer{};
 };
 
@@ -48,7 +49,7 @@ std::string ModelWorker::ask(const std::shared_ptr<Request>& request) {
 
 std::string ModelWorker::sample(const std::string& text) {
   check<DataError>(sampling_ != nullptr, "this rank does not sample");
-  return ask(std::make_shared<Request>(kSample, text, sampling_->version_of(text)));
+  return ask(std::make_shared<Request>(kSample, text, sampling_->parse(text)));
 }
 
 std::string ModelWorker::score(const std::string& text) {
@@ -71,13 +72,14 @@ ModelWorker::Requests ModelWorker::take(bool sampling) {
   int64_t version = sampling_ ? sampling_->version() : 0;
   for (const auto& request : waiting_) {
     if (request->path == kSample) {
-      const bool other = request->version > version;
-      if (!later.empty() || (other && (sampling || !sampling_->has_weights(request->version)))) {
+      const int64_t asked = request->ask->version;
+      const bool other = asked > version;
+      if (!later.empty() || (other && (sampling || !sampling_->has_weights(asked)))) {
         later.push_back(request);
         continue;
       }
       if (other) {
-        version = request->version;
+        version = asked;
         taken.push_back(std::make_shared<Request>(kWeights, std::to_string(version)));
       }
       sampling = true;
@@ -114,37 +116,32 @@ ModelWorker::Requests ModelWorker::share(Requests own) const {
   return theirs;
 }
 
-void ModelWorker::answer(const std::shared_ptr<Request>& request, const std::string& text) {
-  {
-    const std::lock_guard lock(mutex_);
-    open_.erase(request);
-  }
-  request->answer.set_value(text);
-}
-
-void ModelWorker::fail(const std::shared_ptr<Request>& request, const std::exception_ptr& why) {
-  {
-    const std::lock_guard lock(mutex_);
-    open_.erase(request);
-  }
-  request->answer.set_exception(why);
+// A request that is answered now.
+std::promise<std::string>& ModelWorker::close(const std::shared_ptr<Request>& request) {
+  const std::lock_guard lock(mutex_);
+  open_.erase(request);
+  return request->answer;
 }
 
 void ModelWorker::perform(const std::shared_ptr<Request>& request,
                           const std::function<bool()>& stop) {
   if (request->path == kWeights) return sampling_->use(std::stoll(request->text), stop);
   try {
-    if (request->path == kScore) return answer(request, scoring_->score(request->text));
-    sampling_->begin(request->text,
-                     {.done = [=, this](const std::string& text) { answer(request, text); },
-                      .failed =
-                          [=, this](const std::string& why) {
-                            fail(request, std::make_exception_ptr(RunError(why)));
-                          }});
+    if (request->path == kScore) {
+      const std::string scores = scoring_->score(request->text);
+      return close(request).set_value(scores);
+    }
+    sampling_->begin(
+        request->ask ? std::move(*request->ask) : sampling_->parse(request->text),
+        {.done = [=, this](const std::string& text) { close(request).set_value(text); },
+         .failed =
+             [=, this](const std::string& why) {
+               close(request).set_exception(std::make_exception_ptr(RunError(why)));
+             }});
   } catch (const DataError&) {  // all of the group find the same
-    fail(request, std::current_exception());
+    close(request).set_exception(std::current_exception());
   } catch (const ConfigError&) {
-    fail(request, std::current_exception());
+    close(request).set_exception(std::current_exception());
   }
 }
 

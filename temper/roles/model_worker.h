@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -45,8 +46,7 @@ class ModelWorker {
   Requests wait(bool sampling, const std::function<bool()>& stop);
   Requests share(Requests own) const;
   void perform(const std::shared_ptr<Request>& request, const std::function<bool()>& stop);
-  void answer(const std::shared_ptr<Request>& request, const std::string& text);
-  void fail(const std::shared_ptr<Request>& request, const std::exception_ptr& why);
+  std::promise<std::string>& close(const std::shared_ptr<Request>& request);
   void end();
 
   const std::shared_ptr<dist::Group> group_;

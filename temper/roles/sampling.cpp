@@ -25,10 +25,6 @@ Sampling::Sampling(train::Policy& policy, generate::GenerationOptions options,
       options_(std::move(options)),
       engine_(*policy.model, agreed(engine, policy.tensor.get()), policy.tokenizer) {}
 
-int64_t Sampling::version_of(const std::string& text) const {
-  return parse_sample(text, options_).version;
-}
-
 void Sampling::take_weights(const std::string& version, const std::string& bytes) {
   int64_t number = -1;
   const char* const end = version.data() + version.size();
@@ -57,8 +53,7 @@ void Sampling::use(int64_t version, const std::function<bool()>& stop) {
   waiting_.erase(waiting_.begin(), waiting_.upper_bound(version));
 }
 
-void Sampling::begin(const std::string& text, Callbacks callbacks) {
-  SampleAsk ask = parse_sample(text, options_);
+void Sampling::begin(SampleAsk ask, Callbacks callbacks) {
   check<DataError>(ask.version == version_, "asked for weights after ", ask.version,
                    " updates; those after ", version_, " sample");
   struct Progress {

@@ -24,8 +24,8 @@ class Sampling {
   Sampling(train::Policy& policy, generate::GenerationOptions options,
            const generate::EngineOptions& engine);
 
-  // Of a request's text. From any thread. Throws DataError.
-  int64_t version_of(const std::string& text) const;
+  // A request's text. From any thread. Throws DataError.
+  SampleAsk parse(const std::string& text) const { return parse_sample(text, options_); }
   // Weights are kept from when they come until they are used. From any thread. Throws DataError.
   void take_weights(const std::string& version, const std::string& bytes);
   bool has_weights(int64_t version);
@@ -41,7 +41,7 @@ class Sampling {
     std::function<void(const std::string& why)> failed;
   };
   // Throws DataError, ConfigError.
-  void begin(const std::string& text, Callbacks callbacks);
+  void begin(SampleAsk ask, Callbacks callbacks);
   // One pass of the engine. False: nothing is left to do.
   bool step() { return engine_.step({}); }
 
