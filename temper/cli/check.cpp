@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
@@ -67,7 +68,7 @@ class Check : public Command {
     }
     const bool is_word =
         rest[0].find_first_of("./=") == std::string::npos && !std::filesystem::exists(rest[0]);
-    if (!mesh_.empty() && !is_word) return "sft";
+    if (mesh_ && !is_word) return "sft";
     std::string found = rest[0];
     if (!is_word) {
       const YamlNode written = read_config_arguments(rest);
@@ -86,7 +87,7 @@ class Check : public Command {
   template <class Config>
   int check(const std::string& verb, Arguments rest, int64_t program) {
     Config config;
-    if (!mesh_.empty()) rest = with_placeholders(std::move(rest));
+    if (mesh_) rest = with_placeholders(std::move(rest));
     try {
       read_run_config(config, rest, verb, other_sections(verb));
     } catch (const Error& e) {
@@ -98,10 +99,10 @@ class Check : public Command {
     }
     plan::RunChecks checks(config, {.ranks = ranks_, .program_bytes = program});
     std::vector<plan::MeshCost> meshes;
-    if (mesh_.empty()) {
+    if (!mesh_) {
       plan::check_run(checks, config);
     } else {
-      plan::Machine machine = plan::parse_machine(mesh_);
+      plan::Machine machine = plan::parse_machine(*mesh_);
       meshes = plan::check_meshes(checks, machine);
       if (!json_) print_meshes(std::cout, checks.shape, machine, meshes);
     }
@@ -109,7 +110,7 @@ class Check : public Command {
     if (json_)
       std::cout << json_of(checks.list, memory, meshes) << std::endl;
     else
-      print_checks(std::cout, checks.list, mesh_.empty() ? memory : nullptr);
+      print_checks(std::cout, checks.list, mesh_ ? nullptr : memory);
     return checks.list.failed() ? 2 : 0;
   }
 
@@ -123,7 +124,7 @@ class Check : public Command {
   Arguments words_;
   bool json_ = false;
   int64_t ranks_ = 0;
-  std::string mesh_;
+  std::optional<std::string> mesh_;
 };
 
 }  // namespace

@@ -81,7 +81,7 @@ const std::vector<Verb>& verbs() {
       {"init", &init_command, "a model with random weights"},
       {"export", &export_command, "merge an adapter, convert the dtype, verify what was written"},
       {"check", &check_command, "prove a run before it starts, plan its memory and its mesh"},
-      {"doctor", &run_doctor, "what this machine has and supports"},
+      {"doctor", &doctor_command, "what this machine has, and how fast it and its ranks are"},
       {"list", &run_list,
        "available models, algorithms, optimizers, rewards, environments, losses, sinks"},
       {"demo", &demo_command, "train a small model to add, and show what it learned"},

@@ -3,14 +3,20 @@
 #include <torch/version.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <iostream>
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
-#include "temper/cli/verbs.h"
+#include "temper/cli/launch.h"
+#include "temper/cli/options.h"
 #include "temper/data/parquet.h"
+#include "temper/dist/collective_times.h"
+#include "temper/dist/environment.h"
+#include "temper/dist/mesh.h"
 #include "temper/models/weight_cache.h"
 #include "temper/ops/cpu/bfloat16_dot.h"
 #include "temper/ops/cpu/gemm.h"
@@ -20,6 +26,12 @@
 
 namespace temper::cli {
 namespace {
+
+// From a sum of a few numbers, which shows the latency, to the weights of a block.
+const std::vector<int64_t> kCollectiveBytes{int64_t{4} << 10, int64_t{256} << 10, int64_t{4} << 20,
+                                            int64_t{64} << 20};
+constexpr double kCollectiveSeconds = 0.3;  // for each collective and size
+constexpr double kLongestCollectiveMinutes = 5;
 
 template <class Work>
 double best_of(int times, Work work) {
@@ -73,13 +85,7 @@ std::string weight_cache() {
              " MB (TEMPER_CACHE_DIR)");
 }
 
-}  // namespace
-
-int run_doctor(const Arguments& arguments) {
-  if (!arguments.empty()) {
-    std::cout << "usage: temper doctor\nWhat this machine has and can do.\n";
-    return arguments[0] == "--help" || arguments[0] == "-h" ? 0 : 2;
-  }
+void print_machine() {
   const char* arrow = data::arrow_version();
   std::cout << "cpu          " << cpu_name() << ", " << sysconf(_SC_NPROCESSORS_ONLN) << " cores\n"
             << "simd         " << kernels::simd_name() << ", panels of " << kernels::panel_width()
@@ -95,8 +101,84 @@ int run_doctor(const Arguments& arguments) {
             << "weight cache " << weight_cache() << "\n"
             << "parquet      "
             << (arrow ? str("read by Arrow ", arrow) : "absent in this build: convert to JSONL")
-            << "\n";
+            << std::endl;
+}
+
+// "host-a (ranks 0, 1), host-b (2, 3)"
+std::string hosts_of(const std::vector<std::string>& host_by_rank) {
+  std::vector<std::pair<std::string, std::string>> hosts;
+  for (size_t rank = 0; rank < host_by_rank.size(); ++rank) {
+    const auto known = std::find_if(hosts.begin(), hosts.end(), [&](const auto& host) {
+      return host.first == host_by_rank[rank];
+    });
+    if (known == hosts.end())
+      hosts.emplace_back(host_by_rank[rank], str(hosts.empty() ? "ranks " : "", rank));
+    else
+      known->second += str(", ", rank);
+  }
+  std::string text;
+  for (const auto& [host, ranks] : hosts)
+    text += str(text.empty() ? "" : ", ", host, " (", ranks, ")");
+  return text;
+}
+
+void print_collectives(const std::vector<dist::CollectiveTime>& times) {
+  char line[128];
+  std::snprintf(line, sizeof line, "%-14s %12s %12s %12s\n", "collective", "bytes", "ms", "GB/s");
+  std::cout << line;
+  for (const dist::CollectiveTime& time : times) {
+    std::snprintf(line, sizeof line, "%-14s %12lld %12.3f %12.3f\n", time.collective.c_str(),
+                  static_cast<long long>(time.bytes), time.seconds * 1e3, time.bandwidth() / 1e9);
+    std::cout << line;
+  }
+  std::cout << "bytes: of the whole tensor; GB/s: what a rank sends, the figure that `temper check "
+               "--mesh bandwidth=` takes\n";
+}
+
+class Doctor : public Command {
+ public:
+  void declare(CLI::App& app) override;
+  int run() override;
+
+ private:
+  int ranks_ = 1;
+};
+
+void Doctor::declare(CLI::App& app) {
+  app.description(
+      "What this machine has and how fast it computes; with several ranks, how fast they exchange "
+      "tensors.\n"
+      "examples:\n"
+      "  temper doctor --nproc 4\n"
+      "  srun temper doctor    (on several hosts: ranks started as for training)");
+  app.add_option("--nproc", ranks_, "times the collectives between so many ranks on this machine")
+      ->check(at_least_one());
+}
+
+int Doctor::run() {
+  check_nproc(ranks_);
+  if (ranks_ > 1) {
+    print_machine();
+    return launch_ranks(ranks_, {}, "doctor", {});
+  }
+  end_with_launcher();
+  const dist::Environment environment = dist::read_environment();
+  if (environment.rank == 0 && !is_launched()) print_machine();
+  if (environment.size == 1) return 0;
+  dist::MeshSection section;
+  section.timeout_minutes = kLongestCollectiveMinutes;
+  const dist::Mesh mesh = dist::join(section);
+  const std::vector<std::string> hosts = mesh.world->all_gather(dist::host_name());
+  const auto times = dist::time_collectives(*mesh.world, kCollectiveBytes, kCollectiveSeconds);
+  if (environment.rank > 0) return 0;
+  std::cout << "ranks        " << hosts.size() << " over Gloo on " << hosts_of(hosts) << ", "
+            << omp_get_max_threads() << " threads each\n";
+  print_collectives(times);
   return 0;
 }
+
+}  // namespace
+
+std::unique_ptr<Command> doctor_command() { return std::make_unique<Doctor>(); }
 
 }  // namespace temper::cli

@@ -25,14 +25,14 @@ class Export : public Command {
 
  private:
   void check_output() const;
+  template <class Head>
   void run_hf(at::ScalarType type) const;
-  void run_scalar(at::ScalarType type) const;
   void run_gguf(at::ScalarType type) const;
   models::Storage merged_into() const;
-  using Probe = std::function<std::vector<float>(const models::Storage&)>;
-  void print_drift(const char* of, const std::vector<float>& merged, const Probe& probe) const;
-  std::unique_ptr<models::CausalLM> load(const models::Storage& kept) const;
-  std::unique_ptr<models::ScalarModel> load_scalar(const models::Storage& kept) const;
+  template <class Head>
+  auto load(const models::Storage& kept) const;
+  template <class Head>
+  void print_drift(const std::vector<float>& merged) const;
 
   std::string model_dir, adapter, output, dtype = "float32", format = "hf", storage;
   std::optional<models::BaseFormat> trained;  // how the adapter's base was kept
@@ -80,34 +80,45 @@ std::vector<int32_t> probe_tokens(int64_t vocabulary) {
   return probe;
 }
 
-std::vector<float> scalars(models::ScalarModel& model) {
-  const at::NoGradGuard no_grad;
-  auto forest = std::make_shared<Forest>();
-  forest->add_root(probe_tokens(model.config().vocab_size));
-  std::vector<int64_t> rows(static_cast<size_t>(forest->num_tokens()));
-  std::iota(rows.begin(), rows.end(), 0);
-  const at::Tensor values = model.values(model.forward({.forest = forest}), rows);
-  return {values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel()};
-}
-
 float largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
   float difference = 0;
   for (size_t i = 0; i < a.size(); ++i) difference = std::max(difference, std::abs(a[i] - b[i]));
   return difference;
 }
 
-std::vector<float> logprobs(models::CausalLM& model) {
-  return generate::score(model, {{probe_tokens(model.vocab_size), 1}})[0].logprobs;
-}
+// Language models: numbers to compare are log-probabilities of a probe.
+struct VocabularyHead {
+  static constexpr models::HeadKind kKind = models::HeadKind::kVocabulary;
+  static constexpr const char *kWhat = "", *kNumbers = "log-probabilities";
+  static auto load(const std::string& directory, const models::Storage& kept = {}) {
+    return models::load_model(directory, kept);
+  }
+  static std::vector<float> numbers(models::CausalLM& model) {
+    return generate::score(model, {{probe_tokens(model.vocab_size), 1}})[0].logprobs;
+  }
+};
 
-std::unique_ptr<models::CausalLM> Export::load(const models::Storage& kept) const {
-  auto model = models::load_model(model_dir, kept);
-  if (!adapter.empty()) models::load_adapter(*model, adapter);
-  return model;
-}
+// Reward models, as `temper reward` leaves them: the scalar of each of the probe's tokens.
+struct ScalarHead {
+  static constexpr models::HeadKind kKind = models::HeadKind::kScalar;
+  static constexpr const char *kWhat = ", a reward model", *kNumbers = "scalars";
+  static auto load(const std::string& directory, const models::Storage& kept = {}) {
+    return models::load_scalar_model(directory, kept);
+  }
+  static std::vector<float> numbers(models::ScalarModel& model) {
+    const at::NoGradGuard no_grad;
+    auto forest = std::make_shared<Forest>();
+    forest->add_root(probe_tokens(model.config().vocab_size));
+    std::vector<int64_t> rows(static_cast<size_t>(forest->num_tokens()));
+    std::iota(rows.begin(), rows.end(), 0);
+    const at::Tensor values = model.values(model.forward({.forest = forest}), rows);
+    return {values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel()};
+  }
+};
 
-std::unique_ptr<models::ScalarModel> Export::load_scalar(const models::Storage& kept) const {
-  auto model = models::load_scalar_model(model_dir, kept);
+template <class Head>
+auto Export::load(const models::Storage& kept) const {
+  auto model = Head::load(model_dir, kept);
   if (!adapter.empty()) models::load_adapter(*model, adapter);
   return model;
 }
@@ -119,14 +130,14 @@ models::Storage Export::merged_into() const {
   return kept_as(same ? trained->dtype : "", storage);
 }
 
-// What quantization makes of the model: `merged` are a probe's numbers before anything is written,
-// `of` what they are called.
-void Export::print_drift(const char* of, const std::vector<float>& merged,
-                         const Probe& probe) const {
+// What quantization makes of the model: `merged` are its numbers before anything is written.
+template <class Head>
+void Export::print_drift(const std::vector<float>& merged) const {
   const auto print = [&](const std::string& what, const models::Storage& other,
                          const std::string& hint) {
-    std::cout << of << " of a probe, against " << what << ": at most "
-              << largest_difference(merged, probe(other)) << " apart" << hint << "\n";
+    std::cout << Head::kNumbers << " of a probe, against " << what << ": at most "
+              << largest_difference(merged, Head::numbers(*load<Head>(other))) << " apart" << hint
+              << "\n";
   };
   if (storage == "int8" || storage == "nf4") return print("the original weights", {}, "");
   if (trained && trained->is_quantized())
@@ -135,24 +146,21 @@ void Export::print_drift(const char* of, const std::vector<float>& merged,
           "; --storage " + trained->storage + " merges into the quantized weights");
 }
 
-// A model with a scalar head, as `temper reward` leaves it.
-void Export::run_scalar(at::ScalarType type) const {
-  auto model = load_scalar(merged_into());
-  const std::vector<float> before = scalars(*model);
+template <class Head>
+void Export::run_hf(at::ScalarType type) const {
+  auto model = load<Head>(merged_into());
+  const std::vector<float> before = Head::numbers(*model);
   models::merge_adapters(*model);
-  models::write_model_files({model_dir, model_dir}, output, type, models::HeadKind::kScalar);
+  models::write_model_files({model_dir, model_dir}, output, type, Head::kKind);
   models::save_weights(*model, output, type);
-  auto written = models::load_scalar_model(output);
+  auto written = Head::load(output);
   check_written(*model, *written, type, output);
-  std::cout
-      << output << ": " << dtype
-      << ", a reward model, read back equal; scalars of a probe differ from those before merging "
-         "and writing by at most "
-      << largest_difference(before, scalars(*written)) << "\n";
-  model.reset();  // another one takes their place
+  std::cout << output << ": " << dtype << Head::kWhat << ", read back equal; " << Head::kNumbers
+            << " of a probe differ from those before merging and writing by at most "
+            << largest_difference(before, Head::numbers(*written)) << "\n";
+  model.reset();  // others take their place
   written.reset();
-  print_drift("scalars", before,
-              [&](const models::Storage& kept) { return scalars(*load_scalar(kept)); });
+  print_drift<Head>(before);
 }
 
 // One file for llama.cpp. What it has no form for is said before any weight is read.
@@ -163,16 +171,15 @@ void Export::run_gguf(at::ScalarType type) const {
                      "it with --format hf");
   const models::GgufHeader header = models::gguf_header(model_dir, type);
   for (const std::string& note : header.notes) std::cerr << "warning: " << note << "\n";
-  auto model = load(merged_into());
-  const std::vector<float> before = logprobs(*model);
+  auto model = load<VocabularyHead>(merged_into());
+  const std::vector<float> before = VocabularyHead::numbers(*model);
   models::merge_adapters(*model);
   std::filesystem::create_directories(output);
   const std::string path = output + "/model-" + dtype + ".gguf";
   models::save_gguf(*model, header, path, type);
   std::cout << path << ": " << dtype << ", keys and tensors read back equal\n";
   model.reset();  // another one takes its place
-  print_drift("log-probabilities", before,
-              [&](const models::Storage& kept) { return logprobs(*load(kept)); });
+  print_drift<VocabularyHead>(before);
 }
 
 void Export::check_output() const {
@@ -199,29 +206,10 @@ int Export::run() {
   if (format == "gguf")
     run_gguf(type);
   else if (models::has_scalar_head(model_dir, adapter))
-    run_scalar(type);
+    run_hf<ScalarHead>(type);
   else
-    run_hf(type);
+    run_hf<VocabularyHead>(type);
   return 0;
-}
-
-void Export::run_hf(at::ScalarType type) const {
-  auto model = load(merged_into());
-  const std::vector<float> before = logprobs(*model);
-  models::merge_adapters(*model);
-  models::write_model_files({model_dir, model_dir}, output, type);
-  models::save_weights(*model, output, type);
-
-  auto written = models::load_model(output);
-  check_written(*model, *written, type, output);
-  std::cout << output << ": " << dtype
-            << ", read back equal; log-probabilities of a probe differ from those before merging "
-               "and writing by at most "
-            << largest_difference(before, logprobs(*written)) << "\n";
-  model.reset();  // another one takes their place
-  written.reset();
-  print_drift("log-probabilities", before,
-              [&](const models::Storage& kept) { return logprobs(*load(kept)); });
 }
 
 }  // namespace

@@ -102,16 +102,25 @@ int take_nproc(const Arguments& arguments, Arguments& rest) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
     check<ConfigError>(error == std::errc() && end == text.data() + text.size() && ranks >= 1,
                        "--nproc: found `", text, "`, expected the number of ranks");
-    check<ConfigError>(ranks <= most_ranks(), "--nproc: found ", ranks, ", expected at most ",
-                       most_ranks(), " on this machine of ", std::thread::hardware_concurrency(),
-                       " cores and ", usable_memory_bytes() >> 20, " MiB of memory");
+    check_nproc(ranks);
   }
   return ranks;
 }
 
+void check_nproc(int ranks) {
+  check<ConfigError>(ranks == 1 || !std::getenv("RANK"), "--nproc: found ", ranks,
+                     " in a process that is a rank already (RANK is set, as torchrun and srun do); "
+                     "leave out --nproc, or unset RANK");
+  check<ConfigError>(ranks <= most_ranks(), "--nproc: found ", ranks, ", expected at most ",
+                     most_ranks(), " on this machine of ", std::thread::hardware_concurrency(),
+                     " cores and ", usable_memory_bytes() >> 20, " MiB of memory");
+}
+
+bool is_launched() { return std::getenv(kLauncher) != nullptr; }
+
 bool is_later_rank() {
   const char* rank = std::getenv("RANK");
-  return std::getenv(kLauncher) && rank && std::string_view(rank) != "0";
+  return is_launched() && rank && std::string_view(rank) != "0";
 }
 
 void end_with_launcher() {

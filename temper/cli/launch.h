@@ -7,6 +7,8 @@ namespace temper::cli {
 
 // Takes --nproc N out of the arguments; 1 where it is absent. Throws ConfigError.
 int take_nproc(const Arguments& arguments, Arguments& rest);
+// Throws ConfigError for more ranks than this machine can start, and in a process that is a rank.
+void check_nproc(int ranks);
 
 // Starts this program once for each rank and waits. The first rank that fails ends the others; its
 // exit status is returned. Without those `serving`, which have roles of their own, the others go
@@ -14,7 +16,9 @@ int take_nproc(const Arguments& arguments, Arguments& rest);
 int launch_ranks(int ranks, const std::vector<int>& serving, const char* verb,
                  const Arguments& arguments);
 
-// Whether this is a rank that launch_ranks started, and not its first.
+// Whether this is a rank that launch_ranks started.
+bool is_launched();
+// And not its first.
 bool is_later_rank();
 // In a rank that launch_ranks started: it is to stop when the launcher has gone.
 void end_with_launcher();

@@ -1,8 +1,10 @@
 // The program. What concerns a whole process, its allocator's settings and its environment, stands
 // here and not in the library, which others link into programs of their own.
+#include <c10/util/Logging.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 #include "temper/cli/verbs.h"
@@ -45,5 +47,7 @@ int main(int argc, char** argv) {
   // A file that may not become larger (ulimit -f) is an error of writing, not the program's end. A
   // handler and not SIG_IGN: programs that are started inherit only the latter.
   std::signal(SIGXFSZ, [](int) {});
+  // What LibTorch logs of a connection that ended is a stack trace before the error that says so.
+  if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   return temper::cli::run({argv + 1, argv + argc});
 }

@@ -57,7 +57,6 @@ int run_orpo(const Arguments&);
 int run_reward(const Arguments&);
 int run_grpo(const Arguments&);
 int run_ppo(const Arguments&);
-int run_doctor(const Arguments&);
 int run_list(const Arguments&);
 int run_completion(const Arguments&);
 std::unique_ptr<Command> generate_command();
@@ -69,6 +68,7 @@ std::unique_ptr<Command> tokenize_command();
 std::unique_ptr<Command> data_command();
 std::unique_ptr<Command> init_command();
 std::unique_ptr<Command> export_command();
+std::unique_ptr<Command> doctor_command();
 std::unique_ptr<Command> demo_command();
 
 // What `temper list` knows, for shell completion.

@@ -16,6 +16,8 @@ struct MeshSection {
   int64_t fsdp = 1;    // ranks with rows of their own that share out the weights among them
   int64_t tensor = 1;  // ranks that compute the same rows, each with its part of every layer
   double timeout_minutes = 360;
+  double heartbeat_timeout_seconds =
+      45;  // of a process that sends none: it, or its host, is frozen
   void fields(Fields& f);
 
   // The size of the data axis among so many ranks that train. `where` begins the message of the

@@ -1,5 +1,7 @@
 #include "temper/dist/environment.h"
 
+#include <unistd.h>
+
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -52,6 +54,12 @@ Environment read_environment() {
                   ? std::chrono::seconds(environment_number(kTimeout, kLongestTimeout))
                   : kDefaultTimeout;
   return e;
+}
+
+std::string host_name() {
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  return host;
 }
 
 }  // namespace temper::dist

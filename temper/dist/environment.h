@@ -17,4 +17,7 @@ struct Environment {
 // Throws ConfigError for variables that are half set, or out of range.
 Environment read_environment();
 
+// This machine's name.
+std::string host_name();
+
 }  // namespace temper::dist

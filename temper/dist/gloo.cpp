@@ -23,6 +23,9 @@ constexpr size_t kLongestQuote = 300;
 // Below, a sum is one exchange of everything: latency counts more than bytes.
 constexpr int64_t kSmallSum = 4096;  // elements
 
+// Below, parts are sent to each other rank at once: gloo's ring takes three times as long.
+constexpr int64_t kSmallGather = int64_t{1} << 18;  // bytes of the whole
+
 // The first line: behind it stand c10d's stack traces.
 std::string first_line(const std::exception& e) {
   const std::string what = e.what();
@@ -113,7 +116,11 @@ class GlooGroup : public Group {
   void all_gather(const at::Tensor& part, at::Tensor& whole) override {
     at::Tensor mine = part.detach();
     count(static_cast<int64_t>(part.nbytes()) * (size_ - 1));
-    wait(group_->_allgather_base(whole, mine));
+    if (static_cast<int64_t>(whole.nbytes()) > kSmallGather)
+      return wait(group_->_allgather_base(whole, mine));
+    at::Tensor to_each = mine.view({1, -1}).repeat({size_, 1}), all = whole.view({size_, -1});
+    std::vector<int64_t> evenly;
+    wait(group_->alltoall_base(all, to_each, evenly, evenly));
   }
   void reduce_scatter_sum(const at::Tensor& whole, at::Tensor& part) override {
     const at::NoGradGuard no_grad;
@@ -229,10 +236,18 @@ struct GlooWorld::Connection {
     } catch (const Error& e) {
       throw RunError(temper::str("rank ", environment.rank, ": ", e.what()));
     } catch (const std::exception& e) {
-      throw RunError(temper::str("rank ", environment.rank, ": the ranks did not find each other ",
-                                 "at ", environment.host, ":", environment.port, ": ",
-                                 first_line(e)));
+      throw RunError(temper::str("rank ", environment.rank, ": ", explain(first_line(e))));
     }
+  }
+
+  std::string explain(const std::string& what) const {
+    if (what.find("EADDRINUSE") != std::string::npos)
+      return temper::str(
+          "the port ", environment.port,
+          " is in use, by another program or another "
+          "rank 0; choose another MASTER_PORT, and give each rank a RANK of its own");
+    return temper::str("lost the connection to the first rank at ", environment.host, ":",
+                       environment.port, "; what that rank printed says why (", what, ")");
   }
 };
 

@@ -4,8 +4,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "temper/dist/config.h"
 #include "temper/dist/group.h"
@@ -41,9 +39,5 @@ struct Mesh {
 // `stop` says that the run shall end while it waits.
 Mesh join(const MeshSection& section, const std::string& where = "mesh",
           const std::function<bool()>& stop = {});
-
-// Throws RunError, on every rank, unless all ranks say the same of themselves: the program's
-// version, the config. `what` is by name: the first name that differs is in the message.
-void check_agreement(Group& world, const std::vector<std::pair<std::string, std::string>>& what);
 
 }  // namespace temper::dist

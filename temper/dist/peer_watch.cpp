@@ -7,9 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -17,14 +17,21 @@
 #include <vector>
 
 #include "temper/base/error.h"
+#include "temper/dist/environment.h"
 #include "temper/dist/liveness.h"
 
 namespace temper::dist {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr auto kGrace = std::chrono::seconds(10);
 constexpr int kConnectMilliseconds = 60'000;
-constexpr int32_t kGoodbye = -1;  // else the number of a rank that is gone
+constexpr double kLongestTimeout = 1e6;  // seconds
+// What neighbours tell each other, in words of four bytes: that they are there, that they end in
+// order, or the number of a rank that is gone, with kSilent where it was not heard any more.
+constexpr int32_t kGoodbye = -1, kHeartbeat = -2, kSilent = 1 << 24;
+constexpr int kHeartbeats = 9;  // in the time after which silence counts
 
 void close_socket(int& fd) {
   if (fd >= 0) ::close(fd);
@@ -76,11 +83,30 @@ int accept_from(int listening) {
   return fd;
 }
 
+void tell(int fd, int32_t word) {
+  if (fd >= 0) ::send(fd, &word, sizeof word, MSG_NOSIGNAL);
+}
+
 }  // namespace
 
-PeerWatch::PeerWatch(Group& group, const std::string& address, std::function<void(int)> lost)
-    : rank_(group.rank()), size_(group.size()), address_(address), lost_(std::move(lost)) {
+// One of the two in the ring.
+struct PeerWatch::Neighbour {
+  int rank;
+  int fd;  // -1: ended in order
+  Clock::time_point heard = Clock::now();
+  std::array<char, sizeof(int32_t)> word{};
+  size_t have = 0;  // bytes of the word
+};
+
+PeerWatch::PeerWatch(Group& group, const std::string& address, double heartbeat_timeout_seconds,
+                     std::function<void(const LostPeer&)> lost)
+    : rank_(group.rank()),
+      size_(group.size()),
+      address_(address),
+      timeout_(static_cast<int64_t>(1000 * std::min(heartbeat_timeout_seconds, kLongestTimeout))),
+      lost_(std::move(lost)) {
   if (size_ == 1) return;
+  hosts_ = group.all_gather(host_name());
   auto [listening, place] = listen_at(address);
   const std::vector<std::string> places = group.all_gather(place);
   try {
@@ -114,43 +140,69 @@ PeerWatch::~PeerWatch() {
   close_socket(wake_);
 }
 
-void PeerWatch::tell(int fd, int rank) const {
-  const int32_t word = rank;
-  if (fd >= 0) ::send(fd, &word, sizeof word, MSG_NOSIGNAL);
+// This rank knows of one that is gone: whoever stands on the other side shall, too.
+void PeerWatch::lose(int32_t word, Neighbour& tell_on) {
+  tell(tell_on.fd, word);
+  const int rank = word & ~kSilent;
+  lost_({rank, hosts_[static_cast<size_t>(rank)], (word & kSilent) != 0});
+}
+
+// What has come; false: a rank is lost.
+bool PeerWatch::hear(Neighbour& from, Neighbour& other) {
+  const ssize_t n = ::recv(from.fd, &from.word[from.have], from.word.size() - from.have, 0);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (n <= 0) {
+    lose(from.rank, other);
+    return false;
+  }
+  from.heard = Clock::now();
+  from.have += static_cast<size_t>(n);
+  if (from.have < from.word.size()) return true;
+  from.have = 0;
+  int32_t word;
+  std::memcpy(&word, from.word.data(), sizeof word);
+  if (word == kGoodbye) from.fd = -1;
+  if (word == kGoodbye || word == kHeartbeat) return true;
+  const bool known = word >= 0 && (word & ~kSilent) < size_;
+  lose(known ? word : from.rank, other);  // a neighbour that talks nonsense is as good as gone
+  return false;
 }
 
 // Until this rank ends, a rank is lost, or both neighbours have ended in order.
 void PeerWatch::watch() {
-  std::array<int, 2> neighbours{next_, previous_};  // -1: ended in order
-  while (neighbours[0] >= 0 || neighbours[1] >= 0) {
-    std::array<pollfd, 3> fds{
-        {{wake_, POLLIN, 0}, {neighbours[0], POLLIN, 0}, {neighbours[1], POLLIN, 0}}};
-    if (::poll(fds.data(), fds.size(), -1) < 0) continue;
+  Neighbour next{(rank_ + 1) % size_, next_}, previous{(rank_ + size_ - 1) % size_, previous_};
+  const std::chrono::milliseconds between = timeout_ / kHeartbeats;
+  Clock::time_point beat = Clock::now(), seen = beat;
+  while (next.fd >= 0 || previous.fd >= 0) {
+    std::array<pollfd, 3> fds{{{wake_, POLLIN, 0}, {next.fd, POLLIN, 0}, {previous.fd, POLLIN, 0}}};
+    ::poll(fds.data(), fds.size(), static_cast<int>(between.count()));
     if (fds[0].revents != 0) return;
-    for (size_t i = 0; i < neighbours.size(); ++i) {
-      if (fds[i + 1].revents == 0) continue;
-      const int step = i == 0 ? 1 : size_ - 1;
-      int32_t word = (rank_ + step) % size_;  // it ended, unless it says something else
-      const ssize_t n = ::recv(neighbours[i], &word, sizeof word, 0);
-      if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-      if (n == sizeof word && word == kGoodbye) {
-        neighbours[i] = -1;
-        continue;
-      }
-      tell(neighbours[1 - i], word);
-      lost_(word);
-      return;
+    const Clock::time_point now = Clock::now();
+    // It was this process that stood still (Ctrl-Z, a container that is paused).
+    if (now - seen > 3 * between) next.heard = previous.heard = now;
+    seen = now;
+    if (now >= beat) {
+      for (const Neighbour* to : {&next, &previous}) tell(to->fd, kHeartbeat);
+      beat = now + between;
     }
+    if (fds[1].revents != 0 && !hear(next, previous)) return;
+    if (fds[2].revents != 0 && !hear(previous, next)) return;
+    for (auto [from, other] : {std::pair{&next, &previous}, std::pair{&previous, &next}})
+      if (from->fd >= 0 && now - from->heard > timeout_) return lose(from->rank | kSilent, *other);
   }
 }
 
-std::function<void(int)> end_process(int rank) {
-  return [rank](int lost) {
+std::function<void(const LostPeer&)> end_process(int rank) {
+  return [rank](const LostPeer& lost) {
+    const std::string text =
+        temper::str("temper: rank ", rank, ": rank ", lost.rank, " on ", lost.host,
+                    lost.silent ? " sends no heartbeat: its process is stopped, or its host frozen "
+                                  "(mesh.heartbeat_timeout_seconds)"
+                                : " has ended",
+                    "; the run cannot go on\n");
     // Detached: a run that fails by itself, or is told to end, does not wait for this.
-    std::thread([rank, lost] {
-      std::this_thread::sleep_for(kGrace);
-      const std::string text =
-          temper::str("temper: rank ", rank, ": rank ", lost, " has ended; the run cannot go on\n");
+    std::thread([text, grace = lost.silent ? std::chrono::seconds(0) : kGrace] {
+      std::this_thread::sleep_for(grace);
       [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
       ::_exit(1);
     }).detach();

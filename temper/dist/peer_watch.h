@@ -1,24 +1,35 @@
-// Notices ranks that end while nothing is exchanged with them: a rank that computes for minutes, or
-// waits for rewards, is in no collective that could fail.
+// Notices ranks that end, or are frozen, while nothing is exchanged with them: a rank that computes
+// for minutes, or waits for rewards, is in no collective that could fail.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "temper/dist/group.h"
 
 namespace temper::dist {
 
-// Ranks are connected in a ring, each to the next, by connections that carry nothing. One that ends
-// without a word closes its connections: its neighbours see that and tell the others around the
-// ring.
+struct LostPeer {
+  int rank = 0;         // in the group
+  std::string host;     // its machine's name
+  bool silent = false;  // it sent no heartbeat; else its process has ended
+};
+
+// Ranks are connected in a ring, each to the next, by connections that carry heartbeats. One that
+// ends without a word closes its connections, one whose process is stopped falls silent: its
+// neighbours see that and tell the others around the ring. Heartbeats have a thread of their own,
+// so a rank that is busy sends them.
 class PeerWatch {
  public:
   // On all ranks of the group. address: where this rank listens, a host name or an IP address.
-  // `lost` is called once at most, from another thread, with the number of the rank that is gone.
-  // Throws RunError.
-  PeerWatch(Group& group, const std::string& address, std::function<void(int rank)> lost);
+  // heartbeat_timeout_seconds: after so long without a heartbeat a neighbour counts as lost. `lost`
+  // is called once at most, from another thread. Throws RunError.
+  PeerWatch(Group& group, const std::string& address, double heartbeat_timeout_seconds,
+            std::function<void(const LostPeer&)> lost);
   // This rank ends in order. The others may go on.
   ~PeerWatch();
   PeerWatch(const PeerWatch&) = delete;
@@ -26,18 +37,22 @@ class PeerWatch {
   const std::string& address() const { return address_; }
 
  private:
+  struct Neighbour;
   void watch();
-  void tell(int fd, int rank) const;
+  bool hear(Neighbour& from, Neighbour& other);
+  void lose(int32_t word, Neighbour& tell_on);
 
   int rank_, size_;
   std::string address_;
-  std::function<void(int)> lost_;
+  std::chrono::milliseconds timeout_;
+  std::vector<std::string> hosts_;  // by rank
+  std::function<void(const LostPeer&)> lost_;
   int next_ = -1, previous_ = -1, wake_ = -1;
   std::thread thread_;  // last: it uses the others
 };
 
 // What a run does about it: gives its own thread some seconds to fail in a collective and say so,
 // then ends this process with exit status 1 and a message. What is saved is whole at any time.
-std::function<void(int)> end_process(int rank);
+std::function<void(const LostPeer&)> end_process(int rank);
 
 }  // namespace temper::dist

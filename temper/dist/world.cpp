@@ -8,7 +8,8 @@
 
 namespace temper::dist {
 
-World::World(double timeout_minutes, const std::function<bool()>& stop) {
+World::World(const MeshSection& section, const std::function<bool()>& stop)
+    : heartbeat_timeout_seconds_(section.heartbeat_timeout_seconds) {
   const Environment environment = read_environment();
   rank_ = environment.rank;
   size_ = environment.size;
@@ -16,7 +17,7 @@ World::World(double timeout_minutes, const std::function<bool()>& stop) {
   patience_ = std::make_unique<Patience>(environment.timeout, stop);
   gloo_ = std::make_unique<GlooWorld>(
       environment, *patience_,
-      std::chrono::milliseconds(static_cast<int64_t>(timeout_minutes * 60 * 1000)));
+      std::chrono::milliseconds(static_cast<int64_t>(section.timeout_minutes * 60 * 1000)));
 }
 
 World::~World() = default;
@@ -71,9 +72,11 @@ Mesh World::mesh(const MeshSection& section, const std::vector<int>& all,
 
 // Ends this process where one of these ranks is gone.
 std::shared_ptr<PeerWatch> World::watch(Group& group, const std::vector<int>& ranks) const {
-  return std::make_shared<PeerWatch>(
-      group, address(),
-      [ranks, end = end_process(rank_)](int place) { end(ranks.at(static_cast<size_t>(place))); });
+  return std::make_shared<PeerWatch>(group, address(), heartbeat_timeout_seconds_,
+                                     [ranks, end = end_process(rank_)](LostPeer lost) {
+                                       lost.rank = ranks.at(static_cast<size_t>(lost.rank));
+                                       end(lost);
+                                     });
 }
 
 Mesh World::role_mesh(const RolesSection& roles) {

@@ -5,7 +5,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "temper/dist/mesh.h"
@@ -18,9 +17,9 @@ class Patience;
 
 class World {
  public:
-  // All ranks that the environment names; they wait for each other. timeout_minutes: as
-  // MeshSection's. Throws as join().
-  explicit World(double timeout_minutes, const std::function<bool()>& stop = {});
+  // All ranks that the environment names; they wait for each other. Of the section its time limits
+  // count. Throws as join().
+  explicit World(const MeshSection& section, const std::function<bool()>& stop = {});
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -46,15 +45,9 @@ class World {
   std::shared_ptr<PeerWatch> watch(Group& group, const std::vector<int>& ranks) const;
 
   int rank_ = 0, size_ = 1;
+  double heartbeat_timeout_seconds_;
   std::unique_ptr<Patience> patience_;
   std::unique_ptr<GlooWorld> gloo_;  // null: one rank
 };
-
-// What a rank says of itself, as text, and whether another's is the same: throws RunError that
-// names the first difference and both hosts. Of check_agreement, for ranks outside of the mesh.
-std::string say(const std::vector<std::pair<std::string, std::string>>& what);
-void check_same(const std::string& first, int rank, const std::string& other);
-// This machine's name.
-std::string host_name();
 
 }  // namespace temper::dist

@@ -147,6 +147,7 @@ void UnitSchedule::forget(ShardedUnit& unit) {
     // A rank is gone, which whoever needs its weights is told.
   }
   next_.clear();
+  last_times_.clear();
   before_ = present_ = nullptr;
 }
 
@@ -178,39 +179,59 @@ void UnitSchedule::reduce(ShardedUnit& unit,
   const int pass = torch::autograd::get_current_graph_task_id();
   if (std::exchange(pass_, pass) != pass) {
     for (const Reduction& left : std::exchange(reductions_, {})) left.done.wait();  // of an error
+    summed_.clear();
+    times_.clear();
     torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
   }
+  ++times_[&unit];
   if (reductions_.size() >= kInFlight) {
     const trace::Span span("wait for gradients");
-    reductions_[reductions_.size() - kInFlight].done.get();
+    take_sums();
   }
   reductions_.push_back({&unit, sums, channel_->run(std::move(sum))});
 }
 
-// As autograd adds gradients: those of one backward pass are summed in the order in which they
-// came, then added to what earlier passes left.
+namespace {
+
+void add_gradient(nn::Parameter& parameter, const at::Tensor& part) {
+  at::Tensor& gradient = parameter.trained().mutable_grad();
+  if (gradient.defined())
+    gradient.add_(part);
+  else
+    gradient = part;
+}
+
+}  // namespace
+
+// Of the oldest reduction. As autograd adds gradients: those of one backward pass are summed in the
+// order in which they came, then added to what earlier passes left. Where the last pass had one of
+// a unit it is added at once, so that there are not two copies of all gradients.
+void UnitSchedule::take_sums() {
+  const at::NoGradGuard no_grad;
+  const Reduction oldest = std::move(reductions_.front());
+  reductions_.pop_front();
+  oldest.done.get();
+  const std::vector<at::Tensor> parts = oldest.unit->trained().parts_of(oldest.sums);
+  const auto last = last_times_.find(oldest.unit);
+  const bool alone = last != last_times_.end() && last->second == 1;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    nn::Parameter& parameter = *oldest.unit->trainable()[i];
+    if (alone) {
+      add_gradient(parameter, parts[i]);
+      continue;
+    }
+    at::Tensor& sum = summed_[&parameter];
+    sum = sum.defined() ? sum + parts[i] : parts[i];
+  }
+}
+
 void UnitSchedule::end_backward() {
   const at::NoGradGuard no_grad;
   const trace::Span span("wait for gradients");
-  const std::vector<Reduction> all = std::exchange(reductions_, {});
-  std::map<nn::Parameter*, at::Tensor> of_pass;
-  std::vector<nn::Parameter*> order;
-  for (const Reduction& reduction : all) {
-    reduction.done.get();
-    const std::vector<at::Tensor> parts = reduction.unit->trained().parts_of(reduction.sums);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      at::Tensor& sum = of_pass[reduction.unit->trainable()[i]];
-      if (!sum.defined()) order.push_back(reduction.unit->trainable()[i]);
-      sum = sum.defined() ? sum + parts[i] : parts[i];
-    }
-  }
-  for (nn::Parameter* parameter : order) {
-    at::Tensor& gradient = parameter->trained().mutable_grad();
-    if (gradient.defined())
-      gradient.add_(of_pass[parameter]);
-    else
-      gradient = of_pass[parameter];
-  }
+  while (!reductions_.empty()) take_sums();
+  for (const auto& [parameter, sum] : summed_) add_gradient(*parameter, sum);
+  summed_.clear();
+  last_times_ = std::move(times_);
   // Weights may change from here on.
   if (arriving_.valid()) arriving_.get();
   arriving_ = {};

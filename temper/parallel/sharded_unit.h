@@ -2,11 +2,12 @@
 //
 // The order in which a model's units are used is the same in every pass, so the unit that comes
 // next is known: its values are gathered while the present one computes. Gradients are summed while
-// the backward pass goes on to the next unit, and added to the parameters' own when it ends. Every
+// the backward pass goes on to the next units, and then added to the parameters' own. Every
 // decision follows from the order of uses alone, which is the same on all ranks; so is, therefore,
 // the order of the collectives.
 #pragma once
 
+#include <deque>
 #include <future>
 #include <map>
 #include <memory>
@@ -51,6 +52,7 @@ class UnitSchedule {
   };
   void learn(ShardedUnit& unit, bool was_stale);
   bool take_ahead(ShardedUnit& unit);
+  void take_sums();
   void end_backward();
 
   dist::Group& group_;
@@ -61,8 +63,12 @@ class UnitSchedule {
   ShardedUnit* ahead_ = nullptr;
   uint64_t ahead_updates_ = 0;
   std::shared_future<void> arriving_;
-  std::vector<Reduction> reductions_;  // of the backward pass that runs
-  int pass_ = -1;                      // its number, as autograd counts
+  // Of the backward pass that runs: its number, as autograd counts, gradients on their way, those
+  // that more of the pass may be added to, and how many each unit had; and how many in the last.
+  int pass_ = -1;
+  std::deque<Reduction> reductions_;
+  std::map<nn::Parameter*, at::Tensor> summed_;
+  std::map<const ShardedUnit*, int> times_, last_times_;
 };
 
 class ShardedUnit : public nn::Unit {

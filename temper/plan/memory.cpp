@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "temper/ops/attention.h"
@@ -90,6 +91,12 @@ int64_t largest_matrix(const ModelShape& m, const Ranks& ranks) {
   return largest;
 }
 
+int64_t two_largest(std::vector<int64_t> values) {
+  std::sort(values.rbegin(), values.rend());
+  return std::accumulate(values.begin(), values.begin() + std::min<int64_t>(2, std::ssize(values)),
+                         int64_t{0});
+}
+
 }  // namespace
 
 int64_t MemoryPlan::Phase::bytes() const {
@@ -132,8 +139,8 @@ ModelBytes model_bytes(const ModelRole& role, const train::OptimizerSection& opt
   out.gradients = out.trained;
   out.optimizer = rounded(state);
   if (!unit.empty()) {
-    out.largest_unit = *std::max_element(unit.begin(), unit.end());
-    out.largest_trained = *std::max_element(trained.begin(), trained.end());
+    out.two_units = two_largest(unit);
+    out.two_trained = two_largest(trained);
   }
   return out;
 }
@@ -195,8 +202,8 @@ MemoryPlan::Phase training(const RunShape& run, const PassShape& pass, const Ran
   phase.parts.emplace_back("logits", kFloat * (2 * ops::kRows * ops::kColumns +
                                                2 * targets * m.hidden + (all ? head : 0)));
   if (ranks.fsdp > 1)
-    phase.parts.emplace_back("gathered", 2 * base.policy.largest_unit * run.number_bytes / kFloat +
-                                             2 * base.policy.largest_trained);
+    phase.parts.emplace_back("gathered", base.policy.two_units * run.number_bytes / kFloat +
+                                             2 * base.policy.two_trained);
   else if (ranks.count() > 1)
     phase.parts.emplace_back("gathered",
                              std::min<int64_t>(2 * base.policy.gradients, int64_t{3} << 24));

@@ -5,8 +5,8 @@
 //   weight) gradients    4 a trained weight; optimizer: its state tensors (AdamW two of 4)
 //                under FSDP all three divided by its ranks (ZeRO stage 3, arXiv 1910.02054, section
 //                5)
-//   gathered     the largest units of FSDP: the one that computes, the next one, and the gradients
-//                that are being summed
+//   gathered     units of FSDP: the one that computes and the next one; gradients of two units
+//                that are being summed, each as it is sent and as it is received
 //   activations  what a block keeps of a token for its backward pass (temper/ops/linear.h): the
 //                inputs of its norms, queries, keys, values, attention's output and log-sum-exp,
 //                the two halves of the gated MLP; with recomputation the input of each block alone,
@@ -46,9 +46,9 @@ MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t program_
 // What of a model's weights, gradients and optimizer state a rank holds.
 struct ModelBytes {
   int64_t weights = 0, gradients = 0, optimizer = 0;
-  int64_t trained = 0;          // weights that train, of this rank, in bytes of float32
-  int64_t largest_unit = 0;     // the whole values of the largest FSDP unit, over its tensor ranks
-  int64_t largest_trained = 0;  // of what trains in it
+  int64_t trained = 0;      // weights that train, of this rank, in bytes of float32
+  int64_t two_units = 0;    // whole values of the two largest FSDP units, over their tensor ranks
+  int64_t two_trained = 0;  // of the two in which most trains, what trains, in bytes of float32
 };
 ModelBytes model_bytes(const ModelRole& role, const train::OptimizerSection& optimizer,
                        const Ranks& ranks);

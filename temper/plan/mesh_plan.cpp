@@ -207,7 +207,15 @@ Machine parse_machine(std::string_view text) {
   check<ConfigError>(m.devices >= 1 && m.devices <= 1'000'000,
                      "--mesh: expected devices=N, from 1 to 1000000; for example "
                      "--mesh devices=8,memory=80GiB,bandwidth=400GB/s,flops=400TFLOPS");
-  check<ConfigError>(m.memory >= 1, "--mesh: memory: expected at least a byte");
+  const auto check_unit = [](const char* key, double value, double least, const char* example) {
+    check<ConfigError>(value == 0 || value >= least, "--mesh: ", key, ": found ", value,
+                       ", which is less than any machine has; expected a unit, such as ", example);
+  };
+  check_unit("memory", static_cast<double>(m.memory), 1 << 20, "80GiB");
+  check_unit("bandwidth", m.bandwidth, 1e3, "400GB/s");
+  check_unit("network", m.network, 1e3, "50GB/s");
+  check_unit("flops", m.flops, 1e6, "312TFLOPS");
+  check<ConfigError>(m.memory > 0, "--mesh: memory: found less than a byte");
   check<ConfigError>(m.number_bytes >= 1 && m.number_bytes <= 8,
                      "--mesh: bytes: expected 1 to 8, of an activation");
   return m;

@@ -1,5 +1,7 @@
 #include "temper/rl/role_sampler.h"
 
+#include <algorithm>
+
 #include "temper/base/error.h"
 #include "temper/metrics/trace.h"
 #include "temper/roles/trained_weights.h"
@@ -22,9 +24,16 @@ RoleSampler::RoleSampler(const RlConfig& config, train::Policy& policy, const di
               whole_ ? [this] { return fall_back(); }
                      : std::function<generate::CompletionSource*()>()) {
   role_ranks_.watch(pool_, role_ranks_.roles().rollout);
-  if (role_ranks_.leads())
-    sender_ = std::make_unique<roles::WeightsSender>(
-        role_ranks_.weighted(), [this](size_t place) { role_ranks_.drop(place); });
+  if (!role_ranks_.leads()) return;
+  sender_ = std::make_shared<roles::WeightsSender>(
+      role_ranks_.weighted(), [this](size_t place) { role_ranks_.drop(place); });
+  role_ranks_.on_gone(
+      [alive = std::weak_ptr(sender_), ranks = role_ranks_.roles().rollout](int64_t rank) {
+        const auto place = std::find(ranks.begin(), ranks.end(), rank);
+        const auto sender = alive.lock();
+        if (sender && place != ranks.end())
+          sender->leave_out(static_cast<size_t>(place - ranks.begin()));
+      });
 }
 
 RoleSampler::~RoleSampler() = default;

@@ -47,7 +47,7 @@ class RoleSampler : public Sampler {
   const generate::EngineOptions options_;
   std::unique_ptr<SnapshotSampler> snapshots_;    // in the ranks' place; null: the policy as it is
   std::unique_ptr<generate::Engine> own_;         // the same, of the policy as it is
-  std::unique_ptr<roles::WeightsSender> sender_;  // of rank 0
+  std::shared_ptr<roles::WeightsSender> sender_;  // of rank 0
   std::mutex mutex_;                              // of keep() on one thread and use() on another
   std::map<int64_t, std::shared_ptr<const std::string>> kept_;  // for snapshots_
   int64_t kept_last_ = -1, used_ = -1;

@@ -7,6 +7,7 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
+#include "temper/dist/environment.h"
 #include "temper/roles/role_ranks.h"
 #include "temper/roles/wire.h"
 #include "temper/train/ranks.h"

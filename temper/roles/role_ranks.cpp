@@ -1,8 +1,11 @@
 #include "temper/roles/role_ranks.h"
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/roles/wire.h"
@@ -17,15 +20,17 @@ namespace {
 
 constexpr double kLongestTimeout = 1e6;  // seconds, which are milliseconds of 32 bits somewhere
 constexpr double kEndSeconds = 10;       // for the word that the run has ended
+constexpr auto kBetweenLooks = std::chrono::milliseconds(500);  // at heartbeats
+constexpr double kStoodStillSeconds = 5;                        // between two looks
 
 }  // namespace
 
 std::unique_ptr<RoleRanks> find_role_ranks(const train::RunConfig& config,
                                            const train::RunRanks& ranks) {
   if (!config.roles.any()) return nullptr;
-  return std::make_unique<RoleRanks>(config.roles, *ranks.world,
-                                     static_cast<size_t>(ranks.mesh.world->size()),
-                                     longest_wait_seconds(config.mesh));
+  return std::make_unique<RoleRanks>(
+      config.roles, *ranks.world, static_cast<size_t>(ranks.mesh.world->size()),
+      longest_wait_seconds(config.mesh), config.mesh.heartbeat_timeout_seconds);
 }
 
 double longest_wait_seconds(const dist::MeshSection& mesh) {
@@ -43,14 +48,17 @@ struct RoleRanks::Rank {
   std::unique_ptr<HttpClient> attending;  // of rank 0
   std::thread thread;
   std::atomic<bool> ended{false};  // the thread
+  std::atomic<double> heard{0};    // steady_seconds() of the last heartbeat; 0: none yet
+  std::atomic<bool> silent{false};
 };
 
 RoleRanks::RoleRanks(const dist::RolesSection& roles, dist::World& world, size_t training,
-                     double timeout_seconds)
+                     double timeout_seconds, double heartbeat_timeout_seconds)
     : roles_(roles),
       leads_(world.rank() == 0),
       connections_(connections_of_each(training)),
-      timeout_seconds_(timeout_seconds) {
+      timeout_seconds_(timeout_seconds),
+      heartbeat_timeout_seconds_(heartbeat_timeout_seconds) {
   for (const int number : roles.serving()) {
     const std::string name = str("rank ", number);
     const Json about =
@@ -71,10 +79,16 @@ RoleRanks::RoleRanks(const dist::RolesSection& roles, dist::World& world, size_t
       r->ended = true;
     });
   }
+  heartbeats_ = std::thread([this] { watch_heartbeats(); });
 }
 
 RoleRanks::~RoleRanks() {
-  ending_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  end_.notify_all();
+  heartbeats_.join();
   for (const auto& rank : ranks_) {
     // What is to be stopped may be about to begin.
     for (; !rank->ended; std::this_thread::sleep_for(std::chrono::milliseconds(5)))
@@ -84,19 +98,35 @@ RoleRanks::~RoleRanks() {
 }
 
 void RoleRanks::attend(Rank& rank) {
-  rank.attending->attend(leads_ ? kAttend : kWatch);
+  rank.attending->attend(leads_ ? kAttend : kWatch, [&] { rank.heard = steady_seconds(); });
   if (ending_) return;
-  std::vector<Watch> watches;
+  std::vector<std::function<void(int64_t)>> told;
   {
     const std::lock_guard lock(mutex_);
-    gone_.push_back(rank.server.name);
-    watches = watches_;
+    gone_.push_back(rank.server.name +
+                    (rank.silent ? " sends no heartbeat (its process is stopped, or its host "
+                                   "frozen)"
+                                 : " is gone"));
+    told = on_gone_;
   }
-  for (const Watch& watch : watches) {
-    const auto pool = watch.pool.lock();
-    const auto place = std::find(watch.role.begin(), watch.role.end(), rank.number);
-    if (pool && place != watch.role.end())
-      pool->leave_out(static_cast<size_t>((place - watch.role.begin()) / roles_.tensor));
+  for (const auto& gone : told) gone(rank.number);
+}
+
+// Ends the waiting for those that fell silent.
+void RoleRanks::watch_heartbeats() {
+  double seen = steady_seconds();
+  std::unique_lock lock(mutex_);
+  while (!end_.wait_for(lock, kBetweenLooks, [this] { return ending_.load(); })) {
+    const double now = steady_seconds();
+    // It was this process that stood still (Ctrl-Z, a container that is paused).
+    const bool stood_still = now - std::exchange(seen, now) > kStoodStillSeconds;
+    for (const auto& rank : ranks_) {
+      if (rank->ended || rank->heard == 0) continue;
+      if (stood_still) rank->heard = now;
+      if (now - rank->heard < heartbeat_timeout_seconds_) continue;
+      rank->silent = true;
+      rank->attending->stop();
+    }
   }
 }
 
@@ -113,9 +143,17 @@ RoleRanks::Rank& RoleRanks::find(int64_t rank) const {
   return **found;
 }
 
-void RoleRanks::watch(const std::shared_ptr<ServerPool>& pool, const std::vector<int64_t>& role) {
+void RoleRanks::on_gone(std::function<void(int64_t)> gone) {
   const std::lock_guard lock(mutex_);
-  watches_.push_back({pool, role});
+  on_gone_.push_back(std::move(gone));
+}
+
+void RoleRanks::watch(const std::shared_ptr<ServerPool>& pool, const std::vector<int64_t>& role) {
+  on_gone([role, alive = std::weak_ptr(pool), tensor = roles_.tensor](int64_t rank) {
+    const auto place = std::find(role.begin(), role.end(), rank);
+    if (const auto servers = alive.lock(); servers && place != role.end())
+      servers->leave_out(static_cast<size_t>((place - role.begin()) / tensor));
+  });
 }
 
 void RoleRanks::drop(size_t place) {
@@ -129,9 +167,9 @@ void RoleRanks::warn(train::Messages& messages) {
     gone.swap(gone_);
   }
   for (const std::string& name : gone)
-    messages.warn_once(name, str(name,
-                                 " is gone; the run goes on without it, and what it was "
-                                 "asked for others do"));
+    messages.warn_once(name, name +
+                                 "; the run goes on without it, and what it was asked for others "
+                                 "do");
 }
 
 void RoleRanks::end(const train::RunOutcome& outcome) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -31,8 +32,9 @@ class RoleRanks {
  public:
   // Asks `world` where they are; waits for them. training: ranks that train. timeout_seconds: of
   // one request. Throws RunError.
+  // heartbeat_timeout_seconds: a rank that sends none for so long is gone.
   RoleRanks(const dist::RolesSection& roles, dist::World& world, size_t training,
-            double timeout_seconds);
+            double timeout_seconds, double heartbeat_timeout_seconds);
   ~RoleRanks();  // without end() before, they end with an error
 
   // Those of a role that are asked; none in the list: nobody has it.
@@ -45,8 +47,10 @@ class RoleRanks {
   size_t connections() const { return connections_; }
   bool leads() const { return leads_; }  // this is rank 0
 
-  // Its servers are those of sampling() or scoring(), and these the role's ranks: it is told of
-  // each that is gone, and of each that holds its model together with one that is.
+  // gone: called with the number of each rank that is gone from here on, on another thread.
+  void on_gone(std::function<void(int64_t rank)> gone);
+  // The pool's servers are those of sampling() or scoring(), and these the role's ranks: it leaves
+  // out each that is gone, and each that holds its model together with one that is.
   void watch(const std::shared_ptr<generate::remote::ServerPool>& pool,
              const std::vector<int64_t>& role);
   const dist::RolesSection& roles() const { return roles_; }
@@ -63,20 +67,19 @@ class RoleRanks {
   generate::remote::PoolOptions pool_of(const std::vector<int64_t>& ranks) const;
   Rank& find(int64_t rank) const;
   void attend(Rank& rank);
+  void watch_heartbeats();
 
   const dist::RolesSection roles_;
   const bool leads_;
   const size_t connections_;
-  const double timeout_seconds_;
+  const double timeout_seconds_, heartbeat_timeout_seconds_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::mutex mutex_;
-  struct Watch {
-    std::weak_ptr<generate::remote::ServerPool> pool;
-    std::vector<int64_t> role;
-  };
-  std::vector<Watch> watches_;
+  std::vector<std::function<void(int64_t)>> on_gone_;
   std::vector<std::string> gone_;  // not warned of yet
   std::atomic<bool> ending_{false};
+  std::condition_variable end_;
+  std::thread heartbeats_;  // last: it uses the others
 };
 
 // Those of a run's config; null where no rank has a role of its own.

@@ -32,8 +32,21 @@ WeightsSender::~WeightsSender() {
 
 void WeightsSender::send(int64_t version, std::shared_ptr<const std::string> bytes) {
   const std::lock_guard lock(mutex_);
-  for (const auto& rank : ranks_) rank->waiting.emplace_back(version, bytes);
+  for (const auto& rank : ranks_)
+    if (!rank->gone) rank->waiting.emplace_back(version, bytes);
   changed_.notify_all();
+}
+
+void WeightsSender::leave_out(size_t place) {
+  const std::lock_guard lock(mutex_);
+  Rank& rank = *ranks_.at(place);
+  forget(rank);
+  if (rank.busy) rank.busy->stop();
+}
+
+void WeightsSender::forget(Rank& rank) {
+  rank.gone = true;
+  rank.waiting.clear();
 }
 
 void WeightsSender::work(size_t place) {
@@ -61,6 +74,7 @@ void WeightsSender::work(size_t place) {
     rank.busy = nullptr;
     if (ending_) return;
     if (sent) continue;
+    forget(rank);
     lock.unlock();
     return failed_(place);
   }

@@ -25,6 +25,8 @@ class WeightsSender {
 
   // Of the policy after so many updates. Returns at once.
   void send(int64_t version, std::shared_ptr<const std::string> bytes);
+  // The rank of this place is sent nothing more.
+  void leave_out(size_t place);
 
  private:
   using Message = std::pair<int64_t, std::shared_ptr<const std::string>>;
@@ -32,9 +34,11 @@ class WeightsSender {
     generate::remote::PoolOptions::Server server;
     std::deque<Message> waiting;
     generate::remote::HttpClient* busy = nullptr;
+    bool gone = false;
     std::thread thread;
   };
   void work(size_t place);
+  void forget(Rank& rank);
 
   const double timeout_seconds_;
   const std::function<void(size_t)> failed_;

@@ -20,7 +20,8 @@ namespace {
 
 constexpr int64_t kMostSeconds = 3600;  // that a client waits for the next piece
 constexpr int kMostWaitingConnections = 512;
-constexpr int kClientGone = 499;  // nobody reads it
+constexpr auto kHeartbeat = std::chrono::seconds(2);  // to who attends
+constexpr int kClientGone = 499;                      // nobody reads it
 constexpr const char* kJson = "application/json";
 
 class HttpServer : public httplib::Server {
@@ -181,13 +182,13 @@ void Server::Impl::reload(const std::string& body, httplib::Response& response) 
 // The client's connection says whether it is there; a byte now and then says so of the server.
 bool Server::Impl::wait_with(httplib::DataSink& sink) const {
   using namespace std::chrono;
-  const auto until = steady_clock::now() + minutes(1);
+  if (!stopping && !sink.write(".", 1)) return false;
+  const auto until = steady_clock::now() + kHeartbeat;
   while (steady_clock::now() < until && !stopping) {
     if (!sink.is_writable()) return false;
     std::this_thread::sleep_for(milliseconds(50));
   }
-  if (!stopping) return sink.write(".", 1);
-  sink.done();
+  if (stopping) sink.done();
   return true;
 }
 

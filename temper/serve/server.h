@@ -36,8 +36,9 @@ struct ServerOptions {
   // route throws is answered as an error.
   using Route = std::function<std::string(const std::string& name, const std::string& body)>;
   std::map<std::string, Route> routes;
-  // GET /attend, /watch: a client waits there for the server's end. Called when one begins to at
-  // /attend, and with false when it is gone. Empty: there are no such routes.
+  // GET /attend, /watch: a client waits there for the server's end, and is sent a byte every two
+  // seconds. Called when one begins to at /attend, and with false when it is gone. Empty: there are
+  // no such routes.
   std::function<void(bool here)> attended;
 };
 

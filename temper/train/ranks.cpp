@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "temper/base/version.h"
+#include "temper/dist/agreement.h"
 #include "temper/dist/environment.h"
 #include "temper/models/check_weights.h"
 #include "temper/models/load.h"
@@ -90,7 +91,7 @@ RunRanks join_ranks(RunConfig& config, const RunHost& host) {
   const std::vector<int> training = config.training_ranks(size);
   const Says what{{"version", kVersion}, {"config", dump_run_config(config)}};
   check_divisible(config);
-  RunRanks ranks{std::make_unique<dist::World>(config.mesh.timeout_minutes, host.stop), true, {}};
+  RunRanks ranks{std::make_unique<dist::World>(config.mesh, host.stop), true, {}};
   dist::World& world = *ranks.world;
   check_all_same(world, what);
   ranks.trains = std::find(training.begin(), training.end(), world.rank()) != training.end();

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "temper/base/error.h"
+#include "temper/dist/environment.h"
 #include "temper/dist/peer_watch.h"
 #include "temper/dist/rendezvous.h"
 
@@ -225,27 +226,32 @@ TEST_CASE("ranks on the master's host listen where other hosts reach it") {
   CHECK_THROWS_AS(parse_route("x"), RunError);
 }
 
-TEST_CASE("a rank that is killed is noticed by all others, one that ends in order by none") {
-  for (const bool killed : {true, false}) {
-    CAPTURE(killed);
+TEST_CASE("a rank that is killed or stopped is noticed by all others, one that ends by none") {
+  constexpr int kNone = -1, kKilled = 2, kStopped = 2 + 100;
+  for (const int end : {kNone, kKilled, kStopped}) {
+    CAPTURE(end);
     const uint16_t port = free_port();
     std::vector<pid_t> ranks;
     for (int rank = 0; rank < 4; ++rank)
-      ranks.push_back(start_rank(rank, 4, "127.0.0.1", port, [rank, killed] {
+      ranks.push_back(start_rank(rank, 4, "127.0.0.1", port, [rank, end] {
         const auto group = Group::from_environment();
-        std::atomic<int> lost{-1};
-        std::optional<PeerWatch> watch(std::in_place, *group, "127.0.0.1",
-                                       [&](int gone) { lost = gone; });
+        std::atomic<int> lost{kNone};
+        std::optional<PeerWatch> watch(
+            std::in_place, *group, "127.0.0.1", 2, [&](const LostPeer& peer) {
+              lost = peer.host == host_name() ? peer.rank + (peer.silent ? 100 : 0) : 1000;
+            });
         group->barrier();
-        if (rank == 2 && killed) ::kill(::getpid(), SIGKILL);
+        if (rank == 2 && end == kKilled) ::kill(::getpid(), SIGKILL);
+        if (rank == 2 && end == kStopped) ::kill(::getpid(), SIGSTOP);
         if (rank == 2) watch.reset();
         if (rank == 2) return 0;
         const auto start = Clock::now();
-        while (lost < 0 && Clock::now() - start < (killed ? 20s : 1s))
+        while (lost == kNone && Clock::now() - start < (end == kNone ? 4s : 20s))
           std::this_thread::sleep_for(10ms);
-        return lost == (killed ? 2 : -1) ? 0 : 1;
+        return lost == end ? 0 : 1;
       }));
-    for (int rank = 0; rank < 4; ++rank)
-      CHECK(status_of(ranks[static_cast<size_t>(rank)]) == (rank == 2 && killed ? -1 : 0));
+    for (const int rank : {0, 1, 3}) CHECK(status_of(ranks[static_cast<size_t>(rank)]) == 0);
+    if (end == kStopped) ::kill(ranks[2], SIGKILL);
+    CHECK(status_of(ranks[2]) == (end == kNone ? 0 : -1));
   }
 }

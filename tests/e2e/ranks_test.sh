@@ -31,6 +31,25 @@ for rank in 0 1; do
   one_line err
 done
 
+# Two first ranks: the second says what is wrong. The rank that waits loses the first one, and says where to look.
+RANK=0 WORLD_SIZE=3 "$temper" $run 2> first & first=$!
+sleep 2
+status=0
+RANK=0 WORLD_SIZE=3 timeout 60 "$temper" $run 2> err || status=$?
+[ $status = 1 ] && grep -q "the port $MASTER_PORT is in use" err || fail "a second rank 0: status $status: $(cat err)"
+one_line err
+RANK=1 WORLD_SIZE=3 "$temper" $run 2> err & second=$!
+sleep 3
+kill -TERM $first
+wait $first
+one_line first
+timeout 30 tail --pid=$second -f /dev/null || fail "rank 1 waits for a first rank that has ended"
+kill -KILL $second 2> /dev/null
+status=0
+wait $second || status=$?
+[ $status = 1 ] && grep -q 'rank 1: lost the connection to the first rank at 127.0.0.1' err || fail "rank 0 ended: status $status: $(cat err)"
+one_line err
+
 # A rank is killed while the other waits for a reward, in no collective: it notices, and ends.
 echo '{"prompt_ids": [1, 2, 3]}' > prompts.jsonl
 processes=()
@@ -47,7 +66,7 @@ status=0
 timeout 60 tail --pid="${processes[0]}" -f /dev/null || fail "rank 0 did not end within 60 s"
 kill -KILL "${processes[0]}" 2> /dev/null
 wait "${processes[0]}" || status=$?
-[ $status = 1 ] && grep -q 'rank 1 has ended' lost-0.log || fail "rank 1 was killed: status $status: $(cat lost-0.log)"
+[ $status = 1 ] && grep -q "rank 1 on $(hostname) has ended" lost-0.log || fail "rank 1 was killed: status $status: $(cat lost-0.log)"
 unset WORLD_SIZE MASTER_ADDR MASTER_PORT
 
 for ranks in 1000 1000000; do
@@ -56,4 +75,25 @@ for ranks in 1000 1000000; do
   [ $status = 2 ] && grep -q "nproc: found $ranks, expected at most" err || fail "--nproc $ranks: status $status: $(cat err)"
   one_line err
 done
+
+# The collectives between ranks: each, of each size, takes some time and has some bandwidth.
+timeout 250 "$temper" doctor --nproc 3 > doctor.log 2> err || fail "doctor --nproc 3: $(cat err)"
+grep -q "^ranks .* 3 over Gloo on $(hostname) (ranks 0, 1, 2), " doctor.log || fail "doctor --nproc 3: $(cat doctor.log)"
+for collective in all_reduce all_gather reduce_scatter broadcast send; do
+  [ "$(awk -v name=$collective '$1 == name && $2 > 0 && $3 > 0 && $4 > 0' doctor.log | wc -l)" = 4 ] || fail "doctor: $collective: $(cat doctor.log)"
+done
+[ "$(grep -c '^cpu ' doctor.log)" = 1 ] || fail "doctor --nproc 3 names the machine: $(cat doctor.log)"
+# refused WORDS ARGUMENTS
+refused() {
+  local words=$1 status=0
+  shift
+  "$temper" "$@" > /dev/null 2> err || status=$?
+  [ $status = 2 ] && grep -q -- "$words" err || fail "$*: status $status: $(cat err)"
+}
+refused 'expected a whole number of at least 1' doctor --nproc 0
+refused nproc doctor --nproc two
+refused nonsense doctor nonsense
+refused 'nproc: found 1000, expected at most' doctor --nproc 1000
+RANK=0 WORLD_SIZE=1 refused 'leave out --nproc' doctor --nproc 2
+RANK=0 WORLD_SIZE=1 refused 'leave out --nproc' sft --nproc 2 output_dir=run model.path=model data.train=rows.jsonl
 exit $bad

@@ -29,13 +29,13 @@ TEST_CASE("all weights: 16 bytes each, over the ranks that share them out") {
   CHECK(whole.weights == 4 * 148);
   CHECK(whole.gradients == 4 * 148);
   CHECK(whole.optimizer == 8 * 148);
-  CHECK(whole.largest_unit == 4 * 40);
+  CHECK(whole.two_units == 4 * 80);
   CHECK(bytes_of(role, {.data = 2}).weights == whole.weights);
   const ModelBytes shared = bytes_of(role, {.fsdp = 2});  // all but the norm
   CHECK(shared.weights == 4 * (144 / 2 + 4));
   CHECK(shared.gradients == 4 * (144 / 2 + 4));
   CHECK(shared.optimizer == 8 * (144 / 2 + 4));
-  CHECK(shared.largest_unit == whole.largest_unit);
+  CHECK(shared.two_units == whole.two_units);
   CHECK(bytes_of(role, {.tensor = 2}).weights == 4 * (84 + 64 / 2));
 }
 
@@ -46,7 +46,7 @@ TEST_CASE("an adapter trains alone, and its parts follow the layer's") {
   CHECK(one.weights == 4 * (148 + 36));
   CHECK(one.gradients == 4 * 36);
   CHECK(one.optimizer == 8 * 36);
-  CHECK(one.largest_trained == 0);
+  CHECK(one.two_trained == 0);
   CHECK(bytes_of(role, {.tensor = 2}).gradients == 4 * 3 * (4 + 8 / 2));
   role.adapters = 2;  // the reference's copy
   CHECK(bytes_of(role, {}).weights == 4 * (148 + 2 * 36));
@@ -76,9 +76,9 @@ TEST_CASE("a plan's parts are what its phase takes, and its peak the largest pha
   CHECK(part(training(plan), "weights") == 4 * 148);
   CHECK(part(training(plan), "optimizer") == 8 * 148);
   CHECK(part(training(plan), "gathered") == 0);
-  // Of FSDP two units are whole at a time, and two units' gradients.
+  // Of FSDP two units are whole at a time, and four units' gradients are made or on their way.
   const MemoryPlan shared = plan_memory(run, {.fsdp = 2}, kProgram);
-  CHECK(part(training(shared), "gathered") == 4 * 4 * 40);
+  CHECK(part(training(shared), "gathered") == 6 * 4 * 40);
   CHECK(part(training(shared), "weights") < part(training(plan), "weights"));
 }
 

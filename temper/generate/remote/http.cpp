@@ -2,6 +2,7 @@
 
 #include <httplib.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/clock.h"
@@ -13,8 +14,7 @@ namespace {
 
 constexpr double kConnectSeconds = 5;
 constexpr size_t kLongestQuote = 300;
-constexpr time_t kAttendSeconds =
-    14 * 24 * 3600;  // between bytes; a server sends some now and then
+constexpr time_t kAttendSeconds = 14 * 24 * 3600;  // between bytes; stop() may end it before
 
 std::string in_one_line(std::string text) {
   for (char& c : text)
@@ -113,12 +113,18 @@ struct HttpClient::Impl {
     // The library's limit is of the time between bytes.
     const double end = steady_seconds() + timeout;
     request.progress = [end](uint64_t, uint64_t) { return steady_seconds() < end; };
+    check_not_stopped(path);
     return body_of(client.send(request), path);
+  }
+
+  void check_not_stopped(const std::string& path) const {
+    if (stopped) throw HttpFailure(path + ": the connection was ended here", true);
   }
 
   httplib::Client client;
   std::string prefix;
   double timeout;
+  std::atomic<bool> stopped{false};
 };
 
 HttpClient::HttpClient(const ServerUrl& url, const std::string& api_key, double timeout_seconds)
@@ -133,19 +139,27 @@ std::string HttpClient::post(const std::string& path, const std::string& json) {
 
 std::string HttpClient::post_bytes(const std::string& path,
                                    std::shared_ptr<const std::string> bytes) {
-  const auto part = [&bytes](size_t offset, size_t length, httplib::DataSink& sink) {
-    return sink.write(bytes->data() + offset, length);
+  impl_->check_not_stopped(path);
+  const auto part = [&](size_t offset, size_t length, httplib::DataSink& sink) {
+    return !impl_->stopped && sink.write(bytes->data() + offset, length);
   };
   return body_of(
       impl_->client.Post(impl_->prefix + path, bytes->size(), part, "application/octet-stream"),
       path);
 }
 
-void HttpClient::attend(const std::string& path) {
+void HttpClient::attend(const std::string& path, const std::function<void()>& heard) {
+  if (impl_->stopped) return;
   impl_->client.set_read_timeout(kAttendSeconds);
-  impl_->client.Get(impl_->prefix + path, [](const char*, size_t) { return true; });
+  impl_->client.Get(impl_->prefix + path, [&](const char*, size_t) {
+    heard();
+    return true;
+  });
 }
 
-void HttpClient::stop() { impl_->client.stop(); }
+void HttpClient::stop() {
+  impl_->stopped = true;
+  impl_->client.stop();
+}
 
 }  // namespace temper::generate::remote

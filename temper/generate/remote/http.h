@@ -1,6 +1,7 @@
 // HTTP to one server. The only files that know the HTTP library are http.cpp and serve/server.cpp.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -40,8 +41,9 @@ class HttpClient {
   // Bytes of any number, which are not copied.
   std::string post_bytes(const std::string& path, std::shared_ptr<const std::string> bytes);
   // Waits at a route whose answer does not end, until the server, its host or stop() ends it.
-  void attend(const std::string& path);
-  // Ends what is going on, from any thread.
+  // heard: called for what the server sends now and then.
+  void attend(const std::string& path, const std::function<void()>& heard);
+  // Ends what is going on, from any thread. What is asked after that fails.
   void stop();
 
  private:
