@@ -135,6 +135,18 @@ void write_all(int fd, const void* bytes, size_t size, const std::string& what) 
   }
 }
 
+void write_all_at(int fd, const void* bytes, size_t size, uint64_t place, const std::string& what) {
+  const char* at = static_cast<const char*>(bytes);
+  while (size > 0) {
+    const ssize_t n = ::pwrite(fd, at, size, static_cast<off_t>(place));
+    if (n < 0 && errno == EINTR) continue;
+    check(n > 0, what, ": cannot write: ", std::strerror(n < 0 ? errno : ENOSPC));
+    at += n;
+    place += static_cast<uint64_t>(n);
+    size -= static_cast<size_t>(n);
+  }
+}
+
 std::string temporary_directory() {
   const char* directory = std::getenv("TMPDIR");
   return directory && *directory ? directory : "/tmp";

@@ -44,11 +44,15 @@ void notice_silence(int socket) {
   set(IPPROTO_TCP, TCP_KEEPCNT, kQuestions);
 }
 
+void notice_unanswered(int socket) {
+  ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnanswered, sizeof kUnanswered);
+}
+
 void NewConnections::notice_loss() const {
   for (const int fd : connections()) {
     if (before_.contains(fd)) continue;
     notice_silence(fd);
-    ::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnanswered, sizeof kUnanswered);
+    notice_unanswered(fd);
   }
 }
 

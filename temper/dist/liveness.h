@@ -21,5 +21,7 @@ class NewConnections {
 // Makes a connection fail when the other end's host is silent for about 30 seconds while nothing is
 // on its way; of a listening socket, the connections that it takes.
 void notice_silence(int socket);
+// The same while something is on its way, and when the other end takes nothing for so long.
+void notice_unanswered(int socket);
 
 }  // namespace temper::dist

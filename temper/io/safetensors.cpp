@@ -1,5 +1,10 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -128,11 +133,9 @@ std::vector<const TensorMap::value_type*> in_order(const TensorMap& tensors) {
   return order;
 }
 
-// Gives the pieces of the file to `write`, one after the other. `where` names it.
-template <class Write>
-void each_piece(const TensorMap& tensors, const SafetensorsMetadata& metadata,
-                const std::string& where, const Write& write) {
-  const auto order = in_order(tensors);
+// What the file begins with; the tensors' bytes follow, in this order.
+std::string beginning_of(const std::vector<const TensorMap::value_type*>& order,
+                         const SafetensorsMetadata& metadata) {
   Json header = {{kMetadata, {{"format", "pt"}}}};
   for (const auto& [name, value] : metadata) header[kMetadata][name] = value;
   size_t offset = 0;
@@ -146,10 +149,18 @@ void each_piece(const TensorMap& tensors, const SafetensorsMetadata& metadata,
   std::string text = dump_json(header);
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const uint64_t size = text.size();
-  std::byte length[8];
-  for (int i = 0; i < 8; ++i) length[i] = static_cast<std::byte>(size >> (8 * i));
-  write(length, sizeof length);
-  write(reinterpret_cast<const std::byte*>(text.data()), text.size());
+  std::string length;
+  for (int i = 0; i < 8; ++i) length.push_back(static_cast<char>(size >> (8 * i)));
+  return length + text;
+}
+
+// Gives the pieces of the file to `write`, one after the other. `where` names it.
+template <class Write>
+void each_piece(const TensorMap& tensors, const SafetensorsMetadata& metadata,
+                const std::string& where, const Write& write) {
+  const auto order = in_order(tensors);
+  const std::string beginning = beginning_of(order, metadata);
+  write(reinterpret_cast<const std::byte*>(beginning.data()), beginning.size());
   for (const auto* tensor : order) {
     const TensorView& view = tensor->second;
     const TensorView made = view.make ? view.make() : view;
@@ -172,6 +183,54 @@ void write_safetensors(const std::string& path, const TensorMap& tensors,
   each_piece(tensors, metadata, path,
              [&](const std::byte* bytes, size_t count) { file.write(bytes, count); });
   file.commit();
+}
+
+namespace {
+
+// Calls `work` with each tensor and the place of its bytes in the file.
+template <class Work>
+void each_place(const TensorMap& tensors, const Work& work) {
+  const auto order = in_order(tensors);
+  size_t place = beginning_of(order, {}).size();
+  for (const auto* tensor : order) {
+    work(tensor->first, tensor->second, place);
+    place += tensor->second.num_bytes;
+  }
+}
+
+void sync(const FileDescriptor& file, const std::string& path) {
+  check(::fsync(file.get()) == 0, path, ": cannot sync: ", std::strerror(errno));
+}
+
+}  // namespace
+
+void begin_safetensors(const std::string& path, const TensorMap& tensors) {
+  const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  check(file.get() >= 0, path, ": cannot create: ", std::strerror(errno));
+  const std::string beginning = beginning_of(in_order(tensors), {});
+  write_all_at(file.get(), beginning.data(), beginning.size(), 0, path);
+  size_t end = beginning.size();
+  each_place(tensors, [&](const std::string&, const TensorView& view, size_t place) {
+    if (!view.own) write_all_at(file.get(), view.data, view.num_bytes, place, path);
+    end = place + view.num_bytes;
+  });
+  check(::ftruncate(file.get(), static_cast<off_t>(end)) == 0, path,
+        ": cannot write: ", std::strerror(errno));
+  sync(file, path);
+}
+
+void write_own_parts(const std::string& path, const TensorMap& tensors) {
+  const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  check(file.get() >= 0, path, ": cannot open: ", std::strerror(errno));
+  each_place(tensors, [&](const std::string& name, const TensorView& view, size_t place) {
+    if (!view.own) return;
+    view.own([&](size_t begin, const std::byte* bytes, size_t count) {
+      check(begin <= view.num_bytes && count <= view.num_bytes - begin, path, ": `", name,
+            "` has ", view.num_bytes, " bytes, and a part of it would end at ", begin + count);
+      write_all_at(file.get(), bytes, count, place + begin, path);
+    });
+  });
+  sync(file, path);
 }
 
 std::string safetensors_bytes(const TensorMap& tensors) {

@@ -36,6 +36,13 @@ SafetensorsMetadata read_safetensors_metadata(const std::string& path);
 void write_safetensors(const std::string& path, const TensorMap& tensors,
                        const SafetensorsMetadata& metadata = {});
 
+// The same file, written by processes that share out tensors among them (TensorView::own), side by
+// side: one of them begins it, with the tensors that it has whole; when it has, each writes what it
+// has of the others. All of them have the same names, shapes and dtypes. The file is whole when all
+// have returned. Throws RunError.
+void begin_safetensors(const std::string& path, const TensorMap& tensors);
+void write_own_parts(const std::string& path, const TensorMap& tensors);
+
 // model.safetensors, or shards model-00001-of-0000N.safetensors with model.safetensors.index.json
 // where the tensors take more than max_shard_bytes. Tensors are dealt to shards in the given order.
 // An empty directory is as an empty path above.

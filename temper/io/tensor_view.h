@@ -41,6 +41,10 @@ struct TensorView {
   // Where set, the bytes do not exist yet: makes them, when a file is written. `data` and `owner`
   // are null.
   std::function<TensorView()> make = {};
+  // Where processes share out the tensor: gives the runs of its bytes that this process has, each
+  // with its place in the whole.
+  using Put = std::function<void(size_t place, const std::byte* bytes, size_t count)>;
+  std::function<void(const Put&)> own = {};
 };
 
 // Takes whole pages of a mapped view out of the process's memory; they come back from the file when

@@ -79,8 +79,21 @@ TensorView view_of(const std::vector<int64_t>& shape, at::ScalarType dtype,
 
 TensorView whole_view(const nn::Parameter& parameter, at::ScalarType dtype) {
   if (!parameter.placement()) return to_view(parameter.float_value().to(dtype));
-  return view_of(parameter.whole_shape(), dtype,
-                 [p = &parameter, dtype] { return p->whole_value().to(dtype); });
+  TensorView view = view_of(parameter.whole_shape(), dtype,
+                            [p = &parameter, dtype] { return p->whole_value().to(dtype); });
+  view.own = [p = &parameter, dtype](const TensorView::Put& put) {
+    put_runs(p->trained().detach().to(dtype), *p->placement(), put);
+  };
+  return view;
+}
+
+void put_runs(const at::Tensor& part, const nn::Placement& placement, const TensorView::Put& put) {
+  const at::Tensor mine = part.contiguous();
+  const auto* bytes = static_cast<const std::byte*>(mine.const_data_ptr());
+  const auto size = static_cast<int64_t>(mine.element_size());
+  placement.each_run([&](int64_t from, int64_t to, int64_t count) {
+    put(static_cast<size_t>(to * size), bytes + from * size, static_cast<size_t>(count * size));
+  });
 }
 
 }  // namespace temper::models

@@ -18,8 +18,10 @@ TensorView to_view(const at::Tensor& tensor);
 // One of this shape and dtype that is made when it is written.
 TensorView view_of(const std::vector<int64_t>& shape, at::ScalarType dtype,
                    std::function<at::Tensor()> make);
+// The runs of bytes of a tensor that is this rank's part of another one.
+void put_runs(const at::Tensor& part, const nn::Placement& placement, const TensorView::Put& put);
 // A parameter's whole value in the dtype: where ranks share it out, gathered when it is written,
-// for which all of them are needed.
+// for which all of them are needed, or each rank's own part.
 TensorView whole_view(const nn::Parameter& parameter, at::ScalarType dtype = at::kFloat);
 
 }  // namespace temper::models

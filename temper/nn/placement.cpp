@@ -22,6 +22,21 @@ at::Tensor Placement::part(const at::Tensor& whole) const {
       .clone(at::MemoryFormat::Contiguous);
 }
 
+void Placement::each_run(const Run& run) const {
+  int64_t rows = 1, whole_row = 1;  // of the dimension and those after it
+  for (size_t d = 0; d < whole_shape.size(); ++d)
+    (tensor && d < static_cast<size_t>(dim) ? rows : whole_row) *= whole_shape[d];
+  const int64_t row = tensor ? whole_row / tensor->size() : whole_row;
+  const int64_t column = tensor ? tensor->rank() * row : 0;
+  const auto r = static_cast<size_t>(fsdp ? fsdp->rank() : 0);
+  const int64_t begin = fsdp ? bounds[r] : 0, end = fsdp ? bounds[r + 1] : rows * row;
+  for (int64_t i = begin; i < end;) {
+    const int64_t count = std::min(end, (i / row + 1) * row) - i;
+    run(i - begin, i / row * whole_row + column + i % row, count);
+    i += count;
+  }
+}
+
 at::Tensor Placement::whole(const at::Tensor& part) const {
   const at::NoGradGuard no_grad;
   std::vector<int64_t> shape = whole_shape;

@@ -106,7 +106,7 @@ train::RunOutcome run_dpo(PreferenceConfig& config, const train::RunHost& host) 
   if (!ranks.trains) return serve_reference(config, *ranks.world);
   const std::unique_ptr<roles::RoleRanks> role_ranks = roles::find_role_ranks(config, ranks);
   train::Roles roles(config, ranks.mesh);
-  train::RunDirectory directory(config, host, *ranks.mesh.world);
+  train::RunDirectory directory(config, host, ranks.mesh);
   DpoTask task(config, roles, *ranks.mesh.rows, directory, host.stop, role_ranks.get());
   const train::RunOutcome outcome = train::run_task(config, roles, ranks.mesh, directory, task);
   if (role_ranks) role_ranks->end(outcome);

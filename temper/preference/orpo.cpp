@@ -55,7 +55,7 @@ train::RunOutcome run_orpo(PreferenceConfig& config, const train::RunHost& host)
   config.resolve("orpo");
   const dist::Mesh mesh = train::join_mesh(config, host);
   train::Roles roles(config, mesh);
-  train::RunDirectory directory(config, host, *mesh.world);
+  train::RunDirectory directory(config, host, mesh);
   OrpoTask task(config, roles, *mesh.rows, directory);
   return train::run_task(config, roles, mesh, directory, task);
 }

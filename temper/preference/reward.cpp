@@ -50,7 +50,7 @@ train::RunOutcome run_reward(PreferenceConfig& config, const train::RunHost& hos
   const dist::Mesh mesh = train::join_mesh(config, host);
   train::ScalarPolicy policy = train::load_scalar_policy(config, mesh);
   train::Roles roles(policy, config);
-  train::RunDirectory directory(config, host, *mesh.world);
+  train::RunDirectory directory(config, host, mesh);
   RewardTask task(config, policy, *mesh.rows, directory);
   return train::run_task(config, roles, mesh, directory, task);
 }

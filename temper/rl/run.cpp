@@ -36,7 +36,7 @@ struct Ahead {
 
 train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& mesh,
                       roles::RoleRanks* role_ranks, const train::RunHost& host) {
-  train::RunDirectory directory(config, host, *mesh.world);
+  train::RunDirectory directory(config, host, mesh);
   dist::Group& group = *mesh.rows;
   std::unique_ptr<ReferenceAsker> asker;
   if (role_ranks && !config.roles.reference.empty()) {

@@ -290,6 +290,10 @@ Server::Server(ServerOptions options, SamplerLoop* sampling)
   http.set_keep_alive_timeout(2);  // an idle connection holds a thread, and the end waits for it
   if (!impl_->options.routes.empty()) {
     // Ranks of a run know each other, and may be slow, or stopped for a while.
+    http.set_socket_options([](socket_t socket) {
+      reuse_address(socket);
+      dist::notice_unanswered(socket);  // who attends is sent bytes
+    });
     http.set_read_timeout(kMostSeconds);
     http.set_write_timeout(kMostSeconds);
   }

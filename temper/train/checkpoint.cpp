@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
@@ -47,8 +49,12 @@ std::vector<int64_t> steps_in(const std::string& directory) {
 Checkpoints::Checkpoints(std::string output_dir, int64_t keep)
     : output_dir_(std::move(output_dir)), keep_(keep) {}
 
+std::string Checkpoints::temporary_name(const std::string& name) const {
+  return output_dir_ + "/.writing-" + name;
+}
+
 std::string Checkpoints::begin(const std::string& name) const {
-  const std::string temporary = output_dir_ + "/.writing-" + name;
+  const std::string temporary = temporary_name(name);
   fs::remove_all(temporary);
   fs::create_directories(temporary);
   return temporary;
@@ -75,19 +81,71 @@ void Checkpoints::write(const std::string& name,
   commit(temporary, output_dir_ + "/" + name);
 }
 
-void Checkpoints::save(int64_t step, const Trainables& trainables, const Json& values,
-                       const TensorMap& tensors, bool writes) const {
-  const std::string temporary = writes ? begin("checkpoint") : "";
-  const auto file = [&](const std::string& name) {
-    return writes ? temporary + "/" + name + ".safetensors" : "";
-  };
+namespace {
+
+// Does the work on every rank of the group. Throws, on all of them, what the first of them threw.
+void on_all(dist::Group& group, const std::function<void()>& work) {
+  std::string error;
+  try {
+    work();
+  } catch (const std::exception& e) {
+    error = str("rank ", group.rank(), ": ", e.what());
+  }
+  for (const std::string& one : group.all_gather(error)) check(one.empty(), one);
+}
+
+// Whether what the first rank writes into the directory is there for all of them.
+bool seen_by_all(const std::string& directory, dist::Group& group) {
+  const std::string file = directory + "/seen";
+  std::string token;
+  if (group.rank() == 0) {
+    std::random_device device;
+    token = str(device(), " ", device(), " ", device(), " ", device());
+    write_file_atomic(file, token);
+  }
+  token = group.all_gather(token)[0];
+  bool seen = false;
+  try {
+    seen = read_file(file, token.size()) == token;
+  } catch (const Error&) {  // it is another directory
+  }
+  const bool by_all = group.all_reduce_max(seen ? 0 : 1) == 0;
+  if (group.rank() == 0) fs::remove(file);
+  return by_all;
+}
+
+}  // namespace
+
+void Checkpoints::write_trained(const std::string& directory, const Trainables& trainables,
+                                const dist::Mesh& mesh) const {
+  std::map<std::string, TensorMap> files;  // by path
   for (const auto& trainable : trainables) {
-    TensorMap weights;
+    TensorMap& weights = files[str(directory, "/", trainable->name, ".safetensors")];
     for (const NamedParameter& p : trainable->optimizer.parameters())
       weights[p.name] = models::whole_view(*p.parameter);
-    write_safetensors(file(trainable->name), weights);
-    write_safetensors(file(trainable->name + ".optimizer"), trainable->optimizer.save());
+    files[str(directory, "/", trainable->name, ".optimizer.safetensors")] =
+        trainable->optimizer.save();
   }
+  const bool writes = mesh.world->rank() == 0;
+  if (mesh.model->size() == 1 || !seen_by_all(directory, *mesh.world)) {
+    for (const auto& [path, tensors] : files) write_safetensors(writes ? path : "", tensors);
+    return;
+  }
+  on_all(*mesh.world, [&] {
+    for (const auto& [path, tensors] : files)
+      if (writes) begin_safetensors(path, tensors);
+  });
+  on_all(*mesh.world, [&] {
+    for (const auto& [path, tensors] : files)
+      if (mesh.data->rank() == 0) write_own_parts(path, tensors);
+  });
+}
+
+void Checkpoints::save(int64_t step, const Trainables& trainables, const Json& values,
+                       const TensorMap& tensors, const dist::Mesh& mesh) const {
+  const bool writes = mesh.world->rank() == 0;
+  const std::string temporary = writes ? begin("checkpoint") : temporary_name("checkpoint");
+  write_trained(temporary, trainables, mesh);
   if (!writes) return;
   if (!tensors.empty()) write_safetensors(temporary + "/task.safetensors", tensors);
   Json whole = values;

@@ -139,13 +139,23 @@ TensorMap Optimizer::save() {
   for (size_t i = 0; i < parameters_.size(); ++i)
     for (size_t s = 0; s < slots_[i].layout.size(); ++s) {
       const StateTensor& layout = slots_[i].layout[s];
-      tensors[parameters_[i].name + "." + layout.name] =
-          parameters_[i].parameter->placement()
-              ? models::view_of(layout.shape, layout.dtype,
-                                [this, i, s] { return whole_state(i, s); })
-              : models::to_view(slots_[i].state[s]);
+      TensorView& view = tensors[parameters_[i].name + "." + layout.name];
+      if (!parameters_[i].parameter->placement()) {
+        view = models::to_view(slots_[i].state[s]);
+        continue;
+      }
+      view = models::view_of(layout.shape, layout.dtype, [=, this] { return whole_state(i, s); });
+      view.own = [=, this](const TensorView::Put& put) { put_own_state(i, s, put); };
     }
   return tensors;
+}
+
+void Optimizer::put_own_state(size_t i, size_t s, const TensorView::Put& put) const {
+  const Slot& slot = slots_[i];
+  if (slot.by_parts)
+    return models::put_runs(slot.state[s], *parameters_[i].parameter->placement(), put);
+  const TensorView whole = keeps(i) ? models::to_view(slot.state[s]) : TensorView();
+  put(0, whole.data, whole.num_bytes);
 }
 
 void Optimizer::check_moments(const TensorMap& tensors, const std::string& where) const {

@@ -53,6 +53,7 @@ class Optimizer {
   void step_whole(size_t i, const Update& update);
   at::Tensor gradient(size_t i) const;
   at::Tensor whole_state(size_t i, size_t s) const;
+  void put_own_state(size_t i, size_t s, const TensorView::Put& put) const;
 
   OptimizerSection config_;
   std::unique_ptr<UpdateRule> rule_;

@@ -33,10 +33,10 @@ class RunDirectory::Lock {
   FileDescriptor file_;
 };
 
-RunDirectory::RunDirectory(RunConfig& config, RunHost host, dist::Group& group)
+RunDirectory::RunDirectory(RunConfig& config, RunHost host, dist::Mesh mesh)
     : config_(config),
       host_(std::move(host)),
-      group_(group),
+      mesh_(std::move(mesh)),
       checkpoints_(config.output_dir, config.train.keep_checkpoints) {
   config.require(!fs::exists(config.output_dir) || fs::is_directory(config.output_dir),
                  "output_dir", config.output_dir, " is not a directory");
@@ -168,7 +168,7 @@ bool RunDirectory::save(int64_t step, const Trainables& trainables, const Json& 
   whole["verb"] = config_.verb.value_or("");
   whole["planned_steps"] = steps_;
   if (is_writer() || is_shared_out(trainables))
-    checkpoints_.save(step, trainables, whole, tensors, is_writer());
+    checkpoints_.save(step, trainables, whole, tensors, mesh_);
   saved_ = step;
   return is_writer();
 }
@@ -194,7 +194,7 @@ void RunDirectory::finish(int64_t step, const Trainables& trainables, const Json
     const std::string from = policy ? final_from : final_from + "-" + trainable->name;
     const std::string to = policy ? "final" : trainable->name;
     bool copies = is_writer() && !final_from.empty() && (policy || fs::exists(path() + "/" + from));
-    if (shared) copies = group_.all_reduce_max(copies) > 0;  // as the writer sees the files
+    if (shared) copies = mesh_.world->all_reduce_max(copies) > 0;  // as the writer sees the files
     if (!copies)
       write(to, trainable->save);
     else if (is_writer())
@@ -208,7 +208,7 @@ void RunDirectory::finish(int64_t step, const Trainables& trainables, const Json
 
 void RunDirectory::close(std::vector<std::pair<std::string, std::string>> summary,
                          std::vector<Report::Table> tables) {
-  group_.barrier();
+  mesh_.world->barrier();
   if (!is_writer()) return;
   metrics_->finish();
   summary.emplace_back("peak memory, MB", std::to_string(peak_memory_bytes() / 1000000));

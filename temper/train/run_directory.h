@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "temper/dist/group.h"
+#include "temper/dist/mesh.h"
 #include "temper/metrics/report.h"
 #include "temper/metrics/sink.h"
 #include "temper/train/checkpoint.h"
@@ -34,7 +34,7 @@ struct RunHost {
 class RunDirectory : public Messages {
  public:
   // Makes the directory and locks it, so that no second run writes there. Throws ConfigError.
-  RunDirectory(RunConfig& config, RunHost host, dist::Group& group);
+  RunDirectory(RunConfig& config, RunHost host, dist::Mesh mesh);
   ~RunDirectory() override;
 
   // Opens the sinks for a run of so many steps.
@@ -69,8 +69,8 @@ class RunDirectory : public Messages {
   void close(std::vector<std::pair<std::string, std::string>> summary,
              std::vector<Report::Table> tables);
 
-  int rank() const { return group_.rank(); }
-  bool is_writer() const { return group_.rank() == 0; }
+  int rank() const { return mesh_.world->rank(); }
+  bool is_writer() const { return mesh_.world->rank() == 0; }
   const std::string& path() const { return config_.output_dir; }
   const RunHost& host() const { return host_; }
   // The directory under path() that final/ is copied from, where it should have other weights than
@@ -86,7 +86,7 @@ class RunDirectory : public Messages {
 
   RunConfig& config_;
   RunHost host_;
-  dist::Group& group_;
+  dist::Mesh mesh_;
   Checkpoints checkpoints_;
   std::unique_ptr<Lock> lock_;
   std::unique_ptr<Metrics> metrics_;

@@ -136,7 +136,7 @@ RunOutcome run_sft(SftConfig& config, const RunHost& host) {
   config.resolve("sft");
   const dist::Mesh mesh = join_mesh(config, host);
   Roles roles(config, mesh);
-  RunDirectory directory(config, host, *mesh.world);
+  RunDirectory directory(config, host, mesh);
   SftTask task(config, roles, *mesh.rows, directory);
   return run_task(config, roles, mesh, directory, task);
 }

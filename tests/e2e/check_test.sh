@@ -139,6 +139,6 @@ one = next(m for m in meshes if m["data"] == 1024)
 assert abs(one["parts"]["weights"] / whole["parts"]["weights"] / 1024 - 1) < 0.01
 assert abs(one["sent_bytes"]["data"] / (2 * 4 * parameters) - 1) < 0.01  # ZeRO's 2 Ψ
 P
-"$temper" check sft model.path=huge --mesh devices=8,flops=1 | grep -q "does not fit" || fail "405B on 8 devices fits"
+"$temper" check sft model.path=huge --mesh devices=8,flops=1GFLOPS | grep -q "does not fit" || fail "405B on 8 devices fits"
 "$temper" check sft model.path=huge --mesh device=8 2>&1 | grep -q "did you mean .devices" || fail "--mesh device=8"
 exit $bad

@@ -1,7 +1,10 @@
 // Ranks that share out weights, gradients and optimizer state: the same training, and checkpoints
 // that go on under another mesh.
+#include <filesystem>
 #include <fstream>
 
+#include "temper/base/file.h"
+#include "temper/nn/placement.h"
 #include "temper/nn/unit.h"
 #include "temper/train/checkpoint.h"
 #include "tests/train/tiny.h"
@@ -32,6 +35,7 @@ struct Setup {
   int64_t batch = 5;
   std::string load_from = {}, save_to = {};
   int64_t steps = 3;
+  bool away = false;  // what the first rank writes the others do not see
 };
 
 Trained train_on(const dist::Mesh& mesh, const Setup& setup) {
@@ -55,9 +59,9 @@ Trained train_on(const dist::Mesh& mesh, const Setup& setup) {
     out.norms.push_back(trainer.row().number("grad_norm").value());
   }
   if (!setup.save_to.empty()) {
-    const bool writes = mesh.world->rank() == 0;
-    train::Checkpoints(setup.save_to, 1)
-        .save(setup.steps, roles.trainables, Json::object(), {}, writes);
+    const bool away = setup.away && mesh.world->rank() > 0;
+    train::Checkpoints(setup.save_to + (away ? "/away" : ""), 1)
+        .save(setup.steps, roles.trainables, Json::object(), {}, mesh);
   }
   roles.policy.model->each_parameter(
       [&](const std::string&, nn::Parameter& p) { out.kept += p.trained().numel(); });
@@ -135,6 +139,70 @@ TEST_CASE("a checkpoint of one mesh goes on under another, to the bit") {
     CHECK((again.weights == two.weights));
     CHECK((again.moments == two.moments));
   }
+}
+
+namespace {
+
+// A rank of a group that exchanges nothing.
+struct Place : dist::Group {
+  Place(int rank_, int size_) : r(rank_), n(size_) {}
+  int rank() const override { return r; }
+  int size() const override { return n; }
+  void all_reduce_sum(at::Tensor&) override {}
+  void barrier() override {}
+  int r, n;
+};
+
+}  // namespace
+
+TEST_CASE("the runs of the ranks' parts are the whole tensor, each element once") {
+  const at::Tensor whole = at::arange(4 * 6 * 2).view({4, 6, 2});
+  for (const int tensor : {1, 2})
+    for (const int64_t dim : {0, 1, 2})
+      for (const int fsdp : {1, 3}) {
+        CAPTURE(tensor);
+        CAPTURE(dim);
+        CAPTURE(fsdp);
+        const int64_t count = whole.numel() / tensor;
+        std::vector<int> seen(static_cast<size_t>(whole.numel()));
+        for (int t = 0; t < tensor; ++t)
+          for (int f = 0; f < fsdp; ++f) {
+            nn::Placement placement{.whole_shape = {4, 6, 2}, .dim = dim};
+            if (tensor > 1) placement.tensor = std::make_shared<Place>(t, tensor);
+            if (fsdp > 1) placement.fsdp = std::make_shared<Place>(f, fsdp);
+            placement.bounds = {0, 7, 7, count};  // of the second nothing
+            const at::Tensor part = placement.part(whole).view({-1});
+            placement.each_run([&](int64_t from, int64_t to, int64_t length) {
+              for (int64_t i = 0; i < length; ++i) {
+                CHECK(part[from + i].item<int64_t>() == to + i);
+                ++seen[static_cast<size_t>(to + i)];
+              }
+            });
+          }
+        CHECK(seen == std::vector<int>(seen.size(), 1));
+      }
+}
+
+TEST_CASE("ranks write side by side what the first of them writes where it alone sees the files") {
+  const std::optional<models::LoraConfig> lora{{.rank = 3, .alpha = 6}};
+  for (const std::string optimizer : {"adamw", "muon", "adafactor", "adamw8bit"})
+    for (const auto& adapter : {std::optional<models::LoraConfig>(), lora}) {
+      CAPTURE(optimizer);
+      CAPTURE(adapter.has_value());
+      const tiny::Folder folder;
+      for (const bool away : {false, true})
+        on_two_ranks({.optimizer = optimizer,
+                      .lora = adapter,
+                      .save_to = folder / (away ? "away" : "together"),
+                      .away = away});
+      CHECK_FALSE(std::filesystem::exists(folder / "away/away/checkpoints"));
+      for (const std::string file : {"policy.safetensors", "policy.optimizer.safetensors"}) {
+        const std::string path = "/checkpoints/step-3/" + file;
+        const std::string together = read_file(folder / ("together" + path), 1 << 24);
+        CHECK(together.size() > 1000);
+        CHECK(together == read_file(folder / ("away" + path), 1 << 24));
+      }
+    }
 }
 
 TEST_CASE("a weight that is shared out is read only while it is gathered") {
