@@ -6,13 +6,12 @@
 #include <functional>
 
 #include "temper/base/clock.h"
-#include "temper/base/error.h"
 
 namespace temper::dist {
 namespace {
 
 constexpr double kFewest = 3, kMost = 1000;  // calls
-constexpr int64_t kWarmUp = 4;  // memory for a size that is new comes from the system
+constexpr int64_t kWarmUp = 4;               // memory for a size that is new comes from the system
 
 // Seconds of one call, the same on all ranks.
 double seconds_of(Group& group, double seconds, const std::function<void()>& call) {
@@ -34,8 +33,7 @@ std::vector<CollectiveTime> time_collectives(Group& group, const std::vector<int
   const int ranks = group.size(), last = ranks - 1;
   if (ranks == 1) return times;
   for (const int64_t size : sizes) {
-    const int64_t elements = size / (4 * ranks) * ranks;
-    check(elements > 0, "a collective of ", size, " bytes between ", ranks, " ranks");
+    const int64_t elements = (size + 4 * ranks - 1) / (4 * ranks) * ranks;
     at::Tensor whole = at::zeros({elements}), part = at::zeros({elements / ranks});
     const double bytes = 4.0 * static_cast<double>(elements);
     const double others = static_cast<double>(last) / ranks;

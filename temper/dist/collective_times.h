@@ -11,16 +11,16 @@ namespace temper::dist {
 
 struct CollectiveTime {
   std::string collective;
-  int64_t bytes;       // of the whole tensor, float32
-  double seconds;      // of one call: the mean of several, on the slowest rank
-  double sent_bytes;   // by a rank in one call, as nccl-tests count for their bus bandwidth
+  int64_t bytes;      // of the whole tensor, float32
+  double seconds;     // of one call: the mean of several, on the slowest rank
+  double sent_bytes;  // by a rank in one call, as nccl-tests count for their bus bandwidth
   double bandwidth() const { return sent_bytes / seconds; }  // bytes per second, of a rank
 };
 
-// Every rank of the group calls it with the same sizes (bytes, at least 4 for each rank) and gets
-// the same numbers: all_reduce, all_gather, reduce_scatter, broadcast from the first rank and send
-// between the first and the last (half of there and back), for each size. Calls are repeated for
-// about `seconds` each, after some that are not counted. A group of one rank has none.
+// Every rank of the group calls it with the same sizes (bytes, rounded up to an element for each
+// rank) and gets the same numbers: all_reduce, all_gather, reduce_scatter, broadcast from the first
+// rank and send between the first and the last (half of there and back), for each size. Calls are
+// repeated for about `seconds` each, after some that are not counted. A group of one rank has none.
 std::vector<CollectiveTime> time_collectives(Group& group, const std::vector<int64_t>& sizes,
                                              double seconds);
 

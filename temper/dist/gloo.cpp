@@ -4,7 +4,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdlib>
+#include <mutex>
 
 #define USE_C10D_GLOO
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -20,6 +22,7 @@ namespace {
 
 constexpr const char* kThisHost = "127.0.0.1";
 constexpr size_t kLongestQuote = 300;
+constexpr auto kLongestNews = std::chrono::milliseconds(1500);
 // Below, a sum is one exchange of everything: latency counts more than bytes.
 constexpr int64_t kSmallSum = 4096;  // elements
 
@@ -53,12 +56,35 @@ std::string count_name(const std::string& group) {
   return "sent bytes: " + group.substr(0, group.find('/'));
 }
 
+// What is known of a rank that is gone: noticed on another thread than the one whose collective
+// fails.
+class Loss {
+ public:
+  void note(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    if (text_.empty()) text_ = text;
+    noted_.notify_all();
+  }
+  // Waits a moment for it; empty: nothing is known.
+  std::string wait() {
+    std::unique_lock lock(mutex_);
+    noted_.wait_for(lock, kLongestNews, [this] { return !text_.empty(); });
+    return text_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable noted_;
+  std::string text_;
+};
+
 // Counts the bytes of tensors that a rank hands to others (trace::count), without the transport's
 // own: gloo gathers around a ring, sums are exchanged directly.
 class GlooGroup : public Group {
  public:
   GlooGroup(const std::string& name, const c10::intrusive_ptr<c10d::Store>& store, int rank,
             int size, int rank_of_all, bool in_step, std::shared_ptr<Group> twins,
+            std::shared_ptr<Loss> loss,
             const c10::intrusive_ptr<c10d::ProcessGroupGloo::Options>& options)
       : count_name_(count_name(name)),
         rank_(rank),
@@ -66,6 +92,7 @@ class GlooGroup : public Group {
         rank_of_all_(rank_of_all),
         in_step_(in_step),
         twins_(std::move(twins)),
+        loss_(std::move(loss)),
         store_(c10::make_intrusive<c10d::PrefixStore>(name, store)),
         options_(options) {
     const NewConnections connections;
@@ -73,8 +100,9 @@ class GlooGroup : public Group {
     connections.notice_loss();
   }
   std::shared_ptr<Group> another(const std::string& name) override {
-    auto made = std::make_shared<GlooGroup>(name, store_, rank_, size_, rank_of_all_, in_step_,
-                                            twins_ ? twins_->another(name) : nullptr, options_);
+    auto made =
+        std::make_shared<GlooGroup>(name, store_, rank_, size_, rank_of_all_, in_step_,
+                                    twins_ ? twins_->another(name) : nullptr, loss_, options_);
     made->set_timeout(longest_wait_);
     return made;
   }
@@ -165,9 +193,12 @@ class GlooGroup : public Group {
     try {
       work->wait();
     } catch (const std::exception&) {  // what gloo says of its sockets helps nobody
-      throw RunError(temper::str("rank ", rank_of_all_,
-                                 ": another rank exited, or did not answer within "
-                                 "mesh.timeout_minutes; the messages of the others say why"));
+      const std::string known = loss_->wait();
+      throw RunError(temper::str("rank ", rank_of_all_, ": ",
+                                 known.empty() ? "another rank exited, or did not answer within "
+                                                 "mesh.timeout_minutes"
+                                               : known,
+                                 "; the messages of the others say why"));
     }
   }
 
@@ -175,6 +206,7 @@ class GlooGroup : public Group {
   int rank_, size_, rank_of_all_;
   bool in_step_;
   std::shared_ptr<Group> twins_;
+  std::shared_ptr<Loss> loss_;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> options_;
   std::chrono::milliseconds longest_wait_{};
@@ -189,6 +221,7 @@ struct GlooWorld::Connection {
   c10::intrusive_ptr<c10d::PrefixStore> prefixed;
   std::string address;  // to listen on
   std::chrono::milliseconds join{}, longest_wait{};
+  const std::shared_ptr<Loss> loss = std::make_shared<Loss>();
 
   void connect(const Patience& patience) {
     c10d::TCPStoreOptions options;
@@ -223,7 +256,7 @@ struct GlooWorld::Connection {
     const auto place = std::find(ranks.begin(), ranks.end(), environment.rank) - ranks.begin();
     const auto made = std::make_shared<GlooGroup>(name, prefixed, static_cast<int>(place),
                                                   static_cast<int>(ranks.size()), environment.rank,
-                                                  in_step, std::move(twins), options);
+                                                  in_step, std::move(twins), loss, options);
     made->set_timeout(longest_wait);
     return made;
   }
@@ -236,18 +269,21 @@ struct GlooWorld::Connection {
     } catch (const Error& e) {
       throw RunError(temper::str("rank ", environment.rank, ": ", e.what()));
     } catch (const std::exception& e) {
-      throw RunError(temper::str("rank ", environment.rank, ": ", explain(first_line(e))));
+      const bool of_store = dynamic_cast<const c10::DistError*>(&e) != nullptr;
+      throw RunError(temper::str("rank ", environment.rank, ": ",
+                                 explain(first_line(e), of_store && environment.rank > 0)));
     }
   }
 
-  std::string explain(const std::string& what) const {
+  std::string explain(const std::string& what, bool lost_first) const {
     if (what.find("EADDRINUSE") != std::string::npos)
-      return temper::str(
-          "the port ", environment.port,
-          " is in use, by another program or another "
-          "rank 0; choose another MASTER_PORT, and give each rank a RANK of its own");
-    return temper::str("lost the connection to the first rank at ", environment.host, ":",
-                       environment.port, "; what that rank printed says why (", what, ")");
+      return temper::str("the port ", environment.port,
+                         " is in use, by another program or another rank 0; choose another "
+                         "MASTER_PORT, and give each rank a RANK of its own");
+    const std::string place = temper::str(environment.host, ":", environment.port);
+    return lost_first ? temper::str("lost the connection to the first rank at ", place,
+                                    "; what that rank printed says why (", what, ")")
+                      : temper::str("the ranks did not find each other at ", place, ": ", what);
   }
 };
 
@@ -268,6 +304,8 @@ std::shared_ptr<Group> GlooWorld::group(const std::string& name, const std::vect
 }
 
 const std::string& GlooWorld::address() const { return connection_->address; }
+
+void GlooWorld::note_loss(const std::string& text) const { connection_->loss->note(text); }
 
 void GlooWorld::put(const std::string& name, const std::string& text) const {
   connection_->named([&] {

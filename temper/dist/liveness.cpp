@@ -13,7 +13,7 @@ namespace {
 
 // Silence of the other end, in seconds: until the first question, between questions; and how many.
 constexpr int kIdle = 10, kBetween = 5, kQuestions = 4;
-constexpr int kUnanswered = 30000;  // milliseconds that what was sent may stay unacknowledged
+constexpr int kUnanswered = 20000;  // milliseconds that what was sent may stay unacknowledged
 
 std::set<int> connections() {
   std::set<int> found;
@@ -49,11 +49,8 @@ void notice_unanswered(int socket) {
 }
 
 void NewConnections::notice_loss() const {
-  for (const int fd : connections()) {
-    if (before_.contains(fd)) continue;
-    notice_silence(fd);
-    notice_unanswered(fd);
-  }
+  for (const int fd : connections())
+    if (!before_.contains(fd)) notice_silence(fd);
 }
 
 }  // namespace temper::dist

@@ -1,4 +1,5 @@
-// Notices hosts that vanish without a word: a cable that is cut, a machine that loses its power.
+// Notices hosts that vanish without a word: a cable that is cut, a machine that loses its power. A
+// process that is stopped or busy does not count: its kernel answers.
 #pragma once
 
 #include <set>
@@ -9,9 +10,7 @@ namespace temper::dist {
 class NewConnections {
  public:
   NewConnections();
-  // From now on each of them fails when the other end's host is silent for about 30 seconds,
-  // whether something is sent to it or not. A process that is stopped or busy does not count: its
-  // kernel answers.
+  // From now on each of them fails as notice_silence() says.
   void notice_loss() const;
 
  private:
@@ -21,7 +20,8 @@ class NewConnections {
 // Makes a connection fail when the other end's host is silent for about 30 seconds while nothing is
 // on its way; of a listening socket, the connections that it takes.
 void notice_silence(int socket);
-// The same while something is on its way, and when the other end takes nothing for so long.
+// The same while something is on its way. Only for connections on which little is sent: one whose
+// other end takes nothing for so long, as its process is stopped, fails as well.
 void notice_unanswered(int socket);
 
 }  // namespace temper::dist

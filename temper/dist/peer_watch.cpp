@@ -29,8 +29,10 @@ constexpr auto kGrace = std::chrono::seconds(10);
 constexpr int kConnectMilliseconds = 60'000;
 constexpr double kLongestTimeout = 1e6;  // seconds
 // What neighbours tell each other, in words of four bytes: that they are there, that they end in
-// order, or the number of a rank that is gone, with kSilent where it was not heard any more.
-constexpr int32_t kGoodbye = -1, kHeartbeat = -2, kSilent = 1 << 24;
+// order, or the number of a rank that is gone, and how it went in the bits from kHow on.
+constexpr int32_t kGoodbye = -1, kHeartbeat = -2;
+constexpr int kHow = 24, kHows = 3;
+int32_t word_of(int rank, LostPeer::How how) { return rank | static_cast<int32_t>(how) << kHow; }
 constexpr int kHeartbeats = 9;  // in the time after which silence counts
 
 void close_socket(int& fd) {
@@ -120,6 +122,7 @@ PeerWatch::PeerWatch(Group& group, const std::string& address, double heartbeat_
   close_socket(listening);
   for (const int fd : {next_, previous_}) {
     notice_silence(fd);
+    notice_unanswered(fd);
     ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   }
   wake_ = ::eventfd(0, EFD_CLOEXEC);
@@ -143,8 +146,8 @@ PeerWatch::~PeerWatch() {
 // This rank knows of one that is gone: whoever stands on the other side shall, too.
 void PeerWatch::lose(int32_t word, Neighbour& tell_on) {
   tell(tell_on.fd, word);
-  const int rank = word & ~kSilent;
-  lost_({rank, hosts_[static_cast<size_t>(rank)], (word & kSilent) != 0});
+  const int rank = word & ((1 << kHow) - 1);
+  lost_({rank, hosts_[static_cast<size_t>(rank)], static_cast<LostPeer::How>(word >> kHow)});
 }
 
 // What has come; false: a rank is lost.
@@ -152,7 +155,9 @@ bool PeerWatch::hear(Neighbour& from, Neighbour& other) {
   const ssize_t n = ::recv(from.fd, &from.word[from.have], from.word.size() - from.have, 0);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   if (n <= 0) {
-    lose(from.rank, other);
+    const bool vanished = n < 0 && (errno == ETIMEDOUT || errno == EHOSTUNREACH);
+    using How = LostPeer::How;
+    lose(word_of(from.rank, vanished ? How::kUnreachable : How::kEnded), other);
     return false;
   }
   from.heard = Clock::now();
@@ -163,7 +168,7 @@ bool PeerWatch::hear(Neighbour& from, Neighbour& other) {
   std::memcpy(&word, from.word.data(), sizeof word);
   if (word == kGoodbye) from.fd = -1;
   if (word == kGoodbye || word == kHeartbeat) return true;
-  const bool known = word >= 0 && (word & ~kSilent) < size_;
+  const bool known = word >= 0 && (word & ((1 << kHow) - 1)) < size_ && word >> kHow < kHows;
   lose(known ? word : from.rank, other);  // a neighbour that talks nonsense is as good as gone
   return false;
 }
@@ -188,20 +193,27 @@ void PeerWatch::watch() {
     if (fds[1].revents != 0 && !hear(next, previous)) return;
     if (fds[2].revents != 0 && !hear(previous, next)) return;
     for (auto [from, other] : {std::pair{&next, &previous}, std::pair{&previous, &next}})
-      if (from->fd >= 0 && now - from->heard > timeout_) return lose(from->rank | kSilent, *other);
+      if (from->fd >= 0 && now - from->heard > timeout_)
+        return lose(word_of(from->rank, LostPeer::How::kSilent), *other);
   }
+}
+
+std::string LostPeer::text() const {
+  const char* what = how == How::kEnded ? " has ended"
+                     : how == How::kSilent
+                         ? " sends no heartbeat: its process is stopped, or its "
+                           "host frozen (mesh.heartbeat_timeout_seconds)"
+                         : " does not answer: its host, or the way there, is gone";
+  return temper::str("rank ", rank, " on ", host, what);
 }
 
 std::function<void(const LostPeer&)> end_process(int rank) {
   return [rank](const LostPeer& lost) {
     const std::string text =
-        temper::str("temper: rank ", rank, ": rank ", lost.rank, " on ", lost.host,
-                    lost.silent ? " sends no heartbeat: its process is stopped, or its host frozen "
-                                  "(mesh.heartbeat_timeout_seconds)"
-                                : " has ended",
-                    "; the run cannot go on\n");
+        temper::str("temper: rank ", rank, ": ", lost.text(), "; the run cannot go on\n");
     // Detached: a run that fails by itself, or is told to end, does not wait for this.
-    std::thread([text, grace = lost.silent ? std::chrono::seconds(0) : kGrace] {
+    std::thread([text,
+                 grace = lost.how == LostPeer::How::kEnded ? kGrace : std::chrono::seconds(0)] {
       std::this_thread::sleep_for(grace);
       [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
       ::_exit(1);

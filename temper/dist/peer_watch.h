@@ -14,9 +14,14 @@
 namespace temper::dist {
 
 struct LostPeer {
-  int rank = 0;         // in the group
-  std::string host;     // its machine's name
-  bool silent = false;  // it sent no heartbeat; else its process has ended
+  // Its process has ended; it sent no heartbeat; its host does not answer.
+  enum class How { kEnded, kSilent, kUnreachable };
+
+  int rank = 0;      // in the group
+  std::string host;  // its machine's name
+  How how = How::kEnded;
+  // "rank 1 on host-b has ended"
+  std::string text() const;
 };
 
 // Ranks are connected in a ring, each to the next, by connections that carry heartbeats. One that

@@ -72,11 +72,13 @@ Mesh World::mesh(const MeshSection& section, const std::vector<int>& all,
 
 // Ends this process where one of these ranks is gone.
 std::shared_ptr<PeerWatch> World::watch(Group& group, const std::vector<int>& ranks) const {
-  return std::make_shared<PeerWatch>(group, address(), heartbeat_timeout_seconds_,
-                                     [ranks, end = end_process(rank_)](LostPeer lost) {
-                                       lost.rank = ranks.at(static_cast<size_t>(lost.rank));
-                                       end(lost);
-                                     });
+  return std::make_shared<PeerWatch>(
+      group, address(), heartbeat_timeout_seconds_,
+      [ranks, gloo = *gloo_, end = end_process(rank_)](LostPeer lost) {
+        lost.rank = ranks.at(static_cast<size_t>(lost.rank));
+        gloo.note_loss(lost.text());
+        end(lost);
+      });
 }
 
 Mesh World::role_mesh(const RolesSection& roles) {

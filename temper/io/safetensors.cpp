@@ -225,8 +225,8 @@ void write_own_parts(const std::string& path, const TensorMap& tensors) {
   each_place(tensors, [&](const std::string& name, const TensorView& view, size_t place) {
     if (!view.own) return;
     view.own([&](size_t begin, const std::byte* bytes, size_t count) {
-      check(begin <= view.num_bytes && count <= view.num_bytes - begin, path, ": `", name,
-            "` has ", view.num_bytes, " bytes, and a part of it would end at ", begin + count);
+      check(begin <= view.num_bytes && count <= view.num_bytes - begin, path, ": `", name, "` has ",
+            view.num_bytes, " bytes, and a part of it would end at ", begin + count);
       write_all_at(file.get(), bytes, count, place + begin, path);
     });
   });

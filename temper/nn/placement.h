@@ -26,8 +26,8 @@ struct Placement {
 
   // This rank's part of a whole tensor, a copy: flat where it is a range.
   at::Tensor part(const at::Tensor& whole) const;
-  // The runs of this rank's part that lie together in the whole tensor, row-major: where each begins
-  // in the part and in the whole, and how many elements it has.
+  // The runs of this rank's part that lie together in the whole tensor, row-major: where each
+  // begins in the part and in the whole, and how many elements it has.
   using Run = std::function<void(int64_t part, int64_t whole, int64_t count)>;
   void each_run(const Run& run) const;
   // The whole tensor of which this rank has `part`, of any dtype. All ranks that share it call

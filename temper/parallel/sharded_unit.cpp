@@ -147,7 +147,7 @@ void UnitSchedule::forget(ShardedUnit& unit) {
     // A rank is gone, which whoever needs its weights is told.
   }
   next_.clear();
-  last_times_.clear();
+  most_times_.clear();
   before_ = present_ = nullptr;
 }
 
@@ -204,16 +204,17 @@ void add_gradient(nn::Parameter& parameter, const at::Tensor& part) {
 }  // namespace
 
 // Of the oldest reduction. As autograd adds gradients: those of one backward pass are summed in the
-// order in which they came, then added to what earlier passes left. Where the last pass had one of
-// a unit it is added at once, so that there are not two copies of all gradients.
+// order in which they came, then added to what earlier passes left. Those of a unit of which no
+// pass so far had more than one are added at once, so that there are not two copies of all
+// gradients.
 void UnitSchedule::take_sums() {
   const at::NoGradGuard no_grad;
   const Reduction oldest = std::move(reductions_.front());
   reductions_.pop_front();
   oldest.done.get();
   const std::vector<at::Tensor> parts = oldest.unit->trained().parts_of(oldest.sums);
-  const auto last = last_times_.find(oldest.unit);
-  const bool alone = last != last_times_.end() && last->second == 1;
+  const auto most = most_times_.find(oldest.unit);
+  const bool alone = most != most_times_.end() && most->second == 1;
   for (size_t i = 0; i < parts.size(); ++i) {
     nn::Parameter& parameter = *oldest.unit->trainable()[i];
     if (alone) {
@@ -231,7 +232,10 @@ void UnitSchedule::end_backward() {
   while (!reductions_.empty()) take_sums();
   for (const auto& [parameter, sum] : summed_) add_gradient(*parameter, sum);
   summed_.clear();
-  last_times_ = std::move(times_);
+  for (const auto& [unit, times] : times_) {
+    int& most = most_times_[unit];
+    most = std::max(most, times);
+  }
   // Weights may change from here on.
   if (arriving_.valid()) arriving_.get();
   arriving_ = {};

@@ -64,11 +64,11 @@ class UnitSchedule {
   uint64_t ahead_updates_ = 0;
   std::shared_future<void> arriving_;
   // Of the backward pass that runs: its number, as autograd counts, gradients on their way, those
-  // that more of the pass may be added to, and how many each unit had; and how many in the last.
+  // that more of the pass may be added to, and how many each unit had; and the most in any pass.
   int pass_ = -1;
   std::deque<Reduction> reductions_;
   std::map<nn::Parameter*, at::Tensor> summed_;
-  std::map<const ShardedUnit*, int> times_, last_times_;
+  std::map<const ShardedUnit*, int> times_, most_times_;
 };
 
 class ShardedUnit : public nn::Unit {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kFloat = 4;
 // What the allocator keeps beside what is asked of it, of the tensors' bytes.
-constexpr double kAllocator = 0.04;
+constexpr double kAllocator = 0.08;
 
 // Of one weight of a matrix, as ops/weight.h keeps it: int8 has a scale a row, nf4 one for 64
 // values, or for as many of them as divide a row.

@@ -5,8 +5,8 @@
 //   weight) gradients    4 a trained weight; optimizer: its state tensors (AdamW two of 4)
 //                under FSDP all three divided by its ranks (ZeRO stage 3, arXiv 1910.02054, section
 //                5)
-//   gathered     units of FSDP: the one that computes and the next one; gradients of two units
-//                that are being summed, each as it is sent and as it is received
+//   gathered     units of FSDP: the one that computes and the next one; of gradients three that
+//                are made or wait to be summed, and the one that is received
 //   activations  what a block keeps of a token for its backward pass (temper/ops/linear.h): the
 //                inputs of its norms, queries, keys, values, attention's output and log-sum-exp,
 //                the two halves of the gated MLP; with recomputation the input of each block alone,

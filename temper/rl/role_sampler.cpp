@@ -26,7 +26,7 @@ RoleSampler::RoleSampler(const RlConfig& config, train::Policy& policy, const di
   role_ranks_.watch(pool_, role_ranks_.roles().rollout);
   if (!role_ranks_.leads()) return;
   sender_ = std::make_shared<roles::WeightsSender>(
-      role_ranks_.weighted(), [this](size_t place) { role_ranks_.drop(place); });
+      role_ranks_.weighted(), [&role_ranks](size_t place) { role_ranks.drop(place); });
   role_ranks_.on_gone(
       [alive = std::weak_ptr(sender_), ranks = role_ranks_.roles().rollout](int64_t rank) {
         const auto place = std::find(ranks.begin(), ranks.end(), rank);

@@ -15,8 +15,9 @@ train::RunOutcome serve_run(RlConfig& config, dist::World& world) {
   if (config.roles.scores(world.rank()))
     scoring = std::make_unique<roles::Scoring>(train::frozen_start(policy, config));
   if (config.roles.samples(world.rank()))
-    sampling = std::make_unique<roles::Sampling>(policy, config.rollout.options(config.seed),
-                                                 config.rollout.engine_options());
+    sampling =
+        std::make_unique<roles::Sampling>(policy, config.rollout.options(config.seed),
+                                          config.rollout.engine_options(), config.rl.max_staleness);
   else if (!policy.lora)
     policy.model = nullptr;  // the reference is a model of its own
   roles::ModelWorker worker(mesh.tensor, std::move(sampling), std::move(scoring));

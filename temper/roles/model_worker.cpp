@@ -1,5 +1,6 @@
 #include "temper/roles/model_worker.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <future>
@@ -64,28 +65,29 @@ std::string ModelWorker::take_weights(const std::string& version, const std::str
   return "{}";
 }
 
-// Completions of a version wait until all of the version before are done, and until its weights are
-// there; what is to be scored waits for nothing.
+// Completions are those of one version at a time, the oldest first: ranks that train ask in any
+// order, and some before others. What is to be scored waits for nothing.
 ModelWorker::Requests ModelWorker::take(bool sampling) {
+  const int64_t current = sampling_ ? sampling_->version() : 0;
+  std::optional<int64_t> next;  // the version of which completions are begun
+  if (sampling) {
+    next = current;
+  } else {
+    for (const auto& request : waiting_)
+      if (request->path == kSample && sampling_->is_ready(request->ask->version))
+        next = std::min(next.value_or(request->ask->version), request->ask->version);
+  }
   Requests taken;
   std::deque<std::shared_ptr<Request>> later;
-  int64_t version = sampling_ ? sampling_->version() : 0;
   for (const auto& request : waiting_) {
-    if (request->path == kSample) {
-      const int64_t asked = request->ask->version;
-      const bool other = asked > version;
-      if (!later.empty() || (other && (sampling || !sampling_->has_weights(asked)))) {
-        later.push_back(request);
-        continue;
-      }
-      if (other) {
-        version = asked;
-        taken.push_back(std::make_shared<Request>(kWeights, std::to_string(version)));
-      }
-      sampling = true;
-    }
-    taken.push_back(request);
+    const bool waits = request->path == kSample && request->ask->version != next;
+    if (waits)
+      later.push_back(request);
+    else
+      taken.push_back(request);
   }
+  if (next && *next != current && sampling_->has_weights(*next))
+    taken.insert(taken.begin(), std::make_shared<Request>(kWeights, std::to_string(*next)));
   waiting_ = std::move(later);
   return taken;
 }

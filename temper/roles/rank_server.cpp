@@ -56,7 +56,25 @@ RankServer::RankServer(dist::World& world, size_t training)
   server_.bind();
   const Json about{
       {"url", server_.address()}, {"key", server_.api_key()}, {"host", dist::host_name()}};
+  listening_ = std::thread([this] {
+    server_.listen();
+    listened_ = true;
+  });
   world.tell(train::serving_name(world.rank()), about.dump());
+}
+
+RankServer::~RankServer() { close(); }
+
+void RankServer::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closes_ = true;
+  }
+  changed_.notify_all();
+  if (!listening_.joinable()) return;
+  // What is to be stopped may be about to begin.
+  for (; !listened_; std::this_thread::sleep_for(milliseconds(5))) server_.stop();
+  listening_.join();
 }
 
 void RankServer::add(const std::string& path, serve::ServerOptions::Route route) {
@@ -71,6 +89,11 @@ std::string RankServer::answer(const std::string& path, const std::string& name,
     ended_ = true;
     return "{}";
   }
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return serves_ || closes_; });
+    check(serves_, "this rank has ended");
+  }
   const auto route = routes_.find(path);
   check<DataError>(route != routes_.end(), path, ": this rank does not have that role");
   return route->second(name, body);
@@ -83,17 +106,17 @@ bool RankServer::over() {
 train::RunOutcome RankServer::serve(
     const std::function<void(const std::function<bool()>& stop)>& work) {
   waits_until_ = steady_seconds() + kLongestWait;
-  struct Listening {
-    serve::Server& server;
-    std::thread thread{[this] { server.listen(); }};
-    ~Listening() {
-      server.stop();
-      thread.join();
-    }
-  };
   {
-    const Listening listening{server_};
-    const auto stop = [this] { return over(); };
+    const std::lock_guard lock(mutex_);
+    serves_ = true;
+  }
+  changed_.notify_all();
+  const auto stop = [this] { return over(); };
+  {
+    struct Closing {
+      RankServer& server;
+      ~Closing() { server.close(); }
+    } const closing{*this};
     work(stop);
     while (!stop()) std::this_thread::sleep_for(milliseconds(50));
   }

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "temper/dist/world.h"
 #include "temper/serve/server.h"
@@ -21,9 +23,10 @@ std::string random_key();
 class RankServer {
  public:
   // Takes a port where the others reach it, asks for a key that is drawn at random, and tells both
-  // to them (role_ranks.h). What they ask waits until serve(). training: how many train. Throws
-  // RunError.
+  // to them (role_ranks.h). From here on it sends them heartbeats; what they ask waits until
+  // serve(). training: how many train. Throws RunError.
   RankServer(dist::World& world, size_t training);
+  ~RankServer();
 
   // What it answers, by path (wire.h). Before serve().
   void add(const std::string& path, serve::ServerOptions::Route route);
@@ -38,14 +41,19 @@ class RankServer {
   serve::ServerOptions options(const dist::World& world, size_t training);
   std::string answer(const std::string& path, const std::string& name, const std::string& body);
   bool over();
+  void close();
 
   std::map<std::string, serve::ServerOptions::Route> routes_;
   std::mutex mutex_;
+  std::condition_variable changed_;
+  bool serves_ = false, closes_ = false;
   std::optional<train::RunOutcome> outcome_;  // as rank 0 said
   std::atomic<bool> ended_{false};            // it did
   std::atomic<bool> attended_{false}, left_{false};
   double waits_until_ = 0;  // seconds, for rank 0 to attend
-  serve::Server server_;    // last: its routes use the others
+  serve::Server server_;    // its routes use the others
+  std::atomic<bool> listened_{false};
+  std::thread listening_;  // last: it uses the others
 };
 
 }  // namespace temper::roles

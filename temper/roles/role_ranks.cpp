@@ -49,7 +49,7 @@ struct RoleRanks::Rank {
   std::thread thread;
   std::atomic<bool> ended{false};  // the thread
   std::atomic<double> heard{0};    // steady_seconds() of the last heartbeat; 0: none yet
-  std::atomic<bool> silent{false};
+  std::atomic<bool> silent{false}, gone{false};
 };
 
 RoleRanks::RoleRanks(const dist::RolesSection& roles, dist::World& world, size_t training,
@@ -100,13 +100,21 @@ RoleRanks::~RoleRanks() {
 void RoleRanks::attend(Rank& rank) {
   rank.attending->attend(leads_ ? kAttend : kWatch, [&] { rank.heard = steady_seconds(); });
   if (ending_) return;
-  std::vector<std::function<void(int64_t)>> told;
   {
     const std::lock_guard lock(mutex_);
     gone_.push_back(rank.server.name +
                     (rank.silent ? " sends no heartbeat (its process is stopped, or its host "
                                    "frozen)"
                                  : " is gone"));
+    rank.gone = true;
+  }
+  tell_gone(rank);
+}
+
+void RoleRanks::tell_gone(const Rank& rank) {
+  std::vector<std::function<void(int64_t)>> told;
+  {
+    const std::lock_guard lock(mutex_);
     told = on_gone_;
   }
   for (const auto& gone : told) gone(rank.number);
@@ -115,12 +123,16 @@ void RoleRanks::attend(Rank& rank) {
 // Ends the waiting for those that fell silent.
 void RoleRanks::watch_heartbeats() {
   double seen = steady_seconds();
-  std::unique_lock lock(mutex_);
-  while (!end_.wait_for(lock, kBetweenLooks, [this] { return ending_.load(); })) {
+  const auto ends = [this] {
+    std::unique_lock lock(mutex_);
+    return end_.wait_for(lock, kBetweenLooks, [this] { return ending_.load(); });
+  };
+  while (!ends()) {
     const double now = steady_seconds();
     // It was this process that stood still (Ctrl-Z, a container that is paused).
     const bool stood_still = now - std::exchange(seen, now) > kStoodStillSeconds;
     for (const auto& rank : ranks_) {
+      if (rank->gone && rank->silent) tell_gone(*rank);
       if (rank->ended || rank->heard == 0) continue;
       if (stood_still) rank->heard = now;
       if (now - rank->heard < heartbeat_timeout_seconds_) continue;
@@ -144,8 +156,12 @@ RoleRanks::Rank& RoleRanks::find(int64_t rank) const {
 }
 
 void RoleRanks::on_gone(std::function<void(int64_t)> gone) {
-  const std::lock_guard lock(mutex_);
-  on_gone_.push_back(std::move(gone));
+  {
+    const std::lock_guard lock(mutex_);
+    on_gone_.push_back(gone);
+  }
+  for (const auto& rank : ranks_)
+    if (rank->gone) gone(rank->number);
 }
 
 void RoleRanks::watch(const std::shared_ptr<ServerPool>& pool, const std::vector<int64_t>& role) {
@@ -176,6 +192,7 @@ void RoleRanks::end(const train::RunOutcome& outcome) {
   if (!leads_) return;
   ending_ = true;
   for (const auto& rank : ranks_) {
+    if (rank->gone) continue;
     try {
       HttpClient(rank->server.url, rank->server.api_key, kEndSeconds).post(kEnd, end_text(outcome));
     } catch (const Error&) {

@@ -1,5 +1,6 @@
 #include "temper/roles/sampling.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "temper/base/error.h"
@@ -20,10 +21,11 @@ generate::EngineOptions agreed(generate::EngineOptions options, dist::Group* ten
 }  // namespace
 
 Sampling::Sampling(train::Policy& policy, generate::GenerationOptions options,
-                   const generate::EngineOptions& engine)
+                   const generate::EngineOptions& engine, int64_t behind)
     : policy_(policy),
       options_(std::move(options)),
-      engine_(*policy.model, agreed(engine, policy.tensor.get()), policy.tokenizer) {}
+      engine_(*policy.model, agreed(engine, policy.tensor.get()), policy.tokenizer),
+      behind_(behind) {}
 
 void Sampling::take_weights(const std::string& version, const std::string& bytes) {
   int64_t number = -1;
@@ -33,24 +35,31 @@ void Sampling::take_weights(const std::string& version, const std::string& bytes
                    version, "`, expected a number");
   auto kept = std::make_shared<const std::string>(bytes);
   const std::lock_guard lock(mutex_);
-  waiting_[number] = std::move(kept);
+  weights_[number] = std::move(kept);
   arrived_.notify_all();
+}
+
+bool Sampling::is_ready(int64_t version) {
+  const std::lock_guard lock(mutex_);
+  return version == version_ || version < newest_ - behind_ || weights_.contains(version);
 }
 
 bool Sampling::has_weights(int64_t version) {
   const std::lock_guard lock(mutex_);
-  return waiting_.contains(version);
+  return weights_.contains(version);
 }
 
 void Sampling::use(int64_t version, const std::function<bool()>& stop) {
   std::unique_lock lock(mutex_);
-  while (!waiting_.contains(version)) {
+  while (!weights_.contains(version)) {
     check(!stop(), "the weights after ", version, " updates did not come");
     arrived_.wait_for(lock, std::chrono::milliseconds(100));
   }
-  set_trained_weights(*policy_.model, waiting_.at(version));
+  set_trained_weights(*policy_.model, weights_.at(version));
   version_ = version;
-  waiting_.erase(waiting_.begin(), waiting_.upper_bound(version));
+  newest_ = std::max(newest_, version);
+  const int64_t oldest = behind_ > 0 ? newest_ - behind_ : newest_ + 1;
+  weights_.erase(weights_.begin(), weights_.lower_bound(oldest));
 }
 
 void Sampling::begin(SampleAsk ask, Callbacks callbacks) {

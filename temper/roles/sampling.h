@@ -16,18 +16,22 @@
 
 namespace temper::roles {
 
-// One thread calls all but what says otherwise. Versions come in order: while one samples, none of
-// the next is begun.
+// One thread calls all but what says otherwise. While one version samples, none of another is
+// begun.
 class Sampling {
  public:
-  // options: how the run samples, but for a request's own max_new_tokens. The policy outlives it.
+  // options: how the run samples, but for a request's own max_new_tokens. behind: how many versions
+  // a rank that trains may be behind another (rl.max_staleness). The policy outlives it.
   Sampling(train::Policy& policy, generate::GenerationOptions options,
-           const generate::EngineOptions& engine);
+           const generate::EngineOptions& engine, int64_t behind = 0);
 
   // A request's text. From any thread. Throws DataError.
   SampleAsk parse(const std::string& text) const { return parse_sample(text, options_); }
-  // Weights are kept from when they come until they are used. From any thread. Throws DataError.
+  // Weights are kept from when they come until those of `behind` versions later sample. From any
+  // thread. Throws DataError.
   void take_weights(const std::string& version, const std::string& bytes);
+  // Whether a request for the version can be done: also one that is too old, which is an error.
+  bool is_ready(int64_t version);
   bool has_weights(int64_t version);
 
   // The model computes with the weights of a version from here on: waits for them. Throws RunError
@@ -49,10 +53,12 @@ class Sampling {
   train::Policy& policy_;
   const generate::GenerationOptions options_;
   generate::Engine engine_;
+  const int64_t behind_;
   int64_t version_ = -1;  // that samples
+  int64_t newest_ = -1;   // that has sampled
   std::mutex mutex_;
   std::condition_variable arrived_;
-  std::map<int64_t, std::shared_ptr<const std::string>> waiting_;  // weights, by version
+  std::map<int64_t, std::shared_ptr<const std::string>> weights_;  // by version
 };
 
 }  // namespace temper::roles

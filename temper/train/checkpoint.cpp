@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,9 +11,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/dist/environment.h"
 #include "temper/models/tensors.h"
 
 namespace temper::train {
@@ -94,20 +97,37 @@ void on_all(dist::Group& group, const std::function<void()>& work) {
   for (const std::string& one : group.all_gather(error)) check(one.empty(), one);
 }
 
-// Whether what the first rank writes into the directory is there for all of them.
-bool seen_by_all(const std::string& directory, dist::Group& group) {
+// Whether hosts that write to different places of one file see each other's writes whole: a client
+// of these file systems may write back more of a page than it was given.
+bool is_coherent(const std::string& directory) {
+  struct statfs about{};
+  if (::statfs(directory.c_str(), &about) != 0) return false;
+  constexpr uint32_t kNfs = 0x6969, kSmb = 0x517B, kCifs = 0xFF534D42, kSmb2 = 0xFE534D42,
+                     k9p = 0x01021997, kFuse = 0x65735546, kAfs = 0x5346414F;
+  const auto type = static_cast<uint32_t>(about.f_type);
+  for (const uint32_t other : {kNfs, kSmb, kCifs, kSmb2, k9p, kFuse, kAfs})
+    if (type == other) return false;
+  return true;
+}
+
+// Whether all ranks may write into files of the directory, which the first one has made.
+bool may_write_together(const std::string& directory, dist::Group& group) {
   const std::string file = directory + "/seen";
   std::string token;
-  if (group.rank() == 0) {
+  on_all(group, [&] {
+    if (group.rank() > 0) return;
     std::random_device device;
     token = str(device(), " ", device(), " ", device(), " ", device());
     write_file_atomic(file, token);
-  }
+  });
   token = group.all_gather(token)[0];
-  bool seen = false;
+  const std::vector<std::string> hosts = group.all_gather(dist::host_name());
+  const bool one_host = std::set<std::string>(hosts.begin(), hosts.end()).size() == 1;
+  bool seen = one_host || is_coherent(directory);
   try {
-    seen = read_file(file, token.size()) == token;
+    seen = read_file(file, token.size()) == token && seen;
   } catch (const Error&) {  // it is another directory
+    seen = false;
   }
   const bool by_all = group.all_reduce_max(seen ? 0 : 1) == 0;
   if (group.rank() == 0) fs::remove(file);
@@ -116,7 +136,7 @@ bool seen_by_all(const std::string& directory, dist::Group& group) {
 
 }  // namespace
 
-void Checkpoints::write_trained(const std::string& directory, const Trainables& trainables,
+bool Checkpoints::write_trained(const std::string& directory, const Trainables& trainables,
                                 const dist::Mesh& mesh) const {
   std::map<std::string, TensorMap> files;  // by path
   for (const auto& trainable : trainables) {
@@ -127,9 +147,9 @@ void Checkpoints::write_trained(const std::string& directory, const Trainables& 
         trainable->optimizer.save();
   }
   const bool writes = mesh.world->rank() == 0;
-  if (mesh.model->size() == 1 || !seen_by_all(directory, *mesh.world)) {
+  if (mesh.model->size() == 1 || !may_write_together(directory, *mesh.world)) {
     for (const auto& [path, tensors] : files) write_safetensors(writes ? path : "", tensors);
-    return;
+    return false;
   }
   on_all(*mesh.world, [&] {
     for (const auto& [path, tensors] : files)
@@ -139,14 +159,22 @@ void Checkpoints::write_trained(const std::string& directory, const Trainables& 
     for (const auto& [path, tensors] : files)
       if (mesh.data->rank() == 0) write_own_parts(path, tensors);
   });
+  return true;
 }
 
-void Checkpoints::save(int64_t step, const Trainables& trainables, const Json& values,
+bool Checkpoints::save(int64_t step, const Trainables& trainables, const Json& values,
                        const TensorMap& tensors, const dist::Mesh& mesh) const {
   const bool writes = mesh.world->rank() == 0;
-  const std::string temporary = writes ? begin("checkpoint") : temporary_name("checkpoint");
-  write_trained(temporary, trainables, mesh);
-  if (!writes) return;
+  const std::string temporary = temporary_name("checkpoint");
+  const auto begins = [&] {
+    if (writes) begin("checkpoint");
+  };
+  if (mesh.model->size() > 1)
+    on_all(*mesh.world, begins);
+  else
+    begins();
+  const bool together = write_trained(temporary, trainables, mesh);
+  if (!writes) return together;
   if (!tensors.empty()) write_safetensors(temporary + "/task.safetensors", tensors);
   Json whole = values;
   whole["step"] = step;
@@ -159,6 +187,7 @@ void Checkpoints::save(int64_t step, const Trainables& trainables, const Json& v
   const auto here = std::find(steps.begin(), steps.end(), step);
   for (auto it = steps.begin(); it != steps.end(); ++it)
     if (it > here || here - it >= keep_) fs::remove_all(str(directory, "/step-", *it));
+  return together;
 }
 
 void Checkpoints::mark_complete(int64_t step) const {

@@ -25,16 +25,18 @@ struct Checkpoint {
 // OUTPUT_DIR/checkpoints/step-N: NAME.safetensors and NAME.optimizer.safetensors of each trainable,
 // task.safetensors, state.json. A checkpoint is written under another name and renamed when it is
 // whole, so that a run that is killed at any moment leaves the old ones. Ranks that share out what
-// trains write side by side into the same files, which are those of one rank, each what it holds;
-// where not all of them see the directory, rank 0 gathers one tensor after the other.
+// trains write side by side into the same files, which are those of one rank, each what it holds.
+// Where not all of them see the directory, or hosts share it by a file system on which their writes
+// to one file could undo each other's (NFS), rank 0 gathers one tensor after the other and writes.
 class Checkpoints {
  public:
   Checkpoints(std::string output_dir, int64_t keep);
 
   // Afterwards those of later steps, which another run left here, are gone, and of the others all
-  // but the last `keep`. Where ranks share out what trains all of them call this, else rank 0 alone.
-  // Throws RunError, on all that call it.
-  void save(int64_t step, const Trainables& trainables, const Json& values,
+  // but the last `keep`. Where ranks share out what trains all of them call this, else rank 0
+  // alone. Gives whether they wrote side by side. Throws RunError; of what one rank alone could not
+  // do the others are told.
+  bool save(int64_t step, const Trainables& trainables, const Json& values,
             const TensorMap& tensors, const dist::Mesh& mesh = {}) const;
   // Writes `complete` into the checkpoint of a step that was saved.
   void mark_complete(int64_t step) const;
@@ -53,7 +55,7 @@ class Checkpoints {
   std::string temporary_name(const std::string& name) const;
   std::string begin(const std::string& name) const;
   void commit(const std::string& temporary, const std::string& path) const;
-  void write_trained(const std::string& directory, const Trainables& trainables,
+  bool write_trained(const std::string& directory, const Trainables& trainables,
                      const dist::Mesh& mesh) const;
   std::string output_dir_;
   int64_t keep_;

@@ -238,7 +238,9 @@ TEST_CASE("a rank that is killed or stopped is noticed by all others, one that e
         std::atomic<int> lost{kNone};
         std::optional<PeerWatch> watch(
             std::in_place, *group, "127.0.0.1", 2, [&](const LostPeer& peer) {
-              lost = peer.host == host_name() ? peer.rank + (peer.silent ? 100 : 0) : 1000;
+              lost = peer.host == host_name()
+                         ? peer.rank + (peer.how == LostPeer::How::kSilent ? 100 : 0)
+                         : 1000;
             });
         group->barrier();
         if (rank == 2 && end == kKilled) ::kill(::getpid(), SIGKILL);

@@ -189,7 +189,11 @@ TEST_CASE("a rank that ends is noticed by the others at once") {
       std::vector<double> one{1};
       mesh.world->all_reduce_sum(one);
     } catch (const RunError& e) {
-      return std::string(e.what()).find("rank 0: another rank ") == 0 ? "" : e.what();
+      // What the collective itself knows, or who looks after the ranks.
+      const std::string what = e.what();
+      return what.starts_with("rank 0: another rank ") || what.starts_with("rank 0: rank 1 on ")
+                 ? ""
+                 : what;
     }
     return "no error";
   });

@@ -45,9 +45,10 @@ diff <(tokens one) <(tokens samples) > /dev/null || fail "samples differ"
 start paused --nproc 3 train.max_steps=6 'roles.rollout=[2]' rl.max_staleness=0
 until_rows paused 1
 all="$launcher $(pgrep -P $launcher)"
-kill -STOP $all
+kill -STOP $all || fail "the run ended before it was stopped"
+stopped+=($all)
 sleep 15
-kill -CONT $all
+kill -CONT $all || fail "the run ended while it stood still"
 wait $launcher || fail "a run that stood still: $(cat paused.log)"
 grep -q heartbeat paused.log && fail "a run that stood still: $(cat paused.log)"
 diff <(tokens one) <(tokens paused) > /dev/null || fail "samples differ"

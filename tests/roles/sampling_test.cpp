@@ -235,6 +235,37 @@ TEST_CASE("what is to be scored does not wait for weights; whoever waits at the 
   CHECK_THROWS_AS(worker.score(roles::score_text(pass, 1)), RunError);
 }
 
+TEST_CASE("a rank that trains may ask for the weights before those that another one asked for") {
+  for (const int64_t behind : {0, 1}) {
+    CAPTURE(behind);
+    train::Policy policy = tiny::policy(lora_of(true));
+    roles::ModelWorker worker(
+        dist::alone(),
+        std::make_unique<roles::Sampling>(policy, options(), generate::EngineOptions(), behind),
+        nullptr);
+    std::atomic<bool> ended{false};
+    std::thread loop([&] { worker.run([&] { return ended.load(); }); });
+    const auto sample = [&](int64_t version) {
+      const generate::Request request{0, tiny::rows(1)[0], 2, options()};
+      return worker.sample(roles::sample_text(version, request));
+    };
+    train::Policy trained = tiny::policy(lora_of(true));
+    worker.take_weights("0", *roles::trained_weights(*trained.model, true));
+    const std::string first = sample(0);
+    move(trained, 0.2);
+    worker.take_weights("1", *roles::trained_weights(*trained.model, true));
+    const std::string second = sample(1);
+    CHECK(second != first);
+    if (behind == 1)
+      CHECK(sample(0) == first);
+    else
+      CHECK_THROWS_AS(sample(0), DataError);
+    CHECK(sample(1) == second);
+    ended = true;
+    loop.join();
+  }
+}
+
 TEST_CASE("another rank's reference log-probabilities are this process's") {
   train::Policy policy = tiny::policy(lora_of(true));
   move(policy, 0.2);

@@ -60,8 +60,9 @@ Trained train_on(const dist::Mesh& mesh, const Setup& setup) {
   }
   if (!setup.save_to.empty()) {
     const bool away = setup.away && mesh.world->rank() > 0;
-    train::Checkpoints(setup.save_to + (away ? "/away" : ""), 1)
-        .save(setup.steps, roles.trainables, Json::object(), {}, mesh);
+    const bool together = train::Checkpoints(setup.save_to + (away ? "/away" : ""), 1)
+                              .save(setup.steps, roles.trainables, Json::object(), {}, mesh);
+    CHECK(together == (mesh.fsdp->size() > 1 && !setup.away));
   }
   roles.policy.model->each_parameter(
       [&](const std::string&, nn::Parameter& p) { out.kept += p.trained().numel(); });

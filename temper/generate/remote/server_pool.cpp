@@ -18,6 +18,8 @@ class ServerPool::Connection {
   Connection(ServerPool& pool, Server& server) : pool_(pool), server_(server) {
     const std::lock_guard lock(pool.mutex_);
     check(!pool.stopping_, server.about.name, ": the run is ending");
+    if (!server.alive && !pool.options_.may_return)
+      throw HttpFailure(server.about.name + " is gone", true);
     if (server.idle.empty()) {
       client_ = std::make_unique<HttpClient>(server.about.url, server.about.api_key,
                                              pool.options_.timeout_seconds);
