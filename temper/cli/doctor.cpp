@@ -131,8 +131,10 @@ void print_collectives(const std::vector<dist::CollectiveTime>& times) {
                   static_cast<long long>(time.bytes), time.seconds * 1e3, time.bandwidth() / 1e9);
     std::cout << line;
   }
-  std::cout << "bytes: of the whole tensor; GB/s: what a rank sends, the figure that `temper check "
-               "--mesh bandwidth=` takes\n";
+  std::cout
+      << "bytes: of the whole tensor; GB/s: bus bandwidth of a rank, as nccl-tests count it. "
+         "That of the largest size goes into `temper check --mesh`: bandwidth= (within a host), "
+         "network= (between hosts)\n";
 }
 
 class Doctor : public Command {
@@ -150,7 +152,8 @@ void Doctor::declare(CLI::App& app) {
       "tensors.\n"
       "examples:\n"
       "  temper doctor --nproc 4\n"
-      "  srun temper doctor    (on several hosts: ranks started as for training)");
+      "  torchrun --nnodes 2 --nproc-per-node 4 ... --no-python temper doctor    (on several "
+      "hosts)");
   app.add_option("--nproc", ranks_, "times the collectives between so many ranks on this machine")
       ->check(at_least_one());
 }

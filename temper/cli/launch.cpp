@@ -108,9 +108,10 @@ int take_nproc(const Arguments& arguments, Arguments& rest) {
 }
 
 void check_nproc(int ranks) {
-  check<ConfigError>(ranks == 1 || !std::getenv("RANK"), "--nproc: found ", ranks,
-                     " in a process that is a rank already (RANK is set, as torchrun and srun do); "
-                     "leave out --nproc, or unset RANK");
+  check<ConfigError>(
+      ranks == 1 || !std::getenv("RANK"), "--nproc: found ", ranks,
+      ", but a launcher has started this process as one rank already (RANK is set, as "
+      "torchrun does); leave out --nproc, or unset RANK");
   check<ConfigError>(ranks <= most_ranks(), "--nproc: found ", ranks, ", expected at most ",
                      most_ranks(), " on this machine of ", std::thread::hardware_concurrency(),
                      " cores and ", usable_memory_bytes() >> 20, " MiB of memory");

@@ -14,11 +14,12 @@ void MeshSection::fields(Fields& f) {
         "tensor-parallel degree: ranks that split every layer and compute the same rows",
         at_least(1));
   f.add("timeout_minutes", timeout_minutes,
-        "how long a rank waits in a collective for another one that is alive", above(0));
-  f.add("heartbeat_timeout_seconds", heartbeat_timeout_seconds,
-        "how long a rank's process may send no heartbeat (it is stopped, or its host is frozen) "
-        "before it counts as gone",
-        at_least(10));
+        "timeout of a collective, for ranks that are alive but do not join it", above(0));
+  f.add(
+      "heartbeat_timeout_seconds", heartbeat_timeout_seconds,
+      "time without a heartbeat after which a rank counts as lost: its process is stopped, or its "
+      "host frozen; a busy rank sends them",
+      at_least(10));
 }
 
 int64_t MeshSection::data_ranks(int64_t ranks, const std::string& where, int64_t all) const {

@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kThisHost = "127.0.0.1";
 constexpr size_t kLongestQuote = 300;
-constexpr auto kLongestNews = std::chrono::milliseconds(1500);
+constexpr auto kLostPeerWait = std::chrono::milliseconds(1500);
 // Below, a sum is one exchange of everything: latency counts more than bytes.
 constexpr int64_t kSmallSum = 4096;  // elements
 
@@ -58,7 +58,7 @@ std::string count_name(const std::string& group) {
 
 // What is known of a rank that is gone: noticed on another thread than the one whose collective
 // fails.
-class Loss {
+class LostPeerNote {
  public:
   void note(const std::string& text) {
     const std::lock_guard lock(mutex_);
@@ -68,7 +68,7 @@ class Loss {
   // Waits a moment for it; empty: nothing is known.
   std::string wait() {
     std::unique_lock lock(mutex_);
-    noted_.wait_for(lock, kLongestNews, [this] { return !text_.empty(); });
+    noted_.wait_for(lock, kLostPeerWait, [this] { return !text_.empty(); });
     return text_;
   }
 
@@ -84,7 +84,7 @@ class GlooGroup : public Group {
  public:
   GlooGroup(const std::string& name, const c10::intrusive_ptr<c10d::Store>& store, int rank,
             int size, int rank_of_all, bool in_step, std::shared_ptr<Group> twins,
-            std::shared_ptr<Loss> loss,
+            std::shared_ptr<LostPeerNote> lost_peer,
             const c10::intrusive_ptr<c10d::ProcessGroupGloo::Options>& options)
       : count_name_(count_name(name)),
         rank_(rank),
@@ -92,7 +92,7 @@ class GlooGroup : public Group {
         rank_of_all_(rank_of_all),
         in_step_(in_step),
         twins_(std::move(twins)),
-        loss_(std::move(loss)),
+        lost_peer_(std::move(lost_peer)),
         store_(c10::make_intrusive<c10d::PrefixStore>(name, store)),
         options_(options) {
     const NewConnections connections;
@@ -102,7 +102,7 @@ class GlooGroup : public Group {
   std::shared_ptr<Group> another(const std::string& name) override {
     auto made =
         std::make_shared<GlooGroup>(name, store_, rank_, size_, rank_of_all_, in_step_,
-                                    twins_ ? twins_->another(name) : nullptr, loss_, options_);
+                                    twins_ ? twins_->another(name) : nullptr, lost_peer_, options_);
     made->set_timeout(longest_wait_);
     return made;
   }
@@ -193,12 +193,12 @@ class GlooGroup : public Group {
     try {
       work->wait();
     } catch (const std::exception&) {  // what gloo says of its sockets helps nobody
-      const std::string known = loss_->wait();
+      const std::string known = lost_peer_->wait();
       throw RunError(temper::str("rank ", rank_of_all_, ": ",
-                                 known.empty() ? "another rank exited, or did not answer within "
-                                                 "mesh.timeout_minutes"
+                                 known.empty() ? "another rank exited, or did not join a "
+                                                 "collective within mesh.timeout_minutes"
                                                : known,
-                                 "; the messages of the others say why"));
+                                 "; the output of the other ranks may say why"));
     }
   }
 
@@ -206,7 +206,7 @@ class GlooGroup : public Group {
   int rank_, size_, rank_of_all_;
   bool in_step_;
   std::shared_ptr<Group> twins_;
-  std::shared_ptr<Loss> loss_;
+  std::shared_ptr<LostPeerNote> lost_peer_;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> options_;
   std::chrono::milliseconds longest_wait_{};
@@ -221,7 +221,7 @@ struct GlooWorld::Connection {
   c10::intrusive_ptr<c10d::PrefixStore> prefixed;
   std::string address;  // to listen on
   std::chrono::milliseconds join{}, longest_wait{};
-  const std::shared_ptr<Loss> loss = std::make_shared<Loss>();
+  const std::shared_ptr<LostPeerNote> lost_peer = std::make_shared<LostPeerNote>();
 
   void connect(const Patience& patience) {
     c10d::TCPStoreOptions options;
@@ -256,7 +256,7 @@ struct GlooWorld::Connection {
     const auto place = std::find(ranks.begin(), ranks.end(), environment.rank) - ranks.begin();
     const auto made = std::make_shared<GlooGroup>(name, prefixed, static_cast<int>(place),
                                                   static_cast<int>(ranks.size()), environment.rank,
-                                                  in_step, std::move(twins), loss, options);
+                                                  in_step, std::move(twins), lost_peer, options);
     made->set_timeout(longest_wait);
     return made;
   }
@@ -281,8 +281,10 @@ struct GlooWorld::Connection {
                          " is in use, by another program or another rank 0; choose another "
                          "MASTER_PORT, and give each rank a RANK of its own");
     const std::string place = temper::str(environment.host, ":", environment.port);
-    return lost_first ? temper::str("lost the connection to the first rank at ", place,
-                                    "; what that rank printed says why (", what, ")")
+    return lost_first ? temper::str("no connection to the rendezvous at ", place,
+                                    ", which rank 0 or torchrun serves; the output of rank 0 says "
+                                    "why (",
+                                    what, ")")
                       : temper::str("the ranks did not find each other at ", place, ": ", what);
   }
 };
@@ -305,7 +307,9 @@ std::shared_ptr<Group> GlooWorld::group(const std::string& name, const std::vect
 
 const std::string& GlooWorld::address() const { return connection_->address; }
 
-void GlooWorld::note_loss(const std::string& text) const { connection_->loss->note(text); }
+void GlooWorld::note_lost_peer(const std::string& text) const {
+  connection_->lost_peer->note(text);
+}
 
 void GlooWorld::put(const std::string& name, const std::string& text) const {
   connection_->named([&] {

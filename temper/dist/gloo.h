@@ -29,7 +29,7 @@ class GlooWorld {
   // Where this rank listens.
   const std::string& address() const;
   // What collectives that fail from here on say of the reason.
-  void note_loss(const std::string& text) const;
+  void note_lost_peer(const std::string& text) const;
   // A text for all ranks under a name, and what was put there, or nothing yet.
   void put(const std::string& name, const std::string& text) const;
   std::optional<std::string> find(const std::string& name) const;

@@ -199,11 +199,12 @@ void PeerWatch::watch() {
 }
 
 std::string LostPeer::text() const {
-  const char* what = how == How::kEnded ? " has ended"
+  const char* what = how == How::kEnded ? " has exited"
                      : how == How::kSilent
-                         ? " sends no heartbeat: its process is stopped, or its "
-                           "host frozen (mesh.heartbeat_timeout_seconds)"
-                         : " does not answer: its host, or the way there, is gone";
+                         ? " sent no heartbeat for longer than "
+                           "mesh.heartbeat_timeout_seconds: its process is stopped, or its host "
+                           "frozen"
+                         : " is unreachable: its host is down, or the network to it is";
   return temper::str("rank ", rank, " on ", host, what);
 }
 

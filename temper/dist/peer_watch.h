@@ -20,7 +20,7 @@ struct LostPeer {
   int rank = 0;      // in the group
   std::string host;  // its machine's name
   How how = How::kEnded;
-  // "rank 1 on host-b has ended"
+  // "rank 1 on host-b has exited"
   std::string text() const;
 };
 

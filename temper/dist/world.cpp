@@ -76,7 +76,7 @@ std::shared_ptr<PeerWatch> World::watch(Group& group, const std::vector<int>& ra
       group, address(), heartbeat_timeout_seconds_,
       [ranks, gloo = *gloo_, end = end_process(rank_)](LostPeer lost) {
         lost.rank = ranks.at(static_cast<size_t>(lost.rank));
-        gloo.note_loss(lost.text());
+        gloo.note_lost_peer(lost.text());
         end(lost);
       });
 }

@@ -209,7 +209,7 @@ Machine parse_machine(std::string_view text) {
                      "--mesh devices=8,memory=80GiB,bandwidth=400GB/s,flops=400TFLOPS");
   const auto check_unit = [](const char* key, double value, double least, const char* example) {
     check<ConfigError>(value == 0 || value >= least, "--mesh: ", key, ": found ", value,
-                       ", which is less than any machine has; expected a unit, such as ", example);
+                       ", which is too small: is its unit missing? Expected for example ", example);
   };
   check_unit("memory", static_cast<double>(m.memory), 1 << 20, "80GiB");
   check_unit("bandwidth", m.bandwidth, 1e3, "400GB/s");

@@ -184,8 +184,8 @@ void RoleRanks::warn(train::Messages& messages) {
   }
   for (const std::string& name : gone)
     messages.warn_once(name, name +
-                                 "; the run goes on without it, and what it was asked for others "
-                                 "do");
+                                 "; the run continues without it, and others do what it was asked "
+                                 "for");
 }
 
 void RoleRanks::end(const train::RunOutcome& outcome) {

@@ -47,9 +47,9 @@ class RoleRanks {
   size_t connections() const { return connections_; }
   bool leads() const { return leads_; }  // this is rank 0
 
-  // gone: called with the number of each rank that is gone: of those known to be at once, of others
-  // on another thread. Of a rank that stands still again and again, as what is asked of it may
-  // have been about to begin.
+  // Calls gone(rank) for each rank that is lost: at once for those that are already, later from
+  // another thread; for one that sends no heartbeat again every half second, as a request may have
+  // begun just after the call before.
   void on_gone(std::function<void(int64_t rank)> gone);
   // The pool's servers are those of sampling() or scoring(), and these the role's ranks: it leaves
   // out each that is gone, and each that holds its model together with one that is.

@@ -27,7 +27,8 @@ struct Checkpoint {
 // whole, so that a run that is killed at any moment leaves the old ones. Ranks that share out what
 // trains write side by side into the same files, which are those of one rank, each what it holds.
 // Where not all of them see the directory, or hosts share it by a file system on which their writes
-// to one file could undo each other's (NFS), rank 0 gathers one tensor after the other and writes.
+// to one file could undo each other's (NFS, SMB, FUSE), rank 0 gathers one tensor after the other
+// and writes.
 class Checkpoints {
  public:
   Checkpoints(std::string output_dir, int64_t keep);

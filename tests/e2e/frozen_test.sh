@@ -28,7 +28,7 @@ until_rows trains 2
 freeze "$(rank_of $launcher 1)"
 first=$(rank_of $launcher 0) begin=$SECONDS
 timeout 60 tail --pid="$first" -f /dev/null || fail "rank 0 waits for a rank that stands still"
-grep -q "rank 0: rank 1 on $(hostname) sends no heartbeat" trains.log || fail "rank 1 stood still: $(cat trains.log)"
+grep -q "rank 0: rank 1 on $(hostname) sent no heartbeat" trains.log || fail "rank 1 stood still: $(cat trains.log)"
 wait $launcher
 [ $? = 1 ] || fail "rank 1 stood still: $(cat trains.log)"
 [ $((SECONDS - begin)) -le 60 ] || fail "rank 1 stood still: the run ended after $((SECONDS - begin)) s"

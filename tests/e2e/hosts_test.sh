@@ -69,5 +69,5 @@ for pid in $one $two; do
   [ $status = 1 ] || fail "a rank ended with $status after the cable was cut: $(cat cut.0 cut.1)"
 done
 [ $((SECONDS - start)) -le 60 ] || fail "noticed after $((SECONDS - start)) s"
-for rank in 0 1; do grep -q "rank $rank: rank $((1 - rank)) on .* does not answer" cut.$rank || fail "rank $rank said: $(cat cut.$rank)"; done
+for rank in 0 1; do grep -q "rank $rank: rank $((1 - rank)) on .* is unreachable" cut.$rank || fail "rank $rank said: $(cat cut.$rank)"; done
 exit $bad

@@ -47,7 +47,7 @@ timeout 30 tail --pid=$second -f /dev/null || fail "rank 1 waits for a first ran
 kill -KILL $second 2> /dev/null
 status=0
 wait $second || status=$?
-[ $status = 1 ] && grep -q 'rank 1: lost the connection to the first rank at 127.0.0.1' err || fail "rank 0 ended: status $status: $(cat err)"
+[ $status = 1 ] && grep -q 'rank 1: no connection to the rendezvous at 127.0.0.1' err || fail "rank 0 ended: status $status: $(cat err)"
 one_line err
 
 # A rank is killed while the other waits for a reward, in no collective: it notices, and ends.
@@ -66,7 +66,7 @@ status=0
 timeout 60 tail --pid="${processes[0]}" -f /dev/null || fail "rank 0 did not end within 60 s"
 kill -KILL "${processes[0]}" 2> /dev/null
 wait "${processes[0]}" || status=$?
-[ $status = 1 ] && grep -q "rank 1 on $(hostname) has ended" lost-0.log || fail "rank 1 was killed: status $status: $(cat lost-0.log)"
+[ $status = 1 ] && grep -q "rank 1 on $(hostname) has exited" lost-0.log || fail "rank 1 was killed: status $status: $(cat lost-0.log)"
 unset WORLD_SIZE MASTER_ADDR MASTER_PORT
 
 for ranks in 1000 1000000; do

@@ -138,9 +138,9 @@ TEST_CASE("what --mesh says") {
   CHECK(error_of("memory=80GiB").find("expected devices=N") != std::string::npos);
   CHECK(error_of("devices=8,memory=80XB").find("memory: found `80XB`") != std::string::npos);
   CHECK(error_of("devices=0").find("above 0") != std::string::npos);
-  CHECK(error_of("devices=8,memory=80").find("memory: found 80, which is less") !=
+  CHECK(error_of("devices=8,memory=80").find("memory: found 80, which is too small") !=
         std::string::npos);
-  CHECK(error_of("devices=8,flops=312").find("such as 312TFLOPS") != std::string::npos);
+  CHECK(error_of("devices=8,flops=312").find("for example 312TFLOPS") != std::string::npos);
   CHECK(error_of("").find("expected devices=N") != std::string::npos);
   CHECK(error_of("devices=8,bytes=9").find("bytes: expected 1 to 8") != std::string::npos);
 }

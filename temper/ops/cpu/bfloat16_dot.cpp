@@ -82,7 +82,10 @@ bool keeps_the_chain(DotTile tile) {
 
 namespace {
 
-constexpr int64_t kDepth = 256;  // of k at once: a panel of it stays in the first-level cache
+// Of k at once: a panel of it stays in the first-level cache. With few rows each panel is read
+// once, as far as it goes: the memory is the limit, and likes long runs.
+constexpr int64_t kDepth = 256;
+constexpr int64_t kFewRows = 2 * kDotRows, kLongDepth = 2048;
 
 // to_bfloat16 without branches, so that the compiler makes vectors of it.
 uint32_t rounded_bits(float x) {
@@ -97,9 +100,15 @@ void pack_pairs(MatrixView<float> a, int64_t rows, int64_t depth, uint32_t* to) 
   for (int64_t i = 0; i < rows; ++i) {
     const float* from = a.data + i * a.row_stride;
     uint32_t* row = to + i * pairs;
-    for (int64_t p = 0; p < depth / 2; ++p)
-      row[p] = (rounded_bits(from[2 * p * step]) & 0xffff0000u) |
-               rounded_bits(from[(2 * p + 1) * step]) >> 16;
+    const auto pack = [&](int64_t by) {
+      for (int64_t p = 0; p < depth / 2; ++p)
+        row[p] = (rounded_bits(from[2 * p * by]) & 0xffff0000u) |
+                 rounded_bits(from[(2 * p + 1) * by]) >> 16;
+    };
+    if (step == 1)
+      pack(1);  // a constant, so that the compiler makes vectors of it
+    else
+      pack(step);
     if (depth % 2 == 1)
       row[pairs - 1] = (rounded_bits(from[(depth - 1) * step]) & 0xffff0000u) | 0x8000u;
   }
@@ -111,8 +120,9 @@ void multiply_by_dot(DotTile tile, int64_t rows, int64_t columns, int64_t k, Mat
                      const BFloat16Bits* b, int64_t panel_stride, float* c, int64_t ldc,
                      bool accumulate, uint32_t* scratch) {
   const int64_t tiles = (rows + kDotRows - 1) / kDotRows, height = (rows + tiles - 1) / tiles;
-  for (int64_t k0 = 0; k0 < k; k0 += kDepth) {
-    const int64_t depth = std::min(kDepth, k - k0), pairs = (depth + 1) / 2;
+  const int64_t at_once = rows <= kFewRows ? kLongDepth : kDepth;
+  for (int64_t k0 = 0; k0 < k; k0 += at_once) {
+    const int64_t depth = std::min(at_once, k - k0), pairs = (depth + 1) / 2;
     const bool from_c = accumulate || k0 > 0;
     pack_pairs({a.data + k0 * a.col_stride, a.row_stride, a.col_stride}, rows, depth, scratch);
     for (int64_t j = 0; j < columns; j += kDotColumns) {

@@ -15,7 +15,7 @@ bool keeps_the_chain(DotTile tile);
 
 // c[rows, columns] = a b (k values deep), or c + a b: a is rounded to bfloat16; b is packed in
 // panels of 32 columns, from the first one on, `panel_stride` values apart. scratch: rows x 128
-// values.
+// values; rows x 1,024 where there are at most 24.
 void multiply_by_dot(DotTile tile, int64_t rows, int64_t columns, int64_t k, MatrixView<float> a,
                      const BFloat16Bits* b, int64_t panel_stride, float* c, int64_t ldc,
                      bool accumulate, uint32_t* scratch);
