@@ -20,6 +20,10 @@ void MeshSection::fields(Fields& f) {
       "time without a heartbeat after which a rank counts as lost: its process is stopped, or its "
       "host frozen; a busy rank sends them",
       at_least(10));
+  f.add("check_weights_every", check_weights_every,
+        "steps between comparisons of hashes of the weights that ranks should hold alike; 0: only "
+        "when the run starts",
+        at_least(0));
 }
 
 int64_t MeshSection::data_ranks(int64_t ranks, const std::string& where, int64_t all) const {

@@ -17,7 +17,8 @@ struct MeshSection {
   int64_t tensor = 1;  // ranks that compute the same rows, each with its part of every layer
   double timeout_minutes = 360;
   double heartbeat_timeout_seconds =
-      45;  // of a process that sends none: it, or its host, is frozen
+      45;                           // of a process that sends none: it, or its host, is frozen
+  int64_t check_weights_every = 0;  // steps between comparisons of ranks' weights; 0: at the start
   void fields(Fields& f);
 
   // The size of the data axis among so many ranks that train. `where` begins the message of the

@@ -16,6 +16,7 @@
 #include "temper/train/agreed_error.h"
 #include "temper/train/ranks.h"
 #include "temper/train/schedule.h"
+#include "temper/train/weights_check.h"
 
 namespace temper::train {
 
@@ -285,6 +286,8 @@ RunOutcome Trainer::run(RunDirectory& directory) {
       stopped_ = true;
       save(directory);
     }
+  } catch (const WeightsDiffer&) {
+    throw;
   } catch (...) {
     // What was trained is not lost to an error in a row, a reward, a number or the disk: weights
     // and state are those of the last whole step.
@@ -303,8 +306,11 @@ RunOutcome Trainer::run(RunDirectory& directory) {
 
 RunOutcome run_task(RunConfig& config, Roles& roles, const dist::Mesh& mesh,
                     RunDirectory& directory, Task& task) {
+  std::vector<std::unique_ptr<Hook>> hooks = configured_hooks(config.train);
+  // Before hooks that keep weights.
+  hooks.insert(hooks.begin(), weights_check(config.mesh.check_weights_every, roles, mesh));
   Trainer trainer(config.train, static_cast<uint64_t>(config.seed), roles, mesh, task,
-                  configured_hooks(config.train));
+                  std::move(hooks));
   return trainer.run(directory);
 }
 

@@ -67,6 +67,29 @@ timeout 60 tail --pid="${processes[0]}" -f /dev/null || fail "rank 0 did not end
 kill -KILL "${processes[0]}" 2> /dev/null
 wait "${processes[0]}" || status=$?
 [ $status = 1 ] && grep -q "rank 1 on $(hostname) has exited" lost-0.log || fail "rank 1 was killed: status $status: $(cat lost-0.log)"
+
+# Two hosts whose directories of the same name hold different models: found at the start, whether ranks divide the model or not.
+mkdir -p there
+cp rows.jsonl there
+(cd there && "$temper" init --config ../config.json --seed 4 --output model > /dev/null)
+# both RANKS ARGUMENTS: the second half of the ranks is started in the other directory; outputs in both-RANK.log.
+both() {
+  local ranks=$1 rank processes=()
+  shift
+  for rank in $(seq 0 $((ranks - 1))); do
+    (cd "$([ $rank -lt $((ranks / 2)) ] && echo . || echo there)" &&
+      RANK=$rank WORLD_SIZE=$ranks OMP_NUM_THREADS=1 timeout 100 "$temper" $run output_dir="$dir/hosts-$ranks" "$@") > both-$rank.log 2>&1 & processes[rank]=$!
+  done
+  for rank in "${!processes[@]}"; do
+    wait "${processes[rank]}"
+    [ $? = 1 ] && grep -q "holds other weights than rank 0 on $(hostname) (.*) at the start: give all hosts the same model files" both-$rank.log ||
+      fail "rank $rank of $ranks: $(cat both-$rank.log)"
+  done
+  [ -e "hosts-$ranks/final" ] && fail "$ranks ranks left a model of which they held two"
+}
+both 2
+both 4 mesh.fsdp=2
+both 2 'adapter={method: lora, rank: 2}'
 unset WORLD_SIZE MASTER_ADDR MASTER_PORT
 
 for ranks in 1000 1000000; do

@@ -7,6 +7,7 @@
 #include "temper/nn/placement.h"
 #include "temper/nn/unit.h"
 #include "temper/train/checkpoint.h"
+#include "temper/train/weights_check.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;
@@ -223,4 +224,39 @@ TEST_CASE("a weight that is shared out is read only while it is gathered") {
     }
     CHECK_THROWS_AS(weight.value(), RunError);
   });
+}
+
+TEST_CASE("a rank whose weights become others is found, with the parameter") {
+  const auto errors_of = [](int64_t every) {
+    std::vector<std::string> errors(2);
+    tiny::ThreadRanks(2).run([&](dist::Group& group) {
+      const dist::Mesh mesh(group);
+      train::Roles roles(tiny::policy(), tiny::constant_rate(1e-2));
+      RowsTask task(roles, *mesh.rows);
+      std::vector<std::unique_ptr<train::Hook>> hooks;
+      hooks.push_back(train::weights_check(every, roles, mesh));
+      train::Trainer trainer({}, 0, roles, mesh, task, std::move(hooks));
+      for (int64_t s = 0; s < 2; ++s) REQUIRE(trainer.step());
+      if (group.rank() == 1) {
+        nn::Parameter& weight = roles.policy.model->body().embedding().weight;
+        auto* bits = static_cast<uint32_t*>(weight.value().mutable_data_ptr());
+        bits[7] ^= 1 << 20;  // of the mantissa: a memory fault
+        weight.mark_updated();
+      }
+      try {
+        while (trainer.steps_made() < 4) trainer.step();
+      } catch (const train::WeightsDiffer& e) {
+        errors[static_cast<size_t>(group.rank())] = e.what();
+      }
+    });
+    CHECK(errors[0] == errors[1]);
+    return errors[0];
+  };
+  const std::string each = errors_of(1), second = errors_of(2);
+  CHECK(each.find("step 3: rank 1 on ") == 0);
+  CHECK(each.find("(model.embed_tokens.weight)") != std::string::npos);
+  CHECK(each.find("after step 2") != std::string::npos);
+  CHECK(second.find("step 4: rank 1 on ") == 0);
+  CHECK(errors_of(0).empty());
+  CHECK(errors_of(3).find("at the start of this process") != std::string::npos);
 }

@@ -1,0 +1,27 @@
+// Whether ranks that should hold the same weights do: a host with other files, or whose memory or
+// processor errs, is found instead of trained with.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "temper/base/error.h"
+#include "temper/dist/mesh.h"
+#include "temper/train/hooks.h"
+#include "temper/train/roles.h"
+
+namespace temper::train {
+
+// Ranks hold different weights. Which of them are right is not known, so nothing is saved.
+struct WeightsDiffer : RunError {
+  using RunError::RunError;
+};
+
+// Compares hashes (XXH3, 64 bits) of what several ranks hold alike: of every parameter before the
+// first step, and of those that train after each `every` steps (0: not again). Parts of divided
+// parameters are compared with the same parts on other ranks. Quantized matrices are left out: each
+// processor has them packed for itself. All ranks throw the same WeightsDiffer, which names two of
+// them, their hosts, and the first parameter that differs. `roles` outlives the hook.
+std::unique_ptr<Hook> weights_check(int64_t every, Roles& roles, const dist::Mesh& mesh);
+
+}  // namespace temper::train
