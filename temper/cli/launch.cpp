@@ -28,8 +28,9 @@ constexpr const char* kLauncher = "TEMPER_LAUNCHER";  // in a rank's environment
 // More ranks than cores are for trying things out; thousands would only fill the memory.
 constexpr int kRanksOfACore = 8, kRanksAnywhere = 16;
 constexpr int64_t kBytesOfARank = int64_t{128} << 20;  // before it has loaded anything
-constexpr int kLeaderSeconds = 50;  // for rank 0, which may be writing a checkpoint
-constexpr int kGraceSeconds = 10;   // for ranks to notice by themselves that another one has gone
+// For rank 0, which notices by itself too, and may be writing a checkpoint (dist/peer_watch.h).
+constexpr int kLeaderSeconds = 700;
+constexpr int kGraceSeconds = 10;  // for ranks to notice by themselves that another one has gone
 
 int most_ranks() {
   const int64_t cores = std::thread::hardware_concurrency();

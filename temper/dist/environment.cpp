@@ -56,6 +56,11 @@ Environment read_environment() {
   return e;
 }
 
+int run_rank(const Group& group) {
+  const Environment environment = read_environment();
+  return environment.size > 1 ? environment.rank : group.rank();
+}
+
 std::string host_name() {
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "temper/dist/group.h"
+
 namespace temper::dist {
 
 struct Environment {
@@ -19,5 +21,8 @@ Environment read_environment();
 
 // This machine's name.
 std::string host_name();
+
+// The number of this rank among all of the run, of which a group or mesh may have some only.
+int run_rank(const Group& group);
 
 }  // namespace temper::dist

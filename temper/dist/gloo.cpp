@@ -100,11 +100,18 @@ class GlooGroup : public Group {
     connections.notice_loss();
   }
   std::shared_ptr<Group> another(const std::string& name) override {
-    auto made =
-        std::make_shared<GlooGroup>(name, store_, rank_, size_, rank_of_all_, in_step_,
-                                    twins_ ? twins_->another(name) : nullptr, lost_peer_, options_);
-    made->set_timeout(longest_wait_);
-    return made;
+    try {
+      auto made = std::make_shared<GlooGroup>(name, store_, rank_, size_, rank_of_all_, in_step_,
+                                              twins_ ? twins_->another(name) : nullptr, lost_peer_,
+                                              options_);
+      made->set_timeout(longest_wait_);
+      return made;
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& e) {
+      throw RunError(temper::str("rank ", rank_of_all_, ": the ranks could not connect to each ",
+                                 "other for `", name, "`: ", first_line(e)));
+    }
   }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -226,9 +233,9 @@ struct GlooWorld::Connection {
   void connect(const Patience& patience) {
     c10d::TCPStoreOptions options;
     options.port = environment.port;
-    // torchrun's agent serves the store itself; without it the first rank does.
-    options.isServer =
-        environment.rank == 0 && std::getenv("TORCHELASTIC_USE_AGENT_STORE") == nullptr;
+    // torchrun's agent may serve the store itself; else the first rank does.
+    const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
+    options.isServer = environment.rank == 0 && std::string_view(agent ? agent : "") != "True";
     options.numWorkers = static_cast<size_t>(environment.size);
     options.waitWorkers = false;
     // c10d waits where nothing can stop it, and logs each failure: it is asked to connect only to

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <exception>
@@ -25,7 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kGrace = std::chrono::seconds(10);
+constexpr auto kGrace = std::chrono::seconds(30);
 constexpr int kConnectMilliseconds = 60'000;
 constexpr double kLongestTimeout = 1e6;  // seconds
 // What neighbours tell each other, in words of four bytes: that they are there, that they end in
@@ -208,6 +209,13 @@ std::string LostPeer::text() const {
   return temper::str("rank ", rank, " on ", host, what);
 }
 
+namespace {
+std::atomic<int> saving{0};
+constexpr std::chrono::milliseconds kLongestSaving = std::chrono::minutes(10), kLook(100);
+}  // namespace
+Saving::Saving() { ++saving; }
+Saving::~Saving() { --saving; }
+
 std::function<void(const LostPeer&)> end_process(int rank) {
   return [rank](const LostPeer& lost) {
     const std::string text =
@@ -216,6 +224,9 @@ std::function<void(const LostPeer&)> end_process(int rank) {
     std::thread([text,
                  grace = lost.how == LostPeer::How::kEnded ? kGrace : std::chrono::seconds(0)] {
       std::this_thread::sleep_for(grace);
+      const auto end = std::chrono::steady_clock::now() + kLongestSaving;
+      while (saving > 0 && std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(kLook);
       [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
       ::_exit(1);
     }).detach();

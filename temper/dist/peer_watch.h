@@ -56,6 +56,16 @@ class PeerWatch {
   std::thread thread_;  // last: it uses the others
 };
 
+// While one lives, this process writes what must not be lost: end_process waits for it, for ten
+// minutes at most.
+class Saving {
+ public:
+  Saving();
+  ~Saving();
+  Saving(const Saving&) = delete;
+  Saving& operator=(const Saving&) = delete;
+};
+
 // What a run does about it: gives its own thread some seconds to fail in a collective and say so,
 // then ends this process with exit status 1 and a message. What is saved is whole at any time.
 std::function<void(const LostPeer&)> end_process(int rank);

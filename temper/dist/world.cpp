@@ -1,5 +1,7 @@
 #include "temper/dist/world.h"
 
+#include <algorithm>
+
 #include "temper/base/error.h"
 #include "temper/dist/environment.h"
 #include "temper/dist/gloo.h"
@@ -7,6 +9,10 @@
 #include "temper/dist/rendezvous.h"
 
 namespace temper::dist {
+
+namespace {
+constexpr double kLongestMinutes = 1e6;  // nanoseconds of 64 bits somewhere
+}
 
 World::World(const MeshSection& section, const std::function<bool()>& stop)
     : heartbeat_timeout_seconds_(section.heartbeat_timeout_seconds) {
@@ -17,7 +23,8 @@ World::World(const MeshSection& section, const std::function<bool()>& stop)
   patience_ = std::make_unique<Patience>(environment.timeout, stop);
   gloo_ = std::make_unique<GlooWorld>(
       environment, *patience_,
-      std::chrono::milliseconds(static_cast<int64_t>(section.timeout_minutes * 60 * 1000)));
+      std::chrono::milliseconds(
+          static_cast<int64_t>(std::min(section.timeout_minutes, kLongestMinutes) * 60 * 1000)));
 }
 
 World::~World() = default;

@@ -60,7 +60,12 @@ RankServer::RankServer(dist::World& world, size_t training)
     server_.listen();
     listened_ = true;
   });
-  world.tell(train::serving_name(world.rank()), about.dump());
+  try {
+    world.tell(train::serving_name(world.rank()), about.dump());
+  } catch (...) {
+    close();
+    throw;
+  }
 }
 
 RankServer::~RankServer() { close(); }

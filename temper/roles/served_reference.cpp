@@ -41,7 +41,10 @@ at::Tensor ServedReference::token_logp(const train::ForwardPass& pass, double te
     }
     bytes = group_.agreed(bytes);
     role_ranks_.warn(messages_);
-    if (!bytes.empty() || pass.num_targets() == 0) return parse_scores(bytes, pass.num_targets());
+    bool answered = !bytes.empty() || pass.num_targets() == 0;
+    // A local model may be one whose weights these ranks gather together: then all of them run it.
+    if (group_.in_step()) answered = group_.all_reduce_max(answered ? 0 : 1) == 0;
+    if (answered) return parse_scores(bytes, pass.num_targets());
     local_ = make_local_();
   }
   return local_->token_logp(pass, temperature);

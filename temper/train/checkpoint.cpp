@@ -63,18 +63,21 @@ std::string Checkpoints::begin(const std::string& name) const {
   return temporary;
 }
 
-// Over one that is there, the two change places in one step: at no moment is neither whole.
+// Over one that is there, the two change places in one step; where the file system cannot do that,
+// the old one stands under another name in between.
 void Checkpoints::commit(const std::string& temporary, const std::string& path) const {
   sync_directory(temporary);
   fs::create_directories(fs::path(path).parent_path());
   const bool exchanged = fs::exists(path) && ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD,
                                                          path.c_str(), RENAME_EXCHANGE) == 0;
+  const std::string old = exchanged ? temporary : temporary + "-over";
   if (!exchanged) {
-    fs::remove_all(path);  // a file system that cannot exchange
+    fs::remove_all(old);
+    if (fs::exists(path)) fs::rename(path, old);  // a file system that cannot exchange
     fs::rename(temporary, path);
   }
   sync_directory(fs::path(path).parent_path().string());
-  fs::remove_all(temporary);
+  fs::remove_all(old);
 }
 
 void Checkpoints::write(const std::string& name,
@@ -92,7 +95,7 @@ void on_all(dist::Group& group, const std::function<void()>& work) {
   try {
     work();
   } catch (const std::exception& e) {
-    error = str("rank ", group.rank(), ": ", e.what());
+    error = str("rank ", dist::run_rank(group), ": ", e.what());
   }
   for (const std::string& one : group.all_gather(error)) check(one.empty(), one);
 }
@@ -110,6 +113,15 @@ bool is_coherent(const std::string& directory) {
   return true;
 }
 
+// Machines may share a name ("localhost").
+std::string this_machine() {
+  try {
+    return dist::host_name() + " " + read_file("/proc/sys/kernel/random/boot_id", 64);
+  } catch (const Error&) {
+    return dist::host_name();
+  }
+}
+
 // Whether all ranks may write into files of the directory, which the first one has made.
 bool may_write_together(const std::string& directory, dist::Group& group) {
   const std::string file = directory + "/seen";
@@ -121,7 +133,7 @@ bool may_write_together(const std::string& directory, dist::Group& group) {
     write_file_atomic(file, token);
   });
   token = group.all_gather(token)[0];
-  const std::vector<std::string> hosts = group.all_gather(dist::host_name());
+  const std::vector<std::string> hosts = group.all_gather(this_machine());
   const bool one_host = std::set<std::string>(hosts.begin(), hosts.end()).size() == 1;
   bool seen = one_host || is_coherent(directory);
   try {

@@ -24,6 +24,8 @@ class Hook {
   virtual void after_step(const MetricsRow& /*row*/) {}
   virtual void on_evaluation(const MetricsRow& /*row*/, RunDirectory& /*directory*/,
                              Roles& /*roles*/) {}
+  // Before a checkpoint or the final weights are written: an error keeps them from being written.
+  virtual void before_save(int64_t /*step*/) {}
   virtual void on_save(int64_t /*step*/, const std::string& /*output_dir*/) {}
   // Asked after each step and evaluation: true ends the run as if its plan had ended here.
   virtual bool wants_end() const { return false; }

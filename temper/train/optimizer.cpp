@@ -150,6 +150,13 @@ TensorMap Optimizer::save() {
   return tensors;
 }
 
+void Optimizer::each_own_state(
+    const std::function<void(const std::string& name, const at::Tensor& part)>& visit) const {
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    for (size_t s = 0; s < slots_[i].state.size(); ++s)
+      visit(parameters_[i].name + "." + slots_[i].layout[s].name, slots_[i].state[s]);
+}
+
 void Optimizer::put_own_state(size_t i, size_t s, const TensorView::Put& put) const {
   const Slot& slot = slots_[i];
   if (slot.by_parts)

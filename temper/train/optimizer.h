@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +35,9 @@ class Optimizer {
   // (TensorView::make).
   // Throws DataError, and has then changed nothing; check_moments() throws the same.
   TensorMap save();
+  // What this rank keeps of it, by the same names; nothing before the first step.
+  void each_own_state(
+      const std::function<void(const std::string& name, const at::Tensor& part)>& visit) const;
   void check_moments(const TensorMap& tensors, const std::string& where) const;
   void load(const TensorMap& tensors, int64_t steps, const std::string& where);
   int64_t steps() const { return steps_; }

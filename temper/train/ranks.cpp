@@ -13,6 +13,7 @@
 #include "temper/dist/agreement.h"
 #include "temper/dist/environment.h"
 #include "temper/models/check_weights.h"
+#include "temper/models/file_digests.h"
 #include "temper/models/load.h"
 #include "temper/train/policy_parts.h"
 
@@ -74,7 +75,7 @@ void check_all_same(dist::World& world, const Says& what) {
     for (int rank = 1; rank < world.size(); ++rank)
       dist::check_same(
           own, rank,
-          world.ask(name(rank), str("rank ", rank, " did not say what it was ", "started with")));
+          world.ask(name(rank), str("rank ", rank, " did not say what it was started with")));
   } catch (const RunError& e) {
     world.tell(kVerdict, e.what());
     std::this_thread::sleep_for(std::chrono::seconds(2));  // they ask this process
@@ -85,11 +86,28 @@ void check_all_same(dist::World& world, const Says& what) {
 
 }  // namespace
 
+namespace {
+
+// The same on hosts that have the same files.
+std::string digests_of(const std::string& path) {
+  try {
+    return models::file_digests(models::resolve_model_path(path));
+  } catch (const Error&) {
+    return "no model at " + path;
+  }
+}
+
+}  // namespace
+
 RunRanks join_ranks(RunConfig& config, const RunHost& host) {
   const int size = dist::read_environment().size;
   // What is wrong is said before anybody waits.
   const std::vector<int> training = config.training_ranks(size);
-  const Says what{{"version", kVersion}, {"config", dump_run_config(config)}};
+  Says what{{"version", kVersion}, {"config", dump_run_config(config)}};
+  if (size > 1) {
+    what.emplace_back("model file", digests_of(config.model.path));
+    if (config.adapter.path) what.emplace_back("adapter file", digests_of(*config.adapter.path));
+  }
   check_divisible(config);
   RunRanks ranks{std::make_unique<dist::World>(config.mesh, host.stop), true, {}};
   dist::World& world = *ranks.world;

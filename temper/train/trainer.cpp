@@ -10,6 +10,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
+#include "temper/dist/peer_watch.h"
 #include "temper/metrics/trace.h"
 #include "temper/nn/unit.h"
 #include "temper/parallel/fsdp.h"
@@ -109,7 +110,7 @@ void Trainer::update(const LossSums& sums) {
     norms.push_back(trainable->optimizer.grad_norm(mesh_));
     if (std::isfinite(loss) && std::isfinite(norms.back())) continue;
     for (const auto& other : roles_.trainables) other->optimizer.zero_grad();
-    throw RunError(str(
+    throw AgreedError(str(
         "step ", step_ + 1, ": the loss is ", loss, " and the gradient's norm (", trainable->name,
         ") ", norms.back(),
         step_ == 0 ? "; nothing was trained yet: the model's weights may contain NaN or infinite "
@@ -184,8 +185,8 @@ bool Trainer::restore_or_start(RunDirectory& directory) {
   }
   directory.start(checkpoint ? &*checkpoint : nullptr);
   saved_at_ = steady_seconds();
-  task_.begin(step_);
   for (const auto& hook : hooks_) hook->on_begin(directory);
+  task_.begin(step_);
   return true;
 }
 
@@ -210,8 +211,18 @@ bool Trainer::evaluate(RunDirectory& directory) {
   return false;
 }
 
+void Trainer::before_save() {
+  for (const auto& hook : hooks_) hook->before_save(step_);
+}
+
 void Trainer::save(RunDirectory& directory) {
+  before_save();
+  write_checkpoint(directory);
+}
+
+void Trainer::write_checkpoint(RunDirectory& directory) {
   const trace::Span span("checkpoint");
+  const dist::Saving saving;
   saved_at_ = steady_seconds();
   if (roles_.policy.model) roles_.policy.model->files.check_unchanged();
   const TaskState state = task_.state();
@@ -239,7 +250,7 @@ void Trainer::rescue(RunDirectory& directory) {
   // What ranks share out can be saved by all of them only, and this one may be the only one here.
   if (is_shared_out(roles_.trainables) && !all_threw()) return;
   try {
-    save(directory);
+    write_checkpoint(directory);
     directory.note(str("saved step ", step_, " after an error"));
   } catch (const std::exception& e) {
     directory.warn(str("step ", step_, " could not be saved either: ", e.what()));
@@ -295,6 +306,8 @@ RunOutcome Trainer::run(RunDirectory& directory) {
     throw;
   }
   if (!stopped_) {
+    before_save();
+    const dist::Saving saving;
     const TaskState state = task_.state();
     directory.finish(step_, roles_.trainables, checkpoint_values(state), state.tensors);
   }

@@ -57,7 +57,9 @@ class Trainer {
   void restore(const Checkpoint& checkpoint);
   void after_step(RunDirectory& directory);
   bool evaluate(RunDirectory& directory);
+  void before_save();
   void save(RunDirectory& directory);
+  void write_checkpoint(RunDirectory& directory);
   void rescue(RunDirectory& directory);
   Json checkpoint_values(const TaskState& state) const;
   // Whether any rank wants to stop, and whether it is time for a checkpoint.

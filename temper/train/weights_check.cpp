@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,12 +17,12 @@
 namespace temper::train {
 namespace {
 
-// Along which axes a parameter is divided: bit 0 by FSDP, bit 1 by tensor parallelism.
-constexpr size_t kKinds = 4;
+// How a tensor is sharded: along which axes, of which both may be.
+constexpr size_t kByFsdp = 1, kByTensor = 2, kShardings = 4;
 
 struct Hashed {
   std::string name;
-  size_t kind;
+  size_t sharding;
   uint64_t hash;
 };
 
@@ -30,39 +31,54 @@ struct Report {
   int rank = 0;  // of the run
   std::string host;
   int fsdp = 0, tensor = 0;  // its place on these axes
-  std::array<uint64_t, kKinds> hashes{};
+  std::array<uint64_t, kShardings> hashes{};
 
-  // Whether both hold the same parts of the parameters of this kind.
-  bool holds_same(const Report& other, size_t kind) const {
-    return (!(kind & 1) || fsdp == other.fsdp) && (!(kind & 2) || tensor == other.tensor);
+  // Whether both hold the same parts of tensors that are sharded so.
+  bool holds_same(const Report& other, size_t sharding) const {
+    return (!(sharding & kByFsdp) || fsdp == other.fsdp) &&
+           (!(sharding & kByTensor) || tensor == other.tensor);
   }
   std::string name() const { return str("rank ", rank, " on ", host); }
 };
 
-std::string write(const Report& r) {
+std::string to_text(const Report& r) {
   return dump_json(
       {{"rank", r.rank}, {"host", r.host}, {"place", {r.fsdp, r.tensor}}, {"hashes", r.hashes}});
 }
 
-Report read(const std::string& text) {
+Report parse_report(const std::string& text) {
   const Json json = parse_json(text, "another rank");
   return {json["rank"].get<int>(), json["host"].get<std::string>(), json["place"][0].get<int>(),
-          json["place"][1].get<int>(), json["hashes"].get<std::array<uint64_t, kKinds>>()};
+          json["place"][1].get<int>(), json["hashes"].get<std::array<uint64_t, kShardings>>()};
 }
 
-// Of which rank's parameters of which kind others differ.
+// Ranks by their place in the list.
 struct Difference {
-  size_t kind, first, other;  // ranks by their place in the list
+  size_t sharding;
+  size_t usual, other;  // the first that holds what most do, and one that does not
+  int alike;            // as many hold what `usual` does
 };
 
-std::optional<Difference> first_difference(const std::vector<Report>& ranks) {
-  for (size_t other = 1; other < ranks.size(); ++other)
-    for (size_t kind = 0; kind < kKinds; ++kind) {
-      size_t first = 0;
-      while (!ranks[first].holds_same(ranks[other], kind)) ++first;
-      if (ranks[first].hashes[kind] != ranks[other].hashes[kind])
-        return Difference{kind, first, other};
-    }
+// How many of the ranks hold the same as this one.
+int alike(const std::vector<Report>& ranks, size_t one, size_t sharding) {
+  int count = 0;
+  for (const Report& r : ranks)
+    count +=
+        r.holds_same(ranks[one], sharding) && r.hashes[sharding] == ranks[one].hashes[sharding];
+  return count;
+}
+
+std::optional<Difference> find_difference(const std::vector<Report>& ranks) {
+  for (size_t sharding = 0; sharding < kShardings; ++sharding)
+    for (size_t a = 0; a < ranks.size(); ++a)
+      for (size_t b = a + 1; b < ranks.size(); ++b) {
+        if (!ranks[a].holds_same(ranks[b], sharding) ||
+            ranks[a].hashes[sharding] == ranks[b].hashes[sharding])
+          continue;
+        const int with_a = alike(ranks, a, sharding), with_b = alike(ranks, b, sharding);
+        return with_a >= with_b ? Difference{sharding, a, b, with_a}
+                                : Difference{sharding, b, a, with_b};
+      }
   return {};
 }
 
@@ -73,30 +89,39 @@ class WeightsCheck : public Hook {
 
   void on_begin(RunDirectory&) override {
     check_alike(of_all(), [](const std::string& what) {
-      return what + " at the start: give all hosts the same model files";
+      return what +
+             " at the start: all hosts must read the same model, adapter and checkpoint files";
     });
   }
   void after_step(const MetricsRow& row) override {
-    if (every_ == 0 || row.step() % every_ != 0) return;
-    check_alike(of_trained(), [&](const std::string& what) {
-      const std::string last =
-          agreed_ > 0 ? str("after step ", agreed_) : "at the start of this process";
-      return str("step ", row.step(), ": ", what, "; they were the same ", last,
-                 ". A host's memory or processor may be faulty. Checkpoints made since may be "
-                 "wrong: delete them, and the same command goes on from an earlier one");
-    });
-    agreed_ = row.step();
+    if (every_ > 0 && row.step() % every_ == 0) check_trained(row.step());
+  }
+  void before_save(int64_t step) override {
+    if (every_ > 0) check_trained(step);
   }
 
  private:
+  void check_trained(int64_t step) {
+    if (step == last_match_) return;
+    check_alike(of_trained(), [&](const std::string& what) {
+      return str("step ", step, ": ", what, "; they were the same ",
+                 last_match_ ? str("after step ", *last_match_) : "at the start of this process",
+                 ": the memory or processor of a host may be faulty. Nothing is saved; the same "
+                 "command goes on from the last checkpoint");
+    });
+    last_match_ = step;
+  }
+
+  static Hashed hash_of(std::string name, const at::Tensor& tensor, size_t sharding) {
+    const at::Tensor bytes = tensor.detach().contiguous();
+    return {std::move(name), sharding, XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes())};
+  }
   static void add(std::vector<Hashed>& to, const std::string& name, const nn::Parameter& p) {
-    const at::Tensor& own = p.trained();
-    if (!own.defined()) return;  // quantized
-    const at::Tensor bytes = own.detach().contiguous();
+    if (!p.trained().defined()) return;  // quantized
     const nn::Placement* placement = p.placement();
-    const size_t kind =
-        (placement && placement->fsdp ? 1 : 0) + (placement && placement->tensor ? 2 : 0);
-    to.push_back({name, kind, XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes())});
+    const size_t sharding = (placement && placement->fsdp ? kByFsdp : 0) |
+                            (placement && placement->tensor ? kByTensor : 0);
+    to.push_back(hash_of(name, p.trained(), sharding));
   }
   std::vector<Hashed> of_all() const {
     std::vector<Hashed> hashes;
@@ -107,9 +132,14 @@ class WeightsCheck : public Hook {
   }
   std::vector<Hashed> of_trained() const {
     std::vector<Hashed> hashes;
-    for (const auto& trainable : roles_.trainables)
+    for (const auto& trainable : roles_.trainables) {
       for (const NamedParameter& p : trainable->optimizer.parameters())
         add(hashes, p.name, *p.parameter);
+      // Ranks at the same place of both axes have the same state, however it is sharded.
+      trainable->optimizer.each_own_state([&](const std::string& name, const at::Tensor& part) {
+        hashes.push_back(hash_of(name, part, kByFsdp | kByTensor));
+      });
+    }
     return hashes;
   }
 
@@ -120,46 +150,44 @@ class WeightsCheck : public Hook {
     dist::Group& world = *mesh_.world;
     if (world.size() == 1) return;
     std::vector<Report> ranks;
-    for (const std::string& text : world.all_gather(write(report(own))))
-      ranks.push_back(read(text));
-    const std::optional<Difference> found = first_difference(ranks);
+    for (const std::string& text : world.all_gather(to_text(report(own))))
+      ranks.push_back(parse_report(text));
+    const std::optional<Difference> found = find_difference(ranks);
     if (!found) return;
+    const std::string more = found->alike > 1 ? str(" and ", found->alike - 1, " more") : "";
     throw WeightsDiffer(message(str(ranks[found->other].name(), " holds other weights than ",
-                                    ranks[found->first].name(), " (", first_name(own, *found),
-                                    ")")));
+                                    ranks[found->usual].name(), more, " (",
+                                    first_different_name(own, *found), ")")));
   }
 
   Report report(const std::vector<Hashed>& own) const {
-    // The mesh counts the ranks that train alone.
-    const dist::Environment environment = dist::read_environment();
-    Report mine{environment.size > 1 ? environment.rank : mesh_.world->rank(), dist::host_name(),
-                mesh_.fsdp->rank(), mesh_.tensor->rank(), {}};
-    std::array<std::vector<uint64_t>, kKinds> hashes;
-    for (const Hashed& parameter : own) hashes[parameter.kind].push_back(parameter.hash);
-    for (size_t kind = 0; kind < kKinds; ++kind)
-      mine.hashes[kind] =
-          XXH3_64bits(hashes[kind].data(), hashes[kind].size() * sizeof(uint64_t));
+    Report mine{dist::run_rank(*mesh_.world),
+                dist::host_name(),
+                mesh_.fsdp->rank(),
+                mesh_.tensor->rank(),
+                {}};
+    std::array<std::vector<uint64_t>, kShardings> hashes;
+    for (const Hashed& tensor : own) hashes[tensor.sharding].push_back(tensor.hash);
+    for (size_t i = 0; i < kShardings; ++i)
+      mine.hashes[i] = XXH3_64bits(hashes[i].data(), hashes[i].size() * sizeof(uint64_t));
     return mine;
   }
 
-  // Which parameter differs first. All ranks call this.
-  std::string first_name(const std::vector<Hashed>& own, const Difference& found) const {
-    Json hashes = Json::array();
-    for (const Hashed& parameter : own)
-      if (parameter.kind == found.kind) hashes.push_back(parameter.hash);
-    const std::vector<std::string> all = mesh_.world->all_gather(dump_json(hashes));
-    const Json first = parse_json(all[found.first], "another rank"),
+  // All ranks call this.
+  std::string first_different_name(const std::vector<Hashed>& own, const Difference& found) const {
+    Json tensors = Json::array();
+    for (const Hashed& tensor : own)
+      if (tensor.sharding == found.sharding) tensors.push_back({tensor.name, tensor.hash});
+    const std::vector<std::string> all = mesh_.world->all_gather(dump_json(tensors));
+    const Json usual = parse_json(all[found.usual], "another rank"),
                other = parse_json(all[found.other], "another rank");
-    size_t i = 0;
-    for (const Hashed& parameter : own) {
-      if (parameter.kind != found.kind) continue;
-      if (i >= first.size() || i >= other.size() || first[i] != other[i]) return parameter.name;
-      ++i;
-    }
-    return "another number of parameters";
+    for (size_t i = 0; i < std::min(usual.size(), other.size()); ++i)
+      if (usual[i] != other[i]) return usual[i][0].get<std::string>();
+    return "another number of tensors";
   }
 
-  int64_t every_, agreed_ = 0;
+  int64_t every_;
+  std::optional<int64_t> last_match_;  // the step after which they were compared last
   Roles& roles_;
   dist::Mesh mesh_;
 };

@@ -18,10 +18,11 @@ struct WeightsDiffer : RunError {
 };
 
 // Compares hashes (XXH3, 64 bits) of what several ranks hold alike: of every parameter before the
-// first step, and of those that train after each `every` steps (0: not again). Parts of divided
-// parameters are compared with the same parts on other ranks. Quantized matrices are left out: each
-// processor has them packed for itself. All ranks throw the same WeightsDiffer, which names two of
-// them, their hosts, and the first parameter that differs. `roles` outlives the hook.
+// first step, and, unless `every` is 0, of those that train and of the optimizers' state after each
+// `every` steps and before anything is saved. Parts of what is sharded are compared with the same
+// parts on other ranks. Quantized matrices are left out: each processor has them packed for itself.
+// All ranks throw a WeightsDiffer that names two of them, their hosts, and the first tensor that
+// differs. `roles` outlives the hook.
 std::unique_ptr<Hook> weights_check(int64_t every, Roles& roles, const dist::Mesh& mesh);
 
 }  // namespace temper::train

@@ -68,7 +68,7 @@ kill -KILL "${processes[0]}" 2> /dev/null
 wait "${processes[0]}" || status=$?
 [ $status = 1 ] && grep -q "rank 1 on $(hostname) has exited" lost-0.log || fail "rank 1 was killed: status $status: $(cat lost-0.log)"
 
-# Two hosts whose directories of the same name hold different models: found at the start, whether ranks divide the model or not.
+# Two hosts whose directories of the same name hold different models: found at the start on any mesh.
 mkdir -p there
 cp rows.jsonl there
 (cd there && "$temper" init --config ../config.json --seed 4 --output model > /dev/null)
@@ -82,14 +82,14 @@ both() {
   done
   for rank in "${!processes[@]}"; do
     wait "${processes[rank]}"
-    [ $? = 1 ] && grep -q "holds other weights than rank 0 on $(hostname) (.*) at the start: give all hosts the same model files" both-$rank.log ||
+    [ $? = 1 ] && grep -q "rank [1-3] on $(hostname) has a different model file than rank 0 on $(hostname): .model.safetensors of .* bytes, hash" both-$rank.log ||
       fail "rank $rank of $ranks: $(cat both-$rank.log)"
   done
   [ -e "hosts-$ranks/final" ] && fail "$ranks ranks left a model of which they held two"
 }
 both 2
-both 4 mesh.fsdp=2
-both 2 'adapter={method: lora, rank: 2}'
+both 2 mesh.fsdp=2
+both 4 mesh.fsdp=2 'adapter={method: lora, rank: 2}'
 unset WORLD_SIZE MASTER_ADDR MASTER_PORT
 
 for ranks in 1000 1000000; do

@@ -136,7 +136,7 @@ TEST_CASE("products by instructions for bfloat16 have the bits of those in float
       for (int64_t i = 0; i < k; ++i)
         wide[static_cast<size_t>((j / kDotColumns * k + i) * kDotColumns + j % kDotColumns)] =
             to_bfloat16(b[static_cast<size_t>(i * n + j)]);
-    std::vector<uint32_t> scratch(static_cast<size_t>(m * (m <= 24 ? 1024 : 128)));
+    std::vector<uint32_t> scratch(static_cast<size_t>(m * (m <= 24 ? 1024 : 512)));
     std::vector<float> found = before;
     multiply_by_dot(tile<Model>, m, n, k, left, wide.data(), kDotColumns * k, found.data(), n,
                     accumulate, scratch.data());

@@ -260,3 +260,77 @@ TEST_CASE("a rank whose weights become others is found, with the parameter") {
   CHECK(errors_of(0).empty());
   CHECK(errors_of(3).find("at the start of this process") != std::string::npos);
 }
+
+namespace {
+
+// Runs two steps on each of several ranks, of which the first one's weights, or moments, are made
+// others before the second. What each rank's run threw.
+std::vector<std::string> run_with_fault(const tiny::Folder& folder, int ranks, bool in_moments,
+                                        bool at_start) {
+  std::vector<std::string> errors(static_cast<size_t>(ranks));
+  tiny::ThreadRanks(ranks).run([&](dist::Group& group) {
+    const dist::Mesh mesh(group);
+    const bool faulty = group.rank() == 0;
+    train::Roles roles(tiny::policy({}, at_start && faulty ? 4 : 3), tiny::constant_rate(1e-2));
+    RowsTask task(roles, *mesh.rows);
+    train::RunConfig config;
+    config.output_dir = folder / "run";
+    config.verb = "test";
+    config.metrics.sinks = {"jsonl"};
+    config.train.max_steps = 2;
+    config.train.save_every = 1;
+    struct Fault : train::Hook {
+      explicit Fault(std::function<void(int64_t)> make_fault) : make(std::move(make_fault)) {}
+      void after_step(const MetricsRow& row) override { make(row.step()); }
+      std::function<void(int64_t)> make;
+    };
+    std::vector<std::unique_ptr<train::Hook>> hooks;
+    hooks.push_back(train::weights_check(100, roles, mesh));
+    hooks.push_back(std::make_unique<Fault>([&](int64_t step) {
+      if (!faulty || at_start || step < 2) return;
+      train::Optimizer& optimizer = roles.trainables[0]->optimizer;
+      if (in_moments)
+        optimizer.each_own_state([](const std::string& name, const at::Tensor& state) {
+          if (name == "model.norm.weight.second") at::Tensor(state).mul_(2);
+        });
+      else
+        at::Tensor(roles.policy.model->body().embedding().weight.trained().detach()).mul_(2);
+    }));
+    std::ostringstream console;
+    train::RunDirectory directory(config, {console, false, [] { return false; }}, mesh);
+    train::Trainer trainer(config.train, 0, roles, mesh, task, std::move(hooks));
+    try {
+      trainer.run(directory);
+    } catch (const train::WeightsDiffer& e) {
+      errors[static_cast<size_t>(group.rank())] = e.what();
+    }
+  });
+  return errors;
+}
+
+}  // namespace
+
+TEST_CASE("what ranks hold differently is not saved, and the rank that is alone with it named") {
+  for (const bool in_moments : {false, true}) {
+    CAPTURE(in_moments);
+    const tiny::Folder folder;
+    const std::vector<std::string> errors = run_with_fault(folder, 3, in_moments, false);
+    CHECK(errors[1] == errors[0]);
+    CHECK(errors[2] == errors[0]);
+    CHECK(errors[0].find("step 2: rank 0 on ") == 0);
+    CHECK(errors[0].find("than rank 1 on ") != std::string::npos);
+    CHECK(errors[0].find(" and 1 more (") != std::string::npos);
+    CHECK(errors[0].find(in_moments ? "(model.norm.weight.second)"
+                                    : "(model.embed_tokens.weight)") != std::string::npos);
+    CHECK(errors[0].find("the same after step 1") != std::string::npos);
+    CHECK(std::filesystem::exists(folder / "run/checkpoints/step-1/state.json"));
+    CHECK_FALSE(std::filesystem::exists(folder / "run/checkpoints/step-2"));
+    CHECK_FALSE(std::filesystem::exists(folder / "run/final"));
+  }
+  const tiny::Folder folder;
+  const std::vector<std::string> errors = run_with_fault(folder, 3, false, true);
+  CHECK(errors[0] == errors[2]);
+  CHECK(errors[0].find("rank 0 on ") == 0);
+  CHECK(errors[0].find("at the start: all hosts must read the same") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(folder / "run/checkpoints"));
+}

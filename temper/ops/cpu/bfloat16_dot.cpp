@@ -82,9 +82,10 @@ bool keeps_the_chain(DotTile tile) {
 
 namespace {
 
-// Of k at once: a panel of it stays in the first-level cache. With few rows each panel is read
-// once, as far as it goes: the memory is the limit, and likes long runs.
-constexpr int64_t kDepth = 256;
+// Of k at once: a panel of it stays in the second-level cache, from which the tile reads slowly
+// enough; shorter ones cost more in sums that are loaded and stored. With few rows each panel is
+// read once, as far as it goes: the memory is the limit, and likes long runs.
+constexpr int64_t kDepth = 1024;
 constexpr int64_t kFewRows = 2 * kDotRows, kLongDepth = 2048;
 
 // to_bfloat16 without branches, so that the compiler makes vectors of it.

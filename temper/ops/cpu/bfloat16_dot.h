@@ -14,7 +14,7 @@ using DotTile = decltype(&avx512_dot_tile);
 bool keeps_the_chain(DotTile tile);
 
 // c[rows, columns] = a b (k values deep), or c + a b: a is rounded to bfloat16; b is packed in
-// panels of 32 columns, from the first one on, `panel_stride` values apart. scratch: rows x 128
+// panels of 32 columns, from the first one on, `panel_stride` values apart. scratch: rows x 512
 // values; rows x 1,024 where there are at most 24.
 void multiply_by_dot(DotTile tile, int64_t rows, int64_t columns, int64_t k, MatrixView<float> a,
                      const BFloat16Bits* b, int64_t panel_stride, float* c, int64_t ldc,

@@ -32,18 +32,19 @@ inline void dot_tile(long depth, const unsigned* a, long a_row, const unsigned s
     lower[i] = Isa::even_blocks(left, right);
     upper[i] = Isa::odd_blocks(left, right);
   }
-  for (long k = 0; k < depth; k += 2, b += 2 * kDotColumns, ++a) {
-    const Vec first = Isa::load(b),
-              second = k + 1 < depth ? Isa::load(b + kDotColumns) : Isa::zero();
+  const auto add = [&](Vec first, Vec second, const unsigned* pairs) {
     const Vec b_lower = Isa::interleave_lower(second, first),
               b_upper = Isa::interleave_upper(second, first);
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      const Vec pair = Isa::broadcast(a[i * a_row]);
+      const Vec pair = Isa::broadcast(pairs[i * a_row]);
       lower[i] = Isa::dot(lower[i], pair, b_lower);
       upper[i] = Isa::dot(upper[i], pair, b_upper);
     }
-  }
+  };
+  for (; depth >= 2; depth -= 2, b += 2 * kDotColumns, ++a)
+    add(Isa::load(b), Isa::load(b + kDotColumns), a);
+  if (depth == 1) add(Isa::load(b), Isa::zero(), a);
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
     Isa::store(Isa::lower_blocks(lower[i], upper[i]), c + i * c_row);
