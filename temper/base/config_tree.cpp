@@ -1,5 +1,6 @@
 // Configs as trees: files and overrides laid upon one another, and what two of them differ in.
 #include <algorithm>
+#include <memory>
 
 #include "temper/base/config.h"
 #include "temper/base/error.h"
@@ -49,12 +50,70 @@ size_t override_levels(const std::string& argument) {
   return 1 + static_cast<size_t>(std::count(key.begin(), key.end(), '.'));
 }
 
-YamlNode read_override(const std::string& argument) {
+// Whether the key holds one plain text: what stands there is no YAML list or map, whatever brackets
+// it has.
+bool takes_text(std::span<const Field> schema, std::string_view dotted) {
+  const size_t dot = dotted.find('.');
+  const auto field = std::find_if(schema.begin(), schema.end(),
+                                  [&](const Field& f) { return f.name == dotted.substr(0, dot); });
+  if (field == schema.end()) return false;
+  if (dot != std::string_view::npos)
+    return field->is_section() && takes_text(field->children, dotted.substr(dot + 1));
+  return field->type == "text" || field->type == "text or null";
+}
+
+// Whether a text is plainly meant as it is: nobody began to quote it, and YAML can hold it.
+bool is_plain(std::string_view text) {
+  return !text.empty() && text[0] != '"' && text[0] != '\'' &&
+         std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return c >= ' ' && c != 0x7f; });
+}
+
+// How a shell is given the text as YAML text; empty where that would take more quotes than help.
+std::string quoted_example(std::string_view key, std::string_view text) {
+  if (!is_plain(text) || text.find('\'') != std::string_view::npos) return {};
+  std::string value = dump_yaml(YamlNode::scalar(std::string(text), true));
+  if (value.ends_with('\n')) value.pop_back();
+  return str(key, "='", value, "'");
+}
+
+// The value of an override. Text that YAML would read as something else is the value of a key that
+// holds text; without a schema nobody knows, and whoever reads the tree with one will say so.
+YamlNode read_value(std::string_view key, std::string_view text, const std::string& source,
+                    std::span<const Field> schema) {
+  const auto as_text = [&] {
+    YamlNode value = YamlNode::scalar(std::string(text), true);
+    value.origin.source = std::make_shared<const std::string>(source);
+    return value;
+  };
+  const bool is_text = takes_text(schema, key);
+  try {
+    YamlNode value = parse_yaml(text, source, true);
+    const bool nested = value.kind == YamlNode::Kind::kList || value.kind == YamlNode::Kind::kMap;
+    // A tag, a directive or a comment, of which nothing is left.
+    const bool vanishes = value.kind == YamlNode::Kind::kNull && text.find_first_of("!%#") == 0;
+    return is_text && (nested || vanishes) ? as_text() : value;
+  } catch (const ConfigError& e) {
+    if (is_plain(text) && (is_text || schema.empty())) return as_text();
+    const std::string found = e.what(), example = quoted_example(key, text);
+    // What follows a list or a map is a second document: the whole was meant as text. A list that
+    // is not closed was not.
+    const bool several = found.find(": a second YAML document") != std::string::npos;
+    const bool syntax =
+        found.find(": not valid YAML") != std::string::npos && text.find_first_of("[{") != 0;
+    if (!(several || syntax) || example.empty()) throw;
+    throw ConfigError(str(several ? source + ": not one YAML value" : found,
+                          "; text that YAML would read otherwise must be quoted: ", example));
+  }
+}
+
+YamlNode read_override(const std::string& argument, std::span<const Field> schema) {
   const size_t equals = argument.find('=');
   std::string source = "command line: " + argument.substr(0, 200);
   std::replace(source.begin(), source.end(), '\n', ' ');  // a message is one line
-  YamlNode value = parse_yaml(std::string_view(argument).substr(equals + 1), source, true);
-  return nest(std::string_view(argument).substr(0, equals), std::move(value));
+  const std::string_view key = std::string_view(argument).substr(0, equals),
+                         text = std::string_view(argument).substr(equals + 1);
+  return nest(key, read_value(key, text, source, schema));
 }
 
 YamlNode read_config_file(const std::string& path) {
@@ -159,7 +218,7 @@ YamlNode read_config_arguments(std::span<const std::string> arguments,
     check<ConfigError>(!argument.starts_with("-"), "`", argument,
                        "`: expected a config file or dotted.key=value");
     const size_t levels = override_levels(argument);
-    YamlNode over = levels > 0 ? read_override(argument) : read_config_file(argument);
+    YamlNode over = levels > 0 ? read_override(argument, schema) : read_config_file(argument);
     if (over.kind == YamlNode::Kind::kMap)
       merge(root, std::move(over), schema, !schema.empty(), levels);
   }

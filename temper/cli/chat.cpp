@@ -39,10 +39,10 @@ class Chat : public Command {
     const auto tokenizer = find_tokenizer(model_.model);
     check<ConfigError>(tokenizer != nullptr, model_.model,
                        ": has no tokenizer.json, and a chat is text");
-    check<ConfigError>(ChatTemplate::exists(model_.model), model_.model,
+    check<ConfigError>(ChatTemplates(model_).of(0) != nullptr, model_.model,
                        ": has no chat template; temper generate --prompt completes text");
     const auto model = load(model_);
-    PromptReader reader(model_.model, tokenizer, model->vocab_size);
+    PromptReader reader(model_, tokenizer, model->vocab_size);
     generate::Engine engine(*model, engine_, tokenizer);
     begin();
     const bool terminal = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;

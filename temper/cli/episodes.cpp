@@ -1,10 +1,12 @@
 #include "temper/cli/episodes.h"
 
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/cli/chat_templates.h"
 #include "temper/cli/output.h"
 #include "temper/cli/progress.h"
 #include "temper/rl/episode_sampler.h"
@@ -17,7 +19,8 @@ void EnvironmentFlags::add_to(CLI::App& app) {
   app.add_option(
       "--environment", environment,
       "a YAML file with the config section `environment`: each prompt starts a multi-turn "
-      "episode; --max-new-tokens applies to the whole episode");
+      "episode; --max-new-tokens applies to the whole episode. The file's `rewards` are not "
+      "applied: `reward` is what the environment told, and left out where it told none");
   app.add_option(
       "--tools", tools,
       "a YAML or JSON file with a list of {name, description, parameters, command}: "
@@ -54,14 +57,41 @@ env::EnvironmentSection EnvironmentFlags::section() const {
 
 namespace {
 
-OutputRow output_row(size_t index, rl::SampledEpisode sampled) {
+constexpr const char* kHiddenTools =
+    "the chat template shows the model no tools: it does not see those of the episodes; put a "
+    "template that shows them into the model directory as chat_template.jinja";
+
+OutputRow output_row(size_t index, rl::SampledEpisode sampled, bool rewarded) {
   rl::EpisodeGroup group{.id = static_cast<int64_t>(index)};
   add_episode(group, sampled.prompt, std::move(sampled.episode), sampled.completion);
   OutputRow row{{"index", index}};
   row.update(OutputRow::parse(to_line(group, group.episodes[0])));
   row.erase("advantage");
+  if (!rewarded)
+    for (const char* key : {"reward", "rewards"}) row.erase(key);
   row["tokens"] = row["completion_tokens"];
   return row;
+}
+
+// The rows whose episodes one chat template writes.
+struct Template {
+  std::shared_ptr<const ChatTemplate> chat;
+  std::vector<rl::EpisodeSampler::Ask> asks;  // keys are the rows' numbers
+};
+
+// Rows of adapters with a template of their own stand by themselves.
+std::vector<Template> by_template(const ModelFlags& flags, bool has_text,
+                                  const std::vector<data::PromptRow>& rows,
+                                  const std::vector<int>& adapters) {
+  ChatTemplates templates(flags);
+  std::vector<Template> out;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto chat = has_text ? templates.of(adapters[i]) : nullptr;
+    auto same = std::ranges::find(out, chat, &Template::chat);
+    if (same == out.end()) same = out.insert(out.end(), {chat, {}});
+    same->asks.push_back({static_cast<int64_t>(i), &rows[i], adapters[i]});
+  }
+  return out;
 }
 
 }  // namespace
@@ -73,32 +103,46 @@ int64_t write_episodes(models::CausalLM& model, const ModelFlags& model_flags,
                        OutputFile& out) {
   data::PromptFormat format;
   format.tokenizer = tokenizer;
-  if (tokenizer && ChatTemplate::exists(model_flags.model))
-    format.chat = std::make_shared<ChatTemplate>(ChatTemplate::load(model_flags.model));
   format.max_length = INT64_MAX;
   format.vocabulary = model.vocab_size;
   generate::Engine engine(model, batch.engine, tokenizer);
-  rl::EpisodeSampler sampler(flags.section(), format, sampling.options, model.eos_token_ids);
-  if (!sampler.shows_tools()) std::cerr << "warning: " << rl::kHiddenTools << std::endl;
-  std::vector<rl::EpisodeSampler::Ask> asks;
-  for (size_t i = 0; i < rows.size(); ++i)
-    asks.push_back({static_cast<int64_t>(i), &rows[i], adapters[i]});
+  const std::vector<Template> templates =
+      by_template(model_flags, tokenizer != nullptr, rows, adapters);
+  const env::EnvironmentSection section = flags.section();
+  const bool always_rewards = !section.name.empty();  // a built-in one
   std::vector<std::vector<rl::SampledEpisode>> ended(rows.size());
   size_t next = 0;
   catch_interrupts();
   Progress progress("sampled", static_cast<int64_t>(rows.size()) * batch.num_samples);
-  const auto done = [&](size_t ask, std::vector<rl::SampledEpisode> episodes) {
+  const auto done = [&](int64_t row, std::vector<rl::SampledEpisode> episodes) {
     progress.advance(static_cast<int64_t>(episodes.size()), 0);
-    ended[ask] = std::move(episodes);
+    ended[static_cast<size_t>(row)] = std::move(episodes);
     for (; next < ended.size() && !ended[next].empty(); ended[next++].clear())
       for (rl::SampledEpisode& episode : ended[next])
-        if (!episode.dropped) out.row(output_row(next, std::move(episode)));
+        if (!episode.dropped) {
+          const bool rewarded = always_rewards || episode.rewarded;
+          out.row(output_row(next, std::move(episode), rewarded));
+        }
   };
-  sampler.run(engine, asks, batch.num_samples, done, [] { return interrupted(); });
-  if (interrupted()) throw Interrupted();
-  if (const int64_t failures = sampler.counts().failures(); failures > 0)
+  int64_t failures = 0;
+  std::string first_failure;
+  for (const auto& [chat, asks] : templates) {
+    format.chat = chat;
+    rl::EpisodeSampler sampler(section, format, sampling.options, model.eos_token_ids);
+    if (!sampler.shows_tools()) std::cerr << "warning: " << kHiddenTools << std::endl;
+    sampler.run(
+        engine, asks, batch.num_samples,
+        [&](size_t ask, std::vector<rl::SampledEpisode> episodes) {
+          done(asks[ask].key, std::move(episodes));
+        },
+        [] { return interrupted(); });
+    if (interrupted()) throw Interrupted();
+    if (failures == 0) first_failure = sampler.first_failure();
+    failures += sampler.counts().failures();
+  }
+  if (failures > 0)
     std::cerr << "warning: the environment failed " << failures
-              << " times; the first: " << sampler.first_failure() << std::endl;
+              << " times; the first: " << first_failure << std::endl;
   return engine.statistics().new_tokens;
 }
 

@@ -22,7 +22,8 @@ struct EnvironmentFlags {
 };
 
 // Samples an episode of each prompt and sample, in order of (index, sample), as rows of output that
-// rl.replay reads. Gives the number of tokens that were sampled. Throws Interrupted.
+// rl.replay reads where they have a `reward`, which is the environment's. Gives the number of
+// tokens that were sampled. Throws Interrupted.
 int64_t write_episodes(models::CausalLM& model, const ModelFlags& model_flags,
                        const EnvironmentFlags& flags, const SamplingFlags& sampling,
                        const BatchFlags& batch, std::shared_ptr<const Tokenizer> tokenizer,

@@ -107,7 +107,7 @@ class Eval : public Command {
  private:
   std::vector<rewards::Sample> complete(InputRows& input) {
     const auto model = load(model_);
-    PromptReader reader(model_.model, tokenizer_, model->vocab_size);
+    PromptReader reader(model_, tokenizer_, model->vocab_size);
     const std::vector<data::PromptRow> rows = read_all(input, reader);
     check<DataError>(!rows.empty(), input_.input, ": no rows");
     warn_beyond_positions(model_.model, rows, sampling_.options.max_new_tokens);

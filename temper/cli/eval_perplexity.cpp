@@ -55,8 +55,7 @@ int print_perplexity(const ModelFlags& model, const InputFlags& input, const Per
   const train::SftConfig config = config_of(model, input, flags);
   train::Policy policy;
   policy.tokenizer = find_tokenizer(model.model);
-  if (policy.tokenizer && ChatTemplate::exists(model.model))
-    policy.chat = std::make_shared<ChatTemplate>(ChatTemplate::load(model.model));
+  if (policy.tokenizer) policy.chat = ChatTemplates(model).of(0);
   policy.model = load(model);
   const data::SftFormat format = train::sft_format(config, policy);
   const std::shared_ptr<dist::Group> alone = dist::Group::from_environment();

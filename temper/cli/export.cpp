@@ -13,6 +13,7 @@
 #include "temper/models/gguf.h"
 #include "temper/models/load.h"
 #include "temper/models/save.h"
+#include "temper/text/chat_template.h"
 
 namespace temper::cli {
 
@@ -152,6 +153,7 @@ void Export::run_hf(at::ScalarType type) const {
   const std::vector<float> before = Head::numbers(*model);
   models::merge_adapters(*model);
   models::write_model_files({model_dir, model_dir}, output, type, Head::kKind);
+  ChatTemplate::copy_own(model_dir, adapter, output);
   models::save_weights(*model, output, type);
   auto written = Head::load(output);
   check_written(*model, *written, type, output);
@@ -169,7 +171,7 @@ void Export::run_gguf(at::ScalarType type) const {
                      "--format gguf: ", adapter.empty() ? model_dir : adapter,
                      " is a reward model, and llama.cpp has no form for its scalar head; export "
                      "it with --format hf");
-  const models::GgufHeader header = models::gguf_header(model_dir, type);
+  const models::GgufHeader header = models::gguf_header(model_dir, type, adapter);
   for (const std::string& note : header.notes) std::cerr << "warning: " << note << "\n";
   auto model = load<VocabularyHead>(merged_into());
   const std::vector<float> before = VocabularyHead::numbers(*model);

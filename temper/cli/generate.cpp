@@ -56,7 +56,7 @@ class Generate : public Command {
     if (!input_.input.empty()) rows.emplace(input_);
     const auto model = load(model_);
     tokenizer_ = find_tokenizer(model_.model);
-    PromptReader reader(model_.model, tokenizer_, model->vocab_size);
+    PromptReader reader(model_, tokenizer_, model->vocab_size);
     if (rows) rows_ = read_all(*rows, reader);
     for (const std::string& prompt : prompts_)
       rows_.push_back(reader.read({{"prompt", prompt}}, "--prompt"));

@@ -36,6 +36,11 @@ int Init::run() {
   const models::HfConfig config = models::HfConfig::load(config_path);
   check<ConfigError>(tokenizer.empty() || fs::is_directory(tokenizer), "--tokenizer ", tokenizer,
                      ": no such directory");
+  check<ConfigError>(tokenizer.empty() || fs::is_regular_file(tokenizer + "/tokenizer.json") ||
+                         fs::is_regular_file(tokenizer + "/tokenizer.model"),
+                     "--tokenizer ", tokenizer,
+                     ": found no tokenizer.json, nor a tokenizer.model; expected one of them, not "
+                     "compressed");
   std::error_code ignored;
   check<ConfigError>(!fs::exists(output, ignored) || fs::is_directory(output, ignored), "--output ",
                      output, ": is a file");

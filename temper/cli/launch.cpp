@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <fstream>
 #include <iostream>
 #include <map>
 #include <thread>
@@ -28,8 +29,9 @@ constexpr const char* kLauncher = "TEMPER_LAUNCHER";  // in a rank's environment
 // More ranks than cores are for trying things out; thousands would only fill the memory.
 constexpr int kRanksOfACore = 8, kRanksAnywhere = 16;
 constexpr int64_t kBytesOfARank = int64_t{128} << 20;  // before it has loaded anything
-// For rank 0, which notices by itself too, and may be writing a checkpoint (dist/peer_watch.h).
-constexpr int kLeaderSeconds = 700;
+// For rank 0, which notices by itself too, and may be writing a checkpoint (dist/peer_watch.h);
+// while its process is stopped it does neither.
+constexpr int kLeaderSeconds = 700, kStoppedSeconds = 10;
 constexpr int kGraceSeconds = 10;  // for ranks to notice by themselves that another one has gone
 
 int most_ranks() {
@@ -51,6 +53,15 @@ int free_port() {
   if (fd >= 0) ::close(fd);
   check(ok, "--nproc: no free port on the loopback interface: ", std::strerror(errno));
   return ntohs(address.sin_port);
+}
+
+// Whether the process is stopped (SIGSTOP, a debugger).
+bool is_stopped(pid_t pid) {
+  std::ifstream file(temper::str("/proc/", pid, "/stat"));
+  const std::string stat((std::istreambuf_iterator<char>(file)), {});
+  const size_t name_end = stat.rfind(')');  // the state follows
+  return name_end != stat.npos && stat.size() > name_end + 2 &&
+         (stat[name_end + 2] == 'T' || stat[name_end + 2] == 't');
 }
 
 pid_t start(int rank, int ranks, int port, const char* verb, const Arguments& arguments) {
@@ -178,8 +189,10 @@ int launch_ranks(int ranks, const std::vector<int>& serving, const char* verb,
     // What the user gave is wrong: the other ranks would say the same. Rank 0 alone has something
     // to lose: it saves what was trained.
     const bool all = waited >= kLeaderSeconds || (status == 2 && !runs(is_leader));
-    for (const auto& [child, rank] : running)
-      if (all || (waited >= kGraceSeconds && !is_leader(rank))) ::kill(child, SIGKILL);
+    for (const auto& [child, rank] : running) {
+      const bool leads = is_leader(rank) && !(waited >= kStoppedSeconds && is_stopped(child));
+      if (all || (waited >= kGraceSeconds && !leads)) ::kill(child, SIGKILL);
+    }
     if (signal < 0) ++waited;
   }
   return status;

@@ -103,8 +103,7 @@ class Serve : public Command {
     data::TextFormat& format = options_.format;
     format.vocabulary = model->vocab_size;
     format.tokenizer = find_tokenizer(model_.model);
-    if (format.tokenizer && ChatTemplate::exists(model_.model))
-      format.chat = std::make_shared<ChatTemplate>(ChatTemplate::load(model_.model));
+    if (format.tokenizer) load_templates();
     options_.most_threads = most_requests_ + kMoreThreads;
     serve::SamplerLoop sampling(*model, engine_, format.tokenizer, most_requests_);
     models::Reloader reloader(*model, model_.model, model_.kept());
@@ -158,6 +157,13 @@ class Serve : public Command {
                          " is the model's");
       options_.models.push_back({model_.named[i].name, static_cast<int>(i) + 1});
     }
+  }
+
+  // Each adapter is asked as it was trained.
+  void load_templates() {
+    ChatTemplates templates(model_);
+    options_.format.chat = templates.of(0);
+    for (serve::ServedModel& model : options_.models) model.chat = templates.of(model.adapter);
   }
 
   ModelFlags model_;

@@ -100,9 +100,9 @@ bool InputRows::next(Json& row) {
   return true;
 }
 
-PromptReader::PromptReader(std::string model_dir, std::shared_ptr<const Tokenizer> tokenizer,
+PromptReader::PromptReader(const ModelFlags& flags, std::shared_ptr<const Tokenizer> tokenizer,
                            int64_t vocabulary)
-    : model_dir_(std::move(model_dir)) {
+    : flags_(flags), templates_(flags) {
   format_.tokenizer = std::move(tokenizer);
   format_.max_length = INT64_MAX;
   format_.vocabulary = vocabulary;
@@ -120,9 +120,8 @@ data::PromptRow PromptReader::read(Json row, const std::string& where) {
                    data::field_names(row),
                    "; expected `tokens`, `prompt` or `messages`; --columns renames fields, as in "
                    "prompt=question");
-  if (!format_.chat && row.contains("prompt") && row["prompt"].is_array() &&
-      ChatTemplate::exists(model_dir_))
-    format_.chat = std::make_shared<ChatTemplate>(ChatTemplate::load(model_dir_));
+  if (row.contains("prompt") && row["prompt"].is_array())
+    format_.chat = templates_.of(adapter_of(flags_, row, where));
   bool truncated = false;
   return *data::read_prompt_row(format_, std::move(row), where, &truncated);
 }

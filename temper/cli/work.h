@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "temper/base/json.h"
+#include "temper/cli/chat_templates.h"
 #include "temper/cli/options.h"
 #include "temper/data/jsonl.h"
 #include "temper/data/prompt_row.h"
@@ -53,14 +54,16 @@ class InputRows {
 // Prompts of rows {"tokens"}, {"prompt"} (text or messages), {"messages"} or {"prompt_ids"}.
 class PromptReader {
  public:
-  // vocabulary: the model's. The chat template is loaded when a row has messages.
-  PromptReader(std::string model_dir, std::shared_ptr<const Tokenizer> tokenizer,
+  // vocabulary: the model's. The chat template of a row's adapter is loaded when a row has
+  // messages.
+  PromptReader(const ModelFlags& flags, std::shared_ptr<const Tokenizer> tokenizer,
                int64_t vocabulary);
   // Throws DataError that begins with `where`.
   data::PromptRow read(Json row, const std::string& where);
 
  private:
-  std::string model_dir_;
+  ModelFlags flags_;
+  ChatTemplates templates_;
   data::PromptFormat format_;
 };
 std::vector<data::PromptRow> read_all(InputRows& rows, PromptReader& reader);

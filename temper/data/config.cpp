@@ -58,6 +58,7 @@ void DataSection::fields(Fields& f) {
 }
 
 void DataSection::apply_to(TextFormat& to) const {
+  to.no_chat = "data.chat_template names one";
   to.columns = columns;
   to.format = format;
   to.system_prompt = system_prompt;

@@ -32,8 +32,8 @@ const Tokenizer& tokenizer_of(const TextFormat& format, const std::string& where
 
 const ChatTemplate& chat_of(const TextFormat& format, const std::string& where) {
   check<DataError>(format.chat != nullptr, where,
-                   ": messages need a chat template, and the model directory has none; "
-                   "data.chat_template names one");
+                   ": messages need a chat template, and the model directory has none; ",
+                   format.no_chat);
   return *format.chat;
 }
 

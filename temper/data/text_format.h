@@ -32,6 +32,8 @@ struct TextFormat {
   int64_t max_length = 1024;
   Overlong overlong = Overlong::kTruncate;
   int64_t vocabulary = 0;
+  // What to do where messages need a template and there is none; a config has a key for it.
+  const char* no_chat = "put one there as chat_template.jinja";
 };
 
 // The tokenizer or the template, or a DataError that begins with `where` and says what is missing.

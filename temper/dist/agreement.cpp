@@ -1,5 +1,6 @@
 #include "temper/dist/agreement.h"
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -31,15 +32,17 @@ std::string say(const std::vector<std::pair<std::string, std::string>>& what) {
 
 void check_same(const std::string& first, int rank, const std::string& other) {
   const Json a = parse_json(first, "rank 0"), b = parse_json(other, "another rank");
-  for (size_t i = 0; i < a["says"].size(); ++i) {
-    const auto theirs = b["says"][i][1].get<std::string>(),
-               wanted = a["says"][i][1].get<std::string>();
-    if (theirs == wanted) continue;
-    const auto [found, expected] = first_difference(theirs, wanted);
+  std::map<std::string, std::string> expected_of;
+  for (const Json& one : a["says"])
+    expected_of[one[0].get<std::string>()] = one[1].get<std::string>();
+  for (const Json& one : b["says"]) {
+    const auto wanted = expected_of.find(one[0].get<std::string>());
+    const auto theirs = one[1].get<std::string>();
+    if (wanted == expected_of.end() || theirs == wanted->second) continue;
+    const auto [found, expected] = first_difference(theirs, wanted->second);
     throw RunError(temper::str("rank ", rank, " on ", b["host"].get<std::string>(),
-                               " has a different ", a["says"][i][0].get<std::string>(),
-                               " than rank 0 on ", a["host"].get<std::string>(), ": `", found,
-                               "`, not `", expected,
+                               " has a different ", wanted->first, " than rank 0 on ",
+                               a["host"].get<std::string>(), ": `", found, "`, not `", expected,
                                "`; start all ranks with the same program, files and arguments"));
   }
 }

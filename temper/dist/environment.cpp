@@ -17,7 +17,7 @@ constexpr std::chrono::seconds kDefaultTimeout{120};
 constexpr int kLongestTimeout = 7 * 24 * 3600;
 constexpr int kMostRanks = 1 << 20;
 
-int environment_number(const char* name, int most) {
+int environment_number(const char* name, int least, int most) {
   const char* text = std::getenv(name);
   int value = -1;
   if (text) {
@@ -26,9 +26,9 @@ int environment_number(const char* name, int most) {
     if (error != std::errc() || stop != end) value = -1;
   }
   check<ConfigError>(
-      value >= 0 && value <= most, "environment: ", name,
+      value >= least && value <= most, "environment: ", name,
       text ? temper::str(" is `", std::string(text).substr(0, 40), "`") : " is not set",
-      ", expected a number from 0 to ", most,
+      ", expected a number from ", least, " to ", most,
       " for each of several ranks; start them with torchrun or --nproc");
   return value;
 }
@@ -43,15 +43,16 @@ Environment read_environment() {
                        "or --nproc, or unset RANK");
     return e;
   }
-  e.size = environment_number("WORLD_SIZE", kMostRanks);
-  e.rank = environment_number("RANK", kMostRanks);
-  check<ConfigError>(e.rank < e.size, "environment: RANK ", e.rank, " of WORLD_SIZE ", e.size);
+  e.size = environment_number("WORLD_SIZE", 1, kMostRanks);
+  e.rank = environment_number("RANK", 0, kMostRanks);
+  check<ConfigError>(e.rank < e.size, "environment: RANK is ", e.rank, ", expected 0 to ",
+                     e.size - 1, " for WORLD_SIZE ", e.size);
   if (e.size == 1) return e;
   const char* host = std::getenv("MASTER_ADDR");
   e.host = host && *host ? host : kThisHost;
-  e.port = static_cast<uint16_t>(environment_number("MASTER_PORT", 65535));
+  e.port = static_cast<uint16_t>(environment_number("MASTER_PORT", 1, 65535));
   e.timeout = std::getenv(kTimeout)
-                  ? std::chrono::seconds(environment_number(kTimeout, kLongestTimeout))
+                  ? std::chrono::seconds(environment_number(kTimeout, 0, kLongestTimeout))
                   : kDefaultTimeout;
   return e;
 }

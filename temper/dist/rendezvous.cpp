@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iostream>
 #include <memory>
 #include <sstream>
 #include <thread>
@@ -24,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr auto kPause = 50ms;
+constexpr auto kSilence = 15s;        // before a wait is told
 constexpr auto kLongestConnect = 3s;  // for one address, before the next is tried
 
 bool is_loopback(const sockaddr_storage& address) {
@@ -86,6 +88,12 @@ std::chrono::milliseconds Patience::left() const {
 
 void Patience::pause(const std::string& what) const {
   check(what);
+  if (!told_ && Clock::now() - begin_ > kSilence) {
+    told_ = true;
+    std::cerr << temper::str("waiting: ", what, "; ", left().count() / 1000,
+                             " s are left (TEMPER_TIMEOUT_SECONDS)\n")
+              << std::flush;
+  }
   std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(kPause, left()));
 }
 

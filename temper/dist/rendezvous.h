@@ -17,11 +17,12 @@ class Patience {
   // to stop.
   void check(const std::string& what) const;
   std::chrono::milliseconds left() const;  // at least 1
-  // check(), then sleeps a little.
+  // check(), then sleeps a little. A long wait is told on standard error, once.
   void pause(const std::string& what) const;
 
  private:
   std::chrono::steady_clock::time_point begin_, end_;
+  mutable bool told_ = false;
   std::function<bool()> stop_;
 };
 

@@ -40,6 +40,8 @@ class World {
   // What a rank told under the name; waits for it. Throws RunError that begins with `missing` where
   // it does not come in time.
   std::string ask(const std::string& name, const std::string& missing) const;
+  // Throws RunError where rank 0, or torchrun, whichever the ranks meet at, is gone.
+  void check_meeting_place() const;
 
  private:
   std::shared_ptr<PeerWatch> watch(Group& group, const std::vector<int>& ranks) const;

@@ -28,7 +28,8 @@ struct Observation {
   Json messages = Json::array();  // [{role, content}] that are added to the conversation
   Json tools;                     // of a reset: a list of {type: function, function}; null: none
   double reward = 0;
-  bool done = false;  // the episode has ended
+  bool done = false;      // the episode has ended
+  bool rewarded = false;  // of a program: its answer told the reward
 };
 
 // One episode. An exception is a failure of the episode, except for a DataError of reset(), which

@@ -68,6 +68,7 @@ std::string read_tools(const Json& tools, bool reset, Observation& out) {
 std::string read_reward(const Json& reward, bool reset, Observation& out) {
   if (!reward.is_number()) return "`reward` is not a number";
   out.reward = reward.get<double>();
+  out.rewarded = true;
   if (!std::isfinite(out.reward) || std::abs(out.reward) > kLargestReward)
     return "`reward` is not a finite number of at most 1e30";
   return reset && out.reward != 0 ? "`reward` of a reset is not 0; steps have rewards" : "";

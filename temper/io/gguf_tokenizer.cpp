@@ -255,11 +255,13 @@ class Converter {
   GgufTokenizer out_;
 };
 
-void add_chat_template(const std::string& model_dir, GgufKeys& keys) {
-  if (!ChatTemplate::exists(model_dir)) return;
-  const ChatTemplate chat = ChatTemplate::load(model_dir);
-  const std::string plain = chat.source(Json());
-  const std::string tools = chat.source(Json::array({Json::object()}));
+void add_chat_template(const std::string& model_dir, const std::string& adapter, GgufKeys& keys) {
+  ChatOptions options;
+  options.adapter = adapter;
+  const auto chat = ChatTemplate::find(model_dir, options);
+  if (!chat) return;
+  const std::string plain = chat->source(Json());
+  const std::string tools = chat->source(Json::array({Json::object()}));
   keys.emplace_back("tokenizer.chat_template", plain);
   if (tools == plain) return;
   keys.emplace_back("tokenizer.chat_templates", GgufArray(std::vector<std::string>{"tool_use"}));
@@ -268,12 +270,13 @@ void add_chat_template(const std::string& model_dir, GgufKeys& keys) {
 
 }  // namespace
 
-GgufTokenizer gguf_tokenizer(const std::string& model_dir, const GgufVocabulary& vocabulary) {
+GgufTokenizer gguf_tokenizer(const std::string& model_dir, const GgufVocabulary& vocabulary,
+                             const std::string& adapter) {
   if (is_model_file(model_dir + "/tokenizer.json")) {
     check<DataError>(vocabulary.size <= Vocabulary::kMaxId, model_dir, ": `vocab_size` ",
                      vocabulary.size, "; at most ", Vocabulary::kMaxId, " is supported");
     GgufTokenizer out = Converter(model_dir, vocabulary).convert();
-    add_chat_template(model_dir, out.keys);
+    add_chat_template(model_dir, adapter, out.keys);
     return out;
   }
   check<DataError>(!is_model_file(model_dir + "/tokenizer.model"), model_dir,

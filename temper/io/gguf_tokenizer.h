@@ -27,6 +27,8 @@ struct GgufTokenizer {
 // characters with byte fallback as SentencePiece has it ("llama", scores from the merges' ranks);
 // "none" for a directory without a tokenizer. What llama.cpp has no form for (another
 // pre-tokenizer, normalizer or model) is a DataError that names it.
-GgufTokenizer gguf_tokenizer(const std::string& model_dir, const GgufVocabulary& vocabulary);
+// `adapter`: a directory whose own chat template is written, where it has one; empty: none.
+GgufTokenizer gguf_tokenizer(const std::string& model_dir, const GgufVocabulary& vocabulary,
+                             const std::string& adapter = "");
 
 }  // namespace temper

@@ -16,8 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kPiece = 4096, kPieces = 64;
-constexpr std::array kExtensions{".safetensors", ".bin", ".gguf", ".json", ".jinja", ".model",
-                                 ".txt"};
+constexpr std::array kExtensions{".safetensors", ".bin", ".gguf",  ".json",   ".jinja",
+                                 ".model",       ".txt", ".jsonl", ".parquet"};
 
 uint64_t sampled_hash(const MappedFile& file) {
   if (file.size() <= kPieces * kPiece) return XXH3_64bits(file.data(), file.size());

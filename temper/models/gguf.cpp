@@ -98,7 +98,8 @@ void compare(const GgufFile& file, const GgufHeader& header, const std::string& 
 
 }  // namespace
 
-GgufHeader gguf_header(const std::string& directory, at::ScalarType dtype) {
+GgufHeader gguf_header(const std::string& directory, at::ScalarType dtype,
+                       const std::string& adapter) {
   const HfConfig config = HfConfig::load(directory);
   GgufHeader header{.form = gguf_form(config)};
   std::error_code ignored;
@@ -113,10 +114,12 @@ GgufHeader gguf_header(const std::string& directory, at::ScalarType dtype) {
     header.keys.insert(header.keys.end(), keys.begin(), keys.end());
   };
   add(header.form.keys);
-  GgufTokenizer tokenizer = gguf_tokenizer(directory, {.size = header.form.vocab_size,
-                                                       .bos = id_of(config, "bos_token_id"),
-                                                       .pad = id_of(config, "pad_token_id"),
-                                                       .eos = eos_ids(directory, config)});
+  GgufTokenizer tokenizer = gguf_tokenizer(directory,
+                                           {.size = header.form.vocab_size,
+                                            .bos = id_of(config, "bos_token_id"),
+                                            .pad = id_of(config, "pad_token_id"),
+                                            .eos = eos_ids(directory, config)},
+                                           adapter);
   add(tokenizer.keys);
   header.notes = std::move(tokenizer.notes);
   return header;

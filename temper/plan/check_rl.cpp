@@ -4,6 +4,7 @@
 #include "temper/base/error.h"
 #include "temper/data/prompt_row.h"
 #include "temper/generate/engine.h"
+#include "temper/generate/remote/server_check.h"
 #include "temper/generate/request_check.h"
 #include "temper/models/directory.h"
 #include "temper/plan/check_run.h"
@@ -193,11 +194,12 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
   }
   if (config.rollout.server.used())
     checks.list.run("rollout.server", [&] {
-      const int64_t vocabulary = checks.shape.policy.shape.vocabulary;
-      return probe_servers(
-          config.rollout.server,
-          config.rollout.server.weights_dir.value_or(config.output_dir + "/weights"),
-          std::max<int64_t>(vocabulary, 1));
+      const generate::ServerSection& section = config.rollout.server;
+      const auto needs = generate::remote::server_needs(section, checks.policy.lora.has_value(),
+                                                        checks.shape.policy.shape.vocabulary,
+                                                        checks.policy.tokenizer.get());
+      return check_servers(section, section.weights_dir.value_or(config.output_dir + "/weights"),
+                           needs);
     });
   if (config.environment.any() && sample)
     checks.list.run("environment", [&] {

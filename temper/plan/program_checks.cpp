@@ -1,14 +1,10 @@
 #include "temper/plan/program_checks.h"
 
-#include <algorithm>
 #include <chrono>
-#include <future>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/env/pool.h"
-#include "temper/generate/remote/server_pool.h"
-#include "temper/plan/directories.h"
 
 namespace temper::plan {
 
@@ -67,38 +63,6 @@ Finding probe_environment(const env::EnvironmentSection& section, std::shared_pt
   if (first.unasked_lines + next.unasked_lines > 0)
     return Finding::warn(answer + "; " + (first.unasked_lines ? first : next).unasked);
   return Finding::pass(answer);
-}
-
-Finding probe_servers(const generate::ServerSection& section, const std::string& weights_dir,
-                      int64_t vocabulary) {
-  namespace remote = generate::remote;
-  if (section.sync == generate::ServerSection::Sync::kDisk)
-    check_writable(weights_dir, "rollout.server.weights_dir");
-  constexpr double kSeconds = 5;
-  const double timeout = std::min(section.timeout_seconds, kSeconds);
-  const std::unique_ptr<remote::Protocol> protocol =
-      remote::make_protocol(section.kind, vocabulary);
-  const std::vector<remote::PoolOptions::Server> servers = remote::pool_options(section).servers;
-  std::vector<std::future<std::string>> asked;
-  for (const auto& server : servers)
-    asked.push_back(std::async(std::launch::async, [&server, &protocol, timeout] {
-      remote::HttpClient http(server.url, server.api_key, timeout);
-      return protocol->model_name(http);
-    }));
-  std::string failures, models;
-  size_t failed = 0;
-  for (size_t i = 0; i < asked.size(); ++i) try {
-      models += (models.empty() ? "" : ", ") + asked[i].get();
-    } catch (const Error& e) {
-      failures += str(failures.empty() ? "" : "; ", servers[i].url.str(), ": ", e.what());
-      ++failed;
-    }
-  if (failed == asked.size()) return Finding::fail("no server answers: " + failures);
-  if (failed > 0)
-    return Finding::warn(str(failed, " of ", asked.size(), " servers do not answer: ", failures));
-  return Finding::pass(
-      str(asked.size(), asked.size() == 1 ? " server answers: " : " answer: ", models),
-      {{"servers", asked.size()}});
 }
 
 }  // namespace temper::plan

@@ -1,8 +1,12 @@
 #include "temper/plan/rollout_check.h"
 
+#include <nlohmann/json.hpp>
+
 #include "temper/base/error.h"
+#include "temper/generate/remote/server_check.h"
 #include "temper/generate/request_check.h"
 #include "temper/grammar/grammar.h"
+#include "temper/plan/directories.h"
 
 namespace temper::plan {
 
@@ -19,6 +23,31 @@ Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed, int
   return Finding::pass(str("up to ", options.max_new_tokens, " tokens at temperature ",
                            options.sampling.temperature,
                            options.grammar ? ", in the form of a grammar" : ""));
+}
+
+Finding check_servers(const generate::ServerSection& section, const std::string& weights_dir,
+                      const generate::remote::ServerNeeds& needs) {
+  using generate::remote::ServerReport;
+  if (needs.loads) check_writable(weights_dir, "rollout.server.weights_dir");
+  const std::vector<ServerReport> reports = generate::remote::check_servers(section, needs);
+  std::string failures, models;
+  size_t failed = 0, wrong = 0;
+  for (const ServerReport& report : reports) {
+    if (report.state == ServerReport::State::kGood) {
+      models += (models.empty() ? "" : ", ") + report.model;
+      continue;
+    }
+    failures += str(failures.empty() ? "" : "; ", report.url, ": ", report.reason);
+    ++failed;
+    wrong += report.state == ServerReport::State::kWrong;
+  }
+  if (wrong > 0) return Finding::fail(failures);
+  if (failed == reports.size()) return Finding::fail("no server answers: " + failures);
+  if (failed > 0)
+    return Finding::warn(str(failed, " of ", reports.size(), " servers do not answer: ", failures));
+  return Finding::pass(
+      str(reports.size(), reports.size() == 1 ? " server answers: " : " answer: ", models),
+      {{"servers", reports.size()}});
 }
 
 }  // namespace temper::plan

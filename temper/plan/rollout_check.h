@@ -1,7 +1,8 @@
-// What a run samples with.
+// What a run samples with, and the servers that sample for it.
 #pragma once
 
 #include "temper/generate/config.h"
+#include "temper/generate/remote/protocol.h"
 #include "temper/plan/check_list.h"
 #include "temper/train/policy.h"
 
@@ -11,5 +12,11 @@ namespace temper::plan {
 // apart. Throws ConfigError.
 Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed, int64_t positions,
                       const train::Policy& policy);
+
+// Every server, as the run does at its start. One that answers is enough for a run; one that is not
+// of the section's kind, or has another model, fails. weights_dir: where the run writes weights for
+// them. Throws ConfigError for urls that are none, and for a directory that cannot be written to.
+Finding check_servers(const generate::ServerSection& section, const std::string& weights_dir,
+                      const generate::remote::ServerNeeds& needs);
 
 }  // namespace temper::plan

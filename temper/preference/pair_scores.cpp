@@ -71,12 +71,13 @@ std::unique_ptr<PairScorer> make_pair_scorer(std::unique_ptr<models::CausalLM> m
   return std::make_unique<Scorer<models::CausalLM>>(std::move(model));
 }
 
-data::PreferenceFormat pair_format(const std::string& directory) {
+data::PreferenceFormat pair_format(const std::string& directory, const std::string& adapter) {
   const models::HfConfig config = models::HfConfig::load(directory);
   data::PreferenceFormat f;
   f.tokenizer = Tokenizer::load_directory(directory);
-  if (f.tokenizer && ChatTemplate::exists(directory))
-    f.chat = std::make_shared<const ChatTemplate>(ChatTemplate::load(directory));
+  ChatOptions options;
+  options.adapter = adapter;
+  if (f.tokenizer) f.chat = ChatTemplate::find(directory, options);
   f.train_on = TrainOn::kCompletion;
   f.vocabulary = config.integer("vocab_size", 0);
   f.max_length = INT64_MAX;

@@ -26,7 +26,8 @@ std::unique_ptr<PairScorer> make_pair_scorer(std::unique_ptr<models::ScalarModel
 std::unique_ptr<PairScorer> make_pair_scorer(std::unique_ptr<models::CausalLM> model);
 
 // How rows of text, messages and ids are read for the model of this directory, as training reads
-// them; nothing is cut.
-data::PreferenceFormat pair_format(const std::string& directory);
+// them, with the chat template of its adapter (a directory, or empty) where that has its own;
+// nothing is cut.
+data::PreferenceFormat pair_format(const std::string& directory, const std::string& adapter);
 
 }  // namespace temper::preference

@@ -1,5 +1,6 @@
 #include "temper/rewards/reward.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -41,6 +42,21 @@ std::string text_field(const Sample& sample, const std::string& field) {
   return found->is_string() ? found->get<std::string>() : dump_json(*found);
 }
 
+std::string one_line(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  std::string out;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const size_t last = line.find_last_not_of(kSpace);
+    if (last == std::string_view::npos) continue;
+    if (!out.empty()) out += " | ";
+    out += line.substr(0, last + 1);
+  }
+  return out;
+}
+
 RewardSet::RewardSet(std::span<const RewardSection> sections, bool has_text)
     : sections_(sections.begin(), sections.end()) {
   const std::string problem = find_problem(sections);
@@ -76,14 +92,19 @@ void RewardSet::count(size_t reward, const Verdict& verdict) {
       ++failures_.malformed;
       break;
   }
-  if (first_failure_.empty()) first_failure_ = names_[reward] + ": " + verdict.detail;
+  const std::string detail = one_line(verdict.detail);
+  if (first_failure_.empty()) first_failure_ = names_[reward] + ": " + detail;
   check(sections_[reward].on_failure != RewardSection::OnFailure::kStop, "reward ", names_[reward],
-        ": ", verdict.detail, " (its on_failure is stop)");
+        ": ", detail, " (its on_failure is stop)");
 }
 
 std::vector<RewardResult> RewardSet::judge(std::span<const Sample> samples) {
   std::vector<RewardResult> out(samples.size());
+  const bool any_weighs = std::any_of(sections_.begin(), sections_.end(),
+                                      [](const RewardSection& s) { return s.weight != 0; });
+  for (RewardResult& result : out) result.failed = !rewards_.empty();
   for (size_t r = 0; r < rewards_.size(); ++r) {
+    const bool weighs = sections_[r].weight != 0 || !any_weighs;
     std::vector<Verdict> verdicts = rewards_[r]->judge(samples);
     for (Verdict& verdict : verdicts)
       if (verdict.kind == Verdict::Kind::kValue && valued(verdict.value).kind != verdict.kind)
@@ -92,10 +113,12 @@ std::vector<RewardResult> RewardSet::judge(std::span<const Sample> samples) {
       count(r, verdicts[i]);
       out[i].each.push_back(verdicts[i].value);
       out[i].reward += sections_[r].weight * verdicts[i].value;
-      out[i].dropped |= verdicts[i].kind != Verdict::Kind::kValue &&
-                        sections_[r].on_failure == RewardSection::OnFailure::kDrop;
+      const bool has_value = verdicts[i].kind == Verdict::Kind::kValue;
+      out[i].dropped |= !has_value && sections_[r].on_failure == RewardSection::OnFailure::kDrop;
+      out[i].failed &= !(has_value && weighs);
     }
   }
+  for (RewardResult& result : out) result.failed |= result.dropped;
   return out;
 }
 

@@ -8,6 +8,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "temper/base/json.h"
@@ -80,6 +82,7 @@ struct RewardResult {
   double reward = 0;         // Σ weight * value
   std::vector<double> each;  // by reward, unweighted; 0 where there is no value
   bool dropped = false;      // a reward failed and its on_failure is drop
+  bool failed = false;       // it is dropped, or no reward that weighs anything gave a value
 };
 
 // The rewards of a run.
@@ -93,9 +96,11 @@ class RewardSet {
   // Throws RunError where a reward fails and its on_failure is stop.
   std::vector<RewardResult> judge(std::span<const Sample> samples);
   const std::vector<std::string>& names() const { return names_; }
-  // Between calls of judge: the failures so far, and what the first of them was.
+  // Between calls of judge: the failures so far, and what was the first of them, or the first since
+  // it was taken; on one line.
   const FailureCounts& failures() const { return failures_; }
   const std::string& first_failure() const { return first_failure_; }
+  std::string take_first_failure() { return std::exchange(first_failure_, {}); }
 
  private:
   void count(size_t reward, const Verdict& verdict);
@@ -106,6 +111,9 @@ class RewardSet {
   FailureCounts failures_;
   std::string first_failure_;
 };
+
+// What a program wrote, as a part of a message: its lines joined by " | ", without empty ones.
+std::string one_line(std::string_view text);
 
 // The row's field as text: a string as it is, a number as JSON writes it. Throws DataError naming
 // the fields that there are.

@@ -1,5 +1,6 @@
 #include "temper/rl/config.h"
 
+#include <algorithm>
 #include <set>
 
 #include "temper/base/error.h"
@@ -50,7 +51,9 @@ void RlSection::fields(Fields& f) {
       at_least(0));
   f.add("on_mismatch", on_mismatch,
         "when the log-probabilities of sampler and trainer differ: stop, or correct by importance "
-        "sampling (the default with max_staleness or rollout.server)");
+        "sampling (the default with max_staleness or rollout.server). Of a replayed file whose "
+        "`logprobs` differ: where this key is left out, one warning, and training goes on as if "
+        "they did not");
   f.add(
       "importance_correction", importance_correction,
       "how on_mismatch: correct bounds a token's importance weight, trainer's over sampler's "
@@ -92,15 +95,40 @@ void RlConfig::prepare() {
   const YamlNode* name = find_key(written, "rl.algorithm");
   if (name && name->kind == YamlNode::Kind::kScalar)
     rl.set_algorithm(name->text, name->origin.str() + ": rl.algorithm");
+  refuse_keys_of_others();
+}
+
+// A key that only other algorithms have is no misspelling of one of this one's.
+void RlConfig::refuse_keys_of_others() {
+  const YamlNode* section = find_key(written, "rl");
+  if (!section) return;
+  const auto has = [](const std::vector<Field>& fields, const std::string& key) {
+    return std::any_of(fields.begin(), fields.end(),
+                       [&](const Field& field) { return field.name == key; });
+  };
+  const std::vector<Field> own = Fields::of(rl);
+  for (const YamlNode::Entry& entry : section->entries) {
+    if (has(own, entry.key)) continue;
+    std::string others;
+    for (const auto& other : algorithms().list())
+      if (has(Fields::of(*other.value()), entry.key))
+        others += (others.empty() ? "" : ", ") + other.name;
+    check<ConfigError>(others.empty(), entry.origin.str(), ": unknown key `rl.", entry.key, "`; ",
+                       has_critic() ? "it belongs to `temper grpo`, whose algorithms compare the "
+                                      "completions of a prompt: "
+                                    : "other algorithms have it (rl.algorithm): ",
+                       others);
+  }
 }
 
 void RlConfig::complete() {
   RunConfig::complete();
   const bool split = !roles.rollout.empty() && mesh.tensor != roles.tensor;
-  if (!was_set("rl.on_mismatch") && (rl.max_staleness > 0 || rollout.server.used() || split) &&
-      rl.on_mismatch == RlSection::OnMismatch::kStop) {
-    rl.on_mismatch = RlSection::OnMismatch::kCorrect;
-    defaulted["rl.on_mismatch"] = "correct";
+  if (!was_set("rl.on_mismatch") && rl.on_mismatch == RlSection::OnMismatch::kStop) {
+    const bool differs = rl.max_staleness > 0 || rollout.server.used() || split;
+    if (differs) rl.on_mismatch = RlSection::OnMismatch::kCorrect;
+    // Also where it stays: stop that somebody wrote means more to rl.replay.
+    defaulted["rl.on_mismatch"] = differs ? "correct" : "stop";
   }
   const RolloutLimits limits{rollout.max_new_tokens, !rl.replay};
   rl.algorithm->prepare(limits);

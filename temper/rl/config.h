@@ -77,6 +77,7 @@ struct RlConfig : train::RunConfig {
   virtual bool has_critic() const { return false; }  // one trains beside the policy
 
  private:
+  void refuse_keys_of_others();
   void validate_sampler() const;
   void validate_mesh() const;
 };

@@ -6,6 +6,7 @@
 
 #include "temper/base/error.h"
 #include "temper/env/messages.h"
+#include "temper/rewards/reward.h"
 #include "temper/rl/live_episode.h"
 
 namespace temper::rl {
@@ -21,6 +22,8 @@ struct EpisodeSampler::Live {
   bool stopped = true;
   bool alone = false;  // its environment has failed before the first turn
   bool dropped = false;
+  bool failed = false;
+  bool rewarded = false;
 };
 
 // What run() is at work on.
@@ -47,7 +50,8 @@ EpisodeSampler::EpisodeSampler(const env::EnvironmentSection& section, data::Pro
                      "environment: its words need a tokenizer, and the model has none");
   check<ConfigError>(section_.tools.empty() || format_.chat != nullptr,
                      "environment.tools: the chat template shows them to the model, and the model "
-                     "directory has none; data.chat_template names one");
+                     "directory has none; ",
+                     format_.no_chat);
 }
 
 bool EpisodeSampler::shows_tools() const {
@@ -92,10 +96,10 @@ void EpisodeSampler::run(generate::CompletionSource& source, const std::vector<A
 void EpisodeSampler::answered(Batch& batch, env::Reply reply) {
   Live& live = batch.open.at(reply.episode);
   counts_.malformed += reply.unasked_lines;
-  if (reply.unasked_lines > 0 && first_failure_.empty()) first_failure_ = reply.unasked;
   counts_.unread_calls += reply.unread_calls;
   for (const env::Failure& failure : reply.tool_failures) count(failure);
-  if (reply.failure) return fail(batch, live, *reply.failure);
+  if (reply.failure) return fail(batch, live, *reply.failure);  // that is the cause to tell
+  if (reply.unasked_lines > 0) keep_first(reply.unasked);
   try {
     if (!live.state)
       begin(batch, live, reply.observation);
@@ -120,6 +124,7 @@ void EpisodeSampler::begin(Batch& batch, Live& live, const env::Observation& fir
 
 void EpisodeSampler::go_on(Batch& batch, Live& live, const env::Observation& next) {
   live.reward += next.reward;
+  live.rewarded |= next.rewarded;
   if (next.done || live.turns >= section_.max_turns || !live.stopped) return finish(batch, live);
   // Without room for a token of the next turn the episode ends here.
   const int64_t room = options_.max_new_tokens - live.state->length() - 1;
@@ -159,15 +164,19 @@ void EpisodeSampler::count(const env::Failure& failure) {
   ++(failure.kind == Kind::kTimedOut  ? counts_.timed_out
      : failure.kind == Kind::kCrashed ? counts_.crashed
                                       : counts_.malformed);
-  if (first_failure_.empty()) first_failure_ = failure.detail;
+  keep_first(failure.detail);
   check(section_.on_failure != env::EnvironmentSection::OnFailure::kStop,
-        "environment: ", failure.detail, " (its on_failure is stop)");
+        "environment: ", rewards::one_line(failure.detail), " (its on_failure is stop)");
+}
+
+void EpisodeSampler::keep_first(const std::string& failure) {
+  if (first_failure_.empty()) first_failure_ = rewards::one_line(failure);
 }
 
 // The environment's reward is 0. An episode without a turn is its prompt's answer alone.
 void EpisodeSampler::fail(Batch& batch, Live& live, const env::Failure& failure) {
   count(failure);
-  ++counts_.failed;
+  live.failed = true;
   live.reward = 0;
   live.dropped = section_.on_failure == env::EnvironmentSection::OnFailure::kDrop;
   if (live.turns > 0 || live.dropped) return finish(batch, live);
@@ -178,9 +187,10 @@ void EpisodeSampler::fail(Batch& batch, Live& live, const env::Failure& failure)
 
 void EpisodeSampler::finish(Batch& batch, Live& live) {
   pool_.close(live.number);
-  ++counts_.episodes;
   SampledEpisode& out = batch.ended[live.ask][static_cast<size_t>(live.sample)];
   out.dropped = live.dropped;
+  out.failed = live.failed;
+  out.rewarded = live.rewarded;
   out.episode.sample = live.sample;
   out.episode.reward = live.reward;
   out.episode.rewards = {{kEnvironmentReward, live.reward}};

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "temper/data/prompt_row.h"
@@ -28,7 +29,6 @@ struct EnvironmentCounts {
   int64_t timed_out = 0, crashed = 0, malformed = 0;
   int64_t unread_calls = 0;  // calls of tools that could not be read, or named no tool
   int64_t failures() const { return timed_out + crashed + malformed; }
-  int64_t episodes = 0, failed = 0;  // that ended; and those of them that a failure ended
 };
 
 // A sampled episode, before it is judged.
@@ -36,7 +36,9 @@ struct SampledEpisode {
   std::vector<int32_t> prompt;
   CompletionTokens completion;
   Episode episode;
-  bool dropped = false;  // the environment failed, and its on_failure is drop
+  bool dropped = false;   // the environment failed, and its on_failure is drop
+  bool failed = false;    // the environment failed
+  bool rewarded = false;  // an answer of its program told a reward
 };
 
 class EpisodeSampler {
@@ -61,9 +63,11 @@ class EpisodeSampler {
   // False: there are tools, and the chat template writes nothing of them.
   bool shows_tools() const;
 
-  // Since the beginning, and what the first failure was.
+  // Since the beginning, and what was the first failure, or the first since it was taken; on one
+  // line.
   const EnvironmentCounts& counts() const { return counts_; }
   const std::string& first_failure() const { return first_failure_; }
+  std::string take_first_failure() { return std::exchange(first_failure_, {}); }
 
  private:
   struct Live;
@@ -76,6 +80,7 @@ class EpisodeSampler {
   void fail(Batch& batch, Live& live, const env::Failure& failure);
   void finish(Batch& batch, Live& live);
   void count(const env::Failure& failure);
+  void keep_first(const std::string& failure);
 
   const env::EnvironmentSection section_;
   data::PromptFormat format_;

@@ -13,7 +13,8 @@
 namespace temper::rl {
 namespace {
 
-constexpr double kBlownUpKl = 10;  // nats a token
+constexpr double kBlownUpKl = 10;        // nats a token
+constexpr double kMostMismatchKl = 0.1;  // the same; a sampler of other weights is above it
 constexpr size_t kSamplesInReport = 50;
 constexpr double kBetweenSamples = 20;  // seconds, on the console
 constexpr size_t kReportBytes = 600;
@@ -23,14 +24,14 @@ constexpr double kMostTruncated = 0.5;  // share of completions
 
 }  // namespace
 
-void BatchStatistics::add_to(MetricsRow& row) const {
+void BatchStatistics::add_to(MetricsRow& row, bool compares_groups) const {
   row.set("reward_mean", reward_mean);
   row.set("reward_std", reward_std);
   for (const auto& [name, mean] : reward_means) row.set("rewards/" + name, mean);
   row.set("completion_length_mean", length_mean);
   row.set("truncated_fraction", truncated);
   if (turns_mean > 0) row.set("turns_mean", turns_mean);
-  row.set("zero_std_groups", zero_std_groups);
+  if (compares_groups) row.set("zero_std_groups", zero_std_groups);
 }
 
 BatchStatistics describe(const std::vector<EpisodeGroup>& groups) {
@@ -105,11 +106,13 @@ void Observer::warn_of(const BatchStatistics& about, double kl, double mismatch,
                         str(std::lround(100 * about.truncated),
                             " % of the completions were truncated at rollout.max_new_tokens ",
                             max_new_tokens_, ": answers that come later are never rewarded"));
-  if (mismatch > kBlownUpKl)
+  if (mismatch > kMostMismatchKl)
     messages_.warn_once("mismatch",
                         str("the sampler is far from the policy: mismatch_kl is ", mismatch,
-                            " nats per token; it samples with other weights (rollout.server), or "
-                            "the policy moves too fast for rl.max_staleness"));
+                            " nats per token, expected at most ", kMostMismatchKl,
+                            ": it samples with other weights or sampling options (look at the "
+                            "servers of rollout.server), or the policy moves too fast for "
+                            "rl.max_staleness (lower that or optimizer.learning_rate)"));
   if (kl > kBlownUpKl)
     messages_.warn_once("kl",
                         str("the KL to the reference is unusually high, ", kl,

@@ -23,7 +23,8 @@ struct BatchStatistics {
   int64_t zero_std_groups = 0, groups = 0;     // groups whose rewards are all equal
   std::map<std::string, double> reward_means;  // by reward, unweighted
 
-  void add_to(MetricsRow& row) const;
+  // compares_groups: only differences within a group teach anything, so that their lack is told.
+  void add_to(MetricsRow& row, bool compares_groups = true) const;
 };
 BatchStatistics describe(const std::vector<EpisodeGroup>& groups);
 

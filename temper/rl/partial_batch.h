@@ -44,7 +44,9 @@ struct PartialBatch {
   data::LoaderState from, behind;        // the prompts' source before and after drawing them
   // What happened meanwhile.
   int64_t refills = 0, groups_sampled = 0, dropped = 0;  // dropped: completions
-  int64_t judged = 0;                                    // completions
+  // Completions that rewards judged, and those of them that have none (RewardResult::failed);
+  // episodes in an environment, and those that it failed.
+  int64_t judged = 0, unrewarded = 0, episodes = 0, failed_episodes = 0;
   double rollout_seconds = 0, reward_seconds = 0;
   generate::Speculation::Statistics speculation;
 

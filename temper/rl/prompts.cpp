@@ -1,5 +1,7 @@
 #include "temper/rl/prompts.h"
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -27,6 +29,21 @@ data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& po
   config.data.apply_to(f);
   f.vocabulary = policy.model->vocab_size;
   return f;
+}
+
+void warn_beyond_positions(const std::vector<Prompt>& prompts, int64_t positions,
+                           int64_t max_new_tokens, train::Messages& messages) {
+  const auto is_beyond = [&](const Prompt& prompt) {
+    return std::ssize(prompt.row.tokens) + max_new_tokens > positions;
+  };
+  const auto first = std::find_if(prompts.begin(), prompts.end(), is_beyond);
+  if (positions == 0 || first == prompts.end()) return;
+  const auto count = std::count_if(prompts.begin(), prompts.end(), is_beyond);
+  messages.warn_once(
+      "positions",
+      str(first->row.where, ": ", first->row.tokens.size(), " tokens and ", max_new_tokens,
+          " new ones (rollout.max_new_tokens) are more than the model's max_position_embeddings, ",
+          positions, count > 1 ? str("; so are those of ", count - 1, " more rows") : ""));
 }
 
 Prompts::Prompts(const RlConfig& config, const train::Policy& policy,

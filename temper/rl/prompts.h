@@ -24,6 +24,11 @@ struct Prompt {
 // How prompts are read from rows.
 data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& policy);
 
+// Warns, once a run, of prompts that may go on beyond the positions that the model was made for.
+// positions: max_position_embeddings; 0: not known.
+void warn_beyond_positions(const std::vector<Prompt>& prompts, int64_t positions,
+                           int64_t max_new_tokens, train::Messages& messages);
+
 class Prompts {
  public:
   // Every row is checked for the fields that the rewards read. Throws DataError.

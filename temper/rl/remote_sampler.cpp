@@ -25,11 +25,15 @@ RemoteSampler::RemoteSampler(const RlConfig& config, train::Policy& policy, cons
       world_(mesh.world),
       syncs_(config.rollout.server.sync == generate::ServerSection::Sync::kDisk),
       shared_out_(mesh.model->size() > 1),
-      servers_(config, policy.model->vocab_size, mesh),
+      servers_(config, policy, mesh),
       engine_(servers_.pool(), policy.tokenizer) {
   const std::string directory =
       config.rollout.server.weights_dir.value_or(config.output_dir + "/weights");
-  engine_.watch([&messages](const std::string& text) { messages.note(text); }, std::move(stop));
+  // Each is news: the same words may come again.
+  const auto warn = [&messages, number = int64_t{0}](const std::string& text) mutable {
+    messages.warn_once(str("rollout.server ", number++), text);
+  };
+  engine_.watch(warn, std::move(stop));
   if (!syncs_) return;
   try {
     fs::create_directories(directory);

@@ -19,6 +19,19 @@ bool has_logprobs(const EpisodeGroup& group) {
   });
 }
 
+// A group's rewards are compared as those of completions of one prompt. Only in an environment,
+// which rows with these fields come from, may the prompts differ: it may add other words to each.
+void check_prompt(const EpisodeGroup& group, const Json& row, const std::string& where) {
+  const auto has = [&](const char* field) { return row.contains(field) && !row[field].is_null(); };
+  const Episode &first = group.episodes.front(), &last = group.episodes.back();
+  if (has("completion_mask") || has("turns") || group.prompt(first) == group.prompt(last)) return;
+  throw DataError(str(where, ": group ", group.id, " has other `prompt_tokens` here (",
+                      group.prompt(last).size(), ") than in its first row (",
+                      group.prompt(first).size(),
+                      "); expected completions of one prompt, or rows of an environment's episodes "
+                      "(`completion_mask`)"));
+}
+
 }  // namespace
 
 ReplayedSource::ReplayedSource(const RlConfig& config, int64_t vocabulary)
@@ -39,7 +52,9 @@ RolloutBatch ReplayedSource::next(int64_t) {
   }
   const int64_t first = position_;
   for (int64_t i = 0; i < rows_ && position_ < file_.size(); ++i, ++position_) {
-    add_line(batch.groups, file_.row(position_), vocabulary_, file_.where(position_));
+    const Json row = file_.row(position_);
+    add_line(batch.groups, row, vocabulary_, file_.where(position_));
+    check_prompt(batch.groups.back(), row, file_.where(position_));
     check<DataError>(config_.rl.on_mismatch != RlSection::OnMismatch::kCorrect ||
                          has_logprobs(batch.groups.back()),
                      file_.where(position_),

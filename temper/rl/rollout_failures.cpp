@@ -5,79 +5,118 @@
 #include <vector>
 
 #include "temper/base/error.h"
+#include "temper/dist/environment.h"
+#include "temper/train/agreed_error.h"
 
 namespace temper::rl {
 namespace {
 
-constexpr int64_t kLeastJudged = 128;  // completions, before a run whose rewards all fail ends
+// With the rank where it happened, if there are several.
+std::string with_rank(const std::string& failure, int64_t rank, bool alone) {
+  return failure.empty() || alone ? failure : str(failure, ", on rank ", rank);
+}
 
 }  // namespace
 
-void RolloutFailures::count(PartialBatch& batch, dist::Group& group) {
+// Counts since the last call, and the first causes.
+Json RolloutFailures::of_this_rank(const PartialBatch& batch, const dist::Group& group) {
   const rewards::FailureCounts& now = rewards_.failures();
   const EnvironmentCounts episodes = episodes_now();
-  std::vector<double> sums{static_cast<double>(batch.dropped),
-                           static_cast<double>(now.timed_out - rewards_seen_.timed_out),
-                           static_cast<double>(now.crashed - rewards_seen_.crashed),
-                           static_cast<double>(now.malformed - rewards_seen_.malformed),
-                           static_cast<double>(batch.judged),
-                           static_cast<double>(episodes.timed_out - episodes_seen_.timed_out),
-                           static_cast<double>(episodes.crashed - episodes_seen_.crashed),
-                           static_cast<double>(episodes.malformed - episodes_seen_.malformed),
-                           static_cast<double>(episodes.unread_calls - episodes_seen_.unread_calls),
-                           static_cast<double>(episodes.episodes - episodes_seen_.episodes),
-                           static_cast<double>(episodes.failed - episodes_seen_.failed)};
+  const std::vector<int64_t> counts{batch.dropped,
+                                    batch.judged,
+                                    batch.unrewarded,
+                                    batch.episodes,
+                                    batch.failed_episodes,
+                                    now.timed_out - rewards_seen_.timed_out,
+                                    now.crashed - rewards_seen_.crashed,
+                                    now.malformed - rewards_seen_.malformed,
+                                    episodes.timed_out - episodes_seen_.timed_out,
+                                    episodes.crashed - episodes_seen_.crashed,
+                                    episodes.malformed - episodes_seen_.malformed,
+                                    episodes.unread_calls - episodes_seen_.unread_calls};
+  Json mine = {{"counts", counts},
+               {"rank", dist::run_rank(group)},
+               {"reward", rewards_.take_first_failure()},
+               {"environment", episodes_ ? episodes_->take_first_failure() : ""}};
   pass_over();
-  group.all_reduce_sum(sums);
-  const auto sum = [&](size_t i) { return static_cast<int64_t>(sums[i]); };
-  batch.dropped = sum(0);
-  rewards_failed_.timed_out += sum(1);
-  rewards_failed_.crashed += sum(2);
-  rewards_failed_.malformed += sum(3);
-  judged_ += sum(4);
-  episodes_failed_.timed_out += sum(5);
-  episodes_failed_.crashed += sum(6);
-  episodes_failed_.malformed += sum(7);
-  episodes_failed_.unread_calls += sum(8);
-  episodes_failed_.episodes += sum(9);
-  episodes_failed_.failed += sum(10);
-  check_any_succeeds();
+  return mine;
+}
+
+void RolloutFailures::count(PartialBatch& batch, dist::Group& group) {
+  const bool alone = group.size() == 1 && !group.has_twins();
+  std::vector<int64_t> sum(12);
+  std::string reward, environment;
+  for (const std::string& text :
+       group.all_gather(group.agreed(dump_json(of_this_rank(batch, group))))) {
+    const Json one = parse_json(text, "another rank");
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += one["counts"].at(i).get<int64_t>();
+    const int64_t rank = one["rank"].get<int64_t>();
+    if (reward.empty()) reward = with_rank(one["reward"].get<std::string>(), rank, alone);
+    if (environment.empty())
+      environment = with_rank(one["environment"].get<std::string>(), rank, alone);
+  }
+  batch.dropped = sum[0];
+  batch.judged = sum[1];
+  batch.unrewarded = sum[2];
+  batch.episodes = sum[3];
+  batch.failed_episodes = sum[4];
+  rewards_failed_.timed_out += sum[5];
+  rewards_failed_.crashed += sum[6];
+  rewards_failed_.malformed += sum[7];
+  episodes_failed_.timed_out += sum[8];
+  episodes_failed_.crashed += sum[9];
+  episodes_failed_.malformed += sum[10];
+  episodes_failed_.unread_calls += sum[11];
+  if (first_of_rewards_.empty()) first_of_rewards_ = reward;
+  if (first_of_environment_.empty()) first_of_environment_ = environment;
+  check_any_succeeds(batch, reward, environment);
 }
 
 void RolloutFailures::pass_over() {
   rewards_seen_ = rewards_.failures();
   episodes_seen_ = episodes_now();
+  rewards_.take_first_failure();
+  if (episodes_) episodes_->take_first_failure();
 }
 
 std::string RolloutFailures::first() const {
-  const std::string& reward = rewards_.first_failure();
-  const std::string environment = episodes_ ? episodes_->first_failure() : "";
-  return reward + (reward.empty() || environment.empty() ? "" : "; ") + environment;
+  if (first_of_rewards_.empty() && first_of_environment_.empty()) return "none";
+  const bool both = !first_of_rewards_.empty() && !first_of_environment_.empty();
+  return first_of_rewards_ + (both ? "; " : "") + first_of_environment_;
 }
 
-void RolloutFailures::check_any_succeeds() const {
-  const int64_t ended = episodes_failed_.episodes;
-  check(ended < kLeastJudged || episodes_failed_.failed < ended, "the environment failed in all ",
-        ended, " episodes so far (the first failure: ", episodes_ ? episodes_->first_failure() : "",
-        "); nothing would be trained");
-  const int64_t asked = judged_ * static_cast<int64_t>(rewards_.names().size());
-  check(asked == 0 || judged_ < kLeastJudged || rewards_failed_.all() < asked,
-        "rewards failed on all ", judged_,
-        " completions so far (the first failure: ", rewards_.first_failure(),
-        "); nothing would be trained");
+// All ranks have the same counts, and throw the same.
+void RolloutFailures::check_any_succeeds(const PartialBatch& batch, const std::string& reward,
+                                         const std::string& environment) {
+  if (batch.judged == 0 && batch.episodes == 0) return;  // nothing was sampled
+  const bool no_episode = batch.episodes > 0 && batch.failed_episodes == batch.episodes;
+  const bool no_reward = batch.judged > 0 && batch.unrewarded == batch.judged;
+  if (!no_episode && !no_reward) {
+    failed_in_a_row_ = 0;
+    cause_.clear();
+    return;
+  }
+  if (cause_.empty()) cause_ = no_episode ? environment : reward;
+  if (++failed_in_a_row_ < kMostFailedRollouts) return;
+  const char* const section = no_episode ? "environment" : "rewards";
+  throw train::AgreedError(str(
+      no_episode ? "the environment failed in all episodes" : "rewards failed on all completions",
+      " of ", failed_in_a_row_, " rollouts in a row (the first failure: ", cause_,
+      "); nothing is learned from them. Once it answers, or with a larger ", section,
+      ".timeout_seconds where it is only slow, the same command resumes"));
 }
 
 void RolloutFailures::warn(train::Messages& messages) const {
-  if (rewards_failed_.all() > 0)
+  if (!first_of_rewards_.empty())
     messages.warn_once("failures",
                        str("rewards failed on ", rewards_failed_.all(),
-                           " completions (the first: ", rewards_.first_failure(),
+                           " completions (the first: ", first_of_rewards_,
                            "); they are handled as rewards.on_failure says and counted in "
                            "reward_timeouts, reward_crashes and reward_malformed"));
-  if (episodes_failed_.failures() > 0)
+  if (!first_of_environment_.empty())
     messages.warn_once("environment failures",
                        str("the environment failed ", episodes_failed_.failures(),
-                           " times (the first: ", episodes_->first_failure(),
+                           " times (the first: ", first_of_environment_,
                            "); this is handled as environment.on_failure says and counted in "
                            "environment_timeouts, environment_crashes and environment_malformed"));
 }
@@ -99,18 +138,15 @@ Json RolloutFailures::state() const {
           {"environment_failures",
            {episodes_failed_.timed_out, episodes_failed_.crashed, episodes_failed_.malformed,
             episodes_failed_.unread_calls}},
-          {"episodes", {episodes_failed_.episodes, episodes_failed_.failed}},
-          {"judged", judged_}};
+          {"failed_in_a_row", {failed_in_a_row_}}};
 }
 
 void RolloutFailures::restore(const Json& state, const std::string& where) {
   const std::vector<int64_t> rewards = whole_numbers(state, "reward_failures", 3, where),
-                             episodes = whole_numbers(state, "environment_failures", 4, where),
-                             ended = whole_numbers(state, "episodes", 2, where);
+                             episodes = whole_numbers(state, "environment_failures", 4, where);
   rewards_failed_ = {rewards[0], rewards[1], rewards[2]};
-  episodes_failed_ = {episodes[0], episodes[1], episodes[2], episodes[3], ended[0], ended[1]};
-  const Json judged = state.value("judged", Json(0));
-  judged_ = judged.is_number_integer() ? judged.get<int64_t>() : 0;
+  episodes_failed_ = {episodes[0], episodes[1], episodes[2], episodes[3]};
+  failed_in_a_row_ = whole_numbers(state, "failed_in_a_row", 1, where)[0];
 }
 
 std::vector<int64_t> whole_numbers(const Json& state, const char* key, size_t count,

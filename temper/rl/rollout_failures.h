@@ -17,17 +17,20 @@ namespace temper::rl {
 class RolloutFailures {
  public:
   // episodes: null without an environment. Both outlive this.
-  RolloutFailures(const rewards::RewardSet& rewards, const EpisodeSampler* episodes)
+  RolloutFailures(rewards::RewardSet& rewards, EpisodeSampler* episodes)
       : rewards_(rewards), episodes_(episodes) {}
 
-  // Adds what failed since the last call on any rank, and makes the batch's counts those of all
-  // ranks. Throws RunError where nothing ever succeeds: such a run trains nothing.
+  // Adds what failed since the last call on any rank, while this batch was sampled, and makes the
+  // batch's counts those of all ranks. Throws AgreedError where the rewards of all completions, or
+  // all episodes, failed in kMostFailedRollouts batches in a row: such a run trains nothing.
   void count(PartialBatch& batch, dist::Group& group);
   // Leaves out what failed since the last call, in an evaluation.
   void pass_over();
 
+  static constexpr int64_t kMostFailedRollouts = 3;
+
   int64_t of_rewards() const { return rewards_failed_.all(); }
-  // What failed first, for messages.
+  // What failed first, for messages; "none": nothing did since this process began.
   std::string first() const;
   void warn(train::Messages& messages) const;
   void describe(MetricsRow& row) const;
@@ -35,20 +38,24 @@ class RolloutFailures {
   void restore(const Json& state, const std::string& where);
 
  private:
-  void check_any_succeeds() const;
+  Json of_this_rank(const PartialBatch& batch, const dist::Group& group);
+  void check_any_succeeds(const PartialBatch& batch, const std::string& reward,
+                          const std::string& environment);
   EnvironmentCounts episodes_now() const {
     return episodes_ ? episodes_->counts() : EnvironmentCounts();
   }
 
-  const rewards::RewardSet& rewards_;
-  const EpisodeSampler* episodes_;
+  rewards::RewardSet& rewards_;
+  EpisodeSampler* episodes_;
   // Of this rank, counted already.
   rewards::FailureCounts rewards_seen_;
   EnvironmentCounts episodes_seen_;
   // Of all ranks, since the run began.
   rewards::FailureCounts rewards_failed_;
   EnvironmentCounts episodes_failed_;
-  int64_t judged_ = 0;  // completions
+  int64_t failed_in_a_row_ = 0;  // batches, up to the last
+  // With the rank: what failed first in these, and since this process began.
+  std::string cause_, first_of_rewards_, first_of_environment_;
 };
 
 // The list of so many whole numbers at `key`, zeros where there is none. Throws DataError.

@@ -119,6 +119,8 @@ void RolloutSampler::sample_episodes(PartialBatch& batch, const std::function<bo
     PartialGroup& group = *groups[ask];
     group.unfinished = 0;
     for (SampledEpisode& e : episodes) {
+      ++batch.episodes;
+      batch.failed_episodes += e.failed;
       batch.dropped += e.dropped;
       if (!e.dropped)
         add_episode(group.episodes, e.prompt, std::move(e.episode), e.completion, version_);

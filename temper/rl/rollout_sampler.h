@@ -35,7 +35,7 @@ class RolloutSampler {
   // By the policy as it is, until stop() says so.
   void sample_with_policy(const Stage& stage, const std::function<bool()>& stop);
 
-  const EpisodeSampler* episodes() const { return episodes_.get(); }  // null: no environment
+  EpisodeSampler* episodes() const { return episodes_.get(); }  // null: no environment
   bool exact() const { return !sampler_ || sampler_->exact(); }
   // Whether completions come from the Sampler now.
   bool uses_sampler() const { return completions_ != &engine_; }

@@ -1,6 +1,5 @@
 #include "temper/rl/run.h"
 
-#include "temper/models/hf_config.h"
 #include "temper/rl/ahead.h"
 #include "temper/rl/critic.h"
 #include "temper/rl/replayed.h"
@@ -47,13 +46,6 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
           std::min(roles::kMostScored, config.roles.leaders(config.roles.reference).size() + 1));
     roles.reference = std::move(served);
   }
-  const int64_t positions =
-      models::HfConfig::load(config.model.path).integer("max_position_embeddings", INT32_MAX);
-  if (!config.rl.replay && config.rollout.max_new_tokens >= positions)
-    directory.warn(str(config.where("rollout.max_new_tokens"), ": found ",
-                       config.rollout.max_new_tokens,
-                       ", expected less than the model's max_position_embeddings, ", positions,
-                       ", the prompt included: it was not trained on positions beyond"));
   const bool samples_ahead = config.rl.max_staleness > 0;
   Ahead ahead;  // outlives the source
   std::unique_ptr<RolloutSource> source;

@@ -7,6 +7,7 @@
 #include "temper/metrics/trace.h"
 #include "temper/rl/model_reward.h"
 #include "temper/rl/rollout_lines.h"
+#include "temper/train/agreed_error.h"
 
 namespace temper::rl {
 namespace {
@@ -30,8 +31,6 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
       judge_(rewards_),
       failures_(rewards_, sampler_.episodes()),
       behind_(prompts_.state()) {
-  if (sampler_.episodes() && !sampler_.episodes()->shows_tools())
-    messages_.warn_once("tools", kHiddenTools);
   check_reward_models(config.rewards, policy.tokenizer.get(), policy.model->vocab_size);
 }
 
@@ -40,6 +39,8 @@ PartialBatch SampledSource::draw(int64_t prompts) {
   batch.from = prompts_.state();
   batch.prompts = prompts_.next(prompts);
   batch.behind = prompts_.state();
+  warn_beyond_positions(batch.prompts, policy_.model->config().max_position_embeddings,
+                        config_.rollout.max_new_tokens, messages_);
   return batch;
 }
 
@@ -58,6 +59,9 @@ void SampledSource::deal(PartialBatch& batch, int64_t samples) const {
 std::unique_ptr<PartialBatch> SampledSource::begin() {
   auto batch = std::make_unique<PartialBatch>(draw(config_.rl.prompts_per_rollout));
   if (batch->prompts.empty()) return nullptr;
+  // Not before the run has begun: until then nobody hears a warning.
+  if (sampler_.episodes() && !sampler_.episodes()->shows_tools())
+    messages_.warn_once("tools", kHiddenTools);
   batch->groups_sampled = static_cast<int64_t>(batch->prompts.size());
   deal(*batch, config_.rl.group_size);
   return batch;
@@ -107,9 +111,10 @@ std::vector<EpisodeGroup> SampledSource::judged_groups(PartialBatch& batch) {
     const std::vector<rewards::RewardResult> judged = std::move(verdicts_[key]);
     verdicts_.erase(key);
     std::vector<Episode> kept;
-    batch.judged += std::ssize(group.episodes);
+    batch.judged += rewards_.names().empty() ? 0 : std::ssize(group.episodes);
     for (size_t i = 0; i < group.episodes.size(); ++i) {
       const rewards::RewardResult& verdict = judged.at(i);
+      batch.unrewarded += verdict.failed;
       batch.dropped += verdict.dropped;
       if (verdict.dropped) continue;
       Episode& episode = group.episodes[i];
@@ -170,24 +175,26 @@ std::vector<EpisodeGroup> SampledSource::fill(PartialBatch& batch, int64_t polic
 RolloutBatch SampledSource::finish(PartialBatch& batch, int64_t policy_version) {
   RolloutBatch rollouts;
   rollouts.groups = fill(batch, policy_version);
+  failures_.count(batch, group_);
   for (int tries = 1; rollouts.groups.empty(); ++tries) {
-    check(tries < kMostEmptyBatches, "every completion of ", kMostEmptyBatches,
-          " rollout batches was dropped because its reward or environment failed (",
-          failures_.first(), "); see rewards.on_failure and environment.on_failure");
+    check<train::AgreedError>(
+        tries < kMostEmptyBatches, "every completion of ", kMostEmptyBatches,
+        " rollout batches was dropped (the first failure: ", failures_.first(),
+        "); see rewards.on_failure, environment.on_failure and data.overlong, which are drop");
     std::unique_ptr<PartialBatch> another = begin();
     if (!another) break;  // the data has ended
     sampler_.sample({{another.get(), config_.rollout.max_new_tokens}}, policy_version);
     another->groups_sampled += batch.groups_sampled;
     another->refills = batch.refills;
-    another->dropped += batch.dropped;
     another->speculation = another->speculation + batch.speculation;
-    another->judged += batch.judged;
     another->rollout_seconds += batch.rollout_seconds;
     another->reward_seconds += batch.reward_seconds;
+    const int64_t dropped = batch.dropped;  // on all ranks
     batch = std::move(*another);
     rollouts.groups = fill(batch, policy_version);
+    failures_.count(batch, group_);
+    batch.dropped += dropped;
   }
-  failures_.count(batch, group_);
   std::vector<double> drafted{static_cast<double>(batch.speculation.drafted_tokens),
                               static_cast<double>(batch.speculation.accepted_tokens)};
   group_.all_reduce_sum(drafted);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "temper/base/error.h"
 #include "temper/generate/mismatch.h"
@@ -12,13 +13,17 @@ namespace temper::rl {
 
 void SamplerCheck::add(const TrainingBatch& batch, const train::ForwardPass& pass,
                        const at::Tensor& logp_M) {
+  if (pass.shadow) return;  // another pass counts its tokens
   const float* mine = logp_M.const_data_ptr<float>();
   for (const train::ForwardPass::Span& span : pass.spans) {
     const std::vector<float>& theirs = batch.segment(span.tag).logprobs;
+    if (theirs.empty()) continue;
     for (int64_t t = 0; t < span.end - span.begin; ++t) {
       const double own = mine[span.begin + t], sampled = theirs[static_cast<size_t>(t)];
       double difference = own == sampled ? 0 : std::abs(own - sampled);
       if (std::isnan(difference)) difference = std::numeric_limits<double>::infinity();
+      sum_ += difference;
+      ++tokens_;
       if (difference <= largest_) continue;
       largest_ = difference;
       tag_ = span.tag;
@@ -31,6 +36,10 @@ void SamplerCheck::reduce(dist::Group& group) {
   const double mine = largest_;
   largest_ = group.all_reduce_max(mine);
   elsewhere_ = mine != largest_;
+  std::vector<double> sums{sum_, tokens_};
+  group.all_reduce_sum(sums);
+  sum_ = sums[0];
+  tokens_ = sums[1];
 }
 
 void SamplerCheck::stop_on_difference(int64_t step, const TrainingBatch& batch,

@@ -11,6 +11,7 @@
 #include "temper/base/json.h"
 #include "temper/dist/peer_watch.h"
 #include "temper/generate/remote/http.h"
+#include "temper/generate/remote/server_check.h"
 #include "temper/roles/rank_server.h"
 #include "temper/roles/role_ranks.h"
 #include "temper/serve/server.h"
@@ -26,7 +27,8 @@ using generate::remote::ServerPool;
 namespace {
 
 // POST: what ServerPool::load() is given, as {"server", "version", "path", "adapter", "lost"}; the
-// answer is {"load"}, or {"failure", "unreachable"} where the server failed.
+// answer is {"load"}, or {"failure", "unreachable", "status", "retry_after"} where the server
+// failed.
 constexpr const char* kLoad = "/load";
 
 // What keeps a server from loading is for who asked: it tries again, or elsewhere.
@@ -38,9 +40,12 @@ std::string load(ServerPool& pool, const std::string& body) {
     return dump_json({{"load", pool.load(asked.at("server").get<size_t>(), weights,
                                          asked.at("lost").get<int64_t>())}});
   } catch (const HttpFailure& e) {
-    return dump_json({{"failure", e.what()}, {"unreachable", e.unreachable}});
+    return dump_json({{"failure", e.what()},
+                      {"unreachable", e.unreachable},
+                      {"status", e.status},
+                      {"retry_after", e.retry_after ? Json(*e.retry_after) : Json()}});
   } catch (const DataError& e) {
-    return dump_json({{"failure", e.what()}, {"unreachable", false}});
+    return dump_json({{"failure", e.what()}, {"unreachable", false}, {"status", 0}});
   }
 }
 
@@ -61,9 +66,12 @@ class RankZero : public generate::remote::WeightsLoader {
                                         {"adapter", weights.adapter},
                                         {"lost", lost}});
     const Json answer = parse_json(ask(*clients_.at(server), body), "rank 0");
-    if (answer.contains("failure"))
+    if (answer.contains("failure")) {
+      const Json retry = answer.value("retry_after", Json());
       throw HttpFailure(answer.at("failure").get<std::string>(),
-                        answer.at("unreachable").get<bool>());
+                        answer.at("unreachable").get<bool>(), answer.at("status").get<int>(),
+                        retry.is_number() ? std::optional(retry.get<double>()) : std::nullopt);
+    }
     return answer.at("load").get<int64_t>();
   }
   void stop() override {
@@ -129,8 +137,31 @@ class SharedServers::Loading {
   std::thread thread_;
 };
 
-SharedServers::SharedServers(const RlConfig& config, int64_t vocabulary, const dist::Mesh& mesh) {
+namespace {
+
+// One that does not answer may come back; one of another kind or model will not do.
+void refuse_wrong_servers(const RlConfig& config, const train::Policy& policy, dist::Group& world) {
+  namespace remote = generate::remote;
   const generate::ServerSection& section = config.rollout.server;
+  std::string wrong;
+  if (world.rank() == 0) {
+    const remote::ServerNeeds needs = remote::server_needs(
+        section, policy.lora.has_value(), policy.model->vocab_size, policy.tokenizer.get());
+    for (const remote::ServerReport& report : remote::check_servers(section, needs))
+      if (wrong.empty() && report.state == remote::ServerReport::State::kWrong)
+        wrong = str(config.where("rollout.server.urls"), ": ", report.url, ": ", report.reason);
+  }
+  if (world.size() > 1) wrong = world.all_gather(wrong)[0];
+  check<ConfigError>(wrong.empty(), wrong);
+}
+
+}  // namespace
+
+SharedServers::SharedServers(const RlConfig& config, const train::Policy& policy,
+                             const dist::Mesh& mesh) {
+  const generate::ServerSection& section = config.rollout.server;
+  refuse_wrong_servers(config, policy, *mesh.world);
+  const int64_t vocabulary = policy.model->vocab_size;
   PoolOptions options = generate::remote::pool_options(section);
   const size_t servers = options.servers.size();
   const bool leads = mesh.world->rank() == 0;

@@ -7,13 +7,15 @@
 #include "temper/dist/mesh.h"
 #include "temper/generate/remote/server_pool.h"
 #include "temper/rl/config.h"
+#include "temper/train/policy.h"
 
 namespace temper::rl {
 
 class SharedServers {
  public:
-  // On all ranks of the mesh. Throws ConfigError, RunError.
-  SharedServers(const RlConfig& config, int64_t vocabulary, const dist::Mesh& mesh);
+  // On all ranks of the mesh. Throws ConfigError, also for a server that answers and cannot serve
+  // the run (Protocol::inspect), and RunError.
+  SharedServers(const RlConfig& config, const train::Policy& policy, const dist::Mesh& mesh);
   ~SharedServers();  // stops the pool
 
   const std::shared_ptr<generate::remote::ServerPool>& pool() const { return pool_; }

@@ -10,11 +10,15 @@
 #include "temper/base/error.h"
 #include "temper/metrics/trace.h"
 #include "temper/rl/rollout_lines.h"
+#include "temper/train/agreed_error.h"
 
 namespace temper::rl {
 
 // The lines of a batch that a checkpoint stands in the middle of: bytes, as large as they are.
 static constexpr const char* kBatchTensor = "rollout_batch.jsonl";
+
+// Nats a token. Other meshes and machines round otherwise, which is not worth a warning.
+static constexpr double kRounding = 1e-4;
 
 RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
                RolloutSource& source, train::Messages& messages, std::string output_dir)
@@ -24,6 +28,7 @@ RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
       roles_(roles),
       group_(group),
       source_(source),
+      messages_(messages),
       observer_(messages, roles.policy.tokenizer, config.rollout.max_new_tokens),
       output_dir_(std::move(output_dir)),
       correction_{rl_.importance_correction == RlSection::Correction::kMask, rl_.importance_cap,
@@ -160,7 +165,7 @@ train::Loss RlTask::loss(const train::ForwardPass& pass) {
                                    .entropy = true,
                                    .recompute = config_.train.recompute == Recompute::kBlocks};
   const ops::TokenLogp now = train::token_logp(*roles_.policy.model, pass, options);
-  if (compares()) sampler_check_.add(batch_, pass, now.logp);
+  if (compares() || compares_file()) sampler_check_.add(batch_, pass, now.logp);
   TokenBatch b = batch_.token_batch(pass, now, weight_);
   b.update_tokens = update_tokens_;
   if (algorithm_.needs().critic) b.value_M = roles_.critic->values(pass, options);
@@ -177,14 +182,39 @@ train::Loss RlTask::loss(const train::ForwardPass& pass) {
 
 void RlTask::before_update(int64_t step) {
   source_.before_pass();
-  if (!compares()) return;
+  if (!compares() && !compares_file()) return;
   sampler_check_.reduce(group_);
-  if (rl_.on_mismatch == RlSection::OnMismatch::kStop)
+  if (compares_file())
+    check_file(step);
+  else if (rl_.on_mismatch == RlSection::OnMismatch::kStop)
     sampler_check_.stop_on_difference(step, batch_, *roles_.policy.model);
 }
 
+// The contract of rl.replay is that a file's log-probabilities are not used unless on_mismatch is
+// correct: where nobody wrote that key, the user is told what that means for this file.
+void RlTask::check_file(int64_t step) const {
+  const bool stops = config_.was_set("rl.on_mismatch");
+  const double mean = sampler_check_.mean();
+  if (stops ? sampler_check_.largest() == 0 : mean <= kRounding) return;
+  const std::string found =
+      str(rl_.replay.value_or("the rollouts"), ": another policy sampled its completions: at step ",
+          step, " the file's `logprobs` and the policy's log-probabilities differ by ", mean,
+          " on average, at most by ", sampler_check_.largest());
+  if (stops)
+    throw train::AgreedError(str(
+        found, "; ", config_.where("rl.on_mismatch"),
+        ": stop asks for equal ones. rl.on_mismatch: correct trains on the file with importance "
+        "weights, truncated or masked as rl.importance_correction says"));
+  messages_.warn_once("replay",
+                      str(found,
+                          "; it is trained on as if the policy had sampled it. "
+                          "rl.on_mismatch: correct corrects with importance weights, stop "
+                          "ends such a run"));
+}
+
 void RlTask::describe_step(MetricsRow& row) {
-  about_.add_to(row);
+  const bool compares_groups = algorithm_.needs().min_group_size > 1;
+  about_.add_to(row, compares_groups);
   source_.describe(row);
   const auto [begin, end] = episodes_of_update();
   algorithm_.describe(batch_.sampled_segments(begin, end), row);
@@ -195,7 +225,7 @@ void RlTask::describe_step(MetricsRow& row) {
   if (source_.samples()) row.set("staleness_mean", staleness_);
   if (update_ == 0) {
     observer_.warn_of(about_, row.number("kl").value_or(0), row.number("mismatch_kl").value_or(0),
-                      algorithm_.needs().min_group_size > 1);
+                      compares_groups);
     observer_.log_sample(batch_.group(0), batch_.episode(0));
   }
   const bool more = update_ + 1 < updates_of_batch();

@@ -45,6 +45,12 @@ class RlTask : public train::Task {
   void score_batch();
   // Whether this update is the first of a batch that the present weights sampled.
   bool compares() const { return update_ == 0 && fresh_; }
+  // Whether it is the first of a batch from a file, which is trained on as if the present weights
+  // had sampled it.
+  bool compares_file() const {
+    return update_ == 0 && !source_.samples() && rl_.on_mismatch == RlSection::OnMismatch::kStop;
+  }
+  void check_file(int64_t step) const;
   void note_staleness(int64_t policy_version);
   int64_t updates_of_batch() const;
   std::pair<size_t, size_t> episodes_of_update() const;
@@ -55,6 +61,7 @@ class RlTask : public train::Task {
   train::Roles& roles_;
   dist::Group& group_;
   RolloutSource& source_;
+  train::Messages& messages_;
   Observer observer_;
   std::string output_dir_;
 

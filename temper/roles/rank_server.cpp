@@ -52,7 +52,7 @@ serve::ServerOptions RankServer::options(const dist::World& world, size_t traini
 }
 
 RankServer::RankServer(dist::World& world, size_t training)
-    : server_(options(world, training), nullptr) {
+    : world_(world), server_(options(world, training), nullptr) {
   server_.bind();
   const Json about{
       {"url", server_.address()}, {"key", server_.api_key()}, {"host", dist::host_name()}};
@@ -105,6 +105,15 @@ std::string RankServer::answer(const std::string& path, const std::string& name,
 }
 
 bool RankServer::over() {
+  // Until rank 0 attends, this is how its end is noticed.
+  if (!attended_ && !ended_ && steady_seconds() > looks_at_) {
+    try {
+      world_.check_meeting_place();
+    } catch (const Error&) {
+      left_ = true;
+    }
+    looks_at_ = steady_seconds() + 1;
+  }
   return ended_ || left_ || (!attended_ && steady_seconds() > waits_until_);
 }
 

@@ -50,8 +50,9 @@ class RankServer {
   std::optional<train::RunOutcome> outcome_;  // as rank 0 said
   std::atomic<bool> ended_{false};            // it did
   std::atomic<bool> attended_{false}, left_{false};
-  double waits_until_ = 0;  // seconds, for rank 0 to attend
-  serve::Server server_;    // its routes use the others
+  const dist::World& world_;
+  double waits_until_ = 0, looks_at_ = 0;  // seconds: for rank 0 to attend; of the next look for it
+  serve::Server server_;                   // its routes use the others
   std::atomic<bool> listened_{false};
   std::thread listening_;  // last: it uses the others
 };

@@ -12,12 +12,19 @@ uint64_t random_seed() {
   return uint64_t{device()} << 32 | device();
 }
 
-std::vector<int32_t> tokens_of(const ServerOptions& options, const CompletionRequest& request,
+// How prompts of the model are written.
+data::TextFormat format_of(const ServerOptions& options, const ServedModel& model) {
+  data::TextFormat format = options.format;
+  if (model.chat) format.chat = model.chat;
+  return format;
+}
+
+std::vector<int32_t> tokens_of(const data::TextFormat& format, const CompletionRequest& request,
                                const Json& prompt) {
   Json row;
   row[request.chat ? "messages" : prompt.is_string() ? "prompt" : "tokens"] = prompt;
   if (request.chat && !request.tools.is_null()) row["tools"] = request.tools;
-  std::vector<int32_t> tokens = data::prompt_tokens(options.format, row, "the prompt");
+  std::vector<int32_t> tokens = data::prompt_tokens(format, row, "the prompt");
   check<DataError>(!tokens.empty(), "the prompt has no tokens");
   return tokens;
 }
@@ -57,20 +64,21 @@ std::vector<generate::Request> requests_of(const ServerOptions& options,
   generate::GenerationOptions sampling = request.options;
   sampling.sampling.seed = request.seed ? *request.seed : random_seed();
   sampling.stream = request.stream;
+  const data::TextFormat format = format_of(options, model);
   std::vector<generate::Request> out;
   for (const Json& prompt : request.prompts) {
-    out.push_back({static_cast<int64_t>(out.size()), tokens_of(options, request, prompt),
+    out.push_back({static_cast<int64_t>(out.size()), tokens_of(format, request, prompt),
                    request.num_samples, sampling, model.adapter});
     out.back().options.max_new_tokens = most_new_tokens(options, request, out.back().prompt.size());
   }
   return out;
 }
 
-ToolCallFormat tool_calls_of(const ServerOptions& options, const CompletionRequest& request) {
-  if (options.tool_calls != ToolCallFormat::kAuto || !options.format.chat)
-    return options.tool_calls == ToolCallFormat::kAuto ? ToolCallFormat::kHermes
-                                                       : options.tool_calls;
-  return tool_call_format(options.format.chat->source(request.tools));
+ToolCallFormat tool_calls_of(const ServerOptions& options, const CompletionRequest& request,
+                             const ServedModel& model) {
+  if (options.tool_calls != ToolCallFormat::kAuto) return options.tool_calls;
+  const std::shared_ptr<const ChatTemplate> chat = format_of(options, model).chat;
+  return chat ? tool_call_format(chat->source(request.tools)) : ToolCallFormat::kHermes;
 }
 
 }  // namespace temper::serve

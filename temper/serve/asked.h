@@ -27,7 +27,8 @@ std::vector<generate::Request> requests_of(const ServerOptions& options,
                                            const CompletionRequest& request,
                                            const ServedModel& model);
 
-// How the chat template writes calls of the request's tools.
-ToolCallFormat tool_calls_of(const ServerOptions& options, const CompletionRequest& request);
+// How the model's chat template writes calls of the request's tools.
+ToolCallFormat tool_calls_of(const ServerOptions& options, const CompletionRequest& request,
+                             const ServedModel& model);
 
 }  // namespace temper::serve

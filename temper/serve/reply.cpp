@@ -169,7 +169,7 @@ std::string Reply::last_events() const {
     json["usage"] = usage();
     out = event(json);
   }
-  return out + "data: [DONE]\n\n";
+  return out + kDone;
 }
 
 }  // namespace temper::serve

@@ -15,6 +15,8 @@
 
 namespace temper::serve {
 
+inline constexpr const char* kDone = "data: [DONE]\n\n";  // the last event of a stream
+
 class Reply {
  public:
   // prompts: the tokens of each. tokenizer: null where the model has none; texts are empty then.

@@ -126,12 +126,18 @@ SpecPointer read_structured_outputs(Members& members) {
   return found;
 }
 
+// Of a function without `parameters`, which has no arguments.
+Json parameters_of(const Json& function) {
+  const Json given = function.value("parameters", Json());
+  if (!given.is_null()) return given;
+  return {{"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};
+}
+
 Json call_schema(const Json& tool) {
   const Json& function = tool.at("function");
   return {{"type", "object"},
           {"properties",
-           {{"name", {{"const", function.at("name")}}},
-            {"parameters", function.value("parameters", Json{{"type", "object"}})}}},
+           {{"name", {{"const", function.at("name")}}}, {"parameters", parameters_of(function)}}},
           {"required", {"name", "parameters"}}};
 }
 
@@ -140,9 +146,7 @@ SpecPointer read_forced_calls(const CompletionRequest& out) {
   if (out.tool_choice == ToolChoice::kNamed) {
     for (const Json& tool : out.tools)
       if (tool.at("function").at("name") == out.tool_name)
-        return spec(Kind::kJsonSchema,
-                    dump_json(tool["function"].value("parameters", Json{{"type", "object"}})),
-                    "tools");
+        return spec(Kind::kJsonSchema, dump_json(parameters_of(tool["function"])), "tools");
   }
   if (out.tool_choice != ToolChoice::kRequired) return nullptr;
   Json calls = Json::array();

@@ -7,6 +7,11 @@
 #include "temper/base/error.h"
 
 namespace temper::serve {
+namespace {
+
+constexpr const char* kNotChanged = "the server has stopped before its weights were changed";
+
+}  // namespace
 
 // Filled by the engine's callbacks, emptied by the client's thread.
 struct Ticket::Queue {
@@ -64,8 +69,8 @@ bool Ticket::next(Piece& piece, std::chrono::milliseconds timeout) {
   queue_->arrived.wait_for(lock, timeout,
                            [&] { return !queue_->pieces.empty() || !queue_->failure.empty(); });
   check(queue_->failure.empty(), queue_->failure);
-  check(!queue_->cancelled && !(queue_->pieces.empty() && loop_.ended()),
-        "the server has stopped before the completion was done");
+  check<ServerStopped>(!queue_->cancelled && !(queue_->pieces.empty() && loop_.ended()),
+                       "the server has stopped before the completion was done; retry later");
   if (queue_->pieces.empty()) return false;
   piece = std::move(queue_->pieces.front());
   queue_->pieces.pop_front();
@@ -120,7 +125,7 @@ void SamplerLoop::change_weights(const std::function<void()>& change, const std:
     engine_.cancel(0);  // no request has this number: it only wakes the engine
     changed_.wait(lock, [&] { return asked.done; });
   }
-  check(asked.done, "the server has stopped before its weights were changed");
+  check<ServerStopped>(asked.done, kNotChanged);
   if (asked.failure) std::rethrow_exception(asked.failure);
 }
 
@@ -148,8 +153,7 @@ void SamplerLoop::run(const std::function<bool()>& stop) {
       const std::lock_guard lock(loop.gate_);
       loop.ended_ = true;
       if (loop.change_) {
-        loop.change_->failure = std::make_exception_ptr(
-            RunError("the server has stopped before its weights were changed"));
+        loop.change_->failure = std::make_exception_ptr(ServerStopped(kNotChanged));
         loop.change_->done = true;
         loop.change_ = nullptr;
       }

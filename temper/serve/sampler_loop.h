@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "temper/base/error.h"
 #include "temper/generate/engine.h"
 
 namespace temper::serve {
@@ -29,6 +30,11 @@ struct Piece {
 
 class SamplerLoop;
 
+// Thrown where the server ends before what it was asked for is done.
+struct ServerStopped : RunError {
+  using RunError::RunError;
+};
+
 // The completions that a client waits for. Its end cancels what is not done.
 class Ticket {
  public:
@@ -36,7 +42,8 @@ class Ticket {
   Ticket(const Ticket&) = delete;
   Ticket& operator=(const Ticket&) = delete;
 
-  // The next piece; false: none came within the time. Throws RunError when none will come.
+  // The next piece; false: none came within the time. Throws RunError when none will come, which is
+  // ServerStopped where the server ends.
   bool next(Piece& piece, std::chrono::milliseconds timeout);
   // Names the weights that sample for it.
   const std::string& weights() const { return weights_; }
@@ -70,7 +77,7 @@ class SamplerLoop {
 
   // Changes the model: `change` runs on the thread that samples, when all that was submitted before
   // is done; what is submitted meanwhile waits for it. `name`: of the weights afterwards. From any
-  // thread. Throws what `change` throws, and RunError where the server ends before.
+  // thread. Throws what `change` throws, and ServerStopped.
   void change_weights(const std::function<void()>& change, const std::string& name);
 
   // Samples until `stop`, which is asked after every step and every 50 ms. The model is used by

@@ -11,6 +11,7 @@
 #include "temper/dist/liveness.h"
 #include "temper/serve/asked.h"
 #include "temper/serve/client_socket.h"
+#include "temper/serve/listen_address.h"
 #include "temper/serve/reply.h"
 #include "temper/serve/request.h"
 #include "temper/serve/status.h"
@@ -67,6 +68,8 @@ void guard(httplib::Response& response, const std::function<void()>& handler) {
     answer_error(response, 400, e.what());
   } catch (const ConfigError& e) {
     answer_error(response, 400, e.what());
+  } catch (const ServerStopped& e) {
+    answer_error(response, 503, e.what());
   } catch (const std::exception& e) {
     answer_error(response, 500, e.what());
   }
@@ -87,8 +90,12 @@ bool send(const httplib::DataSink& sink, const std::string& text) {
   return sink.write(text.data(), text.size());
 }
 
-// One answer after its status line. What fails is an event, the last one: [DONE] does not follow.
-// False: the connection ends here.
+std::string error_event(int status, const std::string& message) {
+  return "data: " + error_text(status, message) + "\n\n";
+}
+
+// One answer after its status line. What fails is an event, the last one: [DONE] follows only where
+// the server ends. False: the connection ends here.
 bool send_stream(Ticket& ticket, Reply& reply, const httplib::DataSink& sink) {
   try {
     for (int64_t left = reply.num_choices(); left > 0;) {
@@ -98,8 +105,10 @@ bool send_stream(Ticket& ticket, Reply& reply, const httplib::DataSink& sink) {
       left -= piece.finished;
     }
     return send(sink, reply.last_events());
+  } catch (const ServerStopped& e) {
+    return send(sink, error_event(503, e.what()) + kDone);
   } catch (const Error& e) {
-    return send(sink, "data: " + error_text(500, e.what()) + "\n\n");
+    return send(sink, error_event(500, e.what()));
   }
 }
 
@@ -126,6 +135,7 @@ struct Server::Impl {
   void set_own_routes();
   bool wait_with(httplib::DataSink& sink) const;
   void check_key(const httplib::Request& request) const;
+  std::string why_too_large(const httplib::Request& request) const;
   void complete(const httplib::Request& asks, bool chat, httplib::Response& response);
   void reload(const std::string& body, httplib::Response& response);
 
@@ -148,7 +158,7 @@ void Server::Impl::complete(const httplib::Request& asks, bool chat, httplib::Re
   sampling->prepare(request.options);
   std::vector<std::vector<int32_t>> prompts;
   for (const generate::Request& one : asked) prompts.push_back(one.prompt);
-  const ToolCallFormat calls = tool_calls_of(options, request);
+  const ToolCallFormat calls = tool_calls_of(options, request, model);
   const std::shared_ptr<Ticket> ticket = sampling->submit(std::move(asked));
   const auto reply = std::make_shared<Reply>(std::move(request), model.name, std::move(prompts),
                                              options.format.tokenizer, ticket->weights(), calls);
@@ -192,6 +202,17 @@ bool Server::Impl::wait_with(httplib::DataSink& sink) const {
   return true;
 }
 
+// The HTTP library has a bound of its own for forms, which is the type that curl -d names.
+std::string Server::Impl::why_too_large(const httplib::Request& request) const {
+  constexpr const char* kForm = "application/x-www-form-urlencoded";
+  const auto most = static_cast<uint64_t>(options.most_request_bytes);
+  const bool fits = request.get_header_value<uint64_t>("Content-Length") <= most;
+  if (fits && request.get_header_value("Content-Type").starts_with(kForm))
+    return temper::str("the request is too large for its Content-Type, ", kForm,
+                       "; expected Content-Type: ", kJson);
+  return temper::str("the request has more than ", most, " bytes");
+}
+
 void Server::Impl::set_own_routes() {
   using httplib::Request, httplib::Response;
   for (const auto& [path, route] : options.routes)
@@ -232,14 +253,13 @@ void Server::Impl::set_routes() {
   set_own_routes();
   http.set_error_handler(HttpServer::Handler([this](const Request& request, Response& response) {
     if (!response.body.empty()) return;
-    const std::string message =
-        response.status == 404 ? temper::str(request.method, " ", request.path,
-                                             ": not found; routes: GET /health, /metrics, "
-                                             "/v1/models; POST /v1/completions, "
-                                             "/v1/chat/completions, /update_weights_from_disk")
-        : response.status == 413
-            ? temper::str("the request has more than ", options.most_request_bytes, " bytes")
-            : "malformed HTTP request";
+    const std::string message = response.status == 404
+                                    ? temper::str(request.method, " ", request.path,
+                                                  ": not found; routes: GET /health, /metrics, "
+                                                  "/v1/models; POST /v1/completions, "
+                                                  "/v1/chat/completions, /update_weights_from_disk")
+                                : response.status == 413 ? why_too_large(request)
+                                                         : "malformed HTTP request";
     answer_error(response, response.status, message);
   }));
   if (!sampling) return;
@@ -307,9 +327,7 @@ void Server::bind() {
   const int port = o.port == 0                                ? impl_->http.bind_to_any_port(o.host)
                    : impl_->http.bind_to_port(o.host, o.port) ? o.port
                                                               : -1;
-  check(port > 0, "cannot listen on ", o.host, " port ", o.port,
-        ": the port is in use, or the address is not one of this machine; --port 0 chooses a free "
-        "one");
+  check(port > 0, why_not_listening(o.host, o.port));
   o.port = port;
   impl_->http.deepen_queue();
 }

@@ -16,6 +16,8 @@ namespace temper::serve {
 struct ServedModel {
   std::string name;
   int adapter = 0;  // nn::Context::adapter
+  // An adapter's own chat template; null: that of the options' format.
+  std::shared_ptr<const ChatTemplate> chat = nullptr;
 };
 
 struct ServerOptions {

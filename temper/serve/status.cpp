@@ -12,7 +12,8 @@ ReplyJson about(const ServerOptions& options, const ServedModel& model) {
           {"object", "model"},
           {"created", 0},
           {"owned_by", "temper"},
-          {"max_model_len", options.most_positions}};
+          {"max_model_len", options.most_positions},
+          {"vocab_size", options.format.vocabulary}};
 }
 
 }  // namespace

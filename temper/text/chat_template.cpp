@@ -1,5 +1,6 @@
 #include "temper/text/chat_template.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -8,12 +9,14 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/text/special_tokens.h"
+#include "temper/text/template_defaults.h"
 
 namespace temper {
 namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxTemplateBytes = size_t{16} << 20;
+constexpr const char *kFile = "chat_template.jinja", *kFolder = "additional_chat_templates";
 
 struct Source {
   std::string text;
@@ -26,9 +29,9 @@ Sources sources_in_files(const std::string& model_dir) {
   const auto add = [&](const std::string& name, const fs::path& path) {
     sources[name] = {read_file(path.string(), kMaxTemplateBytes), path.string()};
   };
-  const fs::path single = fs::path(model_dir) / "chat_template.jinja";
+  const fs::path single = fs::path(model_dir) / kFile;
   if (is_model_file(single)) add("default", single);
-  const fs::path named = fs::path(model_dir) / "additional_chat_templates";
+  const fs::path named = fs::path(model_dir) / kFolder;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(named, ignored)) {
     const fs::path& path = entry.path();
@@ -70,6 +73,39 @@ Sources find_sources(const std::string& model_dir) {
   return sources;
 }
 
+// An adapter's own templates; none where they are those of its base, as they were copied.
+Sources own_sources(const std::string& model_dir, const std::string& adapter) {
+  Sources own = adapter.empty() ? Sources() : find_sources(adapter);
+  const auto same = [](const auto& a, const auto& b) {
+    return a.first == b.first && a.second.text == b.second.text;
+  };
+  const Sources base = own.empty() ? Sources() : find_sources(model_dir);
+  if (std::equal(own.begin(), own.end(), base.begin(), base.end(), same)) return {};
+  return own;
+}
+
+// Names from a config are untrusted.
+bool is_file_name(const std::string& name) {
+  return !name.empty() && name.size() <= 100 && name[0] != '.' &&
+         name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
+}
+
+// Files come before what a config says, so all of the templates are written as files.
+void write_sources(const Sources& sources, const std::string& directory) {
+  const fs::path single = fs::path(directory) / kFile, folder = fs::path(directory) / kFolder;
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);
+  if (!sources.contains("default")) fs::remove(single, ignored);
+  for (const auto& [name, source] : sources) {
+    if (name == "default") {
+      write_file_atomic(single.string(), source.text);
+    } else if (is_file_name(name)) {
+      fs::create_directories(folder);
+      write_file_atomic((folder / (name + ".jinja")).string(), source.text);
+    }
+  }
+}
+
 // Reasoning goes by several names; templates read it as reasoning_content, some as thinking.
 void spread_reasoning(Json& message) {
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
@@ -108,7 +144,8 @@ Json prepared(const Json& messages) {
 
 struct ChatTemplate::Impl {
   std::optional<jinja::JinjaTemplate> plain, with_tools;
-  std::string plain_source, with_tools_source;
+  Sources sources;
+  bool is_own = false;  // the sources are not what the model directory has
   Json variables;
   std::string where;  // the directory or name, for errors
   jinja::RenderOptions options;
@@ -123,8 +160,10 @@ struct ChatTemplate::Impl {
 };
 
 const std::string& ChatTemplate::source(const Json& tools) const {
+  static const std::string none;
   const bool with_tools = impl_->with_tools && !tool_list(tools).is_null();
-  return with_tools ? impl_->with_tools_source : impl_->plain_source;
+  const auto found = impl_->sources.find(with_tools ? "tool_use" : "default");
+  return found == impl_->sources.end() ? none : found->second.text;
 }
 
 std::shared_ptr<ChatTemplate::Impl> ChatTemplate::make(std::string where,
@@ -138,22 +177,43 @@ std::shared_ptr<ChatTemplate::Impl> ChatTemplate::make(std::string where,
 
 bool ChatTemplate::exists(const std::string& model_dir) { return !find_sources(model_dir).empty(); }
 
+bool ChatTemplate::has_own(const std::string& model_dir, const std::string& adapter) {
+  return !own_sources(model_dir, adapter).empty();
+}
+
+void ChatTemplate::copy_own(const std::string& model_dir, const std::string& adapter,
+                            const std::string& to) {
+  if (const Sources own = own_sources(model_dir, adapter); !own.empty()) write_sources(own, to);
+}
+
+void ChatTemplate::save(const std::string& directory) const {
+  if (impl_->is_own) write_sources(impl_->sources, directory);
+}
+
+std::shared_ptr<const ChatTemplate> ChatTemplate::find(const std::string& model_dir,
+                                                       const ChatOptions& options) {
+  const bool found =
+      !options.file.empty() || exists(model_dir) || has_own(model_dir, options.adapter);
+  return found ? std::make_shared<const ChatTemplate>(load(model_dir, options)) : nullptr;
+}
+
 ChatTemplate ChatTemplate::load(const std::string& model_dir) {
   return load(model_dir, ChatOptions());
 }
 
 ChatTemplate ChatTemplate::load(const std::string& model_dir, const ChatOptions& options) {
-  Sources sources;
-  if (options.file.empty()) {
-    sources = find_sources(model_dir);
-  } else {
+  auto impl = make(model_dir, options.render);
+  Sources& sources = impl->sources;
+  if (!options.file.empty())
     sources["default"] = {read_file(options.file, kMaxTemplateBytes), options.file};
-  }
+  else
+    sources = own_sources(model_dir, options.adapter);
+  impl->is_own = !sources.empty();
+  if (sources.empty()) sources = find_sources(model_dir);
   check<DataError>(!sources.empty(), model_dir,
                    ": has no chat template, which messages need; put one there as "
                    "chat_template.jinja (that of the model's instruction-tuned sibling, say), "
                    "name one with data.chat_template, or give rows of text or token ids");
-  auto impl = make(model_dir, options.render);
   impl->variables = special_tokens(model_dir);
   if (!options.variables.empty()) {
     const Json variables =
@@ -161,24 +221,27 @@ ChatTemplate ChatTemplate::load(const std::string& model_dir, const ChatOptions&
     check<DataError>(variables.is_object(),
                      "data.template_variables: expected names with values, as in "
                      "{enable_thinking: false}");
-    impl->variables.update(variables);
+    // As a part of the text, which save() writes: what was trained is what will be rendered.
+    Json given = impl->variables;
+    given["documents"] = nullptr;
+    for (auto& [name, source] : sources)
+      source.text = with_default_variables(source.text, variables, given);
+    impl->is_own = impl->is_own || !variables.empty();
   }
-  const auto take = [&](std::string_view name, std::optional<jinja::JinjaTemplate>& into,
-                        std::string& source) {
+  const auto take = [&](std::string_view name, std::optional<jinja::JinjaTemplate>& into) {
     const auto found = sources.find(name);
     if (found == sources.end()) return;
-    source = std::move(found->second.text);
-    into = jinja::JinjaTemplate::parse(source, found->second.where);
+    into = jinja::JinjaTemplate::parse(found->second.text, found->second.where);
   };
-  take("default", impl->plain, impl->plain_source);
-  take("tool_use", impl->with_tools, impl->with_tools_source);
+  take("default", impl->plain);
+  take("tool_use", impl->with_tools);
   return ChatTemplate(std::move(impl));
 }
 
 ChatTemplate ChatTemplate::parse(std::string source, std::string name, const Json& variables,
                                  const jinja::RenderOptions& options) {
   auto impl = make(name, options);
-  impl->plain_source = source;
+  impl->sources["default"] = {source, name};
   impl->plain = jinja::JinjaTemplate::parse(std::move(source), std::move(name));
   impl->variables = variables;
   return ChatTemplate(std::move(impl));

@@ -14,6 +14,7 @@ namespace temper {
 struct ChatOptions {
   std::string file;       // a template to take instead of the directory's; empty: none
   std::string variables;  // a JSON object given to every render, as {"enable_thinking": false}
+  std::string adapter;    // directory of an adapter, whose own templates come before the model's
   jinja::RenderOptions render;
 };
 
@@ -24,12 +25,30 @@ class ChatTemplate {
   // template}) in `tokenizer_config.json` or `chat_template.json`. The first of these wins.
   static bool exists(const std::string& model_dir);
 
+  // True when an adapter's directory has templates, found in the same way, that are not those of
+  // the model directory: they are a part of the adapter, which was trained with them.
+  static bool has_own(const std::string& model_dir, const std::string& adapter);
+
+  // Writes an adapter's own templates into the directory of the model that it is merged into, as
+  // save() does; nothing where it has none. They are not parsed. Throws RunError.
+  static void copy_own(const std::string& model_dir, const std::string& adapter,
+                       const std::string& to);
+
   // Reads the templates named "default" and "tool_use" and the special tokens that they see as
   // variables: bos_token, eos_token, and every other `*_token` of tokenizer_config.json. Throws
   // DataError, also when there is no template. Templates that write the date (strftime_now) get the
   // time of this call in every render, so that the rows of one run agree.
   static ChatTemplate load(const std::string& model_dir);
   static ChatTemplate load(const std::string& model_dir, const ChatOptions& options);
+  // The same, or null where there is no template.
+  static std::shared_ptr<const ChatTemplate> find(const std::string& model_dir,
+                                                  const ChatOptions& options = {});
+
+  // Makes the templates those of another directory, to which the model's tokenizer files were
+  // copied: chat_template.jinja and additional_chat_templates/, with the variables of ChatOptions
+  // as their defaults, so that all that loads from there renders what this one renders. Writes
+  // nothing where the model directory's own were loaded, without variables. Throws RunError.
+  void save(const std::string& directory) const;
 
   // One template from its source, with `variables` (an object) given to every render; `name` stands
   // in errors. Throws DataError.
@@ -46,7 +65,7 @@ class ChatTemplate {
   jinja::Rendered render_with_spans(const Json& messages, const Json& tools,
                                     bool add_generation_prompt) const;
 
-  // The text of the template that `tools` selects.
+  // The text of the template that `tools` selects; with its variables as defaults.
   const std::string& source(const Json& tools) const;
 
   // Whether the template that `tools` selects marks with `{% generation %}` what is trained.

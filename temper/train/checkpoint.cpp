@@ -32,16 +32,35 @@ void sync_directory(const std::string& path) {
 constexpr size_t kLargestState = size_t{64} << 20;
 constexpr size_t kLongestStep = 15;  // digits
 
+// Whether it is called as a checkpoint: step-N.
+bool is_step(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.starts_with("step-") && name.find_first_not_of("0123456789", 5) == name.npos &&
+         name.size() > 5 && name.size() <= 5 + kLongestStep;
+}
+
+// What killed processes left of checkpoints that they removed.
+void remove_remains(const std::string& directory) {
+  std::vector<fs::path> remains;
+  for (const auto& entry : fs::directory_iterator(directory))
+    if (is_step(entry.path()) && !fs::exists(entry.path() / "state.json"))
+      remains.push_back(entry.path());
+  for (const fs::path& path : remains) fs::remove_all(path);
+}
+
+// The manifest first: what a process that is killed leaves is then known to be none.
+void remove_checkpoint(const fs::path& path) {
+  fs::remove(path / "state.json");
+  fs::remove_all(path);
+}
+
 // Steps of the whole checkpoints, ascending.
 std::vector<int64_t> steps_in(const std::string& directory) {
   std::vector<int64_t> steps;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    if (!is_step(entry.path())) continue;
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with("step-") ||
-        name.find_first_not_of("0123456789", 5) != std::string::npos || name.size() == 5 ||
-        name.size() > 5 + kLongestStep)
-      continue;
     if (fs::exists(entry.path() / "state.json")) steps.push_back(std::stoll(name.substr(5)));
   }
   std::sort(steps.begin(), steps.end());
@@ -138,7 +157,10 @@ bool may_write_together(const std::string& directory, dist::Group& group) {
   bool seen = one_host || is_coherent(directory);
   try {
     seen = read_file(file, token.size()) == token && seen;
-  } catch (const Error&) {  // it is another directory
+    const std::string own = str(file, ".", group.rank());
+    write_file_atomic(own, "");
+    fs::remove(own);
+  } catch (const std::exception&) {  // it is another directory, or may not be written here
     seen = false;
   }
   const bool by_all = group.all_reduce_max(seen ? 0 : 1) == 0;
@@ -195,10 +217,11 @@ bool Checkpoints::save(int64_t step, const Trainables& trainables, const Json& v
   write_file_atomic(temporary + "/state.json", whole.dump(2) + "\n");
   const std::string directory = output_dir_ + "/checkpoints";
   commit(temporary, str(directory, "/step-", step));
+  remove_remains(directory);
   const std::vector<int64_t> steps = steps_in(directory);
   const auto here = std::find(steps.begin(), steps.end(), step);
   for (auto it = steps.begin(); it != steps.end(); ++it)
-    if (it > here || here - it >= keep_) fs::remove_all(str(directory, "/step-", *it));
+    if (it > here || here - it >= keep_) remove_checkpoint(str(directory, "/step-", *it));
   return together;
 }
 

@@ -143,10 +143,9 @@ void prepare(Trained& policy, RunConfig& config, const dist::Mesh& mesh) {
   if (!policy.lora && mesh.fsdp->size() == 1)
     for (const NamedParameter& p : trainable_parameters(*policy.model)) p.parameter->own();
   policy.tokenizer = Tokenizer::load_directory(directory);
-  const bool has_chat = !config.data.chat_template.empty() || ChatTemplate::exists(directory);
-  if (policy.tokenizer && has_chat)
-    policy.chat =
-        std::make_shared<ChatTemplate>(ChatTemplate::load(directory, config.data.chat_options()));
+  ChatOptions options = config.data.chat_options();
+  options.adapter = a.path.value_or("");
+  if (policy.tokenizer) policy.chat = ChatTemplate::find(directory, options);
 }
 
 template <class Trained>
@@ -154,13 +153,16 @@ void save_as(const Trained& policy, const std::string& base, const std::string& 
              models::HeadKind head) {
   // Weights that were written to while they were mapped are not what was trained.
   policy.model->files.check_unchanged();
+  const bool writes = !directory.empty();
   if (policy.lora) {
     models::save_adapter(*policy.model, *policy.lora, base, directory);
-    if (!directory.empty()) models::copy_tokenizer_files(base, directory);
-    return;
+    if (writes) models::copy_tokenizer_files(base, directory);
+  } else {
+    if (writes) models::write_model_files({base, base}, directory, at::kFloat, head);
+    models::save_weights(*policy.model, directory, at::kFloat);
   }
-  if (!directory.empty()) models::write_model_files({base, base}, directory, at::kFloat, head);
-  models::save_weights(*policy.model, directory, at::kFloat);
+  // The model was trained with this template and its variables, so they are part of it.
+  if (writes && policy.chat) policy.chat->save(directory);
 }
 
 }  // namespace

@@ -13,9 +13,9 @@
 #include "temper/dist/agreement.h"
 #include "temper/dist/environment.h"
 #include "temper/models/check_weights.h"
-#include "temper/models/file_digests.h"
 #include "temper/models/load.h"
 #include "temper/train/policy_parts.h"
+#include "temper/train/run_inputs.h"
 
 namespace temper::train {
 namespace {
@@ -57,8 +57,8 @@ namespace {
 
 using Says = std::vector<std::pair<std::string, std::string>>;
 
-// Throws, on every rank, where one was started with another program or config than rank 0: before
-// any of them does what its own config says.
+// Throws, on every rank, where one was started with another program, config or files than rank 0:
+// before any of them does what its own config says.
 void check_all_same(dist::World& world, const Says& what) {
   constexpr const char* kVerdict = "what rank 0 found";
   constexpr const char* kMissing = "rank 0 did not say whether all were started alike";
@@ -86,33 +86,22 @@ void check_all_same(dist::World& world, const Says& what) {
 
 }  // namespace
 
-namespace {
-
-// The same on hosts that have the same files.
-std::string digests_of(const std::string& path) {
-  try {
-    return models::file_digests(models::resolve_model_path(path));
-  } catch (const Error&) {
-    return "no model at " + path;
-  }
-}
-
-}  // namespace
-
 RunRanks join_ranks(RunConfig& config, const RunHost& host) {
   const int size = dist::read_environment().size;
   // What is wrong is said before anybody waits.
   const std::vector<int> training = config.training_ranks(size);
+  const auto trains = [&](int rank) {
+    return std::find(training.begin(), training.end(), rank) != training.end();
+  };
   Says what{{"version", kVersion}, {"config", dump_run_config(config)}};
-  if (size > 1) {
-    what.emplace_back("model file", digests_of(config.model.path));
-    if (config.adapter.path) what.emplace_back("adapter file", digests_of(*config.adapter.path));
-  }
   check_divisible(config);
+  if (size > 1)
+    for (auto& input : run_inputs(config, trains(dist::read_environment().rank)))
+      what.push_back(std::move(input));
   RunRanks ranks{std::make_unique<dist::World>(config.mesh, host.stop), true, {}};
   dist::World& world = *ranks.world;
   check_all_same(world, what);
-  ranks.trains = std::find(training.begin(), training.end(), world.rank()) != training.end();
+  ranks.trains = trains(world.rank());
   if (ranks.trains) ranks.mesh = world.mesh(config.mesh, training, config.where("mesh"));
   return ranks;
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
-#include "temper/base/file.h"
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
 
@@ -95,13 +94,8 @@ template <class Trained>
 std::unique_ptr<Trainable> trainable_of(const Trained& trained, const RunConfig& config) {
   std::vector<NamedParameter> parameters = trainable_parameters(*trained.model);
   scale_lora_b(parameters, config.adapter.loraplus_ratio);
-  const auto save = [&trained, base = config.model.path,
-                     chat_template = config.data.chat_template](const std::string& directory) {
+  const auto save = [&trained, base = config.model.path](const std::string& directory) {
     save_policy(trained, base, directory);
-    if (directory.empty()) return;
-    // The model was trained with this template, so it is part of it.
-    if (!chat_template.empty())
-      write_file_atomic(directory + "/chat_template.jinja", read_file(chat_template));
   };
   return std::make_unique<Trainable>("policy", config.optimizer, std::move(parameters), save,
                                      config.where("optimizer.groups"));

@@ -369,6 +369,33 @@ TEST_CASE("arguments that are neither a file nor an override") {
   CHECK(error("a='x").starts_with("command line: a='x: not valid YAML: illegal EOF"));
 }
 
+TEST_CASE("an override of a key that holds text takes what YAML would read otherwise") {
+  Sample sample;
+  const std::vector<Field> schema = Fields::of(sample);
+  const auto read_name = [&](const std::string& text) {
+    Sample read;
+    const std::vector<std::string> arguments{"name=" + text};
+    read_fields(read_config_arguments(arguments, schema), "", Fields::of(read));
+    return read.name;
+  };
+  for (const char* text : {"[0-9]{2}", "[0-9]", "[0-9]+", "{2,3}", "a: b", "*x", "!x", "[a", "%d"})
+    CHECK(read_name(text) == text);
+  CHECK(read_name("\"[0-9]{2}\"") == "[0-9]{2}");
+  CHECK(read_name("'a'") == "a");
+  const auto error = [&](const std::string& argument) {
+    return error_of([&] { read_config_arguments(std::vector<std::string>{argument}, schema); });
+  };
+  // Of other keys, and where quoting was begun, the user decides.
+  CHECK(error("words=[0-9]{2}") ==
+        "command line: words=[0-9]{2}: not one YAML value; text that YAML would read otherwise "
+        "must be quoted: words='\"[0-9]{2}\"'");
+  CHECK(error("words=*x").ends_with("must be quoted: words='\"*x\"'"));
+  CHECK(error("words=[a").find("must be quoted") == std::string::npos);
+  CHECK(error("name='x").starts_with("command line: name='x: not valid YAML"));
+  CHECK(error("name=a\x04").find("is not allowed in YAML") != std::string::npos);
+  CHECK(error("inner={rate: 1, rate: 2}").find("a second time") != std::string::npos);
+}
+
 TEST_CASE("the description holds every path with type, default and help") {
   Sample sample;
   CHECK(describe_fields(Fields::of(sample)) ==

@@ -177,7 +177,8 @@ TEST_CASE("an environment that is half set is refused") {
   CHECK(message({{"WORLD_SIZE", "1"}, {"RANK", "0"}}) == "none");
   CHECK(message({{"RANK", "1"}}).starts_with("environment: RANK is set and WORLD_SIZE is not"));
   CHECK(message({{"WORLD_SIZE", "2"}}).starts_with("environment: RANK is not set"));
-  CHECK(message({{"WORLD_SIZE", "2"}, {"RANK", "2"}}) == "environment: RANK 2 of WORLD_SIZE 2");
+  CHECK(message({{"WORLD_SIZE", "2"}, {"RANK", "2"}}) ==
+        "environment: RANK is 2, expected 0 to 1 for WORLD_SIZE 2");
   CHECK(message({{"WORLD_SIZE", "2x"}, {"RANK", "0"}})
             .starts_with("environment: WORLD_SIZE is `2x`"));
   CHECK(

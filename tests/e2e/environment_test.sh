@@ -103,10 +103,18 @@ for what in timeouts crashes malformed; do [ "$(value wild/metrics.jsonl environ
 [ "$(cat wild/rollouts/*.jsonl | wc -l)" = 64 ] || fail "wild: an episode is missing"
 pgrep -f "sleep 77.$$|wild-$$.py" > /dev/null && fail "a process is left: $(pgrep -af "sleep 77.$$|wild-$$.py")"
 ls -d "${TMPDIR:-/tmp}"/temper-worker-*-* 2> /dev/null | grep -q "temper-worker-$$-" && fail "a directory is left"
-status=0; "$temper" grpo $small output_dir=stop 'environment={command: [sh, -c, "exit 7"], on_failure: stop}' 2> err || status=$?
-[ $status = 1 ] && grep -q "status 7" err || fail "on_failure: stop: $status $(cat err)"
+status=0; "$temper" grpo $small output_dir=stop 'environment={command: [sh, -c, "echo why >&2; exit 7"], on_failure: stop}' 2> err || status=$?
+[ $status = 1 ] && grep -q "status 7; its standard error ends: why (its on_failure is stop)" err || fail "on_failure: stop: $status $(cat err)"
 "$temper" grpo $small output_dir=zero train.max_steps=1 'environment={command: [sh, -c, "exit 7"]}' > /dev/null || fail "on_failure: zero, at the reset"
 [ "$(grep -c '"reward": *0' zero/rollouts/step-1.jsonl)" = 16 ] || fail "zero: not 16 episodes"
+for ranks in 1 2; do
+  status=0; "$temper" grpo --nproc $ranks $small output_dir=failing-$ranks 'environment={command: [sh, -c, "exit 7"]}' 2> err || status=$?
+  [ $status = 1 ] && grep -q "the environment failed in all episodes of 3 rollouts in a row (the first failure: .*status 7" err || fail "an environment that always fails: $status $(cat err)"
+  [ "$(wc -l < failing-$ranks/metrics.jsonl)" = 2 ] || fail "not two steps without an environment"
+done
+# What is told is what failed, and not what was passed over before it.
+"$temper" grpo $small output_dir=noisy train.max_steps=1 'environment={command: [sh, -c, "echo hello; while read -r line; do echo garbage; done"]}' > err 2>&1 || fail "noisy: $?"
+grep "the environment failed" err | grep -q garbage || fail "the first cause: $(cat err)"
 
 refused() { local hint=$1 status=0; shift; "$temper" grpo $small output_dir=refused "$@" 2> err > /dev/null || status=$?; [ $status = 2 ] && grep -q -- "$hint" err || fail "expected $hint, got $status: $(cat err)"; }
 refused "grid_world" 'environment={name: grid_wrold}'

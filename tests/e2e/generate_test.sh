@@ -145,6 +145,39 @@ wrong 'found -1' --seed -1
 wrong 'found 0' --num-samples 0
 wrong 'unknown flag `--sed`; did you mean `--seed`' --sed 1
 wrong 'either --input or --prompt' --prompt 1+1=
+# Messages and tools without a template: what is advised is what this command has.
+echo '{"messages": [{"role": "user", "content": "1"}]}' > said.jsonl
+echo '[{name: f, description: d, parameters: {type: object}, command: [cat]}]' > tools.yaml
+advised() { grep -q -- "$1" err && grep -q 'chat_template.jinja' err && ! grep -q 'data.chat_template' err || fail "expected $1, as for generate: $(cat err)"; }
+status=0; "$temper" generate --model $model --input said.jsonl --output x 2> err || status=$?
+[ $status = 2 ] && advised 'messages need a chat template' || fail "messages without a template: $status"
+status=0; "$temper" generate --model $model --tools tools.yaml --input rows.jsonl --output x --max-new-tokens 2 2> err || status=$?
+[ $status = 2 ] && advised 'the chat template shows them' || fail "tools without a template: $status"
+"$temper" generate --model talker --tools tools.yaml --input said.jsonl --output tools.out --max-new-tokens 2 2> err || fail "--tools: $?"
+advised 'shows the model no tools'
+grep -q '"reward' tools.out && fail "tools gave a reward: $(cat tools.out)"
+
+# The reward of an episode is what its environment tells; the file's rewards are not applied.
+cat > quiet.py <<'P'
+import json, sys
+for line in sys.stdin:
+    kind = json.loads(line)["type"]
+    if kind == "reset":
+        print(json.dumps({"messages": []}), flush=True)
+    elif kind == "step":
+        print(json.dumps({"messages": [], "done": True, **({"reward": 0} if sys.argv[1:] else {})}), flush=True)
+P
+for told in '' ', told'; do
+  echo "{environment: {command: [python3, quiet.py$told]}, rewards: [{name: exact}]}" > quiet.yaml
+  "$temper" generate --model $model --environment quiet.yaml --input rows.jsonl --output quiet.out --max-new-tokens 4 || fail "--environment: $?"
+  [ "$(grep -c '"reward":0.0,' quiet.out)" = $([ -n "$told" ] && echo 40 || echo 0) ] || fail "the reward of an environment: $(head -1 quiet.out)"
+done
+
+# A new model's tokenizer has to be there.
+mkdir packed && gzip -c $model/tokenizer.json > packed/tokenizer.json.gz
+status=0; message=$("$temper" init --config $model/config.json --tokenizer packed --output made 2>&1) || status=$?
+[ $status = 2 ] && [[ $message == *'packed: found no tokenizer.json'* ]] && [ ! -e made ] || fail "init without a tokenizer: $status $message"
+
 cp rows.jsonl before.jsonl
 message=$("$temper" generate --model $model --input rows.jsonl --output ./rows.jsonl 2>&1)
 [ $? = 2 ] && [[ $message == *'is the input'* ]] && cmp rows.jsonl before.jsonl || fail "the input as output: $message"

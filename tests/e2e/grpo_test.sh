@@ -75,6 +75,33 @@ start=$(date +%s)
 for what in reward_timeouts reward_crashes reward_malformed; do [ "$(value bad/metrics.jsonl $what)" -gt 0 ] || fail "$what were not counted"; done
 status=0; "$temper" grpo run.yaml output_dir=stop 'rewards=[{command: [sh, -c, "exit 7"], on_failure: stop}]' 2> err || status=$?
 [ $status = 1 ] && grep -q "status 7" err || fail "on_failure: stop: $status $(cat err)"
+# Rewards that never answer end the run after three rollouts; fewer of them are a warning, which has the first cause of any rank.
+for ranks in 1 2; do
+  status=0; "$temper" grpo --nproc $ranks run.yaml output_dir=none-$ranks 'rewards=[{command: [sh, -c, "echo why >&2; exit 7"]}]' > err 2>&1 || status=$?
+  [ $status = 1 ] && grep -q "rewards failed on all completions of 3 rollouts in a row (the first failure: sh: sh exited with status 7; its standard error ends: why" err || fail "no reward answers: $status $(cat err)"
+  grep -q "warning: rewards failed on 12 completions (the first: sh: sh exited" err || fail "no warning: $(cat err)"
+  [ "$(wc -l < none-$ranks/metrics.jsonl)" = 2 ] || fail "not two steps without rewards"
+done
+"$temper" grpo run.yaml output_dir=none-2 'rewards=[{name: sh, command: [sh, even.sh]}]' > /dev/null || fail "a run whose reward was mended does not resume"
+"$temper" grpo run.yaml output_dir=once train.max_steps=1 'rewards=[{command: ["false"]}]' 2> /dev/null || fail "one rollout without rewards ended the run"
+
+# A run's rollouts are the run again; those of another policy are told of, or refused.
+cat whole-none/rollouts/step-{1,2,3,4,5,6,7,8}.jsonl > all.jsonl
+"$temper" grpo run.yaml output_dir=again rl.replay=all.jsonl rl.on_mismatch=stop > err 2>&1 || fail "a run's own rollouts, stop: $(cat err)"
+cmp whole-none/final/model.safetensors again/final/model.safetensors || fail "training on the file is not the run"
+grep -q "another policy" err && fail "a run's own rollouts: $(cat err)"
+for ranks in 1 2; do
+  "$temper" grpo --nproc $ranks run.yaml output_dir=theirs-$ranks rl.replay=whole-none/rollouts/step-8.jsonl train.max_steps=1 > err 2>&1 || fail "another policy's rollouts: $(cat err)"
+  [ "$(grep -c "warning: whole-none/rollouts/step-8.jsonl: another policy sampled its completions" err)" = 1 ] || fail "another policy's rollouts: $(cat err)"
+  status=0; "$temper" grpo --nproc $ranks run.yaml output_dir=theirs-stop-$ranks rl.replay=whole-none/rollouts/step-8.jsonl train.max_steps=1 rl.on_mismatch=stop 2> err || status=$?
+  [ $status = 1 ] && grep -q "step-8.jsonl: another policy .* rl.on_mismatch: correct trains" err || fail "another policy's rollouts, stop: $status $(cat err)"
+done
+
+# Prompts that may go on beyond the positions that the model was made for.
+cp -r model narrow && sed -i 's/"vocab_size"/"max_position_embeddings": 10, "vocab_size"/' narrow/config.json
+"$temper" grpo run.yaml output_dir=narrow-run model.path=narrow data.shuffle=false train.max_steps=2 > err 2>&1 || fail "positions: $(cat err)"
+[ "$(grep -c max_position_embeddings err)" = 1 ] && grep -q "warning: prompts.jsonl:2: 2 tokens and 9 new ones (rollout.max_new_tokens) are more than the model's max_position_embeddings, 10; so are those of 1 more rows" err || fail "positions: $(cat err)"
+
 refused() { status=0; "$temper" grpo run.yaml output_dir=refused "${@:2}" 2> err > /dev/null || status=$?; [ $status = 2 ] && grep -q -- "$1" err || fail "expected $1, got $status: $(cat err)"; }
 refused "gsm8k" 'rewards=[{name: gsm8kk}]'
 refused "not found in PATH" 'rewards=[{command: [no-such-program]}]'

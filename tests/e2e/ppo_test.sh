@@ -67,6 +67,8 @@ refused "expected ppo" rl.algorithm=rloo
 refused "ppo.share_base" ppo.share_base=true
 refused "ppo.gamma" ppo.gamma=2
 refused "rl.importance" rl.importance=sequence
+refused 'unknown key `rl.dynamic_sampling`; it belongs to `temper grpo`' rl.dynamic_sampling=true
+grep -q zero_std_groups whole/metrics.jsonl && fail "groups of one completion without variance"
 status=0; "$temper" grpo run.yaml output_dir=refused rl.algorithm=ppo 2> err > /dev/null || status=$?
 [ $status = 2 ] && grep -q "temper ppo" err || fail "grpo with ppo: $status $(cat err)"
 "$temper" ppo --help | grep "ppo.gae_lambda" > /dev/null || fail "help without ppo.gae_lambda"

@@ -72,24 +72,29 @@ wait "${processes[0]}" || status=$?
 mkdir -p there
 cp rows.jsonl there
 (cd there && "$temper" init --config ../config.json --seed 4 --output model > /dev/null)
-# both RANKS ARGUMENTS: the second half of the ranks is started in the other directory; outputs in both-RANK.log.
+# both RANKS DIFFERENT ARGUMENTS: the second half of the ranks is started in the other directory, where what the key DIFFERENT names is another.
 both() {
-  local ranks=$1 rank processes=()
-  shift
+  local ranks=$1 different=$2 rank processes=()
+  shift 2
   for rank in $(seq 0 $((ranks - 1))); do
     (cd "$([ $rank -lt $((ranks / 2)) ] && echo . || echo there)" &&
       RANK=$rank WORLD_SIZE=$ranks OMP_NUM_THREADS=1 timeout 100 "$temper" $run output_dir="$dir/hosts-$ranks" "$@") > both-$rank.log 2>&1 & processes[rank]=$!
   done
   for rank in "${!processes[@]}"; do
     wait "${processes[rank]}"
-    [ $? = 1 ] && grep -q "rank [1-3] on $(hostname) has a different model file than rank 0 on $(hostname): .model.safetensors of .* bytes, hash" both-$rank.log ||
+    [ $? = 1 ] && grep -q "rank [1-3] on $(hostname) has a different $different than rank 0 on $(hostname): .* bytes, hash" both-$rank.log ||
       fail "rank $rank of $ranks: $(cat both-$rank.log)"
   done
   [ -e "hosts-$ranks/final" ] && fail "$ranks ranks left a model of which they held two"
 }
-both 2
-both 2 mesh.fsdp=2
-both 4 mesh.fsdp=2 'adapter={method: lora, rank: 2}'
+both 2 'model.path (model)'
+both 2 'model.path (model)' mesh.fsdp=2
+both 4 'model.path (model)' mesh.fsdp=2 'adapter={method: lora, rank: 2}'
+rm -r there/model
+cp -r model there
+echo '{"input_ids": [1, 2, 4]}' > there/rows.jsonl
+both 2 'data.train.path (rows.jsonl)'
+both 2 'data.train.path (rows.jsonl)' mesh.fsdp=2
 unset WORLD_SIZE MASTER_ADDR MASTER_PORT
 
 for ranks in 1000 1000000; do

@@ -60,9 +60,32 @@ for method in none lora; do
 done
 
 # temper check asks the servers: one that answers is enough for a run. Its other checks are not meant here.
-checked() { "$temper" check grpo run.yaml output_dir=checked "rollout.server.urls=[$1]" > log 2>&1; grep -q "^$2" log || fail "check of servers: $(cat log)"; }
+checked() { "$temper" check grpo run.yaml output_dir=checked "rollout.server.urls=[$1]" "${@:3}" > log 2>&1; grep -q "^$2" log || fail "check of servers, expected $2: $(cat log)"; }
 checked "$url" 'pass  rollout.server  1 server answers: model'
 checked "$url,http://127.0.0.1:9" 'warn  rollout.server .*http://127.0.0.1:9: '
+# One of another model or kind is not, for the run as well, before it has done anything.
+mv model whole && tiny_model 70 32 48 2 2 2 16 && mv model other && mv whole model || fail "no other model"
+start other.log "$temper" serve --model other --port 0
+useless() {  # URL MESSAGE ARGUMENTS
+  checked "$1" "fail  rollout.server .*$2" "${@:3}"
+  status=0
+  "$temper" grpo run.yaml output_dir=useless "rollout.server.urls=[$1]" "${@:3}" > log 2>&1 || status=$?
+  [ $status = 2 ] && grep -q -- "$2" log || fail "a server of no use, expected $2: $status $(tail -3 log)"
+}
+useless "$address" 'vocabulary of 70 tokens, expected the policy.s 62'
+useless "$url,$address" 'vocabulary of 70 tokens'
+useless "$url" 'no route POST /pause' rollout.server.kind=vllm
+useless "$url" 'no route POST /v1/load_lora_adapter' rollout.server.kind=vllm adapter.method=lora
+useless "$url" 'no route POST /generate' rollout.server.kind=sglang
+kill $process
+stand_in kinds.log vllm $url
+useless "$address" 'no route POST /update_weights_from_disk'
+for method in none lora; do checked "$address" 'pass  rollout.server  1 server answers: stand-in' rollout.server.kind=vllm adapter.method=$method; done
+kill $process
+stand_in kinds.log sglang $url
+useless "$address" 'no route POST /pause' rollout.server.kind=vllm
+for method in none lora; do checked "$address" 'pass  rollout.server  1 server answers: stand-in' rollout.server.kind=sglang adapter.method=$method; done
+kill $process
 
 # With staleness each batch is sampled by the weights of one update before.
 grpo stale rl.max_staleness=1 rollout.server.urls=[$url] > log 2>&1 || fail "stale: $(tail -3 log)"
@@ -119,6 +142,14 @@ for staleness in 0 1; do
 done
 grpo two rollout.server.urls=[http://127.0.0.1:9,$url] > log 2>&1 || fail "one of two servers: $(tail -3 log)"
 cmp sync-none/final/model.safetensors two/final/model.safetensors || fail "another server gives other samples"
+
+# Busy for a while: the run waits as for one that is gone, and says so. Its first request is the check at the start.
+stand_in busy.log sglang $url --busy 14 18 429
+grpo busy rollout.server.kind=sglang rollout.server.urls=[$address] rollout.server.wait_minutes=1 train.max_steps=4 > log 2>&1 || fail "a busy server: $(tail -3 log)"
+grep -q busy busy.log && grep -q 'warning: rollout.server: http.* is busy (/generate: status 429 .too many requests.); waiting up to 75 s' log || fail "a busy server, and nothing is said: $(cat log)"
+grep -q 'warning: .* takes requests again, after [0-9]* s' log || fail "it is not busy any more: $(cat log)"
+cmp sglang-none/final/model.safetensors busy/final/model.safetensors || fail "a busy server changed the run"
+kill $process
 
 # Two ranks ask for their shares, whatever they share out; of those that compute the same rows one asks.
 for mesh in data fsdp tensor; do
@@ -192,12 +223,16 @@ kill $process
 status=0; before=$SECONDS
 "$temper" grpo run.yaml output_dir=dead rollout.server.urls=[http://127.0.0.1:9] rollout.server.wait_minutes=5 2> err > /dev/null &
 dead=$!
+stand_in always_busy.log sglang $url --busy 1 1000 503
+always_busy=$process
+"$temper" grpo run.yaml output_dir=always_busy rollout.server.kind=sglang rollout.server.sync=none rollout.server.urls=[$address] 2> always_busy.err > /dev/null &
+busy_run=$!
 lose_server() {  # OUTPUT_DIR STALENESS: a run in $run, its server killed, and the run waits
-  "$temper" grpo run.yaml output_dir=$1 rl.max_staleness=$2 rollout.server.urls=[$url] rollout.server.wait_minutes=5 'rewards=[{name: even, command: [sh, even_slow.sh]}]' 'metrics.sinks=[console, jsonl]' > $1.log 2>&1 &
+  "$temper" grpo run.yaml output_dir=$1 rl.max_staleness=$2 rollout.server.urls=[$url] rollout.server.wait_minutes=5 'rewards=[{name: even, command: [sh, even_slow.sh]}]' > $1.log 2>&1 &
   run=$!
   until [ -s $1/metrics.jsonl ]; do sleep 0.05; kill -0 $run 2> /dev/null || break; done
   kill -KILL $first
-  for i in $(seq 200); do grep -q "$url does not answer; waiting up to 315 s" $1.log && return; sleep 0.1; done
+  for i in $(seq 200); do grep -q "^warning: rollout.server: $url does not answer; waiting up to 315 s" $1.log && return; sleep 0.1; done
   fail "$1: nothing is said: $(tail -3 $1.log)"
 }
 return_server() { serve "${url##*:}"; first=$process; }
@@ -207,6 +242,9 @@ waiting=$SECONDS
 wait $dead || status=$?
 [ $status = 1 ] && grep -q 'http://127.0.0.1:9 failed 4 times' err || fail "no server: $status $(cat err)"
 [ $((SECONDS - before)) -le 25 ] || fail "no server: $((SECONDS - before)) s"
+status=0; wait $busy_run || status=$?
+[ $status = 1 ] && grep -q 'took no request in 15 s.*503' always_busy.err && [ $((SECONDS - before)) -le 35 ] || fail "always busy: $status, $((SECONDS - before)) s, $(cat always_busy.err)"
+kill $always_busy
 while [ $((SECONDS - waiting)) -lt 17 ]; do sleep 0.2; done
 return_server
 wait $run || fail "a server that came back late: $(tail -3 waits.log)"

@@ -90,6 +90,17 @@ like stale-none fsdp-ahead
 weights dpo dpo-roles
 "$temper" dpo --nproc 3 model.path=model data.train=pairs.jsonl train.max_steps=3 train.batch_size=4 optimizer.learning_rate=1e-3 metrics.sinks=[jsonl] output_dir=dpo-tensor 'roles={reference: [1, 2], tensor: 2}' > dpo-tensor.log 2>&1 || fail "dpo with a role's tensor parallelism: $(tail -3 dpo-tensor.log)"
 python3 "$here/same_losses.py" dpo/metrics.jsonl dpo-tensor/metrics.jsonl grad_norm || fail "dpo-tensor differs from dpo"
+# Where the policy is sharded, its base becomes the reference of all ranks at once when the rank with that role is gone, also between two of
+# their passes.
+lora="model.path=model data.train=pairs.jsonl train.max_steps=60 train.batch_size=4 optimizer.learning_rate=1e-3 metrics.sinks=[jsonl] adapter.method=lora adapter.rank=3"
+"$temper" dpo $lora output_dir=dpo-lora > dpo-lora.log 2>&1 || fail "dpo, lora: $(tail -3 dpo-lora.log)"
+for after in 2 11 20; do
+  "$temper" dpo --nproc 3 $lora mesh.fsdp=2 roles.reference=[2] output_dir=dpo-lost-$after > dpo-lost-$after.log 2>&1 & launcher=$!
+  until_rows dpo-lost-$after $after
+  kill -KILL "$(rank_of $launcher 2)" || fail "nothing to kill"
+  wait $launcher || fail "the reference's rank was killed: $(tail -4 dpo-lost-$after.log)"
+  python3 "$here/same_losses.py" dpo-lora/metrics.jsonl dpo-lost-$after/metrics.jsonl || fail "dpo-lost-$after differs from dpo-lora"
+done
 
 # Ranks that die are left out; the last one's work the trainer does. Nothing changes.
 run slow "$slow" train.max_steps=6

@@ -1,10 +1,11 @@
 """A stand-in for vLLM's and SGLang's servers in tests: their routes, fields and answers, with the sampling done by a `temper serve`.
 
-usage: sampler_stand_in.py vllm|sglang TEMPER_SERVE_URL [--port P] [--fail-first N] [--forget-after N] [--load-seconds S]
+usage: sampler_stand_in.py vllm|sglang TEMPER_SERVE_URL [--port P] [--fail-first N] [--forget-after N] [--load-seconds S] [--busy FIRST SECONDS STATUS]
 Prints "serving at URL", and "loaded DIRECTORY" for all weights that it is given. A request with a field that the real server does not know, or without
 one that it needs, is answered as the real one would.
 --fail-first N: the first N sampling requests are answered 500. --forget-after N: behind the N-th it says "forgot" and has its own weights, as if it
-had been started again. --load-seconds S: loading takes so long.
+had been started again. --load-seconds S: loading takes so long. --busy: from its FIRST sampling request on, for SECONDS, all are answered STATUS, 429 or
+503, and "busy" is said.
 """
 import argparse
 import http.server
@@ -22,9 +23,12 @@ parser.add_argument("--port", type=int, default=0)
 parser.add_argument("--fail-first", type=int, default=0)
 parser.add_argument("--forget-after", type=int, default=-1)
 parser.add_argument("--load-seconds", type=float, default=0)
+parser.add_argument("--busy", type=float, nargs=3, default=[0, 0, 0])
 options = parser.parse_args()
 kind, backend = options.kind, options.backend
 failures = options.fail_first
+samples = 0
+busy_until = None
 adapters = {}  # name -> path
 loaded = "default"  # SGLang's weight_version
 paused = False
@@ -46,8 +50,14 @@ lock = threading.Lock()
 
 
 def count_sample():
-    global failures, loaded
+    global failures, loaded, samples, busy_until
     with lock:
+        samples += 1
+        if samples == options.busy[0]:
+            busy_until = time.time() + options.busy[1]
+            print("busy", flush=True)
+        if busy_until and time.time() < busy_until:
+            raise Refused(int(options.busy[2]), "too many requests")
         if failures > 0:
             failures -= 1
             raise Refused(500, "made to fail")
@@ -167,6 +177,11 @@ def sglang_post(path, query, body):
     raise Refused(404, "Not Found")
 
 
+# What a real server answers 405 to another method than POST.
+POSTED = {"vllm": ["/v1/completions", "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/pause", "/resume", "/collective_rpc", "/reset_prefix_cache"],
+          "sglang": ["/generate", "/update_weights_from_disk", "/load_lora_adapter", "/unload_lora_adapter"]}
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -178,6 +193,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "text/plain" if isinstance(body, str) else "application/json")
         self.send_header("Content-Length", str(len(data)))
+        if status in (429, 503):
+            self.send_header("Retry-After", "1")
         self.end_headers()
         self.wfile.write(data)
 
@@ -187,6 +204,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/v1/models":
             return self.answer(200, {"object": "list", "data": [{"id": "stand-in", "object": "model", "max_model_len": 64}] + [
                 {"id": name, "object": "model"} for name in adapters]})
+        if self.path in POSTED[kind]:
+            return self.answer(405, {"detail": "Method Not Allowed"})
         self.answer(404, {"detail": "Not Found"})
 
     def do_POST(self):

@@ -69,7 +69,8 @@ ASKED = {"prompt": SUM, "max_tokens": 12, "logprobs": 0, "return_token_ids": Tru
 def routes():
     expect(ask("/health")[0] == 200, "/health")
     models = json.loads(ask("/v1/models")[1])
-    expect([m["id"] for m in models["data"]] == ["model"], models)
+    size = json.load(open("model/config.json"))["vocab_size"]
+    expect([(m["id"], m["vocab_size"]) for m in models["data"]] == [("model", size)], models)
     expect(json.loads(ask("/v1/models/model")[1])["id"] == "model" and ask("/v1/models/none")[0] == 404, "/v1/models/ID")
     expect("temper_serve_generated_tokens_total" in ask("/metrics")[1], "/metrics")
     status, text = ask("/nowhere")
@@ -142,6 +143,11 @@ def errors():
         found, text = ask(path, body)
         if status:
             expect(found == status and json.loads(text)["error"]["message"], path, body, found, text)
+    # The HTTP library's bound on forms, which is what curl says that a body is.
+    padded = json.dumps({**ASKED, "user": "x" * 10000})
+    found, text = ask("/v1/completions", padded, {"Content-Type": "application/x-www-form-urlencoded"})
+    expect(found == 200 or (found == 413 and "Content-Type: application/json" in json.loads(text)["error"]["message"]), "a large form", found, text)
+    expect(ask("/v1/completions", padded, {"Content-Type": "application/json"})[0] == 200, "the same as JSON")
     found, text = ask("/v1/completions", b"x", {"Content-Encoding": "gzip"})
     expect(found == 415, "gzip", found, text)
     connection = http.client.HTTPConnection(host, int(port), timeout=60)
@@ -198,11 +204,17 @@ def clients():
 
 
 def abandoned():
-    try:
-        answer = begin(LONG).getresponse()
-        expect(answer.status == 500 and "has stopped" in json.loads(answer.read())["error"]["message"], "an answer", answer.status)
-    except (http.client.HTTPException, OSError):
-        pass
+    """The server ends meanwhile: 503, which clients repeat, and an event with it in a stream."""
+    streamed = []
+    stream = begin({**LONG, "stream": True})
+    reading = threading.Thread(target=lambda: streamed.append(stream.getresponse().read().decode()))
+    reading.start()
+    answer = begin(LONG).getresponse()
+    error = json.loads(answer.read())["error"]
+    expect(answer.status == 503 and "has stopped" in error["message"], "an answer", answer.status, error)
+    reading.join()
+    lines = [line for line in "".join(streamed).split("\n") if line] or ["", ""]
+    expect(lines[-1] == "data: [DONE]" and json.loads(lines[-2][6:])["error"]["code"] == 503, "a stream", lines[-2:])
 
 
 def limits():

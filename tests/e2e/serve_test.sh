@@ -120,5 +120,7 @@ message=$("$temper" serve --model model --adapter model=a/final --port 0 2>&1); 
 start
 message=$("$temper" serve --model model --port "${address##*:}" 2>&1); status=$?
 [ $status = 1 ] && [[ $message == *"port ${address##*:}"* ]] || fail "a port that is taken: $status $message"
+message=$("$temper" serve --model model --host no.such.host.invalid --port 0 2>&1); status=$?
+[ $status = 1 ] && [[ $message == *"the host has no address here"* ]] && [[ $message != *"in use"* ]] || fail "a host that is none: $status $message"
 stop
 exit $bad

@@ -25,6 +25,7 @@ struct Servers {
   int sampled_with_others = 0;
   bool down = false;
   std::string refusal;  // of the next load
+  int busy = 0;         // samples that are refused as busy; some ask to wait for a moment
   int meeting = 0;      // samples that wait until so many are there, and find the weights lost
 };
 
@@ -46,6 +47,10 @@ class Fake : public Protocol {
       lost();
     }
     if (servers_->down) throw HttpFailure("gone", true);
+    if (servers_->busy > 0) {
+      --servers_->busy;
+      throw HttpFailure("/sample: status 429 too many", false, 429, 0.0);
+    }
     if (servers_->weights != weights.version) lost();
     return {RemoteSample{}};
   }
@@ -204,6 +209,34 @@ TEST_CASE("a load that fails is told to whoever asks, and tried again") {
   two.servers->refusal = "no room";
   two.sample(4);
   CHECK(two.servers->loads == Loads{{"1", 1}});
+}
+
+TEST_CASE("a busy server is asked again for longer than one that fails, and the user is told") {
+  const Two two;
+  two.use("1");
+  two.servers->busy = ServerPool::kTries + 1;
+  CHECK(two.first->sample({}, 0).size() == 1);
+  CHECK(two.servers->busy == 0);
+  const std::vector<std::string> news = two.first->take_news();
+  REQUIRE(news.size() == 2);
+  CHECK(news[0].starts_with("a server is busy (/sample: status 429 too many); waiting up to 15 s"));
+  CHECK(news[1].starts_with("a server takes requests again, after "));
+  CHECK_FALSE(two.first->all_gone());
+}
+
+TEST_CASE("a server that stays busy ends the sampling after the time to wait") {
+  const Two two;
+  PoolOptions options = two.options(nullptr);
+  options.wait_seconds = 1 - (ServerPool::kTries - 1) * ServerPool::kMostWait;  // 1 s in all
+  ServerPool pool(options, std::make_unique<Fake>(two.servers));
+  two.servers->weights = "1";
+  pool.set_weights({"1", "/1"});
+  two.servers->busy = 1000;
+  CHECK_THROWS_WITH_AS(pool.sample({}, 0),
+                       "a server took no request in 1 s (rollout.server.wait_minutes): /sample: "
+                       "status 429 too many",
+                       NoServer);
+  CHECK(two.servers->busy > 990);
 }
 
 TEST_CASE("stopping ends the wait for a load by another process") {

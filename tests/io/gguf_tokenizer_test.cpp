@@ -194,6 +194,11 @@ TEST_CASE("special tokens: the tokenizer's own, then the model's, and all ends o
   CHECK(get<uint32_t>(made, "ggml.bos_token_id") == 1);
   CHECK(!get<bool>(made, "ggml.add_bos_token"));
   CHECK(get<std::string>(made, "chat_template") == "{{ messages[0].content }}");
+  const std::string adapter = directory.path + "/adapter";
+  std::filesystem::create_directories(adapter);
+  write_file_atomic(adapter + "/chat_template.jinja", "the adapter's");
+  made = gguf_tokenizer(directory.path, {.size = 800, .bos = 1, .eos = {4}}, adapter);
+  CHECK(get<std::string>(made, "chat_template") == "the adapter's");
 }
 
 TEST_CASE("a tokenizer with byte fallback becomes `llama`, and joining by score gives its ids") {

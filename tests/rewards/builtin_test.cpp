@@ -236,6 +236,41 @@ TEST_CASE("lines that answer nothing count as malformed and cost no sample") {
   CHECK(set.first_failure().find("which answers nothing") != std::string::npos);
 }
 
+TEST_CASE("what a program's standard error says is one line of a message") {
+  RewardSection section;
+  section.command = {"sh", "-c", "printf 'a\\n\\n  b \\n' >&2; exit 7"};
+  Sample sample;
+  sample.row = std::make_shared<const Json>(Json::object());
+  RewardSet set({&section, 1}, true);
+  set.judge({&sample, 1});
+  CHECK(set.first_failure().ends_with("status 7; its standard error ends: a |   b"));
+  CHECK(set.take_first_failure().ends_with("a |   b"));
+  CHECK(set.first_failure().empty());
+  section.on_failure = RewardSection::OnFailure::kStop;
+  RewardSet stopping({&section, 1}, true);
+  CHECK_THROWS_WITH_AS(stopping.judge({&sample, 1}),
+                       doctest::Contains("ends: a |   b (its on_failure is stop)"), RunError);
+}
+
+TEST_CASE("a completion has failed where no reward that weighs anything has a value") {
+  std::vector<RewardSection> sections(2);
+  sections[0].command = {"false"};
+  sections[1].name = "length";
+  Sample sample;
+  sample.row = std::make_shared<const Json>(Json::object());
+  const auto failed = [&] { return RewardSet(sections, true).judge({&sample, 1})[0].failed; };
+  CHECK_FALSE(failed());
+  sections[1].weight = 0;
+  CHECK(failed());
+  sections[0].weight = 0;
+  CHECK_FALSE(failed());
+  sections[1].weight = 1;
+  CHECK_FALSE(failed());
+  sections[0].on_failure = RewardSection::OnFailure::kDrop;
+  CHECK(failed());
+  CHECK_FALSE(RewardSet({}, true).judge({&sample, 1})[0].failed);
+}
+
 TEST_CASE("a pattern that takes too many steps has no verdict, and the others have theirs") {
   RewardSection section;
   section.name = "regex";

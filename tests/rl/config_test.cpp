@@ -196,6 +196,16 @@ TEST_CASE("a dapo run's resolved config runs again; a replay of it shapes nothin
   CHECK(group.episodes[0].shaped() == 0.25);
 }
 
+TEST_CASE("rl.on_mismatch that nobody wrote follows what samples") {
+  using OnMismatch = rl::RlSection::OnMismatch;
+  RlConfig config = load({});
+  CHECK((config.rl.on_mismatch == OnMismatch::kStop));
+  const File file(dump_run_config(config));
+  CHECK((read({file.path, "rl.max_staleness=1"}).rl.on_mismatch == OnMismatch::kCorrect));
+  CHECK_FALSE(read({file.path, "rl.replay=r.jsonl"}).was_set("rl.on_mismatch"));
+  CHECK(read({file.path, "rl.on_mismatch=stop"}).was_set("rl.on_mismatch"));
+}
+
 TEST_CASE("keys that a program sets are in the resolved config as its own") {
   RlConfig config;
   config.output_dir = "run";

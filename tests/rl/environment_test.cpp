@@ -68,6 +68,13 @@ class Foreign : public env::Environment {
   bool at_once_ = false;
 };
 
+// Never begins.
+class Broken : public env::Environment {
+ public:
+  env::Observation reset(const Json&) override { throw RunError("broken"); }
+  env::Observation step(const env::Turn&) override { return {}; }
+};
+
 // Fails three times of four.
 class Frail : public env::Environment {
  public:
@@ -90,6 +97,7 @@ std::unique_ptr<env::Environment> make() {
 
 [[maybe_unused]] const bool added = [] {
   env::environments().add({"foreign", make<Foreign>, "for these tests"});
+  env::environments().add({"broken", make<Broken>, "for these tests"});
   env::environments().add({"frail", make<Frail>, "for these tests"});
   env::environments().add({"talk", make<Talk>, "for these tests"});
   return true;
@@ -391,11 +399,26 @@ TEST_CASE("what an environment throws is a verdict") {
 
 TEST_CASE("words that are not the model's cost their episodes alone") {
   const Folder folder;
-  const Run run = Run(folder, "run", kPlain, {"environment.name=foreign"}).go();
-  CHECK(run.outcome.steps == 3);
+  const std::vector<std::string> keys{"environment.name=foreign", "train.max_steps=2"};
+  const Run run = Run(folder, "run", kPlain, keys).go();
+  CHECK(run.outcome.steps == 2);
   CHECK(run.rows().front().number("environment_malformed").value() > 0);
   for (const Json& row : run.rollouts(1)) CHECK(row["reward"] == 0.0);
   check_exact(run);
+}
+
+TEST_CASE("a run ends where all episodes of three rollouts in a row fail") {
+  const Folder folder;
+  for (const char* verdict : {"zero", "drop"}) {
+    Run run(folder, verdict, kPlain,
+            {"environment.name=broken", str("environment.on_failure=", verdict)});
+    CHECK_THROWS_WITH_AS(
+        run.go(),
+        doctest::Contains("the environment failed in all episodes of 3 rollouts in a row (the "
+                          "first failure: broken"),
+        RunError);
+  }
+  CHECK(read_metrics_file((folder / "zero") + "/metrics.jsonl").size() == 2);
 }
 
 TEST_CASE("an environment that fails often, but not always, does not end the run") {

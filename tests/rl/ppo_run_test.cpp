@@ -96,6 +96,7 @@ TEST_CASE("a run of ppo that stops anywhere goes on to the same bits, its critic
   for (const MetricsRow& row : whole.rows()) {
     CHECK(row.number("sampler_trainer_max_abs_diff").value_or(0) == 0);
     CHECK(row.number("critic_learning_rate") == 3e-3);
+    CHECK_FALSE(row.number("zero_std_groups").has_value());  // its groups have one completion
   }
 }
 

@@ -152,6 +152,11 @@ TEST_CASE("ppo says what is wrong with its config") {
   CHECK(error_of({"rl.algorithm=ppo"}) == "no error");
   CHECK(error_of({"rl.algorithm=grpo"}).find("found grpo, expected ppo") != std::string::npos);
   CHECK(error_of({"rl.scale_rewards=true"}).find("scale_rewards") != std::string::npos);
+  CHECK(error_of({"rl.dynamic_sampling=true"})
+            .starts_with("command line: rl.dynamic_sampling=true: unknown key "
+                         "`rl.dynamic_sampling`; it belongs to `temper grpo`, whose algorithms "
+                         "compare the completions of a prompt: grpo, dr_grpo, dapo, gspo, rloo"));
+  CHECK(error_of({"rl.dynamic_samplin=true"}).find("did you mean") != std::string::npos);
   CHECK(error_of({"ppo.gama=0.9"}).find("did you mean `ppo.gamma`?") != std::string::npos);
   CHECK(error_of({"ppo.gae_lambda=1.5"}).find("ppo.gae_lambda") != std::string::npos);
   CHECK(error_of({"ppo.share_base=true"}).find("adapter.method: lora") != std::string::npos);

@@ -2,6 +2,8 @@
 // replayed, on several ranks, and with an algorithm from outside.
 #include "temper/rl/task.h"
 
+#include <atomic>
+
 #include "temper/base/file.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/group_keys.h"
@@ -25,7 +27,29 @@ class EvenIds : public rewards::SimpleReward {
   bool needs_text() const override { return false; }
 };
 
+// Which of the ranks that are threads makes something now.
+thread_local int rank_of_thread = 0;
+std::atomic<int> failures_left{0};
+
+// Fails so many times, on this rank.
+class Failing : public rewards::SimpleReward {
+ public:
+  double score(const rewards::Sample& sample) const override {
+    const bool fails = rank_ == 1 && failures_left-- > 0;
+    return fails ? std::nan("") : static_cast<double>(sample.completion_tokens[0]);
+  }
+  bool needs_text() const override { return false; }
+
+ private:
+  int rank_ = rank_of_thread;
+};
+
 [[maybe_unused]] const bool registered = [] {
+  rewards::register_reward({"failing",
+                            [](const rewards::RewardSection&) -> std::unique_ptr<rewards::Reward> {
+                              return std::make_unique<Failing>();
+                            },
+                            "for these tests"});
   rewards::register_reward({"even_ids",
                             [](const rewards::RewardSection&) -> std::unique_ptr<rewards::Reward> {
                               return std::make_unique<EvenIds>();
@@ -177,6 +201,7 @@ TEST_CASE("training on a run's rollouts again is the run, to the bit") {
     replay.config.rewards.clear();
     replay.config.data.train.clear();
     replay.config.train.max_steps.reset();
+    replay.config.written = parse_yaml("rl: {on_mismatch: stop}", "run.yaml");
     replay.go();
     CHECK(replay.outcome.steps == 4);
     CHECK((replay.weights() == run.weights()));
@@ -184,6 +209,143 @@ TEST_CASE("training on a run's rollouts again is the run, to the bit") {
     CHECK(replay.last("reward_mean") == run.last("reward_mean"));
     CHECK_FALSE(std::filesystem::exists(replay.config.output_dir + "/rollouts"));
   }
+}
+
+namespace {
+
+// A file of so many groups of two, whose log-probabilities are no policy's.
+std::string foreign_rollouts(int64_t groups, const std::string& logprobs) {
+  std::string lines;
+  for (int64_t group = 0; group < groups; ++group)
+    for (const int64_t sample : {0, 1})
+      lines += str("{\"group\": ", group, ", \"prompt_tokens\": [3, 4], \"completion_tokens\": [",
+                   5 + sample, ", 7], ", logprobs, "\"reward\": ", sample, "}\n");
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("a replayed file of another policy is told of, or refused") {
+  const Folder folder;
+  const auto run_of = [&](const std::string& name, const std::string& lines) {
+    write_file_atomic(folder / (name + ".jsonl"), lines);
+    return std::make_unique<RlRun>(folder, name, [&](rl::RlConfig& config) {
+      config.rl.replay = folder / (name + ".jsonl");
+      config.rl.group_size = 2;
+      config.train.max_steps.reset();
+    });
+  };
+  const std::string theirs = "\"logprobs\": [-1, -9], ";
+  const auto plain = run_of("plain", foreign_rollouts(4, ""));
+  plain->go();
+  CHECK(plain->console.str().find("another policy") == std::string::npos);
+  const auto warned = run_of("warned", foreign_rollouts(4, theirs));
+  warned->go();
+  const std::string said = warned->console.str();
+  CHECK(said.find("warned.jsonl: another policy sampled its completions: at step 1 ") !=
+        std::string::npos);
+  CHECK(said.find("rl.on_mismatch: correct") != std::string::npos);
+  CHECK(said.find("another policy") == said.rfind("another policy"));
+  CHECK((warned->weights() == plain->weights()));
+  const auto stopped = run_of("stopped", foreign_rollouts(4, theirs));
+  stopped->config.written = parse_yaml("rl: {on_mismatch: stop}", "run.yaml");
+  CHECK_THROWS_WITH_AS(stopped->go(), doctest::Contains("run.yaml:1: rl.on_mismatch: stop asks"),
+                       RunError);
+  // Where nothing was recorded there is nothing to compare.
+  const auto nothing = run_of("nothing", foreign_rollouts(4, ""));
+  nothing->config.written = parse_yaml("rl: {on_mismatch: stop}", "run.yaml");
+  nothing->go();
+  CHECK((nothing->weights() == plain->weights()));
+  const auto corrected = run_of("corrected", foreign_rollouts(4, theirs));
+  corrected->config.rl.on_mismatch = rl::RlSection::OnMismatch::kCorrect;
+  corrected->go();
+  CHECK_FALSE((corrected->weights() == plain->weights()));
+}
+
+TEST_CASE("a replayed group has one prompt, unless an environment added to it") {
+  const Folder folder;
+  std::string lines = foreign_rollouts(2, "");
+  const size_t last = lines.rfind("[3, 4]");
+  lines.replace(last, 6, "[3, 5]");
+  const auto go = [&] {
+    write_file_atomic(folder / "rollouts.jsonl", lines);
+    RlRun run(folder, "run", [&](rl::RlConfig& config) {
+      config.rl.replay = folder / "rollouts.jsonl";
+      config.rl.group_size = 2;
+      config.train.max_steps = 1;
+    });
+    run.go();
+  };
+  CHECK_THROWS_WITH_AS(go(), doctest::Contains("rollouts.jsonl:4: group 1 has other"), DataError);
+  lines.insert(lines.rfind("\"reward\""), "\"completion_mask\": [1, 1], \"turns\": 1, ");
+  CHECK_NOTHROW(go());
+}
+
+TEST_CASE("a run whose rewards all fail ends after three rollouts, on all ranks alike") {
+  const Folder folder;
+  const auto failing = [](rl::RlConfig& config) { config.rewards = {{.name = "failing"}}; };
+  rank_of_thread = 1;
+  failures_left = 1000;
+  RlRun ends(folder, "ends", failing);
+  CHECK_THROWS_WITH_AS(
+      ends.go(),
+      doctest::Contains("rewards failed on all completions of 3 rollouts in a row (the first "
+                        "failure: failing: found the reward nan"),
+      RunError);
+  CHECK(ends.rows().size() == 2);
+  CHECK(ends.console.str().find("warning: rewards failed on 6 completions (the first: failing: ") !=
+        std::string::npos);
+  // The count is part of the checkpoint: the third ends the run again, unless it has rewards.
+  failures_left = 3;
+  RlRun mended(folder, "ends", failing);
+  mended.go();
+  CHECK(mended.outcome.steps == 4);
+  failures_left = 12;  // two rollouts of six completions
+  RlRun goes_on(folder, "goes-on", failing);
+  goes_on.go();
+  CHECK(goes_on.outcome.steps == 4);
+  rank_of_thread = 0;
+
+  // One rank's failures are not all; the other tells what they were, and where.
+  failures_left = 1000;
+  std::string said;
+  tiny::ThreadRanks(2).run([&](dist::Group& group) {
+    rank_of_thread = group.rank();
+    RlRun rank(folder, "ranks", failing);
+    rank.go(0, group);
+    CHECK(rank.outcome.steps == 4);
+    if (group.rank() == 0) said = rank.console.str();
+  });
+  CHECK(said.find("at most 1e+30, on rank 1); they are handled") != std::string::npos);
+}
+
+namespace {
+
+struct Heard : train::Messages {
+  void warn_once(const std::string&, const std::string& message) override { said += message; }
+  void note(const std::string&) override {}
+  std::string said;
+};
+
+}  // namespace
+
+TEST_CASE("prompts that may go on beyond the model's positions are told of") {
+  std::vector<rl::Prompt> prompts(3);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    prompts[i].row.tokens.resize(10 * (i + 1));
+    prompts[i].row.where = str("rows.jsonl:", i + 1);
+  }
+  const auto said = [&](int64_t positions, int64_t max_new_tokens) {
+    Heard heard;
+    warn_beyond_positions(prompts, positions, max_new_tokens, heard);
+    return heard.said;
+  };
+  CHECK(said(64, 34).empty());
+  CHECK(said(0, 34).empty());
+  CHECK(said(64, 35) ==
+        "rows.jsonl:3: 30 tokens and 35 new ones (rollout.max_new_tokens) are more than the "
+        "model's max_position_embeddings, 64");
+  CHECK(said(64, 60).ends_with("max_position_embeddings, 64; so are those of 2 more rows"));
 }
 
 TEST_CASE("a group's gradient is the same whole, split over passes, and over ranks") {

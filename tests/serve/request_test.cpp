@@ -211,10 +211,16 @@ TEST_CASE("tools that have to be called, and calls that were spoken") {
   const CompletionRequest named = with(R"({"type": "function", "function": {"name": "f"}})");
   CHECK(named.tool_choice == ToolChoice::kNamed);
   CHECK(named.options.grammar->text == R"({"type":"object"})");
+  // Without parameters there are no arguments.
+  const Json none{
+      {"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};
+  const CompletionRequest bare = with(R"({"type": "function", "function": {"name": "g"}})");
+  CHECK(parse_json(bare.options.grammar->text, "schema") == none);
   const CompletionRequest required = with("\"required\"");
   const Json schema = parse_json(required.options.grammar->text, "schema");
   CHECK(schema["minItems"] == 1);
   CHECK(schema["items"]["anyOf"].size() == 2);
+  CHECK(schema["items"]["anyOf"][1]["properties"]["parameters"] == none);
   for (const char* wrong :
        {R"("any")", R"({"type": "function", "function": {"name": "h"}})", "{}", "1"})
     CHECK_MESSAGE(problem(R"({"messages": [{"role": "user", "content": "a"}], )" +

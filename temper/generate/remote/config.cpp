@@ -36,7 +36,7 @@ void ServerSection::fields(Fields& f) {
       above(0));
   f.add("wait_minutes", wait_minutes,
         "minutes to wait for a server that has answered and is gone, such as one that is started "
-        "again; 0: as long as the 4 tries take, 15 seconds",
+        "again, or is busy (status 429 or 503); 0: as long as the 4 tries take, 15 seconds",
         at_least(0));
 }
 

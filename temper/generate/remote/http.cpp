@@ -2,7 +2,10 @@
 
 #include <httplib.h>
 
+#include <algorithm>
 #include <atomic>
+#include <charconv>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/clock.h"
@@ -52,11 +55,23 @@ std::string reason(httplib::Error error) {
   }
 }
 
+// Retry-After is a number of seconds, or a date of HTTP.
+std::optional<double> retry_after(const httplib::Response& answer) {
+  const std::string text = answer.get_header_value("Retry-After");
+  int64_t seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error == std::errc() && end == text.data() + text.size())
+    return static_cast<double>(std::max<int64_t>(seconds, 0));
+  std::tm date{};
+  if (!::strptime(text.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &date)) return {};
+  return std::max(0.0, std::difftime(::timegm(&date), std::time(nullptr)));
+}
+
 std::string body_of(const httplib::Result& result, const std::string& path) {
   if (!result) throw HttpFailure(temper::str(path, ": ", reason(result.error())), true);
   if (result->status / 100 == 2) return result->body;
   throw HttpFailure(temper::str(path, ": status ", result->status, " ", message_of(result->body)),
-                    false, result->status);
+                    false, result->status, retry_after(result.value()));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "temper/base/error.h"
@@ -20,10 +21,15 @@ ServerUrl parse_url(const std::string& text);
 // A request that was not answered as it should be.
 class HttpFailure : public Error {
  public:
-  HttpFailure(const std::string& message, bool unreachable, int status = 0)
-      : Error(message), unreachable(unreachable), status(status) {}
-  bool unreachable;  // no whole answer came: the server may be gone
-  int status;        // of the answer; 0: none
+  HttpFailure(const std::string& message, bool unreachable, int status = 0,
+              std::optional<double> retry_after = {})
+      : Error(message), unreachable(unreachable), status(status), retry_after(retry_after) {}
+  // The server is there and takes no more requests now: 429 (too many requests), 503.
+  bool busy() const { return status == 429 || status == 503; }
+
+  bool unreachable;                   // no whole answer came: the server may be gone
+  int status;                         // of the answer; 0: none
+  std::optional<double> retry_after;  // seconds that the answer asks to wait (Retry-After)
 };
 
 // A connection that is kept between requests; one thread at a time, but for stop().

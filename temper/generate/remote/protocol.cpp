@@ -83,7 +83,7 @@ void unload(HttpClient& http, const char* path, const std::string& name) {
   try {
     http.post(path, dump_json({{"lora_name", name}}));
   } catch (const HttpFailure& e) {
-    if (e.unreachable) throw;  // else there was none
+    if (e.unreachable || e.busy()) throw;  // else there was none
   }
 }
 
@@ -153,6 +153,13 @@ class OpenAi : public Protocol {
   }
 
  protected:
+  // temper serve answers 404 to another method as well.
+  std::vector<Route> routes(const ServerNeeds& needs) const override {
+    if (!needs.loads) return {};
+    return {
+        {"POST", "/update_weights_from_disk",
+         ", by which it gets the weights (temper serve has it; else rollout.server.sync: none)"}};
+  }
   static void update_from_disk(HttpClient& http, const RemoteWeights& weights) {
     const Json answer = parse_answer(
         http.post("/update_weights_from_disk",
@@ -202,6 +209,15 @@ class Vllm final : public OpenAi {
 
  private:
   static constexpr const char* kUnload = "/v1/unload_lora_adapter";
+  std::vector<Route> routes(const ServerNeeds& needs) const override {
+    if (!needs.loads) return {};
+    if (needs.adapter)
+      return {{"GET", "/v1/load_lora_adapter",
+               ": it is not vLLM, or was started without --enable-lora and "
+               "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"}};
+    constexpr const char* kHint = ": it is not vLLM, or was started without VLLM_SERVER_DEV_MODE=1";
+    return {{"GET", "/pause", kHint}, {"GET", "/collective_rpc", kHint}};
+  }
   std::string name_for(const std::string& model, const RemoteWeights& weights) const override {
     return weights.adapter ? weights.version : model;
   }
@@ -284,6 +300,14 @@ class Sglang final : public Protocol {
 
  private:
   static constexpr const char* kUnload = "/unload_lora_adapter";
+  std::vector<Route> routes(const ServerNeeds& needs) const override {
+    constexpr const char* kHint = ": it is not SGLang";
+    std::vector<Route> all{{"GET", "/generate", kHint}};
+    if (needs.loads)
+      all.push_back(
+          {"GET", needs.adapter ? "/load_lora_adapter" : "/update_weights_from_disk", kHint});
+    return all;
+  }
   int64_t vocabulary_;
 };
 
@@ -299,13 +323,6 @@ uint64_t task_seed(const Request& request, int64_t first) {
   return RandomStream(bits, RandomPurpose::kSampling, begun)
              .bits64(static_cast<uint64_t>(request.position)) >>
          33;
-}
-
-std::string Protocol::model_name(HttpClient& http) const {
-  const Json answer = parse_answer(http.get("/v1/models"));
-  const Json& models = member(answer, "data", Json::value_t::array);
-  check<DataError>(!models.empty(), "/v1/models lists no model");
-  return member(models[0], "id", Json::value_t::string).get<std::string>();
 }
 
 std::unique_ptr<Protocol> make_protocol(ServerSection::Kind kind, int64_t vocabulary) {

@@ -37,6 +37,14 @@ struct RemoteSample {
   std::optional<std::string> text;  // none: the tokens'
 };
 
+// What a run needs of a server, for Protocol::inspect().
+struct ServerNeeds {
+  bool loads = true;       // the weights of each version (rollout.server.sync)
+  bool adapter = false;    // those are an adapter's
+  int64_t vocabulary = 0;  // of the policy; 0: not known, and nothing of the model is compared
+  int32_t token = 0;       // the policy's highest one that a prompt may have
+};
+
 // The seed of a request's samples from `first` on: a hash of the run's seed and what names them,
 // from 0 to 2^31 - 1, which every server takes.
 uint64_t task_seed(const Request& request, int64_t first);
@@ -53,6 +61,10 @@ class Protocol {
   virtual Json parameters(const GenerationOptions& options) const = 0;
   // The name of the model that the server lists first. Throws HttpFailure, DataError.
   virtual std::string model_name(HttpClient& http) const;
+  // Asks what a run will ask, and changes nothing there: whether the server has the routes of its
+  // kind, and a few tokens from the model, whose vocabulary has to be the policy's. Gives the name
+  // of its model. Throws HttpFailure; DataError that says what it lacks.
+  std::string inspect(HttpClient& http, const ServerNeeds& needs) const;
   // Samples, in order. Throws HttpFailure; DataError for an answer that is not one; WrongWeights.
   virtual std::vector<RemoteSample> sample(HttpClient& http, const std::string& model,
                                            const SampleTask& task,
@@ -61,6 +73,15 @@ class Protocol {
   // them this way. Throws HttpFailure, DataError.
   virtual void load(HttpClient& http, const RemoteWeights& weights,
                     const RemoteWeights& before) const = 0;
+
+ protected:
+  // A route that a run posts to, and how one finds out that it is there without posting to it. GET:
+  // where it is not, the status is 404, else 405. POST {}: the same, else it lacks what it needs.
+  struct Route {
+    const char *method, *path;
+    const char* hint;  // where a server of the right kind may lack it; else ""
+  };
+  virtual std::vector<Route> routes(const ServerNeeds&) const { return {}; }
 };
 
 // Thrown if a server has other weights than it was given: it was restarted.

@@ -8,7 +8,8 @@
 namespace temper::generate::remote {
 namespace {
 
-constexpr double kFirstWait = 0.5;  // seconds, where a server answered with an error
+constexpr double kFirstWait = 0.5;      // seconds, where a server answered with an error
+constexpr double kMostRetryAfter = 60;  // of a wait that a busy server asks for
 
 }  // namespace
 
@@ -27,11 +28,11 @@ class ServerPool::Connection {
       client_ = std::move(server.idle.back());
       server.idle.pop_back();
     }
-    server.busy.push_back(client_.get());
+    server.busy[client_.get()] = steady_seconds();
   }
   ~Connection() {
     const std::lock_guard lock(pool_.mutex_);
-    std::erase(server_.busy, client_.get());
+    server_.busy.erase(client_.get());
     server_.idle.push_back(std::move(client_));
   }
   HttpClient& http() { return *client_; }
@@ -74,7 +75,7 @@ void ServerPool::stop() {
   stopping_ = true;
   if (options_.loader) options_.loader->stop();
   for (const auto& server : servers_)
-    for (HttpClient* client : server->busy) client->stop();
+    for (const auto& [client, since] : server->busy) client->stop();
   changed_.notify_all();
 }
 
@@ -206,26 +207,39 @@ std::string ServerPool::post(const std::string& path, const std::string& body, s
 void ServerPool::on_some_server(size_t turn, const std::function<void(size_t)>& work) {
   size_t failed = SIZE_MAX;
   double wait = kFirstWait;
+  double busy_wait = kFirstWait;
+  bool refused = false;       // by the server before, as busy
   std::optional<double> end;  // of the time in which tries do not count
   for (int tries = 1;; ++tries) {
     const size_t number = choose(turn, failed);
     const Server& server = *servers_[number];
     std::string why;
     bool unreachable = false;
+    std::optional<double> busy;  // seconds until it is asked again
     try {
       work(number);
-      const std::lock_guard lock(mutex_);
-      answered_ = true;
-      return;
+      return tell_answer(server);
     } catch (const HttpFailure& e) {
       why = e.what();
       unreachable = e.unreachable;
+      if (e.busy())
+        busy = std::clamp(e.retry_after.value_or(busy_wait), kFirstWait, kMostRetryAfter);
     } catch (const DataError& e) {
       why = e.what();
     } catch (const WrongWeights& e) {
       why = e.what();
     }
     failed = number;
+    if (busy) {
+      --tries;
+      refused = !refused && another_answers(number);
+      if (refused) continue;
+      if (!wait_while_busy(number, *busy, why))
+        throw NoServer(temper::str(server.about.name, " took no request in ", longest_wait(true),
+                                   " s (rollout.server.wait_minutes): ", why));
+      busy_wait = std::min(2 * busy_wait, kMostWait);
+      continue;
+    }
     // A connection may end just when it is used again, of a server that is there.
     if (unreachable && (options_.may_return || !answers(server))) {
       leave_out(number);

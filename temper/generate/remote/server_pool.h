@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -43,7 +44,8 @@ struct PoolOptions {
   // all others.
   bool may_return = true;
   std::shared_ptr<WeightsLoader> loader;  // null: the pool has servers load weights itself
-  double wait_seconds = 0;  // for one that is gone and had answered; 0: as long as kTries take
+  // For one that is gone and had answered, or is busy; 0: as long as kTries take.
+  double wait_seconds = 0;
 };
 // Those of the section. Throws ConfigError for urls that are none and a key that is not there.
 PoolOptions pool_options(const ServerSection& section);
@@ -71,16 +73,17 @@ class ServerPool {
   // Samples on server number `turn` of those that answer. A failed request is tried kTries times in
   // all, on another server where there is one, at most kMostWait apart; a server that does not
   // answer is left out until its /health does, and is then given the weights anew, as is one whose
-  // answer names others. Throws RunError that names the url.
+  // answer names others. One that is busy (HttpFailure::busy) is asked again later, which is no
+  // try. Throws RunError that names the url.
   std::vector<RemoteSample> sample(const SampleTask& task, size_t turn);
   // The same for any other request: the body of the answer.
   std::string post(const std::string& path, const std::string& body, size_t turn);
   // Asks a server nothing more; what it was asked goes to others.
   void leave_out(size_t server);
   size_t num_alive();
-  // What a user should know of servers that are gone and come back, since the last call.
+  // What a user should know of servers that are gone or busy and come back, since the last call.
   std::vector<std::string> take_news();
-  // Whether it knows that no server answers.
+  // Whether it knows that no server answers, or takes a request.
   bool all_gone();
   // Ends what is going on; whoever waits gets a RunError.
   void stop();
@@ -100,7 +103,7 @@ class ServerPool {
     bool alive = true;                  // guarded by mutex_, as what follows
     std::optional<double> gone_since;   // steady_seconds(), where the user was told
     std::vector<std::unique_ptr<HttpClient>> idle;
-    std::vector<HttpClient*> busy;
+    std::map<HttpClient*, double> busy;  // since steady_seconds()
   };
   class Connection;
 
@@ -116,8 +119,12 @@ class ServerPool {
   void wait_for(size_t failed, double seconds, bool any);
   void probe();
   bool wait_for_any(double end);
+  bool wait_while_busy(size_t number, double seconds, const std::string& why);
+  bool works_for_us(double now) const;
+  double longest_wait(bool was_there) const;
   void tell_gone(Server& server);
   void tell_back(Server& server);
+  void tell_answer(const Server& server);
 
   const PoolOptions options_;
   std::unique_ptr<Protocol> protocol_;
@@ -125,7 +132,9 @@ class ServerPool {
   std::mutex mutex_;
   std::condition_variable changed_;
   RemoteWeights weights_;
-  bool answered_ = false;  // some server, some request
+  bool answered_ = false;             // some server, some request
+  std::optional<double> busy_since_;  // steady_seconds(), no request was taken since
+  std::optional<double> told_busy_;   // the same, where the user was told
   std::vector<std::string> news_;
   bool stopping_ = false;
   std::thread prober_;  // last: it uses the others

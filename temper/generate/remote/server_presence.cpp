@@ -11,6 +11,7 @@ namespace {
 
 constexpr double kBetweenProbes = 0.3;  // seconds
 constexpr double kProbeTimeout = 3;
+constexpr double kRefusedWithin = 1;  // a request that takes longer was taken
 
 std::chrono::duration<double> seconds_of(double seconds) {
   return std::chrono::duration<double>(seconds);
@@ -23,8 +24,9 @@ void ServerPool::leave_out(size_t number) {
   const std::lock_guard lock(mutex_);
   server.alive = false;
   server.idle.clear();
+  busy_since_.reset();  // it may be busy for a while when it comes back
   if (!options_.may_return)
-    for (HttpClient* client : server.busy) client->stop();
+    for (const auto& [client, since] : server.busy) client->stop();
   changed_.notify_all();
 }
 
@@ -50,6 +52,48 @@ bool ServerPool::wait_for_any(double end) {
   changed_.wait_for(lock, seconds_of(left), [&] { return stopping_ || any(); });
   check(!stopping_, names(), ": the run is ending");
   return any();
+}
+
+// Whether a server is at work on a request of this pool, which it did not refuse.
+bool ServerPool::works_for_us(double now) const {
+  return std::any_of(servers_.begin(), servers_.end(), [now](const auto& server) {
+    return std::any_of(server->busy.begin(), server->busy.end(),
+                       [now](const auto& entry) { return now - entry.second > kRefusedWithin; });
+  });
+}
+
+double ServerPool::longest_wait(bool was_there) const {
+  return (was_there ? options_.wait_seconds : 0) + (kTries - 1) * kMostWait;
+}
+
+// For so long, where servers are busy. False: none has taken a request for too long. As long as one
+// works for this pool, what it has too much of may be the pool's own requests.
+bool ServerPool::wait_while_busy(size_t number, double seconds, const std::string& why) {
+  std::unique_lock lock(mutex_);
+  const double now = steady_seconds();
+  if (!busy_since_ || works_for_us(now)) busy_since_ = now;
+  const double end = *busy_since_ + longest_wait(true);
+  if (now >= end) return false;
+  seconds = std::min(seconds, end - now);
+  const std::string& name = servers_[number]->about.name;
+  if (!told_busy_ && now + seconds - *busy_since_ > kRefusedWithin) {
+    told_busy_ = *busy_since_;
+    news_.push_back(str(name, " is busy (", why, "); waiting up to ", longest_wait(true),
+                        " s for it (rollout.server.wait_minutes)"));
+  }
+  changed_.wait_for(lock, seconds_of(seconds), [this] { return stopping_; });
+  check(!stopping_, name, ": the run is ending");
+  return true;
+}
+
+void ServerPool::tell_answer(const Server& server) {
+  const std::lock_guard lock(mutex_);
+  answered_ = true;
+  busy_since_.reset();
+  if (!told_busy_) return;
+  const auto seconds = static_cast<int64_t>(steady_seconds() - *told_busy_ + 0.5);
+  told_busy_.reset();
+  news_.push_back(str(server.about.name, " takes requests again, after ", seconds, " s"));
 }
 
 // Asks those that were left out whether they are back.
@@ -80,9 +124,8 @@ void ServerPool::tell_gone(Server& server) {
   server.gone_since = steady_seconds();
   const bool alone = std::none_of(servers_.begin(), servers_.end(),
                                   [](const auto& other) { return other->alive; });
-  const double most = (answered_ ? options_.wait_seconds : 0) + (kTries - 1) * kMostWait;
   news_.push_back(server.about.name + " does not answer; " +
-                  (alone ? str("waiting up to ", most, " s for it",
+                  (alone ? str("waiting up to ", longest_wait(answered_), " s for it",
                                answered_ ? " (rollout.server.wait_minutes)" : "")
                          : "the others go on without it"));
 }
@@ -101,8 +144,9 @@ std::vector<std::string> ServerPool::take_news() {
 
 bool ServerPool::all_gone() {
   const std::lock_guard lock(mutex_);
-  return std::all_of(servers_.begin(), servers_.end(),
-                     [](const auto& server) { return server->gone_since.has_value(); });
+  return told_busy_ || std::all_of(servers_.begin(), servers_.end(), [](const auto& server) {
+           return server->gone_since.has_value();
+         });
 }
 
 bool ServerPool::answers(const Server& server) const {

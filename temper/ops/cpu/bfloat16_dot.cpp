@@ -82,12 +82,6 @@ bool keeps_the_chain(DotTile tile) {
 
 namespace {
 
-// Of k at once: a panel of it stays in the second-level cache, from which the tile reads slowly
-// enough; shorter ones cost more in sums that are loaded and stored. With few rows each panel is
-// read once, as far as it goes: the memory is the limit, and likes long runs.
-constexpr int64_t kDepth = 1024;
-constexpr int64_t kFewRows = 2 * kDotRows, kLongDepth = 2048;
-
 // to_bfloat16 without branches, so that the compiler makes vectors of it.
 uint32_t rounded_bits(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
@@ -119,13 +113,16 @@ void pack_pairs(MatrixView<float> a, int64_t rows, int64_t depth, uint32_t* to) 
 
 void multiply_by_dot(DotTile tile, int64_t rows, int64_t columns, int64_t k, MatrixView<float> a,
                      const BFloat16Bits* b, int64_t panel_stride, float* c, int64_t ldc,
-                     bool accumulate, uint32_t* scratch) {
+                     bool accumulate, DotLeft& left) {
   const int64_t tiles = (rows + kDotRows - 1) / kDotRows, height = (rows + tiles - 1) / tiles;
-  const int64_t at_once = rows <= kFewRows ? kLongDepth : kDepth;
+  // As far down k as the rows' pairs have room: each block loads and stores its sums once more.
+  const int64_t at_once = kDotPairs / rows * 2;
   for (int64_t k0 = 0; k0 < k; k0 += at_once) {
     const int64_t depth = std::min(at_once, k - k0), pairs = (depth + 1) / 2;
     const bool from_c = accumulate || k0 > 0;
-    pack_pairs({a.data + k0 * a.col_stride, a.row_stride, a.col_stride}, rows, depth, scratch);
+    if (left.of != a.data)
+      pack_pairs({a.data + k0 * a.col_stride, a.row_stride, a.col_stride}, rows, depth, left.pairs);
+    left.of = depth == k ? a.data : nullptr;
     for (int64_t j = 0; j < columns; j += kDotColumns) {
       const BFloat16Bits* panel = b + j / kDotColumns * panel_stride + k0 * kDotColumns;
       const int64_t width = std::min<int64_t>(kDotColumns, columns - j);
@@ -133,14 +130,14 @@ void multiply_by_dot(DotTile tile, int64_t rows, int64_t columns, int64_t k, Mat
         const int count = static_cast<int>(std::min(height, rows - i));
         float* to = c + i * ldc + j;
         if (width == kDotColumns) {
-          tile(count, depth, scratch + i * pairs, pairs, panel, to, ldc, from_c);
+          tile(count, depth, left.pairs + i * pairs, pairs, panel, to, ldc, from_c);
           continue;
         }
         // The last panel is padded: compute it aside and keep the columns that exist.
         alignas(64) float aside[kDotRows * kDotColumns] = {};
         for (int64_t r = 0; r < count && from_c; ++r)
           std::copy_n(to + r * ldc, width, aside + r * kDotColumns);
-        tile(count, depth, scratch + i * pairs, pairs, panel, aside, kDotColumns, from_c);
+        tile(count, depth, left.pairs + i * pairs, pairs, panel, aside, kDotColumns, from_c);
         for (int64_t r = 0; r < count; ++r)
           std::copy_n(aside + r * kDotColumns, width, to + r * ldc);
       }

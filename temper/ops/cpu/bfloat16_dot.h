@@ -13,12 +13,19 @@ using DotTile = decltype(&avx512_dot_tile);
 // bit: tried on products of many magnitudes, denormal ones and zeros of both signs among them.
 bool keeps_the_chain(DotTile tile);
 
+// Rows of a as the tile reads them: packed for one range of columns, and kept for the next.
+struct DotLeft {
+  uint32_t* pairs;            // room for kDotPairs
+  const float* of = nullptr;  // the first value of the rows that it holds whole; null: none
+};
+constexpr int64_t kDotPairs = 96 * 1024;  // 384 KiB, of the second-level cache
+
 // c[rows, columns] = a b (k values deep), or c + a b: a is rounded to bfloat16; b is packed in
-// panels of 32 columns, from the first one on, `panel_stride` values apart. scratch: rows x 512
-// values; rows x 1,024 where there are at most 24.
+// panels of 32 columns, from the first one on, `panel_stride` values apart. rows: at most
+// kDotPairs. While `left` is used, a does not change.
 void multiply_by_dot(DotTile tile, int64_t rows, int64_t columns, int64_t k, MatrixView<float> a,
                      const BFloat16Bits* b, int64_t panel_stride, float* c, int64_t ldc,
-                     bool accumulate, uint32_t* scratch);
+                     bool accumulate, DotLeft& left);
 
 enum class Bfloat16Products {
   kInstructions,   // AVX512-BF16

@@ -111,17 +111,18 @@ void multiply(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, con
   }
 }
 
-// One task of a product.
+// One task of a product. dot_left: of the thread's earlier tasks of the same product.
 template <class Right>
 void block(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, const Right& right,
-           float* c, int64_t ldc, bool accumulate, const float* bias, bool round, float* left) {
+           float* c, int64_t ldc, bool accumulate, const float* bias, bool round, float* left,
+           DotLeft& dot_left) {
   bool done = false;
   if constexpr (Right::kUnpacks) {
     done = right.multiply_few(rows, columns, a, c, ldc, accumulate);
   } else if constexpr (kPanel == kDotColumns && std::is_same_v<Right, PackedRight<BFloat16Bits>>) {
     if (round && bfloat16_products() == Bfloat16Products::kInstructions) {
       multiply_by_dot(avx512_dot_tile, rows, columns, k, a, right.panels, right.panel_stride, c,
-                      ldc, accumulate, reinterpret_cast<uint32_t*>(left));
+                      ldc, accumulate, dot_left);
       done = true;
     }
   }

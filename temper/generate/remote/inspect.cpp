@@ -1,0 +1,72 @@
+// What a server is, found out before it is needed.
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "temper/base/json.h"
+#include "temper/generate/remote/protocol.h"
+
+namespace temper::generate::remote {
+namespace {
+
+Json first_model(HttpClient& http) {
+  const Json answer = parse_json(http.get("/v1/models"), "the server's answer");
+  const Json models = answer.is_object() ? answer.value("data", Json()) : Json();
+  check<DataError>(models.is_array() && !models.empty() && models[0].is_object(),
+                   "/v1/models lists no model");
+  return models[0];
+}
+
+std::string name_of(const Json& model) {
+  const Json name = model.value("id", Json());
+  check<DataError>(name.is_string(), "/v1/models lists a model without an `id`");
+  return name.get<std::string>();
+}
+
+// Throws DataError where the server does not know the route.
+template <class Route>
+void look_for(HttpClient& http, const Route& route) {
+  const bool posts = std::string_view(route.method) == "POST";
+  try {
+    posts ? http.post(route.path, "{}") : http.get(route.path);
+  } catch (const HttpFailure& e) {
+    if (e.status == 404 || (posts && e.status == 405))
+      throw DataError(temper::str("the server has no route POST ", route.path, route.hint,
+                                  "; rollout.server.kind names its API"));
+    const bool lets_nobody_in = e.status == 401 || e.status == 403;
+    if (e.unreachable || e.busy() || e.status >= 500 || lets_nobody_in) throw;
+  }
+}
+
+// A server that refuses a request that a run may send, as by the status 400, has another model.
+void sample_some(const Protocol& protocol, HttpClient& http, const std::string& model,
+                 int32_t token) {
+  constexpr int64_t kTokens = 8;
+  Request request;
+  request.prompt = {token};
+  request.options.max_new_tokens = kTokens;
+  try {
+    protocol.sample(http, model, {.request = &request}, {});
+  } catch (const HttpFailure& e) {
+    if (e.unreachable || e.busy() || e.status >= 500) throw;
+    throw DataError(
+        temper::str("asked to go on after token ", token, ", which the policy knows: ", e.what()));
+  }
+}
+
+}  // namespace
+
+std::string Protocol::model_name(HttpClient& http) const { return name_of(first_model(http)); }
+
+std::string Protocol::inspect(HttpClient& http, const ServerNeeds& needs) const {
+  const Json model = first_model(http);
+  for (const Route& route : routes(needs)) look_for(http, route);
+  if (needs.vocabulary == 0) return name_of(model);
+  const Json size = model.value("vocab_size", Json());  // temper serve says it
+  check<DataError>(!size.is_number_integer() || size == needs.vocabulary, "its model ",
+                   name_of(model), " has a vocabulary of ", dump_json(size),
+                   " tokens, expected the policy's ", needs.vocabulary);
+  sample_some(*this, http, name_of(model), needs.token);
+  return name_of(model);
+}
+
+}  // namespace temper::generate::remote

@@ -1,0 +1,62 @@
+#include "temper/train/run_inputs.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "temper/base/yaml.h"
+#include "temper/models/file_digests.h"
+#include "temper/models/load.h"
+#include "temper/train/checkpoint.h"
+
+namespace temper::train {
+namespace {
+namespace fs = std::filesystem;
+
+using Inputs = std::vector<std::pair<std::string, std::string>>;
+
+// Sections that name no input, or where something is written.
+constexpr std::array kPassedOver{"output_dir", "resume", "metrics", "rollout", "mesh", "roles"};
+
+constexpr const char* kNothing = "no such file";
+
+std::string digests_of(const std::string& path) {
+  try {
+    const std::string found = models::resolve_model_path(path);
+    return fs::exists(found) ? models::file_digests(found) : kNothing;
+  } catch (const std::exception&) {
+    return kNothing;
+  }
+}
+
+// Of every text below the node: which of them are paths, this host may not know.
+void collect(const YamlNode& node, const std::string& key, Inputs& to) {
+  if (node.kind == YamlNode::Kind::kScalar && !node.text.empty())
+    to.emplace_back(str(key, " (", node.text, ")"), digests_of(node.text));
+  for (const YamlNode& item : node.items) collect(item, key, to);
+  for (const YamlNode::Entry& entry : node.entries)
+    collect(entry.value, key.empty() ? entry.key : str(key, ".", entry.key), to);
+}
+
+std::string checkpoint_of(const RunConfig& config) {
+  if (config.resume == "never") return "none";
+  if (config.resume != "auto") return digests_of(config.resume + "/state.json");
+  const std::vector<std::string> all = Checkpoints(config.output_dir, 1).all();
+  return all.empty() ? "none" : fs::path(all.front()).filename().string();
+}
+
+}  // namespace
+
+Inputs run_inputs(RunConfig& config, bool trains) {
+  Inputs inputs;
+  const YamlNode tree = parse_yaml(dump_run_config(config), "this run");
+  for (const YamlNode::Entry& entry : tree.entries) {
+    const bool passed_over =
+        std::find(kPassedOver.begin(), kPassedOver.end(), entry.key) != kPassedOver.end();
+    if (!passed_over && (trains || entry.key != "data")) collect(entry.value, entry.key, inputs);
+  }
+  if (trains) inputs.emplace_back("checkpoint in output_dir", checkpoint_of(config));
+  return inputs;
+}
+
+}  // namespace temper::train

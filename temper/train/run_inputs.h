@@ -1,0 +1,17 @@
+// The files that a run reads, as ranks compare them before any of them is loaded.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temper/train/config.h"
+
+namespace temper::train {
+
+// By the config's keys and values ("data.train (rows.jsonl)") what they name on this host
+// (models::file_digests), and the checkpoint that the run goes on from. `trains`: else the rank has
+// roles of its own and reads neither rows nor checkpoints. Where the run writes is left out.
+std::vector<std::pair<std::string, std::string>> run_inputs(RunConfig& config, bool trains);
+
+}  // namespace temper::train
