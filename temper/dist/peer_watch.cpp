@@ -156,7 +156,9 @@ bool PeerWatch::hear(Neighbour& from, Neighbour& other) {
   const ssize_t n = ::recv(from.fd, &from.word[from.have], from.word.size() - from.have, 0);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   if (n <= 0) {
-    const bool vanished = n < 0 && (errno == ETIMEDOUT || errno == EHOSTUNREACH);
+    const bool vanished =
+        n < 0 && (errno == ETIMEDOUT || errno == EHOSTUNREACH || errno == EHOSTDOWN ||
+                  errno == ENETUNREACH || errno == ENETDOWN);
     using How = LostPeer::How;
     lose(word_of(from.rank, vanished ? How::kUnreachable : How::kEnded), other);
     return false;
