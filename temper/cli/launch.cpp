@@ -29,10 +29,10 @@ constexpr const char* kLauncher = "TEMPER_LAUNCHER";  // in a rank's environment
 // More ranks than cores are for trying things out; thousands would only fill the memory.
 constexpr int kRanksOfACore = 8, kRanksAnywhere = 16;
 constexpr int64_t kBytesOfARank = int64_t{128} << 20;  // before it has loaded anything
-// For rank 0, which notices by itself too, and may be writing a checkpoint (dist/peer_watch.h);
-// while its process is stopped it does neither.
-constexpr int kLeaderSeconds = 700, kStoppedSeconds = 10;
 constexpr int kGraceSeconds = 10;  // for ranks to notice by themselves that another one has gone
+// For rank 0, which may be writing a checkpoint then (dist/peer_watch.h), unless its process is
+// stopped.
+constexpr int kLeaderSeconds = 700;
 
 int most_ranks() {
   const int64_t cores = std::thread::hardware_concurrency();
@@ -189,10 +189,9 @@ int launch_ranks(int ranks, const std::vector<int>& serving, const char* verb,
     // What the user gave is wrong: the other ranks would say the same. Rank 0 alone has something
     // to lose: it saves what was trained.
     const bool all = waited >= kLeaderSeconds || (status == 2 && !runs(is_leader));
-    for (const auto& [child, rank] : running) {
-      const bool leads = is_leader(rank) && !(waited >= kStoppedSeconds && is_stopped(child));
-      if (all || (waited >= kGraceSeconds && !leads)) ::kill(child, SIGKILL);
-    }
+    for (const auto& [child, rank] : running)
+      if (all || (waited >= kGraceSeconds && (!is_leader(rank) || is_stopped(child))))
+        ::kill(child, SIGKILL);
     if (signal < 0) ++waited;
   }
   return status;

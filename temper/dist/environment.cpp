@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "temper/base/error.h"
+#include "temper/dist/group.h"
 
 namespace temper::dist {
 namespace {

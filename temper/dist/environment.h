@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 
-#include "temper/dist/group.h"
-
 namespace temper::dist {
+
+class Group;
 
 struct Environment {
   int rank = 0, size = 1;

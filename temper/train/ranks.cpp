@@ -87,17 +87,16 @@ void check_all_same(dist::World& world, const Says& what) {
 }  // namespace
 
 RunRanks join_ranks(RunConfig& config, const RunHost& host) {
-  const int size = dist::read_environment().size;
+  const dist::Environment launched = dist::read_environment();
   // What is wrong is said before anybody waits.
-  const std::vector<int> training = config.training_ranks(size);
+  const std::vector<int> training = config.training_ranks(launched.size);
   const auto trains = [&](int rank) {
     return std::find(training.begin(), training.end(), rank) != training.end();
   };
   Says what{{"version", kVersion}, {"config", dump_run_config(config)}};
   check_divisible(config);
-  if (size > 1)
-    for (auto& input : run_inputs(config, trains(dist::read_environment().rank)))
-      what.push_back(std::move(input));
+  if (launched.size > 1)
+    for (auto& input : run_inputs(config, trains(launched.rank))) what.push_back(std::move(input));
   RunRanks ranks{std::make_unique<dist::World>(config.mesh, host.stop), true, {}};
   dist::World& world = *ranks.world;
   check_all_same(world, what);

@@ -321,7 +321,8 @@ RunOutcome run_task(RunConfig& config, Roles& roles, const dist::Mesh& mesh,
                     RunDirectory& directory, Task& task) {
   std::vector<std::unique_ptr<Hook>> hooks = configured_hooks(config.train);
   // Before hooks that keep weights.
-  hooks.insert(hooks.begin(), weights_check(config.mesh.check_weights_every, roles, mesh));
+  if (mesh.world->size() > 1)
+    hooks.insert(hooks.begin(), weights_check(config.mesh.check_weights_every, roles, mesh));
   Trainer trainer(config.train, static_cast<uint64_t>(config.seed), roles, mesh, task,
                   std::move(hooks));
   return trainer.run(directory);
