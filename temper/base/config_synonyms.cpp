@@ -103,6 +103,7 @@ constexpr KeySynonym kSynonyms[] = {
     {"kl_penalty", "rl.kl_estimator", ""},
     {"kto_desirable_weight", "preference.desirable_weight", ""},
     {"kto_undesirable_weight", "preference.undesirable_weight", ""},
+    {"kv_cache_dtype", "rollout.cache_dtype", ""},
     {"kv_cache_size", "rollout.cache_bytes", ""},
     {"lambda_orpo", "preference.lambda", ""},
     {"learning_rate_min", "optimizer.final_lr_fraction",

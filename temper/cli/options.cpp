@@ -212,6 +212,10 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
          "activations to bfloat16; int8 and nf4 weights are multiplied exactly")
       ->check(CLI::IsMember({"exact", "fast"}));
   add_storage(app, storage);
+  app.add_option("--cache-dtype", cache_dtype,
+                 "number type that keys and values are rounded to and cached in: float32 (the "
+                 "default), float16 or bfloat16, which take half the memory")
+      ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
 }
 
 void add_storage(CLI::App& app, std::string& storage) {
@@ -238,7 +242,12 @@ models::Storage kept_as(const std::string& dtype, const std::string& storage,
   return kept;
 }
 
-models::Storage ModelFlags::kept() const { return kept_as(dtype, storage, arithmetic); }
+models::Storage ModelFlags::kept() const {
+  models::Storage kept = kept_as(dtype, storage, arithmetic);
+  if (cache_dtype == "float16") kept.cache = ops::CacheDtype::kFloat16;
+  if (cache_dtype == "bfloat16") kept.cache = ops::CacheDtype::kBFloat16;
+  return kept;
+}
 
 CLI::Option* InputFlags::add_to(CLI::App& app, const std::string& rows) {
   app.add_option("--columns", columns,

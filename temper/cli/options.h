@@ -56,11 +56,11 @@ struct NamedAdapter {
 
 // --model and --adapter, as several verbs take them.
 struct ModelFlags {
-  std::string model, device = "auto", dtype, storage, arithmetic;
+  std::string model, device = "auto", dtype, storage, arithmetic, cache_dtype;
   std::string adapter;              // --adapter DIR; empty: none
   std::vector<NamedAdapter> named;  // --adapter NAME=DIR, where the verb has rows that name one
   void add_to(CLI::App& app, bool rows_name_adapters = false);
-  models::Storage kept() const;  // what --dtype, --storage and --arithmetic say
+  models::Storage kept() const;  // what --dtype, --storage, --arithmetic and --cache-dtype say
 
  private:
   void take_adapters(const std::vector<std::string>& given, bool may_be_named);

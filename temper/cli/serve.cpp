@@ -18,31 +18,36 @@
 namespace temper::cli {
 namespace {
 
-constexpr double kSecondsToEnd = 3.5;  // that what is being done may take after a signal
+constexpr double kSecondsToClose = 1;  // after the last completion, before the program just ends
 
-// Ends the server when a signal comes, and the program where that takes too long: a step of a large
-// model, or a client that reads slowly.
+// After a signal: lets requests end that are being answered, for as long as asked for; then ends
+// the server, and the program where that takes too long, because of a step of a large model or a
+// client that reads slowly.
 class EndOfServing {
  public:
-  explicit EndOfServing(serve::Server& server) : thread_([this, &server] { wait(server); }) {}
+  EndOfServing(serve::Server& server, serve::SamplerLoop& sampling, double drain_seconds)
+      : thread_([this, &server, &sampling, drain_seconds] {
+          while (!interrupted() && !done_) pause();
+          sampling.refuse_new();
+          const double drained = steady_seconds() + drain_seconds;
+          while (!done_ && sampling.counts().open > 0 && steady_seconds() < drained) pause();
+          reached_ = true;
+          server.stop();
+          while (!done_) {
+            if (interrupted() && steady_seconds() > drained + kSecondsToClose) std::_Exit(0);
+            pause();
+          }
+        }) {}
   ~EndOfServing() {
     done_ = true;
     thread_.join();
   }
+  bool reached() const { return reached_; }
 
  private:
   static void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
-  void wait(serve::Server& server) {
-    while (!interrupted() && !done_) pause();
-    server.stop();
-    const double end = steady_seconds() + kSecondsToEnd;
-    while (!done_) {
-      if (interrupted() && steady_seconds() > end) std::_Exit(0);
-      pause();
-    }
-  }
 
-  std::atomic<bool> done_{false};
+  std::atomic<bool> reached_{false}, done_{false};
   std::thread thread_;
 };
 
@@ -88,6 +93,10 @@ class Serve : public Command {
     app.add_option("--cache-bytes", engine_.cache_bytes,
                    "maximum memory of the key-value cache; 0: a quarter of the usable memory")
         ->check(non_negative());
+    app.add_option("--drain-seconds", drain_seconds_,
+                   "after SIGTERM or Ctrl-C: seconds in which requests that were taken may end; "
+                   "new ones, and /health, are answered 503")
+        ->check(CLI::Range(0.0, 86400.0));
     add_speculative(app, engine_);
   }
 
@@ -113,10 +122,10 @@ class Serve : public Command {
     catch_interrupts();
     std::thread listening([&] { server.listen(); });
     {
-      const EndOfServing end(server);
+      const EndOfServing end(server, sampling, drain_seconds_);
       std::cout << "serving at " << server.address() << std::endl;
       try {
-        sampling.run(interrupted);
+        sampling.run([&end] { return end.reached(); });
       } catch (...) {
         server.stop();
         listening.join();
@@ -173,6 +182,7 @@ class Serve : public Command {
   // read, and streams that run do not pause for long.
   generate::EngineOptions engine_{.prefill_tokens = 512};
   int64_t most_requests_ = 256;
+  double drain_seconds_ = 3;
 };
 
 }  // namespace

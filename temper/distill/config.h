@@ -56,6 +56,9 @@ struct DistillConfig : train::SftConfig {
   void fields(Fields& f) override;
   // Whether the student samples the rows that it trains on.
   bool samples() const;
+  ops::CacheDtype cache_dtype() const override {
+    return samples() ? rollout.cache_dtype : ops::CacheDtype::kFloat32;
+  }
   // The weight of distill_loss: under a strategy that samples there is no other loss.
   double alpha() const { return samples() ? 1 : distill.alpha; }
 

@@ -14,7 +14,7 @@ constexpr int64_t kChunkPages = 64;
 
 PageCache::PageCache(models::CausalLM& model, int64_t max_bytes)
     : num_layers_(model.num_layers),
-      page_floats_(ops::page_floats(model.attention_spec())),
+      layer_bytes_(ops::page_bytes(model.attention_spec())),
       max_pages_(max_bytes / page_bytes()),
       tree_(ops::page_tokens()) {}
 
@@ -22,9 +22,9 @@ int64_t PageCache::pages_for(int64_t tokens) {
   return (tokens + ops::page_tokens() - 1) / ops::page_tokens();
 }
 
-float* PageCache::page(int64_t layer, int64_t index) {
-  return chunks_[static_cast<size_t>(index / kChunkPages)].mutable_data_ptr<float>() +
-         ((index % kChunkPages) * num_layers_ + layer) * page_floats_;
+void* PageCache::page(int64_t layer, int64_t index) {
+  return chunks_[static_cast<size_t>(index / kChunkPages)].mutable_data_ptr<uint8_t>() +
+         ((index % kChunkPages) * num_layers_ + layer) * layer_bytes_;
 }
 
 int64_t PageCache::take() {
@@ -32,7 +32,7 @@ int64_t PageCache::take() {
     const int64_t first = static_cast<int64_t>(references_.size());
     if (first < max_pages_) {
       const int64_t count = std::min(kChunkPages, max_pages_ - first);
-      chunks_.push_back(at::zeros({count * num_layers_ * page_floats_}, at::kFloat));
+      chunks_.push_back(at::zeros({count * page_bytes()}, at::kByte));
       for (int64_t i = count; i-- > 0;) free_.push_back(first + i);
       references_.resize(static_cast<size_t>(first + count), 0);
     } else {
@@ -131,7 +131,7 @@ void PageTable::fork(const PageTable& from, int64_t tokens) {
   for (auto& layer : layers_) {
     const size_t index = static_cast<size_t>(&layer - layers_.data());
     std::memcpy(layer.back(), from.layers_[index][static_cast<size_t>(whole)],
-                static_cast<size_t>(cache_->page_floats_) * sizeof(float));
+                static_cast<size_t>(cache_->layer_bytes_));
   }
 }
 

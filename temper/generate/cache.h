@@ -21,9 +21,7 @@ class PageCache {
   PageCache(models::CausalLM& model, int64_t max_bytes);
 
   int64_t max_pages() const { return max_pages_; }
-  int64_t page_bytes() const {
-    return num_layers_ * page_floats_ * static_cast<int64_t>(sizeof(float));
-  }
+  int64_t page_bytes() const { return num_layers_ * layer_bytes_; }
   static int64_t pages_for(int64_t tokens);
 
   // Forgets the tokens of all pages, when the model's weights have changed, say. What running
@@ -37,13 +35,13 @@ class PageCache {
 
  private:
   friend class PageTable;
-  float* page(int64_t layer, int64_t index);
+  void* page(int64_t layer, int64_t index);
   int64_t take();
   void hold(int64_t page);
   void release(int64_t page);
   int32_t& references(int64_t page) { return references_[static_cast<size_t>(page)]; }
 
-  int64_t num_layers_, page_floats_, max_pages_;
+  int64_t num_layers_, layer_bytes_, max_pages_;
   std::vector<at::Tensor> chunks_;  // pages are allocated as they are needed, a chunk at a time
   std::vector<int64_t> free_;
   std::vector<int32_t> references_;  // by page: of tables, and one of the tree
@@ -87,7 +85,7 @@ class PageTable {
   int64_t root_;
   uint64_t weights_ = 0;  // PageCache::weights_ when the first page was filled
   std::vector<int64_t> pages_;
-  std::vector<std::vector<float*>> layers_;  // [layer][page]: what attention walks
+  std::vector<std::vector<void*>> layers_;  // [layer][page]: what attention walks
 };
 
 // The rows of one batch over cached sequences.

@@ -1,9 +1,17 @@
 #include "temper/generate/config.h"
 
 #include <algorithm>
+#include <array>
 
 #include "temper/base/error.h"
 #include "temper/generate/option_values.h"
+
+namespace temper {
+
+template <>
+inline constexpr std::array enum_names<ops::CacheDtype> = {"float32", "float16", "bfloat16"};
+
+}  // namespace temper
 
 namespace temper::generate {
 
@@ -52,6 +60,11 @@ void RolloutSection::fields(Fields& f) {
       "maximum memory of the key-value cache; null: a quarter of the usable memory, shared by the "
       "ranks of a machine",
       at_least(1));
+  f.add("cache_dtype", cache_dtype,
+        "number type of cached keys and values; with float16 or bfloat16 the cache takes half the "
+        "memory, and training and the reference model round keys and values the same way, so that "
+        "their log-probabilities are still the sampler's (with rollout.server: what the server "
+        "caches in)");
   f.add("speculative", speculative,
         "tokens that are drafted from the prompt and the group's other samples and verified "
         "together: auto (as many as pay), off, or at most so many a step; changes the speed, never "

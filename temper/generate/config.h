@@ -28,6 +28,7 @@ struct RolloutSection {
   std::optional<std::string> json_schema, regex, grammar;
   bool ignore_eos = false;
   std::optional<int64_t> cache_bytes;
+  ops::CacheDtype cache_dtype = ops::CacheDtype::kFloat32;
   std::string speculative = "auto";
   void fields(Fields& f);
   // Throws ConfigError for texts that options() and engine_options() cannot read.

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "temper/nn/blocks.h"
 #include "temper/ops/embedding.h"
 
 namespace temper::models {
@@ -32,6 +33,13 @@ void set_storage(nn::Module& model, const Storage& storage) {
       keep(linear->weight, head ? storage.weights : storage.blocks.value_or(storage.weights));
     if (auto* embedding = dynamic_cast<nn::Embedding*>(&module))
       keep(embedding->weight, storage.weights);
+  });
+  set_cache_dtype(model, storage.cache);
+}
+
+void set_cache_dtype(nn::Module& model, ops::CacheDtype dtype) {
+  model.each_module([&](const std::string&, nn::Module& module) {
+    if (auto* attention = dynamic_cast<nn::Attention*>(&module)) attention->set_cache_dtype(dtype);
   });
 }
 

@@ -76,16 +76,18 @@ class ScalarModel : public nn::Module {
   ScalarHead head_;
 };
 
-// How a model's weights are kept; norms, biases and adapters are float32.
+// How a model's weights are kept (norms, biases and adapters in float32), and what it rounds.
 struct Storage {
   ops::WeightFormat weights = ops::WeightFormat::kFloat32;  // of linear layers, embedding and heads
   // Of the blocks' linear layers (q, k, v, o, gate, up, down), where it is another.
   std::optional<ops::WeightFormat> blocks;
   ops::Arithmetic arithmetic = ops::Arithmetic::kExact;  // of those in bfloat16
+  ops::CacheDtype cache = ops::CacheDtype::kFloat32;     // of keys and values, cached or not
   // The ranks that compute the same rows, each with its part of every layer; null: none.
   std::shared_ptr<dist::Group> tensor = nullptr;
 };
 void set_storage(nn::Module& model, const Storage& storage);
+void set_cache_dtype(nn::Module& model, ops::CacheDtype dtype);
 
 // A model without values. Throws ConfigError for an unknown family, naming those that are known.
 std::unique_ptr<CausalLM> make_model(const HfConfig& config);

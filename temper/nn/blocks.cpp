@@ -46,7 +46,8 @@ ops::AttentionSpec Attention::spec() const {
                           .q_norm = {},
                           .k_norm = {},
                           .norm_eps = config_.norm_eps,
-                          .norm_one_plus = config_.norm_one_plus};
+                          .norm_one_plus = config_.norm_one_plus,
+                          .cache = cache_dtype_};
   if (q_norm) spec.q_norm = q_norm->weight.value();
   if (k_norm) spec.k_norm = k_norm->weight.value();
   return spec;

@@ -43,6 +43,8 @@ class Attention : public Module {
   std::optional<RmsNorm> q_norm, k_norm;
 
   ops::AttentionSpec spec() const;
+  // What keys and values are rounded to; of a sampler's cache the number type.
+  void set_cache_dtype(ops::CacheDtype dtype) { cache_dtype_ = dtype; }
   // Before it has values: this rank keeps its part of the heads. Throws ConfigError, of `where`,
   // where heads or key and value heads do not divide.
   void split(const std::shared_ptr<dist::Group>& group, const std::string& where);
@@ -51,6 +53,7 @@ class Attention : public Module {
   ops::RotaryTable table(const Context& context, const at::Tensor& q);
 
   AttentionConfig config_;
+  ops::CacheDtype cache_dtype_ = ops::CacheDtype::kFloat32;
   int64_t layer_;
   std::shared_ptr<Rotary> rotary_;
 };

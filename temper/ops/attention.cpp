@@ -13,7 +13,7 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 
 kernels::AttentionShape shape_of(const AttentionSpec& s) {
-  return {s.num_heads, s.num_kv_heads, s.head_dim, s.scale, s.soft_cap, s.window};
+  return {s.num_heads, s.num_kv_heads, s.head_dim, s.scale, s.soft_cap, s.window, s.cache};
 }
 kernels::ForestView view(const Forest& f) {
   return {f.num_tokens(), f.num_segments(), f.segment_start.data(), f.parent.data(),
@@ -38,10 +38,10 @@ struct AttentionFunction : Function<AttentionFunction> {
     dispatch(q, [&](auto zero) {
       using T = decltype(zero);
       const at::Tensor rq = prepare<T>(spec, what.rotary, forest.position, spec.num_heads, q, qn);
-      const at::Tensor rk =
-          prepare<T>(spec, what.rotary, forest.position, spec.num_kv_heads, k, kn);
+      const at::Tensor rk = prepare_keys<T>(spec, what.rotary, forest.position, k, kn),
+                       rv = prepare_values<T>(spec, v);
       kernels::attention<T>(shape_of(spec), view(forest), values<T>(rq), values<T>(rk),
-                            values<T>(v), out.mutable_data_ptr<T>(), lse.mutable_data_ptr<T>());
+                            values<T>(rv), out.mutable_data_ptr<T>(), lse.mutable_data_ptr<T>());
     });
     ctx->save_for_backward({q, k, v, qn, kn, out, lse});
     keep(ctx, what);
@@ -62,10 +62,10 @@ struct AttentionFunction : Function<AttentionFunction> {
     dispatch(q, [&](auto zero) {
       using T = decltype(zero);
       const at::Tensor rq = prepare<T>(spec, what.rotary, forest.position, spec.num_heads, q, qn);
-      const at::Tensor rk =
-          prepare<T>(spec, what.rotary, forest.position, spec.num_kv_heads, k, kn);
+      const at::Tensor rk = prepare_keys<T>(spec, what.rotary, forest.position, k, kn),
+                       rv = prepare_values<T>(spec, v);
       kernels::attention_backward<T>(shape_of(spec), view(forest), values<T>(rq), values<T>(rk),
-                                     values<T>(v), values<T>(out), values<T>(lse), values<T>(dout),
+                                     values<T>(rv), values<T>(out), values<T>(lse), values<T>(dout),
                                      dq.mutable_data_ptr<T>(), dk.mutable_data_ptr<T>(),
                                      dv.mutable_data_ptr<T>());
       dq = prepare_backward<T>(spec, what.rotary, forest.position, spec.num_heads, q, qn, dq, dqn);
@@ -95,18 +95,18 @@ at::Tensor attention_cached(const AttentionSpec& spec, const RotaryTable& rotary
   const int64_t n = q.size(0);
   const at::Tensor rq =
       prepare<float>(spec, rotary, *rows.position, spec.num_heads, q, spec.q_norm);
-  const at::Tensor rk =
-      prepare<float>(spec, rotary, *rows.position, spec.num_kv_heads, k, spec.k_norm);
+  const at::Tensor rk = prepare_keys<float>(spec, rotary, *rows.position, k, spec.k_norm),
+                   rv = prepare_values<float>(spec, v);
   std::vector<kernels::CachedQuery> queries(static_cast<size_t>(n));
   for (size_t i = 0; i < queries.size(); ++i) queries[i] = {rows.pages[i], (*rows.position)[i]};
   at::Tensor out = at::empty_like(q);
-  kernels::write_pages(shape_of(spec), n, queries.data(), values<float>(rk), values<float>(v));
+  kernels::write_pages(shape_of(spec), n, queries.data(), values<float>(rk), values<float>(rv));
   kernels::attention_cached(shape_of(spec), n, queries.data(), values<float>(rq),
                             out.mutable_data_ptr<float>());
   return out;
 }
 
 int64_t page_tokens() { return kernels::page_tokens(); }
-int64_t page_floats(const AttentionSpec& spec) { return kernels::page_floats(shape_of(spec)); }
+int64_t page_bytes(const AttentionSpec& spec) { return kernels::page_bytes(shape_of(spec)); }
 
 }  // namespace temper::ops

@@ -8,9 +8,12 @@
 #include <memory>
 #include <vector>
 
+#include "temper/ops/cpu/cache_dtype.h"
 #include "temper/ops/forest.h"
 
 namespace temper::ops {
+
+using kernels::CacheDtype;
 
 // cos and sin of every position and frequency, [positions, head_dim / 2].
 struct RotaryTable {
@@ -25,6 +28,10 @@ struct AttentionSpec {
   at::Tensor q_norm, k_norm;  // RMSNorm weights over head_dim, or undefined
   double norm_eps = 0;
   bool norm_one_plus = false;
+  // Keys and values are rounded to it before anything reads them (float64: never), so that they can
+  // be cached in it; gradients pass as if they were not (straight-through, Bengio et al., arXiv
+  // 1308.3432).
+  CacheDtype cache = CacheDtype::kFloat32;
 };
 
 // q [N, num_heads * head_dim], k and v [N, num_kv_heads * head_dim], as projected -> [N, num_heads
@@ -36,7 +43,7 @@ at::Tensor attention(const AttentionSpec& spec, const RotaryTable& rotary,
 
 // One layer's keys and values in pages, and where each row of the batch finds its own.
 struct CachedRows {
-  std::vector<float* const*>
+  std::vector<void* const*>
       pages;  // [N], of the row's sequence in this layer, in order of position
   const std::vector<int64_t>* position = nullptr;  // [N]
 };
@@ -48,8 +55,8 @@ at::Tensor attention_cached(const AttentionSpec& spec, const RotaryTable& rotary
                             const CachedRows& rows, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v);
 
-// Positions in a page, and floats that a page of one layer takes.
+// Positions in a page, and bytes that a page of one layer takes.
 int64_t page_tokens();
-int64_t page_floats(const AttentionSpec& spec);
+int64_t page_bytes(const AttentionSpec& spec);
 
 }  // namespace temper::ops

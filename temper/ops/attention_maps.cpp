@@ -56,7 +56,7 @@ Prepared prepared(const AttentionInputs& in, const Forest& forest) {
   return {s,
           prepare<T>(s, in.rotary, forest.position, s.num_heads, in.q, s.q_norm)
               .view({n, s.num_heads, s.head_dim}),
-          prepare<T>(s, in.rotary, forest.position, s.num_kv_heads, in.k, s.k_norm)
+          prepare_keys<T>(s, in.rotary, forest.position, in.k, s.k_norm)
               .view({n, s.num_kv_heads, s.head_dim})};
 }
 int64_t kv_head(const AttentionSpec& s, int64_t head) {

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <type_traits>
 #include <vector>
 
 #include "temper/ops/attention.h"
@@ -27,7 +28,28 @@ at::Tensor prepare(const AttentionSpec& spec, const RotaryTable& rotary,
   return y;
 }
 
-// The gradient of prepare: dy is used up. dnorm is added to if defined.
+// Keys and values as attention reads them and as they are cached: rounded to spec.cache.
+template <class T>
+at::Tensor prepare_keys(const AttentionSpec& spec, const RotaryTable& rotary,
+                        const std::vector<int64_t>& position, const at::Tensor& k,
+                        const at::Tensor& norm) {
+  at::Tensor y = prepare<T>(spec, rotary, position, spec.num_kv_heads, k, norm);
+  if constexpr (std::is_same_v<T, float>)
+    kernels::round_to(spec.cache, y.numel(), y.mutable_data_ptr<float>());
+  return y;
+}
+template <class T>
+at::Tensor prepare_values(const AttentionSpec& spec, const at::Tensor& v) {
+  if constexpr (std::is_same_v<T, float>)
+    if (spec.cache != CacheDtype::kFloat32) {
+      at::Tensor y = v.clone();
+      kernels::round_to(spec.cache, y.numel(), y.mutable_data_ptr<float>());
+      return y;
+    }
+  return v;
+}
+
+// The gradient of prepare, and of prepare_keys: dy is used up. dnorm is added to if defined.
 template <class T>
 at::Tensor prepare_backward(const AttentionSpec& spec, const RotaryTable& rotary,
                             const std::vector<int64_t>& position, int64_t heads,

@@ -221,6 +221,7 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
   generate::EngineOptions engine = config.rollout.engine_options();
   engine.local_ranks = static_cast<int>(checks.ranks.count());
   checks.shape.sampling.cache_bytes = generate::cache_bytes(engine);
+  checks.shape.sampling.cache_dtype = config.cache_dtype();
   int64_t steps = config.train.max_steps.value_or(1);
   if (!config.train.max_steps && rows)
     steps = rows->order->steps(config.train.epochs.value_or(1), rows->sizes.counts) *

@@ -135,6 +135,7 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
     s.new_tokens = config.rollout.max_new_tokens;
     s.prompt_tokens = rows ? rows->sizes.longest() : 0;
     s.cache_bytes = config.rollout.cache_bytes.value_or(0);
+    s.cache_dtype = config.cache_dtype();
   }
   checks.finish(steps_of(checks, rows));
 }

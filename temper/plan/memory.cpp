@@ -218,7 +218,8 @@ MemoryPlan::Phase sampling(const RunShape& run, const Ranks& ranks, const Base& 
   const int64_t page = ops::page_tokens();
   const auto pages = [&](int64_t n) { return (n + page - 1) / page; };
   const int64_t at_once = std::min(s.sequences, s.max_batch);
-  const int64_t page_bytes = kFloat * 2 * page * m.layers * m.kv_heads * m.head_dim / ranks.tensor;
+  const int64_t page_bytes = kernels::bytes_of(s.cache_dtype) * 2 * page * m.layers * m.kv_heads *
+                             m.head_dim / ranks.tensor;
   // Known prefixes stay until their pages are wanted: all that was sampled, within the limit.
   const int64_t wanted = s.prompts * pages(s.prompt_tokens) +
                          std::max(at_once, s.sequences) * pages(s.new_tokens + page - 1);

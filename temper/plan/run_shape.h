@@ -43,6 +43,7 @@ struct SamplingShape {
   int64_t prompt_tokens = 0, new_tokens = 0;
   int64_t max_batch = 256;
   int64_t cache_bytes = 0;  // most that keys and values may take
+  ops::CacheDtype cache_dtype = ops::CacheDtype::kFloat32;
 };
 
 struct RunShape {

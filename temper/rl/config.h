@@ -68,6 +68,7 @@ struct RlConfig : train::RunConfig {
   void fields(Fields& f) override;
   void prepare() override;
   bool has_dropout() const override { return false; }
+  ops::CacheDtype cache_dtype() const override { return rollout.cache_dtype; }
 
  protected:
   void complete() override;

@@ -69,7 +69,7 @@ bool Ticket::next(Piece& piece, std::chrono::milliseconds timeout) {
   queue_->arrived.wait_for(lock, timeout,
                            [&] { return !queue_->pieces.empty() || !queue_->failure.empty(); });
   check(queue_->failure.empty(), queue_->failure);
-  check<ServerStopped>(!queue_->cancelled && !(queue_->pieces.empty() && loop_.ended()),
+  check<ServerStopped>(!queue_->cancelled && !(queue_->pieces.empty() && loop_.ended_),
                        "the server has stopped before the completion was done; retry later");
   if (queue_->pieces.empty()) return false;
   piece = std::move(queue_->pieces.front());
@@ -84,6 +84,7 @@ SamplerLoop::SamplerLoop(models::CausalLM& model, const generate::EngineOptions&
       most_requests_(most_requests) {}
 
 std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request> requests) {
+  check<ServerStopped>(!refuses(), "the server is stopping; retry later");
   auto queue = std::make_shared<Ticket::Queue>();
   queue->has_text = has_text_;
   queue->num_samples = requests.at(0).num_samples;

@@ -72,13 +72,18 @@ class SamplerLoop {
   // Throws what submit would throw of the options' grammar, and makes submit fast.
   void prepare(const generate::GenerationOptions& options) { engine_.prepare(options); }
   // From any thread. All requests have as many samples. With GenerationOptions::stream a
-  // completion comes in many pieces, else in one. Throws as Engine::submit, and TooManyRequests.
+  // completion comes in many pieces, else in one. Throws as Engine::submit, TooManyRequests, and
+  // ServerStopped after refuse_new.
   std::shared_ptr<Ticket> submit(std::vector<generate::Request> requests);
 
   // Changes the model: `change` runs on the thread that samples, when all that was submitted before
   // is done; what is submitted meanwhile waits for it. `name`: of the weights afterwards. From any
   // thread. Throws what `change` throws, and ServerStopped.
   void change_weights(const std::function<void()>& change, const std::string& name);
+
+  // What was submitted is completed, nothing else is taken. From any thread.
+  void refuse_new() { refuses_ = true; }
+  bool refuses() const { return refuses_ || ended_; }
 
   // Samples until `stop`, which is asked after every step and every 50 ms. The model is used by
   // this thread alone. Throws RunError of the model; waiting clients hear of it.
@@ -91,7 +96,6 @@ class SamplerLoop {
     int64_t drafted_tokens = 0, accepted_tokens = 0;
   };
   Counts counts() const;
-  bool ended() const { return ended_; }
 
  private:
   friend class Ticket;
@@ -107,7 +111,7 @@ class SamplerLoop {
   generate::Engine engine_;
   bool has_text_;
   const int64_t most_requests_;
-  std::atomic<bool> ended_{false};
+  std::atomic<bool> refuses_{false}, ended_{false};
   std::atomic<int64_t> open_{0}, requests_{0}, refused_{0};
   std::atomic<int64_t> prompt_tokens_{0}, reused_tokens_{0}, new_tokens_{0}, drafted_tokens_{0},
       accepted_tokens_{0};

@@ -247,7 +247,8 @@ void Server::Impl::set_routes() {
                                  : HttpServer::HandlerResponse::Handled;
   });
   http.Get("/health", [this](const Request&, Response& response) {
-    if (sampling && sampling->ended()) return answer_error(response, 503, "the server is stopping");
+    if (sampling && sampling->refuses())
+      return answer_error(response, 503, "the server is stopping");
     response.set_content(R"({"status":"ok"})", kJson);
   });
   set_own_routes();

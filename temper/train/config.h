@@ -22,6 +22,7 @@
 #include "temper/dist/roles.h"
 #include "temper/metrics/config.h"
 #include "temper/models/config.h"
+#include "temper/ops/attention.h"
 
 namespace temper::train {
 
@@ -144,6 +145,8 @@ struct RunConfig {
   // Whether training passes drop activations of adapters; a verb that must compute what its sampler
   // computed does not.
   virtual bool has_dropout() const { return true; }
+  // What the policy and its reference round keys and values to, as its sampler does.
+  virtual ops::CacheDtype cache_dtype() const { return ops::CacheDtype::kFloat32; }
   // Of so many ranks those that train: `roles` and `mesh` fit them. Throws ConfigError.
   std::vector<int> training_ranks(int64_t ranks) const;
   [[noreturn]] void fail(std::string_view key, const std::string& message) const;

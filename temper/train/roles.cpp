@@ -60,6 +60,7 @@ models::Storage frozen_storage(const RunConfig& config, const Policy& policy) {
   return {bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32,
           {},
           arithmetic_of(config),
+          config.cache_dtype(),
           policy.tensor};
 }
 

@@ -217,6 +217,24 @@ def abandoned():
     expect(lines[-1] == "data: [DONE]" and json.loads(lines[-2][6:])["error"]["code"] == 503, "a stream", lines[-2:])
 
 
+def drained():
+    """The server is told to end meanwhile: it completes what it took, and takes nothing else."""
+    stream = begin({**LONG, "n": 500, "stream": True}).getresponse()
+    lines = [stream.readline()]
+    print("begun", flush=True)
+    reading = threading.Thread(target=lambda: lines.extend(stream.read().splitlines()))
+    reading.start()
+    until = time.time() + 30
+    while ask("/health")[0] == 200 and time.time() < until:
+        time.sleep(0.02)
+    for path, body in (("/health", None), ("/v1/completions", ASKED)):
+        status, text = ask(path, body)
+        expect(status == 503 and "is stopping" in text, path, status, text)
+    reading.join()
+    ends = sum(b'"finish_reason":"length"' in line for line in lines)
+    expect(ends == 500 and b"data: [DONE]" in lines, "what it took", ends, lines[-3:])
+
+
 def limits():
     key = {"Authorization": "Bearer secret"}
     expect(ask("/health")[0] == 200, "/health asks for a key")
@@ -261,7 +279,7 @@ def bad_token():
            "beside prompts that fail", beside)
 
 
-PARTS = {"bad_token": [bad_token], "all": [routes, completions, streams, chats, errors, clients], "abandoned": [abandoned], "limits": [limits], "adapters": [adapters]}
+PARTS = {"bad_token": [bad_token], "all": [routes, completions, streams, chats, errors, clients], "abandoned": [abandoned], "drained": [drained], "limits": [limits], "adapters": [adapters]}
 for function in PARTS[part]:
     function()
 sys.exit(bad)

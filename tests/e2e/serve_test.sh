@@ -30,7 +30,16 @@ stop() {
 start
 [ "$(wc -l < serve.log)" = 1 ] || fail "it printed $(cat serve.log)"
 python3 "$here/serve_client.py" "$temper" "$address" all || bad=1
-# A client waits while it is told to end.
+stop
+# A client waits while it is told to end: it gets its completions, or is told after --drain-seconds.
+start --drain-seconds 60
+python3 "$here/serve_client.py" "$temper" "$address" drained > drained.log 2>&1 &
+client=$!
+for i in $(seq 100); do grep -q begun drained.log && break; sleep 0.1; done
+kill -TERM $process
+wait $client || fail "a client whose request was taken: $(cat drained.log)"
+wait $process || fail "a server that drained: status $?"
+start --drain-seconds 0.2
 python3 "$here/serve_client.py" "$temper" "$address" abandoned > abandoned.log 2>&1 &
 client=$!
 sleep 0.5

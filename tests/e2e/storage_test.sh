@@ -41,6 +41,24 @@ for storage in nf4 int8 bfloat16; do
 done
 cmp -s nf4.score int8.score && fail "nf4 and int8 are the same"
 
+# Keys and values in 16 bits: the trainer rounds as the sampler's cache does, its reference model too; so does scoring.
+for dtype in float16 bfloat16; do
+  "$temper" grpo "${run[@]}" data.train=prompts.jsonl output_dir=cache.$dtype rollout.cache_dtype=$dtype rl.beta=0.1 rl.group_size=3 rl.prompts_per_rollout=2 \
+    rollout.max_new_tokens=7 'rewards=[{name: length}]' > grpo.log 2>&1 || fail "grpo with a cache in $dtype: $(cat grpo.log)"
+  [ "$(value cache.$dtype/metrics.jsonl sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "with a cache in $dtype the sampler is not the trainer"
+  [ "$(value cache.$dtype/metrics.jsonl kl | head -1)" = 0 ] || fail "with a cache in $dtype the reference is not the policy before its first step: $(value cache.$dtype/metrics.jsonl kl)"
+  "$temper" generate --model model --cache-dtype $dtype --input given.jsonl --output $dtype.jsonl --max-new-tokens 9 --num-samples 2 || fail "generate --cache-dtype $dtype: $?"
+  "$temper" score --model model --cache-dtype $dtype --input $dtype.jsonl --output $dtype.score --max-batch 3 || fail "score --cache-dtype $dtype: $?"
+  cmp <(grep -o '"logprobs":[^]]*' $dtype.jsonl) <(grep -o '"logprobs":[^]]*' $dtype.score) || fail "cache in $dtype: scores are not what sampling recorded"
+  "$temper" score --model model --input $dtype.jsonl --output plain.score || fail "score: $?"
+  cmp -s $dtype.score plain.score && fail "--cache-dtype $dtype changed nothing"
+done
+cmp -s float16.score bfloat16.score && fail "float16 and bfloat16 caches are the same"
+# Also where it samples ahead from weights of its own.
+"$temper" grpo "${run[@]}" data.train=prompts.jsonl output_dir=cache.ahead rollout.cache_dtype=float16 rl.max_staleness=1 rl.group_size=3 rl.prompts_per_rollout=2 \
+  rollout.max_new_tokens=7 'rewards=[{name: length}]' > grpo.log 2>&1 || fail "grpo with a cache in float16, ahead: $(cat grpo.log)"
+[ "$(value cache.ahead/metrics.jsonl sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "with a cache in float16 the sampler that runs ahead is not the trainer"
+
 # Merged into the weights as quantized, the model says what the run's base and adapter say; into the original ones, not.
 "$temper" export --model model --adapter qlora/final --storage nf4 --output merged > export.log || fail "export --storage nf4: $?"
 grep -q 'from those before merging and writing by at most [0-9.e-]*$' export.log && grep -q 'of a probe, against the original weights: at most 0.[0-9]* apart$' export.log || fail "export --storage does not say the differences: $(cat export.log)"
@@ -65,6 +83,8 @@ expect 2 'model.storage: .*qlora keeps the weights in nf4' sft "${run[@]}" data.
 expect 2 'model.storage: found int4, expected float32 | bfloat16 | int8 | nf4' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.storage=int4
 expect 2 'model.arithmetic: .*bfloat16 weights' sft "${run[@]}" data.train=rows.jsonl output_dir=x model.arithmetic=fast
 expect 2 '--arithmetic fast: expected --dtype or --storage bfloat16' score --model model --input given.jsonl --output x --arithmetic fast
+expect 2 '--cache-dtype: int8 not in {float32,float16,bfloat16}' generate --model model --input given.jsonl --output x --cache-dtype int8
+expect 2 'rollout.cache_dtype: found fp8, expected float32 | float16 | bfloat16' grpo "${run[@]}" data.train=prompts.jsonl output_dir=x rollout.cache_dtype=fp8 'rewards=[{name: length}]'
 expect 2 '--storage' generate --model model --input given.jsonl --output x --storage int4
 cp -r model quantized && sed -i '0,/{/s/{/{"quantization_config": {"quant_method": "gptq"},/' quantized/config.json
 expect 2 'quantized/config.json: weights quantized by gptq are not read' generate --model quantized --input given.jsonl --output x

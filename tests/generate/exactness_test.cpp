@@ -323,6 +323,23 @@ TEST_CASE("sampling with int8 and nf4 weights is as exact") {
     }
 }
 
+TEST_CASE("sampling with keys and values cached in 16 bits is as exact, and is not float32's") {
+  const Threads one(1);
+  for (const auto dtype : {ops::CacheDtype::kFloat16, ops::CacheDtype::kBFloat16})
+    for (const char* name : {"qwen3", "gemma2"}) {
+      CAPTURE(name);
+      const auto model = make(name);
+      const std::vector<Completion> plain = run(*model, sampled());
+      const int64_t page = generate::PageCache(*model, 0).page_bytes();
+      models::set_cache_dtype(*model, dtype);
+      CHECK(2 * generate::PageCache(*model, 0).page_bytes() == page);
+      CHECK(!same(run(*model, sampled()), plain));
+      check_exact(*model);
+      add_adapter(*model);
+      check_exact(*model);
+    }
+}
+
 TEST_CASE("prompts that begin alike share pages, also of earlier calls, and change no bit") {
   const Threads one(1);
   const auto model = make("gemma3_text");

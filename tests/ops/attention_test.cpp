@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "temper/ops/cpu/elementary-inl.h"
@@ -79,10 +80,10 @@ struct Pages {
   int64_t used = 0;
 
   Pages(const AttentionShape& s, int64_t count)
-      : shape(s), memory(static_cast<size_t>(count * page_floats(s)), kNan) {}
-  void reserve(std::vector<float*>& pages, int64_t tokens) {
+      : shape(s), memory(static_cast<size_t>(count * page_bytes(s) / 4), kNan) {}
+  void reserve(std::vector<void*>& pages, int64_t tokens) {
     while (static_cast<int64_t>(pages.size()) * page_tokens() < tokens)
-      pages.push_back(memory.data() + used++ * page_floats(shape));
+      pages.push_back(memory.data() + used++ * (page_bytes(shape) / 4));
   }
 };
 
@@ -149,7 +150,7 @@ TEST_CASE("a cached batch of many sequences, some on one prompt's pages, gives t
       // What is next in each sequence: tokens [next, end) of the forest.
       struct Sequence {
         int64_t next, end, position;
-        std::vector<float*> pages;
+        std::vector<void*> pages;
       };
       const auto start = [&](int64_t segment) {
         return Sequence{f.segment_start[segment],
@@ -189,13 +190,13 @@ TEST_CASE("a cached batch of many sequences, some on one prompt's pages, gives t
       while (sequences[0].next < sequences[0].end) step(70);
 
       // The completions share the prompt's two whole pages and copy the third.
-      const std::vector<float*> shared(sequences[0].pages.begin(), sequences[0].pages.begin() + 2);
-      const float* last = sequences[0].pages[2];
+      const std::vector<void*> shared(sequences[0].pages.begin(), sequences[0].pages.begin() + 2);
+      const void* last = sequences[0].pages[2];
       for (const int64_t segment : {1, 2}) {
         Sequence child = start(segment);
         child.pages = shared;
         pages.reserve(child.pages, child.position + child.end - child.next);
-        std::copy_n(last, page_floats(s), child.pages[2]);
+        std::memcpy(child.pages[2], last, static_cast<size_t>(page_bytes(s)));
         sequences.push_back(child);
       }
       while (step(3)) continue;

@@ -94,10 +94,10 @@ std::vector<float> rows(const std::vector<float>& x, int64_t width, int64_t begi
 std::vector<float> through_pages(const AttentionShape& s, const Inputs<float>& in, int64_t n,
                                  Draws& draws) {
   // What no token has written must not be read: 0 times NaN is NaN.
-  const int64_t count = n / page_tokens() + 1, floats = page_floats(s);
+  const int64_t count = n / page_tokens() + 1, floats = page_bytes(s) / 4;
   std::vector<float> memory(static_cast<size_t>(count * floats),
                             std::numeric_limits<float>::quiet_NaN());
-  std::vector<float*> pages;
+  std::vector<void*> pages;
   for (int64_t p = 0; p < count; ++p) pages.push_back(memory.data() + p * floats);
   const int64_t wide = s.num_heads * s.head_dim, narrow = s.num_kv_heads * s.head_dim;
   std::vector<float> out(in.q.size());
@@ -180,6 +180,29 @@ TEST_CASE("attention through pages, in any chunks, gives the bits of the whole s
     attention<float>(s, view(f), in.q.data(), in.k.data(), in.v.data(), whole.data(), nullptr);
     for_each_target([&] { CHECK(same_bits(through_pages(s, in, n, draws), whole)); });
   }
+}
+
+TEST_CASE("pages of 16 bits give the bits of keys and values that were rounded") {
+  uint32_t seed = 250;
+  for (AttentionShape s : shapes())
+    for (const CacheDtype dtype : {CacheDtype::kFloat16, CacheDtype::kBFloat16}) {
+      Draws draws(++seed);
+      CAPTURE(seed);
+      Forest f;
+      const int64_t n = draws.between(1, 100), all = page_bytes(s);
+      f.add_root(blank(n));
+      Inputs<float> in = draw(draws, s, n);
+      const Inputs<float> plain = in;
+      for (std::vector<float>* x : {&in.k, &in.v})
+        round_to(dtype, static_cast<int64_t>(x->size()), x->data());
+      CHECK(!same_bits(in.k, plain.k));
+      std::vector<float> whole(in.q.size());
+      attention<float>(s, view(f), in.q.data(), in.k.data(), in.v.data(), whole.data(), nullptr);
+      s.cache = dtype;
+      CHECK(2 * page_bytes(s) == all);
+      for_each_target([&] { CHECK(same_bits(through_pages(s, in, n, draws), whole)); });
+      s.cache = CacheDtype::kFloat32;
+    }
 }
 
 TEST_CASE(

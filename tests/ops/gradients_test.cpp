@@ -211,6 +211,42 @@ TEST_CASE("attention: grouped heads, windows, soft caps, norms of queries and ke
     }
 }
 
+// Rounding's gradient is 1: those of queries, keys and values are the gradients of a function of
+// the rounded keys and values.
+TEST_CASE("gradients pass through the rounding of keys and values to the cache's number type") {
+  constexpr int64_t heads = 4, kv_heads = 2, dim = 8, tokens = 40;
+  auto forest = std::make_shared<Forest>();
+  forest->add_child(forest->add_root(std::vector<int32_t>(25)), std::vector<int32_t>(15));
+  const AttentionSpec plain{.num_heads = heads,
+                            .num_kv_heads = kv_heads,
+                            .head_dim = dim,
+                            .scale = 0.4,
+                            .q_norm = {},
+                            .k_norm = {}};
+  const RotaryTable none{at::ones({tokens, dim / 2}), at::zeros({tokens, dim / 2})};
+  const auto draw32 = [](int64_t width, uint32_t seed) {
+    return draw({tokens, width}, seed).to(at::kFloat);
+  };
+  const at::Tensor q = draw32(heads * dim, 21), k = draw32(kv_heads * dim, 22),
+                   v = draw32(kv_heads * dim, 23), direction = draw32(heads * dim, 24);
+  const auto run = [&](const AttentionSpec& spec, const Tensors& given) {
+    Tensors x;
+    for (const at::Tensor& t : given) x.push_back(t.detach().clone().requires_grad_(true));
+    const at::Tensor out = attention(spec, none, forest, x[0], x[1], x[2]);
+    torch::autograd::backward({out}, {direction});
+    return Tensors{out.detach(), x[0].grad(), x[1].grad(), x[2].grad()};
+  };
+  for (const auto& [dtype, scalar] : {std::pair(CacheDtype::kFloat16, at::kHalf),
+                                      std::pair(CacheDtype::kBFloat16, at::kBFloat16)}) {
+    AttentionSpec spec = plain;
+    spec.cache = dtype;
+    const auto rounded = [&](const at::Tensor& x) { return x.to(scalar).to(at::kFloat); };
+    const Tensors found = run(spec, {q, k, v}), expected = run(plain, {q, rounded(k), rounded(v)});
+    for (size_t i = 0; i < found.size(); ++i) CHECK(at::equal(found[i], expected[i]));
+    CHECK(!at::equal(found[0], run(plain, {q, k, v})[0]));
+  }
+}
+
 // The gradient of a shared prompt is the sum of those of its copies. float64: only the order of
 // sums differs.
 TEST_CASE("children of a prompt have the gradients of prompts repeated") {

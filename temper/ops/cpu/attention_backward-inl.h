@@ -37,7 +37,7 @@ class TreeGradient {
     float* dq;
   };
   // A page packed for the backward pass: keys and values as columns, keys as rows.
-  static int64_t page_floats(int64_t dim) { return 2 * column_floats(dim) + row_floats(dim); }
+  static int64_t page_floats(int64_t dim) { return 2 * column_values(dim) + row_values(dim); }
   // Scratch of a thread, for trees of at most `pages` pages.
   static int64_t scratch_floats(int64_t dim, int64_t pages) {
     return 2 * kQueries * kPage + 2 * kQueries * padded(dim) + kQueries + 2 * pages * kPage * dim;
@@ -114,8 +114,8 @@ class TreeGradient {
     for (int64_t p = oldest / kPage; p < pages_of(end); ++p) {
       const int64_t index = path_[static_cast<size_t>(p)], keys = std::min(kPage, end - p * kPage);
       const float* key_columns = packed + index * page_floats(dim);
-      const float* value_columns = key_columns + column_floats(dim);
-      const float* key_rows = value_columns + column_floats(dim);
+      const float* value_columns = key_columns + column_values(dim);
+      const float* key_rows = value_columns + column_values(dim);
       small_product(count, kPage, dim, q, row, 1, key_columns, 0, probability_, kPage, false);
       small_product(count, kPage, dim, dout, row, 1, value_columns, 0, dscore_, kPage, false);
       for (int64_t i = 0; i < count; ++i) {
@@ -204,8 +204,8 @@ void AttentionBackward(const AttentionShape& shape, const ForestView& forest, co
       for (int64_t g = 0; g < heads; ++g)
         for (int64_t p = 0; p < pages.count(); ++p) {
           float* key_columns = storage.get() + g * head_size + p * page_size;
-          float* value_columns = key_columns + column_floats(dim);
-          float* key_rows = value_columns + column_floats(dim);
+          float* value_columns = key_columns + column_values(dim);
+          float* key_rows = value_columns + column_values(dim);
           int64_t token[kPage];
           const int64_t count = pages.tokens(p, token);
           for (int64_t i = 0; i < count; ++i) {

@@ -19,7 +19,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace temper::kernels::HWY_NAMESPACE {
 
-// Queries that stand one after another on one path, and the heads that share a kv head.
+// Queries that stand one after another on one path, and the heads that share a kv head. B: what
+// the pages hold.
+template <class B>
 struct QueryBlock {
   int64_t count, heads;
   int64_t first_position;  // of the first query
@@ -28,7 +30,7 @@ struct QueryBlock {
   int64_t stride;
   float* lse;  // [count, heads], `lse_stride` between queries; or null
   int64_t lse_stride;
-  const float* const* pages;  // of the path, from position 0
+  const B* const* pages;  // of the path, from position 0
 };
 
 // Queries are shared out among threads in chunks of this many.
@@ -68,7 +70,8 @@ inline RowSum exponentials(const AttentionShape& shape, float* scores, int64_t l
 inline float log_of(float x) { return static_cast<float>(std::log(static_cast<double>(x))); }
 
 // A block of at most kTileRows rows (queries x heads).
-inline void attend(const AttentionShape& shape, const QueryBlock& block, float* scratch) {
+template <class B>
+void attend(const AttentionShape& shape, const QueryBlock<B>& block, float* scratch) {
   const int64_t dim = shape.head_dim, heads = block.heads, rows = block.count * heads;
   const int64_t begin = block.first_position, end = begin + block.count;
   const int64_t stride = pages_of(end) * kPage, width = padded(dim);
@@ -109,7 +112,7 @@ inline void attend(const AttentionShape& shape, const QueryBlock& block, float* 
       const int64_t page = from / kPage, slot = from % kPage,
                     stop = std::min(to, (page + 1) * kPage);
       tile_row(static_cast<int>(count * heads), width, stop - from, scores + row * stride + from,
-               stride, 1, block.pages[page] + column_floats(dim) + slot * kPanel, kPage * kPanel,
+               stride, 1, block.pages[page] + column_values(dim) + slot * kPanel, kPage * kPanel,
                sums_of_values + row * width, width, true);
       from = stop;
     }
@@ -130,12 +133,13 @@ inline void attend(const AttentionShape& shape, const QueryBlock& block, float* 
 }
 
 // All of a block, in tiles.
-inline void attend_all(const AttentionShape& shape, const QueryBlock& block, float* scratch) {
+template <class B>
+void attend_all(const AttentionShape& shape, const QueryBlock<B>& block, float* scratch) {
   const int64_t splits = (block.heads + kTileRows - 1) / kTileRows,
                 heads = (block.heads + splits - 1) / splits, queries = kTileRows / heads;
   for (int64_t h = 0; h < block.heads; h += heads)
     for (int64_t i = 0; i < block.count; i += queries) {
-      QueryBlock part = block;
+      QueryBlock<B> part = block;
       part.heads = std::min(heads, block.heads - h);
       part.count = std::min(queries, block.count - i);
       part.first_position += i;
@@ -147,8 +151,9 @@ inline void attend_all(const AttentionShape& shape, const QueryBlock& block, flo
 }
 
 // The block of tokens [token, token + count) and kv head g, but for its pages.
-inline QueryBlock block_of(const AttentionShape& shape, int64_t token, int64_t count,
-                           int64_t position, int64_t g, const float* q, float* out, float* lse) {
+template <class B>
+QueryBlock<B> block_of(const AttentionShape& shape, int64_t token, int64_t count, int64_t position,
+                       int64_t g, const float* q, float* out, float* lse) {
   const int64_t heads = shape.num_heads, group = heads / shape.num_kv_heads;
   const int64_t at = token * heads + g * group, dim = shape.head_dim;
   return {
@@ -183,7 +188,7 @@ void Attention(const AttentionShape& shape, const ForestView& forest, const floa
   int64_t longest = 0;
   for (int64_t s = 0; s < forest.num_segments; ++s)
     longest = std::max(longest, pages.end_position(s));
-  const int64_t page_size = head_floats(dim), head_size = pages.count() * page_size,
+  const int64_t page_size = head_values(dim), head_size = pages.count() * page_size,
                 per_thread = scratch_floats(dim, longest);
   const int64_t at_once = heads_at_once(shape, head_size);
   const Floats storage = allocate(at_once * head_size),
@@ -203,7 +208,7 @@ void Attention(const AttentionShape& shape, const ForestView& forest, const floa
           for (int64_t i = 0; i < count; ++i) {
             const int64_t at = (token[i] * kv_heads + first + g) * dim;
             write_column(page, i, dim, k + at);
-            write_row(page + column_floats(dim), kPage, i, dim, v + at);
+            write_row(page + column_values(dim), kPage, i, dim, v + at);
           }
         }
 #pragma omp for collapse(2) schedule(dynamic)
@@ -214,9 +219,9 @@ void Attention(const AttentionShape& shape, const ForestView& forest, const floa
           table.resize(path.size());
           for (size_t p = 0; p < path.size(); ++p)
             table[p] = storage.get() + g * head_size + path[p] * page_size;
-          QueryBlock block =
-              block_of(shape, forest.segment_start[chunk.segment] + chunk.first, chunk.count,
-                       pages.first_position(chunk.segment) + chunk.first, first + g, q, out, lse);
+          QueryBlock<float> block = block_of<float>(
+              shape, forest.segment_start[chunk.segment] + chunk.first, chunk.count,
+              pages.first_position(chunk.segment) + chunk.first, first + g, q, out, lse);
           block.pages = table.data();
           attend_all(shape, block, scratch.get() + omp_get_thread_num() * per_thread);
         }

@@ -14,6 +14,7 @@
 #include <new>
 #include <vector>
 
+#include "temper/ops/cpu/cache_values-inl.h"
 #include "temper/ops/cpu/forest_attention.h"
 #include "temper/ops/cpu/tile-inl.h"
 
@@ -28,22 +29,29 @@ constexpr int64_t kPage = kPanel;
 
 inline int64_t pages_of(int64_t positions) { return (positions + kPage - 1) / kPage; }
 inline int64_t padded(int64_t head_dim) { return (head_dim + kPanel - 1) / kPanel * kPanel; }
-inline int64_t column_floats(int64_t head_dim) { return head_dim * kPage; }
-inline int64_t row_floats(int64_t head_dim) { return padded(head_dim) * kPage; }
+inline int64_t column_values(int64_t head_dim) { return head_dim * kPage; }
+inline int64_t row_values(int64_t head_dim) { return padded(head_dim) * kPage; }
 // The sampler's pages: keys as columns, then values as rows.
-inline int64_t head_floats(int64_t head_dim) {
-  return column_floats(head_dim) + row_floats(head_dim);
+inline int64_t head_values(int64_t head_dim) {
+  return column_values(head_dim) + row_values(head_dim);
 }
 
-inline void write_column(float* page, int64_t slot, int64_t head_dim, const float* x) {
-  for (int64_t d = 0; d < head_dim; ++d) page[d * kPage + slot] = x[d];
+// B: float, or of the sampler's pages what they are stored in; x has been rounded to it.
+template <class B>
+void write_column(B* page, int64_t slot, int64_t head_dim, const float* x) {
+  for (int64_t first = 0; first < head_dim; first += kPanel) {
+    const int64_t count = std::min<int64_t>(kPanel, head_dim - first);
+    B values[kPanel];
+    store_values(x + first, count, values);
+    for (int64_t d = 0; d < count; ++d) page[(first + d) * kPage + slot] = values[d];
+  }
 }
 // `slots`: of the panels, kPage in a page.
-inline void write_row(float* panels, int64_t slots, int64_t slot, int64_t head_dim,
-                      const float* x) {
+template <class B>
+void write_row(B* panels, int64_t slots, int64_t slot, int64_t head_dim, const float* x) {
   for (int64_t d = 0; d < head_dim; d += kPanel)
-    std::memcpy(panels + d * slots + slot * kPanel, x + d,
-                static_cast<size_t>(std::min<int64_t>(kPanel, head_dim - d)) * sizeof(float));
+    store_values(x + d, std::min<int64_t>(kPanel, head_dim - d),
+                 panels + d * slots + slot * kPanel);
 }
 
 // Scratch, taken before a parallel region: no exception may leave one.

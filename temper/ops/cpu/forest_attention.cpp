@@ -19,12 +19,16 @@ namespace temper::kernels {
 HWY_EXPORT(Attention);
 HWY_EXPORT(AttentionBackward);
 HWY_EXPORT(PageTokens);
-HWY_EXPORT(PageFloats);
+HWY_EXPORT(PageBytes);
+HWY_EXPORT(RoundTo);
 HWY_EXPORT(WritePages);
 HWY_EXPORT(AttentionCached);
 
 int64_t page_tokens() { return HWY_DYNAMIC_DISPATCH(PageTokens)(); }
-int64_t page_floats(const AttentionShape& shape) { return HWY_DYNAMIC_DISPATCH(PageFloats)(shape); }
+int64_t page_bytes(const AttentionShape& shape) { return HWY_DYNAMIC_DISPATCH(PageBytes)(shape); }
+void round_to(CacheDtype dtype, int64_t count, float* x) {
+  HWY_DYNAMIC_DISPATCH(RoundTo)(dtype, count, x);
+}
 void write_pages(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
                  const float* k, const float* v) {
   HWY_DYNAMIC_DISPATCH(WritePages)(shape, num_tokens, rows, k, v);

@@ -15,13 +15,16 @@
 
 #include <cstdint>
 
+#include "temper/ops/cpu/cache_dtype.h"
+
 namespace temper::kernels {
 
 struct AttentionShape {
   int64_t num_heads, num_kv_heads, head_dim;
   double scale;
-  double soft_cap = 0;  // 0: none
-  int64_t window = 0;   // keys with position > p - window; 0: all
+  double soft_cap = 0;                      // 0: none
+  int64_t window = 0;                       // keys with position > p - window; 0: all
+  CacheDtype cache = CacheDtype::kFloat32;  // of pages
 };
 
 // The forest's arrays, as in temper::Forest.
@@ -45,18 +48,19 @@ void attention_backward(const AttentionShape& shape, const ForestView& forest, c
                         T* dk, T* dv);
 
 // Pages of keys and values of one layer. A page holds page_tokens() consecutive positions of one
-// sequence, aligned to absolute position: for each kv head the keys, then the values, page_floats()
-// floats in all.
+// sequence, aligned to absolute position: for each kv head the keys, then the values, page_bytes()
+// in all.
 int64_t page_tokens();
-int64_t page_floats(const AttentionShape& shape);
+int64_t page_bytes(const AttentionShape& shape);
 
 // One row of the batch whose keys are in pages.
 struct CachedQuery {
-  float* const* pages;  // of its sequence, in order of position
+  void* const* pages;  // of its sequence, in order of position
   int64_t position;
 };
 
-// Writes token i's key and value, k, v [N, num_kv_heads, head_dim], into its page.
+// Writes token i's key and value, k, v [N, num_kv_heads, head_dim], into its page. They have been
+// rounded to the pages' type (round_to).
 void write_pages(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
                  const float* k, const float* v);
 

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "temper/ops/cpu/cache_dtype.h"
 #include "temper/ops/cpu/gemm.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -40,9 +41,13 @@ inline hn::Vec<D> load_right(D d, const BFloat16Bits* from) {
   const hn::Rebind<uint16_t, D> narrow;
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, from))));
 }
+inline hn::Vec<D> load_right(D d, const Float16Bits* from) {
+  const hn::Rebind<hwy::float16_t, D> narrow;
+  return hn::PromoteTo(d, hn::LoadU(narrow, reinterpret_cast<const hwy::float16_t*>(from)));
+}
 #endif
 
-// B is float, or bfloat16 that is widened as it is read.
+// B is float, or bfloat16 or float16 that is widened as it is read.
 // One tile: kRows rows by kPanels panels over `depth` values of k. Row i of a is at a + i * a_row,
 // its k-th value a_k floats further.
 template <class B, int kRows, int kPanels>
