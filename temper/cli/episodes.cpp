@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/cli/chat_templates.h"
 #include "temper/cli/output.h"
 #include "temper/cli/progress.h"
-#include "temper/rl/episode_sampler.h"
 #include "temper/rl/rollout_lines.h"
 #include "temper/text/chat_template.h"
 
@@ -55,6 +55,12 @@ env::EnvironmentSection EnvironmentFlags::section() const {
   return section;
 }
 
+void EnvironmentFlags::check_sampled(const BatchFlags& batch) const {
+  check<ConfigError>(!any() || batch.beams.beams <= 1,
+                     "--beams: does not apply to --environment and --tools, whose turns are "
+                     "sampled");
+}
+
 namespace {
 
 constexpr const char* kHiddenTools =
@@ -96,54 +102,59 @@ std::vector<Template> by_template(const ModelFlags& flags, bool has_text,
 
 }  // namespace
 
-int64_t write_episodes(models::CausalLM& model, const ModelFlags& model_flags,
-                       const EnvironmentFlags& flags, const SamplingFlags& sampling,
-                       const BatchFlags& batch, std::shared_ptr<const Tokenizer> tokenizer,
-                       const std::vector<data::PromptRow>& rows, const std::vector<int>& adapters,
-                       OutputFile& out) {
+EpisodeCounts sample_episodes(
+    const EpisodeInputs& in,
+    const std::function<void(size_t row, std::vector<rl::SampledEpisode>)>& done) {
   data::PromptFormat format;
-  format.tokenizer = tokenizer;
+  format.tokenizer = in.tokenizer;
   format.max_length = INT64_MAX;
-  format.vocabulary = model.vocab_size;
-  generate::Engine engine(model, batch.engine, tokenizer);
+  format.vocabulary = in.model.vocab_size;
+  generate::Engine engine(in.model, in.batch.engine, in.tokenizer);
   const std::vector<Template> templates =
-      by_template(model_flags, tokenizer != nullptr, rows, adapters);
-  const env::EnvironmentSection section = flags.section();
-  const bool always_rewards = !section.name.empty();  // a built-in one
-  std::vector<std::vector<rl::SampledEpisode>> ended(rows.size());
+      by_template(in.model_flags, in.tokenizer != nullptr, in.rows, in.adapters);
+  const env::EnvironmentSection section = in.environment.section();
+  const int64_t samples = in.batch.num_samples;
+  std::vector<std::vector<rl::SampledEpisode>> ended(in.rows.size());
   size_t next = 0;
   catch_interrupts();
-  Progress progress("sampled", static_cast<int64_t>(rows.size()) * batch.num_samples);
-  const auto done = [&](int64_t row, std::vector<rl::SampledEpisode> episodes) {
-    progress.advance(static_cast<int64_t>(episodes.size()), 0);
-    ended[static_cast<size_t>(row)] = std::move(episodes);
-    for (; next < ended.size() && !ended[next].empty(); ended[next++].clear())
-      for (rl::SampledEpisode& episode : ended[next])
-        if (!episode.dropped) {
-          const bool rewarded = always_rewards || episode.rewarded;
-          out.row(output_row(next, std::move(episode), rewarded));
-        }
-  };
-  int64_t failures = 0;
+  Progress progress("sampled", static_cast<int64_t>(in.rows.size()) * samples);
+  EpisodeCounts counts;
   std::string first_failure;
   for (const auto& [chat, asks] : templates) {
     format.chat = chat;
-    rl::EpisodeSampler sampler(section, format, sampling.options, model.eos_token_ids);
+    rl::EpisodeSampler sampler(section, format, in.sampling.options, in.model.eos_token_ids);
     if (!sampler.shows_tools()) std::cerr << "warning: " << kHiddenTools << std::endl;
     sampler.run(
-        engine, asks, batch.num_samples,
+        engine, asks, samples,
         [&](size_t ask, std::vector<rl::SampledEpisode> episodes) {
-          done(asks[ask].key, std::move(episodes));
+          progress.advance(static_cast<int64_t>(episodes.size()), 0);
+          ended[static_cast<size_t>(asks[ask].key)] = std::move(episodes);
+          for (; next < ended.size() && !ended[next].empty(); ++next)
+            done(next, std::exchange(ended[next], {}));
         },
         [] { return interrupted(); });
     if (interrupted()) throw Interrupted();
-    if (failures == 0) first_failure = sampler.first_failure();
-    failures += sampler.counts().failures();
+    if (counts.failures == 0) first_failure = sampler.first_failure();
+    counts.failures += sampler.counts().failures();
   }
-  if (failures > 0)
-    std::cerr << "warning: the environment failed " << failures
+  if (counts.failures > 0)
+    std::cerr << "warning: the environment failed " << counts.failures
               << " times; the first: " << first_failure << std::endl;
-  return engine.statistics().new_tokens;
+  counts.new_tokens = engine.statistics().new_tokens;
+  return counts;
+}
+
+int64_t write_episodes(const EpisodeInputs& inputs, OutputFile& out) {
+  const bool always_rewards = !inputs.environment.section().name.empty();  // a built-in one
+  const EpisodeCounts counts =
+      sample_episodes(inputs, [&](size_t row, std::vector<rl::SampledEpisode> episodes) {
+        for (rl::SampledEpisode& episode : episodes)
+          if (!episode.dropped) {
+            const bool rewarded = always_rewards || episode.rewarded;
+            out.row(output_row(row, std::move(episode), rewarded));
+          }
+      });
+  return counts.new_tokens;
 }
 
 }  // namespace temper::cli

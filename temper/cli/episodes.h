@@ -1,6 +1,7 @@
-// `temper generate` with an environment: the loop of `temper grpo`, for inspection.
+// `temper generate` and `temper eval` with an environment: the loop of `temper grpo`.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "temper/data/prompt_row.h"
 #include "temper/env/config.h"
 #include "temper/generate/engine.h"
+#include "temper/rl/episode_sampler.h"
 
 namespace temper::cli {
 
@@ -19,15 +21,35 @@ struct EnvironmentFlags {
   // What the files say: a config with the section `environment`, or that section alone; a list of
   // tools. Throws ConfigError.
   env::EnvironmentSection section() const;
+  // Throws ConfigError for beams, which have no turns.
+  void check_sampled(const BatchFlags& batch) const;
 };
 
-// Samples an episode of each prompt and sample, in order of (index, sample), as rows of output that
-// rl.replay reads where they have a `reward`, which is the environment's. Gives the number of
-// tokens that were sampled. Throws Interrupted.
-int64_t write_episodes(models::CausalLM& model, const ModelFlags& model_flags,
-                       const EnvironmentFlags& flags, const SamplingFlags& sampling,
-                       const BatchFlags& batch, std::shared_ptr<const Tokenizer> tokenizer,
-                       const std::vector<data::PromptRow>& rows, const std::vector<int>& adapters,
-                       class OutputFile& out);
+// What episodes are sampled of and with.
+struct EpisodeInputs {
+  models::CausalLM& model;
+  const ModelFlags& model_flags;
+  const EnvironmentFlags& environment;
+  const SamplingFlags& sampling;
+  const BatchFlags& batch;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  const std::vector<data::PromptRow>& rows;
+  const std::vector<int>& adapters;  // of the rows
+};
+
+struct EpisodeCounts {
+  int64_t new_tokens = 0;  // that were sampled
+  int64_t failures = 0;    // of the environment
+};
+
+// Samples an episode of each prompt and sample; `done` gets those of one prompt, in order of prompt
+// and sample. Warns of failures of the environment. Throws Interrupted.
+EpisodeCounts sample_episodes(
+    const EpisodeInputs& inputs,
+    const std::function<void(size_t row, std::vector<rl::SampledEpisode>)>& done);
+
+// The same as rows of output, which rl.replay reads where they have a `reward`, the environment's.
+// Gives the number of tokens that were sampled.
+int64_t write_episodes(const EpisodeInputs& inputs, class OutputFile& out);
 
 }  // namespace temper::cli

@@ -2,8 +2,11 @@
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 
 #include "temper/base/error.h"
+#include "temper/cli/episodes.h"
 #include "temper/cli/eval_outcome.h"
 #include "temper/cli/eval_pairs.h"
 #include "temper/cli/eval_perplexity.h"
@@ -25,6 +28,9 @@ class Eval : public Command {
         "intervals over the prompts.\n"
         "example: temper eval --model runs/x/final --input test.jsonl --columns prompt=question "
         "--reward gsm8k --num-samples 8\n"
+        "With --environment or --tools a completion is an episode of several turns, and its reward "
+        "is the environment's plus that of --reward.\n"
+        "example: temper eval --model runs/x/final --input test.jsonl --environment run.yaml\n"
         "With --pairs the rows are pairs {prompt, chosen, rejected}, and the model ranks them: a "
         "reward model by its scalars, a language model by mean log-probabilities.\n"
         "example: temper eval --model runs/reward/final --input pairs.jsonl --pairs\n"
@@ -66,6 +72,7 @@ class Eval : public Command {
     app.add_flag("--json", json_, "print one JSON object and nothing else");
     sampling_.add_to(app);
     batch_.add_to(app);
+    environment_.add_to(app);
   }
 
   int run() override {
@@ -74,21 +81,35 @@ class Eval : public Command {
                        "--perplexity take one --adapter DIR");
     if (pairs_) return rank_pairs(model_, input_, json_);
     if (perplexity_.on) return print_perplexity(model_, input_, perplexity_, json_);
-    check<ConfigError>(!reward_.name.empty() || !reward_.command.empty() || reward_.model,
-                       "temper eval: --reward, --reward-command, --reward-model, --pairs or "
-                       "--perplexity is required; temper list rewards names rewards");
+    const bool has_reward = !reward_.name.empty() || !reward_.command.empty() || reward_.model;
+    check<ConfigError>(has_reward || environment_.any(),
+                       "temper eval: --reward, --reward-command, --reward-model, --environment, "
+                       "--pairs or --perplexity is required; temper list rewards names rewards");
+    environment_.check_sampled(batch_);
+    if (environment_.any()) {
+      const env::EnvironmentSection section = environment_.section();
+      check<ConfigError>(has_reward || !section.name.empty() || !section.command.empty(),
+                         "temper eval: tools give no rewards; --reward, --reward-command or "
+                         "--reward-model is required with them");
+    }
     if (reward_.command.size() == 1) reward_.command = split_command(reward_.command[0]);
     tokenizer_ = find_tokenizer(model_.model);
     models::HfConfig::load(model_.model);  // that it is a model at all, before what it lacks
-    rewards::RewardSet rewards({&reward_, 1}, tokenizer_ != nullptr);
-    rl::check_reward_models({&reward_, 1}, tokenizer_.get(),
+    const std::span<const rewards::RewardSection> asked(&reward_, has_reward ? 1 : 0);
+    rewards::RewardSet rewards(asked, tokenizer_ != nullptr);
+    rl::check_reward_models(asked, tokenizer_.get(),
                             models::HfConfig::load(model_.model).integer("vocab_size", 0));
     InputRows input(input_);
     const std::vector<rewards::Sample> samples = complete(input);
+    check<ConfigError>(has_reward || told_reward_, environment_.environment,
+                       ": the environment told no reward; --reward judges its episodes");
     let_interrupts_end();  // there is nothing to keep while a reward thinks
-    const std::vector<rewards::RewardResult> judged = rewards.judge(samples);
+    std::vector<rewards::RewardResult> judged = rewards.judge(samples);
+    for (size_t i = 0; i < environment_rewards_.size(); ++i)
+      judged[i].reward += environment_rewards_[i];
     EvalOutcome outcome = summarize(samples, judged, batch_.num_samples, threshold_);
     outcome.failures = rewards.failures().all();
+    outcome.episodes = episodes_;
     if (outcome.failures > 0)
       std::cerr << "warning: the first completion whose reward failed: " << rewards.first_failure()
                 << std::endl;
@@ -111,16 +132,24 @@ class Eval : public Command {
     const std::vector<data::PromptRow> rows = read_all(input, reader);
     check<DataError>(!rows.empty(), input_.input, ": no rows");
     warn_beyond_positions(model_.model, rows, sampling_.options.max_new_tokens);
+    const std::vector<int> adapters = adapters_of(model_, rows);
     std::vector<rewards::Sample> samples;
+    const auto add = [&](size_t index, const std::vector<int32_t>& prompt,
+                         std::vector<int32_t> tokens, std::string text, bool stopped) {
+      const data::PromptRow& row = rows[index];
+      samples.push_back({row.fields, row.where, prompt, std::move(tokens),
+                         tokenizer_ ? tokenizer_->decode(prompt, true) : "", std::move(text),
+                         tokenizer_ != nullptr, !stopped, sampling_.options.max_new_tokens});
+    };
     try {
-      sample(*model, rows, sampling_, batch_, tokenizer_, adapters_of(model_, rows),
-             [&](generate::Completion c) {
-               const data::PromptRow& row = rows[static_cast<size_t>(c.index)];
-               samples.push_back({row.fields, row.where, row.tokens, std::move(c.tokens),
-                                  tokenizer_ ? tokenizer_->decode(row.tokens, true) : "",
-                                  std::move(c.text), tokenizer_ != nullptr, !c.stopped,
-                                  sampling_.options.max_new_tokens});
-             });
+      if (environment_.any())
+        complete_episodes(
+            {*model, model_, environment_, sampling_, batch_, tokenizer_, rows, adapters}, add);
+      else
+        sample(*model, rows, sampling_, batch_, tokenizer_, adapters, [&](generate::Completion c) {
+          const size_t index = static_cast<size_t>(c.index);
+          add(index, rows[index].tokens, std::move(c.tokens), std::move(c.text), c.stopped);
+        });
     } catch (const Interrupted&) {
       throw RunError(temper::str("stopped after ", samples.size(), " of ",
                                  static_cast<int64_t>(rows.size()) * batch_.num_samples,
@@ -129,10 +158,30 @@ class Eval : public Command {
     return samples;
   }
 
+  // The environment's reward of an episode that it failed is 0, also where on_failure is drop.
+  template <class Add>
+  void complete_episodes(const EpisodeInputs& inputs, const Add& add) {
+    told_reward_ = !environment_.section().name.empty();  // a built-in one
+    double turns = 0;
+    const EpisodeCounts counts =
+        sample_episodes(inputs, [&](size_t row, std::vector<rl::SampledEpisode> episodes) {
+          for (rl::SampledEpisode& e : episodes) {
+            told_reward_ = told_reward_ || e.rewarded;
+            environment_rewards_.push_back(e.episode.reward);
+            turns += static_cast<double>(e.episode.turns);
+            add(row, e.prompt, std::move(e.completion.tokens), std::move(e.episode.text),
+                e.episode.stopped);
+          }
+        });
+    const double count = static_cast<double>(environment_rewards_.size());
+    episodes_ = {.turns = turns / count, .failures = counts.failures};
+  }
+
   ModelFlags model_;
   InputFlags input_;
   SamplingFlags sampling_;
   BatchFlags batch_;
+  EnvironmentFlags environment_;
   PerplexityFlags perplexity_;
   rewards::RewardSection reward_;
   double threshold_ = 1;
@@ -140,6 +189,9 @@ class Eval : public Command {
   bool json_ = false, pairs_ = false;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
+  bool told_reward_ = false;                 // by the environment
+  std::vector<double> environment_rewards_;  // by sample; empty: no environment
+  std::optional<EpisodesOutcome> episodes_;
 };
 
 }  // namespace

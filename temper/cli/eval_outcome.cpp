@@ -56,6 +56,10 @@ Json to_json(const EvalOutcome& o) {
   all["completion_length_mean"] = o.length;
   all["truncated_fraction"] = o.truncated;
   all["reward_failures"] = o.failures;
+  if (o.episodes) {
+    all["turns_mean"] = o.episodes->turns;
+    all["environment_failures"] = o.episodes->failures;
+  }
   return all;
 }
 
@@ -66,6 +70,9 @@ std::string to_text(const EvalOutcome& o) {
   if (o.samples > 1) text += line(pass_k(o), o.pass_k);
   text += temper::str("tokens    ", format_fixed(o.length, 1), " a completion, ",
                       format_fixed(100 * o.truncated, 1), " % cut at --max-new-tokens\n");
+  if (o.episodes)
+    text += temper::str("turns     ", format_fixed(o.episodes->turns, 2), " an episode, ",
+                        o.episodes->failures, " failures of the environment\n");
   if (o.failures > 0)
     text +=
         temper::str("rewards   ", o.failures, " completions whose reward failed, counted as 0\n");

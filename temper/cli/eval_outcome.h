@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,11 +13,17 @@
 
 namespace temper::cli {
 
+struct EpisodesOutcome {
+  double turns = 0;      // of the policy in an episode; mean
+  int64_t failures = 0;  // of the environment
+};
+
 struct EvalOutcome {
   Interval reward, pass_one, pass_k;  // means over the prompts
   int64_t prompts = 0, samples = 0;   // samples: of each prompt, k
   int64_t failures = 0;               // completions whose reward failed, counted as 0
   double length = 0, truncated = 0;   // tokens of a completion, share of them; means
+  std::optional<EpisodesOutcome> episodes;
 };
 
 // each: samples of a prompt, which stand together. A completion passes from `threshold` on.

@@ -47,9 +47,7 @@ class Generate : public Command {
                        "temper generate: expected either --input or --prompt");
     check<ConfigError>(!output_.empty() || !prompts_.empty(),
                        "temper generate: --output is required with --input; - is standard output");
-    check<ConfigError>(!environment_.any() || batch_.beams.beams <= 1,
-                       "--beams: does not apply to --environment and --tools, whose turns are "
-                       "sampled");
+    environment_.check_sampled(batch_);
     check<ConfigError>(!environment_.any() || !output_.empty(),
                        "temper generate: --output is required with an environment");
     std::optional<InputRows> rows;  // opened before the model is loaded
@@ -78,8 +76,8 @@ class Generate : public Command {
     int64_t tokens = 0;
     try {
       if (environment_.any()) {
-        tokens = write_episodes(model, model_, environment_, sampling_, batch_, tokenizer_, rows_,
-                                adapters_, out);
+        tokens = write_episodes(
+            {model, model_, environment_, sampling_, batch_, tokenizer_, rows_, adapters_}, out);
         out.finish();
         return tokens;
       }

@@ -126,6 +126,35 @@ refused "max_turns" 'environment={name: grid_world, max_turns: 0}'
 refused "environment.comand" 'environment={comand: [sh]}'
 refused "answer" 'environment={name: calculator}'
 refused "called .environment" 'environment={name: grid_world}' 'rewards=[{name: environment, reward: length}]'
+# `eval` judges the episodes that `generate` samples: by the environment's reward, by another, by their sum.
+echo 'environment: {name: grid_world, max_turns: 4}' > grid.yaml
+head -6 grid_world/rows.jsonl > few.jsonl
+judge() { "$temper" eval --model grid_world/model --input few.jsonl --num-samples 3 --max-new-tokens 64 --seed 5 --show 0 "$@"; }
+"$temper" generate --model grid_world/model --input few.jsonl --num-samples 3 --max-new-tokens 64 --seed 5 --environment grid.yaml --output episodes.jsonl || fail "generate --environment: $?"
+judge --environment grid.yaml --json > environment.json && judge --environment grid.yaml --reward length --json > both.json || fail "eval --environment: $?"
+python3 - <<'P' || fail "eval --environment: $(cat environment.json both.json)"
+import json
+rows = [json.loads(line) for line in open("episodes.jsonl")]
+mean = lambda values: sum(values) / len(rows)
+alone, both = json.load(open("environment.json")), json.load(open("both.json"))
+assert len(rows) == 18 and alone["prompts"] == 6 and alone["samples"] == 3
+assert abs(alone["reward"]["mean"] - mean([r["reward"] for r in rows])) < 1e-6
+assert abs(alone["turns_mean"] - mean([r["turns"] for r in rows])) < 1e-6 and alone["turns_mean"] > 1 and alone["environment_failures"] == 0
+assert abs(alone["completion_length_mean"] - mean([len(r["completion_tokens"]) for r in rows])) < 1e-6
+assert abs(both["reward"]["mean"] - alone["reward"]["mean"] + mean([len(r["completion_tokens"]) / 64 for r in rows])) < 1e-6
+P
+judge --environment grid.yaml | grep -q '^turns  *[0-9.]* an episode, 0 failures' || fail "eval --environment does not say turns"
+echo '{command: [python3, silent.py]}' > silent.yaml
+cat > silent.py <<'P'
+import json, sys
+for line in sys.stdin: print(json.dumps({"messages": [], "done": True}), flush=True)
+P
+not_judged() { local hint=$1 status=0; shift; judge "$@" > out 2> err || status=$?; [ $status = 2 ] && grep -q -- "$hint" err || fail "expected $hint, got $status: $(cat err)"; }
+echo '[{name: f, command: [sh]}]' > one.json
+not_judged "silent.yaml: the environment told no reward" --environment silent.yaml
+not_judged "tools give no rewards" --tools one.json
+not_judged "whose turns are sampled" --environment grid.yaml --beams 2
+
 # Tools and an environment from files: what is wrong names the file.
 echo '{tools: [{name: f, command: [sh]}]}' > agent.yaml; echo '[]' > none.json
 echo '[{name: f, command: [sh]}, {name: f, command: [sh]}]' > twice.json; echo '[{name: f, command: cat -n}]' > text.json
