@@ -20,6 +20,7 @@ Spec json_object(std::string where) {
 #include <thread>
 
 #include "temper/base/json.h"
+#include "temper/grammar/gbnf.h"
 #include "temper/grammar/schema_check.h"
 #include "temper/grammar/token_bytes.h"
 #include "temper/grammar/xgrammar_log.h"
@@ -102,7 +103,7 @@ struct Compiler::Impl {
       case Spec::Kind::kRegex:
         return xgrammar.CompileRegex(spec.text);
       case Spec::Kind::kGrammar:
-        return xgrammar.CompileGrammar(spec.text, "root");
+        return xgrammar.CompileGrammar(without_dots(spec.text), "root");
       case Spec::Kind::kJsonSchema:
         break;
     }

@@ -191,6 +191,12 @@ TEST_CASE("grammars of rules, and any JSON object") {
   CHECK(accepts(sums, "((12+3))"));
   CHECK_FALSE(accepts(sums, "((12+3)"));
   CHECK_FALSE(accepts(sums, "12+"));
+  // A dot is any character, but not in a name, a string, a class or a comment.
+  const Spec dots = ebnf("# 1.5 \"...\nroot ::= \"a.\" . [.\\]]+ .\"c\" a.b\na.b ::= \"z\"");
+  for (const char* text : {"a.x.ycz", "a.é]ycz", "a.\n.]..cz"})
+    CHECK_MESSAGE(accepts(dots, text), text);
+  for (const char* text : {"abx.ycz", "a.x.yczz", "a.xycz", "a.x.cz", "a.x.yyz", "a.x.ycbz"})
+    CHECK_FALSE_MESSAGE(accepts(dots, text), text);
   const Spec object = json_object("json");
   for (const char* text : {"{}", R"({"a": [1, {"b": null}], "c": "x\n"})", "{ \"é\" : -1.5e3 }"})
     CHECK_MESSAGE(accepts(object, text), text);
