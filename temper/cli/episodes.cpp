@@ -19,8 +19,7 @@ void EnvironmentFlags::add_to(CLI::App& app) {
   app.add_option(
       "--environment", environment,
       "a YAML file with the config section `environment`: each prompt starts a multi-turn "
-      "episode; --max-new-tokens applies to the whole episode. The file's `rewards` are not "
-      "applied: `reward` is what the environment told, and left out where it told none");
+      "episode, and --max-new-tokens limits the whole episode. `rewards` in the file is ignored");
   app.add_option(
       "--tools", tools,
       "a YAML or JSON file with a list of {name, description, parameters, command}: "
@@ -55,10 +54,9 @@ env::EnvironmentSection EnvironmentFlags::section() const {
   return section;
 }
 
-void EnvironmentFlags::check_sampled(const BatchFlags& batch) const {
+void EnvironmentFlags::check_no_beams(const BatchFlags& batch) const {
   check<ConfigError>(!any() || batch.beams.beams <= 1,
-                     "--beams: does not apply to --environment and --tools, whose turns are "
-                     "sampled");
+                     "--beams: cannot be combined with --environment or --tools");
 }
 
 namespace {
@@ -112,17 +110,15 @@ EpisodeCounts sample_episodes(
   generate::Engine engine(in.model, in.batch.engine, in.tokenizer);
   const std::vector<Template> templates =
       by_template(in.model_flags, in.tokenizer != nullptr, in.rows, in.adapters);
-  const env::EnvironmentSection section = in.environment.section();
   const int64_t samples = in.batch.num_samples;
   std::vector<std::vector<rl::SampledEpisode>> ended(in.rows.size());
   size_t next = 0;
   catch_interrupts();
   Progress progress("sampled", static_cast<int64_t>(in.rows.size()) * samples);
   EpisodeCounts counts;
-  std::string first_failure;
   for (const auto& [chat, asks] : templates) {
     format.chat = chat;
-    rl::EpisodeSampler sampler(section, format, in.sampling.options, in.model.eos_token_ids);
+    rl::EpisodeSampler sampler(in.environment, format, in.sampling.options, in.model.eos_token_ids);
     if (!sampler.shows_tools()) std::cerr << "warning: " << kHiddenTools << std::endl;
     sampler.run(
         engine, asks, samples,
@@ -134,18 +130,18 @@ EpisodeCounts sample_episodes(
         },
         [] { return interrupted(); });
     if (interrupted()) throw Interrupted();
-    if (counts.failures == 0) first_failure = sampler.first_failure();
+    if (counts.failures == 0) counts.first_failure = sampler.first_failure();
     counts.failures += sampler.counts().failures();
   }
   if (counts.failures > 0)
     std::cerr << "warning: the environment failed " << counts.failures
-              << " times; the first: " << first_failure << std::endl;
+              << " times; the first: " << counts.first_failure << std::endl;
   counts.new_tokens = engine.statistics().new_tokens;
   return counts;
 }
 
 int64_t write_episodes(const EpisodeInputs& inputs, OutputFile& out) {
-  const bool always_rewards = !inputs.environment.section().name.empty();  // a built-in one
+  const bool always_rewards = !inputs.environment.name.empty();  // a built-in one
   const EpisodeCounts counts =
       sample_episodes(inputs, [&](size_t row, std::vector<rl::SampledEpisode> episodes) {
         for (rl::SampledEpisode& episode : episodes)

@@ -21,35 +21,37 @@ struct EnvironmentFlags {
   // What the files say: a config with the section `environment`, or that section alone; a list of
   // tools. Throws ConfigError.
   env::EnvironmentSection section() const;
-  // Throws ConfigError for beams, which have no turns.
-  void check_sampled(const BatchFlags& batch) const;
+  // Throws ConfigError if --beams is given with an environment: beam search has no turns.
+  void check_no_beams(const BatchFlags& batch) const;
 };
 
-// What episodes are sampled of and with.
+// Prompts, model and options of sample_episodes; references must outlive the call.
 struct EpisodeInputs {
   models::CausalLM& model;
   const ModelFlags& model_flags;
-  const EnvironmentFlags& environment;
+  const env::EnvironmentSection& environment;
   const SamplingFlags& sampling;
   const BatchFlags& batch;
   std::shared_ptr<const Tokenizer> tokenizer;
   const std::vector<data::PromptRow>& rows;
-  const std::vector<int>& adapters;  // of the rows
+  const std::vector<int>& adapters;  // by row: nn::Context::adapter, 0 for none
 };
 
 struct EpisodeCounts {
-  int64_t new_tokens = 0;  // that were sampled
-  int64_t failures = 0;    // of the environment
+  int64_t new_tokens = 0;     // that were sampled
+  int64_t failures = 0;       // of the environment and its tools
+  std::string first_failure;  // on one line; empty: there was none
 };
 
-// Samples an episode of each prompt and sample; `done` gets those of one prompt, in order of prompt
-// and sample. Warns of failures of the environment. Throws Interrupted.
+// Samples batch.num_samples episodes of each row. `done` gets all episodes of one row, dropped ones
+// included, rows in ascending order. Warns of failures on standard error. Throws Interrupted, and
+// RunError where the environment fails and on_failure is stop.
 EpisodeCounts sample_episodes(
     const EpisodeInputs& inputs,
     const std::function<void(size_t row, std::vector<rl::SampledEpisode>)>& done);
 
-// The same as rows of output, which rl.replay reads where they have a `reward`, the environment's.
-// Gives the number of tokens that were sampled.
+// Writes them as rows, which rl.replay reads where they have a `reward`, the environment's; dropped
+// episodes are left out. Gives the number of sampled tokens. Throws as sample_episodes.
 int64_t write_episodes(const EpisodeInputs& inputs, class OutputFile& out);
 
 }  // namespace temper::cli

@@ -28,8 +28,11 @@ class Eval : public Command {
         "intervals over the prompts.\n"
         "example: temper eval --model runs/x/final --input test.jsonl --columns prompt=question "
         "--reward gsm8k --num-samples 8\n"
-        "With --environment or --tools a completion is an episode of several turns, and its reward "
-        "is the environment's plus that of --reward.\n"
+        "With --environment or --tools a completion is a multi-turn episode. Its reward is the sum "
+        "of the environment's and --reward's, and --pass-threshold applies to that sum. Where the "
+        "environment fails, its part is 0, or, with on_failure: drop, the episode is left out. "
+        "Built-in rewards read the whole episode, the "
+        "environment's messages included.\n"
         "example: temper eval --model runs/x/final --input test.jsonl --environment run.yaml\n"
         "With --pairs the rows are pairs {prompt, chosen, rejected}, and the model ranks them: a "
         "reward model by its scalars, a language model by mean log-probabilities.\n"
@@ -62,7 +65,8 @@ class Eval : public Command {
     app.add_option("--reward-command", reward_.command,
                    "a program and its arguments as the reward, as in \"python3 reward.py\"; in "
                    "quotes it is split as a shell splits it, but nothing is expanded")
-        ->expected(1, 100);
+        ->expected(1, 100)
+        ->excludes("--reward", "--reward-model");
     app.add_option("--reward-field", reward_.field, "the row's field with the reference answer");
     app.add_option("--reward-pattern", reward_.pattern, "regular expression of the reward `regex`");
     app.add_option("--pass-threshold", threshold_,
@@ -76,38 +80,27 @@ class Eval : public Command {
   }
 
   int run() override {
-    check<ConfigError>(model_.named.empty() || !(pairs_ || perplexity_.on),
-                       "temper eval: --adapter NAME=DIR is for rows that are sampled; --pairs and "
-                       "--perplexity take one --adapter DIR");
+    check_choices();
     if (pairs_) return rank_pairs(model_, input_, json_);
     if (perplexity_.on) return print_perplexity(model_, input_, perplexity_, json_);
-    const bool has_reward = !reward_.name.empty() || !reward_.command.empty() || reward_.model;
-    check<ConfigError>(has_reward || environment_.any(),
-                       "temper eval: --reward, --reward-command, --reward-model, --environment, "
-                       "--pairs or --perplexity is required; temper list rewards names rewards");
-    environment_.check_sampled(batch_);
-    if (environment_.any()) {
-      const env::EnvironmentSection section = environment_.section();
-      check<ConfigError>(has_reward || !section.name.empty() || !section.command.empty(),
-                         "temper eval: tools give no rewards; --reward, --reward-command or "
-                         "--reward-model is required with them");
-    }
+    if (environment_.any()) section_ = environment_.section();
+    check<ConfigError>(
+        has_reward() || !environment_.any() || !section_.name.empty() || !section_.command.empty(),
+        "temper eval: tools alone give no reward; add --reward, --reward-command or "
+        "--reward-model");
     if (reward_.command.size() == 1) reward_.command = split_command(reward_.command[0]);
     tokenizer_ = find_tokenizer(model_.model);
     models::HfConfig::load(model_.model);  // that it is a model at all, before what it lacks
-    const std::span<const rewards::RewardSection> asked(&reward_, has_reward ? 1 : 0);
+    const std::span<const rewards::RewardSection> asked(&reward_, has_reward() ? 1 : 0);
     rewards::RewardSet rewards(asked, tokenizer_ != nullptr);
     rl::check_reward_models(asked, tokenizer_.get(),
                             models::HfConfig::load(model_.model).integer("vocab_size", 0));
     InputRows input(input_);
     const std::vector<rewards::Sample> samples = complete(input);
-    check<ConfigError>(has_reward || told_reward_, environment_.environment,
-                       ": the environment told no reward; --reward judges its episodes");
+    check_episodes(samples.size());
     let_interrupts_end();  // there is nothing to keep while a reward thinks
-    std::vector<rewards::RewardResult> judged = rewards.judge(samples);
-    for (size_t i = 0; i < environment_rewards_.size(); ++i)
-      judged[i].reward += environment_rewards_[i];
-    EvalOutcome outcome = summarize(samples, judged, batch_.num_samples, threshold_);
+    const std::vector<EvalSample> judged = judge(rewards, samples);
+    EvalOutcome outcome = summarize(judged, batch_.num_samples, threshold_);
     outcome.failures = rewards.failures().all();
     outcome.episodes = episodes_;
     if (outcome.failures > 0)
@@ -126,6 +119,37 @@ class Eval : public Command {
   }
 
  private:
+  bool has_reward() const {
+    return !reward_.name.empty() || !reward_.command.empty() || reward_.model;
+  }
+
+  // Throws ConfigError for flags that do not go together.
+  void check_choices() const {
+    const bool sampled = !pairs_ && !perplexity_.on;
+    check<ConfigError>(sampled || !environment_.any(),
+                       "temper eval: --environment and --tools are for rows that are sampled, not "
+                       "for --pairs and --perplexity");
+    check<ConfigError>(sampled || model_.named.empty(),
+                       "temper eval: --adapter NAME=DIR is for rows that are sampled; --pairs and "
+                       "--perplexity take one --adapter DIR");
+    check<ConfigError>(!sampled || has_reward() || environment_.any(),
+                       "temper eval: --reward, --reward-command, --reward-model, --environment, "
+                       "--pairs or --perplexity is required; temper list rewards names rewards");
+    environment_.check_no_beams(batch_);
+  }
+
+  // Throws where the episodes say nothing of the model.
+  void check_episodes(size_t count) const {
+    if (!environment_.any()) return;
+    const std::string& file =
+        environment_.environment.empty() ? environment_.tools : environment_.environment;
+    check(failed_ < count, file,
+          ": the environment failed in all episodes (the first failure: ", first_failure_, ")");
+    check<ConfigError>(has_reward() || told_reward_, file,
+                       ": no answer of the environment had a reward; add --reward, "
+                       "--reward-command or --reward-model");
+  }
+
   std::vector<rewards::Sample> complete(InputRows& input) {
     const auto model = load(model_);
     PromptReader reader(model_, tokenizer_, model->vocab_size);
@@ -143,8 +167,8 @@ class Eval : public Command {
     };
     try {
       if (environment_.any())
-        complete_episodes(
-            {*model, model_, environment_, sampling_, batch_, tokenizer_, rows, adapters}, add);
+        complete_episodes({*model, model_, section_, sampling_, batch_, tokenizer_, rows, adapters},
+                          add);
       else
         sample(*model, rows, sampling_, batch_, tokenizer_, adapters, [&](generate::Completion c) {
           const size_t index = static_cast<size_t>(c.index);
@@ -161,20 +185,48 @@ class Eval : public Command {
   // The environment's reward of an episode that it failed is 0, also where on_failure is drop.
   template <class Add>
   void complete_episodes(const EpisodeInputs& inputs, const Add& add) {
-    told_reward_ = !environment_.section().name.empty();  // a built-in one
+    told_reward_ = !section_.name.empty();  // a built-in one
     double turns = 0;
     const EpisodeCounts counts =
         sample_episodes(inputs, [&](size_t row, std::vector<rl::SampledEpisode> episodes) {
           for (rl::SampledEpisode& e : episodes) {
             told_reward_ = told_reward_ || e.rewarded;
-            environment_rewards_.push_back(e.episode.reward);
-            turns += static_cast<double>(e.episode.turns);
+            const auto sampled = std::ranges::count(e.completion.sampled, true);
+            from_environment_.push_back({e.episode.reward, sampled, e.dropped});
+            dropped_ += e.dropped;
+            failed_ += e.failed;
+            if (!e.dropped) turns += static_cast<double>(e.episode.turns);
             add(row, e.prompt, std::move(e.completion.tokens), std::move(e.episode.text),
                 e.episode.stopped);
           }
         });
-    const double count = static_cast<double>(environment_rewards_.size());
-    episodes_ = {.turns = turns / count, .failures = counts.failures};
+    const double kept = static_cast<double>(std::ssize(from_environment_) - dropped_);
+    episodes_ = {
+        .turns = kept > 0 ? turns / kept : 0, .failures = counts.failures, .dropped = dropped_};
+    first_failure_ = counts.first_failure;
+  }
+
+  std::vector<EvalSample> judge(rewards::RewardSet& rewards,
+                                const std::vector<rewards::Sample>& samples) const {
+    const auto dropped = [&](size_t i) {
+      return !from_environment_.empty() && from_environment_[i].dropped;
+    };
+    std::vector<rewards::Sample> kept;
+    for (size_t i = 0; i < samples.size(); ++i)
+      if (!dropped(i)) kept.push_back(samples[i]);
+    const std::vector<rewards::RewardResult> judged = rewards.judge(kept);
+    std::vector<EvalSample> out(samples.size());
+    for (size_t i = 0, next = 0; i < samples.size(); ++i) {
+      out[i] = {.reward = 0,
+                .tokens = std::ssize(samples[i].completion_tokens),
+                .truncated = samples[i].truncated,
+                .dropped = dropped(i)};
+      if (!out[i].dropped) out[i].reward = judged[next++].reward;
+      if (from_environment_.empty()) continue;
+      out[i].reward += from_environment_[i].reward;
+      out[i].tokens = from_environment_[i].sampled_tokens;
+    }
+    return out;
   }
 
   ModelFlags model_;
@@ -182,6 +234,7 @@ class Eval : public Command {
   SamplingFlags sampling_;
   BatchFlags batch_;
   EnvironmentFlags environment_;
+  env::EnvironmentSection section_;  // what its files say
   PerplexityFlags perplexity_;
   rewards::RewardSection reward_;
   double threshold_ = 1;
@@ -189,8 +242,17 @@ class Eval : public Command {
   bool json_ = false, pairs_ = false;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
-  bool told_reward_ = false;                 // by the environment
-  std::vector<double> environment_rewards_;  // by sample; empty: no environment
+  // What the environment says of an episode.
+  struct FromEnvironment {
+    double reward;
+    int64_t sampled_tokens;
+    bool dropped;
+  };
+  std::vector<FromEnvironment> from_environment_;  // by sample; empty: no environment
+  bool told_reward_ = false;
+  size_t failed_ = 0;  // episodes
+  int64_t dropped_ = 0;
+  std::string first_failure_;
   std::optional<EpisodesOutcome> episodes_;
 };
 

@@ -20,30 +20,34 @@ std::string line(const std::string& name, const Interval& v) {
 
 }  // namespace
 
-EvalOutcome summarize(std::span<const rewards::Sample> samples,
-                      std::span<const rewards::RewardResult> judged, int64_t each,
-                      double threshold) {
+EvalOutcome summarize(std::span<const EvalSample> samples, int64_t each, double threshold) {
   std::vector<double> reward, one, k;
-  EvalOutcome out;
-  const double count = static_cast<double>(samples.size());
+  int64_t count = 0, tokens = 0, truncated = 0;
   for (size_t i = 0; i < samples.size(); i += static_cast<size_t>(each)) {
     double sum = 0;
-    int64_t correct = 0;
-    for (size_t s = i; s < i + static_cast<size_t>(each); ++s) {
-      sum += judged[s].reward;
-      correct += judged[s].reward >= threshold;
-      out.length += static_cast<double>(samples[s].completion_tokens.size()) / count;
-      out.truncated += samples[s].truncated ? 1.0 / count : 0;
+    int64_t correct = 0, kept = 0;
+    for (const EvalSample& sample : samples.subspan(i, static_cast<size_t>(each))) {
+      if (sample.dropped) continue;
+      ++kept;
+      sum += sample.reward;
+      correct += sample.reward >= threshold;
+      tokens += sample.tokens;
+      truncated += sample.truncated;
     }
-    reward.push_back(sum / static_cast<double>(each));
-    one.push_back(pass_at_k(each, correct, 1));
-    k.push_back(pass_at_k(each, correct, each));
+    if (kept == 0) continue;
+    count += kept;
+    reward.push_back(sum / static_cast<double>(kept));
+    one.push_back(pass_at_k(kept, correct, 1));
+    k.push_back(pass_at_k(kept, correct, kept));
   }
-  out.prompts = static_cast<int64_t>(reward.size());
+  EvalOutcome out;
+  out.prompts = std::ssize(reward);
   out.samples = each;
   out.reward = confidence_interval(reward);
   out.pass_one = confidence_interval(one);
   out.pass_k = confidence_interval(k);
+  if (count > 0) out.length = static_cast<double>(tokens) / static_cast<double>(count);
+  if (count > 0) out.truncated = static_cast<double>(truncated) / static_cast<double>(count);
   return out;
 }
 
@@ -59,6 +63,7 @@ Json to_json(const EvalOutcome& o) {
   if (o.episodes) {
     all["turns_mean"] = o.episodes->turns;
     all["environment_failures"] = o.episodes->failures;
+    all["episodes_dropped"] = o.episodes->dropped;
   }
   return all;
 }
@@ -71,8 +76,9 @@ std::string to_text(const EvalOutcome& o) {
   text += temper::str("tokens    ", format_fixed(o.length, 1), " a completion, ",
                       format_fixed(100 * o.truncated, 1), " % cut at --max-new-tokens\n");
   if (o.episodes)
-    text += temper::str("turns     ", format_fixed(o.episodes->turns, 2), " an episode, ",
-                        o.episodes->failures, " failures of the environment\n");
+    text += temper::str("turns     ", format_fixed(o.episodes->turns, 2), " per episode, ",
+                        o.episodes->failures, " environment failures, ", o.episodes->dropped,
+                        " episodes dropped\n");
   if (o.failures > 0)
     text +=
         temper::str("rewards   ", o.failures, " completions whose reward failed, counted as 0\n");

@@ -9,13 +9,21 @@
 
 #include "temper/base/json.h"
 #include "temper/metrics/pass_rate.h"
-#include "temper/rewards/reward.h"
 
 namespace temper::cli {
+
+// One completion, judged.
+struct EvalSample {
+  double reward = 0;
+  int64_t tokens = 0;  // that were sampled
+  bool truncated = false;
+  bool dropped = false;  // its environment failed, and on_failure is drop: it is left out
+};
 
 struct EpisodesOutcome {
   double turns = 0;      // of the policy in an episode; mean
   int64_t failures = 0;  // of the environment
+  int64_t dropped = 0;   // episodes
 };
 
 struct EvalOutcome {
@@ -26,10 +34,9 @@ struct EvalOutcome {
   std::optional<EpisodesOutcome> episodes;
 };
 
-// each: samples of a prompt, which stand together. A completion passes from `threshold` on.
-EvalOutcome summarize(std::span<const rewards::Sample> samples,
-                      std::span<const rewards::RewardResult> judged, int64_t each,
-                      double threshold);
+// each: samples of a prompt, which stand together. A completion passes from `threshold` on. Prompts
+// whose samples are all dropped are left out.
+EvalOutcome summarize(std::span<const EvalSample> samples, int64_t each, double threshold);
 
 Json to_json(const EvalOutcome& outcome);
 // A table for people.

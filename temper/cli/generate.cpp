@@ -19,7 +19,8 @@ class Generate : public Command {
  public:
   void declare(CLI::App& app) override {
     app.description(
-        "Samples completions of prompts.\n"
+        "Samples completions of prompts; with --environment or --tools multi-turn episodes, whose "
+        "`reward` in the output is the environment's, and is absent where it returned none.\n"
         "examples:\n"
         "  temper generate --model DIR --input prompts.jsonl --output out.jsonl\n"
         "  temper generate --model DIR --prompt 'The capital of France is' --temperature 0\n"
@@ -47,7 +48,8 @@ class Generate : public Command {
                        "temper generate: expected either --input or --prompt");
     check<ConfigError>(!output_.empty() || !prompts_.empty(),
                        "temper generate: --output is required with --input; - is standard output");
-    environment_.check_sampled(batch_);
+    environment_.check_no_beams(batch_);
+    if (environment_.any()) section_ = environment_.section();
     check<ConfigError>(!environment_.any() || !output_.empty(),
                        "temper generate: --output is required with an environment");
     std::optional<InputRows> rows;  // opened before the model is loaded
@@ -77,7 +79,7 @@ class Generate : public Command {
     try {
       if (environment_.any()) {
         tokens = write_episodes(
-            {model, model_, environment_, sampling_, batch_, tokenizer_, rows_, adapters_}, out);
+            {model, model_, section_, sampling_, batch_, tokenizer_, rows_, adapters_}, out);
         out.finish();
         return tokens;
       }
@@ -135,6 +137,7 @@ class Generate : public Command {
   SamplingFlags sampling_;
   BatchFlags batch_;
   EnvironmentFlags environment_;
+  env::EnvironmentSection section_;  // what its files say
   bool timings_ = false;
 
   std::shared_ptr<const Tokenizer> tokenizer_;

@@ -21,13 +21,12 @@ const char* malloc_conf =
     "thp:always,metadata_thp:auto,narenas:2";
 }
 
-// Threads that wait for each other spin for some ten microseconds, about what waking a thread
-// costs, then sleep. libgomp's own default is a hundred times that. Where another program computes
-// on the same processors, the thread that is waited for may not be running, and whoever spins
-// meanwhile slows both programs down: two of them on two cores were measured twice to five times as
-// fast with 3,000 as with 20,000. libgomp reads its environment when it is loaded, before main and
-// out of reach of setenv, so the program starts itself again with the variable set, before any
-// library has done anything.
+// Idle OpenMP threads spin at most 3,000 iterations (tens of microseconds; it depends on the
+// processor's PAUSE instruction), then sleep. libgomp's default is 300,000. Spinning takes
+// processor time from other programs, perhaps from the very thread that is waited for: two runs
+// that shared two cores were measured two to five times as fast with 3,000 as with 20,000. libgomp
+// reads its environment when it is loaded, before main and out of reach of setenv, so the program
+// starts itself again with the variable set, before any library has done anything.
 static void limit_spinning(int, char** argv, char** environment) {
   constexpr int kMostVariables = 4000;
   static char spin[] = "GOMP_SPINCOUNT=3000", path[4096];

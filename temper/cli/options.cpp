@@ -212,9 +212,11 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
          "activations to bfloat16; int8 and nf4 weights are multiplied exactly")
       ->check(CLI::IsMember({"exact", "fast"}));
   add_storage(app, storage);
-  app.add_option("--cache-dtype", cache_dtype,
-                 "number type that keys and values are rounded to and cached in: float32 (the "
-                 "default), float16 or bfloat16, which take half the memory")
+  app.add_option(
+         "--cache-dtype", cache_dtype,
+         "number type that attention rounds keys and values to, cached or not: float32 (the "
+         "default), or float16 or bfloat16, which halve the key-value cache. Use that of "
+         "training (rollout.cache_dtype)")
       ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
 }
 
@@ -244,8 +246,8 @@ models::Storage kept_as(const std::string& dtype, const std::string& storage,
 
 models::Storage ModelFlags::kept() const {
   models::Storage kept = kept_as(dtype, storage, arithmetic);
-  if (cache_dtype == "float16") kept.cache = ops::CacheDtype::kFloat16;
-  if (cache_dtype == "bfloat16") kept.cache = ops::CacheDtype::kBFloat16;
+  if (cache_dtype == "float16") kept.cache_dtype = ops::CacheDtype::kFloat16;
+  if (cache_dtype == "bfloat16") kept.cache_dtype = ops::CacheDtype::kBFloat16;
   return kept;
 }
 

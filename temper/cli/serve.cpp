@@ -11,6 +11,8 @@
 #include "temper/base/error.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/work.h"
+#include "temper/generate/option_values.h"
+#include "temper/metrics/format.h"
 #include "temper/models/hf_config.h"
 #include "temper/models/reload.h"
 #include "temper/serve/server.h"
@@ -18,7 +20,7 @@
 namespace temper::cli {
 namespace {
 
-constexpr double kSecondsToClose = 1;  // after the last completion, before the program just ends
+constexpr double kSecondsToClose = 1.5;  // after that, for connections to be answered and closed
 
 // After a signal: lets requests end that are being answered, for as long as asked for; then ends
 // the server, and the program where that takes too long, because of a step of a large model or a
@@ -29,12 +31,17 @@ class EndOfServing {
       : thread_([this, &server, &sampling, drain_seconds] {
           while (!interrupted() && !done_) pause();
           sampling.refuse_new();
-          const double drained = steady_seconds() + drain_seconds;
-          while (!done_ && sampling.counts().open > 0 && steady_seconds() < drained) pause();
+          if (interrupted() && sampling.counts().open > 0)
+            std::cerr << "stopping: " << sampling.counts().open << " requests in flight may take "
+                      << format_brief(drain_seconds) << " seconds more" << std::endl;
+          const double deadline = steady_seconds() + drain_seconds;
+          while (!done_ && sampling.counts().open > 0 && steady_seconds() < deadline) pause();
+          sampling.give_up();
           reached_ = true;
           server.stop();
+          const double end = steady_seconds() + kSecondsToClose;
           while (!done_) {
-            if (interrupted() && steady_seconds() > drained + kSecondsToClose) std::_Exit(0);
+            if (interrupted() && steady_seconds() > end) std::_Exit(0);
             pause();
           }
         }) {}
@@ -94,8 +101,9 @@ class Serve : public Command {
                    "maximum memory of the key-value cache; 0: a quarter of the usable memory")
         ->check(non_negative());
     app.add_option("--drain-seconds", drain_seconds_,
-                   "after SIGTERM or Ctrl-C: seconds in which requests that were taken may end; "
-                   "new ones, and /health, are answered 503")
+                   "after SIGTERM or Ctrl-C: maximum number of seconds for requests in flight to "
+                   "complete; new requests and /health are answered 503")
+        ->check(any_number())
         ->check(CLI::Range(0.0, 86400.0));
     add_speculative(app, engine_);
   }
@@ -113,6 +121,7 @@ class Serve : public Command {
     format.vocabulary = model->vocab_size;
     format.tokenizer = find_tokenizer(model_.model);
     if (format.tokenizer) load_templates();
+    options_.cache_dtype = generate::name_of(model_.kept().cache_dtype);
     options_.most_threads = most_requests_ + kMoreThreads;
     serve::SamplerLoop sampling(*model, engine_, format.tokenizer, most_requests_);
     models::Reloader reloader(*model, model_.model, model_.kept());

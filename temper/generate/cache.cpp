@@ -14,7 +14,7 @@ constexpr int64_t kChunkPages = 64;
 
 PageCache::PageCache(models::CausalLM& model, int64_t max_bytes)
     : num_layers_(model.num_layers),
-      layer_bytes_(ops::page_bytes(model.attention_spec())),
+      layer_page_bytes_(ops::page_bytes(model.attention_spec())),
       max_pages_(max_bytes / page_bytes()),
       tree_(ops::page_tokens()) {}
 
@@ -24,7 +24,7 @@ int64_t PageCache::pages_for(int64_t tokens) {
 
 void* PageCache::page(int64_t layer, int64_t index) {
   return chunks_[static_cast<size_t>(index / kChunkPages)].mutable_data_ptr<uint8_t>() +
-         ((index % kChunkPages) * num_layers_ + layer) * layer_bytes_;
+         ((index % kChunkPages) * num_layers_ + layer) * layer_page_bytes_;
 }
 
 int64_t PageCache::take() {
@@ -131,7 +131,7 @@ void PageTable::fork(const PageTable& from, int64_t tokens) {
   for (auto& layer : layers_) {
     const size_t index = static_cast<size_t>(&layer - layers_.data());
     std::memcpy(layer.back(), from.layers_[index][static_cast<size_t>(whole)],
-                static_cast<size_t>(cache_->layer_bytes_));
+                static_cast<size_t>(cache_->layer_page_bytes_));
   }
 }
 

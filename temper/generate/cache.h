@@ -21,7 +21,8 @@ class PageCache {
   PageCache(models::CausalLM& model, int64_t max_bytes);
 
   int64_t max_pages() const { return max_pages_; }
-  int64_t page_bytes() const { return num_layers_ * layer_bytes_; }
+  // Of one page in all layers.
+  int64_t page_bytes() const { return num_layers_ * layer_page_bytes_; }
   static int64_t pages_for(int64_t tokens);
 
   // Forgets the tokens of all pages, when the model's weights have changed, say. What running
@@ -41,7 +42,7 @@ class PageCache {
   void release(int64_t page);
   int32_t& references(int64_t page) { return references_[static_cast<size_t>(page)]; }
 
-  int64_t num_layers_, layer_bytes_, max_pages_;
+  int64_t num_layers_, layer_page_bytes_, max_pages_;
   std::vector<at::Tensor> chunks_;  // pages are allocated as they are needed, a chunk at a time
   std::vector<int64_t> free_;
   std::vector<int32_t> references_;  // by page: of tables, and one of the tree

@@ -61,13 +61,13 @@ void RolloutSection::fields(Fields& f) {
       "ranks of a machine",
       at_least(1));
   f.add("cache_dtype", cache_dtype,
-        "number type of cached keys and values; with float16 or bfloat16 the cache takes half the "
-        "memory, and training and the reference model round keys and values the same way, so that "
-        "their log-probabilities are still the sampler's (with rollout.server: what the server "
-        "caches in)");
+        "number type that keys and values are rounded to, in the sampler's cache and in training "
+        "and the reference model alike; float16 and bfloat16 halve the cache's bytes per token. "
+        "With rollout.server: the server's, as temper serve --cache-dtype");
   f.add("speculative", speculative,
         "tokens that are drafted from the prompt and the group's other samples and verified "
-        "together: auto (as many as pay), off, or at most so many a step; changes the speed, never "
+        "together: auto (as many as are expected to save time), off, or at most so many a step; "
+        "changes the speed, never "
         "a token");
 }
 

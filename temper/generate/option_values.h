@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "temper/grammar/spec.h"
+#include "temper/ops/attention.h"
 
 namespace temper::generate {
 
@@ -26,5 +27,8 @@ std::shared_ptr<const grammar::Spec> grammar_spec(const GrammarChoice& given,
                                                   const std::string& schema_key,
                                                   const std::string& regex_key,
                                                   const std::string& grammar_key);
+
+// "float32", "float16" or "bfloat16".
+const char* name_of(ops::CacheDtype dtype);
 
 }  // namespace temper::generate

@@ -36,8 +36,9 @@ class Speculation {
   Speculation(int64_t most, double reading_rows) : most_(most), reading_rows_(reading_rows) {}
   bool on() const { return most_ != 0; }
 
-  // Gives the sequences that decode in one pass their drafts. A drafted row is worth its time where
-  // the share of its like that was accepted is above expected tokens / time of the pass so far.
+  // Gives the sequences that decode in one pass their drafts. A drafted row is kept where its
+  // probability of acceptance (the product of the acceptance rates up to it) exceeds the pass's
+  // expected tokens / cost so far.
   void plan(std::span<Sequence* const> decoding);
   // So many of the sequence's drafted tokens were chosen.
   void record(const Sequence& sequence, int64_t accepted);

@@ -1,4 +1,4 @@
-// What GBNF, llama.cpp's notation of grammars, has beyond XGrammar's EBNF.
+// GBNF's dot (llama.cpp, grammars/README.md) for XGrammar's EBNF.
 #pragma once
 
 #include <string>
@@ -6,8 +6,9 @@
 
 namespace temper::grammar {
 
-// The grammar with `.` (any character) written out as a class of characters. A dot in a name, a
-// string, a class or a comment stays.
+// The grammar with "." (any character, line ends included) replaced by a character class. Dots
+// stay in strings, character classes, comments, and names of rules, which XGrammar's notation lets
+// have them.
 std::string without_dots(std::string_view gbnf);
 
 }  // namespace temper::grammar

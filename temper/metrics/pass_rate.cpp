@@ -20,18 +20,21 @@ Interval confidence_interval(std::span<const double> values) {
   if (values.empty()) return {};
   const double n = static_cast<double>(values.size());
   double mean = 0, squares = 0;
-  for (const double v : values) mean += v / n;
+  for (const double v : values) mean += v;
+  mean /= n;  // not term by term: that of equal values would be another number
   for (const double v : values) squares += (v - mean) * (v - mean);
   const double variance = n > 1 ? squares / (n - 1) / n : 0;  // of the mean
   const bool share =
       std::all_of(values.begin(), values.end(), [](double v) { return v >= 0 && v <= 1; });
   if (!share) return {mean, mean - kZ * std::sqrt(variance), mean + kZ * std::sqrt(variance)};
   // As many values of 0 and 1 as would be as sure of their mean.
-  const double like = squares > 0 ? n * n * mean * (1 - mean) / squares : n,
+  const double like = squares > 1e-18 * n ? n * n * mean * (1 - mean) / squares : n,
                spread = kZ * kZ / like;
   const double scale = 1 / (1 + spread), centre = (mean + spread / 2) * scale;
   const double half = std::sqrt(spread * (mean * (1 - mean) + spread / 4)) * scale;
-  return {mean, std::max(0.0, centre - half), std::min(1.0, centre + half)};
+  // Rounding may leave the mean outside by a last place.
+  return {mean, std::min(mean, std::max(0.0, centre - half)),
+          std::max(mean, std::min(1.0, centre + half))};
 }
 
 }  // namespace temper

@@ -34,7 +34,7 @@ void set_storage(nn::Module& model, const Storage& storage) {
     if (auto* embedding = dynamic_cast<nn::Embedding*>(&module))
       keep(embedding->weight, storage.weights);
   });
-  set_cache_dtype(model, storage.cache);
+  set_cache_dtype(model, storage.cache_dtype);
 }
 
 void set_cache_dtype(nn::Module& model, ops::CacheDtype dtype) {

@@ -82,11 +82,13 @@ struct Storage {
   // Of the blocks' linear layers (q, k, v, o, gate, up, down), where it is another.
   std::optional<ops::WeightFormat> blocks;
   ops::Arithmetic arithmetic = ops::Arithmetic::kExact;  // of those in bfloat16
-  ops::CacheDtype cache = ops::CacheDtype::kFloat32;     // of keys and values, cached or not
+  // Attention rounds keys and values to it, in every forward pass.
+  ops::CacheDtype cache_dtype = ops::CacheDtype::kFloat32;
   // The ranks that compute the same rows, each with its part of every layer; null: none.
   std::shared_ptr<dist::Group> tensor = nullptr;
 };
 void set_storage(nn::Module& model, const Storage& storage);
+// nn::Attention::set_cache_dtype of all of its layers.
 void set_cache_dtype(nn::Module& model, ops::CacheDtype dtype);
 
 // A model without values. Throws ConfigError for an unknown family, naming those that are known.

@@ -24,7 +24,7 @@ std::unique_ptr<CausalLM> share_base(CausalLM& model, const HfConfig& config) {
   std::unique_ptr<CausalLM> base = make_model(config);
   base->each_parameter(
       [&](const std::string& name, nn::Parameter& p) { share_value(*from.at(name), p); });
-  set_cache_dtype(*base, model.attention_spec().cache);
+  set_cache_dtype(*base, model.attention_spec().cache_dtype);
   base->eos_token_ids = model.eos_token_ids;
   return base;
 }

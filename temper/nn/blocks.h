@@ -43,7 +43,8 @@ class Attention : public Module {
   std::optional<RmsNorm> q_norm, k_norm;
 
   ops::AttentionSpec spec() const;
-  // What keys and values are rounded to; of a sampler's cache the number type.
+  // Number type that keys (after norm and rotary embedding) and values are rounded to in every
+  // forward pass, and in which a sampler caches them. Before a cache is made for the model.
   void set_cache_dtype(ops::CacheDtype dtype) { cache_dtype_ = dtype; }
   // Before it has values: this rank keeps its part of the heads. Throws ConfigError, of `where`,
   // where heads or key and value heads do not divide.

@@ -13,7 +13,7 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 
 kernels::AttentionShape shape_of(const AttentionSpec& s) {
-  return {s.num_heads, s.num_kv_heads, s.head_dim, s.scale, s.soft_cap, s.window, s.cache};
+  return {s.num_heads, s.num_kv_heads, s.head_dim, s.scale, s.soft_cap, s.window, s.cache_dtype};
 }
 kernels::ForestView view(const Forest& f) {
   return {f.num_tokens(), f.num_segments(), f.segment_start.data(), f.parent.data(),

@@ -31,7 +31,7 @@ struct AttentionSpec {
   // Keys and values are rounded to it before anything reads them (float64: never), so that they can
   // be cached in it; gradients pass as if they were not (straight-through, Bengio et al., arXiv
   // 1308.3432).
-  CacheDtype cache = CacheDtype::kFloat32;
+  CacheDtype cache_dtype = CacheDtype::kFloat32;
 };
 
 // q [N, num_heads * head_dim], k and v [N, num_kv_heads * head_dim], as projected -> [N, num_heads
@@ -43,8 +43,9 @@ at::Tensor attention(const AttentionSpec& spec, const RotaryTable& rotary,
 
 // One layer's keys and values in pages, and where each row of the batch finds its own.
 struct CachedRows {
-  std::vector<void* const*>
-      pages;  // [N], of the row's sequence in this layer, in order of position
+  // [N], of the row's sequence in this layer, in order of position. A page has page_bytes() bytes
+  // of AttentionSpec::cache_dtype, aligned to 4, to 64 for speed.
+  std::vector<void* const*> pages;
   const std::vector<int64_t>* position = nullptr;  // [N]
 };
 

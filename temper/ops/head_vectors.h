@@ -28,22 +28,22 @@ at::Tensor prepare(const AttentionSpec& spec, const RotaryTable& rotary,
   return y;
 }
 
-// Keys and values as attention reads them and as they are cached: rounded to spec.cache.
+// Keys and values as attention reads them and as they are cached: rounded to spec.cache_dtype.
 template <class T>
 at::Tensor prepare_keys(const AttentionSpec& spec, const RotaryTable& rotary,
                         const std::vector<int64_t>& position, const at::Tensor& k,
                         const at::Tensor& norm) {
   at::Tensor y = prepare<T>(spec, rotary, position, spec.num_kv_heads, k, norm);
   if constexpr (std::is_same_v<T, float>)
-    kernels::round_to(spec.cache, y.numel(), y.mutable_data_ptr<float>());
+    kernels::round_to(spec.cache_dtype, y.numel(), y.mutable_data_ptr<float>());
   return y;
 }
 template <class T>
 at::Tensor prepare_values(const AttentionSpec& spec, const at::Tensor& v) {
   if constexpr (std::is_same_v<T, float>)
-    if (spec.cache != CacheDtype::kFloat32) {
+    if (spec.cache_dtype != CacheDtype::kFloat32) {
       at::Tensor y = v.clone();
-      kernels::round_to(spec.cache, y.numel(), y.mutable_data_ptr<float>());
+      kernels::round_to(spec.cache_dtype, y.numel(), y.mutable_data_ptr<float>());
       return y;
     }
   return v;

@@ -213,7 +213,8 @@ Json AheadSource::state() const {
 
 void AheadSource::restore(const Json& state, const std::string& where) {
   check<DataError>(state.is_object() && state.contains("inner") && state.contains("about"), where,
-                   ": no state of batches that were sampled ahead (rl.max_staleness)");
+                   ": the run was begun without rl.max_staleness, and does not go on with it; "
+                   "choose another output_dir, or resume=never");
   behind_ = state["inner"];
   about_ = to_row(state["about"]);
   inner_->restore(behind_, where);

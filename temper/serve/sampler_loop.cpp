@@ -69,8 +69,9 @@ bool Ticket::next(Piece& piece, std::chrono::milliseconds timeout) {
   queue_->arrived.wait_for(lock, timeout,
                            [&] { return !queue_->pieces.empty() || !queue_->failure.empty(); });
   check(queue_->failure.empty(), queue_->failure);
-  check<ServerStopped>(!queue_->cancelled && !(queue_->pieces.empty() && loop_.ended_),
-                       "the server has stopped before the completion was done; retry later");
+  check<ServerStopped>(
+      !queue_->cancelled && !loop_.gives_up_ && !(queue_->pieces.empty() && loop_.ended_),
+      "the server has stopped before the completion was done; retry later");
   if (queue_->pieces.empty()) return false;
   piece = std::move(queue_->pieces.front());
   queue_->pieces.pop_front();
@@ -118,6 +119,7 @@ std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request> reque
 }
 
 void SamplerLoop::change_weights(const std::function<void()>& change, const std::string& name) {
+  check<ServerStopped>(!refuses(), kNotChanged);
   Change asked{&change, name, nullptr, false};
   std::unique_lock lock(gate_);
   changed_.wait(lock, [this] { return change_ == nullptr || ended_; });

@@ -81,9 +81,12 @@ class SamplerLoop {
   // thread. Throws what `change` throws, and ServerStopped.
   void change_weights(const std::function<void()>& change, const std::string& name);
 
-  // What was submitted is completed, nothing else is taken. From any thread.
+  // From now on submit and change_weights throw ServerStopped; requests already submitted are
+  // completed. From any thread.
   void refuse_new() { refuses_ = true; }
   bool refuses() const { return refuses_ || ended_; }
+  // Those who wait for completions are told that the server has stopped. From any thread.
+  void give_up() { gives_up_ = true; }
 
   // Samples until `stop`, which is asked after every step and every 50 ms. The model is used by
   // this thread alone. Throws RunError of the model; waiting clients hear of it.
@@ -111,7 +114,7 @@ class SamplerLoop {
   generate::Engine engine_;
   bool has_text_;
   const int64_t most_requests_;
-  std::atomic<bool> refuses_{false}, ended_{false};
+  std::atomic<bool> refuses_{false}, gives_up_{false}, ended_{false};
   std::atomic<int64_t> open_{0}, requests_{0}, refused_{0};
   std::atomic<int64_t> prompt_tokens_{0}, reused_tokens_{0}, new_tokens_{0}, drafted_tokens_{0},
       accepted_tokens_{0};

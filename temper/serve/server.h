@@ -26,8 +26,9 @@ struct ServerOptions {
   std::string api_key;              // what clients send as "Authorization: Bearer KEY"; empty: none
   std::vector<ServedModel> models;  // the first is used if a request names none
   data::TextFormat format;          // of prompts and messages
-  int64_t most_positions = 0;       // of a prompt and its completion
-  int64_t most_threads = 64;        // connections that are served at once
+  std::string cache_dtype = "float32";  // of keys and values
+  int64_t most_positions = 0;           // of a prompt and its completion
+  int64_t most_threads = 64;            // connections that are served at once
   int64_t most_request_bytes = int64_t{64} << 20;
   ToolCallFormat tool_calls = ToolCallFormat::kAuto;  // format of the model's tool calls
   // Makes the model compute with the weights of a directory; nobody uses it meanwhile. Throws

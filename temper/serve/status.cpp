@@ -13,7 +13,8 @@ ReplyJson about(const ServerOptions& options, const ServedModel& model) {
           {"created", 0},
           {"owned_by", "temper"},
           {"max_model_len", options.most_positions},
-          {"vocab_size", options.format.vocabulary}};
+          {"vocab_size", options.format.vocabulary},
+          {"cache_dtype", options.cache_dtype}};
 }
 
 }  // namespace

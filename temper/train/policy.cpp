@@ -99,7 +99,7 @@ models::Storage policy_storage(const RunConfig& config) {
                  "choose adapter.method: lora or qlora");
   config.require(!asked || !qlora || *asked == Storage::kNf4, "model.storage",
                  "adapter.method: qlora keeps the weights in nf4; for others choose lora");
-  models::Storage storage{.arithmetic = arithmetic_of(config), .cache = config.cache_dtype()};
+  models::Storage storage{.arithmetic = arithmetic_of(config), .cache_dtype = config.cache_dtype()};
   config.require(
       storage.arithmetic == ops::Arithmetic::kExact || bfloat16 || asked == Storage::kBfloat16,
       "model.arithmetic",

@@ -140,20 +140,40 @@ alone, both = json.load(open("environment.json")), json.load(open("both.json"))
 assert len(rows) == 18 and alone["prompts"] == 6 and alone["samples"] == 3
 assert abs(alone["reward"]["mean"] - mean([r["reward"] for r in rows])) < 1e-6
 assert abs(alone["turns_mean"] - mean([r["turns"] for r in rows])) < 1e-6 and alone["turns_mean"] > 1 and alone["environment_failures"] == 0
-assert abs(alone["completion_length_mean"] - mean([len(r["completion_tokens"]) for r in rows])) < 1e-6
+assert abs(alone["completion_length_mean"] - mean([sum(r["completion_mask"]) for r in rows])) < 1e-6
 assert abs(both["reward"]["mean"] - alone["reward"]["mean"] + mean([len(r["completion_tokens"]) / 64 for r in rows])) < 1e-6
 P
-judge --environment grid.yaml | grep -q '^turns  *[0-9.]* an episode, 0 failures' || fail "eval --environment does not say turns"
+judge --environment grid.yaml | grep -q '^turns  *[0-9.]* per episode, 0 environment failures, 0 episodes dropped' || fail "eval --environment does not say turns"
 echo '{command: [python3, silent.py]}' > silent.yaml
 cat > silent.py <<'P'
 import json, sys
-for line in sys.stdin: print(json.dumps({"messages": [], "done": True}), flush=True)
+for line in sys.stdin: print(json.dumps({"messages": [], "done": json.loads(line)["type"] == "step"}), flush=True)
 P
 not_judged() { local hint=$1 status=0; shift; judge "$@" > out 2> err || status=$?; [ $status = 2 ] && grep -q -- "$hint" err || fail "expected $hint, got $status: $(cat err)"; }
 echo '[{name: f, command: [sh]}]' > one.json
-not_judged "silent.yaml: the environment told no reward" --environment silent.yaml
-not_judged "tools give no rewards" --tools one.json
-not_judged "whose turns are sampled" --environment grid.yaml --beams 2
+not_judged "silent.yaml: no answer of the environment had a reward" --environment silent.yaml
+not_judged "tools alone give no reward" --tools one.json
+not_judged "cannot be combined" --environment grid.yaml --beams 2
+
+not_judged "rows that are sampled" --environment grid.yaml --perplexity
+
+status=0; judge --environment <(echo 'environment: {command: [sh, -c, "exit 7"]}') --reward length > out 2> err || status=$?
+[ $status = 1 ] && grep -q "failed in all episodes (the first failure: .*status 7" err || fail "eval with an environment that always fails: $status $(cat err)"
+# An episode that is dropped is left out.
+cat > drops.py <<'P'
+import json, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    if request["type"] == "close": continue
+    odd = request.get("row", {}).get("seed", 0) % 2
+    answer = {"messages": []} if request["type"] == "reset" else {"messages": [], "done": True, "reward": 0}
+    print("garbage" if odd else json.dumps(answer), flush=True)
+P
+echo 'for line in open(0): print(1, flush=True)' > ones.py
+python3 -c 'import json
+for seed in (0, 1, 2): print(json.dumps({"prompt": [{"role": "user", "content": "it lies "}], "seed": seed}))' > few.jsonl
+judge --environment <(echo 'environment: {command: [python3, drops.py], on_failure: drop, workers: 1}') --reward-command 'python3 ones.py' --json > dropped.json 2> err || fail "eval with dropped episodes: $(cat err)"
+python3 -c 'import json; d = json.load(open("dropped.json")); assert d["reward"]["mean"] == 1 and d["reward"]["low"] < 0.5 and d["environment_failures"] == d["episodes_dropped"] == 3 and d["prompts"] == 2 and d["turns_mean"] == 1, d' || fail "dropped episodes"
 
 # Tools and an environment from files: what is wrong names the file.
 echo '{tools: [{name: f, command: [sh]}]}' > agent.yaml; echo '[]' > none.json

@@ -74,6 +74,7 @@ useless() {  # URL MESSAGE ARGUMENTS
 }
 useless "$address" 'vocabulary of 70 tokens, expected the policy.s 62'
 useless "$url,$address" 'vocabulary of 70 tokens'
+useless "$url" 'it keeps keys and values in .float32., and the policy in float16: start it with --cache-dtype float16' rollout.cache_dtype=float16
 useless "$url" 'no route POST /pause' rollout.server.kind=vllm
 useless "$url" 'no route POST /v1/load_lora_adapter' rollout.server.kind=vllm adapter.method=lora
 useless "$url" 'no route POST /generate' rollout.server.kind=sglang

@@ -39,6 +39,12 @@ for i in $(seq 100); do grep -q begun drained.log && break; sleep 0.1; done
 kill -TERM $process
 wait $client || fail "a client whose request was taken: $(cat drained.log)"
 wait $process || fail "a server that drained: status $?"
+start  # as it is by default, with more to do than the seconds are enough for
+python3 "$here/serve_client.py" "$temper" "$address" busy > busy.log 2>&1 &
+client=$!
+for i in $(seq 100); do grep -q begun busy.log && break; sleep 0.1; done
+stop
+wait $client || fail "a client of a server that ends: $(cat busy.log)"
 start --drain-seconds 0.2
 python3 "$here/serve_client.py" "$temper" "$address" abandoned > abandoned.log 2>&1 &
 client=$!

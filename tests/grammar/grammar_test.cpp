@@ -197,6 +197,9 @@ TEST_CASE("grammars of rules, and any JSON object") {
     CHECK_MESSAGE(accepts(dots, text), text);
   for (const char* text : {"abx.ycz", "a.x.yczz", "a.xycz", "a.x.cz", "a.x.yyz", "a.x.ycbz"})
     CHECK_FALSE_MESSAGE(accepts(dots, text), text);
+  const Spec after_name = ebnf("root ::= head.+ \"z\" tail\nhead ::= \"a\"\ntail ::= \";\"");
+  CHECK(accepts(after_name, "axyz;"));
+  CHECK_FALSE(accepts(after_name, "bxz;"));
   const Spec object = json_object("json");
   for (const char* text : {"{}", R"({"a": [1, {"b": null}], "c": "x\n"})", "{ \"é\" : -1.5e3 }"})
     CHECK_MESSAGE(accepts(object, text), text);

@@ -8,6 +8,20 @@
 using namespace temper;
 using doctest::Approx;
 
+TEST_CASE("the interval of equal values does not depend on how many there are") {
+  for (const int64_t n : {3, 7, 10, 20, 100, 300}) {
+    const std::vector<double> ones(static_cast<size_t>(n), 1.0), thirds(ones.size(), 1.0 / 3);
+    const Interval all = confidence_interval(ones), some = confidence_interval(thirds);
+    CAPTURE(n);
+    CHECK(all.mean == 1);
+    CHECK(all.high == 1);
+    CHECK(
+        all.low ==
+        doctest::Approx(static_cast<double>(n) / (static_cast<double>(n) + 3.8415)).epsilon(1e-3));
+    CHECK(some.low < 1.0 / 3 - 0.1 / std::sqrt(static_cast<double>(n)));
+  }
+}
+
 TEST_CASE("pass@k is one minus the share of k-subsets without a right sample") {
   CHECK(pass_at_k(5, 0, 1) == 0);
   CHECK(pass_at_k(5, 2, 1) == Approx(0.4));

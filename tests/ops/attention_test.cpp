@@ -138,13 +138,29 @@ TEST_CASE("a cached batch of many sequences, some on one prompt's pages, gives t
     for (const AttentionShape& s : shapes) {
       Draws draws(++seed);
       CAPTURE(seed);
-      // A prompt with two completions, and two sequences of their own.
+      // A prompt with more completions than fit a tile, and two sequences of their own.
       const int64_t prompt = 2 * page_tokens() + 5;
-      const Forest f = forest_of({{-1, prompt}, {0, 40}, {0, 23}, {-1, 90}, {-1, 2}});
+      const std::vector<int64_t> completions{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13};
+      const Forest f = forest_of({{-1, prompt},
+                                  {0, 40},
+                                  {0, 23},
+                                  {0, 1},
+                                  {0, 64},
+                                  {0, 33},
+                                  {0, 7},
+                                  {0, 29},
+                                  {0, 50},
+                                  {0, 12},
+                                  {0, 31},
+                                  {0, 3},
+                                  {0, 45},
+                                  {0, 20},
+                                  {-1, 90},
+                                  {-1, 2}});
       Arrays<float> a = draw(draws, s, f.num_tokens());
       a.forward(s, f);
 
-      Pages pages(s, 40);
+      Pages pages(s, 120);
       const int64_t wide = s.num_heads * s.head_dim, narrow = s.num_kv_heads * s.head_dim;
       std::vector<float> cached(a.out.size());
       // What is next in each sequence: tokens [next, end) of the forest.
@@ -158,7 +174,7 @@ TEST_CASE("a cached batch of many sequences, some on one prompt's pages, gives t
                         f.position[f.segment_start[segment]],
                         {}};
       };
-      std::vector<Sequence> sequences{start(0), start(3), start(4)};
+      std::vector<Sequence> sequences{start(0), start(14), start(15)};
       for (Sequence& sequence : sequences)
         pages.reserve(sequence.pages, sequence.end - sequence.next);
       // One batch: some tokens of every sequence, gathered as the sampler gathers them.
@@ -192,7 +208,7 @@ TEST_CASE("a cached batch of many sequences, some on one prompt's pages, gives t
       // The completions share the prompt's two whole pages and copy the third.
       const std::vector<void*> shared(sequences[0].pages.begin(), sequences[0].pages.begin() + 2);
       const void* last = sequences[0].pages[2];
-      for (const int64_t segment : {1, 2}) {
+      for (const int64_t segment : completions) {
         Sequence child = start(segment);
         child.pages = shared;
         pages.reserve(child.pages, child.position + child.end - child.next);

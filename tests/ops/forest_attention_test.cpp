@@ -198,10 +198,10 @@ TEST_CASE("pages of 16 bits give the bits of keys and values that were rounded")
       CHECK(!same_bits(in.k, plain.k));
       std::vector<float> whole(in.q.size());
       attention<float>(s, view(f), in.q.data(), in.k.data(), in.v.data(), whole.data(), nullptr);
-      s.cache = dtype;
+      s.cache_dtype = dtype;
       CHECK(2 * page_bytes(s) == all);
       for_each_target([&] { CHECK(same_bits(through_pages(s, in, n, draws), whole)); });
-      s.cache = CacheDtype::kFloat32;
+      s.cache_dtype = CacheDtype::kFloat32;
     }
 }
 

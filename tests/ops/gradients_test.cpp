@@ -239,7 +239,7 @@ TEST_CASE("gradients pass through the rounding of keys and values to the cache's
   for (const auto& [dtype, scalar] : {std::pair(CacheDtype::kFloat16, at::kHalf),
                                       std::pair(CacheDtype::kBFloat16, at::kBFloat16)}) {
     AttentionSpec spec = plain;
-    spec.cache = dtype;
+    spec.cache_dtype = dtype;
     const auto rounded = [&](const at::Tensor& x) { return x.to(scalar).to(at::kFloat); };
     const Tensors found = run(spec, {q, k, v}), expected = run(plain, {q, rounded(k), rounded(v)});
     for (size_t i = 0; i < found.size(); ++i) CHECK(at::equal(found[i], expected[i]));

@@ -65,6 +65,11 @@ std::string Protocol::inspect(HttpClient& http, const ServerNeeds& needs) const 
   check<DataError>(!size.is_number_integer() || size == needs.vocabulary, "its model ",
                    name_of(model), " has a vocabulary of ", dump_json(size),
                    " tokens, expected the policy's ", needs.vocabulary);
+  const Json dtype = model.value("cache_dtype", Json());  // the same
+  check<DataError>(!dtype.is_string() || dtype == needs.cache_dtype, "it keeps keys and values in ",
+                   dump_json(dtype), ", and the policy in ", needs.cache_dtype,
+                   ": start it with --cache-dtype ", needs.cache_dtype,
+                   ", or set rollout.cache_dtype");
   sample_some(*this, http, name_of(model), needs.token);
   return name_of(model);
 }

@@ -42,7 +42,8 @@ struct ServerNeeds {
   bool loads = true;       // the weights of each version (rollout.server.sync)
   bool adapter = false;    // those are an adapter's
   int64_t vocabulary = 0;  // of the policy; 0: not known, and nothing of the model is compared
-  int32_t token = 0;       // the policy's highest one that a prompt may have
+  std::string cache_dtype = "float32";  // of the policy's keys and values
+  int32_t token = 0;                    // the policy's highest one that a prompt may have
 };
 
 // The seed of a request's samples from `first` on: a hash of the run's seed and what names them,

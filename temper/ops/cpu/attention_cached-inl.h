@@ -18,7 +18,7 @@ namespace temper::kernels::HWY_NAMESPACE {
 
 int64_t PageTokens() { return kPage; }
 int64_t PageBytes(const AttentionShape& shape) {
-  return shape.num_kv_heads * head_values(shape.head_dim) * bytes_of(shape.cache);
+  return shape.num_kv_heads * head_values(shape.head_dim) * bytes_of(shape.cache_dtype);
 }
 
 template <class B>
@@ -35,49 +35,107 @@ void write_pages_of(const AttentionShape& shape, int64_t num_tokens, const Cache
     }
 }
 
+// Consecutive positions of one sequence: they share tiles.
+struct CachedRun {
+  int64_t begin, end;  // rows of the batch
+};
+inline std::vector<CachedRun> runs_of(int64_t num_tokens, const CachedQuery* rows) {
+  std::vector<CachedRun> runs;
+  for (int64_t i = 0; i < num_tokens; ++i) {
+    const bool follows = i > 0 && rows[i].pages == rows[i - 1].pages &&
+                         rows[i].position == rows[i - 1].position + 1 &&
+                         i - runs.back().begin < kChunk;
+    if (!follows) runs.push_back({i, i});
+    runs.back().end = i + 1;
+  }
+  return runs;
+}
+
+// Runs [begin, end) whose sequences begin with the same pages.
+struct RunFamily {
+  size_t begin, end;
+  int64_t shared;  // pages
+};
+// Neighbours that share as many pages as the first two of them and, together, fill at most
+// `most_rows` rows of a tile: the samples of one prompt.
+inline std::vector<RunFamily> families_of(const AttentionShape& shape,
+                                          const std::vector<CachedRun>& runs,
+                                          const CachedQuery* rows, int64_t most_rows) {
+  // Pages that both have, of those that their first queries see whole.
+  const auto common = [&](const CachedRun& a, const CachedRun& b) {
+    if (shape.window > 0) return int64_t{0};
+    const CachedQuery &one = rows[a.begin], &other = rows[b.begin];
+    const int64_t most = (std::min(one.position, other.position) + 1) / kPage;
+    int64_t n = 0;
+    while (n < most && one.pages[n] == other.pages[n]) ++n;
+    return n;
+  };
+  std::vector<RunFamily> families;
+  int64_t taken = 0;
+  for (size_t r = 0; r < runs.size(); ++r) {
+    const int64_t count = runs[r].end - runs[r].begin;
+    bool joins = false;
+    if (r > 0 && taken + count <= most_rows) {
+      RunFamily& family = families.back();
+      const int64_t with_first = common(runs[family.begin], runs[r]);
+      joins = with_first > 0 && (family.end - family.begin == 1 || with_first >= family.shared);
+      if (joins && family.end - family.begin == 1) family.shared = with_first;
+    }
+    if (!joins) families.push_back({r, r, 0}), taken = 0;
+    families.back().end = r + 1;
+    taken += count;
+  }
+  return families;
+}
+
 template <class B>
 void attention_over_pages_of(const AttentionShape& shape, int64_t num_tokens,
                              const CachedQuery* rows, const float* q, float* out) {
-  // Runs of consecutive positions of one sequence share tiles.
-  std::vector<int64_t> runs;
+  const std::vector<CachedRun> runs = runs_of(num_tokens, rows);
+  const int64_t group = shape.num_heads / shape.num_kv_heads;
+  const std::vector<RunFamily> families = families_of(shape, runs, rows, kTileRows / group);
   int64_t longest = 0;
-  for (int64_t i = 0; i < num_tokens; ++i) {
-    const bool follows = i > 0 && rows[i].pages == rows[i - 1].pages &&
-                         rows[i].position == rows[i - 1].position + 1 && i - runs.back() < kChunk;
-    if (!follows) runs.push_back(i);
-    longest = std::max(longest, rows[i].position + 1);
-  }
-  runs.push_back(num_tokens);
+  for (int64_t i = 0; i < num_tokens; ++i) longest = std::max(longest, rows[i].position + 1);
   const int64_t per_thread = scratch_floats(shape.head_dim, longest);
   const Floats scratch = allocate(omp_get_max_threads() * per_thread);
 #pragma omp parallel
   {
-    std::vector<const B*> table;
+    std::vector<std::vector<const B*>> tables(kTileRows);
+    std::vector<QueryBlock<B>> blocks;
+    float* own = scratch.get() + omp_get_thread_num() * per_thread;
 #pragma omp for collapse(2) schedule(dynamic)
-    for (size_t r = 0; r < runs.size() - 1; ++r)
+    for (size_t f = 0; f < families.size(); ++f)
       for (int64_t g = 0; g < shape.num_kv_heads; ++g) {
-        const int64_t token = runs[r], count = runs[r + 1] - token;
-        const int64_t position = rows[token].position;
-        table.resize(static_cast<size_t>(pages_of(position + count)));
-        for (size_t p = 0; p < table.size(); ++p)
-          table[p] = static_cast<const B*>(rows[token].pages[p]) + g * head_values(shape.head_dim);
-        QueryBlock<B> block = block_of<B>(shape, token, count, position, g, q, out, nullptr);
-        block.pages = table.data();
-        attend_all(shape, block, scratch.get() + omp_get_thread_num() * per_thread);
+        blocks.clear();
+        for (size_t r = families[f].begin; r < families[f].end; ++r) {
+          const int64_t token = runs[r].begin, count = runs[r].end - token,
+                        position = rows[token].position;
+          std::vector<const B*>& table = tables[blocks.size()];
+          table.resize(static_cast<size_t>(pages_of(position + count)));
+          for (size_t p = 0; p < table.size(); ++p)
+            table[p] =
+                static_cast<const B*>(rows[token].pages[p]) + g * head_values(shape.head_dim);
+          blocks.push_back(block_of<B>(shape, token, count, position, g, q, out, nullptr));
+          blocks.back().pages = table.data();
+        }
+        if (blocks.size() == 1)
+          attend_all(shape, blocks[0], own);
+        else
+          attend<B>(shape, blocks, families[f].shared, own);
       }
   }
 }
 
 void WritePages(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
                 const float* k, const float* v) {
-  with_cached_type(shape.cache, [&](auto type) {
+  with_cached_type(shape.cache_dtype, [&](auto type) {
     write_pages_of<decltype(type)>(shape, num_tokens, rows, k, v);
   });
 }
 
 void AttentionCached(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
                      const float* q, float* out) {
-  with_cached_type(shape.cache, [&](auto type) {
+  with_cached_type(shape.cache_dtype, [&](auto type) {
     attention_over_pages_of<decltype(type)>(shape, num_tokens, rows, q, out);
   });
 }

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "temper/ops/cpu/attention_pages-inl.h"
@@ -69,67 +70,118 @@ inline RowSum exponentials(const AttentionShape& shape, float* scores, int64_t l
 
 inline float log_of(float x) { return static_cast<float>(std::log(static_cast<double>(x))); }
 
-// A block of at most kTileRows rows (queries x heads).
+// The oldest key that a query of the block sees.
 template <class B>
-void attend(const AttentionShape& shape, const QueryBlock<B>& block, float* scratch) {
-  const int64_t dim = shape.head_dim, heads = block.heads, rows = block.count * heads;
-  const int64_t begin = block.first_position, end = begin + block.count;
-  const int64_t stride = pages_of(end) * kPage, width = padded(dim);
-  float* sums_of_values = scratch;
-  float* queries = sums_of_values + kTileRows * width;
-  float* scores = queries + kTileRows * width;
+int64_t oldest_key(const AttentionShape& shape, const QueryBlock<B>& block, int64_t query) {
+  const int64_t position = block.first_position + query;
+  return shape.window > 0 ? std::max<int64_t>(0, position - shape.window + 1) : 0;
+}
+
+// One tile's scores, and the sums of values that they weigh, row by row.
+struct TileRows {
+  float *scores, *sums_of_values;
+  int64_t stride, width;  // floats between rows of each
+};
+
+// Adds the values of keys that only some queries see. The keys before `from` have been added.
+template <class B>
+void add_own_values(const AttentionShape& shape, const QueryBlock<B>& block, int64_t from,
+                    const TileRows& rows) {
+  const int64_t dim = shape.head_dim, begin = block.first_position;
+  const auto add = [&](int64_t query, int64_t count, int64_t first, int64_t end) {
+    const int64_t row = query * block.heads;
+    while (first < end) {
+      const int64_t page = first / kPage, slot = first % kPage,
+                    stop = std::min(end, (page + 1) * kPage);
+      tile_row(static_cast<int>(count * block.heads), rows.width, stop - first,
+               rows.scores + row * rows.stride + first, rows.stride, 1,
+               block.pages[page] + column_values(dim) + slot * kPanel, kPage * kPanel,
+               rows.sums_of_values + row * rows.width, rows.width, true);
+      first = stop;
+    }
+  };
+  // Keys that every query of the block sees are one tile's work; the others are added query by
+  // query, so that no key beyond a query's own is touched.
   const auto oldest = [&](int64_t query) {
-    return shape.window > 0 ? std::max<int64_t>(0, begin + query - shape.window + 1) : 0;
+    return std::max(from, oldest_key(shape, block, query));
+  };
+  const int64_t all_from = oldest(block.count - 1), all_to = std::max(all_from, begin + 1);
+  for (int64_t i = 0; i < block.count; ++i) add(i, 1, oldest(i), std::min(all_from, begin + i + 1));
+  add(0, block.count, all_from, std::min(all_to, begin + 1));
+  for (int64_t i = 0; i < block.count; ++i) add(i, 1, std::max(oldest(i), all_to), begin + i + 1);
+}
+
+// Blocks of one kv head, of at most kTileRows rows (queries x heads) in all, whose paths begin with
+// the same `shared` pages, which every query sees whole: those are read once for all of them
+// (Hydragen, Juravsky et al., arXiv 2402.05099). Each row's sums keep their order.
+template <class B>
+void attend(const AttentionShape& shape, std::span<const QueryBlock<B>> blocks, int64_t shared,
+            float* scratch) {
+  const int64_t dim = shape.head_dim, heads = blocks[0].heads;
+  int64_t queries = 0, end = 0;
+  for (const QueryBlock<B>& block : blocks) {
+    queries += block.count;
+    end = std::max(end, block.first_position + block.count);
+  }
+  const int all_rows = static_cast<int>(queries * heads);
+  TileRows rows{nullptr, scratch, pages_of(end) * kPage, padded(dim)};
+  float* gathered = rows.sums_of_values + kTileRows * rows.width;
+  rows.scores = gathered + kTileRows * rows.width;
+  const auto rows_from = [&](int64_t row) {
+    TileRows part = rows;
+    part.scores += row * rows.stride;
+    part.sums_of_values += row * rows.width;
+    return part;
   };
 
   // The rows of one tile are evenly spaced; queries are not where other heads lie between them.
-  const float* q = block.q;
-  if (block.count > 1 && block.stride != heads * dim) {
-    for (int64_t i = 0; i < block.count; ++i)
-      std::memcpy(queries + i * heads * dim, block.q + i * block.stride,
-                  static_cast<size_t>(heads * dim) * sizeof(float));
-    q = queries;
+  const float* q = blocks[0].q;
+  if (queries > 1 && blocks[0].stride != heads * dim) {
+    float* to = gathered;
+    for (const QueryBlock<B>& block : blocks)
+      for (int64_t i = 0; i < block.count; ++i, to += heads * dim)
+        std::memcpy(to, block.q + i * block.stride,
+                    static_cast<size_t>(heads * dim) * sizeof(float));
+    q = gathered;
   }
-  for (int64_t page = oldest(0) / kPage; page < pages_of(end); ++page)
-    tile_row(static_cast<int>(rows), kPage, dim, q, dim, 1, block.pages[page], 0,
-             scores + page * kPage, stride, false);
+  for (int64_t page = 0; page < shared; ++page)
+    tile_row(all_rows, kPage, dim, q, dim, 1, blocks[0].pages[page], 0, rows.scores + page * kPage,
+             rows.stride, false);
+  std::fill(rows.sums_of_values, rows.sums_of_values + all_rows * rows.width, 0.0f);
 
   float sums[kTileRows];
-  for (int64_t i = 0; i < block.count; ++i)
-    for (int64_t h = 0; h < heads; ++h) {
-      const RowSum row =
-          exponentials(shape, scores + (i * heads + h) * stride, oldest(i), begin + i + 1);
-      sums[i * heads + h] = row.sum;
-      if (block.lse) block.lse[i * block.lse_stride + h] = row.max + log_of(row.sum);
-    }
+  int64_t row = 0;
+  for (const QueryBlock<B>& block : blocks) {
+    const int64_t block_end = block.first_position + block.count;
+    for (int64_t page = std::max(shared, oldest_key(shape, block, 0) / kPage);
+         page < pages_of(block_end); ++page)
+      tile_row(static_cast<int>(block.count * heads), kPage, dim, q + row * dim, dim, 1,
+               block.pages[page], 0, rows.scores + row * rows.stride + page * kPage, rows.stride,
+               false);
+    for (int64_t i = 0; i < block.count; ++i)
+      for (int64_t h = 0; h < heads; ++h, ++row) {
+        const RowSum of_row =
+            exponentials(shape, rows.scores + row * rows.stride, oldest_key(shape, block, i),
+                         block.first_position + i + 1);
+        sums[row] = of_row.sum;
+        if (block.lse) block.lse[i * block.lse_stride + h] = of_row.max + log_of(of_row.sum);
+      }
+  }
 
-  // Keys that every row sees are one tile's work; the others are added query by query, so that no
-  // key beyond a query's own is touched.
-  std::fill(sums_of_values, sums_of_values + rows * width, 0.0f);
-  const auto add_values = [&](int64_t query, int64_t count, int64_t from, int64_t to) {
-    const int64_t row = query * heads;
-    while (from < to) {
-      const int64_t page = from / kPage, slot = from % kPage,
-                    stop = std::min(to, (page + 1) * kPage);
-      tile_row(static_cast<int>(count * heads), width, stop - from, scores + row * stride + from,
-               stride, 1, block.pages[page] + column_values(dim) + slot * kPanel, kPage * kPanel,
-               sums_of_values + row * width, width, true);
-      from = stop;
-    }
-  };
-  const int64_t shared_from = oldest(block.count - 1), shared_to = std::max(shared_from, begin + 1);
-  for (int64_t i = 0; i < block.count; ++i)
-    add_values(i, 1, oldest(i), std::min(shared_from, begin + i + 1));
-  add_values(0, block.count, shared_from, std::min(shared_to, begin + 1));
-  for (int64_t i = 0; i < block.count; ++i)
-    add_values(i, 1, std::max(oldest(i), shared_to), begin + i + 1);
-
-  for (int64_t i = 0; i < block.count; ++i)
-    for (int64_t h = 0; h < heads; ++h) {
-      const int64_t row = i * heads + h;
-      float* out = block.out + i * block.stride + h * dim;
-      for (int64_t d = 0; d < dim; ++d) out[d] = sums_of_values[row * width + d] / sums[row];
-    }
+  for (int64_t page = 0; page < shared; ++page)
+    tile_row(all_rows, rows.width, kPage, rows.scores + page * kPage, rows.stride, 1,
+             blocks[0].pages[page] + column_values(dim), kPage * kPanel, rows.sums_of_values,
+             rows.width, true);
+  row = 0;
+  for (const QueryBlock<B>& block : blocks) {
+    add_own_values(shape, block, shared * kPage, rows_from(row));
+    for (int64_t i = 0; i < block.count; ++i)
+      for (int64_t h = 0; h < heads; ++h, ++row) {
+        float* out = block.out + i * block.stride + h * dim;
+        for (int64_t d = 0; d < dim; ++d)
+          out[d] = rows.sums_of_values[row * rows.width + d] / sums[row];
+      }
+  }
 }
 
 // All of a block, in tiles.
@@ -146,7 +198,7 @@ void attend_all(const AttentionShape& shape, const QueryBlock<B>& block, float* 
       part.q += i * block.stride + h * shape.head_dim;
       part.out += i * block.stride + h * shape.head_dim;
       if (block.lse) part.lse += i * block.lse_stride + h;
-      attend(shape, part, scratch);
+      attend<B>(shape, {&part, 1}, 0, scratch);
     }
 }
 

@@ -17,11 +17,12 @@ HWY_BEFORE_NAMESPACE();
 namespace temper::kernels::HWY_NAMESPACE {
 
 constexpr uint32_t kInfinity = 0x7f800000u;          // of float32
-constexpr uint32_t kSmallestNormal16 = 0x38800000u;  // 2^-14: below it float16 counts in 2^-24
+constexpr uint32_t kSmallestNormal16 = 0x38800000u;  // 2^-14; below it values are n * 2^-24
 constexpr uint32_t kLargest16 = 0x477fe000u;         // 65504
 
-// Adding 0.5, whose last place is worth 2^-24, rounds a smaller value to a multiple of that.
-inline uint32_t counted_in_last_place16(uint32_t magnitude) {
+// float32 values in [0.5, 1) are 2^-24 apart, as float16's subnormals are: adding 0.5 rounds a
+// smaller value to one of those, to nearest, ties to even.
+inline uint32_t bits_of_half_plus(uint32_t magnitude) {
   return std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f);
 }
 
@@ -29,7 +30,7 @@ inline float rounded(float x, Float16Bits) {
   const uint32_t bits = std::bit_cast<uint32_t>(x), magnitude = bits & 0x7fffffffu;
   const uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1)) & ~0x1fffu;
   const uint32_t subnormal =
-      std::bit_cast<uint32_t>(std::bit_cast<float>(counted_in_last_place16(magnitude)) - 0.5f);
+      std::bit_cast<uint32_t>(std::bit_cast<float>(bits_of_half_plus(magnitude)) - 0.5f);
   const uint32_t finite = magnitude < kSmallestNormal16 ? subnormal : std::min(normal, kLargest16);
   return std::bit_cast<float>((bits ^ magnitude) | (magnitude < kInfinity ? finite : magnitude));
 }
@@ -39,7 +40,7 @@ inline float rounded(float x, BFloat16Bits) { return to_float(to_bfloat16(x)); }
 inline void store(float x, Float16Bits& to) {
   const uint32_t bits = std::bit_cast<uint32_t>(x), magnitude = bits & 0x7fffffffu;
   const uint32_t normal = (magnitude >> 13) - (112u << 10);
-  const uint32_t subnormal = counted_in_last_place16(magnitude) - std::bit_cast<uint32_t>(0.5f);
+  const uint32_t subnormal = bits_of_half_plus(magnitude) - std::bit_cast<uint32_t>(0.5f);
   const uint32_t finite = magnitude < kSmallestNormal16 ? subnormal : normal;
   const uint32_t other = magnitude > kInfinity ? 0x7e00u : 0x7c00u;
   to.bits =
@@ -61,7 +62,7 @@ void round_values(int64_t count, float* x) {
   for (int64_t i = 0; i < count; ++i) x[i] = rounded(x[i], B{});
 }
 
-// Calls body with a value of the type.
+// Calls body(T{}), T being the storage type of dtype: float, Float16Bits or BFloat16Bits.
 template <class Body>
 void with_cached_type(CacheDtype dtype, Body body) {
   if (dtype == CacheDtype::kFloat32) body(float{});

@@ -22,9 +22,10 @@ namespace temper::kernels {
 struct AttentionShape {
   int64_t num_heads, num_kv_heads, head_dim;
   double scale;
-  double soft_cap = 0;                      // 0: none
-  int64_t window = 0;                       // keys with position > p - window; 0: all
-  CacheDtype cache = CacheDtype::kFloat32;  // of pages
+  double soft_cap = 0;  // 0: none
+  int64_t window = 0;   // keys with position > p - window; 0: all
+  // Of the pages of write_pages and attention_cached. The others take k and v as they are.
+  CacheDtype cache_dtype = CacheDtype::kFloat32;
 };
 
 // The forest's arrays, as in temper::Forest.
@@ -48,8 +49,8 @@ void attention_backward(const AttentionShape& shape, const ForestView& forest, c
                         T* dk, T* dv);
 
 // Pages of keys and values of one layer. A page holds page_tokens() consecutive positions of one
-// sequence, aligned to absolute position: for each kv head the keys, then the values, page_bytes()
-// in all.
+// sequence, aligned to absolute position: for each kv head the keys [head_dim, page_tokens()], then
+// the values in panels, page_bytes() bytes of AttentionShape::cache_dtype in all.
 int64_t page_tokens();
 int64_t page_bytes(const AttentionShape& shape);
 
@@ -60,7 +61,7 @@ struct CachedQuery {
 };
 
 // Writes token i's key and value, k, v [N, num_kv_heads, head_dim], into its page. They have been
-// rounded to the pages' type (round_to).
+// rounded to the pages' type (round_to): other values would be truncated.
 void write_pages(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
                  const float* k, const float* v);
 
