@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sampling of one model by Temper, Hugging Face generate and llama.cpp, in one run.
 
-usage: bench/generate.py [--python PATH] [--llama-python PATH] [--sequences 64] [--new 128] [--storage float32,bfloat16,bfloat16-fast,int8,nf4] [--large] [--no-hf]
+usage: bench/generate.py [--python PATH] [--llama-python PATH] [--sequences 64] [--new 128] [--storage float32,bfloat16,bfloat16-fast,int8,nf4] [--cache-dtype float16] [--large] [--no-hf]
 
 64 sequences and one, prompts of 64 tokens, 128 new tokens each, no end token. New tokens a second, the better of two runs; loading is not
 counted. --storage: how weights are kept (bfloat16-fast: with --arithmetic fast); llama.cpp has F32, BF16, BF16, Q8_0 and Q4_0 for them, Hugging Face runs in float32 alone. With int8 and nf4
@@ -104,7 +104,7 @@ print("RESULT " + json.dumps(out))
 LLAMA_TYPES = {"float32": "F32", "bfloat16": "BF16", "bfloat16-fast": "BF16", "int8": "Q8_0", "nf4": "Q4_0"}
 
 
-def temper(model, rows, folder, new, storage):
+def temper(model, rows, folder, new, storage, cache):
     """The program's own time of sampling, prompts included, without loading."""
     rest = "float32" if storage == "float32" else "bfloat16"
     storage, _, fast = storage.partition("-")
@@ -116,7 +116,7 @@ def temper(model, rows, folder, new, storage):
         best = 0
         for _ in range(2):
             text = subprocess.run([peers.TEMPER, "generate", "--model", model, "--input", path, "--output", f"{folder}/out.jsonl", "--max-new-tokens",
-                                   str(new), "--ignore-eos", "--timings", "--storage", storage, "--dtype", rest, "--arithmetic", fast or "exact"],
+                                   str(new), "--ignore-eos", "--timings", "--storage", storage, "--dtype", rest, "--arithmetic", fast or "exact", "--cache-dtype", cache],
                                   check=True, capture_output=True, text=True).stderr
             seconds = next(float(line.split()[1]) for line in text.splitlines() if line.startswith("sampling_seconds"))
             best = max(best, count * new / seconds)
@@ -131,6 +131,7 @@ def main():
     parser.add_argument("--sequences", type=int, default=64)
     parser.add_argument("--new", type=int, default=128, help="new tokens of a sequence")
     parser.add_argument("--storage", default="float32")
+    parser.add_argument("--cache-dtype", default="float32", help="Temper's --cache-dtype; float16 is what llama.cpp keeps keys and values in")
     parser.add_argument("--large", action="store_true", help="0.3 billion parameters")
     parser.add_argument("--no-hf", action="store_true", help="without Hugging Face")
     args = parser.parse_args()
@@ -148,7 +149,7 @@ def main():
         with open(inputs, "w") as f:
             json.dump(rows, f)
         print(f"new tokens a second           {many:>3} sequences   one sequence")
-        ours = {storage: temper(model, rows, folder, args.new, storage) for storage in storages}
+        ours = {storage: temper(model, rows, folder, args.new, storage, args.cache_dtype) for storage in storages}
         for storage, rate in ours.items():
             show(f"Temper {storage}", rate)
         peers_found = {}
