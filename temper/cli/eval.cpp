@@ -212,9 +212,9 @@ class Eval : public Command {
       return !from_environment_.empty() && from_environment_[i].dropped;
     };
     std::vector<rewards::Sample> kept;
-    for (size_t i = 0; i < samples.size(); ++i)
+    for (size_t i = 0; dropped_ > 0 && i < samples.size(); ++i)
       if (!dropped(i)) kept.push_back(samples[i]);
-    const std::vector<rewards::RewardResult> judged = rewards.judge(kept);
+    const std::vector<rewards::RewardResult> judged = rewards.judge(dropped_ > 0 ? kept : samples);
     std::vector<EvalSample> out(samples.size());
     for (size_t i = 0, next = 0; i < samples.size(); ++i) {
       out[i] = {.reward = 0,

@@ -183,6 +183,13 @@ void ModelFlags::take_adapters(const std::vector<std::string>& given, bool may_b
   }
 }
 
+namespace {
+
+const std::vector<std::string> kCacheDtypes(enum_names<ops::CacheDtype>.begin(),
+                                            enum_names<ops::CacheDtype>.end());
+
+}  // namespace
+
 void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
   add_model(app, model, "directory of a Hugging Face model, or its id in the local cache");
   const std::string help =
@@ -217,7 +224,7 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
          "number type that attention rounds keys and values to, cached or not: float32 (the "
          "default), or float16 or bfloat16, which halve the key-value cache. Use that of "
          "training (rollout.cache_dtype)")
-      ->check(CLI::IsMember({"float32", "float16", "bfloat16"}));
+      ->check(CLI::IsMember(kCacheDtypes));
 }
 
 void add_storage(CLI::App& app, std::string& storage) {
@@ -246,8 +253,9 @@ models::Storage kept_as(const std::string& dtype, const std::string& storage,
 
 models::Storage ModelFlags::kept() const {
   models::Storage kept = kept_as(dtype, storage, arithmetic);
-  if (cache_dtype == "float16") kept.cache_dtype = ops::CacheDtype::kFloat16;
-  if (cache_dtype == "bfloat16") kept.cache_dtype = ops::CacheDtype::kBFloat16;
+  const auto found = std::ranges::find(kCacheDtypes, cache_dtype);  // none: the default
+  if (found != kCacheDtypes.end())
+    kept.cache_dtype = static_cast<ops::CacheDtype>(found - kCacheDtypes.begin());
   return kept;
 }
 

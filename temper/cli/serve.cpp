@@ -20,7 +20,7 @@
 namespace temper::cli {
 namespace {
 
-constexpr double kSecondsToClose = 1.5;  // after that, for connections to be answered and closed
+constexpr double kSecondsToClose = 1.5;  // after the drain, for connections to be answered
 
 // After a signal: lets requests end that are being answered, for as long as asked for; then ends
 // the server, and the program where that takes too long, because of a step of a large model or a

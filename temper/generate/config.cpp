@@ -1,17 +1,9 @@
 #include "temper/generate/config.h"
 
 #include <algorithm>
-#include <array>
 
 #include "temper/base/error.h"
 #include "temper/generate/option_values.h"
-
-namespace temper {
-
-template <>
-inline constexpr std::array enum_names<ops::CacheDtype> = {"float32", "float16", "bfloat16"};
-
-}  // namespace temper
 
 namespace temper::generate {
 
@@ -67,8 +59,7 @@ void RolloutSection::fields(Fields& f) {
   f.add("speculative", speculative,
         "tokens that are drafted from the prompt and the group's other samples and verified "
         "together: auto (as many as are expected to save time), off, or at most so many a step; "
-        "changes the speed, never "
-        "a token");
+        "changes the speed, never a token");
 }
 
 void RolloutSection::validate() const {

@@ -62,10 +62,4 @@ std::shared_ptr<const grammar::Spec> grammar_spec(const GrammarChoice& given,
   return nullptr;
 }
 
-const char* name_of(ops::CacheDtype dtype) {
-  return dtype == ops::CacheDtype::kFloat16    ? "float16"
-         : dtype == ops::CacheDtype::kBFloat16 ? "bfloat16"
-                                               : "float32";
-}
-
 }  // namespace temper::generate

@@ -9,8 +9,16 @@
 #include <utility>
 #include <vector>
 
+#include "temper/base/config.h"
 #include "temper/grammar/spec.h"
 #include "temper/ops/attention.h"
+
+namespace temper {
+
+template <>
+inline constexpr std::array enum_names<ops::CacheDtype> = {"float32", "float16", "bfloat16"};
+
+}  // namespace temper
 
 namespace temper::generate {
 
@@ -28,7 +36,8 @@ std::shared_ptr<const grammar::Spec> grammar_spec(const GrammarChoice& given,
                                                   const std::string& regex_key,
                                                   const std::string& grammar_key);
 
-// "float32", "float16" or "bfloat16".
-const char* name_of(ops::CacheDtype dtype);
+constexpr const char* name_of(ops::CacheDtype dtype) {
+  return enum_names<ops::CacheDtype>[static_cast<size_t>(dtype)];
+}
 
 }  // namespace temper::generate

@@ -4,7 +4,6 @@
 #include "temper/base/error.h"
 #include "temper/data/prompt_row.h"
 #include "temper/generate/engine.h"
-#include "temper/generate/option_values.h"
 #include "temper/generate/remote/server_check.h"
 #include "temper/generate/request_check.h"
 #include "temper/models/directory.h"
@@ -196,10 +195,9 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
   if (config.rollout.server.used())
     checks.list.run("rollout.server", [&] {
       const generate::ServerSection& section = config.rollout.server;
-      auto needs = generate::remote::server_needs(section, checks.policy.lora.has_value(),
-                                                  checks.shape.policy.shape.vocabulary,
-                                                  checks.policy.tokenizer.get());
-      needs.cache_dtype = generate::name_of(config.rollout.cache_dtype);
+      const auto needs = generate::remote::server_needs(
+          section, checks.policy.lora.has_value(), checks.shape.policy.shape.vocabulary,
+          checks.policy.tokenizer.get(), config.rollout.cache_dtype);
       return check_servers(section, section.weights_dir.value_or(config.output_dir + "/weights"),
                            needs);
     });

@@ -10,7 +10,6 @@
 #include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/dist/peer_watch.h"
-#include "temper/generate/option_values.h"
 #include "temper/generate/remote/http.h"
 #include "temper/generate/remote/server_check.h"
 #include "temper/roles/rank_server.h"
@@ -146,9 +145,9 @@ void refuse_wrong_servers(const RlConfig& config, const train::Policy& policy, d
   const generate::ServerSection& section = config.rollout.server;
   std::string wrong;
   if (world.rank() == 0) {
-    remote::ServerNeeds needs = remote::server_needs(
-        section, policy.lora.has_value(), policy.model->vocab_size, policy.tokenizer.get());
-    needs.cache_dtype = generate::name_of(config.rollout.cache_dtype);
+    const remote::ServerNeeds needs =
+        remote::server_needs(section, policy.lora.has_value(), policy.model->vocab_size,
+                             policy.tokenizer.get(), config.rollout.cache_dtype);
     for (const remote::ServerReport& report : remote::check_servers(section, needs))
       if (wrong.empty() && report.state == remote::ServerReport::State::kWrong)
         wrong = str(config.where("rollout.server.urls"), ": ", report.url, ": ", report.reason);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <future>
 
+#include "temper/generate/option_values.h"
 #include "temper/generate/remote/server_pool.h"
 
 namespace temper::generate::remote {
@@ -31,12 +32,13 @@ ServerReport check_server(const PoolOptions::Server& server, const Protocol& pro
 }  // namespace
 
 ServerNeeds server_needs(const ServerSection& section, bool adapter, int64_t vocabulary,
-                         const Tokenizer* tokenizer) {
+                         const Tokenizer* tokenizer, ops::CacheDtype cache_dtype) {
   const int64_t ids =
       tokenizer ? std::min<int64_t>(vocabulary, tokenizer->vocab_size()) : vocabulary;
   return {.loads = section.sync == ServerSection::Sync::kDisk,
           .adapter = adapter,
           .vocabulary = vocabulary,
+          .cache_dtype = name_of(cache_dtype),
           .token = static_cast<int32_t>(std::max<int64_t>(ids - 1, 0))};
 }
 

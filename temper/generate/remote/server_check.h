@@ -5,13 +5,14 @@
 #include <vector>
 
 #include "temper/generate/remote/protocol.h"
+#include "temper/ops/attention.h"
 #include "temper/text/tokenizer.h"
 
 namespace temper::generate::remote {
 
 // tokenizer: null: every id of the vocabulary may stand in a prompt.
 ServerNeeds server_needs(const ServerSection& section, bool adapter, int64_t vocabulary,
-                         const Tokenizer* tokenizer);
+                         const Tokenizer* tokenizer, ops::CacheDtype cache_dtype);
 
 struct ServerReport {
   // kGone: it does not answer, is busy or has failed, and may be back when the run asks it.
