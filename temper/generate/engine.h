@@ -28,7 +28,7 @@ struct EngineOptions {
   int64_t max_batch = 256;        // sequences at once
   int64_t cache_bytes = 0;        // most memory for keys and values; 0: this program's share of a
                                   // quarter of what is usable (local_ranks)
-  int64_t prefill_tokens = 2048;  // of prompts in one forward pass
+  int64_t prefill_tokens = 1024;  // of prompts in one forward pass
   int local_ranks = 0;  // programs that share the machine's memory; 0: as the environment's
                         // LOCAL_WORLD_SIZE says, else 1
   // Tokens that are drafted for a sequence in a step (speculation.h): kAutomatic, or at most so

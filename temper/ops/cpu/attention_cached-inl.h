@@ -9,6 +9,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "temper/ops/cpu/attention_forward-inl.h"
@@ -25,9 +26,9 @@ template <class B>
 void write_pages_of(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
                     const float* k, const float* v) {
   const int64_t kv_heads = shape.num_kv_heads, dim = shape.head_dim;
-#pragma omp parallel for schedule(static) if (num_tokens * kv_heads * dim > 65536)
-  for (int64_t g = 0; g < kv_heads; ++g)
-    for (int64_t i = 0; i < num_tokens; ++i) {
+#pragma omp parallel for collapse(2) schedule(static) if (num_tokens * kv_heads * dim > 8192)
+  for (int64_t i = 0; i < num_tokens; ++i)
+    for (int64_t g = 0; g < kv_heads; ++g) {
       B* page = static_cast<B*>(rows[i].pages[rows[i].position / kPage]) + g * head_values(dim);
       const int64_t slot = rows[i].position % kPage, at = (i * kv_heads + g) * dim;
       write_column(page, slot, dim, k + at);
@@ -88,41 +89,66 @@ inline std::vector<RunFamily> families_of(const AttentionShape& shape,
   return families;
 }
 
+// The blocks of one family and kv head: what a thread attends to at once.
+template <class B>
+struct CachedWork {
+  std::vector<std::vector<const B*>> tables = std::vector<std::vector<const B*>>(kTileRows);
+  std::vector<QueryBlock<B>> blocks;
+  int64_t shared = 0;
+
+  bool one_tile() const {
+    return blocks.size() > 1 || blocks[0].count * blocks[0].heads <= kTileRows;
+  }
+};
+
 template <class B>
 void attention_over_pages_of(const AttentionShape& shape, int64_t num_tokens,
                              const CachedQuery* rows, const float* q, float* out) {
   const std::vector<CachedRun> runs = runs_of(num_tokens, rows);
-  const int64_t group = shape.num_heads / shape.num_kv_heads;
+  const int64_t group = shape.num_heads / shape.num_kv_heads, kv_heads = shape.num_kv_heads;
   const std::vector<RunFamily> families = families_of(shape, runs, rows, kTileRows / group);
   int64_t longest = 0;
   for (int64_t i = 0; i < num_tokens; ++i) longest = std::max(longest, rows[i].position + 1);
   const int64_t per_thread = scratch_floats(shape.head_dim, longest);
   const Floats scratch = allocate(omp_get_max_threads() * per_thread);
+
+  const int64_t items = static_cast<int64_t>(families.size()) * kv_heads;
+  const auto prepare = [&](int64_t item, CachedWork<B>& work) {
+    work.blocks.clear();
+    if (item >= items) return;
+    const RunFamily& family = families[static_cast<size_t>(item / kv_heads)];
+    const int64_t g = item % kv_heads;
+    work.shared = family.shared;
+    for (size_t r = family.begin; r < family.end; ++r) {
+      const int64_t token = runs[r].begin, count = runs[r].end - token,
+                    position = rows[token].position;
+      std::vector<const B*>& table = work.tables[work.blocks.size()];
+      table.resize(static_cast<size_t>(pages_of(position + count)));
+      for (size_t p = 0; p < table.size(); ++p)
+        table[p] = static_cast<const B*>(rows[token].pages[p]) + g * head_values(shape.head_dim);
+      work.blocks.push_back(block_of<B>(shape, token, count, position, g, q, out, nullptr));
+      work.blocks.back().pages = table.data();
+    }
+  };
+  // Threads take what to do one item ahead, so that its pages can be fetched ahead.
+  std::atomic<int64_t> taken{0};
 #pragma omp parallel
   {
-    std::vector<std::vector<const B*>> tables(kTileRows);
-    std::vector<QueryBlock<B>> blocks;
     float* own = scratch.get() + omp_get_thread_num() * per_thread;
-#pragma omp for collapse(2) schedule(dynamic)
-    for (size_t f = 0; f < families.size(); ++f)
-      for (int64_t g = 0; g < shape.num_kv_heads; ++g) {
-        blocks.clear();
-        for (size_t r = families[f].begin; r < families[f].end; ++r) {
-          const int64_t token = runs[r].begin, count = runs[r].end - token,
-                        position = rows[token].position;
-          std::vector<const B*>& table = tables[blocks.size()];
-          table.resize(static_cast<size_t>(pages_of(position + count)));
-          for (size_t p = 0; p < table.size(); ++p)
-            table[p] =
-                static_cast<const B*>(rows[token].pages[p]) + g * head_values(shape.head_dim);
-          blocks.push_back(block_of<B>(shape, token, count, position, g, q, out, nullptr));
-          blocks.back().pages = table.data();
-        }
-        if (blocks.size() == 1)
-          attend_all(shape, blocks[0], own);
-        else
-          attend<B>(shape, blocks, families[f].shared, own);
+    CachedWork<B> both[2], *work = &both[0], *next = &both[1];
+    ReadAhead<B> ahead;
+    prepare(taken++, *work);
+    for (; !work->blocks.empty(); std::swap(work, next)) {
+      prepare(taken++, *next);
+      if (work->one_tile()) {
+        ahead.start(shape.head_dim);
+        add_reads<B>(shape, work->blocks, work->shared, ahead);
+        if (!next->blocks.empty()) add_reads<B>(shape, next->blocks, next->shared, ahead);
+        attend<B>(shape, work->blocks, work->shared, own, &ahead);
+      } else {
+        attend_all(shape, work->blocks[0], own);
       }
+    }
   }
 }
 

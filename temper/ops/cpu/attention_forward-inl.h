@@ -34,6 +34,32 @@ struct QueryBlock {
   const B* const* pages;  // of the path, from position 0
 };
 
+// The keys or values of a page, one after another as a thread reads them, fetched into the
+// second-level cache before it does. The processor's own prediction ends where a page ends, and a
+// Zen 4 drops a prefetch whose address no TLB holds: so a load touches each first.
+template <class B>
+class ReadAhead {
+ public:
+  void start(int64_t head_dim) {
+    reads_.clear();
+    bytes_ = column_values(head_dim) * static_cast<int64_t>(sizeof(B));
+  }
+  void add(const B* keys_or_values) { reads_.push_back(keys_or_values); }
+  // Before the i-th is read.
+  void reading(int64_t i) const {
+    const size_t fetch = static_cast<size_t>(i) + 4, touch = fetch + 2;
+    if (touch < reads_.size())
+      static_cast<void>(*reinterpret_cast<const volatile char*>(reads_[touch]));
+    if (fetch >= reads_.size()) return;
+    const char* from = reinterpret_cast<const char*>(reads_[fetch]);
+    for (int64_t at = 0; at < bytes_; at += 64) __builtin_prefetch(from + at, 0, 2);
+  }
+
+ private:
+  std::vector<const B*> reads_;
+  int64_t bytes_ = 0;
+};
+
 // Queries are shared out among threads in chunks of this many.
 constexpr int64_t kChunk = 64;
 
@@ -77,6 +103,16 @@ int64_t oldest_key(const AttentionShape& shape, const QueryBlock<B>& block, int6
   return shape.window > 0 ? std::max<int64_t>(0, position - shape.window + 1) : 0;
 }
 
+struct PageRange {
+  int64_t begin, end;
+};
+// The pages of a block that hold keys which it sees, but for the first `shared` ones.
+template <class B>
+PageRange own_pages(const AttentionShape& shape, const QueryBlock<B>& block, int64_t shared) {
+  return {std::max(shared, oldest_key(shape, block, 0) / kPage),
+          pages_of(block.first_position + block.count)};
+}
+
 // One tile's scores, and the sums of values that they weigh, row by row.
 struct TileRows {
   float *scores, *sums_of_values;
@@ -84,15 +120,17 @@ struct TileRows {
 };
 
 // Adds the values of keys that only some queries see. The keys before `from` have been added.
-template <class B>
+// reading(page) is called before a page is read.
+template <class B, class Reading>
 void add_own_values(const AttentionShape& shape, const QueryBlock<B>& block, int64_t from,
-                    const TileRows& rows) {
+                    const TileRows& rows, const Reading& reading) {
   const int64_t dim = shape.head_dim, begin = block.first_position;
   const auto add = [&](int64_t query, int64_t count, int64_t first, int64_t end) {
     const int64_t row = query * block.heads;
     while (first < end) {
       const int64_t page = first / kPage, slot = first % kPage,
                     stop = std::min(end, (page + 1) * kPage);
+      reading(page);
       tile_row(static_cast<int>(count * block.heads), rows.width, stop - first,
                rows.scores + row * rows.stride + first, rows.stride, 1,
                block.pages[page] + column_values(dim) + slot * kPanel, kPage * kPanel,
@@ -111,12 +149,26 @@ void add_own_values(const AttentionShape& shape, const QueryBlock<B>& block, int
   for (int64_t i = 0; i < block.count; ++i) add(i, 1, std::max(oldest(i), all_to), begin + i + 1);
 }
 
+// What attend reads, in its order.
+template <class B>
+void add_reads(const AttentionShape& shape, std::span<const QueryBlock<B>> blocks, int64_t shared,
+               ReadAhead<B>& ahead) {
+  for (const int64_t offset : {int64_t{0}, column_values(shape.head_dim)}) {
+    for (int64_t page = 0; page < shared; ++page) ahead.add(blocks[0].pages[page] + offset);
+    for (const QueryBlock<B>& block : blocks) {
+      const PageRange own = own_pages(shape, block, shared);
+      for (int64_t page = own.begin; page < own.end; ++page) ahead.add(block.pages[page] + offset);
+    }
+  }
+}
+
 // Blocks of one kv head, of at most kTileRows rows (queries x heads) in all, whose paths begin with
 // the same `shared` pages, which every query sees whole: those are read once for all of them
 // (Hydragen, Juravsky et al., arXiv 2402.05099). Each row's sums keep their order.
+// ahead: add_reads' of these blocks, or null.
 template <class B>
 void attend(const AttentionShape& shape, std::span<const QueryBlock<B>> blocks, int64_t shared,
-            float* scratch) {
+            float* scratch, const ReadAhead<B>* ahead = nullptr) {
   const int64_t dim = shape.head_dim, heads = blocks[0].heads;
   int64_t queries = 0, end = 0;
   for (const QueryBlock<B>& block : blocks) {
@@ -144,20 +196,27 @@ void attend(const AttentionShape& shape, std::span<const QueryBlock<B>> blocks, 
                     static_cast<size_t>(heads * dim) * sizeof(float));
     q = gathered;
   }
-  for (int64_t page = 0; page < shared; ++page)
+  int64_t reads = 0;
+  const auto reading = [ahead](int64_t read) {
+    if (ahead) ahead->reading(read);
+  };
+  for (int64_t page = 0; page < shared; ++page) {
+    reading(reads++);
     tile_row(all_rows, kPage, dim, q, dim, 1, blocks[0].pages[page], 0, rows.scores + page * kPage,
              rows.stride, false);
+  }
   std::fill(rows.sums_of_values, rows.sums_of_values + all_rows * rows.width, 0.0f);
 
   float sums[kTileRows];
   int64_t row = 0;
   for (const QueryBlock<B>& block : blocks) {
-    const int64_t block_end = block.first_position + block.count;
-    for (int64_t page = std::max(shared, oldest_key(shape, block, 0) / kPage);
-         page < pages_of(block_end); ++page)
+    const PageRange own = own_pages(shape, block, shared);
+    for (int64_t page = own.begin; page < own.end; ++page) {
+      reading(reads++);
       tile_row(static_cast<int>(block.count * heads), kPage, dim, q + row * dim, dim, 1,
                block.pages[page], 0, rows.scores + row * rows.stride + page * kPage, rows.stride,
                false);
+    }
     for (int64_t i = 0; i < block.count; ++i)
       for (int64_t h = 0; h < heads; ++h, ++row) {
         const RowSum of_row =
@@ -168,13 +227,18 @@ void attend(const AttentionShape& shape, std::span<const QueryBlock<B>> blocks, 
       }
   }
 
-  for (int64_t page = 0; page < shared; ++page)
+  for (int64_t page = 0; page < shared; ++page) {
+    reading(reads++);
     tile_row(all_rows, rows.width, kPage, rows.scores + page * kPage, rows.stride, 1,
              blocks[0].pages[page] + column_values(dim), kPage * kPanel, rows.sums_of_values,
              rows.width, true);
+  }
   row = 0;
   for (const QueryBlock<B>& block : blocks) {
-    add_own_values(shape, block, shared * kPage, rows_from(row));
+    const PageRange own = own_pages(shape, block, shared);
+    add_own_values(shape, block, shared * kPage, rows_from(row),
+                   [&](int64_t page) { reading(reads + page - own.begin); });
+    reads += own.end - own.begin;
     for (int64_t i = 0; i < block.count; ++i)
       for (int64_t h = 0; h < heads; ++h, ++row) {
         float* out = block.out + i * block.stride + h * dim;

@@ -80,37 +80,6 @@ bool keeps_the_chain(DotTile tile) {
   return true;
 }
 
-namespace {
-
-// to_bfloat16 without branches, so that the compiler makes vectors of it.
-uint32_t rounded_bits(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
-  const uint32_t nan = bits | 0x400000u, near = bits + 0x7fffu + (bits >> 16 & 1);
-  return (bits & 0x7fffffffu) > 0x7f800000u ? nan : near;
-}
-
-// The rows' pairs of k, as dot_tile reads them.
-void pack_pairs(MatrixView<float> a, int64_t rows, int64_t depth, uint32_t* to) {
-  const int64_t pairs = (depth + 1) / 2, step = a.col_stride;
-  for (int64_t i = 0; i < rows; ++i) {
-    const float* from = a.data + i * a.row_stride;
-    uint32_t* row = to + i * pairs;
-    const auto pack = [&](int64_t by) {
-      for (int64_t p = 0; p < depth / 2; ++p)
-        row[p] = (rounded_bits(from[2 * p * by]) & 0xffff0000u) |
-                 rounded_bits(from[(2 * p + 1) * by]) >> 16;
-    };
-    if (step == 1)
-      pack(1);  // a constant, so that the compiler makes vectors of it
-    else
-      pack(step);
-    if (depth % 2 == 1)
-      row[pairs - 1] = (rounded_bits(from[(depth - 1) * step]) & 0xffff0000u) | 0x8000u;
-  }
-}
-
-}  // namespace
-
 void multiply_by_dot(DotTile tile, int64_t rows, int64_t columns, int64_t k, MatrixView<float> a,
                      const BFloat16Bits* b, int64_t panel_stride, float* c, int64_t ldc,
                      bool accumulate, DotLeft& left) {

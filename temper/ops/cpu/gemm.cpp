@@ -168,6 +168,7 @@ HWY_EXPORT(Pack);
 HWY_EXPORT(Gemm);
 HWY_EXPORT(PackRounded);
 HWY_EXPORT(PackBFloat16);
+HWY_EXPORT(PackPairs);
 HWY_EXPORT(GemmBFloat16);
 HWY_EXPORT(GemmQuantized);
 HWY_EXPORT(Dequantize);
@@ -187,6 +188,9 @@ void gemm(int64_t m, int64_t n, int64_t k, MatrixView<float> a, const float* pac
 
 void pack(MatrixView<float> b, int64_t k, int64_t n, BFloat16Bits* packed) {
   HWY_DYNAMIC_DISPATCH(PackRounded)(b, k, n, packed);
+}
+void pack_pairs(MatrixView<float> a, int64_t rows, int64_t depth, uint32_t* pairs) {
+  HWY_DYNAMIC_DISPATCH(PackPairs)(a, rows, depth, pairs);
 }
 void pack(MatrixView<BFloat16Bits> b, int64_t k, int64_t n, BFloat16Bits* packed) {
   HWY_DYNAMIC_DISPATCH(PackBFloat16)(b, k, n, packed);

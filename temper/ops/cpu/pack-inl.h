@@ -55,6 +55,23 @@ void pack_left(MatrixView<float> a, int64_t rows, int64_t depth, int64_t tile, f
   }
 }
 
+void PackPairs(MatrixView<float> a, int64_t rows, int64_t depth, uint32_t* to) {
+  const int64_t pairs = (depth + 1) / 2, step = a.col_stride;
+  for (int64_t i = 0; i < rows; ++i) {
+    const float* from = a.data + i * a.row_stride;
+    uint32_t* row = to + i * pairs;
+    const auto pack = [&](int64_t by) {
+      for (int64_t p = 0; p < depth / 2; ++p)
+        row[p] = rounded_bits(from[2 * p * by]) | rounded_bits(from[(2 * p + 1) * by]) >> 16;
+    };
+    if (step == 1)
+      pack(1);  // a constant, so that the compiler makes vectors of it
+    else
+      pack(step);
+    if (depth % 2 == 1) row[pairs - 1] = rounded_bits(from[(depth - 1) * step]) | 0x8000u;
+  }
+}
+
 template <class T>
 void copy_row(const T* from, int64_t count, T* to) {
   std::copy_n(from, count, to);

@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace temper::kernels::HWY_NAMESPACE {
 
 // Below this many elements a parallel region costs more than it saves.
-constexpr int64_t kParallel = 32768;
+constexpr int64_t kParallel = 16384;
 
 template <class T>
 T inverse_rms(const T* x, int64_t width, double eps) {
