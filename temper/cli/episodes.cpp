@@ -26,6 +26,24 @@ void EnvironmentFlags::add_to(CLI::App& app) {
       "tools that the model may call; beside --environment only where its file has none");
 }
 
+namespace {
+
+// Tools as OpenAI's API has them, {type: function, function: {name, ..}}, are written as the config
+// has them; `command` may stand at either place.
+void unwrap_functions(YamlNode& tools) {
+  for (YamlNode& tool : tools.items) {
+    const YamlNode* function = tool.find("function");
+    if (!function || function->kind != YamlNode::Kind::kMap) continue;
+    YamlNode unwrapped = *function;
+    for (YamlNode::Entry& entry : tool.entries)
+      if (entry.key != "type" && entry.key != "function" && !unwrapped.find(entry.key))
+        unwrapped.entries.push_back(std::move(entry));
+    tool = std::move(unwrapped);
+  }
+}
+
+}  // namespace
+
 env::EnvironmentSection EnvironmentFlags::section() const {
   env::EnvironmentSection section;
   const std::vector<Field> fields = Fields::of(section);
@@ -42,6 +60,7 @@ env::EnvironmentSection EnvironmentFlags::section() const {
                            .origin = {},
                            .value = parse_yaml(read_file(tools), tools),
                            .comment = {}});
+    unwrap_functions(map.entries.back().value);
     read_fields(map, "environment", fields);
   }
   check<ConfigError>(

@@ -32,15 +32,20 @@ struct TrainingVerb {
   std::vector<std::string> elsewhere = {};  // sections of other verbs
 };
 
+bool asks_for_help(const Arguments& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
+    return argument == "--help" || argument == "-h";
+  });
+}
+
 template <class Config>
 int run_training(const TrainingVerb<Config>& verb, const Arguments& arguments) {
   Config config;
-  for (const std::string& argument : arguments)
-    if (argument == "--help" || argument == "-h") {
-      std::cout << verb.help << "keys (path, type, default, meaning):\n"
-                << describe_run_config(config);
-      return 0;
-    }
+  if (asks_for_help(arguments)) {
+    std::cout << verb.help << "keys (path, type, default, meaning):\n"
+              << describe_run_config(config);
+    return 0;
+  }
   Arguments rest;
   const int ranks = take_nproc(arguments, rest);
   read_run_config(config, rest, verb.name, verb.elsewhere);
@@ -148,7 +153,7 @@ int run_reward(const Arguments& arguments) {
 
 int run_distill(const Arguments& arguments) {
   Arguments rest = arguments;
-  if (std::erase(rest, "--precompute") > 0) {
+  if (std::erase(rest, "--precompute") > 0 && !asks_for_help(rest)) {
     distill::DistillConfig config;
     read_run_config(config, rest, "distill", other_sections("distill"));
     distill::precompute_teacher(config, std::cout);

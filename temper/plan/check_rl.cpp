@@ -3,9 +3,7 @@
 
 #include "temper/base/error.h"
 #include "temper/data/prompt_row.h"
-#include "temper/generate/engine.h"
 #include "temper/generate/remote/server_check.h"
-#include "temper/generate/request_check.h"
 #include "temper/models/directory.h"
 #include "temper/plan/check_run.h"
 #include "temper/plan/program_checks.h"
@@ -207,10 +205,11 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
     });
   else if (config.environment.any())
     checks.list.skip("environment", "there is no prompt to begin an episode with");
+  set_cache(checks.shape.sampling, config.rollout, config.cache_dtype(), checks.ranks.count());
   if (!config.rl.replay && good)
     checks.list.run("rollout", [&] {
-      return check_rollout(config.rollout, config.seed, checks.shape.policy.shape.max_positions,
-                           checks.policy);
+      return check_rollout(config.rollout, config.seed, checks.policy, checks.shape,
+                           checks.ranks.tensor);
     });
   else if (!config.rl.replay)
     checks.list.skip("rollout", kNoModel);
@@ -218,10 +217,6 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
   if (reference && !good) checks.list.skip("reference", kNoModel);
   if (ppo && good) check_critic(checks, *ppo);
   if (ppo && !good) checks.list.skip("critic", kNoModel);
-  generate::EngineOptions engine = config.rollout.engine_options();
-  engine.local_ranks = static_cast<int>(checks.ranks.count());
-  checks.shape.sampling.cache_bytes = generate::cache_bytes(engine);
-  checks.shape.sampling.cache_dtype = config.cache_dtype();
   int64_t steps = config.train.max_steps.value_or(1);
   if (!config.train.max_steps && rows)
     steps = rows->order->steps(config.train.epochs.value_or(1), rows->sizes.counts) *

@@ -125,17 +125,16 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
     return Finding::pass(str(directory, ": ", counted(parameters), " parameters"));
   });
   if (config.samples()) {
-    checks.list.run("rollout", [&] {
-      return check_rollout(config.rollout, config.seed, checks.shape.policy.shape.max_positions,
-                           checks.policy);
-    });
     SamplingShape& s = checks.shape.sampling;
     s.samples = true;
     s.sequences = s.prompts = config.train.batch_size / checks.ranks.rows();
     s.new_tokens = config.rollout.max_new_tokens;
     s.prompt_tokens = rows ? rows->sizes.longest() : 0;
-    s.cache_bytes = config.rollout.cache_bytes.value_or(0);
-    s.cache_dtype = config.cache_dtype();
+    set_cache(s, config.rollout, config.cache_dtype(), checks.ranks.count());
+    checks.list.run("rollout", [&] {
+      return check_rollout(config.rollout, config.seed, checks.policy, checks.shape,
+                           checks.ranks.tensor);
+    });
   }
   checks.finish(steps_of(checks, rows));
 }

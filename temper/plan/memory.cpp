@@ -99,6 +99,11 @@ int64_t two_largest(std::vector<int64_t> values) {
 
 }  // namespace
 
+int64_t cache_page_bytes(const ModelShape& model, ops::CacheDtype dtype, int64_t tensor_ranks) {
+  return kernels::bytes_of(dtype) * 2 * ops::page_tokens() * model.layers * model.kv_heads *
+         model.head_dim / tensor_ranks;
+}
+
 int64_t MemoryPlan::Phase::bytes() const {
   int64_t sum = 0;
   for (const auto& [name, bytes] : parts) sum += bytes;
@@ -218,12 +223,11 @@ MemoryPlan::Phase sampling(const RunShape& run, const Ranks& ranks, const Base& 
   const int64_t page = ops::page_tokens();
   const auto pages = [&](int64_t n) { return (n + page - 1) / page; };
   const int64_t at_once = std::min(s.sequences, s.max_batch);
-  const int64_t page_bytes = kernels::bytes_of(s.cache_dtype) * 2 * page * m.layers * m.kv_heads *
-                             m.head_dim / ranks.tensor;
   // Known prefixes stay until their pages are wanted: all that was sampled, within the limit.
   const int64_t wanted = s.prompts * pages(s.prompt_tokens) +
                          std::max(at_once, s.sequences) * pages(s.new_tokens + page - 1);
-  phase.parts.emplace_back("cache", std::min(wanted * page_bytes, s.cache_bytes));
+  phase.parts.emplace_back(
+      "cache", std::min(wanted * cache_page_bytes(m, s.cache_dtype, ranks.tensor), s.cache_bytes));
   double panels = 0, whole = 0;
   for (const ShapedTensor& t : m.tensors) {
     if (!t.matrix) continue;

@@ -1,21 +1,45 @@
 #include "temper/plan/rollout_check.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/generate/remote/server_check.h"
 #include "temper/generate/request_check.h"
+#include "temper/generate/scheduler.h"
 #include "temper/grammar/grammar.h"
 #include "temper/plan/directories.h"
+#include "temper/plan/memory.h"
 
 namespace temper::plan {
 
-Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed, int64_t positions,
-                      const train::Policy& policy) {
+void set_cache(SamplingShape& sampling, const generate::RolloutSection& rollout,
+               ops::CacheDtype dtype, int64_t ranks) {
+  generate::EngineOptions engine = rollout.engine_options();
+  engine.local_ranks = static_cast<int>(ranks);
+  sampling.cache_bytes = generate::cache_bytes(engine);
+  sampling.cache_dtype = dtype;
+}
+
+Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed,
+                      const train::Policy& policy, const RunShape& run, int64_t tensor_ranks) {
   const generate::GenerationOptions options = rollout.options(seed);
   generate::check_options(options, *policy.model, policy.tokenizer.get());
   if (options.grammar)
     grammar::Compiler(policy.tokenizer, policy.model->vocab_size).compile(*options.grammar);
+  const SamplingShape& sampling = run.sampling;
+  if (sampling.samples) {
+    generate::Request longest;
+    longest.prompt.resize(static_cast<size_t>(std::max<int64_t>(1, sampling.prompt_tokens)));
+    longest.options = options;
+    const int64_t bytes = generate::Scheduler::pages_needed(longest) *
+                          cache_page_bytes(run.policy.shape, sampling.cache_dtype, tensor_ranks);
+    check<ConfigError>(bytes <= sampling.cache_bytes, "rollout.cache_bytes: a prompt of ",
+                       longest.prompt.size(), " tokens and ", options.max_new_tokens,
+                       " new ones need ", bytes, " bytes of key-value cache; the limit is ",
+                       sampling.cache_bytes);
+  }
+  const int64_t positions = run.policy.shape.max_positions;
   if (options.max_new_tokens >= positions)
     return Finding::warn(str("rollout.max_new_tokens ", options.max_new_tokens,
                              ": expected less than the model's max_position_embeddings, ",

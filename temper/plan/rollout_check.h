@@ -4,14 +4,20 @@
 #include "temper/generate/config.h"
 #include "temper/generate/remote/protocol.h"
 #include "temper/plan/check_list.h"
+#include "temper/plan/run_shape.h"
 #include "temper/train/policy.h"
 
 namespace temper::plan {
 
-// Its options, its grammar compiled for the model's tokens. positions: that the model can tell
-// apart. Throws ConfigError.
-Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed, int64_t positions,
-                      const train::Policy& policy);
+// What the caches of sampling take on each of `ranks` ranks of a machine.
+void set_cache(SamplingShape& sampling, const generate::RolloutSection& rollout,
+               ops::CacheDtype dtype, int64_t ranks);
+
+// Its options, its grammar compiled for the model's tokens, and whether the cache of a rank holds
+// run.sampling's longest prompt and a completion; with tensor parallelism over `tensor_ranks`.
+// Throws ConfigError.
+Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed,
+                      const train::Policy& policy, const RunShape& run, int64_t tensor_ranks);
 
 // Every server, as the run does at its start. One that answers is enough for a run; one that is not
 // of the section's kind, or has another model, fails. weights_dir: where the run writes weights for

@@ -52,6 +52,7 @@ bool is_loopback(const std::string& host) {
 
 void answer_error(httplib::Response& response, int status, const std::string& message) {
   response.status = status;
+  if (status == 429 || status == 503) response.set_header("Retry-After", "1");
   response.set_content(error_text(status, message), kJson);
 }
 

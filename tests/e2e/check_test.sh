@@ -81,6 +81,7 @@ printf 'read -r l; echo \'{"messages": []}\'; read -r l; echo \'{"messages": [],
 check rl.json 2 grpo $rl environment.command='[sh, env.sh]' && has rl.json environment fail "did you mean .reward"
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' rollout.stop_token_ids=[999] && has rl.json rollout fail "token 999"
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' rollout.regex=a && has rl.json rollout fail tokenizer
+check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' rollout.cache_bytes=1000 && has rl.json rollout fail "rollout.cache_bytes: a prompt of 4 tokens and 4 new ones need"
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' rollout.speculative=17 && has rl.json config fail rollout.speculative
 
 # What the run's mesh does not do is refused here as well; servers are asked.

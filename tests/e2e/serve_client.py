@@ -212,6 +212,7 @@ def abandoned():
     answer = begin(LONG).getresponse()
     error = json.loads(answer.read())["error"]
     expect(answer.status == 503 and "has stopped" in error["message"], "an answer", answer.status, error)
+    expect(answer.headers["Retry-After"] == "1", "Retry-After", answer.headers)
     reading.join()
     lines = [line for line in "".join(streamed).split("\n") if line] or ["", ""]
     expect(lines[-1] == "data: [DONE]" and json.loads(lines[-2][6:])["error"]["code"] == 503, "a stream", lines[-2:])
