@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Sampling of one model by Temper, Hugging Face generate and llama.cpp, in one run.
 
-usage: bench/generate.py [--python PATH] [--llama-python PATH] [--sequences 64] [--new 128] [--storage float32,bfloat16,bfloat16-fast,int8,nf4] [--cache-dtype float16] [--large] [--no-hf]
+usage: bench/generate.py [--python PATH] [--llama-python PATH] [--sequences 64] [--new 128] [--storage float32,bfloat16,bfloat16-fast,int8,nf4] [--cache-dtype float16] [--rounds 1] [--large] [--no-hf]
 
 64 sequences and one, prompts of 64 tokens, 128 new tokens each, no end token. New tokens a second, the better of two runs; loading is not
-counted. --storage: how weights are kept (bfloat16-fast: with --arithmetic fast); llama.cpp has F32, BF16, BF16, Q8_0 and Q4_0 for them, Hugging Face runs in float32 alone. With int8 and nf4
+counted. --rounds N: N times in turn; the best of each counts. --storage: how weights are kept (bfloat16-fast: with --arithmetic fast); llama.cpp has F32, BF16, BF16, Q8_0 and Q4_0 for them, Hugging Face runs in float32 alone. With int8 and nf4
 the embedding, which is also the head, is in bfloat16; llama.cpp quantizes it as well (Q8_0, Q6_K). --large: the model of 0.3 billion parameters
 (bench/config_0.3b.json) instead of the one of 29 million. llama.cpp runs as it is fastest: a cache of its own for every sequence (kv_unified =
 false), keys and values in its default type (F16), n_batch 8192, n_ubatch 512, a thread a core, tokens chosen by its own greedy sampler. Temper and
-Hugging Face sample at temperature 1. Machines that do other work at the same time give numbers that mean nothing.
+Hugging Face sample at temperature 1. Machines that do other work at the same time give numbers that mean little; rounds help.
 """
 import argparse
 import json
@@ -124,6 +124,13 @@ def temper(model, rows, folder, new, storage, cache):
     return out
 
 
+def better(old, new):
+    """The higher rates of two results, which are nested alike; either may be missing."""
+    if not old or not new:
+        return old or new
+    return {key: better(old[key], value) if isinstance(value, dict) else max(old[key], value) for key, value in new.items()}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=str(peers.VENV / "bin/python"))
@@ -132,6 +139,7 @@ def main():
     parser.add_argument("--new", type=int, default=128, help="new tokens of a sequence")
     parser.add_argument("--storage", default="float32")
     parser.add_argument("--cache-dtype", default="float32", help="Temper's --cache-dtype; float16 is what llama.cpp keeps keys and values in")
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--large", action="store_true", help="0.3 billion parameters")
     parser.add_argument("--no-hf", action="store_true", help="without Hugging Face")
     args = parser.parse_args()
@@ -148,17 +156,19 @@ def main():
         inputs = f"{folder}/rows.json"
         with open(inputs, "w") as f:
             json.dump(rows, f)
-        print(f"new tokens a second           {many:>3} sequences   one sequence")
-        ours = {storage: temper(model, rows, folder, args.new, storage, args.cache_dtype) for storage in storages}
-        for storage, rate in ours.items():
-            show(f"Temper {storage}", rate)
-        peers_found = {}
-        if not args.no_hf:
-            peers_found["Hugging Face"] = ("float32", peers.run_python(args.python, HUGGING_FACE, model, inputs, args.new))
+        ours, hugging_face, llama = {}, {}, {}
         types = ",".join(dict.fromkeys(LLAMA_TYPES[storage] for storage in storages))
-        llama = peers.run_python(args.llama_python or args.python, LLAMA, model, inputs, f"{folder}/model.gguf", args.new, types)
-        for storage in storages:
-            peers_found[f"llama.cpp {LLAMA_TYPES[storage]}"] = (storage, llama and llama[LLAMA_TYPES[storage]])
+        for _ in range(args.rounds):
+            ours = better(ours, {storage: temper(model, rows, folder, args.new, storage, args.cache_dtype) for storage in storages})
+            if not args.no_hf:
+                hugging_face = better(hugging_face, peers.run_python(args.python, HUGGING_FACE, model, inputs, args.new))
+            llama = better(llama, peers.run_python(args.llama_python or args.python, LLAMA, model, inputs, f"{folder}/model.gguf", args.new, types))
+    peers_found = {"Hugging Face": ("float32", hugging_face)}
+    for storage in storages:
+        peers_found[f"llama.cpp {LLAMA_TYPES[storage]}"] = (storage, llama and llama[LLAMA_TYPES[storage]])
+    print(f"new tokens a second           {many:>3} sequences   one sequence")
+    for storage, rate in ours.items():
+        show(f"Temper {storage}", rate)
     for name, (storage, rate) in peers_found.items():
         if rate and storage in ours:
             show(name, rate)

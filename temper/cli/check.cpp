@@ -1,4 +1,4 @@
-// temper check: proves a run before it starts.
+// temper check: checks a run before it starts.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>

@@ -80,7 +80,7 @@ const std::vector<Verb>& verbs() {
       {"data", &data_command, "make preference pairs"},
       {"init", &init_command, "a model with random weights"},
       {"export", &export_command, "merge an adapter, convert the dtype, verify what was written"},
-      {"check", &check_command, "prove a run before it starts, plan its memory and its mesh"},
+      {"check", &check_command, "check a run before it starts, plan its memory and its mesh"},
       {"doctor", &doctor_command, "what this machine has, and how fast it and its ranks are"},
       {"list", &run_list,
        "available models, algorithms, optimizers, rewards, environments, losses, sinks"},

@@ -22,22 +22,30 @@ void EnvironmentFlags::add_to(CLI::App& app) {
       "episode, and --max-new-tokens limits the whole episode. `rewards` in the file is ignored");
   app.add_option(
       "--tools", tools,
-      "a YAML or JSON file with a list of {name, description, parameters, command}: "
-      "tools that the model may call; beside --environment only where its file has none");
+      "a YAML or JSON file with a list of {name, description, parameters, command}, or of OpenAI's "
+      "{type: function, function: {..}} with a command: tools that the model may call; beside "
+      "--environment only where its file has none");
 }
 
 namespace {
 
-// Tools as OpenAI's API has them, {type: function, function: {name, ..}}, are written as the config
-// has them; `command` may stand at either place.
-void unwrap_functions(YamlNode& tools) {
+// Rewrites {type: function, function: {name, ..}}, as OpenAI's API has tools, to the config's form:
+// such a file needs a `command` added to each, inside `function` or beside it.
+void unwrap_functions(YamlNode& tools, const std::string& file) {
   for (YamlNode& tool : tools.items) {
     const YamlNode* function = tool.find("function");
+    const YamlNode* type = tool.find("type");
     if (!function || function->kind != YamlNode::Kind::kMap) continue;
+    check<ConfigError>(!type || type->text == "function", file,
+                       ": a tool of a type that is not supported, expected type: function");
     YamlNode unwrapped = *function;
-    for (YamlNode::Entry& entry : tool.entries)
-      if (entry.key != "type" && entry.key != "function" && !unwrapped.find(entry.key))
-        unwrapped.entries.push_back(std::move(entry));
+    std::erase_if(unwrapped.entries, [](const auto& entry) { return entry.key == "strict"; });
+    for (YamlNode::Entry& entry : tool.entries) {
+      if (entry.key == "type" || entry.key == "function") continue;
+      check<ConfigError>(!unwrapped.find(entry.key), file, ": a tool has `", entry.key,
+                         "` in `function` and beside it");
+      unwrapped.entries.push_back(std::move(entry));
+    }
     tool = std::move(unwrapped);
   }
 }
@@ -60,7 +68,7 @@ env::EnvironmentSection EnvironmentFlags::section() const {
                            .origin = {},
                            .value = parse_yaml(read_file(tools), tools),
                            .comment = {}});
-    unwrap_functions(map.entries.back().value);
+    unwrap_functions(map.entries.back().value, tools);
     read_fields(map, "environment", fields);
   }
   check<ConfigError>(

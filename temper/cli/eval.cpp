@@ -182,7 +182,8 @@ class Eval : public Command {
     return samples;
   }
 
-  // The environment's reward of an episode that it failed is 0, also where on_failure is drop.
+  // An episode in which the environment failed has its reward 0; under on_failure: drop it is not
+  // judged.
   template <class Add>
   void complete_episodes(const EpisodeInputs& inputs, const Add& add) {
     told_reward_ = !section_.name.empty();  // a built-in one

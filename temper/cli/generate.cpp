@@ -40,7 +40,10 @@ class Generate : public Command {
     sampling_.add_to(app);
     batch_.add_to(app);
     environment_.add_to(app);
-    app.add_flag("--timings", timings_, "print the sampling time and the number of new tokens");
+    app.add_flag(
+        "--timings", timings_,
+        "print to standard error the sampling time in seconds and how many tokens were sampled, "
+        "drafted and accepted");
   }
 
   int run() override {

@@ -105,8 +105,8 @@ void add_speculative(CLI::App& app, generate::EngineOptions& engine) {
         engine.speculative = generate::read_speculative(given, "--speculative");
       },
       "tokens that are drafted from the prompt and its other samples and verified together: auto "
-      "(as many as are expected to save time), off, or at most so many a step; changes the speed, "
-      "never the result");
+      "(as many as are expected to save time), off, or N, at most so many per sequence and step; "
+      "changes the speed, never the result");
 }
 
 void BatchFlags::add_to(CLI::App& app) {

@@ -58,8 +58,8 @@ void RolloutSection::fields(Fields& f) {
         "With rollout.server: the server's, as temper serve --cache-dtype");
   f.add("speculative", speculative,
         "tokens that are drafted from the prompt and the group's other samples and verified "
-        "together: auto (as many as are expected to save time), off, or at most so many a step; "
-        "changes the speed, never a token");
+        "together: auto (as many as are expected to save time), off, or N, at most so many per "
+        "sequence and step; changes the speed, never a token");
 }
 
 void RolloutSection::validate() const {

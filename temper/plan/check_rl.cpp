@@ -99,7 +99,7 @@ void shape_run(RunChecks& checks, const rl::RlConfig& config, const RunChecks::R
   s.samples = !config.rl.replay && !config.rollout.server.used();
   s.prompts = std::max<int64_t>(1, per_batch / checks.ranks.rows());
   s.sequences = s.prompts * config.rl.group_size;
-  s.prompt_tokens = rows.sizes.longest();
+  s.prompt_tokens = rows.longest_prompt;
   s.new_tokens = config.rollout.max_new_tokens;
 }
 
@@ -142,7 +142,8 @@ std::optional<RunChecks::Rows> check_prompts(RunChecks& checks, const rl::RlConf
         return row;
       },
       [](const data::PromptRow& row) {
-        return RowSize{static_cast<int64_t>(row.tokens.size()), 0};
+        const auto tokens = static_cast<int64_t>(row.tokens.size());
+        return RowSize{tokens, 0, tokens};
       },
       options, false);
   if (rows) shape_run(checks, config, *rows);
@@ -205,11 +206,11 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
     });
   else if (config.environment.any())
     checks.list.skip("environment", "there is no prompt to begin an episode with");
-  set_cache(checks.shape.sampling, config.rollout, config.cache_dtype(), checks.ranks.count());
+  checks.set_cache_limit(config.rollout);
   if (!config.rl.replay && good)
     checks.list.run("rollout", [&] {
       return check_rollout(config.rollout, config.seed, checks.policy, checks.shape,
-                           checks.ranks.tensor);
+                           checks.sampling_tensor_ranks());
     });
   else if (!config.rl.replay)
     checks.list.skip("rollout", kNoModel);

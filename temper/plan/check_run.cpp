@@ -104,6 +104,7 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
       [&](const data::SftRow& row) {
         RowSize size = size_of_sft_row(row);
         if (config.samples() && size.targets == 0) {  // a prompt, before the student completes it
+          size.prompt = size.tokens;
           size.tokens += config.rollout.max_new_tokens;
           size.targets += config.rollout.max_new_tokens;
         }
@@ -129,11 +130,11 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
     s.samples = true;
     s.sequences = s.prompts = config.train.batch_size / checks.ranks.rows();
     s.new_tokens = config.rollout.max_new_tokens;
-    s.prompt_tokens = rows ? rows->sizes.longest() : 0;
-    set_cache(s, config.rollout, config.cache_dtype(), checks.ranks.count());
+    s.prompt_tokens = rows ? rows->longest_prompt : 0;
+    checks.set_cache_limit(config.rollout);
     checks.list.run("rollout", [&] {
       return check_rollout(config.rollout, config.seed, checks.policy, checks.shape,
-                           checks.ranks.tensor);
+                           checks.sampling_tensor_ranks());
     });
   }
   checks.finish(steps_of(checks, rows));

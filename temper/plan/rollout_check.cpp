@@ -13,14 +13,6 @@
 
 namespace temper::plan {
 
-void set_cache(SamplingShape& sampling, const generate::RolloutSection& rollout,
-               ops::CacheDtype dtype, int64_t ranks) {
-  generate::EngineOptions engine = rollout.engine_options();
-  engine.local_ranks = static_cast<int>(ranks);
-  sampling.cache_bytes = generate::cache_bytes(engine);
-  sampling.cache_dtype = dtype;
-}
-
 Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed,
                       const train::Policy& policy, const RunShape& run, int64_t tensor_ranks) {
   const generate::GenerationOptions options = rollout.options(seed);
@@ -34,10 +26,11 @@ Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed,
     longest.options = options;
     const int64_t bytes = generate::Scheduler::pages_needed(longest) *
                           cache_page_bytes(run.policy.shape, sampling.cache_dtype, tensor_ranks);
-    check<ConfigError>(bytes <= sampling.cache_bytes, "rollout.cache_bytes: a prompt of ",
-                       longest.prompt.size(), " tokens and ", options.max_new_tokens,
-                       " new ones need ", bytes, " bytes of key-value cache; the limit is ",
-                       sampling.cache_bytes);
+    check<ConfigError>(
+        bytes <= sampling.cache_bytes, "rollout.cache_bytes: the longest prompt, ",
+        longest.prompt.size(), " tokens, and rollout.max_new_tokens ", options.max_new_tokens,
+        " need ", bytes, " bytes of key-value cache; the limit is ", sampling.cache_bytes,
+        rollout.cache_bytes ? "" : ", a quarter of the usable memory divided by the ranks");
   }
   const int64_t positions = run.policy.shape.max_positions;
   if (options.max_new_tokens >= positions)

@@ -9,12 +9,8 @@
 
 namespace temper::plan {
 
-// What the caches of sampling take on each of `ranks` ranks of a machine.
-void set_cache(SamplingShape& sampling, const generate::RolloutSection& rollout,
-               ops::CacheDtype dtype, int64_t ranks);
-
-// Its options, its grammar compiled for the model's tokens, and whether the cache of a rank holds
-// run.sampling's longest prompt and a completion; with tensor parallelism over `tensor_ranks`.
+// The options, the grammar compiled for the model's tokens, and whether one sampling rank's cache
+// holds the longest prompt with a completion. tensor_ranks: that hold a sampling model together.
 // Throws ConfigError.
 Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed,
                       const train::Policy& policy, const RunShape& run, int64_t tensor_ranks);

@@ -9,6 +9,13 @@ int64_t RowSizes::longest() const {
   return longest;
 }
 
+int64_t RowSizes::longest_prompt() const {
+  int64_t longest = 0;
+  for (const std::vector<RowSize>& rows : of)
+    for (const RowSize& row : rows) longest = std::max(longest, row.prompt);
+  return longest;
+}
+
 int64_t RowSizes::longer_than(int64_t tokens) const {
   int64_t count = 0;
   for (const auto& source : of)

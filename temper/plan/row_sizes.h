@@ -18,13 +18,14 @@ namespace temper::plan {
 struct RowSize {
   int64_t tokens = 0;   // through the model; 0: the row is left out
   int64_t targets = 0;  // that a loss reads
+  int64_t prompt = 0;   // that a completion is sampled after; 0: none is
 };
 
 struct RowSizes {
   data::RowSurvey counts;
   std::vector<std::vector<RowSize>> of;  // by source and row
 
-  int64_t longest() const;
+  int64_t longest() const, longest_prompt() const;
   int64_t longer_than(int64_t tokens) const;  // rows
 };
 

@@ -1,10 +1,12 @@
 #include "temper/plan/run_checks.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/dist/environment.h"
+#include "temper/generate/engine.h"
 #include "temper/models/adapter.h"
 #include "temper/models/adapter_parts.h"
 #include "temper/models/bitsandbytes.h"
@@ -152,6 +154,19 @@ void RunChecks::mesh() {
                              serving > 0 ? str(", and ", serving, " with roles of their own") : ""),
                          {{"ranks", count}});
   });
+}
+
+void RunChecks::set_cache_limit(const generate::RolloutSection& rollout) {
+  generate::EngineOptions engine = rollout.engine_options();
+  // The launcher says how many ranks share this machine; without one they are taken to be all.
+  if (!std::getenv("LOCAL_WORLD_SIZE"))
+    engine.local_ranks = static_cast<int>(ranks.count() + std::ssize(config.roles.serving()));
+  shape.sampling.cache_bytes = generate::cache_bytes(engine);
+  shape.sampling.cache_dtype = config.cache_dtype();
+}
+
+int64_t RunChecks::sampling_tensor_ranks() const {
+  return config.roles.rollout.empty() ? ranks.tensor : config.roles.tensor;
 }
 
 ModelShape RunChecks::other_model(const std::string& directory, bool scalar) const {

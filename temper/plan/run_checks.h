@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "temper/generate/config.h"
 #include "temper/models/hf_config.h"
 #include "temper/plan/check_list.h"
 #include "temper/plan/memory.h"
@@ -38,10 +39,16 @@ class RunChecks {
   struct Rows {
     std::unique_ptr<data::RowOrder> order;
     RowSizes sizes;
+    int64_t longest_prompt = 0;  // of both files, tokens
   };
   template <class Row, class SizeOf>
   std::optional<Rows> rows(typename data::Loader<Row>::Read read, const SizeOf& size_of,
                            data::LoaderOptions options, bool supervised);
+
+  // Most bytes of the key-value cache of a rank that samples, and its number type, in `shape`.
+  void set_cache_limit(const generate::RolloutSection& rollout);
+  // Ranks that hold the model together that samples.
+  int64_t sampling_tensor_ranks() const;
 
   // "output_dir", "disk", "memory", once the run's shape is known.
   void finish(int64_t planned_steps);
@@ -72,7 +79,7 @@ std::optional<RunChecks::Rows> RunChecks::rows(typename data::Loader<Row>::Read 
                                                const SizeOf& size_of, data::LoaderOptions loader,
                                                bool supervised) {
   const auto measure = [&](std::vector<data::SourceSpec> sources, const data::LoaderOptions& how) {
-    Rows found{std::make_unique<data::RowOrder>(std::move(sources), how), {}};
+    Rows found{std::make_unique<data::RowOrder>(std::move(sources), how), {}, 0};
     found.sizes = measure_rows<Row>(*found.order, read, size_of);
     return found;
   };
@@ -85,10 +92,15 @@ std::optional<RunChecks::Rows> RunChecks::rows(typename data::Loader<Row>::Read 
     return describe("data.train", train->sizes, steps);
   });
   std::vector<data::SourceSpec> held_out = data::evaluation_sources(config.data, seed);
+  int64_t longest_prompt = 0;
   if (!held_out.empty())
-    list.run("data.eval",
-             [&] { return describe("data.eval", measure(std::move(held_out), {}).sizes, 0); });
+    list.run("data.eval", [&] {
+      const RowSizes sizes = measure(std::move(held_out), {}).sizes;
+      longest_prompt = sizes.longest_prompt();
+      return describe("data.eval", sizes, 0);
+    });
   if (train) {
+    train->longest_prompt = std::max(longest_prompt, train->sizes.longest_prompt());
     lengths(train->sizes, supervised);
   } else {
     list.skip("lengths", "data.train cannot be read");

@@ -81,11 +81,21 @@ printf 'read -r l; echo \'{"messages": []}\'; read -r l; echo \'{"messages": [],
 check rl.json 2 grpo $rl environment.command='[sh, env.sh]' && has rl.json environment fail "did you mean .reward"
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' rollout.stop_token_ids=[999] && has rl.json rollout fail "token 999"
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' rollout.regex=a && has rl.json rollout fail tokenizer
-check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' rollout.cache_bytes=1000 && has rl.json rollout fail "rollout.cache_bytes: a prompt of 4 tokens and 4 new ones need"
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' rollout.speculative=17 && has rl.json config fail rollout.speculative
 
 # What the run's mesh does not do is refused here as well; servers are asked.
 half='rewards=[{command: [python3, reward.py], name: half}]'
+# A cache is too small where the run finds it so, and only there.
+for form in "grpo $rl" "distill model.path=model distill.teacher=model distill.strategy=on_policy data.train=prompts.jsonl output_dir=out4 train.batch_size=2 rollout.max_new_tokens=70"; do
+  reward=$half; [ "${form%% *}" = grpo ] || reward=
+  need=$("$temper" $form ${reward:+"$reward"} rollout.cache_bytes=1000 2>&1 > /dev/null | sed -n 's/.* need \([0-9]*\) bytes.*/\1/p')
+  [ "${need:-0}" -gt 0 ] || fail "$form: the run takes a cache of 1000 bytes"
+  check rl.json 0 $form ${reward:+"$reward"} rollout.cache_bytes=$need && has rl.json rollout pass
+  check rl.json 2 $form ${reward:+"$reward"} rollout.cache_bytes=$((need - 1)) && has rl.json rollout fail "need $need bytes"
+done
+echo "{\"prompt_ids\": [$(seq -s, 3 52),$(seq -s, 3 52),3], \"answer\": \"1\"}" > longer.jsonl
+check rl.json 0 grpo $rl "$half" data.eval=prompts.jsonl rollout.cache_bytes=32768
+check rl.json 2 grpo $rl "$half" data.eval=longer.jsonl rollout.cache_bytes=32768 && has rl.json rollout fail "the longest prompt, 101 tokens"
 servers='rollout.server.urls=[http://127.0.0.1:9]'
 check bad.json 2 grpo $rl "$half" --nproc 2 mesh.fsdp=2 rl.max_staleness=1 && has bad.json config fail "rl.max_staleness"
 check bad.json 2 grpo $rl "$half" --nproc 2 mesh.tensor=2 environment.name=grid_world && has bad.json config fail "environment"

@@ -180,8 +180,15 @@ echo '{tools: [{name: f, command: [sh]}]}' > agent.yaml; echo '[]' > none.json
 echo '[{name: f, command: [sh]}, {name: f, command: [sh]}]' > twice.json; echo '[{name: f, command: cat -n}]' > text.json
 inspected() { local hint=$1 status=0; shift; "$temper" generate --model grid_world/model --input grid_world/rows.jsonl --output x "$@" 2> err > /dev/null || status=$?; [ $status = 2 ] && grep -q -- "$hint" err || fail "expected $hint, got $status: $(cat err)"; }
 inspected "--tools twice.json: agent.yaml has tools of its own" --environment agent.yaml --tools twice.json
-echo '[{type: function, function: {name: f}}]' > wrapped.json
-inspected "wrapped.json: environment.tools\[0\].command" --tools wrapped.json
+tool() { echo "[{type: ${2:-function}, function: {name: f, strict: true${3:-}}$1}]" > wrapped.json; } # COMMAND-OR-NOTHING [TYPE] [MORE]
+tool ""; inspected "wrapped.json: environment.tools\[0\].command" --tools wrapped.json
+tool "" retrieval; inspected "wrapped.json: a tool of a type that is not supported" --tools wrapped.json
+tool ", command: [sh]" function ", command: [sh]"; inspected "wrapped.json: a tool has .command. in .function. and beside it" --tools wrapped.json
+head -1 grid_world/rows.jsonl > first.jsonl
+for place in "tool ', command: [sh]'" "tool '' function ', command: [sh]'"; do
+  eval "$place"
+  "$temper" generate --model grid_world/model --input first.jsonl --max-new-tokens 4 --output wrapped.jsonl --tools wrapped.json > /dev/null 2> err || fail "tools in OpenAI's form: $(cat err)"
+done
 inspected "none.json: found no tool, expected a list" --tools none.json
 inspected "twice.json: environment.tools\[1\]: two tools are called" --tools twice.json
 inspected "write a program and its arguments as a list: \[cat, ..\]" --tools text.json

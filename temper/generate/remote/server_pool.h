@@ -50,7 +50,7 @@ struct PoolOptions {
 // Those of the section. Throws ConfigError for urls that are none and a key that is not there.
 PoolOptions pool_options(const ServerSection& section);
 
-// Thrown where all servers are gone and none may come back.
+// Thrown where no server answers, or all are busy, for longer than a request may wait.
 struct NoServer : RunError {
   using RunError::RunError;
 };

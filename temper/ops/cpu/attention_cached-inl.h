@@ -94,8 +94,9 @@ template <class B>
 struct CachedWork {
   std::vector<std::vector<const B*>> tables = std::vector<std::vector<const B*>>(kTileRows);
   std::vector<QueryBlock<B>> blocks;
-  int64_t shared = 0;
+  int64_t shared = 0;  // pages
 
+  // Of a family always; a run that is alone may be a chunk of a prompt.
   bool one_tile() const {
     return blocks.size() > 1 || blocks[0].count * blocks[0].heads <= kTileRows;
   }
@@ -130,16 +131,18 @@ void attention_over_pages_of(const AttentionShape& shape, int64_t num_tokens,
       work.blocks.back().pages = table.data();
     }
   };
-  // Threads take what to do one item ahead, so that its pages can be fetched ahead.
+  // Threads take what to do one item ahead, so that its pages can be fetched ahead. Each has a
+  // first item of its own: few items are spread over all threads.
   std::atomic<int64_t> taken{0};
 #pragma omp parallel
   {
     float* own = scratch.get() + omp_get_thread_num() * per_thread;
     CachedWork<B> both[2], *work = &both[0], *next = &both[1];
     ReadAhead<B> ahead;
-    prepare(taken++, *work);
+    const int64_t firsts = omp_get_num_threads();
+    prepare(omp_get_thread_num(), *work);
     for (; !work->blocks.empty(); std::swap(work, next)) {
-      prepare(taken++, *next);
+      prepare(firsts + taken++, *next);
       if (work->one_tile()) {
         ahead.start(shape.head_dim);
         add_reads<B>(shape, work->blocks, work->shared, ahead);

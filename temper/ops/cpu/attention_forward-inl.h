@@ -34,9 +34,11 @@ struct QueryBlock {
   const B* const* pages;  // of the path, from position 0
 };
 
-// The keys or values of a page, one after another as a thread reads them, fetched into the
-// second-level cache before it does. The processor's own prediction ends where a page ends, and a
-// Zen 4 drops a prefetch whose address no TLB holds: so a load touches each first.
+// The keys or values of pages of the cache, in the order in which a thread reads them, prefetched
+// into the second-level cache. Hardware prefetchers stop at the end of a page of memory, and pages
+// of the cache lie apart. Where no TLB holds an address, a Zen 4 drops its prefetch (measured:
+// without the load that comes first, prefetching saves nothing; with it, cached attention takes 0.6
+// to 0.8 of the time).
 template <class B>
 class ReadAhead {
  public:
@@ -47,15 +49,20 @@ class ReadAhead {
   void add(const B* keys_or_values) { reads_.push_back(keys_or_values); }
   // Before the i-th is read.
   void reading(int64_t i) const {
-    const size_t fetch = static_cast<size_t>(i) + 4, touch = fetch + 2;
-    if (touch < reads_.size())
-      static_cast<void>(*reinterpret_cast<const volatile char*>(reads_[touch]));
-    if (fetch >= reads_.size()) return;
-    const char* from = reinterpret_cast<const char*>(reads_[fetch]);
-    for (int64_t at = 0; at < bytes_; at += 64) __builtin_prefetch(from + at, 0, 2);
+    const size_t load = static_cast<size_t>(i) + kLoad, prefetch = load - kLoad + kPrefetch;
+    if (load < reads_.size()) {
+      const char* from = reinterpret_cast<const char*>(reads_[load]);
+      for (int64_t at = 0; at < bytes_; at += kMemoryPage)
+        static_cast<void>(*static_cast<const volatile char*>(from + at));
+    }
+    if (prefetch >= reads_.size()) return;
+    const char* from = reinterpret_cast<const char*>(reads_[prefetch]);
+    for (int64_t at = 0; at < bytes_; at += kLine) __builtin_prefetch(from + at, 0, 2);
   }
 
  private:
+  static constexpr size_t kPrefetch = 4, kLoad = 6;  // reads ahead
+  static constexpr int64_t kLine = 64, kMemoryPage = 4096;
   std::vector<const B*> reads_;
   int64_t bytes_ = 0;
 };

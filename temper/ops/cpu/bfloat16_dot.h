@@ -13,7 +13,9 @@ using DotTile = decltype(&avx512_dot_tile);
 // bit: tried on products of many magnitudes, denormal ones and zeros of both signs among them.
 bool keeps_the_chain(DotTile tile);
 
-// a[rows, depth], rounded to bfloat16, as the tile reads it: a row's pairs of k after another's.
+// a[rows, depth], rounded to bfloat16 -> pairs [rows, ceil(depth / 2)]: the value of an even k in
+// the high half, of the next one in the low half, which after an odd depth is -0: it changes no
+// sum.
 void pack_pairs(MatrixView<float> a, int64_t rows, int64_t depth, uint32_t* pairs);
 
 // Rows of a as the tile reads them: packed for one range of columns, and kept for the next.
