@@ -77,8 +77,10 @@ check rl.json 0 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]'
 check rl.json 2 grpo $rl 'rewards=[{command: [no-such-program], name: half}]' && has rl.json rewards/half fail no-such-program
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, -c, "raise SystemExit(3)"], name: half}]' && has rl.json rewards/half fail "status 3"
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' 'environment.command=[python3, -c, "raise SystemExit(4)"]' && has rl.json environment fail
-printf 'read -r l; echo \'{"messages": []}\'; read -r l; echo \'{"messages": [], "done": false, "rewards": 1}\'\n' > env.sh
-check rl.json 2 grpo $rl environment.command='[sh, env.sh]' && has rl.json environment fail "did you mean .reward"
+cat > env.sh <<'P'
+read -r l; echo '{"messages": []}'; read -r l; echo '{"messages": [], "done": false, "rewards": 1}'
+P
+check rl.json 2 grpo $rl environment.command='[sh, env.sh]' && has rl.json environment fail "did you mean \`reward\`"
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' rollout.stop_token_ids=[999] && has rl.json rollout fail "token 999"
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' rollout.regex=a && has rl.json rollout fail tokenizer
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' rollout.speculative=17 && has rl.json config fail rollout.speculative
