@@ -29,19 +29,22 @@ void EnvironmentFlags::add_to(CLI::App& app) {
 
 namespace {
 
-// Rewrites {type: function, function: {name, ..}}, as OpenAI's API has tools, to the config's form:
-// such a file needs a `command` added to each, inside `function` or beside it.
+// Rewrites {type: function, function: {name, ..}} and {type: function, name, ..}, as OpenAI's APIs
+// have tools, to the config's form: such a file needs a `command` added to each, inside `function`
+// or beside it.
 void unwrap_functions(YamlNode& tools, const std::string& file) {
   for (YamlNode& tool : tools.items) {
     const YamlNode* function = tool.find("function");
     const YamlNode* type = tool.find("type");
-    if (!function || function->kind != YamlNode::Kind::kMap) continue;
+    if (!type && !function) continue;
     check<ConfigError>(!type || type->text == "function", file,
                        ": a tool of a type that is not supported, expected type: function");
-    YamlNode unwrapped = *function;
+    check<ConfigError>(!function || function->kind == YamlNode::Kind::kMap, file,
+                       ": `function` is ", function ? function->found() : "", ", expected a map");
+    YamlNode unwrapped = function ? *function : YamlNode::map();
     std::erase_if(unwrapped.entries, [](const auto& entry) { return entry.key == "strict"; });
     for (YamlNode::Entry& entry : tool.entries) {
-      if (entry.key == "type" || entry.key == "function") continue;
+      if (entry.key == "type" || entry.key == "function" || entry.key == "strict") continue;
       check<ConfigError>(!unwrapped.find(entry.key), file, ": a tool has `", entry.key,
                          "` in `function` and beside it");
       unwrapped.entries.push_back(std::move(entry));

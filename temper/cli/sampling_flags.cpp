@@ -111,7 +111,7 @@ void add_speculative(CLI::App& app, generate::EngineOptions& engine) {
 
 void BatchFlags::add_to(CLI::App& app) {
   app.add_option("--num-samples", num_samples, "number of completions per prompt")
-      ->check(at_least_one());
+      ->check(within(1, 1e6, "a whole number from 1 to 1,000,000"));
   app.add_option(
          "--beams", beams.beams,
          "beam search with this many beams; prints the best --num-samples of them, best first")

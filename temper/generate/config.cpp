@@ -63,6 +63,8 @@ void RolloutSection::fields(Fields& f) {
 }
 
 void RolloutSection::validate() const {
+  check<ConfigError>(min_new_tokens <= max_new_tokens, "rollout.min_new_tokens: found ",
+                     min_new_tokens, ", expected at most rollout.max_new_tokens, ", max_new_tokens);
   options(0);
   engine_options();
 }

@@ -51,7 +51,8 @@ void TrainSection::fields(Fields& f) {
   f.add("recompute", recompute,
         "activation checkpointing; blocks: recompute each block in the backward pass, to save "
         "memory");
-  f.add("eval_every", eval_every, "steps between evaluations; 0: none", at_least(0));
+  f.add("eval_every", eval_every, "steps between evaluations; 0: only after the last step",
+        at_least(0));
   f.add("eval_at_start", eval_at_start, "also evaluate before the first step");
   f.add("eval_samples", eval_samples,
         "sft: rows of each evaluation set whose greedy completion is printed and reported; 0: none",

@@ -98,6 +98,9 @@ done
 echo "{\"prompt_ids\": [$(seq -s, 3 52),$(seq -s, 3 52),3], \"answer\": \"1\"}" > longer.jsonl
 check rl.json 0 grpo $rl "$half" data.eval=prompts.jsonl rollout.cache_bytes=32768
 check rl.json 2 grpo $rl "$half" data.eval=longer.jsonl rollout.cache_bytes=32768 && has rl.json rollout fail "the longest prompt, 101 tokens"
+"$temper" grpo $rl "$half" data.eval=longer.jsonl rollout.cache_bytes=32768 > run.log 2>&1 && fail "a run begins whose evaluation cannot be sampled"
+grep -q "longer.jsonl:1: a prompt of 101 tokens .* need" run.log && [ ! -e out3/metrics.jsonl ] || fail "the run's cache: $(cat run.log)"
+check rl.json 2 grpo $rl "$half" rollout.min_new_tokens=5 && has rl.json config fail "rollout.min_new_tokens"
 servers='rollout.server.urls=[http://127.0.0.1:9]'
 check bad.json 2 grpo $rl "$half" --nproc 2 mesh.fsdp=2 rl.max_staleness=1 && has bad.json config fail "rl.max_staleness"
 check bad.json 2 grpo $rl "$half" --nproc 2 mesh.tensor=2 environment.name=grid_world && has bad.json config fail "environment"

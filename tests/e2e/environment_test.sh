@@ -182,6 +182,8 @@ inspected() { local hint=$1 status=0; shift; "$temper" generate --model grid_wor
 inspected "--tools twice.json: agent.yaml has tools of its own" --environment agent.yaml --tools twice.json
 tool() { echo "[{type: ${2:-function}, function: {name: f, strict: true${3:-}}$1}]" > wrapped.json; } # COMMAND-OR-NOTHING [TYPE] [MORE]
 tool ""; inspected "wrapped.json: environment.tools\[0\].command" --tools wrapped.json
+echo '[{type: function, name: f, strict: true}]' > wrapped.json; inspected "wrapped.json: environment.tools\[0\].command" --tools wrapped.json
+echo '[{type: function, function: f}]' > wrapped.json; inspected "wrapped.json: .function. is .*f.*, expected a map" --tools wrapped.json
 tool "" retrieval; inspected "wrapped.json: a tool of a type that is not supported" --tools wrapped.json
 tool ", command: [sh]" function ", command: [sh]"; inspected "wrapped.json: a tool has .command. in .function. and beside it" --tools wrapped.json
 head -1 grid_world/rows.jsonl > first.jsonl
