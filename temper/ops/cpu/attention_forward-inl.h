@@ -50,11 +50,8 @@ class ReadAhead {
   // Before the i-th is read.
   void reading(int64_t i) const {
     const size_t load = static_cast<size_t>(i) + kLoad, prefetch = load - kLoad + kPrefetch;
-    if (load < reads_.size()) {
-      const char* from = reinterpret_cast<const char*>(reads_[load]);
-      for (int64_t at = 0; at < bytes_; at += kMemoryPage)
-        static_cast<void>(*static_cast<const volatile char*>(from + at));
-    }
+    if (load < reads_.size())  // one: the memory is asked for in huge pages
+      static_cast<void>(*reinterpret_cast<const volatile char*>(reads_[load]));
     if (prefetch >= reads_.size()) return;
     const char* from = reinterpret_cast<const char*>(reads_[prefetch]);
     for (int64_t at = 0; at < bytes_; at += kLine) __builtin_prefetch(from + at, 0, 2);
@@ -62,7 +59,7 @@ class ReadAhead {
 
  private:
   static constexpr size_t kPrefetch = 4, kLoad = 6;  // reads ahead
-  static constexpr int64_t kLine = 64, kMemoryPage = 4096;
+  static constexpr int64_t kLine = 64;
   std::vector<const B*> reads_;
   int64_t bytes_ = 0;
 };
