@@ -14,6 +14,8 @@ constexpr std::string_view kRecompute = "write train.recompute: blocks";
 constexpr std::string_view kOnePass = "it bounds the tokens of one forward pass";
 constexpr std::string_view kTokenizer = "the tokenizer is read from the model's directory";
 constexpr std::string_view kAttention = "there is one exact attention";
+constexpr std::string_view kServer =
+    "sampling is in-process by default; for a server write {kind: vllm, urls: [..]}";
 constexpr std::string_view kCountsSteps = "it counts steps";
 
 constexpr KeySynonym kSynonyms[] = {
@@ -254,14 +256,12 @@ constexpr KeySynonym kSynonyms[] = {
     {"use_peft", "adapter.method", "write adapter.method: lora"},
     {"use_rslora", "adapter.use_rslora", ""},
     {"use_tensorboard", "metrics.sinks", "write metrics.sinks: [console, jsonl, tensorboard]"},
-    {"use_vllm", "rollout.server",
-     "sampling is in-process by default; for a server write {kind: vllm, urls: [..]}"},
+    {"use_vllm", "rollout.server", kServer},
     {"val_set_size", "data.validation_fraction", "it is a share of the rows"},
     {"val_size", "data.validation_fraction", ""},
     {"validation_file", "data.eval", ""},
     {"vllm_importance_sampling_cap", "rl.importance_cap", ""},
-    {"vllm_mode", "rollout.server",
-     "sampling is in-process by default; for a server write {kind: vllm, urls: [..]}"},
+    {"vllm_mode", "rollout.server", kServer},
     {"wandb_entity", "metrics.sinks", ""},
     {"wandb_project", "metrics.sinks", ""},
     {"warmup", "optimizer.warmup_steps", ""},

@@ -55,8 +55,9 @@ void check_request(const Request& request, const models::CausalLM& model,
   check_fits(Scheduler::pages_needed(request), request, cache);
 }
 
-void check_fits(int64_t pages, const Request& request, const CacheLimit& limit) {
-  check<ConfigError>(pages <= limit.cache.max_pages(), "a prompt of ", request.prompt.size(),
+void check_fits(int64_t pages, const Request& request, const CacheLimit& limit,
+                const std::string& where) {
+  check<ConfigError>(pages <= limit.cache.max_pages(), where, "a prompt of ", request.prompt.size(),
                      " tokens and ", request.options.max_new_tokens, " new ones need ",
                      pages * limit.cache.page_bytes(), " bytes of key-value cache; the limit is ",
                      limit.bytes, " (rollout.cache_bytes, --cache-bytes)");

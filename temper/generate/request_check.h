@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "temper/generate/cache.h"
@@ -26,8 +27,10 @@ void check_options(const GenerationOptions& options, const models::CausalLM& mod
 // options that cannot be obeyed and for a prompt that can never fit the cache.
 void check_request(const Request& request, const models::CausalLM& model,
                    const Tokenizer* tokenizer, const CacheLimit& limit);
-// Throws ConfigError where the cache has fewer pages in all.
-void check_fits(int64_t pages, const Request& request, const CacheLimit& limit);
+// Throws ConfigError where the cache has fewer pages in all. where: what the message begins with,
+// as in "rows.jsonl:3: ".
+void check_fits(int64_t pages, const Request& request, const CacheLimit& limit,
+                const std::string& where = "");
 
 // The tokens that end a completion.
 std::vector<int32_t> ends_of(const GenerationOptions& options, const models::CausalLM& model);

@@ -206,12 +206,8 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
     });
   else if (config.environment.any())
     checks.list.skip("environment", "there is no prompt to begin an episode with");
-  checks.set_cache_limit(config.rollout);
   if (!config.rl.replay && good)
-    checks.list.run("rollout", [&] {
-      return check_rollout(config.rollout, config.seed, checks.policy, checks.shape,
-                           checks.sampling_tensor_ranks());
-    });
+    checks.rollout(config.rollout);
   else if (!config.rl.replay)
     checks.list.skip("rollout", kNoModel);
   if (reference && good) checks.add_reference({});

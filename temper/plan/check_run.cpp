@@ -4,7 +4,6 @@
 #include "temper/data/preference_row.h"
 #include "temper/distill/sampled_rows.h"
 #include "temper/models/directory.h"
-#include "temper/plan/rollout_check.h"
 #include "temper/plan/text.h"
 #include "temper/preference/losses.h"
 #include "temper/preference/pair_task.h"
@@ -131,11 +130,7 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
     s.sequences = s.prompts = config.train.batch_size / checks.ranks.rows();
     s.new_tokens = config.rollout.max_new_tokens;
     s.prompt_tokens = rows ? rows->longest_prompt : 0;
-    checks.set_cache_limit(config.rollout);
-    checks.list.run("rollout", [&] {
-      return check_rollout(config.rollout, config.seed, checks.policy, checks.shape,
-                           checks.sampling_tensor_ranks());
-    });
+    checks.rollout(config.rollout);
   }
   checks.finish(steps_of(checks, rows));
 }

@@ -13,6 +13,7 @@
 #include "temper/models/check_weights.h"
 #include "temper/models/directory.h"
 #include "temper/models/load.h"
+#include "temper/plan/rollout_check.h"
 #include "temper/plan/text.h"
 #include "temper/train/parameters.h"
 #include "temper/train/policy_parts.h"
@@ -156,17 +157,16 @@ void RunChecks::mesh() {
   });
 }
 
-void RunChecks::set_cache_limit(const generate::RolloutSection& rollout) {
-  generate::EngineOptions engine = rollout.engine_options();
+void RunChecks::rollout(const generate::RolloutSection& section) {
+  generate::EngineOptions engine = section.engine_options();
   // The launcher says how many ranks share this machine; without one they are taken to be all.
   if (!std::getenv("LOCAL_WORLD_SIZE"))
     engine.local_ranks = static_cast<int>(ranks.count() + std::ssize(config.roles.serving()));
   shape.sampling.cache_bytes = generate::cache_bytes(engine);
   shape.sampling.cache_dtype = config.cache_dtype();
-}
-
-int64_t RunChecks::sampling_tensor_ranks() const {
-  return config.roles.rollout.empty() ? ranks.tensor : config.roles.tensor;
+  const int64_t tensor_ranks = config.roles.rollout.empty() ? ranks.tensor : config.roles.tensor;
+  list.run("rollout",
+           [&] { return check_rollout(section, config.seed, policy, shape, tensor_ranks); });
 }
 
 ModelShape RunChecks::other_model(const std::string& directory, bool scalar) const {

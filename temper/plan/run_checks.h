@@ -45,10 +45,9 @@ class RunChecks {
   std::optional<Rows> rows(typename data::Loader<Row>::Read read, const SizeOf& size_of,
                            data::LoaderOptions options, bool supervised);
 
-  // Most bytes of the key-value cache of a rank that samples, and its number type, in `shape`.
-  void set_cache_limit(const generate::RolloutSection& rollout);
-  // Ranks that hold the model together that samples.
-  int64_t sampling_tensor_ranks() const;
+  // "rollout", once shape.sampling says what is sampled, and by whom; completes it by the limit of
+  // the key-value cache.
+  void rollout(const generate::RolloutSection& section);
 
   // "output_dir", "disk", "memory", once the run's shape is known.
   void finish(int64_t planned_steps);
@@ -79,7 +78,7 @@ std::optional<RunChecks::Rows> RunChecks::rows(typename data::Loader<Row>::Read 
                                                const SizeOf& size_of, data::LoaderOptions loader,
                                                bool supervised) {
   const auto measure = [&](std::vector<data::SourceSpec> sources, const data::LoaderOptions& how) {
-    Rows found{std::make_unique<data::RowOrder>(std::move(sources), how), {}, 0};
+    Rows found{std::make_unique<data::RowOrder>(std::move(sources), how), {}};
     found.sizes = measure_rows<Row>(*found.order, read, size_of);
     return found;
   };

@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/generate/cache.h"
+#include "temper/generate/request_check.h"
 #include "temper/generate/scheduler.h"
 
 namespace temper::rl {
@@ -21,6 +22,30 @@ data::LoaderOptions loader_options(const RlConfig& config) {
   if (config.rl.algorithm->max_refills() > 0) options.epochs.reset();
   return options;
 }
+
+// Whether the key-value cache holds a prompt with a completion, where this process samples.
+class CacheCheck {
+ public:
+  CacheCheck(const RlConfig& config, const train::Policy& policy)
+      : new_tokens_(config.rollout.max_new_tokens),
+        bytes_(generate::cache_bytes(config.rollout.engine_options())) {
+    if (!config.rollout.server.used() && config.roles.rollout.empty() && config.mesh.tensor == 1)
+      cache_.emplace(*policy.model, bytes_);
+  }
+  // Throws ConfigError that names the row.
+  void operator()(const data::PromptRow& row) const {
+    if (!cache_) return;
+    generate::Request request;
+    request.prompt = row.tokens;
+    request.options.max_new_tokens = new_tokens_;
+    check_fits(generate::Scheduler::pages_needed(request), request, {*cache_, bytes_},
+               row.where + ": ");
+  }
+
+ private:
+  int64_t new_tokens_, bytes_;
+  std::optional<generate::PageCache> cache_;  // takes no memory before it is used
+};
 
 }  // namespace
 
@@ -48,48 +73,20 @@ void warn_beyond_positions(const std::vector<Prompt>& prompts, int64_t positions
           positions, count > 1 ? str("; so are those of ", count - 1, " more rows") : ""));
 }
 
-namespace {
-
-// Whether this process's cache holds a prompt with a completion, where it samples by itself.
-class CacheRoom {
- public:
-  CacheRoom(const RlConfig& config, const train::Policy& policy) : rollout_(config.rollout) {
-    if (!config.rollout.server.used() && config.roles.rollout.empty() && config.mesh.tensor == 1)
-      cache_.emplace(*policy.model, generate::cache_bytes(rollout_.engine_options()));
-  }
-  void check_row(const data::PromptRow& row) const {
-    if (!cache_) return;
-    generate::Request request;
-    request.prompt.resize(row.tokens.size());
-    request.options.max_new_tokens = rollout_.max_new_tokens;
-    const int64_t pages = generate::Scheduler::pages_needed(request);
-    check<ConfigError>(pages <= cache_->max_pages(), row.where, ": a prompt of ", row.tokens.size(),
-                       " tokens and rollout.max_new_tokens ", rollout_.max_new_tokens, " need ",
-                       pages * cache_->page_bytes(), " bytes of key-value cache; the limit is ",
-                       cache_->max_pages() * cache_->page_bytes(), " (rollout.cache_bytes)");
-  }
-
- private:
-  const generate::RolloutSection& rollout_;
-  std::optional<generate::PageCache> cache_;  // takes no memory before it is used
-};
-
-}  // namespace
-
 Prompts::Prompts(const RlConfig& config, const train::Policy& policy,
                  const rewards::RewardSet& rewards)
     : config_(config),
       loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
               loader_options(config), data::prompt_reader(prompt_format(config, policy))) {
   const data::PromptFormat format = prompt_format(config, policy);
-  const CacheRoom room(config, policy);
+  const CacheCheck check_cache(config, policy);
   survey_ = train::survey_rows<data::PromptRow>(
-      loader_.order(), [&rewards, &room, read = data::prompt_reader(format)](
+      loader_.order(), [&rewards, &check_cache, read = data::prompt_reader(format)](
                            const data::RowOrder::Drawn& drawn, data::LoaderState& state) {
         std::optional<data::PromptRow> row = read(drawn, state);
         if (row) {
           rewards.check_row(*row->fields, row->where);
-          room.check_row(*row);
+          check_cache(*row);
         }
         return row;
       });
@@ -104,7 +101,7 @@ Prompts::Prompts(const RlConfig& config, const train::Policy& policy,
           data::read_prompt_row(format, file.row(r), file.where(r), &truncated);
       if (!row) continue;
       rewards.check_row(*row->fields, row->where);
-      room.check_row(*row);
+      check_cache(*row);
       prompts.push_back({key++, std::move(*row)});
     }
   }
