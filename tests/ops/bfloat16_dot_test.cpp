@@ -108,6 +108,33 @@ TEST_CASE("instructions for bfloat16 are used only if they keep the chain") {
   CHECK(bfloat16_products() != Bfloat16Products::kOtherBits);
 }
 
+TEST_CASE(
+    "a pair of k has the rounded earlier value in its high half, and -0 for a missing later one") {
+  Draws draws(5);
+  for (const int64_t depth : {1, 2, 15, 64, 101}) {
+    const int64_t rows = draws.between(1, 13), halves = (depth + 1) / 2;
+    const std::vector<float> a = draws.floats(rows * depth);
+    for (const bool transposed : {false, true}) {
+      const MatrixView<float> left =
+          transposed ? MatrixView<float>{a.data(), 1, rows} : MatrixView<float>{a.data(), depth, 1};
+      std::vector<uint32_t> expected;
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t p = 0; p < halves; ++p) {
+          const auto at = [&](int64_t k) {
+            return k < depth ? to_bfloat16(left.data[i * left.row_stride + k * left.col_stride])
+                             : BFloat16Bits{0x8000};
+          };
+          expected.push_back(static_cast<uint32_t>(at(2 * p)) << 16 | at(2 * p + 1));
+        }
+      for_each_target([&] {
+        std::vector<uint32_t> found(expected.size());
+        pack_pairs(left, rows, depth, found.data());
+        CHECK(found == expected);
+      });
+    }
+  }
+}
+
 TEST_CASE("products by instructions for bfloat16 have the bits of those in float32") {
   Draws draws(11);
   for (int trial = 0; trial < 25; ++trial) {
