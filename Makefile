@@ -10,9 +10,11 @@ JOBS ?= $(shell nproc)
 
 .PHONY: all demo test install format bench bench-setup setup clean
 all: $(BUILD)/build.ninja
-	@cmake --build $(BUILD) --target temper_main -j $(JOBS)
+	@cmake --build $(BUILD) --target temper_main temper_plugins -j $(JOBS)
 
-demo: all
+# Without the plugins, which it does not use: Parquet and grammars.
+demo: $(BUILD)/build.ninja
+	@cmake --build $(BUILD) --target temper_main -j $(JOBS)
 	@$(BUILD)/temper demo --output demo
 
 test: $(BUILD)/build.ninja

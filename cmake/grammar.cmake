@@ -1,5 +1,6 @@
-# libtemper_grammar: what completions may look like (folder grammar), on XGrammar, whose sources tools/setup.sh brings into
-# .deps/xgrammar. They are compiled here once, without LibTorch; where they are missing, asking for a grammar is an error that says so.
+# libtemper_grammar: what completions may look like (folder grammar). libtemper_xgrammar: the plugin with XGrammar, whose sources
+# tools/setup.sh brings into .deps/xgrammar; it lies beside libtemper_grammar, which loads it at the first grammar. Where the sources are
+# missing, asking for a grammar is an error that says so.
 set(XGRAMMAR_ROOT "${CMAKE_SOURCE_DIR}/.deps/xgrammar" CACHE PATH "XGrammar's source package, unpacked")
 
 function(temper_grammar_library)
@@ -7,6 +8,7 @@ function(temper_grammar_library)
   add_library(temper_grammar SHARED ${sources})
   target_include_directories(temper_grammar PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
   target_link_libraries(temper_grammar PUBLIC temper_core)
+  temper_unity(temper_grammar)
   set_target_properties(temper_grammar PROPERTIES INSTALL_RPATH "$ORIGIN")
   if(NOT EXISTS ${XGRAMMAR_ROOT}/include/xgrammar/xgrammar.h)
     message(STATUS "Grammars are off: no sources of XGrammar (tools/setup.sh brings them)")
@@ -14,16 +16,15 @@ function(temper_grammar_library)
   endif()
   file(GLOB_RECURSE xgrammar ${XGRAMMAR_ROOT}/cpp/*.cc)
   list(FILTER xgrammar EXCLUDE REGEX "/tvm_ffi/")
-  add_library(temper_xgrammar OBJECT ${xgrammar})
-  target_include_directories(temper_xgrammar SYSTEM PUBLIC ${XGRAMMAR_ROOT}/include ${XGRAMMAR_ROOT}/3rdparty/picojson
-    ${XGRAMMAR_ROOT}/3rdparty/dlpack/include)
-  # Errors and warnings come to grammar/xgrammar_log.cpp.
-  target_compile_definitions(temper_xgrammar PUBLIC XGRAMMAR_LOG_CUSTOMIZE=1 XGRAMMAR_ENABLE_CPPTRACE=0
-    XGRAMMAR_ENABLE_INTERNAL_CHECK=0)
-  target_compile_options(temper_xgrammar PRIVATE -w -g0)
-  set_target_properties(temper_xgrammar PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
-  target_sources(temper_grammar PRIVATE $<TARGET_OBJECTS:temper_xgrammar>)
-  target_include_directories(temper_grammar SYSTEM PRIVATE ${XGRAMMAR_ROOT}/include ${XGRAMMAR_ROOT}/cpp
+  file(GLOB plugin CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/temper/grammar/xgrammar/*.cpp)
+  add_library(temper_xgrammar SHARED ${xgrammar} ${plugin})
+  target_include_directories(temper_xgrammar PRIVATE ${CMAKE_SOURCE_DIR})
+  target_include_directories(temper_xgrammar SYSTEM PRIVATE ${XGRAMMAR_ROOT}/include ${XGRAMMAR_ROOT}/cpp
     ${XGRAMMAR_ROOT}/3rdparty/picojson ${XGRAMMAR_ROOT}/3rdparty/dlpack/include)
-  target_compile_definitions(temper_grammar PRIVATE TEMPER_XGRAMMAR XGRAMMAR_LOG_CUSTOMIZE=1 XGRAMMAR_ENABLE_CPPTRACE=0)
+  # Errors and warnings come to grammar/xgrammar/log.cpp.
+  target_compile_definitions(temper_xgrammar PRIVATE XGRAMMAR_LOG_CUSTOMIZE=1 XGRAMMAR_ENABLE_CPPTRACE=0
+    XGRAMMAR_ENABLE_INTERNAL_CHECK=0)
+  set_source_files_properties(${xgrammar} PROPERTIES COMPILE_OPTIONS "-w;-g0")
+  set_target_properties(temper_xgrammar PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_link_libraries(temper_xgrammar PRIVATE Threads::Threads)
 endfunction()

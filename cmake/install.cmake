@@ -11,9 +11,9 @@ if(TEMPER_TORCH)
   set_target_properties(temper temper_main PROPERTIES INSTALL_RPATH_USE_LINK_PATH TRUE)
   install(TARGETS temper_main RUNTIME)
 endif()
-if(TARGET temper_parquet)
-  install(TARGETS temper_parquet LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})  # loaded from beside libtemper_core
-endif()
+foreach(plugin ${plugins})
+  install(TARGETS ${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})  # loaded from beside libtemper_core
+endforeach()
 foreach(library ${libraries})
   target_compile_features(${library} INTERFACE cxx_std_20)
 endforeach()
@@ -26,7 +26,7 @@ install(FILES ${CMAKE_BINARY_DIR}/temperConfig.cmake ${CMAKE_BINARY_DIR}/temperC
   ${CMAKE_CURRENT_LIST_DIR}/torch.cmake DESTINATION ${TEMPER_CMAKE_DIR})
 
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/temper DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.h" PATTERN "cuda" EXCLUDE)
+  FILES_MATCHING PATTERN "*.h" )
 install(FILES LICENSE THIRD_PARTY.md README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY configs examples DESTINATION ${CMAKE_INSTALL_DATADIR}/temper)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Brings what the build needs: Debian packages, and LibTorch into .deps/ unless one is there already (TORCH_ROOT, or the
 # torch of the active Python environment, 2.11 or newer); and, where they can be had, pyarrow, whose C++ library reads Parquet, and
-# the sources of XGrammar, which constrain completions to a schema or grammar.
+# the sources of XGrammar, which constrain completions to a schema or grammar. Says first what it will fetch.
 # Touches nothing else. --torch-root prints where LibTorch is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,6 +24,29 @@ if tuple(map(int, version.groups())) >= (2, 11) and os.path.exists(os.path.join(
 PY
 }
 
+# LibTorch's build for processors into .deps/torch.partial. On x86-64 many indexes have two: the one with the local version +cpu, and one
+# that comes with gigabytes of CUDA libraries. None of torch's Python dependencies is needed.
+install_torch() {
+  local pip=(python3 -m pip install --quiet --no-deps --target .deps/torch.partial)
+  mkdir -p .deps
+  rm -rf .deps/torch.partial
+  echo "setup: installing torch $torch_version into .deps/torch"
+  if "${pip[@]}" "torch==$torch_version+cpu" 2>.deps/torch.log; then rm .deps/torch.log; return; fi
+  echo "setup: pip finds no build of torch $torch_version for processors alone (.deps/torch.log); taking the one there is." \
+    "On x86-64 that may be CUDA's, about 900 MB: stop here, and set PIP_EXTRA_INDEX_URL to PyTorch's index of CPU wheels," \
+    "to have the small one"
+  "${pip[@]}" "torch==$torch_version"
+  # CUDA's build links its profiler and runtime even where nothing uses them.
+  local needed=() library
+  while read -r library; do
+    case $library in
+      libcudart.so.*) needed+=("nvidia-cuda-runtime") ;;
+      libcupti.so.*) needed+=("nvidia-cuda-cupti") ;;
+    esac
+  done < <(ldd .deps/torch.partial/torch/lib/libtorch_cpu.so | awk '/not found/ {print $1}')
+  if [ ${#needed[@]} -gt 0 ]; then "${pip[@]}" "${needed[@]}"; fi
+}
+
 torch_root() {
   if [ -n "${TORCH_ROOT:-}" ]; then echo "$TORCH_ROOT"; return; fi
   if [ -e .deps/torch/torch/include/ATen/ATen.h ]; then echo "$PWD/.deps/torch/torch"; return; fi
@@ -36,6 +59,31 @@ missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
 done
+
+# Only the reader of Parquet wants it: the build goes on without.
+has_pyarrow() {
+  [ -e .deps/arrow/pyarrow/include/parquet/arrow/reader.h ] ||
+    python3 -c 'import importlib.util, os, sys
+root = os.path.dirname(importlib.util.find_spec("pyarrow").origin)
+sys.exit(not os.path.exists(os.path.join(root, "include/parquet/arrow/reader.h")))' 2>/dev/null
+}
+
+# What is about to be fetched: megabytes to download and on disk.
+download=0 disk=0 list=()
+plan() { list+=("$1"); download=$((download + $2)); disk=$((disk + $3)); }
+[ ${#missing[@]} -eq 0 ] || plan "${#missing[@]} Debian packages" $((1 + ${#missing[@]})) $((10 * ${#missing[@]}))
+[ -n "$(torch_root)" ] || plan "LibTorch $torch_version" 192 760
+has_pyarrow || plan "pyarrow $pyarrow_version" 55 170
+[ -e .deps/xgrammar/include/xgrammar/xgrammar.h ] || plan "XGrammar's sources" 3 3
+if [ ${#list[@]} -gt 0 ]; then
+  printf -v all ', %s' "${list[@]}"
+  echo "setup: will fetch ${all:2}: about $download MB to download, $disk MB on disk, $((1 + download / 600)) to $((2 + download / 60)) minutes"
+  free=$(($(df -Pk . | awk 'NR == 2 {print $4}') / 1024))
+  if [ "$free" -lt $((disk + 3000)) ]; then
+    echo "setup: only $free MB are free here; with the build it takes about $((disk + 3000)) MB" >&2
+  fi
+fi
+
 if [ ${#missing[@]} -gt 0 ]; then
   echo "setup: installing Debian packages: ${missing[*]}"
   run=()
@@ -53,21 +101,11 @@ if [ -n "${TORCH_ROOT:-}" ] && [ ! -e "$TORCH_ROOT/include/ATen/ATen.h" ]; then
 fi
 if [ -z "$(torch_root)" ]; then
   python3 -m pip --version >/dev/null 2>&1 || { echo "setup: python3 has no pip; install the package python3-pip and run again" >&2; exit 1; }
-  echo "setup: installing torch $torch_version into .deps/torch"
-  rm -rf .deps/torch.partial
-  mkdir -p .deps
-  python3 -m pip install --quiet --target .deps/torch.partial "torch==$torch_version"
+  install_torch
   rm -rf .deps/torch
   mv .deps/torch.partial .deps/torch
 fi
 
-# Only the reader of Parquet wants it: the build goes on without.
-has_pyarrow() {
-  [ -e .deps/arrow/pyarrow/include/parquet/arrow/reader.h ] ||
-    python3 -c 'import importlib.util, os, sys
-root = os.path.dirname(importlib.util.find_spec("pyarrow").origin)
-sys.exit(not os.path.exists(os.path.join(root, "include/parquet/arrow/reader.h")))' 2>/dev/null
-}
 if ! has_pyarrow; then
   echo "setup: installing pyarrow $pyarrow_version into .deps/arrow"
   rm -rf .deps/arrow.partial

@@ -63,7 +63,7 @@ bool takes_text(std::span<const Field> schema, std::string_view dotted) {
 }
 
 // Whether a text is plainly meant as it is: nobody began to quote it, and YAML can hold it.
-bool is_plain(std::string_view text) {
+bool is_unquoted_text(std::string_view text) {
   return !text.empty() && text[0] != '"' && text[0] != '\'' &&
          std::all_of(text.begin(), text.end(),
                      [](unsigned char c) { return c >= ' ' && c != 0x7f; });
@@ -71,7 +71,7 @@ bool is_plain(std::string_view text) {
 
 // How a shell is given the text as YAML text; empty where that would take more quotes than help.
 std::string quoted_example(std::string_view key, std::string_view text) {
-  if (!is_plain(text) || text.find('\'') != std::string_view::npos) return {};
+  if (!is_unquoted_text(text) || text.find('\'') != std::string_view::npos) return {};
   std::string value = dump_yaml(YamlNode::scalar(std::string(text), true));
   if (value.ends_with('\n')) value.pop_back();
   return str(key, "='", value, "'");
@@ -94,7 +94,7 @@ YamlNode read_value(std::string_view key, std::string_view text, const std::stri
     const bool vanishes = value.kind == YamlNode::Kind::kNull && text.find_first_of("!%#") == 0;
     return is_text && (nested || vanishes) ? as_text() : value;
   } catch (const ConfigError& e) {
-    if (is_plain(text) && (is_text || schema.empty())) return as_text();
+    if (is_unquoted_text(text) && (is_text || schema.empty())) return as_text();
     const std::string found = e.what(), example = quoted_example(key, text);
     // What follows a list or a map is a second document: the whole was meant as text. A list that
     // is not closed was not.

@@ -14,7 +14,7 @@
 
 namespace temper {
 namespace {
-constexpr int kMaxDepth = 512;
+constexpr int kMaxJsonDepth = 512;
 
 // The DOM builder recurses nowhere, but destructors and visitors of a deep value do.
 int nesting_depth(std::string_view text) {
@@ -160,8 +160,8 @@ bool has_big_integer(const Json& value) {
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view where, BigIntegers big) {
-  check<DataError>(nesting_depth(text) <= kMaxDepth, where, ": JSON nested deeper than ", kMaxDepth,
-                   " levels");
+  check<DataError>(nesting_depth(text) <= kMaxJsonDepth, where, ": JSON nested deeper than ",
+                   kMaxJsonDepth, " levels");
   Builder builder(big);
   const bool valid = Json::sax_parse(text.begin(), text.end(), &builder);
   check<DataError>(valid, where, ": not valid JSON: ", builder.problem());

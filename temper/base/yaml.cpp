@@ -13,7 +13,7 @@
 namespace temper {
 namespace {
 constexpr size_t kMaxBytes = 1 << 20;
-constexpr size_t kMaxDepth = 32;
+constexpr size_t kMaxYamlDepth = 32;
 constexpr size_t kMaxNodes = 100000;  // aliases included: each is a copy
 constexpr int kMaxAliases = 64;
 
@@ -121,8 +121,8 @@ class TreeBuilder : public YAML::EventHandler {
     refuse_tag(mark, tag);
     check<ConfigError>(!expects_key(), origin(mark).str(),
                        ": a key must be text, found a list or a map; is every bracket closed?");
-    check<ConfigError>(open_.size() < kMaxDepth, origin(mark).str(), ": nested deeper than ",
-                       kMaxDepth, " levels");
+    check<ConfigError>(open_.size() < kMaxYamlDepth, origin(mark).str(), ": nested deeper than ",
+                       kMaxYamlDepth, " levels");
     YamlNode node;
     node.kind = kind;
     node.origin = origin(mark);

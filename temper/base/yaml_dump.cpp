@@ -11,7 +11,7 @@ bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // Whether every YAML reader takes this unquoted text for one plain scalar.
-bool is_plain(std::string_view text) {
+bool is_plain_scalar(std::string_view text) {
   if (text.empty() || text.size() > 200 || text.front() == '~') return text == "~";
   if (text.front() == '-' && (text.size() == 1 || !(is_digit(text[1]) || text[1] == '.')))
     return false;
@@ -27,7 +27,7 @@ bool is_word(std::string_view text) {
   std::string lower(text);
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](unsigned char c) { return std::tolower(c); });
-  return is_plain(text) && (is_letter(text.front()) || is_one_of(text.front(), "_/")) &&
+  return is_plain_scalar(text) && (is_letter(text.front()) || is_one_of(text.front(), "_/")) &&
          std::find(std::begin(kWords), std::end(kWords), lower) == std::end(kWords);
 }
 
@@ -52,7 +52,8 @@ std::string quote(std::string_view text) {
 
 std::string dump_scalar(const YamlNode& node) {
   if (node.kind == YamlNode::Kind::kNull) return "null";
-  return (node.quoted ? is_word(node.text) : is_plain(node.text)) ? node.text : quote(node.text);
+  return (node.quoted ? is_word(node.text) : is_plain_scalar(node.text)) ? node.text
+                                                                         : quote(node.text);
 }
 
 bool is_nested(const YamlNode& node) {

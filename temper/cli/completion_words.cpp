@@ -7,7 +7,7 @@ namespace temper::cli {
 namespace {
 
 // "adamw | sgd", "true | false or null": a field's type where it is a choice.
-Words choices_of(std::string type) {
+Words type_choices(std::string type) {
   Words choices;
   if (type.find(" | ") == std::string::npos || type.find("list") != std::string::npos)
     return choices;
@@ -46,9 +46,9 @@ void collect(const std::vector<Field>& fields, const std::string& path,
     if (!field.children.empty() && !field.is_list)
       collect(field.children, name + ".", keys);
     else
-      keys.push_back(
-          {name, field.help,
-           name == "rl.algorithm" ? algorithm_names(field.write().text) : choices_of(field.type)});
+      keys.push_back({name, field.help,
+                      name == "rl.algorithm" ? algorithm_names(field.write().text)
+                                             : type_choices(field.type)});
   }
 }
 

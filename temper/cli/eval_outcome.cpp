@@ -12,7 +12,7 @@ std::string pass_k(const EvalOutcome& outcome) { return "pass@" + std::to_string
 
 Json interval(const Interval& i) { return {{"mean", i.mean}, {"low", i.low}, {"high", i.high}}; }
 
-std::string line(const std::string& name, const Interval& v) {
+std::string interval_line(const std::string& name, const Interval& v) {
   return temper::str(name, std::string(name.size() < 10 ? 10 - name.size() : 1, ' '),
                      format_fixed(v.mean, 4), "  (", format_fixed(v.low, 4), " to ",
                      format_fixed(v.high, 4), ")\n");
@@ -69,10 +69,10 @@ Json to_json(const EvalOutcome& o) {
 }
 
 std::string to_text(const EvalOutcome& o) {
-  std::string text = temper::str(o.prompts, " prompts, ", o.samples,
-                                 " samples each; 95 % intervals over prompts\n",
-                                 line("reward", o.reward), line("pass@1", o.pass_one));
-  if (o.samples > 1) text += line(pass_k(o), o.pass_k);
+  std::string text = temper::str(
+      o.prompts, " prompts, ", o.samples, " samples each; 95 % intervals over prompts\n",
+      interval_line("reward", o.reward), interval_line("pass@1", o.pass_one));
+  if (o.samples > 1) text += interval_line(pass_k(o), o.pass_k);
   text += temper::str("tokens    ", format_fixed(o.length, 1), " a completion, ",
                       format_fixed(100 * o.truncated, 1), " % cut at --max-new-tokens\n");
   if (o.episodes)

@@ -27,7 +27,7 @@ std::unique_ptr<preference::PairScorer> scorer_of(const ModelFlags& flags, bool 
 
 Json number(const Interval& i) { return {{"mean", i.mean}, {"low", i.low}, {"high", i.high}}; }
 
-std::string line(const char* name, const Interval& i) {
+std::string pair_line(const char* name, const Interval& i) {
   return temper::str(name, format_brief(i.mean), "  [", format_brief(i.low), ", ",
                      format_brief(i.high), "]\n");
 }
@@ -73,8 +73,8 @@ int rank_pairs(const ModelFlags& flags, const InputFlags& input, bool json) {
     std::cout << right.size() << " pairs, by "
               << (scalar ? "the reward model's scalar" : "mean log-probability")
               << "; 95 % intervals\n"
-              << line("accuracy  ", accuracy) << line("margin    ", mean_margin)
-              << line("chosen    ", mean_chosen) << line("rejected  ", mean_rejected);
+              << pair_line("accuracy  ", accuracy) << pair_line("margin    ", mean_margin)
+              << pair_line("chosen    ", mean_chosen) << pair_line("rejected  ", mean_rejected);
   return 0;
 }
 

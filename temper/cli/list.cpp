@@ -15,12 +15,12 @@
 namespace temper::cli {
 namespace {
 
-void line(const std::string& name, const std::string& help) {
+void print_entry(const std::string& name, const std::string& help) {
   std::cout << name << std::string(name.size() < 13 ? 14 - name.size() : 1, ' ') << help << "\n";
 }
 template <class Table>
 void lines(const Table& table) {
-  for (const auto& entry : table) line(entry.name, entry.help);
+  for (const auto& entry : table) print_entry(entry.name, entry.help);
 }
 
 struct Topic {
@@ -32,7 +32,7 @@ const std::vector<Topic>& topics() {
       {"models",
        [] {
          for (const auto& family : models::families().list())
-           line(family.name.c_str(), family.help.c_str());
+           print_entry(family.name.c_str(), family.help.c_str());
        }},
       {"algorithms", [] { lines(rl::algorithms().list()); }},
       {"optimizers", [] { lines(train::optimizers().list()); }},
@@ -40,12 +40,13 @@ const std::vector<Topic>& topics() {
       {"environments", [] { lines(env::environments().list()); }},
       {"losses",
        [] {
-         line("sft", "negative log-likelihood of the supervised tokens");
-         for (const auto& loss : preference::losses().list()) line(loss.name, "dpo: " + loss.help);
-         line("orpo", "negative log-likelihood of chosen plus the odds-ratio loss");
+         print_entry("sft", "negative log-likelihood of the supervised tokens");
+         for (const auto& loss : preference::losses().list())
+           print_entry(loss.name, "dpo: " + loss.help);
+         print_entry("orpo", "negative log-likelihood of chosen plus the odds-ratio loss");
          for (const auto& strategy : distill::strategies().list())
-           line(strategy.name, "distill: " + strategy.help);
-         line("reward", "-log sigmoid of the difference of two rewards (Bradley-Terry)");
+           print_entry(strategy.name, "distill: " + strategy.help);
+         print_entry("reward", "-log sigmoid of the difference of two rewards (Bradley-Terry)");
        }},
       {"sinks", [] { lines(sinks().list()); }}};
   return table;

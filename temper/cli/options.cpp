@@ -15,7 +15,7 @@ namespace {
 constexpr double kUnbounded = 1e300;
 
 // "TEXT:{auto,cpu,cuda}": what CLI::IsMember makes of an option's type.
-std::vector<std::string> choices_of(const CLI::Option& option) {
+std::vector<std::string> flag_choices(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   const size_t open = type.find('{'), close = type.find('}');
   if (open == std::string::npos || close == std::string::npos) return {};
@@ -25,7 +25,7 @@ std::vector<std::string> choices_of(const CLI::Option& option) {
 std::vector<Flag> flags_of(const CLI::App& app) {
   std::vector<Flag> flags;
   for (const CLI::Option* option : app.get_options())
-    flags.push_back({option->get_name(), option->get_description(), choices_of(*option),
+    flags.push_back({option->get_name(), option->get_description(), flag_choices(*option),
                      option->get_items_expected_max() > 0});
   return flags;
 }

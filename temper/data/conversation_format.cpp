@@ -49,7 +49,7 @@ Json message_of(const Json& turn, size_t number, const std::string& where) {
 }
 
 // A field that is text, or missing; null counts as missing.
-std::string text_of(const Json& row, const char* field, const std::string& where) {
+std::string optional_text(const Json& row, const char* field, const std::string& where) {
   if (!row.contains(field) || row[field].is_null()) return {};
   check<DataError>(row[field].is_string(), where, ": `", field, "` must be text");
   return row[field].get<std::string>();
@@ -91,7 +91,7 @@ Json from_sharegpt(Json row, const std::string& where) {
                    ": a ShareGPT row needs `conversations`, a list of {\"from\": .., \"value\": "
                    "..}");
   Json messages = Json::array();
-  const std::string system = text_of(row, "system", where);
+  const std::string system = optional_text(row, "system", where);
   if (!system.empty()) messages.push_back(message("system", system));
   const Json& turns = row["conversations"];
   for (size_t i = 0; i < turns.size(); ++i) messages.push_back(message_of(turns[i], i + 1, where));
@@ -100,9 +100,10 @@ Json from_sharegpt(Json row, const std::string& where) {
 }
 
 Json from_alpaca(Json row, bool as_messages, const std::string& where) {
-  const std::string instruction = text_of(row, "instruction", where),
-                    input = text_of(row, "input", where), output = text_of(row, "output", where),
-                    system = text_of(row, "system", where);
+  const std::string instruction = optional_text(row, "instruction", where),
+                    input = optional_text(row, "input", where),
+                    output = optional_text(row, "output", where),
+                    system = optional_text(row, "system", where);
   check<DataError>(!instruction.empty(), where,
                    ": an Alpaca row needs `instruction`, and usually `output`");
   const Json history = history_of(row, where);

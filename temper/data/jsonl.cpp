@@ -18,7 +18,6 @@ namespace temper::data {
 namespace {
 
 constexpr size_t kChunk = size_t{1} << 18;
-constexpr size_t kMaxLine = size_t{1} << 30;
 
 struct CloseFile {
   void operator()(std::FILE* f) const { std::fclose(f); }
@@ -163,7 +162,7 @@ bool LineReader::next(std::string& line) {
     buffer_.erase(0, at_);
     at_ = 0;
     searched = buffer_.size();
-    check<DataError>(buffer_.size() <= kMaxLine, path_, ":", line_number_ + 1,
+    check<DataError>(buffer_.size() <= kMaxLineBytes, path_, ":", line_number_ + 1,
                      ": a line of more than 1 GiB");
     if (more(buffer_)) continue;
     if (buffer_.empty()) return false;

@@ -10,6 +10,9 @@
 
 namespace temper::data {
 
+// The longest row: 1 GiB.
+inline constexpr size_t kMaxLineBytes = size_t{1} << 30;
+
 // Lines of a text file, decompressed as they are read by the file's ending. Throws DataError
 // ("PATH:LINE: ...").
 class LineReader {
@@ -17,7 +20,7 @@ class LineReader {
   static std::unique_ptr<LineReader> open(const std::string& path);
   virtual ~LineReader() = default;
 
-  // The next line without its end; false at the end of the file. At most 1 GiB.
+  // The next line without its end; false at the end of the file. At most kMaxLineBytes.
   bool next(std::string& line);
   int64_t line_number() const { return line_number_; }  // of the line that next() gave, from 1
   const std::string& path() const { return path_; }

@@ -46,7 +46,7 @@ std::string other_number(std::string number, const RandomStream& random) {
   return number;
 }
 
-const std::string& text_of(const Json& row, const char* field, const std::string& where) {
+const std::string& required_text(const Json& row, const char* field, const std::string& where) {
   const auto it = row.find(field);
   check<DataError>(it != row.end() && it->is_string(), where, ": expected text in `", field, "`");
   return it->get_ref<const std::string&>();
@@ -56,7 +56,7 @@ const std::string& text_of(const Json& row, const char* field, const std::string
 
 std::optional<Json> pair_with_wrong_number(const Json& row, uint64_t seed, uint64_t index,
                                            const std::string& where) {
-  const std::string& completion = text_of(row, "completion", where);
+  const std::string& completion = required_text(row, "completion", where);
   const std::vector<Span> numbers = numbers_in(completion);
   if (numbers.empty()) return {};
   const auto text = [&](const Span& s) { return completion.substr(s.begin, s.end - s.begin); };
@@ -70,8 +70,9 @@ std::optional<Json> pair_with_wrong_number(const Json& row, uint64_t seed, uint6
     at = number.end;
   }
   rejected += completion.substr(at);
-  return Json{
-      {"prompt", text_of(row, "prompt", where)}, {"chosen", completion}, {"rejected", rejected}};
+  return Json{{"prompt", required_text(row, "prompt", where)},
+              {"chosen", completion},
+              {"rejected", rejected}};
 }
 
 std::optional<Json> best_against_worst(const std::vector<Json>& group, const std::string& where) {

@@ -6,11 +6,10 @@
 #include "temper/base/error.h"
 #include "temper/data/preference_sides.h"
 #include "temper/data/row_fields.h"
+#include "temper/text/conversation.h"
 
 namespace temper::data {
 namespace {
-
-constexpr int32_t kNotTrained = -100;
 
 // The row of supervised tuning that trains this completion.
 Json sft_fields(const PreferenceFormat& format, const PreferenceSides& sides,

@@ -18,7 +18,6 @@
 namespace temper::data {
 namespace {
 constexpr int64_t kPiece = int64_t{1} << 16;  // bytes read at once
-constexpr size_t kMaxLine = size_t{1} << 30;
 }  // namespace
 
 RowFile::RowFile(const std::string& path, bool may_be_empty, const UnpackLimits& limits)
@@ -110,7 +109,7 @@ std::string RowFile::line(int64_t row) const {
       line.resize(end);
       break;
     }
-    check<DataError>(line.size() <= kMaxLine, where(row), ": a line of more than 1 GiB");
+    check<DataError>(line.size() <= kMaxLineBytes, where(row), ": a line of more than 1 GiB");
   }
   if (from == 0 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
   return line;

@@ -4,10 +4,10 @@
 #include <numeric>
 
 #include "temper/base/error.h"
+#include "temper/text/conversation.h"
 
 namespace temper::data {
 namespace {
-constexpr int32_t kNotTrained = -100;
 
 // A segment with links to its children, while the tree grows.
 struct Node {

@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kGrace = std::chrono::seconds(30);
 constexpr int kConnectMilliseconds = 60'000;
-constexpr double kLongestTimeout = 1e6;  // seconds
+constexpr double kLongestHeartbeat = 1e6;  // seconds
 // What neighbours tell each other, in words of four bytes: that they are there, that they end in
 // order, or the number of a rank that is gone, and how it went in the bits from kHow on.
 constexpr int32_t kGoodbye = -1, kHeartbeat = -2;
@@ -106,7 +106,7 @@ PeerWatch::PeerWatch(Group& group, const std::string& address, double heartbeat_
     : rank_(group.rank()),
       size_(group.size()),
       address_(address),
-      timeout_(static_cast<int64_t>(1000 * std::min(heartbeat_timeout_seconds, kLongestTimeout))),
+      timeout_(static_cast<int64_t>(1000 * std::min(heartbeat_timeout_seconds, kLongestHeartbeat))),
       lost_(std::move(lost)) {
   if (size_ == 1) return;
   hosts_ = group.all_gather(host_name());

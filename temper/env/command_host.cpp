@@ -8,9 +8,9 @@
 namespace temper::env {
 namespace {
 
-constexpr size_t kMostLate = 64;  // episodes of a worker whose late answers are known
-constexpr size_t kQuoted = 200;   // bytes of a line, in messages
-constexpr int kMostLosses = 2;    // processes that may end under an episode without its doing
+constexpr size_t kMostLate = 64;     // episodes of a worker whose late answers are known
+constexpr size_t kQuotedLine = 200;  // bytes of a line, in messages
+constexpr int kMostLosses = 2;       // processes that may end under an episode without its doing
 
 Failure::Kind kind_of(process::Worker::Answer::Kind kind) {
   using Kind = process::Worker::Answer::Kind;
@@ -148,7 +148,7 @@ void CommandHost::answered(Slot& slot, const process::Worker::Answer& answer,
 std::string CommandHost::what_was_unasked(const process::Worker::Answer& answer) const {
   if (answer.unasked_lines == 0) return {};
   return str(program_, " answered with a line that nobody asked for, `",
-             answer.unasked.substr(0, kQuoted), "`; such lines are discarded");
+             answer.unasked.substr(0, kQuotedLine), "`; such lines are discarded");
 }
 
 // The process is gone, and the next one knows none of the episodes.

@@ -14,7 +14,7 @@ namespace {
 using Weights = std::vector<float>;
 constexpr size_t kFirstCandidates = 64;  // that top-p looks at; doubled until they have the mass
 
-int32_t likeliest(const float* x, int64_t count) {
+int32_t argmax(const float* x, int64_t count) {
   return static_cast<int32_t>(std::max_element(x, x + count) - x);
 }
 
@@ -94,7 +94,7 @@ Candidates candidates(const SamplingOptions& options, const float* x, int64_t co
     sorted = n;
   };
   if (kept < ids.size()) sort_to(kept);
-  const float max = x[likeliest(x, count)];
+  const float max = x[argmax(x, count)];
   Weights weight(static_cast<size_t>(count));
   exp_shifted(count, x, max, weight.data());
   if (options.top_p < 1) {
@@ -126,7 +126,7 @@ int32_t choose(const SamplingOptions& options, const SampleKey& key, const Logit
   const std::vector<float> changed =
       change ? apply_rules(options, row, context) : std::vector<float>();
   const float* x = change ? changed.data() : row.logits;
-  if (options.temperature == 0) return likeliest(x, row.count);
+  if (options.temperature == 0) return argmax(x, row.count);
   const double u = RandomStream(options.seed, RandomPurpose::kSampling, key.index, key.sample)
                        .uniform_double(key.position);
   if (options.filters()) return at_quantile(candidates(options, x, row.count), u);

@@ -1,56 +1,40 @@
 #include "temper/grammar/grammar.h"
 
-#include "temper/base/error.h"
-
-namespace temper::grammar {
-
-Spec json_object(std::string where) {
-  return {Spec::Kind::kJsonSchema, R"({"type":"object"})", std::move(where)};
-}
-
-}  // namespace temper::grammar
-
-#ifdef TEMPER_XGRAMMAR
-
-#include <xgrammar/xgrammar.h>
-
 #include <algorithm>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "temper/base/error.h"
 #include "temper/base/json.h"
+#include "temper/base/plugin.h"
+#include "temper/grammar/automaton.h"
 #include "temper/grammar/gbnf.h"
 #include "temper/grammar/schema_check.h"
 #include "temper/grammar/token_bytes.h"
-#include "temper/grammar/xgrammar_log.h"
 
 namespace temper::grammar {
 namespace {
 
-constexpr int64_t kCacheBytes = int64_t{256} << 20;
 constexpr size_t kLongestText = size_t{1} << 20;
-// Between two tokens of JSON: enough for a line's end and a little indentation. A model that likes
-// blanks would go on with them for ever.
-constexpr int kMostBlanks = 4;
 
-// Runs what XGrammar does. What it refuses, and what it says it would leave out, is an error: a
-// completion that keeps to half of a schema is no use.
-template <class Function>
-auto obey(const std::string& where, const Function& function) {
-  LogOfThread log;
-  try {
-    auto result = function();
-    check<ConfigError>(log.warnings().empty(), where,
-                       ": not supported: ", log.warnings().empty() ? "" : log.warnings().front());
-    return result;
-  } catch (const ConfigError&) {
-    throw;
-  } catch (const DataError& e) {  // it names the place
-    throw ConfigError(e.what());
-  } catch (const std::exception& e) {
-    throw ConfigError(temper::str(where, ": ", e.what()));
-  }
+struct XgrammarPlugin {
+  Plugin plugin{"libtemper_xgrammar.so"};
+  decltype(&temper_xgrammar_compiler) compiler =
+      plugin.function<decltype(temper_xgrammar_compiler)>("temper_xgrammar_compiler");
+};
+
+const XgrammarPlugin& xgrammar_plugin() {
+  static const XgrammarPlugin loaded;
+  return loaded;
+}
+
+// What XGrammar refuses, and what it says it would leave out, is an error: a completion that keeps
+// to half of a schema is no use.
+std::shared_ptr<const Automaton> checked_automaton(AutomatonCompiler::Outcome outcome,
+                                                   const std::string& where) {
+  check<ConfigError>(outcome.problem.empty(), where, ": ", outcome.problem);
+  check<ConfigError>(outcome.warnings.empty(), where,
+                     ": not supported: ", outcome.warnings.empty() ? "" : outcome.warnings.front());
+  return std::move(outcome.automaton);
 }
 
 using Mask = std::vector<uint32_t>;
@@ -75,14 +59,15 @@ std::shared_ptr<const Mask> tokens_of_json(const TokenBytes& tokens) {
 
 }  // namespace
 
-bool available() { return true; }
+bool available() { return xgrammar_plugin().compiler != nullptr; }
+
+Spec json_object(std::string where) {
+  return {Spec::Kind::kJsonSchema, R"({"type":"object"})", std::move(where)};
+}
 
 class Grammar {
  public:
-  Grammar(xgrammar::CompiledGrammar c, std::shared_ptr<const TokenBytes> t, int64_t v,
-          std::shared_ptr<const Mask> a)
-      : compiled(std::move(c)), tokens(std::move(t)), vocabulary(v), allowed(std::move(a)) {}
-  xgrammar::CompiledGrammar compiled;
+  std::shared_ptr<const Automaton> automaton;
   std::shared_ptr<const TokenBytes> tokens;
   int64_t vocabulary;
   std::shared_ptr<const Mask> allowed;  // tokens that it can ever have; null: all
@@ -92,35 +77,38 @@ struct Compiler::Impl {
   Impl(std::shared_ptr<const TokenBytes> t, int64_t v)
       : tokens(std::move(t)),
         vocabulary(v),
-        // End tokens are this program's business: none is known to XGrammar.
-        xgrammar(xgrammar::TokenizerInfo(tokens->bytes, xgrammar::VocabType::RAW,
-                                         static_cast<int>(v), std::vector<int32_t>()),
-                 static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u)), true,
-                 kCacheBytes),
-        json(tokens_of_json(*tokens)) {}
-  xgrammar::CompiledGrammar compile(const Spec& spec) {
-    switch (spec.kind) {
-      case Spec::Kind::kRegex:
-        return xgrammar.CompileRegex(spec.text);
-      case Spec::Kind::kGrammar:
-        return xgrammar.CompileGrammar(without_dots(spec.text), "root");
-      case Spec::Kind::kJsonSchema:
-        break;
+        automata(xgrammar_plugin().compiler(tokens->bytes)),
+        json(tokens_of_json(*tokens)) {
+    check(automata != nullptr, "no memory for the tokenizer of a grammar");
+  }
+  std::shared_ptr<const Automaton> compile(const Spec& spec) {
+    return checked_automaton(automata->compile(spec.kind, text_of_spec(spec)), spec.where);
+  }
+  std::string text_of_spec(const Spec& spec) const {
+    if (spec.kind == Spec::Kind::kRegex) return spec.text;
+    if (spec.kind == Spec::Kind::kGrammar) return without_dots(spec.text);
+    try {
+      const Json schema = parse_json(spec.text, spec.where);
+      return checked_schema(schema, spec.text, spec.where);
+    } catch (const DataError& e) {  // it names the place
+      throw ConfigError(e.what());
     }
-    const Json schema = parse_json(spec.text, spec.where);
-    const std::string text = checked_schema(schema, spec.text, spec.where);
-    // Strict: objects have the properties that the schema names and no others, unless it says so.
-    return xgrammar.CompileJSONSchema(text, true, std::nullopt, std::nullopt,
-                                      /*strict_mode=*/true, kMostBlanks);
   }
 
   std::shared_ptr<const TokenBytes> tokens;
   int64_t vocabulary;
-  xgrammar::GrammarCompiler xgrammar;
+  std::unique_ptr<AutomatonCompiler> automata;
   std::shared_ptr<const Mask> json;
 };
 
 Compiler::Compiler(std::shared_ptr<const Tokenizer> tokenizer, int64_t vocabulary) {
+  const XgrammarPlugin& xgrammar = xgrammar_plugin();
+  check<ConfigError>(
+      xgrammar.plugin.problem().empty(),
+      "grammars are off, as their plugin does not load: ", xgrammar.plugin.problem());
+  check<ConfigError>(available(),
+                     "this build does not support grammars: it has no libtemper_xgrammar.so; run "
+                     "`make` (tools/setup.sh fetches XGrammar's sources)");
   check<ConfigError>(tokenizer != nullptr, "a grammar needs a tokenizer, but the model has none");
   auto tokens = std::make_shared<const TokenBytes>(token_bytes(*tokenizer, vocabulary));
   impl_ = std::make_unique<Impl>(std::move(tokens), vocabulary);
@@ -131,8 +119,8 @@ std::shared_ptr<const Grammar> Compiler::compile(const Spec& spec) {
   check<ConfigError>(spec.text.size() <= kLongestText, spec.where, ": more than ", kLongestText,
                      " bytes");
   auto grammar = std::make_shared<const Grammar>(
-      obey(spec.where, [&] { return impl_->compile(spec); }), impl_->tokens, impl_->vocabulary,
-      spec.kind == Spec::Kind::kJsonSchema ? impl_->json : nullptr);
+      Grammar{impl_->compile(spec), impl_->tokens, impl_->vocabulary,
+              spec.kind == Spec::Kind::kJsonSchema ? impl_->json : nullptr});
   check<ConfigError>(!Matcher(grammar, {}).ended() || !Matcher(grammar, {0}).ended(), spec.where,
                      ": no sequence of this tokenizer's tokens matches");
   return grammar;
@@ -142,11 +130,20 @@ struct Matcher::Impl {
   Impl(std::shared_ptr<const Grammar> g, std::vector<int32_t> e)
       : grammar(std::move(g)),
         ends(std::move(e)),
-        matcher(grammar->compiled),
-        words(
-            static_cast<size_t>(xgrammar::GetBitmaskSize(static_cast<int>(grammar->vocabulary)))) {
+        state(grammar->automaton->start()),
+        words(static_cast<size_t>((grammar->vocabulary + 31) / 32)) {
     std::erase_if(ends, [this](int32_t id) { return id < 0 || id >= grammar->vocabulary; });
   }
+
+  // Another one that stands at the same place.
+  Impl(const Impl& other)
+      : grammar(other.grammar),
+        ends(other.ends),
+        closing(other.closing),
+        state(other.state->fork()),
+        words(other.words),
+        at_start(other.at_start),
+        ended(other.ended) {}
 
   bool has(int32_t token) const { return is_set(words, token); }
   void set(int32_t token, bool allowed) {
@@ -155,16 +152,13 @@ struct Matcher::Impl {
     word = allowed ? word | bit : word & ~bit;
   }
   void fill() {
-    int64_t size = static_cast<int64_t>(words.size());
-    DLTensor tensor{
-        words.data(), DLDevice{kDLCPU, 0}, 1, xgrammar::GetBitmaskDLType(), &size, nullptr, 0};
-    matcher.FillNextTokenBitmask(&tensor);
+    state->next_tokens(words);
     if (const int tail = static_cast<int>(grammar->vocabulary % 32))
       words.back() &= (uint32_t{1} << tail) - 1;
     if (at_start) restrict_first();
     if (grammar->allowed)
       for (size_t i = 0; i < words.size(); ++i) words[i] &= (*grammar->allowed)[i];
-    const bool may_end = matcher.IsCompleted();
+    const bool may_end = state->is_complete();
     closing.clear();
     for (const int32_t end : ends) {
       if (has(end) && !grammar->tokens->bytes[static_cast<size_t>(end)].empty()) continue;
@@ -194,17 +188,17 @@ struct Matcher::Impl {
     const int32_t counts_as = at_start && !as.empty() ? as[static_cast<size_t>(token)] : token;
     at_start = false;
     // A mask that allows what is refused is a defect of the library: the completion ends here.
-    ended = counts_as != TokenBytes::kNothing && !matcher.AcceptToken(counts_as);
+    ended = counts_as != TokenBytes::kNothing && !state->accept(counts_as);
     if (ended) return;
     fill();
     const bool is_end = std::find(ends.begin(), ends.end(), token) != ends.end();
-    ended = ended || (is_end && matcher.IsCompleted());
+    ended = ended || (is_end && state->is_complete());
   }
 
   std::shared_ptr<const Grammar> grammar;
   std::vector<int32_t> ends;
   std::vector<int32_t> closing;  // those that would only end the text here
-  xgrammar::GrammarMatcher matcher;
+  std::unique_ptr<AutomatonState> state;
   std::vector<uint32_t> words;
   bool at_start = true, ended = false;
 };
@@ -223,40 +217,7 @@ bool Matcher::allows(int32_t token) const {
 void Matcher::accept(int32_t token) { impl_->accept(token); }
 bool Matcher::ended() const { return impl_->ended; }
 std::unique_ptr<Matcher> Matcher::fork() const {
-  auto copy = std::make_unique<Impl>(*impl_);
-  copy->matcher = impl_->matcher.Fork();
-  return std::unique_ptr<Matcher>(new Matcher(std::move(copy)));
+  return std::unique_ptr<Matcher>(new Matcher(std::make_unique<Impl>(*impl_)));
 }
 
 }  // namespace temper::grammar
-
-#else
-
-namespace temper::grammar {
-
-bool available() { return false; }
-
-class Grammar {};
-struct Compiler::Impl {};
-struct Matcher::Impl {};
-
-Compiler::Compiler(std::shared_ptr<const Tokenizer>, int64_t) {
-  throw ConfigError(
-      "this build does not support grammars: it was built without XGrammar; tools/setup.sh fetches "
-      "its sources");
-}
-Compiler::~Compiler() = default;
-std::shared_ptr<const Grammar> Compiler::compile(const Spec&) { return nullptr; }
-
-Matcher::Matcher(std::shared_ptr<const Grammar>, std::vector<int32_t>) {}
-Matcher::Matcher(std::unique_ptr<Impl>) {}
-Matcher::~Matcher() = default;
-std::span<const uint32_t> Matcher::mask() const { return {}; }
-bool Matcher::allows(int32_t) const { return true; }
-void Matcher::accept(int32_t) {}
-bool Matcher::ended() const { return false; }
-std::unique_ptr<Matcher> Matcher::fork() const { return nullptr; }
-
-}  // namespace temper::grammar
-
-#endif

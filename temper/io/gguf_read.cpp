@@ -12,9 +12,9 @@ namespace temper {
 namespace {
 
 // Reads forwards; every length is compared with the bytes that are left before it is used.
-class Reader {
+class GgufReader {
  public:
-  Reader(std::span<const std::byte> bytes, std::string where)
+  GgufReader(std::span<const std::byte> bytes, std::string where)
       : bytes_(bytes), where_(std::move(where)) {}
 
   void at(std::string place) { place_ = std::move(place); }
@@ -120,7 +120,7 @@ struct Described {
   uint64_t offset;
 };
 
-Described describe(Reader& reader) {
+Described describe(GgufReader& reader) {
   Described tensor;
   reader.at("a tensor's name");
   tensor.name = reader.text();
@@ -156,7 +156,7 @@ const GgufValue* GgufFile::find(std::string_view key) const {
 
 GgufFile parse_gguf(std::span<const std::byte> bytes, const std::string& where,
                     std::shared_ptr<const void> owner) {
-  Reader reader(bytes, where);
+  GgufReader reader(bytes, where);
   const bool magic = bytes.size() >= gguf::kMagic.size() &&
                      std::memcmp(bytes.data(), gguf::kMagic.data(), gguf::kMagic.size()) == 0;
   check<DataError>(magic, where, ": not a GGUF file: it does not begin with `GGUF`");

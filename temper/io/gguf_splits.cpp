@@ -8,7 +8,7 @@
 namespace temper {
 namespace {
 
-const std::string kMarker = "▁";
+const std::string kSpaceMark = "▁";
 
 // Patterns as tokenizer.json files have them.
 constexpr const char* kGpt2 =
@@ -139,9 +139,9 @@ class Splits {
     bool marks = false;
     for (const Json& part : normalizers_) {
       const std::string type = type_of(part);
-      if (type == "Prepend" && text(part, "prepend") == kMarker)
+      if (type == "Prepend" && text(part, "prepend") == kSpaceMark)
         split.space_first = true;
-      else if (type == "Replace" && text(part, "content") == kMarker && is_space(part))
+      else if (type == "Replace" && text(part, "content") == kSpaceMark && is_space(part))
         marks = true;
       else
         refuse("normalizer", part, "llama.cpp has none of this kind");
@@ -150,7 +150,7 @@ class Splits {
       const std::string type = type_of(part);
       // Gemma's: it looks for spaces where none are left.
       if (type == "Split" && marks && is_space(part)) continue;
-      if (type != "Metaspace" || text(part, "replacement", kMarker) != kMarker)
+      if (type != "Metaspace" || text(part, "replacement", kSpaceMark) != kSpaceMark)
         refuse("pre_tokenizer", part, "llama.cpp has none of this kind");
       if (flag(part, "split", true))
         refuse("pre_tokenizer", part, "llama.cpp merges across words, and has no `split`");
@@ -163,7 +163,7 @@ class Splits {
       marks = true;
     }
     check<DataError>(marks, where_,
-                     ": a tokenizer with byte fallback that does not write spaces as ", kMarker,
+                     ": a tokenizer with byte fallback that does not write spaces as ", kSpaceMark,
                      ", which is how llama.cpp reads them", kHint);
     return split;
   }

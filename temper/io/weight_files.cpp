@@ -12,9 +12,9 @@ namespace temper {
 namespace {
 namespace fs = std::filesystem;
 
-using Reader = TensorMap (*)(const std::string& path);
+using ReadFunction = TensorMap (*)(const std::string& path);
 
-TensorMap read_tensors(const std::string& path, Reader read, MappedFiles* files) {
+TensorMap read_tensors(const std::string& path, ReadFunction read, MappedFiles* files) {
   MappedFiles::File file = MappedFiles::look_at(path);  // first: a write in between is noticed
   TensorMap tensors = read(path);
   if (!files) return tensors;
@@ -25,8 +25,8 @@ TensorMap read_tensors(const std::string& path, Reader read, MappedFiles* files)
   return tensors;
 }
 
-TensorMap read_shards(const std::string& directory, const std::string& index_path, Reader read,
-                      MappedFiles* files) {
+TensorMap read_shards(const std::string& directory, const std::string& index_path,
+                      ReadFunction read, MappedFiles* files) {
   const Json index = read_json_file(index_path, size_t{256} << 20);
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   check<DataError>(index.is_object() && map != index.end() && map->is_object(), index_path,
@@ -54,10 +54,10 @@ TensorMap read_shards(const std::string& directory, const std::string& index_pat
 
 TensorMap read_weights(const std::string& directory, MappedFiles* files) {
   const auto path = [&](const char* name) { return directory + "/" + name; };
-  const auto whole = [&](const char* name, Reader read) {
+  const auto whole = [&](const char* name, ReadFunction read) {
     return read_tensors(path(name), read, files);
   };
-  const auto shards = [&](const char* name, Reader read) {
+  const auto shards = [&](const char* name, ReadFunction read) {
     return read_shards(directory, path(name), read, files);
   };
   if (fs::exists(path("model.safetensors"))) return whole("model.safetensors", &read_safetensors);

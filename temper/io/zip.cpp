@@ -7,7 +7,7 @@
 
 namespace temper {
 namespace {
-struct Reader {
+struct ZipReader {
   std::span<const std::byte> bytes;
   const std::string& where;
 
@@ -27,7 +27,7 @@ struct Reader {
 };
 
 // The end record stands in the last 64 KiB + 22 bytes.
-size_t find_end(const Reader& in) {
+size_t find_end(const ZipReader& in) {
   check<DataError>(in.bytes.size() >= 22, in.where, ": not a zip archive");
   const size_t lowest = in.bytes.size() > 65557 ? in.bytes.size() - 65557 : 0;
   for (size_t at = in.bytes.size() - 22 + 1; at-- > lowest;)
@@ -38,7 +38,7 @@ size_t find_end(const Reader& in) {
 
 std::map<std::string, std::span<const std::byte>> stored_entries(std::span<const std::byte> archive,
                                                                  const std::string& where) {
-  const Reader in{archive, where};
+  const ZipReader in{archive, where};
   const size_t end = find_end(in);
   uint64_t count = in.at<uint16_t>(end + 10), at = in.at<uint32_t>(end + 16);
   if (end >= 20 && in.at<uint32_t>(end - 20) == 0x07064b50) {

@@ -34,7 +34,7 @@ void apply_gemma_defaults(const HfConfig& config, DecoderConfig& c) {
 
 namespace {
 
-std::unique_ptr<Backbone> make(const HfConfig& config) {
+std::unique_ptr<Backbone> make_gemma(const HfConfig& config) {
   return std::make_unique<Decoder<PreNormBlock>>(gemma_config(config));
 }
 
@@ -42,7 +42,7 @@ std::unique_ptr<Backbone> make(const HfConfig& config) {
 
 Family gemma_family() {
   return {.model_type = "gemma",
-          .make = &make,
+          .make = &make_gemma,
           .help = "Gemma: norms that multiply by 1 + weight, scaled embeddings",
           .causal_lm = "GemmaForCausalLM",
           .sequence_classification = "GemmaForSequenceClassification",

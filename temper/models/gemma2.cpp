@@ -35,7 +35,7 @@ DecoderConfig gemma2_config(const HfConfig& config) {
 
 namespace {
 
-std::unique_ptr<Backbone> make(const HfConfig& config) {
+std::unique_ptr<Backbone> make_gemma2(const HfConfig& config) {
   return std::make_unique<Decoder<SandwichNormBlock>>(gemma2_config(config));
 }
 
@@ -43,7 +43,7 @@ std::unique_ptr<Backbone> make(const HfConfig& config) {
 
 Family gemma2_family() {
   return {.model_type = "gemma2",
-          .make = &make,
+          .make = &make_gemma2,
           .help = "Gemma 2: soft caps, alternating windows, pre and post norms",
           .causal_lm = "Gemma2ForCausalLM",
           .sequence_classification = "Gemma2ForSequenceClassification",

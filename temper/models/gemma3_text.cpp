@@ -49,7 +49,7 @@ DecoderConfig gemma3_text_config(const HfConfig& config) {
 
 namespace {
 
-std::unique_ptr<Backbone> make(const HfConfig& config) {
+std::unique_ptr<Backbone> make_gemma3_text(const HfConfig& config) {
   return std::make_unique<Decoder<SandwichNormBlock>>(gemma3_text_config(config));
 }
 
@@ -57,7 +57,7 @@ std::unique_ptr<Backbone> make(const HfConfig& config) {
 
 Family gemma3_text_family() {
   return {.model_type = "gemma3_text",
-          .make = &make,
+          .make = &make_gemma3_text,
           .help = "Gemma 3's language model: five local layers to one global, two rotary bases",
           .causal_lm = "Gemma3ForCausalLM",
           .sequence_classification = "Gemma3TextForSequenceClassification",

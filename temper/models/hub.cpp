@@ -15,7 +15,7 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-std::string cache_directory() {
+std::string hub_cache_directory() {
   for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
     if (const std::string path = variable(name); !path.empty()) return path;
   if (const std::string home = variable("HF_HOME"); !home.empty()) return home + "/hub";
@@ -50,7 +50,7 @@ std::string resolve_model_path(const std::string& path) {
       !is_word(std::string_view(path).substr(0, slash)) ||
       !is_word(std::string_view(path).substr(slash + 1)))
     return path;  // what reads it says what is wrong with it
-  const std::string cache = cache_directory();
+  const std::string cache = hub_cache_directory();
   const std::string repository =
       cache + "/models--" + path.substr(0, slash) + "--" + path.substr(slash + 1);
   check<ConfigError>(fs::exists(repository + "/refs/main", ignored), path,

@@ -19,7 +19,7 @@ DecoderConfig llama_config(const HfConfig& config) {
 
 namespace {
 
-std::unique_ptr<Backbone> make(const HfConfig& config) {
+std::unique_ptr<Backbone> make_llama(const HfConfig& config) {
   return std::make_unique<Decoder<PreNormBlock>>(llama_config(config));
 }
 
@@ -27,7 +27,7 @@ std::unique_ptr<Backbone> make(const HfConfig& config) {
 
 Family llama_family() {
   return {.model_type = "llama",
-          .make = &make,
+          .make = &make_llama,
           .help = "Llama 2 and 3.x, with llama3, linear, yarn or dynamic rope scaling",
           .causal_lm = "LlamaForCausalLM",
           .sequence_classification = "LlamaForSequenceClassification",

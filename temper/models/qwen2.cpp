@@ -31,7 +31,7 @@ std::vector<int64_t> qwen_windows(const HfConfig& config, int64_t layers) {
 
 namespace {
 
-std::unique_ptr<Backbone> make(const HfConfig& config) {
+std::unique_ptr<Backbone> make_qwen2(const HfConfig& config) {
   return std::make_unique<Decoder<PreNormBlock>>(qwen2_config(config));
 }
 
@@ -39,7 +39,7 @@ std::unique_ptr<Backbone> make(const HfConfig& config) {
 
 Family qwen2_family() {
   return {.model_type = "qwen2",
-          .make = &make,
+          .make = &make_qwen2,
           .help = "Qwen2 and Qwen2.5: biases on q, k and v",
           .causal_lm = "Qwen2ForCausalLM",
           .sequence_classification = "Qwen2ForSequenceClassification",

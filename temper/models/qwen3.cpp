@@ -22,7 +22,7 @@ DecoderConfig qwen3_config(const HfConfig& config) {
 
 namespace {
 
-std::unique_ptr<Backbone> make(const HfConfig& config) {
+std::unique_ptr<Backbone> make_qwen3(const HfConfig& config) {
   return std::make_unique<Decoder<PreNormBlock>>(qwen3_config(config));
 }
 
@@ -30,7 +30,7 @@ std::unique_ptr<Backbone> make(const HfConfig& config) {
 
 Family qwen3_family() {
   return {.model_type = "qwen3",
-          .make = &make,
+          .make = &make_qwen3,
           .help = "Qwen3: norms on q and k",
           .causal_lm = "Qwen3ForCausalLM",
           .sequence_classification = "Qwen3ForSequenceClassification",

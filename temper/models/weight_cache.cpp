@@ -24,7 +24,7 @@ constexpr const char* kCodes = ".codes";
 constexpr const char* kScales = ".scales";
 constexpr const char* kShape = ".shape";
 
-std::string cache_directory() {
+std::string weight_cache_directory() {
   if (const char* own = std::getenv("TEMPER_CACHE_DIR")) return own;
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache)
     return str(cache, "/temper");
@@ -137,7 +137,7 @@ WeightCache::WeightCache(const MappedFiles& files, kernels::Code code) : code_(c
                    file.nanoseconds, " ", change_of(file.path), "\n");
   }
   source_ = name + source_;
-  const std::string in = cache_directory();
+  const std::string in = weight_cache_directory();
   if (!in.empty()) path_ = in + "/weights/" + hash_of(name) + ".safetensors";
 }
 
@@ -184,7 +184,7 @@ void WeightCache::write(const QuantizedWeights& weights) const {
 }
 
 std::string WeightCache::directory() {
-  const std::string in = cache_directory();
+  const std::string in = weight_cache_directory();
   return in.empty() ? "" : in + "/weights";
 }
 

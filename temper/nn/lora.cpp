@@ -14,7 +14,7 @@
 namespace temper::nn {
 namespace {
 
-ops::LinearOperand operand(const Parameter& weight) { return {weight.weight(), {}}; }
+ops::LinearOperand without_bias(const Parameter& weight) { return {weight.weight(), {}}; }
 
 // Rows of a frozen weight as products see them.
 ops::RowsOf rows_of(const Parameter& base) {
@@ -64,7 +64,7 @@ at::Tensor Lora::row_norms(const Parameter& base) const {
 
 at::Tensor Lora::adapt(const at::Tensor& product, const at::Tensor& low, const Parameter& base,
                        const at::Tensor& bias) {
-  const at::Tensor up = ops::linear(ops::LinearInput::plain(low), {operand(lora_B.weight)})[0];
+  const at::Tensor up = ops::linear(ops::LinearInput::plain(low), {without_bias(lora_B.weight)})[0];
   const at::Tensor sum = ops::add_scaled(product, up, scale);
   if (!lora_magnitude_vector) return sum;
   return ops::scale_features(sum, lora_magnitude_vector->weight.value(), row_norms(base), bias);
@@ -93,9 +93,9 @@ at::Tensor Lora::adapt_dropped(const at::Tensor& product, const at::Tensor& x,
   const ops::LinearInput dropped = ops::LinearInput::plain(
       inputs_divided_by ? drop_columns(x, *inputs_divided_by, drop) : drop(x));
   if (!lora_magnitude_vector)
-    return adapt(product, ops::linear(dropped, {operand(lora_A.weight)})[0], base, {});
+    return adapt(product, ops::linear(dropped, {without_bias(lora_A.weight)})[0], base, {});
   const std::vector<at::Tensor> both =
-      ops::linear(dropped, {operand(lora_A.weight), operand(base)});
+      ops::linear(dropped, {without_bias(lora_A.weight), without_bias(base)});
   return ops::add_scaled(ops::add_scaled(product, both[1], -1), adapt(both[1], both[0], base, {}));
 }
 

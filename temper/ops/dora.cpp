@@ -16,9 +16,9 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-constexpr int64_t kRowsAtOnce = 128;  // of W + scale B A that are in memory
-constexpr int64_t kColumns = 64;      // that one thread sums
-constexpr int64_t kParallel = 32768;  // elements that are worth a second thread
+constexpr int64_t kRowsAtOnce = 128;      // of W + scale B A that are in memory
+constexpr int64_t kColumnsOfThread = 64;  // that one thread sums
+constexpr int64_t kParallel = 32768;      // elements that are worth a second thread
 
 // Eight partial sums, added in order.
 template <class T>
@@ -38,7 +38,8 @@ T row_norm(const T* x, int64_t width) {
 
 // Σ_n a[n, j] (b[n, j]), n ascending whatever the number of threads; b may be undefined.
 at::Tensor column_sums(const at::Tensor& a, const at::Tensor& b) {
-  const int64_t rows = a.size(0), width = a.size(1), blocks = (width + kColumns - 1) / kColumns;
+  const int64_t rows = a.size(0), width = a.size(1),
+                blocks = (width + kColumnsOfThread - 1) / kColumnsOfThread;
   at::Tensor out = at::zeros({width}, a.options());
   dispatch(a, [&](auto zero) {
     using T = decltype(zero);
@@ -46,7 +47,8 @@ at::Tensor column_sums(const at::Tensor& a, const at::Tensor& b) {
     T* sum = out.mutable_data_ptr<T>();
 #pragma omp parallel for schedule(static) if (rows * width > kParallel)
     for (int64_t block = 0; block < blocks; ++block) {
-      const int64_t first = block * kColumns, end = std::min(first + kColumns, width);
+      const int64_t first = block * kColumnsOfThread,
+                    end = std::min(first + kColumnsOfThread, width);
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t j = first; j < end; ++j)
           sum[j] += y ? x[r * width + j] * y[r * width + j] : x[r * width + j];
@@ -94,7 +96,7 @@ at::Tensor adapted_row_norms(const RowsOf& weight, const at::Tensor& a, const at
                              double scale) {
   const at::NoGradGuard no_grad;
   const int64_t out = b.size(0), in = a.size(1);
-  const at::Tensor norms = at::empty({out}, a.options()), panels = pack({a});
+  const at::Tensor norms = at::empty({out}, a.options()), panels = pack(Operand{a});
   for (int64_t first = 0; first < out; first += kRowsAtOnce) {
     const int64_t count = std::min(kRowsAtOnce, out - first);
     const at::Tensor w = weight(first, count).contiguous(), low = b.narrow(0, first, count);

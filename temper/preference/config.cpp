@@ -15,7 +15,7 @@ inline constexpr std::array enum_names<preference::PreferenceSection::TrainOn> =
 
 namespace temper::preference {
 
-using Reference = PreferenceSection::Reference;
+using ReferenceKind = PreferenceSection::Reference;
 
 void PreferenceSection::fields(Fields& f) {
   f.add("loss", loss, "dpo's loss (temper list losses)", one_of(losses().names()));
@@ -54,7 +54,7 @@ void PreferenceConfig::fields(Fields& f) {
 void PreferenceConfig::complete() {
   RunConfig::complete();
   PreferenceSection& p = preference;
-  if (p.reference_model && p.reference == Reference::kAuto) p.reference = Reference::kModel;
+  if (p.reference_model && p.reference == ReferenceKind::kAuto) p.reference = ReferenceKind::kModel;
   if (train.eval_samples > 0)
     warnings.push_back(str(where("train.eval_samples"), " has no effect with ", *verb));
   // A resolved config has every key: one with its default says nothing.
@@ -89,18 +89,20 @@ void PreferenceConfig::validate_dpo() const {
   const PreferenceLoss& loss = losses().find(p.loss, where("preference.loss"));
   require(p.loss != "robust" || p.label_smoothing < 0.5, "preference.label_smoothing", "found ",
           p.label_smoothing, ", expected less than 0.5 with preference.loss: robust");
-  const bool named = p.reference == Reference::kModel || p.reference == Reference::kPrecomputed;
-  require(p.reference != Reference::kModel || p.reference_model, "preference.reference",
+  const bool named =
+      p.reference == ReferenceKind::kModel || p.reference == ReferenceKind::kPrecomputed;
+  require(p.reference != ReferenceKind::kModel || p.reference_model, "preference.reference",
           "found model, but preference.reference_model names no directory");
   require(!p.reference_model || named, "preference.reference_model",
           "preference.reference does not read it; expected reference: model or precomputed");
   const bool adapted = adapter.path || adapter.method != models::AdapterSection::Method::kNone;
-  require(p.reference != Reference::kAdapterOff || adapted, "preference.reference",
+  require(p.reference != ReferenceKind::kAdapterOff || adapted, "preference.reference",
           "found adapter_off, but no adapter trains (adapter.method is none); auto keeps a copy of "
           "the model");
-  require(loss.reference || p.reference == Reference::kAuto || p.reference == Reference::kNone,
-          "preference.reference", p.loss, " has no reference; leave the key out");
-  require(!loss.unpaired || p.reference != Reference::kPrecomputed, "preference.reference",
+  require(
+      loss.reference || p.reference == ReferenceKind::kAuto || p.reference == ReferenceKind::kNone,
+      "preference.reference", p.loss, " has no reference; leave the key out");
+  require(!loss.unpaired || p.reference != ReferenceKind::kPrecomputed, "preference.reference",
           "found precomputed, expected auto, adapter_off or model: ", p.loss,
           " compares completions of other prompts, which change from step to step");
 }
@@ -108,9 +110,10 @@ void PreferenceConfig::validate_dpo() const {
 std::string PreferenceConfig::no_reference_role() const {
   const PreferenceSection& p = preference;
   if (verb != "dpo") return RunConfig::no_reference_role();
-  if (p.reference == Reference::kNone || !losses().find(p.loss, where("preference.loss")).reference)
+  if (p.reference == ReferenceKind::kNone ||
+      !losses().find(p.loss, where("preference.loss")).reference)
     return "this loss has no reference";
-  if (p.reference == Reference::kPrecomputed)
+  if (p.reference == ReferenceKind::kPrecomputed)
     return "preference.reference: precomputed computes it before training";
   return {};
 }

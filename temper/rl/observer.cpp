@@ -19,7 +19,7 @@ constexpr size_t kSamplesInReport = 50;
 constexpr double kBetweenSamples = 20;  // seconds, on the console
 constexpr size_t kReportBytes = 600;
 constexpr size_t kSampleBytes = 160;    // of a prompt's end and of a completion's beginning
-constexpr double kRounding = 1e-12;     // of a deviation that is none
+constexpr double kNoDeviation = 1e-12;  // of a deviation that is none
 constexpr double kMostTruncated = 0.5;  // share of completions
 
 }  // namespace
@@ -94,7 +94,7 @@ void Observer::warn_of(const BatchStatistics& about, double kl, double mismatch,
                        bool compares_groups) {
   const bool constant = compares_groups
                             ? about.zero_std_groups == about.groups
-                            : about.reward_std <= kRounding * std::abs(about.reward_mean);
+                            : about.reward_std <= kNoDeviation * std::abs(about.reward_mean);
   constant_batches_ = constant ? constant_batches_ + 1 : 0;
   if (constant_batches_ == 3)
     messages_.warn_once("constant",

@@ -18,7 +18,7 @@ namespace temper::rl {
 static constexpr const char* kBatchTensor = "rollout_batch.jsonl";
 
 // Nats a token. Other meshes and machines round otherwise, which is not worth a warning.
-static constexpr double kRounding = 1e-4;
+static constexpr double kMeshRounding = 1e-4;
 
 RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
                RolloutSource& source, train::Messages& messages, std::string output_dir)
@@ -195,7 +195,7 @@ void RlTask::before_update(int64_t step) {
 void RlTask::check_file(int64_t step) const {
   const bool stops = config_.was_set("rl.on_mismatch");
   const double mean = sampler_check_.mean();
-  if (stops ? sampler_check_.largest() == 0 : mean <= kRounding) return;
+  if (stops ? sampler_check_.largest() == 0 : mean <= kMeshRounding) return;
   const std::string found =
       str(rl_.replay.value_or("the rollouts"), ": another policy sampled its completions: at step ",
           step, " the file's `logprobs` and the policy's log-probabilities differ by ", mean,

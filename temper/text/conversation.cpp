@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "temper/base/error.h"
+#include "temper/text/common_prefix.h"
 #include "temper/text/special_tokens.h"
 #include "temper/text/token_boundaries.h"
 
 namespace temper {
 namespace {
-constexpr int32_t kNotTrained = -100;
 // Turn by turn, the text of every turn's path together; a bound, as it grows with the square of the
 // conversation's length.
 constexpr size_t kMaxPathBytes = size_t{256} << 20;
@@ -227,12 +227,6 @@ Spans whole_spans(const Request& request, const jinja::Rendered& rendered) {
     if (first > 0) spans = clipped(spans, prefixes.end_of(first, request.prompt.has_value()));
   }
   return without(spans, prefixes.turns(conversation.turns(0, true)));
-}
-
-size_t common_prefix(std::string_view a, std::string_view b) {
-  const size_t size = std::min(a.size(), b.size());
-  return static_cast<size_t>(
-      std::mismatch(a.begin(), a.begin() + static_cast<long>(size), b.begin()).first - a.begin());
 }
 
 bool is_space(std::string_view text) {

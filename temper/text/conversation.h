@@ -38,6 +38,9 @@
 
 namespace temper {
 
+// The label of a token that no loss counts, as in Hugging Face's datasets.
+inline constexpr int32_t kNotTrained = -100;
+
 struct TokenizedConversation {
   std::string text;
   std::vector<int32_t> tokens;

@@ -7,7 +7,7 @@
 namespace temper {
 namespace {
 using Tokens = std::vector<std::string>;
-constexpr size_t kMaxSteps = 64;
+constexpr size_t kMaxDecoders = 64;
 
 void join(Tokens& tokens) {
   std::string all;
@@ -85,7 +85,7 @@ int byte_of_fallback_token(std::string_view token) {
 Decoder::Decoder(const JsonField& field) : joins_by_space_(false) { add(field); }
 
 void Decoder::add(const JsonField& field) {
-  if (steps_.size() >= kMaxSteps) field.fail(str("more than ", kMaxSteps, " decoders"));
+  if (steps_.size() >= kMaxDecoders) field.fail(str("more than ", kMaxDecoders, " decoders"));
   const std::string type = field.type();
   if (type == "Sequence") {
     for (const JsonField& item : field["decoders"].items()) add(item);

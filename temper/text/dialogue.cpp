@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "temper/base/error.h"
+#include "temper/text/common_prefix.h"
 
 namespace temper {
 namespace {
@@ -17,12 +18,6 @@ std::string without_space(std::string_view text) {
   for (const char c : text)
     if (c != ' ' && c != '\n' && c != '\t' && c != '\r') out += c;
   return out;
-}
-
-size_t common_prefix(std::string_view a, std::string_view b) {
-  const size_t size = std::min(a.size(), b.size());
-  return static_cast<size_t>(
-      std::mismatch(a.begin(), a.begin() + static_cast<long>(size), b.begin()).first - a.begin());
 }
 
 bool has_tool_message(const Json& messages) {

@@ -7,7 +7,7 @@
 namespace temper {
 namespace {
 
-constexpr size_t kMaxSteps = 64;
+constexpr size_t kMaxPreTokenizers = 64;
 constexpr const char* kGpt2Words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -65,7 +65,8 @@ Pretokenizer::Metaspace Pretokenizer::parse_metaspace(const JsonField& field) {
 }
 
 void Pretokenizer::add(const JsonField& field) {
-  if (steps_.size() >= kMaxSteps) field.fail(str("more than ", kMaxSteps, " pre-tokenizers"));
+  if (steps_.size() >= kMaxPreTokenizers)
+    field.fail(str("more than ", kMaxPreTokenizers, " pre-tokenizers"));
   const std::string type = field.type();
   if (type == "Sequence") {
     for (const JsonField& item : field["pretokenizers"].items()) add(item);

@@ -14,9 +14,9 @@ bool is_name(char c, bool first) {
   return std::isalpha(byte) || c == '_' || (!first && (std::isdigit(byte) || c == '.'));
 }
 
-class Reader {
+class PythonCallReader {
  public:
-  explicit Reader(std::string_view text) : text_(text) {}
+  explicit PythonCallReader(std::string_view text) : text_(text) {}
 
   std::vector<ToolCall> calls() {
     const bool list = take('[');
@@ -169,6 +169,8 @@ bool begins_python_call(std::string_view text) {
   return at > 0 && at < text.size() && text[at] == '(';
 }
 
-std::vector<ToolCall> parse_python_calls(std::string_view text) { return Reader(text).calls(); }
+std::vector<ToolCall> parse_python_calls(std::string_view text) {
+  return PythonCallReader(text).calls();
+}
 
 }  // namespace temper

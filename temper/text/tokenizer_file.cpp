@@ -12,9 +12,9 @@ constexpr size_t kMaxMembers =
     4096;  // of an object; finding one takes time in proportion to their number
 
 // Receives the events of nlohmann's parser.
-class Reader {
+class TokenizerFileReader {
  public:
-  Reader(TokenizerFile& file, const std::string& where) : file_(file), where_(where) {}
+  TokenizerFileReader(TokenizerFile& file, const std::string& where) : file_(file), where_(where) {}
 
   bool null() { return value(nullptr); }
   bool boolean(bool b) { return value(b); }
@@ -172,7 +172,7 @@ class Reader {
 
 TokenizerFile parse_tokenizer_file(std::string_view text, const std::string& where) {
   TokenizerFile file;
-  Reader reader(file, where);
+  TokenizerFileReader reader(file, where);
   Json::sax_parse(text.begin(), text.end(), &reader);
   return file;
 }

@@ -9,13 +9,13 @@
 namespace temper::jinja {
 namespace {
 // Of walking the tree, and of macros calling macros. With them the stack needs less than 2 MiB.
-constexpr int kMaxDepth = 1200;
+constexpr int kMaxCallDepth = 1200;
 }  // namespace
 
 class Interpreter::Level {
  public:
   explicit Level(Interpreter& interpreter) : depth_(interpreter.depth_) {
-    if (++depth_ > kMaxDepth) {
+    if (++depth_ > kMaxCallDepth) {
       --depth_;
       throw OverBudget("maximum recursion depth exceeded");
     }

@@ -12,7 +12,7 @@ namespace temper::jinja {
 namespace {
 using Kind = Token::Kind;
 
-constexpr int kMaxDepth =
+constexpr int kMaxParserDepth =
     120;  // of the parser's own recursion: brackets, unary operators, nested blocks
 constexpr int kMaxHeight =
     400;  // of an expression's tree: also long chains such as a ~ b ~ c or x|f|g
@@ -45,7 +45,7 @@ class Parser {
   // Bounds the recursion for as long as it lives.
   struct Level {
     explicit Level(Parser& parser) : depth(parser.depth_) {
-      if (++depth > kMaxDepth) parser.fail("nested too deeply");
+      if (++depth > kMaxParserDepth) parser.fail("nested too deeply");
     }
     ~Level() { --depth; }
     int& depth;

@@ -183,7 +183,7 @@ Value all(Interpreter&, const Value& self, Arguments arguments) {
 bool is_alphanumeric(char32_t c) { return is_alpha(c) || is_numeric(c); }
 
 template <bool upper>
-Value is_case(Interpreter&, const Value& self, Arguments arguments) {
+Value is_case_method(Interpreter&, const Value& self, Arguments arguments) {
   Bound("str method", std::move(arguments), {});
   return has_case(self.text(), upper);
 }
@@ -273,8 +273,8 @@ const std::map<std::string, Entry, std::less<>>& table() {
       {"isdecimal", {all<is_digit>, Keeps::kNothing}},
       {"isnumeric", {all<is_numeric>, Keeps::kNothing}},
       {"isalnum", {all<is_alphanumeric>, Keeps::kNothing}},
-      {"isupper", {is_case<true>, Keeps::kNothing}},
-      {"islower", {is_case<false>, Keeps::kNothing}},
+      {"isupper", {is_case_method<true>, Keeps::kNothing}},
+      {"islower", {is_case_method<false>, Keeps::kNothing}},
       {"isascii", {is_ascii, Keeps::kNothing}},
       {"ljust", {justify<Side::kLeft>, Keeps::kMarkup}},
       {"rjust", {justify<Side::kRight>, Keeps::kMarkup}},

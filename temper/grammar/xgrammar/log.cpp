@@ -1,6 +1,4 @@
-#include "temper/grammar/xgrammar_log.h"
-
-#ifdef TEMPER_XGRAMMAR
+#include "temper/grammar/xgrammar/log.h"
 
 #include <stdexcept>
 
@@ -41,5 +39,3 @@ void LogMessageImpl(const std::string&, int, int level, const std::string& messa
 }
 
 }  // namespace xgrammar
-
-#endif

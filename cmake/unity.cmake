@@ -1,0 +1,38 @@
+# temper_unity(TARGET): several sources of one folder are compiled as one file, which reads their headers once. Folders never mix, so
+# a name must be unique in its folder only. tools/check_sources.sh compiles every file by itself, as unity and the precompiled
+# header hide a missing include.
+option(TEMPER_UNITY "Compile several files of a folder as one: quicker as a whole, slower after an edit" ${TEMPER_UNITY_DEFAULT})
+set(TEMPER_UNITY_BYTES 110000 CACHE STRING "Source that is compiled as one file, at most")
+
+if(TEMPER_UNITY)
+  # A class with a member of an unnamed namespace is fine in a source; GCC takes what a unity file includes for headers.
+  add_compile_options(-Wno-subobject-linkage)
+endif()
+
+function(temper_unity target)
+  if(NOT TEMPER_UNITY)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  list(SORT sources)
+  set(folder)
+  foreach(source ${sources})
+    get_filename_component(source ${source} ABSOLUTE)
+    get_property(own SOURCE ${source} PROPERTY SKIP_UNITY_BUILD_INCLUSION)
+    if(own OR NOT source MATCHES "/(temper|tests)/([a-z_]+)/.*[.]cpp$")
+      continue()
+    endif()
+    file(SIZE ${source} size)
+    math(EXPR bytes "${bytes} + ${size}")
+    if(NOT folder STREQUAL CMAKE_MATCH_2 OR bytes GREATER TEMPER_UNITY_BYTES)
+      if(NOT folder STREQUAL CMAKE_MATCH_2)
+        set(number 0)
+      endif()
+      set(folder ${CMAKE_MATCH_2})
+      math(EXPR number "${number} + 1")
+      set(bytes ${size})
+    endif()
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP "${folder}_${number}")
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()

@@ -1,0 +1,32 @@
+// Plugins: shared libraries that lie beside this one and are loaded at their first use, so that
+// nobody else waits for what they link or needs it built.
+#pragma once
+
+#include <string>
+
+namespace temper {
+
+class Plugin {
+ public:
+  // Loads `file` ("libtemper_parquet.so") from the directory that holds this library. It is never
+  // unloaded.
+  explicit Plugin(const std::string& file);
+
+  // Whether the file is there, loadable or not.
+  bool is_built() const { return !path_.empty(); }
+  // Why the file is there and cannot be used; empty where there is no problem.
+  const std::string& problem() const { return problem_; }
+  // The function of that name; null, and a problem(), where the plugin does not have it.
+  template <class Function>
+  Function* function(const char* name) {
+    return reinterpret_cast<Function*>(symbol(name));
+  }
+
+ private:
+  void* symbol(const char* name);
+
+  std::string path_, problem_;
+  void* handle_ = nullptr;
+};
+
+}  // namespace temper

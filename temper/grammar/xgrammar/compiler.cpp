@@ -1,0 +1,100 @@
+// The plugin's one function, and XGrammar behind its interface.
+#include <xgrammar/xgrammar.h>
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <thread>
+
+#include "temper/grammar/automaton.h"
+#include "temper/grammar/xgrammar/log.h"
+
+namespace temper::grammar {
+namespace {
+
+constexpr int64_t kCacheBytes = int64_t{256} << 20;
+// Between two tokens of JSON: enough for a line's end and a little indentation. A model that likes
+// blanks would go on with them for ever.
+constexpr int kMostBlanks = 4;
+
+class State : public AutomatonState {
+ public:
+  explicit State(xgrammar::GrammarMatcher matcher) : matcher_(std::move(matcher)) {}
+  void next_tokens(std::span<uint32_t> words) override {
+    int64_t size = static_cast<int64_t>(words.size());
+    DLTensor tensor{
+        words.data(), DLDevice{kDLCPU, 0}, 1, xgrammar::GetBitmaskDLType(), &size, nullptr, 0};
+    matcher_.FillNextTokenBitmask(&tensor);
+  }
+  bool accept(int32_t token) override { return matcher_.AcceptToken(token); }
+  bool is_complete() const override { return matcher_.IsCompleted(); }
+  std::unique_ptr<AutomatonState> fork() const override {
+    return std::make_unique<State>(matcher_.Fork());
+  }
+
+ private:
+  xgrammar::GrammarMatcher matcher_;
+};
+
+class Compiled : public Automaton {
+ public:
+  explicit Compiled(xgrammar::CompiledGrammar grammar) : grammar_(std::move(grammar)) {}
+  std::unique_ptr<AutomatonState> start() const override {
+    return std::make_unique<State>(xgrammar::GrammarMatcher(grammar_));
+  }
+
+ private:
+  xgrammar::CompiledGrammar grammar_;
+};
+
+class Compiler : public AutomatonCompiler {
+ public:
+  explicit Compiler(const std::vector<std::string>& token_bytes)
+      // End tokens are the caller's business: none is known to XGrammar.
+      : xgrammar_(
+            xgrammar::TokenizerInfo(token_bytes, xgrammar::VocabType::RAW,
+                                    static_cast<int>(token_bytes.size()), std::vector<int32_t>()),
+            static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u)), true,
+            kCacheBytes) {}
+
+  Outcome compile(Spec::Kind kind, const std::string& text) override {
+    LogOfThread log;
+    Outcome outcome;
+    try {
+      outcome.automaton = std::make_shared<const Compiled>(compiled(kind, text));
+    } catch (const std::exception& e) {
+      outcome.problem = *e.what() ? e.what() : "refused";
+    }
+    outcome.warnings = log.warnings();
+    return outcome;
+  }
+
+ private:
+  xgrammar::CompiledGrammar compiled(Spec::Kind kind, const std::string& text) {
+    switch (kind) {
+      case Spec::Kind::kRegex:
+        return xgrammar_.CompileRegex(text);
+      case Spec::Kind::kGrammar:
+        return xgrammar_.CompileGrammar(text, "root");
+      case Spec::Kind::kJsonSchema:
+        break;
+    }
+    // Strict: objects have the properties that the schema names and no others, unless it says so.
+    return xgrammar_.CompileJSONSchema(text, true, std::nullopt, std::nullopt,
+                                       /*strict_mode=*/true, kMostBlanks);
+  }
+
+  xgrammar::GrammarCompiler xgrammar_;
+};
+
+}  // namespace
+}  // namespace temper::grammar
+
+temper::grammar::AutomatonCompiler* temper_xgrammar_compiler(
+    const std::vector<std::string>& token_bytes) {
+  try {
+    return new temper::grammar::Compiler(token_bytes);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
