@@ -7,6 +7,8 @@
 BUILD ?= build
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
+# Many tests wait for processes that they started.
+TEST_JOBS ?= $(shell expr $(JOBS) + 1)
 
 .PHONY: all demo test install format bench bench-setup setup clean
 all: $(BUILD)/build.ninja
@@ -19,7 +21,7 @@ demo: $(BUILD)/build.ninja
 
 test: $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS)
-	@cd $(BUILD) && ctest --output-on-failure --timeout 300
+	@cd $(BUILD) && ctest --output-on-failure --timeout 300 -j $(TEST_JOBS)
 
 install: all
 	@cmake --build $(BUILD) -j $(JOBS)
