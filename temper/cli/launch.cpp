@@ -179,7 +179,8 @@ int launch_ranks(int ranks, const std::vector<int>& serving, const char* verb,
       if (code == 0 || status != 0) continue;
       if (WIFSIGNALED(result))
         std::cerr << "temper: rank " << rank << " was ended by signal " << WTERMSIG(result)
-                  << std::endl;
+                  << (WTERMSIG(result) == SIGKILL ? ", as the system does where memory runs out" : "")
+                  << (serves(rank) ? "" : "; the run ends") << std::endl;
       if (serves(rank)) continue;
       status = code;
       waited = 0;

@@ -15,6 +15,7 @@
 
 #include "temper/base/error.h"
 #include "temper/dist/liveness.h"
+#include "temper/dist/peer_watch.h"
 #include "temper/metrics/trace.h"
 
 namespace temper::dist {
@@ -201,11 +202,14 @@ class GlooGroup : public Group {
       work->wait();
     } catch (const std::exception&) {  // what gloo says of its sockets helps nobody
       const std::string known = lost_peer_->wait();
-      throw RunError(temper::str("rank ", rank_of_all_, ": ",
-                                 known.empty() ? "another rank exited, or did not join a "
-                                                 "collective within mesh.timeout_minutes"
-                                               : known,
-                                 "; the output of the other ranks may say why"));
+      note_heard();
+      const double minutes = std::chrono::duration<double, std::ratio<60>>(longest_wait_).count();
+      throw RunError(temper::str(
+          "rank ", rank_of_all_, ": ",
+          known.empty() ? temper::str("another rank exited, or did not join a collective within ",
+                                      minutes, " minutes (mesh.timeout_minutes)")
+                        : known,
+          "; the output of the other ranks may say why"));
     }
   }
 

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -26,7 +27,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kGrace = std::chrono::seconds(30);
+// For the run to end by itself: until it hears of a rank that is lost, and from then on.
+constexpr auto kGrace = std::chrono::seconds(30), kGraceHeard = std::chrono::seconds(5);
 constexpr int kConnectMilliseconds = 60'000;
 constexpr double kLongestHeartbeat = 1e6;  // seconds
 // What neighbours tell each other, in words of four bytes: that they are there, that they end in
@@ -212,24 +214,61 @@ std::string LostPeer::text() const {
 }
 
 namespace {
+
 std::atomic<int> saving{0};
 constexpr std::chrono::milliseconds kLongestSaving = std::chrono::minutes(10), kLook(100);
+
+// The first rank that was lost.
+struct Loss {
+  std::mutex mutex;
+  std::string text;
+  std::atomic<bool> known{false}, heard{false};
+};
+Loss& loss() {
+  static Loss one;
+  return one;
+}
+
+// Until this process has had its time to end by itself.
+void wait_for_end(std::chrono::seconds grace) {
+  const Clock::time_point start = Clock::now();
+  Clock::time_point now = start, end = start + grace;
+  bool heard = false;
+  do {
+    std::this_thread::sleep_for(kLook);
+    now = Clock::now();
+    if (!std::exchange(heard, loss().heard.load()) && heard) end = std::min(end, now + kGraceHeard);
+    if (saving > 0 && now < start + kLongestSaving) end = std::max(end, now + kGraceHeard);
+  } while (now < end);
+}
+
 }  // namespace
+
 Saving::Saving() { ++saving; }
 Saving::~Saving() { --saving; }
 
+void note_heard() { loss().heard = true; }
+
+void check_peers() {
+  if (!loss().known) return;
+  note_heard();
+  const std::lock_guard lock(loss().mutex);
+  throw RunError(loss().text + "; the output of the other ranks may say why");
+}
+
 std::function<void(const LostPeer&)> end_process(int rank) {
   return [rank](const LostPeer& lost) {
-    const std::string text =
-        temper::str("temper: rank ", rank, ": ", lost.text(), "; the run cannot go on\n");
+    const std::string text = temper::str("rank ", rank, ": ", lost.text());
+    {
+      const std::lock_guard lock(loss().mutex);
+      if (!loss().known) loss().text = text;
+      loss().known = true;
+    }
     // Detached: a run that fails by itself, or is told to end, does not wait for this.
-    std::thread([text,
+    std::thread([said = "temper: " + text + "; the run cannot go on\n",
                  grace = lost.how == LostPeer::How::kEnded ? kGrace : std::chrono::seconds(0)] {
-      std::this_thread::sleep_for(grace);
-      const auto end = std::chrono::steady_clock::now() + kLongestSaving;
-      while (saving > 0 && std::chrono::steady_clock::now() < end)
-        std::this_thread::sleep_for(kLook);
-      [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, text.data(), text.size());
+      wait_for_end(grace);
+      [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, said.data(), said.size());
       ::_exit(1);
     }).detach();
   };

@@ -8,6 +8,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/data/prompt_row.h"
+#include "temper/dist/peer_watch.h"
 #include "temper/nn/unit.h"
 
 namespace temper::distill {
@@ -76,6 +77,7 @@ std::map<int64_t, SampledRows::Completion> SampledRows::sample(
   };
   bool stopped = false;
   while (engine_.step({.done = done, .on_token = {}})) {
+    dist::check_peers();
     if (stopped || !stop || !stop()) continue;
     stopped = true;
     for (const generate::RequestId id : requests) engine_.cancel(id);

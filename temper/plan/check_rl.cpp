@@ -195,8 +195,8 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
     checks.list.run("rollout.server", [&] {
       const generate::ServerSection& section = config.rollout.server;
       const auto needs = generate::remote::server_needs(
-          section, checks.policy.lora.has_value(), checks.shape.policy.shape.vocabulary,
-          checks.policy.tokenizer.get(), config.rollout.cache_dtype);
+          section, config.rollout, checks.policy.lora.has_value(),
+          checks.shape.policy.shape.vocabulary, checks.policy.tokenizer.get());
       return check_servers(section, section.weights_dir.value_or(config.output_dir + "/weights"),
                            needs);
     });

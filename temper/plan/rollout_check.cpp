@@ -47,9 +47,11 @@ Finding check_servers(const generate::ServerSection& section, const std::string&
   using generate::remote::ServerReport;
   if (needs.loads) check_writable(weights_dir, "rollout.server.weights_dir");
   const std::vector<ServerReport> reports = generate::remote::check_servers(section, needs);
-  std::string failures, models;
+  std::string failures, warnings, models;
   size_t failed = 0, wrong = 0;
   for (const ServerReport& report : reports) {
+    if (!report.warning.empty())
+      warnings += str(warnings.empty() ? "" : "; ", report.url, ": ", report.warning);
     if (report.state == ServerReport::State::kGood) {
       models += (models.empty() ? "" : ", ") + report.model;
       continue;
@@ -61,7 +63,9 @@ Finding check_servers(const generate::ServerSection& section, const std::string&
   if (wrong > 0) return Finding::fail(failures);
   if (failed == reports.size()) return Finding::fail("no server answers: " + failures);
   if (failed > 0)
-    return Finding::warn(str(failed, " of ", reports.size(), " servers do not answer: ", failures));
+    return Finding::warn(str(failed, " of ", reports.size(), " servers do not answer: ", failures,
+                             warnings.empty() ? "" : "; ", warnings));
+  if (!warnings.empty()) return Finding::warn(warnings);
   return Finding::pass(
       str(reports.size(), reports.size() == 1 ? " server answers: " : " answer: ", models),
       {{"servers", reports.size()}});

@@ -71,29 +71,39 @@ void AheadSource::work() {
     if (ending_) return;
     const Job job = std::move(jobs_.front());
     jobs_.pop_front();
-    lock.unlock();
-    std::exception_ptr failure;
-    try {
-      run(job);
-    } catch (...) {
-      failure = std::current_exception();
+    // What follows a batch that failed would be drawn from another place in the data, and where the
+    // other ranks did not fail, its collectives would meet theirs of the batch.
+    if (!failure_) {
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        run(job);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      failure_ = failure;
     }
-    lock.lock();
-    const auto fail = [&failure](const Job& of) {
-      for (const auto& [batch, tokens] : of.parts)
-        if (batch->sampled < tokens) batch->failure = failure;
-    };
-    // What follows a batch that failed would be drawn from another place in the data.
-    if (failure) {
-      fail(job);
-      for (const Job& later : std::exchange(jobs_, {})) fail(later);
-    }
+    if (failure_) fail(job);
     changed_.notify_all();
   }
 }
 
+void AheadSource::fail(const Job& job) {
+  if (job.evaluation) job.evaluation->failure = failure_;
+  for (const auto& [batch, tokens] : job.parts)
+    if (batch->sampled < tokens) batch->failure = failure_;
+}
+
 void AheadSource::run(const Job& job) {
-  const std::lock_guard sampling(sampling_);
+  if (!job.evaluation) return run_parts(job);
+  const bool any = inner_->evaluate(job.evaluation->sums, job.evaluation->stop);
+  const std::lock_guard lock(mutex_);
+  job.evaluation->any = any;
+  job.evaluation->done = true;
+}
+
+void AheadSource::run_parts(const Job& job) {
   std::vector<RolloutSampler::Stage> stages;
   for (const auto& [batch, tokens] : job.parts) {
     if (!batch->partial) batch->partial = inner_->begin();
@@ -130,26 +140,24 @@ void AheadSource::plan(Job& job, const BatchPointer& batch, int64_t stages_left)
 }
 
 void AheadSource::submit(Job job) {
-  if (job.parts.empty()) return;
-  inner_->keep(job.version);
+  if (job.parts.empty() && !job.evaluation) return;
+  if (!job.evaluation) inner_->keep(job.version);
   const std::lock_guard lock(mutex_);
   jobs_.push_back(std::move(job));
   changed_.notify_all();
 }
 
-void AheadSource::wait_for(const Batch& batch, int64_t tokens) const {
+void AheadSource::attend(const std::function<bool()>& done) const {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return batch.failure || batch.sampled >= tokens; });
-}
-
-void AheadSource::attend(const Batch& batch, int64_t tokens) const {
-  std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, kBetweenMessages,
-                            [&] { return batch.failure || batch.sampled >= tokens; })) {
+  while (!changed_.wait_for(lock, kBetweenMessages, done)) {
     lock.unlock();
     messages_->pass_on();
     lock.lock();
   }
+}
+
+void AheadSource::attend(const Batch& batch, int64_t tokens) const {
+  attend([&] { return batch.failure || batch.sampled >= tokens; });
 }
 
 RolloutBatch AheadSource::next(int64_t policy_version) {
@@ -200,9 +208,29 @@ void AheadSource::describe(MetricsRow& row) const {
   for (const auto& [name, value] : about_.values()) row.set(name, value);
 }
 
+// By the thread that samples, behind all that it was given before. It makes the collectives of an
+// evaluation and of what is sampled: two threads would make them in another order on each rank.
 bool AheadSource::evaluate(train::EvaluationSums& sums, const std::function<bool()>& stop) {
-  const std::lock_guard sampling(sampling_);
-  return inner_->evaluate(sums, stop);
+  Evaluation evaluation{sums, stop};
+  const auto ended = [&] { return evaluation.done || evaluation.failure; };
+  submit({.evaluation = &evaluation});
+  {
+    // Also where a message could not be passed on: the other thread uses `evaluation`.
+    struct Ended {
+      AheadSource& source;
+      const std::function<bool()> ended;
+      ~Ended() {
+        std::unique_lock lock(source.mutex_);
+        source.changed_.wait(lock, ended);
+      }
+    } const waits{*this, ended};
+    inner_->share_processors(false);
+    attend(ended);
+    inner_->share_processors(true);
+  }
+  messages_->pass_on();
+  if (evaluation.failure) std::rethrow_exception(evaluation.failure);
+  return evaluation.any;
 }
 
 Json AheadSource::state() const {

@@ -84,10 +84,18 @@ class AheadSource : public RolloutSource {
     MetricsRow about;  // what inner says of it
   };
   using BatchPointer = std::shared_ptr<Batch>;
-  // What one version samples.
+  // An evaluation, of evaluate()'s arguments. The rest is guarded by mutex_.
+  struct Evaluation {
+    train::EvaluationSums& sums;
+    const std::function<bool()>& stop;
+    bool done = false, any = false;
+    std::exception_ptr failure{};
+  };
+  // What one version samples; or an evaluation, by the policy as it is.
   struct Job {
-    int64_t version;
-    std::vector<std::pair<BatchPointer, int64_t>> parts;  // batches, and up to which token
+    int64_t version = 0;
+    std::vector<std::pair<BatchPointer, int64_t>> parts{};  // batches, and up to which token
+    Evaluation* evaluation = nullptr;
   };
   // A batch as it was at some time.
   struct Begun {
@@ -98,10 +106,14 @@ class AheadSource : public RolloutSource {
   int64_t longest() const { return config_.rollout.max_new_tokens; }
   // Adds to the job what the batch shall have sampled after so many of its stages are left.
   void plan(Job& job, const BatchPointer& batch, int64_t stages_left) const;
+  // On all ranks in the same order: the thread that samples makes their collectives in it.
   void submit(Job job);
   void run(const Job& job);
-  void wait_for(const Batch& batch, int64_t tokens) const;
-  // The same, and passes on messages meanwhile: sampling may wait for servers.
+  void run_parts(const Job& job);
+  void fail(const Job& job);
+  // Waits for `done`, asked with mutex_ held, and passes on messages meanwhile: sampling may wait
+  // for servers.
+  void attend(const std::function<bool()>& done) const;
   void attend(const Batch& batch, int64_t tokens) const;
   void work();
   void add_begun(const std::vector<Begun>& batches, train::TaskState& state) const;
@@ -110,12 +122,12 @@ class AheadSource : public RolloutSource {
   std::unique_ptr<KeptMessages> messages_;
   const int64_t vocabulary_;
   std::unique_ptr<SampledSource> inner_;
-  std::mutex sampling_;  // held while inner samples
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::deque<BatchPointer> begun_;  // in order; of the trainer's thread
   std::deque<Job> jobs_;
+  std::exception_ptr failure_;  // of the first job that failed; those behind it fail with it
   bool ending_ = false;
   int64_t asked_ = -1;  // the last version that goes on with what was begun
   Json behind_;         // inner's state behind the batch that next() gave last

@@ -130,6 +130,10 @@ void RlConfig::complete() {
     // Also where it stays: stop that somebody wrote means more to rl.replay.
     defaulted["rl.on_mismatch"] = differs ? "correct" : "stop";
   }
+  // While one rank waits for a server, others wait for it.
+  if (!was_set("mesh.timeout_minutes"))
+    mesh.timeout_minutes =
+        std::max(mesh.timeout_minutes, dist::MeshSection().timeout_minutes + rollout.server.wait_minutes);
   const RolloutLimits limits{rollout.max_new_tokens, !rl.replay};
   rl.algorithm->prepare(limits);
   // A program may have set keys in C++, which no file shows: what the algorithm chose is what one
@@ -244,6 +248,13 @@ void RlConfig::validate_sampler() const {
                      server.wait_minutes != none.wait_minutes;
   require(server.used() || !asked, "rollout.server.urls",
           "found none, expected the servers' addresses, such as [http://127.0.0.1:8000]");
+  // The first batch alone is sampled by the policy that it trains.
+  const bool one_batch = train.max_steps && *train.max_steps <= rl.updates_per_batch();
+  const bool keeps_weights = server.used() && server.sync == generate::ServerSection::Sync::kNone;
+  require(!keeps_weights || one_batch || rl.on_mismatch == RlSection::OnMismatch::kCorrect,
+          "rl.on_mismatch", "found stop with rollout.server.sync none, expected correct, or sync ",
+          "disk: the servers keep their weights, and from the second rollout batch on their "
+          "log-probabilities are those of an older policy");
   if (server.used())
     if (const auto problem = server.find_unsupported(rollout); problem)
       fail(problem->key, problem->message);

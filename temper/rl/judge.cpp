@@ -1,11 +1,15 @@
 #include "temper/rl/judge.h"
 
+#include <chrono>
 #include <utility>
 
 #include "temper/base/clock.h"
+#include "temper/dist/peer_watch.h"
 #include "temper/metrics/trace.h"
 
 namespace temper::rl {
+
+static constexpr std::chrono::milliseconds kLook{200};  // whether all other ranks are there
 
 Judge::Judge(rewards::RewardSet& rewards) : rewards_(rewards), thread_([this] { work(); }) {}
 
@@ -29,7 +33,8 @@ void Judge::submit(int64_t group, std::vector<rewards::Sample> samples) {
 
 std::map<int64_t, std::vector<rewards::RewardResult>> Judge::collect() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return failure_ || (waiting_.empty() && !busy_); });
+  const auto ended = [this] { return failure_ || (waiting_.empty() && !busy_); };
+  while (!changed_.wait_for(lock, kLook, ended)) dist::check_peers();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   return std::exchange(done_, {});
 }

@@ -1,7 +1,9 @@
 #include "temper/rl/reference_asker.h"
 
+#include <chrono>
 #include <utility>
 
+#include "temper/dist/peer_watch.h"
 #include "temper/metrics/trace.h"
 #include "temper/rl/batch.h"
 
@@ -33,7 +35,8 @@ void ReferenceAsker::submit(EpisodeGroup group) {
 
 std::map<int64_t, EpisodeGroup> ReferenceAsker::collect() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return failure_ || (waiting_.empty() && busy_ == 0); });
+  const auto ended = [this] { return failure_ || (waiting_.empty() && busy_ == 0); };
+  while (!changed_.wait_for(lock, std::chrono::milliseconds(200), ended)) dist::check_peers();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   return std::exchange(done_, {});
 }

@@ -25,7 +25,7 @@ RemoteSampler::RemoteSampler(const RlConfig& config, train::Policy& policy, cons
       world_(mesh.world),
       syncs_(config.rollout.server.sync == generate::ServerSection::Sync::kDisk),
       shared_out_(mesh.model->size() > 1),
-      servers_(config, policy, mesh),
+      servers_(config, policy, mesh, messages),
       engine_(servers_.pool(), policy.tokenizer) {
   const std::string directory =
       config.rollout.server.weights_dir.value_or(config.output_dir + "/weights");

@@ -8,6 +8,7 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
+#include "temper/dist/peer_watch.h"
 #include "temper/generate/remote/server_pool.h"
 #include "temper/metrics/trace.h"
 #include "temper/nn/unit.h"
@@ -169,7 +170,10 @@ void RolloutSampler::sample(const std::vector<Stage>& stages, int64_t policy_ver
   std::optional<nn::Gathered> whole;  // ranks make different numbers of passes
   if (!sampler_ || sampler_->samples_here()) whole.emplace(*policy_.model);
   use(policy_version);
-  sample_stages(stages, [this] { return stopping_.load(); });
+  sample_stages(stages, [this] {
+    dist::check_peers();
+    return stopping_.load();
+  });
   check(!stopping_, "sampling was stopped: the run is ending");  // what was sampled is given up
 }
 

@@ -140,17 +140,22 @@ class SharedServers::Loading {
 namespace {
 
 // One that does not answer may come back; one of another kind or model will not do.
-void refuse_wrong_servers(const RlConfig& config, const train::Policy& policy, dist::Group& world) {
+void refuse_wrong_servers(const RlConfig& config, const train::Policy& policy, dist::Group& world,
+                          train::Messages& messages) {
   namespace remote = generate::remote;
   const generate::ServerSection& section = config.rollout.server;
   std::string wrong;
   if (world.rank() == 0) {
     const remote::ServerNeeds needs =
-        remote::server_needs(section, policy.lora.has_value(), policy.model->vocab_size,
-                             policy.tokenizer.get(), config.rollout.cache_dtype);
-    for (const remote::ServerReport& report : remote::check_servers(section, needs))
+        remote::server_needs(section, config.rollout, policy.lora.has_value(),
+                             policy.model->vocab_size, policy.tokenizer.get());
+    for (const remote::ServerReport& report : remote::check_servers(section, needs)) {
       if (wrong.empty() && report.state == remote::ServerReport::State::kWrong)
         wrong = str(config.where("rollout.server.urls"), ": ", report.url, ": ", report.reason);
+      if (!report.warning.empty())
+        messages.warn_once("log-probabilities of " + report.url,
+                           str("rollout.server: ", report.url, ": ", report.warning));
+    }
   }
   if (world.size() > 1) wrong = world.all_gather(wrong)[0];
   check<ConfigError>(wrong.empty(), wrong);
@@ -159,9 +164,9 @@ void refuse_wrong_servers(const RlConfig& config, const train::Policy& policy, d
 }  // namespace
 
 SharedServers::SharedServers(const RlConfig& config, const train::Policy& policy,
-                             const dist::Mesh& mesh) {
+                             const dist::Mesh& mesh, train::Messages& messages) {
   const generate::ServerSection& section = config.rollout.server;
-  refuse_wrong_servers(config, policy, *mesh.world);
+  refuse_wrong_servers(config, policy, *mesh.world, messages);
   const int64_t vocabulary = policy.model->vocab_size;
   PoolOptions options = generate::remote::pool_options(section);
   const size_t servers = options.servers.size();

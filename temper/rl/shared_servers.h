@@ -7,6 +7,7 @@
 #include "temper/dist/mesh.h"
 #include "temper/generate/remote/server_pool.h"
 #include "temper/rl/config.h"
+#include "temper/train/messages.h"
 #include "temper/train/policy.h"
 
 namespace temper::rl {
@@ -14,8 +15,9 @@ namespace temper::rl {
 class SharedServers {
  public:
   // On all ranks of the mesh. Throws ConfigError, also for a server that answers and cannot serve
-  // the run (Protocol::inspect), and RunError.
-  SharedServers(const RlConfig& config, const train::Policy& policy, const dist::Mesh& mesh);
+  // the run (Protocol::inspect), and RunError. Warns of log-probabilities that are not the run's.
+  SharedServers(const RlConfig& config, const train::Policy& policy, const dist::Mesh& mesh,
+                train::Messages& messages);
   ~SharedServers();  // stops the pool
 
   const std::shared_ptr<generate::remote::ServerPool>& pool() const { return pool_; }

@@ -73,6 +73,7 @@ bool RlTask::next_batch(int64_t step) {
   batch_ = TrainingBatch(std::move(rollouts.groups));
   update_ = 0;
   note_staleness(step - 1);
+  check_fresh(step);
   source_.look_ahead(step - 1, updates_of_batch());
   score_batch();
   algorithm_.assign_batch(batch_.groups());
@@ -101,6 +102,15 @@ void RlTask::note_staleness(int64_t policy_version) {
     ++completions;
   }
   if (completions > 0) staleness_ /= completions;
+}
+
+// Of what an older policy sampled there is nothing that on_mismatch: stop could compare.
+void RlTask::check_fresh(int64_t step) const {
+  if (!source_.samples() || fresh_ || rl_.on_mismatch == RlSection::OnMismatch::kCorrect) return;
+  throw train::AgreedError(str(
+      "step ", step, ": an older policy sampled the completions, ", staleness_,
+      " updates behind on average (rollout.server.sync), and rl.on_mismatch: stop asks for those of "
+      "the present one; rl.on_mismatch: correct trains on them with importance weights"));
 }
 
 // Log-probabilities and values that stay the same over the batch's updates.

@@ -52,6 +52,7 @@ class RlTask : public train::Task {
   }
   void check_file(int64_t step) const;
   void note_staleness(int64_t policy_version);
+  void check_fresh(int64_t step) const;
   int64_t updates_of_batch() const;
   std::pair<size_t, size_t> episodes_of_update() const;
 

@@ -19,6 +19,8 @@ using generate::remote::ServerPool;
 namespace {
 
 constexpr double kLongestTimeout = 1e6;  // seconds, which are milliseconds of 32 bits somewhere
+// An answer takes as long as its completions; heartbeats tell of a rank that is gone.
+constexpr double kLongestAnswer = 6 * 3600;
 constexpr double kEndSeconds = 10;       // for the word that the run has ended
 constexpr auto kBetweenLooks = std::chrono::milliseconds(500);  // at heartbeats
 constexpr double kStoodStillSeconds = 5;                        // between two looks
@@ -34,7 +36,7 @@ std::unique_ptr<RoleRanks> find_role_ranks(const train::RunConfig& config,
 }
 
 double longest_wait_seconds(const dist::MeshSection& mesh) {
-  return std::min(60 * mesh.timeout_minutes, kLongestTimeout);
+  return std::clamp(60 * mesh.timeout_minutes, kLongestAnswer, kLongestTimeout);
 }
 
 size_t connections_of_each(size_t training) {

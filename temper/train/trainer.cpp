@@ -76,6 +76,7 @@ LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
   // A step that an error ended may have left gradients.
   for (const auto& trainable : roles_.trainables) trainable->optimizer.zero_grad();
   for (ForwardPass& pass : plan.passes) {
+    dist::check_peers();  // passes may take minutes until the next sum over ranks
     LossSums nowhere;
     LossSums& counted = pass.shadow ? nowhere : sums;
     tokens_computed += static_cast<double>(pass.forest->num_tokens());
@@ -200,6 +201,7 @@ bool Trainer::evaluate(RunDirectory& directory) {
   for (nn::Module* model : roles_.models()) whole.push_back(std::make_unique<nn::Gathered>(*model));
   bool asked_to_stop = false;
   const auto stop = [&] {
+    dist::check_peers();
     asked_to_stop = asked_to_stop || directory.host().stop();
     // Ranks that compute the same rows stop at the same one.
     return asked_to_stop = mesh_.tensor->all_reduce_max(asked_to_stop) > 0;

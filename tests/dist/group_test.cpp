@@ -258,3 +258,34 @@ TEST_CASE("a rank that is killed or stopped is noticed by all others, one that e
     CHECK(status_of(ranks[2]) == (end == kNone ? 0 : -1));
   }
 }
+
+TEST_CASE("a process that hears of a lost rank ends by itself, or soon after") {
+  // What it does then: it goes on without asking, waits for nothing more, or saves first.
+  enum class Does { kFails, kHangs, kSaves };
+  for (const Does does : {Does::kFails, Does::kHangs, Does::kSaves}) {
+    CAPTURE(static_cast<int>(does));
+    const auto start = Clock::now();
+    const pid_t process = start_rank(0, 1, "127.0.0.1", 1, [does] {
+      check_peers();  // nothing was lost yet
+      end_process(0)({1, "host-b", LostPeer::How::kEnded});
+      std::string text;
+      try {
+        check_peers();
+      } catch (const RunError& e) {
+        text = e.what();
+      }
+      if (text.find("rank 0: rank 1 on host-b has exited") != 0) return 3;
+      if (does == Does::kFails) return 2;
+      if (does == Does::kSaves) {
+        const Saving saving;
+        std::this_thread::sleep_for(8s);  // longer than it is given else
+        return 4;
+      }
+      std::this_thread::sleep_for(300s);
+      return 5;
+    });
+    CHECK(status_of(process) == (does == Does::kFails ? 2 : does == Does::kSaves ? 4 : 1));
+    // One that did not hear is given 30 seconds.
+    CHECK(Clock::now() - start < 25s);
+  }
+}

@@ -88,6 +88,16 @@ useless "$address" 'no route POST /pause' rollout.server.kind=vllm
 for method in none lora; do checked "$address" 'pass  rollout.server  1 server answers: stand-in' rollout.server.kind=sglang adapter.method=$method; done
 kill $process
 
+# Whether a server's log-probabilities are those before top-k and the like, as the policy's are, is found out where it counts, and said.
+stand_in kinds.log vllm $url --processed
+after='those after penalties, top-k, top-p and min-p'
+checked "$address" 'pass  rollout.server' rollout.server.kind=vllm
+checked "$address" "warn  rollout.server  $address: its log-probabilities are $after" rollout.server.kind=vllm rollout.top_p=0.9
+checked "$url" 'pass  rollout.server' rollout.top_p=0.9
+grpo after rollout.server.kind=vllm rollout.server.urls=[$address] rollout.top_k=5 train.max_steps=1 > log 2>&1 || fail "log-probabilities after top-k: $(tail -3 log)"
+grep -q "warning: rollout.server: $address: its log-probabilities are $after" log || fail "log-probabilities after top-k, and nothing is said: $(cat log)"
+kill $process
+
 # With staleness each batch is sampled by the weights of one update before.
 grpo stale rl.max_staleness=1 rollout.server.urls=[$url] > log 2>&1 || fail "stale: $(tail -3 log)"
 [ "$(versions stale 6)" = "0 0 1 2 3 4 " ] || fail "stale versions: $(versions stale 6)"
@@ -97,6 +107,10 @@ grpo stale rl.max_staleness=1 rollout.server.urls=[$url] > log 2>&1 || fail "sta
 grpo none rollout.server.urls=[$url] rollout.server.sync=none > log 2>&1 || fail "sync none: $(tail -3 log)"
 [ "$(versions none 6)" = "0 0 0 0 0 0 " ] || fail "sync none: $(versions none 6)"
 value none/metrics.jsonl mismatch_kl | tail -1 | awk '{ exit $1 > 0 ? 0 : 1 }' || fail "sync none: no mismatch"
+status=0
+grpo none-stop rollout.server.urls=[$url] rollout.server.sync=none rl.on_mismatch=stop > log 2>&1 || status=$?
+[ $status = 2 ] && grep -q 'rl.on_mismatch: found stop with rollout.server.sync none' log || fail "sync none, stop: $status $(tail -3 log)"
+grpo none-stop rollout.server.urls=[$url] rollout.server.sync=none rl.on_mismatch=stop train.max_steps=1 > log 2>&1 || fail "sync none, stop after the first batch: $(tail -3 log)"
 
 # vLLM's and SGLang's protocols, sampled by the same server: the same weights reach it, and its numbers come back.
 for kind in vllm sglang; do

@@ -1,11 +1,11 @@
 """A stand-in for vLLM's and SGLang's servers in tests: their routes, fields and answers, with the sampling done by a `temper serve`.
 
-usage: sampler_stand_in.py vllm|sglang TEMPER_SERVE_URL [--port P] [--fail-first N] [--forget-after N] [--load-seconds S] [--busy FIRST SECONDS STATUS]
+usage: sampler_stand_in.py vllm|sglang TEMPER_SERVE_URL [--port P] [--fail-first N] [--forget-after N] [--load-seconds S] [--busy FIRST SECONDS STATUS] [--processed]
 Prints "serving at URL", and "loaded DIRECTORY" for all weights that it is given. A request with a field that the real server does not know, or without
 one that it needs, is answered as the real one would.
 --fail-first N: the first N sampling requests are answered 500. --forget-after N: behind the N-th it says "forgot" and has its own weights, as if it
 had been started again. --load-seconds S: loading takes so long. --busy: from its FIRST sampling request on, for SECONDS, all are answered STATUS, 429 or
-503, and "busy" is said.
+503, and "busy" is said. --processed: log-probabilities are those after top-k, as far as that is 1 (vLLM's --logprobs-mode processed_logprobs).
 """
 import argparse
 import http.server
@@ -24,6 +24,7 @@ parser.add_argument("--fail-first", type=int, default=0)
 parser.add_argument("--forget-after", type=int, default=-1)
 parser.add_argument("--load-seconds", type=float, default=0)
 parser.add_argument("--busy", type=float, nargs=3, default=[0, 0, 0])
+parser.add_argument("--processed", action="store_true")
 options = parser.parse_args()
 kind, backend = options.kind, options.backend
 failures = options.fail_first
@@ -84,7 +85,11 @@ def only(body, known, needed):
 
 
 def complete(body):
-    return temper("/v1/completions", body)
+    answer = temper("/v1/completions", body)
+    if options.processed and body.get("top_k") == 1:
+        for choice in answer["choices"]:
+            choice["logprobs"]["token_logprobs"] = [0.0] * len(choice["token_ids"])
+    return answer
 
 
 def vllm_post(path, query, body):

@@ -126,3 +126,32 @@ TEST_CASE("a server that nobody answers for ends the sampling and names it") {
   section.api_key_env = "TEMPER_NO_SUCH_KEY";
   CHECK_THROWS_AS(RemoteEngine(section, 61, nullptr), ConfigError);
 }
+
+TEST_CASE("of which distribution a server's log-probabilities are is found out") {
+  // As vLLM: of the model, or after what top-k leaves; one that knows no top-k refuses it.
+  struct Server : remote::Protocol {
+    enum class Kind { kRaw, kProcessed, kWithoutTopK } kind;
+    explicit Server(Kind k) : kind(k) {}
+    int64_t most_samples() const override { return 1; }
+    Json parameters(const GenerationOptions&) const override { return {}; }
+    void load(remote::HttpClient&, const remote::RemoteWeights&,
+              const remote::RemoteWeights&) const override {}
+    std::vector<remote::RemoteSample> sample(remote::HttpClient&, const std::string&,
+                                             const remote::SampleTask& task,
+                                             const remote::RemoteWeights&) const override {
+      const bool cut = task.request->options.sampling.top_k == 1;
+      if (cut && kind == Kind::kWithoutTopK)
+        throw remote::HttpFailure("status 400 unknown field top_k", false, 400);
+      // A model may be sure of some token.
+      const float other = cut && kind == Kind::kProcessed ? 0.f : -1.5f;
+      return {{{5, 6}, {0.f, other}, false, {}}};
+    }
+  };
+  remote::HttpClient http(remote::parse_url("http://127.0.0.1:9"), "", 1);
+  const auto found = [&](Server::Kind kind) {
+    return Server(kind).find_logprobs(http, "model", 3);
+  };
+  CHECK((found(Server::Kind::kRaw) == remote::LogprobsOf::kModel));
+  CHECK((found(Server::Kind::kProcessed) == remote::LogprobsOf::kSampled));
+  CHECK((found(Server::Kind::kWithoutTopK) == remote::LogprobsOf::kUnknown));
+}

@@ -2,6 +2,10 @@
 // that no timing, interruption or number of threads changes a bit.
 #include "temper/rl/ahead.h"
 
+#include <mutex>
+#include <set>
+#include <thread>
+
 #include "temper/base/file.h"
 #include "temper/rewards/reward.h"
 #include "temper/rl/group_keys.h"
@@ -38,6 +42,29 @@ class LowIds : public rewards::SimpleReward {
 
 constexpr int64_t kSteps = 7;
 
+// A rank that takes over what another one found out. Remembers which threads asked for that.
+class Twin : public dist::Group {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  bool has_twins() const override { return true; }
+  void all_reduce_sum(at::Tensor&) override {}
+  void barrier() override {}
+  std::string agreed(const std::string& text) override {
+    const std::lock_guard lock(mutex_);
+    threads_.insert(std::this_thread::get_id());
+    return text;
+  }
+  std::set<std::thread::id> take_threads() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(threads_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::thread::id> threads_;
+};
+
 struct AheadRun {
   rl::RlConfig config;
   std::ostringstream console;
@@ -69,7 +96,9 @@ struct AheadRun {
     if (set) set(config);
   }
 
-  void go(int64_t stop_after = 0) {
+  // sampling: the group of what samples ahead. begins: called before the first step.
+  void go(int64_t stop_after = 0, dist::Group& sampling = tiny::alone(),
+          const std::function<void()>& begins = {}) {
     config.resolve("grpo");
     models::LoraConfig lora;
     lora.rank = 4;
@@ -85,8 +114,8 @@ struct AheadRun {
         make_sampler(config, roles->policy, tiny::alone(), nullptr, directory);
     auto messages = std::make_unique<rl::KeptMessages>(directory);
     if (config.rl.max_staleness > 0) {
-      auto inner = std::make_unique<rl::SampledSource>(config, roles->policy, tiny::alone(),
-                                                       *messages, std::move(sampler));
+      auto inner = std::make_unique<rl::SampledSource>(config, roles->policy, sampling, *messages,
+                                                       std::move(sampler));
       source = std::make_unique<rl::AheadSource>(config, std::move(inner), std::move(messages),
                                                  tiny::kVocabulary);
     } else {
@@ -97,6 +126,7 @@ struct AheadRun {
     train::Trainer trainer(config.train, static_cast<uint64_t>(config.seed), *roles, tiny::alone(),
                            task, train::configured_hooks(config.train));
     made = &trainer;
+    if (begins) begins();
     outcome = trainer.run(directory);
   }
 
@@ -272,6 +302,68 @@ TEST_CASE("what fails while sampling ahead ends the run, and the last step is ke
   AheadRun last(folder, "run", 1);
   last.go();
   CHECK(last.outcome.steps == kSteps);
+}
+
+// Two threads would make them in another order on each rank, which then wait for each other.
+TEST_CASE("the collectives of sampling and of evaluations are made by one thread") {
+  const Folder folder;
+  const auto evaluates = [](rl::RlConfig& config) {
+    config.data.eval = config.data.train;
+    config.train.eval_every = 2;
+    config.train.eval_at_start = true;
+  };
+  for (const bool parts : {false, true}) {
+    const auto set = [&](rl::RlConfig& config) {
+      evaluates(config);
+      if (parts) continues(config);
+    };
+    AheadRun alone(folder, str("alone", parts), 2, set), run(folder, str("twin", parts), 2, set);
+    alone.go();
+    Twin twin;
+    run.go(0, twin, [&] { twin.take_threads(); });
+    const std::set<std::thread::id> threads = twin.take_threads();
+    CHECK(threads.size() == 1);
+    CHECK_FALSE(threads.contains(std::this_thread::get_id()));
+    CHECK((run.rows() == alone.rows()));
+    std::vector<int64_t> evaluated;
+    for (const MetricsRow& row : run.metrics())
+      if (row.find("eval/reward_mean")) evaluated.push_back(row.step());
+    CHECK(evaluated == std::vector<int64_t>{0, 2, 4, 6, kSteps});
+  }
+}
+
+TEST_CASE("an evaluation samples with the policy as it is, whatever samples ahead") {
+  const Folder folder;
+  const auto set = [](rl::RlConfig& config) {
+    config.data.eval = config.data.train;
+    config.train.eval_every = 3;
+    config.train.max_steps = 3;
+  };
+  AheadRun run(folder, "run", 3, set);
+  run.go();
+  const MetricsRow evaluated = run.metrics().back();
+  // The same prompts, sampled by what was trained.
+  tiny::Silent silent;
+  rl::SampledSource source(run.config, run.roles->policy, tiny::alone(), silent);
+  train::EvaluationSums sums(train::set_names(data::evaluation_sources(run.config.data, 0)));
+  REQUIRE(source.evaluate(sums, [] { return false; }));
+  REQUIRE(sums.reduce(tiny::alone(), false));
+  MetricsRow expected(3);
+  sums.write(expected);
+  for (const char* name : {"eval/reward_mean", "eval/completion_length_mean"})
+    CHECK(evaluated.number(name) == expected.number(name));
+}
+
+TEST_CASE("a failure ends the run at its next evaluation") {
+  const Folder folder;
+  AheadRun bad(
+      folder, "run", 1,
+      [](rl::RlConfig& config) {
+        config.data.eval = config.data.train;
+        config.train.eval_every = 1;
+      },
+      ", \"fails\": true");
+  CHECK_THROWS_WITH_AS(bad.go(), doctest::Contains("this row has no reward"), RunError);
 }
 
 TEST_CASE("a stale sampler cannot be stopped at") {

@@ -267,6 +267,22 @@ TEST_CASE("keys that contradict each other") {
   CHECK(load_error({"rl.lambda=0.9"}).find("unknown key `rl.lambda`") != std::string::npos);
 }
 
+TEST_CASE("servers that keep their weights are not for a run that stops at a mismatch") {
+  const auto error = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"rollout.server.urls=[http://127.0.0.1:8000]", "rl.minibatches=2"});
+    return load_error(more);
+  };
+  CHECK(error({"rollout.server.sync=none"}) == "no error");  // corrects
+  CHECK(error({"rl.on_mismatch=stop"}) == "no error");
+  const std::string refused = error({"rollout.server.sync=none", "rl.on_mismatch=stop"});
+  CHECK(refused.find("rl.on_mismatch: found stop with rollout.server.sync none") !=
+        std::string::npos);
+  // All updates are made on what the policy of the beginning sampled.
+  CHECK(error({"rollout.server.sync=none", "rl.on_mismatch=stop", "train.max_steps=2"}) ==
+        "no error");
+  CHECK(error({"rollout.server.sync=none", "rl.on_mismatch=stop", "train.max_steps=3"}) == refused);
+}
+
 TEST_CASE("sampling options that the servers cannot obey are refused") {
   const auto error = [](const std::string& kind, const std::string& option) {
     return load_error({"rollout.server.kind=" + kind, "rollout.server.urls=[http://127.0.0.1:8000]",

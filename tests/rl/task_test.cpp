@@ -58,8 +58,23 @@ class Failing : public rewards::SimpleReward {
   return true;
 }();
 
+// Samples as servers do that keep the weights of the run's beginning.
+class OldSampler : public rl::Sampler {
+ public:
+  OldSampler(const rl::RlConfig& config, train::Policy& policy)
+      : engine_(*policy.model, config.rollout.engine_options(), policy.tokenizer) {}
+  void keep(int64_t) override {}
+  void use(int64_t) override {}
+  generate::CompletionSource& completions() override { return engine_; }
+  int64_t sampling_version(int64_t) const override { return 0; }
+
+ private:
+  generate::Engine engine_;
+};
+
 struct RlRun {
   rl::RlConfig config;
+  bool old_sampler = false;
   std::ostringstream console;
   std::unique_ptr<train::Roles> roles;
   train::RunOutcome outcome;
@@ -101,7 +116,9 @@ struct RlRun {
     if (config.rl.replay)
       source = std::make_unique<rl::ReplayedSource>(config, tiny::kVocabulary);
     else
-      source = std::make_unique<rl::SampledSource>(config, roles->policy, group, directory);
+      source = std::make_unique<rl::SampledSource>(
+          config, roles->policy, group, directory,
+          old_sampler ? std::make_unique<OldSampler>(config, roles->policy) : nullptr);
     rl::RlTask task(config, *roles, group, *source, directory, config.output_dir);
     train::Trainer trainer(config.train, static_cast<uint64_t>(config.seed), *roles, group, task,
                            train::configured_hooks(config.train));
@@ -260,6 +277,22 @@ TEST_CASE("a replayed file of another policy is told of, or refused") {
   corrected->config.rl.on_mismatch = rl::RlSection::OnMismatch::kCorrect;
   corrected->go();
   CHECK_FALSE((corrected->weights() == plain->weights()));
+}
+
+TEST_CASE("on_mismatch: stop ends a run whose completions an older policy sampled") {
+  const Folder folder;
+  RlRun run(folder, "stops");
+  run.old_sampler = true;
+  CHECK_THROWS_WITH_AS(run.go(), doctest::Contains("step 2: an older policy sampled"), RunError);
+  // The first batch was the policy's own, and what it taught is kept.
+  CHECK(run.rows().size() == 1);
+  CHECK(std::filesystem::exists(run.config.output_dir + "/checkpoints/step-1"));
+  RlRun corrects(folder, "corrects", [](rl::RlConfig& config) {
+    config.rl.on_mismatch = rl::RlSection::OnMismatch::kCorrect;
+  });
+  corrects.old_sampler = true;
+  corrects.go();
+  CHECK(corrects.outcome.steps == 4);
 }
 
 TEST_CASE("a replayed group has one prompt, unless an environment added to it") {

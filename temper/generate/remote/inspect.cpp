@@ -1,4 +1,5 @@
 // What a server is, found out before it is needed.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -37,13 +38,17 @@ void look_for(HttpClient& http, const Route& route) {
   }
 }
 
+Request some_tokens(int32_t token) {
+  Request request;
+  request.prompt = {token};
+  request.options.max_new_tokens = 8;
+  return request;
+}
+
 // A server that refuses a request that a run may send, as by the status 400, has another model.
 void sample_some(const Protocol& protocol, HttpClient& http, const std::string& model,
                  int32_t token) {
-  constexpr int64_t kTokens = 8;
-  Request request;
-  request.prompt = {token};
-  request.options.max_new_tokens = kTokens;
+  const Request request = some_tokens(token);
   try {
     protocol.sample(http, model, {.request = &request}, {});
   } catch (const HttpFailure& e) {
@@ -72,6 +77,23 @@ std::string Protocol::inspect(HttpClient& http, const ServerNeeds& needs) const 
                    ", or set rollout.cache_dtype");
   sample_some(*this, http, name_of(model), needs.token);
   return name_of(model);
+}
+
+LogprobsOf Protocol::find_logprobs(HttpClient& http, const std::string& model,
+                                   int32_t token) const {
+  Request request = some_tokens(token);
+  request.options.sampling.top_k = 1;
+  try {
+    const RemoteSample greedy = sample(http, model, {.request = &request}, {}).at(0);
+    const bool certain = std::all_of(greedy.logprobs.begin(), greedy.logprobs.end(),
+                                     [](float logprob) { return logprob == 0; });
+    return certain ? LogprobsOf::kSampled : LogprobsOf::kModel;
+  } catch (const HttpFailure& e) {
+    if (e.unreachable || e.busy() || e.status >= 500) throw;
+  } catch (const DataError&) {
+    // It may not know top_k.
+  }
+  return LogprobsOf::kUnknown;
 }
 
 }  // namespace temper::generate::remote

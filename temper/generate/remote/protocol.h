@@ -44,7 +44,12 @@ struct ServerNeeds {
   int64_t vocabulary = 0;  // of the policy; 0: not known, and nothing of the model is compared
   std::string cache_dtype = "float32";  // of the policy's keys and values
   int32_t token = 0;                    // the policy's highest one that a prompt may have
+  bool reshapes = false;  // it samples with penalties, a logit bias, a grammar, top-k, top-p or min-p
 };
+
+// Of which distribution a server's log-probabilities are: the model's, or the one that is sampled
+// from, after what `ServerNeeds::reshapes` lists.
+enum class LogprobsOf { kModel, kSampled, kUnknown };
 
 // The seed of a request's samples from `first` on: a hash of the run's seed and what names them,
 // from 0 to 2^31 - 1, which every server takes.
@@ -66,6 +71,9 @@ class Protocol {
   // kind, and a few tokens from the model, whose vocabulary has to be the policy's. Gives the name
   // of its model. Throws HttpFailure; DataError that says what it lacks.
   std::string inspect(HttpClient& http, const ServerNeeds& needs) const;
+  // Asks for a few tokens that nothing but top-k makes certain: their log-probabilities are 0 where
+  // it counts. Throws HttpFailure where no answer comes.
+  LogprobsOf find_logprobs(HttpClient& http, const std::string& model, int32_t token) const;
   // Samples, in order. Throws HttpFailure; DataError for an answer that is not one; WrongWeights.
   virtual std::vector<RemoteSample> sample(HttpClient& http, const std::string& model,
                                            const SampleTask& task,

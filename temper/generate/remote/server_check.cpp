@@ -11,6 +11,26 @@ namespace {
 
 constexpr double kMostSeconds = 30;  // of a request: a model may be slow to sample its first tokens
 
+// Whether a run samples from another distribution than the model's.
+bool reshapes_logits(const GenerationOptions& o) {
+  const SamplingOptions& s = o.sampling;
+  return s.top_k > 0 || s.top_p < 1 || s.min_p > 0 || s.repetition_penalty != 1 ||
+         s.presence_penalty != 0 || s.frequency_penalty != 0 || s.no_repeat_ngram > 0 ||
+         !s.logit_bias.empty() || o.grammar || o.min_new_tokens > 0;
+}
+
+std::string warning_of(LogprobsOf logprobs) {
+  if (logprobs == LogprobsOf::kModel) return {};
+  const char* const found = logprobs == LogprobsOf::kSampled
+                                ? "its log-probabilities are"
+                                : "its log-probabilities may be (it was not found out)";
+  return temper::str(
+      found, " those after penalties, top-k, top-p and min-p, and the policy's are those before: ",
+      "importance weights compare two distributions, and gradients are biased. Sample without ",
+      "rollout.top_k, top_p, min_p, penalties, logit_bias and grammars, or start vLLM without ",
+      "--logprobs-mode processed_logprobs and set rollout.temperature 1");
+}
+
 ServerReport check_server(const PoolOptions::Server& server, const Protocol& protocol,
                           const ServerNeeds& needs, double timeout) {
   using State = ServerReport::State;
@@ -18,10 +38,13 @@ ServerReport check_server(const PoolOptions::Server& server, const Protocol& pro
   try {
     HttpClient http(server.url, server.api_key, timeout);
     report.model = protocol.inspect(http, needs);
+    if (needs.reshapes && needs.vocabulary > 0)
+      report.warning = warning_of(protocol.find_logprobs(http, report.model, needs.token));
   } catch (const HttpFailure& e) {
     const bool passes = e.unreachable || e.busy() || e.status >= 500;
     report.state = passes ? State::kGone : State::kWrong;
     report.reason = e.what();
+    if (passes && needs.reshapes) report.warning = warning_of(LogprobsOf::kUnknown);
   } catch (const Error& e) {
     report.state = State::kWrong;
     report.reason = e.what();
@@ -31,15 +54,17 @@ ServerReport check_server(const PoolOptions::Server& server, const Protocol& pro
 
 }  // namespace
 
-ServerNeeds server_needs(const ServerSection& section, bool adapter, int64_t vocabulary,
-                         const Tokenizer* tokenizer, ops::CacheDtype cache_dtype) {
+ServerNeeds server_needs(const ServerSection& section, const RolloutSection& rollout, bool adapter,
+                         int64_t vocabulary, const Tokenizer* tokenizer) {
+  const GenerationOptions options = rollout.options(0);
   const int64_t ids =
       tokenizer ? std::min<int64_t>(vocabulary, tokenizer->vocab_size()) : vocabulary;
   return {.loads = section.sync == ServerSection::Sync::kDisk,
           .adapter = adapter,
           .vocabulary = vocabulary,
-          .cache_dtype = name_of(cache_dtype),
-          .token = static_cast<int32_t>(std::max<int64_t>(ids - 1, 0))};
+          .cache_dtype = name_of(rollout.cache_dtype),
+          .token = static_cast<int32_t>(std::max<int64_t>(ids - 1, 0)),
+          .reshapes = reshapes_logits(options)};
 }
 
 std::vector<ServerReport> check_servers(const ServerSection& section, const ServerNeeds& needs) {

@@ -5,22 +5,22 @@
 #include <vector>
 
 #include "temper/generate/remote/protocol.h"
-#include "temper/ops/attention.h"
 #include "temper/text/tokenizer.h"
 
 namespace temper::generate::remote {
 
 // tokenizer: null: every id of the vocabulary may stand in a prompt.
-ServerNeeds server_needs(const ServerSection& section, bool adapter, int64_t vocabulary,
-                         const Tokenizer* tokenizer, ops::CacheDtype cache_dtype);
+ServerNeeds server_needs(const ServerSection& section, const RolloutSection& rollout, bool adapter,
+                         int64_t vocabulary, const Tokenizer* tokenizer);
 
 struct ServerReport {
   // kGone: it does not answer, is busy or has failed, and may be back when the run asks it.
   enum class State { kGood, kGone, kWrong };
   std::string url;
   State state = State::kGood;
-  std::string model;   // of one that is good: its name there
-  std::string reason;  // of others
+  std::string model;    // of one that is good: its name there
+  std::string reason;   // of others
+  std::string warning;  // how its log-probabilities are, or may be, not the run's; empty: they are
 };
 // Protocol::inspect() of every server, at the same time, in their order. Takes some seconds where
 // one does not answer. Throws ConfigError for urls that are none and a key that is not there.
