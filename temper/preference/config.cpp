@@ -100,6 +100,11 @@ void PreferenceConfig::validate_dpo() const {
           "the model");
   require(loss.reference || p.reference == Reference::kAuto || p.reference == Reference::kNone,
           "preference.reference", p.loss, " has no reference; leave the key out");
+  require(
+      !loss.unpaired || train.batch_size > 1, "train.batch_size",
+      "found 1, expected at least 2: ", p.loss,
+      " estimates its divergence from completions after prompts of other rows of the batch, and "
+      "one row's own would make its loss a constant");
   require(!loss.unpaired || p.reference != Reference::kPrecomputed, "preference.reference",
           "found precomputed, expected auto, adapter_off or model: ", p.loss,
           " compares completions of other prompts, which change from step to step");
