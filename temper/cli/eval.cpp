@@ -6,6 +6,7 @@
 #include <span>
 
 #include "temper/base/error.h"
+#include "temper/cli/chat_templates.h"
 #include "temper/cli/episodes.h"
 #include "temper/cli/eval_outcome.h"
 #include "temper/cli/eval_pairs.h"
@@ -15,6 +16,7 @@
 #include "temper/metrics/format.h"
 #include "temper/models/hf_config.h"
 #include "temper/rewards/reward.h"
+#include "temper/rl/live_episode.h"
 #include "temper/rl/model_reward.h"
 
 namespace temper::cli {
@@ -106,6 +108,10 @@ class Eval : public Command {
     if (outcome.failures > 0)
       std::cerr << "warning: the first completion whose reward failed: " << rewards.first_failure()
                 << std::endl;
+    if (!rewards.rewarded_failures().empty())
+      std::cerr << "warning: the reward " << rewards.rewarded_failures()
+                << " also gave negative values: the failures, which count 0, raise the mean"
+                << std::endl;
     if (json_) {
       std::cout << to_json(outcome).dump() << "\n";
       return 0;
@@ -158,12 +164,26 @@ class Eval : public Command {
     warn_beyond_positions(model_.model, rows, sampling_.options.max_new_tokens);
     const std::vector<int> adapters = adapters_of(model_, rows);
     std::vector<rewards::Sample> samples;
+    std::vector<int32_t> ends = sampling_.options.stop_token_ids;
+    if (!sampling_.options.ignore_eos)
+      ends.insert(ends.end(), model->eos_token_ids.begin(), model->eos_token_ids.end());
+    rl::Closings closings({&reward_, 1}, tokenizer_.get(), ends);
+    ChatTemplates templates(model_);
+    const auto template_of = [&](size_t index) {
+      data::PromptFormat format;
+      if (!environment_.any()) return rows[index].chat.get();
+      format.chat = templates.of(adapters[index]);
+      return rl::episode_template(format, rows[index]);
+    };
     const auto add = [&](size_t index, const std::vector<int32_t>& prompt,
                          std::vector<int32_t> tokens, std::string text, bool stopped) {
       const data::PromptRow& row = rows[index];
+      std::vector<int32_t> closing;
+      if (stopped) closing = closings.after(tokens, template_of(index));
       samples.push_back({row.fields, row.where, prompt, std::move(tokens),
                          tokenizer_ ? tokenizer_->decode(prompt, true) : "", std::move(text),
-                         tokenizer_ != nullptr, !stopped, sampling_.options.max_new_tokens});
+                         tokenizer_ != nullptr, !stopped, sampling_.options.max_new_tokens,
+                         std::move(closing)});
     };
     try {
       if (environment_.any())

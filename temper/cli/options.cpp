@@ -7,6 +7,7 @@
 
 #include "temper/base/config.h"
 #include "temper/base/error.h"
+#include "temper/models/directory.h"
 #include "temper/models/load.h"
 
 namespace temper::cli {
@@ -237,17 +238,11 @@ void add_storage(CLI::App& app, std::string& storage) {
 
 models::Storage kept_as(const std::string& dtype, const std::string& storage,
                         const std::string& arithmetic) {
-  using Format = ops::WeightFormat;
-  const bool bfloat16 = dtype == "bfloat16";
   const bool fast = arithmetic == "fast";
-  check<ConfigError>(!fast || bfloat16 || storage == "bfloat16",
+  check<ConfigError>(!fast || dtype == "bfloat16" || storage == "bfloat16",
                      "--arithmetic fast: expected --dtype or --storage bfloat16 with it");
-  models::Storage kept{bfloat16 || storage == "bfloat16" ? Format::kBFloat16 : Format::kFloat32,
-                       {},
-                       fast ? ops::Arithmetic::kFast : ops::Arithmetic::kExact};
-  if (storage == "float32") kept.weights = bfloat16 ? Format::kRoundedBFloat16 : Format::kFloat32;
-  if (storage == "int8") kept.blocks = Format::kInt8;
-  if (storage == "nf4") kept.blocks = Format::kNf4;
+  models::Storage kept = models::storage_of({dtype, storage});
+  kept.arithmetic = fast ? ops::Arithmetic::kFast : ops::Arithmetic::kExact;
   return kept;
 }
 

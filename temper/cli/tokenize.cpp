@@ -59,7 +59,7 @@ class Tokenize : public Command {
 
  private:
   OutputRow result(Json row, const std::string& where) {
-    row = data::normalized_row(format_, std::move(row), data::RowUse::kTrain, where);
+    row = data::normalized_row(format_, std::move(row), where);
     try {
       if (row.contains("messages")) return conversation(row, where);
       if (row.contains("prompt") && row.contains("completion"))

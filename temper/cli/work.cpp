@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "temper/base/error.h"
 #include "temper/cli/progress.h"
@@ -14,6 +15,13 @@
 #include "temper/models/load.h"
 
 namespace temper::cli {
+namespace {
+
+// Beside `tokens`: each is a prompt, or a conversation that holds one.
+constexpr const char* kPromptFields[] = {"prompt", "prompt_ids", "messages", "conversations",
+                                         "instruction"};
+
+}  // namespace
 
 void warn_of_other_base(const std::string& model_dir, const std::string& adapter) {
   namespace fs = std::filesystem;
@@ -115,15 +123,21 @@ data::PromptRow PromptReader::read(Json row, const std::string& where) {
     out.fields = std::make_shared<const Json>(std::move(row));
     return out;
   }
-  if (!row.contains("prompt") && row.contains("messages")) row["prompt"] = row["messages"];
-  check<DataError>(row.contains("prompt") || row.contains("prompt_ids"), where, ": the row has ",
-                   data::field_names(row),
+  const auto has = [&row](const char* field) { return row.contains(field); };
+  const bool known = std::ranges::any_of(kPromptFields, has);
+  check<DataError>(known, where, ": the row has ", data::field_names(row),
                    "; expected `tokens`, `prompt` or `messages`; --columns renames fields, as in "
                    "prompt=question");
-  if (row.contains("prompt") && row["prompt"].is_array())
-    format_.chat = templates_.of(adapter_of(flags_, row, where));
+  const bool conversation = !has("prompt_ids") && !(has("prompt") && row["prompt"].is_string());
+  if (conversation) format_.chat = templates_.of(adapter_of(flags_, row, where));
   bool truncated = false;
-  return *data::read_prompt_row(format_, std::move(row), where, &truncated);
+  data::PromptRow out = *data::read_prompt_row(format_, std::move(row), where, &truncated);
+  if (out.has_answer && !std::exchange(said_answer_, true))
+    std::cerr << "note: " << where
+              << ": the conversation ends with an answer of the assistant, which is left out: what "
+                 "is sampled takes its place, here and in other such rows"
+              << std::endl;
+  return out;
 }
 
 std::vector<data::PromptRow> read_all(InputRows& rows, PromptReader& reader) {

@@ -58,13 +58,15 @@ class PromptReader {
   // messages.
   PromptReader(const ModelFlags& flags, std::shared_ptr<const Tokenizer> tokenizer,
                int64_t vocabulary);
-  // Throws DataError that begins with `where`.
+  // Says on stderr, once, that a conversation's answer is left out. Throws DataError that begins
+  // with `where`.
   data::PromptRow read(Json row, const std::string& where);
 
  private:
   ModelFlags flags_;
   ChatTemplates templates_;
   data::PromptFormat format_;
+  bool said_answer_ = false;
 };
 std::vector<data::PromptRow> read_all(InputRows& rows, PromptReader& reader);
 

@@ -135,7 +135,7 @@ Loader<SftRow>::Read sft_reader(SftFormat format) {
     if (!row) return row;
     state.truncated += truncated;
     state.untrained += row->supervised() == 0;
-    state.with_eos += format.eos && row->trains(*format.eos);
+    state.with_eos += trains_end(format, *row);
     return row;
   };
 }

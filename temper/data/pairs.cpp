@@ -102,9 +102,14 @@ std::optional<Json> best_against_worst(const std::vector<Json>& group, const std
     if (!worst || reward(row) < reward(*worst)) worst = &row;
   }
   if (!best || reward(*best) == reward(*worst)) return {};
-  const Json& chosen = ids(*best, "completion_tokens");
-  const Json& rejected = ids(*worst, "completion_tokens");
-  if (chosen == rejected) return {};
+  if (ids(*best, "completion_tokens") == ids(*worst, "completion_tokens")) return {};
+  const auto side = [&](const Json& row) {
+    Json tokens = ids(row, "completion_tokens");
+    if (row.contains("closing_tokens"))
+      for (const Json& token : ids(row, "closing_tokens")) tokens.push_back(token);
+    return tokens;
+  };
+  const Json chosen = side(*best), rejected = side(*worst);
   return Json{{"prompt_ids", ids(*best, "prompt_tokens")},
               {"chosen_ids", chosen},
               {"rejected_ids", rejected},

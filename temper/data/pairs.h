@@ -18,7 +18,8 @@ std::optional<Json> pair_with_wrong_number(const Json& row, uint64_t seed, uint6
 
 // {"prompt_ids", "chosen_ids", "rejected_ids", "reward_difference"} of a group's rows in a rollouts
 // file: the completion of the highest reward and that of the lowest, the first of equals, and by
-// how much their rewards differ. None: all rewards, or both completions, are equal.
+// how much their rewards differ. Of conversations the sides end as the chat template ends a turn,
+// as those of messages do (`closing_tokens`). None: all rewards, or both completions, are equal.
 std::optional<Json> best_against_worst(const std::vector<Json>& group, const std::string& where);
 
 }  // namespace temper::data

@@ -201,7 +201,7 @@ Loader<PreferenceRow>::Read preference_reader(PreferenceFormat format) {
     row->row = drawn.row;
     state.truncated += truncated;
     state.untrained += row->paired() && !row->sides_differ();
-    state.with_eos += format.eos && row->trains(*format.eos);
+    state.with_eos += trains_end(format, *row);
     return row;
   };
 }

@@ -36,7 +36,12 @@ void extract_prompt(PreferenceSides& sides, const std::string& where) {
   size_t same = 0;
   while (same < chosen.size() && same < rejected.size() && chosen[same] == rejected[same]) ++same;
   while (same > 0 && same < chosen.size() && (chosen[same] & 0xc0) == 0x80) --same;
-  if (same > 0 && chosen[same - 1] == ' ') --same;
+  check<DataError>(
+      same > 0, where,
+      ": the row has no `prompt`, and `chosen` and `rejected` begin with nothing in "
+      "common that could be it; data.columns (--columns) renames fields, as in {prompt: "
+      "question}");
+  if (chosen[same - 1] == ' ') --same;
   sides.prompt = chosen.substr(0, same);
   sides.chosen = chosen.substr(same);
   sides.rejected = rejected.substr(same);

@@ -115,9 +115,16 @@ SftRow tree_of_trained(std::vector<TokenPath> paths) {
 
 }  // namespace
 
+void SftFormat::set_ends(const std::string& directory, std::vector<int32_t> eos_ids) {
+  ends = std::move(eos_ids);
+  if (!ends.empty()) eos = ends[0];
+  if (tokenizer)
+    if (const auto id = end_token(directory, *tokenizer)) eos = id;
+}
+
 std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std::string& where,
                                    bool* truncated) {
-  row = normalized_row(format, std::move(row), RowUse::kTrain, where);
+  row = normalized_row(format, std::move(row), where);
   Paths read;
   try {
     read = read_row(format, row, where);

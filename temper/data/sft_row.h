@@ -1,9 +1,11 @@
 // Rows of supervised tuning: from any of the formats to a tree of tokens and labels.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "temper/base/json.h"
 #include "temper/data/text_format.h"
@@ -18,7 +20,17 @@ struct SftFormat : TextFormat {
   // Appended to text and completions that do not end with it, as TRL does; text/special_tokens.h
   // has end_token(), which finds it.
   std::optional<int32_t> eos;
+  std::vector<int32_t> ends;  // all tokens at which the model's sampling ends by itself
+  // Sets `eos` and `ends` for the model of a directory. Throws DataError.
+  void set_ends(const std::string& directory, std::vector<int32_t> eos_ids);
 };
+
+// Whether the row trains a token that ends a completion.
+template <class Row>
+bool trains_end(const SftFormat& format, const Row& row) {
+  const auto trains = [&row](int32_t id) { return row.trains(id); };
+  return (format.eos && trains(*format.eos)) || std::ranges::any_of(format.ends, trains);
+}
 
 // Reads {"messages"}, {"prompt","completion"}, {"text"}, {"input_ids","labels"} or a row of the
 // other formats. A conversation that is trained turn by turn is a tree with a path for each turn,

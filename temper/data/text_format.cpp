@@ -37,18 +37,12 @@ const ChatTemplate& chat_of(const TextFormat& format, const std::string& where) 
   return *format.chat;
 }
 
-Json normalized_row(const TextFormat& format, Json row, RowUse use, const std::string& where) {
+Json normalized_row(const TextFormat& format, Json row, const std::string& where) {
   rename_columns(row, format.columns, where);
   const RowFormat kind = format_of(format, row);
   if (kind == RowFormat::kMessages) return row;
-  row = kind == RowFormat::kSharegpt ? from_sharegpt(std::move(row), where)
-                                     : from_alpaca(std::move(row), format.chat != nullptr, where);
-  if (use == RowUse::kPrompt && row.contains("messages")) {
-    Json& messages = row["messages"];
-    while (!messages.empty() && messages.back()["role"] == "assistant")
-      messages.erase(messages.size() - 1);
-  }
-  return row;
+  return kind == RowFormat::kSharegpt ? from_sharegpt(std::move(row), where)
+                                      : from_alpaca(std::move(row), format.chat != nullptr, where);
 }
 
 Json with_system_prompt(const TextFormat& format, const Json& messages) {
@@ -80,7 +74,7 @@ std::vector<int32_t> prompt_tokens(const TextFormat& format, const Json& row,
   const Tokenizer& tokenizer = tokenizer_of(format, where);
   const ChatTemplate* chat = text ? nullptr : &chat_of(format, where);
   try {
-    if (text) return encode_text(tokenizer, prompt.get_ref<const std::string&>());
+    if (text) return encode_beginning(tokenizer, prompt.get_ref<const std::string&>());
     const Json messages = with_system_prompt(format, prompt), tools = tools_of(row);
     check_roles(*chat, messages, tools);
     return tokenizer.encode(chat->render(messages, tools, true));

@@ -40,13 +40,10 @@ struct TextFormat {
 const Tokenizer& tokenizer_of(const TextFormat& format, const std::string& where);
 const ChatTemplate& chat_of(const TextFormat& format, const std::string& where);
 
-// What a row is read for: to be trained on, or to be answered.
-enum class RowUse { kTrain, kPrompt };
-
 // The row with its fields renamed and, where it holds a conversation of another format, with that
 // conversation as `messages` (an Alpaca row where there is no chat template: as `prompt` and
-// `completion`). As a prompt it ends before the assistant's last answer. Throws DataError.
-Json normalized_row(const TextFormat& format, Json row, RowUse use, const std::string& where);
+// `completion`). Throws DataError.
+Json normalized_row(const TextFormat& format, Json row, const std::string& where);
 
 // The messages with the format's system prompt before them, unless they begin with one.
 Json with_system_prompt(const TextFormat& format, const Json& messages);
@@ -56,8 +53,8 @@ Json tools_of(const Json& row);
 
 // The tokens of a prompt, from a row that normalized_row() made: {"prompt": text or messages},
 // {"messages"}, {"prompt_ids"} or {"tokens"}. Messages are rendered with the generation prompt;
-// text gets the special tokens that the tokenizer puts around a text. Throws DataError that begins
-// with `where`.
+// text gets the special tokens that the tokenizer puts before a text, and none behind it, as a
+// completion follows. Throws DataError that begins with `where`.
 std::vector<int32_t> prompt_tokens(const TextFormat& format, const Json& row,
                                    const std::string& where);
 

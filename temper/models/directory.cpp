@@ -11,6 +11,7 @@
 #include "temper/io/weight_files.h"
 #include "temper/models/adapter_parts.h"
 #include "temper/models/load.h"
+#include "temper/models/model.h"
 
 namespace temper::models {
 
@@ -52,6 +53,17 @@ std::optional<BaseFormat> adapter_base_format(const std::string& directory) {
       std::find(known.begin(), known.begin() + 2, dtype->second) == known.begin() + 2)
     return {};
   return BaseFormat{dtype->second, storage->second};
+}
+
+Storage storage_of(const BaseFormat& format) {
+  using Format = ops::WeightFormat;
+  const bool bfloat16 = format.dtype == "bfloat16";
+  Storage kept{bfloat16 || format.storage == "bfloat16" ? Format::kBFloat16 : Format::kFloat32, {}};
+  if (format.storage == "float32")
+    kept.weights = bfloat16 ? Format::kRoundedBFloat16 : Format::kFloat32;
+  if (format.storage == "int8") kept.blocks = Format::kInt8;
+  if (format.storage == "nf4") kept.blocks = Format::kNf4;
+  return kept;
 }
 
 }  // namespace temper::models

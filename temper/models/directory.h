@@ -6,6 +6,8 @@
 
 namespace temper::models {
 
+struct Storage;
+
 // The directory of the model that a config key names, resolved as resolve_model_path does. Throws
 // ConfigError that begins with `where`, the key, unless it is the directory of a model or adapter.
 std::string named_model(const std::string& path, const std::string& where);
@@ -23,6 +25,8 @@ struct BaseFormat {
 };
 // None where the file does not say. Throws DataError where it is no safetensors file.
 std::optional<BaseFormat> adapter_base_format(const std::string& directory);
+// How such weights are loaded; empty names are float32's, or as the dtype says.
+Storage storage_of(const BaseFormat& format);
 
 // Whether the model has a scalar head (score.weight), its own or that of the adapter on it; "": no
 // adapter.

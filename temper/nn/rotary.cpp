@@ -13,17 +13,20 @@ namespace {
 
 constexpr int64_t kMostHeadDim = 65536;  // far above any model's: a damaged config is refused
 
+// A number divided by a tensor as PyTorch computes it: the reciprocal, times the number.
+float over(float number, float divisor) { return 1 / divisor * number; }
+
 // float32 throughout, in the order in which transformers computes it: at position 10,000 one unit
 // in the last place of a frequency is visible in the logits.
 float llama3(const RotaryConfig& config, float frequency) {
   const float factor = static_cast<float>(config.factor);
-  const float wavelength = static_cast<float>(2 * std::numbers::pi) / frequency;
+  const float wavelength = over(static_cast<float>(2 * std::numbers::pi), frequency);
   const float old_length = static_cast<float>(config.original_max_position_embeddings);
   const float low = static_cast<float>(config.low_freq_factor),
               high = static_cast<float>(config.high_freq_factor);
   if (wavelength > old_length / low) return frequency / factor;
   if (wavelength < old_length / high) return frequency;
-  const float smooth = (old_length / wavelength - low) / (high - low);
+  const float smooth = (over(old_length, wavelength) - low) / (high - low);
   return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
@@ -69,11 +72,11 @@ Rotary::Rotary(const RotaryConfig& config, int64_t head_dim)
                      "head_dim: found ", head_dim, ", expected an even number up to ",
                      kMostHeadDim);
   const float factor = static_cast<float>(config.factor);
+  const double theta = static_cast<float>(config.theta);  // as float32, transformers' powers are
   const YarnRange yarn(config, head_dim);
   for (int64_t i = 0; i < head_dim; i += 2) {
     const float exponent = static_cast<float>(i) / static_cast<float>(head_dim);
-    const float wavelength =
-        static_cast<float>(std::pow(config.theta, static_cast<double>(exponent)));
+    const float wavelength = static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
     float frequency = 1.0f / wavelength;
     if (config.kind == RotaryConfig::Kind::kLinear) frequency /= factor;
     if (config.kind == RotaryConfig::Kind::kLlama3) frequency = llama3(config, frequency);

@@ -61,6 +61,7 @@ Finding check_reward(RunChecks& checks, const rewards::RewardSection& section,
     ModelRole role{.role = "reward_" + section.label(),
                    .shape = checks.other_model(place.base, true),
                    .trains = false};
+    role.storage = rl::trained_storage(place);
     checks.shape.others.push_back(std::move(role));
     return Finding::pass(*section.model + ": a reward model");
   }

@@ -5,7 +5,6 @@
 
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
-#include "temper/text/special_tokens.h"
 
 namespace temper::preference {
 namespace {
@@ -81,10 +80,7 @@ data::PreferenceFormat pair_format(const std::string& directory, const std::stri
   f.train_on = TrainOn::kCompletion;
   f.vocabulary = config.integer("vocab_size", 0);
   f.max_length = INT64_MAX;
-  const std::vector<int32_t> ends = models::eos_ids(directory, config);
-  if (!ends.empty()) f.eos = ends[0];
-  if (f.tokenizer)
-    if (const auto id = end_token(directory, *f.tokenizer)) f.eos = id;
+  f.set_ends(directory, models::eos_ids(directory, config));
   return f;
 }
 

@@ -8,7 +8,6 @@
 #include "temper/base/error.h"
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
-#include "temper/text/special_tokens.h"
 #include "temper/train/row_messages.h"
 
 namespace temper::preference {
@@ -25,10 +24,7 @@ data::PreferenceFormat format_of(const PreferenceConfig& config,
       config.data.train_on == TrainOn::kAssistant ? TrainOn::kAssistant : TrainOn::kCompletion;
   f.conversation = config.data.conversation;
   f.vocabulary = vocabulary;
-  const std::vector<int32_t> ends = models::eos_ids(directory, models::HfConfig::load(directory));
-  if (!ends.empty()) f.eos = ends[0];
-  if (f.tokenizer)
-    if (const auto id = end_token(directory, *f.tokenizer)) f.eos = id;
+  f.set_ends(directory, models::eos_ids(directory, models::HfConfig::load(directory)));
   return f;
 }
 

@@ -68,6 +68,14 @@ RewardSet::RewardSet(std::span<const RewardSection> sections, bool has_text)
         has_text || !rewards_.back()->needs_text(), "rewards: ", names_.back(),
         " reads text, and the model has no tokenizer; a command can judge completion_tokens");
   }
+  counted_zero_.resize(names_.size());
+  gave_negative_.resize(names_.size());
+}
+
+std::string RewardSet::rewarded_failures() const {
+  for (size_t r = 0; r < names_.size(); ++r)
+    if (counted_zero_[r] && gave_negative_[r] && sections_[r].weight != 0) return names_[r];
+  return {};
 }
 
 void RewardSet::check_row(const Json& row, const std::string& where) const {
@@ -114,6 +122,9 @@ std::vector<RewardResult> RewardSet::judge(std::span<const Sample> samples) {
       out[i].each.push_back(verdicts[i].value);
       out[i].reward += sections_[r].weight * verdicts[i].value;
       const bool has_value = verdicts[i].kind == Verdict::Kind::kValue;
+      if (sections_[r].weight * verdicts[i].value < 0) gave_negative_[r] = true;
+      if (!has_value && sections_[r].on_failure == RewardSection::OnFailure::kZero)
+        counted_zero_[r] = true;
       out[i].dropped |= !has_value && sections_[r].on_failure == RewardSection::OnFailure::kDrop;
       out[i].failed &= !(has_value && weighs);
     }

@@ -28,6 +28,9 @@ struct Sample {
   bool has_text = true;    // false: the model has no tokenizer, and `completion` is empty
   bool truncated = false;  // by its length
   int64_t max_new_tokens = 0;
+  // What the chat template writes behind the completion, where that ended by itself: reward models
+  // read it too, as their training did. Not sampled, and no part of the completion.
+  std::vector<int32_t> closing_tokens = {};
 };
 
 // What a reward says about one sample: a value, or why there is none.
@@ -101,6 +104,9 @@ class RewardSet {
   const FailureCounts& failures() const { return failures_; }
   const std::string& first_failure() const { return first_failure_; }
   std::string take_first_failure() { return std::exchange(first_failure_, {}); }
+  // The first reward whose failures so far were worth more than values that it gave: 0 under
+  // on_failure: zero, where those weigh less. Empty: none.
+  std::string rewarded_failures() const;
 
  private:
   void count(size_t reward, const Verdict& verdict);
@@ -108,6 +114,7 @@ class RewardSet {
   std::vector<RewardSection> sections_;
   std::vector<std::unique_ptr<Reward>> rewards_;
   std::vector<std::string> names_;
+  std::vector<bool> counted_zero_, gave_negative_;  // by reward, so far
   FailureCounts failures_;
   std::string first_failure_;
 };

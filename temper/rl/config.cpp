@@ -33,6 +33,19 @@ std::unique_ptr<Algorithm> RlSection::untouched_algorithm() const {
   return algorithms().find(name_, "rl.algorithm")();
 }
 
+std::string RlSection::overridden_defaults(const RolloutLimits& limits) const {
+  const std::unique_ptr<Algorithm> untouched = untouched_algorithm();
+  untouched->prepare(limits);
+  const std::vector<Field> papers = Fields::of(*untouched), own = Fields::of(*algorithm);
+  std::string out;
+  for (size_t i = 0; i < own.size(); ++i) {
+    const std::string value = own[i].write().text, paper = papers.at(i).write().text;
+    if (value != paper)
+      out += str(out.empty() ? "" : ", ", "rl.", own[i].name, " is ", value, ", not ", paper);
+  }
+  return out;
+}
+
 void RlSection::fields(Fields& f) {
   f.add(
       "algorithm", name_,

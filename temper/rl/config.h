@@ -43,6 +43,11 @@ struct RlSection {
   // Another of its name, with its paper's defaults.
   std::unique_ptr<Algorithm> untouched_algorithm() const;
 
+  // The algorithm's keys that have another value than its paper's default, as "rl.beta is 0.04, not
+  // 0", joined by commas; empty: none. Of a config that was resolved.
+  std::string overridden_defaults(const RolloutLimits& limits) const;
+  const std::string& algorithm_name() const { return name_; }
+
   void fields(Fields& f);
   int64_t updates_per_batch() const { return minibatches * iterations; }
 

@@ -6,9 +6,20 @@
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
 #include "temper/rl/scalar_directory.h"
+#include "temper/train/policy_parts.h"
 
 namespace temper::rl {
 namespace {
+
+// Every weight as what it was read as, in float32, which trains.
+void keep_in_float32(models::ScalarModel& model) {
+  model.each_parameter([](const std::string&, nn::Parameter& p) {
+    if (p.format() == ops::WeightFormat::kFloat32) return;
+    const at::Tensor value = p.float_value();
+    p.set_format(ops::WeightFormat::kFloat32);
+    p.set_value(value);
+  });
+}
 
 // The directory that the config names.
 std::unique_ptr<train::Critic> named_critic(const PpoConfig& config, const train::Roles& roles) {
@@ -19,7 +30,10 @@ std::unique_ptr<train::Critic> named_critic(const PpoConfig& config, const train
   check<ConfigError>(found.model->config().vocab_size >= vocabulary, path, " has ",
                      found.model->config().vocab_size, " tokens, the policy ", vocabulary,
                      "; it must read the policy's token ids");
-  if (found.adapted) models::merge_adapters(*found.model);
+  if (found.adapted) {
+    models::merge_adapters(*found.model);
+    keep_in_float32(*found.model);
+  }
   if (config.model.dtype == models::ModelSection::Dtype::kBfloat16)
     models::set_storage(*found.model,
                         {ops::WeightFormat::kRoundedBFloat16, {}, train::arithmetic_of(config)});
@@ -32,11 +46,15 @@ std::unique_ptr<train::Critic> critic_of_policy(const PpoConfig& config, train::
   const std::string& base = config.model.path;
   const uint64_t seed = static_cast<uint64_t>(config.seed);
   if (config.ppo.share_base) return train::critic_on_base(roles.policy, {base, base}, seed);
-  std::unique_ptr<models::ScalarModel> model = models::load_scalar_model(base, {}, seed);
+  // Quantized weights are read as the policy reads them.
+  models::Storage storage;
+  storage.blocks = train::policy_storage(config).blocks;
+  std::unique_ptr<models::ScalarModel> model = models::load_scalar_model(base, storage, seed);
   if (config.adapter.path) {
     models::load_adapter(*model, *config.adapter.path);
     models::merge_adapters(*model);
   }
+  keep_in_float32(*model);
   if (config.model.dtype == models::ModelSection::Dtype::kBfloat16)
     models::set_storage(*model,
                         {ops::WeightFormat::kRoundedBFloat16, {}, train::arithmetic_of(config)});

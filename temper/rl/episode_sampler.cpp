@@ -187,6 +187,10 @@ void EpisodeSampler::fail(Batch& batch, Live& live, const env::Failure& failure)
 
 void EpisodeSampler::finish(Batch& batch, Live& live) {
   pool_.close(live.number);
+  if (live.failed)
+    counted_zero_ |= !live.dropped;
+  else
+    gave_negative_ |= live.reward < 0;
   SampledEpisode& out = batch.ended[live.ask][static_cast<size_t>(live.sample)];
   out.dropped = live.dropped;
   out.failed = live.failed;

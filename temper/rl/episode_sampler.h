@@ -68,6 +68,8 @@ class EpisodeSampler {
   const EnvironmentCounts& counts() const { return counts_; }
   const std::string& first_failure() const { return first_failure_; }
   std::string take_first_failure() { return std::exchange(first_failure_, {}); }
+  // Whether failures so far were worth more than other episodes: 0, where those were negative.
+  bool rewards_failures() const { return counted_zero_ && gave_negative_; }
 
  private:
   struct Live;
@@ -88,6 +90,7 @@ class EpisodeSampler {
   std::vector<int32_t> ends_;  // tokens that end a turn
   EnvironmentCounts counts_;
   std::string first_failure_;
+  bool counted_zero_ = false, gave_negative_ = false;
   env::EnvironmentPool pool_;
 };
 

@@ -1,5 +1,7 @@
 #include "temper/rl/group_keys.h"
 
+#include <iterator>
+
 #include "temper/base/error.h"
 #include "temper/rl/term_names.h"
 
@@ -47,12 +49,13 @@ void GroupAlgorithm::prepare(const RolloutLimits& limits) {
                      limits.max_new_tokens);
 }
 
+// Lengths are those that rollout.max_new_tokens limits: an environment's tokens are among them.
 // Without a buffer a penalty that a rollouts file recorded stays.
 void GroupAlgorithm::shape(EpisodeGroup& group) const {
   if (*keys.overlong_buffer == 0) return;
   for (Episode& episode : group.episodes)
-    episode.penalty = overlong_penalty(group.sampled_tokens(episode), limits_.max_new_tokens,
-                                       *keys.overlong_buffer);
+    episode.penalty = overlong_penalty(std::ssize(group.completion(episode)),
+                                       limits_.max_new_tokens, *keys.overlong_buffer);
 }
 
 void GroupAlgorithm::assign_group_relative(EpisodeGroup& group) const {

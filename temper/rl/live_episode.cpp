@@ -7,13 +7,13 @@
 namespace temper::rl {
 namespace {
 
-// The conversation that a row's prompt is; a text is the user's.
-Json messages_of(const data::PromptFormat& format, const Json& row) {
+// The conversation that a row's prompt is; a text is the user's, and ids are none that a template
+// could write again.
+Json messages_of(const data::PromptRow& row) {
+  if (row.messages) return *row.messages;
   for (const char* field : {"prompt_ids", "tokens"})
-    if (row.contains(field)) return Json::array();
-  const Json prompt = row.contains("prompt") ? row["prompt"] : row.value("messages", Json());
-  if (prompt.is_string()) return Json::array({{{"role", "user"}, {"content", prompt}}});
-  return data::with_system_prompt(format, prompt);
+    if (row.fields->contains(field)) return Json::array();
+  return Json::array({{{"role", "user"}, {"content", row.fields->value("prompt", Json())}}});
 }
 
 Json joined(const Json& row_tools, const Json& added) {
@@ -44,12 +44,15 @@ ToolCallFormat call_format(env::CallFormat asked, const Dialogue& dialogue) {
 
 }  // namespace
 
+const ChatTemplate* episode_template(const data::PromptFormat& format, const data::PromptRow& row) {
+  return messages_of(row).empty() ? nullptr : format.chat.get();
+}
+
 LiveEpisode::LiveEpisode(const data::PromptFormat& format, const data::PromptRow& row,
                          const env::Observation& first)
     : tokenizer_(format.tokenizer), vocabulary_(format.vocabulary), prompt_(row.tokens) {
-  Json messages = messages_of(format, *row.fields);
-  // Ids are a prompt that no template can write again.
-  const bool templated = format.chat && !messages.empty();
+  Json messages = messages_of(row);
+  const bool templated = episode_template(format, row) != nullptr;
   const Json tools = templated ? joined(data::tools_of(*row.fields), first.tools) : Json();
   if (!templated) {
     const std::vector<int32_t> added = tokenizer_->encode(joined_contents(first.messages));

@@ -22,6 +22,9 @@ struct PromptTooLong : DataError {
   using DataError::DataError;
 };
 
+// The template that writes the turns of the row's episodes; null: none, their texts are joined.
+const ChatTemplate* episode_template(const data::PromptFormat& format, const data::PromptRow& row);
+
 class LiveEpisode {
  public:
   // The row's prompt with what the environment adds to it: messages, and tools beside the row's. A

@@ -3,8 +3,11 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "temper/base/error.h"
 #include "temper/rl/scalar_directory.h"
+#include "temper/text/dialogue.h"
 
 namespace temper::rl {
 namespace {
@@ -38,7 +41,9 @@ std::vector<rewards::Verdict> ModelReward::judge(std::span<const rewards::Sample
     if (!prompt.empty()) forest->add_root(prompt);
     size_t end = first;
     for (; end < samples.size() && samples[end].prompt_tokens == prompt; ++end) {
-      const std::vector<int32_t>& tokens = samples[end].completion_tokens;
+      std::vector<int32_t> tokens = samples[end].completion_tokens;
+      const std::vector<int32_t>& closing = samples[end].closing_tokens;
+      tokens.insert(tokens.end(), closing.begin(), closing.end());
       const int64_t more = static_cast<int64_t>(tokens.size());
       if (end > first && forest->num_tokens() + more > kMostTokens) break;
       check(!prompt.empty() || !tokens.empty(), samples[end].where,
@@ -55,6 +60,31 @@ std::vector<rewards::Verdict> ModelReward::judge(std::span<const rewards::Sample
     first = end;
   }
   return verdicts;
+}
+
+Closings::Closings(std::span<const rewards::RewardSection> sections, const Tokenizer* tokenizer,
+                   std::vector<int32_t> ends)
+    : tokenizer_(tokenizer),
+      needed_(std::ranges::any_of(sections, [](const auto& s) { return s.model.has_value(); })),
+      ends_(std::move(ends)) {}
+
+std::vector<int32_t> Closings::whole(const ChatTemplate& chat) const {
+  try {
+    return closing_tokens(*tokenizer_, chat);
+  } catch (const DataError& e) {
+    check<DataError>(!needed_, "rewards: cannot tell what the chat template writes behind a turn, ",
+                     "which a reward model reads: ", e.what());
+    return {};
+  }
+}
+
+std::vector<int32_t> Closings::after(std::span<const int32_t> completion,
+                                     const ChatTemplate* chat) {
+  const bool ended = !completion.empty() && std::ranges::count(ends_, completion.back()) > 0;
+  if (!tokenizer_ || !chat || !ended) return {};
+  const auto [at, added] = found_.try_emplace(chat);
+  if (added) at->second = whole(*chat);
+  return after_end_token(*tokenizer_, at->second, completion.back());
 }
 
 void check_reward_models(std::span<const rewards::RewardSection> sections,

@@ -1,7 +1,10 @@
-// A reward model as a reward: its scalar at the last token of prompt and completion.
+// A reward model as a reward: its scalar at the last token of prompt and completion. Of a
+// conversation that is the last token that the chat template writes, as where the model was trained
+// (preference/sides.h): behind an end token that was sampled stands what the template puts there.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,6 +12,7 @@
 
 #include "temper/models/model.h"
 #include "temper/rewards/reward.h"
+#include "temper/text/chat_template.h"
 #include "temper/text/tokenizer.h"
 
 namespace temper::rl {
@@ -25,6 +29,26 @@ class ModelReward : public rewards::Reward {
 
  private:
   std::unique_ptr<models::ScalarModel> model_;
+};
+
+// What stands behind completions that ended by themselves (rewards::Sample::closing_tokens).
+class Closings {
+ public:
+  // tokenizer: null where there is none. ends: the tokens at which sampling ends by itself. Where
+  // no reward is a model, a template that does not say gives nothing.
+  Closings(std::span<const rewards::RewardSection> sections, const Tokenizer* tokenizer,
+           std::vector<int32_t> ends);
+  // chat: the template that wrote the completion's prompt; null: the prompt is no conversation. Of
+  // one thread at a time. Throws DataError.
+  std::vector<int32_t> after(std::span<const int32_t> completion, const ChatTemplate* chat);
+
+ private:
+  std::vector<int32_t> whole(const ChatTemplate& chat) const;
+
+  const Tokenizer* tokenizer_;
+  bool needed_;
+  std::vector<int32_t> ends_;
+  std::map<const ChatTemplate*, std::vector<int32_t>> found_;  // with the end token
 };
 
 // Throws ConfigError for a reward model whose tokens are not the policy's: its tokenizer's, or

@@ -18,6 +18,13 @@ std::string with_rank(const std::string& failure, int64_t rank, bool alone) {
 
 }  // namespace
 
+// The section of the config whose failures pay.
+std::string RolloutFailures::rewarded_here() const {
+  if (const std::string name = rewards_.rewarded_failures(); !name.empty())
+    return "the reward " + name;
+  return episodes_ && episodes_->rewards_failures() ? "the environment" : "";
+}
+
 // Counts since the last call, and the first causes.
 Json RolloutFailures::of_this_rank(const PartialBatch& batch, const dist::Group& group) {
   const rewards::FailureCounts& now = rewards_.failures();
@@ -37,7 +44,8 @@ Json RolloutFailures::of_this_rank(const PartialBatch& batch, const dist::Group&
   Json mine = {{"counts", counts},
                {"rank", dist::run_rank(group)},
                {"reward", rewards_.take_first_failure()},
-               {"environment", episodes_ ? episodes_->take_first_failure() : ""}};
+               {"environment", episodes_ ? episodes_->take_first_failure() : ""},
+               {"rewarded", rewarded_here()}};
   pass_over();
   return mine;
 }
@@ -51,6 +59,7 @@ void RolloutFailures::count(PartialBatch& batch, dist::Group& group) {
     const Json one = parse_json(text, "another rank");
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += one["counts"].at(i).get<int64_t>();
     const int64_t rank = one["rank"].get<int64_t>();
+    if (rewarded_.empty()) rewarded_ = one["rewarded"].get<std::string>();
     if (reward.empty()) reward = with_rank(one["reward"].get<std::string>(), rank, alone);
     if (environment.empty())
       environment = with_rank(one["environment"].get<std::string>(), rank, alone);
@@ -119,6 +128,13 @@ void RolloutFailures::warn(train::Messages& messages) const {
                            " times (the first: ", first_of_environment_,
                            "); this is handled as environment.on_failure says and counted in "
                            "environment_timeouts, environment_crashes and environment_malformed"));
+  if (!rewarded_.empty())
+    messages.warn_once(
+        "rewarded failures",
+        str(rewarded_,
+            " failed and gave negative values: a failure counts 0, which is more, so "
+            "the policy learns to bring failures about; on_failure: drop leaves such "
+            "completions out, stop ends the run"));
 }
 
 void RolloutFailures::describe(MetricsRow& row) const {

@@ -39,6 +39,7 @@ class RolloutFailures {
 
  private:
   Json of_this_rank(const PartialBatch& batch, const dist::Group& group);
+  std::string rewarded_here() const;
   void check_any_succeeds(const PartialBatch& batch, const std::string& reward,
                           const std::string& environment);
   EnvironmentCounts episodes_now() const {
@@ -56,6 +57,8 @@ class RolloutFailures {
   int64_t failed_in_a_row_ = 0;  // batches, up to the last
   // With the rank: what failed first in these, and since this process began.
   std::string cause_, first_of_rewards_, first_of_environment_;
+  // Whose failures were worth more than values that it gave, on any rank; empty: none.
+  std::string rewarded_;
 };
 
 // The list of so many whole numbers at `key`, zeros where there is none. Throws DataError.

@@ -1,6 +1,7 @@
 #include "temper/rl/rollout_lines.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <iterator>
@@ -23,6 +24,14 @@ double finite_number(const Json& value, const char* field, const std::string& wh
   return value.get<double>();
 }
 
+// The number that JSON prints with the fewest digits that read back to this float32.
+double shortest(float value) {
+  const std::string text = float_to_json(value);
+  double out = value;
+  std::from_chars(text.data(), text.data() + text.size(), out);
+  return static_cast<float>(out) == value ? out : static_cast<double>(value);
+}
+
 // A value for every token after the prompt, 0 where the policy did not sample it.
 Json by_token(const EpisodeGroup& group, const Episode& episode,
               std::vector<float> Segment::* values) {
@@ -31,7 +40,7 @@ Json by_token(const EpisodeGroup& group, const Episode& episode,
     const Segment& segment = group.segments[static_cast<size_t>(s)];
     if (segment.sampled && (segment.*values).empty()) return Json::array();
     for (size_t t = static_cast<size_t>(segment.repeated); t < segment.tokens.size(); ++t)
-      out.push_back(segment.sampled ? (segment.*values)[t] : 0.0F);
+      out.push_back(segment.sampled ? shortest((segment.*values)[t]) : 0.0);
   }
   return out;
 }
@@ -44,7 +53,7 @@ Json advantage_of(const EpisodeGroup& group, const Episode& episode) {
     const Segment& segment = group.segments[static_cast<size_t>(s)];
     if (!segment.sampled) continue;
     for (const float a : segment.advantage) {
-      if (first.is_null()) first = a;
+      if (first.is_null()) first = shortest(a);
       if (first.get<float>() != a) return all;
     }
   }
@@ -109,6 +118,7 @@ std::string to_line(const EpisodeGroup& group, const Episode& e, bool resumable)
   if (versions.size() > 1) row["version_tokens"] = std::move(version_tokens);
   row["text"] = e.text;
   row["finish_reason"] = e.stopped ? "stop" : "length";
+  if (!e.closing_tokens.empty()) row["closing_tokens"] = e.closing_tokens;
   if (resumable) {
     row["old_logp"] = by_token(group, e, &Segment::old_logp);
     row["ref_logp"] = by_token(group, e, &Segment::ref_logp);
@@ -236,6 +246,9 @@ void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabu
   if (row.contains("text") && row["text"].is_string())
     episode.text = row["text"].get<std::string>();
   episode.stopped = !(row.contains("finish_reason") && row["finish_reason"] == "length");
+  if (row.contains("closing_tokens"))
+    episode.closing_tokens =
+        data::token_ids(row["closing_tokens"], "closing_tokens", INT32_MAX, where);
   if (row.contains("turns") && row["turns"].is_number_integer())
     episode.turns = row["turns"].get<int64_t>();
   CompletionTokens completion;

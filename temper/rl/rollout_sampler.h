@@ -19,7 +19,7 @@ namespace temper::rl {
 class RolloutSampler {
  public:
   // Called for each group as soon as its last completion or episode is done.
-  using Done = std::function<void(const PartialGroup&)>;
+  using Done = std::function<void(PartialGroup&)>;
   // sampler: null where the policy samples for itself.
   RolloutSampler(const RlConfig& config, train::Policy& policy, dist::Group& group,
                  std::unique_ptr<Sampler> sampler, Done done);

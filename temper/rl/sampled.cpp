@@ -5,7 +5,7 @@
 
 #include "temper/base/error.h"
 #include "temper/metrics/trace.h"
-#include "temper/rl/model_reward.h"
+#include "temper/rl/live_episode.h"
 #include "temper/rl/rollout_lines.h"
 #include "temper/train/agreed_error.h"
 
@@ -13,6 +13,13 @@ namespace temper::rl {
 namespace {
 
 constexpr int kMostEmptyBatches = 10;
+
+std::vector<int32_t> end_tokens(const RlConfig& config, const train::Policy& policy) {
+  std::vector<int32_t> ends = config.rollout.options(config.seed).stop_token_ids;
+  const std::vector<int32_t>& own = policy.model->eos_token_ids;
+  if (!config.rollout.ignore_eos) ends.insert(ends.end(), own.begin(), own.end());
+  return ends;
+}
 
 }  // namespace
 
@@ -24,9 +31,9 @@ SampledSource::SampledSource(const RlConfig& config, train::Policy& policy, dist
       group_(group),
       messages_(messages),
       rewards_(config.rewards, policy.tokenizer != nullptr),
+      closings_(config.rewards, policy.tokenizer.get(), end_tokens(config, policy)),
       prompts_(config, policy, rewards_),
-      sampler_(config, policy, group, std::move(sampler),
-               [this](const PartialGroup& g) { sampled(g); }),
+      sampler_(config, policy, group, std::move(sampler), [this](PartialGroup& g) { sampled(g); }),
       asker_(std::move(asker)),
       judge_(rewards_),
       failures_(rewards_, sampler_.episodes()),
@@ -67,6 +74,20 @@ std::unique_ptr<PartialBatch> SampledSource::begin() {
   return batch;
 }
 
+// What wrote the row's prompt.
+const ChatTemplate* SampledSource::template_of(const data::PromptRow& row) const {
+  if (!sampler_.episodes()) return row.chat.get();
+  return episode_template(prompt_format(config_, policy_), row);
+}
+
+// Says what stands behind completions that ended by themselves.
+void SampledSource::close(PartialGroup& partial) {
+  const ChatTemplate* const chat = template_of(partial.prompt->row);
+  EpisodeGroup& group = partial.episodes;
+  for (Episode& episode : group.episodes)
+    if (episode.stopped) episode.closing_tokens = closings_.after(group.completion(episode), chat);
+}
+
 void SampledSource::judge(const PartialGroup& partial) {
   const Prompt& prompt = *partial.prompt;
   const EpisodeGroup& group = partial.episodes;
@@ -82,14 +103,16 @@ void SampledSource::judge(const PartialGroup& partial) {
     s.has_text = policy_.tokenizer != nullptr;
     s.truncated = !episode.stopped;
     s.max_new_tokens = config_.rollout.max_new_tokens;
+    s.closing_tokens = episode.closing_tokens;
     samples.push_back(std::move(s));
   }
   judge_.submit(group.id, std::move(samples));
 }
 
 // Of ranks that compute the same rows one asks for all.
-void SampledSource::sampled(const PartialGroup& group) {
+void SampledSource::sampled(PartialGroup& group) {
   if (!group_.leads()) return;
+  close(group);
   judge(group);
   if (asker_ && sampler_.uses_sampler()) asker_->submit(group.episodes);
 }
@@ -228,7 +251,7 @@ std::unique_ptr<PartialBatch> SampledSource::resume(const std::string& lines, in
   std::unique_ptr<PartialBatch> batch = begin();
   check<DataError>(batch != nullptr, where, ": a rollout batch goes on behind the end of the data");
   batch->fill(lines, policy_.model->vocab_size, config_.rollout.max_new_tokens, where);
-  for (const auto& [key, group] : batch->mine) {
+  for (auto& [key, group] : batch->mine) {
     for (const PartialCompletion& c : group.completions)
       check<DataError>(c.stopped || c.length() == max_tokens, where,
                        ": a completion of a rollout batch that was begun is missing");

@@ -14,6 +14,7 @@
 #include "temper/rewards/reward.h"
 #include "temper/rl/config.h"
 #include "temper/rl/judge.h"
+#include "temper/rl/model_reward.h"
 #include "temper/rl/partial_batch.h"
 #include "temper/rl/prompts.h"
 #include "temper/rl/reference_asker.h"
@@ -64,8 +65,10 @@ class SampledSource : public RolloutSource {
   PartialBatch draw(int64_t prompts);
   void deal(PartialBatch& batch, int64_t samples) const;
   // Of a group whose last completion is done.
-  void sampled(const PartialGroup& group);
+  void sampled(PartialGroup& group);
+  void close(PartialGroup& group);
   void judge(const PartialGroup& group);
+  const ChatTemplate* template_of(const data::PromptRow& row) const;
   std::vector<EpisodeGroup> judged_groups(PartialBatch& batch);
   std::vector<EpisodeGroup> gather(std::vector<EpisodeGroup> mine) const;
   std::vector<EpisodeGroup> from_lines(const std::vector<std::string>& texts) const;
@@ -76,6 +79,7 @@ class SampledSource : public RolloutSource {
   dist::Group& group_;
   train::Messages& messages_;
   rewards::RewardSet rewards_;
+  Closings closings_;
   Prompts prompts_;
   RolloutSampler sampler_;
   std::unique_ptr<ReferenceAsker> asker_;

@@ -35,10 +35,17 @@ ScalarPlace find_scalar_directory(const std::string& path, const std::string& wh
   return place;
 }
 
+models::Storage trained_storage(const ScalarPlace& place) {
+  if (place.adapter.empty()) return {};
+  const auto trained = models::adapter_base_format(place.adapter);
+  return trained ? models::storage_of(*trained) : models::Storage();
+}
+
 ScalarDirectory load_scalar_directory(const std::string& path, const std::string& where,
                                       const std::string& wanted) {
   const ScalarPlace place = find_scalar_directory(path, where, wanted);
-  ScalarDirectory found{models::load_scalar_model(place.base), place.base, !place.adapter.empty()};
+  ScalarDirectory found{models::load_scalar_model(place.base, trained_storage(place)), place.base,
+                        !place.adapter.empty()};
   if (found.adapted) models::load_adapter(*found.model, place.adapter);  // trained with LoRA
   return found;
 }

@@ -44,6 +44,11 @@ RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
 void RlTask::begin(int64_t steps_made) {
   if (source_.samples() && group_.writes() && !output_dir_.empty())
     remove_rollouts_after(output_dir_, steps_made);
+  const std::string other =
+      rl_.overridden_defaults({config_.rollout.max_new_tokens, !rl_.replay.has_value()});
+  if (!other.empty())
+    messages_.note(str("rl.algorithm: ", rl_.algorithm_name(),
+                       "; the config overrides its paper's defaults: ", other));
 }
 
 int64_t RlTask::planned_steps() const {

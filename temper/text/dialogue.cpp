@@ -46,7 +46,30 @@ Json as_user_messages(const Json& answers) {
   return out;
 }
 
+// What the template writes behind kWords in a text where the assistant says that last.
+std::string behind_words(const std::string& text) {
+  const size_t found = text.rfind(kWords);
+  check<DataError>(found != std::string::npos,
+                   "the chat template leaves out what the assistant says");
+  return text.substr(found + std::string_view(kWords).size());
+}
+
 }  // namespace
+
+std::vector<int32_t> closing_tokens(const Tokenizer& tokenizer, const ChatTemplate& chat) {
+  const Json messages = Json::array(
+      {{{"role", "user"}, {"content", "?"}}, {{"role", "assistant"}, {"content", kWords}}});
+  return tokenizer.encode(behind_words(chat.render(messages, Json(), false)));
+}
+
+std::vector<int32_t> after_end_token(const Tokenizer& tokenizer, std::vector<int32_t> tail,
+                                     int32_t end) {
+  const auto found = std::find(tail.begin(), tail.end(), end);
+  if (found == tail.end()) return tail;
+  const std::vector<int32_t> before(tail.begin(), found);
+  if (without_space(tokenizer.decode(before)).empty()) tail.erase(tail.begin(), found + 1);
+  return tail;
+}
 
 std::string joined_contents(const Json& messages) {
   std::string text;
@@ -83,11 +106,7 @@ std::string Dialogue::tail_of(const Json& answers) const {
   Json messages = messages_;
   messages.push_back({{"role", "assistant"}, {"content", kWords}});
   for (const Json& message : answers) messages.push_back(message);
-  const std::string text = render(messages);
-  const size_t found = text.rfind(kWords);
-  check<DataError>(found != std::string::npos,
-                   "the chat template leaves out what the assistant says");
-  return text.substr(found + std::string_view(kWords).size());
+  return behind_words(render(messages));
 }
 
 Dialogue::Rendering Dialogue::plain(const std::string& words, const Json& answers) const {
@@ -185,8 +204,7 @@ Dialogue::Continuation Dialogue::continue_line(std::span<const int32_t> turn, bo
   tokens_.insert(tokens_.end(), turn.begin(), turn.end());
   next.kept = tokens_.size();
   next.tokens = tokenizer_->encode(tail);
-  if (ended && !next.tokens.empty() && next.tokens.front() == turn.back())
-    next.tokens.erase(next.tokens.begin());
+  if (ended) next.tokens = after_end_token(*tokenizer_, std::move(next.tokens), turn.back());
   tokens_.insert(tokens_.end(), next.tokens.begin(), next.tokens.end());
   return next;
 }

@@ -74,6 +74,15 @@ class Dialogue {
   std::vector<Begin> begins_;
 };
 
+// What the template writes behind the assistant's last words where they end a conversation: the end
+// of the turn and all that follows it ("<|im_end|>\n"). Throws DataError where it cannot be told.
+std::vector<int32_t> closing_tokens(const Tokenizer& tokenizer, const ChatTemplate& chat);
+
+// What of `tail`, which the template writes behind a turn's words, is still to come where the end
+// token `end` was sampled: without it, and without space before it.
+std::vector<int32_t> after_end_token(const Tokenizer& tokenizer, std::vector<int32_t> tail,
+                                     int32_t end);
+
 // The messages' contents, concatenated. Throws DataError for one that is not text.
 std::string joined_contents(const Json& messages);
 

@@ -4,8 +4,8 @@
 
 namespace temper::train {
 
-void warn_about_rows(const data::LoaderState& rows, int64_t max_length, int32_t eos_token,
-                     Messages& messages) {
+void warn_about_rows(const data::LoaderState& rows, int64_t max_length,
+                     const data::SftFormat& format, Messages& messages) {
   if (rows.truncated > 0)
     messages.warn_once("truncated rows",
                        str("rows longer than data.max_length, ", max_length, " tokens, are cut (",
@@ -17,9 +17,12 @@ void warn_about_rows(const data::LoaderState& rows, int64_t max_length, int32_t 
   if (rows.untrained > 0)
     messages.warn_once("untrained rows",
                        str(rows.untrained, " of the first ", rows.rows, " rows train no token"));
-  if (rows.rows > 0 && rows.with_eos == 0 && eos_token >= 0)
-    messages.warn_once("end token", str("no row trains the end token ", eos_token,
-                                        ": the model will not learn to stop"));
+  const std::vector<int32_t>& ends = format.ends;
+  if (rows.rows > 0 && rows.with_eos == 0 && (format.eos || !ends.empty()))
+    messages.warn_once("end token",
+                       str("no row trains the end token ", ends.empty() ? *format.eos : ends[0],
+                           ends.size() > 1 ? " or another at which sampling ends" : "",
+                           ": the model will not learn to stop"));
 }
 
 std::vector<std::pair<std::string, std::string>> row_summary(

@@ -11,9 +11,9 @@
 
 namespace temper::train {
 
-// Warnings, each once a run. eos_token: an end token that rows should train; negative: none.
-void warn_about_rows(const data::LoaderState& rows, int64_t max_length, int32_t eos_token,
-                     Messages& messages);
+// Warnings, each once a run. format: how the rows were read.
+void warn_about_rows(const data::LoaderState& rows, int64_t max_length,
+                     const data::SftFormat& format, Messages& messages);
 
 // Lines of the report.
 std::vector<std::pair<std::string, std::string>> row_summary(

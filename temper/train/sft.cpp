@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
-#include "temper/text/special_tokens.h"
 #include "temper/train/ranks.h"
 #include "temper/train/row_messages.h"
 
@@ -26,9 +25,7 @@ data::SftFormat sft_format(const RunConfig& config, const Policy& policy) {
   f.train_on = section.train_on;
   f.conversation = section.conversation;
   f.vocabulary = policy.model->vocab_size;
-  if (!policy.model->eos_token_ids.empty()) f.eos = policy.model->eos_token_ids[0];
-  if (policy.tokenizer)
-    if (const auto id = end_token(config.model.path, *policy.tokenizer)) f.eos = id;
+  f.set_ends(config.model.path, policy.model->eos_token_ids);
   return f;
 }
 
@@ -96,7 +93,7 @@ Loss SftTask::loss(const ForwardPass& pass) {
 // A run that trains nothing is no success: it ends once enough rows are known to be of no use.
 void SftTask::before_update(int64_t step) {
   const data::LoaderState& s = loader_.state();
-  warn_about_rows(s, config_.data.max_length, format_.eos.value_or(-1), messages_);
+  warn_about_rows(s, config_.data.max_length, format_, messages_);
   const bool enough = s.rows >= std::min(loader_.order().rows(), kRowsToJudge) ||
                       step == config_.train.max_steps.value_or(steps_);
   check<DataError>(!needs_labels_ || s.untrained < s.rows || !enough, config_.where("data.train"),

@@ -57,6 +57,11 @@ TEST_CASE("the best completion of a group against the worst") {
              {"chosen_ids", {4}},
              {"rejected_ids", {5}},
              {"reward_difference", 2.0}});
+  Json ended = row({6}, 2);
+  ended["closing_tokens"] = {9};  // what the chat template writes behind its turns
+  const Json pair = best_against_worst({ended, row({5}, 1)}, "r:1").value();
+  CHECK(pair["chosen_ids"] == Json({6, 9}));
+  CHECK(pair["rejected_ids"] == Json({5}));
   CHECK_FALSE(best_against_worst({row({3}, 1), row({4}, 1)}, "r:1"));
   CHECK_FALSE(best_against_worst({row({3}, 1), row({3}, 0)}, "r:1"));
   CHECK_THROWS_WITH_AS(best_against_worst({{{"reward", "x"}}}, "r:5"),

@@ -114,6 +114,10 @@ TEST_CASE("without a prompt, what the sides begin with alike is the prompt") {
   same({{"prompt", "Why?"}, {"chosen", {good}}, {"rejected", {bad}}});
   CHECK(tokens(row_in(format, {{"chosen", "Q: x A: yes"}, {"rejected", "Q: x A: no"}})) ==
         tokens(row_in(format, {{"prompt", "Q: x A:"}, {"chosen", " yes"}, {"rejected", " no"}})));
+  CHECK_THROWS_WITH_AS(
+      row_in(format, {{"question", "Why?"}, {"chosen", "So."}, {"rejected", "No."}}),
+      doctest::Contains("the row has no `prompt`, and `chosen` and `rejected` begin with nothing"),
+      DataError);
 }
 
 TEST_CASE("ids: what both sides share stands once") {

@@ -43,6 +43,20 @@ int64_t steps_of(Loader<SftRow>& loader) {
 
 }  // namespace
 
+TEST_CASE("a row that trains any token at which sampling ends teaches to stop") {
+  const Folder folder;
+  SftFormat format = ids_format();
+  format.eos = 1;  // as Gemma's: its chats end with another one
+  const auto with_end = [&] {
+    const RowOrder order({{folder.write("c.jsonl", "{\"input_ids\": [9, 8, 6]}\n")}}, {});
+    RowSurveyor surveyor(order, counting(format), {});
+    return surveyor.result().with_eos;
+  };
+  CHECK(with_end() == 0);
+  format.ends = {1, 6};
+  CHECK(with_end() == 1);
+}
+
 TEST_CASE("a survey counts every row once, whatever the number of threads") {
   const Folder folder;
   SftFormat format = dropping(5);

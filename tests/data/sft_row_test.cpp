@@ -301,6 +301,24 @@ TEST_CASE("prompts are text, messages or ids, and end before the answer that a f
   CHECK(prompt({{"conversations",
                  {{{"from", "human"}, {"value", "Hi"}}, {{"from", "gpt"}, {"value", "Ho"}}}}}) ==
         want);
+  // The answers are what rewards may compare with: the row keeps them.
+  for (const Json& row :
+       {Json{{"messages", {kTalk[0], kTalk[1]}}}, Json{{"prompt", {kTalk[0], kTalk[1]}}},
+        Json{{"messages", {kTalk[0], kTalk[1], kTalk[3]}}, {"tools", Json::array()}}}) {
+    CAPTURE(row.dump());
+    CHECK(prompt(row) == want);
+    const auto read = read_prompt_row(format, row, "rows.jsonl:7", &truncated);
+    CHECK(*read->fields == row);
+    CHECK(read->has_answer);
+    CHECK(*read->messages == Json({kTalk[0]}));
+  }
+  CHECK(prompt({{"messages", {kTalk[0], kTalk[1], kTalk[2]}}})
+            .ends_with("Ho<|im_end|>\n<|im_start|>user\nHe<|im_end|>\n<|im_start|>assistant\n"));
+  CHECK_THROWS_WITH_AS(prompt({{"messages", {kTalk[1]}}}),
+                       "rows.jsonl:7: `messages` has the assistant's words alone; a prompt is what "
+                       "they answer",
+                       DataError);
+  CHECK_FALSE(read_prompt_row(format, {{"prompt", "plain"}}, "f:1", &truncated)->messages);
   CHECK(prompt({{"prompt_ids", {1, 2}}}) == prompt({{"tokens", {1, 2}}}));
   CHECK(prompt({{"prompt", "plain"}}) == "plain");
   PromptFormat ids;
@@ -356,4 +374,26 @@ TEST_CASE("text gets the tokenizer's special tokens once, conversations none") {
     CHECK(read_prompt_row(prompt, {{"prompt", text}}, "f:1", &truncated)->tokens == Ids{3, 0, 1});
   CHECK(read_prompt_row(prompt, {{"prompt", {said("user", "a")}}}, "f:1", &truncated)->tokens ==
         Ids{3, 0});
+}
+
+TEST_CASE("an end token that the tokenizer puts behind texts is not put behind a prompt") {
+  SftFormat format;
+  format.tokenizer = Tokenizer::parse(R"({"model": {"type": "BPE", "unk_token": "u", "merges": [],
+    "vocab": {"a": 0, "b": 1, "u": 2}},
+    "added_tokens": [{"id": 3, "content": "</s>", "single_word": false, "lstrip": false,
+      "rstrip": false, "normalized": false, "special": true}],
+    "post_processor": {"type": "TemplateProcessing",
+      "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+      "special_tokens": {"</s>": {"id": "</s>", "ids": [3], "tokens": ["</s>"]}}}})",
+                                      "tokenizer");
+  format.vocabulary = 4;
+  format.eos = 3;
+  using Ids = std::vector<int32_t>;
+  bool truncated = false;
+  const auto prompt = read_prompt_row(format, {{"prompt", "ab"}}, "f:1", &truncated);
+  CHECK(prompt->tokens == Ids{0, 1});
+  // A row that trains the completion has the same before it.
+  const Ids row = row_in(format, {{"prompt", "ab"}, {"completion", "a"}}).segments[0].tokens;
+  CHECK(row == Ids{0, 1, 0, 3});
+  CHECK(row_in(format, {{"text", "ab"}}).segments[0].tokens == Ids{0, 1, 3});
 }

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
@@ -105,6 +106,32 @@ TEST_CASE("dynamic rope scaling ends where a token's rotation would depend on th
   CHECK(rotary.table(100, at::kFloat).cos.size(0) >= 100);
   CHECK_THROWS_WITH_AS(rotary.table(101, at::kFloat), doctest::Contains("max_position_embeddings"),
                        ConfigError);
+}
+
+TEST_CASE("rotary frequencies are those of PyTorch's arithmetic, to the bit") {
+  // By transformers 5.23's ROPE_INIT_FUNCTIONS on PyTorch 2.13: powers of theta as float32, and a
+  // number over a tensor is the tensor's reciprocal times the number.
+  nn::RotaryConfig config;
+  config.theta = 12345.6;
+  const auto bits = [](const std::vector<float>& values) {
+    std::vector<uint32_t> out;
+    for (const float value : values) out.push_back(std::bit_cast<uint32_t>(value));
+    return out;
+  };
+  using Bits = std::vector<uint32_t>;
+  CHECK(bits(nn::Rotary(config, 16).inverse_frequency()) == Bits{0x3f800000, 0x3e9db322, 0x3dc24a68,
+                                                                 0x3cef5f2b, 0x3c1374db, 0x3b35abb0,
+                                                                 0x3a5fd2d5, 0x3989e0ea});
+  config.kind = nn::RotaryConfig::Kind::kLlama3;
+  config.factor = 32;
+  CHECK(bits(nn::Rotary(config, 16).inverse_frequency()) == Bits{0x3f800000, 0x3e9db322, 0x3dc24a68,
+                                                                 0x3cef5f2b, 0x3c1374db, 0x3b1f0a0c,
+                                                                 0x3872d3b2, 0x3709e0ea});
+  config.theta = 10000;
+  config.factor = 8;
+  const Bits found = bits(nn::Rotary(config, 64).inverse_frequency());
+  CHECK(Bits(found.begin() + 20, found.begin() + 26) ==
+        Bits{0x3b4f3e38, 0x3ae47c6e, 0x3a6d8ae2, 0x39ee0430, 0x395ffbd9, 0x38c4948c});
 }
 
 TEST_CASE("a rope type that is not known is refused by its key") {

@@ -43,6 +43,8 @@ TEST_CASE("what does not fit together is said by its key") {
        "simpo has no reference");
   says(error_of("dpo", {"preference.loss=kto", "preference.reference=precomputed"}),
        "found precomputed");
+  says(error_of("dpo", {"preference.loss=kto", "train.batch_size=1"}),
+       "train.batch_size: found 1, expected at least 2");
   says(error_of("dpo", {"preference.loss=robust", "preference.label_smoothing=0.5"}),
        "less than 0.5");
   says(error_of("orpo", {"train.z_loss=0.1"}), "only sft's loss");

@@ -271,6 +271,37 @@ TEST_CASE("a completion has failed where no reward that weighs anything has a va
   CHECK_FALSE(RewardSet({}, true).judge({&sample, 1})[0].failed);
 }
 
+TEST_CASE("failures that count 0 are told of where others count less") {
+  RewardSection section;
+  section.name = "length";
+  section.weight = -1;
+  Sample sample;
+  sample.row = std::make_shared<const Json>(Json::object());
+  sample.completion_tokens = {1, 2};
+  sample.max_new_tokens = 4;
+  std::vector<RewardSection> sections{section, RewardSection{}};
+  sections[1].command = {"false"};
+  const auto rewarded = [&] {
+    RewardSet set(sections, true);
+    set.judge({&sample, 1});
+    return set.rewarded_failures();
+  };
+  CHECK(rewarded().empty());  // it fails, and another one is negative
+  sections[1].command = {"sh", "-c", "read x; echo -1; read x; exit 1"};
+  sections[1].name = "mine";
+  sections[1].workers = 1;
+  RewardSet set(sections, true);
+  const std::vector<Sample> two{sample, sample};
+  set.judge(two);
+  CHECK(set.failures().all() == 1);
+  CHECK(set.rewarded_failures() == "mine");
+  sections[1].on_failure = RewardSection::OnFailure::kDrop;
+  RewardSet dropping(sections, true);
+  dropping.judge(two);
+  CHECK(dropping.failures().all() == 1);
+  CHECK(dropping.rewarded_failures().empty());
+}
+
 TEST_CASE("a pattern that takes too many steps has no verdict, and the others have theirs") {
   RewardSection section;
   section.name = "regex";

@@ -102,6 +102,15 @@ TEST_CASE("the overlong penalty falls from 0 to -1 over the buffer, and no furth
   CHECK(rl::overlong_penalty(300, 100, 0) == 0);
 }
 
+TEST_CASE("the overlong penalty counts what the limit counts, an environment's tokens too") {
+  rl::EpisodeGroup group = group_of({30, 90}, {0, 1});
+  group.segments.push_back({.parent = 1, .tokens = std::vector<int32_t>(60, 6)});
+  group.episodes[0].path.push_back(3);
+  make("dapo")->shape(group);
+  CHECK(group.episodes[0].penalty == -0.5);
+  CHECK(group.episodes[1].penalty == -0.5);
+}
+
 TEST_CASE("dapo keeps groups by their rewards before shaping, and shapes a group once") {
   const auto dapo = make("dapo");
   CHECK(dapo->max_refills() == 10);

@@ -262,3 +262,24 @@ TEST_CASE("a batch's lines are the batch") {
   CHECK_THROWS_AS(rl::TrainingBatch::from_lines("{}\n", kVocabulary, "state"), DataError);
   CHECK_THROWS_AS(rl::TrainingBatch::from_lines(batch.lines(), 12, "state"), DataError);
 }
+
+TEST_CASE("log-probabilities are printed with the fewest digits that read back to the float") {
+  rl::EpisodeGroup group{.id = 5};
+  group.segments = {{.tokens = {1, 2}},
+                    {.parent = 0,
+                     .tokens = {3, 4},
+                     .sampled = true,
+                     .logprobs = {-0.1F, -1.2345678F},
+                     .old_logp = {-0.3F, -2.0F},
+                     .advantage = {0.7F, 0.7F}}};
+  group.episodes = {{.path = {1}, .reward = 0.1, .closing_tokens = {6}}};
+  const std::string line = rl::to_line(group, group.episodes[0], true);
+  CHECK(line.find("\"logprobs\":[-0.1,-1.2345678]") != std::string::npos);
+  CHECK(line.find("\"old_logp\":[-0.3,-2.0]") != std::string::npos);
+  CHECK(line.find("\"advantage\":0.7,") != std::string::npos);
+  CHECK(line.find("\"reward\":0.1,") != std::string::npos);
+  std::vector<rl::EpisodeGroup> groups;
+  rl::add_lines(groups, line, 10, "line");
+  CHECK(groups.at(0).segments.at(1).logprobs == group.segments[1].logprobs);
+  CHECK(groups.at(0).episodes.at(0).closing_tokens == std::vector<int32_t>{6});
+}

@@ -9,15 +9,36 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/data/preference_row.h"
+#include "temper/data/prompt_row.h"
+#include "temper/models/adapter.h"
 #include "temper/models/load.h"
+#include "tests/preference/folder.h"
 
 using namespace temper;
 
 namespace {
 
-std::string golden(const std::string& name) {
+std::string golden_file(const std::string& name) {
   const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  return (root ? std::string(root) + "/" : std::string()) + "tests/golden/models/" + name;
+  return (root ? std::string(root) + "/" : std::string()) + "tests/golden/" + name;
+}
+std::string golden(const std::string& name) { return golden_file("models/" + name); }
+
+// A tokenizer that has the end tokens of many families.
+std::shared_ptr<const Tokenizer> tokenizer_of_families() {
+  Json file = read_json_file(golden_file("tokenizers/qwen2.json")).at("tokenizer");
+  int id = 0;
+  for (const Json& token : file["added_tokens"]) id = std::max(id, token["id"].get<int>());
+  for (const char* text : {"<|im_start|>", "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "</s>",
+                           "<|END_OF_TURN_TOKEN|>"}) {
+    Json token = file["added_tokens"][0];
+    token["id"] = ++id;
+    token["content"] = text;
+    file["added_tokens"].push_back(token);
+  }
+  return Tokenizer::parse(file.dump(), "families");
 }
 
 using Ids = std::vector<int32_t>;
@@ -30,15 +51,18 @@ rewards::Sample sample(Ids prompt, Ids completion) {
   return s;
 }
 
-float alone(const rewards::Sample& s) {
+float scalar_of(models::ScalarModel& model, const rewards::Sample& s) {
   const at::NoGradGuard no_grad;
-  static const auto model = models::load_scalar_model(golden("score"));
   Ids all = s.prompt_tokens;
   all.insert(all.end(), s.completion_tokens.begin(), s.completion_tokens.end());
   const auto forest = std::make_shared<Forest>();
   forest->add_root(all);
-  return model->values(model->forward({.forest = forest}), {forest->num_tokens() - 1})
-      .item<float>();
+  return model.values(model.forward({.forest = forest}), {forest->num_tokens() - 1}).item<float>();
+}
+
+float alone(const rewards::Sample& s) {
+  static const auto model = models::load_scalar_model(golden("score"));
+  return scalar_of(*model, s);
 }
 
 }  // namespace
@@ -78,4 +102,87 @@ TEST_CASE("a model without a head or with other tokens is refused") {
   missing.name = "model";
   CHECK_THROWS_WITH_AS(rewards::make_reward(missing), doctest::Contains("expected `model`"),
                        ConfigError);
+}
+
+TEST_CASE("a reward model that QLoRA trained stands on the weights that it was trained on") {
+  const tiny::Folder folder;
+  pref::write_rows(folder / "rows.jsonl", pref::pairs(8));
+  preference::PreferenceConfig c = pref::config(folder, "qwen3");
+  c.adapter.method = models::AdapterSection::Method::kQlora;
+  c.adapter.rank = 4;
+  c.train.max_steps = 2;
+  pref::run(&preference::run_reward, c);
+  rewards::RewardSection section;
+  section.model = c.output_dir + "/final";
+  const rewards::Sample s = sample({5, 6, 7}, {8, 9, 2});
+  const auto verdicts = rewards::make_reward(section)->judge({&s, 1});
+  const auto on = [&](const models::Storage& storage) {
+    const auto model = models::load_scalar_model(c.model.path, storage);
+    models::load_adapter(*model, *section.model);
+    return scalar_of(*model, s);
+  };
+  CHECK(static_cast<float>(verdicts.at(0).value) == on({.blocks = ops::WeightFormat::kNf4}));
+  CHECK(on({}) != on({.blocks = ops::WeightFormat::kNf4}));
+}
+
+TEST_CASE("what stands behind a completion is read, and is no part of it") {
+  rewards::Sample closed = sample({5, 6, 7}, {8, 9});
+  closed.closing_tokens = {2, 3};
+  rewards::RewardSection section;
+  section.model = golden("score");
+  const auto verdicts = rewards::make_reward(section)->judge({&closed, 1});
+  CHECK(static_cast<float>(verdicts.at(0).value) == alone(sample({5, 6, 7}, {8, 9, 2, 3})));
+}
+
+TEST_CASE("under every template a reward model reads the tokens that its training read") {
+  struct Family {
+    const char *chat, *end, *behind;
+  };
+  const auto tokenizer = tokenizer_of_families();
+  for (const auto& [name, end_text, behind] :
+       {Family{"chatml", "<|im_end|>", "\n"}, Family{"qwen3", "<|im_end|>", "\n"},
+        Family{"smollm3", "<|im_end|>", "\n"}, Family{"hermes", "<|im_end|>", "\n"},
+        Family{"llama31", "<|eot_id|>", ""}, Family{"gemma2", "<end_of_turn>", "\n"},
+        Family{"gemma3", "<end_of_turn>", "\n"}, Family{"mistral3", "</s>", ""},
+        Family{"llama2", "</s>", ""}, Family{"zephyr", "</s>", "\n"},
+        Family{"phi3", "<|end|>", "\n</s>"}, Family{"command_r", "<|END_OF_TURN_TOKEN|>", ""}}) {
+    CAPTURE(name);
+    data::PreferenceFormat format;
+    format.tokenizer = tokenizer;
+    format.chat = std::make_shared<const ChatTemplate>(
+        ChatTemplate::parse(read_file(golden_file("templates/" + std::string(name) + ".jinja")),
+                            name, Json{{"bos_token", ""}, {"eos_token", "</s>"}}));
+    format.vocabulary = tokenizer->vocab_size();
+    format.max_length = 10000;
+    const auto said = [](const char* role, const char* content) {
+      return Json::array({{{"role", role}, {"content", content}}});
+    };
+    const Json row = {{"prompt", said("user", "Hi")},
+                      {"chosen", said("assistant", "Ho")},
+                      {"rejected", said("assistant", "Hum")}};
+    bool truncated = false;
+    const auto pair = data::read_preference_row(format, row, "pairs.jsonl:1", &truncated);
+    const auto prompt = data::read_prompt_row(format, row, "pairs.jsonl:1", &truncated);
+    Ids trained;  // all of a side
+    for (const bool of_prompt : {true, false}) {
+      const data::TokenPath part = pair->path(data::Side::kChosen, of_prompt);
+      trained.insert(trained.end(), part.tokens.begin(), part.tokens.end());
+    }
+    const int32_t end = tokenizer->id_of(end_text).value();
+    const auto last = std::find(trained.begin() + std::ssize(prompt->tokens), trained.end(), end);
+    REQUIRE(last != trained.end());
+    const Ids sampled(trained.begin() + std::ssize(prompt->tokens), last + 1);
+
+    rewards::RewardSection section;
+    section.model = "rm";
+    rl::Closings closings({&section, 1}, tokenizer.get(), {end, 0});
+    Ids read = prompt->tokens;
+    const Ids closing = closings.after(sampled, prompt->chat.get());
+    CHECK(tokenizer->decode(closing) == behind);
+    for (const Ids& part : {sampled, closing}) read.insert(read.end(), part.begin(), part.end());
+    CHECK(read == trained);
+    // Where nothing ended, or nobody's template wrote the prompt, nothing is added.
+    CHECK(closings.after(Ids(sampled.begin(), sampled.end() - 1), prompt->chat.get()).empty());
+    CHECK(closings.after(sampled, nullptr).empty());
+  }
 }

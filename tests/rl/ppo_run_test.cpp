@@ -1,7 +1,9 @@
 // Whole runs of PPO with a critic: interrupted, replayed, on a base that policy and critic share.
 #include "temper/base/file.h"
 #include "temper/io/safetensors.h"
+#include "temper/models/adapter.h"
 #include "temper/rl/run.h"
+#include "tests/preference/folder.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;
@@ -149,6 +151,15 @@ TEST_CASE("a critic on the policy's base begins as one of its own, and trains") 
   CHECK(one.rows()[0].number("loss") == own.rows()[0].number("loss"));
   CHECK(one.rows()[0].number("explained_variance") == own.rows()[0].number("explained_variance"));
   CHECK(one.rows()[7].number("value_loss") < one.rows()[0].number("value_loss"));
+  const auto first_loss = [&](const char* name, const char* share) {
+    return PpoRun(folder, name, {"adapter={method: qlora, rank: 4}", share, "train.max_steps=1"})
+        .go()
+        .rows()[0]
+        .number("value_loss")
+        .value();
+  };
+  CHECK(first_loss("own-qlora", "ppo.share_base=false") ==
+        first_loss("one-qlora", "ppo.share_base=true"));
   // It is left as a model, resumes, and computes the same with less memory.
   PpoRun cut(folder, "cut", shared);
   for (const size_t stop : {1, 3, 6}) cut.go(stop);
@@ -163,6 +174,40 @@ TEST_CASE("a critic on the policy's base begins as one of its own, and trains") 
   std::vector<std::string> next = lora;
   next.push_back("ppo.critic=" + one.output + "/critic");
   CHECK(PpoRun(folder, "next", next).go().outcome.steps == 8);
+}
+
+TEST_CASE("a critic that QLoRA trained goes on from the weights that it was trained on") {
+  const Folder folder;
+  make_inputs(folder);
+  pref::write_rows(folder / "pairs.jsonl", pref::pairs(8));
+  preference::PreferenceConfig reward = pref::config(folder, "");
+  reward.model.path = folder / "model";
+  reward.output_dir = folder / "rm";
+  reward.data.train = {{.path = folder / "pairs.jsonl"}};
+  reward.adapter.method = models::AdapterSection::Method::kQlora;
+  reward.adapter.rank = 4;
+  reward.adapter.target_modules = {"q_proj", "up_proj"};  // others have nothing to merge
+  reward.train.max_steps = 2;
+  pref::run(&preference::run_reward, reward);
+  const std::string trained = reward.output_dir + "/final";
+
+  const PpoRun run =
+      PpoRun(folder, "run", {"ppo.critic=" + trained, "ppo.critic_learning_rate=1.0e-30"}).go();
+  const auto merged = [&](const models::Storage& storage) {
+    auto model = models::load_scalar_model(folder / "model", storage);
+    models::load_adapter(*model, trained);
+    models::merge_adapters(*model);
+    tiny::Weights out;
+    model->each_parameter([&](const std::string& name, nn::Parameter& p) {
+      const at::Tensor value = p.float_value().contiguous();
+      out[name].assign(value.const_data_ptr<float>(),
+                       value.const_data_ptr<float>() + value.numel());
+    });
+    return out;
+  };
+  const auto left = models::load_scalar_model(run.output + "/critic");
+  CHECK(tiny::weights(*left) == merged({.blocks = ops::WeightFormat::kNf4}));
+  CHECK(tiny::weights(*left) != merged({}));
 }
 
 TEST_CASE("a classifier of two labels is no critic") {

@@ -352,6 +352,53 @@ TEST_CASE("a run whose rewards all fail ends after three rollouts, on all ranks 
   CHECK(said.find("at most 1e+30, on rank 1); they are handled") != std::string::npos);
 }
 
+TEST_CASE("a run whose failures count more than its rewards is told so") {
+  const Folder folder;
+  const auto said = [&](const char* output_dir, const std::function<void(rl::RlConfig&)>& set) {
+    RlRun run(folder, output_dir, [&](rl::RlConfig& config) {
+      config.rewards = {{.name = "failing", .weight = -1}};
+      config.train.max_steps = 1;
+      set(config);
+    });
+    rank_of_thread = 1;
+    failures_left = 2;
+    run.go();
+    rank_of_thread = 0;
+    return run.console.str();
+  };
+  const std::string told =
+      "the reward failing failed and gave negative values: a failure counts 0, which is more";
+  CHECK(said("zero", [](rl::RlConfig&) {}).find(told) != std::string::npos);
+  using OnFailure = rewards::RewardSection::OnFailure;
+  CHECK(said("drop", [](rl::RlConfig& c) {
+          c.rewards[0].on_failure = OnFailure::kDrop;
+        }).find(told) == std::string::npos);
+  CHECK(said("positive", [](rl::RlConfig& c) { c.rewards[0].weight = 1; }).find(told) ==
+        std::string::npos);
+}
+
+TEST_CASE("a run says which of its algorithm's defaults the config overrides") {
+  const Folder folder;
+  const auto said = [&](const char* output_dir, const std::function<void(rl::RlConfig&)>& set) {
+    RlRun run(folder, output_dir, [&](rl::RlConfig& config) {
+      config.train.max_steps = 1;
+      config.metrics.sinks = {"console"};
+      config.rl.set_algorithm("dapo");
+      set(config);
+    });
+    run.go();
+    return run.console.str();
+  };
+  CHECK(said("plain", [](rl::RlConfig&) {}).find("paper's defaults") == std::string::npos);
+  CHECK(said("other",
+             [](rl::RlConfig& c) {
+               group_keys(*c.rl.algorithm).beta = 0.04;
+               group_keys(*c.rl.algorithm).dynamic_sampling = false;
+             })
+            .find("rl.algorithm: dapo; the config overrides its paper's defaults: rl.beta is 0.04, "
+                  "not 0.0, rl.dynamic_sampling is false, not true") != std::string::npos);
+}
+
 namespace {
 
 struct Heard : train::Messages {

@@ -87,6 +87,15 @@ TEST_CASE("between turns stands what the template renders, less the end token th
   CHECK(spoken.text(silent.tokens) == "\n<|im_start|>assistant\n");
 }
 
+TEST_CASE(
+    "an end token that was sampled stands once, also where the template puts space before it") {
+  Spoken spoken("llama2", Json::array({user("one")}));
+  const auto next = spoken.say("two", Json::array({user("three")}));
+  const std::string text = spoken.text(next.tokens);
+  CHECK(text.find("<|im_end|>") == std::string::npos);
+  CHECK(text.find("[INST] three [/INST]") != std::string::npos);
+}
+
 TEST_CASE("what was sampled is never tokenized again") {
   Spoken spoken("chatml", Json::array({user("one")}));
   const size_t prompt = spoken.dialogue->tokens().size();
