@@ -60,6 +60,8 @@ class PromptReader {
                int64_t vocabulary);
   // Throws DataError that begins with `where`.
   data::PromptRow read(Json row, const std::string& where);
+  // ChatTemplates::read_date().
+  void read_date() { templates_.read_date(); }
 
  private:
   ModelFlags flags_;
