@@ -27,8 +27,9 @@ export MASTER_ADDR=${hosts%%$'\n'*} # the first one
 export MASTER_PORT=${MASTER_PORT:-$((20000 + SLURM_JOB_ID % 20000))}
 export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
 
-# --signal=TERM@300 reaches the ranks five minutes before the time is up: they save and end. A rank that
-# fails ends the others by itself; --kill-on-bad-exit is for one that cannot.
+# --signal=TERM@300 reaches the ranks five minutes before the time is up: they save and end, with status
+# 143 where a failure has 1. A rank that fails ends the others by itself; --kill-on-bad-exit is for one that
+# cannot.
 # The variables are the task's, not this script's.
 # shellcheck disable=SC2016
 exec srun --kill-on-bad-exit=1 bash -c '

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/stopped.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/stream.h"
 #include "temper/cli/work.h"
@@ -28,6 +29,7 @@ class Chat : public Command {
         "turn begins where the last one ended.\n",
         kCommands, "\nexample: temper chat --model runs/x/final --temperature 0.7"));
     model_.add_to(app);
+    add_template_date(app, model_.template_date);
     app.add_option("--system", system_, "the system message");
     sampling_.add_to(app);
     app.add_option("--cache-bytes", engine_.cache_bytes,
@@ -80,6 +82,7 @@ class Chat : public Command {
     messages.push_back({{"role", "user"}, {"content", line}});
     catch_interrupts();
     try {
+      reader.read_date();
       const data::PromptRow prompt = reader.read({{"messages", messages}}, "the conversation");
       warn_beyond_positions(model_.model, {&prompt, 1}, sampling_.options.max_new_tokens);
       const auto said =
@@ -90,7 +93,7 @@ class Chat : public Command {
       if (!terminal) throw;
       std::cerr << e.what() << std::endl;  // the conversation stays as it was before this message
     }
-    check(!interrupted() || (terminal && interrupted_by_key()), "stopped");
+    check<Stopped>(!interrupted() || (terminal && interrupted_by_key()), "stopped");
     forget_interrupt();
   }
 

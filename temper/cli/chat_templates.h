@@ -18,9 +18,12 @@ class ChatTemplates {
   // which is one object for all of them; null where there is none. Read when it is first asked for.
   // Throws DataError.
   std::shared_ptr<const ChatTemplate> of(int adapter);
+  // From here on templates write the date of this call, unless --template-date gave one.
+  void read_date();
 
  private:
   std::string model_;
+  jinja::RenderOptions render_;
   std::vector<std::string> adapters_;                          // directories; empty: none
   std::map<int, std::shared_ptr<const ChatTemplate>> loaded_;  // -1: the model's
 };

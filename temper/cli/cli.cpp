@@ -5,9 +5,11 @@
 #include <thread>
 
 #include "temper/base/error.h"
+#include "temper/base/stopped.h"
 #include "temper/base/version.h"
 #include "temper/cli/completion_words.h"
 #include "temper/cli/launch.h"
+#include "temper/cli/progress.h"
 #include "temper/cli/training.h"
 #include "temper/cli/verbs.h"
 #include "temper/distill/config.h"
@@ -31,7 +33,9 @@ void print_help() {
                "  temper init --config config.json --tokenizer DIR --output models/tiny\n"
                "  temper sft configs/sft.yaml train.max_steps=100\n"
                "  temper generate --model runs/x/final --input prompts.jsonl --output out.jsonl "
-               "--temperature 0\n";
+               "--temperature 0\n"
+               "\nexit status: 0 done; 1 it failed; 2 what was given is wrong; 128 + N stopped by "
+               "signal N, after\nsaving what was done (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP)\n";
 }
 
 const Verb& find_verb(const std::string& name) {
@@ -106,6 +110,10 @@ int run(const Arguments& arguments) {
     return report("", e, 2);
   } catch (const DataError& e) {
     return report("", e, 2);
+  } catch (const Stopped& e) {
+    return report("", e, stopped_status());
+  } catch (const Interrupted&) {
+    return report("", Stopped("stopped"), stopped_status());
   } catch (const Error& e) {
     return report("", e, 1);
   } catch (const std::filesystem::filesystem_error& e) {

@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/cli/chat_templates.h"
+#include "temper/base/stopped.h"
 #include "temper/cli/episodes.h"
 #include "temper/cli/eval_outcome.h"
 #include "temper/cli/eval_pairs.h"
@@ -43,6 +44,7 @@ class Eval : public Command {
         "model is to predict.\n"
         "example: temper eval --model DIR --input test.jsonl --perplexity");
     model_.add_to(app, true);
+    add_template_date(app, model_.template_date);
     input_.add_to(app, "prompt (text or messages), messages or tokens, and what the reward reads")
         ->required();
     app.add_option("--reward", reward_.name, "a built-in reward (temper list rewards)");
@@ -195,9 +197,9 @@ class Eval : public Command {
           add(index, rows[index].tokens, std::move(c.tokens), std::move(c.text), c.stopped);
         });
     } catch (const Interrupted&) {
-      throw RunError(temper::str("stopped after ", samples.size(), " of ",
-                                 static_cast<int64_t>(rows.size()) * batch_.num_samples,
-                                 " completions"));
+      throw Stopped(temper::str("stopped after ", samples.size(), " of ",
+                                static_cast<int64_t>(rows.size()) * batch_.num_samples,
+                                " completions"));
     }
     return samples;
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/stopped.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/work.h"
 #include "temper/dist/group.h"
@@ -67,7 +68,7 @@ int print_perplexity(const ModelFlags& model, const InputFlags& input, const Per
   catch_interrupts();
   MetricsRow row;
   NoMessages silent;
-  check(evaluation.run(*policy.model, row, interrupted, silent), "stopped");
+  check<Stopped>(evaluation.run(*policy.model, row, interrupted, silent), "stopped");
   const auto number = [&](const char* name) { return row.number(name); };
   check<DataError>(number("eval/loss").has_value(), input.input,
                    ": no row has a token to predict (--train-on says which count)");

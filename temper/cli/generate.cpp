@@ -5,6 +5,7 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
+#include "temper/base/stopped.h"
 #include "temper/cli/episodes.h"
 #include "temper/cli/output.h"
 #include "temper/cli/progress.h"
@@ -29,6 +30,7 @@ class Generate : public Command {
         "  temper generate --model DIR --adapter a=A --adapter b=B --input prompts.jsonl --output "
         "out.jsonl");
     model_.add_to(app, true);
+    add_template_date(app, model_.template_date);
     input_.add_to(app, "tokens, prompt (text or messages) or messages; adapter");
     app.add_option("--prompt", prompts_, "a text to complete, in place of --input; may be repeated")
         ->expected(1)
@@ -103,7 +105,7 @@ class Generate : public Command {
                    tokens += static_cast<int64_t>(c.tokens.size());
                  });
     } catch (const Interrupted&) {
-      throw RunError(out.stop());
+      throw Stopped(out.stop());
     }
     out.finish();
     return tokens;
@@ -117,7 +119,7 @@ class Generate : public Command {
       const generate::Request request{static_cast<int64_t>(i), rows_[i].tokens, batch_.num_samples,
                                       sampling_.options, adapters_[i]};
       print_stream(engine, request, std::cout);
-      check(!interrupted(), "stopped");
+      check<Stopped>(!interrupted(), "stopped");
     }
     drafts_ = engine.statistics();
     return engine.statistics().new_tokens;

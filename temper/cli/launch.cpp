@@ -55,6 +55,18 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
+bool asks_to_stop(int signal) {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+}
+
+// What a rank's end says of the run. Whatever number a rank that stopped gives, the launcher was
+// asked by `asked` (0: it was not). A signal that nobody stops programs with is a failure.
+int status_of(int result, int asked) {
+  const int by = WIFSIGNALED(result) ? WTERMSIG(result) : WEXITSTATUS(result) - 128;
+  if (asks_to_stop(by)) return 128 + (asked ? asked : by);
+  return WIFEXITED(result) ? WEXITSTATUS(result) : 1;
+}
+
 // Whether the process is stopped (SIGSTOP, a debugger).
 bool is_stopped(pid_t pid) {
   std::ifstream file(temper::str("/proc/", pid, "/stat"));
@@ -150,6 +162,9 @@ int launch_ranks(int ranks, const std::vector<int>& serving, const char* verb,
   sigset_t awaited;
   sigemptyset(&awaited);
   for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&awaited, signal);
+  struct sigaction hangup{};
+  ::sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&awaited, SIGHUP);  // else under nohup
   ::sigprocmask(SIG_BLOCK, &awaited, nullptr);
   std::map<pid_t, int> running;  // their ranks
   for (int rank = 0; rank < ranks; ++rank)
@@ -164,18 +179,21 @@ int launch_ranks(int ranks, const std::vector<int>& serving, const char* verb,
   const auto is_leader = [](int rank) { return rank == 0; };
   const auto trains = [&](int rank) { return !serves(rank); };
   int status = 0, waited = -1;  // seconds since a rank failed, or the last that trains ended
+  int asked = 0;                // the first signal that asked to stop
   while (!running.empty()) {
     const timespec second{1, 0};
     const int signal = ::sigtimedwait(&awaited, nullptr, &second);
-    if (signal == SIGINT || signal == SIGTERM)
+    if (asks_to_stop(signal)) {
+      if (asked == 0) asked = signal;
       for (const auto& [child, rank] : running) ::kill(child, SIGTERM);
+    }
     int result = 0;
     for (pid_t pid; (pid = ::waitpid(-1, &result, WNOHANG)) > 0;) {
       const auto found = running.find(pid);
       if (found == running.end()) continue;
       const int rank = found->second;
       running.erase(found);
-      const int code = WIFEXITED(result) ? WEXITSTATUS(result) : 1;
+      const int code = status_of(result, asked);
       if (code == 0 || status != 0) continue;
       if (WIFSIGNALED(result))
         std::cerr << "temper: rank " << rank << " was ended by signal " << WTERMSIG(result)

@@ -9,6 +9,7 @@
 #include "temper/base/error.h"
 #include "temper/models/directory.h"
 #include "temper/models/load.h"
+#include "temper/text/template_date.h"
 
 namespace temper::cli {
 namespace {
@@ -226,6 +227,19 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
          "default), or float16 or bfloat16, which halve the key-value cache. Use that of "
          "training (rollout.cache_dtype)")
       ->check(CLI::IsMember(kCacheDtypes));
+}
+
+void add_template_date(CLI::App& app, std::string& date) {
+  app.add_option("--template-date", date,
+                 "date that a chat template writes which asks for today's (strftime_now), as in "
+                 "2026-11-23; default: now. That of a run is data.template_date in its config.yaml");
+}
+
+jinja::RenderOptions render_options(const std::string& date) {
+  jinja::RenderOptions options;
+  if (!date.empty())
+    options.clock = [now = parse_date(date, "--template-date")] { return now; };
+  return options;
 }
 
 void add_storage(CLI::App& app, std::string& storage) {

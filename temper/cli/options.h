@@ -11,6 +11,7 @@
 #include "temper/generate/engine.h"
 #include "temper/generate/option_values.h"
 #include "temper/models/model.h"
+#include "temper/text/jinja/template.h"
 
 namespace temper::cli {
 
@@ -59,12 +60,18 @@ struct ModelFlags {
   std::string model, device = "auto", dtype, storage, arithmetic, cache_dtype;
   std::string adapter;              // --adapter DIR; empty: none
   std::vector<NamedAdapter> named;  // --adapter NAME=DIR, where the verb has rows that name one
+  std::string template_date;        // --template-date, where the verb has it; empty: now
   void add_to(CLI::App& app, bool rows_name_adapters = false);
   models::Storage kept() const;  // what --dtype, --storage, --arithmetic and --cache-dtype say
 
  private:
   void take_adapters(const std::vector<std::string>& given, bool may_be_named);
 };
+
+// --template-date.
+void add_template_date(CLI::App& app, std::string& date);
+// What it says to chat templates: that date, or now.
+jinja::RenderOptions render_options(const std::string& date);
 
 // --input and --columns.
 struct InputFlags {

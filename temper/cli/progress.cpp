@@ -43,7 +43,7 @@ void let_interrupts_end() {
   ::signal(SIGINT, SIG_DFL);
   ::signal(SIGTERM, SIG_DFL);
   if (::signal(SIGHUP, SIG_DFL) == SIG_IGN) ::signal(SIGHUP, SIG_IGN);
-  if (interrupted()) ::raise(SIGINT);
+  if (interrupted()) ::raise(asked_to_stop);
 }
 void forget_interrupt() {
   asked_to_stop = 0;
@@ -51,6 +51,7 @@ void forget_interrupt() {
 }
 bool interrupted() { return asked_to_stop != 0; }
 bool interrupted_by_key() { return asked_to_stop == SIGINT; }
+int stopped_status() { return 128 + (asked_to_stop ? asked_to_stop : SIGTERM); }
 
 Progress::Progress(std::string what, int64_t total)
     : what_(std::move(what)),

@@ -13,6 +13,9 @@ namespace temper::cli {
 void catch_interrupts(const char* notice = nullptr);
 bool interrupted();
 bool interrupted_by_key();  // by SIGINT (Ctrl-C), not by what wants the program to end
+// The exit status of a program that was asked to stop: 128 + the number of the signal, as a shell
+// has it for a program that a signal ended; SIGTERM's where it was another rank that got one.
+int stopped_status();
 void let_interrupts_end();  // a signal ends the program again
 void forget_interrupt();    // the same, and a wish that came was obeyed
 struct Interrupted {};      // thrown where work stops because of that

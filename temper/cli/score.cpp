@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/stopped.h"
 #include "temper/cli/output.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/work.h"
@@ -53,7 +54,7 @@ class Score : public Command {
       progress.advance(static_cast<int64_t>(batch.size()), tokens);
       batch.clear();
       tokens = 0;
-      if (interrupted()) throw RunError(out.stop());
+      if (interrupted()) throw Stopped(out.stop());
     };
     Json row;
     while (rows.next(row)) {

@@ -14,6 +14,7 @@
 #include "temper/generate/option_values.h"
 #include "temper/metrics/format.h"
 #include "temper/models/hf_config.h"
+#include "temper/models/load.h"
 #include "temper/models/reload.h"
 #include "temper/serve/server.h"
 
@@ -73,6 +74,7 @@ class Serve : public Command {
         "  temper serve --model DIR --port 0\n"
         "  temper serve --model DIR --adapter math=A --adapter code=B --storage bfloat16");
     model_.add_to(app, true);
+    add_template_date(app, model_.template_date);
     app.add_option("--host", options_.host, "address to listen on; 0.0.0.0: all of this machine's");
     app.add_option("--port", options_.port, "port to listen on; 0: a free one")
         ->check(CLI::Range(0, 65535));
@@ -155,20 +157,8 @@ class Serve : public Command {
     options_.api_key = key;
   }
 
-  // The directory as it was given, or the id of what lies in the Hugging Face cache.
-  std::string name_of_base() const {
-    constexpr std::string_view kRepository = "/models--";
-    const size_t end = model_.model.rfind("/snapshots/");
-    const size_t begin = model_.model.rfind(kRepository, end);
-    if (end == std::string::npos || begin == std::string::npos) return model_.model;
-    std::string id =
-        model_.model.substr(begin + kRepository.size(), end - begin - kRepository.size());
-    const size_t dashes = id.find("--");
-    return dashes == std::string::npos ? id : id.replace(dashes, 2, "/");
-  }
-
   void name_models() {
-    const std::string base = name_of_base();
+    const std::string base = models::public_name(model_.model).name;
     options_.models.push_back({base, 0});
     for (size_t i = 0; i < model_.named.size(); ++i) {
       check<ConfigError>(model_.named[i].name != base, "--adapter: the name ", base,

@@ -37,6 +37,7 @@ class Tokenize : public Command {
         ->required();
     app.add_option("--train-on", train_on_, "tokens of a conversation that get labels")
         ->check(CLI::IsMember({"auto", "all", "completion", "assistant"}));
+    add_template_date(app, template_date_);
     app.add_flag("--add-generation-prompt", options_.add_generation_prompt,
                  "append the chat template's generation prompt");
   }
@@ -46,8 +47,9 @@ class Tokenize : public Command {
     format_.tokenizer = find_tokenizer(model_);
     check<ConfigError>(format_.tokenizer != nullptr, model_,
                        ": has no tokenizer.json and no tokenizer.model");
-    if (ChatTemplate::exists(model_))
-      format_.chat = std::make_shared<const ChatTemplate>(ChatTemplate::load(model_));
+    ChatOptions chat;
+    chat.render = render_options(template_date_);
+    format_.chat = ChatTemplate::find(model_, chat);
     format_.vocabulary = INT32_MAX;
     options_.train_on = train_on(train_on_);
     OutputFile out(output_, input_.input);
@@ -119,7 +121,7 @@ class Tokenize : public Command {
         {"text", text}, {"tokens", format_.tokenizer->encode(text)}, {"labels", nullptr}};
   }
 
-  std::string model_, output_, train_on_ = "auto";
+  std::string model_, output_, train_on_ = "auto", template_date_;
   InputFlags input_;
   data::TextFormat format_;
   ConversationOptions options_;

@@ -65,13 +65,13 @@ int run_training(const TrainingVerb<Config>& verb, const Arguments& arguments) {
   const train::RunOutcome outcome =
       verb.run(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, interrupted});
   if (!outcome.interrupted) return 0;
-  if (dist::read_environment().rank > 0) return 1;  // the first one says it
+  if (dist::read_environment().rank > 0) return stopped_status();  // the first one says it
   std::cerr << "temper: stopped after step " << outcome.steps
             << (config.resume == "never"
                     ? "; with resume=auto the same command continues from there"
                     : "; the same command continues from there")
             << std::endl;
-  return 1;
+  return stopped_status();
 }
 
 }  // namespace

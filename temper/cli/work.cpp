@@ -25,11 +25,16 @@ constexpr const char* kPromptFields[] = {"prompt", "prompt_ids", "messages", "co
 
 void warn_of_other_base(const std::string& model_dir, const std::string& adapter) {
   namespace fs = std::filesystem;
-  const std::optional<std::string> base = models::adapter_base(adapter);
+  const std::optional<std::string> name = models::adapter_base(adapter);
+  std::optional<std::string> base;
+  try {
+    base = models::find_adapter_base(adapter);
+  } catch (const ConfigError&) {  // a hub's model that is not on this machine
+  }
   // Another path may hold the same model; one that is here and is another directory does not.
   std::error_code none;
   if (!base || !fs::is_directory(*base, none) || fs::equivalent(*base, model_dir, none)) return;
-  std::cerr << "warning: " << adapter << " was made for " << *base << ", not for " << model_dir
+  std::cerr << "warning: " << adapter << " was made for " << *name << ", not for " << model_dir
             << std::endl;
 }
 

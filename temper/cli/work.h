@@ -61,6 +61,8 @@ class PromptReader {
   // Says on stderr, once, that a conversation's answer is left out. Throws DataError that begins
   // with `where`.
   data::PromptRow read(Json row, const std::string& where);
+  // ChatTemplates::read_date().
+  void read_date() { templates_.read_date(); }
 
  private:
   ModelFlags flags_;

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "temper/text/template_date.h"
+
 namespace temper {
 
 template <>
@@ -55,6 +57,9 @@ void DataSection::fields(Fields& f) {
         "file of a chat template to use instead of the model directory's");
   f.add("template_variables", template_variables,
         "variables of the chat template, as in {enable_thinking: false}");
+  f.add("template_date", template_date,
+        "date that a chat template writes which asks for today's (strftime_now), as in 2026-11-23 "
+        "or 2026-11-23T07:30:00; null: that of the run's first start, which its resumes keep");
 }
 
 void DataSection::apply_to(TextFormat& to) const {
@@ -69,6 +74,8 @@ void DataSection::apply_to(TextFormat& to) const {
 ChatOptions DataSection::chat_options() const {
   ChatOptions options;
   options.file = chat_template;
+  if (const std::string date = template_date.value_or(begun); !date.empty())
+    options.render.clock = [now = parse_date(date, "data.template_date")] { return now; };
   if (template_variables.empty()) return options;
   Json variables = Json::object();
   for (const auto& [name, text] : template_variables) {

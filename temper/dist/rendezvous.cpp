@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "temper/base/error.h"
+#include "temper/base/stopped.h"
 
 namespace temper::dist {
 namespace {
@@ -74,7 +75,7 @@ Patience::Patience(std::chrono::milliseconds most, std::function<bool()> stop)
     : begin_(Clock::now()), end_(begin_ + most), stop_(std::move(stop)) {}
 
 void Patience::check(const std::string& what) const {
-  if (stop_ && stop_()) throw RunError("asked to stop while waiting: " + what);
+  if (stop_ && stop_()) throw Stopped("asked to stop while waiting: " + what);
   if (Clock::now() < end_) return;
   const double waited = std::chrono::duration<double>(end_ - begin_).count();
   throw RunError(

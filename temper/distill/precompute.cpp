@@ -36,7 +36,7 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
       std::min(config.distill.top_k > 0 ? config.distill.top_k : kUsualTopK, teacher.vocab_size);
   TeacherFileWriter file(
       models::named_model(config.distill.teacher, config.where("distill.teacher")),
-      teacher.vocab_size, k);
+      teacher.vocab_size, k, config.data.template_date);
   const at::NoGradGuard no_grad;
   train::ForwardPass pass;
   const auto flush = [&] {

@@ -29,6 +29,11 @@ std::string canonical(const std::string& directory) {
   return path.empty() ? directory : path.string();
 }
 
+std::optional<std::string> date_of(const TensorMap& tensors) {
+  const auto found = tensors.find("date");
+  return found == tensors.end() ? std::nullopt : std::optional(bytes_of(found->second));
+}
+
 class TeacherFile : public RemoteTeacher {
  public:
   TeacherFile(const DistillConfig& config, int64_t vocabulary)
@@ -68,6 +73,14 @@ class TeacherFile : public RemoteTeacher {
                          " predicts, distill.teacher is ", named,
                          "; leave out one of the two, or write the file anew with --precompute");
     }
+    const std::optional<std::string> date = date_of(tensors), &own = config.data.template_date;
+    check<ConfigError>(!date || date == own, config.where("data.template_date"), ": found ",
+                       own.value_or("none"), ", and the chat template wrote ", date.value_or(""),
+                       " when ", path,
+                       " was made; leave out the key, or write the file anew with --precompute");
+    if (own && !date)
+      hint_ = str("; the chat template writes the date, now ", *own,
+                  ", and may have written another one then");
     k_ = top_k > 0 ? top_k : id_.size(1);
   }
 
@@ -79,7 +92,8 @@ class TeacherFile : public RemoteTeacher {
       const int64_t* found = std::lower_bound(begin, end, wanted);
       check<DataError>(found != end && *found == wanted, path_,
                        ": a row's token is not in it; write it anew with temper distill "
-                       "--precompute and the same data and model keys");
+                       "--precompute and the same data and model keys",
+                       hint_);
       rows.push_back(row_.const_data_ptr<int64_t>()[found - begin]);
     }
     const at::Tensor at = at::tensor(rows, at::kLong);
@@ -93,7 +107,7 @@ class TeacherFile : public RemoteTeacher {
   }
 
  private:
-  std::string path_;
+  std::string path_, hint_;
   at::Tensor prefix_, row_, id_, logp_;
   int64_t k_ = 0;
 };
@@ -117,8 +131,10 @@ std::vector<int64_t> prefixes_of(const train::ForwardPass& pass) {
   return prefixes;
 }
 
-TeacherFileWriter::TeacherFileWriter(const std::string& teacher, int64_t vocabulary, int64_t k)
+TeacherFileWriter::TeacherFileWriter(const std::string& teacher, int64_t vocabulary, int64_t k,
+                                     std::optional<std::string> date)
     : teacher_(canonical(teacher)),
+      date_(std::move(date)),
       vocabulary_(vocabulary),
       k_(k),
       id_(open_temporary("temper-teacher")),
@@ -152,12 +168,18 @@ void TeacherFileWriter::write(const std::string& path) const {
     const auto bytes = MappedFile::open(str("/proc/self/fd/", file.get()));
     return {dtype, {predictions(), k_}, bytes->data(), bytes->size(), bytes};
   };
-  write_safetensors(path, {{"prefix", models::to_view(at::tensor(prefix, at::kLong))},
+  TensorMap tensors{{"prefix", models::to_view(at::tensor(prefix, at::kLong))},
                            {"row", models::to_view(at::tensor(row, at::kLong))},
                            {"id", mapped(id_, DType::kInt32)},
                            {"logp", mapped(logp_, DType::kFloat32)},
                            {"size", models::to_view(at::full({1}, vocabulary_, at::kLong))},
-                           {"teacher", bytes_view(teacher_)}});
+                           {"teacher", bytes_view(teacher_)}};
+  if (date_) tensors["date"] = bytes_view(*date_);
+  write_safetensors(path, tensors);
+}
+
+std::optional<std::string> teacher_file_date(const std::string& path) {
+  return date_of(read_safetensors(path));
 }
 
 std::unique_ptr<RemoteTeacher> open_teacher_file(const DistillConfig& config, int64_t vocabulary) {

@@ -5,11 +5,13 @@
 //   logp    float32 [P, k], their log-probabilities at temperature 1
 //   size    int64 [1], of the vocabulary
 //   teacher uint8 [n], the path of the teacher's directory
+//   date    uint8 [n], where the chat template writes the date: that one (template_date.h)
 // A prediction is found by the tokens before it, so that rows may be shuffled, packed, cut and
 // mixed anew.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -26,8 +28,9 @@ std::vector<int64_t> prefixes_of(const train::ForwardPass& pass);
 // holds 16 bytes of each.
 class TeacherFileWriter {
  public:
-  // teacher: its directory.
-  TeacherFileWriter(const std::string& teacher, int64_t vocabulary, int64_t k);
+  // teacher: its directory. date: that of the rows' chat template, if it writes one.
+  TeacherFileWriter(const std::string& teacher, int64_t vocabulary, int64_t k,
+                    std::optional<std::string> date = {});
   void add(const train::ForwardPass& pass, const ops::TopTokens& top);
   int64_t predictions() const { return static_cast<int64_t>(row_of_.size()); }
   // Throws RunError.
@@ -35,14 +38,19 @@ class TeacherFileWriter {
 
  private:
   std::string teacher_;
+  std::optional<std::string> date_;
   int64_t vocabulary_, k_;
   std::unordered_map<int64_t, int64_t> row_of_;  // of each prefix
   FileDescriptor id_, logp_;
 };
 
+// The date that the rows' chat template wrote when the file was made; none: it wrote none. Throws
+// DataError where the file cannot be read.
+std::optional<std::string> teacher_file_date(const std::string& path);
+
 // Opens distill.teacher_logprobs. Throws ConfigError for a file of another vocabulary, with fewer
-// than distill.top_k tokens (0: all that it has), or of another teacher than distill.teacher, where
-// that is given too.
+// than distill.top_k tokens (0: all that it has), of another teacher than distill.teacher, where
+// that is given too, or of another date than data.template_date.
 std::unique_ptr<RemoteTeacher> open_teacher_file(const DistillConfig& config, int64_t vocabulary);
 
 }  // namespace temper::distill

@@ -193,9 +193,11 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
   if (directory.empty()) return write_safetensors("", tensors);
   std::filesystem::create_directories(directory);
   write_safetensors(directory + "/adapter_model.safetensors", tensors, base_format(model));
+  const PublicName name = public_name(base);
   Json json = {{"peft_type", "LORA"},
                {"task_type", score ? "SEQ_CLS" : "CAUSAL_LM"},
-               {"base_model_name_or_path", base},
+               {"base_model_name_or_path", name.name},
+               {"revision", name.revision.empty() ? Json() : Json(name.revision)},
                {"r", config.rank},
                {"lora_alpha", config.alpha},
                {"lora_dropout", config.dropout},

@@ -24,13 +24,28 @@ std::string named_model(const std::string& path, const std::string& where) {
   return directory;
 }
 
-std::optional<std::string> adapter_base(const std::string& directory) {
+namespace {
+
+// A text of adapter_config.json; none: there is no such file, or it does not say.
+std::optional<std::string> adapter_text(const std::string& directory, const char* key) {
   const std::string path = directory + "/adapter_config.json";
   std::error_code none;
   if (!std::filesystem::exists(path, none)) return {};
   const Json json = read_json_file(path, size_t{16} << 20);
-  const Json base = json.is_object() ? json.value("base_model_name_or_path", Json()) : Json();
-  return base.is_string() ? std::optional(base.get<std::string>()) : std::nullopt;
+  const Json text = json.is_object() ? json.value(key, Json()) : Json();
+  return text.is_string() ? std::optional(text.get<std::string>()) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> adapter_base(const std::string& directory) {
+  return adapter_text(directory, "base_model_name_or_path");
+}
+
+std::optional<std::string> find_adapter_base(const std::string& directory) {
+  const std::optional<std::string> base = adapter_base(directory);
+  if (!base) return {};
+  return resolve_model_path(*base, adapter_text(directory, "revision").value_or(""));
 }
 
 bool has_scalar_head(const std::string& directory, const std::string& adapter) {

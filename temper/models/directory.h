@@ -15,6 +15,9 @@ std::string named_model(const std::string& path, const std::string& where);
 // The model that a PEFT adapter's directory names as its base, as it is written there; none: no
 // adapter_config.json, or it names none. Throws DataError where the file is not JSON.
 std::optional<std::string> adapter_base(const std::string& directory);
+// Where that model lies on this machine; a hub's id is looked up as resolve_model_path does, in the
+// `revision` that is written beside it. None as above. Throws ConfigError, DataError.
+std::optional<std::string> find_adapter_base(const std::string& directory);
 
 // How the base's weights were kept when an adapter was trained: the metadata `base_dtype` and
 // `base_storage` of its adapter_model.safetensors, as model.dtype and model.storage name them.

@@ -1,6 +1,8 @@
-// What tells the files of a model on one host from those on another.
+// What tells the files of a model on one host from those on another, or what they are from what
+// they were.
 #pragma once
 
+#include <atomic>
 #include <string>
 
 namespace temper::models {
@@ -10,5 +12,14 @@ namespace temper::models {
 // of all of a smaller file. Cheap: it finds another model, not a flipped bit. Where there is
 // nothing, it says so.
 std::string file_digests(const std::string& path);
+
+// A hash of all that the file holds, as hexadecimal digits: XXH3 (128 bits) of the hashes (XXH3, 64
+// bits) of its pieces of 16 MiB, which `threads` threads read and hash side by side. The file is
+// read, not mapped, so that it takes no memory. "": `*cancelled` has become true meanwhile. Throws
+// DataError.
+std::string content_hash(const std::string& path, int threads = 1,
+                         const std::atomic<bool>* cancelled = nullptr);
+// The same hash of a text.
+std::string content_hash_of(const std::string& text);
 
 }  // namespace temper::models

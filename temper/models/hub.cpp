@@ -43,7 +43,7 @@ std::string main_commit(const std::string& repository) {
 
 }  // namespace
 
-std::string resolve_model_path(const std::string& path) {
+std::string resolve_model_path(const std::string& path, const std::string& revision) {
   std::error_code ignored;
   const size_t slash = path.find('/');
   if (fs::exists(path, ignored) || slash == std::string::npos ||
@@ -53,14 +53,41 @@ std::string resolve_model_path(const std::string& path) {
   const std::string cache = hub_cache_directory();
   const std::string repository =
       cache + "/models--" + path.substr(0, slash) + "--" + path.substr(slash + 1);
-  check<ConfigError>(fs::exists(repository + "/refs/main", ignored), path,
-                     ": neither a directory nor a model in the Hugging Face cache ", cache,
-                     "; fetch it with `hf download ", path,
-                     "`, or set HF_HOME to where it is cached");
-  const std::string snapshot = repository + "/snapshots/" + main_commit(repository);
+  const bool by_commit = is_word(revision);
+  const std::string fetch =
+      str("`hf download ", path, by_commit ? " --revision " + revision : "", "`");
+  check<ConfigError>(
+      fs::exists(repository + (by_commit ? "/snapshots" : "/refs/main"), ignored), path,
+      ": neither a directory nor a model in the Hugging Face cache ", cache, "; fetch it with ",
+      fetch, ", or set HF_HOME to where it is cached");
+  const std::string snapshot =
+      repository + "/snapshots/" + (by_commit ? revision : main_commit(repository));
   check<ConfigError>(fs::exists(snapshot + "/config.json", ignored), path, ": its snapshot ",
-                     snapshot, " has no config.json; fetch it again with `hf download ", path, "`");
+                     snapshot, " has no config.json; fetch it again with ", fetch);
   return snapshot;
+}
+
+PublicName public_name(const std::string& path) {
+  constexpr std::string_view kRepository = "models--", kBetween = "--";
+  const fs::path snapshot = fs::path(path + "/").lexically_normal().parent_path();
+  const fs::path repository = snapshot.parent_path().parent_path();
+  const std::string folder = repository.filename().string(), commit = snapshot.filename().string();
+  if (snapshot.parent_path().filename() != "snapshots" || !folder.starts_with(kRepository))
+    return {path, ""};
+  std::string id = folder.substr(kRepository.size());
+  // Where an organization's name has the separator too, the hub's tools split at the first one.
+  const size_t between = id.find(kBetween);
+  if (between == id.npos) return {path, ""};
+  id.replace(between, kBetween.size(), "/");
+  if (!is_word(std::string_view(id).substr(0, between)) ||
+      !is_word(std::string_view(id).substr(between + 1)))
+    return {path, ""};
+  std::string main = commit;  // where the cache does not say
+  try {
+    main = main_commit(repository.string());
+  } catch (const Error&) {
+  }
+  return {id, main == commit ? "" : commit};
 }
 
 }  // namespace temper::models

@@ -27,8 +27,17 @@ std::unique_ptr<ScalarModel> load_scalar_model(const std::string& directory,
 
 // The directory that a model's path means: a directory (or file) as it is; a hub's id, `org/name`,
 // the snapshot of its `main` in the local Hugging Face cache ($HF_HUB_CACHE, $HF_HOME/hub or
-// ~/.cache/huggingface/hub). Nothing is downloaded. Throws ConfigError that says where it looked.
-std::string resolve_model_path(const std::string& path);
+// ~/.cache/huggingface/hub), or the one of the commit `revision`. Nothing is downloaded. Throws
+// ConfigError that says where it looked.
+std::string resolve_model_path(const std::string& path, const std::string& revision = "");
+
+// The name by which others find the model of a directory, the inverse of resolve_model_path: of a
+// snapshot in a Hugging Face cache, wherever that lies, the hub's id, with the commit where it is
+// not the one that `main` names; else the path as it is.
+struct PublicName {
+  std::string name, revision;  // "": main's, or no hub's
+};
+PublicName public_name(const std::string& path);
 
 // eos ids of config.json and generation_config.json.
 std::vector<int32_t> eos_ids(const std::string& directory, const HfConfig& config);

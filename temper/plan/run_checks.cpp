@@ -16,8 +16,10 @@
 #include "temper/plan/rollout_check.h"
 #include "temper/plan/text.h"
 #include "temper/train/parameters.h"
+#include "temper/text/template_date.h"
 #include "temper/train/policy_parts.h"
 #include "temper/train/ranks.h"
+#include "temper/train/run_inputs.h"
 
 namespace temper::plan {
 RunChecks::RunChecks(train::RunConfig& c, const CheckOptions& o) : config(c), options(o) {
@@ -91,15 +93,25 @@ void RunChecks::tokenizer() {
   if (!read || !policy.tokenizer)
     return list.add("chat_template",
                     Finding::warn("not checked: there is no tokenizer to go with it"));
+  if (config.data.begun.empty()) config.data.begun = train::begin_of_run(config);
   list.run("chat_template", [&] {
-    if (config.data.chat_template.empty() && !ChatTemplate::exists(directory))
-      return Finding::warn("none: rows of messages cannot be read");
-    policy.chat =
-        std::make_shared<ChatTemplate>(ChatTemplate::load(directory, config.data.chat_options()));
+    ChatOptions chat = config.data.chat_options();
+    chat.adapter = config.adapter.path.value_or("");
+    policy.chat = ChatTemplate::find(directory, chat);
+    if (!policy.chat) return Finding::warn("none: rows of messages cannot be read");
     const Json messages = Json::array({{{"role", "user"}, {"content", "Hello"}}});
     const std::string text = policy.chat->render(messages, Json(), true);
-    return Finding::pass(str("renders; a user's `Hello` becomes ",
-                             policy.tokenizer->encode(text).size(), " tokens"));
+    std::string found = str("renders; a user's `Hello` becomes ",
+                            policy.tokenizer->encode(text).size(), " tokens");
+    if (!policy.chat->writes_date()) return Finding::pass(std::move(found));
+    const std::string date = to_date_text(policy.chat->date());
+    return Finding::pass(
+        str(found, "; it writes the date, which is ", date, " in the whole run and its resumes (",
+            config.data.template_date
+                ? "data.template_date"
+                : "when the run begins, unless data.template_date says another",
+            ")"),
+        {{"template_date", date}});
   });
 }
 

@@ -70,12 +70,14 @@ std::unique_ptr<PairScorer> make_pair_scorer(std::unique_ptr<models::CausalLM> m
   return std::make_unique<Scorer<models::CausalLM>>(std::move(model));
 }
 
-data::PreferenceFormat pair_format(const std::string& directory, const std::string& adapter) {
+data::PreferenceFormat pair_format(const std::string& directory, const std::string& adapter,
+                                   const jinja::RenderOptions& render) {
   const models::HfConfig config = models::HfConfig::load(directory);
   data::PreferenceFormat f;
   f.tokenizer = Tokenizer::load_directory(directory);
   ChatOptions options;
   options.adapter = adapter;
+  options.render = render;
   if (f.tokenizer) f.chat = ChatTemplate::find(directory, options);
   f.train_on = TrainOn::kCompletion;
   f.vocabulary = config.integer("vocab_size", 0);

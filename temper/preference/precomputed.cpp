@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <xxhash.h>
 
 #include <filesystem>
 #include <map>
@@ -7,6 +8,7 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
+#include "temper/base/stopped.h"
 #include "temper/base/file.h"
 #include "temper/models/load.h"
 #include "temper/nn/unit.h"
@@ -18,6 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr double kSecondsBetweenNotes = 20;
 const std::string kFingerprint = "fingerprint";
+constexpr const char* kTokens = ".tokens";  // after a set's number
 
 // What tells a file from another version of it.
 Json stamp(const fs::path& path) {
@@ -56,6 +59,24 @@ std::string fingerprint(const PreferenceConfig& config) {
       .dump();
 }
 
+// Of the tokens and labels of both sides: 52 bits, which a double holds when ranks sum.
+int64_t tokens_hash(const PreferenceRow& row) {
+  std::vector<int32_t> all;
+  for (const PreferenceRow::Segment& segment : row.segments) {
+    all.push_back(segment.parent);
+    all.push_back(segment.chosen * 4 + segment.rejected * 2 + segment.prompt);
+    all.insert(all.end(), segment.tokens.begin(), segment.tokens.end());
+    all.insert(all.end(), segment.labels.begin(), segment.labels.end());
+  }
+  return static_cast<int64_t>(XXH3_64bits(all.data(), all.size() * sizeof(int32_t)) >> 12);
+}
+
+// Of the rows of one set.
+struct RowNumbers {
+  std::vector<double> logp;     // two a row: chosen, rejected
+  std::vector<int64_t> tokens;  // tokens_hash()
+};
+
 class PrecomputedReference : public Reference {
  public:
   PrecomputedReference(const PreferenceConfig& config, ReferenceRows rows, dist::Group& group,
@@ -88,7 +109,12 @@ class PrecomputedReference : public Reference {
       std::vector<double> values;
       for (const int64_t unit : targets.unit_S) {
         const PreferenceRow& row = rows[static_cast<size_t>(unit)];
-        values.push_back(numbers_.at(row.file).at(static_cast<size_t>(2 * row.row + column)));
+        const auto of = static_cast<size_t>(row.row);
+        const RowNumbers& numbers = numbers_.at(row.file);
+        check<DataError>(numbers.tokens.at(of) == tokens_hash(row), row.file->where(row.row),
+                         ": its tokens are not those whose reference log-probabilities are in ",
+                         path_, "; remove that file, and they are computed anew");
+        values.push_back(numbers.logp.at(2 * of + static_cast<size_t>(column)));
       }
       return at::tensor(values, at::kDouble);
     };
@@ -104,12 +130,18 @@ class PrecomputedReference : public Reference {
     const auto text = tensors.find(kFingerprint);
     if (text == tensors.end() || bytes_of(text->second) != fingerprint_) return false;
     for (size_t s = 0; s < rows_.sets.size(); ++s) {
-      const auto found = tensors.find(std::to_string(s));
-      const size_t count = 2 * static_cast<size_t>(rows_.sets[s]->size());
-      if (found == tensors.end() || found->second.num_bytes != count * sizeof(double)) return false;
-      const at::Tensor values = models::to_tensor(found->second, at::kDouble).contiguous();
+      const auto logp = tensors.find(std::to_string(s)), hash = tensors.find(str(s, kTokens));
+      const auto count = static_cast<size_t>(rows_.sets[s]->size());
+      if (logp == tensors.end() || logp->second.num_bytes != 2 * count * sizeof(double) ||
+          hash == tensors.end() || hash->second.num_bytes != count * sizeof(int64_t))
+        return false;
+      const at::Tensor values = models::to_tensor(logp->second, at::kDouble).contiguous(),
+                       hashes = models::to_tensor(hash->second, at::kLong).contiguous();
+      RowNumbers& numbers = numbers_[rows_.sets[s]];
       const double* data = values.const_data_ptr<double>();
-      numbers_[rows_.sets[s]].assign(data, data + count);
+      numbers.logp.assign(data, data + 2 * count);
+      const int64_t* tokens = hashes.const_data_ptr<int64_t>();
+      numbers.tokens.assign(tokens, tokens + count);
     }
     return true;
   }
@@ -117,9 +149,12 @@ class PrecomputedReference : public Reference {
   void write() const {
     TensorMap tensors;
     tensors[kFingerprint] = bytes_view(fingerprint_);
-    for (size_t s = 0; s < rows_.sets.size(); ++s)
+    for (size_t s = 0; s < rows_.sets.size(); ++s) {
+      const RowNumbers& numbers = numbers_.at(rows_.sets[s]);
       tensors[std::to_string(s)] =
-          models::to_view(at::tensor(numbers_.at(rows_.sets[s]), at::kDouble).view({-1, 2}));
+          models::to_view(at::tensor(numbers.logp, at::kDouble).view({-1, 2}));
+      tensors[str(s, kTokens)] = models::to_view(at::tensor(numbers.tokens, at::kLong));
+    }
     write_safetensors(path_, tensors);
   }
 
@@ -132,8 +167,9 @@ class PrecomputedReference : public Reference {
     double said = steady_seconds();
     bool stopped = false;
     for (const data::RowSet* set : rows_.sets) {
-      std::vector<double>& numbers = numbers_[set];
-      numbers.assign(2 * static_cast<size_t>(set->size()), 0);
+      RowNumbers& numbers = numbers_[set];
+      numbers.logp.assign(2 * static_cast<size_t>(set->size()), 0);
+      numbers.tokens.assign(static_cast<size_t>(set->size()), 0);
       for (int64_t r = group_.rank(); r < set->size() && !stopped;) {
         const int64_t next = compute_pass(*set, r, numbers);
         done += next - r;
@@ -143,13 +179,17 @@ class PrecomputedReference : public Reference {
         said = steady_seconds();
         messages_.note(str("reference log-probabilities: ", done, " of ", total, " rows"));
       }
-      group_.all_reduce_sum(numbers);  // each has zeros where another rank has numbers
+      // Each has zeros where another rank has numbers.
+      group_.all_reduce_sum(numbers.logp);
+      std::vector<double> tokens(numbers.tokens.begin(), numbers.tokens.end());
+      group_.all_reduce_sum(tokens);
+      numbers.tokens.assign(tokens.begin(), tokens.end());
     }
-    check(group_.all_reduce_max(stopped) == 0, "stopped while the reference was computed");
+    check<Stopped>(group_.all_reduce_max(stopped) == 0, "stopped while the reference was computed");
   }
 
   // One pass of rows from `row` on; gives the row after them.
-  int64_t compute_pass(const data::RowSet& set, int64_t row, std::vector<double>& numbers) {
+  int64_t compute_pass(const data::RowSet& set, int64_t row, RowNumbers& numbers) {
     const at::NoGradGuard no_grad;
     train::ForwardPass pass;
     std::vector<int64_t> row_of_unit;
@@ -161,6 +201,7 @@ class PrecomputedReference : public Reference {
       const int64_t unit = static_cast<int64_t>(row_of_unit.size());
       pass.add(unit_of(*read, unit, Targets::kCompletions), 0);
       row_of_unit.push_back(row);
+      numbers.tokens[static_cast<size_t>(row)] = tokens_hash(*read);
     }
     if (row_of_unit.empty()) return row;
     const at::Tensor logp_M = model_->token_logp(pass, 1);
@@ -169,7 +210,7 @@ class PrecomputedReference : public Reference {
       const at::Tensor sums = targets.sum(logp_M);
       for (size_t s = 0; s < targets.unit_S.size(); ++s) {
         const int64_t of = row_of_unit[static_cast<size_t>(targets.unit_S[s])];
-        numbers[static_cast<size_t>(2 * of + (side == Side::kRejected))] =
+        numbers.logp[static_cast<size_t>(2 * of + (side == Side::kRejected))] =
             sums.const_data_ptr<double>()[s];
       }
     }
@@ -183,7 +224,7 @@ class PrecomputedReference : public Reference {
   train::Messages& messages_;
   std::function<std::unique_ptr<train::Frozen>()> make_;
   std::unique_ptr<train::Frozen> model_;                        // while it computes
-  std::map<const data::RowSet*, std::vector<double>> numbers_;  // two a row: chosen, rejected
+  std::map<const data::RowSet*, RowNumbers> numbers_;
 };
 
 }  // namespace

@@ -16,10 +16,10 @@ namespace {
 // The model directory: of an adapter, its base.
 std::string base_of(const std::string& directory) {
   if (!std::filesystem::exists(directory + "/adapter_config.json")) return directory;
-  const std::optional<std::string> base = models::adapter_base(directory);
+  const std::optional<std::string> base = models::find_adapter_base(directory);
   check<ConfigError>(base.has_value(), directory,
                      "/adapter_config.json: no `base_model_name_or_path`");
-  return models::resolve_model_path(*base);
+  return *base;
 }
 
 }  // namespace

@@ -12,10 +12,12 @@ uint64_t random_seed() {
   return uint64_t{device()} << 32 | device();
 }
 
-// How prompts of the model are written.
+// How prompts of the model are written now: a server may run for months, so that a template which
+// writes the date reads it for each request.
 data::TextFormat format_of(const ServerOptions& options, const ServedModel& model) {
   data::TextFormat format = options.format;
   if (model.chat) format.chat = model.chat;
+  if (format.chat) format.chat = std::make_shared<const ChatTemplate>(format.chat->at_now());
   return format;
 }
 

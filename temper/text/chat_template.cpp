@@ -171,8 +171,16 @@ std::shared_ptr<ChatTemplate::Impl> ChatTemplate::make(std::string where,
   auto impl = std::make_shared<Impl>();
   impl->where = std::move(where);
   impl->options = options;
-  impl->options.clock = [now = options.clock()] { return now; };
   return impl;
+}
+
+ChatTemplate::ChatTemplate(std::shared_ptr<const Impl> impl)
+    : impl_(std::move(impl)), now_(impl_->options.clock()) {}
+
+bool ChatTemplate::writes_date() const {
+  return std::any_of(impl_->sources.begin(), impl_->sources.end(), [](const auto& source) {
+    return source.second.text.find("strftime_now") != std::string::npos;
+  });
 }
 
 bool ChatTemplate::exists(const std::string& model_dir) { return !find_sources(model_dir).empty(); }
@@ -278,7 +286,9 @@ jinja::Rendered ChatTemplate::render_with_spans(const Json& messages, const Json
   context["tools"] = list;
   if (!context.contains("documents")) context["documents"] = nullptr;
   context["add_generation_prompt"] = add_generation_prompt;
-  return impl_->choose(list).render_with_spans(context, impl_->options);
+  jinja::RenderOptions options = impl_->options;
+  options.clock = [now = now_] { return now; };
+  return impl_->choose(list).render_with_spans(context, options);
 }
 
 }  // namespace temper

@@ -2,6 +2,7 @@
 // apply_chat_template(tokenize=False) renders it.
 #pragma once
 
+#include <ctime>
 #include <memory>
 #include <string>
 #include <utility>
@@ -37,12 +38,18 @@ class ChatTemplate {
   // Reads the templates named "default" and "tool_use" and the special tokens that they see as
   // variables: bos_token, eos_token, and every other `*_token` of tokenizer_config.json. Throws
   // DataError, also when there is no template. Templates that write the date (strftime_now) get the
-  // time of this call in every render, so that the rows of one run agree.
+  // time of this call, by the options' clock, in every render, so that the rows of one run agree.
   static ChatTemplate load(const std::string& model_dir);
   static ChatTemplate load(const std::string& model_dir, const ChatOptions& options);
   // The same, or null where there is no template.
   static std::shared_ptr<const ChatTemplate> find(const std::string& model_dir,
                                                   const ChatOptions& options = {});
+
+  // Whether a template names strftime_now, and what it writes then.
+  bool writes_date() const;
+  const std::tm& date() const { return now_; }
+  // The same template with the date of this call.
+  ChatTemplate at_now() const { return ChatTemplate(impl_); }
 
   // Makes the templates those of another directory, to which the model's tokenizer files were
   // copied: chat_template.jinja and additional_chat_templates/, with the variables of ChatOptions
@@ -75,8 +82,9 @@ class ChatTemplate {
   struct Impl;
   static std::shared_ptr<Impl> make(std::string where, const jinja::RenderOptions& options);
   static Json tool_list(const Json& tools);
-  explicit ChatTemplate(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  explicit ChatTemplate(std::shared_ptr<const Impl> impl);
   std::shared_ptr<const Impl> impl_;
+  std::tm now_;
 };
 
 }  // namespace temper

@@ -11,4 +11,9 @@ struct AgreedError : RunError {
   using RunError::RunError;
 };
 
+// A loss, gradient or weight that is no finite number. The state that gave it is not saved.
+struct NotFinite : AgreedError {
+  using AgreedError::AgreedError;
+};
+
 }  // namespace temper::train

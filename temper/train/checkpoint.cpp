@@ -1,6 +1,7 @@
 #include "temper/train/checkpoint.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/vfs.h>
@@ -16,7 +17,9 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/dist/environment.h"
+#include "temper/models/file_digests.h"
 #include "temper/models/tensors.h"
+#include "temper/text/template_date.h"
 
 namespace temper::train {
 namespace {
@@ -31,6 +34,7 @@ void sync_directory(const std::string& path) {
 
 constexpr size_t kLargestState = size_t{64} << 20;
 constexpr size_t kLongestStep = 15;  // digits
+constexpr const char* kSetAside = "no_finite_gradient";
 
 // Whether it is called as a checkpoint: step-N.
 bool is_step(const fs::path& path) {
@@ -196,6 +200,32 @@ bool Checkpoints::write_trained(const std::string& directory, const Trainables& 
   return true;
 }
 
+namespace {
+
+constexpr const char* kFiles = "files";  // of a state: name -> {bytes, hash}
+constexpr const char* kHash = "hash";    // of all else in it
+
+int hashing_threads() { return at::get_num_threads(); }
+
+// What has just been written is in memory still.
+Json hashes_in(const std::string& directory) {
+  Json files = Json::object();
+  for (const auto& entry : fs::directory_iterator(directory))
+    if (entry.path().extension() == ".safetensors")
+      files[entry.path().filename().string()] = {
+          {"bytes", entry.file_size()},
+          {"hash", models::content_hash(entry.path().string(), hashing_threads())}};
+  return files;
+}
+
+void write_state(const std::string& directory, Json state) {
+  state.erase(kHash);
+  state[kHash] = models::content_hash_of(state.dump());
+  write_file_atomic(directory + "/state.json", state.dump(2) + "\n");
+}
+
+}  // namespace
+
 bool Checkpoints::save(int64_t step, const Trainables& trainables, const Json& values,
                        const TensorMap& tensors, const dist::Mesh& mesh) const {
   const bool writes = mesh.world->rank() == 0;
@@ -214,7 +244,8 @@ bool Checkpoints::save(int64_t step, const Trainables& trainables, const Json& v
   whole["step"] = step;
   for (const auto& trainable : trainables)
     whole["updates"][trainable->name] = trainable->optimizer.steps();
-  write_file_atomic(temporary + "/state.json", whole.dump(2) + "\n");
+  whole[kFiles] = hashes_in(temporary);
+  write_state(temporary, std::move(whole));
   const std::string directory = output_dir_ + "/checkpoints";
   commit(temporary, str(directory, "/step-", step));
   remove_remains(directory);
@@ -225,11 +256,23 @@ bool Checkpoints::save(int64_t step, const Trainables& trainables, const Json& v
   return together;
 }
 
+namespace {
+
+void mark(const std::string& directory, const char* key) {
+  Json state = read_json_file(directory + "/state.json", kLargestState);
+  state[key] = true;
+  write_state(directory, std::move(state));
+}
+
+}  // namespace
+
 void Checkpoints::mark_complete(int64_t step) const {
-  const std::string path = temper::str(output_dir_, "/checkpoints/step-", step, "/state.json");
-  Json state = read_json_file(path, kLargestState);
-  state["complete"] = true;
-  write_file_atomic(path, state.dump(2) + "\n");
+  mark(temper::str(output_dir_, "/checkpoints/step-", step), "complete");
+}
+
+void Checkpoints::set_aside(int64_t step) const {
+  const std::string directory = temper::str(output_dir_, "/checkpoints/step-", step);
+  if (fs::exists(directory + "/state.json")) mark(directory, kSetAside);
 }
 
 std::vector<std::string> Checkpoints::all() const {
@@ -252,6 +295,12 @@ Json read_state(const std::string& directory) {
                    where, ": `step` is missing, or not a whole number of at least 0");
   check<DataError>(!state.contains("complete") || state["complete"].is_boolean(), where,
                    ": `complete` must be true or false");
+  if (!state.contains(kHash)) return state;
+  const Json hash = state[kHash];
+  state.erase(kHash);
+  check<DataError>(hash == models::content_hash_of(state.dump()), where,
+                   ": is not what was written: it is damaged, or was edited; who edits it removes "
+                   "`hash` from it");
   return state;
 }
 
@@ -265,8 +314,39 @@ int64_t updates_of(const Json& state, const std::string& name, const std::string
 
 }  // namespace
 
+bool Checkpoints::is_set_aside(const std::string& directory) {
+  return read_state(directory).value(kSetAside, Json()) == true;
+}
+
+std::string Checkpoints::begin_of(const std::string& directory) {
+  const Json begun = read_state(directory).value(kBegun, Json());
+  if (!begun.is_string()) return "";
+  try {
+    return to_date_text(parse_date(begun.get<std::string>(), directory + "/state.json: begun"));
+  } catch (const ConfigError& e) {
+    throw DataError(e.what());
+  }
+}
+
 Json Checkpoints::verb_of(const std::string& directory) {
   return read_state(directory).value("verb", Json());
+}
+
+bool Checkpoints::check_files(const std::string& directory) {
+  const Json state = read_state(directory);
+  if (!state.contains(kFiles)) return false;
+  check<DataError>(state[kFiles].is_object(), directory, "/state.json: `files` is no map");
+  for (const auto& [name, written] : state[kFiles].items()) {
+    const std::string path = directory + "/" + name;
+    std::error_code none;
+    const uint64_t bytes = fs::file_size(path, none);
+    check<DataError>(!none, path, ": is gone");
+    check<DataError>(written.is_object() && written.value("bytes", Json()) == bytes, path, ": has ",
+                     bytes, " bytes, and not those that were written; the checkpoint is damaged");
+    check<DataError>(written.value(kHash, Json()) == models::content_hash(path, hashing_threads()),
+                     path, ": its hash is not that of what was written; the checkpoint is damaged");
+  }
+  return true;
 }
 
 Checkpoint Checkpoints::load(const std::string& directory, const Trainables& trainables) {

@@ -23,7 +23,8 @@ struct Checkpoint {
 };
 
 // OUTPUT_DIR/checkpoints/step-N: NAME.safetensors and NAME.optimizer.safetensors of each trainable,
-// task.safetensors, state.json. A checkpoint is written under another name and renamed when it is
+// task.safetensors, state.json, which has a hash of each of the others as they were written, and one
+// of itself. A checkpoint is written under another name and renamed when it is
 // whole, so that a run that is killed at any moment leaves the old ones. Ranks that share out what
 // trains write side by side into the same files, which are those of one rank, each what it holds.
 // Where not all of them see the directory, or hosts share it by a file system on which their writes
@@ -41,10 +42,20 @@ class Checkpoints {
             const TensorMap& tensors, const dist::Mesh& mesh = {}) const;
   // Writes `complete` into the checkpoint of a step that was saved.
   void mark_complete(int64_t step) const;
+  // Writes into the checkpoint of a step, if there is one, that it gave no finite gradient.
+  void set_aside(int64_t step) const;
+  // Whether that was written. Throws DataError where its state cannot be read.
+  static bool is_set_aside(const std::string& directory);
   // Directories of the checkpoints, newest first.
   std::vector<std::string> all() const;
   // The verb whose run wrote it; null where it does not say.
   static Json verb_of(const std::string& directory);
+  // When its run was first started (kBegun); "" where it does not say.
+  static std::string begin_of(const std::string& directory);
+  static constexpr const char* kBegun = "begun";  // of a checkpoint's values
+  // Throws DataError where a file is not what was written: of another size or another hash. False:
+  // an older version wrote the checkpoint, and it has no hashes.
+  static bool check_files(const std::string& directory);
   // Sets weights and moments of the trainables. Throws DataError; the trainables are then as they
   // were.
   static Checkpoint load(const std::string& directory, const Trainables& trainables);

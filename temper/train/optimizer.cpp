@@ -123,6 +123,16 @@ void Optimizer::zero_grad() {
   for (const NamedParameter& p : parameters_) p.parameter->trained().mutable_grad().reset();
 }
 
+std::string Optimizer::not_finite() const {
+  for (const NamedParameter& p : parameters_) {
+    const at::Tensor values = p.parameter->trained().detach().contiguous();
+    // Squares of float32 are finite in double, and so is their sum.
+    if (!std::isfinite(kernels::sum_of_squares(values.numel(), values.const_data_ptr<float>())))
+      return p.name;
+  }
+  return {};
+}
+
 at::Tensor Optimizer::whole_state(size_t i, size_t s) const {
   const nn::Placement& placement = *parameters_[i].parameter->placement();
   const Slot& slot = slots_[i];

@@ -29,6 +29,8 @@ class Optimizer {
   // `learning_rate` is the step's; parameters with a rate of their own use it times theirs.
   void step(double learning_rate, double grad_scale);
   void zero_grad();
+  // The name of a parameter of which this rank holds a value that is not finite; "": there is none.
+  std::string not_finite() const;
 
   // The state by name, as PARAMETER.first, and its number of steps; load() takes what save() gave,
   // on any mesh. Of parameters that ranks share out, it is gathered when it is written

@@ -9,6 +9,7 @@
 #include "temper/models/directory.h"
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
+#include "temper/text/template_date.h"
 #include "temper/train/parameters.h"
 #include "temper/train/policy_parts.h"
 
@@ -146,6 +147,9 @@ void prepare(Trained& policy, RunConfig& config, const dist::Mesh& mesh) {
   ChatOptions options = config.data.chat_options();
   options.adapter = a.path.value_or("");
   if (policy.tokenizer) policy.chat = ChatTemplate::find(directory, options);
+  // The resolved config says what the rows were rendered with.
+  if (policy.chat && policy.chat->writes_date())
+    config.data.template_date = to_date_text(policy.chat->date());
 }
 
 template <class Trained>

@@ -84,6 +84,17 @@ void check_all_same(dist::World& world, const Says& what) {
   world.tell(kVerdict, "same");
 }
 
+// Hosts may be in different time zones, and a run may begin at midnight.
+void agree_on_begin(RunConfig& config, dist::World& world) {
+  constexpr const char* kName = "when the run began";
+  if (world.rank() == 0) config.data.begun = begin_of_run(config);
+  if (world.size() == 1) return;
+  if (world.rank() == 0)
+    world.tell(kName, config.data.begun);
+  else
+    config.data.begun = world.ask(kName, "rank 0 did not say when the run began");
+}
+
 }  // namespace
 
 RunRanks join_ranks(RunConfig& config, const RunHost& host) {
@@ -100,6 +111,7 @@ RunRanks join_ranks(RunConfig& config, const RunHost& host) {
   RunRanks ranks{std::make_unique<dist::World>(config.mesh, host.stop), true, {}};
   dist::World& world = *ranks.world;
   check_all_same(world, what);
+  agree_on_begin(config, world);
   ranks.trains = trains(world.rank());
   if (ranks.trains) ranks.mesh = world.mesh(config.mesh, training, config.where("mesh"));
   return ranks;

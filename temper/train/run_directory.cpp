@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -15,6 +16,14 @@
 
 namespace temper::train {
 namespace fs = std::filesystem;
+
+namespace {
+
+// In a checkpoint's state.
+constexpr const char* kMetricsRows = "metrics_rows";
+constexpr const char* kInputs = "inputs";  // InputHashes::to_json
+
+}  // namespace
 
 // Held while the process lives; the kernel lets go of it when the process ends, however it ends.
 class RunDirectory::Lock {
@@ -62,7 +71,10 @@ void RunDirectory::open_metrics(int64_t steps, std::vector<MetricInfo> infos) {
 
 void RunDirectory::log(const MetricsRow& row) {
   if (metrics_) metrics_->log(row);
-  if (row.is_eval()) saved_ = -1;  // hooks have another state now
+  if (row.is_eval())
+    saved_ = -1;  // hooks have another state now
+  else
+    ++metrics_rows_;
 }
 void RunDirectory::warn(const std::string& message) {
   if (metrics_) metrics_->warn(message);
@@ -95,9 +107,34 @@ void RunDirectory::check_optimizer() const {
                      "over");
 }
 
+// As rank 0 sees them: all ranks try the same ones.
+std::vector<std::string> RunDirectory::candidates() const {
+  const std::vector<std::string> mine = checkpoints_.all();
+  return parse_json(mesh_.world->all_gather(dump_json(mine))[0], "rank 0")
+      .get<std::vector<std::string>>();
+}
+
+// One rank reads the files for all.
+void RunDirectory::check_whole(const std::string& directory) {
+  std::string error;
+  bool has_hashes = true;
+  try {
+    if (is_writer()) has_hashes = Checkpoints::check_files(directory);
+  } catch (const DataError& e) {
+    error = e.what();
+  }
+  error = mesh_.world->all_gather(error)[0];
+  check<DataError>(error.empty(), error);
+  if (!has_hashes)
+    note(directory +
+         " has no hashes, as an older version wrote it: damage to it, and changes of the files "
+         "that the run reads, go unnoticed");
+}
+
 std::optional<Checkpoint> RunDirectory::load_checkpoint(
     const Trainables& trainables, const std::function<void(const Checkpoint&)>& restore) {
   const auto attempt = [&](const std::string& directory) {
+    check_whole(directory);
     Checkpoint checkpoint = load(directory, trainables);
     restore(checkpoint);
     return checkpoint;
@@ -106,8 +143,11 @@ std::optional<Checkpoint> RunDirectory::load_checkpoint(
   check_optimizer();
   if (config_.resume != "auto") return attempt(config_.resume);
   std::exception_ptr first;
-  for (const std::string& directory : checkpoints_.all()) {
+  for (const std::string& directory : candidates()) {
     try {
+      check<DataError>(!Checkpoints::is_set_aside(directory), directory,
+                       ": its weights gave no finite gradient; resume=", directory,
+                       " goes on from it all the same, resume=never starts over");
       return attempt(directory);
     } catch (const DataError& e) {
       if (!first) first = std::current_exception();
@@ -135,9 +175,62 @@ std::vector<std::string> RunDirectory::changed_settings() const {
   return changes;
 }
 
+bool RunDirectory::keeps_metrics() const {
+  const std::vector<std::string>& sinks = config_.metrics.sinks;
+  return std::find(sinks.begin(), sinks.end(), "jsonl") != sinks.end();
+}
+
+// A checkpoint of this directory knows how many rows there were.
+void RunDirectory::count_metrics(const Checkpoint* resumed) {
+  std::set<int64_t> steps;
+  metrics_rows_ = 0;
+  for (const MetricsRow& row : read_metrics_file(path() + "/metrics.jsonl")) {
+    if (row.is_eval()) continue;
+    ++metrics_rows_;
+    steps.insert(row.step());
+  }
+  const std::vector<std::string> all = checkpoints_.all();
+  if (!resumed || std::find(all.begin(), all.end(), resumed->directory) == all.end()) return;
+  const Json written = resumed->values.value(kMetricsRows, Json());
+  if (!written.is_number_integer() || written == metrics_rows_) return;
+  int64_t missing = 1;
+  while (missing < resumed->step && steps.contains(missing)) ++missing;
+  const bool cut = written.get<int64_t>() > metrics_rows_;
+  warn(str(path(), "/metrics.jsonl has rows of ", metrics_rows_, " steps up to step ",
+           resumed->step, ", and the run wrote ", dump_json(written), ": it was cut or edited",
+           cut ? str(" (there is no row of step ", missing, ")") : "",
+           "; curves and report show what is there"));
+}
+
+void RunDirectory::check_inputs(const Checkpoint* resumed) {
+  std::string error;
+  if (is_writer()) {
+    std::vector<InputFile> files = input_files(config_);
+    const Json kept = resumed ? resumed->values.value(kInputs, Json()) : Json();
+    const ChangedInputs changed = kept.is_array() ? compare_inputs(files, kept) : ChangedInputs();
+    const auto listed = [](const std::vector<std::string>& names) {
+      std::string all;
+      for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+      return all;
+    };
+    if (!changed.frozen.empty())
+      error = str("the frozen weights are not those that ", resumed->directory,
+                  " was trained on: ", listed(changed.frozen),
+                  "; put those back, or start over with resume=never or another output_dir");
+    else if (!changed.others.empty())
+      warn(str("the run continues with files that have changed since ", resumed->directory, ": ",
+               listed(changed.others)));
+    inputs_ = std::make_unique<InputHashes>(std::move(files));
+  }
+  error = mesh_.world->all_gather(error)[0];
+  check<ConfigError>(error.empty(), error);
+}
+
 void RunDirectory::start(const Checkpoint* resumed) {
+  check_inputs(resumed);
   if (!is_writer()) return;
   metrics_->truncate_after(resumed ? resumed->step : -1);
+  if (keeps_metrics()) count_metrics(resumed);
   if (resumed) {
     host_.console << "resuming from " << resumed->directory << std::endl;
     std::string changes;
@@ -167,10 +260,29 @@ bool RunDirectory::save(int64_t step, const Trainables& trainables, const Json& 
   Json whole = values;
   whole["verb"] = config_.verb.value_or("");
   whole["planned_steps"] = steps_;
+  if (!config_.data.begun.empty()) whole[Checkpoints::kBegun] = config_.data.begun;
+  if (keeps_metrics()) whole[kMetricsRows] = metrics_rows_;
+  if (inputs_) whole[kInputs] = inputs_->to_json();
   if (is_writer() || is_shared_out(trainables))
     checkpoints_.save(step, trainables, whole, tensors, mesh_);
   saved_ = step;
   return is_writer();
+}
+
+std::string RunDirectory::set_aside(int64_t step) {
+  if (is_writer()) checkpoints_.set_aside(step);
+  const std::vector<std::string> all = checkpoints_.all();
+  const auto next = std::find_if(all.begin(), all.end(), [](const std::string& directory) {
+    try {
+      return !Checkpoints::is_set_aside(directory);
+    } catch (const Error&) {  // damaged: it is passed over, too
+      return false;
+    }
+  });
+  const std::string how = config_.resume == "auto" ? "the same command" : "resume=auto";
+  return str(". Step ", step, " is not saved, as its weights gave that; ",
+             next == all.end() ? "there is no other checkpoint: resume=never starts over"
+                               : how + " goes on from " + *next);
 }
 
 void RunDirectory::write(const std::string& name,

@@ -18,6 +18,7 @@
 #include "temper/metrics/sink.h"
 #include "temper/train/checkpoint.h"
 #include "temper/train/config.h"
+#include "temper/train/input_files.h"
 #include "temper/train/messages.h"
 #include "temper/train/roles.h"
 
@@ -44,14 +45,15 @@ class RunDirectory : public Messages {
   void warn_once(const std::string& what, const std::string& message) override;
   void note(const std::string& text) override;
 
-  // The checkpoint that `resume` names, or the newest whole one. `restore` reads the rest of it and
+  // The checkpoint that `resume` names, or the newest whole one, whose files are what was written. `restore` reads the rest of it and
   // throws DataError where it is damaged. Damaged ones are passed over with a warning; where none
   // is whole, the newest one's error is thrown. None: there is none, or resume is never.
   std::optional<Checkpoint> load_checkpoint(const Trainables& trainables,
                                             const std::function<void(const Checkpoint&)>& restore);
   bool complete(const Checkpoint& checkpoint, int64_t steps) const;
-  // Writes the resolved config, says what differs from the one before, and cuts metrics back to the
-  // checkpoint's step (null: a fresh run).
+  // Writes the resolved config, says what differs from the one before, also in the files that the
+  // run reads, and cuts metrics back to the checkpoint's step (null: a fresh run). All ranks call
+  // it. Throws ConfigError where frozen weights are not those that the checkpoint was trained on.
   void start(const Checkpoint* resumed);
   // Says so on the console, and what a changed config would have changed.
   void say_complete();
@@ -59,6 +61,10 @@ class RunDirectory : public Messages {
   // False: the checkpoint of this step is there already, or another rank writes it.
   bool save(int64_t step, const Trainables& trainables, const Json& values,
             const TensorMap& tensors);
+  // The step after `step`, or the weights of `step` themselves, were not finite: a checkpoint of
+  // `step` is passed over from now on, unless `resume` names it. Gives what a message says of that
+  // and of where the run goes on.
+  std::string set_aside(int64_t step);
   // What was trained (final/, NAME/), then the mark that the run is complete.
   void finish(int64_t step, const Trainables& trainables, const Json& values,
               const TensorMap& tensors);
@@ -83,6 +89,11 @@ class RunDirectory : public Messages {
   std::vector<std::string> changed_settings() const;
   Checkpoint load(const std::string& directory, const Trainables& trainables) const;
   void check_optimizer() const;
+  bool keeps_metrics() const;
+  void count_metrics(const Checkpoint* resumed);
+  void check_whole(const std::string& directory);
+  std::vector<std::string> candidates() const;
+  void check_inputs(const Checkpoint* resumed);
 
   RunConfig& config_;
   RunHost host_;
@@ -90,9 +101,11 @@ class RunDirectory : public Messages {
   Checkpoints checkpoints_;
   std::unique_ptr<Lock> lock_;
   std::unique_ptr<Metrics> metrics_;
+  std::unique_ptr<InputHashes> inputs_;
   std::vector<MetricInfo> infos_;
   std::set<std::string> warned_;
   int64_t steps_ = 0;
+  int64_t metrics_rows_ = 0;  // of steps, in metrics.jsonl
   int64_t saved_ = -1;  // the step of the last checkpoint that this process wrote
 };
 

@@ -7,6 +7,8 @@
 #include "temper/base/yaml.h"
 #include "temper/models/file_digests.h"
 #include "temper/models/load.h"
+#include "temper/text/jinja/template.h"
+#include "temper/text/template_date.h"
 #include "temper/train/checkpoint.h"
 
 namespace temper::train {
@@ -46,6 +48,20 @@ std::string checkpoint_of(const RunConfig& config) {
 }
 
 }  // namespace
+
+std::string begin_of_run(const RunConfig& config) {
+  std::vector<std::string> from{config.resume};
+  if (config.resume == "never") from = {};
+  if (config.resume == "auto") from = Checkpoints(config.output_dir, 1).all();
+  for (const std::string& directory : from) {
+    try {
+      const std::string begun = Checkpoints::begin_of(directory);
+      if (!begun.empty()) return begun;
+    } catch (const DataError&) {  // damaged: the run goes on from one before
+    }
+  }
+  return to_date_text(jinja::local_time());
+}
 
 Inputs run_inputs(RunConfig& config, bool trains) {
   Inputs inputs;

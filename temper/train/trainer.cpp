@@ -111,7 +111,7 @@ void Trainer::update(const LossSums& sums) {
     norms.push_back(trainable->optimizer.grad_norm(mesh_));
     if (std::isfinite(loss) && std::isfinite(norms.back())) continue;
     for (const auto& other : roles_.trainables) other->optimizer.zero_grad();
-    throw AgreedError(str(
+    throw NotFinite(str(
         "step ", step_ + 1, ": the loss is ", loss, " and the gradient's norm (", trainable->name,
         ") ", norms.back(),
         step_ == 0 ? "; nothing was trained yet: the model's weights may contain NaN or infinite "
@@ -217,6 +217,17 @@ void Trainer::before_save() {
   for (const auto& hook : hooks_) hook->before_save(step_);
 }
 
+// An update may have made what the next step would find: no state is saved that cannot be trained.
+void Trainer::check_finite() const {
+  for (const auto& trainable : roles_.trainables) {
+    const std::string found = trainable->optimizer.not_finite();
+    const bool any = mesh_.model->all_reduce_max(found.empty() ? 0 : 1) > 0;
+    check<NotFinite>(!any, "step ", step_, ": weights of ", trainable->name,
+                     " are not finite after its update", found.empty() ? "" : " (" + found + ")",
+                     "; try a lower optimizer.learning_rate");
+  }
+}
+
 void Trainer::save(RunDirectory& directory) {
   before_save();
   write_checkpoint(directory);
@@ -226,6 +237,7 @@ void Trainer::write_checkpoint(RunDirectory& directory) {
   const trace::Span span("checkpoint");
   const dist::Saving saving;
   saved_at_ = steady_seconds();
+  check_finite();
   if (roles_.policy.model) roles_.policy.model->files.check_unchanged();
   const TaskState state = task_.state();
   if (!directory.save(step_, roles_.trainables, checkpoint_values(state), state.tensors)) return;
@@ -299,16 +311,22 @@ RunOutcome Trainer::run(RunDirectory& directory) {
       stopped_ = true;
       save(directory);
     }
+    if (!stopped_) {
+      before_save();
+      check_finite();
+    }
   } catch (const WeightsDiffer&) {
     throw;
+  } catch (const NotFinite& e) {
+    if (step_ == 0) throw;
+    throw NotFinite(e.what() + directory.set_aside(step_));
   } catch (...) {
-    // What was trained is not lost to an error in a row, a reward, a number or the disk: weights
-    // and state are those of the last whole step.
+    // What was trained is not lost to an error in a row, a reward or the disk: weights and
+    // state are those of the last whole step.
     if (step_ > first) rescue(directory);
     throw;
   }
   if (!stopped_) {
-    before_save();
     const dist::Saving saving;
     const TaskState state = task_.state();
     directory.finish(step_, roles_.trainables, checkpoint_values(state), state.tensors);

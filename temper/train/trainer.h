@@ -36,8 +36,8 @@ class Trainer {
           std::vector<std::unique_ptr<Hook>> hooks = {});
 
   // One update: the task's passes, their gradients summed over passes and ranks, clipping, the
-  // optimizers. False: the plan or the data have ended. Throws RunError where loss or gradient are
-  // no numbers; the weights are then those of the step before.
+  // optimizers. False: the plan or the data have ended. Throws NotFinite (agreed_error.h) where
+  // loss or gradient are no finite numbers; the weights are then those of the step before.
   bool step();
   int64_t steps_made() const { return step_; }
   int64_t planned_steps() const { return steps_; }
@@ -58,6 +58,7 @@ class Trainer {
   void after_step(RunDirectory& directory);
   bool evaluate(RunDirectory& directory);
   void before_save();
+  void check_finite() const;
   void save(RunDirectory& directory);
   void write_checkpoint(RunDirectory& directory);
   void rescue(RunDirectory& directory);

@@ -79,7 +79,7 @@ printf '%s\n' "$sum" /reset "$sum" "/system 1+" "$sum" "/system" "$sum" | "$temp
 [ "$(wc -l < chat)" = 4 ] && [ "$(sed -n 1p chat)" = "$(sed -n 2p chat)" ] && [ "$(sed -n 1p chat)" = "$(sed -n 4p chat)" ] || fail "chat said $(cat chat)"
 "$temper" generate --help | grep -A1 -e '--max-new-tokens' | grep -q 64 || fail "--help shows no default"
 
-# Ctrl-C: exit status 1, what is whole is kept, nothing stands under the name.
+# Ctrl-C: exit status 130, what is whole is kept, nothing stands under the name.
 for i in $(seq 3000); do echo '{"tokens": [1, 2, 3]}'; done > many.jsonl
 "$temper" generate --model $model --input many.jsonl --output all.jsonl --max-new-tokens 2000 --ignore-eos --max-batch 64 2> stop.log &
 process=$!
@@ -87,7 +87,7 @@ until [ -e all.jsonl.tmp-$process ]; do kill -0 $process || break; sleep 0.05; d
 sleep 0.5
 kill -INT $process
 wait $process
-[ $? = 1 ] || fail "an interrupted run did not fail"
+[ $? = 130 ] || fail "an interrupted run did not say so by its status"
 grep -q stopped stop.log || fail "an interrupted run said: $(cat stop.log)"
 [ ! -e all.jsonl ] && [ -z "$(ls -- *.tmp* 2> /dev/null)" ] || fail "an interrupted run left $(ls)"
 
@@ -100,7 +100,7 @@ sleep 0.5
 begin=$SECONDS
 kill -TERM $process
 wait $process
-[ $? = 1 ] && grep -q stopped stop.log && [ $((SECONDS - begin)) -le 20 ] || fail "a long prompt that was interrupted: $((SECONDS - begin)) s, $(cat stop.log)"
+[ $? = 143 ] && grep -q stopped stop.log && [ $((SECONDS - begin)) -le 20 ] || fail "a long prompt that was interrupted: $((SECONDS - begin)) s, $(cat stop.log)"
 
 # Judged by a program and by a built-in reward: the same verdicts.
 cat > exact.sh <<'S'

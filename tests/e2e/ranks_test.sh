@@ -27,7 +27,7 @@ for rank in 0 1; do
   kill -KILL $pid 2> /dev/null && fail "rank $rank did not end by SIGTERM"
   status=0
   wait $pid || status=$?
-  [ $status = 1 ] && grep -q 'asked to stop' err || fail "rank $rank stopped: status $status: $(cat err)"
+  [ $status = 143 ] && grep -q 'asked to stop' err || fail "rank $rank stopped: status $status: $(cat err)"
   one_line err
 done
 

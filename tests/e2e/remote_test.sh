@@ -270,7 +270,7 @@ for staleness in 0 1; do
   before=$SECONDS; status=0
   kill -INT $run
   wait $run || status=$?
-  [ $status = 1 ] && [ $((SECONDS - before)) -le 14 ] && grep -q 'asked to stop while no server answers' stopped-$staleness.log || fail "Ctrl-C while waiting: $status, $((SECONDS - before)) s, $(tail -3 stopped-$staleness.log)"
+  [ $status = 130 ] && [ $((SECONDS - before)) -le 14 ] && grep -q 'asked to stop while no server answers' stopped-$staleness.log || fail "Ctrl-C while waiting: $status, $((SECONDS - before)) s, $(tail -3 stopped-$staleness.log)"
   return_server
   grpo stopped-$staleness rl.max_staleness=$staleness rollout.server.urls=[$url] > log 2>&1 || fail "resumed after Ctrl-C: $(tail -3 log)"
   [ "$(wc -l < stopped-$staleness/metrics.jsonl)" = 6 ] || fail "resumed after Ctrl-C: $(wc -l < stopped-$staleness/metrics.jsonl) steps"

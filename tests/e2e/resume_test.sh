@@ -59,7 +59,7 @@ sft output_dir=e train.max_steps=200000 2> second > /dev/null
 # A wish to stop that comes twice is one wish.
 kill -TERM $first; kill -TERM $first
 wait $first
-[ $? = 1 ] && [ -n "$(steps e)" ] || fail "two signals at once lost the run"
+[ $? = 143 ] && [ -n "$(steps e)" ] || fail "two signals at once lost the run"
 
 # The same for ranks, told by their launcher and by whoever signals the group; and ranks end with their launcher.
 setsid "$temper" sft --nproc 2 model.path=model data.train=rows.jsonl train.batch_size=4 output_dir=f train.max_steps=100000 metrics.sinks=jsonl > /dev/null 2> ranks &
@@ -67,7 +67,17 @@ launcher=$!
 while [ ! -s f/metrics.jsonl ]; do sleep 0.05; done
 kill -TERM -- -$launcher
 wait $launcher
-[ $? = 1 ] && [ -n "$(steps f)" ] || fail "ranks lost the run: $(cat ranks)"
+[ $? = 143 ] && [ -n "$(steps f)" ] || fail "ranks lost the run: $(cat ranks)"
+# The launcher's status is that of the signal that it got, not of the one that it passes on.
+for signal in INT HUP; do
+  rm -rf f
+  "$temper" sft --nproc 2 model.path=model data.train=rows.jsonl train.batch_size=4 output_dir=f train.max_steps=100000 metrics.sinks=jsonl > /dev/null 2> ranks &
+  launcher=$!
+  while [ ! -s f/metrics.jsonl ]; do kill -0 $launcher || break; sleep 0.05; done
+  kill -$signal $launcher
+  wait $launcher
+  [ $? = $((128 + $(kill -l $signal))) ] && [ -n "$(steps f)" ] || fail "SIG$signal: ranks lost the run: $(cat ranks)"
+done
 "$temper" sft --nproc 2 model.path=model data.train=rows.jsonl train.batch_size=4 output_dir=g train.max_steps=100000 metrics.sinks=jsonl > /dev/null 2>&1 &
 launcher=$!
 while [ ! -s g/metrics.jsonl ]; do sleep 0.05; done

@@ -157,7 +157,7 @@ until_rows stopped 2
 ranks=$(pgrep -P $launcher)
 kill -TERM $launcher
 wait $launcher
-[ $? = 1 ] && grep -q 'the same command continues' stopped.log || fail "SIGTERM: $(cat stopped.log)"
+[ $? = 143 ] && grep -q 'the same command continues' stopped.log || fail "SIGTERM: $(cat stopped.log)"
 for p in $ranks; do kill -0 "$p" 2> /dev/null && fail "SIGTERM: $p lives on"; done
 cp -r stopped stopped-alone
 run stopped --nproc 2 "$slow" train.max_steps=6 rl.max_staleness=1 'roles.rollout=[1]'

@@ -67,10 +67,10 @@ grep -q '`rl` is not used by sft' shared.log || fail "rl.beta is passed over wit
 grep -q '"r": 3' onward/final/adapter_config.json || fail "adapter.path: the rank is not the adapter's"
 "$temper" sft onward/config.yaml | grep complete > /dev/null || fail "adapter.path: the resolved config does not run again"
 
-# Ctrl-C saves, says so and exits with 1; the run goes on from there.
+# Ctrl-C saves, says so and exits with 130; the run goes on from there.
 "$temper" sft run.yaml output_dir=stopped train.max_steps=3000 2> stopped.err & pid=$!
 sleep 1.5; kill -INT $pid; status=0; wait $pid || status=$?
-[ $status = 1 ] && grep -q 'continues from there' stopped.err || fail "Ctrl-C: status $status, $(cat stopped.err)"
+[ $status = 130 ] && grep -q 'continues from there' stopped.err || fail "Ctrl-C: status $status, $(cat stopped.err)"
 [ -n "$(ls stopped/checkpoints)" ] || fail "Ctrl-C left no checkpoint"
 
 # Sampling and scoring agree bit for bit, whatever the batch.

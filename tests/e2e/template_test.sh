@@ -97,4 +97,46 @@ margin() { "$temper" eval --input pairs.jsonl --pairs --json "$@" 2>> log | grep
 cp -r lora/final bare && rm bare/chat_template.jinja
 [ "$(margin --model model --adapter lora/final)" != "$(margin --model model --adapter bare)" ] || fail "pairs are ranked without the adapter's template"
 printf 'hi\n' | "$temper" chat --model model --adapter lora/final --max-new-tokens 2 > log 2>&1 || fail "chat: $(cat log)"
+
+# A template that writes today's date: a run keeps that of its first start, on all ranks and where it goes on elsewhere. Two time zones
+# that are 26 hours apart never have the same date.
+early() { TZ=AAA+12 "$@"; }
+late() { TZ=BBB-14 "$@"; }
+echo '{{ strftime_now("%Y-%m-%d") }}{% for m in messages %} {{ m.content }}{% endfor %}' > dated.jinja
+for i in $(seq 12); do echo "{\"messages\": [{\"role\": \"user\", \"content\": \"$i+1\"}, {\"role\": \"assistant\", \"content\": \"2\"}]}"; done > chat.jsonl
+dated() { "$temper" sft model.path=model data.train=chat.jsonl data.chat_template=dated.jinja data.train_on=all train.max_steps=6 train.batch_size=2 optimizer.learning_rate=1e-3 metrics.sinks=[jsonl] "$@"; }
+losses() { grep -o '"loss":[^,]*' "$1/metrics.jsonl"; }
+today=$(early date +%F)
+early dated output_dir=dated > log 2>&1 || fail "a template with a date: $(cat log)"
+grep -q "template_date: *[\"']*${today}T" dated/config.yaml || fail "config.yaml does not say the date $today: $(grep -n date dated/config.yaml)"
+early dated output_dir=cut train.save_every=1 train.max_steps=3 > log 2>&1 || fail "three steps: $(cat log)"
+late dated output_dir=cut train.save_every=1 optimizer.schedule=constant > log 2>&1 || fail "resumed elsewhere: $(cat log)"
+grep -q "template_date: *[\"']*${today}T" cut/config.yaml || fail "a resumed run has another date: $(grep -n date cut/config.yaml)"
+grep -q "template_date" log && fail "a resumed run has another date: $(cat log)"
+late dated output_dir=pinned data.template_date="$today" > log 2>&1 || fail "data.template_date: $(cat log)"
+cmp <(losses dated) <(losses pinned) || fail "data.template_date is not what the template writes"
+late dated output_dir=other > log 2>&1
+cmp -s <(losses dated) <(losses other) && fail "the date changes nothing: the test has no teeth"
+early "$temper" check sft model.path=model data.train=chat.jsonl data.chat_template=dated.jinja output_dir=checked > log 2>&1
+grep -q "it writes the date, which is ${today}T.*data.template_date" log || fail "check does not say the date: $(cat log)"
+early "$temper" check sft model.path=model data.train=chat.jsonl data.chat_template=dated.jinja output_dir=checked data.template_date=soon > log 2>&1
+grep -q 'data.template_date: found `soon`, expected a date as' log || fail "a date that is none: $(cat log)"
+# Ranks in two time zones.
+export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 12000))
+RANK=1 late dated output_dir=zones > log.1 2>&1 & second=$!
+RANK=0 early dated output_dir=zones > log 2>&1 || fail "ranks in two time zones: $(cat log log.1)"
+wait $second || fail "ranks in two time zones: $(cat log.1)"
+unset WORLD_SIZE MASTER_ADDR MASTER_PORT
+paste -d' ' <(losses dated | cut -d: -f2) <(losses zones | cut -d: -f2) | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5) exit 1; n++ } END { exit n == 6 ? 0 : 1 }' || fail "ranks in two time zones render two dates"
+# A teacher's file is of one date, which its runs take.
+teacher="model.path=model distill.teacher=model data.train=chat.jsonl data.chat_template=dated.jinja data.train_on=all distill.teacher_logprobs=teacher.safetensors train.max_steps=1 metrics.sinks=[jsonl]"
+early "$temper" distill --precompute $teacher output_dir=distilled > log 2>&1 || fail "--precompute: $(cat log)"
+late "$temper" distill $teacher output_dir=distilled > log 2>&1 || fail "a teacher's file of another day: $(cat log)"
+late "$temper" distill $teacher output_dir=distilled2 data.template_date=2001-02-03 > log 2>&1
+grep -q "data.template_date: found 2001-02-03.*wrote ${today}T" log || fail "a teacher's file of another date: $(cat log)"
+# The working verbs have today's, or the one that is asked for.
+cp -r model dated-model && cp dated.jinja dated-model/chat_template.jinja
+text() { "$temper" tokenize --model dated-model --input messages.jsonl --output out.jsonl "$@" 2> log || fail "tokenize $*: $(cat log)"; grep -o '"text":"[^"]*"' out.jsonl; }
+[ "$(early text)" = "\"text\":\"$today 1+1\"" ] || fail "tokenize writes another date: $(early text)"
+[ "$(late text --template-date 2024-07-26)" = '"text":"2024-07-26 1+1"' ] || fail "--template-date: $(text --template-date 2024-07-26)"
 exit $bad

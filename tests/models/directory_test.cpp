@@ -12,6 +12,8 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/json.h"
+#include "temper/models/adapter.h"
+#include "temper/models/directory.h"
 #include "temper/models/load.h"
 
 using namespace temper;
@@ -71,6 +73,41 @@ TEST_CASE("a hub's id is the snapshot that the local cache has of it") {
   for (const char* path : {"models/qwen/base", "/abs/olute", "./here/x", "tiny", "../x/y", "a b/c"})
     CHECK(resolve_model_path(path) == path);
   CHECK(resolve_model_path(golden("qwen3")) == golden("qwen3"));
+}
+
+TEST_CASE("a snapshot of a hub's cache is named by the hub's id, and by its commit where it is not main's") {
+  const Directory home("named");
+  const Variable variable("HF_HOME", home.path), cache("HF_HUB_CACHE", home.path + "/hub");
+  const std::string snapshots = home.path + "/hub/models--org--tiny-1.5/snapshots";
+  for (const char* commit : {"0123abc", "older"}) {
+    fs::create_directories(snapshots + "/" + commit);
+    fs::copy_file(golden("qwen3") + "/config.json", snapshots + "/" + commit + "/config.json");
+  }
+  fs::create_directories(home.path + "/hub/models--org--tiny-1.5/refs");
+  write_file_atomic(home.path + "/hub/models--org--tiny-1.5/refs/main", "0123abc\n");
+  const auto name = [](const std::string& path) {
+    const models::PublicName found = models::public_name(path);
+    return found.name + " " + found.revision;
+  };
+  CHECK(name(snapshots + "/0123abc") == "org/tiny-1.5 ");
+  CHECK(name(snapshots + "/0123abc/") == "org/tiny-1.5 ");
+  CHECK(name(snapshots + "/older") == "org/tiny-1.5 older");
+  CHECK(resolve_model_path("org/tiny-1.5", "older") == snapshots + "/older");
+  for (const char* path : {"models/bench", "/models--a--b/x", "", "/models--a/snapshots/b", "org/x"})
+    CHECK(name(path) == std::string(path) + " ");
+
+  // An adapter leads to the commit that it was trained on, and back.
+  const auto model = models::load_model(golden("qwen3"));
+  const models::LoraConfig lora{2, 4, 0, false, {"all-linear"}, false, {}};
+  models::add_lora(*model, lora, 1);
+  const Directory adapter("adapter");
+  models::save_adapter(*model, lora, snapshots + "/older", adapter.path);
+  CHECK(models::adapter_base(adapter.path) == "org/tiny-1.5");
+  CHECK(models::find_adapter_base(adapter.path) == snapshots + "/older");
+  models::save_adapter(*model, lora, snapshots + "/0123abc", adapter.path);
+  const Json json = read_json_file(adapter.path + "/adapter_config.json");
+  CHECK(json["base_model_name_or_path"] == "org/tiny-1.5");
+  CHECK(json["revision"].is_null());
 }
 
 TEST_CASE("additional chat templates go along with a saved model") {

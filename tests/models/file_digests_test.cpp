@@ -15,6 +15,31 @@ void write(const std::string& path, const std::string& bytes) {
 }
 }  // namespace
 
+TEST_CASE("a hash of all that a file holds finds every bit, and does not depend on the threads") {
+  const tiny::Folder folder;
+  const std::string path = folder / "file";
+  std::string bytes((size_t{33} << 20) + 5, 'x');
+  for (const size_t size : {size_t{0}, size_t{7}, size_t{16} << 20, bytes.size()}) {
+    CAPTURE(size);
+    const std::string part = bytes.substr(0, size);
+    write(path, part);
+    const std::string hash = models::content_hash(path);
+    CHECK(hash.size() == 32);
+    CHECK(models::content_hash(path, 3) == hash);
+    CHECK(models::content_hash_of(part) == hash);
+  }
+  const std::string whole = models::content_hash(path);
+  for (const size_t place : {size_t{0}, size_t{16} << 20, bytes.size() - 1}) {
+    std::string other = bytes;
+    other[place] = static_cast<char>(other[place] ^ 4);
+    write(path, other);
+    CHECK(models::content_hash(path, 2) != whole);
+  }
+  const std::atomic<bool> cancelled = true;
+  CHECK(models::content_hash(path, 2, &cancelled).empty());
+  CHECK_THROWS_AS(models::content_hash(folder / "none"), DataError);
+}
+
 TEST_CASE("files of models are told apart by name, size and sampled bytes") {
   const tiny::Folder folder;
   std::filesystem::create_directories(folder / "a");

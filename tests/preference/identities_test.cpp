@@ -71,6 +71,23 @@ TEST_CASE("a precomputed reference is a second model's to the bit, and a second 
   }
 }
 
+TEST_CASE("numbers of other tokens are not taken for those of a row") {
+  const tiny::Folder folder;
+  preference::PreferenceConfig c = short_config(folder, "qwen3");
+  c.preference.reference = Reference::kPrecomputed;
+  pref::run(&preference::run_dpo, c);
+  // As a file that was computed when the template wrote another date.
+  const std::string file = c.output_dir + "/reference_logps.safetensors";
+  TensorMap tensors = read_safetensors(file);
+  at::Tensor hashes = models::to_tensor(tensors.at("0.tokens"), at::kLong).clone();
+  hashes[5] += 1;
+  tensors["0.tokens"] = models::to_view(hashes);
+  write_safetensors(file, tensors);
+  c.resume = "never";
+  CHECK_THROWS_WITH_AS(pref::run(&preference::run_dpo, c),
+                       doctest::Contains("rows.jsonl:6: its tokens are not those"), DataError);
+}
+
 TEST_CASE("a fresh adapter's reference, its base and a second model are the same to the bit") {
   std::vector<std::vector<std::string>> found;
   for (const Reference reference : {Reference::kAuto, Reference::kAdapterOff, Reference::kModel}) {

@@ -3,10 +3,14 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "temper/base/error.h"
+#include "temper/base/json.h"
+#include "temper/serve/asked.h"
 #include "temper/serve/tool_turn.h"
 
 using namespace temper;
@@ -182,6 +186,37 @@ TEST_CASE("what OpenAI and vLLM have for sampling") {
   CHECK(r.options.sampling.no_repeat_ngram == 3);
   CHECK(r.echo);
   CHECK(r.max_tokens == 0);
+}
+
+TEST_CASE("each request has the date of its own time") {
+  int calls = 0;
+  jinja::RenderOptions render;
+  render.clock = [&calls] {
+    std::tm time{};
+    time.tm_mday = ++calls;
+    return time;
+  };
+  // Without a tokenizer what is rendered shows in the error of the template alone.
+  ServerOptions options;
+  options.models.push_back({"m", 0});
+  options.format.chat = std::make_shared<const ChatTemplate>(ChatTemplate::parse(
+      "{{ raise_exception('day ' ~ strftime_now('%d')) }}", "t", Json::object(), render));
+  const char* root = std::getenv("TEMPER_SOURCE_DIR");
+  const std::string path =
+      std::string(root ? root : ".") + "/tests/golden/tokenizers/metaspace_first.json";
+  options.format.tokenizer =
+      Tokenizer::parse(read_json_file(path).at("tokenizer").dump(), "tokenizer");
+  const auto day = [&] {
+    try {
+      requests_of(options, chat("\"n\": 1"), options.models[0]);
+    } catch (const DataError& e) {
+      const std::string said = e.what();
+      return said.substr(said.find("day ") + 4, 2);
+    }
+    return std::string();
+  };
+  CHECK(day() == "02");  // the first call was when the template was loaded
+  CHECK(day() == "03");
 }
 
 TEST_CASE("forms of completions") {

@@ -12,6 +12,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/text/template_date.h"
 
 using namespace temper;
 namespace fs = std::filesystem;
@@ -180,4 +181,21 @@ TEST_CASE("the date in a template is that of loading it") {
   const auto chat = ChatTemplate::parse("{{ strftime_now('%d') }}", "t", Json::object(), options);
   CHECK(chat.render(kMessages, nullptr, false) == "01");
   CHECK(chat.render(kMessages, nullptr, false) == "01");
+  CHECK(chat.writes_date());
+  CHECK(chat.at_now().render(kMessages, nullptr, false) == "02");
+  CHECK(chat.render(kMessages, nullptr, false) == "01");
+  CHECK_FALSE(ChatTemplate::parse("{{ messages }}", "t", Json::object()).writes_date());
+}
+
+TEST_CASE("a date is written and read back, with the days of week and year") {
+  const std::tm time = parse_date("2024-12-31T23:59:58", "key");
+  CHECK(to_date_text(time) == "2024-12-31T23:59:58");
+  CHECK(time.tm_wday == 2);
+  CHECK(time.tm_yday == 365);
+  CHECK(to_date_text(parse_date("2024-07-26", "key")) == "2024-07-26T00:00:00");
+  CHECK(to_date_text(parse_date("2024-07-26 01:02:03", "key")) == "2024-07-26T01:02:03");
+  for (const char* wrong : {"", "today", "2024", "2024-02-30", "2024-13-01", "26 Jul 2024",
+                            "2024-07-26T", "2024-07-26T10:00", "2024-07-26T25:00:00", "2024-07-26x",
+                            "2024-07-26x10:00:00", "-2024-07-26"})
+    CHECK_THROWS_WITH_AS(parse_date(wrong, "key"), doctest::Contains("key: found `"), ConfigError);
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "temper/base/error.h"
+#include "temper/base/stopped.h"
 #include "temper/generate/text_stream.h"
 
 namespace temper::generate {
@@ -128,7 +129,7 @@ void RemoteEngine::attend() {
   for (const std::string& news : pool_->take_news())
     if (tell_) tell_(news);
   if (stop_ && stop_() && pool_->all_gone())
-    throw remote::NoServer(
+    throw Stopped(
         "the run was asked to stop while no server answers (rollout.server.urls)");
 }
 

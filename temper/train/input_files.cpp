@@ -1,0 +1,229 @@
+#include "temper/train/input_files.h"
+
+#include <ATen/Parallel.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "temper/base/error.h"
+#include "temper/base/yaml.h"
+#include "temper/data/row_set.h"
+#include "temper/models/file_digests.h"
+#include "temper/models/load.h"
+
+namespace temper::train {
+namespace {
+namespace fs = std::filesystem;
+
+constexpr auto kPatience = std::chrono::seconds(10);  // of a checkpoint, for hashes to be there
+
+// Keys, or their last parts, whose values name files; of a command each word may.
+constexpr std::array kFileKeys{"path",   "chat_template", "teacher", "teacher_logprobs", "replay",
+                               "critic", "reference_model", "model",   "command"};
+constexpr std::array kSections{"model", "adapter", "data",    "preference", "distill",
+                               "ppo",   "rl",      "rewards", "environment"};
+// Verbs that compute nothing with the weights that the run began with, unless those are frozen.
+constexpr std::array kWithoutReference{"sft", "orpo", "reward", "distill"};
+constexpr std::array kWeights{".safetensors", ".bin", ".gguf"};
+constexpr std::array kSmallFiles{".json", ".jinja", ".model", ".txt"};
+
+template <size_t N>
+bool is_one_of(const std::array<const char*, N>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string last_part_of_key(const std::string& key) {
+  const std::string name = key.substr(key.rfind('.') + 1);
+  return name.substr(0, name.find('['));
+}
+
+std::optional<InputFile> look_at(const std::string& key, const fs::path& path) {
+  struct stat about{};
+  if (::stat(path.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) return {};
+  return InputFile{key,
+                   path.filename().string(),
+                   path.string(),
+                   about.st_size,
+                   str(about.st_dev, " ", about.st_ino, " ", about.st_mtim.tv_sec, ".",
+                       about.st_mtim.tv_nsec, " ", about.st_ctim.tv_sec, ".",
+                       about.st_ctim.tv_nsec),
+                   is_one_of(kWeights, path.extension().string()),
+                   ""};
+}
+
+// A model's or adapter's: of weights in several forms those that are read.
+void add_model_files(const std::string& key, const std::string& directory, bool weights,
+                     std::vector<InputFile>& to) {
+  std::vector<InputFile> found;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(directory, none)) {
+    const std::string extension = entry.path().extension().string();
+    if (!is_one_of(kSmallFiles, extension) && !(weights && is_one_of(kWeights, extension)))
+      continue;
+    if (std::optional<InputFile> file = look_at(key, entry.path()))
+      found.push_back(std::move(*file));
+  }
+  const auto is_safetensors = [](const InputFile& f) { return f.name.ends_with(".safetensors"); };
+  if (std::any_of(found.begin(), found.end(), is_safetensors))
+    std::erase_if(found, [&](const InputFile& f) { return f.weights && !is_safetensors(f); });
+  std::sort(found.begin(), found.end(),
+            [](const InputFile& a, const InputFile& b) { return a.name < b.name; });
+  to.insert(to.end(), found.begin(), found.end());
+}
+
+void add_files(const std::string& key, const std::string& value, bool weights,
+               std::vector<InputFile>& to) {
+  std::vector<std::string> paths{value};
+  try {
+    if (key.starts_with("data.") && last_part_of_key(key) == "path")
+      paths = data::find_row_files(value);
+    else if (last_part_of_key(key) != "command")
+      paths = {models::resolve_model_path(value)};
+  } catch (const Error&) {
+    return;  // who reads it says what is wrong
+  }
+  std::error_code none;
+  for (const std::string& path : paths) {
+    if (fs::is_directory(path, none) && last_part_of_key(key) != "command")
+      add_model_files(key, path, weights, to);
+    else if (std::optional<InputFile> file = look_at(key, path))
+      to.push_back(std::move(*file));
+  }
+}
+
+void collect_files(const YamlNode& node, const std::string& key, bool needs_start,
+                   std::vector<InputFile>& to) {
+  if (node.kind == YamlNode::Kind::kScalar && !node.text.empty() &&
+      is_one_of(kFileKeys, last_part_of_key(key)))
+    add_files(key, node.text, needs_start || (key != "model.path" && key != "adapter.path"), to);
+  for (size_t i = 0; i < node.items.size(); ++i)
+    collect_files(node.items[i], str(key, "[", i, "]"), needs_start, to);
+  for (const YamlNode::Entry& entry : node.entries)
+    collect_files(entry.value, key.empty() ? entry.key : key + "." + entry.key, needs_start, to);
+}
+
+void lower_priority() {
+  constexpr int kLowest = 19;
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kLowest);
+}
+
+// "" where it cannot be read: whoever needs it says so.
+std::string hash_if_readable(const InputFile& file, int threads,
+                             const std::atomic<bool>* cancelled) {
+  try {
+    return models::content_hash(file.path, threads, cancelled);
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+bool is_frozen_base(const InputFile& file) {
+  return file.weights && (file.key == "model.path" || file.key == "adapter.path");
+}
+
+}  // namespace
+
+std::string InputFile::label() const { return str(key, " (", path, ")"); }
+
+std::vector<InputFile> input_files(RunConfig& config) {
+  const bool frozen = config.adapter.path ||
+                      config.adapter.method != models::AdapterSection::Method::kNone ||
+                      !config.train.freeze.empty();
+  const bool needs_start = frozen || !is_one_of(kWithoutReference, config.verb.value_or(""));
+  std::vector<InputFile> files;
+  for (const YamlNode::Entry& entry : parse_yaml(dump_run_config(config), "this run").entries)
+    if (is_one_of(kSections, entry.key)) collect_files(entry.value, entry.key, needs_start, files);
+  return files;
+}
+
+InputHashes::InputHashes(std::vector<InputFile> files) : files_(std::move(files)) {
+  const auto unknown = [](const InputFile& file) { return file.hash.empty(); };
+  if (std::none_of(files_.begin(), files_.end(), unknown)) return;
+  hashes_ = std::async(std::launch::async, [this] {
+    lower_priority();
+    std::vector<std::string> hashes;
+    for (const InputFile& file : files_)
+      hashes.push_back(file.hash.empty() ? hash_if_readable(file, 1, &cancelled_) : file.hash);
+    return hashes;
+  });
+}
+
+InputHashes::~InputHashes() { cancelled_ = true; }
+
+Json InputHashes::to_json() {
+  if (hashes_.valid() && hashes_.wait_for(kPatience) == std::future_status::ready) {
+    std::vector<std::string> hashes = hashes_.get();
+    for (size_t i = 0; i < files_.size(); ++i) files_[i].hash = std::move(hashes[i]);
+  }
+  Json list = Json::array();
+  for (const InputFile& file : files_)
+    if (!file.hash.empty())
+      list.push_back({{"key", file.key},
+                      {"name", file.name},
+                      {"bytes", file.bytes},
+                      {"stamp", file.stamp},
+                      {"hash", file.hash}});
+  return list;
+}
+
+namespace {
+
+std::string text_of(const Json& entry, const char* field) {
+  return entry.is_object() && entry.contains(field) && entry[field].is_string()
+             ? entry[field].get<std::string>()
+             : std::string();
+}
+
+bool is_of(const Json& entry, const InputFile& file) {
+  return text_of(entry, "key") == file.key && text_of(entry, "name") == file.name;
+}
+
+// Files that came or went. Where no file of a key is there as it was called, the key has another
+// value, which is said of the config.
+void add_come_and_gone(const std::vector<InputFile>& files, const Json& kept,
+                       std::vector<std::string>& to) {
+  std::set<std::string> keys;
+  for (const InputFile& file : files)
+    if (std::any_of(kept.begin(), kept.end(), [&](const Json& e) { return is_of(e, file); }))
+      keys.insert(file.key);
+  for (const InputFile& file : files)
+    if (keys.contains(file.key) &&
+        std::none_of(kept.begin(), kept.end(), [&](const Json& e) { return is_of(e, file); }))
+      to.push_back(file.label() + ", which is new");
+  for (const Json& entry : kept)
+    if (keys.contains(text_of(entry, "key")) &&
+        std::none_of(files.begin(), files.end(), [&](const auto& f) { return is_of(entry, f); }))
+      to.push_back(str(text_of(entry, "key"), " (", text_of(entry, "name"), "), which is gone"));
+}
+
+}  // namespace
+
+ChangedInputs compare_inputs(std::vector<InputFile>& files, const Json& kept) {
+  ChangedInputs changed;
+  for (InputFile& file : files) {
+    const auto before = std::find_if(kept.begin(), kept.end(),
+                                     [&](const Json& entry) { return is_of(entry, file); });
+    if (before == kept.end()) continue;
+    const std::string hash = text_of(*before, "hash");
+    const bool same_size = before->value("bytes", Json()) == file.bytes;
+    if (same_size && text_of(*before, "stamp") == file.stamp) {
+      file.hash = hash;
+      continue;
+    }
+    if (same_size) file.hash = hash_if_readable(file, at::get_num_threads(), nullptr);
+    if (file.hash == hash) continue;
+    (is_frozen_base(file) ? changed.frozen : changed.others).push_back(file.label());
+  }
+  add_come_and_gone(files, kept, changed.others);
+  return changed;
+}
+
+}  // namespace temper::train
