@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <thread>
@@ -94,7 +97,26 @@ const std::vector<Verb>& verbs() {
   return table;
 }
 
-int run(const Arguments& arguments) {
+namespace {
+
+// What a verb prints has to get to where it goes: standard output on a full disk fails as any other
+// file does. Of a training verb it is a log, whose loss does not undo what the run left in its
+// directory.
+int flush_standard_output(const Arguments& arguments, int status) {
+  errno = 0;
+  std::cout.flush();
+  const bool flushed = std::fflush(stdout) == 0;
+  const std::string why = errno != 0 ? std::string(": ") + std::strerror(errno) : "";
+  if (status != 0 || (flushed && std::ferror(stdout) == 0 && !std::cout.bad())) return status;
+  const bool trains = std::any_of(verbs().begin(), verbs().end(), [&](const Verb& verb) {
+    return !arguments.empty() && arguments[0] == verb.name && verb.keys;
+  });
+  std::cerr << (trains ? "temper: warning: " : "temper: ")
+            << "standard output: cannot write all of what was printed" << why << std::endl;
+  return trains ? status : 1;
+}
+
+int run_verb(const Arguments& arguments) {
   try {
     if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
         arguments[0] == "help") {
@@ -125,6 +147,12 @@ int run(const Arguments& arguments) {
   } catch (const std::exception& e) {
     return report("internal error: ", e, 1);
   }
+}
+
+}  // namespace
+
+int run(const Arguments& arguments) {
+  return flush_standard_output(arguments, run_verb(arguments));
 }
 
 }  // namespace temper::cli

@@ -1,18 +1,20 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <numeric>
 
 #include "temper/base/error.h"
 #include "temper/cli/work.h"
+#include "temper/cli/written_dtype.h"
 #include "temper/generate/score.h"
-#include "temper/models/adapter.h"
+#include "temper/io/weight_files.h"
 #include "temper/models/directory.h"
 #include "temper/models/gguf.h"
-#include "temper/models/load.h"
 #include "temper/models/save.h"
+#include "temper/models/stream.h"
 #include "temper/text/chat_template.h"
 
 namespace temper::cli {
@@ -30,8 +32,6 @@ class Export : public Command {
   void run_hf(at::ScalarType type) const;
   void run_gguf(at::ScalarType type) const;
   models::Storage merged_into() const;
-  template <class Head>
-  auto load(const models::Storage& kept) const;
   template <class Head>
   void print_drift(const std::vector<float>& merged) const;
 
@@ -52,8 +52,7 @@ void Export::declare(CLI::App& app) {
                  "file format; hf: safetensors in a Hugging Face directory; gguf: one file for "
                  "llama.cpp, with tokenizer and chat template")
       ->check(CLI::IsMember({"hf", "gguf"}));
-  app.add_option("--dtype", dtype, "number type of the written weights")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  add_written_dtype(app, dtype);
   app.add_option(
          "--storage", storage,
          "merge into the weights as quantized to this format, which a run with the same "
@@ -61,17 +60,23 @@ void Export::declare(CLI::App& app) {
       ->check(CLI::IsMember({"float32", "bfloat16", "int8", "nf4"}));
 }
 
-// What was written must be the merged weights, rounded once.
-void check_written(nn::Module& model, nn::Module& written, at::ScalarType type,
+// What was written must be the merged weights, rounded once. They are made again, one by one.
+void check_written(const std::vector<std::pair<std::string, TensorView>>& tensors,
                    const std::string& output) {
-  std::map<std::string, at::Tensor> expected;
-  model.each_parameter([&](const std::string& name, nn::Parameter& p) {
-    expected[name] = p.float_value().detach().to(type).to(at::kFloat);
-  });
-  written.each_parameter([&](const std::string& name, nn::Parameter& p) {
-    check(at::equal(p.value(), expected.at(name)), output, ": `", name,
+  const TensorMap written = read_weights(output);
+  check(written.size() == tensors.size(), output, ": ", written.size(), " tensors read back, ",
+        tensors.size(), " were written");
+  for (const auto& [name, view] : tensors) {
+    const auto read = written.find(name);
+    check(read != written.end() && read->second.dtype == view.dtype &&
+              read->second.shape == view.shape,
+          output, ": `", name, "` reads back in another form");
+    const TensorView made = view.make();
+    check(std::memcmp(made.data, read->second.data, made.num_bytes) == 0, output, ": `", name,
           "` reads back differently from what was written");
-  });
+    give_back_pages(made);
+    give_back_pages(read->second);
+  }
 }
 
 std::vector<int32_t> probe_tokens(int64_t vocabulary) {
@@ -91,10 +96,12 @@ float largest_difference(const std::vector<float>& a, const std::vector<float>& 
 struct VocabularyHead {
   static constexpr models::HeadKind kKind = models::HeadKind::kVocabulary;
   static constexpr const char *kWhat = "", *kNumbers = "log-probabilities";
-  static auto load(const std::string& directory, const models::Storage& kept = {}) {
-    return models::load_model(directory, kept);
+  static auto load(const std::string& directory, const std::string& adapter,
+                   const models::Storage& kept) {
+    return models::stream_model(directory, adapter, kept);
   }
   static std::vector<float> numbers(models::CausalLM& model) {
+    const nn::TransientPanels packs_into_scratch;
     return generate::score(model, {{probe_tokens(model.vocab_size), 1}})[0].logprobs;
   }
 };
@@ -103,10 +110,12 @@ struct VocabularyHead {
 struct ScalarHead {
   static constexpr models::HeadKind kKind = models::HeadKind::kScalar;
   static constexpr const char *kWhat = ", a reward model", *kNumbers = "scalars";
-  static auto load(const std::string& directory, const models::Storage& kept = {}) {
-    return models::load_scalar_model(directory, kept);
+  static auto load(const std::string& directory, const std::string& adapter,
+                   const models::Storage& kept) {
+    return models::stream_scalar_model(directory, adapter, kept);
   }
   static std::vector<float> numbers(models::ScalarModel& model) {
+    const nn::TransientPanels packs_into_scratch;
     const at::NoGradGuard no_grad;
     auto forest = std::make_shared<Forest>();
     forest->add_root(probe_tokens(model.config().vocab_size));
@@ -116,13 +125,6 @@ struct ScalarHead {
     return {values.const_data_ptr<float>(), values.const_data_ptr<float>() + values.numel()};
   }
 };
-
-template <class Head>
-auto Export::load(const models::Storage& kept) const {
-  auto model = Head::load(model_dir, kept);
-  if (!adapter.empty()) models::load_adapter(*model, adapter);
-  return model;
-}
 
 // The weights to merge into: the original ones, or as --storage says; where an adapter was trained
 // on such weights, just as they were then.
@@ -137,8 +139,9 @@ void Export::print_drift(const std::vector<float>& merged) const {
   const auto print = [&](const std::string& what, const models::Storage& other,
                          const std::string& hint) {
     std::cout << Head::kNumbers << " of a probe, against " << what << ": at most "
-              << largest_difference(merged, Head::numbers(*load<Head>(other))) << " apart" << hint
-              << "\n";
+              << largest_difference(merged,
+                                    Head::numbers(*Head::load(model_dir, adapter, other).model))
+              << " apart" << hint << "\n";
   };
   if (storage == "int8" || storage == "nf4") return print("the original weights", {}, "");
   if (trained && trained->is_quantized())
@@ -147,21 +150,23 @@ void Export::print_drift(const std::vector<float>& merged) const {
           "; --storage " + trained->storage + " merges into the quantized weights");
 }
 
+// config.json comes last: what is cut short is no model.
 template <class Head>
 void Export::run_hf(at::ScalarType type) const {
-  auto model = load<Head>(merged_into());
-  const std::vector<float> before = Head::numbers(*model);
-  models::merge_adapters(*model);
+  auto source = Head::load(model_dir, adapter, merged_into());
+  const std::vector<float> before = Head::numbers(*source.model);
+  const auto tensors = source.weights->merged_tensors(type);
+  std::filesystem::create_directories(output);
+  write_safetensors_model(output, tensors);
   models::write_model_files({model_dir, model_dir}, output, type, Head::kKind);
   ChatTemplate::copy_own(model_dir, adapter, output);
-  models::save_weights(*model, output, type);
-  auto written = Head::load(output);
-  check_written(*model, *written, type, output);
+  check_written(tensors, output);
+  source.weights.reset();
+  source.model.reset();
+  const std::vector<float> after = Head::numbers(*Head::load(output, "", {}).model);
   std::cout << output << ": " << dtype << Head::kWhat << ", read back equal; " << Head::kNumbers
             << " of a probe differ from those before merging and writing by at most "
-            << largest_difference(before, Head::numbers(*written)) << "\n";
-  model.reset();  // others take their place
-  written.reset();
+            << largest_difference(before, after) << "\n";
   print_drift<Head>(before);
 }
 
@@ -173,14 +178,15 @@ void Export::run_gguf(at::ScalarType type) const {
                      "it with --format hf");
   const models::GgufHeader header = models::gguf_header(model_dir, type, adapter);
   for (const std::string& note : header.notes) std::cerr << "warning: " << note << "\n";
-  auto model = load<VocabularyHead>(merged_into());
-  const std::vector<float> before = VocabularyHead::numbers(*model);
-  models::merge_adapters(*model);
+  auto source = VocabularyHead::load(model_dir, adapter, merged_into());
+  const std::vector<float> before = VocabularyHead::numbers(*source.model);
   std::filesystem::create_directories(output);
   const std::string path = output + "/model-" + dtype + ".gguf";
-  models::save_gguf(*model, header, path, type);
+  models::save_gguf(*source.model, header, path, type,
+                    [&](nn::Parameter& p) { return source.weights->merged(p); });
   std::cout << path << ": " << dtype << ", keys and tensors read back equal\n";
-  model.reset();  // another one takes its place
+  source.weights.reset();
+  source.model.reset();
   print_drift<VocabularyHead>(before);
 }
 
@@ -198,9 +204,7 @@ void Export::check_output() const {
 
 int Export::run() {
   check_output();
-  const at::ScalarType type = dtype == "bfloat16"  ? at::kBFloat16
-                              : dtype == "float16" ? at::kHalf
-                                                   : at::kFloat;
+  const at::ScalarType type = scalar_type_of(dtype);
   if (!adapter.empty()) {
     warn_of_other_base(model_dir, adapter);
     trained = models::adapter_base_format(adapter);

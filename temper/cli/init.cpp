@@ -5,7 +5,10 @@
 
 #include "temper/base/error.h"
 #include "temper/cli/options.h"
-#include "temper/models/load.h"
+#include "temper/cli/written_dtype.h"
+#include "temper/io/safetensors.h"
+#include "temper/models/save.h"
+#include "temper/models/stream.h"
 
 namespace temper::cli {
 
@@ -17,7 +20,7 @@ class Init : public Command {
   int run() override;
 
  private:
-  std::string config_path, tokenizer, output;
+  std::string config_path, tokenizer, output, dtype = "float32";
   uint64_t seed = 0;
 };
 
@@ -27,6 +30,7 @@ void Init::declare(CLI::App& app) {
       "example: temper init --config config.json --tokenizer DIR --seed 1 --output models/tiny");
   app.add_option("--config", config_path, "config.json, or a directory that holds it")->required();
   app.add_option("--tokenizer", tokenizer, "directory whose tokenizer files are copied");
+  add_written_dtype(app, dtype);
   app.add_option("--seed", seed, "the same seed gives the same weights");
   app.add_option("--output", output, "the new model directory")->required();
 }
@@ -44,14 +48,25 @@ int Init::run() {
   std::error_code ignored;
   check<ConfigError>(!fs::exists(output, ignored) || fs::is_directory(output, ignored), "--output ",
                      output, ": is a file");
-  check<ConfigError>(!fs::exists(output + "/model.safetensors", ignored), "--output ", output,
-                     ": holds a model already; remove it or choose another");
-  const auto model = models::init_model(config, seed);
-  models::write_model_files({.config = config_path, .others = tokenizer}, output, at::kFloat);
-  models::save_weights(*model, output, at::kFloat);
-  int64_t parameters = 0;
-  model->each_parameter(
-      [&](const std::string&, nn::Parameter& p) { parameters += p.value().numel(); });
+  for (const char* weights : {"/model.safetensors", "/model.safetensors.index.json"})
+    check<ConfigError>(!fs::exists(output + weights, ignored), "--output ", output,
+                       ": holds a model already; remove it or choose another");
+  const at::ScalarType type = scalar_type_of(dtype);
+  const auto model = models::make_model(config);
+  const auto tensors = models::init_tensors(*model, config, seed, type);
+  int64_t parameters = 0, bytes = 0;
+  for (const auto& [name, view] : tensors) {
+    const auto size = static_cast<int64_t>(view.num_bytes);
+    parameters += size / static_cast<int64_t>(dtype_size(view.dtype));
+    bytes += size;
+  }
+  fs::create_directories(output);
+  const int64_t free = static_cast<int64_t>(fs::space(output).available);
+  check<ConfigError>(bytes <= free, config.where(), ": a model of these sizes takes ",
+                     bytes / 1000000, " MB, and ", free / 1000000, " MB are free at ", output);
+  write_safetensors_model(output, tensors);
+  // Last: what is cut short is no model.
+  models::write_model_files({.config = config_path, .others = tokenizer}, output, type);
   std::cout << output << ": " << config.model_type() << ", " << parameters << " parameters\n";
   return 0;
 }

@@ -167,6 +167,7 @@ void each_piece(const TensorMap& tensors, const SafetensorsMetadata& metadata,
     check(made.num_bytes == view.num_bytes, where, ": `", tensor->first, "` was made of ",
           made.num_bytes, " bytes, not ", view.num_bytes);
     write(made.data, made.num_bytes);
+    if (view.make) give_back_pages(made);
   }
 }
 

@@ -42,6 +42,12 @@ bool is_tied(nn::Module& model) {
 
 std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }
 
+bool is_of_adapter(const std::string& name) {
+  for (const char* part : {".lora_A.", ".lora_B.", ".lora_magnitude_vector."})
+    if (name.find(part) != std::string::npos) return true;
+  return false;
+}
+
 nn::Parameter* score_weight(nn::Module& model) {
   nn::Parameter* found = nullptr;
   model.each_module([&](const std::string& path, nn::Module& module) {
@@ -155,6 +161,12 @@ std::vector<std::string> target_layers(nn::Module& model, const std::vector<std:
   std::vector<std::string> paths;
   for (const Target& t : choose_targets(model, names)) paths.push_back(t.path);
   return paths;
+}
+
+std::vector<std::string> saved_weights(nn::Module& model, const std::vector<std::string>& names) {
+  std::vector<std::string> weights;
+  for (const WholeModule& m : choose_whole(model, names)) weights.push_back(m.path + ".weight");
+  return weights;
 }
 
 bool targets_are(nn::Module& model, const std::vector<std::string>& names) {

@@ -1,4 +1,5 @@
-// The parts of a model that an adapter may change, as PEFT names them. For adapter*.cpp alone.
+// The parts of a model that an adapter may change, as PEFT names them. For the
+// files of this folder alone.
 #pragma once
 
 #include <string>
@@ -41,6 +42,13 @@ inline constexpr const char *kBaseDtype = "base_dtype", *kBaseStorage = "base_st
 void attach(const std::vector<Target>& targets, nn::Module& model, const LoraConfig& config);
 
 std::string last_part(const std::string& path);
+
+// The weights of the modules that `names`, as LoraConfig::modules_to_save has them, mean. Throws
+// ConfigError as add_lora.
+std::vector<std::string> saved_weights(nn::Module& model, const std::vector<std::string>& names);
+
+// Whether a parameter of this name is a matrix or magnitude of an adapter.
+bool is_of_adapter(const std::string& name);
 
 // The paths of the layers that `names`, as LoraConfig::target_modules has them, mean. Throws
 // ConfigError as add_lora.

@@ -14,9 +14,9 @@ struct StoredWeights {
   int64_t tensors = 0, bytes = 0, parameters = 0;
   bool float32 = true;  // every tensor: such a file's values are used where they are mapped
 };
-// Compares the files with a model of the directory's config.json, reading no values but
-// bitsandbytes' codes: throws what load_model would, or, with `optional` "score.weight",
-// load_scalar_model.
+// Compares the files with a model of the directory's config.json: throws what load_model would, or,
+// with `optional` "score.weight", load_scalar_model; and ConfigError that names tensors whose values
+// are not finite. Every value is read, which takes as long as reading the files.
 StoredWeights check_weights(const std::string& directory, nn::Module& model,
                             const std::string& optional = "");
 

@@ -10,6 +10,7 @@
 
 #include "temper/base/error.h"
 #include "temper/io/gguf_tokenizer.h"
+#include "temper/models/adapter_parts.h"
 #include "temper/models/load.h"
 #include "temper/models/tensors.h"
 
@@ -66,9 +67,7 @@ at::Tensor interleave(const at::Tensor& value, int64_t heads) {
 }
 
 // A parameter's value as llama.cpp's architecture reads it, float32.
-at::Tensor converted(const std::string& name, const nn::Parameter& parameter,
-                     const GgufForm& form) {
-  at::Tensor value = parameter.float_value().detach().to(at::kFloat);
+at::Tensor converted(const std::string& name, at::Tensor value, const GgufForm& form) {
   const auto is = [&](std::string_view module) { return name.find(module) != std::string::npos; };
   if (form.norm_plus_one && name.ends_with("norm.weight")) value = value + 1;
   if (form.interleaved && is("self_attn.q_proj.")) value = interleave(value, form.num_heads);
@@ -125,21 +124,25 @@ GgufHeader gguf_header(const std::string& directory, at::ScalarType dtype,
   return header;
 }
 
+at::Tensor own_value(nn::Parameter& parameter) { return parameter.float_value(); }
+
 std::vector<std::pair<std::string, TensorView>> gguf_tensors(CausalLM& model, const GgufForm& form,
-                                                             at::ScalarType dtype) {
+                                                             at::ScalarType dtype,
+                                                             const ValueOf& value) {
   std::vector<std::pair<std::string, TensorView>> tensors;
   model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
-    if (name.find(".lora_") != std::string::npos) return;
+    if (is_of_adapter(name)) return;
     const std::string own = tensor_name(name, form.sandwich);
     check(!own.empty(), "`", name, "` has no name in GGUF");
     const auto type = parameter.shape().size() < 2 ? at::kFloat : dtype;
     tensors.emplace_back(
-        own, view_of(parameter.shape(), type, [name, type, p = &parameter, form] {
+        own, view_of(parameter.shape(), type, [name, type, value, p = &parameter, form] {
           const at::NoGradGuard no_grad;
-          const at::Tensor value = converted(name, *p, form).to(type);
-          check(type != at::kHalf || at::isfinite(value).all().item<bool>(), "`", name,
+          const at::Tensor made =
+              converted(name, value(*p).detach().to(at::kFloat), form).to(type);
+          check(type != at::kHalf || at::isfinite(made).all().item<bool>(), "`", name,
                 "` has values beyond float16's range; export with --dtype bfloat16 or float32");
-          return value;
+          return made;
         }));
   });
   if (!form.rope_factors.empty())
@@ -148,8 +151,8 @@ std::vector<std::pair<std::string, TensorView>> gguf_tensors(CausalLM& model, co
 }
 
 void save_gguf(CausalLM& model, const GgufHeader& header, const std::string& path,
-               at::ScalarType dtype) {
-  const auto tensors = gguf_tensors(model, header.form, dtype);
+               at::ScalarType dtype, const ValueOf& value) {
+  const auto tensors = gguf_tensors(model, header.form, dtype, value);
   write_gguf(path, header.keys, tensors);
   compare(read_gguf(path), header, path, tensors);
 }

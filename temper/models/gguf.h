@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,14 +28,19 @@ struct GgufHeader {
 GgufHeader gguf_header(const std::string& directory, at::ScalarType dtype,
                        const std::string& adapter = "");
 
+// A parameter's value as it is to be written, float32: its own, or one with an adapter merged.
+using ValueOf = std::function<at::Tensor(nn::Parameter&)>;
+at::Tensor own_value(nn::Parameter& parameter);
+
 // The model's tensors under llama.cpp's names, adapters left out; tensors of one dimension are
 // float32. Each is made when it is written. Throws RunError, then, for values beyond the dtype's
 // range.
 std::vector<std::pair<std::string, TensorView>> gguf_tensors(CausalLM& model, const GgufForm& form,
-                                                             at::ScalarType dtype);
+                                                             at::ScalarType dtype,
+                                                             const ValueOf& value = own_value);
 
 // Writes the file, reads it back and compares every key and every byte. Throws RunError.
 void save_gguf(CausalLM& model, const GgufHeader& header, const std::string& path,
-               at::ScalarType dtype);
+               at::ScalarType dtype, const ValueOf& value = own_value);
 
 }  // namespace temper::models

@@ -7,6 +7,8 @@
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
 #include "temper/base/random.h"
+#include "temper/models/stream.h"
+#include "temper/models/tensors.h"
 
 namespace temper::models {
 namespace {
@@ -48,19 +50,41 @@ at::Tensor initial_value(const nn::Parameter& parameter, const std::string& name
   return value;
 }
 
+namespace {
+
+// The row of the padding token begins at zero, as an embedding with a padding index does.
+at::Tensor first_value(const nn::Parameter& parameter, const std::string& name,
+                       const HfConfig& config, uint64_t seed) {
+  at::Tensor value = initial_value(parameter, name, seed);
+  const int64_t padding =
+      config.has("pad_token_id") ? static_cast<int64_t>(config.number("pad_token_id", -1)) : -1;
+  if (name.ends_with("embed_tokens.weight") && padding >= 0 && padding < value.size(0))
+    value[padding].zero_();
+  return value;
+}
+
+}  // namespace
+
 std::unique_ptr<CausalLM> init_model(const HfConfig& config, uint64_t seed) {
   std::unique_ptr<CausalLM> model = make_model(config);
   refuse_beyond_memory(*model, config);
-  // The row of the padding token begins at zero, as an embedding with a padding index does.
-  const int64_t padding =
-      config.has("pad_token_id") ? static_cast<int64_t>(config.number("pad_token_id", -1)) : -1;
   model->each_parameter([&](const std::string& name, nn::Parameter& parameter) {
-    at::Tensor value = initial_value(parameter, name, seed);
-    if (name.ends_with("embed_tokens.weight") && padding >= 0 && padding < value.size(0))
-      value[padding].zero_();
-    parameter.set_value(value);
+    parameter.set_value(first_value(parameter, name, config, seed));
   });
   return model;
+}
+
+std::vector<std::pair<std::string, TensorView>> init_tensors(CausalLM& model,
+                                                             const HfConfig& config, uint64_t seed,
+                                                             at::ScalarType dtype) {
+  std::vector<std::pair<std::string, TensorView>> tensors;
+  model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
+    tensors.emplace_back(name, view_of(parameter.shape(), dtype,
+                                       [name, &config, seed, dtype, p = &parameter] {
+                                         return first_value(*p, name, config, seed).to(dtype);
+                                       }));
+  });
+  return tensors;
 }
 
 }  // namespace temper::models

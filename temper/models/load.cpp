@@ -9,9 +9,10 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/io/weight_files.h"
+#include "temper/io/finite_values.h"
 #include "temper/models/bitsandbytes.h"
 #include "temper/models/check_weights.h"
+#include "temper/models/checkpoint_tensors.h"
 #include "temper/models/split.h"
 #include "temper/models/weight_cache.h"
 
@@ -32,15 +33,20 @@ std::string listed(const std::vector<std::string>& names) {
   return out;
 }
 
-struct Checkpoint {
-  std::string directory;
-  HfConfig config;
-  TensorMap tensors;  // by the model's own names
-  MappedFiles files;
-};
+// Throws DataError that names the directory and the tensor.
+void set_named(nn::Parameter& parameter, const TensorView& view, const std::string& name,
+               const std::string& directory) {
+  try {
+    set_from_view(parameter, view);
+  } catch (const DataError& e) {
+    throw DataError(temper::str(directory, ": `", name, "`: ", e.what()));
+  }
+}
 
-Checkpoint open_checkpoint(const std::string& directory) {
-  Checkpoint checkpoint{directory, HfConfig::load(directory), {}, {}};
+}  // namespace
+
+CheckpointTensors open_checkpoint(const std::string& directory) {
+  CheckpointTensors checkpoint{directory, HfConfig::load(directory), {}, {}};
   const Family& family = family_of(checkpoint.config);
   check_quantization(checkpoint.config.json(), directory + "/config.json");
   checkpoint.tensors = read_weights(directory, &checkpoint.files);
@@ -49,9 +55,7 @@ Checkpoint open_checkpoint(const std::string& directory) {
   return checkpoint;
 }
 
-// A value that is converted is read from the file once: its pages go back at once, so that peak
-// memory never holds both forms of the model.
-void set_from(nn::Parameter& parameter, const TensorView& view) {
+void set_from_view(nn::Parameter& parameter, const TensorView& view) {
   const at::ScalarType kept =
       parameter.format() == ops::WeightFormat::kBFloat16 ? at::kBFloat16 : at::kFloat;
   const at::Tensor value = to_tensor(view, kept);
@@ -61,15 +65,24 @@ void set_from(nn::Parameter& parameter, const TensorView& view) {
   if (!mapped || ops::is_quantized(parameter.format())) give_back_pages(view);
 }
 
-std::string mismatch(const std::vector<int64_t>& found, const nn::Parameter& parameter) {
+void set_from_nf4(nn::Parameter& parameter, const Nf4Tensor& tensor) {
+  if (parameter.format() == ops::WeightFormat::kNf4)
+    parameter.set_codes(tensor.weight());
+  else
+    parameter.set_value(ops::read(ops::Weight(tensor.weight())));
+}
+
+std::string shape_mismatch(const std::vector<int64_t>& found, const nn::Parameter& parameter) {
   return temper::str(at::IntArrayRef(found), ", expected ",
                      at::IntArrayRef(parameter.whole_shape()));
 }
 
+namespace {
+
 // Gives parameters their tensors.
 class Filling {
  public:
-  Filling(Checkpoint& from, const Storage& storage, bool cache) : from_(from) {
+  Filling(CheckpointTensors& from, const Storage& storage, bool cache) : from_(from) {
     for (std::string& name : bitsandbytes_weights(from.tensors)) nf4_.insert(std::move(name));
     if (!cache || !storage.blocks || !ops::is_quantized(*storage.blocks)) return;
     const bool nf4 = *storage.blocks == ops::WeightFormat::kNf4;
@@ -82,18 +95,15 @@ class Filling {
     TensorMap& tensors = from_.tensors;
     if (nf4_.contains(name)) {
       const Nf4Tensor tensor = take_bitsandbytes(tensors, name, from_.directory);
-      if (tensor.shape != parameter.shape()) return mismatch(tensor.shape, parameter);
-      if (parameter.format() == ops::WeightFormat::kNf4)
-        parameter.set_codes(tensor.weight());
-      else
-        parameter.set_value(ops::read(ops::Weight(tensor.weight())));
+      if (tensor.shape != parameter.shape()) return shape_mismatch(tensor.shape, parameter);
+      set_from_nf4(parameter, tensor);
       return "";
     }
     const TensorView view = std::move(tensors.at(name));
     tensors.erase(name);
-    if (view.shape != parameter.whole_shape()) return mismatch(view.shape, parameter);
+    if (view.shape != parameter.whole_shape()) return shape_mismatch(view.shape, parameter);
     if (!ops::is_quantized(parameter.format())) {
-      set_from(parameter, view);
+      set_from_view(parameter, view);
       return "";
     }
     const auto found = cached_.find(name);
@@ -101,11 +111,7 @@ class Filling {
         found->second->width == parameter.shape()[1]) {
       parameter.set_codes(found->second);
     } else {
-      try {
-        set_from(parameter, view);
-      } catch (const DataError& e) {
-        throw DataError(temper::str(from_.directory, ": `", name, "`: ", e.what()));
-      }
+      set_named(parameter, view, name, from_.directory);
       made_[name] = parameter.stored().quantized;
     }
     return "";
@@ -119,17 +125,18 @@ class Filling {
   }
 
  private:
-  Checkpoint& from_;
+  CheckpointTensors& from_;
   std::set<std::string> nf4_;  // weights that bitsandbytes quantized
   std::optional<WeightCache> cache_;
   QuantizedWeights cached_, made_;
 };
 
-// Gives every parameter its tensor: `take` takes it out of the checkpoint and says what is wrong
-// with its shape, or "". What is left without one, and `optional` holds, is called back.
-void match(nn::Module& model, Checkpoint& from, const std::string& optional,
-           const std::function<std::string(nn::Parameter&, const std::string&)>& take,
-           const std::function<void(nn::Parameter&)>& absent) {
+}  // namespace
+
+void match_tensors(
+    nn::Module& model, CheckpointTensors& from, const std::string& optional,
+    const std::function<std::string(nn::Parameter&, const std::string&)>& take,
+    const std::function<void(nn::Parameter&)>& absent) {
   TensorMap& weights = from.tensors;
   std::vector<std::string> missing, wrong, left_over;
   model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
@@ -151,9 +158,11 @@ void match(nn::Module& model, Checkpoint& from, const std::string& optional,
                      from.config.model_type(), " does not have: ", listed(left_over));
 }
 
-void fill(nn::Module& model, Checkpoint& from, Filling& filling, const std::string& optional,
+namespace {
+
+void fill(nn::Module& model, CheckpointTensors& from, Filling& filling, const std::string& optional,
           const std::function<void(nn::Parameter&)>& absent) {
-  match(
+  match_tensors(
       model, from, optional,
       [&](nn::Parameter& parameter, const std::string& name) {
         return filling.fill(parameter, name);
@@ -185,7 +194,7 @@ class FutureGroup : public dist::Group {
   int size_;
 };
 
-void split_model(nn::Module& model, const Checkpoint& from, const Storage& storage) {
+void split_model(nn::Module& model, const CheckpointTensors& from, const Storage& storage) {
   if (!storage.tensor || storage.tensor->size() == 1) return;
   check_not_quantized(from.directory, from.tensors, storage, kTensorKeys);
   split(model, family_of(from.config), storage.tensor, kTensorKeys,
@@ -230,13 +239,18 @@ std::vector<int32_t> eos_ids(const std::string& directory, const HfConfig& confi
 
 StoredWeights check_weights(const std::string& directory, nn::Module& model,
                             const std::string& optional) {
-  Checkpoint checkpoint = open_checkpoint(directory);
+  CheckpointTensors checkpoint = open_checkpoint(directory);
   StoredWeights found;
+  std::vector<std::string> not_finite;
   for (const auto& [name, view] : checkpoint.tensors) {
+    if (const auto at = find_not_finite(view))
+      not_finite.push_back(temper::str("`", name, "` (value ", *at, ")"));
     ++found.tensors;
     found.bytes += static_cast<int64_t>(view.num_bytes);
     found.float32 = found.float32 && view.dtype == DType::kFloat32;
   }
+  check<ConfigError>(not_finite.empty(), directory, ": NaN or infinity in ", listed(not_finite),
+                     ": every loss would be; expected weights from before they diverged");
   std::set<std::string> nf4;
   for (std::string& name : bitsandbytes_weights(checkpoint.tensors)) nf4.insert(std::move(name));
   const auto compare = [&](nn::Parameter& parameter, const std::string& name) -> std::string {
@@ -247,15 +261,15 @@ StoredWeights check_weights(const std::string& directory, nn::Module& model,
         nf4.contains(name) ? take_bitsandbytes(checkpoint.tensors, name, directory).shape
                            : checkpoint.tensors.at(name).shape;
     checkpoint.tensors.erase(name);
-    return shape == parameter.whole_shape() ? "" : mismatch(shape, parameter);
+    return shape == parameter.whole_shape() ? "" : shape_mismatch(shape, parameter);
   };
-  match(model, checkpoint, optional, compare, [](nn::Parameter&) {});
+  match_tensors(model, checkpoint, optional, compare, [](nn::Parameter&) {});
   return found;
 }
 
 std::unique_ptr<CausalLM> load_model(const std::string& directory, const Storage& storage,
                                      bool cache) {
-  Checkpoint checkpoint = open_checkpoint(directory);
+  CheckpointTensors checkpoint = open_checkpoint(directory);
   std::unique_ptr<CausalLM> model = make_model(checkpoint.config);
   set_storage(*model, storage);
   split_model(*model, checkpoint, storage);
@@ -266,19 +280,21 @@ std::unique_ptr<CausalLM> load_model(const std::string& directory, const Storage
   return model;
 }
 
+void check_one_label(const CheckpointTensors& checkpoint) {
+  const auto found = checkpoint.tensors.find(kScoreWeight);
+  if (found == checkpoint.tensors.end() || found->second.shape.size() != 2) return;
+  check<ConfigError>(found->second.shape[0] == 1, checkpoint.directory, ": a classifier of ",
+                     found->second.shape[0], " labels; a reward model or critic has one");
+}
+
 std::unique_ptr<ScalarModel> load_scalar_model(const std::string& directory, const Storage& storage,
                                                uint64_t seed) {
-  const std::string score = "score.weight";
-  Checkpoint checkpoint = open_checkpoint(directory);
+  const std::string score = kScoreWeight;
+  CheckpointTensors checkpoint = open_checkpoint(directory);
   auto model = std::make_unique<ScalarModel>(family_of(checkpoint.config).make(checkpoint.config));
   set_storage(*model, storage);
   split_model(*model, checkpoint, storage);
-  const auto found = checkpoint.tensors.find(score);
-  check<ConfigError>(found == checkpoint.tensors.end() || found->second.shape.size() != 2 ||
-                         found->second.shape[0] == 1,
-                     directory, ": a classifier of ",
-                     found == checkpoint.tensors.end() ? 0 : found->second.shape[0],
-                     " labels; a reward model or critic has one");
+  check_one_label(checkpoint);
   Filling filling(checkpoint, storage, true);
   fill(*model, checkpoint, filling, score, [&](nn::Parameter& parameter) {
     const at::Tensor fresh = initial_value(parameter, score, seed);

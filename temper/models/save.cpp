@@ -10,8 +10,10 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/io/safetensors.h"
+#include "temper/models/adapter_parts.h"
 #include "temper/models/load.h"
 #include "temper/models/tensors.h"
+#include "temper/models/tokenizer_files.h"
 #include "temper/text/special_tokens.h"
 #include "temper/text/tokenizer.h"
 
@@ -21,6 +23,10 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostFileBytes = size_t{1} << 30;  // of a tokenizer's file
 constexpr int kMostTemplates = 100;
+constexpr const char* kTokenizerFiles[] = {
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "vocab.json", "merges.txt",
+    "tokenizer.model", "chat_template.jinja", "chat_template.json"};
 
 // The config of the text model that a multimodal config holds.
 Json text_config(const Json& config, const std::string& model_type) {
@@ -106,8 +112,7 @@ void save_weights(nn::Module& model, const std::string& directory, at::ScalarTyp
   std::vector<std::pair<std::string, TensorView>> tensors;
   const at::NoGradGuard no_grad;
   model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
-    for (const char* part : {".lora_A.", ".lora_B.", ".lora_magnitude_vector."})
-      if (name.find(part) != std::string::npos) return;
+    if (is_of_adapter(name)) return;
     tensors.emplace_back(name, whole_view(parameter, dtype));
   });
   if (one_file)
@@ -116,10 +121,18 @@ void save_weights(nn::Module& model, const std::string& directory, at::ScalarTyp
     write_safetensors_model(directory, tensors);
 }
 
+int64_t tokenizer_file_bytes(const std::string& directory) {
+  int64_t bytes = 0;
+  for (const char* file : kTokenizerFiles) {
+    std::error_code none;
+    const auto size = fs::file_size(directory + "/" + file, none);
+    if (!none) bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
+}
+
 void copy_tokenizer_files(const std::string& from, const std::string& directory) {
-  for (const char* file :
-       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-        "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json"})
+  for (const char* file : kTokenizerFiles)
     copy_file(from + "/" + file, directory + "/" + file);
   copy_additional_templates(from, directory);
 }

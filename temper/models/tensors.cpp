@@ -78,7 +78,13 @@ TensorView view_of(const std::vector<int64_t>& shape, at::ScalarType dtype,
 }
 
 TensorView whole_view(const nn::Parameter& parameter, at::ScalarType dtype) {
-  if (!parameter.placement()) return to_view(parameter.float_value().to(dtype));
+  if (!parameter.placement()) {
+    const bool kept = !ops::is_quantized(parameter.format()) &&
+                      parameter.value().scalar_type() == dtype;
+    if (kept) return to_view(parameter.value());
+    return view_of(parameter.shape(), dtype,
+                   [p = &parameter, dtype] { return p->float_value().detach().to(dtype); });
+  }
   TensorView view = view_of(parameter.whole_shape(), dtype,
                             [p = &parameter, dtype] { return p->whole_value().to(dtype); });
   view.own = [p = &parameter, dtype](const TensorView::Put& put) {

@@ -8,6 +8,7 @@
 #include "temper/plan/check_run.h"
 #include "temper/plan/program_checks.h"
 #include "temper/plan/rollout_check.h"
+#include "temper/plan/rollout_disk.h"
 #include "temper/plan/text.h"
 #include "temper/rl/model_reward.h"
 #include "temper/rl/prompts.h"
@@ -26,33 +27,55 @@ std::vector<std::string> reward_checks(const rl::RlConfig& config) {
   return names;
 }
 
-// The first prompt that can be read, as the rewards see it with a completion of one token: one has
-// at least that many, and a reward need not bear less.
-std::optional<rewards::Sample> first_sample(const rl::RlConfig& config, const RunChecks& checks,
-                                            const data::RowOrder& order) {
+constexpr size_t kMostSamples = 10;  // that a reward is asked about
+constexpr int64_t kMostRows = 3;     // of which they are made
+
+rewards::Sample sample_of(const data::PromptRow& row, const Tokenizer* tokenizer,
+                          std::vector<int32_t> completion, int64_t max_new_tokens) {
+  rewards::Sample sample;
+  sample.row = row.fields;
+  sample.where = row.where;
+  sample.prompt_tokens = row.tokens;
+  sample.has_text = tokenizer != nullptr;
+  if (tokenizer) sample.prompt = tokenizer->decode(row.tokens, true);
+  sample.completion_tokens = std::move(completion);
+  if (tokenizer) sample.completion = tokenizer->decode(sample.completion_tokens, true);
+  sample.max_new_tokens = max_new_tokens;
+  return sample;
+}
+
+// Completions as the rewards see them, of the first prompts that can be read: one of a single token
+// (one has at least that many, and a reward need not bear less), the prompt itself, and, as one of
+// them may be the right answer, the row's own fields. None: no prompt can be read.
+std::vector<rewards::Sample> probe_samples(const rl::RlConfig& config, const RunChecks& checks,
+                                           const data::RowOrder& order) {
   const data::PromptFormat format = rl::prompt_format(config, checks.policy);
-  for (int64_t r = 0; r < order.rows_of(0).size(); ++r) {
+  const Tokenizer* const tokenizer = checks.policy.tokenizer.get();
+  std::vector<rewards::Sample> samples;
+  int64_t rows = 0;
+  for (int64_t r = 0; r < order.rows_of(0).size() && rows < kMostRows; ++r) {
     bool cut = false;
     const auto row =
         data::read_prompt_row(format, order.rows_of(0).row(r), order.rows_of(0).where(r), &cut);
     if (!row) continue;
-    rewards::Sample sample;
-    sample.row = row->fields;
-    sample.where = row->where;
-    sample.prompt_tokens = row->tokens;
-    sample.has_text = checks.policy.tokenizer != nullptr;
-    if (sample.has_text) sample.prompt = checks.policy.tokenizer->decode(row->tokens, true);
-    sample.completion_tokens = {row->tokens.back()};
-    if (sample.has_text)
-      sample.completion = checks.policy.tokenizer->decode(sample.completion_tokens, true);
-    sample.max_new_tokens = config.rollout.max_new_tokens;
-    return sample;
+    ++rows;
+    const auto add = [&](std::vector<int32_t> completion) {
+      if (!completion.empty() && samples.size() < kMostSamples)
+        samples.push_back(
+            sample_of(*row, tokenizer, std::move(completion), config.rollout.max_new_tokens));
+    };
+    add({row->tokens.back()});
+    add(row->tokens);
+    for (const auto& [name, value] : row->fields->items())
+      if (tokenizer && (value.is_string() || value.is_number()) && name != "prompt")
+        add(tokenizer->encode(value.is_string() ? value.get_ref<const std::string&>()
+                                                : dump_json(value)));
   }
-  return {};
+  return samples;
 }
 
 Finding check_reward(RunChecks& checks, const rewards::RewardSection& section,
-                     const std::optional<rewards::Sample>& sample) {
+                     const std::vector<rewards::Sample>& samples) {
   if (section.model) {
     const rl::ScalarPlace place = rl::find_scalar_directory(
         *section.model, "rewards: " + section.label() + ": ", "reward model");
@@ -65,11 +88,11 @@ Finding check_reward(RunChecks& checks, const rewards::RewardSection& section,
     checks.shape.others.push_back(std::move(role));
     return Finding::pass(*section.model + ": a reward model");
   }
-  if (!sample) {
+  if (samples.empty()) {
     rewards::make_reward(section);  // throws where there is none
     return Finding::warn("not asked: there is no prompt to ask it about");
   }
-  return probe_reward(section, *sample);
+  return probe_reward(section, samples);
 }
 
 // Of a batch of groups: as RlTask makes them (rl/batch.h), a group's prompt with completions of
@@ -156,6 +179,7 @@ void check_critic(RunChecks& checks, const rl::PpoConfig& config) {
     if (!config.ppo.critic && config.ppo.share_base) {
       ++checks.shape.policy.adapters;
       ++checks.shape.policy.trained_copies;
+      checks.shape.disk.merged = 4 * checks.shape.policy.shape.parameters();
       return Finding::pass("an adapter on the policy's base, with a fresh head");
     }
     const std::string directory =
@@ -183,12 +207,12 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
     checks.list.skip("data.train", kNoModel);
     checks.list.skip("lengths", kNoModel);
   }
-  std::optional<rewards::Sample> sample;
-  if (rows) sample = first_sample(config, checks, *rows->order);
+  std::vector<rewards::Sample> samples;
+  if (rows) samples = probe_samples(config, checks, *rows->order);
   for (size_t i = 0; i < config.rewards.size(); ++i) {
     const std::string name = reward_checks(config)[i];
     if (good)
-      checks.list.run(name, [&] { return check_reward(checks, config.rewards[i], sample); });
+      checks.list.run(name, [&] { return check_reward(checks, config.rewards[i], samples); });
     else
       checks.list.skip(name, kNoModel);
   }
@@ -201,9 +225,9 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
       return check_servers(section, section.weights_dir.value_or(config.output_dir + "/weights"),
                            needs);
     });
-  if (config.environment.any() && sample)
+  if (config.environment.any() && !samples.empty())
     checks.list.run("environment", [&] {
-      return probe_environment(config.environment, sample->row, sample->where);
+      return probe_environment(config.environment, samples[0].row, samples[0].where);
     });
   else if (config.environment.any())
     checks.list.skip("environment", "there is no prompt to begin an episode with");
@@ -219,6 +243,11 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
   if (!config.train.max_steps && rows)
     steps = rows->order->steps(config.train.epochs.value_or(1), rows->sizes.counts) *
             config.rl.updates_per_batch();
+  if (rows && !config.rl.replay) {
+    const int64_t merged = checks.shape.disk.merged;
+    checks.shape.disk = rollout_disk(config, checks.policy, *rows->order, steps);
+    checks.shape.disk.merged = merged;
+  }
   checks.finish(steps);
 }
 

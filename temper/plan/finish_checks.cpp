@@ -13,6 +13,7 @@
 #include "temper/base/file.h"
 #include "temper/base/memory.h"
 #include "temper/plan/directories.h"
+#include "temper/plan/disk.h"
 #include "temper/plan/run_checks.h"
 #include "temper/plan/text.h"
 #include "temper/train/checkpoint.h"
@@ -34,6 +35,37 @@ Finding RunChecks::describe(const char* key, const RowSizes& sizes, int64_t step
                                  {"cut", c.truncated},
                                  {"dropped", c.dropped},
                                  {"untrained", c.untrained}});
+}
+
+namespace {
+
+std::string place_of(const data::RowOrder& order, RowSizes::Place place) {
+  return order.rows_of(place.source).where(place.row);
+}
+
+}  // namespace
+
+Finding RunChecks::duplicates(const Rows& train) {
+  const auto pairs = train.sizes.repeated();
+  if (pairs.empty()) return Finding::pass("no row repeats another", {{"rows", 0}});
+  return Finding::warn(
+      str(counted(std::ssize(pairs)), pairs.size() == 1 ? " row repeats" : " rows repeat",
+          " an earlier one, and so are trained more often than others: ",
+          place_of(*train.order, pairs[0].first), " is ",
+          place_of(*train.order, pairs[0].second)),
+      {{"rows", pairs.size()}});
+}
+
+Finding RunChecks::overlap(const Rows& train, const Rows& eval) {
+  const auto pairs = train.sizes.found_in(eval.sizes);
+  if (pairs.empty())
+    return Finding::pass("no row that is evaluated on is trained on", {{"rows", 0}});
+  return Finding::warn(
+      str(counted(std::ssize(pairs)), " of ", counted(eval.sizes.counts.rows),
+          " rows that are evaluated on are trained on: ", place_of(*eval.order, pairs[0].first),
+          " is ", place_of(*train.order, pairs[0].second),
+          "; the evaluation says nothing about rows that the run has not seen"),
+      {{"rows", pairs.size()}});
 }
 
 void RunChecks::lengths(const RowSizes& sizes, bool supervised) {
@@ -142,33 +174,32 @@ Finding RunChecks::output_dir() const {
 }
 
 Finding RunChecks::disk(int64_t planned_steps) const {
-  const Ranks one;
-  int64_t checkpoint = 0, final = 0;
-  const auto add = [&](const ModelRole& role) {
-    const ModelBytes bytes = model_bytes(role, shape.optimizer, one);
-    checkpoint += bytes.trained + bytes.optimizer;
-    final += bytes.trained;
-  };
-  add(shape.policy);
-  for (const ModelRole& other : shape.others)
-    if (other.trains) add(other);
-  const int64_t every = config.train.save_every, saves = every > 0 ? planned_steps / every + 1 : 1,
-                kept = std::min(saves, config.train.keep_checkpoints);
-  // One more while it is written, and the directory of what was trained twice for the same reason.
-  const int64_t needed = (kept + 1) * checkpoint + 2 * final;
+  const DiskPlan plan = plan_disk(shape, config, planned_steps);
   struct statvfs disk{};
   const fs::path parent = existing_parent(config.output_dir);
   check<ConfigError>(::statvfs(parent.c_str(), &disk) == 0, parent.string(), ": no file system");
   const auto free = static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
-  const std::string message =
-      str(megabytes(needed), " for ", kept, kept == 1 ? " checkpoint" : " checkpoints",
-          " and final/, ", megabytes(free), " free at ", parent.string());
-  const Json values{{"needed", needed}, {"free", free}, {"checkpoint", checkpoint}};
-  if (needed > free)
+  std::string parts;
+  Json left = Json::object();
+  for (const auto& [name, bytes] : plan.left) {
+    left[name] = bytes;
+    if (bytes > 0) parts += str(parts.empty() ? "" : ", ", name, " ", megabytes(bytes));
+  }
+  const std::string message = str("at most ", megabytes(plan.peak), ", and ",
+                                  megabytes(plan.left_bytes()), " when it is complete (", parts,
+                                  "); ", megabytes(free), " free at ", parent.string());
+  const Json values{{"needed", plan.peak},
+                    {"left", plan.left_bytes()},
+                    {"parts", left},
+                    {"free", free},
+                    {"checkpoint", plan.checkpoint}};
+  if (plan.peak > free)
     return Finding::fail(config.where("output_dir") + ": " + message +
-                             "; a smaller train.keep_checkpoints or another disk",
+                             "; a smaller train.keep_checkpoints, rl.save_rollouts: last K or "
+                             "none, or another disk",
                          values);
-  return needed > free / 10 * 9 ? Finding::warn(message, values) : Finding::pass(message, values);
+  return plan.peak > free / 10 * 9 ? Finding::warn(message, values)
+                                   : Finding::pass(message, values);
 }
 
 Finding RunChecks::memory() const {

@@ -7,7 +7,7 @@
 
 #include "temper/ops/attention.h"
 #include "temper/ops/cpu/quantized.h"
-#include "temper/ops/head_blocks.h"
+#include "temper/plan/activations.h"
 #include "temper/train/update_rule.h"
 
 namespace temper::plan {
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kFloat = 4;
 // What the allocator keeps beside what is asked of it, of the tensors' bytes.
-constexpr double kAllocator = 0.08;
+constexpr double kAllocator = 0.03;
 
 // Of one weight of a matrix, as ops/weight.h keeps it: int8 has a scale a row, nf4 one for 64
 // values, or for as many of them as divide a row.
@@ -50,20 +50,28 @@ bool is_adapted(const ModelRole& role, const ShapedTensor& t) {
                            role.adapted.end();
 }
 
-struct Adapter {
-  int64_t parameters = 0, block_low = 0;  // block_low: what a token leaves behind in a block
-};
+// Whether an adapter brings a weight of its own in place of it (modules_to_save).
+bool is_saved(const ModelRole& role, const ShapedTensor& t) {
+  return std::find(role.saved.begin(), role.saved.end(), t.name) != role.saved.end();
+}
 
-Adapter adapter_of(const ModelRole& role, const Ranks& ranks) {
-  Adapter a;
+// The tensors of one adapter, as this rank has them.
+std::vector<ShapedTensor> adapter_tensors(const ModelRole& role, const Ranks& ranks) {
+  std::vector<ShapedTensor> tensors;
   for (const ShapedTensor& t : role.shape.tensors) {
+    if (is_saved(role, t)) {
+      tensors.push_back(t);
+      tensors.back().shape = {divided(t, ranks) / t.shape.back(), t.shape.back()};
+    }
     if (!is_adapted(role, t)) continue;
     const bool columns = t.split == models::Split::kColumns, rows = t.split == models::Split::kRows;
-    a.parameters += role.rank * (t.shape[1] / (rows ? ranks.tensor : 1) +
-                                 t.shape[0] / (columns ? ranks.tensor : 1));
-    if (t.name.find(".layers.0.") != std::string::npos) a.block_low += role.rank;
+    const int64_t in = t.shape[1] / (rows ? ranks.tensor : 1),
+                  out = t.shape[0] / (columns ? ranks.tensor : 1);
+    tensors.push_back({.name = t.name + ".lora_A", .shape = {role.rank, in}, .split = {}});
+    tensors.push_back({.name = t.name + ".lora_B", .shape = {out, role.rank}, .split = {}});
+    if (role.dora) tensors.push_back({.name = t.name + ".magnitude", .shape = {out}, .split = {}});
   }
-  return a;
+  return tensors;
 }
 
 // State tensors of a parameter of this size, in bytes: those of one shape are its own size.
@@ -75,20 +83,6 @@ int64_t optimizer_bytes(const train::UpdateRule& rule, const ShapedTensor& t) {
     bytes += count * static_cast<int64_t>(c10::elementSize(s.dtype));
   }
   return bytes;
-}
-
-// Numbers that a token leaves in a block for its backward pass.
-int64_t block_activations(const ModelShape& m, const Ranks& ranks) {
-  const int64_t heads = m.heads * m.head_dim / ranks.tensor;
-  return m.block_norms() * m.hidden + m.column_outputs() / ranks.tensor + heads +
-         m.heads / ranks.tensor;
-}
-
-int64_t largest_matrix(const ModelShape& m, const Ranks& ranks) {
-  int64_t largest = 0;
-  for (const ShapedTensor& t : m.tensors)
-    if (t.in_block) largest = std::max(largest, divided(t, ranks));
-  return largest;
 }
 
 int64_t two_largest(std::vector<int64_t> values) {
@@ -132,18 +126,20 @@ ModelBytes model_bytes(const ModelRole& role, const train::OptimizerSection& opt
     const int64_t parts = t.unit >= 0 ? ranks.fsdp : 1;
     weights += bytes / static_cast<double>(parts);
     if (t.unit >= 0) unit[static_cast<size_t>(t.unit)] += rounded(bytes);
-    if (!role.trains) continue;
+    if (!role.trains || !t.trains) continue;
     if (t.unit >= 0) trained[static_cast<size_t>(t.unit)] += kFloat * size;
     out.trained += kFloat * size / parts;
     state += static_cast<double>(optimizer_bytes(*rule, t)) * static_cast<double>(size) /
              static_cast<double>(t.size() * parts);
   }
-  if (role.adapters > 0) {
-    const int64_t one = adapter_of(role, ranks).parameters * kFloat / ranks.fsdp;
-    weights += static_cast<double>(one * role.adapters);
-    out.trained += one * role.trained_copies;
-    state += 2.0 * static_cast<double>(one * role.trained_copies);
-  }
+  if (role.adapters > 0)
+    for (const ShapedTensor& t : adapter_tensors(role, ranks)) {
+      const int64_t one = kFloat * t.size() / ranks.fsdp;
+      weights += static_cast<double>(one * role.adapters);
+      out.trained += one * role.trained_copies;
+      state += static_cast<double>(optimizer_bytes(*rule, t) * role.trained_copies) /
+               static_cast<double>(ranks.fsdp);
+    }
   out.weights = rounded(weights);
   out.gradients = out.trained;
   out.optimizer = rounded(state);
@@ -176,46 +172,91 @@ Base base_of(const RunShape& run, const Ranks& ranks, int64_t program_bytes) {
   return base;
 }
 
+// What is held at one moment of a backward pass, beside what is there in every phase.
+struct Moment {
+  int64_t gradients = 0;
+  TensorBytes activations, scratch, head;
+  int64_t bytes() const {
+    return gradients + activations.given + scratch.given + head.given;
+  }
+};
+
+// Of the weight that the head reads, where it trains: its gradient stands until the pass ends.
+int64_t head_gradient(const ModelRole& role, const Ranks& ranks) {
+  const ModelShape& m = role.shape;
+  const char* const name = m.tied ? "embed_tokens.weight" : "lm_head.weight";
+  for (const ShapedTensor& t : m.tensors)
+    if (t.name.ends_with(name) && (role.trains ? t.trains : is_saved(role, t)))
+      return kFloat * divided(t, ranks);
+  return 0;
+}
+
+// Gradients come one by one in a step's first pass, while activations go; in later ones they are
+// there, and each is made once more before it is added. The largest of the moments at which the one
+// or the other is largest.
+Moment largest_moment(const RunShape& run, const PassShape& pass, const Ranks& ranks,
+                      int64_t gradients) {
+  const ModelShape& m = run.policy.shape;
+  const PassMemory policy =
+      pass_memory(run.policy, ranks, run.number_bytes, pass.tokens, pass.targets);
+  const TensorBytes kept = run.recompute ? policy.input : policy.block,
+                    kept_last = run.recompute ? policy.input : policy.last;
+  // A critic's pass is differentiated together with the policy's.
+  TensorBytes of_others;
+  const auto add_pass = [&](const ModelRole& role) {
+    const PassMemory other = pass_memory(role, ranks, run.number_bytes, pass.tokens, pass.targets);
+    of_others += (run.recompute ? other.input : other.block).times(role.shape.layers - 1);
+    of_others += run.recompute ? other.input : other.last;
+  };
+  for (const ModelRole& other : run.others)
+    if (other.trains) add_pass(other);
+  if (run.policy.trained_copies > 1) add_pass(run.policy);
+  const int64_t of_head = head_gradient(run.policy, ranks);
+  const int64_t of_block = std::max<int64_t>(0, gradients - of_head) / std::max<int64_t>(1, m.layers);
+  const auto at = [&](int64_t differentiated, const TensorBytes& scratch, bool is_last) {
+    Moment moment;
+    moment.gradients = pass.first ? std::min(gradients, of_head + differentiated * of_block)
+                                  : gradients + of_head;
+    moment.activations = of_others;
+    const int64_t whole = m.layers - std::max<int64_t>(differentiated, 1);
+    moment.activations += kept.times(whole);
+    if (differentiated == 0) moment.activations += kept_last;
+    moment.scratch = scratch;
+    if (run.recompute) moment.scratch += is_last ? policy.last : policy.block;
+    return moment;
+  };
+  std::vector<Moment> moments{at(0, {}, true), at(0, policy.scratch_of_last, true)};
+  moments[0].scratch = {};
+  moments[0].head = policy.head;
+  if (m.layers > 1) {
+    moments.push_back(at(1, policy.scratch, false));
+    moments.push_back(at(m.layers - 1, policy.scratch, false));
+  }
+  Moment end;  // the embedding's, after all others
+  end.gradients = gradients + of_head;
+  moments.push_back(end);
+  return *std::max_element(
+      moments.begin(), moments.end(),
+      [](const Moment& a, const Moment& b) { return a.bytes() < b.bytes(); });
+}
+
 MemoryPlan::Phase training(const RunShape& run, const PassShape& pass, const Ranks& ranks,
                            const Base& base) {
-  const ModelShape& m = run.policy.shape;
-  const int64_t tokens = pass.tokens, targets = pass.targets;
   MemoryPlan::Phase phase{"train", base.parts};
-  const Adapter adapter = adapter_of(run.policy, ranks);
-  const int64_t of_block = block_activations(m, ranks) + adapter.block_low;
-  // The last block computes the rows that a target reads alone, behind its keys and values.
-  const int64_t last =
-      tokens * (m.hidden + (m.heads + 2 * m.kv_heads) * m.head_dim / ranks.tensor) +
-      targets *
-          std::max<int64_t>(0, of_block - m.hidden - 2 * m.kv_heads * m.head_dim / ranks.tensor);
-  const int64_t kept =
-      run.recompute ? m.layers * tokens * m.hidden : (m.layers - 1) * tokens * of_block + last;
-  // While a block is differentiated: the gated input and its packed form, gradients of both halves
-  // and of the input; the weight's panels and its gradient before it is added.
-  const int64_t wide = m.widest_input() / ranks.tensor;
-  const int64_t differentiated = run.recompute ? tokens * of_block : 0;
-  const bool all = run.policy.trains;
-  const int64_t scratch =
-      tokens * (3 * wide + 2 * m.hidden) + (all ? 2 : 1) * largest_matrix(m, ranks);
-  const int64_t head = m.vocabulary * m.hidden / ranks.tensor;
-  // Gradients come one by one in the backward pass of a step's first pass, while activations go.
-  int64_t gradients = base.policy.gradients;
-  if (pass.first) {
-    const int64_t activations = kFloat * kept;
-    gradients = std::max(gradients - activations, base.policy.gradients / m.units);
-  }
-  phase.parts.emplace_back("gradients", gradients);
+  const Moment moment = largest_moment(run, pass, ranks, base.policy.gradients);
+  phase.parts.emplace_back("gradients", moment.gradients);
   phase.parts.emplace_back("optimizer", base.policy.optimizer);
-  phase.parts.emplace_back("activations", run.number_bytes * (kept + differentiated));
-  phase.parts.emplace_back("scratch", run.number_bytes * scratch);
-  phase.parts.emplace_back("logits", kFloat * (2 * ops::kRows * ops::kColumns +
-                                               2 * targets * m.hidden + (all ? head : 0)));
+  phase.parts.emplace_back("activations", moment.activations.asked);
+  phase.parts.emplace_back("scratch", moment.scratch.asked);
+  phase.parts.emplace_back("logits", moment.head.asked);
   if (ranks.fsdp > 1)
     phase.parts.emplace_back("gathered", base.policy.two_units * run.number_bytes / kFloat +
                                              2 * base.policy.two_trained);
   else if (ranks.count() > 1)
     phase.parts.emplace_back("gathered",
                              std::min<int64_t>(2 * base.policy.gradients, int64_t{3} << 24));
+  phase.rounding = moment.bytes() - moment.gradients - moment.activations.asked -
+                   moment.scratch.asked - moment.head.asked;
   return phase;
 }
 
@@ -267,7 +308,8 @@ MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t program_
   plan.phases.push_back(largest ? *largest : training(run, {}, ranks, base));
   for (MemoryPlan::Phase& phase : plan.phases)
     phase.parts.emplace_back(
-        "allocator", rounded(kAllocator * static_cast<double>(phase.bytes() - program_bytes)));
+        "allocator",
+        phase.rounding + rounded(kAllocator * static_cast<double>(phase.bytes() - program_bytes)));
   return plan;
 }
 

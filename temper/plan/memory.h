@@ -7,15 +7,16 @@
 //                5)
 //   gathered     units of FSDP: the one that computes and the next one; of gradients three that
 //                are made or wait to be summed, and the one that is received
-//   activations  what a block keeps of a token for its backward pass (temper/ops/linear.h): the
-//                inputs of its norms, queries, keys, values, attention's output and log-sum-exp,
-//                the two halves of the gated MLP; with recomputation the input of each block alone,
-//                and one block whole (Chen et al., arXiv 1604.06174)
+//   activations  what a block keeps of a token for its backward pass (activations.h): the inputs of
+//                its norms, queries, keys, values, attention's output and log-sum-exp, the two
+//                halves of the gated MLP, what adapters add; with recomputation the input of each
+//                block alone, and one block whole (Chen et al., arXiv 1604.06174)
 //   scratch      of the block that is being differentiated, and of the matrix products
 //   logits       a tile of the vocabulary head, and its gradient
 //   cache        pages of keys and values; packed: panels of the weights, kept while sampling
 //   program      the program, its libraries, tokenizer and threads: measured
-//   allocator    what the allocator keeps beside: a share of the rest
+//   allocator    what tensors are given beyond what they ask for (jemalloc's size classes), and what
+//                is kept in between: a share of the rest
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,7 @@ struct MemoryPlan {
   struct Phase {
     std::string name;  // "load", "sample", "train"
     Parts parts;
+    int64_t rounding = 0;  // what the allocator adds to single tensors
     int64_t bytes() const;
   };
   std::vector<Phase> phases;

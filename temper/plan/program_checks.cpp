@@ -1,5 +1,6 @@
 #include "temper/plan/program_checks.h"
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
@@ -8,7 +9,9 @@
 
 namespace temper::plan {
 
-Finding probe_reward(const rewards::RewardSection& section, const rewards::Sample& sample) {
+Finding probe_reward(const rewards::RewardSection& section,
+                     std::span<const rewards::Sample> samples) {
+  const rewards::Sample& sample = samples.front();
   rewards::RewardSection once = section;
   once.workers = 1;
   const std::unique_ptr<rewards::Reward> reward = rewards::make_reward(once);
@@ -24,6 +27,17 @@ Finding probe_reward(const rewards::RewardSection& section, const rewards::Sampl
       str("answers ", verdict.value, " to a completion of one token for ", sample.where);
   if (verdict.unasked_lines > 0)
     return Finding::warn(str(answer, "; it wrote ", verdict.unasked_lines, " lines unasked"));
+  // One that never differs gives every group the same reward, and no gradient.
+  const std::vector<rewards::Verdict> others = reward->judge(samples.subspan(1));
+  const bool differs = std::any_of(others.begin(), others.end(), [&](const rewards::Verdict& v) {
+    return v.kind != rewards::Verdict::Kind::kValue || v.value != verdict.value;
+  });
+  if (!differs && !others.empty())
+    return Finding::warn(
+        str(answer, ", and the same to ", others.size(),
+            " others, which were made of the rows' own fields: a reward that never differs trains "
+            "nothing"),
+        {{"reward", verdict.value}});
   return Finding::pass(answer, {{"reward", verdict.value}});
 }
 

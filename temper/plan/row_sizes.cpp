@@ -1,6 +1,75 @@
 #include "temper/plan/row_sizes.h"
 
+#include <xxhash.h>
+
+#include <unordered_map>
+
 namespace temper::plan {
+namespace {
+
+void add_to_key(uint64_t& key, const std::vector<int32_t>& values) {
+  key = XXH3_64bits_withSeed(values.data(), values.size() * sizeof(int32_t), key + values.size());
+}
+
+using Places = std::unordered_map<uint64_t, RowSizes::Place>;
+
+// Calls `visit` with every row that is not left out.
+template <class Visit>
+void each_row(const RowSizes& sizes, const Visit& visit) {
+  for (size_t s = 0; s < sizes.of.size(); ++s)
+    for (size_t r = 0; r < sizes.of[s].size(); ++r)
+      if (sizes.of[s][r].tokens > 0)
+        visit(sizes.of[s][r].key, RowSizes::Place{s, static_cast<int64_t>(r)});
+}
+
+}  // namespace
+
+uint64_t key_of(const data::SftRow& row) {
+  uint64_t key = 0;
+  for (const data::Segment& segment : row.segments) {
+    key += static_cast<uint64_t>(segment.parent);
+    add_to_key(key, segment.tokens);
+    add_to_key(key, segment.labels);
+  }
+  return key;
+}
+
+uint64_t key_of(const data::PreferenceRow& row) {
+  uint64_t key = 0;
+  for (const data::PreferenceRow::Segment& segment : row.segments) {
+    key += static_cast<uint64_t>(segment.parent) * 4 + segment.chosen * 2 + segment.rejected;
+    add_to_key(key, segment.tokens);
+    add_to_key(key, segment.labels);
+  }
+  return key;
+}
+
+uint64_t key_of(const data::PromptRow& row) {
+  uint64_t key = 0;
+  add_to_key(key, row.tokens);
+  return key;
+}
+
+std::vector<std::pair<RowSizes::Place, RowSizes::Place>> RowSizes::found_in(
+    const RowSizes& others) const {
+  Places first;
+  each_row(*this, [&](uint64_t key, Place place) { first.emplace(key, place); });
+  std::vector<std::pair<Place, Place>> found;
+  each_row(others, [&](uint64_t key, Place place) {
+    if (const auto it = first.find(key); it != first.end()) found.emplace_back(place, it->second);
+  });
+  return found;
+}
+
+std::vector<std::pair<RowSizes::Place, RowSizes::Place>> RowSizes::repeated() const {
+  Places first;
+  std::vector<std::pair<Place, Place>> found;
+  each_row(*this, [&](uint64_t key, Place place) {
+    if (const auto [it, is_new] = first.emplace(key, place); !is_new)
+      found.emplace_back(place, it->second);
+  });
+  return found;
+}
 
 int64_t RowSizes::longest() const {
   int64_t longest = 0;

@@ -7,9 +7,12 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "temper/data/loader.h"
+#include "temper/data/preference_row.h"
+#include "temper/data/prompt_row.h"
 #include "temper/data/row_survey.h"
 #include "temper/plan/run_shape.h"
 
@@ -19,11 +22,26 @@ struct RowSize {
   int64_t tokens = 0;   // through the model; 0: the row is left out
   int64_t targets = 0;  // that a loss reads
   int64_t prompt = 0;   // that a completion is sampled after; 0: none is
+  uint64_t key = 0;     // a hash of what is trained, or of the prompt: equal rows have one
 };
+
+// Hashes of rows as they are read: their tokens and what of them is trained; of a prompt its tokens.
+uint64_t key_of(const data::SftRow& row);
+uint64_t key_of(const data::PreferenceRow& row);
+uint64_t key_of(const data::PromptRow& row);
 
 struct RowSizes {
   data::RowSurvey counts;
   std::vector<std::vector<RowSize>> of;  // by source and row
+
+  struct Place {
+    size_t source;
+    int64_t row;
+  };
+  // Pairs of equal rows: a row of `others` with the first one here, in the order of `others`; of
+  // these rows themselves, one that repeats an earlier one.
+  std::vector<std::pair<Place, Place>> found_in(const RowSizes& others) const;
+  std::vector<std::pair<Place, Place>> repeated() const;
 
   int64_t longest() const, longest_prompt() const;
   int64_t longer_than(int64_t tokens) const;  // rows
@@ -47,7 +65,8 @@ RowSizes measure_rows(const data::RowOrder& order, typename data::Loader<Row>::R
       [&](const data::RowOrder::Drawn& drawn, data::LoaderState& state) -> std::optional<int64_t> {
         const std::optional<Row> row = read(drawn, state);
         if (!row) return {};
-        const RowSize size = size_of(*row);
+        RowSize size = size_of(*row);
+        if constexpr (requires { key_of(*row); }) size.key = key_of(*row);
         sizes.of[source_of(drawn.file)][static_cast<size_t>(drawn.row)] = size;
         return size.tokens;
       },

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "temper/base/error.h"
 #include "temper/dist/environment.h"
@@ -69,7 +70,7 @@ bool RunChecks::model(bool scalar) {
     const models::StoredWeights found = models::check_weights(
         config.model.path, head ? *head : *policy.model, head ? "score.weight" : "");
     return Finding::pass(str(found.tensors, " tensors, ", megabytes(found.bytes),
-                             ", with the names and shapes of config.json"),
+                             ", with the names and shapes of config.json, all of them finite"),
                          {{"tensors", found.tensors}, {"bytes", found.bytes}});
   });
   tokenizer();
@@ -137,12 +138,21 @@ void RunChecks::adapter() {
     if (frozen) {
       role.adapted = models::target_layers(*policy.model, policy.lora->target_modules);
       role.rank = policy.lora->rank;
+      role.dora = policy.lora->dora;
+      role.drops = policy.lora->dropout > 0;
+      role.saved = models::saved_weights(*policy.model, policy.lora->modules_to_save);
       role.adapters = role.trained_copies = 1;
       found += str(" on ", role.adapted.size(), " layers");
     } else {
       policy.model->each_parameter(
           [](const std::string&, nn::Parameter& p) { p.set_trainable(true); });
       train::freeze_parameters(*policy.model, config.train.freeze, config.where("train.freeze"));
+      std::set<std::string> trained;
+      policy.model->each_parameter([&](const std::string& name, nn::Parameter& p) {
+        if (p.trainable()) trained.insert(name);
+      });
+      for (ShapedTensor& t : role.shape.tensors)
+        t.trains = trained.contains(t.name) || t.name == "score.weight";
       std::vector<train::NamedParameter> parameters = train::trainable_parameters(*policy.model);
       train::apply_groups(config.optimizer.groups, config.optimizer.learning_rate, parameters,
                           config.where("optimizer.groups"));

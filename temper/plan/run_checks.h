@@ -35,7 +35,8 @@ class RunChecks {
   // The reference of a run whose reference is the policy as it starts, or the model of `directory`.
   void add_reference(const std::optional<std::string>& directory, bool adapter_off = false);
 
-  // "data.train", "data.eval", "lengths" and, where rows are supervised, "labels".
+  // "data.train", "data.duplicates", where there are rows to evaluate on "data.eval" and
+  // "data.overlap", "lengths" and, where rows are supervised, "labels".
   struct Rows {
     std::unique_ptr<data::RowOrder> order;
     RowSizes sizes;
@@ -67,6 +68,8 @@ class RunChecks {
   void adapter();
   void mesh();
   Finding describe(const char* key, const RowSizes& sizes, int64_t steps) const;
+  static Finding duplicates(const Rows& train);
+  static Finding overlap(const Rows& train, const Rows& eval);
   void lengths(const RowSizes& sizes, bool supervised);
   Finding output_dir() const;
   Finding disk(int64_t planned_steps) const;
@@ -90,16 +93,25 @@ std::optional<RunChecks::Rows> RunChecks::rows(typename data::Loader<Row>::Read 
         train->order->steps(config.train.epochs.value_or(1), train->sizes.counts));
     return describe("data.train", train->sizes, steps);
   });
+  if (train)
+    list.run("data.duplicates", [&] { return duplicates(*train); });
+  else
+    list.skip("data.duplicates", "data.train cannot be read");
   std::vector<data::SourceSpec> held_out = data::evaluation_sources(config.data, seed);
-  int64_t longest_prompt = 0;
-  if (!held_out.empty())
+  std::optional<Rows> eval;
+  if (!held_out.empty()) {
     list.run("data.eval", [&] {
-      const RowSizes sizes = measure(std::move(held_out), {}).sizes;
-      longest_prompt = sizes.longest_prompt();
-      return describe("data.eval", sizes, 0);
+      eval = measure(std::move(held_out), {});
+      return describe("data.eval", eval->sizes, 0);
     });
+    if (train && eval)
+      list.run("data.overlap", [&] { return overlap(*train, *eval); });
+    else
+      list.skip("data.overlap", "data.train or data.eval cannot be read");
+  }
   if (train) {
-    train->longest_prompt = std::max(longest_prompt, train->sizes.longest_prompt());
+    train->longest_prompt =
+        std::max(eval ? eval->sizes.longest_prompt() : 0, train->sizes.longest_prompt());
     lengths(train->sizes, supervised);
   } else {
     list.skip("lengths", "data.train cannot be read");

@@ -31,7 +31,9 @@ struct ModelRole {
   models::Storage storage;
   bool trains = true;                // all of its weights
   std::vector<std::string> adapted;  // paths of linear layers with an adapter
+  std::vector<std::string> saved;    // weights that the adapter brings whole (modules_to_save)
   int64_t rank = 0;
+  bool dora = false, drops = false;  // of the adapter: a magnitude, dropout
   int64_t adapters = 0;        // how many of them: a copy is the reference
   int64_t trained_copies = 0;  // of the adapters, those that train
 };
@@ -46,6 +48,13 @@ struct SamplingShape {
   ops::CacheDtype cache_dtype = ops::CacheDtype::kFloat32;
 };
 
+// What a run writes beside its checkpoints, in bytes.
+struct DiskShape {
+  int64_t rollouts = 0, rollout_file = 0;  // all that are kept at once, and one
+  int64_t batch_state = 0;                 // of a batch that a checkpoint stands in the middle of
+  int64_t merged = 0;                      // of a critic on the policy's base, which is left merged
+};
+
 struct RunShape {
   ModelRole policy;
   std::vector<ModelRole> others;
@@ -56,6 +65,7 @@ struct RunShape {
   int64_t step_tokens = 0;         // through the model, of all ranks
   int64_t passes = 1;              // of a rank in a step
   SamplingShape sampling;
+  DiskShape disk;
 };
 
 }  // namespace temper::plan

@@ -5,6 +5,7 @@
 
 #include "temper/base/error.h"
 #include "temper/rl/episode.h"
+#include "temper/rl/rollout_files.h"
 
 namespace temper {
 
@@ -57,6 +58,11 @@ void RlSection::fields(Fields& f) {
         "number of minibatches, and so of updates, in one epoch over a rollout batch", at_least(1));
   f.add("iterations", iterations, "epochs over each rollout batch (PPO epochs)", at_least(1));
   f.add("replay", replay, "a rollout file (rollouts/step-N.jsonl) to train on instead of sampling");
+  f.add("save_rollouts", save_rollouts,
+        "rollout batches that are kept in rollouts/: all, none, every K (one of K batches, as in "
+        "every 10) or last K");
+  f.add("compress_rollouts", compress_rollouts,
+        "write rollouts/step-N.jsonl.zst (Zstandard) in place of .jsonl; rl.replay reads both");
   f.add(
       "max_staleness", max_staleness,
       "asynchronous rollout: maximum number of updates between the policy that samples a batch and "
@@ -188,6 +194,9 @@ void RlConfig::validate() const {
   require(rl.prompts_per_rollout <= kMostRollouts / rl.group_size, "rl.prompts_per_rollout",
           "found ", rl.prompts_per_rollout, " of rl.group_size ", rl.group_size,
           ", expected at most ", kMostRollouts, " completions in a rollout batch");
+  require(RolloutRetention::parse(rl.save_rollouts).has_value(), "rl.save_rollouts", "found ",
+          rl.save_rollouts, ", expected all, none, every K or last K with a whole number K >= 1, ",
+          "as in `every 10`");
   const int64_t rows = rl.prompts_per_rollout * rl.group_size;
   require(rl.minibatches <= rows, "rl.minibatches", "found ", rl.minibatches,
           ", expected at most the ", rows,

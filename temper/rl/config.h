@@ -34,6 +34,8 @@ struct RlSection {
   int64_t minibatches = 1;
   int64_t iterations = 1;
   std::optional<std::string> replay;
+  std::string save_rollouts = "all";  // RolloutRetention::parse
+  bool compress_rollouts = false;
   OnMismatch on_mismatch = OnMismatch::kStop;
   Correction importance_correction = Correction::kTruncate;
   double importance_cap = 2;

@@ -3,18 +3,15 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "temper/base/error.h"
-#include "temper/base/file.h"
 #include "temper/data/row_fields.h"
 
 namespace temper::rl {
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -276,25 +273,6 @@ void add_lines(std::vector<EpisodeGroup>& groups, const std::string& lines, int6
   std::istringstream stream(lines);
   for (std::string line; std::getline(stream, line);)
     add_line(groups, parse_json(line, where), vocabulary, where);
-}
-
-void write_rollouts(const std::string& output_dir, int64_t step,
-                    const std::vector<EpisodeGroup>& groups) {
-  fs::create_directories(output_dir + "/rollouts");
-  write_file_atomic(str(output_dir, "/rollouts/step-", step, ".jsonl"), to_lines(groups));
-}
-
-void remove_rollouts_after(const std::string& output_dir, int64_t step) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(output_dir + "/rollouts", ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with("step-") || !name.ends_with(".jsonl")) continue;
-    const std::string number = name.substr(5, name.size() - 11);
-    if (number.empty() || number.size() > 18 ||
-        number.find_first_not_of("0123456789") != std::string::npos)
-      continue;
-    if (std::stoll(number) > step) fs::remove(entry.path(), ignored);
-  }
 }
 
 }  // namespace temper::rl

@@ -26,10 +26,4 @@ void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabu
 void add_lines(std::vector<EpisodeGroup>& groups, const std::string& lines, int64_t vocabulary,
                const std::string& where);
 
-// OUTPUT_DIR/rollouts/step-STEP.jsonl.
-void write_rollouts(const std::string& output_dir, int64_t step,
-                    const std::vector<EpisodeGroup>& groups);
-// Removes those of later steps: a resumed run writes them again.
-void remove_rollouts_after(const std::string& output_dir, int64_t step);
-
 }  // namespace temper::rl

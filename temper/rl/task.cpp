@@ -9,7 +9,6 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/metrics/trace.h"
-#include "temper/rl/rollout_lines.h"
 #include "temper/train/agreed_error.h"
 
 namespace temper::rl {
@@ -21,7 +20,7 @@ static constexpr const char* kBatchTensor = "rollout_batch.jsonl";
 static constexpr double kMeshRounding = 1e-4;
 
 RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
-               RolloutSource& source, train::Messages& messages, std::string output_dir)
+               RolloutSource& source, train::Messages& messages, const std::string& output_dir)
     : config_(config),
       rl_(config.rl),
       algorithm_(*config.rl.algorithm),
@@ -30,7 +29,6 @@ RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
       source_(source),
       messages_(messages),
       observer_(messages, roles.policy.tokenizer, config.rollout.max_new_tokens),
-      output_dir_(std::move(output_dir)),
       correction_{rl_.importance_correction == RlSection::Correction::kMask, rl_.importance_cap,
                   rl_.importance_bounds[0], rl_.importance_bounds[1]},
       done_({{"source", source.state()}, {"update", 0}, {"algorithm", algorithm_.state()}}) {
@@ -39,11 +37,12 @@ RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
     roles.reference = train::frozen_start(roles.policy, config);
   check(!algorithm_.needs().critic || roles.critic,
         "this algorithm needs a critic (Roles::critic)");
+  if (!output_dir.empty() && source.samples() && group.writes())
+    files_.emplace(output_dir, *RolloutRetention::parse(rl_.save_rollouts), rl_.compress_rollouts);
 }
 
 void RlTask::begin(int64_t steps_made) {
-  if (source_.samples() && group_.writes() && !output_dir_.empty())
-    remove_rollouts_after(output_dir_, steps_made);
+  if (files_) files_->remove_after(steps_made);
   const std::string other =
       rl_.overridden_defaults({config_.rollout.max_new_tokens, !rl_.replay.has_value()});
   if (!other.empty())
@@ -82,8 +81,7 @@ bool RlTask::next_batch(int64_t step) {
   source_.look_ahead(step - 1, updates_of_batch());
   score_batch();
   algorithm_.assign_batch(batch_.groups());
-  if (!output_dir_.empty() && source_.samples() && group_.writes())
-    write_rollouts(output_dir_, step, batch_.groups());
+  if (files_) files_->write((step - 1) / rl_.updates_per_batch() + 1, step, batch_.groups());
   about_ = describe(batch_.groups());
   return true;
 }

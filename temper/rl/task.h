@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "temper/rl/batch.h"
 #include "temper/rl/config.h"
 #include "temper/rl/observer.h"
+#include "temper/rl/rollout_files.h"
 #include "temper/rl/sampler_check.h"
 #include "temper/rl/source.h"
 #include "temper/train/trainer.h"
@@ -23,7 +25,7 @@ class RlTask : public train::Task {
  public:
   // `output_dir`: where sampled batches leave their rollouts; empty: nowhere.
   RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group, RolloutSource& source,
-         train::Messages& messages, std::string output_dir = {});
+         train::Messages& messages, const std::string& output_dir = {});
 
   void begin(int64_t steps_made) override;
   int64_t planned_steps() const override;
@@ -64,7 +66,7 @@ class RlTask : public train::Task {
   RolloutSource& source_;
   train::Messages& messages_;
   Observer observer_;
-  std::string output_dir_;
+  std::optional<RolloutFiles> files_;  // none: this rank writes none
 
   TrainingBatch batch_;
   BatchStatistics about_;  // the batch

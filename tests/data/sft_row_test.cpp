@@ -397,3 +397,44 @@ TEST_CASE("an end token that the tokenizer puts behind texts is not put behind a
   CHECK(row == Ids{0, 1, 0, 3});
   CHECK(row_in(format, {{"text", "ab"}}).segments[0].tokens == Ids{0, 1, 3});
 }
+
+TEST_CASE("a text of which max_length keeps a part gives the tokens that all of it gives") {
+  SftFormat whole;
+  whole.tokenizer = golden_tokenizer("qwen2");
+  whole.chat = golden_template("chatml");
+  whole.vocabulary = 1 << 20;
+  whole.eos = 3;
+  whole.max_length = INT64_MAX;
+  std::string words;
+  for (int i = 0; i < 300; ++i) words += "She said: don't stop at number " + std::to_string(i) + ", ";
+  const Json rows[] = {
+      {{"text", words}},
+      {{"prompt", "Say it."}, {"completion", words}},
+      {{"prompt", words}, {"completion", "Said."}},
+      {{"messages",
+        {{{"role", "user"}, {"content", "Hello"}},
+         {{"role", "assistant"}, {"content", words}},
+         {{"role", "user"}, {"content", words}},
+         {{"role", "assistant"}, {"content", "Bye."}}}}}};
+  for (const Json& row : rows)
+    for (const int64_t length : {5, 9, 40, 200, 2000}) {
+      CAPTURE(row.begin().key());
+      CAPTURE(length);
+      bool cut = false, not_cut = false;
+      const SftRow all = *read_sft_row(whole, row, "row", &not_cut);
+      SftFormat format = whole;
+      format.max_length = length;
+      const SftRow some = *read_sft_row(format, row, "row", &cut);
+      REQUIRE(all.segments.size() == 1);
+      REQUIRE(some.segments.size() == 1);
+      CHECK(cut);
+      const auto beginning = [&](std::vector<int32_t> values) {
+        values.resize(static_cast<size_t>(length));
+        return values;
+      };
+      CHECK(some.segments[0].tokens == beginning(all.segments[0].tokens));
+      CHECK(some.segments[0].labels == beginning(all.segments[0].labels));
+      format.overlong = Overlong::kDrop;
+      CHECK(!read_sft_row(format, row, "row", &cut));
+    }
+}

@@ -19,7 +19,7 @@ P
 cat > reward.py <<'P'
 import json, sys
 for line in sys.stdin:
-    print(0.5 + 0 * json.loads(line)["completion_tokens"][-1], flush=True)  # no completion is empty
+    print(0.5 * min(2, len(json.loads(line)["completion_tokens"])), flush=True)  # no completion is empty
 P
 # has FILE NAME STATUS [WORDS]: the check of that name has that status, and its message has the words.
 has() {
@@ -53,6 +53,8 @@ rows = next(c for c in r["checks"] if c["name"] == "data.train")["values"]
 assert rows["rows"] == 32 and rows["untrained"] == 4 and rows["tokens"] == sum(20 + i for i in range(32)), rows
 assert sum(r["plan"]["parts"].values()) == r["plan"]["peak_bytes"] > 50e6, r["plan"]' || fail "numbers: $(cat good.json)"
 [ ! -e out ] || fail "check made output_dir"
+"$temper" check sft $sft > /dev/full 2> full.log
+[ $? = 1 ] && grep -q "standard output: cannot write" full.log || fail "check on a full disk: $(cat full.log)"
 "$temper" check sft $sft > table.txt || fail "the table"
 grep -q "^pass  data.train" table.txt || fail "table: $(cat table.txt)"
 
@@ -69,6 +71,29 @@ check bad.json 2 sft $sft --nproc 3 mesh.fsdp=2 && has bad.json mesh fail
 check some.json 0 sft $sft data.max_length=30 && has some.json lengths warn "are cut"
 check some.json 0 sft $sft train.micro_batch_tokens=40 && has some.json lengths warn "pass of its own"
 touch file && check bad.json 2 sft $sft output_dir=file && has bad.json output_dir fail
+
+# Weights that hold NaN, rows twice, rows that are trained on and evaluated on, a reward that never differs.
+python3 - <<'P'
+import json, os, shutil, struct
+shutil.copytree("model", "nan")
+with open("nan/model.safetensors", "r+b") as f:
+    size = struct.unpack("<Q", f.read(8))[0]
+    header = json.loads(f.read(size))
+    begin = header["model.layers.1.mlp.up_proj.weight"]["data_offsets"][0]
+    f.seek(8 + size + begin + 4 * 17)
+    f.write(struct.pack("<f", float("nan")))
+rows = open("rows.jsonl").read().splitlines(True)
+open("twice.jsonl", "w").writelines(rows + rows[2:5])
+open("seen.jsonl", "w").writelines([rows[7], '{"input_ids": [9, 9, 8]}\n'])
+open("unseen.jsonl", "w").writelines(['{"input_ids": [9, 9, 8]}\n'])
+P
+has good.json data.duplicates pass
+check bad.json 2 sft $sft model.path=nan && has bad.json weights fail '`model.layers.1.mlp.up_proj.weight` (value 17)'
+check twice.json 0 sft $sft data.train=twice.jsonl && has twice.json data.duplicates warn "3 rows repeat an earlier one, and so are trained more often than others: twice.jsonl:33 is twice.jsonl:3"
+check seen.json 0 sft $sft data.eval=seen.jsonl && has seen.json data.overlap warn "1 of 2 rows that are evaluated on are trained on: seen.jsonl:1 is rows.jsonl:8"
+check unseen.json 0 sft $sft data.eval=unseen.jsonl && has unseen.json data.overlap pass
+check same.json 0 grpo model.path=model data.train=prompts.jsonl output_dir=out3 rl.group_size=2 'rewards=[{command: [sh, -c, "while read -r l; do echo 0.25; done"], name: same}]' \
+  && has same.json rewards/same warn "never differs"
 
 # Pairs, rewards and references.
 check dpo.json 0 dpo model.path=model data.train=pairs.jsonl output_dir=out2 && has dpo.json reference pass && has dpo.json data.train pass
@@ -114,6 +139,32 @@ check bad.json 2 ppo $rl "$half" rl.group_size=1 ppo.critic=model && has bad.jso
 check bad.json 2 grpo $rl "$half" "$servers" rollout.server.weights_dir=prompts.jsonl && has bad.json rollout.server fail "prompts.jsonl is no directory"
 check some.json 0 grpo $rl "$half" rollout.max_new_tokens=200000 && has some.json rollout warn "max_position_embeddings"
 check bad.json 2 grpo $rl "$half" "$servers" && has bad.json rollout.server fail "http://127.0.0.1:9: "
+
+# What a run leaves on the disk: rollouts too, of which a config may keep some, or pack them.
+python3 - <<'P'
+import json
+with open("questions.jsonl", "w") as f:
+    for i in range(8): f.write(json.dumps({"prompt_ids": [3 + (7 * i + j) % 58 for j in range(12)]}) + "\n")
+P
+disk="model.path=model data.train=questions.jsonl rl.group_size=4 rl.prompts_per_rollout=4 rollout.max_new_tokens=120 rollout.ignore_eos=true train.max_steps=6 metrics.sinks=[jsonl]"
+for kept in all none "every 2" "last 2" packed; do
+  keys=("rl.save_rollouts=$kept"); [ "$kept" = packed ] && keys=(rl.compress_rollouts=true)
+  rm -rf disk; check disk.json 0 grpo $disk "$half" output_dir=disk "${keys[@]}"
+  "$temper" grpo $disk "$half" output_dir=disk "${keys[@]}" > /dev/null 2> run.log || fail "rl.save_rollouts=$kept: $(cat run.log)"
+  python3 - "$kept" <<'P' || fail "the disk of rl.save_rollouts=$kept: $(cat disk.json; find disk -type f | xargs ls -l)"
+import json, os, sys
+values = next(c for c in json.load(open("disk.json"))["checks"] if c["name"] == "disk")["values"]
+names = sorted(os.listdir("disk/rollouts")) if os.path.isdir("disk/rollouts") else []
+step = lambda *steps: ["step-%d.jsonl" % s for s in steps]
+assert names == {"all": step(1, 2, 3, 4, 5, 6), "none": [], "every 2": step(2, 4, 6), "last 2": step(5, 6),
+                 "packed": [n + ".zst" for n in step(1, 2, 3, 4, 5, 6)]}[sys.argv[1]], names
+used = sum(os.path.getsize("disk/rollouts/" + n) for n in names)
+assert abs(values["parts"]["rollouts"] - used) <= 0.05 * used, (values, used)
+assert values["needed"] >= values["left"] == sum(values["parts"].values()), values
+P
+done
+"$temper" grpo $disk output_dir=replayed rl.replay=disk/rollouts/step-1.jsonl.zst train.max_steps=1 > /dev/null 2>&1 || fail "a packed rollout file is not replayed"
+check bad.json 2 grpo $rl "$half" "rl.save_rollouts=every" && has bad.json config fail "rl.save_rollouts: found every, expected all, none, every K or last K"
 
 # The directory's state, and the resolved config, which names its verb.
 "$temper" sft $sft train.max_steps=2 metrics.sinks=[jsonl] > /dev/null || fail "the run"

@@ -58,6 +58,18 @@ cmp <(grep -o '"logprobs":[^]]*' beams) <(grep -o '"logprobs":[^]]*' beams.score
 cmp plain piped || fail "- gives something else"
 "$temper" generate --model $model --input rows.jsonl --output /dev/full 2> full.log
 [ $? = 1 ] && grep -q 'No space left' full.log || fail "a full disk: $(cat full.log)"
+# So is standard output, of every verb that prints.
+full() {
+  "$temper" "$@" > /dev/full 2> full.log
+  [ $? = 1 ] && grep -q 'standard output: cannot write all of what was printed: No space left' full.log && [ "$(wc -l < full.log)" = 1 ] || fail "temper $* on a full disk: $(cat full.log)"
+}
+full list algorithms
+full --help
+full --version
+full sft --help
+full completion bash
+full generate --model $model --prompt 1+1= --max-new-tokens 3
+full export --model $model --output exported-full
 sed 's/"prompt"/"question"/' rows.jsonl > renamed.jsonl
 "$temper" generate --model $model --input renamed.jsonl --columns prompt=question --output same --num-samples 2 --max-new-tokens 12 --ignore-eos || fail "--columns: $?"
 cmp plain same || fail "--columns changed a completion"

@@ -69,3 +69,28 @@ TEST_CASE("rows are measured once, and drawn in the run's order without those le
   CHECK(drawn[2].targets == 39);
   CHECK(drawn[3].tokens == 10);  // around again
 }
+
+TEST_CASE("equal rows are found, among themselves and in others") {
+  const auto row = [](std::vector<int32_t> tokens, std::vector<int32_t> labels) {
+    return data::row_of({std::move(tokens), std::move(labels)});
+  };
+  const auto size = [](const data::SftRow& r) {
+    return RowSize{.tokens = r.num_tokens(), .key = key_of(r)};
+  };
+  RowSizes train, eval;
+  train.of = {{size(row({1, 2}, {1, 2})), size(row({1, 2, 3}, {1, 2, 3})),
+               size(row({1, 2}, {-100, 2})),  // other labels: another row
+               size(row({1, 2}, {1, 2})), RowSize{}, RowSize{}},  // the last two are left out
+              {size(row({1, 2, 3}, {1, 2, 3}))}};
+  eval.of = {{size(row({7}, {7})), size(row({1, 2, 3}, {1, 2, 3})), RowSize{}}};
+  const auto repeated = train.repeated();
+  REQUIRE(repeated.size() == 2);
+  CHECK(repeated[0].first.row == 3);
+  CHECK(repeated[0].second.row == 0);
+  CHECK(repeated[1].first.source == 1);
+  const auto shared = train.found_in(eval);
+  REQUIRE(shared.size() == 1);
+  CHECK(shared[0].first.row == 1);
+  CHECK(shared[0].second.row == 1);
+  CHECK(eval.repeated().empty());
+}

@@ -1,0 +1,15 @@
+// The number type of weights that a verb writes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace temper::cli {
+
+// --dtype; float32 where it is not given.
+void add_written_dtype(CLI::App& app, std::string& dtype);
+at::ScalarType scalar_type_of(const std::string& dtype);
+
+}  // namespace temper::cli

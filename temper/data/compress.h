@@ -1,0 +1,12 @@
+// Rows as they are packed.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace temper::data {
+
+// The bytes of a .zst file that LineReader (jsonl.h) reads back as `text`. Throws RunError.
+std::string compress_zstd(std::string_view text);
+
+}  // namespace temper::data

@@ -1,0 +1,48 @@
+// The tensors of a model directory on their way into a model's parameters.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "temper/io/weight_files.h"
+#include "temper/models/hf_config.h"
+#include "temper/nn/module.h"
+
+namespace temper::models {
+
+struct CheckpointTensors {
+  std::string directory;
+  HfConfig config;
+  TensorMap tensors;  // by the model's own names, mapped
+  MappedFiles files;
+};
+
+// Throws ConfigError, DataError.
+CheckpointTensors open_checkpoint(const std::string& directory);
+
+// Gives every parameter of the model its tensor: `take` takes it out of the checkpoint and says what
+// is wrong with its shape, or "". `optional` may be absent, and is then given to `absent`. Tensors
+// that are missing, left over or of a wrong shape are all named in one ConfigError.
+void match_tensors(
+    nn::Module& model, CheckpointTensors& from, const std::string& optional,
+    const std::function<std::string(nn::Parameter&, const std::string& name)>& take,
+    const std::function<void(nn::Parameter&)>& absent);
+
+// "[2, 3], expected [3, 2]".
+std::string shape_mismatch(const std::vector<int64_t>& found, const nn::Parameter& parameter);
+
+// Sets a parameter, of any format, from a tensor of its shape. A value that is converted is read
+// from the file once: its pages go back at once, so that peak memory never holds both forms of the
+// model. Throws DataError.
+void set_from_view(nn::Parameter& parameter, const TensorView& view);
+
+// The same from codes that bitsandbytes made.
+struct Nf4Tensor;
+void set_from_nf4(nn::Parameter& parameter, const Nf4Tensor& tensor);
+
+// The head of a reward model or critic.
+inline constexpr const char* kScoreWeight = "score.weight";
+// Throws ConfigError where it has another number of labels than one.
+void check_one_label(const CheckpointTensors& checkpoint);
+
+}  // namespace temper::models

@@ -1,0 +1,124 @@
+#include "temper/plan/activations.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "temper/ops/head_blocks.h"
+
+namespace temper::plan {
+namespace {
+
+constexpr int64_t kFloat = 4;
+
+bool is_adapted(const ModelRole& role, const ShapedTensor& t) {
+  return t.in_block && std::find(role.adapted.begin(), role.adapted.end(),
+                                 t.name.substr(0, t.name.rfind('.'))) != role.adapted.end();
+}
+
+// A linear layer of a block, as this rank has it.
+struct Layer {
+  int64_t in, out;
+  bool columns, adapted;
+};
+
+std::vector<Layer> layers_of_block(const ModelRole& role, const Ranks& ranks) {
+  std::vector<Layer> layers;
+  for (const ShapedTensor& t : role.shape.tensors) {
+    if (!t.matrix || t.name.find(".layers.0.") == std::string::npos) continue;
+    const bool columns = t.split == models::Split::kColumns, rows = t.split == models::Split::kRows;
+    layers.push_back({t.shape[1] / (rows ? ranks.tensor : 1),
+                      t.shape[0] / (columns ? ranks.tensor : 1), columns, is_adapted(role, t)});
+  }
+  return layers;
+}
+
+class Block {
+ public:
+  Block(const ModelRole& role, const Ranks& ranks, int64_t number_bytes)
+      : role_(role),
+        m_(role.shape),
+        layers_(layers_of_block(role, ranks)),
+        bytes_(number_bytes),
+        heads_(m_.heads / ranks.tensor),
+        attended_(heads_ * m_.head_dim) {}
+
+  // `read` rows of the `tokens` go on behind attention.
+  TensorBytes kept(int64_t tokens, int64_t read) const {
+    TensorBytes sum;
+    const auto add = [&](int64_t rows, int64_t width) { sum.add(bytes_ * rows * width); };
+    const int64_t norms = m_.block_norms();
+    for (int64_t norm = 0; norm < norms; ++norm) add(norm == 0 ? tokens : read, m_.hidden);
+    add(tokens, attended_);  // attention's output and log-sum-exp
+    add(tokens, heads_);
+    if (read < tokens) add(read, attended_);
+    for (const Layer& layer : layers_) {
+      const int64_t rows = is_before_attention(layer) ? tokens : read;
+      if (layer.columns) add(rows, layer.out);
+      if (!layer.adapted) continue;
+      add(rows, role_.rank);
+      if (role_.drops) add(rows, layer.in);
+      if (role_.dora) add(rows, role_.drops ? 2 * layer.out : layer.out);
+    }
+    return sum;
+  }
+
+  // While the widest layer, the gated one's, is differentiated: its input and its packed form, which
+  // a gradient of the layer's or its adapter's weight reads, gradients of the input and of both of
+  // its halves, and of what comes out; the weight packed, and its gradient.
+  TensorBytes scratch(int64_t rows) const {
+    TensorBytes sum;
+    int64_t widest = m_.hidden, largest = 0;
+    bool adapted = false;
+    for (const Layer& layer : layers_) {
+      widest = std::max(widest, layer.in);
+      largest = std::max(largest, layer.in * layer.out);
+      adapted = adapted || layer.adapted;
+    }
+    const bool reads_input = role_.trains || adapted;
+    for (int i = 0; i < (reads_input ? 5 : 3); ++i) sum.add(bytes_ * rows * widest);
+    for (int i = 0; i < 2; ++i) sum.add(bytes_ * rows * m_.hidden);
+    const bool quantized = role_.storage.blocks && ops::is_quantized(*role_.storage.blocks);
+    if (!quantized) sum.add(bytes_ * largest);
+    if (role_.trains) sum.add(kFloat * largest);
+    return sum;
+  }
+
+ private:
+  // Queries, keys and values: what splits by columns and is as wide as the heads are.
+  bool is_before_attention(const Layer& layer) const {
+    return layer.columns && layer.in == m_.hidden && &layer - layers_.data() < 3;
+  }
+
+  const ModelRole& role_;
+  const ModelShape& m_;
+  const std::vector<Layer> layers_;
+  const int64_t bytes_, heads_, attended_;
+};
+
+}  // namespace
+
+int64_t allocated_bytes(int64_t asked) {
+  constexpr int64_t kSmallest = 16;
+  if (asked <= 4 * kSmallest) return (asked + kSmallest - 1) / kSmallest * kSmallest;
+  const int doubling = std::bit_width(static_cast<uint64_t>(asked - 1)) - 1;
+  const int64_t step = std::max(kSmallest, int64_t{1} << (doubling - 2));
+  return (asked + step - 1) / step * step;
+}
+
+PassMemory pass_memory(const ModelRole& role, const Ranks& ranks, int64_t number_bytes,
+                       int64_t tokens, int64_t targets) {
+  const Block block(role, ranks, number_bytes);
+  const int64_t hidden = role.shape.hidden, read = std::min(tokens, targets);
+  PassMemory memory;
+  memory.block = block.kept(tokens, tokens);
+  memory.last = block.kept(tokens, read);
+  memory.input.add(number_bytes * tokens * hidden);
+  memory.scratch = block.scratch(tokens);
+  memory.scratch_of_last = block.scratch(read);
+  for (int i = 0; i < 3; ++i) memory.head.add(number_bytes * read * hidden);
+  memory.head.add(kFloat * ops::kRows * ops::kColumns);
+  for (int i = 0; i < 2; ++i) memory.head.add(kFloat * ops::kColumns * hidden);
+  return memory;
+}
+
+}  // namespace temper::plan

@@ -1,0 +1,64 @@
+#include "temper/plan/disk.h"
+
+#include <algorithm>
+
+#include "temper/models/tokenizer_files.h"
+
+namespace temper::plan {
+namespace {
+
+constexpr int64_t kStateBytes = 4000;  // state.json and headers
+// Of a step's row in metrics.jsonl, and of its points and table in report.html.
+constexpr int64_t kRowBytes = 750, kRlRowBytes = 1400, kReportBytes = 60000, kReportRowBytes = 700;
+
+// What a role's save writes: all of a model's weights, or the adapter's.
+int64_t saved_bytes(const ModelRole& role, const ModelBytes& bytes) {
+  constexpr int64_t kFloat = 4;
+  if (role.adapters == 0) return kFloat * role.shape.parameters();
+  return bytes.trained / std::max<int64_t>(1, role.trained_copies);
+}
+
+}  // namespace
+
+int64_t DiskPlan::left_bytes() const {
+  int64_t sum = 0;
+  for (const auto& [name, bytes] : left) sum += bytes;
+  return sum;
+}
+
+DiskPlan plan_disk(const RunShape& run, const train::RunConfig& config, int64_t steps) {
+  const Ranks one;
+  const train::TrainSection& t = config.train;
+  const int64_t files = models::tokenizer_file_bytes(config.model.path);
+  DiskPlan plan;
+  int64_t trained = 0;  // directories of what was trained
+  const auto add = [&](const ModelRole& role) {
+    const ModelBytes bytes = model_bytes(role, run.optimizer, one);
+    plan.checkpoint += bytes.trained + bytes.optimizer;
+    trained += saved_bytes(role, bytes) + files;
+  };
+  plan.checkpoint = kStateBytes + run.disk.batch_state;
+  add(run.policy);
+  for (const ModelRole& other : run.others)
+    if (other.trains) add(other);
+  trained += run.disk.merged;
+  const int64_t final = trained * (t.keep_best.metric ? 2 : 1);
+  const int64_t saves = t.save_every > 0 ? (steps + t.save_every - 1) / t.save_every : 1;
+  const int64_t kept = std::min(saves, t.keep_checkpoints);
+  // The last checkpoint of a run stands between batches.
+  const int64_t last = plan.checkpoint - run.disk.batch_state;
+  const bool samples = run.disk.rollouts > 0;
+  const int64_t metrics = kReportBytes + steps * ((samples ? kRlRowBytes : kRowBytes) +
+                                                  kReportRowBytes);
+  const int64_t checkpoints = (kept - 1) * plan.checkpoint + last;
+  plan.left = {{"checkpoints", checkpoints},
+               {"final", final},
+               {"rollouts", run.disk.rollouts},
+               {"metrics", metrics}};
+  // A checkpoint more while it is written; final/ comes behind the last one.
+  plan.peak = std::max(checkpoints + (saves > kept ? plan.checkpoint : 0), checkpoints + final) +
+              run.disk.rollouts + run.disk.rollout_file + metrics;
+  return plan;
+}
+
+}  // namespace temper::plan

@@ -1,0 +1,89 @@
+#include "temper/plan/rollout_disk.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "temper/data/compress.h"
+#include "temper/data/prompt_row.h"
+#include "temper/rl/prompts.h"
+#include "temper/rl/rollout_files.h"
+#include "temper/rl/rollout_lines.h"
+
+namespace temper::plan {
+namespace {
+
+constexpr int64_t kPromptsRead = 32;
+
+// Prompts from all over the first source.
+std::vector<std::vector<int32_t>> some_prompts(const rl::RlConfig& config,
+                                               const train::Policy& policy,
+                                               const data::RowOrder& order) {
+  const data::PromptFormat format = rl::prompt_format(config, policy);
+  const data::RowSet& rows = order.rows_of(0);
+  std::vector<std::vector<int32_t>> prompts;
+  for (int64_t i = 0; i < std::min(kPromptsRead, rows.size()); ++i) {
+    const int64_t r = i * rows.size() / std::min(kPromptsRead, rows.size());
+    bool cut = false;
+    if (auto row = data::read_prompt_row(format, rows.row(r), rows.where(r), &cut))
+      prompts.push_back(std::move(row->tokens));
+  }
+  return prompts;
+}
+
+// A completion of full length in the tokens of the prompts, from a place on, with
+// log-probabilities that have as many digits as those of samples.
+rl::CompletionTokens made_up(const std::vector<int32_t>& words, size_t place, int64_t length,
+                             std::mt19937_64& random) {
+  rl::CompletionTokens completion;
+  for (int64_t t = 0; t < length; ++t) {
+    completion.tokens.push_back(words[(place + static_cast<size_t>(t)) % words.size()]);
+    const auto drawn = static_cast<float>((random() >> 40) + 1) * 0x1p-24F;
+    completion.logprobs.push_back(std::log(drawn) * 3);
+  }
+  completion.sampled.assign(completion.tokens.size(), true);
+  completion.old_logp = completion.ref_logp = completion.value = completion.logprobs;
+  return completion;
+}
+
+}  // namespace
+
+DiskShape rollout_disk(const rl::RlConfig& config, const train::Policy& policy,
+                       const data::RowOrder& order, int64_t updates) {
+  const std::vector<std::vector<int32_t>> prompts = some_prompts(config, policy, order);
+  std::vector<int32_t> words;
+  for (const std::vector<int32_t>& prompt : prompts)
+    words.insert(words.end(), prompt.begin(), prompt.end());
+  if (words.empty()) return {};
+  std::mt19937_64 random(1);
+  std::string lines;
+  int64_t state_bytes = 0;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    rl::EpisodeGroup group{.id = 1000 + static_cast<int64_t>(i)};
+    rl::Episode episode{.sample = 1, .reward = 1, .stopped = false};
+    for (const rewards::RewardSection& reward : config.rewards)
+      episode.rewards.emplace_back(reward.label(), 1);
+    const rl::CompletionTokens completion =
+        made_up(words, random() % words.size(), config.rollout.max_new_tokens, random);
+    if (policy.tokenizer) episode.text = policy.tokenizer->decode(completion.tokens, true);
+    rl::add_episode(group, prompts[i], std::move(episode), completion, 100);
+    group.set_advantage(group.episodes[0], -0.7071067690849304);
+    lines += rl::to_line(group, group.episodes[0]) + "\n";
+    state_bytes += std::ssize(rl::to_line(group, group.episodes[0], true)) + 1;
+  }
+  const int64_t completions = config.rl.prompts_per_rollout * config.rl.group_size;
+  const auto of_batch = [&](int64_t bytes) { return bytes * completions / std::ssize(prompts); };
+  DiskShape disk;
+  disk.rollout_file = of_batch(
+      std::ssize(config.rl.compress_rollouts ? data::compress_zstd(lines) : lines));
+  const int64_t updates_of_batch = config.rl.updates_per_batch();
+  const int64_t batches = (updates + updates_of_batch - 1) / updates_of_batch;
+  const auto kept = rl::RolloutRetention::parse(config.rl.save_rollouts);
+  const int64_t files = kept ? kept->files_of(batches) : batches;
+  disk.rollouts = files * disk.rollout_file;
+  if (files == 0) disk.rollout_file = 0;
+  if (updates_of_batch > 1) disk.batch_state = of_batch(state_bytes);
+  return disk;
+}
+
+}  // namespace temper::plan
