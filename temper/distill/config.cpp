@@ -75,7 +75,8 @@ void DistillSection::fields(Fields& f) {
   f.add("alpha", alpha,
         "weight of the distillation loss; the SFT loss (task_loss) has weight 1 - alpha",
         between(0, 1));
-  f.add("temperature", temperature, "softmax temperature of teacher and student", above(0));
+  f.add("temperature", temperature, "softmax temperature of teacher and student",
+        Rule{.min = 0, .max = 1000, .above_min = true});
   f.add("divergence", divergence,
         "forward_kl: KL(teacher || student); reverse_kl: KL(student || teacher); jsd: generalized "
         "Jensen-Shannon divergence");

@@ -5,6 +5,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
+#include "temper/base/yaml_json.h"
 #include "temper/env/environment.h"
 #include "temper/env/tool_check.h"
 #include "temper/process/process.h"
@@ -18,51 +19,6 @@ template <>
 inline constexpr std::array enum_names<env::CallFormat> = {"auto", "hermes", "llama", "gemma",
                                                            "mistral"};
 
-namespace {
-
-Json to_json(const YamlNode& node) {
-  Json out;
-  switch (node.kind) {
-    case YamlNode::Kind::kNull:
-      break;
-    case YamlNode::Kind::kScalar:
-      if (!node.quoted) {
-        try {
-          out = parse_json(node.text, "value");
-          if (!out.is_structured() && !out.is_string()) return out;
-        } catch (const DataError&) {
-          // It is text.
-        }
-      }
-      return node.text;
-    case YamlNode::Kind::kList:
-      out = Json::array();
-      for (const YamlNode& item : node.items) out.push_back(to_json(item));
-      break;
-    case YamlNode::Kind::kMap:
-      out = Json::object();
-      for (const YamlNode::Entry& entry : node.entries) out[entry.key] = to_json(entry.value);
-  }
-  return out;
-}
-
-YamlNode to_yaml(const Json& value) {
-  if (value.is_null()) return YamlNode::null();
-  if (value.is_string()) return YamlNode::scalar(value.get<std::string>(), true);
-  if (!value.is_structured()) return YamlNode::scalar(dump_json(value));
-  if (value.is_array()) {
-    std::vector<YamlNode> items;
-    for (const Json& item : value) items.push_back(to_yaml(item));
-    return YamlNode::list(std::move(items));
-  }
-  YamlNode map = YamlNode::map();
-  for (const auto& [key, item] : value.items())
-    map.entries.push_back({.key = key, .origin = {}, .value = to_yaml(item), .comment = {}});
-  return map;
-}
-
-}  // namespace
-
 void config_detail::Traits<env::JsonObject>::read(const YamlNode& node, const std::string& path,
                                                   const Rule&, env::JsonObject& value) {
   Json json = Json::object();
@@ -73,14 +29,14 @@ void config_detail::Traits<env::JsonObject>::read(const YamlNode& node, const st
       fail(node, path, "a map, or the JSON text of an object");
     }
   } else if (node.kind != YamlNode::Kind::kNull) {
-    json = to_json(node);
+    json = json_of(node);
   }
   if (!json.is_object()) fail(node, path, "a map, or the JSON text of an object");
   value.json = dump_json(json);
 }
 
 YamlNode config_detail::Traits<env::JsonObject>::write(env::JsonObject& value) {
-  return to_yaml(parse_json(value.json, "parameters"));
+  return yaml_of(parse_json(value.json, "parameters"));
 }
 
 }  // namespace temper

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "temper/base/error.h"
+#include "temper/grammar/format_pattern.h"
+#include "temper/grammar/json_pattern.h"
 #include "temper/grammar/schema_keywords.h"
 #include "temper/grammar/schema_values.h"
 
@@ -21,6 +23,13 @@ class Checker {
   void visit(const Json& schema, const std::string& place, int64_t depth);
   // Schemas that XGrammar might take for others.
   const std::vector<std::string>& confusable() const { return confusable_; }
+  // Strings whose pattern, or format, XGrammar shall read as this pattern.
+  struct Rewritten {
+    std::string place, pattern;
+  };
+  const std::vector<Rewritten>& patterns() const { return patterns_; }
+  // `patternProperties` whose only name it shall read as this pattern.
+  const std::vector<Rewritten>& names() const { return names_; }
 
  private:
   template <class... Parts>
@@ -46,12 +55,17 @@ class Checker {
   void check_open_names(const Json& schema, const std::string& place) const;
   void check_property_names(const Json& names, const std::string& place) const;
   void visit_array(const Json& schema, const std::string& place, int64_t depth);
-  void check_string(const Json& schema, const std::string& place) const;
+  void check_string(const Json& schema, const std::string& place);
+  void visit_name_pattern(const std::string& name, const std::string& place);
+  std::string in_json(const std::string& pattern, const std::string& place) const {
+    return json_pattern(pattern, where_ + ": at " + place);
+  }
 
   const Json& root_;
   const std::string where_;
   std::set<const Json*> visited_;
   std::vector<std::string> confusable_;
+  std::vector<Rewritten> patterns_, names_;
   int64_t schemas_ = 0, properties_ = 0, enum_values_ = 0;
 };
 
@@ -123,6 +137,9 @@ void Checker::visit_ref(const Json& ref, const std::string& place, int64_t depth
     const std::string name = uri.substr(at, end - at);
     at = end + 1;
     if (name.empty()) continue;
+    if (there.ends_with("/patternProperties") && in_json(name, there) != name)
+      refuse("the keyword `$ref` at ", place, " into `patternProperties`; write what it names in ",
+             "`$defs`");
     if (!target->is_object() || !target->contains(name))
       wrong("`$ref` at ", place, ": there is no ", quote(ref));
     target = &(*target)[name];
@@ -184,6 +201,7 @@ void Checker::visit_object(const Json& schema, const std::string& place, int64_t
     bool confusable = false;
     for (const auto& [name, value] : map->items()) {
       visit(value, within(here, name), depth + 1);
+      if (key == std::string_view("patternProperties")) visit_name_pattern(name, here);
       confusable = confusable || is_annotation(name);
     }
     if (confusable) confusable_.push_back(place);
@@ -263,7 +281,12 @@ void Checker::visit_array(const Json& schema, const std::string& place, int64_t 
   }
 }
 
-void Checker::check_string(const Json& schema, const std::string& place) const {
+void Checker::visit_name_pattern(const std::string& name, const std::string& place) {
+  const std::string pattern = in_json(name, place);
+  if (pattern != name) names_.push_back({place, pattern});
+}
+
+void Checker::check_string(const Json& schema, const std::string& place) {
   const Json *format = find(schema, "format"), *pattern = find(schema, "pattern");
   for (const Json* text : {format, pattern})
     if (text && !text->is_string())
@@ -275,6 +298,35 @@ void Checker::check_string(const Json& schema, const std::string& place) const {
   for (const char* key : {"minLength", "maxLength"})
     if (schema.contains(key) && (format || pattern))
       refuse("the keyword `", key, "` beside `", format ? "format" : "pattern", "` at ", place);
+  const std::string own = format ? format_pattern(format->get<std::string>()) : "";
+  if (!pattern && own.empty()) return;
+  const std::string written = pattern ? pattern->get<std::string>() : own;
+  const std::string rewritten = in_json(written, place);
+  if (!own.empty() || rewritten != written) patterns_.push_back({place, rewritten});
+}
+
+// The schema as XGrammar is to read it.
+Json adapted(const Json& schema, const Checker& checker) {
+  Json out = schema;
+  const auto at = [&](const std::string& place) -> Json& {
+    return out[Json::json_pointer(place.substr(1))];
+  };
+  int64_t number = 0;
+  for (const std::string& place : checker.confusable()) at(place)["$temper"] = ++number;
+  for (const Checker::Rewritten& one : checker.patterns()) {
+    at(one.place).erase("format");
+    at(one.place)["pattern"] = one.pattern;
+  }
+  // The innermost first: places name the members that this renames.
+  std::vector<Checker::Rewritten> names = checker.names();
+  std::sort(names.begin(), names.end(),
+            [](const auto& a, const auto& b) { return a.place.size() > b.place.size(); });
+  for (const Checker::Rewritten& one : names) {
+    Json renamed = Json::object();
+    renamed[one.pattern] = at(one.place).begin().value();
+    at(one.place) = std::move(renamed);
+  }
+  return out;
 }
 
 }  // namespace
@@ -284,12 +336,9 @@ std::string checked_schema(const Json& schema, const std::string& text, const st
                      ": expected a JSON schema, an object");
   Checker checker(schema, where);
   checker.visit(schema, "#", 0);
-  if (checker.confusable().empty()) return text;
-  Json distinct = schema;
-  int64_t number = 0;
-  for (const std::string& place : checker.confusable())
-    distinct[Json::json_pointer(place.substr(1))]["$temper"] = ++number;
-  return dump_json(distinct);
+  if (checker.confusable().empty() && checker.patterns().empty() && checker.names().empty())
+    return text;
+  return dump_json(adapted(schema, checker));
 }
 
 }  // namespace temper::grammar

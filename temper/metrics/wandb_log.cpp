@@ -34,7 +34,7 @@ std::string frame(FrameType type, std::string_view bytes) {
          static_cast<char>(type) + std::string(bytes);
 }
 
-// A HistoryItem or a SummaryItem.
+// A HistoryItem, a SummaryItem or a ConfigItem.
 std::string item(std::string_view name, std::string_view json) {
   return bytes_field(1, name) + bytes_field(16, json);
 }
@@ -100,9 +100,11 @@ std::string wandb_run_record(int64_t number, const WandbRun& run) {
   const auto text = [](uint32_t field, const std::string& value) {
     return value.empty() ? "" : bytes_field(field, value);
   };
+  std::string config;
+  for (const auto& [name, json] : run.config) config += bytes_field(1, item(name, json));
   return record(number, kRun,
-                text(1, run.id) + text(2, run.entity) + text(3, run.project) + text(8, run.name) +
-                    text(13, run.host) + bytes_field(17, time));
+                text(1, run.id) + text(2, run.entity) + text(3, run.project) + text(4, config) +
+                    text(8, run.name) + text(13, run.host) + bytes_field(17, time));
 }
 
 std::string wandb_history_record(int64_t number, int64_t step, WandbItems items) {

@@ -21,13 +21,16 @@ std::string wandb_frames(std::string_view record, uint64_t offset);
 // header is another's.
 std::vector<std::string> read_wandb_records(std::string_view file);
 
+// Names with values, which are JSON.
+using WandbItems = std::span<const std::pair<std::string, std::string>>;
+
 struct WandbRun {
   std::string id, project, entity, name, host;
   double start_time = 0;  // seconds since 1970
+  WandbItems config = {};
 };
 
-// Records. `number` is their place in the file, from 1. Values are JSON.
-using WandbItems = std::span<const std::pair<std::string, std::string>>;
+// Records. `number` is their place in the file, from 1.
 std::string wandb_first_record();  // has the number 1
 std::string wandb_run_record(int64_t number, const WandbRun& run);
 std::string wandb_history_record(int64_t number, int64_t step, WandbItems items);

@@ -74,6 +74,7 @@ class WandbSink : public Sink {
   explicit WandbSink(const SinkOptions& options)
       : directory_(options.output_dir + "/wandb"),
         name_(last_name(options.output_dir)),
+        config_(options.config),
         started_(seconds_since_1970()) {
     std::error_code error;
     fs::create_directories(directory_, error);
@@ -96,7 +97,8 @@ class WandbSink : public Sink {
     set(pending_, "_runtime", to_text(seconds_since_1970() - started_));
   }
 
-  // The file is written again with the rows that stay; what was synced before is synced anew.
+  // The file is written again with the rows that stay; what was synced before is synced anew. The
+  // config stays that of the first start.
   void truncate_after(int64_t step) override {
     if (step < 0) pending_.clear();
     flush();
@@ -168,7 +170,7 @@ class WandbSink : public Sink {
     write(wandb_first_record());
     write(wandb_run_record(++records_,
                            {id, environment("WANDB_PROJECT", "temper"), environment("WANDB_ENTITY"),
-                            environment("WANDB_NAME", name_), host, started_}));
+                            environment("WANDB_NAME", name_), host, started_, config_}));
   }
 
   void flush() {
@@ -188,6 +190,7 @@ class WandbSink : public Sink {
   }
 
   std::string directory_, name_, path_;
+  Items config_;
   double started_;
   std::ofstream out_;  // closed until the first row
   uint64_t size_ = 0;  // of the file

@@ -1,4 +1,5 @@
 // Runs of reinforcement learning: prompts, rewards, environments, and what is sampled at once.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
@@ -12,6 +13,7 @@
 #include "temper/plan/text.h"
 #include "temper/rl/model_reward.h"
 #include "temper/rl/prompts.h"
+#include "temper/rl/replayed.h"
 #include "temper/rl/scalar_directory.h"
 
 namespace temper::plan {
@@ -136,13 +138,18 @@ void shape_replay(RunChecks& checks, const rl::RlConfig& config) {
               checks.ranks.rows(), checks.shape);
 }
 
+// The file's first batches, read as the run will read them.
+Finding check_replay(const RunChecks& checks, const rl::RlConfig& config) {
+  const data::RowSet file(data::SourceSpec{*config.rl.replay});
+  rl::ReplayedSource source(config, checks.policy.model->vocab_size);
+  for (int64_t i = 0; i < std::min(kBatches, source.planned_batches()); ++i) source.next(0);
+  return Finding::pass(str(*config.rl.replay, ": ", counted(file.size()), " rows to replay"),
+                       {{"rows", file.size()}});
+}
+
 std::optional<RunChecks::Rows> check_prompts(RunChecks& checks, const rl::RlConfig& config) {
   if (config.rl.replay) {
-    checks.list.run("data.train", [&] {
-      const data::RowSet file(data::SourceSpec{*config.rl.replay});
-      return Finding::pass(str(*config.rl.replay, ": ", counted(file.size()), " rows to replay"),
-                           {{"rows", file.size()}});
-    });
+    checks.list.run("data.train", [&] { return check_replay(checks, config); });
     shape_replay(checks, config);
     checks.list.skip("lengths", "the rows are replayed");
     return {};

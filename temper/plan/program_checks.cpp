@@ -20,11 +20,17 @@ Finding probe_reward(const rewards::RewardSection& section,
   for (const std::string& field : reward->required_fields())
     check<DataError>(sample.row->contains(field), sample.where, ": no field `", field,
                      "`, which the reward reads");
-  const rewards::Verdict verdict = reward->judge({&sample, 1})[0];
+  // Twice: what a program writes behind its answer is seen when it is asked again.
+  const std::vector<rewards::Sample> twice(2, sample);
+  const std::vector<rewards::Verdict> verdicts = reward->judge(twice);
+  const rewards::Verdict& verdict = verdicts[0];
   if (verdict.kind != rewards::Verdict::Kind::kValue)
     return Finding::fail("asked for " + sample.where + ": " + verdict.detail);
   const std::string answer =
       str("answers ", verdict.value, " to a completion of one token for ", sample.where);
+  if (verdicts[1].unasked_lines > 0 && verdicts[1].kind == rewards::Verdict::Kind::kValue)
+    return Finding::fail(
+        str("answers ", sample.where, " with more than one line: ", verdicts[1].detail));
   if (verdict.unasked_lines > 0)
     return Finding::warn(str(answer, "; it wrote ", verdict.unasked_lines, " lines unasked"));
   // One that never differs gives every group the same reward, and no gradient.

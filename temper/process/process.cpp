@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "temper/base/error.h"
+#include "temper/process/marked.h"
 
 extern char** environ;
 
@@ -27,9 +28,12 @@ namespace {
 constexpr auto kLongestKill = std::chrono::seconds(5);  // that SIGKILL may take
 constexpr int kFirstFile = 3;                           // after the standard streams
 
-// Kills the group when its standard input ends. $1: a directory to remove.
+// Kills the group when its standard input ends, and before it what left the group. $1: a directory
+// to remove, $2: the variable that all of the program's processes have.
 constexpr const char* kLeader =
-    "trap '' HUP INT QUIT TERM; read -r _; [ -z \"$1\" ] || rm -rf -- \"$1\"; kill -KILL 0";
+    "trap '' HUP INT QUIT TERM; read -r _; [ -z \"$1\" ] || rm -rf -- \"$1\"; "
+    "for p in $(grep -alsF -- \"$2\" /proc/[0-9]*/environ); do p=${p#/proc/}; "
+    "kill -KILL \"${p%/environ}\"; done; kill -KILL 0";
 
 void close_end(int& fd) {
   if (fd >= 0) ::close(fd);
@@ -210,7 +214,7 @@ std::string program_problem(const std::string& name) {
   return problem;
 }
 
-Process::Process(const ProcessOptions& options) {
+Process::Process(const ProcessOptions& options) : mark_(new_mark()) {
   Pipe in, out, err, alive;
   const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   check(null >= 0, "cannot open /dev/null: ", std::strerror(errno));
@@ -219,11 +223,13 @@ Process::Process(const ProcessOptions& options) {
     const std::string program = find_program(options.command[0]);
     check(!program.empty(), "cannot start ", options.command[0], ": program not found");
     Launch leader{.streams = {alive.read, null, null}, .group = 0, .limits = &none};
-    leader_ =
-        launch({"sh", "-c", kLeader, "temper-worker", options.scratch}, "/bin/sh", leader, {});
+    leader_ = launch({"sh", "-c", kLeader, "temper-worker", options.scratch, mark_}, "/bin/sh",
+                     leader, {});
     Launch how{
         .streams = {in.read, out.write, err.write}, .group = leader_, .limits = &options.limits};
-    process_ = launch(options.command, program, how, options.environment);
+    std::vector<std::string> variables = options.environment;
+    variables.push_back(mark_);
+    process_ = launch(options.command, program, how, std::move(variables));
   } catch (...) {
     ::close(null);
     end(Clock::duration::zero());
@@ -250,7 +256,9 @@ void Process::end(Clock::duration grace) {
     ::kill(-process_, SIGKILL);
     ::kill(process_, SIGKILL);
   }
+  const bool started = process_ > 0;
   reap(process_);
+  if (started) kill_marked(mark_);
   reap(leader_);
   close_end(alive_);
   close_end(output_);

@@ -33,7 +33,8 @@ std::string program_problem(const std::string& name);
 // handling and no other open file. It and all that it starts are in one process group, whose leader
 // is a small shell that waits for the end of a pipe which only this program holds open. However
 // this program ends, the shell then kills the group. (PR_SET_PDEATHSIG would tell the program
-// alone, and at the end of the *thread* that started it.)
+// alone, and at the end of the *thread* that started it.) What left the group, as a daemon does, is
+// found by a variable of its environment (marked.h).
 class Process {
  public:
   // Throws RunError where it cannot be started.
@@ -62,6 +63,7 @@ class Process {
   std::string ending() const;
 
  private:
+  const std::string mark_;
   pid_t leader_ = -1, process_ = -1;
   int input_ = -1, output_ = -1, errors_ = -1, exit_ = -1;
   int alive_ = -1;  // the write end of the pipe that the leader waits on

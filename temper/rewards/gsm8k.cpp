@@ -25,10 +25,11 @@ std::optional<double> value_of(std::string_view text) {
 }
 
 // The last that the completion names as its answer: after ####, in \boxed{}, after "answer is" or
-// "answer:", else its last number. A percent sign is a unit here: "75%" is 75.
+// "answer:", else its last number. A percent sign is a unit here: "75%" is 75; "18!" is no
+// factorial.
 std::optional<double> final_number(std::string_view completion) {
   std::string text(completion);
-  std::erase(text, '%');
+  std::erase_if(text, [](char c) { return c == '%' || c == '!'; });
   if (const auto line = after_last(text, "####"))
     if (const auto value = value_of(*line)) return value;
   if (const auto boxed = last_boxed(text))

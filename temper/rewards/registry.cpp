@@ -11,8 +11,9 @@ Registry<MakeReward>& table() {
           {"gsm8k", make_gsm8k,
            "1 where the completion's final number is that of the row's `answer`"},
           {"math", make_math,
-           "1 where the \\boxed answer equals the row's `answer`: fractions, decimals, percent, "
-           "expressions"},
+           "1 where the \\boxed answer equals the row's `answer`: expressions by their values, "
+           "lists, "
+           "sets, intervals, matrices, equations part by part"},
           {"exact", make_exact,
            "1 where the completion is the row's `answer`, but for surrounding space"},
           {"regex", make_regex, "1 where `pattern` is found in the completion"},

@@ -45,6 +45,8 @@ class Algorithm {
   virtual void prepare(const RolloutLimits& limits) { limits_ = limits; }
   virtual Needs needs() const { return {}; }
 
+  // The largest loss of a token of negative advantage A, in |A|; 0: no such bound.
+  virtual double dual_clip() const { return 0; }
   // Dynamic sampling: maximum number of rounds in which groups that keep() rejects are replaced by
   // groups of further prompts; 0: no dynamic sampling.
   virtual int64_t max_refills() const { return 0; }

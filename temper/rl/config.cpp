@@ -201,6 +201,10 @@ void RlConfig::validate() const {
   require(rl.minibatches <= rows, "rl.minibatches", "found ", rl.minibatches,
           ", expected at most the ", rows,
           " rows of a rollout batch (rl.prompts_per_rollout x rl.group_size)");
+  const double dual_clip = rl.algorithm->dual_clip();
+  require(dual_clip == 0 || dual_clip >= 1, "rl.dual_clip", "found ", dual_clip,
+          ", expected 0 (off) or at least 1: below 1 it would bound the loss of tokens whose "
+          "probability has not changed");
   require(rollout.temperature > 0, "rollout.temperature",
           "found 0, expected number > 0: greedy completions are all the same, and the policy's "
           "log-probabilities are those at this temperature");

@@ -20,8 +20,7 @@ void GroupKeys::fields(Fields& f) {
         at_least(0));
   f.add("dual_clip", dual_clip,
         "dual-clip PPO: for negative advantages A, a token's loss is at most dual_clip |A| (often "
-        "3); "
-        "0: off",
+        "3, at least 1); 0: off",
         at_least(0));
   f.add("importance", importance, "importance ratio per token, or per completion (sequence, GSPO)");
   f.add("loss_aggregation", loss_aggregation,

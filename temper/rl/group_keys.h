@@ -39,6 +39,7 @@ class GroupAlgorithm : public Algorithm {
   explicit GroupAlgorithm(GroupKeys defaults) : keys(defaults) {}
   void fields(Fields& f) override { keys.fields(f); }
   void prepare(const RolloutLimits& limits) override;
+  double dual_clip() const override { return keys.dual_clip; }
   Needs needs() const override { return {.reference = keys.beta > 0, .min_group_size = 2}; }
   int64_t max_refills() const override { return keys.dynamic_sampling ? keys.max_refills : 0; }
   void shape(EpisodeGroup& group) const override;

@@ -41,6 +41,7 @@ class Ppo : public Algorithm {
     return {
         .reference = keys.beta > 0, .min_group_size = 1, .critic = true, .old_logp = keys.beta > 0};
   }
+  double dual_clip() const override { return keys.dual_clip; }
   // Every episode is told by the critic what it was worth, whatever the others of its prompt got.
   bool keep(const EpisodeGroup&) const override { return true; }
   void assign(EpisodeGroup& group) override;

@@ -40,7 +40,8 @@ void Ppo::fields(Fields& f) {
   f.add("epsilon_high", keys.epsilon_high, "the importance ratio is clipped above 1 + epsilon_high",
         at_least(0));
   f.add("dual_clip", keys.dual_clip,
-        "dual-clip PPO: for negative advantages A, a token's loss is at most dual_clip |A|; 0: off",
+        "dual-clip PPO: for negative advantages A, a token's loss is at most dual_clip |A|, at "
+        "least 1; 0: off",
         at_least(0));
   f.add("loss_aggregation", keys.loss_aggregation,
         "mean over all tokens (token-mean), or over completions of their tokens' mean, sum, or sum "

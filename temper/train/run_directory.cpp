@@ -13,6 +13,7 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/memory.h"
+#include "temper/base/yaml_json.h"
 
 namespace temper::train {
 namespace fs = std::filesystem;
@@ -65,6 +66,9 @@ void RunDirectory::open_metrics(int64_t steps, std::vector<MetricInfo> infos) {
   SinkOptions options{config_.output_dir, steps, &host_.console, host_.terminal};
   options.log_every = config_.metrics.log_every;
   options.metrics = infos_;
+  const Json config = json_of(parse_yaml(dump_run_config(config_), "config"));
+  for (const auto& [name, value] : config.items())
+    options.config.emplace_back(name, dump_json(value));
   metrics_ =
       std::make_unique<Metrics>(config_.metrics.sinks, options, config_.where("metrics.sinks"));
 }

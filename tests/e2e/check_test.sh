@@ -102,6 +102,12 @@ check rl.json 0 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]'
 check rl.json 2 grpo $rl 'rewards=[{command: [no-such-program], name: half}]' && has rl.json rewards/half fail no-such-program
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, -c, "raise SystemExit(3)"], name: half}]' && has rl.json rewards/half fail "status 3"
 check rl.json 2 grpo $rl 'rewards=[{command: [python3, reward.py], name: half}]' 'environment.command=[python3, -c, "raise SystemExit(4)"]' && has rl.json environment fail
+check rl.json 2 grpo $rl 'rewards=[{command: [sh, -c, "while read -r l; do echo 1; echo 2; done"], name: half}]' && has rl.json rewards/half fail "more than one line"
+check rl.json 2 grpo $rl rl.replay=rows.jsonl && has rl.json data.train fail "rows.jsonl:1: no \`group\`"
+echo '{"group": 0, "prompt_tokens": [3], "completion_tokens": [4], "reward": 1}' > replay.jsonl
+check rl.json 0 grpo $rl rl.replay=replay.jsonl && has rl.json data.train pass "1 row"
+check rl.json 2 grpo $rl rl.replay=replay.jsonl rl.dual_clip=0.5 && has rl.json config fail "rl.dual_clip"
+check bad.json 2 distill $sft distill.teacher=model distill.temperature=1e30 && has bad.json config fail "distill.temperature"
 cat > env.sh <<'P'
 read -r l; echo '{"messages": []}'; read -r l; echo '{"messages": [], "done": false, "rewards": 1}'
 P

@@ -20,6 +20,8 @@ def history(number, step, values):
 
 
 run = pb.RunRecord(run_id="abcd1234", project="temper", entity="us", display_name="x", host="here")
+for key, value in [("seed", "0"), ("optimizer", '{"learning_rate":2e-05}')]:
+    run.config.update.add(key=key, value_json=value)
 run.start_time.seconds, run.start_time.nanos = 1700000000, 250000000
 records = [
     pb.Record(num=1, header=pb.HeaderRecord()),

@@ -1,8 +1,11 @@
 // Which JSON schemas are refused, with what words, and that random completions of the others obey
 // them.
+#include <arpa/inet.h>
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <regex>
@@ -11,6 +14,7 @@
 #include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/grammar/grammar.h"
+#include "temper/text/unicode.h"
 #include "tests/text/golden.h"
 
 using namespace temper;
@@ -61,6 +65,15 @@ bool is_type(const Json& value, const std::string& type) {
   return name == type;
 }
 
+std::wstring wide(const std::string& utf8) {
+  std::wstring out;
+  for (size_t i = 0; i < utf8.size();) out += static_cast<wchar_t>(next_char(utf8, i));
+  return out;
+}
+bool matches(const std::string& text, const std::string& pattern) {
+  return std::regex_search(wide(text), std::wregex(wide(pattern)));
+}
+
 // Whether a value obeys a schema: JSON Schema's own definitions, for the keywords of the table.
 bool obeys(const Json& v, const Json& s, const Json& root) {
   if (s.is_boolean()) return s.get<bool>();
@@ -97,11 +110,11 @@ bool obeys(const Json& v, const Json& s, const Json& root) {
            each("multipleOf",
                 [&](auto& m) { return std::fmod(v.get<double>(), m.template get<double>()) == 0; });
   if (v.is_string())
-    good =
-        good && each("minLength", [&](auto& m) { return length(v) >= m; }) &&
-        each("maxLength", [&](auto& m) { return length(v) <= m; }) && each("pattern", [&](auto& p) {
-          return std::regex_search(v.get<std::string>(), std::regex(p.template get<std::string>()));
-        });
+    good = good && each("minLength", [&](auto& m) { return length(v) >= m; }) &&
+           each("maxLength", [&](auto& m) { return length(v) <= m; }) &&
+           each("pattern", [&](auto& p) {
+             return matches(v.get<std::string>(), p.template get<std::string>());
+           });
   const auto size = static_cast<int64_t>(v.size());
   if (v.is_array()) {
     good = good && each("minItems", [&](auto& m) { return size >= m; }) &&
@@ -120,7 +133,7 @@ bool obeys(const Json& v, const Json& s, const Json& root) {
     bool known = s.contains("properties") && s["properties"].contains(name);
     if (known) good = good && obeys(value, s["properties"][name], root);
     for (const auto& [pattern, schema] : patterns.items())
-      if (std::regex_search(name, std::regex(pattern))) {
+      if (matches(name, pattern)) {
         known = true;
         good = good && obeys(value, schema, root);
       }
@@ -197,6 +210,31 @@ const Row kRows[] = {
     {R"({"type":"number","exclusiveMinimum":-1.5,"maximum":2.25})", ""},
     {R"({"type":"number","multipleOf":0.5})", "multipleOf is not supported for type:number"},
     {R"({"type":"string","pattern":"^[a-c]{2,4}-(x|y)$"})", ""},
+    // what JSON writes as an escape
+    {R"({"type":"string","pattern":"\"a\""})", ""},
+    {R"({"type":"string","pattern":"^(yes|\"no\"|a\\\\b|c\\nd|\\t|\\x01|\\cB)$"})", ""},
+    {R"({"type":"string","pattern":"^[\"\\\\\n\u0007]{3}$"})", ""},
+    {R"({"type":"string","pattern":"^[^a-y]{2}$"})", ""},
+    {R"({"type":"string","pattern":"^.{3}\\S$"})", ""},
+    {R"({"type":"string","pattern":"^\u00e9.\\W[^\\]^-]?$"})", ""},
+    {R"({"type":"string","pattern":"^[\\s\\d-]{1,3}(?:\\D|x)$"})", ""},
+    {R"({"type":"string","pattern":"[\\ud800-\\udfff]"})",
+     "schema: at #: `[\\ud800-\\udfff]` in a pattern matches no character of a JSON text"},
+    {R"-({"type":"string","pattern":"a(?=.)"})-", "Lookahead is not supported"},
+    {R"({"type":"string","pattern":".$b"})", "'$' should be at the end"},
+    {R"({"type":"object","patternProperties":{"^[\"\\\\]$":{"type":"object","patternProperties":{
+         "^\\n\\t$":{"type":"string","pattern":"^\"$"}}}},"minProperties":1})",
+     ""},
+    {R"({"type":"object","propertyNames":{"type":"string","pattern":"^\\W\n$"},"minProperties":1,
+         "additionalProperties":{"type":"null"}})",
+     ""},
+    {R"({"type":"array","items":{"$ref":"#/p/patternProperties/\"/items"},
+         "p":{"type":"object","patternProperties":{"\"":{"items":{"type":"null"}}}}})",
+     "`$ref` at #/items into `patternProperties`"},
+    {R"({"type":"object","properties":{"q\"\\\n":{"const":"\u0000\u001f\"\\\n\u007f"}},
+         "required":["q\"\\\n"]})",
+     ""},
+    {R"({"enum":["\t","\"","\\",{"\n":["\u0001"]},1e300,-0.1,9007199254740993]})", ""},
     {R"({"type":"string","pattern":"a","format":"date"})", "`pattern` beside `format` at #"},
     {R"({"type":"string","pattern":"a+","minLength":3})", "`minLength` beside `pattern` at #"},
     {R"({"type":"string","format":"date"})", ""},
@@ -258,6 +296,134 @@ TEST_CASE("schemas are refused by keyword and place, or completions obey them") 
       const std::string text = walk(f, row.schema, random);
       CAPTURE(text);
       CHECK(obeys(parse_json(text, "walk"), schema, schema));
+    }
+  }
+}
+
+namespace {
+
+// Whether a completion may be this text.
+bool admits(Fixture& f, const std::string& schema, const std::string& text) {
+  Matcher at(f.compiler.compile({Spec::Kind::kJsonSchema, schema, "schema"}), {f.end});
+  for (const int32_t id : f.tokenizer->encode(text)) {
+    if (!at.allows(id)) return false;
+    at.accept(id);
+  }
+  return at.allows(f.end);
+}
+
+bool is_date(const std::string& text) {
+  int year = 0, month = 0, day = 0, end = 0;
+  if (std::sscanf(text.c_str(), "%4d-%2d-%2d%n", &year, &month, &day, &end) != 3) return false;
+  const std::chrono::year_month_day date{std::chrono::year(year),
+                                         std::chrono::month(static_cast<unsigned>(month)),
+                                         std::chrono::day(static_cast<unsigned>(day))};
+  return end == 10 && text.size() == 10 && year > 0 && date.ok();
+}
+bool is_time(const std::string& text) {
+  return std::regex_match(
+      text,
+      std::regex("([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"));
+}
+bool is_address(int family, const std::string& text) {
+  unsigned char bytes[16];
+  return inet_pton(family, text.c_str(), bytes) == 1;
+}
+bool is_hostname(const std::string& text) {
+  return text.size() <= 253 &&
+         std::regex_match(text, std::regex("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+                                           "(\\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*"));
+}
+
+// {format, how it is checked, texts that it admits, texts that it does not}
+struct FormatRow {
+  const char* format;
+  bool (*holds)(const std::string&);
+  std::vector<std::string> good, bad;
+};
+
+const FormatRow kFormatRows[] = {
+    {"date",
+     is_date,
+     {"2024-02-29", "2000-02-29", "1999-12-31", "2023-02-28", "0001-01-01", "2400-02-29"},
+     {"2023-02-29", "2024-02-30", "1900-02-29", "2024-04-31", "2024-13-01", "2024-00-10",
+      "2024-1-01", "0000-01-01", "2024-01-00"}},
+    {"time",
+     is_time,
+     {"00:00:00Z", "23:59:59.123+02:00"},
+     {"24:00:00Z", "12:60:00Z", "12:00:60Z", "12:00:00", "12:00Z"}},
+    {"date-time",
+     [](const std::string& t) {
+       return t.size() > 11 && is_date(t.substr(0, 10)) && t[10] == 'T' && is_time(t.substr(11));
+     },
+     {"2024-02-29T00:00:00Z", "2023-12-31T23:59:59.5-08:00"},
+     {"2023-02-29T00:00:00Z", "2024-02-29 00:00:00Z"}},
+    {"ipv4",
+     [](const std::string& t) { return is_address(AF_INET, t); },
+     {"0.0.0.0", "255.255.255.255", "1.20.199.249"},
+     {"028.1.1.1", "01.1.1.1", "256.1.1.1", "1.1.1", "1.1.1.1.1", "00.0.0.0"}},
+    {"ipv6",
+     [](const std::string& t) { return is_address(AF_INET6, t); },
+     {"::", "::1", "1:2:3:4:5:6:7:8", "fe80::1", "1::", "::ffff:1.2.3.4", "64:ff9b::1.2.3.4"},
+     {"1:2:3:4:5:6:7", "1::2::3", "12345::", "::1.2.3", "::01.2.3.4", ":1"}},
+    {"hostname", is_hostname, {"a", "a.b-c.example.com", "xn--e1afmkfd.com"}, {"-a", "a-", "a..b"}},
+    {"email",
+     [](const std::string& t) {
+       return t.find('@') <= 64 && t.find('@') == t.rfind('@') &&
+              is_hostname(t.substr(t.find('@') + 1));
+     },
+     {"a@b.c", "first.last+tag@mail.example.com"},
+     {"a@b", "@b.c", "a b@c.d", "\\\"a\\\"@b.c", "a..b@c.d"}},
+    {"json-pointer",
+     [](const std::string& t) { return t.empty() || t[0] == '/'; },
+     {"", "/a/~0~1/0", "/\\\"\\\\\\n"},
+     {"a", "/~2", "/\"", "/\\q"}},
+    {"relative-json-pointer",
+     [](const std::string& t) { return std::isdigit(static_cast<unsigned char>(t[0])) != 0; },
+     {"0", "1#", "2/a"},
+     {"01", "#", "/a"}},
+    {"uuid",
+     [](const std::string& t) { return t.size() == 36; },
+     {"123e4567-e89b-12d3-a456-426614174000"},
+     {"123e4567"}},
+    {"duration",
+     [](const std::string& t) { return t[0] == 'P' && t.size() > 2; },
+     {"P1D", "PT1H30M", "P1Y2M3DT4H5M6S", "P2W"},
+     {"P", "PT", "1D", "P1W2D"}},
+    {"uri",
+     [](const std::string& t) { return t.find(':') != std::string::npos; },
+     {"http://a.b/c?d=e#f", "mailto:a@b.c"},
+     {"a b", "http://a b", "//a"}},
+    {"uri-reference",
+     [](const std::string& t) { return t.find_first_of(" \"\\") == std::string::npos; },
+     {"/a", "a/b?c", "#f"},
+     {"a b"}},
+    {"uri-template",
+     [](const std::string& t) { return t.find_first_of(" \"\\") == std::string::npos; },
+     {"http://a/{b}{?c,d*}"},
+     {"{", "a b"}},
+};
+
+}  // namespace
+
+TEST_CASE("formats are what their names say, and JSON") {
+  Fixture f;
+  std::mt19937 random(2);
+  for (const FormatRow& row : kFormatRows) {
+    CAPTURE(std::string(row.format));
+    const std::string schema = str(R"({"type":"string","format":")", row.format, "\"}");
+    for (const std::string& text : row.good) {
+      CAPTURE(text);
+      CHECK(admits(f, schema, "\"" + text + "\""));
+    }
+    for (const std::string& text : row.bad) {
+      CAPTURE(text);
+      CHECK_FALSE(admits(f, schema, "\"" + text + "\""));
+    }
+    for (int i = 0; i < 25; ++i) {
+      const std::string text = walk(f, schema, random);
+      CAPTURE(text);
+      CHECK(row.holds(parse_json(text, "walk").get<std::string>()));
     }
   }
 }

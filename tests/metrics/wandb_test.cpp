@@ -22,12 +22,13 @@ using Items = std::vector<std::pair<std::string, std::string>>;
 std::vector<std::string> golden_records() {
   const auto long_text = [](size_t size, char c) { return '"' + std::string(size, c) + '"'; };
   const Items one = {{"loss", "1"}};
+  const Items config = {{"seed", "0"}, {"optimizer", "{\"learning_rate\":2e-05}"}};
   return {
       wandb_first_record(),
-      wandb_run_record(2, {"abcd1234", "temper", "us", "x", "here", 1700000000.25}),
+      wandb_run_record(2, {"abcd1234", "temper", "us", "x", "here", 1700000000.25, config}),
       wandb_history_record(3, 0, Items{{"loss", "0.5"}, {"x/y", "NaN"}}),
       wandb_history_record(4, 1, Items{{"note", long_text(70000, 'a')}}),
-      wandb_history_record(5, 5, Items{{"note", std::string(28062, 'b')}}),
+      wandb_history_record(5, 5, Items{{"note", std::string(28009, 'b')}}),
       wandb_history_record(6, 6, one),
       wandb_history_record(7, 7, Items{{"note", std::string(32680, 'b')}}),
       wandb_history_record(8, 8, one),
@@ -132,7 +133,7 @@ TEST_CASE("of a log that is cut or damaged the records before that are read") {
 TEST_CASE("an offline run has a row a step and goes on where the run resumes") {
   const OutputDirectory dir;
   {
-    const auto sink = make_wandb_sink({.output_dir = dir.path()});
+    const auto sink = make_wandb_sink({.output_dir = dir.path(), .config = {{"seed", "7"}}});
     sink->truncate_after(-1);
     CHECK(dir.files().empty());
     sink->log(row_of(1, "loss", 0.5));
@@ -156,6 +157,8 @@ TEST_CASE("an offline run has a row a step and goes on where the run resumes") {
         std::vector<Json>{{{"loss", "0.5"}, {"eval/loss", "Infinity"}, {"_step", "1"}},
                           {{"loss", "NaN"}, {"_step", "2"}},
                           {{"loss", "0.75"}, {"_step", "3"}}});
+  const std::string run = read_wandb_records(read_file(first[0]))[1];
+  CHECK(run.find("seed") != std::string::npos);
   // The header, the run, three rows, the summary, the exit.
   CHECK(read_wandb_records(read_file(first[0])).size() == 7);
 

@@ -361,6 +361,36 @@ TEST_CASE("workers, what they started and their directories go when the program 
   CHECK(comes_true([&] { return !std::filesystem::exists(directory); }));
 }
 
+namespace {
+
+// A reward that leaves its session and its parents, as daemons do, and answers with the daemon's
+// id.
+constexpr const char* kDaemon =
+    "( setsid sh -c 'echo $$ > $TMPDIR/id; exec sleep 1000' < /dev/null > /dev/null 2>&1 & ); "
+    "while [ ! -s $TMPDIR/id ]; do sleep 0.01; done; "
+    "while read -r l; do cat $TMPDIR/id; done";
+
+}  // namespace
+
+TEST_CASE("what daemonizes goes with its worker, whether the program ends or is killed") {
+  std::string daemon;
+  {
+    CommandReward reward(shell(kDaemon, 20, 1));
+    const std::vector<Verdict> verdicts = reward.judge(samples(1));
+    REQUIRE(verdicts[0].kind == Kind::kValue);
+    daemon = std::to_string(static_cast<int>(verdicts[0].value));
+    CHECK(is_running(daemon));
+  }
+  CHECK(comes_true([&] { return !is_running(daemon); }));
+  const std::string left = die_after([] {
+    static CommandReward reward(shell(kDaemon, 20, 1));
+    const std::vector<Verdict> verdicts = reward.judge(samples(1));
+    return std::to_string(static_cast<int>(verdicts[0].value));
+  });
+  REQUIRE(std::stoi(left) > 1);
+  CHECK(comes_true([&] { return !is_running(left); }));
+}
+
 TEST_CASE("directories of dead owners are removed, those of living ones stay") {
   const std::filesystem::path base = std::filesystem::temp_directory_path();
   const std::string dead = die_after([] { return (new ScratchDirectory)->path(); });

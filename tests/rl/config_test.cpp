@@ -252,6 +252,13 @@ TEST_CASE("keys that contradict each other") {
   CHECK(load_error({"adapter={method: lora, dropout: 0.1}"})
             .ends_with("adapter.dropout: found 0.1, expected 0 under grpo: the sampler's "
                        "log-probabilities must be the trainer's"));
+  CHECK(load_error({"rl.dual_clip=0.5"})
+            .find("rl.dual_clip: found 0.5, expected 0 (off) or at "
+                  "least 1") != std::string::npos);
+  CHECK(load_error({"rl.dual_clip=1"}) == load_error({}));
+  CHECK(load_error({"rl.beta=1e30"})
+            .ends_with("rl.beta: found 1e30, expected number of at most "
+                       "1e+15"));
   CHECK(load_error({"rollout.temperature=0"})
             .ends_with("log-probabilities are those at this temperature"));
   CHECK(

@@ -1,0 +1,290 @@
+#include "temper/grammar/json_pattern.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "temper/base/error.h"
+#include "temper/text/unicode.h"
+
+namespace temper::grammar {
+namespace {
+
+using Point = char32_t;
+constexpr Point kLastPoint = 0x10FFFF;
+
+// Sorted ranges of code points, both ends included, that do not touch.
+class Points {
+ public:
+  Points() = default;
+  Points(std::initializer_list<std::pair<Point, Point>> ranges) {
+    for (const auto& [first, last] : ranges) add(first, last);
+  }
+  void add(Point first, Point last) {
+    ranges_.emplace_back(first, last);
+    std::sort(ranges_.begin(), ranges_.end());
+    std::vector<std::pair<Point, Point>> joined;
+    for (const auto& [a, b] : ranges_)
+      if (!joined.empty() && a <= joined.back().second + 1)
+        joined.back().second = std::max(joined.back().second, b);
+      else
+        joined.emplace_back(a, b);
+    ranges_ = std::move(joined);
+  }
+  void add(const Points& other) {
+    for (const auto& [a, b] : other.ranges_) add(a, b);
+  }
+  Points complement() const {
+    Points out;
+    Point next = 0;
+    for (const auto& [a, b] : ranges_) {
+      if (a > next) out.ranges_.emplace_back(next, a - 1);
+      next = b + 1;
+    }
+    if (next <= kLastPoint) out.ranges_.emplace_back(next, kLastPoint);
+    return out;
+  }
+  Points without(const Points& other) const {
+    Points rest = complement();
+    rest.add(other);
+    return rest.complement();
+  }
+  bool has(Point p) const {
+    return std::any_of(ranges_.begin(), ranges_.end(),
+                       [&](const auto& r) { return r.first <= p && p <= r.second; });
+  }
+  bool empty() const { return ranges_.empty(); }
+  const std::vector<std::pair<Point, Point>>& ranges() const { return ranges_; }
+
+ private:
+  std::vector<std::pair<Point, Point>> ranges_;
+};
+
+// What never stands in a JSON string as it is. (Surrogates stand in no text.)
+const Points& escaped() {
+  static const Points points{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}, {0xD800, 0xDFFF}};
+  return points;
+}
+const Points kDigits{{'0', '9'}};
+const Points kWordCharacters{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+const Points kSpaces{{'\t', '\r'}, {' ', ' '}, {0xA0, 0xA0}};
+const Points kLineEnds{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
+
+std::string hex(Point value, int digits) {
+  std::string out;
+  for (int i = digits - 1; i >= 0; --i) out += "0123456789abcdef"[value >> (4 * i) & 15u];
+  return out;
+}
+
+// One character as a literal of an expression.
+std::string literal(Point p) {
+  if (p < 0x80 && std::isalnum(static_cast<int>(p))) return {static_cast<char>(p)};
+  return "\\u{" + hex(p, 6) + "}";
+}
+
+// The escape that JSON writes, as an expression.
+std::string escape(Point p) {
+  static constexpr std::pair<Point, char> kShort[] = {
+      {'"', '"'}, {'\\', '\\'}, {'\b', 'b'}, {'\f', 'f'}, {'\n', 'n'}, {'\r', 'r'}, {'\t', 't'}};
+  for (const auto& [point, letter] : kShort)
+    if (p == point) return "\\\\" + literal(static_cast<Point>(letter));
+  return "\\\\u" + hex(p, 4);
+}
+
+// An expression for one character of a JSON string; empty: none fits.
+std::string choice_of(const Points& points) {
+  std::vector<std::string> choices;
+  for (auto [first, last] : points.without(escaped()).ranges()) {
+    if (first == '^' && first < last) choices.push_back(literal(first++));  // no class begins so
+    choices.push_back(first == last ? literal(first)
+                                    : "[" + literal(first) + "-" + literal(last) + "]");
+  }
+  for (const auto& [first, last] : escaped().ranges())
+    for (Point p = first; p <= last && p < 0x80; ++p)
+      if (points.has(p)) choices.push_back(escape(p));
+  std::string out;
+  for (const std::string& choice : choices) out += (out.empty() ? "(?:" : "|") + choice;
+  return out.empty() ? out : out + ")";
+}
+
+class Translator {
+ public:
+  Translator(std::string_view pattern, const std::string& where)
+      : pattern_(pattern), where_(where) {}
+
+  // nullopt: the pattern can stay.
+  std::optional<std::string> translated() {
+    while (at_ < pattern_.size()) {
+      const size_t begin = at_;
+      const bool anchor =
+          (begin == 0 && at() == '^') || (at() == '$' && begin + 1 == pattern_.size());
+      const std::optional<Points> points = element();
+      if (anchor) continue;  // all of a string is matched anyway
+      const std::string_view written = pattern_.substr(begin, at_ - begin);
+      if (!points || points->without(escaped()).ranges() == points->ranges()) {
+        out_ += written;
+        continue;
+      }
+      const std::string in_json = choice_of(*points);
+      check<ConfigError>(!in_json.empty(), where_, ": `", written,
+                         "` in a pattern matches no character of a JSON text");
+      out_ += in_json;
+      changed_ = true;
+    }
+    return changed_ ? std::optional(out_) : std::nullopt;
+  }
+
+ private:
+  char at(size_t ahead = 0) const {
+    return at_ + ahead < pattern_.size() ? pattern_[at_ + ahead] : '\0';
+  }
+
+  Point character() { return next_char(pattern_, at_); }
+
+  // Goes past one element. What it matches, where that is one character of a set.
+  std::optional<Points> element() {
+    switch (at()) {
+      case '[':
+        return character_class();
+      case '\\':
+        return escape_sequence(false);
+      case '.':
+        ++at_;
+        return kLineEnds.complement();
+      case '{': {
+        const size_t close = pattern_.find('}', at_);
+        at_ = close == std::string_view::npos ? pattern_.size() : close + 1;
+        return {};
+      }
+      case '(':
+        ++at_;
+        if (at() != '?') return {};
+        at_ += at(1) == '<' ? 3 : 2;  // (?: and (?<name>, whose letters stay
+        at_ = std::min(at_, pattern_.size());
+        return {};
+      case ')':
+      case '*':
+      case '+':
+      case '?':
+      case '|':
+      case '^':
+      case '$':
+        ++at_;
+        return {};
+      default: {
+        const Point p = character();
+        return Points{{p, p}};
+      }
+    }
+  }
+
+  // \d, \n, \x41, \u0041, \u{41}, \cA, \/; nullopt: no set of characters (\b, \1, \p).
+  std::optional<Points> escape_sequence(bool in_class) {
+    ++at_;
+    if (at_ >= pattern_.size()) return {};
+    const char c = at();
+    const Points* named = c == 'd' || c == 'D'   ? &kDigits
+                          : c == 'w' || c == 'W' ? &kWordCharacters
+                          : c == 's' || c == 'S' ? &kSpaces
+                                                 : nullptr;
+    if (named) {
+      ++at_;
+      return std::isupper(static_cast<unsigned char>(c)) ? named->complement() : *named;
+    }
+    if (!in_class &&
+        (std::string_view("bBpPk").find(c) != std::string_view::npos || (c >= '1' && c <= '9'))) {
+      ++at_;
+      return {};
+    }
+    const Point p = escaped_character();
+    return Points{{p, p}};
+  }
+
+  Point escaped_character() {
+    static constexpr std::pair<char, Point> kControls[] = {{'n', '\n'}, {'r', '\r'}, {'t', '\t'},
+                                                           {'f', '\f'}, {'v', '\v'}, {'0', 0},
+                                                           {'a', '\a'}, {'b', '\b'}, {'e', 0x1B}};
+    const char c = at();
+    for (const auto& [letter, point] : kControls)
+      if (c == letter) {
+        ++at_;
+        return point;
+      }
+    if (c == 'c' && std::isalpha(static_cast<unsigned char>(at(1)))) {
+      at_ += 2;
+      return static_cast<Point>(pattern_[at_ - 1]) % 32;
+    }
+    if (c == 'u' && at(1) == '{') {
+      at_ += 2;
+      const Point p = hex_digits(6);
+      if (at() == '}') ++at_;
+      return p;
+    }
+    if (c == 'x' || c == 'u' || c == 'U') {
+      ++at_;
+      return hex_digits(c == 'x' ? 2 : c == 'u' ? 4 : 8);
+    }
+    return character();
+  }
+
+  Point hex_digits(int most) {
+    Point p = 0;
+    for (int i = 0; i < most && std::isxdigit(static_cast<unsigned char>(at())); ++i, ++at_) {
+      const char c = static_cast<char>(std::tolower(at()));
+      p = p * 16 + static_cast<Point>(c <= '9' ? c - '0' : c - 'a' + 10);
+    }
+    return std::min(p, kLastPoint);
+  }
+
+  std::optional<Points> character_class() {
+    ++at_;
+    const bool negated = at() == '^';
+    if (negated) ++at_;
+    Points points;
+    while (at_ < pattern_.size() && at() != ']') {
+      const std::optional<Points> first = member();
+      if (!first) return {};
+      const bool single =
+          first->ranges().size() == 1 && first->ranges()[0].first == first->ranges()[0].second;
+      if (single && at() == '-' && at(1) != ']' && at(1) != '\0') {
+        ++at_;
+        const std::optional<Points> last = member();
+        if (!last) return {};
+        const Point a = first->ranges()[0].first, b = last->ranges()[0].second;
+        if (a > b) return {};
+        points.add(a, b);
+        continue;
+      }
+      points.add(*first);
+    }
+    if (at_ < pattern_.size()) ++at_;
+    return negated ? points.complement() : points;
+  }
+  std::optional<Points> member() {
+    if (at() == '\\') return escape_sequence(true);
+    const Point p = character();
+    return Points{{p, p}};
+  }
+
+  const std::string_view pattern_;
+  const std::string& where_;
+  size_t at_ = 0;
+  std::string out_;
+  bool changed_ = false;
+};
+
+}  // namespace
+
+std::string json_pattern(std::string_view pattern, const std::string& where) {
+  const std::optional<std::string> translated = Translator(pattern, where).translated();
+  if (!translated) return std::string(pattern);
+  // As an automaton, which XGrammar prefers for expressions of ASCII, it would drop every choice
+  // that has a backslash: a character beyond ASCII, no times, has it make rules of the expression.
+  return "\u00e9{0}(?:" + *translated + ")";
+}
+
+}  // namespace temper::grammar

@@ -1,0 +1,37 @@
+// Numbers as answers compare them.
+#pragma once
+
+#include <complex>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace temper::rewards {
+
+struct Value {
+  std::complex<double> number;
+  // Of an integer that was computed from integers alone: its remainder modulo 2^61 - 1, by which
+  // large ones differ that are one double.
+  std::optional<uint64_t> remainder;
+};
+
+using Result = std::optional<Value>;  // nullopt: there is no such number
+
+Value integer(uint64_t n);
+// The remainder of an integer by its decimal digits.
+uint64_t remainder_of_digits(std::string_view digits);
+
+bool is_finite(const Value& v);
+Value add(const Value& a, const Value& b);
+Value minus(const Value& a);
+Value multiply(const Value& a, const Value& b);
+Result divide(const Value& a, const Value& b);
+// Real where both are and it can be, else the principal value.
+Result power_of(const Value& base, const Value& exponent);
+Result factorial(const Value& v);  // up to 170!
+Result binomial(const Value& n, const Value& k);
+
+// Equal up to the rounding of doubles; integers exactly, as far as the remainders tell.
+bool same_value(const Value& a, const Value& b);
+
+}  // namespace temper::rewards
