@@ -1,6 +1,7 @@
 #include "temper/grammar/grammar.h"
 
 #include "temper/base/error.h"
+#include "temper/grammar/tagged.h"
 
 namespace temper::grammar {
 
@@ -18,6 +19,7 @@ Spec json_object(std::string where) {
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <variant>
 
 #include "temper/base/json.h"
 #include "temper/grammar/gbnf.h"
@@ -76,6 +78,34 @@ std::shared_ptr<const Mask> tokens_of_json(const TokenBytes& tokens) {
 }  // namespace
 
 bool available() { return true; }
+
+Spec tagged(const std::vector<Tag>& tags, const std::string& separator, bool once,
+            const std::string& where) {
+  return obey(where, [&] {
+    Json list = Json::array();
+    for (const Tag& tag : tags) {
+      const std::string schema = checked_schema(tag.schema, dump_json(tag.schema), where);
+      list.push_back({{"type", "tag"},
+                      {"begin", tag.begin},
+                      {"content",
+                       {{"type", "json_schema"},
+                        {"json_schema", parse_json(schema, where)},
+                        {"max_whitespace_cnt", kMostBlanks}}},
+                      {"end", tag.end}});
+    }
+    const Json all{{"type", "structural_tag"},
+                   {"format",
+                    {{"type", "tags_with_separator"},
+                     {"tags", std::move(list)},
+                     {"separator", separator},
+                     {"at_least_one", true},
+                     {"stop_after_first", once}}}};
+    const auto made = xgrammar::Grammar::FromStructuralTag(dump_json(all));
+    const auto* const grammar = std::get_if<xgrammar::Grammar>(&made);
+    check<ConfigError>(grammar != nullptr, where, ": not supported");
+    return Spec{Spec::Kind::kGrammar, grammar->ToString(), where};
+  });
+}
 
 class Grammar {
  public:
@@ -235,6 +265,11 @@ std::unique_ptr<Matcher> Matcher::fork() const {
 namespace temper::grammar {
 
 bool available() { return false; }
+
+// Nothing compiles it.
+Spec tagged(const std::vector<Tag>&, const std::string&, bool, const std::string& where) {
+  return {Spec::Kind::kGrammar, "", where};
+}
 
 class Grammar {};
 struct Compiler::Impl {};
