@@ -101,10 +101,7 @@ function(temper_folders)
   target_link_libraries(temper PUBLIC temper_core temper_grammar $<BUILD_INTERFACE:temper_torch>
     PRIVATE PkgConfig::HWY PkgConfig::XXHASH PkgConfig::ZSTD ${HTTPLIB_LINK_LIBRARIES} ZLIB::ZLIB ${CMAKE_DL_LIBS})
   # Macros decide the layout of the library's classes; no other file sees them, as one set of flags serves the precompiled header.
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/temper/serve/server.cpp ${CMAKE_SOURCE_DIR}/temper/generate/remote/http.cpp
-    PROPERTIES COMPILE_OPTIONS "${HTTPLIB_CFLAGS_OTHER}"
-    # Of a body that names no type, as curl sends it: the server has its own limit (--max-body-bytes).
-    COMPILE_DEFINITIONS CPPHTTPLIB_FORM_URL_ENCODED_PAYLOAD_MAX_LENGTH=1099511627776)
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/temper/generate/remote/http.cpp PROPERTIES COMPILE_OPTIONS "${HTTPLIB_CFLAGS_OTHER}")
   if(GLOO_INCLUDE)
     target_include_directories(temper SYSTEM PRIVATE ${GLOO_INCLUDE})
   endif()

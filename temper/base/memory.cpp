@@ -1,10 +1,15 @@
 #include "temper/base/memory.h"
 
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
+
+// jemalloc's, where the program is linked with it.
+extern "C" int mallctl(const char* name, void* old_value, size_t* old_size, void* new_value,
+                       size_t new_size) __attribute__((weak));
 
 namespace temper {
 
@@ -21,6 +26,15 @@ int64_t peak_memory_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return usage.ru_maxrss * 1024;
+}
+
+void give_back_memory() {
+  if (!mallctl) {
+    ::malloc_trim(0);
+    return;
+  }
+  mallctl("thread.tcache.flush", nullptr, nullptr, nullptr, 0);
+  mallctl("arena.4096.purge", nullptr, nullptr, nullptr, 0);  // 4096: all arenas
 }
 
 }  // namespace temper

@@ -8,6 +8,7 @@
 #include "temper/base/stopped.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/stream.h"
+#include "temper/cli/suggested.h"
 #include "temper/cli/work.h"
 
 namespace temper::cli {
@@ -22,11 +23,13 @@ class Chat : public Command {
   Chat() { sampling_.options.max_new_tokens = 1024; }
 
   void declare(CLI::App& app) override {
+    app_ = &app;
     app.description(temper::str(
         "Talks with a model that has a chat template: a message a line, from the terminal or from "
         "a "
         "file or program on standard input. The answers' keys and values are kept, so that a next "
-        "turn begins where the last one ended.\n",
+        "turn begins where the last one ended. Sampling follows the model's "
+        "generation_config.json; flags win.\n",
         kCommands, "\nexample: temper chat --model runs/x/final --temperature 0.7"));
     model_.add_to(app);
     add_template_date(app, model_.template_date);
@@ -43,6 +46,7 @@ class Chat : public Command {
                        ": has no tokenizer.json, and a chat is text");
     check<ConfigError>(ChatTemplates(model_).of(0) != nullptr, model_.model,
                        ": has no chat template; temper generate --prompt completes text");
+    follow_suggested(*app_, model_.model, sampling_.options.sampling);
     const auto model = load(model_);
     PromptReader reader(model_, tokenizer, model->vocab_size);
     generate::Engine engine(*model, engine_, tokenizer);
@@ -97,6 +101,7 @@ class Chat : public Command {
     forget_interrupt();
   }
 
+  CLI::App* app_ = nullptr;
   ModelFlags model_;
   SamplingFlags sampling_;
   generate::EngineOptions engine_;

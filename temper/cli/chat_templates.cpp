@@ -3,9 +3,7 @@
 namespace temper::cli {
 
 ChatTemplates::ChatTemplates(const ModelFlags& flags)
-    : model_(flags.model),
-      render_(render_options(flags.template_date)),
-      adapters_{flags.adapter} {
+    : model_(flags.model), render_(render_options(flags.template_date)), adapters_{flags.adapter} {
   for (const NamedAdapter& named : flags.named) adapters_.push_back(named.directory);
 }
 

@@ -6,8 +6,8 @@
 #include <span>
 
 #include "temper/base/error.h"
-#include "temper/cli/chat_templates.h"
 #include "temper/base/stopped.h"
+#include "temper/cli/chat_templates.h"
 #include "temper/cli/episodes.h"
 #include "temper/cli/eval_outcome.h"
 #include "temper/cli/eval_pairs.h"

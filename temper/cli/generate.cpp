@@ -10,6 +10,7 @@
 #include "temper/cli/output.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/stream.h"
+#include "temper/cli/suggested.h"
 #include "temper/cli/work.h"
 #include "temper/generate/engine.h"
 
@@ -59,6 +60,7 @@ class Generate : public Command {
                        "temper generate: --output is required with an environment");
     std::optional<InputRows> rows;  // opened before the model is loaded
     if (!input_.input.empty()) rows.emplace(input_);
+    say_what_is_used(model_.model, sampling_.options.sampling);
     const auto model = load(model_);
     tokenizer_ = find_tokenizer(model_.model);
     PromptReader reader(model_, tokenizer_, model->vocab_size);

@@ -55,9 +55,7 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
-bool asks_to_stop(int signal) {
-  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
-}
+bool asks_to_stop(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP; }
 
 // What a rank's end says of the run. Whatever number a rank that stopped gives, the launcher was
 // asked by `asked` (0: it was not). A signal that nobody stops programs with is a failure.
@@ -197,7 +195,8 @@ int launch_ranks(int ranks, const std::vector<int>& serving, const char* verb,
       if (code == 0 || status != 0) continue;
       if (WIFSIGNALED(result))
         std::cerr << "temper: rank " << rank << " was ended by signal " << WTERMSIG(result)
-                  << (WTERMSIG(result) == SIGKILL ? ", as the system does where memory runs out" : "")
+                  << (WTERMSIG(result) == SIGKILL ? ", as the system does where memory runs out"
+                                                  : "")
                   << (serves(rank) ? "" : "; the run ends") << std::endl;
       if (serves(rank)) continue;
       status = code;

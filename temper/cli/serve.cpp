@@ -1,22 +1,29 @@
 // An OpenAI-compatible server.
+#include <signal.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/work.h"
 #include "temper/generate/option_values.h"
+#include "temper/generate/suggested_sampling.h"
 #include "temper/metrics/format.h"
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
 #include "temper/models/reload.h"
 #include "temper/serve/server.h"
+#include "temper/serve/workers.h"
 
 namespace temper::cli {
 namespace {
@@ -59,6 +66,53 @@ class EndOfServing {
   std::thread thread_;
 };
 
+// Lines on standard error, which whoever reads it may hold up: those that wait are a bounded
+// number.
+class Log {
+ public:
+  void write(const std::string& line) {
+    if (waiting_ >= kMostWaiting) return;
+    ++waiting_;
+    worker_.post([this, line] {
+      std::cerr << line + "\n" << std::flush;
+      --waiting_;
+    });
+  }
+
+ private:
+  static constexpr int kMostWaiting = 10000;
+  std::atomic<int> waiting_{0};
+  serve::Workers worker_{1};
+};
+
+// Chat templates with variables that requests give (chat_template_kwargs).
+class VariedTemplates {
+ public:
+  explicit VariedTemplates(const ModelFlags& flags)
+      : model_(flags.model), adapters_{flags.adapter} {
+    for (const NamedAdapter& named : flags.named) adapters_.push_back(named.directory);
+  }
+
+  std::shared_ptr<const ChatTemplate> operator()(int adapter, const Json& variables) const {
+    ChatOptions options;
+    options.variables = dump_json(variables);
+    options.adapter = adapters_.at(static_cast<size_t>(adapter));
+    const std::pair key{adapter, options.variables};
+    const std::lock_guard lock(*mutex_);
+    if (const auto found = known_->find(key); found != known_->end()) return found->second;
+    if (known_->size() >= kMostKnown) known_->clear();
+    return (*known_)[key] = ChatTemplate::find(model_, options);
+  }
+
+ private:
+  using Known = std::map<std::pair<int, std::string>, std::shared_ptr<const ChatTemplate>>;
+  static constexpr size_t kMostKnown = 16;
+  std::string model_;
+  std::vector<std::string> adapters_;  // directories; empty: none
+  std::shared_ptr<std::mutex> mutex_ = std::make_shared<std::mutex>();
+  std::shared_ptr<Known> known_ = std::make_shared<Known>();
+};
+
 class Serve : public Command {
  public:
   void declare(CLI::App& app) override {
@@ -83,6 +137,33 @@ class Serve : public Command {
         ->check([](const std::string& name) {
           return name.empty() ? "found an empty name, expected that of a variable" : "";
         });
+    app.add_option("--served-model-name", served_names_,
+                   "name by which requests call the model, in place of its directory; may be "
+                   "repeated, and answers have the first")
+        ->expected(1)
+        ->check([](const std::string& name) {
+          return name.empty() ? "found an empty name, expected that of a model" : "";
+        })
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    app.add_option("--allowed-origins", options_.allowed_origins,
+                   "origins whose web pages may ask, as in https://app.example (* for all), "
+                   "besides those of this machine; may be repeated")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    app.add_option("--allowed-hosts", options_.allowed_hosts,
+                   "names by which a server on loopback without a key may be asked (* for all), "
+                   "besides localhost and addresses; may be repeated")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    app.add_flag("--access-log", access_log_,
+                 "write a line per request to standard error: client, path, status, size, seconds");
+    app.add_option("--max-connections", options_.most_connections,
+                   "maximum number of connections at once; one that waits for a request gives its "
+                   "place to a new one")
+        ->check(CLI::Range(int64_t{8}, int64_t{1} << 20));
+    app.add_option("--max-connections-per-address", options_.most_connections_of_address,
+                   "maximum number of these that one IP address may have")
+        ->check(CLI::Range(int64_t{8}, int64_t{1} << 20));
     app.add_option("--max-request-bytes", options_.most_request_bytes,
                    "maximum size of a request; a larger one is answered 413")
         ->check(at_least_one());
@@ -91,6 +172,14 @@ class Serve : public Command {
                    "hermes, llama, "
                    "gemma or mistral")
         ->check(CLI::IsMember({"auto", "hermes", "llama", "gemma", "mistral"}));
+    app.add_option("--reasoning-parser", reasoning_,
+                   "auto: what a chat template marks as reasoning (<think>...</think>) is answered "
+                   "as reasoning_content; none: all is content")
+        ->check(CLI::IsMember({"auto", "none"}));
+    app.add_option("--generation-config", generation_config_,
+                   "auto: requests that do not say how to sample follow the model's "
+                   "generation_config.json; none: temperature 1 and nothing else")
+        ->check(CLI::IsMember({"auto", "none"}));
     app.add_option(
            "--max-requests", most_requests_,
            "maximum number of requests at once, waiting ones included; more are answered 429")
@@ -124,7 +213,15 @@ class Serve : public Command {
     format.tokenizer = find_tokenizer(model_.model);
     if (format.tokenizer) load_templates();
     options_.cache_dtype = generate::name_of(model_.kept().cache_dtype);
-    options_.most_threads = most_requests_ + kMoreThreads;
+    options_.splits_reasoning = reasoning_ == "auto";
+    options_.most_connections_of_address =
+        std::min(options_.most_connections_of_address, options_.most_connections);
+    follow_generation_config();
+    Log log;
+    options_.warn = [&log](const std::string& line) { log.write("warning: " + line); };
+    if (access_log_) options_.access_log = [&log](const std::string& line) { log.write(line); };
+    // Who reads standard error may be gone.
+    ::signal(SIGPIPE, SIG_IGN);
     serve::SamplerLoop sampling(*model, engine_, format.tokenizer, most_requests_);
     models::Reloader reloader(*model, model_.model, model_.kept());
     options_.reload = [&](const std::string& directory) { reloader.load(directory); };
@@ -148,7 +245,14 @@ class Serve : public Command {
   }
 
  private:
-  static constexpr int64_t kMoreThreads = 32;  // for what needs no sampling, and for refusals
+  void follow_generation_config() {
+    if (generation_config_ == "none") return;
+    const std::string taken = generate::take_suggested(model_.model, options_.defaults.sampling,
+                                                       [](std::string_view) { return true; });
+    if (!taken.empty())
+      std::cerr << "sampling as generation_config.json suggests: " << taken << "; requests win"
+                << std::endl;
+  }
 
   void read_key() {
     if (key_variable_.empty()) return;
@@ -158,8 +262,11 @@ class Serve : public Command {
   }
 
   void name_models() {
-    const std::string base = models::public_name(model_.model).name;
+    const std::string base =
+        served_names_.empty() ? models::public_name(model_.model).name : served_names_.front();
     options_.models.push_back({base, 0});
+    if (!served_names_.empty())
+      options_.other_names.assign(served_names_.begin() + 1, served_names_.end());
     for (size_t i = 0; i < model_.named.size(); ++i) {
       check<ConfigError>(model_.named[i].name != base, "--adapter: the name ", base,
                          " is the model's");
@@ -170,12 +277,15 @@ class Serve : public Command {
   // Each adapter is asked as it was trained.
   void load_templates() {
     ChatTemplates templates(model_);
+    options_.chat_with = VariedTemplates(model_);
     options_.format.chat = templates.of(0);
     for (serve::ServedModel& model : options_.models) model.chat = templates.of(model.adapter);
   }
 
   ModelFlags model_;
-  std::string key_variable_, parser_ = "auto";
+  std::string key_variable_, parser_ = "auto", reasoning_ = "auto", generation_config_ = "auto";
+  std::vector<std::string> served_names_;
+  bool access_log_ = false;
   serve::ServerOptions options_;
   // Short passes: of many prompts that come together the first are answered before the last are
   // read, and streams that run do not pause for long.

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "temper/base/error.h"
 #include "temper/text/template_date.h"
 
 namespace temper {
@@ -71,6 +72,19 @@ void DataSection::apply_to(TextFormat& to) const {
   to.overlong = overlong;
 }
 
+namespace {
+
+// What is no JSON is a text by itself.
+Json json_or_text(const std::string& text) {
+  try {
+    return parse_json(text, "data.template_variables", BigIntegers::kKept);
+  } catch (const DataError&) {
+    return text;
+  }
+}
+
+}  // namespace
+
 ChatOptions DataSection::chat_options() const {
   ChatOptions options;
   options.file = chat_template;
@@ -79,8 +93,7 @@ ChatOptions DataSection::chat_options() const {
   if (template_variables.empty()) return options;
   Json variables = Json::object();
   for (const auto& [name, text] : template_variables) {
-    const Json value = Json::parse(text, nullptr, false);
-    variables[name] = value.is_discarded() ? Json(text) : value;
+    variables[name] = json_or_text(text);
   }
   options.variables = dump_json(variables);
   return options;

@@ -38,7 +38,7 @@ struct DataSection {
   std::string system_prompt;                              // empty: none
   std::string chat_template;                              // a file; empty: the model directory's
   std::map<std::string, std::string> template_variables;  // values as in JSON, or else text
-  std::optional<std::string> template_date;  // as in template_date.h; null: begun
+  std::optional<std::string> template_date;               // as in template_date.h; null: begun
   // No key: when the run began, on all its ranks and after every resume; empty: now.
   std::string begun;
   void fields(Fields& f);

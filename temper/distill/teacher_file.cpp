@@ -169,11 +169,11 @@ void TeacherFileWriter::write(const std::string& path) const {
     return {dtype, {predictions(), k_}, bytes->data(), bytes->size(), bytes};
   };
   TensorMap tensors{{"prefix", models::to_view(at::tensor(prefix, at::kLong))},
-                           {"row", models::to_view(at::tensor(row, at::kLong))},
-                           {"id", mapped(id_, DType::kInt32)},
-                           {"logp", mapped(logp_, DType::kFloat32)},
-                           {"size", models::to_view(at::full({1}, vocabulary_, at::kLong))},
-                           {"teacher", bytes_view(teacher_)}};
+                    {"row", models::to_view(at::tensor(row, at::kLong))},
+                    {"id", mapped(id_, DType::kInt32)},
+                    {"logp", mapped(logp_, DType::kFloat32)},
+                    {"size", models::to_view(at::full({1}, vocabulary_, at::kLong))},
+                    {"teacher", bytes_view(teacher_)}};
   if (date_) tensors["date"] = bytes_view(*date_);
   write_safetensors(path, tensors);
 }

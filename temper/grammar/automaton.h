@@ -13,6 +13,10 @@
 
 namespace temper::grammar {
 
+// Between two tokens of JSON: enough for a line's end and a little indentation. A model that likes
+// blanks would go on with them for ever.
+inline constexpr int kMostBlanks = 4;
+
 // Where one text stands in its grammar.
 class AutomatonState {
  public:
@@ -53,4 +57,8 @@ extern "C" {
 // owns what is returned; null where there is no memory.
 __attribute__((visibility("default"))) temper::grammar::AutomatonCompiler* temper_xgrammar_compiler(
     const std::vector<std::string>& token_bytes);
+// The grammar in EBNF of a "structural tag" of XGrammar's (JSON); where it is refused, empty, and
+// `problem` says why.
+__attribute__((visibility("default"))) std::string temper_xgrammar_tags(const std::string& tag,
+                                                                        std::string& problem);
 }

@@ -9,6 +9,7 @@
 #include "temper/grammar/automaton.h"
 #include "temper/grammar/gbnf.h"
 #include "temper/grammar/schema_check.h"
+#include "temper/grammar/tagged.h"
 #include "temper/grammar/token_bytes.h"
 
 namespace temper::grammar {
@@ -20,11 +21,23 @@ struct XgrammarPlugin {
   Plugin plugin{"libtemper_xgrammar.so"};
   decltype(&temper_xgrammar_compiler) compiler =
       plugin.function<decltype(temper_xgrammar_compiler)>("temper_xgrammar_compiler");
+  decltype(&temper_xgrammar_tags) tags =
+      plugin.function<decltype(temper_xgrammar_tags)>("temper_xgrammar_tags");
 };
 
 const XgrammarPlugin& xgrammar_plugin() {
   static const XgrammarPlugin loaded;
   return loaded;
+}
+
+void require_xgrammar() {
+  const XgrammarPlugin& xgrammar = xgrammar_plugin();
+  check<ConfigError>(
+      xgrammar.plugin.problem().empty(),
+      "grammars are off, as their plugin does not load: ", xgrammar.plugin.problem());
+  check<ConfigError>(xgrammar.compiler && xgrammar.tags,
+                     "this build does not support grammars: it has no libtemper_xgrammar.so; run "
+                     "`make` (tools/setup.sh fetches XGrammar's sources)");
 }
 
 // What XGrammar refuses, and what it says it would leave out, is an error: a completion that keeps
@@ -59,10 +72,37 @@ std::shared_ptr<const Mask> tokens_of_json(const TokenBytes& tokens) {
 
 }  // namespace
 
-bool available() { return xgrammar_plugin().compiler != nullptr; }
+bool available() { return xgrammar_plugin().compiler && xgrammar_plugin().tags; }
 
 Spec json_object(std::string where) {
   return {Spec::Kind::kJsonSchema, R"({"type":"object"})", std::move(where)};
+}
+
+Spec tagged(const std::vector<Tag>& tags, const std::string& separator, bool once,
+            const std::string& where) {
+  Json list = Json::array();
+  for (const Tag& tag : tags) {
+    const std::string schema = checked_schema(tag.schema, dump_json(tag.schema), where);
+    list.push_back({{"type", "tag"},
+                    {"begin", tag.begin},
+                    {"content",
+                     {{"type", "json_schema"},
+                      {"json_schema", parse_json(schema, where)},
+                      {"max_whitespace_cnt", kMostBlanks}}},
+                    {"end", tag.end}});
+  }
+  const Json all{{"type", "structural_tag"},
+                 {"format",
+                  {{"type", "tags_with_separator"},
+                   {"tags", std::move(list)},
+                   {"separator", separator},
+                   {"at_least_one", true},
+                   {"stop_after_first", once}}}};
+  require_xgrammar();
+  std::string problem;
+  std::string grammar = xgrammar_plugin().tags(dump_json(all), problem);
+  check<ConfigError>(problem.empty(), where, ": not supported: ", problem);
+  return {Spec::Kind::kGrammar, std::move(grammar), where};
 }
 
 class Grammar {
@@ -102,13 +142,7 @@ struct Compiler::Impl {
 };
 
 Compiler::Compiler(std::shared_ptr<const Tokenizer> tokenizer, int64_t vocabulary) {
-  const XgrammarPlugin& xgrammar = xgrammar_plugin();
-  check<ConfigError>(
-      xgrammar.plugin.problem().empty(),
-      "grammars are off, as their plugin does not load: ", xgrammar.plugin.problem());
-  check<ConfigError>(available(),
-                     "this build does not support grammars: it has no libtemper_xgrammar.so; run "
-                     "`make` (tools/setup.sh fetches XGrammar's sources)");
+  require_xgrammar();
   check<ConfigError>(tokenizer != nullptr, "a grammar needs a tokenizer, but the model has none");
   auto tokens = std::make_shared<const TokenBytes>(token_bytes(*tokenizer, vocabulary));
   impl_ = std::make_unique<Impl>(std::move(tokens), vocabulary);

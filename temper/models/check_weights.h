@@ -15,8 +15,8 @@ struct StoredWeights {
   bool float32 = true;  // every tensor: such a file's values are used where they are mapped
 };
 // Compares the files with a model of the directory's config.json: throws what load_model would, or,
-// with `optional` "score.weight", load_scalar_model; and ConfigError that names tensors whose values
-// are not finite. Every value is read, which takes as long as reading the files.
+// with `optional` "score.weight", load_scalar_model; and ConfigError that names tensors whose
+// values are not finite. Every value is read, which takes as long as reading the files.
 StoredWeights check_weights(const std::string& directory, nn::Module& model,
                             const std::string& optional = "");
 

@@ -20,13 +20,12 @@ struct CheckpointTensors {
 // Throws ConfigError, DataError.
 CheckpointTensors open_checkpoint(const std::string& directory);
 
-// Gives every parameter of the model its tensor: `take` takes it out of the checkpoint and says what
-// is wrong with its shape, or "". `optional` may be absent, and is then given to `absent`. Tensors
-// that are missing, left over or of a wrong shape are all named in one ConfigError.
-void match_tensors(
-    nn::Module& model, CheckpointTensors& from, const std::string& optional,
-    const std::function<std::string(nn::Parameter&, const std::string& name)>& take,
-    const std::function<void(nn::Parameter&)>& absent);
+// Gives every parameter of the model its tensor: `take` takes it out of the checkpoint and says
+// what is wrong with its shape, or "". `optional` may be absent, and is then given to `absent`.
+// Tensors that are missing, left over or of a wrong shape are all named in one ConfigError.
+void match_tensors(nn::Module& model, CheckpointTensors& from, const std::string& optional,
+                   const std::function<std::string(nn::Parameter&, const std::string& name)>& take,
+                   const std::function<void(nn::Parameter&)>& absent);
 
 // "[2, 3], expected [3, 2]".
 std::string shape_mismatch(const std::vector<int64_t>& found, const nn::Parameter& parameter);

@@ -62,8 +62,8 @@ uint64_t hash_piece(int fd, int64_t begin, int64_t end, std::vector<char>& buffe
     const ssize_t count =
         ::pread(fd, buffer.data(), static_cast<size_t>(std::min(end - begin, kReadAtOnce)), begin);
     if (count < 0 && errno == EINTR) continue;
-    check<DataError>(count > 0, path, ": cannot read: ",
-                     count < 0 ? std::strerror(errno) : "it has become shorter");
+    check<DataError>(count > 0, path,
+                     ": cannot read: ", count < 0 ? std::strerror(errno) : "it has become shorter");
     XXH3_64bits_update(state, buffer.data(), static_cast<size_t>(count));
     begin += count;
   }
@@ -95,7 +95,8 @@ std::string content_hash(const std::string& path, int threads, const std::atomic
     std::vector<char> buffer(kReadAtOnce);
     for (size_t i; !stopped() && (i = next++) < pieces.size();) {
       const int64_t begin = static_cast<int64_t>(i) * kHashedPiece;
-      pieces[i] = hash_piece(file.get(), begin, std::min(begin + kHashedPiece, bytes), buffer, path);
+      pieces[i] =
+          hash_piece(file.get(), begin, std::min(begin + kHashedPiece, bytes), buffer, path);
     }
   };
   std::vector<std::future<void>> others;

@@ -138,8 +138,7 @@ std::vector<std::pair<std::string, TensorView>> gguf_tensors(CausalLM& model, co
     tensors.emplace_back(
         own, view_of(parameter.shape(), type, [name, type, value, p = &parameter, form] {
           const at::NoGradGuard no_grad;
-          const at::Tensor made =
-              converted(name, value(*p).detach().to(at::kFloat), form).to(type);
+          const at::Tensor made = converted(name, value(*p).detach().to(at::kFloat), form).to(type);
           check(type != at::kHalf || at::isfinite(made).all().item<bool>(), "`", name,
                 "` has values beyond float16's range; export with --dtype bfloat16 or float32");
           return made;

@@ -56,10 +56,9 @@ std::string resolve_model_path(const std::string& path, const std::string& revis
   const bool by_commit = is_word(revision);
   const std::string fetch =
       str("`hf download ", path, by_commit ? " --revision " + revision : "", "`");
-  check<ConfigError>(
-      fs::exists(repository + (by_commit ? "/snapshots" : "/refs/main"), ignored), path,
-      ": neither a directory nor a model in the Hugging Face cache ", cache, "; fetch it with ",
-      fetch, ", or set HF_HOME to where it is cached");
+  check<ConfigError>(fs::exists(repository + (by_commit ? "/snapshots" : "/refs/main"), ignored),
+                     path, ": neither a directory nor a model in the Hugging Face cache ", cache,
+                     "; fetch it with ", fetch, ", or set HF_HOME to where it is cached");
   const std::string snapshot =
       repository + "/snapshots/" + (by_commit ? revision : main_commit(repository));
   check<ConfigError>(fs::exists(snapshot + "/config.json", ignored), path, ": its snapshot ",

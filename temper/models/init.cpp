@@ -79,10 +79,10 @@ std::vector<std::pair<std::string, TensorView>> init_tensors(CausalLM& model,
                                                              at::ScalarType dtype) {
   std::vector<std::pair<std::string, TensorView>> tensors;
   model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
-    tensors.emplace_back(name, view_of(parameter.shape(), dtype,
-                                       [name, &config, seed, dtype, p = &parameter] {
-                                         return first_value(*p, name, config, seed).to(dtype);
-                                       }));
+    tensors.emplace_back(
+        name, view_of(parameter.shape(), dtype, [name, &config, seed, dtype, p = &parameter] {
+          return first_value(*p, name, config, seed).to(dtype);
+        }));
   });
   return tensors;
 }

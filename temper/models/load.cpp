@@ -133,10 +133,9 @@ class Filling {
 
 }  // namespace
 
-void match_tensors(
-    nn::Module& model, CheckpointTensors& from, const std::string& optional,
-    const std::function<std::string(nn::Parameter&, const std::string&)>& take,
-    const std::function<void(nn::Parameter&)>& absent) {
+void match_tensors(nn::Module& model, CheckpointTensors& from, const std::string& optional,
+                   const std::function<std::string(nn::Parameter&, const std::string&)>& take,
+                   const std::function<void(nn::Parameter&)>& absent) {
   TensorMap& weights = from.tensors;
   std::vector<std::string> missing, wrong, left_over;
   model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {

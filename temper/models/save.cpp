@@ -23,10 +23,15 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMostFileBytes = size_t{1} << 30;  // of a tokenizer's file
 constexpr int kMostTemplates = 100;
-constexpr const char* kTokenizerFiles[] = {
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "vocab.json", "merges.txt",
-    "tokenizer.model", "chat_template.jinja", "chat_template.json"};
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
+                                           "tokenizer_config.json",
+                                           "special_tokens_map.json",
+                                           "added_tokens.json",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "tokenizer.model",
+                                           "chat_template.jinja",
+                                           "chat_template.json"};
 
 // The config of the text model that a multimodal config holds.
 Json text_config(const Json& config, const std::string& model_type) {
@@ -132,8 +137,7 @@ int64_t tokenizer_file_bytes(const std::string& directory) {
 }
 
 void copy_tokenizer_files(const std::string& from, const std::string& directory) {
-  for (const char* file : kTokenizerFiles)
-    copy_file(from + "/" + file, directory + "/" + file);
+  for (const char* file : kTokenizerFiles) copy_file(from + "/" + file, directory + "/" + file);
   copy_additional_templates(from, directory);
 }
 

@@ -29,8 +29,8 @@ void take_value_away(nn::Parameter& parameter) {
         parameter.shape(),
         parameter.format() == ops::WeightFormat::kBFloat16 ? at::kBFloat16 : at::kFloat));
   auto empty = std::make_shared<ops::QuantizedWeight>();
-  empty->code = parameter.format() == ops::WeightFormat::kNf4 ? kernels::Code::kNf4
-                                                              : kernels::Code::kInt8;
+  empty->code =
+      parameter.format() == ops::WeightFormat::kNf4 ? kernels::Code::kNf4 : kernels::Code::kInt8;
   empty->rows = parameter.shape()[0];
   empty->width = parameter.shape()[1];
   parameter.set_codes(std::move(empty));
@@ -213,13 +213,12 @@ std::vector<std::pair<std::string, TensorView>> WeightStream::merged_tensors(
   std::vector<std::pair<std::string, TensorView>> tensors;
   model_.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
     if (is_of_adapter(name)) return;
-    TensorView view =
-        view_of(parameter.whole_shape(), dtype, [this, dtype, name, p = &parameter] {
-          const at::Tensor value = merged(*p).to(dtype);
-          check(dtype != at::kHalf || at::isfinite(value).all().item<bool>(), "`", name,
-                "` has values beyond float16's range; export with --dtype bfloat16 or float32");
-          return value;
-        });
+    TensorView view = view_of(parameter.whole_shape(), dtype, [this, dtype, name, p = &parameter] {
+      const at::Tensor value = merged(*p).to(dtype);
+      check(dtype != at::kHalf || at::isfinite(value).all().item<bool>(), "`", name,
+            "` has values beyond float16's range; export with --dtype bfloat16 or float32");
+      return value;
+    });
     const auto source = sources_.find(&parameter);
     const TensorView* stored = source == sources_.end() || lora_of(parameter)
                                    ? nullptr
@@ -241,13 +240,12 @@ StreamedModel<CausalLM> stream_model(const std::string& directory, const std::st
 StreamedModel<ScalarModel> stream_scalar_model(const std::string& directory,
                                                const std::string& adapter, const Storage& storage) {
   const HfConfig config = HfConfig::load(directory);
-  StreamedModel<ScalarModel> out{
-      std::make_unique<ScalarModel>(family_of(config).make(config)), nullptr};
+  StreamedModel<ScalarModel> out{std::make_unique<ScalarModel>(family_of(config).make(config)),
+                                 nullptr};
   const std::string score = kScoreWeight;
   out.weights = std::make_unique<WeightStream>(
-      *out.model, directory, storage, score, [&](nn::Parameter& parameter) {
-        parameter.set_value(initial_value(parameter, score, 0));
-      });
+      *out.model, directory, storage, score,
+      [&](nn::Parameter& parameter) { parameter.set_value(initial_value(parameter, score, 0)); });
   if (!adapter.empty()) out.weights->load_adapter(adapter);
   return out;
 }

@@ -45,8 +45,8 @@ class WeightStream {
   std::map<const nn::Parameter*, nn::Linear*> layers_;
 };
 
-// The tensors of init_model's model, in the order of its parameters, each made when it is asked for.
-// `model`, which has no values, and `config` outlive them.
+// The tensors of init_model's model, in the order of its parameters, each made when it is asked
+// for. `model`, which has no values, and `config` outlive them.
 std::vector<std::pair<std::string, TensorView>> init_tensors(CausalLM& model,
                                                              const HfConfig& config, uint64_t seed,
                                                              at::ScalarType dtype);

@@ -79,8 +79,8 @@ TensorView view_of(const std::vector<int64_t>& shape, at::ScalarType dtype,
 
 TensorView whole_view(const nn::Parameter& parameter, at::ScalarType dtype) {
   if (!parameter.placement()) {
-    const bool kept = !ops::is_quantized(parameter.format()) &&
-                      parameter.value().scalar_type() == dtype;
+    const bool kept =
+        !ops::is_quantized(parameter.format()) && parameter.value().scalar_type() == dtype;
     if (kept) return to_view(parameter.value());
     return view_of(parameter.shape(), dtype,
                    [p = &parameter, dtype] { return p->float_value().detach().to(dtype); });

@@ -62,9 +62,9 @@ class Block {
     return sum;
   }
 
-  // While the widest layer, the gated one's, is differentiated: its input and its packed form, which
-  // a gradient of the layer's or its adapter's weight reads, gradients of the input and of both of
-  // its halves, and of what comes out; the weight packed, and its gradient.
+  // While the widest layer, the gated one's, is differentiated: its input and its packed form,
+  // which a gradient of the layer's or its adapter's weight reads, gradients of the input and of
+  // both of its halves, and of what comes out; the weight packed, and its gradient.
   TensorBytes scratch(int64_t rows) const {
     TensorBytes sum;
     int64_t widest = m_.hidden, largest = 0;

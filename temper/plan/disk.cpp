@@ -48,8 +48,8 @@ DiskPlan plan_disk(const RunShape& run, const train::RunConfig& config, int64_t 
   // The last checkpoint of a run stands between batches.
   const int64_t last = plan.checkpoint - run.disk.batch_state;
   const bool samples = run.disk.rollouts > 0;
-  const int64_t metrics = kReportBytes + steps * ((samples ? kRlRowBytes : kRowBytes) +
-                                                  kReportRowBytes);
+  const int64_t metrics =
+      kReportBytes + steps * ((samples ? kRlRowBytes : kRowBytes) + kReportRowBytes);
   const int64_t checkpoints = (kept - 1) * plan.checkpoint + last;
   plan.left = {{"checkpoints", checkpoints},
                {"final", final},

@@ -1,9 +1,9 @@
 // The disk that a run takes in its output_dir, by part:
 //
-//   checkpoints  the last train.keep_checkpoints: what trains, in float32, and the optimizer's state
-//   final        final/ (and critic/, best/): all weights in float32, or the adapter; tokenizer files
-//   rollouts     rollouts/, with completions of rollout.max_new_tokens
-//   metrics      metrics.jsonl and report.html
+//   checkpoints  the last train.keep_checkpoints: what trains, in float32, and the optimizer's
+//   state final        final/ (and critic/, best/): all weights in float32, or the adapter;
+//   tokenizer files rollouts     rollouts/, with completions of rollout.max_new_tokens metrics
+//   metrics.jsonl and report.html
 #pragma once
 
 #include <cstdint>

@@ -51,8 +51,7 @@ Finding RunChecks::duplicates(const Rows& train) {
   return Finding::warn(
       str(counted(std::ssize(pairs)), pairs.size() == 1 ? " row repeats" : " rows repeat",
           " an earlier one, and so are trained more often than others: ",
-          place_of(*train.order, pairs[0].first), " is ",
-          place_of(*train.order, pairs[0].second)),
+          place_of(*train.order, pairs[0].first), " is ", place_of(*train.order, pairs[0].second)),
       {{"rows", pairs.size()}});
 }
 
@@ -185,9 +184,9 @@ Finding RunChecks::disk(int64_t planned_steps) const {
     left[name] = bytes;
     if (bytes > 0) parts += str(parts.empty() ? "" : ", ", name, " ", megabytes(bytes));
   }
-  const std::string message = str("at most ", megabytes(plan.peak), ", and ",
-                                  megabytes(plan.left_bytes()), " when it is complete (", parts,
-                                  "); ", megabytes(free), " free at ", parent.string());
+  const std::string message =
+      str("at most ", megabytes(plan.peak), ", and ", megabytes(plan.left_bytes()),
+          " when it is complete (", parts, "); ", megabytes(free), " free at ", parent.string());
   const Json values{{"needed", plan.peak},
                     {"left", plan.left_bytes()},
                     {"parts", left},

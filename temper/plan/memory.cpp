@@ -176,9 +176,7 @@ Base base_of(const RunShape& run, const Ranks& ranks, int64_t program_bytes) {
 struct Moment {
   int64_t gradients = 0;
   TensorBytes activations, scratch, head;
-  int64_t bytes() const {
-    return gradients + activations.given + scratch.given + head.given;
-  }
+  int64_t bytes() const { return gradients + activations.given + scratch.given + head.given; }
 };
 
 // Of the weight that the head reads, where it trains: its gradient stands until the pass ends.
@@ -212,11 +210,12 @@ Moment largest_moment(const RunShape& run, const PassShape& pass, const Ranks& r
     if (other.trains) add_pass(other);
   if (run.policy.trained_copies > 1) add_pass(run.policy);
   const int64_t of_head = head_gradient(run.policy, ranks);
-  const int64_t of_block = std::max<int64_t>(0, gradients - of_head) / std::max<int64_t>(1, m.layers);
+  const int64_t of_block =
+      std::max<int64_t>(0, gradients - of_head) / std::max<int64_t>(1, m.layers);
   const auto at = [&](int64_t differentiated, const TensorBytes& scratch, bool is_last) {
     Moment moment;
-    moment.gradients = pass.first ? std::min(gradients, of_head + differentiated * of_block)
-                                  : gradients + of_head;
+    moment.gradients =
+        pass.first ? std::min(gradients, of_head + differentiated * of_block) : gradients + of_head;
     moment.activations = of_others;
     const int64_t whole = m.layers - std::max<int64_t>(differentiated, 1);
     moment.activations += kept.times(whole);
@@ -235,9 +234,8 @@ Moment largest_moment(const RunShape& run, const PassShape& pass, const Ranks& r
   Moment end;  // the embedding's, after all others
   end.gradients = gradients + of_head;
   moments.push_back(end);
-  return *std::max_element(
-      moments.begin(), moments.end(),
-      [](const Moment& a, const Moment& b) { return a.bytes() < b.bytes(); });
+  return *std::max_element(moments.begin(), moments.end(),
+                           [](const Moment& a, const Moment& b) { return a.bytes() < b.bytes(); });
 }
 
 MemoryPlan::Phase training(const RunShape& run, const PassShape& pass, const Ranks& ranks,

@@ -15,7 +15,8 @@
 //   logits       a tile of the vocabulary head, and its gradient
 //   cache        pages of keys and values; packed: panels of the weights, kept while sampling
 //   program      the program, its libraries, tokenizer and threads: measured
-//   allocator    what tensors are given beyond what they ask for (jemalloc's size classes), and what
+//   allocator    what tensors are given beyond what they ask for (jemalloc's size classes), and
+//   what
 //                is kept in between: a share of the rest
 #pragma once
 

@@ -19,7 +19,7 @@ struct ShapedTensor {
   int64_t unit = -1;                   // that FSDP gathers it with; -1: it stays whole
   bool in_block = false;               // a linear layer of a block: Storage::blocks
   bool matrix = false;                 // a linear layer's, an embedding's or a head's
-  bool trains = true;                  // where the model does: train.freeze leaves others as they are
+  bool trains = true;  // where the model does: train.freeze leaves others as they are
   int64_t size() const;
 };
 

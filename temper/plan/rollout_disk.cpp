@@ -74,8 +74,8 @@ DiskShape rollout_disk(const rl::RlConfig& config, const train::Policy& policy,
   const int64_t completions = config.rl.prompts_per_rollout * config.rl.group_size;
   const auto of_batch = [&](int64_t bytes) { return bytes * completions / std::ssize(prompts); };
   DiskShape disk;
-  disk.rollout_file = of_batch(
-      std::ssize(config.rl.compress_rollouts ? data::compress_zstd(lines) : lines));
+  disk.rollout_file =
+      of_batch(std::ssize(config.rl.compress_rollouts ? data::compress_zstd(lines) : lines));
   const int64_t updates_of_batch = config.rl.updates_per_batch();
   const int64_t batches = (updates + updates_of_batch - 1) / updates_of_batch;
   const auto kept = rl::RolloutRetention::parse(config.rl.save_rollouts);

@@ -25,7 +25,8 @@ struct RowSize {
   uint64_t key = 0;     // a hash of what is trained, or of the prompt: equal rows have one
 };
 
-// Hashes of rows as they are read: their tokens and what of them is trained; of a prompt its tokens.
+// Hashes of rows as they are read: their tokens and what of them is trained; of a prompt its
+// tokens.
 uint64_t key_of(const data::SftRow& row);
 uint64_t key_of(const data::PreferenceRow& row);
 uint64_t key_of(const data::PromptRow& row);

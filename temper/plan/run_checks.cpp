@@ -16,8 +16,8 @@
 #include "temper/models/load.h"
 #include "temper/plan/rollout_check.h"
 #include "temper/plan/text.h"
-#include "temper/train/parameters.h"
 #include "temper/text/template_date.h"
+#include "temper/train/parameters.h"
 #include "temper/train/policy_parts.h"
 #include "temper/train/ranks.h"
 #include "temper/train/run_inputs.h"
@@ -102,8 +102,8 @@ void RunChecks::tokenizer() {
     if (!policy.chat) return Finding::warn("none: rows of messages cannot be read");
     const Json messages = Json::array({{{"role", "user"}, {"content", "Hello"}}});
     const std::string text = policy.chat->render(messages, Json(), true);
-    std::string found = str("renders; a user's `Hello` becomes ",
-                            policy.tokenizer->encode(text).size(), " tokens");
+    std::string found =
+        str("renders; a user's `Hello` becomes ", policy.tokenizer->encode(text).size(), " tokens");
     if (!policy.chat->writes_date()) return Finding::pass(std::move(found));
     const std::string date = to_date_text(policy.chat->date());
     return Finding::pass(

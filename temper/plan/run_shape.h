@@ -34,8 +34,8 @@ struct ModelRole {
   std::vector<std::string> saved;    // weights that the adapter brings whole (modules_to_save)
   int64_t rank = 0;
   bool dora = false, drops = false;  // of the adapter: a magnitude, dropout
-  int64_t adapters = 0;        // how many of them: a copy is the reference
-  int64_t trained_copies = 0;  // of the adapters, those that train
+  int64_t adapters = 0;              // how many of them: a copy is the reference
+  int64_t trained_copies = 0;        // of the adapters, those that train
 };
 
 // What a rank samples at once.

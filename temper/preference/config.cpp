@@ -99,8 +99,9 @@ void PreferenceConfig::validate_dpo() const {
   require(p.reference != ReferenceKind::kAdapterOff || adapted, "preference.reference",
           "found adapter_off, but no adapter trains (adapter.method is none); auto keeps a copy of "
           "the model");
-  require(loss.reference || p.reference == ReferenceKind::kAuto || p.reference == ReferenceKind::kNone,
-          "preference.reference", p.loss, " has no reference; leave the key out");
+  require(
+      loss.reference || p.reference == ReferenceKind::kAuto || p.reference == ReferenceKind::kNone,
+      "preference.reference", p.loss, " has no reference; leave the key out");
   require(
       !loss.unpaired || train.batch_size > 1, "train.batch_size",
       "found 1, expected at least 2: ", p.loss,

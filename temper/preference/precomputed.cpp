@@ -8,8 +8,8 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
-#include "temper/base/stopped.h"
 #include "temper/base/file.h"
+#include "temper/base/stopped.h"
 #include "temper/models/load.h"
 #include "temper/nn/unit.h"
 #include "temper/preference/reference.h"
@@ -223,7 +223,7 @@ class PrecomputedReference : public Reference {
   dist::Group& group_;
   train::Messages& messages_;
   std::function<std::unique_ptr<train::Frozen>()> make_;
-  std::unique_ptr<train::Frozen> model_;                        // while it computes
+  std::unique_ptr<train::Frozen> model_;  // while it computes
   std::map<const data::RowSet*, RowNumbers> numbers_;
 };
 

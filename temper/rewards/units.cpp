@@ -168,7 +168,8 @@ bool take_one(std::string& text, Unit& unit) {
   std::string word;
   if (rest.ends_with('}')) {
     const size_t at = rest.rfind("\\text{");
-    if (at == std::string::npos || at == 0 || end_of_braces(rest, at + 5) != rest.size()) return false;
+    if (at == std::string::npos || at == 0 || end_of_braces(rest, at + 5) != rest.size())
+      return false;
     std::string words =
         lower_case(trimmed(std::string_view(rest).substr(at + 6, rest.size() - at - 7)));
     if (words == "percent") {

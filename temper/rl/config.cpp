@@ -151,8 +151,8 @@ void RlConfig::complete() {
   }
   // While one rank waits for a server, others wait for it.
   if (!was_set("mesh.timeout_minutes"))
-    mesh.timeout_minutes =
-        std::max(mesh.timeout_minutes, dist::MeshSection().timeout_minutes + rollout.server.wait_minutes);
+    mesh.timeout_minutes = std::max(
+        mesh.timeout_minutes, dist::MeshSection().timeout_minutes + rollout.server.wait_minutes);
   const RolloutLimits limits{rollout.max_new_tokens, !rl.replay};
   rl.algorithm->prepare(limits);
   // A program may have set keys in C++, which no file shows: what the algorithm chose is what one

@@ -73,9 +73,7 @@ bool RolloutRetention::writes(int64_t batch) const {
 }
 
 RolloutFiles::RolloutFiles(std::string output_dir, RolloutRetention retention, bool compress)
-    : directory_(std::move(output_dir) + "/rollouts"),
-      retention_(retention),
-      compress_(compress) {}
+    : directory_(std::move(output_dir) + "/rollouts"), retention_(retention), compress_(compress) {}
 
 void RolloutFiles::write(int64_t batch, int64_t step,
                          const std::vector<EpisodeGroup>& groups) const {
@@ -90,8 +88,7 @@ void RolloutFiles::write(int64_t batch, int64_t step,
   if (retention_.kind != RolloutRetention::Kind::kLast) return;
   const std::multimap<int64_t, fs::path> files = files_by_step(directory_);
   int64_t surplus = std::ssize(files) - retention_.count;
-  for (auto file = files.begin(); surplus > 0; ++file, --surplus)
-    fs::remove(file->second, ignored);
+  for (auto file = files.begin(); surplus > 0; ++file, --surplus) fs::remove(file->second, ignored);
 }
 
 void RolloutFiles::remove_after(int64_t step) const {

@@ -21,7 +21,7 @@ namespace {
 constexpr double kLongestTimeout = 1e6;  // seconds, which are milliseconds of 32 bits somewhere
 // An answer takes as long as its completions; heartbeats tell of a rank that is gone.
 constexpr double kLongestAnswer = 6 * 3600;
-constexpr double kEndSeconds = 10;       // for the word that the run has ended
+constexpr double kEndSeconds = 10;  // for the word that the run has ended
 constexpr auto kBetweenLooks = std::chrono::milliseconds(500);  // at heartbeats
 constexpr double kStoodStillSeconds = 5;                        // between two looks
 

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "temper/serve/forced_calls.h"
+
 namespace temper::serve {
 namespace {
 
@@ -14,9 +16,12 @@ uint64_t random_seed() {
 
 // How prompts of the model are written now: a server may run for months, so that a template which
 // writes the date reads it for each request.
-data::TextFormat format_of(const ServerOptions& options, const ServedModel& model) {
+data::TextFormat format_of(const ServerOptions& options, const CompletionRequest& request,
+                           const ServedModel& model) {
   data::TextFormat format = options.format;
   if (model.chat) format.chat = model.chat;
+  if (format.chat && options.chat_with && !request.template_variables.is_null())
+    format.chat = options.chat_with(model.adapter, request.template_variables);
   if (format.chat) format.chat = std::make_shared<const ChatTemplate>(format.chat->at_now());
   return format;
 }
@@ -56,7 +61,9 @@ const ServedModel& model_of(const ServerOptions& options, const std::string& nam
     if (model.name == name) return model;
     known += (known.empty() ? "" : ", ") + model.name;
   }
-  if (base.ends_with("/" + name)) return options.models.front();
+  const auto& others = options.other_names;
+  if (base.ends_with("/" + name) || std::find(others.begin(), others.end(), name) != others.end())
+    return options.models.front();
   throw Refusal(404, temper::str("`model`: found ", name, ", expected one of ", known));
 }
 
@@ -66,11 +73,14 @@ std::vector<generate::Request> requests_of(const ServerOptions& options,
   generate::GenerationOptions sampling = request.options;
   sampling.sampling.seed = request.seed ? *request.seed : random_seed();
   sampling.stream = request.stream;
-  const data::TextFormat format = format_of(options, model);
+  const data::TextFormat format = format_of(options, request, model);
+  const std::string forced = forced_beginning(request, tool_calls_of(options, request, model));
   std::vector<generate::Request> out;
   for (const Json& prompt : request.prompts) {
     out.push_back({static_cast<int64_t>(out.size()), tokens_of(format, request, prompt),
                    request.num_samples, sampling, model.adapter});
+    if (const auto id = forced.empty() ? std::nullopt : format.tokenizer->id_of(forced))
+      out.back().prompt.push_back(*id);
     out.back().options.max_new_tokens = most_new_tokens(options, request, out.back().prompt.size());
   }
   return out;
@@ -79,8 +89,16 @@ std::vector<generate::Request> requests_of(const ServerOptions& options,
 ToolCallFormat tool_calls_of(const ServerOptions& options, const CompletionRequest& request,
                              const ServedModel& model) {
   if (options.tool_calls != ToolCallFormat::kAuto) return options.tool_calls;
-  const std::shared_ptr<const ChatTemplate> chat = format_of(options, model).chat;
+  const auto& chat = model.chat ? model.chat : options.format.chat;
   return chat ? tool_call_format(chat->source(request.tools)) : ToolCallFormat::kHermes;
+}
+
+ReasoningMarks reasoning_of(const ServerOptions& options, const CompletionRequest& request,
+                            const ServedModel& model) {
+  const auto& chat = model.chat ? model.chat : options.format.chat;
+  const bool free = !request.options.grammar && request.tool_choice == ToolChoice::kAuto;
+  const bool splits = options.splits_reasoning && request.chat && chat && free;
+  return splits ? reasoning_marks(chat->source(request.tools)) : ReasoningMarks();
 }
 
 }  // namespace temper::serve

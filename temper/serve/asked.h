@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "temper/base/error.h"
+#include "temper/serve/reasoning.h"
 #include "temper/serve/request.h"
 #include "temper/serve/server.h"
 #include "temper/text/tool_calls.h"
@@ -30,5 +31,10 @@ std::vector<generate::Request> requests_of(const ServerOptions& options,
 // How the model's chat template writes calls of the request's tools.
 ToolCallFormat tool_calls_of(const ServerOptions& options, const CompletionRequest& request,
                              const ServedModel& model);
+
+// What stands around the model's reasoning; nothing where it is not split off, or where the
+// completion has a form, which its reasoning would be no part of.
+ReasoningMarks reasoning_of(const ServerOptions& options, const CompletionRequest& request,
+                            const ServedModel& model);
 
 }  // namespace temper::serve

@@ -1,5 +1,6 @@
 #include "temper/serve/body.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "temper/base/error.h"
@@ -28,8 +29,25 @@ constexpr Default kOnlyDefaults[] = {{"best_of", "1"},
                                      {"include_stop_str_in_output", "false"},
                                      {"add_special_tokens", "true"},
                                      {"add_generation_prompt", "true"},
-                                     {"continue_final_message", "false"},
-                                     {"chat_template_kwargs", "{}"}};
+                                     {"continue_final_message", "false"}};
+
+// Whether one is the other with a letter more, less or another, or two swapped.
+bool is_misspelled(std::string_view word, std::string_view key) {
+  constexpr size_t kShortest = 6;  // shorter names of different things are as near
+  if (key.size() < kShortest || word.size() < kShortest) return false;
+  const size_t shorter = std::min(word.size(), key.size());
+  if (std::max(word.size(), key.size()) - shorter > 1) return false;
+  size_t same = 0, same_end = 0;
+  while (same < shorter && word[same] == key[same]) ++same;
+  while (same_end < shorter - same &&
+         word[word.size() - 1 - same_end] == key[key.size() - 1 - same_end])
+    ++same_end;
+  const std::string_view left = word.substr(same, word.size() - same - same_end),
+                         right = key.substr(same, key.size() - same - same_end);
+  const bool swapped =
+      left.size() == 2 && right.size() == 2 && left[0] == right[1] && left[1] == right[0];
+  return swapped || (left.size() <= 1 && right.size() <= 1);
+}
 
 }  // namespace
 
@@ -87,15 +105,27 @@ std::string Members::text(std::string_view key) {
   return value ? value->get<std::string>() : "";
 }
 
-void Members::check_rest() {
+std::vector<std::string> Members::rest() {
   for (const auto& [key, value] : kOnlyDefaults) {
     const Json* found = find(key);
     if (found && *found != parse_json(value, key))
       wrong(key, *found, temper::str(value, ": only the default value is supported"));
   }
-  for (const auto& [key, value] : body_.items())
-    check<DataError>(known_.contains(key) || kIgnored.contains(key), "`", key,
-                     "`: unknown parameter");
+  std::vector<std::string> out;
+  for (const auto& [key, value] : body_.items()) {
+    if (known_.contains(key) || kIgnored.contains(key)) continue;
+    for (const std::string& known : known_)
+      check<DataError>(!is_misspelled(key, known), "`", key, "`: unknown parameter; did you mean `",
+                       known, "`?");
+    out.push_back(key);
+  }
+  return out;
+}
+
+void Members::check_no_rest() {
+  const std::vector<std::string> unknown = rest();
+  check<DataError>(unknown.empty(), "`", unknown.empty() ? "" : unknown.front(),
+                   "`: unknown parameter");
 }
 
 }  // namespace temper::serve

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "temper/base/json.h"
 
@@ -33,9 +34,11 @@ class Members {
   void number(std::string_view key, double& out, double low, double high, bool above,
               const char* expected);
   std::string text(std::string_view key);
-  // Throws DataError for a key that was not asked for, unless it changes nothing here or has the
-  // one value that is obeyed.
-  void check_rest();
+  // The keys that were not asked for and do something elsewhere. Throws DataError for one that has
+  // not the one value that is obeyed, and for one that looks like a misspelled key.
+  std::vector<std::string> rest();
+  // Throws DataError where there is one.
+  void check_no_rest();
 
  private:
   const Json& body_;

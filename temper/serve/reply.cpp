@@ -9,6 +9,8 @@
 namespace temper::serve {
 namespace {
 
+constexpr size_t kPromptEnd = 16;  // tokens, in which a template begins the reasoning
+
 std::string event(const ReplyJson& json) { return "data: " + to_text(json) + "\n\n"; }
 
 ReplyJson call_json(const SpokenCalls::Call& call) {
@@ -21,7 +23,7 @@ ReplyJson call_json(const SpokenCalls::Call& call) {
 
 Reply::Reply(CompletionRequest request, std::string model,
              std::vector<std::vector<int32_t>> prompts, std::shared_ptr<const Tokenizer> tokenizer,
-             std::string weights, ToolCallFormat calls)
+             std::string weights, ToolCallFormat calls, const ReasoningMarks& reasoning)
     : request_(std::move(request)),
       model_(std::move(model)),
       weights_(std::move(weights)),
@@ -31,7 +33,17 @@ Reply::Reply(CompletionRequest request, std::string model,
       tokenizer_(std::move(tokenizer)),
       calls_(calls),
       choices_(prompts_.size() * static_cast<size_t>(request_.num_samples)) {
-  for (Choice& choice : choices_) choice.texts.emplace(tokenizer_.get(), request_.tokens_as_ids);
+  if (reasoning && tokenizer_ && !prompts_.empty()) {
+    const std::vector<int32_t>& prompt = prompts_.front();
+    const size_t looked_at = std::min(prompt.size(), kPromptEnd);
+    const std::string end =
+        tokenizer_->decode({prompt.end() - static_cast<ptrdiff_t>(looked_at), prompt.end()});
+    reasoning_ = ReasoningSplitter(reasoning, is_within_reasoning(reasoning, end));
+  }
+  for (Choice& choice : choices_) {
+    choice.texts.emplace(tokenizer_.get(), request_.tokens_as_ids);
+    choice.reasoning = reasoning_;
+  }
 }
 
 ReplyJson Reply::head(bool chunk) const {
@@ -81,35 +93,48 @@ void Reply::echo_prompt(Choice& choice, Piece& piece) const {
   piece.top.insert(piece.top.begin(), top.begin(), top.end());
 }
 
-// The text of a chat's piece, or the calls of tools in it.
+// The text of a chat's piece: reasoning, answer, or the calls of tools in it.
 void Reply::add_turn(Choice& choice, const Piece& piece, bool chunk, ReplyJson& out) const {
   ReplyJson turn = ReplyJson::object();
   if (!chunk) turn["role"] = "assistant";
-  turn["content"] = piece.text;
-  if (may_call()) {
-    choice.tokens.insert(choice.tokens.end(), piece.tokens.begin(), piece.tokens.end());
-    choice.text += piece.text;
-    SpokenCalls said;
-    size_t shown = shown_before_calls(request_, calls_, choice.text);
-    if (piece.finished) {
-      said = spoken_calls(request_, calls_, *tokenizer_, choice.tokens, choice.text);
-      if (said.calls.empty()) shown = choice.text.size();
-    }
-    const size_t before = std::min(choice.shown, shown);
-    if (chunk)
-      turn["content"] = choice.text.substr(before, shown - before);
-    else if (piece.finished)
-      turn["content"] = said.content.empty() && !said.calls.empty() ? ReplyJson(nullptr)
-                                                                    : ReplyJson(said.content);
-    choice.shown = std::max(choice.shown, shown);
-    for (size_t i = 0; i < said.calls.size(); ++i) {
-      ReplyJson call = call_json(said.calls[i]);
-      if (chunk) call["index"] = i;
-      turn["tool_calls"].push_back(std::move(call));
-    }
-    if (!said.calls.empty()) out["finish_reason"] = "tool_calls";
+  ReasoningSplitter::Parts said = choice.reasoning.next(piece.text, piece.finished);
+  turn["content"] = said.answer;
+  if (!said.reasoning.empty()) {
+    turn["reasoning_content"] = said.reasoning;
+    if (said.answer.empty()) turn["content"] = nullptr;
   }
+  if (may_call()) add_calls(choice, piece, said.answer, chunk, turn, out);
   out[chunk ? "delta" : "message"] = std::move(turn);
+}
+
+void Reply::add_calls(Choice& choice, const Piece& piece, const std::string& answer, bool chunk,
+                      ReplyJson& turn, ReplyJson& out) const {
+  choice.tokens.insert(choice.tokens.end(), piece.tokens.begin(), piece.tokens.end());
+  choice.text += answer;
+  SpokenCalls said;
+  size_t shown = shown_before_calls(request_, calls_, choice.text);
+  if (piece.finished) {
+    said = spoken_calls(request_, calls_, *tokenizer_, choice.tokens, reasoning_, choice.text);
+    if (said.calls.empty()) shown = choice.text.size();
+  }
+  const size_t before = std::min(choice.shown, shown);
+  if (chunk) {
+    // Of the content between and behind calls what was not shown yet.
+    std::string rest = choice.text.substr(before, shown - before);
+    if (!said.calls.empty() && said.content.size() > shown) rest += said.content.substr(shown);
+    turn["content"] =
+        rest.empty() && turn.contains("reasoning_content") ? ReplyJson(nullptr) : ReplyJson(rest);
+  } else if (piece.finished) {
+    turn["content"] =
+        said.content.empty() && !said.calls.empty() ? ReplyJson(nullptr) : ReplyJson(said.content);
+  }
+  choice.shown = std::max(choice.shown, shown);
+  for (size_t i = 0; i < said.calls.size(); ++i) {
+    ReplyJson call = call_json(said.calls[i]);
+    if (chunk) call["index"] = i;
+    turn["tool_calls"].push_back(std::move(call));
+  }
+  if (!said.calls.empty()) out["finish_reason"] = "tool_calls";
 }
 
 ReplyJson Reply::choice(Piece piece, bool chunk) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "temper/serve/reasoning.h"
 #include "temper/serve/reply_json.h"
 #include "temper/serve/request.h"
 #include "temper/serve/sampler_loop.h"
@@ -20,11 +21,11 @@ inline constexpr const char* kDone = "data: [DONE]\n\n";  // the last event of a
 class Reply {
  public:
   // prompts: the tokens of each. tokenizer: null where the model has none; texts are empty then.
-  // weights: names them, as `system_fingerprint`. calls: how the chat template writes calls of
-  // tools.
+  // weights: names them, as `system_fingerprint`. calls, reasoning: how the chat template writes
+  // calls of tools, and reasoning.
   Reply(CompletionRequest request, std::string model, std::vector<std::vector<int32_t>> prompts,
         std::shared_ptr<const Tokenizer> tokenizer, std::string weights,
-        ToolCallFormat calls = ToolCallFormat::kHermes);
+        ToolCallFormat calls = ToolCallFormat::kHermes, const ReasoningMarks& reasoning = {});
 
   bool stream() const { return request_.stream; }
   int64_t num_choices() const { return static_cast<int64_t>(choices_.size()); }
@@ -39,8 +40,9 @@ class Reply {
  private:
   struct Choice {
     std::optional<TokenTexts> texts;
+    ReasoningSplitter reasoning;
     std::vector<int32_t> tokens;  // so far, of a turn that may call tools
-    std::string text;             // the same
+    std::string text;             // of its answer, the same
     size_t shown = 0;             // of that text
     bool begun = false;
   };
@@ -50,6 +52,8 @@ class Reply {
   ReplyJson logprobs(Choice& choice, const Piece& piece) const;
   void echo_prompt(Choice& choice, Piece& piece) const;
   void add_turn(Choice& choice, const Piece& piece, bool chunk, ReplyJson& out) const;
+  void add_calls(Choice& choice, const Piece& piece, const std::string& answer, bool chunk,
+                 ReplyJson& turn, ReplyJson& out) const;
   bool may_call() const { return request_.chat && !request_.tools.is_null() && tokenizer_; }
 
   CompletionRequest request_;
@@ -58,6 +62,7 @@ class Reply {
   std::vector<std::vector<int32_t>> prompts_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   ToolCallFormat calls_;
+  ReasoningSplitter reasoning_;  // at the beginning of a turn
   std::vector<Choice> choices_;
   int64_t new_tokens_ = 0;
 };

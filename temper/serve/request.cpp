@@ -49,9 +49,12 @@ void parse_arguments(Json& message) {
     if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
     // Of a call without arguments some clients keep an empty text.
     const std::string text = function["arguments"].get<std::string>();
-    Json arguments = text.empty() ? Json::object() : Json::parse(text, nullptr, false);
-    if (arguments.is_discarded()) wrong("messages", call, "a tool call whose `arguments` are JSON");
-    function["arguments"] = std::move(arguments);
+    try {
+      function["arguments"] =
+          text.empty() ? Json::object() : parse_json(text, "arguments", BigIntegers::kKept);
+    } catch (const DataError&) {
+      wrong("messages", call, "a tool call whose `arguments` are JSON");
+    }
   }
 }
 
@@ -71,6 +74,20 @@ Json read_messages(Members& members) {
     parse_arguments(message);
   }
   return messages;
+}
+
+// vLLM's and SGLang's variables of the template, such as {"enable_thinking": false}.
+void read_template_variables(Members& members, CompletionRequest& out) {
+  const Json* given = members.find("chat_template_kwargs");
+  if (given && !given->is_object())
+    wrong("chat_template_kwargs", *given, "an object of the chat template's variables");
+  if (given && !given->empty()) out.template_variables = *given;
+  const Json* effort = members.find("reasoning_effort");
+  if (!effort) return;
+  if (!effort->is_string()) wrong("reasoning_effort", *effort, "a text");
+  if (out.template_variables.is_null()) out.template_variables = Json::object();
+  if (!out.template_variables.contains("reasoning_effort"))
+    out.template_variables["reasoning_effort"] = *effort;
 }
 
 void read_seed(Members& members, CompletionRequest& out) {
@@ -123,23 +140,26 @@ ReloadRequest parse_reload(std::string_view body) {
   if (out.name.empty()) out.name = out.directory;
   for (const char* key : {"load_format", "flush_cache", "abort_all_requests", "torch_empty_cache"})
     members.find(key);
-  members.check_rest();
+  members.check_no_rest();
   return out;
 }
 
-CompletionRequest parse_request(std::string_view body, bool chat) {
+CompletionRequest parse_request(std::string_view body, bool chat,
+                                const generate::GenerationOptions& defaults) {
   const Json json = parse_json(body, "the request's body");
   check<DataError>(json.is_object(), "the request's body: found ", quoted(json),
                    ", expected a JSON object");
   Members members(json);
   CompletionRequest out;
   out.chat = chat;
+  out.options = defaults;
   out.model = members.text("model");
   out.echo = !chat && members.flag("echo");
   out.max_tokens = members.integer("max_tokens", out.echo ? 0 : 1, generate::kMostNewTokens);
   if (chat) {
     out.prompts = {read_messages(members)};
     read_tools(members, out);
+    read_template_variables(members, out);
     // The newer name.
     if (const auto most = members.integer("max_completion_tokens", 1, generate::kMostNewTokens))
       out.max_tokens = most;
@@ -158,7 +178,7 @@ CompletionRequest parse_request(std::string_view body, bool chat) {
   read_stream(members, out);
   out.return_token_ids = members.flag("return_token_ids");
   out.tokens_as_ids = members.flag("return_tokens_as_token_ids");
-  members.check_rest();
+  out.ignored = members.rest();
   return out;
 }
 

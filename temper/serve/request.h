@@ -23,6 +23,7 @@ struct CompletionRequest {
   std::string model;          // empty: not said
   std::vector<Json> prompts;  // each a text or a list of ids; of a chat one list of messages
   Json tools;                 // null: none
+  Json template_variables;    // of the chat template, beside its own; null: none
   ToolChoice tool_choice = ToolChoice::kAuto;
   std::string tool_name;  // of kNamed
   bool parallel_tool_calls = true;
@@ -34,12 +35,15 @@ struct CompletionRequest {
   bool logprobs = false;
   bool return_token_ids = false, tokens_as_ids = false;
   bool stream = false, include_usage = false;
+  std::vector<std::string> ignored;  // keys that are not known
 };
 
-// Keys of OpenAI's that change nothing here are ignored, those that would change the completion and
-// are not obeyed are errors unless they have their default, and so are unknown ones. Throws
-// DataError naming the key, what was found and what was expected.
-CompletionRequest parse_request(std::string_view body, bool chat);
+// `defaults`: of what the request does not say. Keys of OpenAI's that change nothing here are
+// ignored, as are unknown ones, which are listed; those that would change the completion and are
+// not obeyed are errors unless they have their default. Throws DataError naming the key, what was
+// found and what was expected.
+CompletionRequest parse_request(std::string_view body, bool chat,
+                                const generate::GenerationOptions& defaults = {});
 
 // POST /update_weights_from_disk: other weights for the model.
 struct ReloadRequest {

@@ -122,38 +122,8 @@ SpecPointer read_structured_outputs(Members& members) {
     check<DataError>(!found, "`structured_outputs`: found two forms of the completion");
     found = std::make_shared<const grammar::Spec>(grammar::json_object("`structured_outputs`"));
   }
-  inner.check_rest();
+  inner.check_no_rest();
   return found;
-}
-
-// Of a function without `parameters`, which has no arguments.
-Json parameters_of(const Json& function) {
-  const Json given = function.value("parameters", Json());
-  if (!given.is_null()) return given;
-  return {{"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};
-}
-
-Json call_schema(const Json& tool) {
-  const Json& function = tool.at("function");
-  return {{"type", "object"},
-          {"properties",
-           {{"name", {{"const", function.at("name")}}}, {"parameters", parameters_of(function)}}},
-          {"required", {"name", "parameters"}}};
-}
-
-// What `tool_choice` makes a completion be: a list of calls, or one function's arguments.
-SpecPointer read_forced_calls(const CompletionRequest& out) {
-  if (out.tool_choice == ToolChoice::kNamed) {
-    for (const Json& tool : out.tools)
-      if (tool.at("function").at("name") == out.tool_name)
-        return spec(Kind::kJsonSchema, dump_json(parameters_of(tool["function"])), "tools");
-  }
-  if (out.tool_choice != ToolChoice::kRequired) return nullptr;
-  Json calls = Json::array();
-  for (const Json& tool : out.tools) calls.push_back(call_schema(tool));
-  Json schema{{"type", "array"}, {"minItems", 1}, {"items", {{"anyOf", calls}}}};
-  if (!out.parallel_tool_calls) schema["maxItems"] = 1;
-  return spec(Kind::kJsonSchema, dump_json(schema), "tools");
 }
 
 bool is_function(const Json& tool) {
@@ -172,9 +142,11 @@ void read_sampling(Members& members, generate::GenerationOptions& options) {
   constexpr const char* kPenalty = "a number from -2 to 2";
   members.number("presence_penalty", s.presence_penalty, -2, 2, false, kPenalty);
   members.number("frequency_penalty", s.frequency_penalty, -2, 2, false, kPenalty);
-  s.no_repeat_ngram = members.integer("no_repeat_ngram_size", 0, kUnbounded).value_or(0);
+  if (const auto size = members.integer("no_repeat_ngram_size", 0, kUnbounded))
+    s.no_repeat_ngram = *size;
   // -1: all, elsewhere.
-  s.top_k = std::max<int64_t>(members.integer("top_k", -1, kUnbounded).value_or(0), 0);
+  if (const auto most = members.integer("top_k", -1, kUnbounded))
+    s.top_k = std::max(*most, int64_t{0});
   read_bias(members, s);
   options.ignore_eos = members.flag("ignore_eos");
   options.min_new_tokens = members.integer("min_tokens", 0, generate::kMostNewTokens).value_or(0);
@@ -209,13 +181,16 @@ void read_tools(Members& members, CompletionRequest& out) {
 
 void read_structure(Members& members, CompletionRequest& out) {
   SpecPointer found[] = {read_response_format(members), read_structured_outputs(members),
-                         read_structured(members, "guided_", ""), read_forced_calls(out)};
+                         read_structured(members, "guided_", "")};
   for (SpecPointer& one : found) {
     if (!one) continue;
     check<DataError>(!out.options.grammar, out.options.grammar ? out.options.grammar->where : "",
                      " and ", one->where, ": found two forms of the completion, expected one");
     out.options.grammar = std::move(one);
   }
+  check<DataError>(!out.options.grammar || out.tool_choice == ToolChoice::kAuto,
+                   "`tool_choice` and ", out.options.grammar ? out.options.grammar->where : "",
+                   ": found two forms of the completion, expected one");
 }
 
 }  // namespace temper::serve

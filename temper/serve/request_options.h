@@ -11,7 +11,7 @@ void read_sampling(Members& members, generate::GenerationOptions& options);
 // `tools` and `tool_choice` of a chat.
 void read_tools(Members& members, CompletionRequest& out);
 // `response_format`; vLLM's `structured_outputs` and guided_json, guided_regex, guided_choice,
-// guided_grammar; else what `tool_choice` asks for.
+// guided_grammar.
 void read_structure(Members& members, CompletionRequest& out);
 
 }  // namespace temper::serve

@@ -1,8 +1,9 @@
 #include "temper/serve/sampler_loop.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <deque>
+#include <type_traits>
+#include <utility>
 
 #include "temper/base/error.h"
 
@@ -13,61 +14,91 @@ constexpr const char* kNotChanged = "the server has stopped before its weights w
 
 }  // namespace
 
-// Filled by the engine's callbacks, emptied by the client's thread.
+// Filled by the engine's callbacks, emptied by whoever answers the client.
 struct Ticket::Queue {
   struct Sent {
     size_t tokens = 0, text = 0;
   };
 
   void put(int64_t choice, const generate::Completion& c, bool finished) {
-    const std::lock_guard lock(mutex);
-    Sent& done = sent[static_cast<size_t>(choice)];
-    // Tokens wait for the text that they begin.
-    if (!finished && has_text && c.text.size() <= done.text) return;
-    cancelled = cancelled || c.cancelled;
-    const auto rest = [&](const auto& list) {
-      const auto first = std::min(done.tokens, list.size());
-      return std::decay_t<decltype(list)>(list.begin() + static_cast<ptrdiff_t>(first), list.end());
-    };
-    Piece piece{
-        choice,           rest(c.tokens),
-        rest(c.logprobs), rest(c.top_logprobs),
-        c.of_prompt,      c.text.size() > done.text ? c.text.substr(done.text) : std::string(),
-        finished,         c.stopped};
-    done = {c.tokens.size(), std::max(done.text, c.text.size())};
-    pieces.push_back(std::move(piece));
-    arrived.notify_one();
+    {
+      const std::lock_guard lock(mutex);
+      Sent& done = sent[static_cast<size_t>(choice)];
+      // Tokens wait for the text that they begin.
+      if (!finished && has_text && c.text.size() <= done.text) return;
+      cancelled = cancelled || c.cancelled;
+      const auto rest = [&](const auto& list) {
+        const auto first = std::min(done.tokens, list.size());
+        return std::decay_t<decltype(list)>(list.begin() + static_cast<ptrdiff_t>(first),
+                                            list.end());
+      };
+      pieces.push_back({choice, rest(c.tokens), rest(c.logprobs), rest(c.top_logprobs), c.of_prompt,
+                        c.text.size() > done.text ? c.text.substr(done.text) : std::string(),
+                        finished, c.stopped});
+      done = {c.tokens.size(), std::max(done.text, c.text.size())};
+      unfinished -= finished;
+      if (unfinished == 0) leave();
+    }
+    wake();
   }
 
   void fail(const std::string& why) {
-    const std::lock_guard lock(mutex);
-    if (failure.empty()) failure = why;
-    arrived.notify_one();
+    {
+      const std::lock_guard lock(mutex);
+      if (failure.empty()) failure = why;
+      leave();
+    }
+    wake();
+  }
+
+  // It counts no more. With the mutex.
+  void leave() {
+    if (slots) --*std::exchange(slots, nullptr);
+  }
+
+  void wake() {
+    std::function<void()> told;
+    {
+      const std::lock_guard lock(mutex);
+      told = arrived;
+    }
+    if (told) told();
   }
 
   std::mutex mutex;
-  std::condition_variable arrived;
+  std::function<void()> arrived;
   std::deque<Piece> pieces;
   std::string failure;     // why there will be no others
   std::vector<Sent> sent;  // by choice
-  int64_t num_samples = 1;
+  int64_t num_samples = 1, unfinished = 0;
+  std::atomic<int64_t>* slots = nullptr;  // in which it counts while it is sampled
   bool has_text = false, cancelled = false;
 };
 
 Ticket::Ticket(SamplerLoop& loop, std::shared_ptr<Queue> queue)
     : loop_(loop), queue_(std::move(queue)) {
   ++loop_.open_;
+  ++loop_.sampling_;
+  queue_->slots = &loop_.sampling_;
+  const std::lock_guard lock(loop_.waiting_mutex_);
+  loop_.waiting_.insert(queue_);
 }
 
 Ticket::~Ticket() {
+  {
+    const std::lock_guard lock(loop_.waiting_mutex_);
+    loop_.waiting_.erase(queue_);
+  }
   for (const generate::RequestId id : ids_) loop_.engine_.cancel(id);  // of finished ones: nothing
+  {
+    const std::lock_guard lock(queue_->mutex);
+    queue_->leave();
+  }
   --loop_.open_;
 }
 
-bool Ticket::next(Piece& piece, std::chrono::milliseconds timeout) {
-  std::unique_lock lock(queue_->mutex);
-  queue_->arrived.wait_for(lock, timeout,
-                           [&] { return !queue_->pieces.empty() || !queue_->failure.empty(); });
+bool Ticket::take(Piece& piece) {
+  const std::lock_guard lock(queue_->mutex);
   check(queue_->failure.empty(), queue_->failure);
   check<ServerStopped>(
       !queue_->cancelled && !loop_.gives_up_ && !(queue_->pieces.empty() && loop_.ended_),
@@ -76,6 +107,11 @@ bool Ticket::next(Piece& piece, std::chrono::milliseconds timeout) {
   piece = std::move(queue_->pieces.front());
   queue_->pieces.pop_front();
   return true;
+}
+
+void Ticket::on_arrival(std::function<void()> arrived) {
+  const std::lock_guard lock(queue_->mutex);
+  queue_->arrived = std::move(arrived);
 }
 
 SamplerLoop::SamplerLoop(models::CausalLM& model, const generate::EngineOptions& options,
@@ -90,8 +126,9 @@ std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request> reque
   queue->has_text = has_text_;
   queue->num_samples = requests.at(0).num_samples;
   queue->sent.resize(requests.size() * static_cast<size_t>(queue->num_samples));
+  queue->unfinished = static_cast<int64_t>(queue->sent.size());
   std::shared_ptr<Ticket> ticket(new Ticket(*this, queue));
-  if (open_ > most_requests_) {
+  if (sampling_ > most_requests_) {
     ++refused_;
     throw TooManyRequests{most_requests_};
   }
@@ -149,18 +186,35 @@ bool SamplerLoop::make_change() {
   return true;
 }
 
+void SamplerLoop::give_up() {
+  gives_up_ = true;
+  wake_all();
+}
+
+void SamplerLoop::wake_all() {
+  std::vector<std::shared_ptr<Ticket::Queue>> all;
+  {
+    const std::lock_guard lock(waiting_mutex_);
+    all.assign(waiting_.begin(), waiting_.end());
+  }
+  for (const auto& queue : all) queue->wake();
+}
+
 void SamplerLoop::run(const std::function<bool()>& stop) {
   struct End {
     SamplerLoop& loop;
     ~End() {
-      const std::lock_guard lock(loop.gate_);
-      loop.ended_ = true;
-      if (loop.change_) {
-        loop.change_->failure = std::make_exception_ptr(ServerStopped(kNotChanged));
-        loop.change_->done = true;
-        loop.change_ = nullptr;
+      {
+        const std::lock_guard lock(loop.gate_);
+        loop.ended_ = true;
+        if (loop.change_) {
+          loop.change_->failure = std::make_exception_ptr(ServerStopped(kNotChanged));
+          loop.change_->done = true;
+          loop.change_ = nullptr;
+        }
+        loop.changed_.notify_all();
       }
-      loop.changed_.notify_all();
+      loop.wake_all();
     }
   } const end{*this};
   while (!stop()) {

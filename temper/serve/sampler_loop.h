@@ -2,12 +2,12 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,9 +42,12 @@ class Ticket {
   Ticket(const Ticket&) = delete;
   Ticket& operator=(const Ticket&) = delete;
 
-  // The next piece; false: none came within the time. Throws RunError when none will come, which is
+  // The next piece; false: there is none yet. Throws RunError when none will come, which is
   // ServerStopped where the server ends.
-  bool next(Piece& piece, std::chrono::milliseconds timeout);
+  bool take(Piece& piece);
+  // Called, by the thread that samples and without locks, whenever take() may have something new:
+  // it must not wait.
+  void on_arrival(std::function<void()> arrived);
   // Names the weights that sample for it.
   const std::string& weights() const { return weights_; }
 
@@ -65,7 +68,8 @@ struct TooManyRequests {
 
 class SamplerLoop {
  public:
-  // most_requests: tickets at once, of those that wait and those that are being answered.
+  // most_requests: at once, of those that wait and those that are being sampled. What is sampled
+  // and waits for its client to read it does not count.
   SamplerLoop(models::CausalLM& model, const generate::EngineOptions& options,
               std::shared_ptr<const Tokenizer> tokenizer, int64_t most_requests);
 
@@ -86,7 +90,7 @@ class SamplerLoop {
   void refuse_new() { refuses_ = true; }
   bool refuses() const { return refuses_ || ended_; }
   // Those who wait for completions are told that the server has stopped. From any thread.
-  void give_up() { gives_up_ = true; }
+  void give_up();
 
   // Samples until `stop`, which is asked after every step and every 50 ms. The model is used by
   // this thread alone. Throws RunError of the model; waiting clients hear of it.
@@ -110,14 +114,17 @@ class SamplerLoop {
   };
   void update_counts();
   bool make_change();
+  void wake_all();
 
   generate::Engine engine_;
   bool has_text_;
   const int64_t most_requests_;
   std::atomic<bool> refuses_{false}, gives_up_{false}, ended_{false};
-  std::atomic<int64_t> open_{0}, requests_{0}, refused_{0};
+  std::atomic<int64_t> open_{0}, sampling_{0}, requests_{0}, refused_{0};
   std::atomic<int64_t> prompt_tokens_{0}, reused_tokens_{0}, new_tokens_{0}, drafted_tokens_{0},
       accepted_tokens_{0};
+  std::mutex waiting_mutex_;
+  std::set<std::shared_ptr<Ticket::Queue>> waiting_;
   std::mutex gate_;  // between submitting and changing
   std::condition_variable changed_;
   Change* change_ = nullptr;

@@ -22,23 +22,34 @@ struct ServedModel {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  int port = 8000;                  // 0: a free one
-  std::string api_key;              // what clients send as "Authorization: Bearer KEY"; empty: none
-  std::vector<ServedModel> models;  // the first is used if a request names none
-  data::TextFormat format;          // of prompts and messages
-  std::string cache_dtype = "float32";  // of keys and values
-  int64_t most_positions = 0;           // of a prompt and its completion
-  int64_t most_threads = 64;            // connections that are served at once
+  int port = 8000;      // 0: a free one
+  std::string api_key;  // what clients send as "Authorization: Bearer KEY"; empty: none
+  std::vector<std::string> allowed_origins, allowed_hosts;  // as AccessRules
+  std::vector<ServedModel> models;       // the first is used if a request names none
+  std::vector<std::string> other_names;  // of the first model, in requests
+  // A model's chat template (nn::Context::adapter) with more variables; empty: it has none.
+  std::function<std::shared_ptr<const ChatTemplate>(int adapter, const Json& variables)> chat_with;
+  data::TextFormat format;                     // of prompts and messages
+  generate::GenerationOptions defaults;        // of what a request does not say
+  std::string cache_dtype = "float32";         // of keys and values
+  int64_t most_positions = 0;                  // of a prompt and its completion
+  int64_t most_connections = 2048;             // at once
+  int64_t most_connections_of_address = 1024;  // of these, from one IP address
   int64_t most_request_bytes = int64_t{64} << 20;
   ToolCallFormat tool_calls = ToolCallFormat::kAuto;  // format of the model's tool calls
+  bool splits_reasoning = true;                       // a chat's reasoning is `reasoning_content`
   // Makes the model compute with the weights of a directory; nobody uses it meanwhile. Throws
   // ConfigError, DataError, and the model is then as it was. Empty: weights cannot be changed.
   std::function<void(const std::string& directory)> reload;
+  // A line a request, when it is answered; empty: no log. Warnings, each said once.
+  std::function<void(const std::string& line)> access_log, warn;
 
-  // What a rank of a run is asked by the others (roles/): POST PATH or PATH/NAME, by path. What a
-  // route throws is answered as an error.
+  // What a rank of a run is asked by the others (roles/): POST PATH or PATH/NAME, by path, each on
+  // a thread of its own, of which there are most_threads. What a route throws is answered as an
+  // error. Where there are routes, clients are trusted to be slow once they have sent the key.
   using Route = std::function<std::string(const std::string& name, const std::string& body)>;
   std::map<std::string, Route> routes;
+  int64_t most_threads = 64;
   // GET /attend, /watch: a client waits there for the server's end, and is sent a byte every two
   // seconds. Called when one begins to at /attend, and with false when it is gone. Empty: there are
   // no such routes.

@@ -3,36 +3,18 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "temper/serve/forced_calls.h"
+
 namespace temper::serve {
-namespace {
-
-// The arguments of the named function, or a list of {"name", "parameters"}.
-void add_forced(const CompletionRequest& request, const Json& said, SpokenCalls& out) {
-  if (request.tool_choice == ToolChoice::kNamed) {
-    out.calls.push_back({request.tool_name, dump_json(said)});
-    return;
-  }
-  for (const Json& call : said)
-    out.calls.push_back({call.at("name").get<std::string>(), dump_json(call.at("parameters"))});
-}
-
-}  // namespace
-
 SpokenCalls spoken_calls(const CompletionRequest& request, ToolCallFormat format,
                          const Tokenizer& tokenizer, std::span<const int32_t> tokens,
-                         const std::string& text) {
-  SpokenCalls out{text, {}};
-  if (request.tool_choice != ToolChoice::kAuto) {
-    const Json said = Json::parse(text, nullptr, false);
-    if (said.is_discarded()) return out;  // cut off
-    out.content.clear();
-    add_forced(request, said, out);
-    return out;
-  }
+                         ReasoningSplitter reasoning, const std::string& answer) {
+  SpokenCalls out{answer, {}};
   // Marks of calls may be special tokens; the end token is none of them.
   while (!tokens.empty() && tokenizer.is_special(tokens.back()))
     tokens = tokens.first(tokens.size() - 1);
-  const SpokenTurn turn = parse_tool_calls(format, tokenizer.decode(tokens));
+  const std::string said = reasoning.next(tokenizer.decode(tokens), true).answer;
+  const SpokenTurn turn = parse_tool_calls(format, forced_beginning(request, format) + said);
   if (turn.calls.empty()) return out;
   out.content = turn.content;
   for (const ToolCall& call : turn.calls)

@@ -1,13 +1,12 @@
 // Calls of tools in what a model says to a client.
 #pragma once
 
-#include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "temper/serve/reasoning.h"
 #include "temper/serve/request.h"
 #include "temper/text/tokenizer.h"
 #include "temper/text/tool_calls.h"
@@ -23,10 +22,11 @@ struct SpokenCalls {
   std::vector<Call> calls;  // empty: the content is the whole turn
 };
 
-// tokens: of the whole turn; text: theirs, without special tokens.
+// tokens: of the whole turn; answer: their text without special tokens and reasoning. What begins
+// like a call and is none stays in the content.
 SpokenCalls spoken_calls(const CompletionRequest& request, ToolCallFormat format,
                          const Tokenizer& tokenizer, std::span<const int32_t> tokens,
-                         const std::string& text);
+                         ReasoningSplitter reasoning, const std::string& answer);
 
 // How much of the beginning of a turn's text is not part of a call, whatever follows.
 size_t shown_before_calls(const CompletionRequest& request, ToolCallFormat format,

@@ -17,10 +17,9 @@ std::tm parse_date(const std::string& text, const std::string& where) {
   std::tm written{};
   char separator = 'T';
   int end = 0;
-  const int fields =
-      std::sscanf(text.c_str(), "%4d-%2d-%2d%n%c%2d:%2d:%2d%n", &written.tm_year, &written.tm_mon,
-                  &written.tm_mday, &end, &separator, &written.tm_hour, &written.tm_min,
-                  &written.tm_sec, &end);
+  const int fields = std::sscanf(text.c_str(), "%4d-%2d-%2d%n%c%2d:%2d:%2d%n", &written.tm_year,
+                                 &written.tm_mon, &written.tm_mday, &end, &separator,
+                                 &written.tm_hour, &written.tm_min, &written.tm_sec, &end);
   written.tm_year -= 1900;
   written.tm_mon -= 1;
   // What is out of range becomes another date, without a word.

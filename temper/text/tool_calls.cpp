@@ -46,8 +46,17 @@ class Parser {
  public:
   explicit Parser(SpokenTurn& turn) : turn_(turn) {}
 
+  // From here on problems are of this part of the turn.
+  void begin(std::string_view part) { part_ = part; }
   void problem(const std::string& why, std::string_view said) {
     turn_.problems.push_back(why + ": " + quoted(trimmed(said)));
+    const std::string_view whole = part_.empty() ? said : part_;
+    if (rejected_.empty() || rejected_.back() != whole) rejected_.push_back(whole);
+  }
+  // Beside calls that are good nothing that was said is dropped.
+  void keep_rejected() {
+    if (!turn_.calls.empty())
+      for (const std::string_view said : rejected_) say(said);
   }
   void say(std::string_view text) {
     const std::string_view said = trimmed(text);
@@ -100,6 +109,7 @@ class Parser {
   void json_calls(std::string_view text) {
     while (!(text = trimmed(text)).empty()) {
       const std::string_view one = json_prefix(text);
+      begin(one);
       if (one.empty()) return problem("the call's JSON does not end", text);
       json_call(one);
       text = trimmed(text.substr(one.size()));
@@ -113,6 +123,8 @@ class Parser {
 
  private:
   SpokenTurn& turn_;
+  std::string_view part_;
+  std::vector<std::string_view> rejected_;
 };
 
 void parse_hermes(std::string_view text, Parser& parser) {
@@ -121,11 +133,13 @@ void parse_hermes(std::string_view text, Parser& parser) {
     const size_t begin = text.find(kBegin);
     parser.say(text.substr(0, begin));
     if (begin == std::string_view::npos) return;
-    text.remove_prefix(begin + kBegin.size());
+    text.remove_prefix(begin);
     const size_t end = text.find(kEnd);
-    parser.json_call(text.substr(0, end));
+    parser.begin(text.substr(0, end == std::string_view::npos ? end : end + kEnd.size()));
+    text.remove_prefix(kBegin.size());
+    parser.json_call(text.substr(0, end == std::string_view::npos ? end : end - kBegin.size()));
     if (end == std::string_view::npos) return;
-    text.remove_prefix(end + kEnd.size());
+    text.remove_prefix(end - kBegin.size() + kEnd.size());
   }
 }
 
@@ -188,6 +202,7 @@ void parse_mistral(std::string_view text, Parser& parser) {
     text.remove_prefix(begin + kToolCalls.size());
     begin = text.find(kToolCalls);
     const std::string_view said = trimmed(text.substr(0, begin));
+    parser.begin(said);
     if (said.starts_with('[')) {
       parser.json_call(said);
       continue;
@@ -233,6 +248,7 @@ SpokenTurn parse_tool_calls(ToolCallFormat format, std::string_view text) {
     case ToolCallFormat::kHermes:
       parse_hermes(text, parser);
   }
+  parser.keep_rejected();
   return turn;
 }
 

@@ -23,13 +23,12 @@ struct Checkpoint {
 };
 
 // OUTPUT_DIR/checkpoints/step-N: NAME.safetensors and NAME.optimizer.safetensors of each trainable,
-// task.safetensors, state.json, which has a hash of each of the others as they were written, and one
-// of itself. A checkpoint is written under another name and renamed when it is
-// whole, so that a run that is killed at any moment leaves the old ones. Ranks that share out what
-// trains write side by side into the same files, which are those of one rank, each what it holds.
-// Where not all of them see the directory, or hosts share it by a file system on which their writes
-// to one file could undo each other's (NFS, SMB, FUSE), rank 0 gathers one tensor after the other
-// and writes.
+// task.safetensors, state.json, which has a hash of each of the others as they were written, and
+// one of itself. A checkpoint is written under another name and renamed when it is whole, so that a
+// run that is killed at any moment leaves the old ones. Ranks that share out what trains write side
+// by side into the same files, which are those of one rank, each what it holds. Where not all of
+// them see the directory, or hosts share it by a file system on which their writes to one file
+// could undo each other's (NFS, SMB, FUSE), rank 0 gathers one tensor after the other and writes.
 class Checkpoints {
  public:
   Checkpoints(std::string output_dir, int64_t keep);

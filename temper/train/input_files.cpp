@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 constexpr auto kPatience = std::chrono::seconds(10);  // of a checkpoint, for hashes to be there
 
 // Keys, or their last parts, whose values name files; of a command each word may.
-constexpr std::array kFileKeys{"path",   "chat_template", "teacher", "teacher_logprobs", "replay",
+constexpr std::array kFileKeys{"path",   "chat_template",   "teacher", "teacher_logprobs", "replay",
                                "critic", "reference_model", "model",   "command"};
 constexpr std::array kSections{"model", "adapter", "data",    "preference", "distill",
                                "ppo",   "rl",      "rewards", "environment"};
@@ -48,15 +48,15 @@ std::string last_part_of_key(const std::string& key) {
 std::optional<InputFile> look_at(const std::string& key, const fs::path& path) {
   struct stat about{};
   if (::stat(path.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) return {};
-  return InputFile{key,
-                   path.filename().string(),
-                   path.string(),
-                   about.st_size,
-                   str(about.st_dev, " ", about.st_ino, " ", about.st_mtim.tv_sec, ".",
-                       about.st_mtim.tv_nsec, " ", about.st_ctim.tv_sec, ".",
-                       about.st_ctim.tv_nsec),
-                   is_one_of(kWeights, path.extension().string()),
-                   ""};
+  return InputFile{
+      key,
+      path.filename().string(),
+      path.string(),
+      about.st_size,
+      str(about.st_dev, " ", about.st_ino, " ", about.st_mtim.tv_sec, ".", about.st_mtim.tv_nsec,
+          " ", about.st_ctim.tv_sec, ".", about.st_ctim.tv_nsec),
+      is_one_of(kWeights, path.extension().string()),
+      ""};
 }
 
 // A model's or adapter's: of weights in several forms those that are read.

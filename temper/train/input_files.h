@@ -50,8 +50,8 @@ class InputHashes {
   std::future<std::vector<std::string>> hashes_;
 };
 
-// What differs from what a checkpoint kept. Sets the hashes of files whose stamp is not the one that
-// was kept, which takes the time of reading them once, and takes over those of the others.
+// What differs from what a checkpoint kept. Sets the hashes of files whose stamp is not the one
+// that was kept, which takes the time of reading them once, and takes over those of the others.
 struct ChangedInputs {
   std::vector<std::string> frozen;  // weights of model.path and adapter.path
   std::vector<std::string> others;

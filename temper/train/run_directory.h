@@ -45,9 +45,10 @@ class RunDirectory : public Messages {
   void warn_once(const std::string& what, const std::string& message) override;
   void note(const std::string& text) override;
 
-  // The checkpoint that `resume` names, or the newest whole one, whose files are what was written. `restore` reads the rest of it and
-  // throws DataError where it is damaged. Damaged ones are passed over with a warning; where none
-  // is whole, the newest one's error is thrown. None: there is none, or resume is never.
+  // The checkpoint that `resume` names, or the newest whole one, whose files are what was written.
+  // `restore` reads the rest of it and throws DataError where it is damaged. Damaged ones are
+  // passed over with a warning; where none is whole, the newest one's error is thrown. None: there
+  // is none, or resume is never.
   std::optional<Checkpoint> load_checkpoint(const Trainables& trainables,
                                             const std::function<void(const Checkpoint&)>& restore);
   bool complete(const Checkpoint& checkpoint, int64_t steps) const;
@@ -106,7 +107,7 @@ class RunDirectory : public Messages {
   std::set<std::string> warned_;
   int64_t steps_ = 0;
   int64_t metrics_rows_ = 0;  // of steps, in metrics.jsonl
-  int64_t saved_ = -1;  // the step of the last checkpoint that this process wrote
+  int64_t saved_ = -1;        // the step of the last checkpoint that this process wrote
 };
 
 }  // namespace temper::train

@@ -406,16 +406,16 @@ TEST_CASE("a text of which max_length keeps a part gives the tokens that all of 
   whole.eos = 3;
   whole.max_length = INT64_MAX;
   std::string words;
-  for (int i = 0; i < 300; ++i) words += "She said: don't stop at number " + std::to_string(i) + ", ";
-  const Json rows[] = {
-      {{"text", words}},
-      {{"prompt", "Say it."}, {"completion", words}},
-      {{"prompt", words}, {"completion", "Said."}},
-      {{"messages",
-        {{{"role", "user"}, {"content", "Hello"}},
-         {{"role", "assistant"}, {"content", words}},
-         {{"role", "user"}, {"content", words}},
-         {{"role", "assistant"}, {"content", "Bye."}}}}}};
+  for (int i = 0; i < 300; ++i)
+    words += "She said: don't stop at number " + std::to_string(i) + ", ";
+  const Json rows[] = {{{"text", words}},
+                       {{"prompt", "Say it."}, {"completion", words}},
+                       {{"prompt", words}, {"completion", "Said."}},
+                       {{"messages",
+                         {{{"role", "user"}, {"content", "Hello"}},
+                          {{"role", "assistant"}, {"content", words}},
+                          {{"role", "user"}, {"content", words}},
+                          {{"role", "assistant"}, {"content", "Bye."}}}}}};
   for (const Json& row : rows)
     for (const int64_t length : {5, 9, 40, 200, 2000}) {
       CAPTURE(row.begin().key());

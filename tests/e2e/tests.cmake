@@ -12,3 +12,5 @@ if(NOT TEMPER_SANITIZE)
 endif()
 # It waits for servers that come back, and for those that do not.
 set_tests_properties(e2e/remote_test PROPERTIES TIMEOUT 600)
+# Hundreds of clients, and requests that are as slow as the limits allow.
+set_tests_properties(e2e/hostile_test PROPERTIES TIMEOUT 900)

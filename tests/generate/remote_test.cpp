@@ -76,8 +76,12 @@ TEST_CASE("each kind of server is told every option in its own names") {
                     {"stop", {"x"}},
                     {"stop_token_ids", {4, 9}}};
   for (const Kind kind : {Kind::kOpenai, Kind::kVllm}) {
-    CHECK(remote::make_protocol(kind, 61)->parameters(plain) ==
-          Json{{"max_tokens", 64}, {"temperature", 1.0}});
+    CHECK(remote::make_protocol(kind, 61)->parameters(plain) == Json{{"max_tokens", 64},
+                                                                     {"temperature", 1.0},
+                                                                     {"top_p", 1.0},
+                                                                     {"top_k", -1},
+                                                                     {"min_p", 0.0},
+                                                                     {"repetition_penalty", 1.0}});
     Json expected = shared;
     expected.update({{"max_tokens", 64}, {"min_tokens", 3}});
     expected["structured_outputs"] = {{"json", "text"}};

@@ -1,5 +1,7 @@
 // What surrounds the weights: hub ids, the files that go along with a saved model, memory, and how
 // tensors split.
+#include "temper/models/directory.h"
+
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
@@ -13,7 +15,6 @@
 #include "temper/base/file.h"
 #include "temper/base/json.h"
 #include "temper/models/adapter.h"
-#include "temper/models/directory.h"
 #include "temper/models/load.h"
 
 using namespace temper;
@@ -75,7 +76,9 @@ TEST_CASE("a hub's id is the snapshot that the local cache has of it") {
   CHECK(resolve_model_path(golden("qwen3")) == golden("qwen3"));
 }
 
-TEST_CASE("a snapshot of a hub's cache is named by the hub's id, and by its commit where it is not main's") {
+TEST_CASE(
+    "a snapshot of a hub's cache is named by the hub's id, and by its commit where it is not "
+    "main's") {
   const Directory home("named");
   const Variable variable("HF_HOME", home.path), cache("HF_HUB_CACHE", home.path + "/hub");
   const std::string snapshots = home.path + "/hub/models--org--tiny-1.5/snapshots";
@@ -93,7 +96,8 @@ TEST_CASE("a snapshot of a hub's cache is named by the hub's id, and by its comm
   CHECK(name(snapshots + "/0123abc/") == "org/tiny-1.5 ");
   CHECK(name(snapshots + "/older") == "org/tiny-1.5 older");
   CHECK(resolve_model_path("org/tiny-1.5", "older") == snapshots + "/older");
-  for (const char* path : {"models/bench", "/models--a--b/x", "", "/models--a/snapshots/b", "org/x"})
+  for (const char* path :
+       {"models/bench", "/models--a--b/x", "", "/models--a/snapshots/b", "org/x"})
     CHECK(name(path) == std::string(path) + " ");
 
   // An adapter leads to the commit that it was trained on, and back.

@@ -88,8 +88,7 @@ TEST_CASE("a streamed model scores and merges as one in memory, in every storage
           for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
             std::map<std::string, std::string> expected;
             whole->each_parameter([&](const std::string& name, nn::Parameter& p) {
-              expected[name] =
-                  bytes_of_view(models::to_view(p.float_value().detach().to(type)));
+              expected[name] = bytes_of_view(models::to_view(p.float_value().detach().to(type)));
             });
             const auto tensors = streamed.weights->merged_tensors(type);
             REQUIRE(tensors.size() == expected.size());

@@ -79,7 +79,7 @@ TEST_CASE("equal rows are found, among themselves and in others") {
   };
   RowSizes train, eval;
   train.of = {{size(row({1, 2}, {1, 2})), size(row({1, 2, 3}, {1, 2, 3})),
-               size(row({1, 2}, {-100, 2})),  // other labels: another row
+               size(row({1, 2}, {-100, 2})),                      // other labels: another row
                size(row({1, 2}, {1, 2})), RowSize{}, RowSize{}},  // the last two are left out
               {size(row({1, 2, 3}, {1, 2, 3}))}};
   eval.of = {{size(row({7}, {7})), size(row({1, 2, 3}, {1, 2, 3})), RowSize{}}};

@@ -85,15 +85,16 @@ TEST_CASE("a resumed run removes the files of later steps, and writes what the w
     const std::string ending = compress ? ".jsonl.zst" : ".jsonl";
     CHECK(names_in(folder.path.string()) == Names{"step-3" + ending, "step-x.jsonl"});
     for (int64_t batch = 4; batch <= 5; ++batch) files.write(batch, batch, some_groups(batch));
-    CHECK(names_in(folder.path.string()) == Names{"step-4" + ending, "step-5" + ending, "step-x.jsonl"});
+    CHECK(names_in(folder.path.string()) ==
+          Names{"step-4" + ending, "step-5" + ending, "step-x.jsonl"});
   }
 }
 
 TEST_CASE("a packed rollout file has the rows of a plain one, where rl.replay reads them") {
   const Folder folder;
   for (const bool compress : {false, true})
-    RolloutFiles(folder.path.string(), {}, compress).write(compress ? 2 : 1, compress ? 2 : 1,
-                                                  some_groups(9));
+    RolloutFiles(folder.path.string(), {}, compress)
+        .write(compress ? 2 : 1, compress ? 2 : 1, some_groups(9));
   const data::RowSet plain({folder.path.string() + "/rollouts/step-1.jsonl"}),
       packed({folder.path.string() + "/rollouts/step-2.jsonl.zst"});
   REQUIRE(plain.size() == 2);

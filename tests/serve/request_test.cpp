@@ -11,6 +11,7 @@
 #include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/serve/asked.h"
+#include "temper/serve/forced_calls.h"
 #include "temper/serve/tool_turn.h"
 
 using namespace temper;
@@ -219,6 +220,53 @@ TEST_CASE("each request has the date of its own time") {
   CHECK(day() == "03");
 }
 
+TEST_CASE("unknown parameters are passed over and named, unless they look misspelled") {
+  const CompletionRequest r = text(R"("top_a": 0.2, "logits_processors": [], "user": "u")");
+  CHECK(r.ignored == std::vector<std::string>{"top_a", "logits_processors"});
+  CHECK(text(R"("top_p": 0.5)").ignored.empty());
+  for (const char* members : {R"("temprature": 1)", R"("maxtokens": 1)", R"("max_token": 1)",
+                              R"("tempreature": 1)", R"("best_off": 1)"})
+    CHECK_MESSAGE(problem_of(members).find("did you mean") != std::string::npos, members);
+  CHECK(problem_of(R"("structured_outputs": {"regex": "a", "other": 1})").find("unknown") !=
+        std::string::npos);
+}
+
+TEST_CASE("what a request does not say is the server's") {
+  generate::GenerationOptions defaults;
+  defaults.sampling = {.temperature = 0.6, .top_k = 20, .top_p = 0.95, .repetition_penalty = 1.05};
+  const auto sampling = [&](const std::string& members) {
+    return parse_request("{\"prompt\": \"a\"" + members + "}", false, defaults).options.sampling;
+  };
+  CHECK(sampling("").temperature == 0.6);
+  CHECK(sampling("").top_k == 20);
+  CHECK(sampling("").repetition_penalty == 1.05);
+  CHECK(sampling(R"(, "temperature": 1, "top_k": -1, "top_p": 1)").temperature == 1);
+  CHECK(sampling(R"(, "temperature": 1, "top_k": -1, "top_p": 1)").top_k == 0);
+  CHECK(sampling(R"(, "temperature": 1, "top_k": -1, "top_p": 1)").top_p == 1);
+  CHECK(sampling(R"(, "temperature": null)").temperature == 0.6);
+}
+
+TEST_CASE("variables of the chat template") {
+  CHECK(chat(R"("n": 1)").template_variables.is_null());
+  CHECK(chat(R"("chat_template_kwargs": {"enable_thinking": false})").template_variables ==
+        Json({{"enable_thinking", false}}));
+  CHECK(chat(R"("reasoning_effort": "low")").template_variables ==
+        Json({{"reasoning_effort", "low"}}));
+  CHECK(problem(R"({"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": 1})",
+                true)
+            .starts_with("`chat_template_kwargs`: found 1"));
+}
+
+TEST_CASE("arguments of calls that are nested without end are refused") {
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  CHECK(
+      problem(
+          R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": ")" +
+              deep + R"("}}]}]})",
+          true)
+          .find("`arguments` are JSON") != std::string::npos);
+}
+
 TEST_CASE("forms of completions") {
   using Kind = grammar::Spec::Kind;
   const auto form = [](const char* members) { return text(members).options.grammar; };
@@ -241,21 +289,33 @@ TEST_CASE("tools that have to be called, and calls that were spoken") {
   const auto with = [&](const std::string& choice) {
     return chat(std::string(tools) + ", \"tool_choice\": " + choice);
   };
-  CHECK(with("\"auto\"").options.grammar == nullptr);
+  CHECK(with("\"auto\"").tool_choice == ToolChoice::kAuto);
   CHECK(with("\"none\"").tools.is_null());
   const CompletionRequest named = with(R"({"type": "function", "function": {"name": "f"}})");
   CHECK(named.tool_choice == ToolChoice::kNamed);
-  CHECK(named.options.grammar->text == R"({"type":"object"})");
+  const ForcedCalls one = forced_calls(named, ToolCallFormat::kHermes);
+  REQUIRE(one.tags.size() == 1);
+  CHECK(one.tags[0].schema == Json({{"type", "object"}}));
+  CHECK(one.tags[0].begin == "<tool_call>\n{\"name\": \"f\", \"arguments\": ");
+  CHECK(one.tags[0].end == "}\n</tool_call>");
+  CHECK(one.once);
   // Without parameters there are no arguments.
   const Json none{
       {"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};
-  const CompletionRequest bare = with(R"({"type": "function", "function": {"name": "g"}})");
-  CHECK(parse_json(bare.options.grammar->text, "schema") == none);
   const CompletionRequest required = with("\"required\"");
-  const Json schema = parse_json(required.options.grammar->text, "schema");
-  CHECK(schema["minItems"] == 1);
-  CHECK(schema["items"]["anyOf"].size() == 2);
-  CHECK(schema["items"]["anyOf"][1]["properties"]["parameters"] == none);
+  const ForcedCalls any_of = forced_calls(required, ToolCallFormat::kHermes);
+  REQUIRE(any_of.tags.size() == 2);
+  CHECK(any_of.tags[1].schema == none);
+  CHECK_FALSE(any_of.once);
+  CHECK(forced_calls(required, ToolCallFormat::kLlama).tags[1].begin ==
+        "{\"name\": \"g\", \"parameters\": ");
+  CHECK(forced_calls(required, ToolCallFormat::kMistral).tags[1].end == "}]");
+  CHECK(std::string(forced_beginning(required, ToolCallFormat::kMistral)) == "[TOOL_CALLS]");
+  CHECK(std::string(forced_beginning(required, ToolCallFormat::kHermes)).empty());
+  CHECK(problem(R"({"messages": [{"role": "user", "content": "a"}], )" + std::string(tools) +
+                    R"(, "tool_choice": "required", "response_format": {"type": "json_object"}})",
+                true)
+            .find("two forms") != std::string::npos);
   for (const char* wrong :
        {R"("any")", R"({"type": "function", "function": {"name": "h"}})", "{}", "1"})
     CHECK_MESSAGE(problem(R"({"messages": [{"role": "user", "content": "a"}], )" +

@@ -12,10 +12,10 @@ using namespace temper;
 TEST_CASE("the first ids of a text are the first of all its ids, whatever the tokenizer") {
   std::string text;
   for (const Json& one : golden_tokenizer_file("texts")) text += one.get<std::string>() + " ";
-  for (const char* name : {"folding", "gemma", "gpt2", "llama2_legacy", "llama3",
-                           "metaspace_always", "metaspace_first", "metaspace_never", "qwen2",
-                           "split_contiguous", "split_isolated", "split_mergedwithnext",
-                           "split_mergedwithprevious", "split_removed"}) {
+  for (const char* name :
+       {"folding", "gemma", "gpt2", "llama2_legacy", "llama3", "metaspace_always",
+        "metaspace_first", "metaspace_never", "qwen2", "split_contiguous", "split_isolated",
+        "split_mergedwithnext", "split_mergedwithprevious", "split_removed"}) {
     CAPTURE(name);
     const auto tokenizer = golden_tokenizer(name);
     const std::vector<int32_t> all = tokenizer->encode(text);

@@ -121,3 +121,19 @@ TEST_CASE("the notation is found in the template") {
   CHECK(format("gemma3") == Format::kGemma);
   CHECK(format("mistral3") == Format::kMistral);
 }
+
+TEST_CASE("beside good calls, what begins like a call and is none stays in the text") {
+  const SpokenTurn turn = parse_tool_calls(
+      Format::kHermes,
+      "a<tool_call>{\"name\": 1}</tool_call>b<tool_call>{\"name\": \"f\"}</tool_call><tool_call>{");
+  CHECK(turn.content == "a\nb\n<tool_call>{\"name\": 1}</tool_call>\n<tool_call>{");
+  REQUIRE(turn.calls.size() == 1);
+  CHECK(turn.calls[0].name == "f");
+  CHECK(turn.problems.size() == 2);
+  const SpokenTurn list = parse_tool_calls(
+      Format::kMistral,
+      "[TOOL_CALLS] [{\"name\": 1}, {\"name\": 2}, {\"name\": \"f\", \"arguments\": {}}]");
+  CHECK(list.problems.size() == 2);
+  CHECK(list.calls.size() == 1);
+  CHECK(list.content.find("{\"name\": 1}") == list.content.rfind("{\"name\": 1}"));
+}

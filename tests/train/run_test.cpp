@@ -114,8 +114,8 @@ TEST_CASE("weights that give no finite gradient are not gone on from") {
       task.nan_at = {nan_at};
       CHECK_THROWS_WITH_AS(
           run.go(task),
-          doctest::Contains((str("the same command goes on from ", directory) + "/checkpoints/step-2")
-                                .c_str()),
+          doctest::Contains(
+              (str("the same command goes on from ", directory) + "/checkpoints/step-2").c_str()),
           RunError);
       CHECK_FALSE(std::filesystem::exists(directory + "/checkpoints/step-3"));
     }
@@ -432,15 +432,13 @@ TEST_CASE("files that have changed since the checkpoint are named, and another b
   CHECK(after([&] { write("rows/a.jsonl", "{\"text\": \"a\"}\n"); }).find("changed") ==
         std::string::npos);
   contains(after([&] { write("rows/a.jsonl", "{\"text\": \"c\"}\n"); }),
-           "files that have changed since " + directory + "/run/checkpoints/step-2: " +
-               "data.train[0].path (" + directory + "/rows/a.jsonl)");
+           "files that have changed since " + directory +
+               "/run/checkpoints/step-2: " + "data.train[0].path (" + directory + "/rows/a.jsonl)");
   contains(after([&] { write("rows/c.jsonl", "{\"text\": \"c\"}\n"); }), "c.jsonl), which is new");
   contains(after([&] { std::filesystem::remove(directory + "/rows/b.jsonl"); }),
            "b.jsonl), which is gone");
   contains(after([&] { write("model/tokenizer.json", "[]"); }), "tokenizer.json)");
-  const auto other_base = [&] {
-    write("model/model.safetensors", std::string(999, 'w') + "x");
-  };
+  const auto other_base = [&] { write("model/model.safetensors", std::string(999, 'w') + "x"); };
   contains(after(other_base), "refused: the frozen weights are not those that " + directory +
                                   "/run/checkpoints/step-2 was trained on: model.path (" +
                                   directory + "/model/model.safetensors)");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <cmath>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -17,6 +18,8 @@ namespace {
 
 constexpr double kConnectSeconds = 5;
 constexpr size_t kLongestQuote = 300;
+constexpr size_t kLongestAnswer = size_t{512}
+                                  << 20;  // bytes; of a server that is not well it has no end
 constexpr time_t kAttendSeconds = 14 * 24 * 3600;  // between bytes; stop() may end it before
 
 std::string in_one_line(std::string text) {
@@ -67,11 +70,16 @@ std::optional<double> retry_after(const httplib::Response& answer) {
   return std::max(0.0, std::difftime(::timegm(&date), std::time(nullptr)));
 }
 
-std::string body_of(const httplib::Result& result, const std::string& path) {
+std::string body_of(const httplib::Result& result, std::string body, const std::string& path) {
+  if (body.size() > kLongestAnswer)
+    throw HttpFailure(temper::str(path, ": the answer has more than ", kLongestAnswer,
+                                  " bytes; is this a "
+                                  "rollout server?"),
+                      true);
   if (!result) throw HttpFailure(temper::str(path, ": ", reason(result.error())), true);
-  if (result->status / 100 == 2) return result->body;
-  throw HttpFailure(temper::str(path, ": status ", result->status, " ", message_of(result->body)),
-                    false, result->status, retry_after(result.value()));
+  if (result->status / 100 == 2) return body;
+  throw HttpFailure(temper::str(path, ": status ", result->status, " ", message_of(body)), false,
+                    result->status, retry_after(result.value()));
 }
 
 }  // namespace
@@ -125,11 +133,20 @@ struct HttpClient::Impl {
     request.path = prefix + path;
     request.body = body;
     if (!body.empty()) request.set_header("Content-Type", "application/json");
-    // The library's limit is of the time between bytes.
-    const double end = steady_seconds() + timeout;
-    request.progress = [end](uint64_t, uint64_t) { return steady_seconds() < end; };
+    return send(request, path, timeout);
+  }
+
+  std::string send(httplib::Request& request, const std::string& path, double seconds) {
     check_not_stopped(path);
-    return body_of(client.send(request), path);
+    // The library's limit is of the time between bytes, and it has none of their number.
+    const double end = steady_seconds() + seconds;
+    std::string body;
+    request.content_receiver = [&](const char* part, size_t size, uint64_t, uint64_t) {
+      body.append(part, size);
+      return body.size() <= kLongestAnswer && steady_seconds() < end;
+    };
+    httplib::Result result = client.send(request);
+    return body_of(result, std::move(body), path);
   }
 
   void check_not_stopped(const std::string& path) const {
@@ -154,13 +171,16 @@ std::string HttpClient::post(const std::string& path, const std::string& json) {
 
 std::string HttpClient::post_bytes(const std::string& path,
                                    std::shared_ptr<const std::string> bytes) {
-  impl_->check_not_stopped(path);
-  const auto part = [&](size_t offset, size_t length, httplib::DataSink& sink) {
+  httplib::Request request;
+  request.method = "POST";
+  request.path = impl_->prefix + path;
+  request.set_header("Content-Type", "application/octet-stream");
+  request.content_length_ = bytes->size();
+  request.content_provider_ = [&](size_t offset, size_t length, httplib::DataSink& sink) {
     return !impl_->stopped && sink.write(bytes->data() + offset, length);
   };
-  return body_of(
-      impl_->client.Post(impl_->prefix + path, bytes->size(), part, "application/octet-stream"),
-      path);
+  // Sending them may take any time.
+  return impl_->send(request, path, INFINITY);
 }
 
 void HttpClient::attend(const std::string& path, const std::function<void()>& heard) {

@@ -93,18 +93,21 @@ class OpenAi : public Protocol {
   explicit OpenAi(int64_t vocabulary) : vocabulary_(vocabulary) {}
   int64_t most_samples() const override { return 1024; }
 
-  // Those that are not OpenAI's own are sent only where they differ from the default.
+  // A server may have defaults of its own (of the model's generation_config.json) for the first
+  // ones; the others, where they are not OpenAI's, are sent only where they differ from the
+  // default.
   Json parameters(const GenerationOptions& o) const override {
     const SamplingOptions& s = o.sampling;
-    Json out{{"max_tokens", o.max_new_tokens}, {"temperature", s.temperature}};
-    if (s.top_p < 1) out["top_p"] = s.top_p;
+    Json out{{"max_tokens", o.max_new_tokens},
+             {"temperature", s.temperature},
+             {"top_p", s.top_p},
+             {"top_k", s.top_k > 0 ? s.top_k : -1},
+             {"min_p", s.min_p},
+             {"repetition_penalty", s.repetition_penalty}};
     if (!o.stop.empty()) out["stop"] = o.stop;
     if (s.presence_penalty != 0) out["presence_penalty"] = s.presence_penalty;
     if (s.frequency_penalty != 0) out["frequency_penalty"] = s.frequency_penalty;
     if (!s.logit_bias.empty()) out["logit_bias"] = bias_by_token(s);
-    if (s.top_k > 0) out["top_k"] = s.top_k;
-    if (s.min_p > 0) out["min_p"] = s.min_p;
-    if (s.repetition_penalty != 1) out["repetition_penalty"] = s.repetition_penalty;
     if (s.no_repeat_ngram > 0) out["no_repeat_ngram_size"] = s.no_repeat_ngram;
     if (o.ignore_eos) out["ignore_eos"] = true;
     if (o.min_new_tokens > 0) out["min_tokens"] = o.min_new_tokens;

@@ -44,7 +44,8 @@ struct ServerNeeds {
   int64_t vocabulary = 0;  // of the policy; 0: not known, and nothing of the model is compared
   std::string cache_dtype = "float32";  // of the policy's keys and values
   int32_t token = 0;                    // the policy's highest one that a prompt may have
-  bool reshapes = false;  // it samples with penalties, a logit bias, a grammar, top-k, top-p or min-p
+  bool reshapes =
+      false;  // it samples with penalties, a logit bias, a grammar, top-k, top-p or min-p
 };
 
 // Of which distribution a server's log-probabilities are: the model's, or the one that is sampled

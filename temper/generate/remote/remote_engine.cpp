@@ -129,8 +129,7 @@ void RemoteEngine::attend() {
   for (const std::string& news : pool_->take_news())
     if (tell_) tell_(news);
   if (stop_ && stop_() && pool_->all_gone())
-    throw Stopped(
-        "the run was asked to stop while no server answers (rollout.server.urls)");
+    throw Stopped("the run was asked to stop while no server answers (rollout.server.urls)");
 }
 
 bool RemoteEngine::step(const Callbacks& callbacks) {

@@ -5,6 +5,7 @@
 #include <exception>
 #include <optional>
 #include <thread>
+#include <variant>
 
 #include "temper/grammar/automaton.h"
 #include "temper/grammar/xgrammar/log.h"
@@ -13,9 +14,6 @@ namespace temper::grammar {
 namespace {
 
 constexpr int64_t kCacheBytes = int64_t{256} << 20;
-// Between two tokens of JSON: enough for a line's end and a little indentation. A model that likes
-// blanks would go on with them for ever.
-constexpr int kMostBlanks = 4;
 
 class State : public AutomatonState {
  public:
@@ -97,4 +95,17 @@ temper::grammar::AutomatonCompiler* temper_xgrammar_compiler(
   } catch (const std::exception&) {
     return nullptr;
   }
+}
+
+std::string temper_xgrammar_tags(const std::string& tag, std::string& problem) {
+  const temper::grammar::LogOfThread log;
+  try {
+    const auto made = xgrammar::Grammar::FromStructuralTag(tag);
+    if (const auto* const grammar = std::get_if<xgrammar::Grammar>(&made))
+      return grammar->ToString();
+    problem = "a structural tag that XGrammar refuses";
+  } catch (const std::exception& e) {
+    problem = *e.what() ? e.what() : "refused";
+  }
+  return {};
 }

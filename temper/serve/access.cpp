@@ -1,0 +1,110 @@
+#include "temper/serve/access.h"
+
+#include <algorithm>
+
+#include "temper/base/error.h"
+#include "temper/serve/http_text.h"
+
+namespace temper::serve {
+namespace {
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c | 0x20);
+  return out;
+}
+
+// Of "host:port", "[::1]:port".
+std::string without_port(std::string_view authority) {
+  if (authority.starts_with('[')) return lower_case(authority.substr(1, authority.find(']') - 1));
+  std::string host = lower_case(authority.substr(0, authority.find(':')));
+  if (host.ends_with('.')) host.pop_back();
+  return host;
+}
+
+// Names cannot be made of these characters alone, so nobody else can own one.
+bool is_address(std::string_view host) {
+  return host.find(':') != std::string_view::npos ||
+         (!host.empty() && host.find_first_not_of("0123456789.") == std::string_view::npos);
+}
+
+bool has(const std::vector<std::string>& list, std::string_view text) {
+  return std::any_of(list.begin(), list.end(),
+                     [&](const std::string& one) { return one == "*" || lower_case(one) == text; });
+}
+
+std::string origin_of(const RequestHead& head) { return lower_case(head.header("origin")); }
+
+bool is_known_origin(const AccessRules& rules, const std::string& origin) {
+  if (has(rules.allowed_origins, origin)) return true;
+  const size_t scheme = origin.find("://");
+  return scheme != std::string::npos && is_loopback(without_port(origin.substr(scheme + 3)));
+}
+
+// As long for a wrong key as for the right one.
+bool same_key(std::string_view a, std::string_view b) {
+  unsigned char difference = a.size() != b.size();
+  for (size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned char>(a[i] ^ b[i < b.size() ? i : 0]);
+  return difference == 0;
+}
+
+}  // namespace
+
+bool is_loopback(std::string_view host) {
+  return host == "localhost" || host.ends_with(".localhost") || host == "::1" ||
+         (host.starts_with("127.") && is_address(host));
+}
+
+std::optional<Denial> check_page(const AccessRules& rules, const RequestHead& head) {
+  const std::string origin = origin_of(head);
+  const bool known = !origin.empty() && is_known_origin(rules, origin);
+  const bool foreign = !origin.empty() ? !known : head.header("sec-fetch-site") == "cross-site";
+  if (foreign)
+    return Denial{403, temper::str("requests of web pages from ",
+                                   origin.empty() ? "other sites" : for_log(origin),
+                                   " are refused; --allowed-origins names sites that may ask")};
+  if (!rules.api_key.empty() || !is_loopback(rules.host)) return std::nullopt;
+  const std::string host = without_port(head.header("host"));
+  if (host.empty() || is_address(host) || is_loopback(host) || has(rules.allowed_hosts, host))
+    return std::nullopt;
+  return Denial{421, temper::str("the header Host names ", for_log(host),
+                                 ", and this server is asked as localhost or by its address; "
+                                 "--allowed-hosts names others")};
+}
+
+std::optional<Denial> check_key(const AccessRules& rules, const RequestHead& head) {
+  if (rules.api_key.empty() || same_key(head.header("authorization"), "Bearer " + rules.api_key))
+    return std::nullopt;
+  return Denial{401, "missing or invalid API key; expected the header Authorization: Bearer KEY"};
+}
+
+std::optional<Denial> check_json(const RequestHead& head) {
+  std::string type = lower_case(head.header("content-type"));
+  type = type.substr(0, type.find(';'));
+  while (type.ends_with(' ') || type.ends_with('\t')) type.pop_back();
+  if (type.empty() || type == "application/json" ||
+      (type.starts_with("application/") && type.ends_with("+json")))
+    return std::nullopt;
+  const bool browser = !head.header("origin").empty() || !head.header("sec-fetch-site").empty();
+  if (type == "application/x-www-form-urlencoded" && !browser) return std::nullopt;
+  return Denial{415, "Content-Type: found " + for_log(type) + ", expected application/json"};
+}
+
+Headers cors_headers(const RequestHead& head) {
+  const std::string origin(head.header("origin"));
+  if (origin.empty()) return {};
+  return {{"Access-Control-Allow-Origin", origin}, {"Vary", "Origin"}};
+}
+
+Answer preflight_answer() {
+  return {204,
+          "",
+          "",
+          {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
+           {"Access-Control-Allow-Headers", "*, Authorization, Content-Type"},
+           {"Access-Control-Max-Age", "600"}}};
+}
+
+}  // namespace temper::serve

@@ -1,0 +1,209 @@
+#include "temper/serve/http_server.h"
+
+#include <netdb.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "temper/base/memory.h"
+#include "temper/dist/liveness.h"
+#include "temper/serve/http_connection.h"
+
+namespace temper::serve {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::beast::error_code;
+
+constexpr int kBacklog = 1024;
+constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
+constexpr auto kPatience = std::chrono::milliseconds(200);  // where no connection can be accepted
+constexpr int64_t kSurplus = 32;      // connections beyond the limits, for /health and refusals
+constexpr int64_t kOtherFiles = 128;  // that the program has open
+constexpr int64_t kWorthGivingBack = int64_t{4} << 20;
+
+// As many connections as the process may have files open for.
+int64_t most_connections(int64_t asked) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return asked;
+  const auto wanted = static_cast<rlim_t>(asked + kSurplus + kOtherFiles);
+  if (limit.rlim_cur < wanted) {
+    rlimit more = limit;
+    more.rlim_cur = std::min(wanted, limit.rlim_max);
+    if (::setrlimit(RLIMIT_NOFILE, &more) == 0) limit = more;
+  }
+  return std::clamp(static_cast<int64_t>(limit.rlim_cur) - kSurplus - kOtherFiles, int64_t{8},
+                    asked);
+}
+
+}  // namespace
+
+std::string_view RequestHead::header(std::string_view name) const {
+  for (const auto& [key, value] : headers)
+    if (key == name) return value;
+  return {};
+}
+
+struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
+  Impl(HttpHandler& handler, const HttpLimits& limits)
+      : hub(std::make_shared<Hub>(handler, limits)) {}
+
+  bool listen(const tcp::endpoint& endpoint);
+  void accept();
+  void take(tcp::socket socket);
+  bool make_room(const std::string& peer);
+  void look();
+  void end();
+
+  std::shared_ptr<Hub> hub;
+  tcp::acceptor acceptor{hub->io};
+  asio::steady_timer looks{hub->io}, pause{hub->io};
+  Clock::time_point gave_back = Clock::now();
+};
+
+bool HttpServer::Impl::listen(const tcp::endpoint& endpoint) {
+  error_code error;
+  acceptor.open(endpoint.protocol(), error);
+  if (error) return false;
+  error_code ignored;
+  // Two servers never share a port.
+  acceptor.set_option(tcp::acceptor::reuse_address(true), ignored);
+  if (endpoint.protocol() == tcp::v6()) acceptor.set_option(asio::ip::v6_only(false), ignored);
+  dist::notice_silence(acceptor.native_handle());
+  if (hub->limits.notice_unanswered) dist::notice_unanswered(acceptor.native_handle());
+  acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(kBacklog, error);
+  if (error) acceptor.close(ignored);
+  return !error;
+}
+
+void HttpServer::Impl::accept() {
+  acceptor.async_accept([self = shared_from_this()](error_code error, tcp::socket socket) {
+    if (self->hub->stopping) return;
+    if (!error) {
+      self->take(std::move(socket));
+      return self->accept();
+    }
+    // No files are left, say.
+    self->make_room("");
+    self->pause.expires_after(kPatience);
+    self->pause.async_wait([self](error_code) {
+      if (!self->hub->stopping) self->accept();
+    });
+  });
+}
+
+// Ends the connection that waits longest for a request, of an address where one is given.
+bool HttpServer::Impl::make_room(const std::string& peer) {
+  const auto now = Clock::now();
+  std::shared_ptr<Connection> found;
+  int idleness = 0;
+  for (const auto& one : hub->connections) {
+    if (!peer.empty() && one->peer() != peer) continue;
+    const int its = one->idleness(now);
+    if (its > idleness || (its == idleness && its > 0 && one->since() < found->since())) {
+      idleness = its;
+      found = one;
+    }
+  }
+  if (found) found->close();
+  return found != nullptr;
+}
+
+void HttpServer::Impl::take(tcp::socket socket) {
+  error_code error;
+  const tcp::endpoint client = socket.remote_endpoint(error);
+  if (error) return;
+  socket.set_option(tcp::no_delay(true), error);
+  const std::string peer = client.address().to_string();
+  int64_t of_peer = 0;
+  for (const auto& one : hub->connections) of_peer += one->peer() == peer;
+  const auto open = static_cast<int64_t>(hub->connections.size());
+  bool surplus = false;
+  if (of_peer >= hub->limits.connections_of_address)
+    surplus = !make_room(peer);
+  else if (open >= hub->limits.connections)
+    surplus = !make_room("");
+  if (surplus && open >= hub->limits.connections + kSurplus) return;
+  const auto connection = std::make_shared<Connection>(hub, std::move(socket), peer, surplus);
+  hub->connections.push_back(connection);
+  connection->listed_at(std::prev(hub->connections.end()));
+  connection->start();
+}
+
+void HttpServer::Impl::look() {
+  const auto now = Clock::now();
+  for (auto it = hub->connections.begin(); it != hub->connections.end();) {
+    const std::shared_ptr<Connection> one = *it++;
+    one->look(now);
+  }
+  if (hub->released_bytes > kWorthGivingBack && now - gave_back > std::chrono::seconds(1)) {
+    hub->released_bytes = 0;
+    gave_back = now;
+    give_back_memory();
+  }
+  if (hub->stopping && hub->connections.empty()) return;
+  looks.expires_after(kBetweenLooks);
+  looks.async_wait([self = shared_from_this()](error_code) { self->look(); });
+}
+
+void HttpServer::Impl::end() {
+  hub->stopping = true;
+  error_code ignored;
+  acceptor.close(ignored);
+  pause.cancel();
+  for (auto it = hub->connections.begin(); it != hub->connections.end();) {
+    const std::shared_ptr<Connection> one = *it++;
+    one->stop();
+  }
+  looks.cancel();
+}
+
+HttpServer::HttpServer(HttpHandler& handler, const HttpLimits& limits)
+    : impl_(std::make_shared<Impl>(handler, limits)) {}
+HttpServer::~HttpServer() = default;
+
+int HttpServer::bind(const std::string& host, int port) {
+  HttpLimits& limits = impl_->hub->limits;
+  limits.connections = most_connections(limits.connections);
+  limits.connections_of_address = std::min(limits.connections_of_address, limits.connections);
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return 0;
+  bool listens = false;
+  for (const addrinfo* one = found; one && !listens; one = one->ai_next) {
+    tcp::endpoint endpoint;
+    if (one->ai_addrlen > endpoint.capacity()) continue;
+    std::copy_n(reinterpret_cast<const char*>(one->ai_addr), one->ai_addrlen,
+                reinterpret_cast<char*>(endpoint.data()));
+    endpoint.resize(one->ai_addrlen);
+    listens = impl_->listen(endpoint);
+  }
+  ::freeaddrinfo(found);
+  error_code ignored;
+  return listens ? impl_->acceptor.local_endpoint(ignored).port() : 0;
+}
+
+void HttpServer::run() {
+  asio::post(impl_->hub->io, [impl = impl_] {
+    if (!impl->hub->stopping) impl->accept();
+    impl->look();
+  });
+  impl_->hub->io.run();
+}
+
+void HttpServer::stop() {
+  asio::post(impl_->hub->io, [impl = impl_] { impl->end(); });
+}
+
+HttpServer::Counts HttpServer::counts() const {
+  return {impl_->hub->num_connections, impl_->hub->buffered_bytes};
+}
+
+}  // namespace temper::serve

@@ -1,0 +1,36 @@
+// The texts of HTTP/1.1 that a server writes and reads itself.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "temper/serve/http_server.h"
+
+namespace temper::serve {
+
+// How the end of an answer's body is seen.
+enum class BodyEnd { kLength, kChunks, kClose };
+
+// The status line and headers of an answer, with the empty line behind them. length: of the body,
+// for kLength.
+std::string response_head(int status, std::string_view type, const Headers& headers, BodyEnd end,
+                          size_t length, bool keep_alive);
+// One chunk of a chunked body; the last one has no data.
+std::string chunk_of(std::string_view data);
+
+// %41 -> A. Nothing for a malformed escape.
+std::optional<std::string> percent_decoded(std::string_view text);
+// The path, decoded, and the query of a request's target ("/a%2Fb?c", "http://host/a"). Nothing
+// where it is neither.
+struct Target {
+  std::string path, query;
+};
+std::optional<Target> parse_target(std::string_view target);
+
+// Text for a log: printable ASCII, cut where it is long.
+std::string for_log(std::string_view text);
+
+}  // namespace temper::serve

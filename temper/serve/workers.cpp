@@ -1,0 +1,38 @@
+#include "temper/serve/workers.h"
+
+namespace temper::serve {
+
+Workers::~Workers() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  posted_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Workers::post(std::function<void()> job) {
+  const std::lock_guard lock(mutex_);
+  jobs_.push_back(std::move(job));
+  if (jobs_.size() > idle_ && threads_.size() < most_threads_)
+    threads_.emplace_back([this] { work(); });
+  posted_.notify_one();
+}
+
+void Workers::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    ++idle_;
+    posted_.wait(lock, [this] { return ends_ || !jobs_.empty(); });
+    --idle_;
+    if (jobs_.empty()) return;
+    std::function<void()> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    job();
+    job = nullptr;  // what it holds ends before the next one begins
+    lock.lock();
+  }
+}
+
+}  // namespace temper::serve

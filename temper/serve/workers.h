@@ -1,0 +1,36 @@
+// Threads for what takes a while, begun when they are needed.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace temper::serve {
+
+class Workers {
+ public:
+  explicit Workers(size_t most_threads) : most_threads_(most_threads) {}
+  ~Workers();  // what was posted is done first
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  // Done in the order of posting, on one of the threads. `job` does not throw.
+  void post(std::function<void()> job);
+
+ private:
+  void work();
+
+  const size_t most_threads_;
+  std::mutex mutex_;
+  std::condition_variable posted_;
+  std::deque<std::function<void()>> jobs_;
+  size_t idle_ = 0;
+  bool ends_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace temper::serve

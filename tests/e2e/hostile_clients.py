@@ -1,0 +1,403 @@
+"""Clients that mean harm, or are broken: hostile_clients.py ADDRESS PID KEY CASE... (KEY "": none; no CASE: all). After each the server answers a
+plain completion and /health, and its memory is back. Exit status 1 where it does not. ONE_BODY: the largest request that it takes, in bytes."""
+import http.client
+import json
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+
+address, pid, key, *chosen = sys.argv[1:]
+host, port = address.removeprefix("http://").split(":")
+port = int(port)
+LIMIT = int(os.environ.get("ONE_BODY", 4 << 20))
+AUTH = f"Authorization: Bearer {key}\r\n" if key else ""
+HOST = f"Host: {host}:{port}\r\n"
+PATIENCE = 120  # seconds, on a machine that is busy
+bad = 0
+
+
+def expect(condition, *what):
+    global bad
+    if not condition:
+        print("FAILED:", *[str(w)[:500] for w in what], file=sys.stderr)
+        bad = 1
+
+
+def memory(field="VmRSS"):
+    """MiB."""
+    return next(int(line.split()[1]) for line in open(f"/proc/{pid}/status") if line.startswith(field)) / 1024
+
+
+def ask(path, body=None, headers={}, method=None):
+    connection = http.client.HTTPConnection(host, port, timeout=PATIENCE)
+    all_headers = {"Content-Type": "application/json", **({"Authorization": "Bearer " + key} if key else {}), **headers}
+    data = None if body is None else body if isinstance(body, (str, bytes)) else json.dumps(body)
+    connection.request(method or ("GET" if body is None else "POST"), path, data, {k: v for k, v in all_headers.items() if v is not None})
+    answer = connection.getresponse()
+    text = answer.read().decode(errors="replace")
+    connection.close()
+    return answer.status, text
+
+
+def connect():
+    s = socket.create_connection((host, port), timeout=PATIENCE)
+    return s
+
+
+def raw(data, most=1 << 16):
+    """What a connection answers to bytes until it ends; b"" where it was reset."""
+    s = connect()
+    out = b""
+    try:
+        s.sendall(data if isinstance(data, bytes) else data.encode())
+        while len(out) < most:
+            part = s.recv(65536)
+            if not part:
+                break
+            out += part
+    except ConnectionError:
+        pass
+    finally:
+        s.close()
+    return out
+
+
+def post_head(path="/v1/completions", more=""):
+    return f"POST {path} HTTP/1.1\r\n{HOST}{AUTH}Content-Type: application/json\r\n{more}\r\n"
+
+
+def plain():
+    status, text = ask("/v1/completions", {"prompt": "12+34=", "max_tokens": 4, "temperature": 0})
+    expect(status == 200, "a plain completion", status, text)
+    status, text = ask("/health")
+    expect(status == 200, "/health", status, text)
+
+
+def refused(body, path="/v1/completions", statuses=(400,), headers={}):
+    status, text = ask(path, body, headers)
+    expect(status in statuses and '"error"' in text, path, body if len(str(body)) < 300 else str(body)[:300], status, text)
+
+
+CHAT = "/v1/chat/completions"
+USER = [{"role": "user", "content": "1"}]
+
+
+def deep_json():
+    for depth in (600, 100_000, 1_000_000):
+        for open_, close in (("[", "]"), ('{"a":', "}")):
+            deep = open_ * depth + ("1" if open_ != "[" else "") + close * depth
+            if len(deep) > LIMIT - 1000:
+                continue
+            refused('{"prompt": ' + deep + "}")
+            refused('{"prompt": "1", "tools": ' + deep + "}", statuses=(400, 200))
+            for arguments in (deep, open_ * depth):
+                refused({"messages": USER + [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}]}, CHAT)
+            refused('{"messages": [{"role": "user", "content": ' + deep + "}]}", CHAT)
+            refused('{"messages": [{"role": "user", "content": "1"}], "chat_template_kwargs": {"x": ' + deep + "}}", CHAT)
+            refused('{"prompt": "1", "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": ' + deep + "}}}")
+            refused({"prompt": "1", "guided_json": deep})
+    nested = {"type": "object"}
+    for _ in range(400):
+        nested = {"type": "object", "properties": {"a": nested}, "required": ["a"]}
+    refused({"prompt": "1", "guided_json": nested})
+
+
+def large_bodies():
+    """Announced, chunked and endless ones: nothing beyond the limit is kept."""
+    before = memory()
+    for head in (f"Content-Length: {1 << 40}\r\n", f"Content-Length: {LIMIT + 1}\r\n"):
+        expect(b" 413 " in raw(post_head(more=head))[:20], head)
+    chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+    peak = [before]
+
+    def endless():
+        s = connect()
+        try:
+            s.sendall(post_head(more="Transfer-Encoding: chunked\r\n").encode())
+            until = time.time() + 3
+            while time.time() < until:
+                s.sendall(chunk)
+                peak.append(memory())
+        except OSError:
+            pass
+        s.close()
+    threads = [threading.Thread(target=endless) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    most = 8 * 2.5 * LIMIT / 2**20 + 64
+    expect(max(peak) - before < most, f"eight endless bodies took {max(peak) - before:.0f} MiB, expected at most {most:.0f}")
+    if key:  # whoever has no key is not read at all
+        before = memory()
+        s = connect()
+        head = f"POST /v1/completions HTTP/1.1\r\n{HOST}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+        try:
+            s.sendall(head)
+            for _ in range(600):
+                s.sendall(chunk)
+        except OSError:
+            pass
+        expect(memory() - before < 32, "without a key", memory() - before)
+        answer = raw(head)
+        expect(b" 401 " in answer[:20], "without a key, before the body", answer)
+
+
+def large_values():
+    """As large as the limit allows, of what becomes the most memory; one at a time, and what they took is given back."""
+    before = memory()
+    for text in ("[" + "1," * (LIMIT // 2 - 100) + "1]", "[" + "[]," * (LIMIT // 3 - 100) + "1]", '[' + '{"":0},' * (LIMIT // 7 - 100) + "1]",
+                 '{' + ",".join(f'"{i}":0' for i in range(LIMIT // 12)) + "}", json.dumps("a" * (LIMIT - 1000))):
+        refused('{"prompt": ' + text[:LIMIT - 100] + "}", statuses=(400, 413))
+        refused('{"prompt": "1", "user": ' + text + "}", statuses=(400, 413, 200))
+    until = time.time() + PATIENCE
+    while memory() - before > 100 and time.time() < until:
+        time.sleep(0.2)
+    expect(memory() - before <= 100, f"memory after large requests: {before:.0f} MiB before, {memory():.0f} now")
+
+
+def endless_heads():
+    before = memory()
+    for piece in (b"a: b\r\n", b"x" * 1024, b"x: " + b"y" * 60000 + b"\r\n"):
+        s = connect()
+        sent = 0
+        try:
+            s.sendall(f"GET /health HTTP/1.1\r\n{HOST}".encode())
+            while sent < 60 << 20:
+                s.sendall(piece * (65536 // len(piece) + 1))
+                sent += 65536
+        except OSError:
+            pass
+        s.close()
+    expect(memory() - before < 32, f"endless heads took {memory() - before:.0f} MiB")
+    expect(b" 431 " in raw(f"GET /{'a' * 100000} HTTP/1.1\r\n")[:20], "a long path")
+
+
+def dripping_sockets():
+    sockets = []
+    for i in range(700):
+        try:
+            s = connect()
+            s.sendall((b"", b"G", f"POST /v1/completions HTTP/1.1\r\n{HOST}{AUTH}Content-Length: 1000\r\n\r\n{{".encode())[i % 3])
+            sockets.append(s)
+        except OSError:
+            pass
+    stop = threading.Event()
+
+    def drip():
+        while not stop.wait(0.2):
+            for s in sockets:
+                try:
+                    s.send(b" ", socket.MSG_DONTWAIT)
+                except OSError:
+                    pass
+    thread = threading.Thread(target=drip)
+    thread.start()
+    for _ in range(3):
+        plain()
+    stop.set()
+    thread.join()
+    for s in sockets:
+        s.close()
+
+
+def stalled_readers():
+    """Streams that nobody reads end, or wait without keeping others out."""
+    sockets = []
+    body = json.dumps({"prompt": "1+1=", "max_tokens": 50, "n": 16, "ignore_eos": True, "stream": True, "logprobs": 5}).encode()
+    for _ in range(40):
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        s.settimeout(PATIENCE)
+        s.connect((host, port))
+        s.sendall(post_head(more=f"Content-Length: {len(body)}\r\n").encode() + body)
+        sockets.append(s)
+    until = time.time() + PATIENCE
+    while time.time() < until:
+        status, text = ask("/v1/completions", {"prompt": "12+34=", "max_tokens": 4})
+        if status == 200:
+            break
+        expect(status == 429, "beside streams that nobody reads", status, text)
+        time.sleep(0.2)
+    expect(status == 200, "beside streams that nobody reads", status, text)
+    for s in sockets:
+        s.close()
+
+
+def pages():
+    evil = {"Origin": "http://evil.example"}
+    for path, body in (("/v1/completions", {"prompt": "1"}), ("/update_weights_from_disk", {"model_path": "/tmp"})):
+        refused(body, path, (403,), evil)
+        refused(body, path, (403,), {"Origin": "null"})
+        refused(body, path, (403,), {"Origin": "http://localhost.evil.example"})
+        refused(body, path, (403,), {"Sec-Fetch-Site": "cross-site"})
+        for kind in ("text/plain", "multipart/form-data; boundary=x", "text/plain;application/json", "application/octet-stream"):
+            refused(body, path, (415,), {"Content-Type": kind})
+        refused(body, path, (415,), {"Content-Type": "application/x-www-form-urlencoded", "Origin": "http://localhost"})
+        refused(body, path, (415,), {"Content-Encoding": "gzip"})
+        if not key:
+            refused(body, path, (421,), {"Host": "evil.example"})
+    expect(ask("/v1/models", None, evil)[0] == 403, "GET of a foreign page")
+    expect(ask("/v1/completions", {"prompt": "1", "max_tokens": 1}, {"Origin": "http://localhost:3000"})[0] == 200, "a page of this machine")
+    status, text = ask("/v1/completions", None, {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}, "OPTIONS")
+    expect(status == 403, "a foreign preflight", status, text)
+    expect(ask("/v1/completions", None, {"Origin": "http://127.0.0.1:3"}, "OPTIONS")[0] == 204, "a preflight of this machine")
+
+
+def smuggling():
+    body = '{"prompt": "1", "max_tokens": 1}'
+    chunked = f"{len(body):x}\r\n{body}\r\n0\r\n\r\n"
+    secret = "GET /metrics HTTP/1.1\r\n" + HOST + AUTH + "\r\n"
+    for more, rest in [("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", chunked), ("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", chunked),
+                       ("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", chunked), ("Transfer-Encoding: xchunked\r\n", chunked),
+                       ("Transfer-Encoding: chunked, identity\r\n", chunked), ("Transfer-Encoding:\x0bchunked\r\n", chunked),
+                       ("Content-Length: 5\r\nContent-Length: 6\r\n", body), ("Content-Length: -5\r\n", body), ("Content-Length: 5x\r\n", body),
+                       ("Content-Length: 99999999999999999999999\r\n", body), ("Content-Length : 5\r\n", body), (" Content-Length: 5\r\n", body),
+                       ("Transfer-Encoding: chunked\r\n", "zz\r\n"), ("Transfer-Encoding: chunked\r\n", "-5\r\nhello\r\n"),
+                       ("Transfer-Encoding: chunked\r\n", "ffffffffffffffffff\r\n"), ("Transfer-Encoding: chunked\r\n", "5\r\nhelloXX0\r\n\r\n"),
+                       ("Transfer-Encoding: chunked\r\n", "5;" + "x" * 200000), ("Transfer-Encoding: chunked\r\n", "0\r\n" + "a: b\r\n" * 50000),
+                       (HOST, body), ("Bad Name: x\r\n", body), ("X: a\x00b\r\n", body), ("X: a\rb\r\n", body)]:
+        answer = raw(post_head(more=more) + rest + secret)
+        expect(not answer or (answer.startswith(b"HTTP/1.1 4") and answer.count(b"HTTP/1.1 ") == 1), repr(more), repr(rest[:60]), answer)
+    for line in ("GET /health", "GET /health HTTP/9.9\r\n\r\n", "\r\n" * 50 + "x", "GET http:// HTTP/1.1\r\n\r\n", "GET \x00 HTTP/1.1\r\n\r\n",
+                 "CONNECT a:1 HTTP/1.1\r\n" + HOST + "\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):
+        s = connect()
+        s.sendall(line.encode())
+        s.shutdown(socket.SHUT_WR)
+        answer = s.recv(65536)
+        expect(not answer or answer.startswith(b"HTTP/1.1 4"), repr(line), answer)
+        s.close()
+
+
+def pipelining():
+    s = connect()
+    one = f"GET /v1/models HTTP/1.1\r\n{HOST}{AUTH}\r\n"
+    s.sendall((one * 50).encode())
+    text = b""
+    while text.count(b"HTTP/1.1 200 OK") < 50:
+        part = s.recv(65536)
+        if not part:
+            break
+        text += part
+    expect(text.count(b"HTTP/1.1 200 OK") == 50, "50 requests at once", text.count(b"HTTP/1.1 200 OK"))
+    s.close()
+    # Endless ones, of which none is read to its end.
+    before = memory()
+    body = json.dumps({"prompt": "1+1=", "max_tokens": 60, "n": 500, "ignore_eos": True})
+    s = connect()
+    try:
+        s.sendall((post_head(more=f"Content-Length: {len(body)}\r\n") + body).encode())
+        for _ in range(600):
+            s.sendall((one * 500).encode())
+    except OSError:
+        pass
+    s.close()
+    expect(memory() - before < 64, "pipelined requests took", memory() - before)
+
+
+def other_protocols():
+    for start in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(32), b"\x16\x03\x01", b"\x00" * 100, os.urandom(5000),
+                  b"SSH-2.0-x\r\n", b"\x80\x2e\x01\x00\x02", b"*1\r\n$4\r\nPING\r\n"):
+        s = connect()
+        s.sendall(start)
+        s.shutdown(socket.SHUT_WR)
+        try:
+            answer = s.recv(65536)
+            expect(not answer or answer.startswith(b"HTTP/1.1 4"), start[:20], answer)
+        except ConnectionError:
+            pass
+        s.close()
+
+
+def bytes_and_paths():
+    for body in (b"\xff", b'{"prompt": "\xff\xfe"}', b'{"prompt": "\xed\xa0\x80"}', b'{"pro\x00mpt": "1"}', b'{"prompt": "\\ud800"}', b"\xef\xbb\xbf{}", b"\x00" * 1000):
+        refused(body)
+    status, text = ask("/v1/completions", {"prompt": "1\x00\x012", "max_tokens": 1})
+    expect(status in (200, 400), "a NUL in a prompt", status, text)
+    for path in ("/%00", "/v1/models/%00", "/v1/models/..%2f..%2fetc%2fpasswd", "/v1/models/%ff%fe", "/" + "%41" * 5000, "/v1//completions", "/%", "/%zz",
+                 "/v1/models/" + "a" * 20000, "/\x7f", "//evil.example/v1/models"):
+        answer = raw(f"GET {path} HTTP/1.1\r\n{HOST}{AUTH}Connection: close\r\n\r\n")
+        expect(answer.startswith(b"HTTP/1.1 4"), path[:60], answer[:200])
+
+
+def numbers():
+    for member in ("n", "max_tokens", "best_of", "top_k", "logprobs", "min_tokens", "no_repeat_ngram_size", "seed"):
+        for value in ("1e400", "-1", "1e308", "99999999999999999999999999", "0.5", '"1"', "[]", "true", "NaN", "Infinity", "-0.0"):
+            status, text = ask("/v1/completions", '{"prompt": "1", "max_tokens": 1, "%s": %s}' % (member, value))
+            expect(status in (200, 400), member, value, status, text)
+    for body in ({"n": 10**9}, {"best_of": 10**9}, {"n": 4097}, {"max_tokens": 2**62}, {"max_tokens": 2**31}, {"n": 4096, "prompt": ["1"] * 2}, {"top_p": 1e-400, "n": 0},
+                 {"temperature": 1e300}, {"repetition_penalty": 1e300}, {"prompt": [2**31]}, {"prompt": [2**64]}, {"prompt": [-(2**63)]}):
+        refused({"prompt": "1", **body})
+    refused('{"prompt": "1", "temperature": 1e999}')
+
+
+def long_lists():
+    for body in ({"stop": ["x"] * 65}, {"stop": [""]}, {"stop_token_ids": list(range(65))}, {"prompt": ["1"] * 5000}, {"logit_bias": {"x": 1}},
+                 {"logit_bias": {str(2**40): 1}}, {"logit_bias": {"-1": 1}}, {"logit_bias": {"1": 1e9}}, {"logit_bias": {"1": "a"}}):
+        refused({"prompt": "1", **body})
+    status, text = ask("/v1/completions", {"prompt": "1", "max_tokens": 2, "stop": ["y" * (LIMIT // 100)] * 64})
+    expect(status in (200, 400), "long stop texts", status, text)
+    for bias in ({str(i): 1 for i in range(LIMIT // 20)}, {"1" + " " * i: 1 for i in range(10)}, {str(i): -100 for i in range(100000)}):
+        status, text = ask("/v1/completions", {"prompt": "1", "max_tokens": 1, "logit_bias": bias})
+        expect(status in (200, 400), "a large logit_bias", status, text)
+    status, text = ask(CHAT, {"messages": USER * (LIMIT // 100), "max_tokens": 1})
+    expect(status == 400, "a conversation that is too long", status, text)
+    tools = [{"type": "function", "function": {"name": f"f{i}"}} for i in range(LIMIT // 200)]
+    status, text = ask(CHAT, {"messages": USER, "max_tokens": 1, "tools": tools, "tool_choice": "required"})
+    expect(status == 400, "many tools", status, text)
+
+
+def large_forms():
+    """Regular expressions, grammars and schemas: an answer, or an error, and others are served meanwhile."""
+    forms = [{"guided_regex": "(" * 10000}, {"guided_regex": "(" * 5000 + ")" * 5000}, {"guided_regex": "a" * (LIMIT // 2)}, {"guided_regex": "a{100000}"},
+             {"guided_regex": "(a{1000}){1000}"}, {"guided_regex": "((((a{30}){30}){30}){30}){30}"}, {"guided_regex": "(a|b|ab)*" * 50}, {"guided_regex": "[^\\x00-\\U0010ffff]"},
+             {"guided_regex": "a{99999999999}"}, {"guided_regex": "(?R)"}, {"guided_regex": "\\1"}, {"guided_regex": "(a*)*" * 100},
+             {"guided_grammar": "root ::= root"}, {"guided_grammar": "root ::= root root | \"a\""}, {"guided_grammar": "root ::= x"}, {"guided_grammar": "x ::= \"a\""},
+             {"guided_grammar": "root ::= " + "(" * 20000}, {"guided_grammar": "root ::= " + "(" * 5000 + "\"a\"" + ")" * 5000}, {"guided_grammar": "root ::= \"a\"" + " | \"a\"" * 20000},
+             {"guided_grammar": "".join(f"r{i} ::= r{i + 1} r{i + 1}\n" for i in range(60)) + "r60 ::= \"a\"\nroot ::= r0"}, {"guided_grammar": "root ::= [a"},
+             {"guided_grammar": "root ::= \"a\"{1000000}"}, {"guided_grammar": "\x00"}, {"guided_choice": ["x" * 1000] * 1000}, {"guided_choice": [str(i) for i in range(20000)]},
+             {"guided_json": {"enum": list(range(100000))}}, {"guided_json": {"type": "array", "minItems": 10**9}}, {"guided_json": {"type": "string", "minLength": 10**9}},
+             {"guided_json": {"type": "string", "pattern": "(a{1000}){1000}"}}, {"guided_json": {"$ref": "#"}}, {"guided_json": {"$ref": "#/a/b"}}, {"guided_json": {"allOf": [{"$ref": "#"}]}},
+             {"guided_json": {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}}, {"guided_json": {"type": "integer", "minimum": -10**300}},
+             {"guided_json": {"properties": {f"p{i}": {} for i in range(900)}, "type": "object"}}, {"guided_json": {"type": "nonsense"}}, {"guided_json": "{"},
+             {"guided_json": {"type": "object", "patternProperties": {"(" * 1000: {}}}}]
+    seen = []
+
+    def one(form):
+        start = time.time()
+        status, text = ask("/v1/completions", {"prompt": "1", "max_tokens": 2, **form})
+        seen.append((time.time() - start, str(form)[:70]))
+        expect(status in (200, 400), str(form)[:200], status, text)
+    for form in forms:
+        thread = threading.Thread(target=one, args=(form,))
+        thread.start()
+        while thread.is_alive():
+            plain()
+            thread.join(0.5)
+    if os.environ.get("SHOW_TIMES"):
+        for seconds, form in sorted(seen, reverse=True)[:6]:
+            print(f"{seconds:6.2f} s {form}")
+
+
+CASES = [deep_json, large_bodies, large_values, endless_heads, dripping_sockets, stalled_readers, pages, smuggling, pipelining, other_protocols, bytes_and_paths, numbers,
+         long_lists, large_forms]
+plain()
+for case in CASES:
+    if chosen and case.__name__ not in chosen:
+        continue
+    before, start = memory(), time.time()
+    case()
+    try:
+        plain()
+        until = time.time() + PATIENCE
+        while memory() > before + 150 and time.time() < until:
+            time.sleep(0.2)
+        expect(memory() <= before + 150, case.__name__, f"left {memory() - before:.0f} MiB behind")
+    except OSError as e:
+        expect(False, case.__name__, "the server does not answer any more:", e)
+        break
+    print(f"{case.__name__}: {time.time() - start:.1f} s, {before:.0f} -> {memory():.0f} MiB, peak so far {memory('VmHWM'):.0f}", flush=True)
+sys.exit(bad)
