@@ -38,6 +38,7 @@ TokenPath read_side(const PreferenceFormat& format, const PreferenceSides& sides
   SftFormat whole = format;
   whole.columns.clear();
   whole.format = RowFormat::kMessages;
+  whole.text_limit = tokens_needed(format);
   whole.max_length = INT64_MAX;
   bool truncated = false;
   SftRow row = *read_sft_row(whole, sft_fields(format, sides, completion, name, tools, where),

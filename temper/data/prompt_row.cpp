@@ -1,5 +1,7 @@
 #include "temper/data/prompt_row.h"
 
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
@@ -28,25 +30,60 @@ Json without_answer(const Json& messages, const char* field, const std::string& 
   return asked;
 }
 
-}  // namespace
+constexpr int64_t kLargeRow = int64_t{256} << 10;  // bytes of a line
+constexpr size_t kMostKept = size_t{64} << 20;     // bytes of their prompts' tokens together
 
-std::optional<PromptRow> read_prompt_row(const PromptFormat& format, Json row,
-                                         const std::string& where, bool* truncated) {
+// What was kept of the prompts of large rows. The end of a prompt is kept, so that all of it has to
+// be tokenized: once, and not every time that the row is drawn.
+class LargePrompts {
+ public:
+  struct Prompt {
+    std::vector<int32_t> tokens;
+    bool truncated = false;
+  };
+  std::optional<Prompt> find(const RowOrder::Drawn& drawn) {
+    const std::lock_guard lock(mutex_);
+    const auto found = prompts_.find({drawn.file, drawn.row});
+    return found == prompts_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void keep(const RowOrder::Drawn& drawn, Prompt prompt) {
+    const std::lock_guard lock(mutex_);
+    const size_t size = prompt.tokens.size() * sizeof(int32_t);
+    if (bytes_ + size > kMostKept) return;
+    if (prompts_.emplace(std::pair(drawn.file, drawn.row), std::move(prompt)).second)
+      bytes_ += size;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<const RowSet*, int64_t>, Prompt> prompts_;
+  size_t bytes_ = 0;
+};
+
+// `known`: what was kept of the prompt when the row was read before, or null.
+std::optional<PromptRow> read_asked(const PromptFormat& format, Json row, const std::string& where,
+                                    const LargePrompts::Prompt* known, bool* truncated) {
   row = normalized_row(format, std::move(row), where);
   PromptRow out;
   out.where = where;
+  // The end of a longer one is kept, for which all of it is needed.
+  const size_t limit = format.overlong == Overlong::kDrop ? tokens_needed(format) : SIZE_MAX;
+  const auto tokens = [&](const Json& asked) {
+    return known ? known->tokens : prompt_tokens(format, asked, where, limit);
+  };
   if (const char* const field = conversation_field(row)) {
     Json asked = row;
     asked[field] = without_answer(row[field], field, where);
     out.has_answer = asked[field].size() < row[field].size();
-    out.tokens = prompt_tokens(format, asked, where);
+    out.tokens = tokens(asked);
     out.messages = std::make_shared<const Json>(with_system_prompt(format, asked[field]));
     out.chat = format.chat;
   } else {
-    out.tokens = prompt_tokens(format, row, where);
+    out.tokens = tokens(row);
   }
   check<DataError>(!out.tokens.empty(), where, ": the prompt has no tokens");
   const int64_t length = static_cast<int64_t>(out.tokens.size());
+  if (known) *truncated = known->truncated;
   if (length > format.max_length) {
     if (format.overlong == Overlong::kDrop) return std::nullopt;
     check<DataError>(format.overlong == Overlong::kTruncate, where, ": the prompt has ", length,
@@ -59,12 +96,24 @@ std::optional<PromptRow> read_prompt_row(const PromptFormat& format, Json row,
   return out;
 }
 
+}  // namespace
+
+std::optional<PromptRow> read_prompt_row(const PromptFormat& format, Json row,
+                                         const std::string& where, bool* truncated) {
+  return read_asked(format, std::move(row), where, nullptr, truncated);
+}
+
 Loader<PromptRow>::Read prompt_reader(PromptFormat format) {
-  return [format = std::move(format)](const RowOrder::Drawn& drawn, LoaderState& state) {
+  return [format = std::move(format), large = std::make_shared<LargePrompts>()](
+             const RowOrder::Drawn& drawn, LoaderState& state) {
+    const bool is_large = drawn.file->row_bytes(drawn.row) >= kLargeRow;
+    const auto known = is_large ? large->find(drawn) : std::nullopt;
     bool truncated = false;
-    std::optional<PromptRow> row = read_prompt_row(format, drawn.file->row(drawn.row),
-                                                   drawn.file->where(drawn.row), &truncated);
+    std::optional<PromptRow> row =
+        read_asked(format, drawn.file->row(drawn.row), drawn.file->where(drawn.row),
+                   known ? &*known : nullptr, &truncated);
     state.truncated += truncated;
+    if (row && is_large && !known) large->keep(drawn, {row->tokens, truncated});
     return row;
   };
 }

@@ -30,10 +30,15 @@ Paths read_ids(const SftFormat& format, const Json& row, const std::string& wher
   return {{std::move(out)}, false, "its labels train no token"};
 }
 
+size_t text_limit(const SftFormat& format) {
+  return format.text_limit > 0 ? format.text_limit : tokens_needed(format);
+}
+
 Paths read_text(const SftFormat& format, const Json& row, const std::string& where) {
   check<DataError>(row["text"].is_string(), where, ": `text` must be text");
   TokenPath out;
-  out.tokens = encode_text(tokenizer_of(format, where), row["text"].get<std::string>());
+  out.tokens = encode_text(tokenizer_of(format, where), row["text"].get_ref<const std::string&>(),
+                           text_limit(format));
   if (format.eos && (out.tokens.empty() || out.tokens.back() != *format.eos))
     out.tokens.push_back(*format.eos);
   out.labels = out.tokens;
@@ -46,13 +51,19 @@ Paths paths_of(TrainedConversation c, const char* untrained) {
   return out;
 }
 
+ConversationOptions conversation_options(const SftFormat& format) {
+  return {.train_on = format.train_on,
+          .mode = format.conversation,
+          .limit = tokens_needed(format)};
+}
+
 Paths read_messages(const SftFormat& format, const Json& row, const std::string& where) {
   const Tokenizer& tokenizer = tokenizer_of(format, where);
   const ChatTemplate& chat = chat_of(format, where);
   const Json messages = with_system_prompt(format, row["messages"]), tools = tools_of(row);
   check_roles(chat, messages, tools);
   return paths_of(tokenize_conversation(tokenizer, chat, messages, tools,
-                                        {format.train_on, format.conversation}),
+                                        conversation_options(format)),
                   "the assistant says nothing in it that is trained");
 }
 
@@ -61,8 +72,9 @@ Paths read_prompt_completion(const SftFormat& format, const Json& row, const std
   const char* const untrained = "its completion trains no token";
   if (prompt.is_string() && completion.is_string())
     return {{path_of(tokenize_prompt_completion(
-                tokenizer_of(format, where), prompt.get<std::string>(),
-                completion.get<std::string>(), format.train_on, format.eos))},
+                tokenizer_of(format, where), prompt.get_ref<const std::string&>(),
+                completion.get_ref<const std::string&>(), format.train_on, format.eos,
+                text_limit(format)))},
             false,
             untrained};
   check<DataError>(prompt.is_array() && completion.is_array(), where,
@@ -73,7 +85,7 @@ Paths read_prompt_completion(const SftFormat& format, const Json& row, const std
   check_roles(chat, messages, tools);
   check_roles(chat, completion, tools);
   return paths_of(tokenize_prompt_completion(tokenizer, chat, messages, completion, tools,
-                                             {format.train_on, format.conversation}),
+                                             conversation_options(format)),
                   untrained);
 }
 
@@ -137,7 +149,10 @@ std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std:
     check<DataError>(!path.tokens.empty(), where, ": the row has no tokens");
     longest = std::max(longest, static_cast<int64_t>(path.tokens.size()));
   }
-  const bool trained_before = std::any_of(read.paths.begin(), read.paths.end(), trains);
+  // Of a conversation no tokens are made behind the cut: what it trains there is not known.
+  const bool unknown = longest > format.max_length && row.contains("messages");
+  const bool trained_before =
+      unknown || std::any_of(read.paths.begin(), read.paths.end(), trains);
   if (longest > format.max_length) {
     if (format.overlong == Overlong::kDrop) return std::nullopt;
     check<DataError>(format.overlong == Overlong::kTruncate, where, ": ", longest,

@@ -23,6 +23,11 @@ RowFormat format_of(const TextFormat& format, const Json& row) {
 
 }  // namespace
 
+size_t tokens_needed(const TextFormat& format) {
+  const bool all = format.max_length == INT64_MAX || format.overlong == Overlong::kError;
+  return all ? SIZE_MAX : static_cast<size_t>(format.max_length) + 1;
+}
+
 const Tokenizer& tokenizer_of(const TextFormat& format, const std::string& where) {
   check<DataError>(format.tokenizer != nullptr, where,
                    ": text needs a tokenizer, and the model directory has no tokenizer.json; give "
@@ -60,7 +65,7 @@ Json with_system_prompt(const TextFormat& format, const Json& messages) {
 Json tools_of(const Json& row) { return row.contains("tools") ? row["tools"] : Json(); }
 
 std::vector<int32_t> prompt_tokens(const TextFormat& format, const Json& row,
-                                   const std::string& where) {
+                                   const std::string& where, size_t limit) {
   for (const char* field : {"prompt_ids", "tokens"})
     if (row.contains(field)) return token_ids(row[field], field, format.vocabulary, where);
   const char* const field = row.contains("prompt") ? "prompt" : "messages";
@@ -74,10 +79,10 @@ std::vector<int32_t> prompt_tokens(const TextFormat& format, const Json& row,
   const Tokenizer& tokenizer = tokenizer_of(format, where);
   const ChatTemplate* chat = text ? nullptr : &chat_of(format, where);
   try {
-    if (text) return encode_beginning(tokenizer, prompt.get_ref<const std::string&>());
+    if (text) return encode_beginning(tokenizer, prompt.get_ref<const std::string&>(), limit);
     const Json messages = with_system_prompt(format, prompt), tools = tools_of(row);
     check_roles(*chat, messages, tools);
-    return tokenizer.encode(chat->render(messages, tools, true));
+    return tokenizer.encode_first(chat->render(messages, tools, true), limit);
   } catch (const DataError& e) {
     throw DataError(where + ": " + e.what());
   }

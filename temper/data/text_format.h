@@ -36,6 +36,11 @@ struct TextFormat {
   const char* no_chat = "put one there as chat_template.jinja";
 };
 
+// The tokens of a text that reading a row needs: one more than max_length tells that it is longer,
+// and of a text of megabytes no more are made. Where a longer one is an error, all: the message
+// says how many there are.
+size_t tokens_needed(const TextFormat& format);
+
 // The tokenizer or the template, or a DataError that begins with `where` and says what is missing.
 const Tokenizer& tokenizer_of(const TextFormat& format, const std::string& where);
 const ChatTemplate& chat_of(const TextFormat& format, const std::string& where);
@@ -54,8 +59,9 @@ Json tools_of(const Json& row);
 // The tokens of a prompt, from a row that normalized_row() made: {"prompt": text or messages},
 // {"messages"}, {"prompt_ids"} or {"tokens"}. Messages are rendered with the generation prompt;
 // text gets the special tokens that the tokenizer puts before a text, and none behind it, as a
-// completion follows. Throws DataError that begins with `where`.
+// completion follows; text of more than `limit` tokens may lose those behind them. Throws DataError
+// that begins with `where`.
 std::vector<int32_t> prompt_tokens(const TextFormat& format, const Json& row,
-                                   const std::string& where);
+                                   const std::string& where, size_t limit = SIZE_MAX);
 
 }  // namespace temper::data

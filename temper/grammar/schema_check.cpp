@@ -137,7 +137,7 @@ void Checker::visit_ref(const Json& ref, const std::string& place, int64_t depth
     const std::string name = uri.substr(at, end - at);
     at = end + 1;
     if (name.empty()) continue;
-    if (there.ends_with("/patternProperties") && in_json(name, there) != name)
+    if (there.ends_with("/patternProperties"))
       refuse("the keyword `$ref` at ", place, " into `patternProperties`; write what it names in ",
              "`$defs`");
     if (!target->is_object() || !target->contains(name))
@@ -282,8 +282,7 @@ void Checker::visit_array(const Json& schema, const std::string& place, int64_t 
 }
 
 void Checker::visit_name_pattern(const std::string& name, const std::string& place) {
-  const std::string pattern = in_json(name, place);
-  if (pattern != name) names_.push_back({place, pattern});
+  names_.push_back({place, in_json(name, place)});
 }
 
 void Checker::check_string(const Json& schema, const std::string& place) {
@@ -301,8 +300,7 @@ void Checker::check_string(const Json& schema, const std::string& place) {
   const std::string own = format ? format_pattern(format->get<std::string>()) : "";
   if (!pattern && own.empty()) return;
   const std::string written = pattern ? pattern->get<std::string>() : own;
-  const std::string rewritten = in_json(written, place);
-  if (!own.empty() || rewritten != written) patterns_.push_back({place, rewritten});
+  patterns_.push_back({place, in_json(written, place)});
 }
 
 // The schema as XGrammar is to read it.

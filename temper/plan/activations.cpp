@@ -6,14 +6,13 @@
 #include "temper/ops/head_blocks.h"
 
 namespace temper::plan {
-namespace {
-
-constexpr int64_t kFloat = 4;
 
 bool is_adapted(const ModelRole& role, const ShapedTensor& t) {
   return t.in_block && std::find(role.adapted.begin(), role.adapted.end(),
                                  t.name.substr(0, t.name.rfind('.'))) != role.adapted.end();
 }
+
+namespace {
 
 // A linear layer of a block, as this rank has it.
 struct Layer {

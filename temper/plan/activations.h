@@ -13,6 +13,11 @@ namespace temper::plan {
 // that in time all of it is resident.
 int64_t allocated_bytes(int64_t asked);
 
+inline constexpr int64_t kFloat = 4;  // bytes
+
+// Whether the role's adapters change the product by this weight.
+bool is_adapted(const ModelRole& role, const ShapedTensor& t);
+
 // Bytes of tensors, and of what they are given.
 struct TensorBytes {
   int64_t asked = 0, given = 0;

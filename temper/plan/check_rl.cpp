@@ -70,8 +70,9 @@ std::vector<rewards::Sample> probe_samples(const rl::RlConfig& config, const Run
     add(row->tokens);
     for (const auto& [name, value] : row->fields->items())
       if (tokenizer && (value.is_string() || value.is_number()) && name != "prompt")
-        add(tokenizer->encode(value.is_string() ? value.get_ref<const std::string&>()
-                                                : dump_json(value)));
+        add(tokenizer->encode_first(
+            value.is_string() ? value.get_ref<const std::string&>() : dump_json(value),
+            static_cast<size_t>(config.rollout.max_new_tokens)));
   }
   return samples;
 }

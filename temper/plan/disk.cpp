@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "temper/models/tokenizer_files.h"
+#include "temper/plan/activations.h"
 
 namespace temper::plan {
 namespace {
@@ -13,7 +14,6 @@ constexpr int64_t kRowBytes = 750, kRlRowBytes = 1400, kReportBytes = 60000, kRe
 
 // What a role's save writes: all of a model's weights, or the adapter's.
 int64_t saved_bytes(const ModelRole& role, const ModelBytes& bytes) {
-  constexpr int64_t kFloat = 4;
   if (role.adapters == 0) return kFloat * role.shape.parameters();
   return bytes.trained / std::max<int64_t>(1, role.trained_copies);
 }
@@ -51,7 +51,7 @@ DiskPlan plan_disk(const RunShape& run, const train::RunConfig& config, int64_t 
   const int64_t metrics =
       kReportBytes + steps * ((samples ? kRlRowBytes : kRowBytes) + kReportRowBytes);
   const int64_t checkpoints = (kept - 1) * plan.checkpoint + last;
-  plan.left = {{"checkpoints", checkpoints},
+  plan.left = {{"checkpoints", t.keep_final_checkpoint ? checkpoints : kStateBytes},
                {"final", final},
                {"rollouts", run.disk.rollouts},
                {"metrics", metrics}};

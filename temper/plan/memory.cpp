@@ -13,7 +13,6 @@
 namespace temper::plan {
 namespace {
 
-constexpr int64_t kFloat = 4;
 // What the allocator keeps beside what is asked of it, of the tensors' bytes.
 constexpr double kAllocator = 0.03;
 
@@ -43,12 +42,6 @@ int64_t divided(const ShapedTensor& t, const Ranks& ranks) {
 }
 
 int64_t rounded(double bytes) { return static_cast<int64_t>(std::llround(bytes)); }
-
-bool is_adapted(const ModelRole& role, const ShapedTensor& t) {
-  const size_t dot = t.name.rfind('.');
-  return t.in_block && std::find(role.adapted.begin(), role.adapted.end(), t.name.substr(0, dot)) !=
-                           role.adapted.end();
-}
 
 // Whether an adapter brings a weight of its own in place of it (modules_to_save).
 bool is_saved(const ModelRole& role, const ShapedTensor& t) {

@@ -71,9 +71,9 @@ class Bpe {
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
   // Appends the ids of a word. With `bytes` each byte counts as its character in the byte-level
-  // alphabet, else the word is UTF-8. Throws DataError when the unk_token is needed and is no
-  // token.
-  void encode(std::string_view word, bool bytes, std::vector<int32_t>& out) const;
+  // alphabet, else the word is UTF-8. Once `out` has `limit` ids the rest may be left out. Throws
+  // DataError when the unk_token is needed and is no token.
+  void encode(std::string_view word, bool bytes, size_t limit, std::vector<int32_t>& out) const;
 
  private:
   void index_characters();

@@ -153,12 +153,13 @@ Spans generation_spans(const jinja::Rendered& rendered) {
   return rendered.generations;
 }
 
-TokenizedConversation tokenized(const Tokenizer& tokenizer, std::string text, const Spans& spans) {
+TokenizedConversation tokenized(const Tokenizer& tokenizer, std::string text, const Spans& spans,
+                                size_t limit) {
   TokenizedConversation c;
   c.text = std::move(text);
-  c.tokens = tokenizer.encode(c.text);
+  c.tokens = tokenizer.encode_first(c.text, limit);
   c.labels.assign(c.tokens.size(), kNotTrained);
-  TokenBoundaries boundaries(tokenizer, c.text, c.tokens);
+  TokenBoundaries boundaries(tokenizer, c.text, c.tokens, limit);
   for (const auto& [begin, end] : spans) {
     const size_t from = begin == 0 ? 0 : boundaries.tokens_before(begin);
     const size_t to = end == c.text.size() ? c.tokens.size() : boundaries.tokens_before(end);
@@ -242,10 +243,10 @@ class Turn {
         context_(render(message, true)),
         text_(render(message + 1, false)) {}
 
-  TokenizedConversation tokenize(const Tokenizer& tokenizer) {
+  TokenizedConversation tokenize(const Tokenizer& tokenizer, size_t limit) {
     if (!text_.starts_with(context_)) text_ = context_ + text_.substr(begin_of_turn());
     const size_t size = text_.size();
-    return tokenized(tokenizer, std::move(text_), {{context_.size(), size}});
+    return tokenized(tokenizer, std::move(text_), {{context_.size(), size}}, limit);
   }
 
  private:
@@ -309,12 +310,13 @@ TrainedConversation turn_by_turn(const Request& request, std::string whole) {
                    "train_on: all trains a conversation as it is rendered whole; "
                    "data.conversation: turns needs train_on: auto, assistant or completion");
   const std::vector<size_t> turns = request.conversation.turns(request.first());
-  if (turns.empty()) return {false, {tokenized(request.tokenizer, std::move(whole), {})}};
+  const size_t limit = request.options.limit;
+  if (turns.empty()) return {false, {tokenized(request.tokenizer, std::move(whole), {}, limit)}};
   TrainedConversation out;
   out.turn_by_turn = true;
   size_t bytes = 0;
   for (const size_t message : turns) {
-    out.paths.push_back(Turn(request.conversation, message).tokenize(request.tokenizer));
+    out.paths.push_back(Turn(request.conversation, message).tokenize(request.tokenizer, limit));
     bytes += out.paths.back().text.size();
     check<DataError>(bytes <= kMaxPathBytes,
                      "messages: too long to be trained turn by turn: the texts of its turns have "
@@ -337,7 +339,8 @@ TrainedConversation tokenize(const Request& request) {
       throw DataError(e.why);
     return turn_by_turn(request, std::move(rendered.text));
   }
-  return {false, {tokenized(request.tokenizer, std::move(rendered.text), spans)}};
+  return {false,
+          {tokenized(request.tokenizer, std::move(rendered.text), spans, request.options.limit)}};
 }
 }  // namespace
 
@@ -371,12 +374,12 @@ TrainedConversation tokenize_conversation(const Tokenizer& tokenizer, const Chat
 TokenizedConversation tokenize_prompt_completion(const Tokenizer& tokenizer,
                                                  std::string_view prompt,
                                                  std::string_view completion, TrainOn train_on,
-                                                 std::optional<int32_t> eos) {
+                                                 std::optional<int32_t> eos, size_t limit) {
   TokenizedConversation c;
   c.text = std::string(prompt) + std::string(completion);
-  c.tokens = encode_beginning(tokenizer, prompt);
+  c.tokens = encode_beginning(tokenizer, prompt, limit);
   const auto prompt_size = static_cast<std::ptrdiff_t>(c.tokens.size());
-  auto rest = tokenizer.encode(completion);
+  auto rest = tokenizer.encode_first(completion, limit);
   if (eos && (rest.empty() || rest.back() != *eos)) rest.push_back(*eos);
   c.tokens.insert(c.tokens.end(), rest.begin(), rest.end());
   c.labels = c.tokens;

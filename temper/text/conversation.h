@@ -65,6 +65,8 @@ struct ConversationOptions {
   TrainOn train_on = TrainOn::kAuto;
   ConversationMode mode = ConversationMode::kAuto;
   bool add_generation_prompt = false;  // at the end of a whole conversation; it is not trained
+  // A path of more tokens than this may lose those that the limit cuts off: they are not made.
+  size_t limit = SIZE_MAX;
 };
 
 // Throws DataError for a message whose role is not system, user, assistant or tool and which the
@@ -82,7 +84,8 @@ TrainedConversation tokenize_conversation(const Tokenizer& tokenizer, const Chat
 TokenizedConversation tokenize_prompt_completion(const Tokenizer& tokenizer,
                                                  std::string_view prompt,
                                                  std::string_view completion, TrainOn train_on,
-                                                 std::optional<int32_t> eos);
+                                                 std::optional<int32_t> eos,
+                                                 size_t limit = SIZE_MAX);
 
 // Messages: both together are one conversation. Whole, all after the prompt, rendered with the
 // generation prompt, is trained, or under kAssistant the assistant's turns among it; turn by turn,

@@ -71,8 +71,9 @@ std::optional<int32_t> end_token(const std::string& model_dir, const Tokenizer& 
   return id.get<int32_t>();
 }
 
-std::vector<int32_t> encode_beginning(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<int32_t> ids = tokenizer.encode(text);
+std::vector<int32_t> encode_beginning(const Tokenizer& tokenizer, std::string_view text,
+                                      size_t limit) {
+  std::vector<int32_t> ids = tokenizer.encode_first(text, limit);
   const std::vector<int32_t> before = tokenizer.tokens_before_text();
   const bool there =
       ids.size() >= before.size() && std::equal(before.begin(), before.end(), ids.begin());
@@ -80,8 +81,8 @@ std::vector<int32_t> encode_beginning(const Tokenizer& tokenizer, std::string_vi
   return ids;
 }
 
-std::vector<int32_t> encode_text(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<int32_t> ids = encode_beginning(tokenizer, text);
+std::vector<int32_t> encode_text(const Tokenizer& tokenizer, std::string_view text, size_t limit) {
+  std::vector<int32_t> ids = encode_beginning(tokenizer, text, limit);
   const std::vector<int32_t> after = tokenizer.tokens_after_text();
   const bool there =
       ids.size() >= after.size() && std::equal(after.rbegin(), after.rend(), ids.rbegin());

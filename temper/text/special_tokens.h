@@ -30,10 +30,13 @@ Json special_tokens(const std::string& model_dir);
 std::optional<int32_t> end_token(const std::string& model_dir, const Tokenizer& tokenizer);
 
 // Ids of a text that stands by itself: with the special tokens that the tokenizer's post-processor
-// adds, but not a second time those that the text already begins or ends with.
-std::vector<int32_t> encode_text(const Tokenizer& tokenizer, std::string_view text);
+// adds, but not a second time those that the text already begins or ends with. Of a text of more
+// than `limit` ids those that the limit cuts off may be missing, here and below.
+std::vector<int32_t> encode_text(const Tokenizer& tokenizer, std::string_view text,
+                                 size_t limit = SIZE_MAX);
 
 // Ids of a text that another follows: only what the post-processor puts before a text is added.
-std::vector<int32_t> encode_beginning(const Tokenizer& tokenizer, std::string_view text);
+std::vector<int32_t> encode_beginning(const Tokenizer& tokenizer, std::string_view text,
+                                      size_t limit = SIZE_MAX);
 
 }  // namespace temper

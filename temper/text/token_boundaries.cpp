@@ -17,14 +17,24 @@ size_t TokenBoundaries::tokens_before(size_t byte) {
     return part.size() <= tokens_.size() - at &&
            std::equal(part.begin(), part.end(), tokens_.begin() + static_cast<std::ptrdiff_t>(at));
   };
+  // Of a text that was cut: whether the tokens from `at` on all stand before the byte.
+  const auto is_behind = [&](const std::vector<int32_t>& part, size_t at) {
+    return cut_ && part.size() > tokens_.size() - at &&
+           std::equal(tokens_.begin() + static_cast<std::ptrdiff_t>(at), tokens_.end(),
+                      part.begin());
+  };
   // Cheaper first: only the piece since the last boundary. Equal ids are equal text, however they
   // came about.
-  const auto piece = tokenizer_.encode(text_.substr(known_byte_, byte - known_byte_));
+  const auto first_tokens = [&](size_t from, size_t count) {
+    return tokenizer_.encode_first(text_.substr(from, byte - from), cut_ ? count : SIZE_MAX);
+  };
+  const auto piece = first_tokens(known_byte_, tokens_.size() - known_token_ + 1);
   if (is_next(piece, known_token_)) {
     known_byte_ = byte;
     return known_token_ += piece.size();
   }
-  const auto prefix = tokenizer_.encode(text_.substr(0, byte));
+  const auto prefix = first_tokens(0, tokens_.size() + 1);
+  if (is_behind(prefix, 0)) return tokens_.size();
   if (is_next(prefix, 0)) {
     known_byte_ = byte;
     return known_token_ = prefix.size();

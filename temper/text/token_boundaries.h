@@ -10,15 +10,16 @@
 
 namespace temper {
 
-// For positions asked in ascending order. `tokens` must be tokenizer.encode(text); both must
-// outlive the object.
+// For positions asked in ascending order. `tokens` must be tokenizer.encode_first(text, limit); both
+// must outlive the object.
 class TokenBoundaries {
  public:
   TokenBoundaries(const Tokenizer& tokenizer, std::string_view text,
-                  const std::vector<int32_t>& tokens)
-      : tokenizer_(tokenizer), text_(text), tokens_(tokens) {}
+                  const std::vector<int32_t>& tokens, size_t limit = SIZE_MAX)
+      : tokenizer_(tokenizer), text_(text), tokens_(tokens), cut_(tokens.size() >= limit) {}
 
-  // How many tokens begin before this byte: the index of the first that begins at or after it.
+  // How many of the tokens begin before this byte: the index of the first that begins at or after
+  // it.
   // Exact, also when a token spans the byte. Throws DataError when the tokens around the byte do
   // not decode to the text there.
   size_t tokens_before(size_t byte);
@@ -27,6 +28,7 @@ class TokenBoundaries {
   const Tokenizer& tokenizer_;
   std::string_view text_;
   const std::vector<int32_t>& tokens_;
+  const bool cut_;  // the text may go on behind the tokens
   // The last place known where a token ends exactly at a byte.
   size_t known_byte_ = 0, known_token_ = 0;
 };

@@ -63,9 +63,13 @@ struct Tokenizer::Impl {
       added = AddedTokens(*tokens, model.vocabulary(), normalizer);
   }
 
-  // Text between added tokens.
-  void encode_plain(std::string_view text, bool at_start, std::vector<int32_t>& out) const;
-  void encode_normalized(std::string_view text, bool at_start, std::vector<int32_t>& out) const;
+  // Ids of the text, special tokens left out, until there are `limit`.
+  std::vector<int32_t> encode(std::string_view text, size_t limit) const;
+  // Text between added tokens. Throws Enough.
+  void encode_plain(std::string_view text, bool at_start, size_t limit,
+                    std::vector<int32_t>& out) const;
+  void encode_normalized(std::string_view text, bool at_start, size_t limit,
+                         std::vector<int32_t>& out) const;
 
   // What the decoder gets for an id; none when it is unknown or to be skipped.
   std::optional<std::string> decoded_token(int32_t id, bool skip_special_tokens) const;
@@ -82,19 +86,48 @@ struct Tokenizer::Impl {
   bool space_everywhere = false;  // its space stands behind each added token as well
 };
 
-void Tokenizer::Impl::encode_plain(std::string_view text, bool at_start,
-                                   std::vector<int32_t>& out) const {
-  if (pieces) return pieces->encode(text, at_start || space_everywhere, out);
-  if (normalizer.empty()) return encode_normalized(text, at_start, out);
-  const std::string normalized = normalizer.apply(text, at_start);
-  encode_normalized(normalized, at_start, out);
+namespace {
+// That there are as many ids as were asked for: words come from callbacks within callbacks. Never
+// leaves this file.
+struct Enough {};
+}  // namespace
+
+std::vector<int32_t> Tokenizer::Impl::encode(std::string_view text, size_t limit) const {
+  std::string repaired;
+  if (valid_utf8_prefix(text) != text.size()) {
+    repaired = repair_utf8(text);
+    text = repaired;
+  }
+  std::vector<int32_t> out;
+  out.reserve(std::min(text.size() / 3, limit));
+  try {
+    added.split(text, true, [&](int32_t id, size_t begin, size_t end) {
+      if (out.size() >= limit) throw Enough();
+      if (id >= 0)
+        out.push_back(id);
+      else
+        encode_plain(text.substr(begin, end - begin), begin == 0, limit, out);
+    });
+  } catch (const Enough&) {
+    // The rest is not asked for.
+  }
+  return out;
 }
 
-void Tokenizer::Impl::encode_normalized(std::string_view text, bool at_start,
+void Tokenizer::Impl::encode_plain(std::string_view text, bool at_start, size_t limit,
+                                   std::vector<int32_t>& out) const {
+  if (pieces) return pieces->encode(text, at_start || space_everywhere, out);
+  if (normalizer.empty()) return encode_normalized(text, at_start, limit, out);
+  const std::string normalized = normalizer.apply(text, at_start);
+  encode_normalized(normalized, at_start, limit, out);
+}
+
+void Tokenizer::Impl::encode_normalized(std::string_view text, bool at_start, size_t limit,
                                         std::vector<int32_t>& out) const {
   const bool bytes = pretokenizer.gives_bytes();
   const Pretokenizer::Sink word = [&](Pretokenizer::Piece piece) {
-    model.encode(piece.text, bytes, out);
+    if (out.size() >= limit) throw Enough();
+    model.encode(piece.text, bytes, limit, out);
   };
   added.split(text, false, [&](int32_t id, size_t begin, size_t end) {
     if (id >= 0) {
@@ -150,21 +183,12 @@ std::shared_ptr<const Tokenizer> Tokenizer::load_directory(const std::string& mo
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view utf8, bool add_special_tokens) const {
-  std::string repaired;
-  if (valid_utf8_prefix(utf8) != utf8.size()) {
-    repaired = repair_utf8(utf8);
-    utf8 = repaired;
-  }
-  std::vector<int32_t> out;
-  out.reserve(utf8.size() / 3);
-  impl_->added.split(utf8, true, [&](int32_t id, size_t begin, size_t end) {
-    if (id >= 0) {
-      out.push_back(id);
-    } else {
-      impl_->encode_plain(utf8.substr(begin, end - begin), begin == 0, out);
-    }
-  });
+  std::vector<int32_t> out = impl_->encode(utf8, SIZE_MAX);
   return add_special_tokens ? impl_->post_processor.apply(std::move(out)) : out;
+}
+
+std::vector<int32_t> Tokenizer::encode_first(std::string_view utf8, size_t limit) const {
+  return impl_->encode(utf8, limit);
 }
 
 std::vector<int32_t> Tokenizer::tokens_before_text() const {

@@ -32,6 +32,8 @@ void sync_directory(const std::string& path) {
   ::close(fd);
 }
 
+// In the state of a complete run whose weights and moments were removed.
+constexpr const char* kRecordAlone = "record_alone";
 constexpr size_t kLargestState = size_t{64} << 20;
 constexpr size_t kLongestStep = 15;  // digits
 constexpr const char* kSetAside = "no_finite_gradient";
@@ -275,6 +277,18 @@ void Checkpoints::set_aside(int64_t step) const {
   if (fs::exists(directory + "/state.json")) mark(directory, kSetAside);
 }
 
+void Checkpoints::keep_record_alone(int64_t step) const {
+  const std::string directory = output_dir_ + "/checkpoints";
+  const std::string kept = temper::str(directory, "/step-", step);
+  mark(kept, kRecordAlone);  // before the rest goes
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(kept))
+    if (entry.path().filename() != "state.json") files.push_back(entry.path());
+  for (const fs::path& file : files) fs::remove(file);
+  for (const int64_t other : steps_in(directory))
+    if (other != step) remove_checkpoint(temper::str(directory, "/step-", other));
+}
+
 std::vector<std::string> Checkpoints::all() const {
   std::vector<std::string> out;
   for (const int64_t step : steps_in(output_dir_ + "/checkpoints"))
@@ -349,10 +363,22 @@ bool Checkpoints::check_files(const std::string& directory) {
   return true;
 }
 
-Checkpoint Checkpoints::load(const std::string& directory, const Trainables& trainables) {
+bool Checkpoints::is_record_alone(const std::string& directory) {
+  return read_state(directory).value(kRecordAlone, Json()) == true;
+}
+
+Checkpoint Checkpoints::record(const std::string& directory) {
   Checkpoint c{directory, 0, false, read_state(directory), {}};
   c.step = c.values["step"].get<int64_t>();
   c.complete = c.values.value("complete", false);
+  return c;
+}
+
+Checkpoint Checkpoints::load(const std::string& directory, const Trainables& trainables) {
+  Checkpoint c = record(directory);
+  check<DataError>(c.values.value(kRecordAlone, Json()) != true, directory,
+                   ": holds no weights: its run is complete, and train.keep_final_checkpoint was "
+                   "false");
   if (fs::exists(directory + "/task.safetensors"))
     c.tensors = read_safetensors(directory + "/task.safetensors");
   std::vector<std::function<void()>> set;  // once everything is known to be there

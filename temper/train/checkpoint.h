@@ -45,6 +45,12 @@ class Checkpoints {
   void set_aside(int64_t step) const;
   // Whether that was written. Throws DataError where its state cannot be read.
   static bool is_set_aside(const std::string& directory);
+  // Of a run that is complete: leaves of all checkpoints only the record that it is, step-N's
+  // state.json.
+  void keep_record_alone(int64_t step) const;
+  // Whether a checkpoint's directory is such a record; what it says.
+  static bool is_record_alone(const std::string& directory);
+  static Checkpoint record(const std::string& directory);
   // Directories of the checkpoints, newest first.
   std::vector<std::string> all() const;
   // The verb whose run wrote it; null where it does not say.

@@ -65,6 +65,9 @@ void TrainSection::fields(Fields& f) {
   f.add("save_minutes", save_minutes,
         "minutes between checkpoints, in addition to save_every; 0: none", at_least(0));
   f.add("keep_checkpoints", keep_checkpoints, "number of checkpoints kept on disk", at_least(1));
+  f.add("keep_final_checkpoint", keep_final_checkpoint,
+        "false: once final/ is written the checkpoints, with the optimizer's state, are removed; a "
+        "complete run then cannot go on to more steps");
   f.add("early_stopping", early_stopping, "ends the run when an evaluation metric stops improving");
   f.add("keep_best", keep_best, "leaves the weights of the best evaluation in final/");
   f.add("freeze", freeze, "names of parameters that are not trained; * matches any characters");

@@ -57,6 +57,7 @@ struct TrainSection {
   int64_t save_every = 0;
   double save_minutes = 15;
   int64_t keep_checkpoints = 3;
+  bool keep_final_checkpoint = true;
   EarlyStoppingSection early_stopping;
   KeepBestSection keep_best;
   std::vector<std::string> freeze;  // patterns of parameter names

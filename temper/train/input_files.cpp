@@ -176,14 +176,14 @@ Json InputHashes::to_json() {
 
 namespace {
 
-std::string text_of(const Json& entry, const char* field) {
+std::string entry_text(const Json& entry, const char* field) {
   return entry.is_object() && entry.contains(field) && entry[field].is_string()
              ? entry[field].get<std::string>()
              : std::string();
 }
 
 bool is_of(const Json& entry, const InputFile& file) {
-  return text_of(entry, "key") == file.key && text_of(entry, "name") == file.name;
+  return entry_text(entry, "key") == file.key && entry_text(entry, "name") == file.name;
 }
 
 // Files that came or went. Where no file of a key is there as it was called, the key has another
@@ -199,9 +199,10 @@ void add_come_and_gone(const std::vector<InputFile>& files, const Json& kept,
         std::none_of(kept.begin(), kept.end(), [&](const Json& e) { return is_of(e, file); }))
       to.push_back(file.label() + ", which is new");
   for (const Json& entry : kept)
-    if (keys.contains(text_of(entry, "key")) &&
+    if (keys.contains(entry_text(entry, "key")) &&
         std::none_of(files.begin(), files.end(), [&](const auto& f) { return is_of(entry, f); }))
-      to.push_back(str(text_of(entry, "key"), " (", text_of(entry, "name"), "), which is gone"));
+      to.push_back(
+          str(entry_text(entry, "key"), " (", entry_text(entry, "name"), "), which is gone"));
 }
 
 }  // namespace
@@ -212,9 +213,9 @@ ChangedInputs compare_inputs(std::vector<InputFile>& files, const Json& kept) {
     const auto before = std::find_if(kept.begin(), kept.end(),
                                      [&](const Json& entry) { return is_of(entry, file); });
     if (before == kept.end()) continue;
-    const std::string hash = text_of(*before, "hash");
+    const std::string hash = entry_text(*before, "hash");
     const bool same_size = before->value("bytes", Json()) == file.bytes;
-    if (same_size && text_of(*before, "stamp") == file.stamp) {
+    if (same_size && entry_text(*before, "stamp") == file.stamp) {
       file.hash = hash;
       continue;
     }

@@ -168,6 +168,25 @@ bool RunDirectory::complete(const Checkpoint& checkpoint, int64_t steps) const {
          (checkpoint.step >= steps || checkpoint.values.value("planned_steps", Json()) == steps);
 }
 
+bool RunDirectory::complete_without_checkpoint(int64_t steps) const {
+  const std::vector<std::string> found = checkpoints_.all();
+  if (config_.resume != "auto" || found.empty()) return false;
+  try {
+    if (!Checkpoints::is_record_alone(found[0])) return false;
+  } catch (const DataError&) {
+    return false;  // a damaged checkpoint is passed over with a warning, where there is another
+  }
+  const Checkpoint record = Checkpoints::record(found[0]);
+  check<ConfigError>(complete(record, steps), config_.where("output_dir"), ": the run in ", path(),
+                     " is complete after ", record.step,
+                     " steps and kept no checkpoint (train.keep_final_checkpoint: false), so that "
+                     "it cannot go on to ",
+                     steps, "; model.path: ", path(),
+                     "/final in another output_dir trains on from its weights, resume: never "
+                     "starts over");
+  return true;
+}
+
 std::vector<std::string> RunDirectory::changed_settings() const {
   const std::string file = path() + "/config.yaml";
   if (!fs::exists(file)) return {};
@@ -319,7 +338,9 @@ void RunDirectory::finish(int64_t step, const Trainables& trainables, const Json
                  fs::copy_options::recursive | fs::copy_options::overwrite_existing);
       });
   }
-  if (is_writer()) checkpoints_.mark_complete(step);
+  if (!is_writer()) return;
+  checkpoints_.mark_complete(step);
+  if (!config_.train.keep_final_checkpoint) checkpoints_.keep_record_alone(step);
 }
 
 void RunDirectory::close(std::vector<std::pair<std::string, std::string>> summary,

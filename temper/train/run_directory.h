@@ -52,6 +52,9 @@ class RunDirectory : public Messages {
   std::optional<Checkpoint> load_checkpoint(const Trainables& trainables,
                                             const std::function<void(const Checkpoint&)>& restore);
   bool complete(const Checkpoint& checkpoint, int64_t steps) const;
+  // Whether the run of the directory is complete and kept no checkpoint
+  // (train.keep_final_checkpoint). Throws ConfigError where it would have to go on.
+  bool complete_without_checkpoint(int64_t steps) const;
   // Writes the resolved config, says what differs from the one before, also in the files that the
   // run reads, and cuts metrics back to the checkpoint's step (null: a fresh run). All ranks call
   // it. Throws ConfigError where frozen weights are not those that the checkpoint was trained on.

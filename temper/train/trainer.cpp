@@ -178,6 +178,10 @@ bool Trainer::restore_or_start(RunDirectory& directory) {
   std::vector<MetricInfo> infos = task_.metrics();
   for (MetricInfo& info : trainer_metrics()) infos.push_back(std::move(info));
   directory.open_metrics(steps_, std::move(infos));
+  if (directory.complete_without_checkpoint(steps_)) {
+    directory.say_complete();
+    return false;
+  }
   const std::optional<Checkpoint> checkpoint = directory.load_checkpoint(
       roles_.trainables, [this](const Checkpoint& found) { restore(found); });
   if (checkpoint && directory.complete(*checkpoint, steps_)) {
