@@ -25,7 +25,8 @@ RemoteSampler::RemoteSampler(const RlConfig& config, train::Policy& policy, cons
       world_(mesh.world),
       syncs_(config.rollout.server.sync == generate::ServerSection::Sync::kDisk),
       shared_out_(mesh.model->size() > 1),
-      servers_(config, policy, mesh, messages),
+      messages_(messages),
+      servers_(config, policy, mesh),
       engine_(servers_.pool(), policy.tokenizer) {
   const std::string directory =
       config.rollout.server.weights_dir.value_or(config.output_dir + "/weights");
@@ -96,6 +97,7 @@ void RemoteSampler::remove_before(int64_t version) const {
 
 // A server that was gone gets the present version, so the one before it is enough to keep.
 void RemoteSampler::use(int64_t version) {
+  for (const std::string& warning : servers_.warnings()) messages_.warn_once(warning, warning);
   if (!syncs_) return;
   if (version > kept_) keep(version);
   engine_.set_weights({str("temper-step-", version), directory(version), policy_.lora.has_value()});

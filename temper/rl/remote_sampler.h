@@ -36,6 +36,7 @@ class RemoteSampler : public Sampler {
   const bool syncs_, shared_out_;  // other ranks hold parts of the model
   std::string weights_dir_;        // absolute
   std::atomic<int64_t> kept_{-1};
+  train::Messages& messages_;
   SharedServers servers_;
   generate::RemoteEngine engine_;
 };

@@ -139,12 +139,14 @@ class SharedServers::Loading {
 
 namespace {
 
-// One that does not answer may come back; one of another kind or model will not do.
-void refuse_wrong_servers(const RlConfig& config, const train::Policy& policy, dist::Group& world,
-                          train::Messages& messages) {
+// One that does not answer may come back; one of another kind or model will not do. Gives warnings
+// of the others, on rank 0.
+std::vector<std::string> refuse_wrong_servers(const RlConfig& config, const train::Policy& policy,
+                                              dist::Group& world) {
   namespace remote = generate::remote;
   const generate::ServerSection& section = config.rollout.server;
   std::string wrong;
+  std::vector<std::string> warnings;
   if (world.rank() == 0) {
     const remote::ServerNeeds needs =
         remote::server_needs(section, config.rollout, policy.lora.has_value(),
@@ -153,20 +155,20 @@ void refuse_wrong_servers(const RlConfig& config, const train::Policy& policy, d
       if (wrong.empty() && report.state == remote::ServerReport::State::kWrong)
         wrong = str(config.where("rollout.server.urls"), ": ", report.url, ": ", report.reason);
       if (!report.warning.empty())
-        messages.warn_once("log-probabilities of " + report.url,
-                           str("rollout.server: ", report.url, ": ", report.warning));
+        warnings.push_back(str("rollout.server: ", report.url, ": ", report.warning));
     }
   }
   if (world.size() > 1) wrong = world.all_gather(wrong)[0];
   check<ConfigError>(wrong.empty(), wrong);
+  return warnings;
 }
 
 }  // namespace
 
 SharedServers::SharedServers(const RlConfig& config, const train::Policy& policy,
-                             const dist::Mesh& mesh, train::Messages& messages) {
+                             const dist::Mesh& mesh) {
   const generate::ServerSection& section = config.rollout.server;
-  refuse_wrong_servers(config, policy, *mesh.world, messages);
+  warnings_ = refuse_wrong_servers(config, policy, *mesh.world);
   const int64_t vocabulary = policy.model->vocab_size;
   PoolOptions options = generate::remote::pool_options(section);
   const size_t servers = options.servers.size();

@@ -3,11 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "temper/dist/mesh.h"
 #include "temper/generate/remote/server_pool.h"
 #include "temper/rl/config.h"
-#include "temper/train/messages.h"
 #include "temper/train/policy.h"
 
 namespace temper::rl {
@@ -15,15 +16,17 @@ namespace temper::rl {
 class SharedServers {
  public:
   // On all ranks of the mesh. Throws ConfigError, also for a server that answers and cannot serve
-  // the run (Protocol::inspect), and RunError. Warns of log-probabilities that are not the run's.
-  SharedServers(const RlConfig& config, const train::Policy& policy, const dist::Mesh& mesh,
-                train::Messages& messages);
+  // the run (Protocol::inspect), and RunError.
+  SharedServers(const RlConfig& config, const train::Policy& policy, const dist::Mesh& mesh);
   ~SharedServers();  // stops the pool
 
   const std::shared_ptr<generate::remote::ServerPool>& pool() const { return pool_; }
+  // What the user should know of servers that will do. On rank 0, for when the run has begun.
+  const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
   class Loading;
+  std::vector<std::string> warnings_;
   std::shared_ptr<generate::remote::ServerPool> pool_;
   std::unique_ptr<Loading> loading_;  // of rank 0, where there are others
 };

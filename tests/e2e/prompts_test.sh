@@ -13,7 +13,7 @@ tokenizer = json.load(open(golden + "tokenizers/qwen2.json"))["tokenizer"]
 tokenizer["post_processor"] = None
 size = 1 + max([*tokenizer["model"]["vocab"].values(), *(t["id"] for t in tokenizer["added_tokens"])])
 ids = {t["content"]: t["id"] for t in tokenizer["added_tokens"]}
-for text in ["<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]:
+for text in ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]:
     if text not in ids:
         ids[text] = size
         tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "content": text, "id": size, "special": True})

@@ -110,7 +110,6 @@ value none/metrics.jsonl mismatch_kl | tail -1 | awk '{ exit $1 > 0 ? 0 : 1 }' |
 status=0
 grpo none-stop rollout.server.urls=[$url] rollout.server.sync=none rl.on_mismatch=stop > log 2>&1 || status=$?
 [ $status = 2 ] && grep -q 'rl.on_mismatch: found stop with rollout.server.sync none' log || fail "sync none, stop: $status $(tail -3 log)"
-grpo none-stop rollout.server.urls=[$url] rollout.server.sync=none rl.on_mismatch=stop train.max_steps=1 > log 2>&1 || fail "sync none, stop after the first batch: $(tail -3 log)"
 
 # vLLM's and SGLang's protocols, sampled by the same server: the same weights reach it, and its numbers come back.
 for kind in vllm sglang; do
