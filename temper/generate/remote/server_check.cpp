@@ -62,7 +62,7 @@ ServerNeeds server_needs(const ServerSection& section, const RolloutSection& rol
   return {.loads = section.sync == ServerSection::Sync::kDisk,
           .adapter = adapter,
           .vocabulary = vocabulary,
-          .cache_dtype = name_of(rollout.cache_dtype),
+          .cache_dtype = generate::name_of(rollout.cache_dtype),
           .token = static_cast<int32_t>(std::max<int64_t>(ids - 1, 0)),
           .reshapes = reshapes_logits(options)};
 }
