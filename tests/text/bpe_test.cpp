@@ -87,7 +87,7 @@ TEST_CASE("encoding is merging by definition, for words of any length") {
         word += parts.back();
       }
       std::vector<int32_t> ids;
-      bpe.encode(word, false, ids);
+      bpe.encode(word, false, SIZE_MAX, ids);
       std::vector<std::string> found;
       for (const int32_t id : ids) found.emplace_back(bpe.vocabulary().token(id));
       CHECK(found == merged_by_definition(merges, parts));
@@ -101,7 +101,7 @@ TEST_CASE("unknown characters") {
     for (const char* token : {"a", "?", "<0xC3>", "<0xA9>"})
       vocabulary.add(token, static_cast<int32_t>(vocabulary.size()));
     std::vector<int32_t> ids;
-    Bpe(std::move(vocabulary), {}, std::move(options), "t").encode(word, false, ids);
+    Bpe(std::move(vocabulary), {}, std::move(options), "t").encode(word, false, SIZE_MAX, ids);
     return ids;
   };
   using Ids = std::vector<int32_t>;
@@ -123,7 +123,7 @@ TEST_CASE("a later merge of the same pair takes the place of an earlier one") {
   merges.add("b", "c");
   merges.add("a", "b");
   std::vector<int32_t> ids;
-  Bpe(std::move(vocabulary), merges, {}, "t").encode("abc", false, ids);
+  Bpe(std::move(vocabulary), merges, {}, "t").encode("abc", false, SIZE_MAX, ids);
   CHECK(ids == std::vector<int32_t>{0, 4});
 }
 
