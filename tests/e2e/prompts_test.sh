@@ -89,7 +89,7 @@ for rows in asked messages prompt sharegpt alpaca; do
       fail "$verb samples behind the answer of $rows"
   done
   run distill bias.yaml $common distill.teacher=model distill.strategy=on_policy train.batch_size=1 output_dir=$rows-distill
-  count() { grep -o '"tokens":[0-9]*' "$1-distill/metrics.jsonl"; }
+  count() { grep -o '"tokens": *[0-9][0-9]*' "$1-distill/metrics.jsonl"; }
   [ -n "$(count asked)" ] && [ "$(count $rows)" = "$(count asked)" ] || fail "distill samples behind the answer of $rows"
   "$temper" generate --model model --input $rows.jsonl --output $rows-out.jsonl --max-new-tokens 2 2> log || fail "generate $rows: $(cat log)"
   [ -n "$(prompt asked-out.jsonl)" ] && [ "$(prompt $rows-out.jsonl)" = "$(prompt asked-out.jsonl)" ] || fail "generate samples behind the answer of $rows"
