@@ -98,6 +98,17 @@ def calls():
             found = answer.choices[0].message.tool_calls
             expect(answer.choices[0].finish_reason == "tool_calls" and answer.choices[0].message.content is None, answer)
         expect(len(found) == 1 and found[0].function.name == "add" and json.loads(found[0].function.arguments)["x"] in (1, 2), found)
+    # Calls of several functions, as the template's notation has them.
+    two = [*tools, {"type": "function", "function": {"name": "stop"}}]
+    required = client.chat.completions.create(**{**asked, "tools": two, "max_tokens": 400}, tool_choice="required").choices[0]
+    if required.finish_reason != "length":
+        names = [call.function.name for call in required.message.tool_calls]
+        expect(names and set(names) <= {"add", "stop"} and required.message.content is None, required)
+        for call in required.message.tool_calls:
+            arguments = json.loads(call.function.arguments)
+            expect(arguments == {} if call.function.name == "stop" else arguments["x"] in (1, 2), call)
+    single = client.chat.completions.create(**{**asked, "tools": two, "max_tokens": 400}, tool_choice="required", parallel_tool_calls=False).choices[0]
+    expect(single.finish_reason == "length" or len(single.message.tool_calls) == 1, single)
     plain = client.chat.completions.create(**asked, tool_choice="auto").choices[0]
     expect(plain.message.content is not None and not plain.message.tool_calls, plain)
     refused(openai.BadRequestError, tools=tools, tool_choice={"type": "function", "function": {"name": "other"}})
@@ -106,6 +117,19 @@ def calls():
     hermes = client.chat.completions.create(**{**asked, "stream": False}, extra_body={"guided_choice": [call]}).choices[0]
     if hermes.finish_reason != "length":
         expect(hermes.message.tool_calls and hermes.message.tool_calls[0].function.name == "add", hermes)
+    # A malformed call beside a good one stays in the text.
+    broken = '<tool_call>{"name": 1}</tool_call>'
+    for stream in (False, True):
+        both = client.chat.completions.create(**{**asked, "max_tokens": 500, "stream": stream}, extra_body={"guided_choice": ["a" + broken + call]})
+        if stream:
+            chunks = list(both)
+            text = "".join(c.choices[0].delta.content or "" for c in chunks)
+            calls = [t for c in chunks for t in c.choices[0].delta.tool_calls or []]
+            reason = chunks[-1].choices[0].finish_reason
+        else:
+            text, calls, reason = both.choices[0].message.content, both.choices[0].message.tool_calls, both.choices[0].finish_reason
+        if reason != "length":
+            expect(broken in text and text.startswith("a") and len(calls) == 1, text, calls)
 
 
 for function in (completions, chats, structure, calls):

@@ -287,7 +287,43 @@ def bad_token():
            "beside prompts that fail", beside)
 
 
-PARTS = {"bad_token": [bad_token], "all": [routes, completions, streams, chats, errors, clients], "abandoned": [abandoned], "drained": [drained], "busy": [busy], "limits": [limits], "adapters": [adapters]}
+def named():
+    models = [m["id"] for m in json.loads(ask("/v1/models")[1])["data"]]
+    expect(models == ["tiny"], models)
+    for name in ("tiny", "small"):
+        expect(complete(**ASKED, temperature=0, model=name)["model"] == "tiny", name)
+    expect(ask("/v1/completions", {**ASKED, "model": "other"})[0] == 404, "another name")
+    for _ in range(3):
+        complete(**ASKED, top_a=0.2)
+    messages = [{"role": "user", "content": "12+"}]
+    asked = {"messages": messages, "max_tokens": 1, "return_token_ids": True}
+    row, = generate("--temperature", "0", rows=[{"messages": [{"role": "user", "content": SUM}]}])
+    varied = complete(chat=True, **asked, chat_template_kwargs={"extra": "34="})
+    expect(varied["prompt_token_ids"] == row["prompt_tokens"], "chat_template_kwargs", varied, row)
+    expect(len(complete(chat=True, **asked)["prompt_token_ids"]) < len(row["prompt_tokens"]), "without them")
+    # One connection for many requests.
+    connection = http.client.HTTPConnection(host, int(port), timeout=60)
+    for _ in range(3):
+        connection.request("POST", "/v1/completions", json.dumps(ASKED), {"Content-Type": "application/json"})
+        socket_before = connection.sock
+        expect(connection.getresponse().read() and connection.sock is socket_before, "the connection ended")
+        time.sleep(0.1)
+
+
+def suggested():
+    row, = generate("--temperature", "0")
+    for _ in range(3):
+        expect(complete(**ASKED, ignore_eos=True)["choices"][0]["token_ids"][:len(row["tokens"])] == row["tokens"], "top_k 1")
+    texts = {complete(**ASKED, temperature=2, top_k=-1, ignore_eos=True)["choices"][0]["text"] for _ in range(4)}
+    expect(len(texts) > 1, "requests win, yet all are", texts)
+
+
+def not_suggested():
+    texts = {complete(**ASKED, temperature=2, ignore_eos=True)["choices"][0]["text"] for _ in range(4)}
+    expect(len(texts) > 1, "all are", texts)
+
+
+PARTS = {"named": [named], "suggested": [suggested], "not_suggested": [not_suggested], "bad_token": [bad_token], "all": [routes, completions, streams, chats, errors, clients], "abandoned": [abandoned], "drained": [drained], "busy": [busy], "limits": [limits], "adapters": [adapters]}
 for function in PARTS[part]:
     function()
 sys.exit(bad)

@@ -5,7 +5,7 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 "$temper" demo --output d --sft-steps 30 --rl-steps 1 > log || { cat log; exit 1; }
 cp -r d/warm-up/final model
-echo '{"eos_token": "<end>", "chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"}' > model/tokenizer_config.json
+echo '{"eos_token": "<end>", "chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}{{ extra }}"}' > model/tokenizer_config.json
 
 # start FLAG...: a server in the background; its address in $address.
 start() {
@@ -63,6 +63,37 @@ done
 start --adapter a=a/final --adapter b=b/final
 python3 "$here/serve_client.py" "$temper" "$address" adapters || bad=1
 stop
+
+# Names, variables of the template, the log, parameters that are not known, and what generation_config.json suggests.
+start --served-model-name tiny --served-model-name small --access-log
+python3 "$here/serve_client.py" "$temper" "$address" named || bad=1
+stop
+grep -q '"POST /v1/completions" 200 ' serve.err || fail "the access log: $(cat serve.err)"
+[ "$(grep -c 'warning: .*`top_a`' serve.err)" = 1 ] || fail "a parameter that is not known: $(cat serve.err)"
+[ -e model/generation_config.json ] && cp model/generation_config.json kept_config.json
+echo '{"temperature": 0.7, "top_k": 1, "repetition_penalty": 1.0, "top_p": null}' > model/generation_config.json
+start
+python3 "$here/serve_client.py" "$temper" "$address" suggested || bad=1
+stop
+grep -q 'suggests: temperature 0.7, top_k 1' serve.err || fail "serve does not say how it samples: $(cat serve.err)"
+start --generation-config none
+python3 "$here/serve_client.py" "$temper" "$address" not_suggested || bad=1
+stop
+for seed in 1 2 3 4; do
+  echo "12+34=" | "$temper" chat --model model --seed $seed --max-new-tokens 8 2> chat.err
+done | sort -u > chats
+[ "$(wc -l < chats)" = 1 ] && grep -q 'top_k 1' chat.err || fail "chat does not follow generation_config.json: $(cat chats chat.err)"
+for seed in 1 2 3 4; do
+  echo "12+34=" | "$temper" chat --model model --seed $seed --max-new-tokens 8 --top-k 0 --temperature 3 --ignore-eos 2> chat.err
+done | sort -u > chats
+[ "$(wc -l < chats)" -gt 1 ] || fail "chat's flags do not win: $(cat chats chat.err)"
+"$temper" generate --model model --prompt 1+1= --seed 1 > out 2> err && grep -q 'sampling with temperature 1.*suggests temperature 0.7' err || fail "generate does not say what it uses: $(cat err)"
+"$temper" generate --model model --prompt 1+1= --max-new-tokens 8 --temperature 0.7 --top-k 1 > out 2> err && [ ! -s err ] || fail "generate with what is suggested: $(cat err)"
+echo '{"temperature": "hot"}' > model/generation_config.json
+message=$("$temper" serve --model model --port 0 2>&1); status=$?
+[ $status = 2 ] && [[ $message == *generation_config.json:*temperature* ]] || fail "a generation_config.json that is wrong: $status $message"
+rm model/generation_config.json
+[ -e kept_config.json ] && mv kept_config.json model/generation_config.json
 
 # A prompt whose logits are no numbers fails alone: a token's embedding is NaN.
 python3 - model <<'P' || fail "a model with a bad token"
