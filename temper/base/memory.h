@@ -8,10 +8,12 @@ namespace temper {
 // that is less.
 int64_t usable_memory_bytes();
 
+// The resident memory of this process now.
+int64_t resident_memory_bytes();
 // The most resident memory that this process has had so far.
 int64_t peak_memory_bytes();
 
-// Gives memory that was freed back to the system, which the allocator would keep for a while.
+// Returns freed memory, which the allocator would keep for a while, to the system.
 void give_back_memory();
 
 }  // namespace temper

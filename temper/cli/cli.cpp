@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <streambuf>
 #include <thread>
 
 #include "temper/base/error.h"
@@ -99,20 +100,55 @@ const std::vector<Verb>& verbs() {
 
 namespace {
 
+// While one lives, what is printed goes to standard output as before, and the first failure to
+// write it is kept: it may come long before the end.
+class PrintedText : public std::streambuf {
+ public:
+  PrintedText() : before_(std::cout.rdbuf(this)) {}
+  ~PrintedText() override { std::cout.rdbuf(before_); }
+  int failure() const { return failure_; }  // errno's; 0: none
+
+ private:
+  int_type overflow(int_type c) override {
+    if (traits_type::eq_int_type(c, traits_type::eof())) return traits_type::not_eof(c);
+    const char one = traits_type::to_char_type(c);
+    return xsputn(&one, 1) == 1 ? c : traits_type::eof();
+  }
+  std::streamsize xsputn(const char* text, std::streamsize size) override {
+    errno = 0;
+    const auto written = std::fwrite(text, 1, static_cast<size_t>(size), stdout);
+    if (static_cast<std::streamsize>(written) != size) keep_failure();
+    return static_cast<std::streamsize>(written);
+  }
+  int sync() override {
+    errno = 0;
+    if (std::fflush(stdout) == 0) return 0;
+    keep_failure();
+    return -1;
+  }
+  void keep_failure() {
+    if (failure_ == 0) failure_ = errno != 0 ? errno : EIO;
+  }
+
+  std::streambuf* const before_;
+  int failure_ = 0;
+};
+
 // What a verb prints has to get to where it goes: standard output on a full disk fails as any other
-// file does. Of a training verb it is a log, whose loss does not undo what the run left in its
+// file does. Of a run that trains it is a log, whose loss does not undo what the run left in its
 // directory.
-int flush_standard_output(const Arguments& arguments, int status) {
-  errno = 0;
+int flush_standard_output(const PrintedText& printed, const Arguments& arguments, int status) {
   std::cout.flush();
-  const bool flushed = std::fflush(stdout) == 0;
-  const std::string why = errno != 0 ? std::string(": ") + std::strerror(errno) : "";
-  if (status != 0 || (flushed && std::ferror(stdout) == 0 && !std::cout.bad())) return status;
-  const bool trains = std::any_of(verbs().begin(), verbs().end(), [&](const Verb& verb) {
+  if (status != 0 || printed.failure() == 0) return status;
+  const bool helps = std::any_of(arguments.begin(), arguments.end(), [](const std::string& word) {
+    return word == "--help" || word == "-h";
+  });
+  const bool trains = !helps && std::any_of(verbs().begin(), verbs().end(), [&](const Verb& verb) {
     return !arguments.empty() && arguments[0] == verb.name && verb.keys;
   });
   std::cerr << (trains ? "temper: warning: " : "temper: ")
-            << "standard output: cannot write all of what was printed" << why << std::endl;
+            << "standard output: cannot write all of what was printed: "
+            << std::strerror(printed.failure()) << std::endl;
   return trains ? status : 1;
 }
 
@@ -152,7 +188,8 @@ int run_verb(const Arguments& arguments) {
 }  // namespace
 
 int run(const Arguments& arguments) {
-  return flush_standard_output(arguments, run_verb(arguments));
+  const PrintedText printed;
+  return flush_standard_output(printed, arguments, run_verb(arguments));
 }
 
 }  // namespace temper::cli

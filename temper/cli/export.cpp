@@ -60,7 +60,8 @@ void Export::declare(CLI::App& app) {
       ->check(CLI::IsMember({"float32", "bfloat16", "int8", "nf4"}));
 }
 
-// What was written must be the merged weights, rounded once. They are made again, one by one.
+// Compares the written tensors with the merged weights, rounded once, which are made again one by
+// one.
 void check_written(const std::vector<std::pair<std::string, TensorView>>& tensors,
                    const std::string& output) {
   const TensorMap written = read_weights(output);
@@ -150,7 +151,7 @@ void Export::print_drift(const std::vector<float>& merged) const {
           "; --storage " + trained->storage + " merges into the quantized weights");
 }
 
-// config.json comes last: what is cut short is no model.
+// config.json is written last: a directory whose writing was interrupted is no model.
 template <class Head>
 void Export::run_hf(at::ScalarType type) const {
   auto source = Head::load(model_dir, adapter, merged_into());

@@ -65,7 +65,7 @@ int Init::run() {
   check<ConfigError>(bytes <= free, config.where(), ": a model of these sizes takes ",
                      bytes / 1000000, " MB, and ", free / 1000000, " MB are free at ", output);
   write_safetensors_model(output, tensors);
-  // Last: what is cut short is no model.
+  // config.json is written last: a directory whose writing was interrupted is no model.
   models::write_model_files({.config = config_path, .others = tokenizer}, output, type);
   std::cout << output << ": " << config.model_type() << ", " << parameters << " parameters\n";
   return 0;

@@ -8,7 +8,8 @@
 
 namespace temper::cli {
 
-// --dtype; float32 where it is not given.
+// Adds the flag --dtype (float32, bfloat16 or float16); `dtype` keeps its value where it is not
+// given.
 void add_written_dtype(CLI::App& app, std::string& dtype);
 at::ScalarType scalar_type_of(const std::string& dtype);
 

@@ -1,4 +1,4 @@
-// Rows as they are packed.
+// Compression of row files.
 #pragma once
 
 #include <string>
@@ -6,7 +6,8 @@
 
 namespace temper::data {
 
-// The bytes of a .zst file that LineReader (jsonl.h) reads back as `text`. Throws RunError.
+// The bytes of a .zst file (Zstandard) that LineReader (jsonl.h) reads back as `text`. Throws
+// RunError.
 std::string compress_zstd(std::string_view text);
 
 }  // namespace temper::data

@@ -33,7 +33,7 @@ Json without_answer(const Json& messages, const char* field, const std::string& 
 constexpr int64_t kLargeRow = int64_t{256} << 10;  // bytes of a line
 constexpr size_t kMostKept = size_t{64} << 20;     // bytes of their prompts' tokens together
 
-// What was kept of the prompts of large rows. The end of a prompt is kept, so that all of it has to
+// The kept tokens of large rows' prompts. Truncation keeps the end of a prompt, so all of it has to
 // be tokenized: once, and not every time that the row is drawn.
 class LargePrompts {
  public:

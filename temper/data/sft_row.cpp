@@ -52,9 +52,7 @@ Paths paths_of(TrainedConversation c, const char* untrained) {
 }
 
 ConversationOptions conversation_options(const SftFormat& format) {
-  return {.train_on = format.train_on,
-          .mode = format.conversation,
-          .limit = tokens_needed(format)};
+  return {.train_on = format.train_on, .mode = format.conversation, .limit = tokens_needed(format)};
 }
 
 Paths read_messages(const SftFormat& format, const Json& row, const std::string& where) {
@@ -62,19 +60,19 @@ Paths read_messages(const SftFormat& format, const Json& row, const std::string&
   const ChatTemplate& chat = chat_of(format, where);
   const Json messages = with_system_prompt(format, row["messages"]), tools = tools_of(row);
   check_roles(chat, messages, tools);
-  return paths_of(tokenize_conversation(tokenizer, chat, messages, tools,
-                                        conversation_options(format)),
-                  "the assistant says nothing in it that is trained");
+  return paths_of(
+      tokenize_conversation(tokenizer, chat, messages, tools, conversation_options(format)),
+      "the assistant says nothing in it that is trained");
 }
 
 Paths read_prompt_completion(const SftFormat& format, const Json& row, const std::string& where) {
   const Json &prompt = row["prompt"], &completion = row["completion"];
   const char* const untrained = "its completion trains no token";
   if (prompt.is_string() && completion.is_string())
-    return {{path_of(tokenize_prompt_completion(
-                tokenizer_of(format, where), prompt.get_ref<const std::string&>(),
-                completion.get_ref<const std::string&>(), format.train_on, format.eos,
-                text_limit(format)))},
+    return {{path_of(tokenize_prompt_completion(tokenizer_of(format, where),
+                                                prompt.get_ref<const std::string&>(),
+                                                completion.get_ref<const std::string&>(),
+                                                format.train_on, format.eos, text_limit(format)))},
             false,
             untrained};
   check<DataError>(prompt.is_array() && completion.is_array(), where,
@@ -149,10 +147,9 @@ std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std:
     check<DataError>(!path.tokens.empty(), where, ": the row has no tokens");
     longest = std::max(longest, static_cast<int64_t>(path.tokens.size()));
   }
-  // Of a conversation no tokens are made behind the cut: what it trains there is not known.
+  // A conversation is not tokenized beyond the cut: whether it trains tokens there is unknown.
   const bool unknown = longest > format.max_length && row.contains("messages");
-  const bool trained_before =
-      unknown || std::any_of(read.paths.begin(), read.paths.end(), trains);
+  const bool trained_before = unknown || std::any_of(read.paths.begin(), read.paths.end(), trains);
   if (longest > format.max_length) {
     if (format.overlong == Overlong::kDrop) return std::nullopt;
     check<DataError>(format.overlong == Overlong::kTruncate, where, ": ", longest,

@@ -7,9 +7,9 @@
 namespace temper {
 namespace {
 
-// Bits: an unsigned integer of the value's size; `exponent`: those that are all set in NaN and
-// infinity alone. The sum over a block is one loop that the compiler vectorizes; what block has
-// such a value is rare.
+// Bits: an unsigned integer of the value's size; `exponent`: the bits that are all set only in NaN
+// and infinity. Each block is summed in one loop that the compiler vectorizes; which value it is
+// matters only in the rare block that has one.
 template <class Bits>
 std::optional<size_t> find_full_exponent(const std::byte* data, size_t count, Bits exponent) {
   constexpr size_t kBlock = 4096;

@@ -1,4 +1,4 @@
-// Whether the values of a weight file are numbers.
+// Finds values of a weight file that are not finite.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace temper {
 
-// The index of the first value that is NaN or infinite; none: there is none, or the dtype has no
-// such values. Pages of a mapped view are given back as they are read, 64 MiB later at most.
+// The index of the first value that is NaN or infinite; nullopt: none is, or the dtype has no such
+// values. Pages of a mapped view are released as they are read, 64 MiB later at most.
 std::optional<size_t> find_not_finite(const TensorView& view);
 
 }  // namespace temper

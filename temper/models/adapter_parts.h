@@ -1,5 +1,5 @@
-// The parts of a model that an adapter may change, as PEFT names them. For the
-// files of this folder alone.
+// The parts of a model that an adapter may change, as PEFT names them. For the files of this folder
+// alone.
 #pragma once
 
 #include <string>
@@ -43,11 +43,11 @@ void attach(const std::vector<Target>& targets, nn::Module& model, const LoraCon
 
 std::string last_part(const std::string& path);
 
-// The weights of the modules that `names`, as LoraConfig::modules_to_save has them, mean. Throws
+// The weights of the modules that `names` select, as in LoraConfig::modules_to_save. Throws
 // ConfigError as add_lora.
 std::vector<std::string> saved_weights(nn::Module& model, const std::vector<std::string>& names);
 
-// Whether a parameter of this name is a matrix or magnitude of an adapter.
+// True for the name of a matrix or magnitude of an adapter.
 bool is_of_adapter(const std::string& name);
 
 // The paths of the layers that `names`, as LoraConfig::target_modules has them, mean. Throws

@@ -1,4 +1,4 @@
-// The tensors of a model directory on their way into a model's parameters.
+// Reads the tensors of a model directory into a model's parameters.
 #pragma once
 
 #include <functional>
@@ -20,9 +20,10 @@ struct CheckpointTensors {
 // Throws ConfigError, DataError.
 CheckpointTensors open_checkpoint(const std::string& directory);
 
-// Gives every parameter of the model its tensor: `take` takes it out of the checkpoint and says
-// what is wrong with its shape, or "". `optional` may be absent, and is then given to `absent`.
-// Tensors that are missing, left over or of a wrong shape are all named in one ConfigError.
+// Gives every parameter of the model its tensor: `take` removes it from the checkpoint's tensors
+// and returns what is wrong with its shape, or "". The parameter `optional` may be absent, and is
+// then passed to `absent`. Tensors that are missing, left over or of a wrong shape are all named in
+// one ConfigError.
 void match_tensors(nn::Module& model, CheckpointTensors& from, const std::string& optional,
                    const std::function<std::string(nn::Parameter&, const std::string& name)>& take,
                    const std::function<void(nn::Parameter&)>& absent);
@@ -30,12 +31,12 @@ void match_tensors(nn::Module& model, CheckpointTensors& from, const std::string
 // "[2, 3], expected [3, 2]".
 std::string shape_mismatch(const std::vector<int64_t>& found, const nn::Parameter& parameter);
 
-// Sets a parameter, of any format, from a tensor of its shape. A value that is converted is read
-// from the file once: its pages go back at once, so that peak memory never holds both forms of the
-// model. Throws DataError.
+// Sets a parameter, of any format, from a tensor of its shape. Values that are converted are read
+// from the file once, and their pages are released at once, so that peak memory never holds the
+// model in both forms. Throws DataError.
 void set_from_view(nn::Parameter& parameter, const TensorView& view);
 
-// The same from codes that bitsandbytes made.
+// Sets a parameter from NF4 codes that bitsandbytes made. Throws DataError.
 struct Nf4Tensor;
 void set_from_nf4(nn::Parameter& parameter, const Nf4Tensor& tensor);
 

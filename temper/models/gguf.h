@@ -28,7 +28,7 @@ struct GgufHeader {
 GgufHeader gguf_header(const std::string& directory, at::ScalarType dtype,
                        const std::string& adapter = "");
 
-// A parameter's value as it is to be written, float32: its own, or one with an adapter merged.
+// The value of a parameter to be written, float32: its own, or with an adapter merged.
 using ValueOf = std::function<at::Tensor(nn::Parameter&)>;
 at::Tensor own_value(nn::Parameter& parameter);
 

@@ -52,7 +52,7 @@ at::Tensor initial_value(const nn::Parameter& parameter, const std::string& name
 
 namespace {
 
-// The row of the padding token begins at zero, as an embedding with a padding index does.
+// The padding token's row starts as zeros, as in an embedding with a padding index.
 at::Tensor first_value(const nn::Parameter& parameter, const std::string& name,
                        const HfConfig& config, uint64_t seed) {
   at::Tensor value = initial_value(parameter, name, seed);

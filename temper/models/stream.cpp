@@ -112,7 +112,7 @@ class WeightStream::StreamedUnit : public nn::Unit {
   std::vector<nn::Parameter*> parameters_;
 };
 
-// While one lives, the parameter has its value.
+// While an object of this class lives, the parameter has its value.
 class WeightStream::Here {
  public:
   Here(const WeightStream& stream, nn::Parameter& parameter) : parameter_(parameter) {

@@ -6,7 +6,7 @@
 
 namespace temper::models {
 
-// The bytes of what copy_tokenizer_files copies.
+// The size in bytes of the files that copy_tokenizer_files copies.
 int64_t tokenizer_file_bytes(const std::string& directory);
 
 }  // namespace temper::models

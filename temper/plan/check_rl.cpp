@@ -29,8 +29,8 @@ std::vector<std::string> reward_checks(const rl::RlConfig& config) {
   return names;
 }
 
-constexpr size_t kMostSamples = 10;  // that a reward is asked about
-constexpr int64_t kMostRows = 3;     // of which they are made
+constexpr size_t kMostSamples = 10;  // completions that a reward is asked about
+constexpr int64_t kMostRows = 3;     // rows that they are made of
 
 rewards::Sample sample_of(const data::PromptRow& row, const Tokenizer* tokenizer,
                           std::vector<int32_t> completion, int64_t max_new_tokens) {
@@ -46,9 +46,9 @@ rewards::Sample sample_of(const data::PromptRow& row, const Tokenizer* tokenizer
   return sample;
 }
 
-// Completions as the rewards see them, of the first prompts that can be read: one of a single token
-// (one has at least that many, and a reward need not bear less), the prompt itself, and, as one of
-// them may be the right answer, the row's own fields. None: no prompt can be read.
+// Completions to ask the rewards about, made of the first prompts that can be read: a single token
+// (a completion has at least one, and a reward need not accept fewer), the prompt itself and, as
+// one of them may be the right answer, the row's own fields. None: no prompt can be read.
 std::vector<rewards::Sample> probe_samples(const rl::RlConfig& config, const RunChecks& checks,
                                            const data::RowOrder& order) {
   const data::PromptFormat format = rl::prompt_format(config, checks.policy);

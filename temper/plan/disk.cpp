@@ -9,10 +9,10 @@ namespace temper::plan {
 namespace {
 
 constexpr int64_t kStateBytes = 4000;  // state.json and headers
-// Of a step's row in metrics.jsonl, and of its points and table in report.html.
+// Bytes per step of metrics.jsonl (supervised, RL), and of report.html: fixed and per step.
 constexpr int64_t kRowBytes = 750, kRlRowBytes = 1400, kReportBytes = 60000, kReportRowBytes = 700;
 
-// What a role's save writes: all of a model's weights, or the adapter's.
+// The bytes that saving a role writes: all of a model's weights, or the adapter's.
 int64_t saved_bytes(const ModelRole& role, const ModelBytes& bytes) {
   if (role.adapters == 0) return kFloat * role.shape.parameters();
   return bytes.trained / std::max<int64_t>(1, role.trained_copies);

@@ -14,7 +14,7 @@ namespace temper::plan {
 namespace {
 
 // What the allocator keeps beside what is asked of it, of the tensors' bytes.
-constexpr double kAllocator = 0.03;
+constexpr double kAllocator = 0.05;
 
 // Of one weight of a matrix, as ops/weight.h keeps it: int8 has a scale a row, nf4 one for 64
 // values, or for as many of them as divide a row.
@@ -43,7 +43,7 @@ int64_t divided(const ShapedTensor& t, const Ranks& ranks) {
 
 int64_t rounded(double bytes) { return static_cast<int64_t>(std::llround(bytes)); }
 
-// Whether an adapter brings a weight of its own in place of it (modules_to_save).
+// True where an adapter brings a weight of its own in place of this one (modules_to_save).
 bool is_saved(const ModelRole& role, const ShapedTensor& t) {
   return std::find(role.saved.begin(), role.saved.end(), t.name) != role.saved.end();
 }
@@ -165,14 +165,14 @@ Base base_of(const RunShape& run, const Ranks& ranks, int64_t program_bytes) {
   return base;
 }
 
-// What is held at one moment of a backward pass, beside what is there in every phase.
+// The memory held at one moment of a backward pass, in addition to that of every phase.
 struct Moment {
   int64_t gradients = 0;
   TensorBytes activations, scratch, head;
   int64_t bytes() const { return gradients + activations.given + scratch.given + head.given; }
 };
 
-// Of the weight that the head reads, where it trains: its gradient stands until the pass ends.
+// The gradient of the weight that the head reads, where it trains: it is held until the pass ends.
 int64_t head_gradient(const ModelRole& role, const Ranks& ranks) {
   const ModelShape& m = role.shape;
   const char* const name = m.tied ? "embed_tokens.weight" : "lm_head.weight";

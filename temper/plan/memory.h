@@ -1,10 +1,10 @@
 // The memory of a rank, planned from shapes. Formulas, in bytes of the tensors that the program
 // makes:
 //
-//   weights      as they are kept (float32 4, bfloat16 2, int8 1, nf4 0.5 and their scales a
-//   weight) gradients    4 a trained weight; optimizer: its state tensors (AdamW two of 4)
-//                under FSDP all three divided by its ranks (ZeRO stage 3, arXiv 1910.02054, section
-//                5)
+//   weights      as they are kept (float32 4 a weight, bfloat16 2, int8 1, nf4 0.5, and scales)
+//   gradients    4 a trained weight; optimizer: its state tensors (AdamW two of 4)
+//                under FSDP all three divided by its ranks (ZeRO stage 3, arXiv 1910.02054,
+//                section 5)
 //   gathered     units of FSDP: the one that computes and the next one; of gradients three that
 //                are made or wait to be summed, and the one that is received
 //   activations  what a block keeps of a token for its backward pass (activations.h): the inputs of
@@ -16,8 +16,7 @@
 //   cache        pages of keys and values; packed: panels of the weights, kept while sampling
 //   program      the program, its libraries, tokenizer and threads: measured
 //   allocator    what tensors are given beyond what they ask for (jemalloc's size classes), and
-//   what
-//                is kept in between: a share of the rest
+//                what the allocator keeps of freed memory: a share of the rest
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ Finding probe_reward(const rewards::RewardSection& section,
         str("answers ", sample.where, " with more than one line: ", verdicts[1].detail));
   if (verdict.unasked_lines > 0)
     return Finding::warn(str(answer, "; it wrote ", verdict.unasked_lines, " lines unasked"));
-  // One that never differs gives every group the same reward, and no gradient.
+  // A reward that never differs gives every group equal rewards, and no gradient.
   const std::vector<rewards::Verdict> others = reward->judge(samples.subspan(1));
   const bool differs = std::any_of(others.begin(), others.end(), [&](const rewards::Verdict& v) {
     return v.kind != rewards::Verdict::Kind::kValue || v.value != verdict.value;

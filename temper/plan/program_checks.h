@@ -11,9 +11,8 @@
 
 namespace temper::plan {
 
-// One reward on one completion. Throws ConfigError, DataError.
-// `samples`: completions of several kinds, the first of them the plainest, which must get a value;
-// that all of them get the same is a warning.
+// Asks one reward about completions. The first of `samples` is the plainest and must get a value;
+// if all get the same value, that is a warning. Throws ConfigError, DataError.
 Finding probe_reward(const rewards::RewardSection& section,
                      std::span<const rewards::Sample> samples);
 

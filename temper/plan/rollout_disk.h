@@ -1,4 +1,4 @@
-// How much the rollout files of a run take.
+// The disk space of a run's rollout files.
 #pragma once
 
 #include "temper/data/loader.h"
@@ -8,8 +8,8 @@
 
 namespace temper::plan {
 
-// Of so many updates, measured on lines that are made up of the run's own prompts: completions of
-// rollout.max_new_tokens in the words of the prompts, so that shorter ones take less.
+// The space after so many updates, measured on lines made up of the run's own prompts, whose
+// completions have rollout.max_new_tokens tokens: an upper bound where completions are shorter.
 DiskShape rollout_disk(const rl::RlConfig& config, const train::Policy& policy,
                        const data::RowOrder& order, int64_t updates);
 

@@ -25,8 +25,7 @@ struct RowSize {
   uint64_t key = 0;     // a hash of what is trained, or of the prompt: equal rows have one
 };
 
-// Hashes of rows as they are read: their tokens and what of them is trained; of a prompt its
-// tokens.
+// Hashes of rows: of their tokens and which of them are trained; of a prompt, its tokens.
 uint64_t key_of(const data::SftRow& row);
 uint64_t key_of(const data::PreferenceRow& row);
 uint64_t key_of(const data::PromptRow& row);
@@ -39,8 +38,9 @@ struct RowSizes {
     size_t source;
     int64_t row;
   };
-  // Pairs of equal rows: a row of `others` with the first one here, in the order of `others`; of
-  // these rows themselves, one that repeats an earlier one.
+  // Pairs of equal rows: found_in() gives each row of `others` that is also here, with the first
+  // such row here, in the order of `others`; repeated() gives each row here that repeats an earlier
+  // one, with that one.
   std::vector<std::pair<Place, Place>> found_in(const RowSizes& others) const;
   std::vector<std::pair<Place, Place>> repeated() const;
 

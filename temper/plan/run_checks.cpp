@@ -6,6 +6,7 @@
 #include <set>
 
 #include "temper/base/error.h"
+#include "temper/base/memory.h"
 #include "temper/dist/environment.h"
 #include "temper/generate/engine.h"
 #include "temper/models/adapter.h"
@@ -82,7 +83,9 @@ bool RunChecks::model(bool scalar) {
 void RunChecks::tokenizer() {
   const std::string& directory = config.model.path;
   const bool read = list.run("tokenizer", [&] {
+    const int64_t before = resident_memory_bytes();
     policy.tokenizer = Tokenizer::load_directory(directory);
+    tokenizer_bytes_ = std::max<int64_t>(0, resident_memory_bytes() - before);
     if (!policy.tokenizer)
       return Finding::warn(directory + ": no tokenizer: rows must hold token ids");
     const int64_t tokens = policy.tokenizer->vocab_size(), rows = shape.policy.shape.vocabulary;

@@ -63,6 +63,7 @@ class RunChecks {
   std::optional<MemoryPlan> plan;
 
  private:
+  int64_t tokenizer_bytes_ = 0;  // of memory
   bool read_config(bool scalar);
   void tokenizer();
   void adapter();

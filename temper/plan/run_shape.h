@@ -48,11 +48,11 @@ struct SamplingShape {
   ops::CacheDtype cache_dtype = ops::CacheDtype::kFloat32;
 };
 
-// What a run writes beside its checkpoints, in bytes.
+// Bytes that a run writes besides its checkpoints.
 struct DiskShape {
   int64_t rollouts = 0, rollout_file = 0;  // all that are kept at once, and one
-  int64_t batch_state = 0;                 // of a batch that a checkpoint stands in the middle of
-  int64_t merged = 0;                      // of a critic on the policy's base, which is left merged
+  int64_t batch_state = 0;                 // of the unfinished rollout batch in a checkpoint
+  int64_t merged = 0;                      // of critic/, merged where it shares the policy's base
 };
 
 struct RunShape {
