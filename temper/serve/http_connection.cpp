@@ -154,9 +154,15 @@ bool Connection::parse_head() {
     parser_->body_limit(UINT64_MAX);  // on_head() has it
   }
   error_code error;
-  buffer_.consume(parser_->put(buffer_.data(), error));
+  const size_t used = parser_->put(buffer_.data(), error);
+  const std::string_view head(static_cast<const char*>(buffer_.data().data()), used);
+  // A line that continues the one before is a header of its own elsewhere.
+  const bool folded = head.find("\r\n ") != head.npos || head.find("\r\n\t") != head.npos;
+  buffer_.consume(used);
   if (error == http::error::need_more) return false;
-  if (error == http::error::header_limit)
+  if (folded)
+    refuse(400, "malformed HTTP request: a header of several lines");
+  else if (error == http::error::header_limit)
     refuse(431,
            temper::str("the request's head has more than ", hub_->limits.header_bytes, " bytes"));
   else if (error)

@@ -24,7 +24,8 @@ constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
 constexpr auto kPatience = std::chrono::milliseconds(200);  // where no connection can be accepted
 constexpr int64_t kSurplus = 32;      // connections beyond the limits, for /health and refusals
 constexpr int64_t kOtherFiles = 128;  // that the program has open
-constexpr int64_t kWorthGivingBack = int64_t{4} << 20;
+constexpr int64_t kWorthGivingBack = int64_t{1} << 20;
+constexpr int kTimesGivenBack = 3;  // a second each: what was made of a body goes after it
 
 // As many connections as the process may have files open for.
 int64_t most_connections(int64_t asked) {
@@ -63,6 +64,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   tcp::acceptor acceptor{hub->io};
   asio::steady_timer looks{hub->io}, pause{hub->io};
   Clock::time_point gave_back = Clock::now();
+  int gives_back = 0;
 };
 
 bool HttpServer::Impl::listen(const tcp::endpoint& endpoint) {
@@ -141,8 +143,12 @@ void HttpServer::Impl::look() {
     const std::shared_ptr<Connection> one = *it++;
     one->look(now);
   }
-  if (hub->released_bytes > kWorthGivingBack && now - gave_back > std::chrono::seconds(1)) {
+  if (hub->released_bytes > kWorthGivingBack) {
     hub->released_bytes = 0;
+    gives_back = kTimesGivenBack;
+  }
+  if (gives_back > 0 && now - gave_back > std::chrono::seconds(1)) {
+    --gives_back;
     gave_back = now;
     give_back_memory();
   }

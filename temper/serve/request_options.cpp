@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
+#include <set>
 
 #include "temper/base/error.h"
 
@@ -50,7 +52,16 @@ void read_bias(Members& members, generate::SamplingOptions& options) {
   }
 }
 
+// Long ones take the grammar's compiler minutes, which others wait for; schemas have limits of their
+// own (grammar::SchemaLimits).
+constexpr size_t kLongestRegex = size_t{16} << 10, kLongestGrammar = size_t{64} << 10;
+
 SpecPointer spec(Kind kind, std::string text, const std::string& key) {
+  const size_t most = kind == Kind::kRegex     ? kLongestRegex
+                      : kind == Kind::kGrammar ? kLongestGrammar
+                                               : SIZE_MAX;
+  check<DataError>(text.size() <= most, "`", key, "`: found ", text.size(),
+                   " bytes, expected at most ", most);
   return std::make_shared<const grammar::Spec>(kind, std::move(text), "`" + key + "`");
 }
 
@@ -66,8 +77,10 @@ SpecPointer read_spec(Kind kind, const Json& value, const std::string& key) {
 SpecPointer read_choice(const Json& value, const std::string& key) {
   if (!value.is_array() || value.empty()) wrong(key, value, "a list of texts");
   std::string rule = "root ::= ";
+  std::set<std::string> seen;
   for (const Json& text : value) {
     if (!text.is_string() || text == "") wrong(key, text, "a text that is not empty");
+    if (!seen.insert(text.get<std::string>()).second) continue;
     rule += (&text == &value.front() ? "" : " | ") + dump_json(text);
   }
   return spec(Kind::kGrammar, rule, key);

@@ -102,7 +102,7 @@ struct Server::Impl : HttpHandler {
   // Each ends before what it uses. Parsing of requests, of large ones one at a time, as each may
   // take many times its size; grammars, of which one may take long to compile; loads of weights,
   // which wait for what is being sampled; and answers, which never wait.
-  Workers answers{2}, loads{1}, grammars{1}, large{1}, small;
+  Workers answers{2}, loads{1}, grammars{2}, large{1}, small;
 };
 
 Admission Server::Impl::admit(const RequestHead& head) {

@@ -359,6 +359,7 @@ def large_forms():
              {"guided_grammar": "root ::= " + "(" * 20000}, {"guided_grammar": "root ::= " + "(" * 5000 + "\"a\"" + ")" * 5000}, {"guided_grammar": "root ::= \"a\"" + " | \"a\"" * 20000},
              {"guided_grammar": "".join(f"r{i} ::= r{i + 1} r{i + 1}\n" for i in range(60)) + "r60 ::= \"a\"\nroot ::= r0"}, {"guided_grammar": "root ::= [a"},
              {"guided_grammar": "root ::= \"a\"{1000000}"}, {"guided_grammar": "\x00"}, {"guided_choice": ["x" * 1000] * 1000}, {"guided_choice": [str(i) for i in range(20000)]},
+             {"guided_choice": [str(i) * 1000 for i in range(1000)]},
              {"guided_json": {"enum": list(range(100000))}}, {"guided_json": {"type": "array", "minItems": 10**9}}, {"guided_json": {"type": "string", "minLength": 10**9}},
              {"guided_json": {"type": "string", "pattern": "(a{1000}){1000}"}}, {"guided_json": {"$ref": "#"}}, {"guided_json": {"$ref": "#/a/b"}}, {"guided_json": {"allOf": [{"$ref": "#"}]}},
              {"guided_json": {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}}, {"guided_json": {"type": "integer", "minimum": -10**300}},

@@ -197,14 +197,14 @@ TEST_CASE("each request has the date of its own time") {
     time.tm_mday = ++calls;
     return time;
   };
-  // Without a tokenizer what is rendered shows in the error of the template alone.
+  // What is rendered shows in the error that the template raises.
   ServerOptions options;
   options.models.push_back({"m", 0});
   options.format.chat = std::make_shared<const ChatTemplate>(ChatTemplate::parse(
       "{{ raise_exception('day ' ~ strftime_now('%d')) }}", "t", Json::object(), render));
   const char* root = std::getenv("TEMPER_SOURCE_DIR");
   const std::string path =
-      std::string(root ? root : ".") + "/tests/golden/tokenizers/metaspace_first.json";
+      std::string(root ? root : ".") + "/tests/golden/tokenizers/qwen2.json";
   options.format.tokenizer =
       Tokenizer::parse(read_json_file(path).at("tokenizer").dump(), "tokenizer");
   const auto day = [&] {
@@ -280,6 +280,9 @@ TEST_CASE("forms of completions") {
   CHECK(form(R"("structured_outputs": {"regex": "a+"})")->kind == Kind::kRegex);
   CHECK(form(R"("structured_outputs": {"grammar": "root ::= \"a\""})")->kind == Kind::kGrammar);
   CHECK(form(R"("structured_outputs": {"json_object": true})")->kind == Kind::kJsonSchema);
+  CHECK(form(R"("guided_choice": ["a", "b", "a"])")->text == R"(root ::= "a" | "b")");
+  CHECK(problem_of("\"guided_regex\": \"" + std::string(20000, 'a') + "\"").find("bytes") !=
+        std::string::npos);
   CHECK(form(R"("guided_choice": ["a\"b", "c"])")->text == R"(root ::= "a\"b" | "c")");
 }
 
