@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/stopped.h"
 #include "temper/dist/liveness.h"
 #include "temper/dist/peer_watch.h"
 #include "temper/metrics/trace.h"
@@ -277,6 +278,8 @@ struct GlooWorld::Connection {
   auto named(const Work& work) const {
     try {
       return work();
+    } catch (const Stopped& e) {
+      throw Stopped(temper::str("rank ", environment.rank, ": ", e.what()));
     } catch (const Error& e) {
       throw RunError(temper::str("rank ", environment.rank, ": ", e.what()));
     } catch (const std::exception& e) {

@@ -203,8 +203,7 @@ TEST_CASE("each request has the date of its own time") {
   options.format.chat = std::make_shared<const ChatTemplate>(ChatTemplate::parse(
       "{{ raise_exception('day ' ~ strftime_now('%d')) }}", "t", Json::object(), render));
   const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  const std::string path =
-      std::string(root ? root : ".") + "/tests/golden/tokenizers/qwen2.json";
+  const std::string path = std::string(root ? root : ".") + "/tests/golden/tokenizers/qwen2.json";
   options.format.tokenizer =
       Tokenizer::parse(read_json_file(path).at("tokenizer").dump(), "tokenizer");
   const auto day = [&] {
@@ -255,6 +254,12 @@ TEST_CASE("variables of the chat template") {
   CHECK(problem(R"({"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": 1})",
                 true)
             .starts_with("`chat_template_kwargs`: found 1"));
+  const std::string long_text = "\"" + std::string(100000, 'a') + "\"";
+  for (const std::string& variable : {"\"reasoning_effort\": " + long_text,
+                                      "\"chat_template_kwargs\": {\"a\": " + long_text + "}"})
+    CHECK(problem("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], " + variable + "}",
+                  true)
+              .find("expected at most 65536") != std::string::npos);
 }
 
 TEST_CASE("arguments of calls that are nested without end are refused") {
