@@ -146,6 +146,7 @@ int flush_standard_output(const PrintedText& printed, const Arguments& arguments
   const bool trains = !helps && std::any_of(verbs().begin(), verbs().end(), [&](const Verb& verb) {
     return !arguments.empty() && arguments[0] == verb.name && verb.keys;
   });
+  if (trains && printed.failure() == EPIPE) return status;  // whoever reads it has left
   std::cerr << (trains ? "temper: warning: " : "temper: ")
             << "standard output: cannot write all of what was printed: "
             << std::strerror(printed.failure()) << std::endl;

@@ -18,6 +18,16 @@ sft output_dir=a train.max_steps=25 train.save_every=10 | grep -q 'run is comple
 sft output_dir=a train.max_steps=30 train.save_every=10 > goes-on 2>&1 || fail "a longer plan: $?"
 [ "$(rows a)" = 30 ] && grep -q 'max_steps: 25 -> 30' goes-on || fail "a longer plan: $(rows a) rows, $(cat goes-on)"
 
+# train.keep_final_checkpoint: false leaves the record that the run is complete, and no weights to go on from; final/ is what it is.
+sft output_dir=kept train.max_steps=30 train.save_every=10 > /dev/null
+sft output_dir=lean train.max_steps=30 train.save_every=10 train.keep_final_checkpoint=false > /dev/null || fail "keep_final_checkpoint=false: $?"
+[ "$(find lean/checkpoints -type f)" = lean/checkpoints/step-30/state.json ] || fail "left: $(find lean/checkpoints -type f)"
+cmp kept/final/model.safetensors lean/final/model.safetensors || fail "keep_final_checkpoint changed final/"
+sft output_dir=lean train.max_steps=30 train.keep_final_checkpoint=false | grep -q 'run is complete' || fail "a lean complete run is not said to be"
+sft output_dir=lean train.max_steps=40 train.keep_final_checkpoint=false > /dev/null 2> lean.err
+[ $? = 2 ] && grep -q 'kept no checkpoint (train.keep_final_checkpoint: false)' lean.err || fail "a lean run goes on: $(cat lean.err)"
+sft output_dir=lean train.max_steps=10 resume=never > /dev/null && [ -e lean/checkpoints/step-10/policy.safetensors ] || fail "a lean run is not started over"
+
 # A damaged checkpoint is passed over; where all are, nothing is trained over them.
 sft output_dir=whole train.max_steps=40 train.save_every=10 > /dev/null
 sft output_dir=b train.max_steps=30 train.save_every=10 > /dev/null
