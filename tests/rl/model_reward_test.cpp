@@ -144,9 +144,9 @@ TEST_CASE("under every template a reward model reads the tokens that its trainin
         Family{"smollm3", "<|im_end|>", "\n"}, Family{"hermes", "<|im_end|>", "\n"},
         Family{"llama31", "<|eot_id|>", ""}, Family{"gemma2", "<end_of_turn>", "\n"},
         Family{"gemma3", "<end_of_turn>", "\n"}, Family{"mistral3", "</s>", ""},
-        Family{"llama2", "</s>", ""}, Family{"zephyr", "</s>", "\n"},
+        Family{"llama2", "</s>", "\n"}, Family{"zephyr", "</s>", "\n"},
         Family{"phi3", "<|end|>", "\n</s>"}, Family{"command_r", "<|END_OF_TURN_TOKEN|>", ""}}) {
-    CAPTURE(name);
+    CAPTURE(std::string(name));
     data::PreferenceFormat format;
     format.tokenizer = tokenizer;
     format.chat = std::make_shared<const ChatTemplate>(

@@ -206,8 +206,9 @@ TEST_CASE("a critic that QLoRA trained goes on from the weights that it was trai
     return out;
   };
   const auto left = models::load_scalar_model(run.output + "/critic");
-  CHECK(tiny::weights(*left) == merged({.blocks = ops::WeightFormat::kNf4}));
-  CHECK(tiny::weights(*left) != merged({}));
+  // The updates of that rate move nothing but zeros.
+  CHECK(tiny::distance(tiny::weights(*left), merged({.blocks = ops::WeightFormat::kNf4})) < 1e-20);
+  CHECK(tiny::distance(tiny::weights(*left), merged({})) > 1e-3);
 }
 
 TEST_CASE("a classifier of two labels is no critic") {
