@@ -119,6 +119,26 @@ TEST_CASE("children that hold the output open, garbage, ends and endless lines a
         Kind::kTimedOut);  // half a line
 }
 
+TEST_CASE("programs that misbehave are verdicts") {
+  for (const char* garbage :
+       {"true", "null", "NaN", "-Infinity", "{\"reward\": true}", "{\"reward\": null}", "1,5",
+        "0x1", "\xff\xfe", "1\xc3", "{\"reward\": 1", "\"1\""}) {
+    CAPTURE(garbage);
+    const std::string script = std::string("while read -r l; do echo '") + garbage + "'; done";
+    CHECK(judge(shell(script, 5, 1), 1)[0].kind == Kind::kMalformed);
+  }
+  const std::string deep = "while read -r l; do printf '[%.0s' $(seq 5000); echo; done";
+  CHECK(judge(shell(deep, 5, 1), 1)[0].kind == Kind::kMalformed);
+  // Half a line; a closed output; no end on SIGTERM; no reading; forks that go on.
+  for (const char* script : {"read -r l; printf 1; sleep 1000", "read -r l; exec >&-; sleep 1000",
+                             "trap '' TERM INT HUP; sleep 1000", "sleep 1000",
+                             "(while :; do sleep 0.01; done) & sleep 1000"}) {
+    CAPTURE(script);
+    const Verdict verdict = judge(shell(script, 0.3, 1), 1)[0];
+    CHECK((verdict.kind == Kind::kTimedOut || verdict.kind == Kind::kCrashed));
+  }
+}
+
 TEST_CASE("lines that nobody asked for cost no sample and no time, and are counted") {
   const auto unasked = [](const std::vector<Verdict>& verdicts) {
     int64_t n = 0;
