@@ -66,7 +66,8 @@ void read_number(const YamlNode& node, const std::string& path, const Rule& rule
   if (!is_unquoted(node) || !parse_number(node.text, read))
     fail(node, path, describe_type(type, rule), number_hint(node, std::is_integral_v<Number>));
   check_bounds(node, path, rule, static_cast<double>(read), type);
-  // Its square is a float32 still; what is larger overflows somewhere, with another cause to name.
+  // Largest absolute value: its square is still a float32. Larger values would overflow later, in
+  // an error that names another cause.
   constexpr double kLargest = 1e15;
   if (std::is_floating_point_v<Number> && std::abs(static_cast<double>(read)) > kLargest)
     fail(node, path, str(type, " of at most ", bound_text(kLargest)));

@@ -1,5 +1,5 @@
-// Plugins: shared libraries that lie beside this one and are loaded at their first use, so that
-// nobody else waits for what they link or needs it built.
+// Plugins: shared libraries that lie beside this one and are loaded at their first use. Who does
+// not use one need not build it, and nobody else waits for what it links.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ class Plugin {
   // unloaded.
   explicit Plugin(const std::string& file);
 
-  // Whether the file is there, loadable or not.
+  // True where the file exists, loadable or not.
   bool is_built() const { return !path_.empty(); }
-  // Why the file is there and cannot be used; empty where there is no problem.
+  // Why the file exists and cannot be used; empty where there is no problem.
   const std::string& problem() const { return problem_; }
   // The function of that name; null, and a problem(), where the plugin does not have it.
   template <class Function>

@@ -1,4 +1,4 @@
-// What ends work that was asked to stop.
+// The exception of work that was asked to stop.
 #pragma once
 
 #include "temper/base/error.h"
@@ -6,7 +6,7 @@
 namespace temper {
 
 // The work was asked to stop, by a signal or by whoever waits for it, and nothing failed. The
-// program then ends with 128 + the signal's number, and not with the status of a failure.
+// program then exits with 128 + the signal's number, not with the status of a failure.
 struct Stopped : RunError {
   using RunError::RunError;
 };

@@ -17,7 +17,7 @@ Json json_of(const YamlNode& node) {
           out = parse_json(node.text, "value");
           if (!out.is_structured() && !out.is_string()) return out;
         } catch (const DataError&) {
-          // It is text.
+          // Not JSON: a string.
         }
       }
       return node.text;

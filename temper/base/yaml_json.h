@@ -6,7 +6,8 @@
 
 namespace temper {
 
-// Unquoted scalars that JSON reads as numbers, true or false are that; all others are text.
+// An unquoted scalar that JSON reads as a number, true or false becomes that value; every other
+// scalar becomes a string.
 Json json_of(const YamlNode& node);
 YamlNode yaml_of(const Json& value);
 

@@ -18,7 +18,7 @@ class ChatTemplates {
   // which is one object for all of them; null where there is none. Read when it is first asked for.
   // Throws DataError.
   std::shared_ptr<const ChatTemplate> of(int adapter);
-  // From here on templates write the date of this call, unless --template-date gave one.
+  // Makes templates write the date of this call, unless --template-date gave one.
   void read_date();
 
  private:

@@ -100,8 +100,8 @@ const std::vector<Verb>& verbs() {
 
 namespace {
 
-// While one lives, what is printed goes to standard output as before, and the first failure to
-// write it is kept: it may come long before the end.
+// While an object of this class lives, text goes to standard output as before, and the errno of the
+// first failed write is kept: it may come long before the end.
 class PrintedText : public std::streambuf {
  public:
   PrintedText() : before_(std::cout.rdbuf(this)) {}
@@ -134,9 +134,9 @@ class PrintedText : public std::streambuf {
   int failure_ = 0;
 };
 
-// What a verb prints has to get to where it goes: standard output on a full disk fails as any other
-// file does. Of a run that trains it is a log, whose loss does not undo what the run left in its
-// directory.
+// The exit status after everything was printed: a failed write to standard output, such as on a
+// full disk, is a failure as for any other file. For a training run it is only a warning, as what
+// the run left in its directory is complete.
 int flush_standard_output(const PrintedText& printed, const Arguments& arguments, int status) {
   std::cout.flush();
   if (status != 0 || printed.failure() == 0) return status;

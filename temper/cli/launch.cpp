@@ -57,8 +57,9 @@ int free_port() {
 
 bool asks_to_stop(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP; }
 
-// What a rank's end says of the run. Whatever number a rank that stopped gives, the launcher was
-// asked by `asked` (0: it was not). A signal that nobody stops programs with is a failure.
+// The launcher's exit status after a rank ended with `result` (as waitpid gives it). `asked`: the
+// signal that asked the launcher to stop, 0 for none; it counts whatever number the rank that
+// stopped gives. A signal that programs are not stopped with is a failure.
 int status_of(int result, int asked) {
   const int by = WIFSIGNALED(result) ? WTERMSIG(result) : WEXITSTATUS(result) - 128;
   if (asks_to_stop(by)) return 128 + (asked ? asked : by);

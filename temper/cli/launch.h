@@ -11,9 +11,9 @@ int take_nproc(const Arguments& arguments, Arguments& rest);
 void check_nproc(int ranks);
 
 // Starts this program once for each rank and waits. The first rank that fails ends the others; its
-// exit status is returned. Without those `serving`, which have roles of their own, the others go
-// on, and when these have ended they end. SIGINT, SIGTERM and SIGHUP are passed on, as SIGTERM;
-// where ranks stop because of one, 128 + its number is returned.
+// exit status is returned. Ranks in `serving` have roles of their own: when one of them fails the
+// others go on, and when all others have ended they are ended. SIGINT, SIGTERM and SIGHUP are
+// passed on as SIGTERM; where ranks stop because of one, 128 + its number is returned.
 int launch_ranks(int ranks, const std::vector<int>& serving, const char* verb,
                  const Arguments& arguments);
 

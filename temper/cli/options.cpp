@@ -232,8 +232,8 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
 void add_template_date(CLI::App& app, std::string& date) {
   app.add_option(
       "--template-date", date,
-      "date that a chat template writes which asks for today's (strftime_now), as in "
-      "2026-11-23; default: now. That of a run is data.template_date in its config.yaml");
+      "date for chat templates that write today's date (strftime_now), as in 2026-11-23; default: "
+      "now. That of a run is data.template_date in its config.yaml");
 }
 
 jinja::RenderOptions render_options(const std::string& date) {

@@ -68,9 +68,10 @@ struct ModelFlags {
   void take_adapters(const std::vector<std::string>& given, bool may_be_named);
 };
 
-// --template-date.
+// Adds the flag --template-date.
 void add_template_date(CLI::App& app, std::string& date);
-// What it says to chat templates: that date, or now.
+// Render options whose clock shows `date` (YYYY-MM-DD, with or without a time), or now where it is
+// empty. Throws ConfigError naming the flag.
 jinja::RenderOptions render_options(const std::string& date);
 
 // --input and --columns.

@@ -14,7 +14,7 @@ void catch_interrupts(const char* notice = nullptr);
 bool interrupted();
 bool interrupted_by_key();  // by SIGINT (Ctrl-C), not by what wants the program to end
 // The exit status of a program that was asked to stop: 128 + the number of the signal, as a shell
-// has it for a program that a signal ended; SIGTERM's where it was another rank that got one.
+// reports a program that a signal ended; that of SIGTERM where another rank got the signal.
 int stopped_status();
 void let_interrupts_end();  // a signal ends the program again
 void forget_interrupt();    // the same, and a wish that came was obeyed

@@ -66,8 +66,8 @@ class EndOfServing {
   std::thread thread_;
 };
 
-// Lines on standard error, which whoever reads it may hold up: those that wait are a bounded
-// number.
+// Writes lines to standard error from a thread of its own, as whoever reads it may be slow. A
+// bounded number of lines waits.
 class Log {
  public:
   void write(const std::string& line) {
@@ -89,13 +89,16 @@ class Log {
 class VariedTemplates {
  public:
   explicit VariedTemplates(const ModelFlags& flags)
-      : model_(flags.model), adapters_{flags.adapter} {
+      : model_(flags.model),
+        render_(render_options(flags.template_date)),
+        adapters_{flags.adapter} {
     for (const NamedAdapter& named : flags.named) adapters_.push_back(named.directory);
   }
 
   std::shared_ptr<const ChatTemplate> operator()(int adapter, const Json& variables) const {
     ChatOptions options;
     options.variables = dump_json(variables);
+    options.render = render_;
     options.adapter = adapters_.at(static_cast<size_t>(adapter));
     const std::pair key{adapter, options.variables};
     const std::lock_guard lock(*mutex_);
@@ -108,6 +111,7 @@ class VariedTemplates {
   using Known = std::map<std::pair<int, std::string>, std::shared_ptr<const ChatTemplate>>;
   static constexpr size_t kMostKnown = 16;
   std::string model_;
+  jinja::RenderOptions render_;
   std::vector<std::string> adapters_;  // directories; empty: none
   std::shared_ptr<std::mutex> mutex_ = std::make_shared<std::mutex>();
   std::shared_ptr<Known> known_ = std::make_shared<Known>();
@@ -138,21 +142,21 @@ class Serve : public Command {
           return name.empty() ? "found an empty name, expected that of a variable" : "";
         });
     app.add_option("--served-model-name", served_names_,
-                   "name by which requests call the model, in place of its directory; may be "
-                   "repeated, and answers have the first")
+                   "name of the model in requests, in place of its directory; may be repeated: "
+                   "answers have the first")
         ->expected(1)
         ->check([](const std::string& name) {
           return name.empty() ? "found an empty name, expected that of a model" : "";
         })
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     app.add_option("--allowed-origins", options_.allowed_origins,
-                   "origins whose web pages may ask, as in https://app.example (* for all), "
-                   "besides those of this machine; may be repeated")
+                   "origin whose web pages may send requests, as in https://app.example (* for "
+                   "all), besides those of this machine; may be repeated")
         ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     app.add_option("--allowed-hosts", options_.allowed_hosts,
-                   "names by which a server on loopback without a key may be asked (* for all), "
-                   "besides localhost and addresses; may be repeated")
+                   "host name that requests to a server on loopback without a key may use (* for "
+                   "all), besides localhost and addresses; may be repeated")
         ->expected(1)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     app.add_flag("--access-log", access_log_,
@@ -220,7 +224,7 @@ class Serve : public Command {
     Log log;
     options_.warn = [&log](const std::string& line) { log.write("warning: " + line); };
     if (access_log_) options_.access_log = [&log](const std::string& line) { log.write(line); };
-    // Who reads standard error may be gone.
+    // The reader of standard error may have exited.
     ::signal(SIGPIPE, SIG_IGN);
     serve::SamplerLoop sampling(*model, engine_, format.tokenizer, most_requests_);
     models::Reloader reloader(*model, model_.model, model_.kept());

@@ -17,7 +17,7 @@
 namespace temper::cli {
 namespace {
 
-// Beside `tokens`: each is a prompt, or a conversation that holds one.
+// Fields, besides `tokens`, that are a prompt or a conversation that holds one.
 constexpr const char* kPromptFields[] = {"prompt", "prompt_ids", "messages", "conversations",
                                          "instruction"};
 
@@ -139,8 +139,8 @@ data::PromptRow PromptReader::read(Json row, const std::string& where) {
   data::PromptRow out = *data::read_prompt_row(format_, std::move(row), where, &truncated);
   if (out.has_answer && !std::exchange(said_answer_, true))
     std::cerr << "note: " << where
-              << ": the conversation ends with an answer of the assistant, which is left out: what "
-                 "is sampled takes its place, here and in other such rows"
+              << ": the conversation ends with an answer of the assistant, which is left out: a "
+                 "completion is sampled in its place, here and in other such rows"
               << std::endl;
   return out;
 }

@@ -58,10 +58,10 @@ class PromptReader {
   // messages.
   PromptReader(const ModelFlags& flags, std::shared_ptr<const Tokenizer> tokenizer,
                int64_t vocabulary);
-  // Says on stderr, once, that a conversation's answer is left out. Throws DataError that begins
+  // Says on stderr, once, where a conversation's answer is left out. Throws DataError that begins
   // with `where`.
   data::PromptRow read(Json row, const std::string& where);
-  // ChatTemplates::read_date().
+  // As ChatTemplates::read_date().
   void read_date() { templates_.read_date(); }
 
  private:

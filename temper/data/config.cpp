@@ -59,8 +59,8 @@ void DataSection::fields(Fields& f) {
   f.add("template_variables", template_variables,
         "variables of the chat template, as in {enable_thinking: false}");
   f.add("template_date", template_date,
-        "date that a chat template writes which asks for today's (strftime_now), as in 2026-11-23 "
-        "or 2026-11-23T07:30:00; null: that of the run's first start, which its resumes keep");
+        "date for chat templates that write today's date (strftime_now), as in 2026-11-23 or "
+        "2026-11-23T07:30:00; null: the date of the run's first start, also after a resume");
 }
 
 void DataSection::apply_to(TextFormat& to) const {
@@ -74,7 +74,7 @@ void DataSection::apply_to(TextFormat& to) const {
 
 namespace {
 
-// What is no JSON is a text by itself.
+// The value of a template variable: JSON, or a string where the text is not JSON.
 Json json_or_text(const std::string& text) {
   try {
     return parse_json(text, "data.template_variables", BigIntegers::kKept);

@@ -17,9 +17,10 @@ std::optional<Json> pair_with_wrong_number(const Json& row, uint64_t seed, uint6
                                            const std::string& where);
 
 // {"prompt_ids", "chosen_ids", "rejected_ids", "reward_difference"} of a group's rows in a rollouts
-// file: the completion of the highest reward and that of the lowest, the first of equals, and by
-// how much their rewards differ. Of conversations the sides end as the chat template ends a turn,
-// as those of messages do (`closing_tokens`). None: all rewards, or both completions, are equal.
+// file: the completion of the highest reward and that of the lowest, the first of equals, and the
+// difference of their rewards. In conversations both sides end as the chat template ends a turn
+// (`closing_tokens`), like preference rows of messages. None: all rewards, or both completions, are
+// equal.
 std::optional<Json> best_against_worst(const std::vector<Json>& group, const std::string& where);
 
 }  // namespace temper::data

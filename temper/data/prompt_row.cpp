@@ -9,7 +9,7 @@
 namespace temper::data {
 namespace {
 
-// The field that holds the conversation which the prompt is; null: the prompt is text or ids.
+// The name of the field with the conversation that is the prompt; null: the prompt is text or ids.
 const char* conversation_field(const Json& row) {
   for (const char* ids : {"prompt_ids", "tokens"})
     if (row.contains(ids)) return nullptr;
@@ -21,12 +21,12 @@ bool is_answer(const Json& message) {
   return message.is_object() && message.contains("role") && message["role"] == "assistant";
 }
 
-// The messages without the assistant's turns that end them.
+// The messages before the assistant's final turns.
 Json without_answer(const Json& messages, const char* field, const std::string& where) {
   Json asked = messages;
   while (!asked.empty() && is_answer(asked.back())) asked.erase(asked.size() - 1);
   check<DataError>(!asked.empty() || messages.empty(), where, ": `", field,
-                   "` has the assistant's words alone; a prompt is what they answer");
+                   "` has turns of the assistant alone, expected a turn that they answer");
   return asked;
 }
 
@@ -66,7 +66,7 @@ std::optional<PromptRow> read_asked(const PromptFormat& format, Json row, const 
   row = normalized_row(format, std::move(row), where);
   PromptRow out;
   out.where = where;
-  // The end of a longer one is kept, for which all of it is needed.
+  // Truncation keeps the end of a prompt, so all of it is tokenized.
   const size_t limit = format.overlong == Overlong::kDrop ? tokens_needed(format) : SIZE_MAX;
   const auto tokens = [&](const Json& asked) {
     return known ? known->tokens : prompt_tokens(format, asked, where, limit);

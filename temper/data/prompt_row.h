@@ -16,8 +16,8 @@ struct PromptRow {
   std::shared_ptr<const Json> fields;  // of the row, renamed ones included
   std::vector<int32_t> tokens;         // the prompt's, never empty
   std::string where;                   // "FILE:LINE"
-  // The conversation that the prompt is, the format's system prompt among it, and the template that
-  // rendered it; null: the prompt is text or ids.
+  // The conversation that the prompt consists of, with the format's system prompt, and the template
+  // that rendered it; null: the prompt is text or ids.
   std::shared_ptr<const Json> messages = nullptr;
   std::shared_ptr<const ChatTemplate> chat = nullptr;
   bool has_answer = false;  // the row's conversation goes on with answers of the assistant
@@ -27,9 +27,9 @@ struct PromptRow {
 using PromptFormat = TextFormat;
 
 // Reads {"prompt": text or messages, ...}, {"messages": [..], ...}, {"prompt_ids": [..], ...} or
-// {"tokens": [..], ...}, or a row of the other formats. A conversation is a prompt up to where the
-// assistant's last turns begin, if it ends with such: what is sampled takes their place, and only
-// `fields` still have them. Messages are rendered with the generation prompt; `tools` of the row go
+// {"tokens": [..], ...}, or a row of the other formats. The prompt of a conversation ends before
+// the assistant's final turns, if it has any: completions are sampled in their place, and only
+// `fields` still has them. Messages are rendered with the generation prompt; `tools` of the row go
 // to the template. nullopt: too long and dropped. Throws DataError that begins with `where`.
 std::optional<PromptRow> read_prompt_row(const PromptFormat& format, Json row,
                                          const std::string& where, bool* truncated);

@@ -148,7 +148,9 @@ std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std:
     longest = std::max(longest, static_cast<int64_t>(path.tokens.size()));
   }
   // A conversation is not tokenized beyond the cut: whether it trains tokens there is unknown.
-  const bool unknown = longest > format.max_length && row.contains("messages");
+  const bool unknown =
+      longest > format.max_length &&
+      (row.contains("messages") || (row.contains("completion") && row["completion"].is_array()));
   const bool trained_before = unknown || std::any_of(read.paths.begin(), read.paths.end(), trains);
   if (longest > format.max_length) {
     if (format.overlong == Overlong::kDrop) return std::nullopt;

@@ -20,14 +20,14 @@ struct SftFormat : TextFormat {
   // Appended to text and completions that do not end with it, as TRL does; text/special_tokens.h
   // has end_token(), which finds it.
   std::optional<int32_t> eos;
-  // Tokens that are made of a text at most, and of a completion; 0: as many as max_length needs.
+  // Most tokens that are made of a text, and of a completion; 0: as many as max_length needs.
   size_t text_limit = 0;
   std::vector<int32_t> ends;  // all tokens at which the model's sampling ends by itself
   // Sets `eos` and `ends` for the model of a directory. Throws DataError.
   void set_ends(const std::string& directory, std::vector<int32_t> eos_ids);
 };
 
-// Whether the row trains a token that ends a completion.
+// True where the row trains a token that ends a completion.
 template <class Row>
 bool trains_end(const SftFormat& format, const Row& row) {
   const auto trains = [&row](int32_t id) { return row.trains(id); };

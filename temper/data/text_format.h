@@ -36,9 +36,9 @@ struct TextFormat {
   const char* no_chat = "put one there as chat_template.jinja";
 };
 
-// The tokens of a text that reading a row needs: one more than max_length tells that it is longer,
-// and of a text of megabytes no more are made. Where a longer one is an error, all: the message
-// says how many there are.
+// The most tokens that reading a row makes of a text: max_length + 1, which is enough to tell that
+// it is too long, so that a text of megabytes is not tokenized to its end. Where a longer row is an
+// error, all of them, as the message says how many there are.
 size_t tokens_needed(const TextFormat& format);
 
 // The tokenizer or the template, or a DataError that begins with `where` and says what is missing.
@@ -57,10 +57,10 @@ Json with_system_prompt(const TextFormat& format, const Json& messages);
 Json tools_of(const Json& row);
 
 // The tokens of a prompt, from a row that normalized_row() made: {"prompt": text or messages},
-// {"messages"}, {"prompt_ids"} or {"tokens"}. Messages are rendered with the generation prompt;
-// text gets the special tokens that the tokenizer puts before a text, and none behind it, as a
-// completion follows; text of more than `limit` tokens may lose those behind them. Throws DataError
-// that begins with `where`.
+// {"messages"}, {"prompt_ids"} or {"tokens"}. Messages are rendered with the generation prompt.
+// Text gets the special tokens that the tokenizer adds before a text and none that it adds after
+// one, as a completion follows. Of a text of more than `limit` tokens those beyond the limit may be
+// left out. Throws DataError that begins with `where`.
 std::vector<int32_t> prompt_tokens(const TextFormat& format, const Json& row,
                                    const std::string& where, size_t limit = SIZE_MAX);
 

@@ -15,7 +15,7 @@ struct MeshSection {
   int64_t data = -1;   // groups with rows of their own and the same weights; -1: what is left
   int64_t fsdp = 1;    // ranks with rows of their own that share out the weights among them
   int64_t tensor = 1;  // ranks that compute the same rows, each with its part of every layer
-  double timeout_minutes = 360;
+  double timeout_minutes = 60;
   double heartbeat_timeout_seconds =
       45;                           // of a process that sends none: it, or its host, is frozen
   int64_t check_weights_every = 0;  // steps between comparisons of ranks' weights; 0: at the start

@@ -27,7 +27,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// For the run to end by itself: until it hears of a rank that is lost, and from then on.
+// Seconds that the run gets to end by itself: until it notices the lost rank, and from then on.
 constexpr auto kGrace = std::chrono::seconds(30), kGraceHeard = std::chrono::seconds(5);
 constexpr int kConnectMilliseconds = 60'000;
 constexpr double kLongestHeartbeat = 1e6;  // seconds
@@ -229,7 +229,7 @@ Loss& loss() {
   return one;
 }
 
-// Until this process has had its time to end by itself.
+// Waits until this process has had its time to end by itself.
 void wait_for_end(std::chrono::seconds grace) {
   const Clock::time_point start = Clock::now();
   Clock::time_point now = start, end = start + grace;

@@ -66,16 +66,16 @@ class Saving {
   Saving& operator=(const Saving&) = delete;
 };
 
-// Throws RunError that names the rank where end_process() was told of one that is lost. A thread
-// that computes, or waits for something else than other ranks, asks now and then.
+// Throws RunError that names the lost rank once end_process() was told of one. A thread that
+// computes, or waits for something other than ranks, calls it now and then.
 void check_peers();
-// This process heard of the loss, by check_peers() or a collective that failed, and has what it
-// takes to end: it is not given as long as one that did not.
+// Says that this process knows of the loss, by check_peers() or a collective that failed, and is
+// about to end: it then gets less time than one that has not noticed.
 void note_heard();
 
-// What a run does about it: gives its own thread some seconds to hear of it (above), save what can
-// be saved and say so, then ends this process with exit status 1 and a message. What is saved is
-// whole at any time.
+// The callback that a run gives to PeerWatch: it gives the run's thread some seconds to notice the
+// loss (above), save what can be saved and report it, then ends this process with exit status 1 and
+// a message. Checkpoints are complete at any time.
 std::function<void(const LostPeer&)> end_process(int rank);
 
 }  // namespace temper::dist

@@ -8,7 +8,7 @@ namespace temper::distill {
 
 train::RunOutcome run_distill(DistillConfig& config, const train::RunHost& host) {
   config.resolve("distill");
-  // Rows are those that the teacher read.
+  // Rows must be rendered as they were for the teacher.
   if (config.distill.teacher_logprobs && !config.data.template_date)
     config.data.template_date = teacher_file_date(*config.distill.teacher_logprobs);
   const dist::Mesh mesh = train::join_mesh(config, host);

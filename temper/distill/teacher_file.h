@@ -5,7 +5,7 @@
 //   logp    float32 [P, k], their log-probabilities at temperature 1
 //   size    int64 [1], of the vocabulary
 //   teacher uint8 [n], the path of the teacher's directory
-//   date    uint8 [n], where the chat template writes the date: that one (template_date.h)
+//   date    uint8 [n], the date that the chat template wrote (template_date.h); absent: none
 // A prediction is found by the tokens before it, so that rows may be shuffled, packed, cut and
 // mixed anew.
 #pragma once
@@ -44,8 +44,8 @@ class TeacherFileWriter {
   FileDescriptor id_, logp_;
 };
 
-// The date that the rows' chat template wrote when the file was made; none: it wrote none. Throws
-// DataError where the file cannot be read.
+// The date that the rows' chat template wrote when the file was made; nullopt: it wrote none.
+// Throws DataError where the file cannot be read.
 std::optional<std::string> teacher_file_date(const std::string& path);
 
 // Opens distill.teacher_logprobs. Throws ConfigError for a file of another vocabulary, with fewer

@@ -1,4 +1,4 @@
-// How a model's makers suggest to sample from it.
+// Sampling options that a model directory's generation_config.json suggests.
 #pragma once
 
 #include <functional>
@@ -9,10 +9,10 @@
 
 namespace temper::generate {
 
-// Sets what generation_config.json of a model directory says of temperature, top_p, top_k, min_p
-// and repetition_penalty, where `takes` is true of the name. Gives what was set, as in
-// "temperature 0.6, top_k 20"; nothing where there is no such file. Throws DataError naming file
-// and key.
+// Sets temperature, top_p, top_k, min_p and repetition_penalty to the values of the directory's
+// generation_config.json where `takes` is true of the name. Returns what was set, as in
+// "temperature 0.6, top_k 20"; empty where there is no such file. Throws DataError naming file and
+// key.
 std::string take_suggested(const std::string& model_dir, SamplingOptions& options,
                            const std::function<bool(std::string_view name)>& takes);
 

@@ -40,8 +40,8 @@ void require_xgrammar() {
                      "`make` (tools/setup.sh fetches XGrammar's sources)");
 }
 
-// What XGrammar refuses, and what it says it would leave out, is an error: a completion that keeps
-// to half of a schema is no use.
+// Anything that XGrammar refuses, or says that it would not enforce, is an error: a completion that
+// follows half of a schema is of no use.
 std::shared_ptr<const Automaton> checked_automaton(AutomatonCompiler::Outcome outcome,
                                                    const std::string& where) {
   check<ConfigError>(outcome.problem.empty(), where, ": ", outcome.problem);
@@ -169,7 +169,7 @@ struct Matcher::Impl {
     std::erase_if(ends, [this](int32_t id) { return id < 0 || id >= grammar->vocabulary; });
   }
 
-  // Another one that stands at the same place.
+  // A copy at the same place of the text.
   Impl(const Impl& other)
       : grammar(other.grammar),
         ends(other.ends),

@@ -17,26 +17,22 @@ namespace {
 using Point = char32_t;
 constexpr Point kLastPoint = 0x10FFFF;
 
-// Sorted ranges of code points, both ends included, that do not touch.
+using Ranges = std::vector<std::pair<Point, Point>>;  // of code points, both ends included
+
+// Sorted ranges that do not touch.
 class Points {
  public:
   Points() = default;
-  Points(std::initializer_list<std::pair<Point, Point>> ranges) {
-    for (const auto& [first, last] : ranges) add(first, last);
-  }
-  void add(Point first, Point last) {
-    ranges_.emplace_back(first, last);
-    std::sort(ranges_.begin(), ranges_.end());
-    std::vector<std::pair<Point, Point>> joined;
-    for (const auto& [a, b] : ranges_)
-      if (!joined.empty() && a <= joined.back().second + 1)
-        joined.back().second = std::max(joined.back().second, b);
+  Points(std::initializer_list<std::pair<Point, Point>> ranges) : Points(of(ranges)) {}
+  static Points of(Ranges ranges) {
+    std::sort(ranges.begin(), ranges.end());
+    Points joined;
+    for (const auto& [a, b] : ranges)
+      if (!joined.empty() && a <= joined.ranges_.back().second + 1)
+        joined.ranges_.back().second = std::max(joined.ranges_.back().second, b);
       else
-        joined.emplace_back(a, b);
-    ranges_ = std::move(joined);
-  }
-  void add(const Points& other) {
-    for (const auto& [a, b] : other.ranges_) add(a, b);
+        joined.ranges_.emplace_back(a, b);
+    return joined;
   }
   Points complement() const {
     Points out;
@@ -49,22 +45,22 @@ class Points {
     return out;
   }
   Points without(const Points& other) const {
-    Points rest = complement();
-    rest.add(other);
-    return rest.complement();
+    Ranges rest = complement().ranges_;
+    rest.insert(rest.end(), other.ranges_.begin(), other.ranges_.end());
+    return of(std::move(rest)).complement();
   }
   bool has(Point p) const {
     return std::any_of(ranges_.begin(), ranges_.end(),
                        [&](const auto& r) { return r.first <= p && p <= r.second; });
   }
   bool empty() const { return ranges_.empty(); }
-  const std::vector<std::pair<Point, Point>>& ranges() const { return ranges_; }
+  const Ranges& ranges() const { return ranges_; }
 
  private:
-  std::vector<std::pair<Point, Point>> ranges_;
+  Ranges ranges_;
 };
 
-// What never stands in a JSON string as it is. (Surrogates stand in no text.)
+// Characters that never occur unescaped in a JSON string. (Surrogates occur in no text.)
 const Points& escaped() {
   static const Points points{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}, {0xD800, 0xDFFF}};
   return points;
@@ -95,7 +91,7 @@ std::string escape(Point p) {
   return "\\\\u" + hex(p, 4);
 }
 
-// An expression for one character of a JSON string; empty: none fits.
+// An expression for one character of a JSON string; empty: no character is possible.
 std::string choice_of(const Points& points) {
   std::vector<std::string> choices;
   const Points plain = points.without(escaped());
@@ -144,7 +140,7 @@ class Translator {
 
   Point character() { return next_char(pattern_, at_); }
 
-  // Goes past one element. What it matches, where that is one character of a set.
+  // Reads one element. Returns the characters it matches, if it is one character of a set.
   std::optional<Points> element() {
     switch (at()) {
       case '[':
@@ -243,7 +239,7 @@ class Translator {
     ++at_;
     const bool negated = at() == '^';
     if (negated) ++at_;
-    Points points;
+    Ranges members;
     while (at_ < pattern_.size() && at() != ']') {
       const std::optional<Points> first = member();
       if (!first) return {};
@@ -255,12 +251,13 @@ class Translator {
         if (!last) return {};
         const Point a = first->ranges()[0].first, b = last->ranges()[0].second;
         if (a > b) return {};
-        points.add(a, b);
+        members.emplace_back(a, b);
         continue;
       }
-      points.add(*first);
+      members.insert(members.end(), first->ranges().begin(), first->ranges().end());
     }
     if (at_ < pattern_.size()) ++at_;
+    const Points points = Points::of(std::move(members));
     return negated ? points.complement() : points;
   }
   std::optional<Points> member() {
@@ -278,9 +275,9 @@ class Translator {
 }  // namespace
 
 std::string json_pattern(std::string_view pattern, const std::string& where) {
-  // Of an expression of ASCII alone XGrammar makes an automaton, which drops every choice that has
-  // a backslash, and in XGrammar 0.2.8 the point of (\.[0-9]{1,9})? too. A character beyond ASCII,
-  // no times, has it make rules of the expression.
+  // XGrammar compiles an expression of ASCII alone to an automaton, which drops every alternative
+  // with a backslash and, in XGrammar 0.2.8, also the dot of (\.[0-9]{1,9})?. A character beyond
+  // ASCII, repeated zero times, makes it compile the expression to rules.
   return "\u00e9{0}(?:" + Translator(pattern, where).translated() + ")";
 }
 

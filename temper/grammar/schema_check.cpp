@@ -23,12 +23,12 @@ class Checker {
   void visit(const Json& schema, const std::string& place, int64_t depth);
   // Schemas that XGrammar might take for others.
   const std::vector<std::string>& confusable() const { return confusable_; }
-  // Strings whose pattern, or format, XGrammar shall read as this pattern.
+  // Strings whose pattern or format is replaced by this pattern for XGrammar.
   struct Rewritten {
     std::string place, pattern;
   };
   const std::vector<Rewritten>& patterns() const { return patterns_; }
-  // `patternProperties` whose only name it shall read as this pattern.
+  // `patternProperties` whose only name is replaced by this pattern for XGrammar.
   const std::vector<Rewritten>& names() const { return names_; }
 
  private:
@@ -66,7 +66,7 @@ class Checker {
   std::set<const Json*> visited_;
   std::vector<std::string> confusable_;
   std::vector<Rewritten> patterns_, names_;
-  int64_t schemas_ = 0, properties_ = 0, enum_values_ = 0;
+  int64_t schemas_ = 0, properties_ = 0, enum_values_ = 0, pattern_bytes_ = 0;
 };
 
 void Checker::visit(const Json& schema, const std::string& place, int64_t depth) {
@@ -282,6 +282,8 @@ void Checker::visit_array(const Json& schema, const std::string& place, int64_t 
 }
 
 void Checker::visit_name_pattern(const std::string& name, const std::string& place) {
+  limit(pattern_bytes_ += std::ssize(name), SchemaLimits::kPatternBytes, "bytes of patterns",
+        place);
   names_.push_back({place, in_json(name, place)});
 }
 
@@ -300,10 +302,13 @@ void Checker::check_string(const Json& schema, const std::string& place) {
   const std::string own = format ? format_pattern(format->get<std::string>()) : "";
   if (!pattern && own.empty()) return;
   const std::string written = pattern ? pattern->get<std::string>() : own;
+  if (pattern)
+    limit(pattern_bytes_ += std::ssize(written), SchemaLimits::kPatternBytes, "bytes of patterns",
+          place);
   patterns_.push_back({place, in_json(written, place)});
 }
 
-// The schema as XGrammar is to read it.
+// The schema in the form that XGrammar reads.
 Json adapted(const Json& schema, const Checker& checker) {
   Json out = schema;
   const auto at = [&](const std::string& place) -> Json& {
@@ -315,7 +320,7 @@ Json adapted(const Json& schema, const Checker& checker) {
     at(one.place).erase("format");
     at(one.place)["pattern"] = one.pattern;
   }
-  // The innermost first: places name the members that this renames.
+  // Innermost first, as `place` contains names that this replaces.
   std::vector<Checker::Rewritten> names = checker.names();
   std::sort(names.begin(), names.end(),
             [](const auto& a, const auto& b) { return a.place.size() > b.place.size(); });

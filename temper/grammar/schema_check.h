@@ -19,6 +19,7 @@ struct SchemaLimits {
   static constexpr int64_t kSchemas = 2000;     // in all
   static constexpr int64_t kDepth = 100;        // schemas within each other
   static constexpr int64_t kCount = 1000000;    // minLength, maxItems and the like
+  static constexpr int64_t kPatternBytes = int64_t{16} << 10;  // of all patterns together
 };
 
 // The text to compile, equal in meaning. Throws ConfigError ("WHERE: ..") that names the keyword

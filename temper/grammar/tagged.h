@@ -1,4 +1,4 @@
-// JSON between texts, as the calls that models make.
+// Grammars of JSON values between fixed texts, such as the tool calls that models write.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,12 +12,12 @@ namespace temper::grammar {
 
 struct Tag {
   std::string begin;
-  Json schema;  // of the JSON after it
+  Json schema;  // of the JSON after `begin`
   std::string end;
 };
 
-// One of the tags, or several with the separator between them; once: one is all. Throws ConfigError
-// as Compiler::compile does.
+// A grammar of one tag or, unless `once`, of several with the separator between them. `where` names
+// the tags' source in errors. Throws ConfigError as Compiler::compile does.
 Spec tagged(const std::vector<Tag>& tags, const std::string& separator, bool once,
             const std::string& where);
 

@@ -25,7 +25,8 @@ struct SinkOptions {
   int columns = 0;                       // its width; 0: asks the terminal that is standard output
   int64_t log_every = 0;                 // steps between its lines; 0: at most one a second
   std::vector<MetricInfo> metrics = {};  // what the rows may hold; others are written all the same
-  // The run's resolved config: names of its sections and keys, with their values as JSON.
+  // The run's resolved config: the names of its top-level sections and keys, with their values as
+  // JSON.
   std::vector<std::pair<std::string, std::string>> config = {};
 };
 

@@ -97,7 +97,7 @@ class WandbSink : public Sink {
     set(pending_, "_runtime", to_text(seconds_since_1970() - started_));
   }
 
-  // The file is written again with the rows that stay; what was synced before is synced anew. The
+  // The file is written again with the rows that stay, so `wandb sync` uploads all of it again. The
   // config stays that of the first start.
   void truncate_after(int64_t step) override {
     if (step < 0) pending_.clear();

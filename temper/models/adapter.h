@@ -37,7 +37,8 @@ bool saved_modules_are(nn::Module& model, const std::vector<std::string>& names)
 // What the file does not say is what PEFT takes then (alpha 8). target_modules and modules_to_save
 // are those of the tensors that it holds.
 LoraConfig load_adapter(nn::Module& model, const std::string& directory);
-// Writes one. `base`, the directory of the model below, is named by public_name (load.h).
+// Writes an adapter. The base model, at the directory `base`, is recorded under its public_name()
+// (load.h).
 void save_adapter(nn::Module& model, const LoraConfig& config, const std::string& base,
                   const std::string& directory);
 

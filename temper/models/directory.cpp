@@ -26,7 +26,7 @@ std::string named_model(const std::string& path, const std::string& where) {
 
 namespace {
 
-// A text of adapter_config.json; none: there is no such file, or it does not say.
+// A string of adapter_config.json; nullopt: there is no such file, or it lacks the key.
 std::optional<std::string> adapter_text(const std::string& directory, const char* key) {
   const std::string path = directory + "/adapter_config.json";
   std::error_code none;

@@ -15,8 +15,8 @@ std::string named_model(const std::string& path, const std::string& where);
 // The model that a PEFT adapter's directory names as its base, as it is written there; none: no
 // adapter_config.json, or it names none. Throws DataError where the file is not JSON.
 std::optional<std::string> adapter_base(const std::string& directory);
-// Where that model lies on this machine; a hub's id is looked up as resolve_model_path does, in the
-// `revision` that is written beside it. None as above. Throws ConfigError, DataError.
+// The directory of that model on this machine; a hub id is looked up as resolve_model_path does, in
+// the `revision` that is written beside it. None as above. Throws ConfigError, DataError.
 std::optional<std::string> find_adapter_base(const std::string& directory);
 
 // How the base's weights were kept when an adapter was trained: the metadata `base_dtype` and
@@ -28,7 +28,8 @@ struct BaseFormat {
 };
 // None where the file does not say. Throws DataError where it is no safetensors file.
 std::optional<BaseFormat> adapter_base_format(const std::string& directory);
-// How such weights are loaded; empty names are float32's, or as the dtype says.
+// The storage in which such weights are loaded; an empty storage or dtype means float32 or the
+// dtype's own.
 Storage storage_of(const BaseFormat& format);
 
 // Whether the model has a scalar head (score.weight), its own or that of the adapter on it; "": no

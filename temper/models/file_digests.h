@@ -1,5 +1,5 @@
-// What tells the files of a model on one host from those on another, or what they are from what
-// they were.
+// Digests of model files: they tell files on one host from those on another, and a file from what
+// it was before.
 #pragma once
 
 #include <atomic>
@@ -13,10 +13,10 @@ namespace temper::models {
 // nothing, it says so.
 std::string file_digests(const std::string& path);
 
-// A hash of all that the file holds, as hexadecimal digits: XXH3 (128 bits) of the hashes (XXH3, 64
-// bits) of its pieces of 16 MiB, which `threads` threads read and hash side by side. The file is
-// read, not mapped, so that it takes no memory. "": `*cancelled` has become true meanwhile. Throws
-// DataError.
+// A hash of the whole file as 32 hexadecimal digits: XXH3 (128 bits) of the hashes (XXH3, 64 bits)
+// of its pieces of 16 MiB, which `threads` threads read and hash side by side. The file is read,
+// not mapped, so that it does not stay in memory. "" where `*cancelled` became true meanwhile.
+// Throws DataError.
 std::string content_hash(const std::string& path, int threads = 1,
                          const std::atomic<bool>* cancelled = nullptr);
 // The same hash of a text.

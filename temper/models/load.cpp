@@ -249,7 +249,8 @@ StoredWeights check_weights(const std::string& directory, nn::Module& model,
     found.float32 = found.float32 && view.dtype == DType::kFloat32;
   }
   check<ConfigError>(not_finite.empty(), directory, ": NaN or infinity in ", listed(not_finite),
-                     ": every loss would be; expected weights from before they diverged");
+                     ": every loss would be NaN or infinite, too; expected finite weights, for "
+                     "instance those of an earlier checkpoint");
   std::set<std::string> nf4;
   for (std::string& name : bitsandbytes_weights(checkpoint.tensors)) nf4.insert(std::move(name));
   const auto compare = [&](nn::Parameter& parameter, const std::string& name) -> std::string {

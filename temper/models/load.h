@@ -31,11 +31,11 @@ std::unique_ptr<ScalarModel> load_scalar_model(const std::string& directory,
 // ConfigError that says where it looked.
 std::string resolve_model_path(const std::string& path, const std::string& revision = "");
 
-// The name by which others find the model of a directory, the inverse of resolve_model_path: of a
-// snapshot in a Hugging Face cache, wherever that lies, the hub's id, with the commit where it is
-// not the one that `main` names; else the path as it is.
+// The name by which others find the model of a directory, the inverse of resolve_model_path: for a
+// snapshot in a Hugging Face cache, wherever that lies, the hub id, and the commit unless `main`
+// names it; otherwise the path as it is.
 struct PublicName {
-  std::string name, revision;  // "": main's, or no hub's
+  std::string name, revision;  // revision "": that of main, or `name` is a path
 };
 PublicName public_name(const std::string& path);
 

@@ -16,7 +16,7 @@
 namespace temper::models {
 namespace {
 
-// A tensor of this shape without memory: what a parameter has between two uses.
+// A tensor of this shape without memory: the value of a parameter between two uses.
 at::Tensor without_memory(const std::vector<int64_t>& shape, at::ScalarType dtype) {
   at::Tensor out = at::empty({0}, dtype);
   out.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
@@ -38,7 +38,7 @@ void take_value_away(nn::Parameter& parameter) {
 
 }  // namespace
 
-// Where a parameter's value comes from.
+// The source of a parameter's value.
 class WeightStream::Source {
  public:
   Source(std::string directory, std::string name, TensorMap tensors, ops::WeightFormat format)
@@ -72,7 +72,7 @@ class WeightStream::Source {
     for (const auto& [name, view] : tensors_) give_back_pages(view);
   }
 
-  // The bytes of the file, where they are the value in this dtype; else null.
+  // The file's bytes where they are the value in this dtype; else null.
   const TensorView* stored_as(DType dtype) const {
     if (nf4_ || tensors_.at(name_).dtype != dtype) return nullptr;
     const bool kept = format_ == ops::WeightFormat::kFloat32 ||
@@ -83,7 +83,7 @@ class WeightStream::Source {
 
  private:
   std::string directory_, name_;
-  TensorMap tensors_;  // the one, or with those beside it that bitsandbytes writes
+  TensorMap tensors_;  // the parameter's tensor, with those that bitsandbytes stores beside it
   bool nf4_;
   ops::WeightFormat format_;
 };

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMostHeadDim = 65536;  // far above any model's: a damaged config is refused
 
-// A number divided by a tensor as PyTorch computes it: the reciprocal, times the number.
+// A number divided by a tensor as PyTorch computes it: the number times the tensor's reciprocal.
 float over(float number, float divisor) { return 1 / divisor * number; }
 
 // float32 throughout, in the order in which transformers computes it: at position 10,000 one unit

@@ -16,9 +16,9 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-constexpr int64_t kRowsAtOnce = 128;      // of W + scale B A that are in memory
-constexpr int64_t kColumnsOfThread = 64;  // that one thread sums
-constexpr int64_t kParallel = 32768;      // elements that are worth a second thread
+constexpr int64_t kRowsAtOnce = 128;      // rows of W + scale B A in memory at once
+constexpr int64_t kColumnsOfThread = 64;  // columns that one thread sums
+constexpr int64_t kParallel = 32768;      // elements from which a second thread pays
 
 // Eight partial sums, added in order.
 template <class T>

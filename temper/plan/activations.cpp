@@ -41,7 +41,7 @@ class Block {
         heads_(m_.heads / ranks.tensor),
         attended_(heads_ * m_.head_dim) {}
 
-  // `read` rows of the `tokens` go on behind attention.
+  // What a block keeps of `tokens` rows, of which `read` go on after attention.
   TensorBytes kept(int64_t tokens, int64_t read) const {
     TensorBytes sum;
     const auto add = [&](int64_t rows, int64_t width) { sum.add(bytes_ * rows * width); };
@@ -61,9 +61,9 @@ class Block {
     return sum;
   }
 
-  // While the widest layer, the gated one's, is differentiated: its input and its packed form,
-  // which a gradient of the layer's or its adapter's weight reads, gradients of the input and of
-  // both of its halves, and of what comes out; the weight packed, and its gradient.
+  // Memory while the widest layer, the gated MLP's, is differentiated: its input and the packed
+  // form of that, which the gradient of its weight or of its adapter reads; the gradients of the
+  // input, of both halves and of the output; the packed weight and its gradient.
   TensorBytes scratch(int64_t rows) const {
     TensorBytes sum;
     int64_t widest = m_.hidden, largest = 0;
@@ -83,7 +83,7 @@ class Block {
   }
 
  private:
-  // Queries, keys and values: what splits by columns and is as wide as the heads are.
+  // True for the layers of queries, keys and values: the first three that split by columns.
   bool is_before_attention(const Layer& layer) const {
     return layer.columns && layer.in == m_.hidden && &layer - layers_.data() < 3;
   }

@@ -45,7 +45,7 @@ DiskPlan plan_disk(const RunShape& run, const train::RunConfig& config, int64_t 
   const int64_t final = trained * (t.keep_best.metric ? 2 : 1);
   const int64_t saves = t.save_every > 0 ? (steps + t.save_every - 1) / t.save_every : 1;
   const int64_t kept = std::min(saves, t.keep_checkpoints);
-  // The last checkpoint of a run stands between batches.
+  // A run's last checkpoint is made between rollout batches.
   const int64_t last = plan.checkpoint - run.disk.batch_state;
   const bool samples = run.disk.rollouts > 0;
   const int64_t metrics =
@@ -55,7 +55,7 @@ DiskPlan plan_disk(const RunShape& run, const train::RunConfig& config, int64_t 
                {"final", final},
                {"rollouts", run.disk.rollouts},
                {"metrics", metrics}};
-  // A checkpoint more while it is written; final/ comes behind the last one.
+  // One checkpoint more while it is written; final/ is written after the last checkpoint.
   plan.peak = std::max(checkpoints + (saves > kept ? plan.checkpoint : 0), checkpoints + final) +
               run.disk.rollouts + run.disk.rollout_file + metrics;
   return plan;

@@ -51,19 +51,19 @@ Finding RunChecks::duplicates(const Rows& train) {
   return Finding::warn(
       str(counted(std::ssize(pairs)), pairs.size() == 1 ? " row repeats" : " rows repeat",
           " an earlier one, and so are trained more often than others: ",
-          place_of(*train.order, pairs[0].first), " is ", place_of(*train.order, pairs[0].second)),
+          place_of(*train.order, pairs[0].first), " equals ",
+          place_of(*train.order, pairs[0].second)),
       {{"rows", pairs.size()}});
 }
 
 Finding RunChecks::overlap(const Rows& train, const Rows& eval) {
   const auto pairs = train.sizes.found_in(eval.sizes);
-  if (pairs.empty())
-    return Finding::pass("no row that is evaluated on is trained on", {{"rows", 0}});
+  if (pairs.empty()) return Finding::pass("no evaluation row is a training row", {{"rows", 0}});
   return Finding::warn(
       str(counted(std::ssize(pairs)), " of ", counted(eval.sizes.counts.rows),
-          " rows that are evaluated on are trained on: ", place_of(*eval.order, pairs[0].first),
-          " is ", place_of(*train.order, pairs[0].second),
-          "; the evaluation says nothing about rows that the run has not seen"),
+          " evaluation rows are training rows, too: ", place_of(*eval.order, pairs[0].first),
+          " equals ", place_of(*train.order, pairs[0].second),
+          "; on such rows the evaluation does not measure how the model does on unseen data"),
       {{"rows", pairs.size()}});
 }
 
@@ -225,8 +225,8 @@ void RunChecks::finish(int64_t planned_steps) {
   }
   list.run("disk", [&] { return disk(planned_steps); });
   list.run("memory", [this] {
-    // Code that a run reaches and a check does not, the threads of its rows and of its backward
-    // pass: measured, on runs of a model of no size.
+    // Memory of code and threads that a run uses and a check does not (those of its rows and of its
+    // backward pass): measured on runs of a tiny model.
     constexpr int64_t kRunning = int64_t{24} << 20;
     plan = plan_memory(shape, ranks, options.program_bytes + kRunning + tokenizer_bytes_);
     return memory();

@@ -182,9 +182,9 @@ int64_t head_gradient(const ModelRole& role, const Ranks& ranks) {
   return 0;
 }
 
-// Gradients come one by one in a step's first pass, while activations go; in later ones they are
-// there, and each is made once more before it is added. The largest of the moments at which the one
-// or the other is largest.
+// In a step's first pass gradients are made one by one while activations are freed; in later passes
+// all gradients exist, and each is made once more before it is added. Returns the largest of the
+// moments at which either is largest.
 Moment largest_moment(const RunShape& run, const PassShape& pass, const Ranks& ranks,
                       int64_t gradients) {
   const ModelShape& m = run.policy.shape;

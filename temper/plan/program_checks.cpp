@@ -20,7 +20,7 @@ Finding probe_reward(const rewards::RewardSection& section,
   for (const std::string& field : reward->required_fields())
     check<DataError>(sample.row->contains(field), sample.where, ": no field `", field,
                      "`, which the reward reads");
-  // Twice: what a program writes behind its answer is seen when it is asked again.
+  // Asked twice: output that follows an answer is only seen with the next one.
   const std::vector<rewards::Sample> twice(2, sample);
   const std::vector<rewards::Verdict> verdicts = reward->judge(twice);
   const rewards::Verdict& verdict = verdicts[0];
@@ -40,9 +40,9 @@ Finding probe_reward(const rewards::RewardSection& section,
   });
   if (!differs && !others.empty())
     return Finding::warn(
-        str(answer, ", and the same to ", others.size(),
-            " others, which were made of the rows' own fields: a reward that never differs trains "
-            "nothing"),
+        str(answer, ", and gives ", others.size(),
+            " other completions, made of the rows' own fields, the same value: a reward that never "
+            "differs gives no gradient"),
         {{"reward", verdict.value}});
   return Finding::pass(answer, {{"reward", verdict.value}});
 }

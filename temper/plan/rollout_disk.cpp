@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kPromptsRead = 32;
 
-// Prompts from all over the first source.
+// Prompts spread evenly over the first source.
 std::vector<std::vector<int32_t>> some_prompts(const rl::RlConfig& config,
                                                const train::Policy& policy,
                                                const data::RowOrder& order) {
@@ -31,8 +31,8 @@ std::vector<std::vector<int32_t>> some_prompts(const rl::RlConfig& config,
   return prompts;
 }
 
-// A completion of full length in the tokens of the prompts, from a place on, with
-// log-probabilities that have as many digits as those of samples.
+// A made-up completion of full length: tokens of prompts, from `place` on, and log-probabilities
+// with as many digits as those of samples.
 rl::CompletionTokens made_up(const std::vector<int32_t>& words, size_t place, int64_t length,
                              std::mt19937_64& random) {
   rl::CompletionTokens completion;

@@ -25,9 +25,9 @@ class PairScorer {
 std::unique_ptr<PairScorer> make_pair_scorer(std::unique_ptr<models::ScalarModel> model);
 std::unique_ptr<PairScorer> make_pair_scorer(std::unique_ptr<models::CausalLM> model);
 
-// How rows of text, messages and ids are read for the model of this directory, as training reads
+// How rows of text, messages and ids are read for the model of this directory: as training reads
 // them, with the chat template of its adapter (a directory, or empty) where that has its own;
-// nothing is cut. `render` has the clock of templates that write the date.
+// nothing is truncated. `render` has the clock for templates that write the date.
 data::PreferenceFormat pair_format(const std::string& directory, const std::string& adapter,
                                    const jinja::RenderOptions& render = {});
 

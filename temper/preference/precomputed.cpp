@@ -59,7 +59,8 @@ std::string fingerprint(const PreferenceConfig& config) {
       .dump();
 }
 
-// Of the tokens and labels of both sides: 52 bits, which a double holds when ranks sum.
+// A hash of the tokens and labels of both sides: 52 bits, so that a double holds it exactly when
+// ranks sum.
 int64_t tokens_hash(const PreferenceRow& row) {
   std::vector<int32_t> all;
   for (const PreferenceRow::Segment& segment : row.segments) {
@@ -71,7 +72,7 @@ int64_t tokens_hash(const PreferenceRow& row) {
   return static_cast<int64_t>(XXH3_64bits(all.data(), all.size() * sizeof(int32_t)) >> 12);
 }
 
-// Of the rows of one set.
+// The numbers of the rows of one data set.
 struct RowNumbers {
   std::vector<double> logp;     // two a row: chosen, rejected
   std::vector<int64_t> tokens;  // tokens_hash()
@@ -179,7 +180,7 @@ class PrecomputedReference : public Reference {
         said = steady_seconds();
         messages_.note(str("reference log-probabilities: ", done, " of ", total, " rows"));
       }
-      // Each has zeros where another rank has numbers.
+      // Each rank has zeros where another one has numbers.
       group_.all_reduce_sum(numbers.logp);
       std::vector<double> tokens(numbers.tokens.begin(), numbers.tokens.end());
       group_.all_reduce_sum(tokens);

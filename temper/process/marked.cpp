@@ -17,7 +17,7 @@
 namespace temper::process {
 namespace {
 
-constexpr int kRounds = 20;  // for those that start others while they are looked for
+constexpr int kRounds = 20;  // of looking: processes may start others meanwhile
 
 std::string whole_file(const std::string& path) {
   std::string text;
@@ -41,7 +41,8 @@ bool has_variable(pid_t pid, const std::string& mark) {
   return false;
 }
 
-// By a descriptor, so that it is the process that was looked at, and not one with its number.
+// Signals through a process descriptor, so that the process that is killed is the one that was
+// looked at and not a new one with the same number.
 bool kill_if_marked(pid_t pid, const std::string& mark) {
 #if defined(SYS_pidfd_open) && defined(SYS_pidfd_send_signal)
   const int fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));

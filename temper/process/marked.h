@@ -1,5 +1,5 @@
-// Processes by a variable of their environment, which all that a process starts inherits: also what
-// left its process group, as a daemon does.
+// Finds processes by a variable of their environment. Everything that a process starts inherits it,
+// also what leaves its process group, as a daemon does.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace temper::process {
 
-// "NAME=value" that no process of this machine has yet.
+// A new mark, "NAME=value", that no process of this machine has yet.
 std::string new_mark();
 
 // Kills this user's processes that were started with this variable, and those that they start
-// meanwhile. Returns how many. (One that clears its environment is not found.)
+// meanwhile. Returns how many. (A process that clears its environment is not found.)
 int64_t kill_marked(const std::string& mark);
 
 }  // namespace temper::process

@@ -28,8 +28,8 @@ namespace {
 constexpr auto kLongestKill = std::chrono::seconds(5);  // that SIGKILL may take
 constexpr int kFirstFile = 3;                           // after the standard streams
 
-// Kills the group when its standard input ends, and before it what left the group. $1: a directory
-// to remove, $2: the variable that all of the program's processes have.
+// Kills the group when its standard input ends, and before that the processes that left the group.
+// $1: a directory to remove, $2: the variable that all of the program's processes have.
 constexpr const char* kLeader =
     "trap '' HUP INT QUIT TERM; read -r _; [ -z \"$1\" ] || rm -rf -- \"$1\"; "
     "for p in $(grep -alsF -- \"$2\" /proc/[0-9]*/environ); do p=${p#/proc/}; "

@@ -1,4 +1,4 @@
-// What the text of an answer consists of, in the spelling of spelling.h.
+// Splits the text of an answer, in the spelling of spelling.h, into its parts.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@ namespace temper::rewards {
 
 using Parts = std::vector<std::string_view>;
 
-// A text in one pair of brackets: what they are, "(]", and the parts between its commas.
+// A text in one pair of brackets: both brackets, such as "(]", and the parts between its commas.
 struct Bracketed {
   std::string kind;
   Parts parts;
@@ -18,7 +18,7 @@ struct Bracketed {
 };
 // nullopt: it is in no brackets, or in several pairs side by side.
 std::optional<Bracketed> bracketed(std::string_view text);
-// One thing in round or curly brackets, or a set of one: brackets that say nothing.
+// True for a single element in round or curly brackets, or a set of one: the brackets mean nothing.
 bool is_mere_group(const Bracketed& b);
 
 // Both readings of "\pm 3", "+3,-3"; \mp has the other sign. nullopt: there is none of these.
@@ -31,13 +31,13 @@ struct Relation {
 };
 Relation relation_in(std::string_view text);
 bool is_equation(const Relation& r);
-// Of the sign of an inequality that is read from right to left.
+// The sign of an inequality that is read from right to left: "<" for ">".
 std::string turned(const std::string& sign);
-// x, x_1, \theta, f(x), (x, y): what an equation may define.
+// True for x, x_1, \theta, f(x), (x, y): what an equation may define.
 bool is_name(std::string_view text);
 
 struct Matrix {
-  std::string kind;  // v and V are determinants and norms; all others one
+  std::string kind;  // "vmatrix" (determinant), "Vmatrix" (norm), or "matrix" for all others
   std::vector<Parts> rows;
 };
 std::optional<Matrix> matrix_in(std::string_view text);

@@ -16,6 +16,7 @@ using Complex = std::complex<double>;
 
 constexpr size_t kLongestExpression = 1000;
 constexpr int kDeepest = 50;
+constexpr int kMostAtoms = 10'000;  // that are read, some of them twice; see mixed()
 constexpr int kPoints = 4;
 constexpr size_t kLongestWord = 3;  // letters side by side that are a product, and no word
 constexpr double kPi = 3.14159265358979323846;
@@ -87,7 +88,7 @@ class Parser {
     ++at_;
     return true;
   }
-  // The \command here, empty where there is none; take_command() goes past it.
+  // The LaTeX command at this place, empty where there is none; take_command() consumes it.
   std::string_view command() {
     if (next() != '\\') return {};
     size_t end = at_ + 1;
@@ -100,7 +101,7 @@ class Parser {
     return true;
   }
 
-  // What may stand in brackets: a sum, or two with \over or \choose between them.
+  // The content of brackets: a sum, or two sums with \over or \choose between them.
   Result fraction(int depth) {
     const Result above = sum(depth);
     const bool over = take_command("\\over");
@@ -123,7 +124,8 @@ class Parser {
     return left;
   }
 
-  // What may follow a factor without a sign: 2\sqrt{3}, 3(1+2), 2x; digits after a letter alone.
+  // True where the text goes on with another factor of a product without a sign: 2\sqrt{3}, 3(1+2),
+  // 2x; digits only after a letter.
   bool begins_factor() {
     const char c = next();
     if (c == '(' || is_letter(c)) return true;
@@ -210,7 +212,7 @@ class Parser {
     if (!degree || !value || degree->number == 0.0) return {};
     const double n = degree->number.real(), x = value->number.real();
     if (degree->number.imag() != 0) return {};
-    // The real one, where there is one.
+    // The real root, where there is one.
     if (n == 2 && value->number.imag() == 0 && x >= 0) return Value{std::sqrt(x), {}};
     if (n == 3 && value->number.imag() == 0) return Value{std::cbrt(x), {}};
     return Value{std::pow(value->number, 1 / n), {}};
@@ -248,7 +250,7 @@ class Parser {
     const Result value = sum(depth + 1);
     if (!value || value->number.imag() != 0 || !take_command(close)) return {};
     const double whole = round(value->number.real());
-    if (std::abs(whole) > 1e15) return {};
+    if (!(std::abs(whole) <= 1e15)) return {};  // NaN neither
     const Value out = integer(static_cast<uint64_t>(std::abs(whole)));
     return whole < 0 ? minus(out) : out;
   }
@@ -270,7 +272,7 @@ class Parser {
     return {};
   }
 
-  // With its index, x_1 or x_{12}, it is one name.
+  // A variable's name includes its index: x_1 or x_{12}.
   Result variable(std::string name) {
     if (take('_')) {
       const size_t begin = at_;
@@ -302,6 +304,7 @@ class Parser {
   }
 
   Result atom(int depth) {
+    if (--atoms_left_ < 0) return {};
     const char c = next();
     if (c == '\\') return depth > kDeepest ? Result() : named(depth);
     if (c == '(') return group('(', ')', depth);
@@ -349,7 +352,8 @@ class Parser {
            is_digit(text_[at + 2]);
   }
 
-  // 3\frac12 is 3 and a half; 3\frac{x}{2} is a product, which product() makes.
+  // 3\frac12 is 3 and a half; 3\frac{x}{2} is a product, which product() makes: it reads the
+  // fraction again, and those within it twice as often.
   Result mixed(const Value& whole, int depth) {
     const size_t before = at_;
     take_command("\\frac");
@@ -382,6 +386,7 @@ class Parser {
   std::string_view text_;
   size_t at_ = 0;
   const int point_;
+  int atoms_left_ = kMostAtoms;
   bool has_variables_ = false, after_letter_ = false;
 };
 

@@ -24,9 +24,9 @@ std::optional<double> value_of(std::string_view text) {
   return value ? value : first_number(text);
 }
 
-// The last that the completion names as its answer: after ####, in \boxed{}, after "answer is" or
-// "answer:", else its last number. A percent sign is a unit here: "75%" is 75; "18!" is no
-// factorial.
+// The last number that the completion names as its answer: after ####, in \boxed{}, after "answer
+// is" or "answer:", else its last number. A percent sign counts as a unit ("75%" is 75), and "18!"
+// is not a factorial.
 std::optional<double> final_number(std::string_view completion) {
   std::string text(completion);
   std::erase_if(text, [](char c) { return c == '%' || c == '!'; });

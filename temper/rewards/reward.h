@@ -28,8 +28,8 @@ struct Sample {
   bool has_text = true;    // false: the model has no tokenizer, and `completion` is empty
   bool truncated = false;  // by its length
   int64_t max_new_tokens = 0;
-  // What the chat template writes behind the completion, where that ended by itself: reward models
-  // read it too, as their training did. Not sampled, and no part of the completion.
+  // What the chat template writes after the completion where that ended by itself: reward models
+  // read it too, as in their training. It is neither sampled nor part of the completion.
   std::vector<int32_t> closing_tokens = {};
 };
 
@@ -104,8 +104,9 @@ class RewardSet {
   const FailureCounts& failures() const { return failures_; }
   const std::string& first_failure() const { return first_failure_; }
   std::string take_first_failure() { return std::exchange(first_failure_, {}); }
-  // The first reward whose failures so far were worth more than values that it gave: 0 under
-  // on_failure: zero, where those weigh less. Empty: none.
+  // The first reward for which a failure so far was worth more than some value that it gave: it
+  // counted 0 under on_failure: zero, and other values, times its weight, were negative. Empty:
+  // none.
   std::string rewarded_failures() const;
 
  private:

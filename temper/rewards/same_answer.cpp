@@ -42,7 +42,7 @@ std::string without_space(std::string_view text) {
   return out;
 }
 
-// Each of one has its like in the other.
+// True where each element of one equals an element of the other.
 bool same_set(const Parts& a, const Parts& b, int depth) {
   if (a.size() > kMostItems || b.size() > kMostItems) return false;
   std::vector<bool> found(b.size());
@@ -68,7 +68,7 @@ bool same_bracketed(const Bracketed& truth, const Bracketed& answer, int depth) 
   return truth.kind == answer.kind && same_in_order(truth.parts, answer.parts, depth);
 }
 
-// One of the two is a list without brackets.
+// Compares where one of the two is a list without brackets.
 bool same_list(const Parts& truth, const Parts& answer, int depth) {
   if (truth.size() > 1 && answer.size() > 1) return same_set(truth, answer, depth);
   const bool truth_is_list = truth.size() > 1;
@@ -85,8 +85,8 @@ bool names_variable(std::string_view text) {
   return std::any_of(text.begin(), text.end(), [](char c) { return is_letter(c); });
 }
 
-// What an answer's equations say, where the truth has none: "x = 3", "a + b = 3", "1 + 2 = 3". One
-// that says something false of numbers says nothing.
+// The value that an answer's equations give, where the truth has none: 3 in "x = 3", "a + b = 3"
+// and "1 + 2 = 3". A false equation between numbers gives none.
 std::optional<std::string_view> said_by(const Relation& r) {
   for (const std::string& sign : r.signs)
     if (sign != "=" && sign != "\\approx" && sign != "\\in") return {};
@@ -150,7 +150,7 @@ bool same_single(std::string_view truth, std::string_view answer) {
     return false;
   if (a.empty() || b.empty()) return false;
   if (same_number_or_expression(a, b)) return true;
-  // The truth may leave out the percent sign, or count in hundredths.
+  // Only one of the two has a percent sign: the other may be a fraction of 1 (50% and 0.5).
   if (in_truth.percent == in_answer.percent) return false;
   std::string& percent = in_truth.percent ? a : b;
   percent = "(" + percent + ")/100";

@@ -1,15 +1,15 @@
-// Whether an answer of mathematics is the right one.
+// Compares mathematical answers.
 #pragma once
 
 #include <string_view>
 
 namespace temper::rewards {
 
-// Compares what stood in \boxed{}: words, expressions by their values (for all of their variables),
-// lists, sets, tuples, intervals, matrices, equations and inequalities part by part. "x = 3" says
-// 3; units, percent signs and a number's base may be left out, and differ where both name them. A
-// list of candidates, or anything else that is not understood, is no answer unless it is written
-// like the truth.
+// True where `answer` equals `truth`, both the contents of \boxed{}. Compares words, expressions by
+// their values (for all values of their variables), and lists, sets, tuples, intervals, matrices,
+// equations and inequalities part by part. "x = 3" means 3. Units, percent signs and a number's
+// base may be left out, but differ where both name them. A list of candidates, or anything else
+// that is not understood, only equals a truth that is written in the same way.
 bool same_answer(std::string_view truth, std::string_view answer);
 
 }  // namespace temper::rewards

@@ -215,7 +215,7 @@ void replace_words(std::string& text) {
   text = std::move(out);
 }
 
-// How many digits stand from here on.
+// The number of digits from here on.
 size_t digits_at(std::string_view text, size_t at) {
   size_t n = 0;
   while (is_digit_at(text, at + n)) ++n;

@@ -11,7 +11,8 @@
 namespace temper::rewards {
 namespace {
 
-// Names of units with the one that they are compared by. Other words behind a number are no unit.
+// Names of units, each with the name by which it is compared. Other words after a number are not
+// units.
 constexpr auto kUnits = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"mm", "mm"},
     {"millimeter", "mm"},
@@ -96,7 +97,7 @@ constexpr auto kUnits = std::to_array<std::pair<std::string_view, std::string_vi
     {"item", ""},
 });
 
-// Words in \text{} that make more of a number than its unit.
+// Words in \text{} that say more than a unit.
 constexpr auto kMeaningful = std::to_array<std::string_view>({
     "and",    "or",      "not",      "if",        "else",    "when",          "where",     "for",
     "to",     "hundred", "thousand", "million",   "billion", "trillion",      "dozen",     "half",
@@ -142,7 +143,7 @@ std::string take_power(std::string& text) {
   for (const std::string_view power : {"^2", "^3", "^{2}", "^{3}"}) {
     if (!text.ends_with(power)) continue;
     const size_t at = text.size() - power.size();
-    // x^2 and 5^2 keep theirs: it has to follow a unit.
+    // The power must follow a unit: x^2 and 5^2 keep theirs.
     if (at == 0 || !(text[at - 1] == '}' || is_letter(text[at - 1]))) return "";
     drop_last(text, at);
     return power.find('2') != power.npos ? "2" : "3";

@@ -14,10 +14,10 @@ uint64_t times(uint64_t a, uint64_t b) {
 }
 uint64_t negative(uint64_t a) { return a == 0 ? 0 : kModulus - a; }
 
-// Whole, not negative and small enough to count with.
+// The value as a count: a whole number from 0 to 1,000,000; nullopt: another value.
 std::optional<uint64_t> count_of(const Value& v) {
   const double x = v.number.real();
-  if (!v.remainder || v.number.imag() != 0 || x < 0 || x > 1e6) return {};
+  if (!v.remainder || v.number.imag() != 0 || !(x >= 0 && x <= 1e6)) return {};
   return static_cast<uint64_t>(x);
 }
 
@@ -78,7 +78,7 @@ Result binomial(const Value& n, const Value& k) {
   const std::optional<uint64_t> all = count_of(n), some = count_of(k);
   if (!all || !some || *all > 60) return {};
   if (*some > *all) return integer(0);
-  uint64_t out = 1;  // of at most 60 things, below 2^58; times 60 it still fits
+  uint64_t out = 1;  // C(60, k) < 2^58, and 60 times that still fits
   for (uint64_t i = 1; i <= std::min(*some, *all - *some); ++i) out = out * (*all + 1 - i) / i;
   return integer(out);
 }

@@ -1,4 +1,4 @@
-// Numbers as answers compare them.
+// The numbers by which answers are compared.
 #pragma once
 
 #include <complex>
@@ -10,8 +10,8 @@ namespace temper::rewards {
 
 struct Value {
   std::complex<double> number;
-  // Of an integer that was computed from integers alone: its remainder modulo 2^61 - 1, by which
-  // large ones differ that are one double.
+  // For an integer that was computed from integers alone: its remainder modulo 2^61 - 1, which
+  // tells large integers apart that round to the same double.
   std::optional<uint64_t> remainder;
 };
 
@@ -26,7 +26,7 @@ Value add(const Value& a, const Value& b);
 Value minus(const Value& a);
 Value multiply(const Value& a, const Value& b);
 Result divide(const Value& a, const Value& b);
-// Real where both are and it can be, else the principal value.
+// Real where both operands are real and the power can be, else the principal value.
 Result power_of(const Value& base, const Value& exponent);
 Result factorial(const Value& v);  // up to 170!
 Result binomial(const Value& n, const Value& k);

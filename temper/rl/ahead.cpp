@@ -71,8 +71,8 @@ void AheadSource::work() {
     if (ending_) return;
     const Job job = std::move(jobs_.front());
     jobs_.pop_front();
-    // What follows a batch that failed would be drawn from another place in the data, and where the
-    // other ranks did not fail, its collectives would meet theirs of the batch.
+    // Jobs after a failed batch would draw from another place in the data and, where the other
+    // ranks did not fail, run collectives that do not match theirs: they fail with it.
     if (!failure_) {
       lock.unlock();
       std::exception_ptr failure;
@@ -208,14 +208,14 @@ void AheadSource::describe(MetricsRow& row) const {
   for (const auto& [name, value] : about_.values()) row.set(name, value);
 }
 
-// By the thread that samples, behind all that it was given before. It makes the collectives of an
-// evaluation and of what is sampled: two threads would make them in another order on each rank.
+// The sampling thread runs the evaluation after all jobs that it was given before. It thus runs the
+// collectives of evaluation and sampling in one order on every rank, which two threads would not.
 bool AheadSource::evaluate(train::EvaluationSums& sums, const std::function<bool()>& stop) {
   Evaluation evaluation{sums, stop};
   const auto ended = [&] { return evaluation.done || evaluation.failure; };
   submit({.evaluation = &evaluation});
   {
-    // Also where a message could not be passed on: the other thread uses `evaluation`.
+    // Waits also where passing on a message threw: the other thread uses `evaluation`.
     struct Ended {
       AheadSource& source;
       const std::function<bool()> ended;

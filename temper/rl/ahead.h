@@ -84,14 +84,14 @@ class AheadSource : public RolloutSource {
     MetricsRow about;  // what inner says of it
   };
   using BatchPointer = std::shared_ptr<Batch>;
-  // An evaluation, of evaluate()'s arguments. The rest is guarded by mutex_.
+  // An evaluation, with the arguments of evaluate(). The other members are guarded by mutex_.
   struct Evaluation {
     train::EvaluationSums& sums;
     const std::function<bool()>& stop;
     bool done = false, any = false;
     std::exception_ptr failure{};
   };
-  // What one version samples; or an evaluation, by the policy as it is.
+  // What one version of the policy samples; or an evaluation by the current policy.
   struct Job {
     int64_t version = 0;
     std::vector<std::pair<BatchPointer, int64_t>> parts{};  // batches, and up to which token
@@ -106,13 +106,13 @@ class AheadSource : public RolloutSource {
   int64_t longest() const { return config_.rollout.max_new_tokens; }
   // Adds to the job what the batch shall have sampled after so many of its stages are left.
   void plan(Job& job, const BatchPointer& batch, int64_t stages_left) const;
-  // On all ranks in the same order: the thread that samples makes their collectives in it.
+  // Called on all ranks in the same order, as the sampling thread runs collectives in that order.
   void submit(Job job);
   void run(const Job& job);
   void run_parts(const Job& job);
   void fail(const Job& job);
-  // Waits for `done`, asked with mutex_ held, and passes on messages meanwhile: sampling may wait
-  // for servers.
+  // Waits until `done`, which is called with mutex_ held, is true, and passes on messages
+  // meanwhile: sampling may wait for servers.
   void attend(const std::function<bool()>& done) const;
   void attend(const Batch& batch, int64_t tokens) const;
   void work();

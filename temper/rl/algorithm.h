@@ -45,7 +45,8 @@ class Algorithm {
   virtual void prepare(const RolloutLimits& limits) { limits_ = limits; }
   virtual Needs needs() const { return {}; }
 
-  // The largest loss of a token of negative advantage A, in |A|; 0: no such bound.
+  // Dual-clip PPO's bound on the loss of a token with negative advantage A, in units of |A|; 0:
+  // none.
   virtual double dual_clip() const { return 0; }
   // Dynamic sampling: maximum number of rounds in which groups that keep() rejects are replaced by
   // groups of further prompts; 0: no dynamic sampling.

@@ -149,7 +149,7 @@ void RlConfig::complete() {
     // Also where it stays: stop that somebody wrote means more to rl.replay.
     defaulted["rl.on_mismatch"] = differs ? "correct" : "stop";
   }
-  // While one rank waits for a server, others wait for it.
+  // While one rank waits for a server, the others wait for that rank in a collective.
   if (!was_set("mesh.timeout_minutes"))
     mesh.timeout_minutes = std::max(
         mesh.timeout_minutes, dist::MeshSection().timeout_minutes + rollout.server.wait_minutes);

@@ -45,8 +45,8 @@ struct RlSection {
   // Another of its name, with its paper's defaults.
   std::unique_ptr<Algorithm> untouched_algorithm() const;
 
-  // The algorithm's keys that have another value than its paper's default, as "rl.beta is 0.04, not
-  // 0", joined by commas; empty: none. Of a config that was resolved.
+  // The algorithm's keys whose value is not its paper's default, as in "rl.beta is 0.04, not 0",
+  // joined by commas; empty: none. For a resolved config.
   std::string overridden_defaults(const RolloutLimits& limits) const;
   const std::string& algorithm_name() const { return name_; }
 

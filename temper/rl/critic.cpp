@@ -11,7 +11,7 @@
 namespace temper::rl {
 namespace {
 
-// Every weight as what it was read as, in float32, which trains.
+// Stores every weight in float32, in which it trains, with the value that it was read as.
 void keep_in_float32(models::ScalarModel& model) {
   model.each_parameter([](const std::string&, nn::Parameter& p) {
     if (p.format() == ops::WeightFormat::kFloat32) return;

@@ -38,8 +38,8 @@ struct Episode {
   double penalty = 0;  // what shaping adds to the reward (of length: at most 0)
   std::vector<std::pair<std::string, double>> rewards;  // by name, unweighted
   std::string text;
-  // What the chat template writes behind it where it ended by itself; no part of it. Only in groups
-  // that were sampled from conversations (rewards::Sample::closing_tokens).
+  // What the chat template writes after the episode where that ended by itself; not part of the
+  // episode. Only in groups that were sampled from conversations (rewards::Sample::closing_tokens).
   std::vector<int32_t> closing_tokens = {};
   bool stopped = true;  // by an end token, a stop text or its environment; else by its length
   int64_t turns = 0;    // of the policy in an environment; 0: no environment

@@ -68,7 +68,7 @@ class EpisodeSampler {
   const EnvironmentCounts& counts() const { return counts_; }
   const std::string& first_failure() const { return first_failure_; }
   std::string take_first_failure() { return std::exchange(first_failure_, {}); }
-  // Whether failures so far were worth more than other episodes: 0, where those were negative.
+  // True where a failed episode so far counted 0 and another one got a negative reward.
   bool rewards_failures() const { return counted_zero_ && gave_negative_; }
 
  private:

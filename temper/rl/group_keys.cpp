@@ -48,8 +48,7 @@ void GroupAlgorithm::prepare(const RolloutLimits& limits) {
                      limits.max_new_tokens);
 }
 
-// Lengths are those that rollout.max_new_tokens limits: an environment's tokens are among them.
-// Without a buffer a penalty that a rollouts file recorded stays.
+// Lengths count what rollout.max_new_tokens limits, the environment's tokens included.
 void GroupAlgorithm::shape(EpisodeGroup& group) const {
   if (*keys.overlong_buffer == 0) return;
   for (Episode& episode : group.episodes)

@@ -7,8 +7,8 @@
 namespace temper::rl {
 namespace {
 
-// The conversation that a row's prompt is; a text is the user's, and ids are none that a template
-// could write again.
+// The messages of a row's prompt. A text is one turn of the user; ids, which no template could
+// render again, give none.
 Json messages_of(const data::PromptRow& row) {
   if (row.messages) return *row.messages;
   for (const char* field : {"prompt_ids", "tokens"})

@@ -22,7 +22,8 @@ struct PromptTooLong : DataError {
   using DataError::DataError;
 };
 
-// The template that writes the turns of the row's episodes; null: none, their texts are joined.
+// The template that writes the turns of the row's episodes; null: there is none, and texts are
+// concatenated.
 const ChatTemplate* episode_template(const data::PromptFormat& format, const data::PromptRow& row);
 
 class LiveEpisode {

@@ -1,6 +1,6 @@
-// A reward model as a reward: its scalar at the last token of prompt and completion. Of a
-// conversation that is the last token that the chat template writes, as where the model was trained
-// (preference/sides.h): behind an end token that was sampled stands what the template puts there.
+// A reward model as a reward: its scalar at the last token of prompt and completion. In a
+// conversation that is the last token that the chat template writes, as in the model's training
+// (preference/sides.h): what the template writes after a sampled end token is appended.
 #pragma once
 
 #include <cstdint>
@@ -31,15 +31,15 @@ class ModelReward : public rewards::Reward {
   std::unique_ptr<models::ScalarModel> model_;
 };
 
-// What stands behind completions that ended by themselves (rewards::Sample::closing_tokens).
+// The tokens that follow completions that ended by themselves (rewards::Sample::closing_tokens).
 class Closings {
  public:
-  // tokenizer: null where there is none. ends: the tokens at which sampling ends by itself. Where
-  // no reward is a model, a template that does not say gives nothing.
+  // tokenizer: null where there is none. ends: the tokens at which sampling ends by itself. A
+  // template for which they cannot be determined is an error only where a reward is a model.
   Closings(std::span<const rewards::RewardSection> sections, const Tokenizer* tokenizer,
            std::vector<int32_t> ends);
-  // chat: the template that wrote the completion's prompt; null: the prompt is no conversation. Of
-  // one thread at a time. Throws DataError.
+  // The tokens after this completion. chat: the template that wrote its prompt; null: the prompt is
+  // no conversation. For one thread at a time. Throws DataError.
   std::vector<int32_t> after(std::span<const int32_t> completion, const ChatTemplate* chat);
 
  private:

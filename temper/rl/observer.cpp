@@ -19,7 +19,7 @@ constexpr size_t kSamplesInReport = 50;
 constexpr double kBetweenSamples = 20;  // seconds, on the console
 constexpr size_t kReportBytes = 600;
 constexpr size_t kSampleBytes = 160;    // of a prompt's end and of a completion's beginning
-constexpr double kNoDeviation = 1e-12;  // of a deviation that is none
+constexpr double kNoDeviation = 1e-12;  // standard deviations up to this count as 0
 constexpr double kMostTruncated = 0.5;  // share of completions
 
 }  // namespace

@@ -18,7 +18,7 @@ std::string with_rank(const std::string& failure, int64_t rank, bool alone) {
 
 }  // namespace
 
-// The section of the config whose failures pay.
+// The part of the config whose failures are worth more than its negative values.
 std::string RolloutFailures::rewarded_here() const {
   if (const std::string name = rewards_.rewarded_failures(); !name.empty())
     return "the reward " + name;
@@ -132,8 +132,9 @@ void RolloutFailures::warn(train::Messages& messages) const {
     messages.warn_once(
         "rewarded failures",
         str(rewarded_,
-            " failed and gave negative values: a failure counts 0, which is more, so "
-            "the policy learns to bring failures about; on_failure: drop leaves such "
+            " failed on some completions and gave negative values to others: a failure counts 0, "
+            "which is more, so the policy may learn to cause failures; on_failure: drop leaves "
+            "such "
             "completions out, stop ends the run"));
 }
 

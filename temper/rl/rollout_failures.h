@@ -57,7 +57,8 @@ class RolloutFailures {
   int64_t failed_in_a_row_ = 0;  // batches, up to the last
   // With the rank: what failed first in these, and since this process began.
   std::string cause_, first_of_rewards_, first_of_environment_;
-  // Whose failures were worth more than values that it gave, on any rank; empty: none.
+  // The reward or environment whose failures were worth more than values that it gave, on any rank;
+  // empty: none.
   std::string rewarded_;
 };
 

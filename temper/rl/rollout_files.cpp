@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr const char *kPlainEnding = ".jsonl", *kPackedEnding = ".jsonl.zst";
 
-// N of step-N.jsonl or step-N.jsonl.zst; none: it is no rollout file.
+// N of step-N.jsonl or step-N.jsonl.zst; nullopt: another name.
 std::optional<int64_t> step_of_file(std::string name) {
   constexpr size_t kMostDigits = 18;
   const char* const ending = name.ends_with(kPackedEnding) ? kPackedEnding : kPlainEnding;
@@ -83,7 +83,7 @@ void RolloutFiles::write(int64_t batch, int64_t step,
   write_file_atomic(str(directory_, "/step-", step, compress_ ? kPackedEnding : kPlainEnding),
                     compress_ ? data::compress_zstd(lines) : lines);
   std::error_code ignored;
-  // The same step in the other form, from before the config changed.
+  // Removes the step's file in the other form, which is there if the config has changed.
   fs::remove(str(directory_, "/step-", step, compress_ ? kPlainEnding : kPackedEnding), ignored);
   if (retention_.kind != RolloutRetention::Kind::kLast) return;
   const std::multimap<int64_t, fs::path> files = files_by_step(directory_);

@@ -17,11 +17,11 @@ struct RolloutRetention {
   Kind kind = Kind::kAll;
   int64_t count = 0;  // K
 
-  // "all", "none", "every 10", "last 3"; none: it is no such text.
+  // Parses "all", "none", "every 10" or "last 3"; nullopt: it is none of these.
   static std::optional<RolloutRetention> parse(const std::string& text);
-  // Of so many batches, how many files are there at the end.
+  // How many files there are after so many batches.
   int64_t files_of(int64_t batches) const;
-  // Whether the batch of this number, from 1, is written.
+  // True where the batch of this number, from 1, is written.
   bool writes(int64_t batch) const;
 };
 
@@ -29,8 +29,8 @@ class RolloutFiles {
  public:
   RolloutFiles(std::string output_dir, RolloutRetention retention, bool compress);
 
-  // Writes the batch of this number, from 1, which is trained on from `step` on, and removes what
-  // it pushes out. Throws RunError.
+  // Writes the batch of this number, from 1, whose first update is step `step`, and removes the
+  // file that it replaces under `last K`. Throws RunError.
   void write(int64_t batch, int64_t step, const std::vector<EpisodeGroup>& groups) const;
   // Removes files of later steps: a resumed run writes them again.
   void remove_after(int64_t step) const;

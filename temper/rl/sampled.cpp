@@ -74,13 +74,13 @@ std::unique_ptr<PartialBatch> SampledSource::begin() {
   return batch;
 }
 
-// What wrote the row's prompt.
+// The template that wrote the row's prompt; null: none.
 const ChatTemplate* SampledSource::template_of(const data::PromptRow& row) const {
   if (!sampler_.episodes()) return row.chat.get();
   return episode_template(prompt_format(config_, policy_), row);
 }
 
-// Says what stands behind completions that ended by themselves.
+// Sets the closing tokens of completions that ended by themselves.
 void SampledSource::close(PartialGroup& partial) {
   const ChatTemplate* const chat = template_of(partial.prompt->row);
   EpisodeGroup& group = partial.episodes;

@@ -25,11 +25,11 @@ struct ScalarPlace {
 // said to be no ("reward model").
 ScalarPlace find_scalar_directory(const std::string& path, const std::string& where,
                                   const std::string& wanted);
-// How the weights of its base were kept when it was trained; of a directory without an adapter, as
-// its files have them.
+// The format of the base's weights when the adapter was trained; for a directory without an
+// adapter, that of its files.
 models::Storage trained_storage(const ScalarPlace& place);
-// Its model, with one label; an adapter stands on weights that are kept as when it was trained
-// (nf4 after QLoRA). Throws the same.
+// Loads the model, with one label. The base under an adapter is loaded in the format in which the
+// adapter was trained (NF4 after QLoRA). Throws the same.
 ScalarDirectory load_scalar_directory(const std::string& path, const std::string& where,
                                       const std::string& wanted);
 

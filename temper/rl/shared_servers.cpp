@@ -139,8 +139,8 @@ class SharedServers::Loading {
 
 namespace {
 
-// One that does not answer may come back; one of another kind or model will not do. Gives warnings
-// of the others, on rank 0.
+// Throws for a server of another kind or model; one that does not answer may come back. Returns
+// warnings about the others, on rank 0.
 std::vector<std::string> refuse_wrong_servers(const RlConfig& config, const train::Policy& policy,
                                               dist::Group& world) {
   namespace remote = generate::remote;

@@ -21,7 +21,8 @@ class SharedServers {
   ~SharedServers();  // stops the pool
 
   const std::shared_ptr<generate::remote::ServerPool>& pool() const { return pool_; }
-  // What the user should know of servers that will do. On rank 0, for when the run has begun.
+  // Warnings about servers that are used nevertheless. On rank 0; to be printed once the run has
+  // begun.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:

@@ -107,14 +107,14 @@ void RlTask::note_staleness(int64_t policy_version) {
   if (completions > 0) staleness_ /= completions;
 }
 
-// Of what an older policy sampled there is nothing that on_mismatch: stop could compare.
+// Throws where an older policy sampled the batch: rl.on_mismatch: stop compares with the current
+// one.
 void RlTask::check_fresh(int64_t step) const {
   if (!source_.samples() || fresh_ || rl_.on_mismatch == RlSection::OnMismatch::kCorrect) return;
   throw train::AgreedError(
       str("step ", step, ": an older policy sampled the completions, ", staleness_,
-          " updates behind on average (rollout.server.sync), and rl.on_mismatch: stop asks for "
-          "those of "
-          "the present one; rl.on_mismatch: correct trains on them with importance weights"));
+          " updates behind on average (rollout.server.sync), and rl.on_mismatch: stop expects the "
+          "current one; rl.on_mismatch: correct trains on them with importance weights"));
 }
 
 // Log-probabilities and values that stay the same over the batch's updates.

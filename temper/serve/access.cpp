@@ -15,7 +15,7 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
-// Of "host:port", "[::1]:port".
+// The host of "host:port" or "[::1]:port".
 std::string without_port(std::string_view authority) {
   if (authority.starts_with('[')) return lower_case(authority.substr(1, authority.find(']') - 1));
   std::string host = lower_case(authority.substr(0, authority.find(':')));
@@ -23,7 +23,8 @@ std::string without_port(std::string_view authority) {
   return host;
 }
 
-// Names cannot be made of these characters alone, so nobody else can own one.
+// True for an IP address. No host name consists of these characters alone, so nobody can register
+// one.
 bool is_address(std::string_view host) {
   return host.find(':') != std::string_view::npos ||
          (!host.empty() && host.find_first_not_of("0123456789.") == std::string_view::npos);
@@ -42,7 +43,7 @@ bool is_known_origin(const AccessRules& rules, const std::string& origin) {
   return scheme != std::string::npos && is_loopback(without_port(origin.substr(scheme + 3)));
 }
 
-// As long for a wrong key as for the right one.
+// Compares in a time that does not depend on where the keys differ.
 bool same_key(std::string_view a, std::string_view b) {
   unsigned char difference = a.size() != b.size();
   for (size_t i = 0; i < a.size(); ++i)
@@ -64,14 +65,14 @@ std::optional<Denial> check_page(const AccessRules& rules, const RequestHead& he
   if (foreign)
     return Denial{403, temper::str("requests of web pages from ",
                                    origin.empty() ? "other sites" : for_log(origin),
-                                   " are refused; --allowed-origins names sites that may ask")};
+                                   " are refused; --allowed-origins admits sites")};
   if (!rules.api_key.empty() || !is_loopback(rules.host)) return std::nullopt;
   const std::string host = without_port(head.header("host"));
   if (host.empty() || is_address(host) || is_loopback(host) || has(rules.allowed_hosts, host))
     return std::nullopt;
   return Denial{421, temper::str("the header Host names ", for_log(host),
-                                 ", and this server is asked as localhost or by its address; "
-                                 "--allowed-hosts names others")};
+                                 ", expected localhost or an address; --allowed-hosts admits "
+                                 "other names")};
 }
 
 std::optional<Denial> check_key(const AccessRules& rules, const RequestHead& head) {

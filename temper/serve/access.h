@@ -1,4 +1,4 @@
-// Who may ask: keys, and pages of browsers.
+// Decides who may send requests: API keys, and the rules for web pages in browsers.
 #pragma once
 
 #include <optional>
@@ -11,36 +11,37 @@
 namespace temper::serve {
 
 struct AccessRules {
-  std::string host;     // that the server listens on
+  std::string host;     // address that the server listens on
   std::string api_key;  // what clients send as "Authorization: Bearer KEY"; empty: none
   // Origins ("https://app.example", or "*": any) whose pages in a browser may use the server,
-  // beside those of this machine (localhost and its addresses).
+  // besides those of this machine (localhost and its addresses).
   std::vector<std::string> allowed_origins;
-  // Names by which the server is reached. A server on loopback without a key is asked by its own
-  // names and by addresses alone unless they are here ("*": any): a page can make a name of its own
-  // mean 127.0.0.1.
+  // Host names under which the server is reached. On loopback without a key the server answers only
+  // requests to localhost and to addresses, unless the name is listed here ("*": any): a web page
+  // can make a host name of its own resolve to 127.0.0.1 (DNS rebinding).
   std::vector<std::string> allowed_hosts;
 };
 
 bool is_loopback(std::string_view host);
 
-// Why a request may not be answered, with HTTP's status.
+// The reason why a request is refused, with its HTTP status.
 struct Denial {
   int status;
   std::string message;
 };
-// By the request's Origin and Host. A page of a foreign site, open in the browser of somebody who
-// runs a server, could ask it for anything else.
+// Refuses requests by Origin (403) and Host (421). Otherwise the page of a foreign site, open in a
+// browser on the server's machine, could use the server.
 std::optional<Denial> check_page(const AccessRules& rules, const RequestHead& head);
 std::optional<Denial> check_key(const AccessRules& rules, const RequestHead& head);
-// A body has to be JSON by its Content-Type, or say nothing. The types that a page may send
-// anywhere without being asked (text/plain, multipart/form-data) are refused. So is that of forms
-// where a browser sends it; curl -d sends it, too.
+// Refuses (415) a body whose Content-Type is not JSON; an absent type is accepted. Pages of any
+// site may send text/plain and multipart/form-data without the browser asking the server first. The
+// type of HTML forms, which is also the default of curl -d, is refused only where a browser sent
+// it.
 std::optional<Denial> check_json(const RequestHead& head);
 
-// Headers by which a browser lets the origin's page read the answer; none without an Origin.
+// CORS headers, by which a browser lets the origin's page read the answer; none without an Origin.
 Headers cors_headers(const RequestHead& head);
-// The answer to a browser that asks what a page may send (OPTIONS).
+// The answer to a CORS preflight request (OPTIONS).
 Answer preflight_answer();
 
 }  // namespace temper::serve

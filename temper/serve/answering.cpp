@@ -49,7 +49,7 @@ void Answering::start() {
   wake();
 }
 
-// One worker at a time; what arrives while it works makes it look again.
+// At most one worker renders an answer at a time; what arrives meanwhile makes it run again.
 void Answering::wake() {
   if (wakes_.fetch_add(1) == 0) workers_.post([self = shared_from_this()] { self->work(); });
 }
@@ -88,7 +88,7 @@ void Answering::stream() {
   }
 }
 
-// The status is not sent before all is there: what fails has one of its own.
+// The status line is sent once the answer is complete: a failure has a status of its own.
 void Answering::collect() {
   for (Piece piece; ticket_->take(piece); piece = Piece()) {
     const auto choice = static_cast<size_t>(piece.choice);

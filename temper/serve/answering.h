@@ -1,4 +1,4 @@
-// Brings what the engine samples for one request to its client.
+// Turns what the engine samples for one request into the answer to its client.
 #pragma once
 
 #include <atomic>
@@ -12,12 +12,12 @@
 
 namespace temper::serve {
 
-// Answers with what a handler throws: {"error": ..} with the status that it has.
+// The answer {"error": ..} for a status and message, or for an exception that a handler threw.
 Answer error_answer(int status, const std::string& message);
 Answer answer_to(const std::exception& e);
 
-// Lives until the answer has ended or the client is gone, which cancels what it asked for. A client
-// that does not read is not written for: its pieces wait as tokens.
+// Lives until the answer has ended or the client has disconnected, which cancels its requests.
+// While a client does not read, nothing is rendered for it: its pieces wait as tokens.
 class Answering : public std::enable_shared_from_this<Answering> {
  public:
   // `workers` outlives it.
@@ -35,7 +35,7 @@ class Answering : public std::enable_shared_from_this<Answering> {
 
   Workers& workers_;
   const std::shared_ptr<Exchange> exchange_;
-  std::shared_ptr<Ticket> ticket_;  // null: it is done
+  std::shared_ptr<Ticket> ticket_;  // null: the answer is complete
   std::unique_ptr<Reply> reply_;
   std::vector<Piece> pieces_;  // by choice, of an answer that is not streamed
   int64_t left_;               // choices that are not finished

@@ -14,8 +14,8 @@ uint64_t random_seed() {
   return uint64_t{device()} << 32 | device();
 }
 
-// How prompts of the model are written now: a server may run for months, so that a template which
-// writes the date reads it for each request.
+// The format of the model's prompts at this moment: a server may run for months, so a template that
+// writes the date reads the clock for each request.
 data::TextFormat format_of(const ServerOptions& options, const CompletionRequest& request,
                            const ServedModel& model) {
   data::TextFormat format = options.format;

@@ -32,8 +32,8 @@ std::vector<generate::Request> requests_of(const ServerOptions& options,
 ToolCallFormat tool_calls_of(const ServerOptions& options, const CompletionRequest& request,
                              const ServedModel& model);
 
-// What stands around the model's reasoning; nothing where it is not split off, or where the
-// completion has a form, which its reasoning would be no part of.
+// The marks around the model's reasoning. None where reasoning is not split off, or where a schema
+// or grammar constrains the completion, which then holds no reasoning.
 ReasoningMarks reasoning_of(const ServerOptions& options, const CompletionRequest& request,
                             const ServedModel& model);
 

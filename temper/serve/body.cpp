@@ -31,7 +31,7 @@ constexpr Default kOnlyDefaults[] = {{"best_of", "1"},
                                      {"add_generation_prompt", "true"},
                                      {"continue_final_message", "false"}};
 
-// Whether one is the other with a letter more, less or another, or two swapped.
+// True where the words differ by one inserted, missing or replaced letter, or by two swapped ones.
 bool is_misspelled(std::string_view word, std::string_view key) {
   constexpr size_t kShortest = 6;  // shorter names of different things are as near
   if (key.size() < kShortest || word.size() < kShortest) return false;

@@ -34,10 +34,11 @@ class Members {
   void number(std::string_view key, double& out, double low, double high, bool above,
               const char* expected);
   std::string text(std::string_view key);
-  // The keys that were not asked for and do something elsewhere. Throws DataError for one that has
-  // not the one value that is obeyed, and for one that looks like a misspelled key.
+  // The keys that no function above asked for and that have an effect on other servers. Throws
+  // DataError for a key that is only supported with one value and has another, and for one that
+  // looks like a misspelled key.
   std::vector<std::string> rest();
-  // Throws DataError where there is one.
+  // Throws DataError where a key was not asked for.
   void check_no_rest();
 
  private:

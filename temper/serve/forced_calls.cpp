@@ -5,7 +5,7 @@
 namespace temper::serve {
 namespace {
 
-// How a format writes one call, and what stands between two. once: it has one call a turn.
+// How a format writes one call, and the text between two. once: a turn has one call.
 struct CallForm {
   const char *begin, *arguments, *end, *separator;
   bool once;
@@ -26,7 +26,7 @@ CallForm form_of(ToolCallFormat format) {
   return {"<tool_call>\n", "arguments", "\n</tool_call>", "\n", false};
 }
 
-// Of a function without `parameters`, which has no arguments.
+// The schema of a function's arguments; none are allowed where it has no `parameters`.
 Json parameters_of(const Json& function) {
   const Json given = function.value("parameters", Json());
   if (!given.is_null()) return given;

@@ -1,4 +1,4 @@
-// What `tool_choice` makes a completion be.
+// The tool calls that `tool_choice` requires.
 #pragma once
 
 #include <memory>
@@ -11,20 +11,20 @@
 
 namespace temper::serve {
 
-// The calls that the completion has to be, written as the model's chat template writes them, so
-// that the model says what it was trained to say: of one function, or of any of them.
+// The calls that the completion must consist of, of one function or of any of them, in the format
+// of the model's chat template, which it was trained on.
 struct ForcedCalls {
   std::vector<grammar::Tag> tags;
   std::string separator;
   bool once;  // one call is all
 };
-// Of a request whose `tool_choice` does not leave it to the model.
+// The calls for a request whose `tool_choice` is `required` or names a function.
 ForcedCalls forced_calls(const CompletionRequest& request, ToolCallFormat format);
-// Takes a while for large schemas. Throws ConfigError.
+// The grammar of these calls. May take seconds for large schemas. Throws ConfigError.
 std::shared_ptr<const grammar::Spec> spec_of(const ForcedCalls& calls);
 
-// The text that stands before such calls and cannot be sampled, as it is a special token: it ends
-// the prompt.
+// Text that such calls begin with and that cannot be sampled, as it is a special token: it is
+// appended to the prompt. Empty: none.
 const char* forced_beginning(const CompletionRequest& request, ToolCallFormat format);
 
 }  // namespace temper::serve

@@ -14,12 +14,12 @@ namespace http = boost::beast::http;
 using boost::beast::error_code;
 using std::chrono::duration;
 
-constexpr size_t kMostUnparsed = size_t{64} << 10;  // of a chunk's head, or of what is sent ahead
+constexpr size_t kMostUnparsed = size_t{64} << 10;  // a chunk's head, or pipelined requests
 constexpr size_t kReadAtOnce = size_t{128} << 10;   // of a body
 constexpr size_t kReadOfHead = 4096;
 constexpr int64_t kFreeBytes = int64_t{64} << 10;  // of a body, which do not count as buffered
-constexpr int64_t kFull = int64_t{256} << 10;      // of a stream, on its way
-constexpr size_t kReserved = size_t{1} << 20;      // beyond that a body's length is believed
+constexpr int64_t kFull = int64_t{256} << 10;      // unsent bytes of a stream
+constexpr size_t kReserved = size_t{1} << 20;      // most bytes reserved for an announced length
 constexpr double kLingerSeconds = 2, kSurplusSeconds = 2, kSecondsAfterStop = 5;
 constexpr double kStandsStill = 5;  // seconds after which a body or a stream may lose its place
 
@@ -103,7 +103,7 @@ void Connection::read() {
   if (reading_ || state_ == State::kClosed || input_ended_) return;
   const bool body = state_ == State::kBody;
   const size_t room = body ? kReadAtOnce : kReadOfHead;
-  // A connection that waits keeps no large buffer.
+  // A waiting connection keeps no large buffer.
   if (!body && buffer_.size() == 0 && buffer_.capacity() > room) buffer_.shrink_to_fit();
   reading_ = true;
   socket_.async_read_some(
@@ -121,8 +121,7 @@ void Connection::on_read(error_code error, size_t bytes) try {
   close();
 }
 
-// A client that has sent its last byte and waits for a stream, or for what is being computed, looks
-// like one that has gone.
+// A client that shut down its sending side and waits for the answer looks like one that has left.
 void Connection::on_end_of_input() {
   input_ended_ = true;
   if (state_ != State::kWork || !ends_) close();
@@ -143,7 +142,7 @@ void Connection::advance() {
   read();
 }
 
-// Whether the head is whole, and something was done about it.
+// Returns true where the head is complete and was handled.
 bool Connection::parse_head() {
   if (buffer_.size() == 0) return false;
   if (!begun_) {
@@ -156,7 +155,7 @@ bool Connection::parse_head() {
   error_code error;
   const size_t used = parser_->put(buffer_.data(), error);
   const std::string_view head(static_cast<const char*>(buffer_.data().data()), used);
-  // A line that continues the one before is a header of its own elsewhere.
+  // Other parsers read a continuation line as a header of its own.
   const bool folded = head.find("\r\n ") != head.npos || head.find("\r\n\t") != head.npos;
   buffer_.consume(used);
   if (error == http::error::need_more) return false;
@@ -194,7 +193,7 @@ bool Connection::parse_body() {
   return true;
 }
 
-// Whether what the body has become fits beside the others.
+// Returns true where the body, with what was received, fits beside the others.
 bool Connection::count_body() {
   std::string& body = parser_->get().body();
   const size_t length = head_.content_length.value_or(0);
@@ -212,7 +211,8 @@ void Connection::uncount_body() {
   hub_->released_bytes += static_cast<int64_t>(parser_ ? parser_->get().body().size() : 0);
 }
 
-// What the parser lets pass, and what parsers of proxies read in several ways.
+// The problem of a head that Beast's parser accepts but that parsers of proxies read in different
+// ways (request smuggling); empty: none.
 std::string Connection::malformed() const {
   const auto& head = parser_->get();
   if (head.count(http::field::transfer_encoding) > 0) {
@@ -281,7 +281,7 @@ void Connection::on_request() {
 
 // --- what goes out
 
-// Not what was asked for; the connection ends with it, as nobody knows what follows.
+// Sends an error; the connection ends with it, as what follows in it is unknown.
 void Connection::refuse(int status, const std::string& message) {
   keeps_ = false;
   state_ = State::kWork;
@@ -385,7 +385,7 @@ void Connection::finish() {
   advance();
 }
 
-// A connection that ends while the client still sends would lose the answer on its way.
+// Closing a connection while the client still sends would lose the answer on its way.
 void Connection::linger() {
   error_code ignored;
   socket_.shutdown(boost::asio::ip::tcp::socket::shutdown_send, ignored);

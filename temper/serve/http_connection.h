@@ -20,7 +20,8 @@ namespace temper::serve {
 
 using Clock = std::chrono::steady_clock;
 
-// A body that is kept as it comes: Beast's own would take memory for what a header announces.
+// A request body that grows as it is received: Beast's own string body would reserve the length
+// that a header announces.
 struct AppendedBody {
   using value_type = std::string;
   class reader {
@@ -47,7 +48,7 @@ struct AppendedBody {
 
 class Connection;
 
-// What all connections of a server share.
+// The state that all connections of a server share.
 struct Hub {
   Hub(HttpHandler& h, const HttpLimits& l) : handler(h), limits(l) {}
   boost::asio::io_context io{1};
@@ -55,7 +56,7 @@ struct Hub {
   HttpLimits limits;
   std::list<std::shared_ptr<Connection>> connections;
   std::atomic<int64_t> num_connections{0}, buffered_bytes{0};
-  std::atomic<int64_t> released_bytes{0};  // of bodies and answers, since the memory was given back
+  std::atomic<int64_t> released_bytes{0};  // freed bodies and answers since memory was returned
   bool stopping = false;
 };
 
@@ -65,22 +66,23 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   enum class State { kHead, kBody, kWork, kLinger, kClosed };
 
-  // surplus: there are as many as the limits allow; its head alone is looked at.
+  // surplus: the connection is beyond the limits, so only the head of its request is read.
   Connection(std::shared_ptr<Hub> hub, boost::asio::ip::tcp::socket socket, std::string peer,
              bool surplus);
   ~Connection();
 
   void start();
-  // Looks at the deadlines, and sends a heartbeat where one is due.
+  // Ends what is past its deadline, and sends a heartbeat where one is due.
   void look(Clock::time_point now);
-  // No more requests; what is being answered goes on.
+  // Accepts no more requests; what is being answered goes on.
   void stop();
   void close();
 
   State state() const { return state_; }
   const std::string& peer() const { return peer_; }
   bool is_surplus() const { return surplus_; }
-  // How readily it gives its place to another: 0 not at all, 2 before 1; and since when it waits.
+  // How readily the connection gives its place to a new one: 0 not at all, 1, or 2 first; and since
+  // when it waits.
   int idleness(Clock::time_point now) const;
   Clock::time_point since() const { return since_; }
   // Where the hub has it.
@@ -132,10 +134,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   int64_t counted_ = 0;                      // of hub_->buffered_bytes
   std::shared_ptr<PendingAnswer> exchange_;  // while it is being answered
   std::deque<std::string> out_;
-  size_t offset_ = 0;                      // that was sent of out_'s first
-  Clock::time_point sent_ = Clock::now();  // when something was sent last
+  size_t offset_ = 0;                      // bytes of out_.front() that were sent
+  Clock::time_point sent_ = Clock::now();  // when the last bytes were sent
   Clock::time_point write_deadline_ = Clock::time_point::max();
-  bool ends_ = false;  // out_ is the rest of the answer
+  bool ends_ = false;  // out_ holds the rest of the answer
   bool streams_ = false;
   std::string heartbeat_;
   double heartbeat_seconds_ = 0;
@@ -144,7 +146,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<std::list<std::shared_ptr<Connection>>::iterator> listed_;
 };
 
-// The exchange as whoever answers it has it, on other threads.
+// The Exchange of a request, as handlers use it on other threads.
 class PendingAnswer : public Exchange, public std::enable_shared_from_this<PendingAnswer> {
  public:
   PendingAnswer(std::shared_ptr<Hub> hub, std::weak_ptr<Connection> connection, RequestHead head,

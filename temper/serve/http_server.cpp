@@ -21,13 +21,13 @@ using boost::beast::error_code;
 
 constexpr int kBacklog = 1024;
 constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
-constexpr auto kPatience = std::chrono::milliseconds(200);  // where no connection can be accepted
+constexpr auto kPatience = std::chrono::milliseconds(200);  // after an accept that failed
 constexpr int64_t kSurplus = 32;      // connections beyond the limits, for /health and refusals
-constexpr int64_t kOtherFiles = 128;  // that the program has open
+constexpr int64_t kOtherFiles = 128;  // other files that the program may have open
 constexpr int64_t kWorthGivingBack = int64_t{1} << 20;
 constexpr int kTimesGivenBack = 3;  // a second each: what was made of a body goes after it
 
-// As many connections as the process may have files open for.
+// The number of connections, at most `asked`, that the process may have files open for.
 int64_t most_connections(int64_t asked) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return asked;
@@ -37,8 +37,8 @@ int64_t most_connections(int64_t asked) {
     more.rlim_cur = std::min(wanted, limit.rlim_max);
     if (::setrlimit(RLIMIT_NOFILE, &more) == 0) limit = more;
   }
-  return std::clamp(static_cast<int64_t>(limit.rlim_cur) - kSurplus - kOtherFiles, int64_t{8},
-                    asked);
+  const auto files = static_cast<int64_t>(std::min(limit.rlim_cur, wanted));  // may be unlimited
+  return std::min(asked, std::max(files - kSurplus - kOtherFiles, int64_t{8}));
 }
 
 }  // namespace
@@ -90,7 +90,7 @@ void HttpServer::Impl::accept() {
       self->take(std::move(socket));
       return self->accept();
     }
-    // No files are left, say.
+    // For instance, the process has no file descriptors left.
     self->make_room("");
     self->pause.expires_after(kPatience);
     self->pause.async_wait([self](error_code) {
@@ -99,7 +99,8 @@ void HttpServer::Impl::accept() {
   });
 }
 
-// Ends the connection that waits longest for a request, of an address where one is given.
+// Closes the connection that has waited longest for a request; only of `peer`, an address, unless
+// that is empty.
 bool HttpServer::Impl::make_room(const std::string& peer) {
   const auto now = Clock::now();
   std::shared_ptr<Connection> found;

@@ -1,7 +1,7 @@
-// HTTP/1.1 for servers that strangers reach. One thread reads and writes all connections, so that a
-// thousand that wait cost a thousand buffers and no thread; every wait has a deadline and every
-// buffer a bound. Only http_server.cpp and http_connection.cpp know the HTTP library (Boost.Beast's
-// parser on Asio).
+// An HTTP/1.1 server for untrusted clients. One thread reads and writes all connections, so that a
+// thousand waiting ones cost a thousand buffers and no thread; every wait has a deadline and every
+// buffer a limit. Only http_server.cpp and http_connection.{h,cpp} include the HTTP library
+// (Boost.Beast's parser on Asio).
 #pragma once
 
 #include <cstdint>
@@ -18,23 +18,24 @@ namespace temper::serve {
 using Headers = std::vector<std::pair<std::string, std::string>>;  // names as they are sent
 
 struct HttpLimits {
-  int64_t header_bytes = int64_t{32} << 10;  // of a head, its request line included: 431
-  // Of all bodies together that are received or being handled, beyond the first 64 KiB of each:
-  // the one that goes over it is answered 503.
+  int64_t header_bytes = int64_t{32} << 10;  // most of a head with its request line, else 431
+  // Limit on all bodies together that are received or being handled, not counting the first 64 KiB
+  // of each: the body that exceeds it is answered 503.
   int64_t buffered_bytes = int64_t{256} << 20;
-  // A connection more takes the place of one that waits for a request. Where all have one, it is
-  // asked for its head and answered 503 (what HttpHandler::admit answers at once still is).
+  // Most open connections. One more takes the place of a connection that waits for a request. If
+  // none waits, its head is read and answered 503 (what HttpHandler::admit answers at once still
+  // is).
   int64_t connections = 2048;
-  int64_t connections_of_address = 2048;  // from one IP address
-  double head_seconds = 10;               // from a head's first byte, and from connecting
+  int64_t connections_of_address = 2048;  // most from one IP address
+  double head_seconds = 10;               // for a head: from its first byte, and from connecting
   double idle_seconds = 60;               // between the requests of a connection
-  double body_seconds = 20;               // for a body, and beyond that
-  double body_bytes_per_second = 16384;   // a second more for each so many bytes
-  double write_seconds = 30;              // in which the client takes something of what is sent
+  double body_seconds = 20;               // for a body, and in addition
+  double body_bytes_per_second = 16384;   // one second for each so many bytes of it
+  double write_seconds = 30;              // most time in which a client reads nothing of an answer
   bool notice_unanswered = false;         // as dist::notice_unanswered
 };
 
-// The head of a request, whose text is the client's: well-formed, and nothing else.
+// The head of a request. Its text is untrusted: it is well-formed, and nothing more.
 struct RequestHead {
   std::string method;
   std::string path;   // percent-decoded, without the query
@@ -62,24 +63,26 @@ class Exchange {
   virtual ~Exchange() = default;
 
   const RequestHead& head() const { return head_; }
-  // The body counts as buffered until it is dropped, or the answer has ended.
+  // The body counts towards HttpLimits::buffered_bytes until it is dropped, or the answer has
+  // ended.
   const std::string& body() const { return body_; }
   virtual void drop_body() = 0;
 
   virtual void answer(Answer answer) = 0;
-  // A stream begins with status 200; heartbeat: sent whenever nothing was for so many seconds, so
-  // that both ends notice when the other is gone.
+  // Begins a streamed answer with status 200. heartbeat: text that is sent whenever nothing was
+  // sent for so many seconds, so that both ends notice when the other is gone.
   virtual void begin_stream(std::string type, std::string heartbeat = {},
                             double heartbeat_seconds = 0) = 0;
   virtual void send(std::string part) = 0;
-  // whole: false: the client is to see that something is missing.
+  // whole: false if the answer is incomplete, which the client then notices by a broken connection.
   virtual void end_stream(bool whole) = 0;
 
-  // Enough is on its way to the client: what is sent now would only wait in memory.
+  // True while so much is unsent that more would only wait in memory.
   virtual bool is_full() const = 0;
   virtual bool is_gone() const = 0;
-  // Called on the connections' thread, without locks, when is_full() ends or is_gone() begins.
-  // Null: no more. A call that has begun may still end after that.
+  // Sets a function that is called on the connections' thread, without locks, when is_full()
+  // becomes false or is_gone() true; null: none. A call that has begun may end after its
+  // replacement.
   virtual void on_change(std::function<void()> changed) = 0;
 
  protected:
@@ -87,25 +90,27 @@ class Exchange {
   std::string body_;
 };
 
-// What is to be done with a request, decided by its head.
+// The decision about a request, made from its head.
 struct Admission {
-  // At once: the body is not read, and where there is one the connection ends.
+  // If set, it is sent at once: the body is not read and, if there is one, the connection is
+  // closed.
   std::optional<Answer> answer;
-  // Else: called on the connections' thread when the body is there. It must not wait, and whoever
-  // keeps the exchange answers it.
+  // Otherwise this is called on the connections' thread when the body was received. It must not
+  // wait; the exchange may be kept and answered later.
   std::function<void(std::shared_ptr<Exchange>)> handle;
   int64_t most_body_bytes = 0;  // a larger one is answered 413
   Headers headers = {};         // of every answer to this request
 };
 
-// What a server does. All functions are called on the connections' thread, and must not wait.
+// The behavior of a server. All functions are called on the connections' thread and must not wait.
 class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
   virtual Admission admit(const RequestHead& head) = 0;
-  // The answer to what this layer refuses by itself: 400, 408, 413, 417, 431, 500, 503.
+  // The answer to a request that this layer refuses: 400, 408, 413, 417, 431, 500, 503.
   virtual Answer refusal(int status, const std::string& message) = 0;
-  // An answer has ended. bytes: of its body. status 0: the client left before there was one.
+  // Called when an answer has ended. bytes: of its body. status 0: the client disconnected before
+  // there was one.
   virtual void done(const RequestHead& head, int status, int64_t bytes, double seconds) = 0;
 };
 
@@ -117,12 +122,13 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  // Takes a port, 0 a free one; from here on clients can connect. Gives the port, or 0 where the
-  // host has no address here or the port is taken.
+  // Listens on a port, 0: a free one; from here on clients can connect. Returns the port, or 0
+  // where the host has no address on this machine or the port is taken.
   int bind(const std::string& host, int port);
-  // Serves on this thread until stop(), and until what is being answered then has its answer.
+  // Serves on this thread until stop() was called and everything that was then being answered has
+  // its answer.
   void run();
-  // From any thread, at any time: no more connections and requests.
+  // Accepts no more connections and requests. From any thread, at any time.
   void stop();
 
   struct Counts {

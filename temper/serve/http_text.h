@@ -1,4 +1,4 @@
-// The texts of HTTP/1.1 that a server writes and reads itself.
+// Text of HTTP/1.1 that the server itself writes and parses.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +11,17 @@
 
 namespace temper::serve {
 
-// How the end of an answer's body is seen.
+// How a client sees the end of an answer's body.
 enum class BodyEnd { kLength, kChunks, kClose };
 
-// The status line and headers of an answer, with the empty line behind them. length: of the body,
-// for kLength.
+// The status line and headers of an answer, with the empty line after them. length: of the body in
+// bytes, for kLength.
 std::string response_head(int status, std::string_view type, const Headers& headers, BodyEnd end,
                           size_t length, bool keep_alive);
-// One chunk of a chunked body; the last one has no data.
+// One chunk of a chunked body; data is empty for the last one.
 std::string chunk_of(std::string_view data);
 
-// %41 -> A. Nothing for a malformed escape.
+// Decodes %41 to A. nullopt: a malformed escape.
 std::optional<std::string> percent_decoded(std::string_view text);
 // The path, decoded, and the query of a request's target ("/a%2Fb?c", "http://host/a"). Nothing
 // where it is neither.
@@ -30,7 +30,7 @@ struct Target {
 };
 std::optional<Target> parse_target(std::string_view target);
 
-// Text for a log: printable ASCII, cut where it is long.
+// Untrusted text for a log: printable ASCII, truncated where it is long.
 std::string for_log(std::string_view text);
 
 }  // namespace temper::serve

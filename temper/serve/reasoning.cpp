@@ -10,7 +10,7 @@ constexpr ReasoningMarks kKnownMarks[] = {
     {"<seed:think>", "</seed:think>"}, {"<think>", "</think>"}, {"[THINK]", "[/THINK]"}};
 constexpr const char* kBlanks = " \t\r\n";
 
-// How much of the text's end may be the beginning of the mark.
+// The number of bytes at the text's end that may be the beginning of the mark.
 size_t begun(std::string_view text, std::string_view mark) {
   size_t size = std::min(mark.size() - 1, text.size());
   while (size > 0 && !text.ends_with(mark.substr(0, size))) --size;
@@ -44,7 +44,7 @@ ReasoningSplitter::Parts ReasoningSplitter::next(std::string_view text, bool las
   return out;
 }
 
-// Whether the state has changed.
+// Returns true where the state has changed.
 bool ReasoningSplitter::step(Parts& out, bool last) {
   const size_t first = held_.find_first_not_of(kBlanks);
   switch (state_) {

@@ -1,4 +1,4 @@
-// A model's reasoning apart from its answer.
+// Separates a model's reasoning from its answer.
 #pragma once
 
 #include <string>
@@ -6,20 +6,19 @@
 
 namespace temper::serve {
 
-// What stands around the reasoning at the beginning of a turn; empty: the model has none.
+// The marks around the reasoning at the beginning of a turn; empty: the model has none.
 struct ReasoningMarks {
   std::string_view begin, end;
   explicit operator bool() const { return !begin.empty(); }
 };
 
-// From a chat template's source.
+// The marks that a chat template's source mentions.
 ReasoningMarks reasoning_marks(std::string_view template_source);
-// Whether a prompt that ends with `text` has begun the reasoning, as the prompts of some templates
-// do.
+// True where a prompt that ends with `text` has begun the reasoning, as some templates do.
 bool is_within_reasoning(const ReasoningMarks& marks, std::string_view text);
 
-// Splits the text of a turn as it comes. What may be the beginning of a mark is held back, and so
-// is space around the two parts.
+// Splits the text of a turn as it arrives. Text that may be the beginning of a mark is held back,
+// and white space around the two parts is dropped.
 class ReasoningSplitter {
  public:
   ReasoningSplitter() = default;

@@ -9,7 +9,7 @@
 namespace temper::serve {
 namespace {
 
-constexpr size_t kPromptEnd = 16;  // tokens, in which a template begins the reasoning
+constexpr size_t kPromptEnd = 16;  // last tokens of a prompt that may begin the reasoning
 
 std::string event(const ReplyJson& json) { return "data: " + to_text(json) + "\n\n"; }
 
@@ -119,7 +119,7 @@ void Reply::add_calls(Choice& choice, const Piece& piece, const std::string& ans
   }
   const size_t before = std::min(choice.shown, shown);
   if (chunk) {
-    // Of the content between and behind calls what was not shown yet.
+    // The content between and after calls that was not sent yet.
     std::string rest = choice.text.substr(before, shown - before);
     if (!said.calls.empty() && said.content.size() > shown) rest += said.content.substr(shown);
     turn["content"] =

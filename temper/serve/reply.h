@@ -42,7 +42,7 @@ class Reply {
     std::optional<TokenTexts> texts;
     ReasoningSplitter reasoning;
     std::vector<int32_t> tokens;  // so far, of a turn that may call tools
-    std::string text;             // of its answer, the same
+    std::string text;             // of its answer so far, likewise
     size_t shown = 0;             // of that text
     bool begun = false;
   };

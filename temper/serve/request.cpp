@@ -9,6 +9,10 @@
 namespace temper::serve {
 namespace {
 
+// Limit on a request's template variables: the server keeps a compiled template for each set of
+// them.
+constexpr size_t kMostVariableBytes = size_t{64} << 10;
+
 bool is_id_list(const Json& value) {
   if (!value.is_array() || value.empty()) return false;
   for (const Json& id : value)
@@ -83,11 +87,17 @@ void read_template_variables(Members& members, CompletionRequest& out) {
     wrong("chat_template_kwargs", *given, "an object of the chat template's variables");
   if (given && !given->empty()) out.template_variables = *given;
   const Json* effort = members.find("reasoning_effort");
-  if (!effort) return;
-  if (!effort->is_string()) wrong("reasoning_effort", *effort, "a text");
-  if (out.template_variables.is_null()) out.template_variables = Json::object();
-  if (!out.template_variables.contains("reasoning_effort"))
-    out.template_variables["reasoning_effort"] = *effort;
+  if (effort) {
+    if (!effort->is_string()) wrong("reasoning_effort", *effort, "a text");
+    if (out.template_variables.is_null()) out.template_variables = Json::object();
+    if (!out.template_variables.contains("reasoning_effort"))
+      out.template_variables["reasoning_effort"] = *effort;
+  }
+  if (out.template_variables.is_null()) return;
+  const size_t size = dump_json(out.template_variables).size();
+  check<DataError>(size <= kMostVariableBytes, "`",
+                   given ? "chat_template_kwargs" : "reasoning_effort", "`: found ", size,
+                   " bytes, expected at most ", kMostVariableBytes);
 }
 
 void read_seed(Members& members, CompletionRequest& out) {

@@ -38,10 +38,10 @@ struct CompletionRequest {
   std::vector<std::string> ignored;  // keys that are not known
 };
 
-// `defaults`: of what the request does not say. Keys of OpenAI's that change nothing here are
-// ignored, as are unknown ones, which are listed; those that would change the completion and are
-// not obeyed are errors unless they have their default. Throws DataError naming the key, what was
-// found and what was expected.
+// Parses a request; `defaults` are its values where it says nothing. Keys of OpenAI's that change
+// nothing here are ignored, and so are unknown ones, which are listed in `ignored`. Keys that would
+// change the completion and are not supported are errors unless they have their default. Throws
+// DataError naming the key, what was found and what was expected.
 CompletionRequest parse_request(std::string_view body, bool chat,
                                 const generate::GenerationOptions& defaults = {});
 

@@ -52,8 +52,8 @@ void read_bias(Members& members, generate::SamplingOptions& options) {
   }
 }
 
-// Long ones take the grammar's compiler minutes, which others wait for; schemas have limits of their
-// own (grammar::SchemaLimits).
+// Longest expression or grammar: longer ones take its compiler minutes, for which others wait.
+// Schemas have limits of their own (grammar::SchemaLimits).
 constexpr size_t kLongestRegex = size_t{16} << 10, kLongestGrammar = size_t{64} << 10;
 
 SpecPointer spec(Kind kind, std::string text, const std::string& key) {

@@ -24,7 +24,7 @@ struct Ticket::Queue {
     {
       const std::lock_guard lock(mutex);
       Sent& done = sent[static_cast<size_t>(choice)];
-      // Tokens wait for the text that they begin.
+      // Tokens are held until the text that they begin is complete.
       if (!finished && has_text && c.text.size() <= done.text) return;
       cancelled = cancelled || c.cancelled;
       const auto rest = [&](const auto& list) {
@@ -51,7 +51,7 @@ struct Ticket::Queue {
     wake();
   }
 
-  // It counts no more. With the mutex.
+  // Stops counting as a request that is sampled. Called with the mutex held.
   void leave() {
     if (slots) --*std::exchange(slots, nullptr);
   }
@@ -71,7 +71,7 @@ struct Ticket::Queue {
   std::string failure;     // why there will be no others
   std::vector<Sent> sent;  // by choice
   int64_t num_samples = 1, unfinished = 0;
-  std::atomic<int64_t>* slots = nullptr;  // in which it counts while it is sampled
+  std::atomic<int64_t>* slots = nullptr;  // the counter of requests that are being sampled
   bool has_text = false, cancelled = false;
 };
 

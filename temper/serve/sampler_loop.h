@@ -42,11 +42,11 @@ class Ticket {
   Ticket(const Ticket&) = delete;
   Ticket& operator=(const Ticket&) = delete;
 
-  // The next piece; false: there is none yet. Throws RunError when none will come, which is
+  // Takes the next piece; false: there is none yet. Throws RunError when none will come, which is
   // ServerStopped where the server ends.
   bool take(Piece& piece);
-  // Called, by the thread that samples and without locks, whenever take() may have something new:
-  // it must not wait.
+  // Sets a function that the sampling thread calls, without locks, whenever take() may have
+  // something new: it must not wait.
   void on_arrival(std::function<void()> arrived);
   // Names the weights that sample for it.
   const std::string& weights() const { return weights_; }
@@ -68,8 +68,8 @@ struct TooManyRequests {
 
 class SamplerLoop {
  public:
-  // most_requests: at once, of those that wait and those that are being sampled. What is sampled
-  // and waits for its client to read it does not count.
+  // most_requests: most requests at once that wait or are being sampled. A request whose samples
+  // are complete, and whose client has yet to read them, does not count.
   SamplerLoop(models::CausalLM& model, const generate::EngineOptions& options,
               std::shared_ptr<const Tokenizer> tokenizer, int64_t most_requests);
 

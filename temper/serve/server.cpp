@@ -23,8 +23,8 @@
 namespace temper::serve {
 namespace {
 
-constexpr double kHeartbeatSeconds = 2;   // to who attends
-constexpr double kPatientSeconds = 3600;  // with ranks of a run
+constexpr double kHeartbeatSeconds = 2;   // to clients of /attend and /watch
+constexpr double kPatientSeconds = 3600;  // limit on waits for ranks of a run
 constexpr double kRankHeadSeconds = 60;
 constexpr size_t kLargeBody = size_t{1} << 20;  // bytes that one thread parses at a time
 constexpr size_t kMostWarnings = 100;
@@ -38,7 +38,7 @@ Admission at_once(const Denial& denial) {
   return at_once(error_answer(denial.status, denial.message));
 }
 
-// Enough to keep the processors busy, beside those that sample.
+// Enough threads to keep the processors busy beside those that sample.
 size_t parsing_threads() { return std::clamp(std::thread::hardware_concurrency(), 2u, 8u); }
 
 HttpLimits limits_of(const ServerOptions& options) {
@@ -47,13 +47,13 @@ HttpLimits limits_of(const ServerOptions& options) {
   limits.connections_of_address = options.most_connections_of_address;
   limits.buffered_bytes = std::max(limits.buffered_bytes, options.most_request_bytes);
   if (options.routes.empty()) return limits;
-  // Ranks of a run know each other, and may be slow, or stopped for a while.
+  // Ranks of a run trust each other, and may be slow, or stopped for a while.
   limits.buffered_bytes = INT64_MAX;
   limits.connections = std::max(limits.connections, 2 * options.most_threads);
   limits.connections_of_address = limits.connections;
   limits.head_seconds = kRankHeadSeconds;
   limits.idle_seconds = limits.body_seconds = limits.write_seconds = kPatientSeconds;
-  limits.notice_unanswered = true;  // who attends is sent bytes
+  limits.notice_unanswered = true;  // clients of /attend are sent bytes
   return limits;
 }
 
@@ -99,9 +99,10 @@ struct Server::Impl : HttpHandler {
   std::vector<std::shared_ptr<Exchange>> attending;
   std::atomic<bool> stopping{false};
   HttpServer http;
-  // Each ends before what it uses. Parsing of requests, of large ones one at a time, as each may
-  // take many times its size; grammars, of which one may take long to compile; loads of weights,
-  // which wait for what is being sampled; and answers, which never wait.
+  // Members are destroyed before those that they use. Threads for the parsing of requests (large
+  // ones one at a time, as each may take many times its size), for grammars, of which one may take
+  // long to compile, for loads of weights, which wait for what is being sampled, and for answers,
+  // which never wait.
   Workers answers{2}, loads{1}, grammars{2}, large{1}, small;
 };
 

@@ -27,7 +27,8 @@ struct ServerOptions {
   std::vector<std::string> allowed_origins, allowed_hosts;  // as AccessRules
   std::vector<ServedModel> models;       // the first is used if a request names none
   std::vector<std::string> other_names;  // of the first model, in requests
-  // A model's chat template (nn::Context::adapter) with more variables; empty: it has none.
+  // The chat template of the model, or of an adapter (nn::Context::adapter), with additional
+  // variables; empty: there is none.
   std::function<std::shared_ptr<const ChatTemplate>(int adapter, const Json& variables)> chat_with;
   data::TextFormat format;                     // of prompts and messages
   generate::GenerationOptions defaults;        // of what a request does not say
@@ -41,12 +42,13 @@ struct ServerOptions {
   // Makes the model compute with the weights of a directory; nobody uses it meanwhile. Throws
   // ConfigError, DataError, and the model is then as it was. Empty: weights cannot be changed.
   std::function<void(const std::string& directory)> reload;
-  // A line a request, when it is answered; empty: no log. Warnings, each said once.
+  // access_log: called with a line for each answered request; warn: with warnings, each once.
+  // Empty: none.
   std::function<void(const std::string& line)> access_log, warn;
 
-  // What a rank of a run is asked by the others (roles/): POST PATH or PATH/NAME, by path, each on
-  // a thread of its own, of which there are most_threads. What a route throws is answered as an
-  // error. Where there are routes, clients are trusted to be slow once they have sent the key.
+  // Requests of a run's ranks to each other (roles/): POST PATH or PATH/NAME, by path, each on a
+  // thread of its own, of which there are most_threads. What a route throws is answered as an
+  // error. A server with routes waits longer for slow clients once they have sent the key.
   using Route = std::function<std::string(const std::string& name, const std::string& body)>;
   std::map<std::string, Route> routes;
   int64_t most_threads = 64;

@@ -30,7 +30,7 @@ void Workers::work() {
     jobs_.pop_front();
     lock.unlock();
     job();
-    job = nullptr;  // what it holds ends before the next one begins
+    job = nullptr;  // frees what the job holds before the next one begins
     lock.lock();
   }
 }

@@ -1,4 +1,4 @@
-// Threads for what takes a while, begun when they are needed.
+// A pool of threads for work that takes a while; they are started when they are needed.
 #pragma once
 
 #include <condition_variable>
@@ -14,11 +14,11 @@ namespace temper::serve {
 class Workers {
  public:
   explicit Workers(size_t most_threads) : most_threads_(most_threads) {}
-  ~Workers();  // what was posted is done first
+  ~Workers();  // waits for all posted jobs
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  // Done in the order of posting, on one of the threads. `job` does not throw.
+  // Runs `job` on one of the threads, in the order of posting. `job` must not throw.
   void post(std::function<void()> job);
 
  private:

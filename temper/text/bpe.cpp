@@ -141,8 +141,7 @@ bool Bpe::may_cut_before(std::string_view word, size_t at) const {
   return symbol_of(before) != kUnknown && !joined_to_marker_.contains(before);
 }
 
-void Bpe::encode(std::string_view word, bool bytes, size_t limit,
-                 std::vector<int32_t>& out) const {
+void Bpe::encode(std::string_view word, bool bytes, size_t limit, std::vector<int32_t>& out) const {
   if (cuts_ && !bytes) {
     size_t start = 0;
     for (size_t at = word.find(kMarker, 1); at != word.npos; at = word.find(kMarker, at + 1)) {

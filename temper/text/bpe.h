@@ -71,8 +71,8 @@ class Bpe {
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
   // Appends the ids of a word. With `bytes` each byte counts as its character in the byte-level
-  // alphabet, else the word is UTF-8. Once `out` has `limit` ids the rest may be left out. Throws
-  // DataError when the unk_token is needed and is no token.
+  // alphabet, else the word is UTF-8. Once `out` has `limit` ids, the rest may be left out. Throws
+  // DataError when the unk_token is needed and is not a token.
   void encode(std::string_view word, bool bytes, size_t limit, std::vector<int32_t>& out) const;
 
  private:

@@ -45,7 +45,7 @@ class ChatTemplate {
   static std::shared_ptr<const ChatTemplate> find(const std::string& model_dir,
                                                   const ChatOptions& options = {});
 
-  // Whether a template names strftime_now, and what it writes then.
+  // writes_date(): whether a template uses strftime_now; date(): the time that it then writes.
   bool writes_date() const;
   const std::tm& date() const { return now_; }
   // The same template with the date of this call.

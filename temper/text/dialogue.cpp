@@ -46,7 +46,7 @@ Json as_user_messages(const Json& answers) {
   return out;
 }
 
-// What the template writes behind kWords in a text where the assistant says that last.
+// The text that the template writes after kWords where the assistant says that last.
 std::string behind_words(const std::string& text) {
   const size_t found = text.rfind(kWords);
   check<DataError>(found != std::string::npos,

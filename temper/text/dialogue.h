@@ -74,12 +74,14 @@ class Dialogue {
   std::vector<Begin> begins_;
 };
 
-// What the template writes behind the assistant's last words where they end a conversation: the end
-// of the turn and all that follows it ("<|im_end|>\n"). Throws DataError where it cannot be told.
+// The tokens that the template writes after the assistant's words at the end of a conversation: the
+// end of the turn and all that follows it ("<|im_end|>\n"). Throws DataError where they cannot be
+// determined.
 std::vector<int32_t> closing_tokens(const Tokenizer& tokenizer, const ChatTemplate& chat);
 
-// What of `tail`, which the template writes behind a turn's words, is still to come where the end
-// token `end` was sampled: without it, and without space before it.
+// The part of `tail`, the tokens that the template writes after a turn's words, that is still
+// missing after the end token `end` was sampled: without that token and without white space before
+// it.
 std::vector<int32_t> after_end_token(const Tokenizer& tokenizer, std::vector<int32_t> tail,
                                      int32_t end);
 

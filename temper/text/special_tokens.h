@@ -29,9 +29,9 @@ Json special_tokens(const std::string& model_dir);
 // first eos_token_id of generation_config.json; none where both are silent. Throws DataError.
 std::optional<int32_t> end_token(const std::string& model_dir, const Tokenizer& tokenizer);
 
-// Ids of a text that stands by itself: with the special tokens that the tokenizer's post-processor
-// adds, but not a second time those that the text already begins or ends with. Of a text of more
-// than `limit` ids those that the limit cuts off may be missing, here and below.
+// Ids of a text on its own: with the special tokens that the tokenizer's post-processor adds, but
+// not a second time those that the text already begins or ends with. Of a text of more than `limit`
+// ids those beyond the limit may be missing, here and below.
 std::vector<int32_t> encode_text(const Tokenizer& tokenizer, std::string_view text,
                                  size_t limit = SIZE_MAX);
 

@@ -22,7 +22,7 @@ std::tm parse_date(const std::string& text, const std::string& where) {
                                  &written.tm_hour, &written.tm_min, &written.tm_sec, &end);
   written.tm_year -= 1900;
   written.tm_mon -= 1;
-  // What is out of range becomes another date, without a word.
+  // A field that is out of range silently becomes another date, which is compared below.
   std::tm found = written;
   const std::time_t seconds = ::timegm(&found);
   const bool whole = (fields == 3 || (fields == 7 && (separator == 'T' || separator == ' '))) &&

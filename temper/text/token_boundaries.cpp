@@ -17,7 +17,8 @@ size_t TokenBoundaries::tokens_before(size_t byte) {
     return part.size() <= tokens_.size() - at &&
            std::equal(part.begin(), part.end(), tokens_.begin() + static_cast<std::ptrdiff_t>(at));
   };
-  // Of a text that was cut: whether the tokens from `at` on all stand before the byte.
+  // In a text whose tokens were cut at the limit: true where all tokens from `at` on lie before the
+  // byte.
   const auto is_behind = [&](const std::vector<int32_t>& part, size_t at) {
     return cut_ && part.size() > tokens_.size() - at &&
            std::equal(tokens_.begin() + static_cast<std::ptrdiff_t>(at), tokens_.end(),

@@ -10,18 +10,17 @@
 
 namespace temper {
 
-// For positions asked in ascending order. `tokens` must be tokenizer.encode_first(text, limit); both
-// must outlive the object.
+// Finds token boundaries for byte positions asked in ascending order. `tokens` must be
+// tokenizer.encode_first(text, limit); tokenizer, text and tokens must outlive the object.
 class TokenBoundaries {
  public:
   TokenBoundaries(const Tokenizer& tokenizer, std::string_view text,
                   const std::vector<int32_t>& tokens, size_t limit = SIZE_MAX)
       : tokenizer_(tokenizer), text_(text), tokens_(tokens), cut_(tokens.size() >= limit) {}
 
-  // How many of the tokens begin before this byte: the index of the first that begins at or after
-  // it.
-  // Exact, also when a token spans the byte. Throws DataError when the tokens around the byte do
-  // not decode to the text there.
+  // The number of tokens that begin before this byte, which is the index of the first that begins
+  // at or after it. Exact, also when a token spans the byte. Throws DataError when the tokens
+  // around the byte do not decode to the text there.
   size_t tokens_before(size_t byte);
 
  private:

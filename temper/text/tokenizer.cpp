@@ -63,7 +63,7 @@ struct Tokenizer::Impl {
       added = AddedTokens(*tokens, model.vocabulary(), normalizer);
   }
 
-  // Ids of the text, special tokens left out, until there are `limit`.
+  // Appends ids of the text, without special tokens, until there are `limit`.
   std::vector<int32_t> encode(std::string_view text, size_t limit) const;
   // Text between added tokens. Throws Enough.
   void encode_plain(std::string_view text, bool at_start, size_t limit,
@@ -87,7 +87,7 @@ struct Tokenizer::Impl {
 };
 
 namespace {
-// That there are as many ids as were asked for: words come from callbacks within callbacks. Never
+// Thrown when there are as many ids as were asked for, as words come from nested callbacks. Never
 // leaves this file.
 struct Enough {};
 }  // namespace
@@ -109,7 +109,7 @@ std::vector<int32_t> Tokenizer::Impl::encode(std::string_view text, size_t limit
         encode_plain(text.substr(begin, end - begin), begin == 0, limit, out);
     });
   } catch (const Enough&) {
-    // The rest is not asked for.
+    // The caller needs no more ids.
   }
   return out;
 }

@@ -45,8 +45,8 @@ class Tokenizer {
   // beginning-of-text token, say).
   std::vector<int32_t> encode(std::string_view utf8, bool add_special_tokens = false) const;
 
-  // The first ids of encode(text): all where there are fewer than `limit`, else at least that many,
-  // and the text behind them is not tokenized. A SentencePiece model reads all of it.
+  // The first ids of encode(text): all where there are fewer than `limit`, otherwise at least that
+  // many, without tokenizing the rest of the text. (A SentencePiece model reads all of it.)
   std::vector<int32_t> encode_first(std::string_view utf8, size_t limit) const;
 
   // The special tokens that the post-processor puts before a text and behind it.

@@ -46,14 +46,14 @@ class Parser {
  public:
   explicit Parser(SpokenTurn& turn) : turn_(turn) {}
 
-  // From here on problems are of this part of the turn.
+  // Begins a part of the turn, to which problems from here on belong.
   void begin(std::string_view part) { part_ = part; }
   void problem(const std::string& why, std::string_view said) {
     turn_.problems.push_back(why + ": " + quoted(trimmed(said)));
     const std::string_view whole = part_.empty() ? said : part_;
     if (rejected_.empty() || rejected_.back() != whole) rejected_.push_back(whole);
   }
-  // Beside calls that are good nothing that was said is dropped.
+  // In a turn with calls, keeps the texts that could not be parsed as one.
   void keep_rejected() {
     if (!turn_.calls.empty())
       for (const std::string_view said : rejected_) say(said);
@@ -99,6 +99,7 @@ class Parser {
     }
   }
   void python_calls(std::string_view said) {
+    begin(said);
     try {
       for (ToolCall& call : parse_python_calls(said)) turn_.calls.push_back(std::move(call));
     } catch (const NotPython& e) {

@@ -11,7 +11,7 @@ struct AgreedError : RunError {
   using RunError::RunError;
 };
 
-// A loss, gradient or weight that is no finite number. The state that gave it is not saved.
+// A loss, gradient or weight that is not a finite number. The state that led to it is not saved.
 struct NotFinite : AgreedError {
   using AgreedError::AgreedError;
 };

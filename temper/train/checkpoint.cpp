@@ -32,7 +32,7 @@ void sync_directory(const std::string& path) {
   ::close(fd);
 }
 
-// In the state of a complete run whose weights and moments were removed.
+// Key in the state of a complete run whose weights and moments were removed.
 constexpr const char* kRecordAlone = "record_alone";
 constexpr size_t kLargestState = size_t{64} << 20;
 constexpr size_t kLongestStep = 15;  // digits
@@ -204,12 +204,12 @@ bool Checkpoints::write_trained(const std::string& directory, const Trainables& 
 
 namespace {
 
-constexpr const char* kFiles = "files";  // of a state: name -> {bytes, hash}
-constexpr const char* kHash = "hash";    // of all else in it
+constexpr const char* kFiles = "files";  // in state.json: name -> {bytes, hash}
+constexpr const char* kHash = "hash";    // in state.json: the hash of all its other keys
 
 int hashing_threads() { return at::get_num_threads(); }
 
-// What has just been written is in memory still.
+// Hashes of a checkpoint's files, which have just been written and are still in the page cache.
 Json hashes_in(const std::string& directory) {
   Json files = Json::object();
   for (const auto& entry : fs::directory_iterator(directory))
@@ -312,9 +312,10 @@ Json read_state(const std::string& directory) {
   if (!state.contains(kHash)) return state;
   const Json hash = state[kHash];
   state.erase(kHash);
-  check<DataError>(hash == models::content_hash_of(state.dump()), where,
-                   ": is not what was written: it is damaged, or was edited; who edits it removes "
-                   "`hash` from it");
+  check<DataError>(
+      hash == models::content_hash_of(state.dump()), where,
+      ": does not match its hash: it is damaged, or was edited; after an intended edit "
+      "remove its key `hash`");
   return state;
 }
 
@@ -354,11 +355,13 @@ bool Checkpoints::check_files(const std::string& directory) {
     const std::string path = directory + "/" + name;
     std::error_code none;
     const uint64_t bytes = fs::file_size(path, none);
-    check<DataError>(!none, path, ": is gone");
+    check<DataError>(!none, path, ": the file is missing; the checkpoint is damaged");
     check<DataError>(written.is_object() && written.value("bytes", Json()) == bytes, path, ": has ",
-                     bytes, " bytes, and not those that were written; the checkpoint is damaged");
+                     bytes, " bytes, not as many as were written; the checkpoint is damaged");
     check<DataError>(written.value(kHash, Json()) == models::content_hash(path, hashing_threads()),
-                     path, ": its hash is not that of what was written; the checkpoint is damaged");
+                     path,
+                     ": its hash is not that of the file that was written; the checkpoint is "
+                     "damaged");
   }
   return true;
 }

@@ -23,12 +23,13 @@ struct Checkpoint {
 };
 
 // OUTPUT_DIR/checkpoints/step-N: NAME.safetensors and NAME.optimizer.safetensors of each trainable,
-// task.safetensors, state.json, which has a hash of each of the others as they were written, and
-// one of itself. A checkpoint is written under another name and renamed when it is whole, so that a
-// run that is killed at any moment leaves the old ones. Ranks that share out what trains write side
-// by side into the same files, which are those of one rank, each what it holds. Where not all of
-// them see the directory, or hosts share it by a file system on which their writes to one file
-// could undo each other's (NFS, SMB, FUSE), rank 0 gathers one tensor after the other and writes.
+// task.safetensors, and state.json, which has a hash of each of the others as they were written and
+// one of itself. A checkpoint is written under another name and renamed when it is complete, so
+// that a run that is killed at any moment leaves the old ones. Ranks that hold parts of the trained
+// weights write side by side into the same files, each its own part; the files are those of a
+// single rank. Where not all of them see the directory, or hosts share it by a file system on which
+// their writes to one file could undo each other's (NFS, SMB, FUSE), rank 0 gathers one tensor
+// after the other and writes.
 class Checkpoints {
  public:
   Checkpoints(std::string output_dir, int64_t keep);
@@ -41,14 +42,15 @@ class Checkpoints {
             const TensorMap& tensors, const dist::Mesh& mesh = {}) const;
   // Writes `complete` into the checkpoint of a step that was saved.
   void mark_complete(int64_t step) const;
-  // Writes into the checkpoint of a step, if there is one, that it gave no finite gradient.
+  // Marks the checkpoint of a step, if there is one, as set aside: the step after it gave no finite
+  // gradient, so it is not resumed from.
   void set_aside(int64_t step) const;
-  // Whether that was written. Throws DataError where its state cannot be read.
+  // True for a checkpoint that was set aside. Throws DataError where its state cannot be read.
   static bool is_set_aside(const std::string& directory);
-  // Of a run that is complete: leaves of all checkpoints only the record that it is, step-N's
-  // state.json.
+  // For a complete run: removes all checkpoints, leaving only step-N's state.json as the record
+  // that the run is complete.
   void keep_record_alone(int64_t step) const;
-  // Whether a checkpoint's directory is such a record; what it says.
+  // is_record_alone(): true for the directory of such a record; record(): its content.
   static bool is_record_alone(const std::string& directory);
   static Checkpoint record(const std::string& directory);
   // Directories of the checkpoints, newest first.
@@ -57,9 +59,9 @@ class Checkpoints {
   static Json verb_of(const std::string& directory);
   // When its run was first started (kBegun); "" where it does not say.
   static std::string begin_of(const std::string& directory);
-  static constexpr const char* kBegun = "begun";  // of a checkpoint's values
-  // Throws DataError where a file is not what was written: of another size or another hash. False:
-  // an older version wrote the checkpoint, and it has no hashes.
+  static constexpr const char* kBegun = "begun";  // a key of Checkpoint::values
+  // Throws DataError where a file has another size or hash than was written. Returns false for a
+  // checkpoint of an older version, which has no hashes.
   static bool check_files(const std::string& directory);
   // Sets weights and moments of the trainables. Throws DataError; the trainables are then as they
   // were.

@@ -23,14 +23,14 @@ namespace temper::train {
 namespace {
 namespace fs = std::filesystem;
 
-constexpr auto kPatience = std::chrono::seconds(10);  // of a checkpoint, for hashes to be there
+constexpr auto kPatience = std::chrono::seconds(10);  // that a checkpoint waits for hashes
 
-// Keys, or their last parts, whose values name files; of a command each word may.
+// Keys, or their last parts, whose values name files; each word of a command may be one.
 constexpr std::array kFileKeys{"path",   "chat_template",   "teacher", "teacher_logprobs", "replay",
                                "critic", "reference_model", "model",   "command"};
 constexpr std::array kSections{"model", "adapter", "data",    "preference", "distill",
                                "ppo",   "rl",      "rewards", "environment"};
-// Verbs that compute nothing with the weights that the run began with, unless those are frozen.
+// Verbs that do not read the initial weights again, unless those are frozen.
 constexpr std::array kWithoutReference{"sft", "orpo", "reward", "distill"};
 constexpr std::array kWeights{".safetensors", ".bin", ".gguf"};
 constexpr std::array kSmallFiles{".json", ".jinja", ".model", ".txt"};
@@ -59,7 +59,7 @@ std::optional<InputFile> look_at(const std::string& key, const fs::path& path) {
       ""};
 }
 
-// A model's or adapter's: of weights in several forms those that are read.
+// Adds the files of a model or adapter: of weights in several forms only those that are read.
 void add_model_files(const std::string& key, const std::string& directory, bool weights,
                      std::vector<InputFile>& to) {
   std::vector<InputFile> found;
@@ -115,7 +115,7 @@ void lower_priority() {
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kLowest);
 }
 
-// "" where it cannot be read: whoever needs it says so.
+// The hash of the content, or "" where the file cannot be read: whoever needs it reports that.
 std::string hash_if_readable(const InputFile& file, int threads,
                              const std::atomic<bool>* cancelled) {
   try {
@@ -186,8 +186,8 @@ bool is_of(const Json& entry, const InputFile& file) {
   return entry_text(entry, "key") == file.key && entry_text(entry, "name") == file.name;
 }
 
-// Files that came or went. Where no file of a key is there as it was called, the key has another
-// value, which is said of the config.
+// Adds files that are new or missing. Where none of a key's files has its recorded name, the key
+// has another value, which is reported as a change of the config.
 void add_come_and_gone(const std::vector<InputFile>& files, const Json& kept,
                        std::vector<std::string>& to) {
   std::set<std::string> keys;

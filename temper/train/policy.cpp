@@ -147,7 +147,7 @@ void prepare(Trained& policy, RunConfig& config, const dist::Mesh& mesh) {
   ChatOptions options = config.data.chat_options();
   options.adapter = a.path.value_or("");
   if (policy.tokenizer) policy.chat = ChatTemplate::find(directory, options);
-  // The resolved config says what the rows were rendered with.
+  // Written to the resolved config, which records the date that the rows were rendered with.
   if (policy.chat && policy.chat->writes_date())
     config.data.template_date = to_date_text(policy.chat->date());
 }

@@ -11,7 +11,7 @@
 
 namespace temper::train {
 
-// Warnings, each once a run. format: how the rows were read.
+// Warns about rows, each warning once a run. format: how the rows were read.
 void warn_about_rows(const data::LoaderState& rows, int64_t max_length,
                      const data::SftFormat& format, Messages& messages);
 

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// In a checkpoint's state.
+// Keys in a checkpoint's state.
 constexpr const char* kMetricsRows = "metrics_rows";
 constexpr const char* kInputs = "inputs";  // InputHashes::to_json
 
@@ -111,14 +111,14 @@ void RunDirectory::check_optimizer() const {
                      "over");
 }
 
-// As rank 0 sees them: all ranks try the same ones.
+// The checkpoints as rank 0 sees them, so that all ranks try the same ones.
 std::vector<std::string> RunDirectory::candidates() const {
   const std::vector<std::string> mine = checkpoints_.all();
   return parse_json(mesh_.world->all_gather(dump_json(mine))[0], "rank 0")
       .get<std::vector<std::string>>();
 }
 
-// One rank reads the files for all.
+// Rank 0 reads the files for all ranks.
 void RunDirectory::check_whole(const std::string& directory) {
   std::string error;
   bool has_hashes = true;
@@ -203,7 +203,7 @@ bool RunDirectory::keeps_metrics() const {
   return std::find(sinks.begin(), sinks.end(), "jsonl") != sinks.end();
 }
 
-// A checkpoint of this directory knows how many rows there were.
+// Compares metrics.jsonl with the number of rows that the checkpoint recorded.
 void RunDirectory::count_metrics(const Checkpoint* resumed) {
   std::set<int64_t> steps;
   metrics_rows_ = 0;

@@ -45,19 +45,19 @@ class RunDirectory : public Messages {
   void warn_once(const std::string& what, const std::string& message) override;
   void note(const std::string& text) override;
 
-  // The checkpoint that `resume` names, or the newest whole one, whose files are what was written.
-  // `restore` reads the rest of it and throws DataError where it is damaged. Damaged ones are
-  // passed over with a warning; where none is whole, the newest one's error is thrown. None: there
-  // is none, or resume is never.
+  // The checkpoint that `resume` names, or the newest valid one, whose files have the hashes that
+  // were written. `restore` reads the rest of it and throws DataError where it is damaged. Damaged
+  // ones are skipped with a warning; where none is valid, the newest one's error is thrown.
+  // nullopt: there is none, or resume is never.
   std::optional<Checkpoint> load_checkpoint(const Trainables& trainables,
                                             const std::function<void(const Checkpoint&)>& restore);
   bool complete(const Checkpoint& checkpoint, int64_t steps) const;
-  // Whether the run of the directory is complete and kept no checkpoint
-  // (train.keep_final_checkpoint). Throws ConfigError where it would have to go on.
+  // True where the directory's run is complete and kept no checkpoint
+  // (train.keep_final_checkpoint). Throws ConfigError where the run would have to continue.
   bool complete_without_checkpoint(int64_t steps) const;
-  // Writes the resolved config, says what differs from the one before, also in the files that the
-  // run reads, and cuts metrics back to the checkpoint's step (null: a fresh run). All ranks call
-  // it. Throws ConfigError where frozen weights are not those that the checkpoint was trained on.
+  // Writes the resolved config, reports what differs from the previous one and in the run's input
+  // files, and cuts metrics back to the checkpoint's step (null: a fresh run). All ranks call it.
+  // Throws ConfigError where frozen weights are not those that the checkpoint was trained on.
   void start(const Checkpoint* resumed);
   // Says so on the console, and what a changed config would have changed.
   void say_complete();
@@ -65,9 +65,9 @@ class RunDirectory : public Messages {
   // False: the checkpoint of this step is there already, or another rank writes it.
   bool save(int64_t step, const Trainables& trainables, const Json& values,
             const TensorMap& tensors);
-  // The step after `step`, or the weights of `step` themselves, were not finite: a checkpoint of
-  // `step` is passed over from now on, unless `resume` names it. Gives what a message says of that
-  // and of where the run goes on.
+  // Called when step `step` + 1, or the weights of `step` themselves, were not finite: a checkpoint
+  // of `step` is not resumed from any more, unless `resume` names it. Returns the end of the error
+  // message, which says that and where the run goes on.
   std::string set_aside(int64_t step);
   // What was trained (final/, NAME/), then the mark that the run is complete.
   void finish(int64_t step, const Trainables& trainables, const Json& values,
@@ -109,7 +109,7 @@ class RunDirectory : public Messages {
   std::vector<MetricInfo> infos_;
   std::set<std::string> warned_;
   int64_t steps_ = 0;
-  int64_t metrics_rows_ = 0;  // of steps, in metrics.jsonl
+  int64_t metrics_rows_ = 0;  // rows of steps in metrics.jsonl
   int64_t saved_ = -1;        // the step of the last checkpoint that this process wrote
 };
 

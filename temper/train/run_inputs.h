@@ -14,8 +14,8 @@ namespace temper::train {
 // roles of its own and reads neither rows nor checkpoints. Where the run writes is left out.
 std::vector<std::pair<std::string, std::string>> run_inputs(RunConfig& config, bool trains);
 
-// When the run was first started, in local time as template_date.h writes it: what the checkpoint
-// says that it goes on from, else now.
+// When the run was first started, in local time as template_date.h writes it: as recorded by the
+// checkpoint that the run resumes from, or else now.
 std::string begin_of_run(const RunConfig& config);
 
 }  // namespace temper::train

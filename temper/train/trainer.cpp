@@ -221,7 +221,8 @@ void Trainer::before_save() {
   for (const auto& hook : hooks_) hook->before_save(step_);
 }
 
-// An update may have made what the next step would find: no state is saved that cannot be trained.
+// Throws NotFinite where the update has made a weight infinite or NaN: no state is saved that
+// cannot be trained on.
 void Trainer::check_finite() const {
   for (const auto& trainable : roles_.trainables) {
     const std::string found = trainable->optimizer.not_finite();
@@ -325,8 +326,8 @@ RunOutcome Trainer::run(RunDirectory& directory) {
     if (step_ == 0) throw;
     throw NotFinite(e.what() + directory.set_aside(step_));
   } catch (...) {
-    // What was trained is not lost to an error in a row, a reward or the disk: weights and
-    // state are those of the last whole step.
+    // An error in a row, a reward or the disk does not lose what was trained: weights and state are
+    // those of the last whole step.
     if (step_ > first) rescue(directory);
     throw;
   }

@@ -243,6 +243,14 @@ TEST_CASE("rows that train nothing say why") {
         "its labels train no token");
   format.conversation = ConversationMode::kTurns;
   CHECK(row_in(format, {{"messages", {kTalk[0]}}}).segments.size() == 1);
+  format.max_length = 2;
+  format.overlong = Overlong::kTruncate;
+  for (const ConversationMode mode : {ConversationMode::kAuto, ConversationMode::kTurns}) {
+    format.conversation = mode;
+    CHECK(row_in(format, {{"messages", {kTalk[0], kTalk[1]}}}).untrained.starts_with("data.max"));
+    CHECK(row_in(format, {{"prompt", {kTalk[0]}}, {"completion", {kTalk[1]}}})
+              .untrained.starts_with("data.max"));
+  }
 }
 
 TEST_CASE("conversations in other programs' formats are the same conversations") {
@@ -315,8 +323,8 @@ TEST_CASE("prompts are text, messages or ids, and end before the answer that a f
   CHECK(prompt({{"messages", {kTalk[0], kTalk[1], kTalk[2]}}})
             .ends_with("Ho<|im_end|>\n<|im_start|>user\nHe<|im_end|>\n<|im_start|>assistant\n"));
   CHECK_THROWS_WITH_AS(prompt({{"messages", {kTalk[1]}}}),
-                       "rows.jsonl:7: `messages` has the assistant's words alone; a prompt is what "
-                       "they answer",
+                       "rows.jsonl:7: `messages` has turns of the assistant alone, expected a turn "
+                       "that they answer",
                        DataError);
   CHECK_FALSE(read_prompt_row(format, {{"prompt", "plain"}}, "f:1", &truncated)->messages);
   CHECK(prompt({{"prompt_ids", {1, 2}}}) == prompt({{"tokens", {1, 2}}}));

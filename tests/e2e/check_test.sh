@@ -89,8 +89,8 @@ open("unseen.jsonl", "w").writelines(['{"input_ids": [9, 9, 8]}\n'])
 P
 has good.json data.duplicates pass
 check bad.json 2 sft $sft model.path=nan && has bad.json weights fail '`model.layers.1.mlp.up_proj.weight` (value 17)'
-check twice.json 0 sft $sft data.train=twice.jsonl && has twice.json data.duplicates warn "3 rows repeat an earlier one, and so are trained more often than others: twice.jsonl:33 is twice.jsonl:3"
-check seen.json 0 sft $sft data.eval=seen.jsonl && has seen.json data.overlap warn "1 of 2 rows that are evaluated on are trained on: seen.jsonl:1 is rows.jsonl:8"
+check twice.json 0 sft $sft data.train=twice.jsonl && has twice.json data.duplicates warn "3 rows repeat an earlier one, and so are trained more often than others: twice.jsonl:33 equals twice.jsonl:3"
+check seen.json 0 sft $sft data.eval=seen.jsonl && has seen.json data.overlap warn "1 of 2 evaluation rows are training rows, too: seen.jsonl:1 equals rows.jsonl:8"
 check unseen.json 0 sft $sft data.eval=unseen.jsonl && has unseen.json data.overlap pass
 check same.json 0 grpo model.path=model data.train=prompts.jsonl output_dir=out3 rl.group_size=2 'rewards=[{command: [sh, -c, "while read -r l; do echo 0.25; done"], name: same}]' \
   && has same.json rewards/same warn "never differs"

@@ -1,5 +1,6 @@
-"""Clients that mean harm, or are broken: hostile_clients.py ADDRESS PID KEY CASE... (KEY "": none; no CASE: all). After each the server answers a
-plain completion and /health, and its memory is back. Exit status 1 where it does not. ONE_BODY: the largest request that it takes, in bytes."""
+"""Hostile and broken clients: hostile_clients.py ADDRESS PID KEY CASE... (KEY "": none; no CASE: all). After each case the server must answer a
+plain completion and /health, and must have given its memory back; otherwise the exit status is 1. Environment variable ONE_BODY: the server's
+--max-request-bytes."""
 import http.client
 import json
 import os

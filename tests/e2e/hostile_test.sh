@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Clients that mean harm: the server answers others, and its memory stays. $1: the program.
+# Hostile and broken clients: the server goes on answering others, and its memory does not grow. $1: the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 here=$(cd "$(dirname "$0")" && pwd)
@@ -28,7 +28,7 @@ for key in "" secret; do
     address=$(grep -om1 'http://[0-9.:]*' serve.log) && break
     sleep 0.1
   done
-  # With a key what is asked before it is known; the rest is the same.
+  # With a key only the cases in which it matters that the client has none.
   cases=; [ -n "$key" ] && cases="large_bodies endless_heads pages"
   ONE_BODY=4194304 python3 "$here/hostile_clients.py" "$address" $process "$key" $cases || bad=1
   status=0

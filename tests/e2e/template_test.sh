@@ -116,7 +116,7 @@ grep -q "template_date" log && fail "a resumed run has another date: $(cat log)"
 late dated output_dir=pinned data.template_date="$today" > log 2>&1 || fail "data.template_date: $(cat log)"
 cmp <(losses dated) <(losses pinned) || fail "data.template_date is not what the template writes"
 late dated output_dir=other > log 2>&1
-cmp -s <(losses dated) <(losses other) && fail "the date changes nothing: the test has no teeth"
+cmp -s <(losses dated) <(losses other) && fail "the date changes no loss: the comparisons above prove nothing"
 early "$temper" check sft model.path=model data.train=chat.jsonl data.chat_template=dated.jinja output_dir=checked > log 2>&1
 grep -q "it writes the date, which is ${today}T.*data.template_date" log || fail "check does not say the date: $(cat log)"
 early "$temper" check sft model.path=model data.train=chat.jsonl data.chat_template=dated.jinja output_dir=checked data.template_date=soon > log 2>&1

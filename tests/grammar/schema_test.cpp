@@ -450,7 +450,11 @@ TEST_CASE("schemas that would take minutes are refused, those at the limits are 
   const auto any_of = [&](int n) {
     return "{\"anyOf\":[" + numbered(n, "{\"const\":", "}") + "]}";
   };
+  const auto pattern = [](size_t bytes) {
+    return R"({"type":"string","pattern":")" + std::string(bytes, 'a') + "\"}";
+  };
   const std::vector<std::tuple<std::string, std::string, const char*>> rows{
+      {pattern(16384), pattern(16385), "too large: more than 16384 bytes of patterns (at #)"},
       {of(5000), of(5001), "too large: more than 5000 values of `enum` in all (at #)"},
       {object(1000, "", 600), object(1001, "", 600), "more than 1000 properties in all (at #)"},
       {object(500, "", 0), object(501, "", 0), "more than 500 optional properties of one object"},

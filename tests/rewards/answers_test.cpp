@@ -67,6 +67,11 @@ TEST_CASE("completions of GSM8K are judged as one of the harness's filters does,
 TEST_CASE("hostile answers are judged at once") {
   std::string sets = "1";
   for (int i = 0; i < 19; ++i) sets = "\\{" + sets + "," + sets.substr(0, 20) + "\\}";
+  std::string fractions = "7";
+  for (int i = 0; i < 48; ++i) fractions = "3\\frac{" + fractions + "}{x}";
+  CHECK_FALSE(same_answer("3", fractions));
+  CHECK_FALSE(same_answer("1", "\\lfloor 10^{400}-10^{400} \\rfloor"));
+  CHECK_FALSE(same_answer("1", "(10^{400}-10^{400})!"));
   for (const std::string& one :
        {std::string(1000, '{'), std::string(1000, '\\'), std::string(1000, '('),
         std::string(333, '|'), sets, "\\{" + sets + "\\}", std::string(900, '-') + "1",

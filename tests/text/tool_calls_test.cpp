@@ -136,4 +136,8 @@ TEST_CASE("beside good calls, what begins like a call and is none stays in the t
   CHECK(list.problems.size() == 2);
   CHECK(list.calls.size() == 1);
   CHECK(list.content.find("{\"name\": 1}") == list.content.rfind("{\"name\": 1}"));
+  const SpokenTurn blocks =
+      parse_tool_calls(Format::kGemma, "```json\n{\"name\": \"f\"}\n```\n```tool_code\nf(a=)\n```");
+  CHECK(blocks.calls.size() == 1);
+  CHECK(blocks.content == "f(a=)");
 }

@@ -138,7 +138,7 @@ struct HttpClient::Impl {
 
   std::string send(httplib::Request& request, const std::string& path, double seconds) {
     check_not_stopped(path);
-    // The library's limit is of the time between bytes, and it has none of their number.
+    // The library limits the time between bytes, not their number.
     const double end = steady_seconds() + seconds;
     std::string body;
     request.content_receiver = [&](const char* part, size_t size, uint64_t, uint64_t) {

@@ -91,7 +91,7 @@ LogprobsOf Protocol::find_logprobs(HttpClient& http, const std::string& model,
   } catch (const HttpFailure& e) {
     if (e.unreachable || e.busy() || e.status >= 500) throw;
   } catch (const DataError&) {
-    // It may not know top_k.
+    // The server may not support top_k.
   }
   return LogprobsOf::kUnknown;
 }

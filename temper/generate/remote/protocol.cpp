@@ -93,9 +93,9 @@ class OpenAi : public Protocol {
   explicit OpenAi(int64_t vocabulary) : vocabulary_(vocabulary) {}
   int64_t most_samples() const override { return 1024; }
 
-  // A server may have defaults of its own (of the model's generation_config.json) for the first
-  // ones; the others, where they are not OpenAI's, are sent only where they differ from the
-  // default.
+  // The first ones are always sent, as a server may have defaults of its own for them (from the
+  // model's generation_config.json); the others, which are not all in OpenAI's API, only where they
+  // differ from the default.
   Json parameters(const GenerationOptions& o) const override {
     const SamplingOptions& s = o.sampling;
     Json out{{"max_tokens", o.max_new_tokens},

@@ -48,8 +48,8 @@ struct ServerNeeds {
       false;  // it samples with penalties, a logit bias, a grammar, top-k, top-p or min-p
 };
 
-// Of which distribution a server's log-probabilities are: the model's, or the one that is sampled
-// from, after what `ServerNeeds::reshapes` lists.
+// The distribution that a server's log-probabilities belong to: the model's, or the one that is
+// sampled from, after what `ServerNeeds::reshapes` lists.
 enum class LogprobsOf { kModel, kSampled, kUnknown };
 
 // The seed of a request's samples from `first` on: a hash of the run's seed and what names them,
@@ -72,8 +72,9 @@ class Protocol {
   // kind, and a few tokens from the model, whose vocabulary has to be the policy's. Gives the name
   // of its model. Throws HttpFailure; DataError that says what it lacks.
   std::string inspect(HttpClient& http, const ServerNeeds& needs) const;
-  // Asks for a few tokens that nothing but top-k makes certain: their log-probabilities are 0 where
-  // it counts. Throws HttpFailure where no answer comes.
+  // Finds out by asking for a few tokens with top-k 1, which makes them certain: their
+  // log-probabilities are 0 only if the server computes them after truncation. Throws HttpFailure
+  // where no answer comes.
   LogprobsOf find_logprobs(HttpClient& http, const std::string& model, int32_t token) const;
   // Samples, in order. Throws HttpFailure; DataError for an answer that is not one; WrongWeights.
   virtual std::vector<RemoteSample> sample(HttpClient& http, const std::string& model,

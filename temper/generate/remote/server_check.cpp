@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kMostSeconds = 30;  // of a request: a model may be slow to sample its first tokens
 
-// Whether a run samples from another distribution than the model's.
+// True where a run samples from another distribution than the model's.
 bool reshapes_logits(const GenerationOptions& o) {
   const SamplingOptions& s = o.sampling;
   return s.top_k > 0 || s.top_p < 1 || s.min_p > 0 || s.repetition_penalty != 1 ||
@@ -23,7 +23,7 @@ std::string warning_of(LogprobsOf logprobs) {
   if (logprobs == LogprobsOf::kModel) return {};
   const char* const found = logprobs == LogprobsOf::kSampled
                                 ? "its log-probabilities are"
-                                : "its log-probabilities may be (it was not found out)";
+                                : "its log-probabilities may be (this could not be determined)";
   return temper::str(
       found, " those after penalties, top-k, top-p and min-p, and the policy's are those before: ",
       "importance weights compare two distributions, and gradients are biased. Sample without ",

@@ -18,9 +18,9 @@ struct ServerReport {
   enum class State { kGood, kGone, kWrong };
   std::string url;
   State state = State::kGood;
-  std::string model;    // of one that is good: its name there
-  std::string reason;   // of others
-  std::string warning;  // how its log-probabilities are, or may be, not the run's; empty: they are
+  std::string model;    // the model's name on a good server
+  std::string reason;   // why the server is not good
+  std::string warning;  // that its log-probabilities are, or may be, not the policy's; empty: none
 };
 // Protocol::inspect() of every server, at the same time, in their order. Takes some seconds where
 // one does not answer. Throws ConfigError for urls that are none and a key that is not there.

@@ -1,4 +1,4 @@
-// The plugin's one function, and XGrammar behind its interface.
+// The functions of the plugin: XGrammar behind the interface of automaton.h.
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class Compiled : public Automaton {
 class Compiler : public AutomatonCompiler {
  public:
   explicit Compiler(const std::vector<std::string>& token_bytes)
-      // End tokens are the caller's business: none is known to XGrammar.
+      // The caller handles end tokens; XGrammar knows none.
       : xgrammar_(
             xgrammar::TokenizerInfo(token_bytes, xgrammar::VocabType::RAW,
                                     static_cast<int>(token_bytes.size()), std::vector<int32_t>()),
@@ -98,12 +98,13 @@ temper::grammar::AutomatonCompiler* temper_xgrammar_compiler(
 }
 
 std::string temper_xgrammar_tags(const std::string& tag, std::string& problem) {
-  const temper::grammar::LogOfThread log;
+  temper::grammar::LogOfThread log;
   try {
     const auto made = xgrammar::Grammar::FromStructuralTag(tag);
-    if (const auto* const grammar = std::get_if<xgrammar::Grammar>(&made))
-      return grammar->ToString();
-    problem = "a structural tag that XGrammar refuses";
+    const auto* const grammar = std::get_if<xgrammar::Grammar>(&made);
+    if (grammar && log.warnings().empty()) return grammar->ToString();
+    problem =
+        log.warnings().empty() ? "a structural tag that XGrammar refuses" : log.warnings().front();
   } catch (const std::exception& e) {
     problem = *e.what() ? e.what() : "refused";
   }

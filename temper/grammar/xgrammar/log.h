@@ -1,4 +1,4 @@
-// What XGrammar says while it works.
+// Collects the messages that XGrammar logs while it works.
 #pragma once
 
 #include <string>
