@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Compiles every source by itself, without a precompiled header and without code (-fsyntax-only): a unity build and the precompiled
-# header both hide a missing include and a name that is there twice. Usage: tools/check_sources.sh [PATTERN]: sources that match, or all.
+# header both hide a missing include. Usage: tools/check_sources.sh [PATTERN]: those of temper/ whose path matches the regular
+# expression, or all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=build-syntax
@@ -8,7 +9,7 @@ cmake -S . -B "$build" -G Ninja -DTORCH_ROOT="$(tools/setup.sh --torch-root)" -D
   -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >/dev/null
 python3 - "$build/compile_commands.json" "${1:-}" <<'PY'
 import concurrent.futures, json, os, re, shlex, subprocess, sys
-commands = [c for c in json.load(open(sys.argv[1])) if "/.deps/" not in c["file"] and re.search(sys.argv[2], c["file"])]
+commands = [c for c in json.load(open(sys.argv[1])) if os.path.relpath(c["file"]).startswith("temper/") and re.search(sys.argv[2], c["file"])]
 def check(command):
     arguments = shlex.split(command["command"])
     at = arguments.index("-o")

@@ -124,7 +124,7 @@ void RunDirectory::check_whole(const std::string& directory) {
   bool has_hashes = true;
   try {
     if (is_writer()) has_hashes = Checkpoints::check_files(directory);
-  } catch (const DataError& e) {
+  } catch (const std::exception& e) {  // the other ranks wait for the outcome, whatever it is
     error = e.what();
   }
   error = mesh_.world->all_gather(error)[0];
@@ -225,25 +225,33 @@ void RunDirectory::count_metrics(const Checkpoint* resumed) {
            "; curves and report show what is there"));
 }
 
+// What is wrong with the inputs of a resumed run; empty: nothing.
+std::string RunDirectory::changed_inputs(const Checkpoint* resumed) {
+  std::vector<InputFile> files = input_files(config_);
+  const Json kept = resumed ? resumed->values.value(kInputs, Json()) : Json();
+  const ChangedInputs changed = kept.is_array() ? compare_inputs(files, kept) : ChangedInputs();
+  const auto listed = [](const std::vector<std::string>& names) {
+    std::string all;
+    for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+    return all;
+  };
+  if (!changed.frozen.empty())
+    return str("the frozen weights are not those that ", resumed->directory,
+               " was trained on: ", listed(changed.frozen),
+               "; put those back, or start over with resume=never or another output_dir");
+  if (!changed.others.empty())
+    warn(str("the run continues with files that have changed since ", resumed->directory, ": ",
+             listed(changed.others)));
+  inputs_ = std::make_unique<InputHashes>(std::move(files));
+  return {};
+}
+
 void RunDirectory::check_inputs(const Checkpoint* resumed) {
   std::string error;
-  if (is_writer()) {
-    std::vector<InputFile> files = input_files(config_);
-    const Json kept = resumed ? resumed->values.value(kInputs, Json()) : Json();
-    const ChangedInputs changed = kept.is_array() ? compare_inputs(files, kept) : ChangedInputs();
-    const auto listed = [](const std::vector<std::string>& names) {
-      std::string all;
-      for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-      return all;
-    };
-    if (!changed.frozen.empty())
-      error = str("the frozen weights are not those that ", resumed->directory,
-                  " was trained on: ", listed(changed.frozen),
-                  "; put those back, or start over with resume=never or another output_dir");
-    else if (!changed.others.empty())
-      warn(str("the run continues with files that have changed since ", resumed->directory, ": ",
-               listed(changed.others)));
-    inputs_ = std::make_unique<InputHashes>(std::move(files));
+  try {
+    if (is_writer()) error = changed_inputs(resumed);
+  } catch (const std::exception& e) {  // the other ranks wait for the outcome, whatever it is
+    error = e.what();
   }
   error = mesh_.world->all_gather(error)[0];
   check<ConfigError>(error.empty(), error);

@@ -97,6 +97,7 @@ class RunDirectory : public Messages {
   void count_metrics(const Checkpoint* resumed);
   void check_whole(const std::string& directory);
   std::vector<std::string> candidates() const;
+  std::string changed_inputs(const Checkpoint* resumed);
   void check_inputs(const Checkpoint* resumed);
 
   RunConfig& config_;

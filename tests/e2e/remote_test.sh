@@ -61,7 +61,7 @@ done
 
 # temper check asks the servers: one that answers is enough for a run. Its other checks are not meant here.
 checked() { "$temper" check grpo run.yaml output_dir=checked "rollout.server.urls=[$1]" "${@:3}" > log 2>&1; grep -q "^$2" log || fail "check of servers, expected $2: $(cat log)"; }
-checked "$url" 'pass  rollout.server  1 server answers: model'
+checked "$url" 'pass  rollout.server *1 server answers: model'
 checked "$url,http://127.0.0.1:9" 'warn  rollout.server .*http://127.0.0.1:9: '
 # One of another model or kind is not, for the run as well, before it has done anything.
 mv model whole && tiny_model 70 32 48 2 2 2 16 && mv model other && mv whole model || fail "no other model"
@@ -81,18 +81,18 @@ useless "$url" 'no route POST /generate' rollout.server.kind=sglang
 kill $process
 stand_in kinds.log vllm $url
 useless "$address" 'no route POST /update_weights_from_disk'
-for method in none lora; do checked "$address" 'pass  rollout.server  1 server answers: stand-in' rollout.server.kind=vllm adapter.method=$method; done
+for method in none lora; do checked "$address" 'pass  rollout.server *1 server answers: stand-in' rollout.server.kind=vllm adapter.method=$method; done
 kill $process
 stand_in kinds.log sglang $url
 useless "$address" 'no route POST /pause' rollout.server.kind=vllm
-for method in none lora; do checked "$address" 'pass  rollout.server  1 server answers: stand-in' rollout.server.kind=sglang adapter.method=$method; done
+for method in none lora; do checked "$address" 'pass  rollout.server *1 server answers: stand-in' rollout.server.kind=sglang adapter.method=$method; done
 kill $process
 
 # Whether a server's log-probabilities are those before top-k and the like, as the policy's are, is found out where it counts, and said.
 stand_in kinds.log vllm $url --processed
 after='those after penalties, top-k, top-p and min-p'
 checked "$address" 'pass  rollout.server' rollout.server.kind=vllm
-checked "$address" "warn  rollout.server  $address: its log-probabilities are $after" rollout.server.kind=vllm rollout.top_p=0.9
+checked "$address" "warn  rollout.server *$address: its log-probabilities are $after" rollout.server.kind=vllm rollout.top_p=0.9
 checked "$url" 'pass  rollout.server' rollout.top_p=0.9
 grpo after rollout.server.kind=vllm rollout.server.urls=[$address] rollout.top_k=5 train.max_steps=1 > log 2>&1 || fail "log-probabilities after top-k: $(tail -3 log)"
 grep -q "warning: rollout.server: $address: its log-probabilities are $after" log || fail "log-probabilities after top-k, and nothing is said: $(cat log)"

@@ -209,7 +209,10 @@ def abandoned():
     stream = begin({**LONG, "stream": True})
     reading = threading.Thread(target=lambda: streamed.append(stream.getresponse().read().decode()))
     reading.start()
-    answer = begin(LONG).getresponse()
+    waiting = begin(LONG)
+    wait_until(lambda: metric("open_requests") == 2, "the requests have not begun")
+    print("begun", flush=True)
+    answer = waiting.getresponse()
     error = json.loads(answer.read())["error"]
     expect(answer.status == 503 and "has stopped" in error["message"], "an answer", answer.status, error)
     expect(answer.headers["Retry-After"] == "1", "Retry-After", answer.headers)

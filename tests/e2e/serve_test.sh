@@ -48,7 +48,7 @@ wait $client || fail "a client of a server that ends: $(cat busy.log)"
 start --drain-seconds 0.2
 python3 "$here/serve_client.py" "$temper" "$address" abandoned > abandoned.log 2>&1 &
 client=$!
-sleep 0.5
+for i in $(seq 300); do grep -q begun abandoned.log && break; sleep 0.1; done
 stop
 wait $client || fail "a client that waited: $(cat abandoned.log)"
 

@@ -367,7 +367,8 @@ TEST_CASE("a run whose failures count more than its rewards is told so") {
     return run.console.str();
   };
   const std::string told =
-      "the reward failing failed and gave negative values: a failure counts 0, which is more";
+      "the reward failing failed on some completions and gave negative values to others: a failure "
+      "counts 0, ";
   CHECK(said("zero", [](rl::RlConfig&) {}).find(told) != std::string::npos);
   using OnFailure = rewards::RewardSection::OnFailure;
   CHECK(said("drop", [](rl::RlConfig& c) {

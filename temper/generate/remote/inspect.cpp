@@ -85,6 +85,7 @@ LogprobsOf Protocol::find_logprobs(HttpClient& http, const std::string& model,
   request.options.sampling.top_k = 1;
   try {
     const RemoteSample greedy = sample(http, model, {.request = &request}, {}).at(0);
+    if (greedy.logprobs.empty()) return LogprobsOf::kUnknown;
     const bool certain = std::all_of(greedy.logprobs.begin(), greedy.logprobs.end(),
                                      [](float logprob) { return logprob == 0; });
     return certain ? LogprobsOf::kSampled : LogprobsOf::kModel;
