@@ -94,7 +94,7 @@ after='those after penalties, top-k, top-p and min-p'
 checked "$address" 'pass  rollout.server' rollout.server.kind=vllm
 checked "$address" "warn  rollout.server *$address: its log-probabilities are $after" rollout.server.kind=vllm rollout.top_p=0.9
 checked "$url" 'pass  rollout.server' rollout.top_p=0.9
-grpo after rollout.server.kind=vllm rollout.server.urls=[$address] rollout.top_k=5 train.max_steps=1 > log 2>&1 || fail "log-probabilities after top-k: $(tail -3 log)"
+grpo processed rollout.server.kind=vllm rollout.server.urls=[$address] rollout.top_k=5 train.max_steps=1 > log 2>&1 || fail "log-probabilities after top-k: $(tail -3 log)"
 grep -q "warning: rollout.server: $address: its log-probabilities are $after" log || fail "log-probabilities after top-k, and nothing is said: $(cat log)"
 kill $process
 
