@@ -1,5 +1,6 @@
 #include "temper/cli/eval_pairs.h"
 
+#include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -48,6 +49,8 @@ int rank_pairs(const ModelFlags& flags, const InputFlags& input, bool json) {
   std::vector<data::PreferenceRow> waiting;
   const auto flush = [&] {
     for (const preference::PairScore& score : scorer->score(waiting)) {
+      check(std::isfinite(score.chosen) && std::isfinite(score.rejected), flags.model,
+            ": the model's scores are not finite: its weights hold NaN or infinity");
       right.push_back(score.chosen > score.rejected);
       margin.push_back(score.chosen - score.rejected);
       chosen.push_back(score.chosen);

@@ -73,6 +73,8 @@ int print_perplexity(const ModelFlags& model, const InputFlags& input, const Per
   check<DataError>(number("eval/loss").has_value(), input.input,
                    ": no row has a token to predict (--train-on says which count)");
   const double nll = *number("eval/loss");
+  check(std::isfinite(nll), model.model,
+        ": the model's log-probabilities are not finite: its weights hold NaN or infinity");
   const int64_t tokens = static_cast<int64_t>(*number("eval/supervised_tokens")),
                 rows = static_cast<int64_t>(*number("eval/rows"));
   if (json)

@@ -6,6 +6,7 @@
 #include "temper/base/error.h"
 #include "temper/data/preference_sides.h"
 #include "temper/data/row_fields.h"
+#include "temper/data/text_format.h"
 #include "temper/text/conversation.h"
 
 namespace temper::data {
@@ -160,6 +161,7 @@ TokenPath PreferenceRow::path(Side side, bool prompt) const {
 std::optional<PreferenceRow> read_preference_row(const PreferenceFormat& format, Json row,
                                                  const std::string& where, bool* truncated) {
   rename_columns(row, format.columns, where);
+  join_text_parts(row, where);
   const PreferenceSides sides = preference_sides(row, format.unpaired, where);
   const double margin = margin_of(row, where);
   const Json tools = tools_of(row);

@@ -6,6 +6,7 @@
 #include "temper/data/conversation_format.h"
 #include "temper/data/row_fields.h"
 #include "temper/text/conversation.h"
+#include "temper/text/message_parts.h"
 #include "temper/text/special_tokens.h"
 
 namespace temper::data {
@@ -22,6 +23,22 @@ RowFormat format_of(const TextFormat& format, const Json& row) {
 }
 
 }  // namespace
+
+void join_text_parts(Json& row, const std::string& where) {
+  for (const char* field : {"messages", "prompt", "completion", "chosen", "rejected"}) {
+    if (!row.contains(field) || !row[field].is_array()) continue;
+    for (Json& message : row[field]) {
+      if (!message.is_object() || !message.contains("content")) continue;
+      Json& content = message["content"];
+      if (!content.is_array()) continue;
+      const std::optional<std::string> text = text_of_parts(content);
+      check<DataError>(text.has_value(), where, ": `", field,
+                       "` has a message with parts that are not text; expected text, or parts "
+                       R"({"type": "text", "text": ..})");
+      content = *text;
+    }
+  }
+}
 
 size_t tokens_needed(const TextFormat& format) {
   const bool all = format.max_length == INT64_MAX || format.overlong == Overlong::kError;
@@ -44,6 +61,7 @@ const ChatTemplate& chat_of(const TextFormat& format, const std::string& where) 
 
 Json normalized_row(const TextFormat& format, Json row, const std::string& where) {
   rename_columns(row, format.columns, where);
+  join_text_parts(row, where);
   const RowFormat kind = format_of(format, row);
   if (kind == RowFormat::kMessages) return row;
   return kind == RowFormat::kSharegpt ? from_sharegpt(std::move(row), where)

@@ -5,6 +5,7 @@
 #include "temper/base/error.h"
 #include "temper/serve/body.h"
 #include "temper/serve/request_options.h"
+#include "temper/text/message_parts.h"
 
 namespace temper::serve {
 namespace {
@@ -34,14 +35,9 @@ std::vector<Json> read_prompts(Members& members) {
 // A content of parts as the text that templates know.
 void join_parts(Json& message) {
   if (!message.contains("content") || !message["content"].is_array()) return;
-  std::string text;
-  for (const Json& part : message["content"]) {
-    const bool is_text = part.is_object() && part.value("type", Json()) == "text" &&
-                         part.contains("text") && part["text"].is_string();
-    if (!is_text) wrong("messages", part, R"(parts {"type": "text", "text": ...})");
-    text += part["text"].get_ref<const std::string&>();
-  }
-  message["content"] = text;
+  const std::optional<std::string> text = text_of_parts(message["content"]);
+  if (!text) wrong("messages", message["content"], R"(parts {"type": "text", "text": ...})");
+  message["content"] = *text;
 }
 
 // Clients send the arguments of calls as text; templates know them as objects.

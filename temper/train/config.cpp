@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "temper/metrics/sink.h"
 #include "temper/text/template_date.h"
 #include "temper/train/update_rule.h"
 
@@ -291,6 +292,7 @@ void validate_train(const RunConfig& c) {
 void RunConfig::validate() const {
   need(!model.path.empty(), "model.path", "the directory of a Hugging Face model");
   if (data.template_date) parse_date(*data.template_date, where("data.template_date"));
+  for (const std::string& name : metrics.sinks) sinks().find(name, where("metrics.sinks"));
   validate_adapter(*this);
   validate_train(*this);
   validate_roles();

@@ -446,3 +446,25 @@ TEST_CASE("a text of which max_length keeps a part gives the tokens that all of 
       CHECK(!read_sft_row(format, row, "row", &cut));
     }
 }
+
+TEST_CASE("content of text parts is the joined text; other parts are refused") {
+  SftFormat format;
+  format.tokenizer = golden_tokenizer("qwen2");
+  format.chat = golden_template("chatml");
+  format.vocabulary = 1 << 20;
+  format.eos = 3;
+  const auto messages = [](const Json& asked, const Json& answered) {
+    return Json{
+        {"messages",
+         {{{"role", "user"}, {"content", asked}}, {{"role", "assistant"}, {"content", answered}}}}};
+  };
+  const auto part = [](const char* text) { return Json{{"type", "text"}, {"text", text}}; };
+  const data::Segment plain = row_in(format, messages("Is it? Yes?", "It is.")).segments[0];
+  const data::Segment parts = row_in(format, messages(Json::array({part("Is it?"), part(" Yes?")}),
+                                                      Json::array({part("It is.")})))
+                                  .segments[0];
+  CHECK(parts.tokens == plain.tokens);
+  CHECK(parts.labels == plain.labels);
+  CHECK(error_of(format, messages(Json::array({{{"type", "image"}, {"url", "a.png"}}}), "No."))
+            .find("`messages` has a message with parts that are not text") != std::string::npos);
+}
