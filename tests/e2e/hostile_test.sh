@@ -22,6 +22,7 @@ mv tokenizer.json model/
 echo '{"chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}<tool_call>{% endif %}"}' > model/tokenizer_config.json
 
 for key in "" secret; do
+  : > serve.log  # or the address of the server before is read
   KEY=$key "$temper" serve --model model --port 0 --max-request-bytes 4194304 ${key:+--api-key-env KEY} > serve.log 2> serve.err &
   process=$!
   for i in $(seq 300); do
