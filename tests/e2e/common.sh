@@ -27,3 +27,21 @@ while read -r line; do
 done
 S
 }
+
+# json_model: in model/, a model whose tokens can write JSON, with a chat template that has tool calls.
+json_model() {
+  python3 - "$TEMPER_SOURCE_DIR" <<'P'
+import json, sys
+tokenizer = json.load(open(sys.argv[1] + "/tests/golden/tokenizers/qwen2.json"))["tokenizer"]
+tokenizer["post_processor"] = None
+size = 1 + max([*tokenizer["model"]["vocab"].values(), *(t["id"] for t in tokenizer["added_tokens"])])
+json.dump(tokenizer, open("tokenizer.json", "w"))
+end = next(t["id"] for t in tokenizer["added_tokens"] if t["content"] == "<|end|>")
+json.dump({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "vocab_size": size, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+           "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "tie_word_embeddings": True, "eos_token_id": end,
+           "initializer_range": 0.2, "max_position_embeddings": 1024}, open("json_config.json", "w"))
+P
+  "$temper" init --config json_config.json --seed 3 --output model > /dev/null || fail "init: $?"
+  mv tokenizer.json model/
+  echo '{"chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}<tool_call>{% endif %}"}' > model/tokenizer_config.json
+}
