@@ -7,23 +7,8 @@ function(temper_glob out folder)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
-# Folder text with the sources of base that it needs.
-function(temper_text_library)
-  temper_glob(sources text)
-  list(TRANSFORM ARGN PREPEND ${CMAKE_SOURCE_DIR}/temper/base/)
-  add_library(temper_text SHARED ${sources} ${ARGN})
-  add_library(temper::text ALIAS temper_text)
-  target_include_directories(temper_text PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
-  target_link_libraries(temper_text PUBLIC nlohmann_json::nlohmann_json
-    PRIVATE PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::SENTENCEPIECE)
-  set_target_properties(temper_text PROPERTIES EXPORT_NAME text)
-  # PCRE2's header wants its macro first.
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/temper/text/regex.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  temper_unity(temper_text)
-endfunction()
-
 # Folders whose code waits for people, files or other processes: -O2 would only make their build slower. No result depends on it.
-set(TEMPER_COLD env metrics process rewards serve roles preference rl distill plan)
+set(TEMPER_COLD data env io metrics process rewards serve roles preference rl distill plan)
 
 # Splits the sources of folders: `hot` ones, and `cold` ones, which are compiled at -O1 as a library of objects.
 function(temper_sources hot cold)
@@ -46,6 +31,26 @@ function(temper_cold_library name)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   temper_unity(${name})
+endfunction()
+
+# Folder text with the sources of base that it needs.
+function(temper_text_library)
+  temper_glob(sources text)
+  set(templates ${sources})
+  list(FILTER templates INCLUDE REGEX "/text/jinja/")
+  list(REMOVE_ITEM sources ${templates})
+  temper_cold_library(temper_jinja ${templates})
+  target_link_libraries(temper_jinja PRIVATE nlohmann_json::nlohmann_json PkgConfig::UTF8PROC)
+  list(TRANSFORM ARGN PREPEND ${CMAKE_SOURCE_DIR}/temper/base/)
+  add_library(temper_text SHARED ${sources} ${ARGN} $<TARGET_OBJECTS:temper_jinja>)
+  add_library(temper::text ALIAS temper_text)
+  target_include_directories(temper_text PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}>)
+  target_link_libraries(temper_text PUBLIC nlohmann_json::nlohmann_json
+    PRIVATE PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::SENTENCEPIECE)
+  set_target_properties(temper_text PROPERTIES EXPORT_NAME text)
+  # PCRE2's header wants its macro first.
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/temper/text/regex.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  temper_unity(temper_text)
 endfunction()
 
 function(temper_core_folders)
@@ -119,7 +124,8 @@ function(temper_program)
   target_precompile_headers(temper_cli REUSE_FROM temper_pch)
   target_link_libraries(temper_cli PUBLIC temper PRIVATE CLI11::CLI11)
   target_compile_options(temper_cli PRIVATE $<$<CONFIG:Release>:-O1>)
-  temper_unity(temper_cli)
+  # Compiled last: one large file would leave the other processors idle.
+  temper_unity(temper_cli 100000)
   add_executable(temper_main ${CMAKE_SOURCE_DIR}/temper/cli/main.cpp)
   target_precompile_headers(temper_main REUSE_FROM temper_pch)
   set_target_properties(temper_main PROPERTIES OUTPUT_NAME temper RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}

@@ -1,8 +1,8 @@
-# temper_unity(TARGET): several sources of one folder are compiled as one file, which reads their headers once. Folders never mix, so
-# a name must be unique in its folder only. tools/check_sources.sh compiles every file by itself, as unity and the precompiled
-# header hide a missing include.
+# temper_unity(TARGET [BYTES]): several sources of one folder, BYTES of them at most (TEMPER_UNITY_BYTES), are compiled as one
+# file, which reads their headers once. Folders never mix, so a name must be unique in its folder only. tools/check_sources.sh
+# compiles every file by itself, as unity and the precompiled header hide a missing include.
 option(TEMPER_UNITY "Compile several files of a folder as one: quicker as a whole, slower after an edit" ${TEMPER_UNITY_DEFAULT})
-set(TEMPER_UNITY_BYTES 110000 CACHE STRING "Source that is compiled as one file, at most")
+set(TEMPER_UNITY_BYTES 200000 CACHE STRING "Source that is compiled as one file, at most")
 
 if(TEMPER_UNITY)
   # A class with a member of an unnamed namespace is fine in a source; GCC takes what a unity file includes for headers.
@@ -12,6 +12,10 @@ endif()
 function(temper_unity target)
   if(NOT TEMPER_UNITY)
     return()
+  endif()
+  set(limit ${TEMPER_UNITY_BYTES})
+  if(ARGC GREATER 1)
+    set(limit ${ARGV1})
   endif()
   get_target_property(sources ${target} SOURCES)
   list(SORT sources)
@@ -24,7 +28,7 @@ function(temper_unity target)
     endif()
     file(SIZE ${source} size)
     math(EXPR bytes "${bytes} + ${size}")
-    if(NOT folder STREQUAL CMAKE_MATCH_2 OR bytes GREATER TEMPER_UNITY_BYTES)
+    if(NOT folder STREQUAL CMAKE_MATCH_2 OR bytes GREATER limit)
       if(NOT folder STREQUAL CMAKE_MATCH_2)
         set(number 0)
       endif()
