@@ -2,6 +2,8 @@
 # make demo    builds it and trains a small model to add: a short supervised warm-up, then GRPO
 # make test    builds and runs the tests
 # make install installs the program and what programs of your own build on, under PREFIX (/usr/local)
+# make wheel   dist/temper_llm-*.whl, which takes torch from pip; make tarball: dist/temper-*.tar.gz, with all libraries
+#              (make test-packages installs and runs both)
 # make format  formats the sources
 # make bench   compares with TRL, Hugging Face and llama.cpp (make bench-setup installs them into .deps/)
 BUILD ?= build
@@ -10,7 +12,7 @@ JOBS ?= $(shell nproc)
 # Many tests wait for processes that they started.
 TEST_JOBS ?= $(shell expr $(JOBS) + 1)
 
-.PHONY: all demo test install format bench bench-setup setup clean
+.PHONY: all demo test install wheel tarball test-packages format bench bench-setup setup clean
 all: $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --target temper_main temper_plugins -j $(JOBS)
 
@@ -22,6 +24,13 @@ demo: $(BUILD)/build.ninja
 test: $(BUILD)/build.ninja
 	@cmake --build $(BUILD) -j $(JOBS)
 	@cd $(BUILD) && ctest --output-on-failure --timeout 300 -j $(TEST_JOBS)
+
+wheel tarball: all
+	@python3 tools/package.py $@ --build $(BUILD)
+
+test-packages: all
+	@cmake --build $(BUILD) -j $(JOBS)
+	@cd $(BUILD) && ctest -C packages -R install/packages --output-on-failure
 
 install: all
 	@cmake --build $(BUILD) -j $(JOBS)

@@ -17,14 +17,18 @@ function(temper_grammar_library)
   file(GLOB_RECURSE xgrammar ${XGRAMMAR_ROOT}/cpp/*.cc)
   list(FILTER xgrammar EXCLUDE REGEX "/tvm_ffi/")
   file(GLOB plugin CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/temper/grammar/xgrammar/*.cpp)
-  add_library(temper_xgrammar SHARED ${xgrammar} ${plugin})
-  target_include_directories(temper_xgrammar PRIVATE ${CMAKE_SOURCE_DIR})
-  target_include_directories(temper_xgrammar SYSTEM PRIVATE ${XGRAMMAR_ROOT}/include ${XGRAMMAR_ROOT}/cpp
+  add_library(xgrammar OBJECT ${xgrammar})
+  target_include_directories(xgrammar SYSTEM PUBLIC ${XGRAMMAR_ROOT}/include ${XGRAMMAR_ROOT}/cpp
     ${XGRAMMAR_ROOT}/3rdparty/picojson ${XGRAMMAR_ROOT}/3rdparty/dlpack/include)
   # Errors and warnings come to grammar/xgrammar/log.cpp.
-  target_compile_definitions(temper_xgrammar PRIVATE XGRAMMAR_LOG_CUSTOMIZE=1 XGRAMMAR_ENABLE_CPPTRACE=0
-    XGRAMMAR_ENABLE_INTERNAL_CHECK=0)
-  set_source_files_properties(${xgrammar} PROPERTIES COMPILE_OPTIONS "-w;-g0")
-  set_target_properties(temper_xgrammar PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_compile_definitions(xgrammar PUBLIC XGRAMMAR_LOG_CUSTOMIZE=1 XGRAMMAR_ENABLE_CPPTRACE=0 XGRAMMAR_ENABLE_INTERNAL_CHECK=0)
+  target_compile_options(xgrammar PRIVATE -w -g0)
+  # Several files at once; this one defines a name of another again.
+  set_source_files_properties(${XGRAMMAR_ROOT}/cpp/json_schema_converter.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  set_target_properties(xgrammar PROPERTIES UNITY_BUILD ${TEMPER_UNITY} UNITY_BUILD_BATCH_SIZE 7)
+  add_library(temper_xgrammar SHARED ${plugin} $<TARGET_OBJECTS:xgrammar>)
+  target_include_directories(temper_xgrammar PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(temper_xgrammar PRIVATE xgrammar)
+  set_target_properties(xgrammar temper_xgrammar PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_link_libraries(temper_xgrammar PRIVATE Threads::Threads)
 endfunction()

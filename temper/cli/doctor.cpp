@@ -100,7 +100,9 @@ void print_machine() {
             << "bandwidth    " << static_cast<int64_t>(bandwidth()) << " GB/s (reading 256 MB)\n"
             << "weight cache " << weight_cache() << "\n"
             << "parquet      "
-            << (arrow ? str("read by Arrow ", arrow) : "absent in this build: convert to JSONL")
+            << (arrow ? str("read by Arrow ", arrow)
+                      : "not read: Arrow's libraries are not here (from pip: "
+                        "pip install 'temper-llm[parquet]')")
             << std::endl;
 }
 

