@@ -56,15 +56,19 @@ int64_t RowOrder::draws(double epochs) const {
       1, std::llround(std::min(epochs * static_cast<double>(total_rows_), 0x1p62)));
 }
 
+int64_t RowOrder::steps_of(int64_t rows) const {
+  const int64_t whole = rows / options_.batch_size, rest = rows % options_.batch_size;
+  return whole + (rest > 0 && (whole == 0 || rest >= options_.smallest_batch));
+}
+
 int64_t RowOrder::steps(double epochs) const {
-  const int64_t all = draws(epochs), batch = options_.batch_size;
-  const int64_t per_epoch = (total_rows_ + batch - 1) / batch;
-  return all / total_rows_ * per_epoch + (all % total_rows_ + batch - 1) / batch;
+  const int64_t all = draws(epochs);
+  return all / total_rows_ * steps_of(total_rows_) + steps_of(all % total_rows_);
 }
 
 int64_t RowOrder::steps(double epochs, const RowSurvey& survey) const {
   if (survey.dropped == 0) return steps(epochs);
-  const int64_t all = draws(epochs), batch = options_.batch_size;
+  const int64_t all = draws(epochs);
   const bool one = sets_.size() == 1;
   if (!survey.complete || (!one && all > kMostFollowed)) {
     // Where none of the first rows is given, nothing is known of the others.
@@ -77,7 +81,7 @@ int64_t RowOrder::steps(double epochs, const RowSurvey& survey) const {
   state.counts.assign(sets_.size(), 0);
   int64_t steps = 0;
   if (one) {  // every whole pass gives the same rows
-    steps = all / total_rows_ * ((total_rows_ - survey.dropped + batch - 1) / batch);
+    steps = all / total_rows_ * steps_of(total_rows_ - survey.dropped);
     state.draws = state.counts[0] = all / total_rows_ * total_rows_;
   }
   int64_t given = 0;  // in this pass
@@ -86,7 +90,7 @@ int64_t RowOrder::steps(double epochs, const RowSurvey& survey) const {
     const auto& dropped = survey.dropped_rows[source];
     given += !std::binary_search(dropped.begin(), dropped.end(), row);
     if (state.draws % total_rows_ != 0 && state.draws < all) continue;
-    steps += (given + batch - 1) / batch;
+    steps += steps_of(given);
     given = 0;
   }
   return std::max<int64_t>(1, steps);

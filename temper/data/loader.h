@@ -22,6 +22,8 @@ struct LoaderOptions {
   bool shuffle = true;
   uint64_t seed = 0;
   std::optional<double> epochs;  // ends after so many passes; none: goes around for ever
+  // A pass's last rows, where they are fewer than this (at most batch_size), join the step before.
+  int64_t smallest_batch = 1;
 };
 
 // Everything that decides what comes next.
@@ -78,6 +80,7 @@ class RowOrder {
   // The source and its row that come next; counts them in `state`.
   std::pair<size_t, int64_t> choose_row(LoaderState& state) const;
   int64_t draws(double epochs) const;
+  int64_t steps_of(int64_t rows) const;  // of a pass that gives so many rows
 
   std::vector<SourceSpec> specs_;
   std::vector<std::unique_ptr<RowSet>> sets_;
@@ -101,8 +104,8 @@ class Loader {
   }
   ~Loader() { forget(); }
 
-  // The next rows: `count` of them, fewer at the end of a pass when epochs are counted, none at the
-  // very end.
+  // The next rows: `count` of them, fewer (or, with smallest_batch, a few more) at the end of a
+  // pass when epochs are counted, none at the very end.
   std::vector<Row> next(int64_t count) {
     if (ahead_.valid() && ahead_count_ != count) forget();
     Step step = ahead_.valid() ? ahead_.get() : load(state_, count);
@@ -145,10 +148,18 @@ class Loader {
   };
 
   Step load(LoaderState state, int64_t count) const {
-    Step step;
+    Step step{{}, std::move(state)};
+    add_rows(step, count, false);
+    join_short_rest(step);
+    return step;
+  }
+
+  // Up to `count` rows; `begun`: of this pass alone.
+  void add_rows(Step& step, int64_t count, bool begun) const {
+    LoaderState& state = step.state;
     int64_t drawn_in_vain = 0;
     while (static_cast<int64_t>(step.rows.size()) < count) {
-      std::optional<RowOrder::Drawn> drawn = order_.draw(state, !step.rows.empty());
+      std::optional<RowOrder::Drawn> drawn = order_.draw(state, begun || !step.rows.empty());
       if (!drawn) {
         check<DataError>(state.rows > 0 || state.dropped == 0 || !step.rows.empty(),
                          order_.sources()[0].path, kAllLonger);
@@ -164,8 +175,16 @@ class Loader {
       ++state.rows;
       step.rows.push_back(std::move(*row));
     }
-    step.state = std::move(state);
-    return step;
+  }
+
+  void join_short_rest(Step& step) const {
+    const int64_t smallest = order_.options().smallest_batch;
+    if (smallest < 2 || !order_.options().epochs || step.rows.empty()) return;
+    Step rest{{}, step.state};
+    add_rows(rest, smallest, true);
+    if (static_cast<int64_t>(rest.rows.size()) >= smallest) return;  // a step of their own
+    for (Row& row : rest.rows) step.rows.push_back(std::move(row));
+    step.state = std::move(rest.state);
   }
 
   static constexpr const char* kAllLonger =

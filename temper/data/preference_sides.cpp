@@ -122,7 +122,9 @@ PreferenceSides preference_sides(const Json& row, bool unpaired, const std::stri
   check<DataError>(pair, where, ": the row has ", field_names(row),
                    "; expected prompt, chosen and rejected, or prompt_ids, chosen_ids and "
                    "rejected_ids",
-                   unpaired ? ", or prompt, completion and label" : "",
+                   unpaired                ? ", or prompt, completion and label"
+                   : row.contains("label") ? " (rows with a `label` are for preference.loss: kto)"
+                                           : "",
                    "; data.columns (--columns) renames fields, as in {chosen: better}");
   return paired_sides(row, ids, where);
 }

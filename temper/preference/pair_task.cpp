@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "temper/base/error.h"
 #include "temper/models/hf_config.h"
@@ -49,6 +50,18 @@ void add_reward_means(train::Loss& loss, const at::Tensor& chosen_C, const at::T
   mean("accuracy", chosen_P > rejected_P);
 }
 
+namespace {
+
+// Completions that stand alone are compared with those of the batch's other rows.
+data::LoaderOptions loader_options_of(const PreferenceConfig& config,
+                                      const data::PreferenceFormat& format) {
+  data::LoaderOptions options = train::loader_options(config, config.train.batch_size);
+  if (format.unpaired) options.smallest_batch = kFewestUnpaired;
+  return options;
+}
+
+}  // namespace
+
 PairTask::PairTask(const PreferenceConfig& config, data::PreferenceFormat format, Targets targets,
                    dist::Group& group, train::Messages& messages)
     : config_(config),
@@ -57,14 +70,26 @@ PairTask::PairTask(const PreferenceConfig& config, data::PreferenceFormat format
       targets_(targets),
       group_(group),
       loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
-              train::loader_options(config, config.train.batch_size),
-              data::preference_reader(format_)),
+              loader_options_of(config, format_), data::preference_reader(format_)),
       survey_(train::survey_rows<PreferenceRow>(loader_.order(), data::preference_reader(format_))),
       eval_sources_(data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
   done_ = loader_.state();
   for (const data::SourceSpec& source : eval_sources_)
     eval_rows_.push_back(std::make_unique<data::RowSet>(source));
   train::check_rows(eval_rows_, all_rows().read);
+  if (format_.unpaired) check_number_of_rows();
+}
+
+void PairTask::check_number_of_rows() const {
+  const auto enough = [this](int64_t rows, const std::string& name) {
+    check<DataError>(rows >= kFewestUnpaired, name, ": found ", rows, rows == 1 ? " row" : " rows",
+                     ", expected at least ", kFewestUnpaired, ": ", config_.preference.loss,
+                     " compares each completion with those after prompts of other rows");
+  };
+  const data::RowOrder& order = loader_.order();
+  enough(survey_.complete ? survey_.rows - survey_.dropped : order.rows(), order.sources()[0].path);
+  for (size_t i = 0; i < eval_rows_.size(); ++i)
+    enough(eval_rows_[i]->size(), eval_sources_[i].path);
 }
 
 int64_t PairTask::planned_steps() const {
@@ -106,6 +131,11 @@ train::PassOptions PairTask::pass_options(const Batch& batch) const {
 std::optional<train::StepPlan> PairTask::next(int64_t) {
   batch_ = batch_of(loader_.next(), true);
   if (batch_.rows.empty()) return {};
+  check<DataError>(!format_.unpaired || std::ssize(batch_.rows) >= kFewestUnpaired,
+                   loader_.order().sources()[0].path, ": the step has one row alone, and ",
+                   config_.preference.loss,
+                   " compares each completion with those of other rows; expected more rows, or "
+                   "train.max_steps in the place of train.epochs");
   train::StepPlan plan;
   for (const PreferenceRow& row : batch_.rows) plan.tokens += static_cast<double>(row.num_tokens());
   for (const train::Unit& unit : batch_.units) plan.supervised_tokens += supervised(unit);
@@ -150,10 +180,14 @@ bool PairTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
   const int64_t size = config_.train.batch_size;
   for (size_t set = 0; set < eval_rows_.size(); ++set) {
     const data::RowSet& file = *eval_rows_[set];
-    for (int64_t first = group_.rank() * size; first < file.size() && !stop();
-         first += group_.size() * size) {
+    // A last batch that would be too small joins the one before.
+    const int64_t rest = file.size() % size;
+    const bool joins = format_.unpaired && file.size() > size && rest < kFewestUnpaired;
+    const int64_t batches = file.size() / size + (rest > 0 && !joins);
+    for (int64_t batch = group_.rank(); batch < batches && !stop(); batch += group_.size()) {
+      const int64_t end = batch + 1 == batches ? file.size() : (batch + 1) * size;
       std::vector<PreferenceRow> rows;
-      for (int64_t r = first; r < std::min(first + size, file.size()); ++r) {
+      for (int64_t r = batch * size; r < end; ++r) {
         std::optional<PreferenceRow> read = reader.read(file, r);
         if (!read) continue;
         read->file = &file;
@@ -187,6 +221,10 @@ void PairTask::before_update(int64_t) {
         "truncated rows",
         str("completions that with their prompt are longer than data.max_length, ", longest,
             " tokens, are cut (in ", s.truncated, " of the first ", s.rows, " rows)"));
+  if (std::ssize(batch_.rows) > config_.train.batch_size && !std::exchange(said_joined_, true))
+    messages_.note(str("this step has ", batch_.rows.size(),
+                       " rows: an epoch's last row joins the step before it, as one row alone has "
+                       "no other to compare with"));
   if (s.dropped > 0)
     messages_.warn_once("dropped rows", str("rows of which data.max_length, ", longest,
                                             " tokens, leaves no completion are left out (",

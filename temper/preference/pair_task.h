@@ -13,6 +13,9 @@
 
 namespace temper::preference {
 
+// Rows that a batch needs where each is compared with the others (KTO).
+constexpr int64_t kFewestUnpaired = 2;
+
 // The rows of a step, or of an evaluation's batch. It is moved, never copied: units refer to rows.
 struct Batch {
   Batch() = default;
@@ -59,6 +62,7 @@ class PairTask : public train::Task {
   train::Messages& messages_;
 
  private:
+  void check_number_of_rows() const;
   Batch batch_of(std::vector<PreferenceRow> rows, bool training) const;
   void evaluate_batch(size_t set, Batch batch, train::EvaluationSums& sums);
 
@@ -71,6 +75,7 @@ class PairTask : public train::Task {
   std::vector<std::unique_ptr<data::RowSet>> eval_rows_;
   data::LoaderState done_;  // after the last step
   Batch batch_;             // of the step
+  bool said_joined_ = false;
 };
 
 // How the config reads rows, for a model of this vocabulary.

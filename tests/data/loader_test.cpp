@@ -77,6 +77,36 @@ TEST_CASE("an epoch sees each row once and its last step may have fewer rows") {
   for (int32_t id = 0; id < 7; ++id) CHECK(seen.count(id) == 2);
 }
 
+TEST_CASE("an epoch's last rows join the step before where they are too few for one") {
+  const Folder folder;
+  SftFormat format = ids_format();
+  format.overlong = Overlong::kDrop;
+  format.max_length = 9;
+  const std::vector<SourceSpec> sources{{folder.rows("a.jsonl", 0, 7), 1, "a"},
+                                        {folder.rows("b.jsonl", 100, 2, 12), 1, "b"}};
+  const LoaderOptions options{
+      .batch_size = 3, .shuffle = true, .seed = 5, .epochs = 2, .smallest_batch = 2};
+  Loader<SftRow> loader(sources, options, sft_reader(format));
+  std::vector<size_t> sizes;
+  std::multiset<int32_t> seen;
+  while (true) {
+    Loader<SftRow> resumed(sources, options, sft_reader(format));
+    resumed.restore(loader.state());
+    const auto rows = loader.next();
+    CHECK(first_ids(resumed.next()) == first_ids(rows));
+    if (rows.empty()) break;
+    sizes.push_back(rows.size());
+    for (const int32_t id : first_ids(rows)) seen.insert(id);
+  }
+  CHECK(sizes == std::vector<size_t>{3, 4, 3, 4});
+  for (int32_t id = 0; id < 7; ++id) CHECK(seen.count(id) == 2);
+  const RowOrder order({sources[0]}, options);
+  CHECK(order.steps(2) == 4);
+  CHECK(order.steps(1.15) == 3);  // one row alone is a step
+  RowSurvey survey{.rows = 9, .dropped = 2, .complete = true, .dropped_rows = {{}, {0, 1}}};
+  CHECK(loader.order().steps(2, survey) == 4);
+}
+
 TEST_CASE("restoring a state gives the rows that the uninterrupted loader gives, at every step") {
   const Folder folder;
   const std::vector<SourceSpec> sources{{folder.rows("a.jsonl", 0, 11), 2, "a"},

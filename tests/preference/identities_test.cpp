@@ -157,6 +157,29 @@ TEST_CASE("a stopped run goes on to the same numbers") {
   CHECK(found == expected);
 }
 
+TEST_CASE("kto never estimates its divergence from one row alone") {
+  const tiny::Folder folder;
+  pref::write_rows(folder / "rows.jsonl", pref::pairs(9));
+  preference::PreferenceConfig c = pref::config(folder, "qwen3");
+  c.preference.loss = "kto";
+  c.train.max_steps.reset();
+  c.train.epochs = 2;
+  c.data.eval = {{.path = folder / "rows.jsonl"}};
+  const auto rows = pref::run(&preference::run_dpo, c);
+  CHECK(rows.size() == 2 * 2 + 1);  // of 4 and 5 rows
+  CHECK(rows.back().number("eval/rows") == 9);
+  pref::write_rows(folder / "one.jsonl", pref::pairs(1));
+  std::ostringstream console;
+  for (auto* sources : {&c.data.train, &c.data.eval}) {
+    preference::PreferenceConfig one = c;
+    one.output_dir = folder / "one";
+    (sources == &c.data.train ? one.data.train : one.data.eval) = {{.path = folder / "one.jsonl"}};
+    CHECK_THROWS_WITH_AS(preference::run_dpo(one, {console}),
+                         doctest::Contains("one.jsonl: found 1 row, expected at least 2: kto"),
+                         DataError);
+  }
+}
+
 TEST_CASE("a reward model goes on from its own directory") {
   const tiny::Folder folder;
   preference::PreferenceConfig c = short_config(folder, "llama");  // a fresh head
