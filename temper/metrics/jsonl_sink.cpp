@@ -20,14 +20,7 @@ class JsonlSink : public Sink {
 
   // Lines stay as they are; one that a crash left half-written goes.
   void truncate_after(int64_t step) override {
-    const std::string text = read_file(path_);
-    std::string kept;
-    int64_t line = 0;
-    for (size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
-      const std::string_view row = std::string_view(text).substr(at, end - at);
-      if (MetricsRow::from_json(row, temper::str(path_, ":", ++line)).step() <= step)
-        (kept += row) += '\n';
-    }
+    const std::string kept = metrics_up_to(step, read_file(path_), path_);
     out_.close();
     write_file_atomic(path_, kept);
     open();

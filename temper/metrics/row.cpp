@@ -110,4 +110,24 @@ std::vector<MetricsRow> read_metrics_file(const std::string& path) {
   return rows;
 }
 
+std::string metrics_up_to(int64_t step, const std::string& text, const std::string& path) {
+  std::string kept, unreadable;
+  int64_t line = 0;
+  for (size_t at = 0, end = 0; step >= 0 && (end = text.find('\n', at)) != std::string::npos;
+       at = end + 1) {
+    const std::string_view row = std::string_view(text).substr(at, end - at);
+    try {
+      if (MetricsRow::from_json(row, temper::str(path, ":", ++line)).step() > step) continue;
+    } catch (const DataError& e) {
+      if (unreadable.empty()) unreadable = e.what();
+      continue;
+    }
+    check<DataError>(unreadable.empty(), unreadable,
+                     ": the line is no row of metrics, and rows of the run follow it; remove the "
+                     "line, and the run goes on with a gap in its curves");
+    (kept += row) += '\n';
+  }
+  return kept;
+}
+
 }  // namespace temper

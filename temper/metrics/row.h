@@ -47,4 +47,8 @@ std::string to_text(const MetricsRow::Value& value);
 // The rows of a metrics.jsonl, without a half-written last line; none if there is no file.
 std::vector<MetricsRow> read_metrics_file(const std::string& path);
 
+// The text of such a file cut back to the rows up to `step`, byte for byte. A line that cannot be
+// read goes with the rows behind it; where rows to keep follow it, DataError names it.
+std::string metrics_up_to(int64_t step, const std::string& text, const std::string& path);
+
 }  // namespace temper

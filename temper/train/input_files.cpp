@@ -23,7 +23,8 @@ namespace temper::train {
 namespace {
 namespace fs = std::filesystem;
 
-constexpr auto kPatience = std::chrono::seconds(10);  // that a checkpoint waits for hashes
+constexpr auto kPatience = std::chrono::seconds(10);  // that a checkpoint waits for small files
+constexpr int64_t kSmall = int64_t{16} << 20;         // bytes
 
 // Keys, or their last parts, whose values name files; each word of a command may be one.
 constexpr std::array kFileKeys{"path",   "chat_template",   "teacher", "teacher_logprobs", "replay",
@@ -91,11 +92,16 @@ void add_files(const std::string& key, const std::string& value, bool weights,
     return;  // who reads it says what is wrong
   }
   std::error_code none;
+  const size_t wildcard = value.find_first_of("*?[");
+  const bool is_pattern = wildcard != std::string::npos && !fs::exists(value, none);
+  const std::string fixed = value.substr(0, value.rfind('/', wildcard) + 1);
   for (const std::string& path : paths) {
     if (fs::is_directory(path, none) && last_part_of_key(key) != "command")
       add_model_files(key, path, weights, to);
     else if (std::optional<InputFile> file = look_at(key, path))
       to.push_back(std::move(*file));
+    if (is_pattern && path.starts_with(fixed) && !to.empty() && to.back().path == path)
+      to.back().name = path.substr(fixed.size());
   }
 }
 
@@ -145,32 +151,39 @@ std::vector<InputFile> input_files(RunConfig& config) {
 }
 
 InputHashes::InputHashes(std::vector<InputFile> files) : files_(std::move(files)) {
-  const auto unknown = [](const InputFile& file) { return file.hash.empty(); };
-  if (std::none_of(files_.begin(), files_.end(), unknown)) return;
-  hashes_ = std::async(std::launch::async, [this] {
-    lower_priority();
-    std::vector<std::string> hashes;
-    for (const InputFile& file : files_)
-      hashes.push_back(file.hash.empty() ? hash_if_readable(file, 1, &cancelled_) : file.hash);
-    return hashes;
-  });
+  std::vector<size_t> order;
+  for (size_t i = 0; i < files_.size(); ++i)
+    if (files_[i].hash.empty()) order.push_back(i);
+  if (order.empty()) return;
+  std::stable_sort(order.begin(), order.end(),
+                   [this](size_t a, size_t b) { return files_[a].bytes < files_[b].bytes; });
+  for (const size_t i : order) small_left_ += files_[i].bytes <= kSmall;
+  computing_ = std::async(std::launch::async, [this, order] { compute(order); });
+}
+
+void InputHashes::compute(std::vector<size_t> order) {
+  lower_priority();
+  for (const size_t i : order) {
+    const bool small = files_[i].bytes <= kSmall;
+    std::string hash = hash_if_readable(files_[i], 1, &cancelled_);
+    const std::lock_guard lock(mutex_);
+    files_[i].hash = std::move(hash);
+    if (small && --small_left_ == 0) changed_.notify_all();
+  }
 }
 
 InputHashes::~InputHashes() { cancelled_ = true; }
 
 Json InputHashes::to_json() {
-  if (hashes_.valid() && hashes_.wait_for(kPatience) == std::future_status::ready) {
-    std::vector<std::string> hashes = hashes_.get();
-    for (size_t i = 0; i < files_.size(); ++i) files_[i].hash = std::move(hashes[i]);
-  }
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kPatience, [this] { return small_left_ == 0; });
   Json list = Json::array();
   for (const InputFile& file : files_)
-    if (!file.hash.empty())
-      list.push_back({{"key", file.key},
-                      {"name", file.name},
-                      {"bytes", file.bytes},
-                      {"stamp", file.stamp},
-                      {"hash", file.hash}});
+    list.push_back({{"key", file.key},
+                    {"name", file.name},
+                    {"bytes", file.bytes},
+                    {"stamp", file.stamp},
+                    {"hash", file.hash}});
   return list;
 }
 
@@ -217,6 +230,10 @@ ChangedInputs compare_inputs(std::vector<InputFile>& files, const Json& kept) {
     const bool same_size = before->value("bytes", Json()) == file.bytes;
     if (same_size && entry_text(*before, "stamp") == file.stamp) {
       file.hash = hash;
+      continue;
+    }
+    if (same_size && hash.empty()) {
+      changed.others.push_back(file.label() + ", which may be another: it had no hash yet");
       continue;
     }
     if (same_size) file.hash = hash_if_readable(file, at::get_num_threads(), nullptr);

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <future>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,8 +16,10 @@
 namespace temper::train {
 
 struct InputFile {
-  std::string key;       // the config key: "data.train[0].path"
-  std::string name;      // the file's, without its folder: the same model may lie elsewhere
+  std::string key;  // the config key: "data.train[0].path"
+  // The file's, without its folder: the same model may lie elsewhere. Where the key's value is a
+  // pattern, with the folders that the pattern matches: a/rows.jsonl is not b/rows.jsonl.
+  std::string name;
   std::string path;      // where it lies now
   int64_t bytes = 0;     // its size
   std::string stamp;     // device, inode and times of change: equal for an unchanged file
@@ -31,8 +35,8 @@ struct InputFile {
 // read once a checkpoint is loaded (all weights train, and there is no reference).
 std::vector<InputFile> input_files(RunConfig& config);
 
-// The hashes of input files. Unknown ones are computed by a thread of the lowest priority, so that
-// the start of a run does not wait for them.
+// The hashes of input files. Unknown ones are computed by a thread of the lowest priority, small
+// files first, so that neither the start of a run nor its checkpoints wait for those of models.
 class InputHashes {
  public:
   explicit InputHashes(std::vector<InputFile> files);
@@ -40,14 +44,20 @@ class InputHashes {
   InputHashes(const InputHashes&) = delete;
   InputHashes& operator=(const InputHashes&) = delete;
 
-  // The record in a checkpoint: a list of {key, name, bytes, stamp, hash}. Waits some seconds for
-  // the thread; files without a hash by then are left out, and a later checkpoint has them.
+  // The record in a checkpoint: a list of {key, name, bytes, stamp, hash}. Waits for the hashes of
+  // small files, which take a moment, at most some seconds. A large file that has none by then is
+  // recorded with the hash "", and a later checkpoint has it.
   Json to_json();
 
  private:
-  std::vector<InputFile> files_;
+  void compute(std::vector<size_t> order);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<InputFile> files_;  // the hashes are the thread's and guarded by the mutex
+  size_t small_left_ = 0;         // small files whose hash is to be computed
   std::atomic<bool> cancelled_ = false;
-  std::future<std::vector<std::string>> hashes_;
+  std::future<void> computing_;
 };
 
 // The labels of files that differ from a checkpoint's record.

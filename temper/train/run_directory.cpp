@@ -177,6 +177,11 @@ bool RunDirectory::complete_without_checkpoint(int64_t steps) const {
     return false;  // a damaged checkpoint is passed over with a warning, where there is another
   }
   const Checkpoint record = Checkpoints::record(found[0]);
+  check<ConfigError>(fs::exists(path() + "/final"), config_.where("output_dir"), ": the run in ",
+                     path(), " was complete after ", record.step, " steps, and ", path(),
+                     "/final, which alone had what it trained, is gone "
+                     "(train.keep_final_checkpoint: false leaves no checkpoint to write it from); "
+                     "put it back, or train again with resume=never or another output_dir");
   check<ConfigError>(complete(record, steps), config_.where("output_dir"), ": the run in ", path(),
                      " is complete after ", record.step,
                      " steps and kept no checkpoint (train.keep_final_checkpoint: false), so that "
@@ -249,6 +254,10 @@ std::string RunDirectory::changed_inputs(const Checkpoint* resumed) {
 void RunDirectory::check_inputs(const Checkpoint* resumed) {
   std::string error;
   try {
+    if (is_writer() && resumed && keeps_metrics()) {  // before anything is written
+      const std::string metrics = path() + "/metrics.jsonl";
+      metrics_up_to(resumed->step, read_file(metrics), metrics);
+    }
     if (is_writer()) error = changed_inputs(resumed);
   } catch (const std::exception& e) {  // the other ranks wait for the outcome, whatever it is
     error = e.what();

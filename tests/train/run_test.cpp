@@ -1,5 +1,11 @@
 // Whole runs in a directory: what is interrupted goes on to the same bits, and what looks on at a
 // run.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <tuple>
+
 #include "temper/base/file.h"
 #include "temper/io/safetensors.h"
 #include "tests/train/tiny.h"
@@ -97,6 +103,45 @@ TEST_CASE("rows of metrics that are gone are missed by the run that goes on") {
   CHECK(said.find("no row of step 1") != std::string::npos);
   // It is said once: what is there now is known.
   CHECK(go(0).find("cut or edited") == std::string::npos);
+}
+
+TEST_CASE("a row of metrics that cannot be read goes with those behind it, or is named") {
+  const Folder folder;
+  const std::string metrics = folder / "run/metrics.jsonl";
+  const auto go = [&](int64_t stop_after) {
+    Run run(folder / "run", settings());
+    run.config.metrics.sinks = {"console", "jsonl"};
+    RowsTask task(run.roles, tiny::alone());
+    run.go(task, stop_after);
+    return run.console.str();
+  };
+  go(3);
+  const std::string text = read_file(metrics);
+  write_file_atomic(metrics, text + "{\"step\": 4, \"lo\0\0\n{\"step\": 4}\n");
+  CHECK(go(4).find("failed and is off") == std::string::npos);
+  CHECK(tiny::logged(folder / "run").size() == 4);
+  const size_t second = text.find('\n') + 1;
+  write_file_atomic(metrics, text.substr(0, second) + "oops\n" + text.substr(second));
+  CHECK_THROWS_WITH_AS(go(5), doctest::Contains("run/metrics.jsonl:2: "), ConfigError);
+  CHECK_THROWS_WITH_AS(go(5), doctest::Contains("remove the line"), ConfigError);
+  write_file_atomic(metrics, text);
+  CHECK(go(5).find("resuming") != std::string::npos);
+}
+
+TEST_CASE("a complete run that kept no checkpoint says so where final/ is gone") {
+  const Folder folder;
+  const auto go = [&] {
+    Run run(folder / "run", settings());
+    run.config.train.keep_final_checkpoint = false;
+    RowsTask task(run.roles, tiny::alone());
+    run.go(task);
+    return run.console.str();
+  };
+  go();
+  CHECK(go().find("is complete") != std::string::npos);
+  std::filesystem::remove_all(folder / "run/final");
+  CHECK_THROWS_WITH_AS(go(), doctest::Contains("final, which alone had what it trained, is gone"),
+                       ConfigError);
 }
 
 TEST_CASE("weights that give no finite gradient are not gone on from") {
@@ -439,6 +484,19 @@ TEST_CASE("files that have changed since the checkpoint are named, and another b
   contains(after([&] { std::filesystem::remove(directory + "/rows/b.jsonl"); }),
            "b.jsonl), which is gone");
   contains(after([&] { write("model/tokenizer.json", "[]"); }), "tokenizer.json)");
+  // A large file may have no hash yet when the run is saved: then its time tells.
+  const auto without_hashes = [&](bool touched) {
+    return after([&] {
+      const std::string state = directory + "/run/checkpoints/step-2/state.json";
+      Json values = Json::parse(read_file(state));
+      for (Json& entry : values["inputs"]) entry["hash"] = "";
+      values.erase("hash");
+      write_file_atomic(state, values.dump());
+      if (touched) write("rows/a.jsonl", "{\"text\": \"a\"}\n");
+    });
+  };
+  CHECK(without_hashes(false).find("changed") == std::string::npos);
+  contains(without_hashes(true), "rows/a.jsonl), which may be another: it had no hash yet");
   const auto other_base = [&] { write("model/model.safetensors", std::string(999, 'w') + "x"); };
   const std::string refused = after(other_base);
   contains(refused, "refused: the frozen weights are not those that " + directory +
@@ -446,6 +504,48 @@ TEST_CASE("files that have changed since the checkpoint are named, and another b
                         "/model/model.safetensors)");
   // Where all weights train, the checkpoint has them.
   CHECK(after(other_base, false).find("changed") == std::string::npos);
+}
+
+TEST_CASE("files of one name that one pattern matches are told apart") {
+  const Folder folder;
+  const auto record = [&] {
+    Run run(folder / "run", settings());
+    run.config.verb = "sft";
+    run.config.data.train = {{.path = (folder / "rows") + "/*/x.jsonl"}};
+    std::vector<train::InputFile> files = train::input_files(run.config);
+    std::erase_if(files, [](const auto& file) { return !file.key.starts_with("data."); });
+    return files;
+  };
+  for (const char* name : {"a", "b"}) {
+    std::filesystem::create_directories((folder / "rows/") + name);
+    write_file_atomic((folder / "rows/") + name + "/x.jsonl", std::string(name) + "\n");
+  }
+  const Json kept = train::InputHashes(record()).to_json();
+  CHECK(kept.size() == 2);
+  std::vector<train::InputFile> same = record();
+  CHECK(train::compare_inputs(same, kept).others.empty());
+  write_file_atomic(folder / "rows/b/x.jsonl", "c\n");
+  std::vector<train::InputFile> other = record();
+  CHECK(train::compare_inputs(other, kept).others ==
+        std::vector<std::string>{"data.train[0].path (" + (folder / "rows/b/x.jsonl") + ")"});
+}
+
+TEST_CASE("checkpoints do not wait for the hashes of large files") {
+  const Folder folder;
+  train::InputFile large, small;
+  std::tie(large.key, large.name, large.path) = std::tuple{"model.path", "fifo", folder / "fifo"};
+  small = large;
+  small.path = folder / "small";
+  large.bytes = int64_t{1} << 30;
+  small.bytes = 2;
+  write_file_atomic(small.path, "ab");
+  CHECK(::mkfifo(large.path.c_str(), 0600) == 0);  // reading it takes until someone writes
+  train::InputHashes hashes({large, small});
+  const Json kept = hashes.to_json();
+  const int writer = ::open(large.path.c_str(), O_WRONLY);
+  ::close(writer);
+  CHECK(kept[0]["hash"] == "");
+  CHECK(kept[1]["hash"] != "");
 }
 
 TEST_CASE("a signal during the last step leaves a whole run") {
