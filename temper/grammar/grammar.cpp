@@ -81,7 +81,10 @@ Spec json_object(std::string where) {
 Spec tagged(const std::vector<Tag>& tags, const std::string& separator, bool once,
             const std::string& where) {
   Json list = Json::array();
+  size_t size = 0;
   for (const Tag& tag : tags) {
+    size += tag.begin.size() + dump_json(tag.schema).size() + tag.end.size();
+    check<ConfigError>(size <= kLongestText, where, ": more than ", kLongestText, " bytes");
     const std::string schema = checked_schema(tag.schema, dump_json(tag.schema), where);
     list.push_back({{"type", "tag"},
                     {"begin", tag.begin},

@@ -17,7 +17,8 @@ struct Tag {
 };
 
 // A grammar of one tag or, unless `once`, of several with the separator between them. `where` names
-// the tags' source in errors. Throws ConfigError as Compiler::compile does.
+// the tags' source in errors. Throws ConfigError as Compiler::compile does, and where
+// the tags have more than 1 MiB.
 Spec tagged(const std::vector<Tag>& tags, const std::string& separator, bool once,
             const std::string& where);
 

@@ -26,11 +26,21 @@ data::TextFormat format_of(const ServerOptions& options, const CompletionRequest
   return format;
 }
 
+// Templates read the parameters that OpenAI's clients may leave out where a function has none.
+Json with_parameters(Json tools) {
+  for (Json& tool : tools) {
+    Json& function = tool["function"];
+    if (function.value("parameters", Json()).is_null())
+      function["parameters"] = {{"type", "object"}, {"properties", Json::object()}};
+  }
+  return tools;
+}
+
 std::vector<int32_t> tokens_of(const data::TextFormat& format, const CompletionRequest& request,
                                const Json& prompt) {
   Json row;
   row[request.chat ? "messages" : prompt.is_string() ? "prompt" : "tokens"] = prompt;
-  if (request.chat && !request.tools.is_null()) row["tools"] = request.tools;
+  if (request.chat && !request.tools.is_null()) row["tools"] = with_parameters(request.tools);
   std::vector<int32_t> tokens = data::prompt_tokens(format, row, "the prompt");
   check<DataError>(!tokens.empty(), "the prompt has no tokens");
   return tokens;

@@ -83,6 +83,7 @@ void Connection::stop() {
   keeps_ = false;
 }
 
+// Throws nothing, as it is what remains to do after an exception.
 void Connection::close() {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;
@@ -90,7 +91,7 @@ void Connection::close() {
   socket_.close(ignored);
   uncount_body();
   if (const auto exchange = std::exchange(exchange_, nullptr)) {
-    hub_->handler.done(head_, status_, answered_bytes_, seconds_since(since_));
+    report_done();
     exchange->end(true);
   }
   if (listed_) hub_->connections.erase(*listed_);
@@ -117,7 +118,7 @@ void Connection::on_read(error_code error, size_t bytes) try {
   if (error) return on_end_of_input();
   buffer_.commit(bytes);
   advance();
-} catch (const std::exception&) {
+} catch (...) {
   close();
 }
 
@@ -246,7 +247,7 @@ void Connection::on_head() {
   head_.query = std::move(target->query);
   if (const auto length = parser_->content_length(); length) head_.content_length = *length;
   head_.has_body = !parser_->is_done();
-  admission_ = hub_->handler.admit(head_);
+  if (!survives([&] { admission_ = hub_->handler.admit(head_); })) return;
   if (admission_.answer) {
     keeps_ = keeps_ && !head_.has_body;
     state_ = State::kWork;
@@ -276,7 +277,29 @@ void Connection::on_request() {
   deadline_ = Clock::time_point::max();
   exchange_ = std::make_shared<PendingAnswer>(hub_, shared_from_this(), head_, is_http10_,
                                               std::move(parser_->get().body()));
-  admission_.handle(exchange_);
+  survives([&] { admission_.handle(exchange_); });
+}
+
+// Returns false where the handler has thrown, which is answered 500.
+template <class What>
+bool Connection::survives(What what) {
+  try {
+    what();
+    return true;
+  } catch (const std::exception& e) {
+    refuse(500, e.what());
+  } catch (...) {
+    refuse(500, "an error without a description");
+  }
+  return false;
+}
+
+void Connection::report_done() noexcept {
+  try {
+    hub_->handler.done(head_, status_, answered_bytes_, seconds_since(since_));
+  } catch (...) {
+    // It is said of an answer that is over.
+  }
 }
 
 // --- what goes out
@@ -317,8 +340,9 @@ void Connection::begin_stream(const std::string& type, std::string heartbeat, do
 }
 
 void Connection::end_stream(bool whole) {
-  if (!streams_ || ends_) return;
+  if (ends_) return;
   if (!whole) return close();
+  if (!streams_) return;
   ends_ = true;
   if (!is_http10_) return put(chunk_of(""));
   if (out_.empty()) finish();
@@ -363,12 +387,12 @@ void Connection::on_write(error_code error, size_t bytes) try {
   }
   if (!out_.empty()) return write();
   if (ends_) finish();
-} catch (const std::exception&) {
+} catch (...) {
   close();
 }
 
 void Connection::finish() {
-  hub_->handler.done(head_, status_, answered_bytes_, seconds_since(since_));
+  report_done();
   if (const auto exchange = std::exchange(exchange_, nullptr)) exchange->end(false);
   uncount_body();
   ends_ = streams_ = begun_ = false;
@@ -414,7 +438,7 @@ void PendingAnswer::post(What what) {
     if (!connection || self->gone_ || self->ended_) return;
     try {
       what(*connection);
-    } catch (const std::exception&) {
+    } catch (...) {
       connection->close();
     }
   });
@@ -471,7 +495,11 @@ void PendingAnswer::sent(size_t bytes) {
 
 void PendingAnswer::end(bool gone) {
   gone_ = gone_ || gone;
-  if (gone) tell();
+  try {
+    if (gone) tell();
+  } catch (...) {
+    // Whoever answers fails to notice that its client has gone.
+  }
   ended_ = true;
   const std::lock_guard lock(mutex_);
   changed_ = nullptr;

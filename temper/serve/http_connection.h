@@ -103,6 +103,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool count_body();
   void uncount_body();
   void refuse(int status, const std::string& message);
+  template <class What>
+  bool survives(What what);
+  void report_done() noexcept;
   std::string malformed() const;
 
   void answer(const Answer& answer);

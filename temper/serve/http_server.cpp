@@ -7,6 +7,7 @@
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <thread>
 
 #include "temper/base/memory.h"
 #include "temper/dist/liveness.h"
@@ -55,9 +56,11 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
 
   bool listen(const tcp::endpoint& endpoint);
   void accept();
+  void on_accept(error_code error, tcp::socket socket);
   void take(tcp::socket socket);
   bool make_room(const std::string& peer);
   void look();
+  void go_on();
   void end();
 
   std::shared_ptr<Hub> hub;
@@ -65,6 +68,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   asio::steady_timer looks{hub->io}, pause{hub->io};
   Clock::time_point gave_back = Clock::now();
   int gives_back = 0;
+  bool accepts = false, looks_again = false;  // under way
 };
 
 bool HttpServer::Impl::listen(const tcp::endpoint& endpoint) {
@@ -85,18 +89,30 @@ bool HttpServer::Impl::listen(const tcp::endpoint& endpoint) {
 
 void HttpServer::Impl::accept() {
   acceptor.async_accept([self = shared_from_this()](error_code error, tcp::socket socket) {
-    if (self->hub->stopping) return;
-    if (!error) {
-      self->take(std::move(socket));
-      return self->accept();
-    }
-    // For instance, the process has no file descriptors left.
-    self->make_room("");
-    self->pause.expires_after(kPatience);
-    self->pause.async_wait([self](error_code) {
-      if (!self->hub->stopping) self->accept();
-    });
+    self->accepts = false;
+    self->on_accept(error, std::move(socket));
   });
+  accepts = true;
+}
+
+void HttpServer::Impl::on_accept(error_code error, tcp::socket socket) {
+  if (hub->stopping) return;
+  if (!error) {
+    try {
+      take(std::move(socket));
+    } catch (const std::exception&) {
+      // No memory for one more: its socket is closed.
+    }
+    return accept();
+  }
+  // For instance, the process has no file descriptors left.
+  make_room("");
+  pause.expires_after(kPatience);
+  pause.async_wait([self = shared_from_this()](error_code) {
+    self->accepts = false;
+    if (!self->hub->stopping) self->accept();
+  });
+  accepts = true;
 }
 
 // Closes the connection that has waited longest for a request; only of `peer`, an address, unless
@@ -138,11 +154,21 @@ void HttpServer::Impl::take(tcp::socket socket) {
   connection->start();
 }
 
+// Begins, or goes on after a failure, to accept and to look.
+void HttpServer::Impl::go_on() {
+  if (!hub->stopping && !accepts) accept();
+  if (!looks_again) look();
+}
+
 void HttpServer::Impl::look() {
   const auto now = Clock::now();
   for (auto it = hub->connections.begin(); it != hub->connections.end();) {
     const std::shared_ptr<Connection> one = *it++;
-    one->look(now);
+    try {
+      one->look(now);
+    } catch (const std::exception&) {
+      one->close();
+    }
   }
   if (hub->released_bytes > kWorthGivingBack) {
     hub->released_bytes = 0;
@@ -155,7 +181,11 @@ void HttpServer::Impl::look() {
   }
   if (hub->stopping && hub->connections.empty()) return;
   looks.expires_after(kBetweenLooks);
-  looks.async_wait([self = shared_from_this()](error_code) { self->look(); });
+  looks.async_wait([self = shared_from_this()](error_code) {
+    self->looks_again = false;
+    self->look();
+  });
+  looks_again = true;
 }
 
 void HttpServer::Impl::end() {
@@ -198,11 +228,16 @@ int HttpServer::bind(const std::string& host, int port) {
 }
 
 void HttpServer::run() {
-  asio::post(impl_->hub->io, [impl = impl_] {
-    if (!impl->hub->stopping) impl->accept();
-    impl->look();
-  });
-  impl_->hub->io.run();
+  while (true) {
+    try {
+      impl_->go_on();
+      impl_->hub->io.run();
+      return;
+    } catch (const std::exception&) {
+      // What one connection lacks (memory, for instance) is no reason to end the others.
+      std::this_thread::sleep_for(kPatience);
+    }
+  }
 }
 
 void HttpServer::stop() {

@@ -74,7 +74,8 @@ class Exchange {
   virtual void begin_stream(std::string type, std::string heartbeat = {},
                             double heartbeat_seconds = 0) = 0;
   virtual void send(std::string part) = 0;
-  // whole: false if the answer is incomplete, which the client then notices by a broken connection.
+  // whole: false if the answer is incomplete, or none was begun and none will come, which the
+  // client then notices by a broken connection.
   virtual void end_stream(bool whole) = 0;
 
   // True while so much is unsent that more would only wait in memory.
@@ -103,6 +104,7 @@ struct Admission {
 };
 
 // The behavior of a server. All functions are called on the connections' thread and must not wait.
+// What they and Admission::handle throw is answered 500, or ends that one connection.
 class HttpHandler {
  public:
   virtual ~HttpHandler() = default;

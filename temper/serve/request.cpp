@@ -81,7 +81,14 @@ void read_template_variables(Members& members, CompletionRequest& out) {
   const Json* given = members.find("chat_template_kwargs");
   if (given && !given->is_object())
     wrong("chat_template_kwargs", *given, "an object of the chat template's variables");
-  if (given && !given->empty()) out.template_variables = *given;
+  if (given && !given->empty()) {
+    out.template_variables = *given;
+    // What the server itself gives to the template.
+    for (const char* name : {"add_generation_prompt", "messages", "tools"})
+      if (out.template_variables.erase(name) > 0)
+        out.ignored.push_back(temper::str("chat_template_kwargs.", name));
+    if (out.template_variables.empty()) out.template_variables = Json();
+  }
   const Json* effort = members.find("reasoning_effort");
   if (effort) {
     if (!effort->is_string()) wrong("reasoning_effort", *effort, "a text");
@@ -184,7 +191,7 @@ CompletionRequest parse_request(std::string_view body, bool chat,
   read_stream(members, out);
   out.return_token_ids = members.flag("return_token_ids");
   out.tokens_as_ids = members.flag("return_tokens_as_token_ids");
-  out.ignored = members.rest();
+  for (std::string& key : members.rest()) out.ignored.push_back(std::move(key));
   return out;
 }
 

@@ -12,6 +12,12 @@ namespace {
 
 constexpr const char* kNotChanged = "the server has stopped before its weights were changed";
 
+// Counts as one for as long as it lives.
+std::shared_ptr<void> counted(std::atomic<int64_t>& count) {
+  ++count;
+  return {&count, [](std::atomic<int64_t>* c) { --*c; }};
+}
+
 }  // namespace
 
 // Filled by the engine's callbacks, emptied by whoever answers the client.
@@ -52,9 +58,7 @@ struct Ticket::Queue {
   }
 
   // Stops counting as a request that is sampled. Called with the mutex held.
-  void leave() {
-    if (slots) --*std::exchange(slots, nullptr);
-  }
+  void leave() { sampling.reset(); }
 
   void wake() {
     std::function<void()> told;
@@ -71,15 +75,12 @@ struct Ticket::Queue {
   std::string failure;     // why there will be no others
   std::vector<Sent> sent;  // by choice
   int64_t num_samples = 1, unfinished = 0;
-  std::atomic<int64_t>* slots = nullptr;  // the counter of requests that are being sampled
+  std::shared_ptr<void> sampling;  // Place::sampling
   bool has_text = false, cancelled = false;
 };
 
-Ticket::Ticket(SamplerLoop& loop, std::shared_ptr<Queue> queue)
-    : loop_(loop), queue_(std::move(queue)) {
-  ++loop_.open_;
-  ++loop_.sampling_;
-  queue_->slots = &loop_.sampling_;
+Ticket::Ticket(SamplerLoop& loop, std::shared_ptr<Queue> queue, std::shared_ptr<void> open)
+    : loop_(loop), queue_(std::move(queue)), open_(std::move(open)) {
   const std::lock_guard lock(loop_.waiting_mutex_);
   loop_.waiting_.insert(queue_);
 }
@@ -94,7 +95,6 @@ Ticket::~Ticket() {
     const std::lock_guard lock(queue_->mutex);
     queue_->leave();
   }
-  --loop_.open_;
 }
 
 bool Ticket::take(Piece& piece) {
@@ -120,20 +120,29 @@ SamplerLoop::SamplerLoop(models::CausalLM& model, const generate::EngineOptions&
       has_text_(tokenizer != nullptr),
       most_requests_(most_requests) {}
 
-std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request> requests) {
+Place SamplerLoop::reserve() {
   check<ServerStopped>(!refuses(), "the server is stopping; retry later");
+  Place place{counted(sampling_), counted(open_)};
+  if (sampling_ <= most_requests_) return place;
+  ++refused_;
+  throw TooManyRequests{most_requests_};
+}
+
+std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request>& requests, Place& place,
+                                            std::function<void()> later) {
+  const std::lock_guard lock(gate_);
+  check<ServerStopped>(!ended_, "the server has stopped; retry later");
+  if (change_) {
+    later_.push_back(std::move(later));
+    return nullptr;
+  }
   auto queue = std::make_shared<Ticket::Queue>();
   queue->has_text = has_text_;
   queue->num_samples = requests.at(0).num_samples;
   queue->sent.resize(requests.size() * static_cast<size_t>(queue->num_samples));
   queue->unfinished = static_cast<int64_t>(queue->sent.size());
-  std::shared_ptr<Ticket> ticket(new Ticket(*this, queue));
-  if (sampling_ > most_requests_) {
-    ++refused_;
-    throw TooManyRequests{most_requests_};
-  }
-  std::unique_lock lock(gate_);
-  changed_.wait(lock, [this] { return change_ == nullptr || ended_; });
+  queue->sampling = std::move(place.sampling);
+  std::shared_ptr<Ticket> ticket(new Ticket(*this, queue, std::move(place.open)));
   ticket->weights_ = weights_;
   int64_t first_choice = 0;
   for (generate::Request& request : requests) {
@@ -172,18 +181,34 @@ void SamplerLoop::change_weights(const std::function<void()>& change, const std:
 // Nothing is being sampled, and nothing is submitted before this is over. False: nobody asks for a
 // change, or something was submitted before it.
 bool SamplerLoop::make_change() {
-  const std::lock_guard lock(gate_);
+  std::unique_lock lock(gate_);
   if (!change_ || engine_.wait(std::chrono::milliseconds(0))) return false;
+  // Nothing is submitted while change_ is set: the lock is free for those who ask.
+  lock.unlock();
+  std::exception_ptr failure;
   try {
     (*change_->run)();
-    weights_ = change_->name;
   } catch (...) {
-    change_->failure = std::current_exception();
+    failure = std::current_exception();
   }
+  lock.lock();
+  if (!failure) weights_ = change_->name;
+  change_->failure = failure;
   change_->done = true;
   change_ = nullptr;
   changed_.notify_all();
+  lock.unlock();
+  call_later();
   return true;
+}
+
+void SamplerLoop::call_later() {
+  std::vector<std::function<void()>> all;
+  {
+    const std::lock_guard lock(gate_);
+    all.swap(later_);
+  }
+  for (const auto& one : all) one();
 }
 
 void SamplerLoop::give_up() {
@@ -214,6 +239,7 @@ void SamplerLoop::run(const std::function<bool()>& stop) {
         }
         loop.changed_.notify_all();
       }
+      loop.call_later();
       loop.wake_all();
     }
   } const end{*this};

@@ -30,6 +30,13 @@ struct Piece {
 
 class SamplerLoop;
 
+// A place among the requests that the server takes at once (SamplerLoop::reserve). Held from when a
+// request is known until its samples are complete, it bounds what waits in memory.
+struct Place {
+  std::shared_ptr<void> sampling;  // until the samples are complete
+  std::shared_ptr<void> open;      // until the client has its answer
+};
+
 // Thrown where the server ends before what it was asked for is done.
 struct ServerStopped : RunError {
   using RunError::RunError;
@@ -54,11 +61,12 @@ class Ticket {
  private:
   friend class SamplerLoop;
   struct Queue;
-  Ticket(SamplerLoop& loop, std::shared_ptr<Queue> queue);
+  Ticket(SamplerLoop& loop, std::shared_ptr<Queue> queue, std::shared_ptr<void> open);
   SamplerLoop& loop_;
   std::shared_ptr<Queue> queue_;
   std::vector<generate::RequestId> ids_;
   std::string weights_;
+  std::shared_ptr<void> open_;
 };
 
 // Thrown where as many requests as the server takes are there already.
@@ -75,17 +83,23 @@ class SamplerLoop {
 
   // Throws what submit would throw of the options' grammar, and makes submit fast.
   void prepare(const generate::GenerationOptions& options) { engine_.prepare(options); }
-  // From any thread. All requests have as many samples. With GenerationOptions::stream a
-  // completion comes in many pieces, else in one. Throws as Engine::submit, TooManyRequests, and
+  // A place for the requests of one client. From any thread. Throws TooManyRequests, and
   // ServerStopped after refuse_new.
-  std::shared_ptr<Ticket> submit(std::vector<generate::Request> requests);
+  Place reserve();
+  // From any thread, and never waits. All requests have as many samples. With
+  // GenerationOptions::stream a completion comes in many pieces, else in one. Null while the
+  // weights are being changed: nothing is taken then, and `later` is called once, on the thread
+  // that samples, when it is time for another try; it must not wait. Throws as Engine::submit, and
+  // ServerStopped after the end.
+  std::shared_ptr<Ticket> submit(std::vector<generate::Request>& requests, Place& place,
+                                 std::function<void()> later);
 
   // Changes the model: `change` runs on the thread that samples, when all that was submitted before
-  // is done; what is submitted meanwhile waits for it. `name`: of the weights afterwards. From any
-  // thread. Throws what `change` throws, and ServerStopped.
+  // is done. `name`: of the weights afterwards. From any thread. Throws what `change` throws, and
+  // ServerStopped.
   void change_weights(const std::function<void()>& change, const std::string& name);
 
-  // From now on submit and change_weights throw ServerStopped; requests already submitted are
+  // From now on reserve and change_weights throw ServerStopped; requests that have a place are
   // completed. From any thread.
   void refuse_new() { refuses_ = true; }
   bool refuses() const { return refuses_ || ended_; }
@@ -114,6 +128,7 @@ class SamplerLoop {
   };
   void update_counts();
   bool make_change();
+  void call_later();
   void wake_all();
 
   generate::Engine engine_;
@@ -128,6 +143,7 @@ class SamplerLoop {
   std::mutex gate_;  // between submitting and changing
   std::condition_variable changed_;
   Change* change_ = nullptr;
+  std::vector<std::function<void()>> later_;  // what waits for the change
   std::string weights_ = "initial";
 };
 

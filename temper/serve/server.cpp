@@ -60,6 +60,16 @@ HttpLimits limits_of(const ServerOptions& options) {
 }  // namespace
 
 struct Server::Impl : HttpHandler {
+  // A request that was parsed, until it is sampled.
+  struct Pending {
+    std::shared_ptr<Exchange> exchange;
+    const ServedModel* model;
+    ToolCallFormat calls;
+    CompletionRequest request;
+    std::vector<generate::Request> asked;
+    Place place;
+  };
+
   Impl(ServerOptions o, SamplerLoop* s)
       : options(std::move(o)),
         sampling(s),
@@ -83,9 +93,9 @@ struct Server::Impl : HttpHandler {
   Answer health() const;
   void guard(Exchange& exchange, const std::function<void()>& handler);
   void complete(const std::shared_ptr<Exchange>& exchange, bool chat);
-  void submit(const std::shared_ptr<Exchange>& exchange, CompletionRequest request);
-  void begin(const std::shared_ptr<Exchange>& exchange, const ServedModel& model,
-             ToolCallFormat calls, CompletionRequest request, std::vector<generate::Request> asked);
+  void submit(const std::shared_ptr<Exchange>& exchange, CompletionRequest request, Place place);
+  void prepare(Pending& pending);
+  void begin(const std::shared_ptr<Pending>& pending);
   void reload(Exchange& exchange);
   void attend(const std::shared_ptr<Exchange>& exchange, bool counts);
   void stop();
@@ -198,8 +208,9 @@ Admission Server::Impl::post(const RequestHead& head, Handler handler) {
       .answer = {}, .handle = std::move(handler), .most_body_bytes = options.most_request_bytes};
 }
 
-// Calls the handler; what it throws becomes the answer.
-void Server::Impl::guard(Exchange& exchange, const std::function<void()>& handler) {
+// Calls the handler; what it throws becomes the answer, or ends the connection where not even that
+// can be made.
+void Server::Impl::guard(Exchange& exchange, const std::function<void()>& handler) try {
   try {
     handler();
   } catch (const TooManyRequests& e) {
@@ -208,50 +219,65 @@ void Server::Impl::guard(Exchange& exchange, const std::function<void()>& handle
   } catch (const std::exception& e) {
     exchange.answer(answer_to(e));
   }
+} catch (...) {
+  exchange.end_stream(false);
 }
 
 void Server::Impl::complete(const std::shared_ptr<Exchange>& exchange, bool chat) {
   if (exchange->is_gone()) return;
   guard(*exchange, [&] {
     CompletionRequest request = parse_request(exchange->body(), chat, options.defaults);
+    Place place = sampling->reserve();
     exchange->drop_body();
     warn_of(request.ignored);
-    submit(exchange, std::move(request));
+    submit(exchange, std::move(request), std::move(place));
   });
 }
 
-void Server::Impl::submit(const std::shared_ptr<Exchange>& exchange, CompletionRequest request) {
+void Server::Impl::submit(const std::shared_ptr<Exchange>& exchange, CompletionRequest request,
+                          Place place) {
   const ServedModel& model = model_of(options, request.model);
   const ToolCallFormat calls = tool_calls_of(options, request, model);
   std::vector<generate::Request> asked = requests_of(options, request, model);
   const bool has_form = request.options.grammar || request.tool_choice != ToolChoice::kAuto;
-  auto go_on = [this, exchange, &model, calls, request = std::move(request),
-                asked = std::move(asked)]() mutable {
-    begin(exchange, model, calls, std::move(request), std::move(asked));
-  };
-  if (!has_form) return go_on();
-  const auto later = std::make_shared<decltype(go_on)>(std::move(go_on));
-  grammars.post([this, exchange, later] {
-    if (!exchange->is_gone()) guard(*exchange, *later);
+  const auto pending = std::make_shared<Pending>(
+      Pending{exchange, &model, calls, std::move(request), std::move(asked), std::move(place)});
+  if (!has_form) return begin(pending);
+  grammars.post([this, pending] {
+    if (pending->exchange->is_gone()) return;
+    guard(*pending->exchange, [&] {
+      prepare(*pending);
+      begin(pending);
+    });
   });
 }
 
-void Server::Impl::begin(const std::shared_ptr<Exchange>& exchange, const ServedModel& model,
-                         ToolCallFormat calls, CompletionRequest request,
-                         std::vector<generate::Request> asked) {
-  const ReasoningMarks reasoning = reasoning_of(options, request, model);
+void Server::Impl::prepare(Pending& pending) {
+  CompletionRequest& request = pending.request;
   if (request.tool_choice != ToolChoice::kAuto) {
-    request.options.grammar = spec_of(forced_calls(request, calls));
-    for (generate::Request& one : asked) one.options.grammar = request.options.grammar;
+    request.options.grammar = spec_of(forced_calls(request, pending.calls));
+    for (generate::Request& one : pending.asked) one.options.grammar = request.options.grammar;
   }
   sampling->prepare(request.options);
+}
+
+// While the weights are being changed the request waits without a thread, and begins again.
+void Server::Impl::begin(const std::shared_ptr<Pending>& pending) {
   std::vector<std::vector<int32_t>> prompts;
-  for (const generate::Request& one : asked) prompts.push_back(one.prompt);
-  std::shared_ptr<Ticket> ticket = sampling->submit(std::move(asked));
-  auto reply =
-      std::make_unique<Reply>(std::move(request), model.name, std::move(prompts),
-                              options.format.tokenizer, ticket->weights(), calls, reasoning);
-  std::make_shared<Answering>(answers, exchange, std::move(ticket), std::move(reply))->start();
+  for (const generate::Request& one : pending->asked) prompts.push_back(one.prompt);
+  const auto again = [this, pending] {
+    if (!pending->exchange->is_gone()) guard(*pending->exchange, [&] { begin(pending); });
+  };
+  std::shared_ptr<Ticket> ticket =
+      sampling->submit(pending->asked, pending->place, [this, again] { small.post(again); });
+  if (!ticket) return;
+  const ServedModel& model = *pending->model;
+  const ReasoningMarks reasoning = reasoning_of(options, pending->request, model);
+  auto reply = std::make_unique<Reply>(std::move(pending->request), model.name, std::move(prompts),
+                                       options.format.tokenizer, ticket->weights(), pending->calls,
+                                       reasoning);
+  std::make_shared<Answering>(answers, pending->exchange, std::move(ticket), std::move(reply))
+      ->start();
 }
 
 // Who may write to a model is asked for a key, unless only this machine's programs are served.
@@ -312,8 +338,7 @@ void Server::Impl::warn_of(const std::vector<std::string>& ignored) {
     const std::string name = for_log(key);
     const std::lock_guard lock(mutex);
     if (warned.size() < kMostWarnings && warned.insert(name).second)
-      options.warn("requests have the parameter `" + name +
-                   "`, which this server does not know and ignores");
+      options.warn("requests have the parameter `" + name + "`, which this server ignores");
   }
 }
 

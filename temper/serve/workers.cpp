@@ -1,6 +1,13 @@
 #include "temper/serve/workers.h"
 
+#include <system_error>
+
 namespace temper::serve {
+
+Workers::Workers(size_t most_threads) : most_threads_(most_threads) {
+  threads_.reserve(most_threads);
+  threads_.emplace_back([this] { work(); });
+}
 
 Workers::~Workers() {
   {
@@ -14,9 +21,13 @@ Workers::~Workers() {
 void Workers::post(std::function<void()> job) {
   const std::lock_guard lock(mutex_);
   jobs_.push_back(std::move(job));
-  if (jobs_.size() > idle_ && threads_.size() < most_threads_)
-    threads_.emplace_back([this] { work(); });
   posted_.notify_one();
+  if (jobs_.size() <= idle_ || threads_.size() >= most_threads_) return;
+  try {
+    threads_.emplace_back([this] { work(); });
+  } catch (const std::system_error&) {
+    // The job waits for another thread.
+  }
 }
 
 void Workers::work() {
@@ -29,7 +40,11 @@ void Workers::work() {
     std::function<void()> job = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
-    job();
+    try {
+      job();
+    } catch (...) {
+      // One job's failure is not that of the program.
+    }
     job = nullptr;  // frees what the job holds before the next one begins
     lock.lock();
   }

@@ -1,4 +1,5 @@
-// A pool of threads for work that takes a while; they are started when they are needed.
+// A pool of threads for work that takes a while. One is started at once, and others when they are
+// needed: where the system has none to give, jobs wait for those that there are.
 #pragma once
 
 #include <condition_variable>
@@ -13,12 +14,13 @@ namespace temper::serve {
 
 class Workers {
  public:
-  explicit Workers(size_t most_threads) : most_threads_(most_threads) {}
+  explicit Workers(size_t most_threads);
   ~Workers();  // waits for all posted jobs
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  // Runs `job` on one of the threads, in the order of posting. `job` must not throw.
+  // Runs `job` on one of the threads, in the order of posting. What `job` throws is dropped: it has
+  // to tell whoever waits for it. Throws only where no memory is left for one more job.
   void post(std::function<void()> job);
 
  private:

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -75,6 +76,7 @@ class Echo : public HttpHandler {
  public:
   Admission admit(const RequestHead& head) override {
     if (head.path == "/now") return {.answer = Answer{200, "now", "text/plain"}, .handle = {}};
+    if (head.path == "/throws_at_head") throw std::runtime_error("a failure of admit");
     if (head.path == "/refused") return {.answer = Answer{401, "no"}, .handle = {}};
     Admission out{
         .answer = {}, .handle = {}, .most_body_bytes = head.path == "/large" ? 1 << 30 : 1000};
@@ -87,6 +89,13 @@ class Echo : public HttpHandler {
         kept.push_back(exchange);
         return;
       }
+      if (exchange->head().path == "/throws") throw std::runtime_error("a failure of handle");
+      if (exchange->head().path == "/throws_odd") throw 3;
+      if (exchange->head().path == "/job_throws")
+        return workers.post([exchange] {
+          exchange->end_stream(false);
+          throw std::runtime_error("a failure of a job");
+        });
       workers.post([exchange] {
         exchange->answer({200, exchange->head().path + " " +
                                    std::to_string(exchange->body().size()) + " " +
@@ -96,7 +105,10 @@ class Echo : public HttpHandler {
     return out;
   }
   Answer refusal(int status, const std::string& message) override { return {status, message}; }
-  void done(const RequestHead&, int status, int64_t, double) override { last_status = status; }
+  void done(const RequestHead& head, int status, int64_t, double) override {
+    last_status = status;
+    if (head.path == "/throws_after") throw std::runtime_error("a failure of done");
+  }
 
   std::shared_ptr<Exchange> take() {
     for (;; std::this_thread::sleep_for(std::chrono::milliseconds(2))) {
@@ -377,4 +389,55 @@ TEST_CASE("the end: what is being answered is answered, nothing else begins") {
   CHECK(answer.ends_with("late"));
   r.reset();
   asked->answer({200, "too late"});
+}
+
+TEST_CASE("what the functions of a server throw ends no other connection") {
+  const Running r;
+  Client other(r.port);  // stays
+  other.send(post("/never", "Content-Length: 0\r\n", ""));
+  const auto waiting = const_cast<Echo&>(r.echo).take();
+  for (int i = 0; i < 2; ++i) {
+    for (const char* path : {"/throws", "/throws_odd", "/throws_at_head"}) {
+      CAPTURE(path);
+      const std::string answer = r.ask(post(path, "Content-Length: 2\r\n", "ab"));
+      CHECK(answer.starts_with("HTTP/1.1 500"));
+      CHECK(has(answer, "Connection: close"));
+    }
+    CHECK(has(r.ask(post("/throws", "Content-Length: 0\r\n", "")), "a failure of handle"));
+    CHECK(has(r.ask(closing("/throws_after")), "/throws_after 0 "));
+    // The connection ends without an answer.
+    CHECK(r.ask(post("/job_throws", "Content-Length: 0\r\n", "")).empty());
+  }
+  {
+    // Clients that leave before their answer: what is thrown then is no answer.
+    Client leaves(r.port);
+    leaves.send(post("/never", "Content-Length: 0\r\n", ""));
+    const auto left = const_cast<Echo&>(r.echo).take();
+    left->on_change([] { throw std::runtime_error("a failure of on_change"); });
+    leaves.close();
+    while (!left->is_gone()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  CHECK(has(r.ask(closing("/now")), "now"));
+  waiting->answer({200, "after all"});
+  CHECK(has(other.until("after all"), "HTTP/1.1 200"));
+}
+
+TEST_CASE("where the system has no more threads, jobs wait for those that there are") {
+  Workers workers{4};
+  pthread_attr_t before, large;
+  pthread_getattr_default_np(&before);
+  pthread_attr_init(&large);
+  REQUIRE(pthread_attr_setstacksize(&large, size_t{1} << 46) == 0);  // more than there is
+  pthread_setattr_default_np(&large);
+  std::atomic<int> done{0};
+  for (int i = 0; i < 5; ++i)
+    workers.post([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ++done;
+    });
+  pthread_setattr_default_np(&before);
+  while (done < 5) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  workers.post([] { throw std::runtime_error("a job's"); });
+  workers.post([&] { ++done; });
+  while (done < 6) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }

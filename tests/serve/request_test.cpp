@@ -9,6 +9,7 @@
 #include <string>
 
 #include "temper/base/error.h"
+#include "temper/base/file.h"
 #include "temper/base/json.h"
 #include "temper/serve/asked.h"
 #include "temper/serve/forced_calls.h"
@@ -219,6 +220,34 @@ TEST_CASE("each request has the date of its own time") {
   CHECK(day() == "03");
 }
 
+TEST_CASE("tools without parameters have none, in templates that read them") {
+  const std::string root =
+      std::getenv("TEMPER_SOURCE_DIR") ? std::getenv("TEMPER_SOURCE_DIR") : ".";
+  const std::string golden = root + "/tests/golden/";
+  ServerOptions options;
+  options.models.push_back({"m", 0});
+  options.most_positions = 1 << 20;
+  options.format.tokenizer = Tokenizer::parse(
+      read_json_file(golden + "tokenizers/qwen2.json").at("tokenizer").dump(), "tokenizer");
+  const auto rendered = [&](const char* file, const std::string& function) {
+    options.format.chat = std::make_shared<const ChatTemplate>(ChatTemplate::parse(
+        read_file(golden + "templates/" + file, 1 << 20), file, Json{{"bos_token", "<s>"}}));
+    const CompletionRequest r =
+        chat(R"("tools": [{"type": "function", "function": )" + function + "}]");
+    return options.format.tokenizer->decode(
+        requests_of(options, r, options.models[0]).at(0).prompt);
+  };
+  for (const char* file : {"hermes.jinja", "qwen3.jinja", "llama31.jinja"}) {
+    CAPTURE(file);
+    const std::string empty = rendered(
+        file,
+        R"({"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}})");
+    CHECK(empty.find("f") != std::string::npos);
+    CHECK(rendered(file, R"({"name": "f", "description": "d"})") == empty);
+    CHECK(rendered(file, R"({"name": "f", "description": "d", "parameters": null})") == empty);
+  }
+}
+
 TEST_CASE("unknown parameters are passed over and named, unless they look misspelled") {
   const CompletionRequest r = text(R"("top_a": 0.2, "logits_processors": [], "user": "u")");
   CHECK(r.ignored == std::vector<std::string>{"top_a", "logits_processors"});
@@ -251,6 +280,13 @@ TEST_CASE("variables of the chat template") {
         Json({{"enable_thinking", false}}));
   CHECK(chat(R"("reasoning_effort": "low")").template_variables ==
         Json({{"reasoning_effort", "low"}}));
+  // What the server gives to the template is not the client's to say.
+  const CompletionRequest r = chat(
+      R"("chat_template_kwargs": {"add_generation_prompt": false, "tools": [], "a": 1}, "top_a": 1)");
+  CHECK(r.template_variables == Json({{"a", 1}}));
+  CHECK(r.ignored == std::vector<std::string>{"chat_template_kwargs.add_generation_prompt",
+                                              "chat_template_kwargs.tools", "top_a"});
+  CHECK(chat(R"("chat_template_kwargs": {"messages": []})").template_variables.is_null());
   CHECK(problem(R"({"messages": [{"role": "user", "content": "a"}], "chat_template_kwargs": 1})",
                 true)
             .starts_with("`chat_template_kwargs`: found 1"));
@@ -320,6 +356,9 @@ TEST_CASE("tools that have to be called, and calls that were spoken") {
   CHECK(forced_calls(required, ToolCallFormat::kMistral).tags[1].end == "}]");
   CHECK(std::string(forced_beginning(required, ToolCallFormat::kMistral)) == "[TOOL_CALLS]");
   CHECK(std::string(forced_beginning(required, ToolCallFormat::kHermes)).empty());
+  const grammar::Tag large{"a", Json{{"const", std::string(600000, 'x')}}, "b"};
+  CHECK_THROWS_WITH_AS(spec_of({{large, large}, "", true}), "tools: more than 1048576 bytes",
+                       ConfigError);
   CHECK(problem(R"({"messages": [{"role": "user", "content": "a"}], )" + std::string(tools) +
                     R"(, "tool_choice": "required", "response_format": {"type": "json_object"}})",
                 true)

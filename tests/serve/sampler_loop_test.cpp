@@ -1,0 +1,119 @@
+// One engine for all clients: places for requests, and weights that change meanwhile.
+#include "temper/serve/sampler_loop.h"
+
+#include <doctest/doctest.h>
+
+#include <future>
+#include <thread>
+
+#include "tests/generate/tiny.h"
+
+using namespace temper;
+using namespace temper::serve;
+
+namespace {
+
+std::vector<generate::Request> request() {
+  generate::Request one;
+  one.prompt = {3, 4};
+  one.options.max_new_tokens = 2;
+  return {one};
+}
+
+// A loop of a small model, with a thread that samples.
+struct Loop {
+  Loop() : model(generate::tiny::model(61, {2})), loop(*model, {}, nullptr, 2) {
+    thread = std::thread([this] { loop.run([this] { return ends.load(); }); });
+  }
+  ~Loop() { end(); }
+  void end() {
+    ends = true;
+    if (thread.joinable()) thread.join();
+  }
+  std::shared_ptr<Ticket> submit(Place place, std::function<void()> later = {}) {
+    std::vector<generate::Request> one = request();
+    return loop.submit(one, place, std::move(later));
+  }
+
+  std::unique_ptr<models::CausalLM> model;
+  SamplerLoop loop;
+  std::atomic<bool> ends{false};
+  std::thread thread;
+};
+
+void wait_until(const std::function<bool()>& condition) {
+  bool holds = false;
+  for (int i = 0; i < 10000 && !holds; ++i) {
+    holds = condition();
+    if (!holds) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  CHECK(holds);
+}
+
+}  // namespace
+
+TEST_CASE("requests that are parsed and not yet submitted count towards the limit") {
+  Loop l;
+  {
+    const Place one = l.loop.reserve(), two = l.loop.reserve();
+    CHECK_THROWS_AS(l.loop.reserve(), TooManyRequests);
+    CHECK(l.loop.counts().open == 2);
+    CHECK(l.loop.counts().refused == 1);
+  }
+  CHECK(l.loop.counts().open == 0);
+  const auto ticket = l.submit(l.loop.reserve());
+  REQUIRE(ticket);
+  Piece piece;
+  wait_until([&] { return ticket->take(piece); });
+  CHECK(piece.finished);
+  // A complete one, whose client has yet to read it, is open and takes no place.
+  CHECK(l.loop.counts().open == 1);
+  const Place one = l.loop.reserve(), two = l.loop.reserve();
+  CHECK_THROWS_AS(l.loop.reserve(), TooManyRequests);
+}
+
+TEST_CASE("while the weights change a request waits without a thread, and counts") {
+  Loop l;
+  std::promise<void> begun, go_on;
+  std::thread trainer([&] {
+    l.loop.change_weights(
+        [&] {
+          begun.set_value();
+          go_on.get_future().wait();
+        },
+        "new");
+  });
+  begun.get_future().wait();
+  std::promise<void> told;
+  Place place = l.loop.reserve();
+  std::vector<generate::Request> asked = request();
+  CHECK(l.loop.submit(asked, place, [&] { told.set_value(); }) == nullptr);
+  CHECK(asked.at(0).prompt.size() == 2);  // nothing was taken
+  const Place other = l.loop.reserve();
+  CHECK_THROWS_AS(l.loop.reserve(), TooManyRequests);
+  go_on.set_value();
+  told.get_future().wait();
+  trainer.join();
+  const auto ticket = l.loop.submit(asked, place, {});
+  REQUIRE(ticket);
+  CHECK(ticket->weights() == "new");
+  Piece piece;
+  wait_until([&] { return ticket->take(piece); });
+}
+
+TEST_CASE("at the end who waits is told, and what has a place is completed before") {
+  Loop l;
+  Place place = l.loop.reserve();
+  l.loop.refuse_new();
+  CHECK_THROWS_AS(l.loop.reserve(), ServerStopped);
+  {
+    std::vector<generate::Request> asked = request();
+    const auto ticket = l.loop.submit(asked, place, {});
+    REQUIRE(ticket);
+    Piece piece;
+    wait_until([&] { return ticket->take(piece); });
+  }
+  l.end();
+  Place none;
+  CHECK_THROWS_AS(l.submit(none), ServerStopped);
+}
