@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -12,16 +11,14 @@
 #include "temper/base/file.h"
 #include "temper/data/jsonl.h"
 #include "temper/data/row_file.h"
+#include "tests/golden.h"
 
 using namespace temper;
 using namespace temper::data;
 
 namespace {
 
-std::string golden(const std::string& name) {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(source ? source : ".") + "/tests/golden/parquet/" + name;
-}
+std::string golden(const std::string& name) { return golden_path("parquet/" + name); }
 
 bool has_plugin() {
   if (arrow_version() == nullptr) MESSAGE("skipped: this build has no reader of Parquet");

@@ -3,23 +3,19 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "tests/data/said.h"
+#include "tests/golden.h"
 
 using namespace temper;
 using namespace temper::data;
 
 namespace {
 
-std::string golden_path(const std::string& path) {
-  const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(root ? root : ".") + "/tests/golden/" + path;
-}
-
-PreferenceFormat format_with(const std::string& chat = "chatml") {
+PreferenceFormat pair_format(const std::string& chat = "chatml") {
   const Json file = read_json_file(golden_path("tokenizers/qwen2.json"));
   static const std::shared_ptr<const Tokenizer> tokenizer =
       Tokenizer::parse(file.at("tokenizer").dump(), "qwen2");
@@ -35,22 +31,18 @@ PreferenceFormat format_with(const std::string& chat = "chatml") {
   return format;
 }
 
-PreferenceRow row_in(const PreferenceFormat& format, const Json& row) {
+PreferenceRow pair_in(const PreferenceFormat& format, const Json& row) {
   bool truncated = false;
   return read_preference_row(format, row, "rows.jsonl:7", &truncated).value();
 }
 
-std::string error_of(const PreferenceFormat& format, const Json& row) {
+std::string pair_error(const PreferenceFormat& format, const Json& row) {
   try {
-    row_in(format, row);
+    pair_in(format, row);
   } catch (const DataError& e) {
     return e.what();
   }
   return "no error";
-}
-
-Json said(const char* role, const std::string& content) {
-  return {{"role", role}, {"content", content}};
 }
 
 // A side's tokens and labels are those that supervised tuning makes of the prompt and completion.
@@ -73,9 +65,9 @@ using Ids = std::vector<int32_t>;
 }  // namespace
 
 TEST_CASE("a side's tokens are those of supervised tuning") {
-  const PreferenceFormat format = format_with();
+  const PreferenceFormat format = pair_format();
   const Json text = {{"prompt", "What is 2+2? "}, {"chosen", "It is 4."}, {"rejected", "It is 5."}};
-  const PreferenceRow row = row_in(format, text);
+  const PreferenceRow row = pair_in(format, text);
   check_as_sft(format, row, Side::kChosen, text["prompt"], text["chosen"]);
   check_as_sft(format, row, Side::kRejected, text["prompt"], text["rejected"]);
   CHECK(row.segments.size() == 4);  // the prompt, "It is ", and what differs
@@ -85,16 +77,16 @@ TEST_CASE("a side's tokens are those of supervised tuning") {
   const Json chosen = {said("assistant", "4")}, rejected = {said("assistant", "5")};
   for (const char* name : {"chatml", "qwen3", "llama31", "gemma3"}) {
     CAPTURE(name);
-    const PreferenceFormat chat = format_with(name);
+    const PreferenceFormat chat = pair_format(name);
     const PreferenceRow pair =
-        row_in(chat, {{"prompt", question}, {"chosen", chosen}, {"rejected", rejected}});
+        pair_in(chat, {{"prompt", question}, {"chosen", chosen}, {"rejected", rejected}});
     check_as_sft(chat, pair, Side::kChosen, question, chosen);
     check_as_sft(chat, pair, Side::kRejected, question, rejected);
   }
 }
 
 TEST_CASE("without a prompt, what the sides begin with alike is the prompt") {
-  const PreferenceFormat format = format_with();
+  const PreferenceFormat format = pair_format();
   const auto tokens = [](const PreferenceRow& row) {
     Ids all;
     for (const PreferenceRow::Segment& s : row.segments) {
@@ -106,16 +98,16 @@ TEST_CASE("without a prompt, what the sides begin with alike is the prompt") {
   const Json question = said("user", "Why?"), good = said("assistant", "So."),
              bad = said("assistant", "No.");
   const Ids expected =
-      tokens(row_in(format, {{"prompt", {question}}, {"chosen", {good}}, {"rejected", {bad}}}));
-  const auto same = [&](const Json& row) { CHECK(tokens(row_in(format, row)) == expected); };
+      tokens(pair_in(format, {{"prompt", {question}}, {"chosen", {good}}, {"rejected", {bad}}}));
+  const auto same = [&](const Json& row) { CHECK(tokens(pair_in(format, row)) == expected); };
   same({{"chosen", {question, good}}, {"rejected", {question, bad}}});
   same({{"prompt", {question}}, {"chosen", good}, {"rejected", bad}});
   same({{"prompt", "Why?"}, {"chosen", {question, good}}, {"rejected", {question, bad}}});
   same({{"prompt", "Why?"}, {"chosen", {good}}, {"rejected", {bad}}});
-  CHECK(tokens(row_in(format, {{"chosen", "Q: x A: yes"}, {"rejected", "Q: x A: no"}})) ==
-        tokens(row_in(format, {{"prompt", "Q: x A:"}, {"chosen", " yes"}, {"rejected", " no"}})));
+  CHECK(tokens(pair_in(format, {{"chosen", "Q: x A: yes"}, {"rejected", "Q: x A: no"}})) ==
+        tokens(pair_in(format, {{"prompt", "Q: x A:"}, {"chosen", " yes"}, {"rejected", " no"}})));
   CHECK_THROWS_WITH_AS(
-      row_in(format, {{"question", "Why?"}, {"chosen", "So."}, {"rejected", "No."}}),
+      pair_in(format, {{"question", "Why?"}, {"chosen", "So."}, {"rejected", "No."}}),
       doctest::Contains("the row has no `prompt`, and `chosen` and `rejected` begin with nothing"),
       DataError);
 }
@@ -124,8 +116,8 @@ TEST_CASE("ids: what both sides share stands once") {
   PreferenceFormat format;
   format.vocabulary = 50;
   const auto row = [&](Ids prompt, Ids chosen, Ids rejected) {
-    return row_in(format,
-                  {{"prompt_ids", prompt}, {"chosen_ids", chosen}, {"rejected_ids", rejected}});
+    return pair_in(format,
+                   {{"prompt_ids", prompt}, {"chosen_ids", chosen}, {"rejected_ids", rejected}});
   };
   const PreferenceRow parts = row({1, 2}, {3, 4, 5}, {3, 6});
   REQUIRE(parts.segments.size() == 4);
@@ -161,7 +153,7 @@ TEST_CASE("rows are cut, dropped or refused by their longer side") {
   format.overlong = Overlong::kDrop;
   CHECK_FALSE(read_preference_row(format, row, "f:1", &truncated));
   format.overlong = Overlong::kError;
-  CHECK(error_of(format, row).starts_with("rows.jsonl:7: 6 tokens; data.max_length is 4"));
+  CHECK(pair_error(format, row).starts_with("rows.jsonl:7: 6 tokens; data.max_length is 4"));
 }
 
 TEST_CASE("margins, labels and renamed fields") {
@@ -169,24 +161,25 @@ TEST_CASE("margins, labels and renamed fields") {
   format.vocabulary = 50;
   const Json pair = {
       {"prompt_ids", {1}}, {"chosen_ids", {2}}, {"rejected_ids", {3}}, {"margin", 0.5}};
-  CHECK(row_in(format, pair).margin == 0.5);
+  CHECK(pair_in(format, pair).margin == 0.5);
   const Json single = {{"prompt_ids", {1}}, {"completion_ids", {2}}, {"label", false}};
-  CHECK(error_of(format, single).find("expected prompt, chosen and rejected") != std::string::npos);
+  CHECK(pair_error(format, single).find("expected prompt, chosen and rejected") !=
+        std::string::npos);
   format.unpaired = true;
-  const PreferenceRow bad = row_in(format, single);
+  const PreferenceRow bad = pair_in(format, single);
   CHECK_FALSE(bad.has(Side::kChosen));
   CHECK(bad.supervised(Side::kRejected) == 1);
-  CHECK(row_in(format, pair).paired());
+  CHECK(pair_in(format, pair).paired());
   format.columns = {{"chosen_ids", "good"}, {"rejected_ids", "bad"}};
-  CHECK(row_in(format, {{"prompt_ids", {1}}, {"good", {2}}, {"bad", {3}}})
+  CHECK(pair_in(format, {{"prompt_ids", {1}}, {"good", {2}}, {"bad", {3}}})
             .path(Side::kRejected, false)
             .tokens == Ids{3});
 }
 
 TEST_CASE("what is wrong with a row is said with its line") {
-  const PreferenceFormat format = format_with();
+  const PreferenceFormat format = pair_format();
   const auto begins = [&](const Json& row, const std::string& message) {
-    const std::string found = error_of(format, row);
+    const std::string found = pair_error(format, row);
     CAPTURE(found);
     CHECK(found.starts_with("rows.jsonl:7: " + message));
   };

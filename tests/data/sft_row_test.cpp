@@ -4,45 +4,25 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/data/prompt_row.h"
+#include "tests/data/said.h"
+#include "tests/text/golden.h"
+#include "tests/text/templates.h"
 
 using namespace temper;
 using namespace temper::data;
 
 namespace {
 
-std::string golden_path(const std::string& path) {
-  const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(root ? root : ".") + "/tests/golden/" + path;
-}
-
-std::shared_ptr<const Tokenizer> golden_tokenizer(const std::string& name) {
-  const Json file = read_json_file(golden_path("tokenizers/" + name + ".json"));
-  return Tokenizer::parse(file.at("tokenizer").dump(), name);
-}
-
-std::shared_ptr<const ChatTemplate> golden_template(const std::string& name) {
-  jinja::RenderOptions options;
-  options.clock = [] {
-    std::tm time{};
-    time.tm_year = 124, time.tm_mon = 6, time.tm_mday = 26, time.tm_wday = 5;
-    return time;
-  };
-  static const Json variables = read_json_file(golden_path("templates/chats.json"))["variables"];
-  return std::make_shared<const ChatTemplate>(ChatTemplate::parse(
-      read_file(golden_path("templates/" + name + ".jinja")), name, variables, options));
-}
-
 SftFormat format_with(const std::string& chat) {
   static const auto tokenizer = golden_tokenizer("qwen2");
   SftFormat format;
   format.tokenizer = tokenizer;
-  format.chat = golden_template(chat);
+  format.chat = std::make_shared<const ChatTemplate>(golden_template(chat));
   format.vocabulary = tokenizer->vocab_size();
   format.max_length = 100000;
   return format;
@@ -89,9 +69,6 @@ std::string whole_text(const SftFormat& format, const Json& row) {
   return format.tokenizer->decode(out.segments[0].tokens);
 }
 
-Json said(const char* role, const std::string& content) {
-  return {{"role", role}, {"content", content}};
-}
 const Json kTalk = {said("user", "Hi"), said("assistant", "Ho"), said("user", "He"),
                     said("assistant", "Ha")};
 
@@ -409,7 +386,7 @@ TEST_CASE("an end token that the tokenizer puts behind texts is not put behind a
 TEST_CASE("a text of which max_length keeps a part gives the tokens that all of it gives") {
   SftFormat whole;
   whole.tokenizer = golden_tokenizer("qwen2");
-  whole.chat = golden_template("chatml");
+  whole.chat = std::make_shared<const ChatTemplate>(golden_template("chatml"));
   whole.vocabulary = 1 << 20;
   whole.eos = 3;
   whole.max_length = INT64_MAX;
@@ -450,7 +427,7 @@ TEST_CASE("a text of which max_length keeps a part gives the tokens that all of 
 TEST_CASE("content of text parts is the joined text; other parts are refused") {
   SftFormat format;
   format.tokenizer = golden_tokenizer("qwen2");
-  format.chat = golden_template("chatml");
+  format.chat = std::make_shared<const ChatTemplate>(golden_template("chatml"));
   format.vocabulary = 1 << 20;
   format.eos = 3;
   const auto messages = [](const Json& asked, const Json& answered) {

@@ -1,24 +1,19 @@
 // The tokenizers of tests/golden.
 #pragma once
 
-#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "temper/base/json.h"
 #include "temper/text/tokenizer.h"
+#include "tests/golden.h"
 
 namespace temper {
 
-// A path below the checkout.
-inline std::string source_path(const std::string& path) {
-  const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  return (root ? std::string(root) + "/" : std::string()) + path;
-}
 // tests/golden/tokenizers/NAME.json: `tokenizer` and what transformers' gives for texts.
 inline Json golden_tokenizer_file(const std::string& name) {
-  return read_json_file(source_path("tests/golden/tokenizers/" + name + ".json"));
+  return read_json_file(golden_path("tokenizers/" + name + ".json"));
 }
 inline std::shared_ptr<const Tokenizer> golden_tokenizer(const std::string& name) {
   const Json rows = golden_tokenizer_file(name);
