@@ -5,13 +5,19 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <ctime>
+#include <mutex>
 #include <nlohmann/json.hpp>
+#include <system_error>
+#include <thread>
 
 #include "temper/base/clock.h"
 #include "temper/base/json.h"
 #include "temper/dist/liveness.h"
+#include "temper/generate/remote/bytes_read.h"
 
 namespace temper::generate::remote {
 namespace {
@@ -20,6 +26,9 @@ constexpr double kConnectSeconds = 5;
 constexpr size_t kLongestQuote = 300;
 constexpr size_t kLongestAnswer = size_t{512}
                                   << 20;  // bytes; of a server that is not well it has no end
+constexpr int64_t kMostOverhead = int64_t{1} << 20;  // bytes of an answer beside its body
+constexpr int64_t kOverheadOfByte = 16;              // and of each byte, which may be a chunk
+constexpr auto kBetweenLooks = std::chrono::milliseconds(50);
 constexpr time_t kAttendSeconds = 14 * 24 * 3600;  // between bytes; stop() may end it before
 
 std::string in_one_line(std::string text) {
@@ -69,6 +78,58 @@ std::optional<double> retry_after(const httplib::Response& answer) {
   if (!::strptime(text.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &date)) return {};
   return std::max(0.0, std::difftime(::timegm(&date), std::time(nullptr)));
 }
+
+// The library reads heads, sizes of chunks and trailers of any length. This ends a connection whose
+// server sends them without end, by counting the bytes that were read of it.
+class OverheadWatch {
+ public:
+  OverheadWatch(httplib::Client& client, const std::atomic<int>& socket)
+      : client_(client), socket_(socket), first_(socket), before_(bytes_read(first_)) {
+    try {
+      thread_ = std::thread([this] { watch(); });
+    } catch (const std::system_error&) {
+      // Without a thread nobody watches, as with most servers nobody has to.
+    }
+  }
+  ~OverheadWatch() {
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+  OverheadWatch(const OverheadWatch&) = delete;
+  OverheadWatch& operator=(const OverheadWatch&) = delete;
+
+  void add_body(size_t bytes) { body_ += static_cast<int64_t>(bytes); }
+  bool ended() const { return ended_; }
+
+ private:
+  void watch() {
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, kBetweenLooks, [this] { return done_; })) {
+      const int socket = socket_;
+      const int64_t read = bytes_read(socket) - (socket == first_ ? before_ : 0);
+      if (read <= kMostOverhead + (1 + kOverheadOfByte) * body_) continue;
+      ended_ = true;
+      lock.unlock();
+      client_.stop();
+      return;
+    }
+  }
+
+  httplib::Client& client_;
+  const std::atomic<int>& socket_;
+  const int first_;
+  const int64_t before_;  // bytes of earlier answers
+  std::atomic<int64_t> body_{0};
+  std::atomic<bool> ended_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::thread thread_;
+};
 
 std::string body_of(const httplib::Result& result, std::string body, const std::string& path) {
   if (body.size() > kLongestAnswer)
@@ -123,7 +184,10 @@ struct HttpClient::Impl {
     client.set_write_timeout(time(timeout));
     client.set_keep_alive(true);
     client.set_tcp_nodelay(true);
-    client.set_socket_options([](socket_t socket) { dist::notice_silence(socket); });
+    client.set_socket_options([this](socket_t fd) {
+      dist::notice_silence(fd);
+      socket = fd;
+    });
     if (!api_key.empty()) client.set_bearer_token_auth(api_key);
   }
 
@@ -141,11 +205,21 @@ struct HttpClient::Impl {
     // The library limits the time between bytes, not their number.
     const double end = steady_seconds() + seconds;
     std::string body;
+    OverheadWatch watch(client, socket);
     request.content_receiver = [&](const char* part, size_t size, uint64_t, uint64_t) {
+      watch.add_body(size);
       body.append(part, size);
       return body.size() <= kLongestAnswer && steady_seconds() < end;
     };
     httplib::Result result = client.send(request);
+    if (!result && watch.ended())
+      throw HttpFailure(temper::str(path,
+                                    ": the answer's head or chunks are too long: expected at "
+                                    "most ",
+                                    kMostOverhead,
+                                    " bytes beside the body; is this a "
+                                    "rollout server?"),
+                        true);
     return body_of(result, std::move(body), path);
   }
 
@@ -153,6 +227,7 @@ struct HttpClient::Impl {
     if (stopped) throw HttpFailure(path + ": the connection was ended here", true);
   }
 
+  std::atomic<int> socket{-1};  // the client's newest
   httplib::Client client;
   std::string prefix;
   double timeout;
@@ -186,7 +261,9 @@ std::string HttpClient::post_bytes(const std::string& path,
 void HttpClient::attend(const std::string& path, const std::function<void()>& heard) {
   if (impl_->stopped) return;
   impl_->client.set_read_timeout(kAttendSeconds);
-  impl_->client.Get(impl_->prefix + path, [&](const char*, size_t) {
+  OverheadWatch watch(impl_->client, impl_->socket);
+  impl_->client.Get(impl_->prefix + path, [&](const char*, size_t size) {
+    watch.add_body(size);
     heard();
     return true;
   });
