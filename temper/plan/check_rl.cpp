@@ -10,6 +10,7 @@
 #include "temper/plan/program_checks.h"
 #include "temper/plan/rollout_check.h"
 #include "temper/plan/rollout_disk.h"
+#include "temper/plan/saturated.h"
 #include "temper/plan/text.h"
 #include "temper/rl/model_reward.h"
 #include "temper/rl/prompts.h"
@@ -249,8 +250,9 @@ void check_rl(RunChecks& checks, rl::RlConfig& config, const rl::PpoConfig* ppo)
   if (ppo && !good) checks.list.skip("critic", kNoModel);
   int64_t steps = config.train.max_steps.value_or(1);
   if (!config.train.max_steps && rows)
-    steps = rows->order->steps(config.train.epochs.value_or(1), rows->sizes.counts) *
-            config.rl.updates_per_batch();
+    steps =
+        saturated_product(rows->order->steps(config.train.epochs.value_or(1), rows->sizes.counts),
+                          config.rl.updates_per_batch());
   if (rows && !config.rl.replay) {
     const int64_t merged = checks.shape.disk.merged;
     checks.shape.disk = rollout_disk(config, checks.policy, *rows->order, steps);

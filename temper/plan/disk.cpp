@@ -4,6 +4,7 @@
 
 #include "temper/models/tokenizer_files.h"
 #include "temper/plan/activations.h"
+#include "temper/plan/saturated.h"
 
 namespace temper::plan {
 namespace {
@@ -22,7 +23,7 @@ int64_t saved_bytes(const ModelRole& role, const ModelBytes& bytes) {
 
 int64_t DiskPlan::left_bytes() const {
   int64_t sum = 0;
-  for (const auto& [name, bytes] : left) sum += bytes;
+  for (const auto& [name, bytes] : left) sum = saturated_sum(sum, bytes);
   return sum;
 }
 
@@ -43,21 +44,23 @@ DiskPlan plan_disk(const RunShape& run, const train::RunConfig& config, int64_t 
     if (other.trains) add(other);
   trained += run.disk.merged;
   const int64_t final = trained * (t.keep_best.metric ? 2 : 1);
-  const int64_t saves = t.save_every > 0 ? (steps + t.save_every - 1) / t.save_every : 1;
+  const int64_t saves = t.save_every > 0 ? quotient_up(steps, t.save_every) : 1;
   const int64_t kept = std::min(saves, t.keep_checkpoints);
   // A run's last checkpoint is made between rollout batches.
   const int64_t last = plan.checkpoint - run.disk.batch_state;
   const bool samples = run.disk.rollouts > 0;
-  const int64_t metrics =
-      kReportBytes + steps * ((samples ? kRlRowBytes : kRowBytes) + kReportRowBytes);
-  const int64_t checkpoints = (kept - 1) * plan.checkpoint + last;
+  const int64_t metrics = saturated_sum(
+      kReportBytes,
+      saturated_product(steps, (samples ? kRlRowBytes : kRowBytes) + kReportRowBytes));
+  const int64_t checkpoints = saturated_sum(saturated_product(kept - 1, plan.checkpoint), last);
   plan.left = {{"checkpoints", t.keep_final_checkpoint ? checkpoints : kStateBytes},
                {"final", final},
                {"rollouts", run.disk.rollouts},
                {"metrics", metrics}};
   // One checkpoint more while it is written; final/ is written after the last checkpoint.
-  plan.peak = std::max(checkpoints + (saves > kept ? plan.checkpoint : 0), checkpoints + final) +
-              run.disk.rollouts + run.disk.rollout_file + metrics;
+  plan.peak = saturated_sum(checkpoints, std::max(saves > kept ? plan.checkpoint : 0, final));
+  for (const int64_t more : {run.disk.rollouts, run.disk.rollout_file, metrics})
+    plan.peak = saturated_sum(plan.peak, more);
   return plan;
 }
 

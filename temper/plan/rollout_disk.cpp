@@ -6,6 +6,7 @@
 
 #include "temper/data/compress.h"
 #include "temper/data/prompt_row.h"
+#include "temper/plan/saturated.h"
 #include "temper/rl/prompts.h"
 #include "temper/rl/rollout_files.h"
 #include "temper/rl/rollout_lines.h"
@@ -77,10 +78,10 @@ DiskShape rollout_disk(const rl::RlConfig& config, const train::Policy& policy,
   disk.rollout_file =
       of_batch(std::ssize(config.rl.compress_rollouts ? data::compress_zstd(lines) : lines));
   const int64_t updates_of_batch = config.rl.updates_per_batch();
-  const int64_t batches = (updates + updates_of_batch - 1) / updates_of_batch;
+  const int64_t batches = quotient_up(updates, updates_of_batch);
   const auto kept = rl::RolloutRetention::parse(config.rl.save_rollouts);
   const int64_t files = kept ? kept->files_of(batches) : batches;
-  disk.rollouts = files * disk.rollout_file;
+  disk.rollouts = saturated_product(files, disk.rollout_file);
   if (files == 0) disk.rollout_file = 0;
   if (updates_of_batch > 1) disk.batch_state = of_batch(state_bytes);
   return disk;
