@@ -104,19 +104,51 @@ int64_t allocated_bytes(int64_t asked) {
   return (asked + step - 1) / step * step;
 }
 
+namespace {
+
+// Tiles of attention maps that ops/attention_maps.cpp has at once: the student's probabilities and
+// their gradient, and the teacher's.
+constexpr int64_t kMapNumbers = int64_t{1} << 22, kMapRows = 128;
+
+void add_compared(const ComparedShape& c, const PassShape& pass, int64_t number_bytes,
+                  int64_t targets, PassMemory& memory) {
+  const auto add = [&](const std::vector<int64_t>& widths, TensorBytes& to) {
+    for (const int64_t width : widths) to.add(number_bytes * pass.tokens * width);
+  };
+  add(c.teacher, memory.of_teacher);
+  add(c.student, memory.of_student);
+  add(c.gradients, memory.gradients);
+  add(c.scratch, memory.compared);
+  if (c.map_heads > 0) {
+    const int64_t rows = std::min(kMapRows, pass.longest);
+    memory.compared.add(3 * kFloat * std::min(kMapNumbers, c.map_heads * rows * pass.longest) / 2);
+  }
+  if (c.teacher_hidden == 0) return;
+  // The function holds the teacher's rows as long as its graph lives; of each tile the teacher's
+  // logits, the gradient, and the packed columns of the teacher's head.
+  memory.of_teacher.add(number_bytes * targets * c.teacher_hidden);
+  for (int i = 0; i < 2; ++i) memory.head.add(kFloat * ops::kRows * ops::kColumns);
+  memory.head.add(kFloat * ops::kColumns * c.teacher_hidden);
+}
+
+}  // namespace
+
 PassMemory pass_memory(const ModelRole& role, const Ranks& ranks, int64_t number_bytes,
-                       int64_t tokens, int64_t targets) {
+                       const PassShape& pass, const ComparedShape& compared) {
   const Block block(role, ranks, number_bytes);
-  const int64_t hidden = role.shape.hidden, read = std::min(tokens, targets);
+  const int64_t hidden = role.shape.hidden, tokens = pass.tokens,
+                targets = std::min(tokens, pass.targets),
+                read = compared.every_token ? tokens : targets;
   PassMemory memory;
   memory.block = block.kept(tokens, tokens);
   memory.last = block.kept(tokens, read);
   memory.input.add(number_bytes * tokens * hidden);
   memory.scratch = block.scratch(tokens);
   memory.scratch_of_last = block.scratch(read);
-  for (int i = 0; i < 3; ++i) memory.head.add(number_bytes * read * hidden);
+  for (int i = 0; i < 3; ++i) memory.head.add(number_bytes * targets * hidden);
   memory.head.add(kFloat * ops::kRows * ops::kColumns);
   for (int i = 0; i < 2; ++i) memory.head.add(kFloat * ops::kColumns * hidden);
+  add_compared(compared, pass, number_bytes, targets, memory);
   return memory;
 }
 

@@ -42,8 +42,10 @@ struct PassMemory {
   TensorBytes scratch;  // while a block is differentiated
   TensorBytes scratch_of_last;
   TensorBytes head;  // final norm, head and its gradient, without that of the weight
+  // Of a distillation strategy, by when they are freed (ComparedShape); `compared` is scratch.
+  TensorBytes of_teacher, of_student, gradients, compared;
 };
 PassMemory pass_memory(const ModelRole& role, const Ranks& ranks, int64_t number_bytes,
-                       int64_t tokens, int64_t targets);
+                       const PassShape& pass, const ComparedShape& compared = {});
 
 }  // namespace temper::plan

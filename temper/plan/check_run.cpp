@@ -1,9 +1,14 @@
 #include "temper/plan/check_run.h"
 
+#include <algorithm>
+
 #include "temper/base/error.h"
 #include "temper/data/preference_row.h"
 #include "temper/distill/sampled_rows.h"
+#include "temper/distill/strategy.h"
+#include "temper/io/weight_files.h"
 #include "temper/models/directory.h"
+#include "temper/plan/compared_shape.h"
 #include "temper/plan/text.h"
 #include "temper/preference/losses.h"
 #include "temper/preference/pair_task.h"
@@ -56,6 +61,39 @@ data::PreferenceFormat pair_format(const preference::PreferenceConfig& config,
   if (config.verb == "dpo")
     format.unpaired = preference::losses().find(config.preference.loss).unpaired;
   return format;
+}
+
+// As distill/teacher.cpp: bfloat16 where the files hold no more.
+ops::WeightFormat teacher_format(const distill::DistillSection& section,
+                                 const std::string& directory) {
+  using Dtype = distill::DistillSection::TeacherDtype;
+  if (section.teacher_dtype == Dtype::kBfloat16) return ops::WeightFormat::kBFloat16;
+  if (section.teacher_dtype == Dtype::kFloat32) return ops::WeightFormat::kFloat32;
+  const TensorMap tensors = read_weights(directory);
+  const bool bfloat16 = std::all_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
+    return tensor.second.shape.size() < 2 || tensor.second.dtype == DType::kBFloat16;
+  });
+  return bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32;
+}
+
+// The strategy as the run makes it, which checks its layers and heads, and what it keeps.
+void add_compared(RunChecks& checks, const distill::DistillConfig& config,
+                  const std::string& directory, const ModelShape& teacher) {
+  const std::unique_ptr<models::CausalLM> model =
+      models::make_model(models::HfConfig::load(directory));
+  const std::unique_ptr<distill::Strategy> strategy =
+      distill::strategies()
+          .find(config.distill.strategy)
+          .make({config, *checks.policy.model, model.get()});
+  const bool maps = strategy->maps() != nullptr;
+  checks.shape.compared = compared_shape(strategy->tap(), std::ssize(strategy->pairs()), maps,
+                                         checks.shape.policy.shape, teacher);
+  if (!maps) return;
+  ModelRole role{.role = "projection"};
+  strategy->maps()->each_parameter([&](const std::string& name, nn::Parameter& p) {
+    role.shape.tensors.push_back({.name = name, .shape = p.shape(), .split = {}, .matrix = true});
+  });
+  checks.shape.others.push_back(std::move(role));
 }
 
 }  // namespace
@@ -115,12 +153,12 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
     const std::string directory =
         models::named_model(config.distill.teacher, config.where("distill.teacher"));
     ModelRole role{.role = "teacher", .shape = checks.other_model(directory), .trains = false};
+    role.storage.weights = teacher_format(config.distill, directory);
     config.require(role.shape.vocabulary == checks.shape.policy.shape.vocabulary, "distill.teacher",
                    "the teacher's vocabulary is another one: it has ", role.shape.vocabulary,
                    " tokens, the student's ", checks.shape.policy.shape.vocabulary);
-    if (config.distill.teacher_dtype == distill::DistillSection::TeacherDtype::kBfloat16)
-      role.storage.weights = ops::WeightFormat::kBFloat16;
     const int64_t parameters = role.shape.parameters();
+    add_compared(checks, config, directory, role.shape);
     checks.shape.others.push_back(std::move(role));
     return Finding::pass(str(directory, ": ", counted(parameters), " parameters"));
   });

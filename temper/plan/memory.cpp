@@ -172,11 +172,9 @@ struct Moment {
   int64_t bytes() const { return gradients + activations.given + scratch.given + head.given; }
 };
 
-// The gradient of the weight that the head reads, where it trains: it is held until the pass ends.
-int64_t head_gradient(const ModelRole& role, const Ranks& ranks) {
-  const ModelShape& m = role.shape;
-  const char* const name = m.tied ? "embed_tokens.weight" : "lm_head.weight";
-  for (const ShapedTensor& t : m.tensors)
+// The gradient of a weight of the whole vocabulary, where it trains.
+int64_t gradient_of(const ModelRole& role, const Ranks& ranks, const char* name) {
+  for (const ShapedTensor& t : role.shape.tensors)
     if (t.name.ends_with(name) && (role.trains ? t.trains : is_saved(role, t)))
       return kFloat * divided(t, ranks);
   return 0;
@@ -188,28 +186,34 @@ int64_t head_gradient(const ModelRole& role, const Ranks& ranks) {
 Moment largest_moment(const RunShape& run, const PassShape& pass, const Ranks& ranks,
                       int64_t gradients) {
   const ModelShape& m = run.policy.shape;
-  const PassMemory policy =
-      pass_memory(run.policy, ranks, run.number_bytes, pass.tokens, pass.targets);
+  const PassMemory policy = pass_memory(run.policy, ranks, run.number_bytes, pass, run.compared);
   const TensorBytes kept = run.recompute ? policy.input : policy.block,
                     kept_last = run.recompute ? policy.input : policy.last;
   // A critic's pass is differentiated together with the policy's.
-  TensorBytes of_others;
+  TensorBytes of_others = policy.of_teacher;
   const auto add_pass = [&](const ModelRole& role) {
-    const PassMemory other = pass_memory(role, ranks, run.number_bytes, pass.tokens, pass.targets);
+    if (role.shape.layers == 0) return;  // learned maps: ComparedShape has what they keep
+    const PassMemory other = pass_memory(role, ranks, run.number_bytes, pass);
     of_others += (run.recompute ? other.input : other.block).times(role.shape.layers - 1);
     of_others += run.recompute ? other.input : other.last;
   };
   for (const ModelRole& other : run.others)
     if (other.trains) add_pass(other);
   if (run.policy.trained_copies > 1) add_pass(run.policy);
-  const int64_t of_head = head_gradient(run.policy, ranks);
+  // Autograd sums the gradients of a tied embedding when both are there: that of the head waits.
+  const int64_t of_embedding = gradient_of(run.policy, ranks, "embed_tokens.weight"),
+                of_head = m.tied ? of_embedding : gradient_of(run.policy, ranks, "lm_head.weight"),
+                waits = m.tied ? of_head : 0;
   const int64_t of_block =
       std::max<int64_t>(0, gradients - of_head) / std::max<int64_t>(1, m.layers);
-  const auto at = [&](int64_t differentiated, const TensorBytes& scratch, bool is_last) {
+  // `compared`: what a distillation strategy has then of the policy's tensors.
+  const auto at = [&](int64_t differentiated, const TensorBytes& scratch, bool is_last,
+                      const TensorBytes& compared) {
     Moment moment;
-    moment.gradients =
-        pass.first ? std::min(gradients, of_head + differentiated * of_block) : gradients + of_head;
+    moment.gradients = pass.first ? std::min(gradients, of_head + differentiated * of_block)
+                                  : gradients + (differentiated == 0 ? of_head : waits);
     moment.activations = of_others;
+    moment.activations += compared;
     const int64_t whole = m.layers - std::max<int64_t>(differentiated, 1);
     moment.activations += kept.times(whole);
     if (differentiated == 0) moment.activations += kept_last;
@@ -217,15 +221,36 @@ Moment largest_moment(const RunShape& run, const PassShape& pass, const Ranks& r
     if (run.recompute) moment.scratch += is_last ? policy.last : policy.block;
     return moment;
   };
-  std::vector<Moment> moments{at(0, {}, true), at(0, policy.scratch_of_last, true)};
+  // Gradients of compared layers wait for their blocks, of which so many are to come.
+  const auto waiting = [&](int64_t blocks) {
+    const TensorBytes& all = policy.gradients;
+    return TensorBytes{all.asked * blocks / m.layers, all.given * blocks / m.layers};
+  };
+  std::vector<Moment> moments{at(0, {}, true, policy.of_student),
+                              at(0, policy.scratch_of_last, true, waiting(m.layers))};
   moments[0].scratch = {};
   moments[0].head = policy.head;
   if (m.layers > 1) {
-    moments.push_back(at(1, policy.scratch, false));
-    moments.push_back(at(m.layers - 1, policy.scratch, false));
+    moments.push_back(at(1, policy.scratch, false, waiting(m.layers - 1)));
+    moments.push_back(at(m.layers - 1, policy.scratch, false, waiting(1)));
+  }
+  if (run.compared.every_token) {  // after the head, before the blocks
+    moments.push_back(at(0, {}, true, policy.of_student));
+    moments.back().scratch = policy.compared;
   }
   Moment end;  // the embedding's, after all others
-  end.gradients = gradients + of_head;
+  end.gradients = gradients + waits + (pass.first ? 0 : of_embedding);
+  // It is one piece. Where a block keeps less than that, it does not fit into what blocks have
+  // freed, which the allocator keeps for seconds; a first pass's gradients of blocks took of it.
+  if (of_embedding > kept.given) {
+    end.activations = of_others;
+    end.activations += kept.times(m.layers - 1);
+    end.activations += kept_last;
+    const int64_t others = of_embedding + of_head - waits;
+    const int64_t taken = pass.first ? std::max<int64_t>(0, gradients - others) : 0;
+    end.activations.asked = std::max<int64_t>(0, end.activations.asked - taken);
+    end.activations.given = std::max<int64_t>(0, end.activations.given - taken);
+  }
   moments.push_back(end);
   return *std::max_element(moments.begin(), moments.end(),
                            [](const Moment& a, const Moment& b) { return a.bytes() < b.bytes(); });

@@ -129,6 +129,7 @@ void plan_passes(std::span<const RowSize> units, int64_t batch, int64_t max_toke
         PassShape pass{0, 0, p == 0};
         for (const size_t i : packed[p]) {
           pass.tokens += step[mine[i]].tokens;
+          pass.longest = std::max(pass.longest, step[mine[i]].tokens);
           pass.targets += step[mine[i]].targets;
         }
         PassShape& largest = p == 0 ? only : later;

@@ -21,7 +21,8 @@ struct Ranks {
 // A forward pass of a rank.
 struct PassShape {
   int64_t tokens = 0, targets = 0;
-  bool first = true;  // of its step: no gradients are there yet
+  bool first = true;    // of its step: no gradients are there yet
+  int64_t longest = 0;  // tokens of its longest unit
 };
 
 // A model of the run: the policy, or one that runs along.
@@ -48,6 +49,19 @@ struct SamplingShape {
   ops::CacheDtype cache_dtype = ops::CacheDtype::kFloat32;
 };
 
+// What a distillation strategy keeps beside both models' own passes (temper/distill): widths, in
+// numbers a token of the pass.
+struct ComparedShape {
+  bool every_token = false;      // is compared: the last block computes more than the targets' rows
+  std::vector<int64_t> teacher;  // kept until the backward pass has ended
+  std::vector<int64_t> student;  // kept until the comparison is differentiated, which is before
+                                 // all blocks
+  std::vector<int64_t> gradients;  // made then, of layers' tensors; each waits for its block
+  std::vector<int64_t> scratch;    // while one pair of layers is compared
+  int64_t map_heads = 0;           // of both models' attention: their maps exist by tiles
+  int64_t teacher_hidden = 0;      // of distributions: the teacher's hidden states of the targets
+};
+
 // Bytes that a run writes besides its checkpoints.
 struct DiskShape {
   int64_t rollouts = 0, rollout_file = 0;  // all that are kept at once, and one
@@ -65,6 +79,7 @@ struct RunShape {
   int64_t step_tokens = 0;         // through the model, of all ranks
   int64_t passes = 1;              // of a rank in a step
   SamplingShape sampling;
+  ComparedShape compared;
   DiskShape disk;
 };
 

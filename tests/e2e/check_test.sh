@@ -108,6 +108,9 @@ echo '{"group": 0, "prompt_tokens": [3], "completion_tokens": [4], "reward": 1}'
 check rl.json 0 grpo $rl rl.replay=replay.jsonl && has rl.json data.train pass "1 row"
 check rl.json 2 grpo $rl rl.replay=replay.jsonl rl.dual_clip=0.5 && has rl.json config fail "rl.dual_clip"
 check bad.json 2 distill $sft distill.teacher=model distill.temperature=1e30 && has bad.json config fail "distill.temperature"
+check bad.json 2 distill $sft distill.teacher=model distill.strategy=attention_transfer 'distill.layers=[[0, 99]]' && has bad.json teacher fail "layer 99"
+check some.json 0 distill $sft distill.teacher=model distill.strategy=feature_projection && has some.json teacher pass
+check bad.json 2 sft $sft train.max_steps=9000000000000000000 && has bad.json disk fail
 cat > env.sh <<'P'
 read -r l; echo '{"messages": []}'; read -r l; echo '{"messages": [], "done": false, "rewards": 1}'
 P

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "temper/plan/activations.h"
+#include "temper/plan/compared_shape.h"
 #include "tests/plan/tiny.h"
 
 using namespace temper;
@@ -111,4 +113,82 @@ TEST_CASE("sampling has a phase of its own, with pages for keys and values") {
   CHECK(cache >= 8 * 100 * 2 * 2 * 2 * 2 * 4);  // keys and values of 2 layers, 2 heads of 2
   run.sampling.cache_bytes = cache / 2;
   CHECK(part(plan_memory(run, {}, 0).phases[1], "cache") == cache / 2);
+}
+
+TEST_CASE("what a strategy compares is kept beside the student's pass") {
+  ModelShape student = tiny::shape(), teacher = tiny::shape();
+  teacher.hidden = 6;
+  teacher.heads = 4;
+  const auto sum = [](const std::vector<int64_t>& widths) {
+    int64_t sum = 0;
+    for (const int64_t width : widths) sum += width;
+    return sum;
+  };
+  // Distributions: the teacher's hidden states of the targets alone.
+  const ComparedShape logit = compared_shape(distill::Tap::kNone, 0, false, student, teacher);
+  CHECK(!logit.every_token);
+  CHECK(logit.teacher_hidden == 6);
+  CHECK(sum(logit.teacher) + sum(logit.student) + sum(logit.gradients) == 0);
+  // Attention: queries and keys of both, 2 x 2 + 2 x 2 and 4 x 2 + 2 x 2 numbers a pair.
+  const ComparedShape maps = compared_shape(distill::Tap::kAttention, 2, false, student, teacher);
+  CHECK(maps.every_token);
+  CHECK(sum(maps.student) == 2 * 8);
+  CHECK(sum(maps.teacher) == 2 * 12);
+  CHECK(sum(maps.gradients) == 2 * 4);
+  CHECK(sum(maps.scratch) == 3 * 8 + 12);
+  CHECK(maps.map_heads == 6);
+  // Features: averaged to the student's width, or the student's mapped to the teacher's.
+  CHECK(sum(compared_shape(distill::Tap::kOutput, 2, false, student, teacher).student) == 2 * 4);
+  CHECK(sum(compared_shape(distill::Tap::kOutput, 2, true, student, teacher).student) == 4 * 6);
+
+  const ModelRole role = tiny::run().policy;
+  const PassShape pass{100, 50, true, 40};
+  const PassMemory alone = pass_memory(role, {}, kFloat, pass),
+                   compared = pass_memory(role, {}, kFloat, pass, maps),
+                   distributions = pass_memory(role, {}, kFloat, pass, logit);
+  CHECK(alone.of_student.asked + alone.of_teacher.asked + alone.compared.asked == 0);
+  CHECK(compared.of_student.asked == 4 * 100 * 16);
+  CHECK(compared.of_teacher.asked == 4 * 100 * 24);
+  CHECK(compared.gradients.asked == 4 * 100 * 8);
+  CHECK(compared.compared.asked == 4 * 100 * 36 + 3 * 4 * 6 * 40 * 40 / 2);
+  CHECK(compared.last.asked == compared.block.asked);  // the last block computes all tokens
+  CHECK(distributions.last.asked == alone.last.asked);
+  CHECK(distributions.of_teacher.asked == 4 * 50 * 6);
+  CHECK(distributions.head.asked > alone.head.asked);
+
+  // A run holds all of it at its peak, or what of it is largest at once.
+  RunShape run = tiny::run();
+  run.largest = {{1000, 1000, true, 1000}};
+  const int64_t before = plan_memory(run, {}, 0).peak_bytes();
+  run.compared = maps;
+  CHECK(plan_memory(run, {}, 0).peak_bytes() >= before + 4 * 1000 * (16 + 24));
+}
+
+TEST_CASE("learned maps train, and have no blocks") {
+  RunShape run = tiny::run();
+  const auto sum = [&](const char* name) { return part(training(plan_memory(run, {}, 0)), name); };
+  const int64_t optimizer = sum("optimizer"), activations = sum("activations");
+  ModelRole maps{.role = "projection"};
+  maps.shape.tensors = {{.name = "pairs.0.weight", .shape = {6, 4}, .split = {}, .matrix = true}};
+  run.others.push_back(maps);
+  CHECK(sum("projection") == 4 * 24);
+  CHECK(sum("optimizer") == optimizer + 8 * 24);
+  CHECK(sum("activations") == activations);
+}
+
+TEST_CASE("an embedding's gradient does not fit into what small blocks have freed") {
+  RunShape run = tiny::run();
+  run.largest = {{8, 8, true}};
+  for (ShapedTensor& t : run.policy.shape.tensors)
+    if (t.name == "model.embed_tokens.weight" || t.name == "lm_head.weight") t.shape = {1 << 20, 4};
+  const MemoryPlan::Phase& large = training(plan_memory(run, {}, 0));
+  CHECK(part(large, "activations") > 0);  // freed, and still there
+  CHECK(part(large, "gradients") == part(large, "weights"));
+  run.policy.shape.tied = true;  // the gradient of the head waits for that of the rows
+  run.policy.shape.tensors.pop_back();
+  const MemoryPlan tied = plan_memory(run, {}, 0);
+  CHECK(part(training(tied), "gradients") == part(training(tied), "weights") + (16 << 20));
+  run.largest = {{8, 8, false}};  // all gradients are there before
+  const MemoryPlan later = plan_memory(run, {}, 0);
+  CHECK(part(training(later), "gradients") == part(training(later), "weights") + (32 << 20));
 }
