@@ -25,10 +25,20 @@ std::string take_suggested(const std::string& model_dir, SamplingOptions& option
     value = static_cast<std::decay_t<decltype(value)>>(number);
     said += temper::str(said.empty() ? "" : ", ", name, " ", value);
   };
-  take("temperature", options.temperature, 0, 1e6, false, "a number of at least 0");
-  take("top_p", options.top_p, 0, 1, true, "a number above 0 and at most 1");
-  take("top_k", options.top_k, -1, 1e9, false, "a whole number");
-  take("min_p", options.min_p, 0, 1, false, "a number from 0 to 1");
+  const auto sample = config.find("do_sample");
+  check<DataError>(sample == config.end() || sample->is_null() || sample->is_boolean(), model_dir,
+                   "/", kFile, ": do_sample: expected true or false");
+  if (sample != config.end() && *sample == false) {  // greedy, whatever the other keys say
+    if (takes("temperature")) {
+      options.temperature = 0;
+      said = "temperature 0";
+    }
+  } else {
+    take("temperature", options.temperature, 0, 1e6, false, "a number of at least 0");
+    take("top_p", options.top_p, 0, 1, true, "a number above 0 and at most 1");
+    take("top_k", options.top_k, -1, 1e9, false, "a whole number");
+    take("min_p", options.min_p, 0, 1, false, "a number from 0 to 1");
+  }
   take("repetition_penalty", options.repetition_penalty, 0, 1e6, true, "a number above 0");
   if (options.top_k < 0) options.top_k = 0;
   return said;

@@ -67,8 +67,9 @@ void TrainSection::fields(Fields& f) {
         "minutes between checkpoints, in addition to save_every; 0: none", at_least(0));
   f.add("keep_checkpoints", keep_checkpoints, "number of checkpoints kept on disk", at_least(1));
   f.add("keep_final_checkpoint", keep_final_checkpoint,
-        "false: once final/ is written the checkpoints, with the optimizer's state, are removed; a "
-        "complete run then cannot go on to more steps");
+        "false: once final/ is written the weights and the optimizer's state in checkpoints/ are "
+        "removed, and a small state.json stays there as the record that the run is complete; it "
+        "then cannot go on to more steps");
   f.add("early_stopping", early_stopping, "ends the run when an evaluation metric stops improving");
   f.add("keep_best", keep_best, "leaves the weights of the best evaluation in final/");
   f.add("freeze", freeze, "names of parameters that are not trained; * matches any characters");
@@ -201,14 +202,29 @@ void RunConfig::resolve(std::string_view verb_name) {
 }
 
 void RunConfig::complete() {
-  if (adapter.method == models::AdapterSection::Method::kNone && !adapter.path &&
-      (adapter.rank != 16 || adapter.alpha != 32 || adapter.loraplus_ratio != 1 ||
-       adapter.use_dora || !adapter.modules_to_save.empty()))
-    warnings.push_back(
-        "the adapter section has no effect: adapter.method is none, so all weights train");
+  if (adapter.method == models::AdapterSection::Method::kNone && !adapter.path) warn_of_adapter();
   if (adapter.path && !was_set("adapter.method"))
     adapter.method = models::AdapterSection::Method::kLora;
   complete_optimizer();
+}
+
+void RunConfig::warn_of_adapter() {
+  // A resolved config has every key: one with its default says nothing.
+  const models::AdapterSection standard;
+  const auto add = [this](const char* key, bool is_default) {
+    if (!is_default)
+      warnings.push_back(str(where(str("adapter.", key)),
+                             " has no effect: adapter.method is none, so all weights train; lora "
+                             "and qlora train an adapter"));
+  };
+  add("rank", adapter.rank == standard.rank);
+  add("alpha", adapter.alpha == standard.alpha);
+  add("dropout", adapter.dropout == standard.dropout);
+  add("target_modules", adapter.target_modules == standard.target_modules);
+  add("use_rslora", adapter.use_rslora == standard.use_rslora);
+  add("use_dora", adapter.use_dora == standard.use_dora);
+  add("modules_to_save", adapter.modules_to_save == standard.modules_to_save);
+  add("loraplus_ratio", adapter.loraplus_ratio == standard.loraplus_ratio);
 }
 
 // Defaults that depend on the optimizer, and keys that have no effect.

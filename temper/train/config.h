@@ -165,6 +165,7 @@ struct RunConfig {
   virtual std::string no_reference_role() const;
 
  private:
+  void warn_of_adapter();
   void complete_optimizer();
   void validate_roles() const;
   bool resolved_ = false;

@@ -35,9 +35,20 @@ TEST_CASE("what a model's makers suggest is taken where nobody said otherwise") 
                        [](std::string_view name) { return name == "top_p"; }) == "top_p 0.95");
   CHECK(options.temperature == 0);
   CHECK(options.top_k == 3);
-  for (const char* wrong :
-       {R"({"temperature": "hot"})", R"({"temperature": -1})", R"({"top_p": 0})",
-        R"({"top_p": 1.5})", R"({"top_k": []})", R"({"repetition_penalty": 0})"}) {
+  // Greedy, whatever the keys of sampling say.
+  write(R"({"do_sample": false, "temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.5})");
+  options = {};
+  CHECK(take_suggested(dir.string(), options, all) == "temperature 0, repetition_penalty 1.5");
+  CHECK(options.temperature == 0);
+  CHECK(options.top_p == 1);
+  options = {.temperature = 0.7};
+  CHECK(take_suggested(dir.string(), options, [](std::string_view name) {
+          return name != "temperature";
+        }) == "repetition_penalty 1.5");
+  CHECK(options.temperature == 0.7);
+  for (const char* wrong : {R"({"do_sample": "no"})", R"({"temperature": "hot"})",
+                            R"({"temperature": -1})", R"({"top_p": 0})", R"({"top_p": 1.5})",
+                            R"({"top_k": []})", R"({"repetition_penalty": 0})"}) {
     write(wrong);
     try {
       take_suggested(dir.string(), options, all);

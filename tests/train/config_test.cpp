@@ -91,6 +91,22 @@ TEST_CASE("verbs share a file: sections of others are passed over with a warning
   CHECK(load_error({"rl.beta=0.5"}).find("unknown key `rl`") != std::string::npos);
 }
 
+TEST_CASE("keys of an adapter that no run trains are warned of by their names") {
+  const auto warned = [](const std::string& key) {
+    train::SftConfig config = load({"output_dir=r", "model.path=m", "data.train=x", key});
+    config.resolve("sft");
+    return config.warnings.empty() ? "" : config.warnings[0];
+  };
+  for (const char* key : {"adapter.rank=4", "adapter.alpha=3", "adapter.dropout=0.5",
+                          "adapter.target_modules=[q_proj]", "adapter.use_rslora=true",
+                          "adapter.modules_to_save=[lm_head]"}) {
+    CAPTURE(key);
+    const std::string name = std::string(key).substr(0, std::string(key).find('='));
+    CHECK(warned(key).find(name + " has no effect: adapter.method is none") != std::string::npos);
+  }
+  CHECK(warned("adapter.rank=16") == "");
+}
+
 TEST_CASE("a key that was written is told from a default") {
   const train::SftConfig config = load({"train={batch_size: 8}"});
   CHECK(config.was_set("train.batch_size"));
