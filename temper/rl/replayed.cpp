@@ -44,6 +44,32 @@ ReplayedSource::ReplayedSource(const RlConfig& config, int64_t vocabulary)
 
 int64_t ReplayedSource::planned_batches() const { return (file_.size() + rows_ - 1) / rows_; }
 
+// A last group that is short because the batch or the file ends within it would be compared with
+// a part of itself. One that lost rows in between, or is as short as the others, is a whole one.
+void ReplayedSource::check_last_group(const std::vector<EpisodeGroup>& groups) const {
+  const std::vector<Episode>& episodes = groups.back().episodes;
+  const int64_t rows = std::ssize(episodes), expected = config_.rl.group_size;
+  if (rows >= expected) return;
+  bool divided = false, cut = false;
+  if (position_ < file_.size()) {
+    const Json next = file_.row(position_);
+    divided = next.is_object() && next.contains("group") && next["group"] == groups.back().id;
+  } else {
+    const bool lost = std::any_of(episodes.begin(), episodes.end(),
+                                  [rows](const Episode& e) { return e.sample >= rows; });
+    cut = !lost && std::any_of(groups.begin(), groups.end(), [rows](const EpisodeGroup& group) {
+      return std::ssize(group.episodes) > rows;
+    });
+  }
+  check<DataError>(!divided && !cut, file_.where(position_ - rows), ": group ", groups.back().id,
+                   divided ? " goes on behind the rollout batch's last row, with " : " ends with ",
+                   rows, rows == 1 ? " row" : " rows", divided ? " in it" : "",
+                   ", expected rl.group_size, ", expected, ", as a rollout batch is the next ",
+                   rows_, " rows (rl.prompts_per_rollout times rl.group_size); ",
+                   divided ? "set these to the file's groups"
+                           : "is the file cut short? remove the group, or complete it");
+}
+
 RolloutBatch ReplayedSource::next(int64_t) {
   RolloutBatch batch;
   if (position_ >= file_.size()) {
@@ -60,6 +86,7 @@ RolloutBatch ReplayedSource::next(int64_t) {
                      file_.where(position_),
                      ": no `logprobs`, which rl.on_mismatch: correct compares with");
   }
+  check_last_group(batch.groups);
   std::set<int64_t> ids;
   for (const EpisodeGroup& group : batch.groups)
     check<DataError>(ids.insert(group.id).second, file_.where(first), " and after: group ",

@@ -11,8 +11,8 @@ namespace temper::rl {
 
 class ReplayedSource : public RolloutSource {
  public:
-  // A batch is the file's next prompts_per_rollout * group_size rows. Throws DataError for a file
-  // without rows.
+  // A batch is the file's next prompts_per_rollout * group_size rows; groups are told apart by
+  // `group`, and may have lost rows (on_failure: drop). Throws DataError for a file without rows.
   ReplayedSource(const RlConfig& config, int64_t vocabulary);
 
   int64_t planned_batches() const override;
@@ -23,6 +23,8 @@ class ReplayedSource : public RolloutSource {
   void restore(const Json& state, const std::string& where) override;
 
  private:
+  void check_last_group(const std::vector<EpisodeGroup>& groups) const;
+
   const RlConfig& config_;
   data::RowFile file_;
   int64_t vocabulary_, rows_, position_ = 0;

@@ -1,0 +1,63 @@
+// What rl.replay takes for groups.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "temper/base/error.h"
+#include "temper/rl/replayed.h"
+
+using namespace temper;
+
+namespace {
+
+// The groups' numbers of rows in each batch of a file, or what the error says. `sizes`: of the
+// file's groups; `first_sample`: of its last one.
+std::string replayed_groups(const std::vector<int64_t>& sizes, int64_t group_size, int64_t prompts,
+                            int64_t first_sample = 0) {
+  const auto path = std::filesystem::temp_directory_path() / str("temper-replay-", ::getpid());
+  {
+    std::ofstream file(path);
+    for (size_t group = 0; group < sizes.size(); ++group)
+      for (int64_t i = 0; i < sizes[group]; ++i)
+        file << "{\"group\": " << group
+             << ", \"sample\": " << i + (group + 1 == sizes.size() ? first_sample : 0)
+             << ", \"prompt_tokens\": [3], \"completion_tokens\": [4], \"reward\": 1}\n";
+  }
+  rl::RlConfig config;
+  config.rl.replay = path.string();
+  config.rl.group_size = group_size;
+  config.rl.prompts_per_rollout = prompts;
+  std::string found;
+  try {
+    rl::ReplayedSource source(config, 10);
+    for (rl::RolloutBatch batch = source.next(0); !batch.groups.empty(); batch = source.next(0)) {
+      for (const rl::EpisodeGroup& group : batch.groups) found += str(group.episodes.size(), " ");
+      found += "| ";
+    }
+  } catch (const DataError& e) {
+    const std::string said = e.what();
+    found = said.substr(said.rfind('/') + 1);
+    found = found.substr(found.find(':') + 1);
+  }
+  std::filesystem::remove(path);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("a replayed file that ends within a group is refused") {
+  CHECK(replayed_groups({4, 4, 4}, 4, 2) == "4 4 | 4 | ");
+  CHECK(replayed_groups({4, 4, 3}, 4, 3)
+            .starts_with("9: group 2 ends with 3 rows, expected rl.group_size, 4, as a rollout "
+                         "batch is the next 12"));
+  CHECK(replayed_groups({4, 4, 1}, 4, 3).starts_with("9: group 2 ends with 1 row, expected"));
+  CHECK(replayed_groups({3, 4, 1}, 4, 1)
+            .starts_with("4: group 1 goes on behind the rollout batch's last row, with 1 row in "
+                         "it, expected"));
+  // A completion that was dropped (samples 1 to 3 are there), and groups that are all alike.
+  CHECK(replayed_groups({4, 4, 3}, 4, 3, 1) == "4 4 3 | ");
+  CHECK(replayed_groups({2, 2}, 4, 3) == "2 2 | ");
+  CHECK(replayed_groups({3, 2}, 1, 5) == "3 2 | ");
+}
