@@ -10,22 +10,13 @@
 namespace temper::rewards {
 
 std::optional<Bracketed> bracketed(std::string_view text) {
-  if (text.empty()) return {};
-  const std::string_view open = opening_at(text, 0);
+  BracketScan scan(text);
+  const std::string_view open = scan.opening();
   if (open.empty()) return {};
-  int depth = 0;
-  for (size_t at = 0; at < text.size();) {
-    const std::string_view opening = opening_at(text, at), close = closing_at(text, at);
-    if (!opening.empty()) ++depth;
-    if (!close.empty() && --depth == 0) {
-      if (at + close.size() != text.size()) return {};
-      return Bracketed{std::string(open) + std::string(close),
-                       split_outside(text.substr(open.size(), at - open.size()), ",;")};
-    }
-    at +=
-        std::max<size_t>({opening.size(), close.size(), text[at] == '\\' ? size_t{2} : size_t{1}});
-  }
-  return {};
+  while (!scan.done() && scan.depth() > 0) scan.next();
+  if (scan.done() || scan.at() + scan.closing().size() != text.size()) return {};
+  return Bracketed{std::string(open) + std::string(scan.closing()),
+                   split_outside(text.substr(open.size(), scan.at() - open.size()), ",;")};
 }
 
 bool is_mere_group(const Bracketed& b) {
@@ -54,23 +45,20 @@ Relation relation_in(std::string_view text) {
       std::to_array<std::string_view>({"\\approx", "\\le", "\\ge", "\\ne", "\\in", "=", "<", ">"});
   Relation out;
   size_t begin = 0;
-  int depth = 0;
-  for (size_t at = 0; at < text.size();) {
-    const std::string_view open = opening_at(text, at), close = closing_at(text, at);
-    if (!open.empty()) ++depth;
-    if (!close.empty()) --depth;
+  for (BracketScan scan(text); !scan.done();) {
+    const std::string_view rest = text.substr(scan.at());
     const auto sign = std::find_if(kSigns.begin(), kSigns.end(), [&](std::string_view s) {
-      const size_t end = at + s.size();  // \in is no \infty
-      return text.substr(at).starts_with(s) &&
-             (s[0] != '\\' || end == text.size() || !is_letter(text[end]));
+      return rest.starts_with(s) &&  // \in is no \infty
+             (s[0] != '\\' || s.size() == rest.size() || !is_letter(rest[s.size()]));
     });
-    if (depth == 0 && sign != kSigns.end()) {
-      out.sides.push_back(trimmed(text.substr(begin, at - begin)));
-      out.signs.emplace_back(*sign);
-      begin = at += sign->size();
+    if (scan.depth() != 0 || sign == kSigns.end()) {
+      scan.next();
       continue;
     }
-    at += std::max<size_t>({open.size(), close.size(), text[at] == '\\' ? size_t{2} : size_t{1}});
+    out.sides.push_back(trimmed(text.substr(begin, scan.at() - begin)));
+    out.signs.emplace_back(*sign);
+    scan.skip(sign->size());
+    begin = scan.at();
   }
   out.sides.push_back(trimmed(text.substr(begin)));
   return out;

@@ -303,30 +303,32 @@ std::optional<std::string> words_of(std::string_view text) {
   return out;
 }
 
-std::string_view opening_at(std::string_view text, size_t at) {
-  if (text.substr(at).starts_with("\\{")) return text.substr(at, 2);
-  if (text[at] == '(' || text[at] == '[' || text[at] == '{') return text.substr(at, 1);
-  return {};
+void BracketScan::skip(size_t bytes) {
+  at_ += bytes;
+  look();
 }
-std::string_view closing_at(std::string_view text, size_t at) {
-  if (text.substr(at).starts_with("\\}")) return text.substr(at, 2);
-  if (text[at] == ')' || text[at] == ']' || text[at] == '}') return text.substr(at, 1);
-  return {};
+
+void BracketScan::look() {
+  opening_ = closing_ = {};
+  size_ = 1;
+  if (done()) return;
+  const std::string_view rest = text_.substr(at_);
+  const bool escaped = rest[0] == '\\';
+  if (escaped && rest.size() > 1) size_ = 2;
+  const std::string_view here = rest.substr(0, size_);
+  if (here == "\\{" || here == "(" || here == "[" || here == "{") opening_ = here;
+  if (here == "\\}" || here == ")" || here == "]" || here == "}") closing_ = here;
+  depth_ += !opening_.empty();
+  depth_ -= !closing_.empty();
 }
 
 std::vector<std::string_view> split_outside(std::string_view text, std::string_view separators) {
   std::vector<std::string_view> parts;
   size_t begin = 0;
-  int depth = 0;
-  for (size_t at = 0; at < text.size();) {
-    const std::string_view open = opening_at(text, at), close = closing_at(text, at);
-    if (!open.empty()) ++depth;
-    if (!close.empty()) --depth;
-    if (depth == 0 && separators.find(text[at]) != std::string_view::npos) {
-      parts.push_back(trimmed(text.substr(begin, at - begin)));
-      begin = at + 1;
-    }
-    at += std::max<size_t>({open.size(), close.size(), text[at] == '\\' ? size_t{2} : size_t{1}});
+  for (BracketScan scan(text); !scan.done(); scan.next()) {
+    if (scan.depth() != 0 || separators.find(text[scan.at()]) == std::string_view::npos) continue;
+    parts.push_back(trimmed(text.substr(begin, scan.at() - begin)));
+    begin = scan.at() + 1;
   }
   parts.push_back(trimmed(text.substr(std::min(begin, text.size()))));
   return parts;

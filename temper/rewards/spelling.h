@@ -39,8 +39,26 @@ size_t end_of_braces(std::string_view text, size_t open);
 // be of another kind than the opening one: [0,1).
 std::vector<std::string_view> split_outside(std::string_view text, std::string_view separators);
 
-// The opening (or closing) bracket that stands at text[at]: "(", "[", "{" or "\{"; empty: none.
-std::string_view opening_at(std::string_view text, size_t at);
-std::string_view closing_at(std::string_view text, size_t at);
+// Goes through a text from bracket to bracket: "(", "[", "{", "\{" and those that close them. What
+// is escaped by \ is passed over.
+class BracketScan {
+ public:
+  explicit BracketScan(std::string_view text) : text_(text) { look(); }
+  bool done() const { return at_ >= text_.size(); }
+  void next() { skip(size_); }
+  void skip(size_t bytes);  // goes on behind so many bytes, which hold no bracket
+
+  size_t at() const { return at_; }
+  std::string_view opening() const { return opening_; }  // that stands here; empty: none
+  std::string_view closing() const { return closing_; }
+  int depth() const { return depth_; }  // behind the bracket that stands here
+
+ private:
+  void look();
+
+  std::string_view text_, opening_, closing_;
+  size_t at_ = 0, size_ = 1;
+  int depth_ = 0;
+};
 
 }  // namespace temper::rewards
