@@ -40,13 +40,22 @@ void require_xgrammar() {
                      "`make` (tools/setup.sh fetches XGrammar's sources)");
 }
 
+// XGrammar says what it leaves out and goes on; here that is refused.
+std::string as_refused(std::string warning) {
+  for (const std::string_view said : {" and is ignored", " It is ignored.", " is ignored",
+                                      " The character itself will be matched"})
+    if (const size_t at = warning.find(said); at != std::string::npos)
+      warning.erase(at, said.size());
+  return warning;
+}
+
 // Anything that XGrammar refuses, or says that it would not enforce, is an error: a completion that
 // follows half of a schema is of no use.
 std::shared_ptr<const Automaton> checked_automaton(AutomatonCompiler::Outcome outcome,
                                                    const std::string& where) {
   check<ConfigError>(outcome.problem.empty(), where, ": ", outcome.problem);
-  check<ConfigError>(outcome.warnings.empty(), where,
-                     ": not supported: ", outcome.warnings.empty() ? "" : outcome.warnings.front());
+  check<ConfigError>(outcome.warnings.empty(), where, ": not supported: ",
+                     outcome.warnings.empty() ? "" : as_refused(outcome.warnings.front()));
   return std::move(outcome.automaton);
 }
 

@@ -213,6 +213,9 @@ TEST_CASE("what is wrong is said") {
       {regex("a("), "regex: "},
       {regex("(?=a)b"), "regex: "},
       {regex("a**"), "regex: "},
+      {regex("a^b"), "regex: not supported: "},
+      {regex("a$b"), "regex: not supported: "},
+      {regex("a\\qb"), "regex: not supported: "},
       {schema("{"), "schema: not valid JSON"},
       {schema("3"), "schema: expected a JSON schema"},
       {schema(R"({"type": "obect"})"), "schema: "},
@@ -230,6 +233,9 @@ TEST_CASE("what is wrong is said") {
     CAPTURE(spec.text.substr(0, 80));
     CHECK_MESSAGE(found.starts_with(begins), found);
     CHECK(found.find('\n') == std::string::npos);
+    // It is refused: nothing goes on without it.
+    for (const char* said : {"ignor", "will be"})
+      CHECK_MESSAGE(found.find(said) == std::string::npos, found);
   }
   CHECK(message(f, regex("a")).empty());
   CHECK_THROWS_AS(Compiler(nullptr, 10), ConfigError);
