@@ -1,9 +1,9 @@
 #include "temper/env/messages.h"
 
-#include <cctype>
 #include <cmath>
 #include <vector>
 
+#include "temper/base/ascii.h"
 #include "temper/base/error.h"
 #include "temper/env/config.h"
 
@@ -36,7 +36,7 @@ std::string problem_of_messages(const Json& messages) {
 // that is read and is none: an episode without its reward is worse than an error.
 std::string problem_of_fields(const Json& answer) {
   const auto plain = [](std::string name) {
-    for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    name = ascii_lower(name);
     if (name.ends_with("s")) name.pop_back();
     return name;
   };

@@ -1,7 +1,7 @@
 // GSM8K's answers (Cobbe et al., arXiv 2110.14168): the final number after ####, and in completions
 // wherever models put it.
-#include <cctype>
 
+#include "temper/base/ascii.h"
 #include "temper/base/error.h"
 #include "temper/rewards/answer.h"
 #include "temper/rewards/builtin.h"
@@ -11,8 +11,7 @@ namespace {
 
 // What the text says up to the end of its line after the last of these words; none: it lacks them.
 std::optional<std::string_view> after_last(std::string_view text, std::string_view lowercase) {
-  std::string low(text);
-  for (char& c : low) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string low = ascii_lower(text);
   const size_t at = low.rfind(lowercase);
   if (at == std::string::npos) return {};
   const std::string_view rest = text.substr(at + lowercase.size());

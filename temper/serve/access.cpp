@@ -2,23 +2,17 @@
 
 #include <algorithm>
 
+#include "temper/base/ascii.h"
 #include "temper/base/error.h"
 #include "temper/serve/http_text.h"
 
 namespace temper::serve {
 namespace {
 
-std::string lower_case(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c | 0x20);
-  return out;
-}
-
 // The host of "host:port" or "[::1]:port".
 std::string without_port(std::string_view authority) {
-  if (authority.starts_with('[')) return lower_case(authority.substr(1, authority.find(']') - 1));
-  std::string host = lower_case(authority.substr(0, authority.find(':')));
+  if (authority.starts_with('[')) return ascii_lower(authority.substr(1, authority.find(']') - 1));
+  std::string host = ascii_lower(authority.substr(0, authority.find(':')));
   if (host.ends_with('.')) host.pop_back();
   return host;
 }
@@ -31,11 +25,12 @@ bool is_address(std::string_view host) {
 }
 
 bool has(const std::vector<std::string>& list, std::string_view text) {
-  return std::any_of(list.begin(), list.end(),
-                     [&](const std::string& one) { return one == "*" || lower_case(one) == text; });
+  return std::any_of(list.begin(), list.end(), [&](const std::string& one) {
+    return one == "*" || ascii_lower(one) == text;
+  });
 }
 
-std::string origin_of(const RequestHead& head) { return lower_case(head.header("origin")); }
+std::string origin_of(const RequestHead& head) { return ascii_lower(head.header("origin")); }
 
 bool is_known_origin(const AccessRules& rules, const std::string& origin) {
   if (has(rules.allowed_origins, origin)) return true;
@@ -82,7 +77,7 @@ std::optional<Denial> check_key(const AccessRules& rules, const RequestHead& hea
 }
 
 std::optional<Denial> check_json(const RequestHead& head) {
-  std::string type = lower_case(head.header("content-type"));
+  std::string type = ascii_lower(head.header("content-type"));
   type = type.substr(0, type.find(';'));
   while (type.ends_with(' ') || type.ends_with('\t')) type.pop_back();
   if (type.empty() || type == "application/json" ||

@@ -4,6 +4,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
+#include "temper/base/ascii.h"
 #include "temper/base/error.h"
 #include "temper/serve/http_text.h"
 
@@ -33,13 +34,6 @@ double seconds_since(Clock::time_point then) {
 }
 
 std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c | 0x20);
-  return out;
-}
 
 }  // namespace
 
@@ -218,7 +212,7 @@ std::string Connection::malformed() const {
   const auto& head = parser_->get();
   if (head.count(http::field::transfer_encoding) > 0) {
     const bool plain = head.count(http::field::transfer_encoding) == 1 &&
-                       lower(view(head[http::field::transfer_encoding])) == "chunked";
+                       ascii_lower(view(head[http::field::transfer_encoding])) == "chunked";
     if (!plain || !parser_->chunked()) return "expected Transfer-Encoding: chunked, or none";
     if (is_http10_) return "HTTP/1.0 has no Transfer-Encoding";
   }
@@ -237,7 +231,8 @@ void Connection::on_head() {
   head_.method = std::string(view(head.method_string()));
   head_.peer = peer_;
   for (const auto& field : head)
-    head_.headers.emplace_back(lower(view(field.name_string())), std::string(view(field.value())));
+    head_.headers.emplace_back(ascii_lower(view(field.name_string())),
+                               std::string(view(field.value())));
   if (const std::string why = malformed(); !why.empty())
     return refuse(400, "malformed HTTP request: " + why);
   std::optional<Target> target = parse_target(view(head.target()));
@@ -258,7 +253,7 @@ void Connection::on_head() {
   if (head_.content_length.value_or(0) > static_cast<uint64_t>(admission_.most_body_bytes))
     return refuse(413,
                   temper::str("the request has more than ", admission_.most_body_bytes, " bytes"));
-  const std::string expects = lower(head_.header("expect"));
+  const std::string expects = ascii_lower(head_.header("expect"));
   if (!expects.empty() && expects != "100-continue")
     return refuse(417, "Expect: found " + for_log(expects) + ", expected 100-continue");
   const double rate = hub_->limits.body_bytes_per_second;
