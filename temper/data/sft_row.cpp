@@ -55,7 +55,14 @@ ConversationOptions conversation_options(const SftFormat& format) {
   return {.train_on = format.train_on, .mode = format.conversation, .limit = tokens_needed(format)};
 }
 
+void check_messages(const Json& list, const char* field, const std::string& where) {
+  check<DataError>(list.is_array(), where, ": `", field, "` must be a list of messages",
+                   list.is_string() ? ", found text; is it the JSON text of one?" : "");
+  check<DataError>(!list.empty(), where, ": `", field, "` is empty, expected at least one message");
+}
+
 Paths read_messages(const SftFormat& format, const Json& row, const std::string& where) {
+  check_messages(row["messages"], "messages", where);
   const Tokenizer& tokenizer = tokenizer_of(format, where);
   const ChatTemplate& chat = chat_of(format, where);
   const Json messages = with_system_prompt(format, row["messages"]), tools = tools_of(row);
@@ -77,6 +84,7 @@ Paths read_prompt_completion(const SftFormat& format, const Json& row, const std
             untrained};
   check<DataError>(prompt.is_array() && completion.is_array(), where,
                    ": `prompt` and `completion` must both be text or both be messages");
+  check_messages(completion, "completion", where);
   const Tokenizer& tokenizer = tokenizer_of(format, where);
   const ChatTemplate& chat = chat_of(format, where);
   const Json messages = with_system_prompt(format, prompt), tools = tools_of(row);
