@@ -70,12 +70,17 @@ void check_not_empty(const Json& value, const char* field, const std::string& wh
                    ": `", field, "` is empty");
 }
 
+void check_is_there(const Json& row, const char* field, const char* what,
+                    const std::string& where) {
+  check<DataError>(row.contains(field), where, ": the ", what, " has no `", field, "`, only ",
+                   field_names(row));
+  check<DataError>(!row[field].is_null(), where, ": `", field, "` is null");
+}
+
 PreferenceSides paired_sides(const Json& row, bool ids, const std::string& where) {
   const char* const names[] = {ids ? "prompt_ids" : "prompt", ids ? "chosen_ids" : "chosen",
                                ids ? "rejected_ids" : "rejected"};
-  for (const char* name : {names[1], names[2]})
-    check<DataError>(row.contains(name) && !row[name].is_null(), where, ": the pair has no `", name,
-                     "`, only ", field_names(row));
+  for (const char* name : {names[1], names[2]}) check_is_there(row, name, "pair", where);
   PreferenceSides sides{Json(), listed(row[names[1]]), listed(row[names[2]]), ids};
   check<DataError>(sides.chosen != sides.rejected, where, ": `", names[1], "` and `", names[2],
                    "` are equal: such a pair prefers nothing");
@@ -99,9 +104,7 @@ PreferenceSides paired_sides(const Json& row, bool ids, const std::string& where
 PreferenceSides unpaired_sides(const Json& row, bool ids, const std::string& where) {
   const char* const completion = ids ? "completion_ids" : "completion";
   const char* const prompt = ids ? "prompt_ids" : "prompt";
-  for (const char* name : {prompt, completion})
-    check<DataError>(row.contains(name) && !row[name].is_null(), where, ": the row has no `", name,
-                     "`, only ", field_names(row));
+  for (const char* name : {prompt, completion}) check_is_there(row, name, "row", where);
   const Json& label = row["label"];
   check<DataError>(label.is_boolean() || label == 0 || label == 1, where,
                    ": `label` must be true or false");

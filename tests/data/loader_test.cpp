@@ -6,6 +6,7 @@
 #include <set>
 
 #include "temper/base/error.h"
+#include "temper/data/preference_row.h"
 #include "tests/data/folder.h"
 
 using namespace temper;
@@ -178,6 +179,23 @@ TEST_CASE("row errors name the file, the line and what was expected") {
         "rows.jsonl:7: `messages` is empty, expected at least one message");
   CHECK(message_of(format, "{\"prompt\": [], \"completion\": []}") ==
         "rows.jsonl:7: `completion` is empty, expected at least one message");
+  const auto preference_error = [](const char* row, bool unpaired) -> std::string {
+    PreferenceFormat preferences;
+    preferences.unpaired = unpaired;
+    bool truncated = false;
+    try {
+      read_preference_row(preferences, Json::parse(row), "rows.jsonl:7", &truncated);
+    } catch (const DataError& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  CHECK(preference_error(R"({"prompt": "a", "chosen": null, "rejected": "b"})", false) ==
+        "rows.jsonl:7: `chosen` is null");
+  CHECK(preference_error(R"({"prompt": "a", "rejected": "b"})", false) ==
+        "rows.jsonl:7: the pair has no `chosen`, only [prompt, rejected]");
+  CHECK(preference_error(R"({"prompt": "a", "completion": "b", "label": true})", false)
+            .find("(rows with a `label` are for preference.loss: kto)") != std::string::npos);
   const Folder folder;
   Loader<SftRow> loader(
       {{folder.write("bad.jsonl", "{\"input_ids\": [1, 2]}\n\n{\"input_ids\": oops}\n"), 1, ""}},
