@@ -101,9 +101,11 @@ void ReplayedSource::restore(const Json& state, const std::string& where) {
       state.contains("replay_position") && state["replay_position"].is_number_integer(), where,
       ": no `replay_position`");
   position_ = state["replay_position"].get<int64_t>();
-  check<DataError>(position_ >= 0 && position_ <= file_.size(), *config_.rl.replay,
-                   ": the checkpoint continues at row ", position_, ", and the file has ",
-                   file_.size());
+  check<DataError>(position_ >= 0, where, ": `replay_position` is below 0");
+  // The checkpoint is sound: an older one would train on other rows than the run did.
+  check<ConfigError>(position_ <= file_.size(), *config_.rl.replay,
+                     ": the checkpoint continues at row ", position_, ", and the file has ",
+                     file_.size(), "; put its rows back, or start over with resume=never");
 }
 
 }  // namespace temper::rl

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/rl/replayed.h"
@@ -46,6 +47,19 @@ std::string replayed_groups(const std::vector<int64_t>& sizes, int64_t group_siz
 }
 
 }  // namespace
+
+TEST_CASE("a replayed file that has lost rows since the checkpoint stops the run") {
+  const auto path = std::filesystem::temp_directory_path() / str("temper-replayed-", ::getpid());
+  std::ofstream(path) << "{}\n{}\n";
+  rl::RlConfig config;
+  config.rl.replay = path.string();
+  rl::ReplayedSource source(config, 10);
+  CHECK_NOTHROW(source.restore({{"replay_position", 2}}, "state.json"));
+  // No DataError, for which an older checkpoint would be tried.
+  CHECK_THROWS_AS(source.restore({{"replay_position", 3}}, "state.json"), ConfigError);
+  CHECK_THROWS_AS(source.restore({{"replay_position", -1}}, "state.json"), DataError);
+  std::filesystem::remove(path);
+}
 
 TEST_CASE("a replayed file that ends within a group is refused") {
   CHECK(replayed_groups({4, 4, 4}, 4, 2) == "4 4 | 4 | ");
