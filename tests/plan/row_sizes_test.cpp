@@ -27,6 +27,7 @@ TEST_CASE("passes of a rank: as many as the tokens need, the largest first and l
   CHECK(run.step_tokens == 11);
   REQUIRE(run.largest.size() == 2);
   CHECK(run.largest[0].first);
+  CHECK(run.largest[0].longest == 6);
   CHECK(run.largest[0].tokens == 6);
   CHECK(run.largest[0].targets == 5);
   CHECK_FALSE(run.largest[1].first);
