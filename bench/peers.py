@@ -10,8 +10,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 VENV = ROOT / ".deps/bench-venv"
 TEMPER = pathlib.Path(os.environ.get("TEMPER", ROOT / "build/temper"))
 MODEL = ROOT / "models/bench"
-BENCH = ROOT / "../shared/bench"
-GSM8K = ROOT / "../shared/data/gsm8k/train.jsonl"
+BENCH = ROOT / "bench/model"
+# Rows with question and answer, as JSONL: GSM8K's training rows, from its repository or
+#   hf download openai/gsm8k --repo-type dataset --local-dir gsm8k
+#   python3 -c 'import pandas; pandas.read_parquet("gsm8k/main").to_json("bench/gsm8k.jsonl", orient="records", lines=True)'
+GSM8K = pathlib.Path(os.environ.get("TEMPER_BENCH_ROWS", ROOT / "bench/gsm8k.jsonl"))
 
 # What every peer's training code begins with.
 PRELUDE = r"""

@@ -92,7 +92,7 @@ def decoding(args, model):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=str(peers.VENV / "bin/python"))
-    parser.add_argument("--rows", default=str(peers.ROOT / "../shared/data/gsm8k/train.jsonl"))
+    parser.add_argument("--rows", default=str(peers.GSM8K), help="rows with question and answer")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--no-peer", action="store_true")
     parser.add_argument("--only", choices=("train", "decode"))

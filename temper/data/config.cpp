@@ -22,14 +22,18 @@ inline constexpr std::array enum_names<data::RowFormat> = {"auto", "messages", "
 namespace temper::data {
 
 void DataSource::fields(Fields& f) {
-  f.add("path", path, "file of rows, directory of such files, or pattern like rows/*.jsonl.gz",
+  f.add("path", path,
+        "file of rows, directory of such files, pattern like rows/*.jsonl.gz, or id of a data set "
+        "in the local Hugging Face cache, as openai/gsm8k:main/train",
         required());
   f.add("weight", weight, "sampling weight relative to the other sources", above(0));
   f.add("name", name, "name of the source in metrics");
   f.add("limit", limit, "use only the first `limit` rows of the source; null: all", at_least(1));
 }
 void DataSection::fields(Fields& f) {
-  f.add("train", train, "rows to train on: a path, or a list of {path, weight, name, limit}",
+  f.add("train", train,
+        "rows to train on: a path or a data set id (openai/gsm8k:main/train), or a list of {path, "
+        "weight, name, limit}",
         one_or_list());
   f.add("eval", eval, "rows to evaluate on, written like data.train", one_or_list());
   f.add("validation_fraction", validation_fraction,

@@ -9,22 +9,13 @@
 #include <string_view>
 
 #include "temper/base/error.h"
+#include "temper/data/hub_dataset.h"
 
 namespace temper::data {
 namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxFiles = 512;  // each stays open
-
-bool is_row_file(std::string name) {
-  for (const std::string_view packed : {".gz", ".zst"})
-    if (name.ends_with(packed)) {
-      name.resize(name.size() - packed.size());
-      break;
-    }
-  return !name.starts_with(".") &&
-         (name.ends_with(".jsonl") || name.ends_with(".ndjson") || name.ends_with(".parquet"));
-}
 
 std::vector<std::string> files_of_directory(const std::string& path) {
   std::vector<std::string> files;
@@ -63,13 +54,27 @@ uint64_t hash_of(std::string_view text, uint64_t seed) {
 
 }  // namespace
 
+bool is_row_file(std::string name) {
+  for (const std::string_view packed : {".gz", ".zst"})
+    if (name.ends_with(packed)) {
+      name.resize(name.size() - packed.size());
+      break;
+    }
+  return !name.starts_with(".") &&
+         (name.ends_with(".jsonl") || name.ends_with(".ndjson") || name.ends_with(".parquet"));
+}
+
 std::vector<std::string> find_row_files(const std::string& path) {
   std::error_code none;
   std::vector<std::string> files;
   if (fs::is_directory(path, none))
     files = files_of_directory(path);
-  else if (!fs::exists(path, none) && path.find_first_of("*?[") != std::string::npos)
+  else if (fs::exists(path, none))
+    return {path};
+  else if (path.find_first_of("*?[") != std::string::npos)
     files = files_of_pattern(path);
+  else if (const std::optional<DatasetId> dataset = parse_dataset_id(path))
+    files = dataset_files(*dataset);
   else
     return {path};
   std::sort(files.begin(), files.end());

@@ -1,4 +1,5 @@
-// The rows of one source: of a file, of all files of a directory, or of those that a pattern names.
+// The rows of one source: of a file, of all files of a directory, of those that a pattern names, or
+// of a data set of the Hugging Face hub.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct HeldOut {
 };
 
 struct SourceSpec {
-  std::string path;  // a file, a directory or a pattern with *, ? and [..]
+  std::string path;  // a file, a directory, a pattern with *, ? and [..], or a data set's id
   double weight = 1;
   std::string name = {};              // empty: the path
   std::optional<int64_t> limit = {};  // only the first so many rows, counted before any is held out
@@ -57,9 +58,13 @@ class RowSet {
   int64_t size_ = 0;
 };
 
-// The files that a path names: itself, a directory's files of rows (.jsonl, .ndjson, .parquet, and
-// .gz and .zst of these; not those of its directories, nor hidden ones), or what a pattern matches.
-// Throws DataError where there are none.
+// Whether a file's name ends as those of rows do: .jsonl, .ndjson, .parquet, or .gz and .zst of
+// these. Hidden files are none.
+bool is_row_file(std::string name);
+
+// The files that a path names: itself, a directory's files of rows (not those of its directories),
+// what a pattern matches, or those of a data set in the Hugging Face cache (hub_dataset.h). Throws
+// DataError or ConfigError where there are none.
 std::vector<std::string> find_row_files(const std::string& path);
 
 }  // namespace temper::data

@@ -65,6 +65,38 @@ double sum(const std::vector<double>& values) {
   return total;
 }
 
+// Takes out of the charts what a curve would say nothing about: metrics that never change, and
+// those that equal an earlier one at every step. Returns them as a table.
+Report::Table take_flat(std::vector<ChartSpec>& charts, const std::vector<MetricInfo>& metrics,
+                        const std::vector<MetricsRow>& rows) {
+  Report::Table flat{"Without a curve", {"metric", "at every step"}, {}};
+  std::vector<std::string> drawn;
+  const auto same_everywhere = [&](const std::string& a, const std::string& b) {
+    return std::all_of(rows.begin(), rows.end(),
+                       [&](const MetricsRow& row) { return row.number(a) == row.number(b); });
+  };
+  const auto is_flat = [&](const std::string& name) {
+    const std::vector<double> values = values_of(rows, name);
+    if (values.empty()) return true;
+    if (std::all_of(values.begin(), values.end(), [&](double v) { return v == values[0]; })) {
+      const MetricInfo* info = find_metric(metrics, name);
+      if (!info) info = find_evaluated_metric(metrics, name);
+      flat.rows.push_back({name, format_value(values[0], info ? info->unit : "")});
+      return true;
+    }
+    for (const std::string& other : drawn)
+      if (same_everywhere(name, other)) {
+        flat.rows.push_back({name, "as " + other});
+        return true;
+      }
+    drawn.push_back(name);
+    return false;
+  };
+  for (ChartSpec& chart : charts) std::erase_if(chart.metrics, is_flat);
+  std::erase_if(charts, [](const ChartSpec& chart) { return chart.metrics.empty(); });
+  return flat;
+}
+
 // The metric that the console shows first, and what evaluations say of it: the run's result in a
 // number.
 std::vector<std::string> headline(const std::vector<MetricInfo>& metrics,
@@ -102,6 +134,16 @@ std::string tiles(const std::vector<MetricInfo>& metrics, const std::vector<Metr
   return out.empty() ? out : "<div class=tiles>" + out + "</div>\n";
 }
 
+// Text of a table's cell; behind its first characters a long one is folded.
+std::string folded(const std::string& text) {
+  constexpr size_t kShown = 240, kFolded = 400;
+  if (text.size() <= kFolded) return escape_html(text);
+  size_t shown = kShown;
+  while (shown > 0 && (text[shown] & 0xc0) == 0x80) --shown;  // not within a character of UTF-8
+  return "<details><summary>" + escape_html(text.substr(0, shown)) + " ...</summary>" +
+         escape_html(text.substr(shown)) + "</details>";
+}
+
 std::string table(const Report::Table& table) {
   std::string out =
       "<h2>" + escape_html(table.title) + "</h2><div class=\"card scroll\"><table><thead><tr>";
@@ -109,7 +151,7 @@ std::string table(const Report::Table& table) {
   out += "</tr></thead><tbody>";
   for (const std::vector<std::string>& row : table.rows) {
     out += "<tr>";
-    for (const std::string& text : row) out += "<td>" + escape_html(text) + "</td>";
+    for (const std::string& text : row) out += "<td>" + folded(text) + "</td>";
     out += "</tr>";
   }
   return out + "</tbody></table></div>\n";
@@ -144,6 +186,7 @@ table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th, td { text-align: left; vertical-align: top; padding: 8px 14px; border-bottom: 1px solid var(--rule); white-space: pre-wrap; overflow-wrap: anywhere; }
 th { color: var(--faint); font-weight: 600; }
 tr:last-child td { border-bottom: 0; }
+summary { cursor: pointer; }
 pre { margin: 0; overflow: auto; font: 13px/1.5 ui-monospace, monospace; }
 )css";
 
@@ -156,10 +199,12 @@ std::string render_report(const Report& report) {
           escape_html(report.title), "</title>\n<style>", kStyle, kChartStyle, "</style>\n<h1>",
           escape_html(report.title), "</h1>\n", tiles(report.metrics, report.rows),
           summary_table(report.summary));
+  std::vector<ChartSpec> charts = charts_of(report.metrics, report.rows);
+  const Report::Table flat = take_flat(charts, report.metrics, report.rows);
   std::string curves;
-  for (const ChartSpec& spec : charts_of(report.metrics, report.rows))
-    curves += render_chart(spec, report.rows);
+  for (const ChartSpec& spec : charts) curves += render_chart(spec, report.rows);
   if (!curves.empty()) page += "<h2>Curves</h2><div class=charts>\n" + curves + "</div>\n";
+  if (!flat.rows.empty()) page += table(flat);
   for (const Report::Table& rows : report.tables) page += table(rows);
   if (!report.config.empty())
     page += "<h2>Config</h2><div class=card><pre>" + escape_html(report.config) + "</pre></div>\n";

@@ -245,7 +245,7 @@ void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabu
   episode.stopped = !(row.contains("finish_reason") && row["finish_reason"] == "length");
   if (row.contains("closing_tokens"))
     episode.closing_tokens =
-        data::token_ids(row["closing_tokens"], "closing_tokens", INT32_MAX, where);
+        data::token_ids(row["closing_tokens"], "closing_tokens", vocabulary, where);
   if (row.contains("turns") && row["turns"].is_number_integer())
     episode.turns = row["turns"].get<int64_t>();
   CompletionTokens completion;

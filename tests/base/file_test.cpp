@@ -45,7 +45,7 @@ pid_t dead_process() {
   return child;
 }
 
-std::string error_of(const std::function<void()>& action) {
+std::string run_error(const std::function<void()>& action) {
   try {
     action();
   } catch (const RunError& e) {
@@ -69,7 +69,7 @@ TEST_CASE("a file is replaced whole, or stays as it was") {
   }
   CHECK(read_file(path) == "two");
   CHECK(folder.names() == std::vector<std::string>{"a.txt"});
-  CHECK(error_of([&] {
+  CHECK(run_error([&] {
           write_file_atomic(folder.file("gone/a.txt"), "");
         }).ends_with("cannot create: No such file or directory"));
 }
@@ -107,7 +107,7 @@ TEST_CASE("temporary files of dead processes go with the next write of that file
 TEST_CASE("a full disk is named as the cause") {
   const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
   REQUIRE(full >= 0);
-  CHECK(error_of([&] { write_all(full, "abc", 3, "/dev/full"); }) ==
+  CHECK(run_error([&] { write_all(full, "abc", 3, "/dev/full"); }) ==
         "/dev/full: cannot write: No space left on device");
   ::close(full);
 }
@@ -115,7 +115,7 @@ TEST_CASE("a full disk is named as the cause") {
 TEST_CASE("the cause of a failed call is read after the call, wherever it stands") {
   const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
   errno = 0;
-  CHECK(error_of([&] { check(::write(full, "a", 1) == 1, "x: ", errno_text); }) ==
+  CHECK(run_error([&] { check(::write(full, "a", 1) == 1, "x: ", errno_text); }) ==
         "x: No space left on device");
   ::close(full);
 }

@@ -10,7 +10,7 @@
 using namespace temper;
 
 namespace {
-std::string error_of(const std::string& text) {
+std::string json_error(const std::string& text) {
   try {
     parse_json(text, "x.json");
   } catch (const DataError& e) {
@@ -70,13 +70,13 @@ TEST_CASE("a large value deep inside is read without copying it at every level")
 }
 
 TEST_CASE("what is no JSON is an error with place and cause") {
-  CHECK(error_of("{\"a\": oops}") ==
+  CHECK(json_error("{\"a\": oops}") ==
         "x.json: not valid JSON: parse error at line 1, column 7: syntax error while parsing value "
         "- invalid literal; last read: '\"a\": o'");
-  CHECK(error_of("").find("unexpected end of input") != std::string::npos);
-  CHECK(error_of("[1, 2").find("unexpected end of input") != std::string::npos);
-  CHECK(error_of("{} {}").find("expected end of input") != std::string::npos);
-  CHECK(error_of("\"\xff\"").find("invalid") != std::string::npos);
-  CHECK(error_of("1e999").find("number overflow parsing '1e999'") != std::string::npos);
-  CHECK(error_of(std::string(513, '[')).find("deeper than 512") != std::string::npos);
+  CHECK(json_error("").find("unexpected end of input") != std::string::npos);
+  CHECK(json_error("[1, 2").find("unexpected end of input") != std::string::npos);
+  CHECK(json_error("{} {}").find("expected end of input") != std::string::npos);
+  CHECK(json_error("\"\xff\"").find("invalid") != std::string::npos);
+  CHECK(json_error("1e999").find("number overflow parsing '1e999'") != std::string::npos);
+  CHECK(json_error(std::string(513, '[')).find("deeper than 512") != std::string::npos);
 }

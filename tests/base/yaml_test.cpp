@@ -8,7 +8,7 @@ using namespace temper;
 
 namespace {
 
-std::string error_of(const std::string& text) {
+std::string yaml_error(const std::string& text) {
   try {
     parse_yaml(text, "run.yaml");
   } catch (const ConfigError& e) {
@@ -58,51 +58,52 @@ TEST_CASE("an alias is a copy of its anchor's value") {
 }
 
 TEST_CASE("what is refused, and where it stands") {
-  CHECK(error_of("a: 1\nb: 2\na: 3\n") ==
+  CHECK(yaml_error("a: 1\nb: 2\na: 3\n") ==
         "run.yaml:3: the key \"a\" a second time; the first is at run.yaml:1");
-  CHECK(error_of("a: 1\n---\nb: 2\n") ==
+  CHECK(yaml_error("a: 1\n---\nb: 2\n") ==
         "run.yaml:2: a second YAML document; expected one a file (remove the \"---\")");
-  CHECK(error_of("a: !!python/object:os.system x\n") ==
+  CHECK(yaml_error("a: !!python/object:os.system x\n") ==
         "run.yaml:1: the tag tag:yaml.org,2002:python/object:os.system; tags have no meaning here, "
         "remove it");
-  CHECK(error_of("a: &x {b: 1}\nc:\n  <<: *x\n") ==
+  CHECK(yaml_error("a: &x {b: 1}\nc:\n  <<: *x\n") ==
         "run.yaml:3: merge keys (\"<<\") are not supported; give several config files instead, "
         "later ones win");
-  CHECK(error_of("a: &x [1, *x]\n") == "run.yaml:1: an alias inside of its own anchor");
-  CHECK(error_of("[1, 2]: 3\n") ==
+  CHECK(yaml_error("a: &x [1, *x]\n") == "run.yaml:1: an alias inside of its own anchor");
+  CHECK(yaml_error("[1, 2]: 3\n") ==
         "run.yaml:1: a key must be text, found a list or a map; is every bracket closed?");
-  CHECK(error_of("a: 1\n: 2\n") == "run.yaml:2: expected a key before \":\"");
-  CHECK(error_of(std::string("a: 1\nb: \x04\n")) ==
+  CHECK(yaml_error("a: 1\n: 2\n") == "run.yaml:2: expected a key before \":\"");
+  CHECK(yaml_error(std::string("a: 1\nb: \x04\n")) ==
         "run.yaml:2: byte 4 is not allowed in YAML; expected UTF-8 text");
-  CHECK(error_of(std::string("a\0: 1", 5)) ==
+  CHECK(yaml_error(std::string("a\0: 1", 5)) ==
         "run.yaml:1: byte 0 is not allowed in YAML; expected UTF-8 text");
 }
 
 TEST_CASE("a syntax error is yaml-cpp's message with file and line") {
-  CHECK(error_of("a: [1, 2\nb: 3\n").starts_with("run.yaml:2: not valid YAML: "));
-  CHECK(error_of("a:\n\tb: 1\n").starts_with("run.yaml:2: not valid YAML: "));
-  CHECK(error_of("a: b: c\n").starts_with("run.yaml:1: not valid YAML: "));
-  CHECK(error_of("a: 'open\n") == "run.yaml:1: not valid YAML: illegal EOF in scalar");
-  CHECK(error_of("a: \"open\nb: 2\n") == "run.yaml:2: not valid YAML: illegal EOF in scalar");
+  CHECK(yaml_error("a: [1, 2\nb: 3\n").starts_with("run.yaml:2: not valid YAML: "));
+  CHECK(yaml_error("a:\n\tb: 1\n").starts_with("run.yaml:2: not valid YAML: "));
+  CHECK(yaml_error("a: b: c\n").starts_with("run.yaml:1: not valid YAML: "));
+  CHECK(yaml_error("a: 'open\n") == "run.yaml:1: not valid YAML: illegal EOF in scalar");
+  CHECK(yaml_error("a: \"open\nb: 2\n") == "run.yaml:2: not valid YAML: illegal EOF in scalar");
 }
 
 TEST_CASE("size, nesting and aliases are bounded") {
-  CHECK(error_of(repeat("[", 32) + repeat("]", 32)) == "no error");
-  CHECK(error_of(repeat("[", 33) + repeat("]", 33)) == "run.yaml:1: nested deeper than 32 levels");
-  CHECK(error_of(repeat("- ", 100000) + "x") == "run.yaml:1: nested deeper than 32 levels");
-  CHECK(error_of(repeat("? ", 100000) + "x") ==
+  CHECK(yaml_error(repeat("[", 32) + repeat("]", 32)) == "no error");
+  CHECK(yaml_error(repeat("[", 33) + repeat("]", 33)) ==
+        "run.yaml:1: nested deeper than 32 levels");
+  CHECK(yaml_error(repeat("- ", 100000) + "x") == "run.yaml:1: nested deeper than 32 levels");
+  CHECK(yaml_error(repeat("? ", 100000) + "x") ==
         "run.yaml:1: a key must be text, found a list or a map; is every bracket closed?");
-  CHECK(error_of(std::string((1 << 20) + 1, 'x')) ==
+  CHECK(yaml_error(std::string((1 << 20) + 1, 'x')) ==
         "run.yaml: 1048577 bytes; a config has at most 1048576");
-  CHECK(error_of("a: &x 1\nb: [" + repeat("*x, ", 64) + "]\n") == "no error");
-  CHECK(error_of("a: &x 1\nb: [" + repeat("*x, ", 65) + "]\n") ==
+  CHECK(yaml_error("a: &x 1\nb: [" + repeat("*x, ", 64) + "]\n") == "no error");
+  CHECK(yaml_error("a: &x 1\nb: [" + repeat("*x, ", 65) + "]\n") ==
         "run.yaml:2: more than 64 aliases");
   // Six levels of eight aliases each are 48 aliases and 262144 values.
   std::string bomb = "a: &a [1, 1, 1, 1, 1, 1, 1, 1]\n";
   for (char c = 'b'; c <= 'g'; ++c)
     bomb += std::string(1, c) + ": &" + c + " [" +
             repeat(std::string("*") + char(c - 1) + ", ", 8) + "]\n";
-  CHECK(error_of(bomb).ends_with(": more than 100000 values"));
+  CHECK(yaml_error(bomb).ends_with(": more than 100000 values"));
 }
 
 TEST_CASE("maps merge and everything else replaces") {

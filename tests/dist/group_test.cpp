@@ -19,6 +19,7 @@
 #include "temper/dist/environment.h"
 #include "temper/dist/peer_watch.h"
 #include "temper/dist/rendezvous.h"
+#include "tests/dist/port.h"
 
 using namespace temper;
 using namespace temper::dist;
@@ -49,13 +50,6 @@ uint16_t port_of(int fd) {
   REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
   return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
                                              : reinterpret_cast<sockaddr_in&>(address).sin_port);
-}
-
-uint16_t free_port() {
-  const int fd = bound("127.0.0.1", false);
-  const uint16_t port = port_of(fd);
-  ::close(fd);
-  return port;
 }
 
 void set_ranks(int rank, int size, const std::string& host, uint16_t port, int timeout) {

@@ -16,23 +16,12 @@
 #include "temper/base/error.h"
 #include "temper/dist/agreement.h"
 #include "temper/dist/environment.h"
+#include "tests/dist/port.h"
 
 using namespace temper;
 using namespace temper::dist;
 
 namespace {
-
-uint16_t free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0);
-  REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  ::close(fd);
-  return ntohs(address.sin_port);
-}
 
 // Runs the work on so many ranks; their exit statuses. Work gives "" or what is wrong.
 std::vector<int> on_ranks(int size, const std::function<std::string(int rank)>& work) {

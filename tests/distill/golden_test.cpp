@@ -34,7 +34,7 @@ void set_maps(distill::Strategy& strategy, const Json& maps) {
 
 TEST_CASE("losses, gradient norms and steps are those of torch") {
   const tiny::Folder folder;
-  const Json golden = read_json_file(runs::golden("distill.json"), size_t{1} << 24);
+  const Json golden = read_json_file(golden_path("distill.json"), size_t{1} << 24);
   std::string lines;
   for (const Json& row : golden["rows"]) lines += row.dump() + "\n";
   write_file_atomic(folder / "rows.jsonl", lines);
@@ -52,7 +52,7 @@ TEST_CASE("losses, gradient norms and steps are those of torch") {
       else if (key == "teacher")
         arguments.push_back("distill.teacher=" + runs::model(value));
       else
-        arguments.push_back("distill." + key + "=" + runs::as_yaml(value));
+        arguments.push_back("distill." + key + "=" + tiny::as_yaml(value));
     distill::DistillConfig config = runs::config(arguments);
     train::Roles roles(config);
     distill::load_teacher(config, roles);

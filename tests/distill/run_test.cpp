@@ -10,6 +10,7 @@
 
 using namespace temper;
 using runs::Arguments;
+using runs::with;
 
 namespace {
 
@@ -28,11 +29,6 @@ Arguments keys_of(const std::string& strategy) {
                                           strategy == "on_policy"),
           "train={max_steps: 4, batch_size: 4, eval_every: 4}",
           "optimizer.learning_rate=1e-3"};
-}
-
-Arguments with(Arguments arguments, const Arguments& more) {
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
 }
 
 std::vector<std::string> numbers(const std::vector<MetricsRow>& rows) {
@@ -230,7 +226,7 @@ TEST_CASE("what is wrong is said by key") {
 // After a deliberate change: TEMPER_UPDATE_GOLDENS=1 build/tests/test_distill -tc="*schema*"
 TEST_CASE("the schema of the config is the golden one") {
   distill::DistillConfig config;
-  const std::string path = runs::golden("config_schema/distill.txt");
+  const std::string path = golden_path("config_schema/distill.txt");
   if (std::getenv("TEMPER_UPDATE_GOLDENS")) write_file_atomic(path, describe_run_config(config));
   CHECK(describe_run_config(config) == read_file(path));
 }

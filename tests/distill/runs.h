@@ -3,7 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -12,6 +11,7 @@
 #include "temper/base/file.h"
 #include "temper/distill/run.h"
 #include "temper/metrics/row.h"
+#include "tests/golden.h"
 #include "tests/train/tiny.h"
 
 namespace runs {
@@ -19,15 +19,7 @@ namespace runs {
 using namespace temper;
 using Arguments = std::vector<std::string>;
 
-inline std::string golden(const std::string& name) {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(source ? source : ".") + "/tests/golden/" + name;
-}
-inline std::string model(const std::string& name) { return golden("models/" + name); }
-
-inline std::string as_yaml(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
-}
+inline std::string model(const std::string& name) { return golden_path("models/" + name); }
 
 // A file of supervised rows that follow a pattern: the first third is a prompt. As prompts: without
 // the rest.
@@ -47,6 +39,11 @@ inline std::string write_rows(const std::string& path, int64_t count, int64_t fi
   }
   write_file_atomic(path, lines);
   return path;
+}
+
+inline Arguments with(Arguments arguments, const Arguments& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
 }
 
 inline distill::DistillConfig config(const Arguments& arguments) {

@@ -8,13 +8,9 @@
 
 using namespace temper;
 using runs::Arguments;
+using runs::with;
 
 namespace {
-
-Arguments with(Arguments arguments, const Arguments& more) {
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
-}
 
 std::string precompute(const Arguments& arguments) {
   distill::DistillConfig config = runs::config(arguments);

@@ -1,7 +1,6 @@
 // Beam search against transformers': tests/golden/make_beam_goldens.py.
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
@@ -9,16 +8,12 @@
 #include "temper/generate/beams.h"
 #include "temper/generate/score.h"
 #include "temper/models/load.h"
+#include "tests/golden.h"
 
 using namespace temper;
 using namespace temper::generate;
 
 namespace {
-
-std::string golden(const std::string& name) {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(source ? source : ".") + "/tests/golden/" + name;
-}
 
 GenerationOptions options_of(const Json& given) {
   GenerationOptions o;
@@ -51,13 +46,13 @@ Found search(models::CausalLM& model, const std::vector<std::vector<int32_t>>& p
 }  // namespace
 
 TEST_CASE("beams are transformers'") {
-  const Json all = read_json_file(golden("beams.json"));
+  const Json all = read_json_file(golden_path("beams.json"));
   const auto prompts = all.at("prompts").get<std::vector<std::vector<int32_t>>>();
   for (const Json& test : all.at("cases")) {
     CAPTURE(test.at("model"));
     CAPTURE(test.at("options"));
     const auto model =
-        models::load_model(golden("models/") + test.at("model").get<std::string>(), {});
+        models::load_model(golden_path("models/") + test.at("model").get<std::string>(), {});
     model->eos_token_ids = test.at("ends").get<std::vector<int32_t>>();
     const Json& given = test.at("options");
     const BeamOptions beams{given.at("num_beams"), given.value("length_penalty", 1.0)};
@@ -96,7 +91,7 @@ TEST_CASE("beams are transformers'") {
 }
 
 TEST_CASE("one beam is greedy, and what cannot be is said") {
-  const auto model = models::load_model(golden("models/qwen3"), {});
+  const auto model = models::load_model(golden_path("models/qwen3"), {});
   model->eos_token_ids = {};
   const std::vector<std::vector<int32_t>> prompts{{3, 14, 15}, {9, 9}};
   GenerationOptions options;

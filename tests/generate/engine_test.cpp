@@ -22,10 +22,10 @@ using namespace temper::generate;
 
 namespace {
 
-constexpr int32_t kVocabulary = 61;
+constexpr int32_t kTinyVocabulary = 61;
 
 std::unique_ptr<models::CausalLM> tiny_model() {
-  return generate::tiny::model(kVocabulary, {5, 9});
+  return generate::tiny::model(kTinyVocabulary, {5, 9});
 }
 
 using Results = std::map<std::pair<int64_t, int64_t>, std::vector<int32_t>>;
@@ -114,7 +114,7 @@ TEST_CASE(
     std::vector<std::vector<int32_t>> beginnings(3);
     for (auto& b : beginnings)
       for (int64_t i = below(3 * ops::page_tokens()); i >= 0; --i)
-        b.push_back(static_cast<int32_t>(below(kVocabulary)));
+        b.push_back(static_cast<int32_t>(below(kTinyVocabulary)));
     GenerationOptions options;
     options.sampling.seed = static_cast<uint64_t>(trial);
     options.max_new_tokens = 1 + below(3 * ops::page_tokens());
@@ -123,7 +123,7 @@ TEST_CASE(
     for (int64_t r = 0; r < 12; ++r) {
       std::vector<int32_t> prompt = beginnings[static_cast<size_t>(below(3))];
       for (int64_t i = below(2 * ops::page_tokens()); i >= 0; --i)
-        prompt.push_back(static_cast<int32_t>(below(kVocabulary)));
+        prompt.push_back(static_cast<int32_t>(below(kTinyVocabulary)));
       longest = std::max(longest, static_cast<int64_t>(prompt.size()));
       requests.push_back({r, std::move(prompt), 1 + below(3), options});
     }
@@ -342,7 +342,7 @@ TEST_CASE(
 
 TEST_CASE("logits that are not finite cost the request that has them, and no other") {
   constexpr int32_t kBad = 17;
-  auto model = tiny::model(kVocabulary, {5, 9}, false);
+  auto model = tiny::model(kTinyVocabulary, {5, 9}, false);
   std::vector<Request> requests;
   for (int i = 0; i < 6; ++i) {
     GenerationOptions options;

@@ -25,11 +25,11 @@ using generate::EngineOptions;
 
 namespace {
 
-constexpr int32_t kVocabulary = 331;
+constexpr int32_t kFamilyVocabulary = 331;
 
 Json family(const char* model_type) {
   Json json = {{"model_type", model_type},
-               {"vocab_size", kVocabulary},
+               {"vocab_size", kFamilyVocabulary},
                {"hidden_size", 72},
                {"intermediate_size", 100},
                {"num_hidden_layers", 3},
@@ -87,7 +87,7 @@ std::vector<std::vector<int32_t>> prompts() {
   for (const size_t length : {1, 9, 40, 2, 70, 17, 33}) {
     rows.emplace_back();
     for (size_t i = 0; i < length; ++i)
-      rows.back().push_back(static_cast<int32_t>(stream.below(draw++, kVocabulary)));
+      rows.back().push_back(static_cast<int32_t>(stream.below(draw++, kFamilyVocabulary)));
   }
   return rows;
 }

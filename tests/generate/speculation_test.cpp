@@ -20,33 +20,32 @@ using namespace temper::generate;
 
 namespace {
 
-constexpr int32_t kVocabulary = 67;
+constexpr int32_t kLetters = 67;
 
-std::unique_ptr<models::CausalLM> tiny_model() { return tiny::model(kVocabulary, {5, 9}); }
+std::unique_ptr<models::CausalLM> model_of_letters() { return tiny::model(kLetters, {5, 9}); }
 
 // A tokenizer of as many letters.
-std::shared_ptr<const Tokenizer> letters() {
+std::shared_ptr<const Tokenizer> tokenizer_of_letters() {
   Json vocabulary;
-  for (int32_t i = 0; i < kVocabulary; ++i)
-    vocabulary[std::string(1, static_cast<char>('0' + i))] = i;
+  for (int32_t i = 0; i < kLetters; ++i) vocabulary[std::string(1, static_cast<char>('0' + i))] = i;
   const Json json = {
       {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", Json::array()}}}};
   return Tokenizer::parse(json.dump(), "test");
 }
 
-struct Found {
+struct Sample {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
   std::vector<TopLogprobs> top;
   bool stopped;
   std::string text;
-  bool operator==(const Found&) const = default;
+  bool operator==(const Sample&) const = default;
 };
-using Results = std::map<std::pair<int64_t, int64_t>, Found>;
+using Samples = std::map<std::pair<int64_t, int64_t>, Sample>;
 
-Results results(Engine& engine, const std::vector<Request>& requests) {
+Samples samples(Engine& engine, const std::vector<Request>& requests) {
   for (const Request& r : requests) engine.submit(r);
-  Results out;
+  Samples out;
   engine.run([&](Completion c) {
     engine.check_invariants();
     out[{c.index, c.sample}] = {c.tokens, c.logprobs, c.top_logprobs, c.stopped, c.text};
@@ -87,7 +86,7 @@ struct Draw {
     for (int64_t r = 0; r < 6; ++r) {
       std::vector<int32_t> prompt;
       for (int64_t i = below(40); i >= 0; --i)
-        prompt.push_back(static_cast<int32_t>(below(one_in(2) ? kVocabulary : 4)));
+        prompt.push_back(static_cast<int32_t>(below(one_in(2) ? kLetters : 4)));
       out.push_back({.index = r, .prompt = prompt, .num_samples = 1 + below(5)});
       out.back().options = options();
       out.back().position = below(3);
@@ -102,15 +101,15 @@ struct Draw {
 
 TEST_CASE("with drafts and without: the same bits, whatever is asked for") {
   omp_set_num_threads(1);
-  const auto model = tiny_model();
-  const auto tokenizer = letters();
+  const auto model = model_of_letters();
+  const auto tokenizer = tokenizer_of_letters();
   Draw draw(5);
   int64_t drafted = 0, accepted = 0;
   for (int trial = 0; trial < 16; ++trial) {
     CAPTURE(trial);
     const std::vector<Request> requests = draw.requests();
     Engine plain(*model, {.speculative = 0}, tokenizer);
-    const Results expected = results(plain, requests);
+    const Samples expected = samples(plain, requests);
     CHECK(plain.statistics().drafted_tokens == 0);
     for (const int64_t most : {kAutomatic, int64_t{1}, int64_t{5}, DraftTexts::kMostTokens}) {
       CAPTURE(most);
@@ -118,7 +117,7 @@ TEST_CASE("with drafts and without: the same bits, whatever is asked for") {
                                   .prefill_tokens = 1 + draw.below(40),
                                   .speculative = most};
       Engine engine(*model, options, tokenizer);
-      for (int call = 0; call < 2; ++call) CHECK((results(engine, requests) == expected));
+      for (int call = 0; call < 2; ++call) CHECK((samples(engine, requests) == expected));
       drafted += engine.statistics().drafted_tokens;
       accepted += engine.statistics().accepted_tokens;
     }
@@ -128,20 +127,20 @@ TEST_CASE("with drafts and without: the same bits, whatever is asked for") {
 }
 
 TEST_CASE("cancelled while drafts are verified: what there is, is the beginning of the whole") {
-  const auto model = tiny_model();
+  const auto model = model_of_letters();
   Draw draw(11);
   for (int trial = 0; trial < 10; ++trial) {
     std::vector<Request> requests = draw.requests();
     for (Request& r : requests) r.options.stop = {}, r.options.stream = false;
     Engine plain(*model, {.speculative = 0});
-    const Results expected = results(plain, requests);
+    const Samples expected = samples(plain, requests);
     Engine engine(*model, {.speculative = 8});
     std::vector<RequestId> ids;
     for (const Request& r : requests) ids.push_back(engine.submit(r));
     size_t reported = 0;
     const Callbacks callbacks{
         [&](const Completion& c) {
-          const Found& whole = expected.at({c.index, c.sample});
+          const Sample& whole = expected.at({c.index, c.sample});
           ++reported;
           CHECK(c.tokens.size() <= whole.tokens.size());
           CHECK(std::equal(c.tokens.begin(), c.tokens.end(), whole.tokens.begin()));
@@ -159,7 +158,7 @@ TEST_CASE("cancelled while drafts are verified: what there is, is the beginning 
 }
 
 TEST_CASE("log-probabilities of what drafts gave are those that score computes") {
-  const auto model = tiny_model();
+  const auto model = model_of_letters();
   GenerationOptions options;
   options.sampling.temperature = 0.5;
   options.max_new_tokens = 80;
@@ -180,7 +179,7 @@ TEST_CASE("log-probabilities of what drafts gave are those that score computes")
 }
 
 TEST_CASE("a text that repeats itself takes few passes; each token is told of once") {
-  const auto model = tiny_model();
+  const auto model = model_of_letters();
   GenerationOptions options;
   options.sampling.temperature = 0;
   options.sampling.logit_bias = {{4, 1000.0f}};
@@ -197,7 +196,7 @@ TEST_CASE("a text that repeats itself takes few passes; each token is told of on
 }
 
 TEST_CASE("where nothing is accepted, next to nothing is drafted") {
-  const auto model = tiny_model();
+  const auto model = model_of_letters();
   GenerationOptions options;
   options.sampling.temperature = 30;  // any token, whatever came before
   options.max_new_tokens = 200;

@@ -3,7 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/json.h"
@@ -14,7 +13,7 @@ using namespace temper::generate;
 namespace {
 
 // Every ASCII character that is used here is a token.
-std::shared_ptr<const Tokenizer> letters() {
+std::shared_ptr<const Tokenizer> eight_letters() {
   Json vocabulary = {{"<end>", 0}};
   for (const char c : std::string_view("abcdefgh"))
     vocabulary[std::string(1, c)] = vocabulary.size();
@@ -37,7 +36,7 @@ std::shared_ptr<const Tokenizer> letters() {
 }  // namespace
 
 TEST_CASE("what is shown is never taken back, and in the end is the text up to the stop text") {
-  const auto tokenizer = letters();
+  const auto tokenizer = eight_letters();
   const std::vector<std::string> stop{"cde", "eg", "dd"};
   for (const std::string text : {"abcabcdefg", "abeaeegh", "abcdd", "ccdc", "e", "cd"}) {
     CAPTURE(text);

@@ -22,13 +22,13 @@ using namespace temper::grammar;
 
 namespace {
 
-struct Fixture {
+struct Qwen {
   std::shared_ptr<const Tokenizer> tokenizer = golden_tokenizer("qwen2");
   int32_t end = static_cast<int32_t>(tokenizer->vocab_size());  // an end token behind them
   Compiler compiler{tokenizer, end + 1};
 };
 
-std::string message(Fixture& f, const std::string& schema) {
+std::string refusal(Qwen& f, const std::string& schema) {
   try {
     f.compiler.compile({Spec::Kind::kJsonSchema, schema, "schema"});
   } catch (const ConfigError& e) {
@@ -38,7 +38,7 @@ std::string message(Fixture& f, const std::string& schema) {
 }
 
 // A completion of random tokens, of which those that close something are likelier.
-std::string walk(Fixture& f, const std::string& schema, std::mt19937& random) {
+std::string walk(Qwen& f, const std::string& schema, std::mt19937& random) {
   Matcher at(f.compiler.compile({Spec::Kind::kJsonSchema, schema, "schema"}), {f.end});
   std::vector<int32_t> ids, closing{f.end};
   for (const char* text : {"\"", "}", "]", "\"}", "0", ":"})
@@ -282,11 +282,11 @@ const Row kRows[] = {
 }  // namespace
 
 TEST_CASE("schemas are refused by keyword and place, or completions obey them") {
-  Fixture f;
+  Qwen f;
   std::mt19937 random(1);
   for (const Row& row : kRows) {
     CAPTURE(std::string(row.schema));
-    const std::string found = message(f, row.schema);
+    const std::string found = refusal(f, row.schema);
     CAPTURE(found);
     CHECK(found.empty() == (row.refused[0] == '\0'));
     CHECK(found.find(row.refused) != std::string::npos);
@@ -304,7 +304,7 @@ TEST_CASE("schemas are refused by keyword and place, or completions obey them") 
 namespace {
 
 // Whether a completion may be this text.
-bool admits(Fixture& f, const std::string& schema, const std::string& text) {
+bool admits(Qwen& f, const std::string& schema, const std::string& text) {
   Matcher at(f.compiler.compile({Spec::Kind::kJsonSchema, schema, "schema"}), {f.end});
   for (const int32_t id : f.tokenizer->encode(text)) {
     if (!at.allows(id)) return false;
@@ -408,7 +408,7 @@ const FormatRow kFormatRows[] = {
 }  // namespace
 
 TEST_CASE("formats are what their names say, and JSON") {
-  Fixture f;
+  Qwen f;
   std::mt19937 random(2);
   for (const FormatRow& row : kFormatRows) {
     CAPTURE(std::string(row.format));
@@ -430,7 +430,7 @@ TEST_CASE("formats are what their names say, and JSON") {
 }
 
 TEST_CASE("schemas that would take minutes are refused, those at the limits are not") {
-  Fixture f;
+  Qwen f;
   const auto numbered = [](int n, const std::string& before, const std::string& after) {
     std::string out;
     for (int i = 0; i < n; ++i) out += (i > 0 ? "," : "") + before + std::to_string(i) + after;
@@ -465,8 +465,8 @@ TEST_CASE("schemas that would take minutes are refused, those at the limits are 
       {R"({"type":"string","maxLength":1000000})", R"({"type":"string","maxLength":1000001})",
        "`maxLength` at # is 1000001, expected at most 1000000"}};
   for (const auto& [good, large, refused] : rows) {
-    CHECK(message(f, good) == "");
-    const std::string found = message(f, large);
+    CHECK(refusal(f, good) == "");
+    const std::string found = refusal(f, large);
     CAPTURE(found);
     CHECK(found.find(refused) != std::string::npos);
     CHECK(found.size() < 300);

@@ -9,19 +9,15 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "tests/io/little_endian.h"
 
 using namespace temper;
 
 namespace {
 
-std::string little_endian(uint64_t value, int bytes) {
-  std::string out;
-  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
-  return out;
-}
 std::string u32(uint64_t value) { return little_endian(value, 4); }
 std::string u64(uint64_t value) { return little_endian(value, 8); }
-std::string text(const std::string& value) { return u64(value.size()) + value; }
+std::string gguf_text(const std::string& value) { return u64(value.size()) + value; }
 
 // Magic, version, number of tensors and of keys.
 std::string head(uint64_t tensors, uint64_t keys) {
@@ -29,7 +25,7 @@ std::string head(uint64_t tensors, uint64_t keys) {
 }
 std::string tensor(const std::string& name, const std::vector<uint64_t>& extents, uint32_t type,
                    uint64_t offset) {
-  std::string out = text(name) + u32(extents.size());
+  std::string out = gguf_text(name) + u32(extents.size());
   for (const uint64_t extent : extents) out += u64(extent);
   return out + u32(type) + u64(offset);
 }
@@ -81,9 +77,9 @@ TEST_CASE("a written file has the bytes of the format's definition") {
              {{"a.b", uint32_t{7}}, {"names", GgufArray(std::vector<std::string>{"x", "yz"})}},
              {{"w", view(DType::kFloat32, {2, 3}, std::string(24, 'w'))}, {"v", later}});
   // A tensor's innermost dimension comes first.
-  const std::string header = head(2, 2) + text("a.b") + u32(4) + u32(7) + text("names") + u32(9) +
-                             u32(8) + u64(2) + text("x") + text("yz") + tensor("w", {3, 2}, 0, 0) +
-                             tensor("v", {3}, 1, 32);
+  const std::string header = head(2, 2) + gguf_text("a.b") + u32(4) + u32(7) + gguf_text("names") +
+                             u32(9) + u32(8) + u64(2) + gguf_text("x") + gguf_text("yz") +
+                             tensor("w", {3, 2}, 0, 0) + tensor("v", {3}, 1, 32);
   CHECK(read_file(file.path) == padded(header) + padded(std::string(24, 'w')) + padded("abcdef"));
 }
 
@@ -131,7 +127,7 @@ TEST_CASE("keys of every type and tensors of every type read back equal") {
 }
 
 TEST_CASE("a file that another alignment was given is read by it") {
-  const std::string header = head(2, 1) + text("general.alignment") + u32(4) + u32(8) +
+  const std::string header = head(2, 1) + gguf_text("general.alignment") + u32(4) + u32(8) +
                              tensor("a", {1}, 0, 0) + tensor("b", {1}, 0, 8);
   std::string bytes = header;
   bytes.resize((bytes.size() + 7) / 8 * 8, '\0');
@@ -155,9 +151,9 @@ TEST_CASE("what is written stays within the format") {
 }
 
 TEST_CASE("a GGUF file that claims what is not there is refused") {
-  const std::string good =
-      padded(head(1, 1) + text("k") + u32(8) + text("value") + tensor("w", {2, 2}, 0, 0)) +
-      std::string(16, 'w');
+  const std::string good = padded(head(1, 1) + gguf_text("k") + u32(8) + gguf_text("value") +
+                                  tensor("w", {2, 2}, 0, 0)) +
+                           std::string(16, 'w');
   CHECK(problem(good) == "no error");
   for (size_t size = 0; size < good.size(); ++size) {
     CAPTURE(size);
@@ -168,13 +164,13 @@ TEST_CASE("a GGUF file that claims what is not there is refused") {
   CHECK(says(head(UINT64_MAX, 0), "18446744073709551615 items in"));
   CHECK(says(head(0, UINT64_MAX / 2), "items in 0 bytes"));
   CHECK(says(head(0, 1) + u64(UINT64_MAX) + "12345", "18446744073709551615 bytes expected"));
-  const auto key = [](const std::string& value) { return head(0, 1) + text("k") + value; };
+  const auto key = [](const std::string& value) { return head(0, 1) + gguf_text("k") + value; };
   CHECK(says(key(u32(13) + u64(0)), "value type 13"));
   CHECK(says(key(u32(9) + u32(9) + u64(0)), "value type 9"));
   CHECK(says(key(u32(9) + u32(4) + u64(UINT64_MAX / 4) + u32(1)), "items in 4 bytes"));
   CHECK(says(key(u32(9) + u32(8) + u64(2) + u64(0)), "items in 8 bytes"));
   CHECK(says(key(u32(7) + "\x02"), "`k`: 2 where 0 or 1"));
-  CHECK(says(head(0, 2) + text("k") + u32(4) + u32(1) + text("k") + u32(4) + u32(1),
+  CHECK(says(head(0, 2) + gguf_text("k") + u32(4) + u32(1) + gguf_text("k") + u32(4) + u32(1),
              "`k`: is there twice"));
 }
 
@@ -194,7 +190,7 @@ TEST_CASE("a GGUF tensor that lies outside its file, or on another, is refused")
   CHECK(says(file(tensor("w", {1, 1, 1, 1, 1}, 0, 0), 1, 16), "5 dimensions"));
   CHECK(says(file(tensor("w", {32}, 2, 0), 1, 18), "type 2 is not supported"));
   const auto aligned = [](uint32_t alignment) {
-    return padded(head(0, 1) + text("general.alignment") + u32(4) + u32(alignment));
+    return padded(head(0, 1) + gguf_text("general.alignment") + u32(4) + u32(alignment));
   };
   CHECK(problem(aligned(64)) == "no error");
   CHECK(says(aligned(0), "`general.alignment`"));

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
@@ -15,15 +14,13 @@
 #include "temper/base/file.h"
 #include "temper/base/json.h"
 #include "temper/text/tokenizer.h"
+#include "tests/golden.h"
 
 using namespace temper;
 
 namespace {
 
-std::string golden(const std::string& name) {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(source ? source : ".") + "/tests/golden/tokenizers/" + name + ".json";
-}
+std::string golden(const std::string& name) { return golden_path("tokenizers/" + name + ".json"); }
 
 // A model directory with a golden's tokenizer.
 struct Directory {

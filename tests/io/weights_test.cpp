@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -15,15 +14,14 @@
 #include "temper/io/pickle.h"
 #include "temper/io/safetensors.h"
 #include "temper/io/weight_files.h"
+#include "tests/golden.h"
+#include "tests/io/little_endian.h"
 
 using namespace temper;
 
 namespace {
 
-std::string seed(const std::string& name) {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(source ? source : ".") + "/tests/fuzz/seeds/" + name;
-}
+std::string seed(const std::string& name) { return source_path("tests/fuzz/seeds/" + name); }
 
 std::vector<float> floats(const TensorView& view) {
   std::vector<float> out(view.num_bytes / sizeof(float));
@@ -39,12 +37,6 @@ std::string problem_of(Parse parse, const std::string& bytes) {
     return e.what();
   }
   return "no error";
-}
-
-std::string little_endian(uint64_t value, int bytes = 8) {
-  std::string out;
-  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
-  return out;
 }
 
 // A safetensors file of this header and so many bytes of data.

@@ -83,9 +83,10 @@ TEST_CASE("the page holds the run's figures, curves, tables and config") {
   CHECK(has(page, "<dt>device</dt><dd>cpu, 2 threads</dd>"));
   CHECK(has(page, "<td>4, of course.\nAlways.</td>"));
   CHECK(has(page, "<pre>output_dir: runs/x\nseed: 0\n</pre>"));
-  CHECK(count(page, "<svg ") ==
-        5);  // loss, rate, norm, speed, memory; none of what is declared without a group
-  CHECK(count(page, "class=\"line ") == 6);  // the loss has a curve of the evaluation
+  // Loss, rate, norm, speed; none of what is declared without a group or never changes.
+  CHECK(count(page, "<svg ") == 4);
+  CHECK(has(page, "<td>peak_memory_bytes</td><td>1.30 GB</td>"));
+  CHECK(count(page, "class=\"line ") == 5);  // the loss has a curve of the evaluation
 }
 
 TEST_CASE("the page loads nothing and says nothing it was not given") {
@@ -106,9 +107,11 @@ TEST_CASE("whatever comes from outside is escaped") {
   report.summary = {{evil, evil}};
   report.tables = {{evil, {evil}, {{evil}}}};
   report.rows = {MetricsRow(1), MetricsRow(2)};
-  for (MetricsRow& row : report.rows) row.set(evil, 0.5);
+  report.rows[0].set(evil, 0.5);
+  report.rows[1].set(evil, 1.5);
+  for (MetricsRow& row : report.rows) row.set(evil + " flat", 0.5);
   const std::string page = render_report(report);
-  CHECK(count(page, escaped) == 9 + 0);
+  CHECK(count(page, escaped) == 10);
   CHECK_FALSE(has(page, "<script>alert"));
 }
 
@@ -162,15 +165,21 @@ TEST_CASE("metrics are drawn where they are declared, others on charts of their 
                     {"rewards/*", "", "Rewards", ""},
                     {"work_seconds", "s", "Seconds", ""},
                     {"hidden", "", "", ""}};
+  // No metric equals another.
+  const auto value_of = [](std::string_view name, int64_t step) {
+    return static_cast<double>(step) + (name.ends_with("margin") && step == 3
+                                            ? 0
+                                            : 1e-3 * std::hash<std::string_view>{}(name) / 1.8e19);
+  };
   for (int64_t step = 1; step <= 3; ++step) {
     report.rows.emplace_back(step);
     for (const char* name : {"work_seconds", "wait_seconds", "margin", "hidden", "rewards/b",
                              "rewards/a", "alone", "mine/x", "mine/y"})
-      report.rows.back().set(name, static_cast<double>(step));
+      report.rows.back().set(name, value_of(name, step));
     report.rows.emplace_back(step);
     for (const char* name : {"eval/margin", "eval/set/margin", "eval/set/rewards/a", "eval/hidden",
                              "eval/alone", "eval/other"})
-      report.rows.back().set(name, static_cast<double>(step));
+      report.rows.back().set(name, value_of(name, step));
   }
   const std::string page = render_report(report);
   std::string charts;
@@ -190,6 +199,34 @@ TEST_CASE("metrics are drawn where they are declared, others on charts of their 
         "\nother eval/other");
   CHECK(has(page, "<span>final margin</span><b>3.000</b>"));
   CHECK(has(page, "<span>final eval/margin</span><b>3.000</b>"));
+}
+
+TEST_CASE("what never changes or repeats another metric stands in a table") {
+  Report report;
+  for (int64_t step = 1; step <= 3; ++step) {
+    report.rows.emplace_back(step);
+    report.rows.back().set("reward_mean", 0.25 * static_cast<double>(step));
+    report.rows.back().set("rewards/exact", 0.25 * static_cast<double>(step));
+    report.rows.back().set("truncated_fraction", 0.5);
+  }
+  const std::string page = render_report(report);
+  CHECK(count(page, "<svg ") == 1);
+  CHECK(has(page, "<td>rewards/exact</td><td>as reward_mean</td>"));
+  CHECK(has(page, "<td>truncated_fraction</td><td>0.5000</td>"));
+  report.rows[1].set("rewards/exact", 0.0);
+  report.rows[2].set("truncated_fraction", 0.25);
+  CHECK(count(render_report(report), "<svg ") == 3);
+}
+
+TEST_CASE("a long cell is folded between two characters") {
+  Report report;
+  std::string text(239, 'a');
+  for (int i = 0; i < 200; ++i) text += "\u00e9";
+  report.tables = {{"Samples", {"completion"}, {{"short"}, {text}}}};
+  const std::string page = render_report(report);
+  CHECK(count(page, "<details>") == 1);
+  CHECK(has(page, "<td>short</td>"));
+  CHECK(has(page, std::string(239, 'a') + " ...</summary>\u00e9"));
 }
 
 TEST_CASE("every curve of a chart has a colour of its own") {

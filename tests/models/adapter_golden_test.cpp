@@ -20,27 +20,21 @@
 #include "temper/models/load.h"
 #include "temper/train/optimizer.h"
 #include "temper/train/parameters.h"
+#include "tests/models/golden.h"
 
 using namespace temper;
 namespace fs = std::filesystem;
 
 namespace {
 
-using Sequences = std::vector<std::vector<int32_t>>;
-
 const char* const kCases[] = {"dora", "dora_rslora", "rslora", "saved", "saved_head", "saved_tied"};
-
-std::string golden(const std::string& path) {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(source ? source : ".") + "/tests/golden/" + path;
-}
 
 struct Case {
   explicit Case(const std::string& name)
-      : directory(golden("adapters/" + name)),
+      : directory(golden_path("adapters/" + name)),
         tensors(read_safetensors(directory + "/expected.safetensors")),
         json(read_json_file(directory + "/expected.json")),
-        base(golden("models/" + json["model"].get<std::string>())),
+        base(golden_model(json["model"].get<std::string>())),
         sequences(json["sequences"].get<Sequences>()),
         model(models::load_model(base)) {}
 
@@ -48,20 +42,8 @@ struct Case {
     return models::to_tensor(tensors.at(key), at::kFloat);
   }
 
-  // log p of every token after a sequence's first, all sequences packed into one forest.
   at::Tensor logp(models::CausalLM& of, int adapter = 0) const {
-    auto forest = std::make_shared<Forest>();
-    std::vector<int64_t> rows, target;
-    for (const std::vector<int32_t>& tokens : sequences) {
-      const int64_t start = forest->num_tokens();
-      forest->add_root(tokens);
-      for (size_t i = 1; i < tokens.size(); ++i) {
-        rows.push_back(start + static_cast<int64_t>(i) - 1);
-        target.push_back(tokens[i]);
-      }
-    }
-    const at::Tensor hidden = of.forward({.forest = forest, .adapter = adapter});
-    return of.token_logp(hidden, rows, target, 1, false, false, adapter).logp;
+    return log_probabilities(of, sequences, adapter);
   }
 
   std::string directory;
@@ -70,20 +52,6 @@ struct Case {
   std::string base;
   Sequences sequences;
   std::unique_ptr<models::CausalLM> model;
-};
-
-double difference(const at::Tensor& a, const at::Tensor& b) {
-  REQUIRE(a.sizes() == b.sizes());
-  return (a.detach() - b.detach()).abs().max().item<double>();
-}
-
-struct Directory {
-  explicit Directory(const std::string& name)
-      : path((fs::temp_directory_path() / ("temper_adapters_" + name)).string()) {
-    fs::remove_all(path);
-  }
-  ~Directory() { fs::remove_all(path); }
-  std::string path;
 };
 
 }  // namespace
@@ -163,9 +131,10 @@ TEST_CASE("a saved adapter has PEFT's tensors and reads back to the same bits") 
     CAPTURE(name);
     const Case of(name);
     const models::LoraConfig config = models::load_adapter(*of.model, of.directory);
-    const Directory saved(name);
-    models::save_adapter(*of.model, config, "base", saved.path);
-    const TensorMap ours = read_safetensors(saved.path + "/adapter_model.safetensors"),
+    const Directory folder(name);
+    const std::string saved = folder.path + "/saved";
+    models::save_adapter(*of.model, config, "base", saved);
+    const TensorMap ours = read_safetensors(saved + "/adapter_model.safetensors"),
                     theirs = read_safetensors(of.directory + "/adapter_model.safetensors");
     CHECK(ours.size() == theirs.size());
     for (const auto& [key, view] : theirs) {
@@ -174,7 +143,7 @@ TEST_CASE("a saved adapter has PEFT's tensors and reads back to the same bits") 
       CHECK(at::equal(models::to_tensor(ours.at(key), at::kFloat),
                       models::to_tensor(view, at::kFloat)));
     }
-    const Json written = read_json_file(saved.path + "/adapter_config.json"),
+    const Json written = read_json_file(saved + "/adapter_config.json"),
                peft = read_json_file(of.directory + "/adapter_config.json");
     for (const char* key : {"use_dora", "use_rslora", "r", "lora_alpha"}) {
       CAPTURE(key);
@@ -182,7 +151,7 @@ TEST_CASE("a saved adapter has PEFT's tensors and reads back to the same bits") 
     }
     CHECK(written.value("ensure_weight_tying", false) == peft["ensure_weight_tying"]);
     const auto again = models::load_model(of.base);
-    models::load_adapter(*again, saved.path);
+    models::load_adapter(*again, saved);
     CHECK(at::equal(of.logp(*again), of.logp(*of.model)));
   }
 }

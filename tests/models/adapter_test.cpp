@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -13,6 +12,7 @@
 #include "temper/base/json.h"
 #include "temper/models/load.h"
 #include "temper/ops/dropout.h"
+#include "tests/models/golden.h"
 
 using namespace temper;
 namespace fs = std::filesystem;
@@ -21,8 +21,7 @@ namespace {
 
 // What load_adapter says of a good adapter whose config has `change` merged into it.
 std::string refusal(const Json& change) {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  const std::string base = std::string(source ? source : ".") + "/tests/golden/models/qwen3";
+  const std::string base = golden_model("qwen3");
   const fs::path copy = fs::temp_directory_path() / "temper_adapter_test";
   fs::remove_all(copy);
   fs::copy(base + "/adapter", copy);
@@ -66,8 +65,7 @@ TEST_CASE("what an adapter's config asks for and the program does not do is refu
 }
 
 TEST_CASE("a merged adapter is gone, and another can be added") {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  const std::string base = std::string(source ? source : ".") + "/tests/golden/models/qwen3";
+  const std::string base = golden_model("qwen3");
   const auto model = models::load_model(base), plain = models::load_model(base);
   const auto names = [](models::CausalLM& m) {
     std::vector<std::string> out;
@@ -84,8 +82,7 @@ TEST_CASE("a merged adapter is gone, and another can be added") {
 }
 
 TEST_CASE("the context chooses the base model, its adapter, or a frozen copy of it, to the bit") {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  const std::string base = std::string(source ? source : ".") + "/tests/golden/models/qwen3";
+  const std::string base = golden_model("qwen3");
   const auto model = models::load_model(base), plain = models::load_model(base);
   CHECK_THROWS_AS(models::freeze_adapter_copy(*model), RunError);
   models::load_adapter(*model, base + "/adapter");
@@ -113,8 +110,7 @@ TEST_CASE("the context chooses the base model, its adapter, or a frozen copy of 
 }
 
 TEST_CASE("what an adapter's config leaves out is PEFT's default") {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  const std::string base = std::string(source ? source : ".") + "/tests/golden/models/qwen3";
+  const std::string base = golden_model("qwen3");
   const fs::path copy = fs::temp_directory_path() / "temper_adapter_defaults_test";
   fs::remove_all(copy);
   fs::copy(base + "/adapter", copy);
@@ -127,8 +123,7 @@ TEST_CASE("what an adapter's config leaves out is PEFT's default") {
 }
 
 TEST_CASE("target modules that are written are compared with an adapter's own") {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  const std::string base = std::string(source ? source : ".") + "/tests/golden/models/qwen3";
+  const std::string base = golden_model("qwen3");
   const auto model = models::load_model(base);
   models::load_adapter(*model, base + "/adapter");
   CHECK(models::targets_are(*model, {"q_proj", "v_proj", "down_proj"}));

@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <functional>
 #include <map>
 
@@ -12,16 +11,12 @@
 #include "temper/generate/engine.h"
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
+#include "tests/models/golden.h"
 
 using namespace temper;
 using models::CausalLM;
 
 namespace {
-
-std::string golden(const std::string& name) {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(source ? source : ".") + "/tests/golden/models/" + name;
-}
 
 // The weights that products read; norms and biases are vectors.
 void each_matrix(CausalLM& model, const std::function<void(nn::Parameter&)>& visit) {
@@ -32,33 +27,19 @@ void each_matrix(CausalLM& model, const std::function<void(nn::Parameter&)>& vis
 
 // A float32 model whose matrices were rounded.
 std::unique_ptr<CausalLM> rounded(const std::string& name) {
-  auto model = models::load_model(golden(name));
+  auto model = models::load_model(golden_model(name));
   each_matrix(*model,
               [](nn::Parameter& p) { p.set_value(p.value().to(at::kBFloat16).to(at::kFloat)); });
   return model;
 }
 
-void train_all(CausalLM& model) {
-  model.each_parameter([](const std::string&, nn::Parameter& p) {
-    p.own();
-    p.set_trainable(true);
-  });
-}
-
 at::Tensor logp(CausalLM& model) {
-  auto forest = std::make_shared<Forest>();
-  std::vector<int64_t> rows, target;
+  Sequences sequences;
   for (const int32_t length : {23, 40}) {
-    std::vector<int32_t> tokens;
+    std::vector<int32_t>& tokens = sequences.emplace_back();
     for (int32_t i = 0; i < length; ++i) tokens.push_back((7 * i * length + 3) % 60);
-    const int64_t start = forest->num_tokens();
-    forest->add_root(tokens);
-    for (size_t i = 1; i < tokens.size(); ++i) {
-      rows.push_back(start + static_cast<int64_t>(i) - 1);
-      target.push_back(tokens[i]);
-    }
   }
-  return model.token_logp(model.forward({.forest = forest}), rows, target).logp;
+  return log_probabilities(model, sequences);
 }
 
 std::map<std::string, at::Tensor> gradients(CausalLM& model) {
@@ -88,7 +69,7 @@ void check_equal(const std::map<std::string, at::Tensor>& a,
 TEST_CASE("outputs and gradients are those of rounded weights in float32, to the bit") {
   for (const char* name : {"llama", "qwen3", "gemma2", "gemma3_text"}) {
     CAPTURE(name);
-    const auto model = models::load_model(golden(name)), plain = rounded(name);
+    const auto model = models::load_model(golden_model(name)), plain = rounded(name);
     const at::Tensor before = logp(*model);
     models::set_storage(*model, {ops::WeightFormat::kRoundedBFloat16, {}});
     train_all(*model);
@@ -104,7 +85,7 @@ TEST_CASE(
     "weights kept in bfloat16 give the bits of those rounded on the way, in half the memory") {
   for (const char* name : {"qwen2", "gemma3_text"}) {  // files of bfloat16 and of float32
     CAPTURE(name);
-    const auto kept = models::load_model(golden(name), {ops::WeightFormat::kBFloat16, {}}),
+    const auto kept = models::load_model(golden_model(name), {ops::WeightFormat::kBFloat16, {}}),
                plain = rounded(name);
     each_matrix(*kept, [](nn::Parameter& p) {
       CHECK((p.value().scalar_type() == at::kBFloat16));
@@ -117,10 +98,10 @@ TEST_CASE(
 }
 
 TEST_CASE("an adapter trains on a base that is kept in bfloat16, and merges into it in float32") {
-  const auto kept = models::load_model(golden("qwen3"), {ops::WeightFormat::kBFloat16, {}}),
+  const auto kept = models::load_model(golden_model("qwen3"), {ops::WeightFormat::kBFloat16, {}}),
              plain = rounded("qwen3");
   for (CausalLM* model : {kept.get(), plain.get()})
-    models::load_adapter(*model, golden("qwen3") + "/adapter");
+    models::load_adapter(*model, golden_model("qwen3") + "/adapter");
   CHECK(at::equal(logp(*kept), logp(*plain)));
   const std::map<std::string, at::Tensor> found = gradients(*kept);
   CHECK(found.begin()->first.find("lora_") != std::string::npos);
@@ -141,9 +122,9 @@ TEST_CASE("fast arithmetic: sampling and scoring agree to the bit, whatever shar
     CAPTURE(name);
     using ops::Arithmetic;
     const auto fast = models::load_model(
-        golden(name),
+        golden_model(name),
         {.weights = ops::WeightFormat::kBFloat16, .blocks = {}, .arithmetic = Arithmetic::kFast});
-    const auto exact = models::load_model(golden(name), {ops::WeightFormat::kBFloat16, {}});
+    const auto exact = models::load_model(golden_model(name), {ops::WeightFormat::kBFloat16, {}});
     const at::NoGradGuard no_grad;
     const at::Tensor a = logp(*fast), b = logp(*exact);
     CHECK(!at::equal(a, b));
@@ -171,8 +152,8 @@ TEST_CASE("fast arithmetic: sampling and scoring agree to the bit, whatever shar
 }
 
 TEST_CASE("fast arithmetic: gradients are near those of exact arithmetic, and others") {
-  const auto fast = models::load_model(golden("qwen3")),
-             exact = models::load_model(golden("qwen3"));
+  const auto fast = models::load_model(golden_model("qwen3")),
+             exact = models::load_model(golden_model("qwen3"));
   models::set_storage(*fast, {.weights = ops::WeightFormat::kRoundedBFloat16,
                               .blocks = {},
                               .arithmetic = ops::Arithmetic::kFast});

@@ -4,23 +4,18 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/json.h"
 #include "temper/models/families.h"
+#include "tests/golden.h"
 
 using namespace temper;
 using models::DecoderConfig;
 using models::HfConfig;
 
 namespace {
-
-Json goldens() {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  return read_json_file(std::string(source ? source : ".") + "/tests/golden/config.json");
-}
 
 DecoderConfig decoder_config(const HfConfig& config) {
   const std::map<std::string, DecoderConfig (*)(const HfConfig&)> known{
@@ -45,7 +40,7 @@ void check_rotary(const nn::RotaryConfig& found, const Json& expected) {
 }  // namespace
 
 TEST_CASE("a config that leaves keys out means what transformers fills in") {
-  for (const Json& golden : goldens()["configs"]) {
+  for (const Json& golden : read_json_file(golden_path("config.json"))["configs"]) {
     const HfConfig config = HfConfig::parse(golden["config"], "config.json");
     const Json& e = golden["resolved"];
     CAPTURE(golden["config"].dump());
@@ -83,7 +78,7 @@ TEST_CASE("a config that leaves keys out means what transformers fills in") {
 }
 
 TEST_CASE("rotary frequencies of every scaling are transformers'") {
-  for (const Json& golden : goldens()["rope"]) {
+  for (const Json& golden : read_json_file(golden_path("config.json"))["rope"]) {
     CAPTURE(golden["parameters"].dump());
     Json rope = golden["parameters"];
     rope["rope_theta"] = golden["rope_theta"];

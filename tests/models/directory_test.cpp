@@ -16,27 +16,13 @@
 #include "temper/base/json.h"
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
+#include "tests/models/golden.h"
 
 using namespace temper;
 using models::resolve_model_path;
 namespace fs = std::filesystem;
 
 namespace {
-
-std::string golden(const std::string& name) {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(source ? source : ".") + "/tests/golden/models/" + name;
-}
-
-struct Directory {
-  explicit Directory(const std::string& name)
-      : path((fs::temp_directory_path() / ("temper_directory_" + name)).string()) {
-    fs::remove_all(path);
-    fs::create_directories(path);
-  }
-  ~Directory() { fs::remove_all(path); }
-  std::string path;
-};
 
 struct Variable {
   Variable(const char* name, const std::string& value) : name(name) {
@@ -66,14 +52,15 @@ TEST_CASE("a hub's id is the snapshot that the local cache has of it") {
   write_file_atomic(repository + "/refs/main", "0123abc\n");
   CHECK_THROWS_WITH_AS(resolve_model_path("org/tiny-1.5"), doctest::Contains("config.json"),
                        ConfigError);
-  fs::copy_file(golden("qwen3") + "/config.json", repository + "/snapshots/0123abc/config.json");
+  fs::copy_file(golden_model("qwen3") + "/config.json",
+                repository + "/snapshots/0123abc/config.json");
   CHECK(resolve_model_path("org/tiny-1.5") == repository + "/snapshots/0123abc");
   // A reference does not lead out of the cache.
   write_file_atomic(repository + "/refs/main", "../../../../etc");
   CHECK_THROWS_AS(resolve_model_path("org/tiny-1.5"), ConfigError);
   for (const char* path : {"models/qwen/base", "/abs/olute", "./here/x", "tiny", "../x/y", "a b/c"})
     CHECK(resolve_model_path(path) == path);
-  CHECK(resolve_model_path(golden("qwen3")) == golden("qwen3"));
+  CHECK(resolve_model_path(golden_model("qwen3")) == golden_model("qwen3"));
 }
 
 TEST_CASE(
@@ -84,7 +71,8 @@ TEST_CASE(
   const std::string snapshots = home.path + "/hub/models--org--tiny-1.5/snapshots";
   for (const char* commit : {"0123abc", "older"}) {
     fs::create_directories(snapshots + "/" + commit);
-    fs::copy_file(golden("qwen3") + "/config.json", snapshots + "/" + commit + "/config.json");
+    fs::copy_file(golden_model("qwen3") + "/config.json",
+                  snapshots + "/" + commit + "/config.json");
   }
   fs::create_directories(home.path + "/hub/models--org--tiny-1.5/refs");
   write_file_atomic(home.path + "/hub/models--org--tiny-1.5/refs/main", "0123abc\n");
@@ -101,7 +89,7 @@ TEST_CASE(
     CHECK(name(path) == std::string(path) + " ");
 
   // An adapter leads to the commit that it was trained on, and back.
-  const auto model = models::load_model(golden("qwen3"));
+  const auto model = models::load_model(golden_model("qwen3"));
   const models::LoraConfig lora{2, 4, 0, false, {"all-linear"}, false, {}};
   models::add_lora(*model, lora, 1);
   const Directory adapter("adapter");
@@ -116,7 +104,7 @@ TEST_CASE(
 
 TEST_CASE("additional chat templates go along with a saved model") {
   const Directory from("from"), to("to");
-  fs::copy_file(golden("qwen3") + "/config.json", from.path + "/config.json");
+  fs::copy_file(golden_model("qwen3") + "/config.json", from.path + "/config.json");
   fs::create_directories(from.path + "/additional_chat_templates");
   write_file_atomic(from.path + "/additional_chat_templates/tool_use.jinja", "{{ tools }}");
   write_file_atomic(from.path + "/additional_chat_templates/notes.txt", "no template");
@@ -127,7 +115,7 @@ TEST_CASE("additional chat templates go along with a saved model") {
 
 TEST_CASE("a language model out of a multimodal checkpoint is written as its own family") {
   const Directory from("multimodal"), to("text");
-  Json text = read_json_file(golden("gemma3_text") + "/config.json");
+  Json text = read_json_file(golden_model("gemma3_text") + "/config.json");
   text.erase("architectures");
   text.erase("eos_token_id");
   const Json config = {{"model_type", "gemma3"},
@@ -136,7 +124,7 @@ TEST_CASE("a language model out of a multimodal checkpoint is written as its own
                        {"text_config", text}};
   write_file_atomic(from.path + "/config.json", config.dump());
   TensorMap tensors;
-  for (auto& [name, view] : read_safetensors(golden("gemma3_text") + "/model.safetensors"))
+  for (auto& [name, view] : read_safetensors(golden_model("gemma3_text") + "/model.safetensors"))
     tensors["language_model." + name] = view;
   tensors["vision_tower.patch.weight"] = models::to_view(at::zeros({2, 2}, at::kFloat));
   write_safetensors(from.path + "/model.safetensors", tensors);
@@ -164,7 +152,7 @@ TEST_CASE("random weights that no memory holds are refused before they are drawn
 TEST_CASE("a base that is written to while it is mapped is noticed") {
   const Directory base("mapped");
   for (const char* file : {"config.json", "model.safetensors"})
-    fs::copy_file(golden("qwen3") + "/" + file, base.path + "/" + file);
+    fs::copy_file(golden_model("qwen3") + "/" + file, base.path + "/" + file);
   const std::string weights = base.path + "/model.safetensors";
   const auto model = models::load_model(base.path), owned = models::load_model(base.path);
   owned->each_parameter([](const std::string&, nn::Parameter& p) { p.own(); });
@@ -185,7 +173,7 @@ TEST_CASE("every matrix of every family splits under tensor parallelism, and no 
   for (const char* name :
        {"llama", "llama_linear", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"}) {
     CAPTURE(name);
-    const models::HfConfig config = models::HfConfig::load(golden(name));
+    const models::HfConfig config = models::HfConfig::load(golden_model(name));
     const models::Family& family = models::family_of(config);
     models::make_model(config)->each_parameter([&](const std::string& parameter, nn::Parameter& p) {
       CAPTURE(parameter);

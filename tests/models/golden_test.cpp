@@ -5,6 +5,8 @@
 // models is a number of up to 16, whose unit in the last place is 1e-6, behind 2 to 7 layers of
 // sums of at most 61 terms: a few units per layer. A wrong constant, norm, cap, window or rotary
 // base shows at 1e-3 and more.
+#include "tests/models/golden.h"
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <doctest/doctest.h>
@@ -33,16 +35,9 @@ namespace {
 constexpr double kLogpTolerance = 1e-5;
 constexpr double kGradientTolerance = 2e-5;  // of the largest element of the same tensor, or of 0.1
 
-using Sequences = std::vector<std::vector<int32_t>>;
-
-std::string golden_directory(const std::string& name) {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(source ? source : ".") + "/tests/golden/models/" + name;
-}
-
 struct Golden {
   explicit Golden(const std::string& name)
-      : directory(golden_directory(name)),
+      : directory(golden_model(name)),
         tensors(read_safetensors(directory + "/expected.safetensors")),
         json(read_json_file(directory + "/expected.json")),
         sequences(json["sequences"].get<Sequences>()) {}
@@ -57,38 +52,11 @@ struct Golden {
   Sequences sequences;
 };
 
-// log p of every token after a sequence's first, all sequences packed into one forest.
-at::Tensor log_probabilities(models::CausalLM& model, const Sequences& sequences) {
-  auto forest = std::make_shared<Forest>();
-  std::vector<int64_t> rows, target;
-  for (const std::vector<int32_t>& tokens : sequences) {
-    const int64_t start = forest->num_tokens();
-    forest->add_root(tokens);
-    for (size_t i = 1; i < tokens.size(); ++i) {
-      rows.push_back(start + static_cast<int64_t>(i) - 1);
-      target.push_back(tokens[i]);
-    }
-  }
-  return model.token_logp(model.forward({.forest = forest}), rows, target).logp;
-}
-
-double difference(const at::Tensor& a, const at::Tensor& b) {
-  REQUIRE(a.sizes() == b.sizes());
-  return (a.detach() - b).abs().max().item<double>();
-}
-
 // Mean negative log-probability; leaves its gradients in the parameters.
 double backward(models::CausalLM& model, const Sequences& sequences) {
   const at::Tensor loss = -log_probabilities(model, sequences).mean();
   loss.backward();
   return loss.item<double>();
-}
-
-void train_all(models::CausalLM& model) {
-  model.each_parameter([](const std::string&, nn::Parameter& p) {
-    p.own();
-    p.set_trainable(true);
-  });
 }
 
 // Compares the gradient of every trainable parameter with golden `prefix`NAME; neither side may

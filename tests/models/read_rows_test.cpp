@@ -5,26 +5,21 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <map>
 
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
 #include "temper/ops/embedding.h"
 #include "temper/train/parameters.h"
+#include "tests/models/golden.h"
 
 using namespace temper;
 
 namespace {
 
-std::unique_ptr<models::CausalLM> golden_model(const std::string& name) {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  auto model =
-      models::load_model(std::string(source ? source : ".") + "/tests/golden/models/" + name);
-  model->each_parameter([](const std::string&, nn::Parameter& p) {
-    p.own();
-    p.set_trainable(true);
-  });
+std::unique_ptr<models::CausalLM> trainable_model(const std::string& name) {
+  auto model = models::load_model(golden_model(name));
+  train_all(*model);
   return model;
 }
 
@@ -73,7 +68,7 @@ void check_close(const Result& whole, const Result& part) {
 TEST_CASE("rows that nobody reads are left out of the last block alone") {
   for (const char* name : {"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"}) {
     CAPTURE(name);
-    const auto model = golden_model(name);
+    const auto model = trainable_model(name);
     const Result whole = run(*model, false, false, false), part = run(*model, true, false, false);
     check_close(whole, part);
     const Result again = run(*model, true, true, false);
@@ -84,7 +79,7 @@ TEST_CASE("rows that nobody reads are left out of the last block alone") {
 }
 
 TEST_CASE("an adapter's dropout is that of the row, whichever rows are read") {
-  const auto model = golden_model("qwen3");
+  const auto model = trainable_model("qwen3");
   models::LoraConfig config;
   config.rank = 4;
   config.dropout = 0.5;

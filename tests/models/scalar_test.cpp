@@ -2,7 +2,6 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +10,7 @@
 #include "temper/base/json.h"
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
+#include "tests/models/golden.h"
 
 using namespace temper;
 using models::ScalarModel;
@@ -18,19 +18,15 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string golden(const std::string& name) {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(source ? source : ".") + "/tests/golden/models/" + name;
-}
-
 at::Tensor expected(const std::string& key) {
-  static const TensorMap tensors = read_safetensors(golden("score") + "/expected.safetensors");
+  static const TensorMap tensors =
+      read_safetensors(golden_model("score") + "/expected.safetensors");
   return models::to_tensor(tensors.at(key), at::kFloat);
 }
 
 // The number of every token of the golden sequences, all in one forest.
 at::Tensor values(ScalarModel& model) {
-  const Json json = read_json_file(golden("score") + "/expected.json");
+  const Json json = read_json_file(golden_model("score") + "/expected.json");
   auto forest = std::make_shared<Forest>();
   for (const auto& tokens : json["sequences"].get<std::vector<std::vector<int32_t>>>())
     forest->add_root(tokens);
@@ -39,25 +35,10 @@ at::Tensor values(ScalarModel& model) {
   return model.values(model.forward({.forest = forest}), rows);
 }
 
-double difference(const at::Tensor& a, const at::Tensor& b) {
-  REQUIRE(a.sizes() == b.sizes());
-  return (a.detach() - b).abs().max().item<double>();
-}
-
-struct Directory {
-  explicit Directory(const std::string& name)
-      : path((fs::temp_directory_path() / ("temper_scalar_" + name)).string()) {
-    fs::remove_all(path);
-    fs::create_directories(path);
-  }
-  ~Directory() { fs::remove_all(path); }
-  std::string path;
-};
-
 }  // namespace
 
 TEST_CASE("the numbers of a sequence classifier and their gradients are transformers'") {
-  const auto model = models::load_scalar_model(golden("score"));
+  const auto model = models::load_scalar_model(golden_model("score"));
   model->each_parameter([](const std::string&, nn::Parameter& p) {
     p.own();
     p.set_trainable(true);
@@ -75,8 +56,9 @@ TEST_CASE("the numbers of a sequence classifier and their gradients are transfor
 }
 
 TEST_CASE("an adapter of a sequence classifier has its own head; both ways are PEFT's") {
-  const auto model = models::load_scalar_model(golden("score"));
-  const models::LoraConfig config = models::load_adapter(*model, golden("score") + "/adapter");
+  const auto model = models::load_scalar_model(golden_model("score"));
+  const models::LoraConfig config =
+      models::load_adapter(*model, golden_model("score") + "/adapter");
   CHECK(difference(values(*model), expected("adapter.values")) < 1e-5);
   int64_t trainable = 0;
   model->each_parameter([&](const std::string& name, nn::Parameter& p) {
@@ -90,19 +72,19 @@ TEST_CASE("an adapter of a sequence classifier has its own head; both ways are P
   const Json saved = read_json_file(directory.path + "/adapter_config.json");
   CHECK(saved["task_type"] == "SEQ_CLS");
   CHECK(saved["modules_to_save"] == Json({"score"}));
-  const auto again = models::load_scalar_model(golden("score"));
+  const auto again = models::load_scalar_model(golden_model("score"));
   models::load_adapter(*again, directory.path);
   CHECK(at::equal(values(*again), values(*model)));
 }
 
 TEST_CASE("a saved reward model is a sequence classifier with one label") {
-  const auto model = models::load_scalar_model(golden("score"));
+  const auto model = models::load_scalar_model(golden_model("score"));
   const Directory directory("saved");
-  models::write_model_files({golden("qwen3"), golden("qwen3")}, directory.path, at::kFloat,
-                            models::HeadKind::kScalar);
+  models::write_model_files({golden_model("qwen3"), golden_model("qwen3")}, directory.path,
+                            at::kFloat, models::HeadKind::kScalar);
   models::save_weights(*model, directory.path, at::kFloat);
   const Json saved = read_json_file(directory.path + "/config.json"),
-             theirs = read_json_file(golden("score") + "/config.json");
+             theirs = read_json_file(golden_model("score") + "/config.json");
   for (const char* key : {"architectures", "id2label", "label2id", "model_type"})
     CHECK(saved[key] == theirs[key]);
   CHECK(at::equal(values(*models::load_scalar_model(directory.path)), values(*model)));
@@ -111,9 +93,9 @@ TEST_CASE("a saved reward model is a sequence classifier with one label") {
 }
 
 TEST_CASE("a language model's body gets a fresh head by the seed") {
-  const auto one = models::load_scalar_model(golden("qwen3"), {}, 7),
-             same = models::load_scalar_model(golden("qwen3"), {}, 7),
-             other = models::load_scalar_model(golden("qwen3"), {}, 8);
+  const auto one = models::load_scalar_model(golden_model("qwen3"), {}, 7),
+             same = models::load_scalar_model(golden_model("qwen3"), {}, 7),
+             other = models::load_scalar_model(golden_model("qwen3"), {}, 8);
   CHECK(at::equal(values(*one), values(*same)));
   CHECK(!at::equal(values(*one), values(*other)));
   one->each_parameter([](const std::string& name, nn::Parameter& p) {
@@ -127,8 +109,8 @@ TEST_CASE("a language model's body gets a fresh head by the seed") {
 
 TEST_CASE("a classifier of several labels is refused") {
   const Directory directory("labels");
-  fs::copy_file(golden("qwen3") + "/config.json", directory.path + "/config.json");
-  TensorMap tensors = read_safetensors(golden("qwen3") + "/model.safetensors");
+  fs::copy_file(golden_model("qwen3") + "/config.json", directory.path + "/config.json");
+  TensorMap tensors = read_safetensors(golden_model("qwen3") + "/model.safetensors");
   tensors["score.weight"] = models::to_view(at::zeros({3, 24}, at::kFloat));
   write_safetensors(directory.path + "/model.safetensors", tensors);
   CHECK_THROWS_WITH_AS(models::load_scalar_model(directory.path), doctest::Contains("3 labels"),
@@ -138,7 +120,7 @@ TEST_CASE("a classifier of several labels is refused") {
 TEST_CASE("padding of a saved reward model is a token that no text ends with") {
   const Directory directory("padding"), saved("padded");
   const auto padding = [&](const Json& end, const Json& pad) {
-    Json config = read_json_file(golden("qwen3") + "/config.json");
+    Json config = read_json_file(golden_model("qwen3") + "/config.json");
     config["eos_token_id"] = end;
     config["pad_token_id"] = pad;
     write_file_atomic(directory.path + "/config.json", config.dump());

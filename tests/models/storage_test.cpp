@@ -16,6 +16,7 @@
 #include "temper/models/load.h"
 #include "temper/models/weight_cache.h"
 #include "temper/ops/weight.h"
+#include "tests/models/golden.h"
 
 using namespace temper;
 using ops::WeightFormat;
@@ -23,21 +24,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string golden(const std::string& name) {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(source ? source : ".") + "/tests/golden/" + name;
-}
-std::string model_of(const std::string& name) { return golden("models/" + name); }
-
 const models::Storage kNf4{WeightFormat::kFloat32, WeightFormat::kNf4};
 const models::Storage kInt8{WeightFormat::kFloat32, WeightFormat::kInt8};
 
-std::vector<std::vector<int32_t>> sequences() {
-  return read_json_file(model_of("qwen3/expected.json"))["sequences"]
-      .get<std::vector<std::vector<int32_t>>>();
+Sequences sequences() {
+  return read_json_file(golden_model("qwen3/expected.json"))["sequences"].get<Sequences>();
 }
 
-std::vector<float> logp(models::CausalLM& model) {
+std::vector<float> scores_of_sequences(models::CausalLM& model) {
   std::vector<float> all;
   for (const auto& tokens : sequences()) {
     const auto scores = generate::score(model, {{tokens, 1}});
@@ -48,7 +42,7 @@ std::vector<float> logp(models::CausalLM& model) {
 
 // The float32 model of another one's values.
 std::unique_ptr<models::CausalLM> values_of(const std::string& name, models::CausalLM& quantized) {
-  auto model = models::load_model(model_of(name));
+  auto model = models::load_model(golden_model(name));
   std::map<std::string, at::Tensor> values;
   quantized.each_parameter([&](const std::string& parameter, nn::Parameter& p) {
     values[parameter] = ops::read(p.stored());
@@ -66,16 +60,6 @@ int64_t quantized_parameters(models::CausalLM& model) {
   return count;
 }
 
-struct Folder {
-  explicit Folder(const std::string& name)
-      : path((fs::temp_directory_path() / ("temper_storage_" + name)).string()) {
-    fs::remove_all(path);
-    fs::create_directories(path);
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string path;
-};
-
 struct CacheDirectory {
   explicit CacheDirectory(const std::string& path) {
     ::setenv("TEMPER_CACHE_DIR", path.c_str(), 1);
@@ -89,17 +73,18 @@ TEST_CASE("a model of int8 or nf4 computes what the float32 model of its values 
   for (const char* name : {"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"})
     for (const models::Storage& storage : {kInt8, kNf4}) {
       CAPTURE(name);
-      const auto model = models::load_model(model_of(name), storage);
+      const auto model = models::load_model(golden_model(name), storage);
       CHECK(quantized_parameters(*model) == 7 * model->num_layers);
       const auto plain = values_of(name, *model);
       CHECK(quantized_parameters(*plain) == 0);
-      CHECK(logp(*model) == logp(*plain));
-      CHECK(logp(*model) != logp(*models::load_model(model_of(name))));
+      CHECK(scores_of_sequences(*model) == scores_of_sequences(*plain));
+      CHECK(scores_of_sequences(*model) !=
+            scores_of_sequences(*models::load_model(golden_model(name))));
     }
 }
 
 TEST_CASE("an adapter over nf4 has the gradients of one over its values, and merges into them") {
-  const auto model = models::load_model(model_of("gemma2"), kNf4),
+  const auto model = models::load_model(golden_model("gemma2"), kNf4),
              plain = values_of("gemma2", *model);
   std::vector<std::vector<at::Tensor>> gradients;
   for (models::CausalLM* of : {model.get(), plain.get()}) {
@@ -128,11 +113,11 @@ TEST_CASE("an adapter over nf4 has the gradients of one over its values, and mer
   models::merge_adapters(*model);
   models::merge_adapters(*plain);
   CHECK(quantized_parameters(*model) == 0);
-  CHECK(logp(*model) == logp(*plain));
+  CHECK(scores_of_sequences(*model) == scores_of_sequences(*plain));
 }
 
 TEST_CASE("nf4's codes and scales are bitsandbytes'") {
-  const Json json = read_json_file(golden("quantization.json"));
+  const Json json = read_json_file(golden_path("quantization.json"));
   const auto map = json["map"].get<std::vector<float>>();
   for (size_t i = 0; i < 256; ++i)
     CHECK(kernels::dynamic_map_values()[i] == doctest::Approx(map[i]).epsilon(1e-6));
@@ -155,22 +140,22 @@ TEST_CASE("nf4's codes and scales are bitsandbytes'") {
 }
 
 TEST_CASE("a directory that bitsandbytes wrote is read, in nf4 and in float32 alike") {
-  const auto kept = models::load_model(model_of("qwen3_nf4"), kNf4),
-             read = models::load_model(model_of("qwen3_nf4"));
+  const auto kept = models::load_model(golden_model("qwen3_nf4"), kNf4),
+             read = models::load_model(golden_model("qwen3_nf4"));
   CHECK(quantized_parameters(*kept) == 7 * kept->num_layers);
   CHECK(quantized_parameters(*read) == 0);
-  const std::vector<float> found = logp(*kept);
-  CHECK(found == logp(*read));
+  const std::vector<float> found = scores_of_sequences(*kept);
+  CHECK(found == scores_of_sequences(*read));
   const at::Tensor expected = models::to_tensor(
-      read_safetensors(model_of("qwen3_nf4/expected.safetensors")).at("logp"), at::kFloat);
+      read_safetensors(golden_model("qwen3_nf4/expected.safetensors")).at("logp"), at::kFloat);
   REQUIRE(static_cast<int64_t>(found.size()) == expected.numel());
   for (size_t i = 0; i < found.size(); ++i)
     CHECK(std::abs(found[i] - expected.const_data_ptr<float>()[i]) < 2e-6f);
 }
 
 TEST_CASE("other quantizers are refused by name") {
-  const Folder folder("others");
-  Json config = read_json_file(model_of("qwen3/config.json"));
+  const Directory folder("others");
+  Json config = read_json_file(golden_model("qwen3/config.json"));
   for (const char* method : {"gptq", "awq", "fp8"}) {
     config["quantization_config"] = {{"quant_method", method}};
     write_file_atomic(folder.path + "/config.json", config.dump());
@@ -182,9 +167,9 @@ TEST_CASE("other quantizers are refused by name") {
 }
 
 TEST_CASE("damaged 4-bit files are refused with the tensor's name") {
-  const Folder folder("damaged");
-  fs::copy_file(model_of("qwen3_nf4/config.json"), folder.path + "/config.json");
-  const TensorMap whole = read_safetensors(model_of("qwen3_nf4/model.safetensors"));
+  const Directory folder("damaged");
+  fs::copy_file(golden_model("qwen3_nf4/config.json"), folder.path + "/config.json");
+  const TensorMap whole = read_safetensors(golden_model("qwen3_nf4/model.safetensors"));
   const std::string name = "model.layers.0.self_attn.q_proj.weight";
   const auto refused = [&](const std::string& tensor, std::optional<TensorView> instead,
                            const std::string& message) {
@@ -209,25 +194,26 @@ TEST_CASE("damaged 4-bit files are refused with the tensor's name") {
 }
 
 TEST_CASE("a second start maps the codes of the first, and a damaged cache is made anew") {
-  const Folder folder("cache");
+  const Directory folder("cache");
   const CacheDirectory cache(folder.path);
-  const auto first = models::load_model(model_of("qwen3"), kNf4);
+  const auto first = models::load_model(golden_model("qwen3"), kNf4);
   std::vector<std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder.path))
     if (entry.is_regular_file()) files.push_back(entry.path().string());
   REQUIRE(files.size() == 1);
   const std::string written = read_file(files[0]);
-  const auto second = models::load_model(model_of("qwen3"), kNf4);
-  CHECK(logp(*second) == logp(*first));
+  const auto second = models::load_model(golden_model("qwen3"), kNf4);
+  CHECK(scores_of_sequences(*second) == scores_of_sequences(*first));
   MappedFiles weights;
-  weights.add(MappedFiles::look_at(model_of("qwen3/model.safetensors")));
+  weights.add(MappedFiles::look_at(golden_model("qwen3/model.safetensors")));
   CHECK(models::WeightCache(weights, kernels::Code::kNf4).read().size() ==
         static_cast<size_t>(7 * first->num_layers));
   CHECK(models::WeightCache(weights, kernels::Code::kInt8).read().empty());
   for (const std::string& damaged : {written.substr(0, written.size() / 2), std::string("{}")}) {
     fs::remove(files[0]);
     write_file_atomic(files[0], damaged);
-    CHECK(logp(*models::load_model(model_of("qwen3"), kNf4)) == logp(*first));
+    CHECK(scores_of_sequences(*models::load_model(golden_model("qwen3"), kNf4)) ==
+          scores_of_sequences(*first));
     CHECK(read_file(files[0]) == written);
   }
 }

@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -14,6 +13,7 @@
 #include "temper/models/load.h"
 #include "temper/models/tensors.h"
 #include "temper/ops/weight.h"
+#include "tests/models/golden.h"
 
 using namespace temper;
 using ops::WeightFormat;
@@ -21,22 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string golden_model(const std::string& name) {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(source ? source : ".") + "/tests/golden/models/" + name;
-}
-
-struct Folder {
-  explicit Folder(const std::string& name)
-      : path((fs::temp_directory_path() / ("temper_stream_" + name)).string()) {
-    fs::remove_all(path);
-    fs::create_directories(path);
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string path;
-};
-
-std::vector<float> scores(models::CausalLM& model) {
+std::vector<float> streamed_scores(models::CausalLM& model) {
   return generate::score(model, {{{3, 1, 4, 1, 5, 9, 2, 6}, 1}})[0].logprobs;
 }
 
@@ -72,7 +57,7 @@ TEST_CASE("a streamed model scores and merges as one in memory, in every storage
           CAPTURE(adapted);
           CAPTURE(dora);
           CAPTURE(ops::name_of(format));
-          const Folder folder("adapter");
+          const Directory folder("adapter");
           if (adapted) write_adapter(family, dora, folder.path);
           models::Storage storage;
           if (ops::is_quantized(format))
@@ -83,7 +68,7 @@ TEST_CASE("a streamed model scores and merges as one in memory, in every storage
           if (adapted) models::load_adapter(*whole, folder.path);
           const auto streamed =
               models::stream_model(golden_model(family), adapted ? folder.path : "", storage);
-          CHECK(scores(*streamed.model) == scores(*whole));
+          CHECK(streamed_scores(*streamed.model) == streamed_scores(*whole));
           models::merge_adapters(*whole);
           for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
             std::map<std::string, std::string> expected;
@@ -97,7 +82,7 @@ TEST_CASE("a streamed model scores and merges as one in memory, in every storage
               CHECK(bytes_of_view(view) == expected.at(name));
             }
           }
-          CHECK(scores(*streamed.model).size() == 7);  // it is still there
+          CHECK(streamed_scores(*streamed.model).size() == 7);  // it is still there
         }
 }
 

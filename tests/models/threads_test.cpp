@@ -5,19 +5,14 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <thread>
 
 #include "temper/models/load.h"
+#include "tests/models/golden.h"
 
 using namespace temper;
 
 namespace {
-
-std::string golden(const std::string& name) {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(source ? source : ".") + "/tests/golden/models/" + name;
-}
 
 // log p of a sequence of `length` tokens.
 at::Tensor logp(models::CausalLM& model, int32_t length) {
@@ -40,13 +35,13 @@ TEST_CASE(
     "two threads on one model give the bits of one, packs and rotary tables made on the way") {
   for (const char* name : {"qwen3", "gemma3_text"}) {
     CAPTURE(name);
-    const auto alone = models::load_model(golden(name));
+    const auto alone = models::load_model(golden_model(name));
     // Each length needs a longer rotary table than the one before.
     const std::vector<int32_t> lengths{40, 300, 550, 800};
     std::vector<at::Tensor> expected;
     for (const int32_t length : lengths) expected.push_back(logp(*alone, length));
     for (int round = 0; round < 4; ++round) {
-      const auto model = models::load_model(golden(name));  // nothing is packed yet
+      const auto model = models::load_model(golden_model(name));  // nothing is packed yet
       std::atomic<int> ready{0}, equal{0};
       const auto work = [&] {
         ++ready;
@@ -63,7 +58,7 @@ TEST_CASE(
 }
 
 TEST_CASE("what a reader holds stays as it is while longer tables and other packs are made") {
-  const auto model = models::load_model(golden("qwen3"));
+  const auto model = models::load_model(golden_model("qwen3"));
   const nn::Rotary rotary({}, 8);
   const ops::RotaryTable early = rotary.table(10, at::kFloat);
   const at::Tensor copy = early.cos.clone();

@@ -8,6 +8,7 @@
 
 #include "temper/base/error.h"
 #include "temper/ops/row_distance.h"
+#include "tests/ops/distance.h"
 
 using namespace temper;
 using ops::AttentionInputs;
@@ -120,11 +121,7 @@ std::shared_ptr<Forest> tree() {
   return f;
 }
 
-double distance(const at::Tensor& a, const at::Tensor& b) {
-  return (a - b).abs().max().item<double>();
-}
-
-const std::vector<std::pair<Layer, Layer>> kCases{
+const std::vector<std::pair<Layer, Layer>> kLayers{
     {{2, 1, 4}, {4, 2, 6}},
     {{2, 2, 6, 5, 1.5, true}, {2, 1, 4, 0, 2.0}},
     {{1, 1, 8, 0, 0, true}, {3, 3, 4, 4, 0, true}},
@@ -134,7 +131,7 @@ const std::vector<std::pair<Layer, Layer>> kCases{
 
 TEST_CASE("distances of attention maps and their gradients are those of the formulas") {
   const std::shared_ptr<Forest> f = tree();
-  for (const auto& [student, teacher] : kCases) {
+  for (const auto& [student, teacher] : kLayers) {
     at::manual_seed(3);
     const AttentionInputs a = student.inputs(f->num_tokens(), at::kDouble),
                           b = teacher.inputs(f->num_tokens(), at::kDouble);
@@ -160,7 +157,7 @@ TEST_CASE("a row's distances do not depend on the rows beside it") {
   const std::vector<int32_t> ids(140, 1);
   alone->add_root(ids);
   const int64_t n = f->num_tokens(), first = n - 140;
-  for (const auto& [student, teacher] : kCases) {
+  for (const auto& [student, teacher] : kLayers) {
     const AttentionInputs a = student.inputs(n, at::kFloat), b = teacher.inputs(n, at::kFloat);
     const auto cut = [&](AttentionInputs x) {
       x.q = x.q.detach().narrow(0, first, 140).contiguous();

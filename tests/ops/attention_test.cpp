@@ -1,14 +1,14 @@
 // Attention where paths are long, where one cached batch holds many sequences, and where other
 // tokens are not numbers.
+#include "tests/ops/attention.h"
+
 #include <doctest/doctest.h>
-#include <hwy/highway.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "temper/ops/cpu/elementary-inl.h"
 #include "temper/ops/cpu/forest_attention.h"
 #include "temper/ops/cpu/reference_attention.h"
 #include "temper/ops/forest.h"
@@ -20,16 +20,6 @@ using temper::Forest;
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-struct FloatMath {
-  static float exp(float x) { return HWY_NAMESPACE::exp_of(x); }
-  static float tanh(float x) { return HWY_NAMESPACE::tanh_of(x); }
-};
-
-ForestView view(const Forest& f) {
-  return {f.num_tokens(), f.num_segments(), f.segment_start.data(), f.parent.data(),
-          f.subtree_end.data()};
-}
 
 // Parents before children: {parent, tokens}.
 Forest forest_of(const std::vector<std::pair<int64_t, int64_t>>& segments) {
@@ -61,16 +51,10 @@ struct Arrays {
   }
 };
 
-Arrays<float> draw(Draws& draws, const AttentionShape& s, int64_t tokens) {
+Arrays<float> draw_arrays(Draws& draws, const AttentionShape& s, int64_t tokens) {
   Arrays<float> a(s, tokens);
   for (auto* x : {&a.q, &a.k, &a.v, &a.dout}) *x = draws.floats(static_cast<int64_t>(x->size()));
   return a;
-}
-
-double largest_difference(const std::vector<float>& a, const std::vector<double>& b) {
-  double worst = 0;
-  for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
-  return worst;
 }
 
 // Pages of several sequences in one memory, which holds no number that no token has written.
@@ -97,7 +81,7 @@ TEST_CASE("paths of hundreds of tokens give the definition's bits, and float64's
   for (const AttentionShape& s : shapes) {
     Draws draws(++seed);
     CAPTURE(seed);
-    Arrays<float> a = draw(draws, s, f.num_tokens());
+    Arrays<float> a = draw_arrays(draws, s, f.num_tokens());
     std::vector<float> out(a.out.size()), lse(a.lse.size());
     reference_attention<float, FloatMath>(s, view(f), a.q.data(), a.k.data(), a.v.data(),
                                           out.data(), lse.data());
@@ -157,7 +141,7 @@ TEST_CASE("a cached batch of many sequences, some on one prompt's pages, gives t
                                   {0, 20},
                                   {-1, 90},
                                   {-1, 2}});
-      Arrays<float> a = draw(draws, s, f.num_tokens());
+      Arrays<float> a = draw_arrays(draws, s, f.num_tokens());
       a.forward(s, f);
 
       Pages pages(s, 120);
@@ -230,7 +214,7 @@ TEST_CASE("tokens off a token's path are never read, even where they are not num
       Draws draws(++seed);
       CAPTURE(seed);
       const int64_t wide = s.num_heads * s.head_dim, narrow = s.num_kv_heads * s.head_dim;
-      Arrays<float> clean = draw(draws, s, f.num_tokens());
+      Arrays<float> clean = draw_arrays(draws, s, f.num_tokens());
       clean.forward(s, f);
       for (int64_t segment = 0; segment < f.num_segments(); ++segment) {
         const int64_t token =

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "temper/base/error.h"
+#include "tests/ops/distance.h"
 
 using namespace temper;
 using ops::DivergenceKind;
@@ -87,11 +88,7 @@ std::vector<at::Tensor> gradients(const ops::Divergence& d, const Models& m) {
   return torch::autograd::grad({d.value, d.logp}, {m.hidden, m.weight}, {m.g, m.y});
 }
 
-double distance(const at::Tensor& a, const at::Tensor& b) {
-  return (a - b).abs().max().item<double>();
-}
-
-const std::vector<Case> kCases{
+const std::vector<Case> kDivergences{
     {.kind = DivergenceKind::kForwardKl},
     {.kind = DivergenceKind::kForwardKl, .temperature = 2.5, .cap = 3, .teacher_cap = 2},
     {.kind = DivergenceKind::kReverseKl, .temperature = 0.7, .cap = 4},
@@ -107,7 +104,7 @@ const std::vector<Case> kCases{
 TEST_CASE("divergences and gradients are those of the formulas on whole logits") {
   for (const int64_t vocabulary : {13, 5001}) {  // one block of columns, and two
     const Models m(9, vocabulary, at::kDouble);
-    for (const Case& c : kCases) {
+    for (const Case& c : kDivergences) {
       CAPTURE(static_cast<int>(c.kind));
       CAPTURE(c.temperature);
       CAPTURE(c.top_k);
@@ -124,7 +121,7 @@ TEST_CASE("divergences and gradients are those of the formulas on whole logits")
 TEST_CASE("float32 is near float64, also where the models nearly agree") {
   const Models exact(700, 5001, at::kDouble);
   Models m(700, 5001, at::kFloat);
-  for (const Case& c : kCases) {
+  for (const Case& c : kDivergences) {
     const ops::Divergence a = ours(c, m), b = naive(c, exact);
     CHECK(distance(a.value, b.value) < 1e-5);
     const std::vector<at::Tensor> da = gradients(a, m), db = gradients(b, exact);
@@ -133,13 +130,13 @@ TEST_CASE("float32 is near float64, also where the models nearly agree") {
   }
   m.teacher_hidden = m.hidden.detach();
   m.teacher_weight = m.weight.detach();
-  for (const Case& c : kCases)
+  for (const Case& c : kDivergences)
     if (c.cap == c.teacher_cap) CHECK(ours(c, m).value.abs().max().item<float>() < 1e-6);
 }
 
 TEST_CASE("a row's divergence does not depend on the rows beside it") {
   const Models m(700, 1201, at::kFloat);
-  for (const Case& c : kCases) {
+  for (const Case& c : kDivergences) {
     const ops::Divergence all = ours(c, m);
     Models part = m;
     part.hidden = m.hidden.detach().narrow(0, 640, 3).contiguous();
@@ -167,7 +164,7 @@ TEST_CASE("a teacher's recorded tokens give what the teacher gives") {
   const auto [logp, id] = logits.log_softmax(1).topk(6, 1);
   CHECK(distance(top.logit, logp) < 1e-12);
   CHECK(top.id.equal(id));
-  for (Case c : kCases) {
+  for (Case c : kDivergences) {
     c.top_k = 6;
     c.teacher_cap = 2;
     const ops::Divergence recorded = ops::divergence(spec_of(c), m.hidden, m.weight, top, m.target);
@@ -180,7 +177,7 @@ TEST_CASE("a teacher's recorded tokens give what the teacher gives") {
 
 TEST_CASE("no target, and what is refused") {
   Models m(0, 13, at::kFloat);
-  for (const Case& c : kCases) CHECK(ours(c, m).value.numel() == 0);
+  for (const Case& c : kDivergences) CHECK(ours(c, m).value.numel() == 0);
   Models some(2, 13, at::kFloat);
   some.target[1] = 13;
   CHECK_THROWS_AS(ours({}, some), DataError);

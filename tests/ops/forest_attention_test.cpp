@@ -1,31 +1,20 @@
 #include "temper/ops/cpu/forest_attention.h"
 
 #include <doctest/doctest.h>
-#include <hwy/highway.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "temper/ops/cpu/elementary-inl.h"
 #include "temper/ops/cpu/reference_attention.h"
 #include "temper/ops/forest.h"
+#include "tests/ops/attention.h"
 #include "tests/ops/kernels.h"
 
 using namespace temper::kernels;
 using temper::Forest;
 
 namespace {
-
-struct FloatMath {
-  static float exp(float x) { return HWY_NAMESPACE::exp_of(x); }
-  static float tanh(float x) { return HWY_NAMESPACE::tanh_of(x); }
-};
-
-ForestView view(const Forest& f) {
-  return {f.num_tokens(), f.num_segments(), f.segment_start.data(), f.parent.data(),
-          f.subtree_end.data()};
-}
 
 std::vector<int32_t> blank(int64_t n) { return std::vector<int32_t>(static_cast<size_t>(n)); }
 
@@ -62,7 +51,7 @@ template <class T>
 struct Inputs {
   std::vector<T> q, k, v, dout;
 };
-Inputs<float> draw(Draws& draws, const AttentionShape& s, int64_t tokens) {
+Inputs<float> draw_inputs(Draws& draws, const AttentionShape& s, int64_t tokens) {
   const int64_t wide = tokens * s.num_heads * s.head_dim,
                 narrow = tokens * s.num_kv_heads * s.head_dim;
   return {draws.floats(wide), draws.floats(narrow), draws.floats(narrow), draws.floats(wide)};
@@ -112,12 +101,6 @@ std::vector<float> through_pages(const AttentionShape& s, const Inputs<float>& i
   return out;
 }
 
-double largest_difference(const std::vector<float>& a, const std::vector<double>& b) {
-  double worst = 0;
-  for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
-  return worst;
-}
-
 }  // namespace
 
 TEST_CASE("attention gives the bits of its definition on every target and number of threads") {
@@ -126,7 +109,7 @@ TEST_CASE("attention gives the bits of its definition on every target and number
     Draws draws(++seed);
     CAPTURE(seed);
     const Forest f = random_forest(draws);
-    const Inputs<float> in = draw(draws, s, f.num_tokens());
+    const Inputs<float> in = draw_inputs(draws, s, f.num_tokens());
     std::vector<float> out(in.q.size()), lse(static_cast<size_t>(f.num_tokens() * s.num_heads));
     reference_attention<float, FloatMath>(s, view(f), in.q.data(), in.k.data(), in.v.data(),
                                           out.data(), lse.data());
@@ -148,7 +131,7 @@ TEST_CASE("gradients are those of float64, the same bits for any number of threa
     Draws draws(++seed);
     CAPTURE(seed);
     const Forest f = random_forest(draws);
-    const Inputs<float> in = draw(draws, s, f.num_tokens());
+    const Inputs<float> in = draw_inputs(draws, s, f.num_tokens());
     const auto wide = [](const std::vector<float>& x) {
       return std::vector<double>(x.begin(), x.end());
     };
@@ -175,7 +158,7 @@ TEST_CASE("attention through pages, in any chunks, gives the bits of the whole s
     Forest f;
     const int64_t n = draws.between(1, 100);
     f.add_root(blank(n));
-    const Inputs<float> in = draw(draws, s, n);
+    const Inputs<float> in = draw_inputs(draws, s, n);
     std::vector<float> whole(in.q.size());
     attention<float>(s, view(f), in.q.data(), in.k.data(), in.v.data(), whole.data(), nullptr);
     for_each_target([&] { CHECK(same_bits(through_pages(s, in, n, draws), whole)); });
@@ -191,7 +174,7 @@ TEST_CASE("pages of 16 bits give the bits of keys and values that were rounded")
       Forest f;
       const int64_t n = draws.between(1, 100), all = page_bytes(s);
       f.add_root(blank(n));
-      Inputs<float> in = draw(draws, s, n);
+      Inputs<float> in = draw_inputs(draws, s, n);
       const Inputs<float> plain = in;
       for (std::vector<float>* x : {&in.k, &in.v})
         round_to(dtype, static_cast<int64_t>(x->size()), x->data());
@@ -219,7 +202,7 @@ TEST_CASE(
     const int64_t prompt = packed.add_root(blank(prefix));
     packed.add_child(prompt, blank(first));
     packed.add_child(prompt, blank(second));
-    const Inputs<float> in = draw(draws, s, packed.num_tokens());
+    const Inputs<float> in = draw_inputs(draws, s, packed.num_tokens());
     const Outputs<float> all = run(s, packed, in);
 
     const int64_t starts[] = {before + prefix, before + prefix + first},

@@ -11,6 +11,7 @@
 #include "temper/base/json.h"
 #include "temper/base/random.h"
 #include "temper/ops/cpu/rows.h"
+#include "tests/golden.h"
 
 using namespace temper;
 using kernels::Gate;
@@ -19,10 +20,7 @@ using kernels::row_kernels;
 namespace {
 
 const Json& golden(const char* name) {
-  static const Json all = [] {
-    const char* root = std::getenv("TEMPER_SOURCE_DIR");
-    return read_json_file((root ? std::string(root) + "/" : "") + "tests/golden/rows.json");
-  }();
+  static const Json all = [] { return read_json_file(golden_path("rows.json")); }();
   return all.at(name);
 }
 
@@ -50,7 +48,7 @@ Gate gate_of(const std::string& name) {
   return name == "silu" ? Gate::kSilu : name == "gelu_tanh" ? Gate::kGeluTanh : Gate::kGelu;
 }
 
-std::vector<double> normal(size_t count, uint64_t stream) {
+std::vector<double> normal_doubles(size_t count, uint64_t stream) {
   const RandomStream random(2, RandomPurpose::kInit, stream);
   std::vector<double> values(count);
   for (size_t i = 0; i < count; ++i) values[i] = static_cast<double>(random.normal(i));
@@ -188,8 +186,9 @@ TEST_CASE("four steps of AdamW and of SGD with momentum are torch's") {
 TEST_CASE("gradients are those of central differences") {
   const auto kernel = row_kernels<double>();
   constexpr int64_t kRows = 3, kWidth = 21, kCount = kRows * kWidth;
-  auto x = normal(kCount, 1), weight = normal(kWidth, 2), up = normal(kCount, 3);
-  const auto dy = normal(kCount, 4);
+  auto x = normal_doubles(kCount, 1), weight = normal_doubles(kWidth, 2),
+       up = normal_doubles(kCount, 3);
+  const auto dy = normal_doubles(kCount, 4);
 
   std::vector<double> y(kCount), dx(kCount), dweight(kWidth), dup(kCount);
   const auto norm_loss = [&] {
@@ -211,7 +210,7 @@ TEST_CASE("gradients are those of central differences") {
     check_gradient(up, dup, gate_loss);
   }
 
-  const auto g = normal(kRows, 5), h = normal(kRows, 6);
+  const auto g = normal_doubles(kRows, 5), h = normal_doubles(kRows, 6);
   const std::vector<int64_t> target{0, 20, 7};
   std::vector<double> lse(kRows), entropy(kRows);
   const auto logp_loss = [&] {

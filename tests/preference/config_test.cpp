@@ -23,7 +23,7 @@ std::string error_of(const char* verb, std::vector<std::string> overrides) {
 
 // After a deliberate change: TEMPER_UPDATE_GOLDENS=1 build/tests/test_preference -tc="*schema*"
 TEST_CASE("the schema of the config is the golden one") {
-  const std::string path = pref::source_path("tests/golden/config_schema/dpo.txt");
+  const std::string path = golden_path("config_schema/dpo.txt");
   preference::PreferenceConfig config;
   if (std::getenv("TEMPER_UPDATE_GOLDENS")) write_file_atomic(path, describe_run_config(config));
   CHECK(describe_run_config(config) == read_file(path));

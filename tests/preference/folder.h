@@ -2,22 +2,17 @@
 // own.
 #pragma once
 
-#include <cstdlib>
 #include <fstream>
 
 #include "temper/preference/dpo.h"
 #include "temper/preference/orpo.h"
 #include "temper/preference/reward.h"
+#include "tests/golden.h"
 #include "tests/train/tiny.h"
 
 namespace pref {
 
 using namespace temper;
-
-inline std::string source_path(const std::string& path) {
-  const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  return (root ? std::string(root) + "/" : std::string()) + path;
-}
 
 inline void write_rows(const std::string& path, const Json& rows) {
   std::ofstream file(path);
@@ -49,7 +44,7 @@ inline Json pairs(int64_t count, int64_t vocabulary = 61) {
 inline preference::PreferenceConfig config(const tiny::Folder& folder, const std::string& model) {
   preference::PreferenceConfig c;
   c.output_dir = folder / "run";
-  c.model.path = source_path("tests/golden/models/" + model);
+  c.model.path = golden_path("models/" + model);
   c.data.train = {{.path = folder / "rows.jsonl"}};
   c.data.shuffle = false;
   c.train.max_steps = 10;

@@ -6,8 +6,7 @@ using namespace temper;
 namespace {
 
 const Json& golden() {
-  static const Json json =
-      read_json_file(pref::source_path("tests/golden/preference.json"), 1 << 20);
+  static const Json json = read_json_file(golden_path("preference.json"), 1 << 20);
   return json;
 }
 

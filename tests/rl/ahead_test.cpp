@@ -31,7 +31,7 @@ class LowIds : public rewards::SimpleReward {
   bool needs_text() const override { return false; }
 };
 
-[[maybe_unused]] const bool registered = [] {
+[[maybe_unused]] const bool low_ids_registered = [] {
   rewards::register_reward({"low_ids",
                             [](const rewards::RewardSection&) -> std::unique_ptr<rewards::Reward> {
                               return std::make_unique<LowIds>();

@@ -9,25 +9,11 @@
 
 #include "temper/base/error.h"
 #include "temper/rl/group_keys.h"
+#include "tests/rl/groups.h"
 
 using namespace temper;
 
 namespace {
-
-// A prompt with completions of these lengths and rewards.
-rl::EpisodeGroup group_of(const std::vector<int64_t>& lengths, const std::vector<double>& rewards) {
-  rl::EpisodeGroup group;
-  group.segments.push_back({.tokens = {3, 4}});
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    group.segments.push_back({.parent = 0,
-                              .tokens = std::vector<int32_t>(static_cast<size_t>(lengths[i]), 5),
-                              .sampled = true});
-    group.episodes.push_back({.sample = static_cast<int64_t>(i),
-                              .path = {static_cast<int32_t>(i) + 1},
-                              .reward = rewards[i]});
-  }
-  return group;
-}
 
 std::unique_ptr<rl::Algorithm> make(const std::string& name, int64_t max_new_tokens = 100) {
   auto made = rl::algorithms().find(name)();
@@ -71,7 +57,7 @@ TEST_CASE("equal rewards give advantages of exactly 0") {
   for (const std::string& name : kBuiltIn) {
     CAPTURE(name);
     // 0.1, whose mean is not 0.1 in doubles.
-    rl::EpisodeGroup group = group_of(std::vector<int64_t>(7, 3), std::vector<double>(7, 0.1));
+    rl::EpisodeGroup group = rl::group_of(std::vector<int64_t>(7, 3), std::vector<double>(7, 0.1));
     make(name)->assign(group);
     CHECK(advantages(group) == std::vector<float>(7, 0.0F));
   }
@@ -82,7 +68,7 @@ TEST_CASE("credit is the paper's") {
   const double deviation = std::sqrt((0.625 * 0.625 + 2 * 0.375 * 0.375 + 0.125 * 0.125) / 3);
   for (const std::string& name : kBuiltIn) {
     CAPTURE(name);
-    rl::EpisodeGroup group = group_of({3, 5, 2, 1}, rewards);
+    rl::EpisodeGroup group = rl::group_of({3, 5, 2, 1}, rewards);
     make(name)->assign(group);
     const std::vector<float> found = advantages(group);
     for (size_t i = 0; i < rewards.size(); ++i) {
@@ -103,7 +89,7 @@ TEST_CASE("the overlong penalty falls from 0 to -1 over the buffer, and no furth
 }
 
 TEST_CASE("the overlong penalty counts what the limit counts, an environment's tokens too") {
-  rl::EpisodeGroup group = group_of({30, 90}, {0, 1});
+  rl::EpisodeGroup group = rl::group_of({30, 90}, {0, 1});
   group.segments.push_back({.parent = 1, .tokens = std::vector<int32_t>(60, 6)});
   group.episodes[0].path.push_back(3);
   make("dapo")->shape(group);
@@ -115,12 +101,12 @@ TEST_CASE("dapo keeps groups by their rewards before shaping, and shapes a group
   const auto dapo = make("dapo");
   CHECK(dapo->max_refills() == 10);
   // Wrong throughout: lengths, and with them penalties, are no reason to learn.
-  rl::EpisodeGroup wrong = group_of({10, 90, 100}, {0, 0, 0});
+  rl::EpisodeGroup wrong = rl::group_of({10, 90, 100}, {0, 0, 0});
   CHECK_FALSE(dapo->keep(wrong));
   dapo->shape(wrong);
   CHECK(wrong.episodes[2].penalty == -1);
   CHECK_FALSE(dapo->keep(wrong));
-  rl::EpisodeGroup mixed = group_of({10, 90, 100}, {0, 1, 0});
+  rl::EpisodeGroup mixed = rl::group_of({10, 90, 100}, {0, 1, 0});
   CHECK(dapo->keep(mixed));
   for (int twice = 0; twice < 2; ++twice) {
     dapo->shape(mixed);
@@ -128,7 +114,7 @@ TEST_CASE("dapo keeps groups by their rewards before shaping, and shapes a group
     CHECK(mixed.episodes[1].reward == 1);
   }
   // A reward that a penalty would make equal to the others still tells them apart.
-  rl::EpisodeGroup level = group_of({10, 100}, {0, 1});
+  rl::EpisodeGroup level = rl::group_of({10, 100}, {0, 1});
   dapo->shape(level);
   CHECK((level.shaped_rewards() == std::vector<double>{0, 0}));
   CHECK(dapo->keep(level));

@@ -12,16 +12,12 @@
 #include "temper/base/file.h"
 #include "temper/rl/group_keys.h"
 #include "temper/rl/ppo_config.h"
+#include "tests/golden.h"
 
 using namespace temper;
 using rl::RlConfig;
 
 namespace {
-
-std::string source_path(const std::string& path) {
-  const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  return (root ? std::string(root) + "/" : std::string()) + path;
-}
 
 RlConfig load(std::vector<std::string> overrides) {
   overrides.insert(overrides.begin(), {"output_dir=run", "model.path=model",
@@ -61,7 +57,7 @@ struct File {
   ~File() { std::filesystem::remove(path); }
 };
 
-RlConfig read(std::vector<std::string> arguments) {
+RlConfig config_of(std::vector<std::string> arguments) {
   RlConfig config;
   read_run_config(config, arguments, "grpo");
   return config;
@@ -78,7 +74,7 @@ std::string beyond(const std::string& schema, const std::string& common) {
 }
 
 void check_golden(const std::string& name, const std::string& schema) {
-  const std::string path = source_path("tests/golden/config_schema/" + name + ".txt");
+  const std::string path = golden_path("config_schema/" + name + ".txt");
   if (std::getenv("TEMPER_UPDATE_GOLDENS")) write_file_atomic(path, schema);
   CAPTURE(name);
   CHECK(schema == read_file(path));
@@ -140,7 +136,7 @@ TEST_CASE("a resolved config loads to the same config") {
             "rollout.stop=\"\\n\"", "train.max_steps=5"});
   for (const bool with_help : {false, true}) {
     const File file(dump_run_config(config, with_help));
-    RlConfig again = read({file.path});
+    RlConfig again = config_of({file.path});
     CHECK(dump_run_config(again) == dump_run_config(config));
     CHECK(again.verb == "grpo");
     CHECK(keys(again).beta == keys(config).beta);
@@ -157,7 +153,7 @@ TEST_CASE("a resolved config under another algorithm keeps what the user wrote, 
   const std::string text = dump_run_config(config, true);
   {
     const File file(text);
-    const RlConfig gspo = read({file.path, "rl.algorithm=gspo"});
+    const RlConfig gspo = config_of({file.path, "rl.algorithm=gspo"});
     CHECK(keys(gspo).epsilon_low == 0.1);
     CHECK(keys(gspo).kl_estimator == rl::KlEstimator::kK2);
     CHECK(gspo.rl.group_size == 5);
@@ -165,13 +161,13 @@ TEST_CASE("a resolved config under another algorithm keeps what the user wrote, 
     CHECK(keys(gspo).beta == 0);
     CHECK(keys(gspo).importance == rl::Importance::kSequence);
     // The value that was the default, when somebody asks for it.
-    CHECK(keys(read({file.path, "rl.algorithm=gspo", "rl.beta=0.04"})).beta == 0.04);
+    CHECK(keys(config_of({file.path, "rl.algorithm=gspo", "rl.beta=0.04"})).beta == 0.04);
   }
   // Edited by hand in the resolved file itself.
   const size_t at = text.find("beta: 0.04");
   REQUIRE(at != std::string::npos);
   const File edited(text.substr(0, at) + "beta: 0.07" + text.substr(at + 10));
-  const RlConfig gspo = read({edited.path, "rl.algorithm=gspo"});
+  const RlConfig gspo = config_of({edited.path, "rl.algorithm=gspo"});
   CHECK(keys(gspo).beta == 0.07);
   CHECK(keys(gspo).epsilon_high == 4e-4);
 }
@@ -179,15 +175,15 @@ TEST_CASE("a resolved config under another algorithm keeps what the user wrote, 
 TEST_CASE("a dapo run's resolved config runs again; a replay of it shapes nothing twice") {
   RlConfig config = load({"rl.algorithm=dapo", "rollout.max_new_tokens=100"});
   const File file(dump_run_config(config));
-  CHECK(keys(read({file.path})).overlong_buffer == 20);
-  CHECK(keys(read({file.path, "rollout.max_new_tokens=50"})).overlong_buffer == 10);
-  const RlConfig replay = read({file.path, "rl.replay=r.jsonl"});
+  CHECK(keys(config_of({file.path})).overlong_buffer == 20);
+  CHECK(keys(config_of({file.path, "rollout.max_new_tokens=50"})).overlong_buffer == 10);
+  const RlConfig replay = config_of({file.path, "rl.replay=r.jsonl"});
   CHECK(keys(replay).overlong_buffer == 0);
   rl::EpisodeGroup group;
   group.segments = {{.tokens = {1}},
                     {.parent = 0, .tokens = std::vector<int32_t>(95, 2), .sampled = true}};
   group.episodes = {{.path = {1}, .reward = 1}};
-  const RlConfig first = read({file.path});
+  const RlConfig first = config_of({file.path});
   for (int twice = 0; twice < 2; ++twice) {  // the penalty is set, not added
     first.rl.algorithm->shape(group);
     CHECK(group.episodes[0].shaped() == 0.25);
@@ -201,9 +197,9 @@ TEST_CASE("rl.on_mismatch that nobody wrote follows what samples") {
   RlConfig config = load({});
   CHECK((config.rl.on_mismatch == OnMismatch::kStop));
   const File file(dump_run_config(config));
-  CHECK((read({file.path, "rl.max_staleness=1"}).rl.on_mismatch == OnMismatch::kCorrect));
-  CHECK_FALSE(read({file.path, "rl.replay=r.jsonl"}).was_set("rl.on_mismatch"));
-  CHECK(read({file.path, "rl.on_mismatch=stop"}).was_set("rl.on_mismatch"));
+  CHECK((config_of({file.path, "rl.max_staleness=1"}).rl.on_mismatch == OnMismatch::kCorrect));
+  CHECK_FALSE(config_of({file.path, "rl.replay=r.jsonl"}).was_set("rl.on_mismatch"));
+  CHECK(config_of({file.path, "rl.on_mismatch=stop"}).was_set("rl.on_mismatch"));
 }
 
 TEST_CASE("keys that a program sets are in the resolved config as its own") {
@@ -216,7 +212,7 @@ TEST_CASE("keys that a program sets are in the resolved config as its own") {
   CHECK_FALSE(config.defaulted.contains("rl.beta"));
   CHECK(config.defaulted.contains("rl.epsilon_low"));
   const File file(dump_run_config(config));
-  CHECK(keys(read({file.path})).beta == 0);
+  CHECK(keys(config_of({file.path})).beta == 0);
 }
 
 TEST_CASE("what reinforcement learning needs is required") {

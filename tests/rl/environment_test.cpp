@@ -95,7 +95,7 @@ std::unique_ptr<env::Environment> make() {
   return std::make_unique<T>();
 }
 
-[[maybe_unused]] const bool added = [] {
+[[maybe_unused]] const bool environments_added = [] {
   env::environments().add({"foreign", make<Foreign>, "for these tests"});
   env::environments().add({"broken", make<Broken>, "for these tests"});
   env::environments().add({"frail", make<Frail>, "for these tests"});

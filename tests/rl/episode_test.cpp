@@ -55,7 +55,7 @@ rl::EpisodeGroup two_turns() {
   return group;
 }
 
-std::vector<rl::EpisodeGroup> read(const std::vector<std::string>& lines) {
+std::vector<rl::EpisodeGroup> groups_in(const std::vector<std::string>& lines) {
   std::vector<rl::EpisodeGroup> groups;
   for (const std::string& line : lines)
     rl::add_line(groups, parse_json(line, "rollouts:1"), kVocabulary, "rollouts:1");
@@ -95,7 +95,7 @@ std::string refusal(const Json& change) {
   Json row = parse_json(rl::to_line(group, group.episodes[0]), "line");
   row.merge_patch(change);
   try {
-    read({row.dump()});
+    groups_in({row.dump()});
   } catch (const DataError& e) {
     return e.what();
   }
@@ -118,12 +118,12 @@ TEST_CASE("a completion of several versions of the policy reads back to its part
   const Json row = parse_json(rl::to_line(group, group.episodes[0]), "line");
   CHECK(row["policy_version"] == Json({6, 7}));
   CHECK(row["version_tokens"] == Json({2, 1}));
-  check_same(read({row.dump()}).at(0), group);
+  check_same(groups_in({row.dump()}).at(0), group);
   for (const Json& wrong :
        {Json({2}), Json({2, 2}), Json({3, 1}), Json({-1, 4}), Json("2"), Json()}) {
     Json bad = row;
     bad["version_tokens"] = wrong;
-    CHECK_THROWS_AS(read({bad.dump()}), DataError);
+    CHECK_THROWS_AS(groups_in({bad.dump()}), DataError);
   }
 }
 
@@ -139,7 +139,7 @@ TEST_CASE("a group's lines read back to the same group, turns, masks and penalti
   CHECK(first["policy_version"] == 4);
   CHECK_FALSE(second.contains("completion_mask"));
   CHECK_FALSE(second.contains("penalty"));
-  const std::vector<rl::EpisodeGroup> groups = read(lines);
+  const std::vector<rl::EpisodeGroup> groups = groups_in(lines);
   REQUIRE(groups.size() == 1);
   check_same(groups[0], group);
 
@@ -148,7 +148,7 @@ TEST_CASE("a group's lines read back to the same group, turns, masks and penalti
   for (const rl::Episode& e : group.episodes) plain.push_back(rl::to_line(group, e));
   rl::EpisodeGroup expected = group;
   for (rl::Segment& segment : expected.segments) segment.old_logp = segment.ref_logp = {};
-  check_same(read(plain).at(0), expected);
+  check_same(groups_in(plain).at(0), expected);
 }
 
 TEST_CASE("another program's lines need four fields; groups follow one another") {
@@ -156,7 +156,7 @@ TEST_CASE("another program's lines need four fields; groups follow one another")
     return str("{\"group\": ", group, ", \"prompt_tokens\": [1], \"completion_tokens\": [", token,
                "], \"reward\": 0.5}");
   };
-  const std::vector<rl::EpisodeGroup> groups = read({line(1, 5), line(1, 6), line(2, 7)});
+  const std::vector<rl::EpisodeGroup> groups = groups_in({line(1, 5), line(1, 6), line(2, 7)});
   REQUIRE(groups.size() == 2);
   CHECK(groups[0].episodes.size() == 2);
   CHECK(groups[0].segments.size() == 3);  // the prompt is there once
@@ -282,4 +282,5 @@ TEST_CASE("log-probabilities are printed with the fewest digits that read back t
   rl::add_lines(groups, line, 10, "line");
   CHECK(groups.at(0).segments.at(1).logprobs == group.segments[1].logprobs);
   CHECK(groups.at(0).episodes.at(0).closing_tokens == std::vector<int32_t>{6});
+  CHECK_THROWS_AS(rl::add_lines(groups, line, 6, "line"), DataError);  // the template's tokens too
 }

@@ -1,10 +1,10 @@
 // The GRPO family against an independent computation of its papers' equations
 // (tests/golden/make_rl_goldens.py): loss, gradient norm, KL, entropy and clip fraction of every
 // update, through the whole program by rl.replay.
-#include <doctest/doctest.h>
-#include <unistd.h>
+#include "tests/golden.h"
 
-#include <cstdlib>
+#include <doctest/doctest.h>
+
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -13,28 +13,15 @@
 #include "temper/base/json.h"
 #include "temper/metrics/row.h"
 #include "temper/rl/run.h"
+#include "tests/train/tiny.h"
 
 using namespace temper;
 namespace fs = std::filesystem;
 
 namespace {
 
-std::string golden_path(const std::string& name) {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(source ? source : ".") + "/tests/golden/" + name;
-}
-
-struct Folder {
-  fs::path path = fs::temp_directory_path() / temper::str("temper-rl-", ::getpid());
-  Folder() { fs::create_directories(path); }
-  ~Folder() { fs::remove_all(path); }
-};
-
-std::string as_yaml(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
-std::vector<MetricsRow> run(const std::vector<std::string>& arguments, const std::string& output) {
+std::vector<MetricsRow> grpo_metrics(const std::vector<std::string>& arguments,
+                                     const std::string& output) {
   fs::remove_all(output);
   std::ostringstream console;
   rl::RlConfig config;
@@ -46,7 +33,7 @@ std::vector<MetricsRow> run(const std::vector<std::string>& arguments, const std
 }  // namespace
 
 TEST_CASE("every algorithm's updates are those of its paper") {
-  const Folder folder;
+  const tiny::Folder folder;
   const Json golden = read_json_file(golden_path("rl.json"), size_t{1} << 24);
   const Json& settings = golden["settings"];
   std::string lines;
@@ -67,12 +54,12 @@ TEST_CASE("every algorithm's updates are those of its paper") {
         "optimizer={learning_rate: " + settings["learning_rate"].dump() + ", schedule: constant}",
         "metrics.sinks=[jsonl]"};
     for (const auto& [key, value] : one["keys"].items())
-      arguments.push_back("rl." + key + "=" + as_yaml(value));
+      arguments.push_back("rl." + key + "=" + tiny::as_yaml(value));
     for (const int pass_tokens : {4096, 20}) {  // groups whole, and split over passes
       CAPTURE(pass_tokens);
       std::vector<std::string> all = arguments;
       all.push_back("train.micro_batch_tokens=" + std::to_string(pass_tokens));
-      const std::vector<MetricsRow> rows = run(all, output);
+      const std::vector<MetricsRow> rows = grpo_metrics(all, output);
       REQUIRE(rows.size() == one["updates"].size());
       for (size_t i = 0; i < rows.size(); ++i) {
         CAPTURE(i);

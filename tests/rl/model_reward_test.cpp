@@ -5,7 +5,6 @@
 #include <ATen/core/grad_mode.h>
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
@@ -14,21 +13,18 @@
 #include "temper/data/prompt_row.h"
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
+#include "tests/golden.h"
 #include "tests/preference/folder.h"
 
 using namespace temper;
 
 namespace {
 
-std::string golden_file(const std::string& name) {
-  const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  return (root ? std::string(root) + "/" : std::string()) + "tests/golden/" + name;
-}
-std::string golden(const std::string& name) { return golden_file("models/" + name); }
+std::string golden_model(const std::string& name) { return golden_path("models/" + name); }
 
 // A tokenizer that has the end tokens of many families.
 std::shared_ptr<const Tokenizer> tokenizer_of_families() {
-  Json file = read_json_file(golden_file("tokenizers/qwen2.json")).at("tokenizer");
+  Json file = read_json_file(golden_path("tokenizers/qwen2.json")).at("tokenizer");
   int id = 0;
   for (const Json& token : file["added_tokens"]) id = std::max(id, token["id"].get<int>());
   for (const char* text : {"<|im_start|>", "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "</s>",
@@ -61,7 +57,7 @@ float scalar_of(models::ScalarModel& model, const rewards::Sample& s) {
 }
 
 float alone(const rewards::Sample& s) {
-  static const auto model = models::load_scalar_model(golden("score"));
+  static const auto model = models::load_scalar_model(golden_model("score"));
   return scalar_of(*model, s);
 }
 
@@ -72,7 +68,7 @@ TEST_CASE("completions are judged together as each alone, to the bit") {
       sample({5, 6, 7}, {8, 9, 2}), sample({5, 6, 7}, {10}), sample({5, 6, 7}, {}),
       sample({11}, {12, 13}),       sample({}, {20, 21}),    sample({5, 6, 7}, {8, 9, 2})};
   rewards::RewardSection section;
-  section.model = golden("score");
+  section.model = golden_model("score");
   CHECK(section.label() == "model");
   const auto reward = rewards::make_reward(section);
   CHECK_FALSE(reward->needs_text());
@@ -86,10 +82,10 @@ TEST_CASE("completions are judged together as each alone, to the bit") {
 
 TEST_CASE("a model without a head or with other tokens is refused") {
   rewards::RewardSection section;
-  section.model = golden("qwen3");
+  section.model = golden_model("qwen3");
   CHECK_THROWS_WITH_AS(rewards::make_reward(section), doctest::Contains("no scalar head"),
                        ConfigError);
-  section.model = golden("score");
+  section.model = golden_model("score");
   section.command = {"true"};
   section.name = "rm";
   CHECK(rewards::find_problem({&section, 1}).find("has a model and a command") !=
@@ -129,7 +125,7 @@ TEST_CASE("what stands behind a completion is read, and is no part of it") {
   rewards::Sample closed = sample({5, 6, 7}, {8, 9});
   closed.closing_tokens = {2, 3};
   rewards::RewardSection section;
-  section.model = golden("score");
+  section.model = golden_model("score");
   const auto verdicts = rewards::make_reward(section)->judge({&closed, 1});
   CHECK(static_cast<float>(verdicts.at(0).value) == alone(sample({5, 6, 7}, {8, 9, 2, 3})));
 }
@@ -150,7 +146,7 @@ TEST_CASE("under every template a reward model reads the tokens that its trainin
     data::PreferenceFormat format;
     format.tokenizer = tokenizer;
     format.chat = std::make_shared<const ChatTemplate>(
-        ChatTemplate::parse(read_file(golden_file("templates/" + std::string(name) + ".jinja")),
+        ChatTemplate::parse(read_file(golden_path("templates/" + std::string(name) + ".jinja")),
                             name, Json{{"bos_token", ""}, {"eos_token", "</s>"}}));
     format.vocabulary = tokenizer->vocab_size();
     format.max_length = 10000;

@@ -3,24 +3,13 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/rl/heard.h"
+
 using namespace temper;
 using namespace temper::rl;
 
-namespace {
-
-class Heard : public train::Messages {
- public:
-  void warn_once(const std::string& what, const std::string& message) override {
-    warnings.emplace_back(what, message);
-  }
-  void note(const std::string&) override {}
-  std::vector<std::pair<std::string, std::string>> warnings;
-};
-
-}  // namespace
-
 TEST_CASE("a sampler that is far from the trainer is told, with the number") {
-  Heard heard;
+  tiny::Heard heard;
   Observer observer(heard, nullptr, 8);
   BatchStatistics about;
   about.groups = 1;

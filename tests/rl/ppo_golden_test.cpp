@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -11,22 +10,15 @@
 #include "temper/io/safetensors.h"
 #include "temper/models/tensors.h"
 #include "temper/rl/run.h"
+#include "tests/golden.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;
 
 namespace {
 
-std::string golden_path(const std::string& name) {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(source ? source : ".") + "/tests/golden/" + name;
-}
-
-std::string as_yaml(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
-std::vector<MetricsRow> run(const std::vector<std::string>& arguments, const std::string& output) {
+std::vector<MetricsRow> ppo_metrics(const std::vector<std::string>& arguments,
+                                    const std::string& output) {
   std::filesystem::remove_all(output);
   std::ostringstream console;
   rl::PpoConfig config;
@@ -53,7 +45,7 @@ std::vector<std::string> arguments_of(const Json& golden, const Json& one,
       "metrics.sinks=[jsonl]"};
   for (const char* section : {"rl", "ppo"})
     for (const auto& [key, value] : one[section].items())
-      arguments.push_back(str(section, ".", key, "=", as_yaml(value)));
+      arguments.push_back(str(section, ".", key, "=", tiny::as_yaml(value)));
   return arguments;
 }
 
@@ -87,7 +79,7 @@ TEST_CASE("ppo's updates are those of the papers") {
                           golden["settings"]["learning_rate"].dump() +
                           ", max_grad_norm: " + one["max_grad_norm"].dump() + "}");
       arguments.push_back("train.micro_batch_tokens=" + std::to_string(pass_tokens));
-      const std::vector<MetricsRow> rows = run(arguments, folder / "out");
+      const std::vector<MetricsRow> rows = ppo_metrics(arguments, folder / "out");
       REQUIRE(rows.size() == one["updates"].size());
       for (size_t i = 0; i < rows.size(); ++i) {
         CAPTURE(i);
@@ -116,7 +108,7 @@ TEST_CASE("the gradients of policy and critic are the golden ones") {
     // The first momentum is the gradient.
     arguments.insert(arguments.end(), {"optimizer={name: sgd, momentum: 0.5, max_grad_norm: 0}",
                                        "train.max_steps=1", "ppo.critic_warmup_steps=0"});
-    run(arguments, folder / "out");
+    ppo_metrics(arguments, folder / "out");
     for (const char* role : {"policy", "critic"})
       check_gradients(str(folder / "out", "/checkpoints/step-1/", role, ".optimizer.safetensors"),
                       one["gradients"][role]);

@@ -11,25 +11,18 @@
 
 #include "temper/rl/gae.h"
 #include "temper/rl/ppo_config.h"
+#include "tests/rl/groups.h"
 
 using namespace temper;
 
 namespace {
 
-// A prompt with completions of these lengths and rewards, and these values at every token.
-rl::EpisodeGroup group_of(const std::vector<size_t>& lengths, const std::vector<double>& rewards,
-                          float value = 0) {
-  rl::EpisodeGroup group;
-  group.segments.push_back({.tokens = {3, 4}});
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    group.segments.push_back({.parent = 0,
-                              .tokens = std::vector<int32_t>(lengths[i], 5),
-                              .sampled = true,
-                              .value = std::vector<float>(lengths[i], value)});
-    group.episodes.push_back({.sample = static_cast<int64_t>(i),
-                              .path = {static_cast<int32_t>(i) + 1},
-                              .reward = rewards[i]});
-  }
+// A group whose sampled tokens have this value.
+rl::EpisodeGroup valued_group(const std::vector<int64_t>& lengths,
+                              const std::vector<double>& rewards, float value = 0) {
+  rl::EpisodeGroup group = rl::group_of(lengths, rewards);
+  for (rl::Segment& segment : group.segments)
+    if (segment.sampled) segment.value.assign(segment.tokens.size(), value);
   return group;
 }
 
@@ -40,7 +33,7 @@ rl::Ppo without_kl() {
   return ppo;
 }
 
-std::string error_of(const std::vector<std::string>& more) {
+std::string ppo_error(const std::vector<std::string>& more) {
   std::vector<std::string> arguments{"output_dir=run", "model.path=m", "data.train=d",
                                      "rewards=[gsm8k]"};
   arguments.insert(arguments.end(), more.begin(), more.end());
@@ -57,7 +50,7 @@ std::string error_of(const std::vector<std::string>& more) {
 
 TEST_CASE("a critic of zeros leaves REINFORCE with whitened rewards") {
   rl::Ppo ppo = without_kl();
-  std::vector<rl::EpisodeGroup> groups{group_of({2, 4}, {1, 0}), group_of({3}, {5})};
+  std::vector<rl::EpisodeGroup> groups{valued_group({2, 4}, {1, 0}), valued_group({3}, {5})};
   ppo.assign_batch(groups);
   std::vector<float> expected{1, 1, 0, 0, 0, 0, 5, 5, 5};  // each token its episode's reward
   rl::whiten(expected);
@@ -86,7 +79,7 @@ TEST_CASE("a critic of zeros leaves REINFORCE with whitened rewards") {
 TEST_CASE("a bandit's advantage is its reward less what was expected") {
   rl::Ppo ppo = without_kl();
   ppo.section.whiten_advantages = false;
-  rl::EpisodeGroup arms = group_of({1, 1, 1}, {0, 1, 0.25}, 0.5F);
+  rl::EpisodeGroup arms = valued_group({1, 1, 1}, {0, 1, 0.25}, 0.5F);
   std::vector<rl::EpisodeGroup> groups{arms};
   ppo.assign_batch(groups);
   CHECK(groups[0].segments[1].advantage == std::vector<float>{-0.5F});
@@ -99,7 +92,7 @@ TEST_CASE("the KL is paid at its token, the reward and its penalty at the last o
   rl::Ppo ppo;
   ppo.keys.beta = 0.5;
   ppo.section = {.gamma = 1, .gae_lambda = 1, .whiten_advantages = false};
-  rl::EpisodeGroup group = group_of({3}, {2});
+  rl::EpisodeGroup group = valued_group({3}, {2});
   group.segments[1].old_logp = {-1, -2, -3};
   group.segments[1].ref_logp = {-2, -2, -1};  // KL_t of k1: 1, 0, -2
   group.episodes[0].penalty = -0.5;
@@ -148,21 +141,21 @@ TEST_CASE("the value loss is clipped around the old values") {
 }
 
 TEST_CASE("ppo says what is wrong with its config") {
-  CHECK(error_of({}) == "no error");
-  CHECK(error_of({"rl.algorithm=ppo"}) == "no error");
-  CHECK(error_of({"rl.algorithm=grpo"}).find("found grpo, expected ppo") != std::string::npos);
-  CHECK(error_of({"rl.scale_rewards=true"}).find("scale_rewards") != std::string::npos);
-  CHECK(error_of({"rl.dynamic_sampling=true"})
+  CHECK(ppo_error({}) == "no error");
+  CHECK(ppo_error({"rl.algorithm=ppo"}) == "no error");
+  CHECK(ppo_error({"rl.algorithm=grpo"}).find("found grpo, expected ppo") != std::string::npos);
+  CHECK(ppo_error({"rl.scale_rewards=true"}).find("scale_rewards") != std::string::npos);
+  CHECK(ppo_error({"rl.dynamic_sampling=true"})
             .starts_with("command line: rl.dynamic_sampling=true: unknown key "
                          "`rl.dynamic_sampling`; it belongs to `temper grpo`, whose algorithms "
                          "compare the completions of a prompt: grpo, dr_grpo, dapo, gspo, rloo"));
-  CHECK(error_of({"rl.dynamic_samplin=true"}).find("did you mean") != std::string::npos);
-  CHECK(error_of({"ppo.gama=0.9"}).find("did you mean `ppo.gamma`?") != std::string::npos);
-  CHECK(error_of({"ppo.gae_lambda=1.5"}).find("ppo.gae_lambda") != std::string::npos);
-  CHECK(error_of({"ppo.share_base=true"}).find("adapter.method: lora") != std::string::npos);
-  CHECK(error_of({"ppo.share_base=true", "adapter.method=lora", "ppo.critic=c"})
+  CHECK(ppo_error({"rl.dynamic_samplin=true"}).find("did you mean") != std::string::npos);
+  CHECK(ppo_error({"ppo.gama=0.9"}).find("did you mean `ppo.gamma`?") != std::string::npos);
+  CHECK(ppo_error({"ppo.gae_lambda=1.5"}).find("ppo.gae_lambda") != std::string::npos);
+  CHECK(ppo_error({"ppo.share_base=true"}).find("adapter.method: lora") != std::string::npos);
+  CHECK(ppo_error({"ppo.share_base=true", "adapter.method=lora", "ppo.critic=c"})
             .find("a separate model") != std::string::npos);
-  CHECK(error_of({"adapter.method=lora", "adapter.dropout=0.1"}).find("adapter.dropout") !=
+  CHECK(ppo_error({"adapter.method=lora", "adapter.dropout=0.1"}).find("adapter.dropout") !=
         std::string::npos);
   rl::RlConfig grpo;
   const std::vector<std::string> arguments{"output_dir=run", "model.path=m", "rl.replay=r",

@@ -9,6 +9,7 @@
 #include "temper/rl/group_keys.h"
 #include "temper/rl/replayed.h"
 #include "temper/rl/sampled.h"
+#include "tests/rl/heard.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;
@@ -44,7 +45,7 @@ class Failing : public rewards::SimpleReward {
   int rank_ = rank_of_thread;
 };
 
-[[maybe_unused]] const bool registered = [] {
+[[maybe_unused]] const bool rewards_registered = [] {
   rewards::register_reward({"failing",
                             [](const rewards::RewardSection&) -> std::unique_ptr<rewards::Reward> {
                               return std::make_unique<Failing>();
@@ -400,16 +401,6 @@ TEST_CASE("a run says which of its algorithm's defaults the config overrides") {
                   "not 0.0, rl.dynamic_sampling is false, not true") != std::string::npos);
 }
 
-namespace {
-
-struct Heard : train::Messages {
-  void warn_once(const std::string&, const std::string& message) override { said += message; }
-  void note(const std::string&) override {}
-  std::string said;
-};
-
-}  // namespace
-
 TEST_CASE("prompts that may go on beyond the model's positions are told of") {
   std::vector<rl::Prompt> prompts(3);
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -417,9 +408,11 @@ TEST_CASE("prompts that may go on beyond the model's positions are told of") {
     prompts[i].row.where = str("rows.jsonl:", i + 1);
   }
   const auto said = [&](int64_t positions, int64_t max_new_tokens) {
-    Heard heard;
+    tiny::Heard heard;
     warn_beyond_positions(prompts, positions, max_new_tokens, heard);
-    return heard.said;
+    std::string all;
+    for (const auto& [what, message] : heard.warnings) all += message;
+    return all;
   };
   CHECK(said(64, 34).empty());
   CHECK(said(0, 34).empty());
@@ -541,7 +534,7 @@ class RunningBaseline : public rl::Algorithm {
   double decay_ = 0.9, baseline_ = 0;
 };
 
-[[maybe_unused]] const bool added = [] {
+[[maybe_unused]] const bool algorithm_added = [] {
   rl::algorithms().add(
       {"running_baseline",
        []() -> std::unique_ptr<rl::Algorithm> { return std::make_unique<RunningBaseline>(); },

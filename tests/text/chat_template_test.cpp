@@ -4,35 +4,19 @@
 #include "temper/text/chat_template.h"
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/text/template_date.h"
+#include "tests/text/templates.h"
 
 using namespace temper;
 namespace fs = std::filesystem;
 
 namespace {
-
-std::string source_dir() {
-  const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  return root ? root : ".";
-}
-
-jinja::RenderOptions golden_options() {
-  jinja::RenderOptions options;
-  options.clock = [] {
-    std::tm time{};
-    time.tm_year = 124, time.tm_mon = 6, time.tm_mday = 26, time.tm_wday = 5;
-    return time;
-  };
-  return options;
-}
 
 // Json of the text, or null when the template raises.
 Json rendered(const ChatTemplate& chat, const Json& conversation, bool prompt) {
@@ -51,37 +35,14 @@ Json expected(const Json& row, bool prompt) {
   return row.value("prompted", Json());
 }
 
-// A directory of its own for each test, removed at the end.
-class ModelDir {
- public:
-  explicit ModelDir(const std::string& name)
-      : path_(fs::temp_directory_path() /
-              ("temper_chat_" + std::to_string(getpid()) + "_" + name)) {
-    fs::create_directories(path_ / "additional_chat_templates");
-  }
-  ~ModelDir() { fs::remove_all(path_); }
-  ModelDir& with(const std::string& file, const std::string& content) {
-    write_file_atomic((path_ / file).string(), content);
-    return *this;
-  }
-  std::string path() const { return path_.string(); }
-
- private:
-  fs::path path_;
-};
-
-const Json kMessages = {{{"role", "user"}, {"content", "hi"}}};
-const Json kTools = {{{"name", "f"}}};
-
 }  // namespace
 
 TEST_CASE("templates of today's models render conversations as transformers does") {
-  const Json file = read_json_file(source_dir() + "/tests/golden/templates/chats.json");
+  const Json file = read_json_file(golden_path("templates/chats.json"));
   int checked = 0;
   for (const auto& [name, results] : file.at("results").items()) {
-    std::string path = source_dir() + "/tests/golden/templates/" + name + ".jinja";
-    if (name == "qwen2")
-      path = source_dir() + "/../shared/data/tokenizers/qwen2/chat_template.jinja";
+    std::string path = golden_path("templates/" + name + ".jinja");
+    if (name == "qwen2") path = source_path("../shared/data/tokenizers/qwen2/chat_template.jinja");
     if (!fs::exists(path)) {
       MESSAGE("skipped, no such file: ", path);
       continue;
@@ -107,34 +68,34 @@ TEST_CASE("templates of today's models render conversations as transformers does
 
 TEST_CASE("the template is found where directories keep it, files before the config") {
   const ModelDir empty("empty");
-  CHECK_FALSE(ChatTemplate::exists(empty.path()));
-  CHECK_THROWS_AS(ChatTemplate::load(empty.path()), DataError);
+  CHECK_FALSE(ChatTemplate::exists(empty.path));
+  CHECK_THROWS_AS(ChatTemplate::load(empty.path), DataError);
 
   ModelDir dir("order");
   dir.with("chat_template.json", R"({"chat_template": "processor"})");
-  CHECK(ChatTemplate::load(dir.path()).render(kMessages, nullptr, false) == "processor");
+  CHECK(ChatTemplate::load(dir.path).render(kMessages, nullptr, false) == "processor");
   dir.with("tokenizer_config.json", R"({"chat_template": "config"})");
-  CHECK(ChatTemplate::load(dir.path()).render(kMessages, nullptr, false) == "config");
+  CHECK(ChatTemplate::load(dir.path).render(kMessages, nullptr, false) == "config");
   dir.with("chat_template.jinja", "file");
-  CHECK(ChatTemplate::load(dir.path()).render(kMessages, nullptr, false) == "file");
-  CHECK(ChatTemplate::load(dir.path()).render(kMessages, kTools, false) == "file");
+  CHECK(ChatTemplate::load(dir.path).render(kMessages, nullptr, false) == "file");
+  CHECK(ChatTemplate::load(dir.path).render(kMessages, kTools, false) == "file");
   dir.with("additional_chat_templates/tool_use.jinja", "file with {{ tools[0].name }}");
-  CHECK(ChatTemplate::load(dir.path()).render(kMessages, nullptr, false) == "file");
-  CHECK(ChatTemplate::load(dir.path()).render(kMessages, kTools, false) == "file with f");
-  CHECK(ChatTemplate::exists(dir.path()));
+  CHECK(ChatTemplate::load(dir.path).render(kMessages, nullptr, false) == "file");
+  CHECK(ChatTemplate::load(dir.path).render(kMessages, kTools, false) == "file with f");
+  CHECK(ChatTemplate::exists(dir.path));
 }
 
 TEST_CASE("a list of named templates has a default and one for tools") {
   ModelDir dir("named");
   dir.with("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "plain"},
            {"name": "tool_use", "template": "tools"}, {"name": "rag", "template": "{% broken"}]})");
-  const auto chat = ChatTemplate::load(dir.path());
+  const auto chat = ChatTemplate::load(dir.path);
   CHECK(chat.render(kMessages, nullptr, false) == "plain");
   CHECK(chat.render(kMessages, Json::array(), false) == "tools");
   dir.with("tokenizer_config.json", R"({"chat_template": [{"name": "rag", "template": "x"}]})");
-  CHECK_THROWS_AS(ChatTemplate::load(dir.path()).render(kMessages, nullptr, false), DataError);
+  CHECK_THROWS_AS(ChatTemplate::load(dir.path).render(kMessages, nullptr, false), DataError);
   dir.with("tokenizer_config.json", R"({"chat_template": [{"name": "default"}]})");
-  CHECK_THROWS_AS(ChatTemplate::load(dir.path()), DataError);
+  CHECK_THROWS_AS(ChatTemplate::load(dir.path), DataError);
 }
 
 TEST_CASE("templates see the special tokens, however they are written down") {
@@ -144,11 +105,9 @@ TEST_CASE("templates see the special tokens, however they are written down") {
       "pad_token": null, "image_token": "<img>", "add_bos_token": true, "model_max_length": 5,
       "extra_special_tokens": {"audio": "<aud>"},
       "chat_template": "{{ bos_token }}{{ eos_token }}{{ pad_token is defined }}{{ image_token }}{{ audio }}"})");
-  CHECK(ChatTemplate::load(dir.path()).render(kMessages, nullptr, false) ==
-        "<s></s>False<img><aud>");
+  CHECK(ChatTemplate::load(dir.path).render(kMessages, nullptr, false) == "<s></s>False<img><aud>");
   dir.with("special_tokens_map.json", R"({"bos_token": {"content": "<b>"}})");
-  CHECK(ChatTemplate::load(dir.path()).render(kMessages, nullptr, false) ==
-        "<b></s>False<img><aud>");
+  CHECK(ChatTemplate::load(dir.path).render(kMessages, nullptr, false) == "<b></s>False<img><aud>");
 }
 
 TEST_CASE("messages that are none are refused by their place") {

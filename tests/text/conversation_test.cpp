@@ -5,40 +5,18 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <functional>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/text/token_boundaries.h"
+#include "tests/text/golden.h"
+#include "tests/text/templates.h"
 
 using namespace temper;
 
 namespace {
-
-Json golden(const std::string& path) {
-  const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  return read_json_file(std::string(root ? root : ".") + "/tests/golden/" + path);
-}
-
-std::shared_ptr<const Tokenizer> golden_tokenizer(const std::string& name) {
-  return Tokenizer::parse(golden("tokenizers/" + name + ".json").at("tokenizer").dump(), name);
-}
-
-ChatTemplate golden_template(const std::string& name) {
-  const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  const std::string path =
-      std::string(root ? root : ".") + "/tests/golden/templates/" + name + ".jinja";
-  jinja::RenderOptions options;
-  options.clock = [] {
-    std::tm time{};
-    time.tm_year = 124, time.tm_mon = 6, time.tm_mday = 26, time.tm_wday = 5;
-    return time;
-  };
-  return ChatTemplate::parse(read_file(path), name, golden("templates/chats.json").at("variables"),
-                             options);
-}
 
 // Runs [begin, end) of trained tokens. Where turns touch, one run covers them.
 Json runs(const std::vector<int32_t>& labels) {
@@ -86,8 +64,9 @@ std::string trained_text(const Tokenizer& tokenizer, const TokenizedConversation
 }  // namespace
 
 TEST_CASE("trained are the assistant's turns, by the first character of each token") {
-  const Json conversations = golden("templates/chats.json").at("conversations");
-  const Json labels = golden("templates/labels.json");
+  const Json conversations =
+      read_json_file(golden_path("templates/chats.json")).at("conversations");
+  const Json labels = read_json_file(golden_path("templates/labels.json"));
   int trained = 0, refused = 0;
   for (const auto& [tokenizer_name, templates] : labels.items()) {
     const auto tokenizer = golden_tokenizer(tokenizer_name);

@@ -4,19 +4,14 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "tests/golden.h"
 
 using namespace temper;
 
 namespace {
-
-std::string golden_path(const std::string& path) {
-  const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(root ? root : ".") + "/tests/golden/" + path;
-}
 
 std::shared_ptr<const Tokenizer> qwen() {
   Json file = read_json_file(golden_path("tokenizers/qwen2.json")).at("tokenizer");

@@ -2,24 +2,19 @@
 // templates. Goldens: tests/golden/make_template_goldens.py.
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/text/jinja/template.h"
+#include "tests/golden.h"
 
 using namespace temper;
 using jinja::JinjaTemplate;
 using jinja::RenderOptions;
 
 namespace {
-
-Json golden(const std::string& name) {
-  const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  return read_json_file(std::string(root ? root : ".") + "/tests/golden/templates/" + name);
-}
 
 std::tm golden_time() {
   std::tm time{};
@@ -28,7 +23,7 @@ std::tm golden_time() {
   return time;
 }
 
-RenderOptions golden_options() {
+RenderOptions expression_options() {
   RenderOptions options;
   options.clock = golden_time;
   return options;
@@ -40,7 +35,7 @@ std::string render(const std::string& source, const Json& context = Json::object
 }
 
 // The message of the DataError that rendering throws; empty when it does not throw.
-std::string error_of(const std::string& source, const RenderOptions& options = {}) {
+std::string render_error(const std::string& source, const RenderOptions& options = {}) {
   try {
     render(source, Json::object(), options);
   } catch (const DataError& e) {
@@ -58,7 +53,7 @@ std::string repeated(const std::string& text, int n) {
 }  // namespace
 
 TEST_CASE("snippets render as in jinja2, or fail where it fails") {
-  const Json file = golden("expressions.json");
+  const Json file = read_json_file(golden_path("templates/expressions.json"));
   REQUIRE(file.at("rows").size() > 600);
   for (const Json& row : file.at("rows")) {
     const auto source = row[0].get<std::string>();
@@ -66,7 +61,7 @@ TEST_CASE("snippets render as in jinja2, or fail where it fails") {
     Json text;
     std::string error;
     try {
-      text = render(source, file.at("context"), golden_options());
+      text = render(source, file.at("context"), expression_options());
     } catch (const DataError& e) {
       error = e.what();
     }
@@ -76,17 +71,17 @@ TEST_CASE("snippets render as in jinja2, or fail where it fails") {
 }
 
 TEST_CASE("an error names the template, its line and the cause") {
-  CHECK(error_of("a\n{{ 1 }}\n{{ 'x' + 1 }}") ==
+  CHECK(render_error("a\n{{ 1 }}\n{{ 'x' + 1 }}") ==
         "chat.jinja:3: unsupported operand type(s) for +: 'str' and 'int'");
-  CHECK(error_of("\n{% if x %}\n") ==
+  CHECK(render_error("\n{% if x %}\n") ==
         "chat.jinja:2: template syntax error: unexpected end of template; looking for 'elif'");
-  CHECK(error_of("{{ raise_exception('Roles must alternate!') }}") ==
+  CHECK(render_error("{{ raise_exception('Roles must alternate!') }}") ==
         "chat.jinja:1: Roles must alternate!");
-  CHECK(error_of("{% macro m(x) %}\n{{ x.y.z }}{% endmacro %}\n\n{{ m({}) }}") ==
+  CHECK(render_error("{% macro m(x) %}\n{{ x.y.z }}{% endmacro %}\n\n{{ m({}) }}") ==
         "chat.jinja:2: 'dict object' has no attribute 'y'");
-  CHECK(error_of("{{ [].append(1) }}") ==
+  CHECK(render_error("{{ [].append(1) }}") ==
         "chat.jinja:1: access to attribute 'append' of 'list' object is unsafe.");
-  CHECK(error_of("\xff") == "chat.jinja: not valid UTF-8");
+  CHECK(render_error("\xff") == "chat.jinja: not valid UTF-8");
 }
 
 TEST_CASE("generation spans count bytes of what is written") {
@@ -109,7 +104,7 @@ TEST_CASE("integers of the context keep their value") {
   CHECK(render("{{ x }} {{ y }}", {{"x", INT64_MAX}, {"y", INT64_MIN}}) ==
         "9223372036854775807 -9223372036854775808");
   CHECK(render("{{ x }}", {{"x", UINT64_MAX}}) == "18446744073709551615");
-  CHECK(error_of("{{ 9223372036854775807 + 1 }}").ends_with("beyond 64 bits"));
+  CHECK(render_error("{{ 9223372036854775807 + 1 }}").ends_with("beyond 64 bits"));
 }
 
 TEST_CASE("work, memory, output and nesting of a hostile template are bounded") {
@@ -119,7 +114,7 @@ TEST_CASE("work, memory, output and nesting of a hostile template are bounded") 
   options.max_output = 1 << 16;
   const auto refused = [&](const std::string& source) {
     CAPTURE(source.substr(0, 100));
-    return !error_of(source, options).empty();
+    return !render_error(source, options).empty();
   };
   // Time.
   CHECK(refused("{% for a in range(1000) %}{% for b in range(1000) %}{% endfor %}{% endfor %}"));
@@ -181,10 +176,10 @@ TEST_CASE("what a template may change does not outlive it") {
   CHECK(render("{% set ns = namespace() %}{% for i in [1, 2] %}{% set ns.l = loop %}{% break %}{% "
                "endfor %}"
                "{% for x in ns.l %}{{ x }}{% endfor %}.") == ".");
-  CHECK_FALSE(
-      error_of("{% set ns = namespace() %}{% for i in [1] %}{% macro m() %}{{ i }}{% endmacro %}"
-               "{% set ns.m = m %}{% endfor %}{{ ns.m() }}")
-          .empty());
+  CHECK_FALSE(render_error(
+                  "{% set ns = namespace() %}{% for i in [1] %}{% macro m() %}{{ i }}{% endmacro %}"
+                  "{% set ns.m = m %}{% endfor %}{{ ns.m() }}")
+                  .empty());
 }
 
 TEST_CASE("integers beyond 64 bits are printed as Python prints them") {

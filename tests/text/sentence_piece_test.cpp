@@ -5,7 +5,6 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -13,21 +12,15 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/text/tokenizer.h"
+#include "tests/golden.h"
 
 using namespace temper;
 
-namespace {
-std::string golden(const std::string& path) {
-  const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  return std::string(root ? root : ".") + "/tests/golden/sentencepiece/" + path;
-}
-}  // namespace
-
 TEST_CASE("tokenizer.model gives the ids of SentencePiece around the added tokens") {
-  const Json expected = read_json_file(golden("expected.json"));
+  const Json expected = read_json_file(golden_path("sentencepiece/expected.json"));
   REQUIRE(expected.size() == 4);
   for (const auto& [name, rows] : expected.items()) {
-    const auto tokenizer = Tokenizer::load_directory(golden(name));
+    const auto tokenizer = Tokenizer::load_directory(golden_path("sentencepiece/" + name));
     REQUIRE(tokenizer);
     for (const Json& row : rows) {
       CAPTURE(name);
@@ -43,22 +36,22 @@ TEST_CASE("tokenizer.model gives the ids of SentencePiece around the added token
 }
 
 TEST_CASE("special tokens of tokenizer.model and tokenizer_config.json") {
-  const auto llama = Tokenizer::load_directory(golden("llama"));
+  const auto llama = Tokenizer::load_directory(golden_path("sentencepiece/llama"));
   CHECK(llama->encode("the", true).front() == 1);
   CHECK(llama->tokens_after_text().empty());
   CHECK(llama->id_of("</s>") == 2);
   CHECK(llama->is_special(2));
   CHECK(llama->decode(llama->encode("the quick  fox")) == "the quick  fox");
   CHECK(llama->vocab_size() == *llama->id_of("<extra>") + 1);
-  const auto gemma = Tokenizer::load_directory(golden("gemma"));
+  const auto gemma = Tokenizer::load_directory(golden_path("sentencepiece/gemma"));
   CHECK(gemma->tokens_before_text() == std::vector<int32_t>{1});
   CHECK(gemma->tokens_after_text() == std::vector<int32_t>{2});
   CHECK(gemma->token_of(*gemma->id_of("<turn>")) == "<turn>");
-  CHECK_FALSE(Tokenizer::load_directory(golden("nowhere")));
+  CHECK_FALSE(Tokenizer::load_directory(golden_path("sentencepiece/nowhere")));
 }
 
 TEST_CASE("a damaged tokenizer.model is a DataError") {
-  const std::string model = read_file(golden("llama/tokenizer.model"));
+  const std::string model = read_file(golden_path("sentencepiece/llama/tokenizer.model"));
   for (size_t size : {size_t{0}, size_t{1}, size_t{7}, model.size() / 2, model.size() - 1}) {
     CAPTURE(size);
     CHECK_THROWS_AS(SentencePiece(model.substr(0, size), "x.model"), DataError);

@@ -1,28 +1,16 @@
 #include "temper/text/special_tokens.h"
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/text/chat_template.h"
+#include "tests/text/templates.h"
 
 using namespace temper;
 
 namespace {
-
-struct Folder {
-  std::string path =
-      std::filesystem::temp_directory_path() / ("temper-special-" + std::to_string(::getpid()));
-  Folder() { std::filesystem::create_directories(path); }
-  ~Folder() { std::filesystem::remove_all(path); }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(path + "/" + name) << text;
-  }
-};
 
 std::shared_ptr<const Tokenizer> tokenizer(const std::string& post_processor) {
   return Tokenizer::parse(
@@ -57,29 +45,29 @@ TEST_CASE("a text gets the post-processor's tokens, but none twice") {
 }
 
 TEST_CASE("a text's end token is the tokenizer's, else the generation config's first") {
-  const Folder folder;
+  ModelDir folder("end_token");
   const auto t = tokenizer("null");
   CHECK_FALSE(end_token(folder.path, *t));
-  folder.write("generation_config.json", R"({"eos_token_id": [4, 3]})");
+  folder.with("generation_config.json", R"({"eos_token_id": [4, 3]})");
   CHECK(end_token(folder.path, *t) == 4);
-  folder.write("tokenizer_config.json", R"({"eos_token": {"content": "</s>"}})");
+  folder.with("tokenizer_config.json", R"({"eos_token": {"content": "</s>"}})");
   CHECK(end_token(folder.path, *t) == 3);
-  folder.write("tokenizer_config.json", R"({"eos_token": "nowhere"})");
+  folder.with("tokenizer_config.json", R"({"eos_token": "nowhere"})");
   CHECK(end_token(folder.path, *t) == 4);
-  folder.write("tokenizer_config.json", R"({"eos_token": null})");
-  folder.write("generation_config.json", R"({"eos_token_id": 3})");
+  folder.with("tokenizer_config.json", R"({"eos_token": null})");
+  folder.with("generation_config.json", R"({"eos_token_id": 3})");
   CHECK(end_token(folder.path, *t) == 3);
   for (const char* id : {"-1", "5", "\"a\"", "18446744073709551615", "[[]]"}) {
-    folder.write("generation_config.json", std::string(R"({"eos_token_id": )") + id + "}");
+    folder.with("generation_config.json", std::string(R"({"eos_token_id": )") + id + "}");
     CHECK_THROWS_AS(end_token(folder.path, *t), DataError);
   }
 }
 
 TEST_CASE("another template and its variables come from the config") {
-  const Folder folder;
-  folder.write("chat_template.jinja", "own {{ enable_thinking }}");
-  folder.write("tokenizer_config.json", R"({"bos_token": "<s>"})");
-  folder.write("other.jinja", "{{ bos_token }} other {{ enable_thinking }}");
+  ModelDir folder("templates");
+  folder.with("chat_template.jinja", "own {{ enable_thinking }}");
+  folder.with("tokenizer_config.json", R"({"bos_token": "<s>"})");
+  folder.with("other.jinja", "{{ bos_token }} other {{ enable_thinking }}");
   const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", "x"}}};
   const auto render = [&](const ChatOptions& options) {
     return ChatTemplate::load(folder.path, options).render(messages, nullptr, false);

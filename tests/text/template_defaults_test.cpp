@@ -3,15 +3,14 @@
 #include "temper/text/template_defaults.h"
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/text/chat_template.h"
+#include "tests/text/templates.h"
 
 using namespace temper;
 namespace fs = std::filesystem;
@@ -21,11 +20,6 @@ namespace {
 const char* const kQwen3 =
     "{% for m in messages %}{{ m.content }}{% endfor %}"
     "{%- if enable_thinking is defined and enable_thinking is false %}NOTHINK{% endif %}";
-
-std::string source_dir() {
-  const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  return root ? root : ".";
-}
 
 jinja::RenderOptions fixed_date() {
   jinja::RenderOptions options;
@@ -45,26 +39,6 @@ Json rendered(const std::string& source, const Json& variables, const Json& conv
     return nullptr;
   }
 }
-
-// A directory of its own for each test, removed at the end.
-struct Folder {
-  explicit Folder(const std::string& name)
-      : path(fs::temp_directory_path() /
-             ("temper-defaults-" + std::to_string(::getpid()) + "-" + name)) {
-    fs::create_directories(path + "/additional_chat_templates");
-  }
-  ~Folder() { fs::remove_all(path); }
-  Folder& with(const std::string& file, const std::string& content) {
-    write_file_atomic(path + "/" + file, content);
-    return *this;
-  }
-  std::string read(const std::string& file) const { return read_file(path + "/" + file); }
-  bool has(const std::string& file) const { return fs::exists(path + "/" + file); }
-  std::string path;
-};
-
-const Json kMessages = {{{"role", "user"}, {"content", "hi"}}};
-const Json kTools = {{{"name", "f"}}};
 
 std::string text(const std::string& directory, const Json& tools = nullptr,
                  const ChatOptions& options = {}) {
@@ -86,7 +60,7 @@ ChatOptions with_adapter(const std::string& directory) {
 }  // namespace
 
 TEST_CASE("a template with its variables in its head renders what it renders with them") {
-  const Json file = read_json_file(source_dir() + "/tests/golden/templates/chats.json");
+  const Json file = read_json_file(golden_path("templates/chats.json"));
   std::map<std::string, std::string> sources{
       {"space", " {% if true %}x{% endif %}\n"},
       {"lines", "\n\n  {% if enable_thinking %}a{% endif %} b"},
@@ -98,9 +72,8 @@ TEST_CASE("a template with its variables in its head renders what it renders wit
        "{% macro m() %}[{{ enable_thinking }}]{% endmacro %}{% for i in [1, 2] %}{{ m() }}"
        "{{ enable_thinking }}{% endfor %}"}};
   for (const auto& [name, results] : file.at("results").items()) {
-    std::string path = source_dir() + "/tests/golden/templates/" + name + ".jinja";
-    if (name == "qwen2")
-      path = source_dir() + "/../shared/data/tokenizers/qwen2/chat_template.jinja";
+    std::string path = golden_path("templates/" + name + ".jinja");
+    if (name == "qwen2") path = source_path("../shared/data/tokenizers/qwen2/chat_template.jinja");
     if (fs::exists(path)) sources[name] = read_file(path);
   }
   CHECK(sources.size() > 15);
@@ -151,7 +124,7 @@ TEST_CASE("the head is what other tools read") {
 
 TEST_CASE("a template is saved with its variables, in whatever form the directory has it") {
   const std::string in_config = Json{{"chat_template", kQwen3}, {"bos_token", "<s>"}}.dump();
-  Folder base("base"), saved("saved");
+  ModelDir base("base"), saved("saved");
   base.with("tokenizer_config.json", in_config);
   saved.with("tokenizer_config.json", in_config);  // as it is copied
   const auto save = [&](const ChatOptions& options) {
@@ -179,7 +152,7 @@ TEST_CASE("a template is saved with its variables, in whatever form the director
   CHECK_FALSE(saved.has("rag.jinja"));
 
   // Another template stands for all of them.
-  Folder other("other");
+  ModelDir other("other");
   other.with("t.jinja", "other");
   ChatOptions file;
   file.file = other.path + "/t.jinja";
@@ -189,7 +162,7 @@ TEST_CASE("a template is saved with its variables, in whatever form the director
 }
 
 TEST_CASE("an adapter's own template comes before that of its base") {
-  Folder base("model"), adapter("adapter"), merged("merged");
+  ModelDir base("model"), adapter("adapter"), merged("merged");
   CHECK(ChatTemplate::find(base.path) == nullptr);
   base.with("tokenizer_config.json", R"({"chat_template": "base {{ bos_token }}",
       "bos_token": "<s>"})");
@@ -212,7 +185,7 @@ TEST_CASE("an adapter's own template comes before that of its base") {
   CHECK(text(merged.path) == "adapter <s>");
 
   // Training that goes on keeps it.
-  Folder saved("onward");
+  ModelDir saved("onward");
   ChatTemplate::load(base.path, with_adapter(adapter.path)).save(saved.path);
   CHECK(saved.read("chat_template.jinja") == "adapter {{ bos_token }}");
 }

@@ -5,7 +5,6 @@
 #include <doctest/doctest.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -70,7 +69,7 @@ std::shared_ptr<const Tokenizer> qwen2() {
   return json.empty() ? nullptr : Tokenizer::parse(json, path);
 }
 
-std::string error_of(const std::string& json) {
+std::string parse_error(const std::string& json) {
   try {
     Tokenizer::parse(json, "t.json");
   } catch (const DataError& e) {
@@ -196,23 +195,24 @@ TEST_CASE("threads share a tokenizer, and a thread's cache keeps tokenizers apar
 }
 
 TEST_CASE("what is not supported is refused by name and place") {
-  CHECK(error_of(R"({"model":{"type":"WordPiece","vocab":{"a":0}}})") ==
+  CHECK(parse_error(R"({"model":{"type":"WordPiece","vocab":{"a":0}}})") ==
         "t.json: model: model of type \"WordPiece\" is not supported");
-  CHECK(error_of(R"({"model":{"type":"Unigram","vocab":[["a",0.5],["b",[{}]]]}})") ==
+  CHECK(parse_error(R"({"model":{"type":"Unigram","vocab":[["a",0.5],["b",[{}]]]}})") ==
         "t.json: model: model of type \"Unigram\" is not supported");
   CHECK(
-      error_of(small_json(
+      parse_error(small_json(
           R"("normalizer":{"type":"Sequence","normalizers":[{"type":"BertNormalizer"}]},)")) ==
       "t.json: normalizer.normalizers[0]: normalizer of type \"BertNormalizer\" is not supported");
-  CHECK(error_of(small_json(R"("pre_tokenizer":{"type":"UnicodeScripts"},)")) ==
+  CHECK(parse_error(small_json(R"("pre_tokenizer":{"type":"UnicodeScripts"},)")) ==
         "t.json: pre_tokenizer: pre_tokenizer of type \"UnicodeScripts\" is not supported");
-  CHECK(error_of(small_json(R"("decoder":{"type":"CTC"},)")) ==
+  CHECK(parse_error(small_json(R"("decoder":{"type":"CTC"},)")) ==
         "t.json: decoder: decoder of type \"CTC\" is not supported");
-  CHECK(error_of(small_json(R"("post_processor":{"type":"RobertaProcessing"},)")) ==
+  CHECK(parse_error(small_json(R"("post_processor":{"type":"RobertaProcessing"},)")) ==
         "t.json: post_processor: post_processor of type \"RobertaProcessing\" is not supported");
-  CHECK(error_of(small_json("", R"(,"end_of_word_suffix":"</w>")")) ==
+  CHECK(parse_error(small_json("", R"(,"end_of_word_suffix":"</w>")")) ==
         "t.json: model.end_of_word_suffix: is not supported");
-  CHECK(error_of(small_json("", R"(,"dropout":0.1)")) == "t.json: model.dropout: is not supported");
+  CHECK(parse_error(small_json("", R"(,"dropout":0.1)")) ==
+        "t.json: model.dropout: is not supported");
 }
 
 TEST_CASE("what is broken is an error that says where") {
@@ -220,22 +220,24 @@ TEST_CASE("what is broken is an error that says where") {
     CAPTURE(message);
     CHECK(message.find(part) != std::string::npos);
   };
-  has(error_of("{\"model\":"), "t.json: not valid JSON: ");
-  has(error_of("[]"), "t.json: an object expected");
-  has(error_of("{}"), "\"model\" is missing");
-  has(error_of(R"({"model":{"vocab":{"a":-1}}})"), "model.vocab[\"a\"]: an id expected");
-  has(error_of(R"({"model":{"vocab":{"a":99999999}}})"), "model.vocab[\"a\"]: id 99999999");
-  has(error_of(R"({"model":{"vocab":{"a":{}}}})"), "model.vocab[\"a\"]");
-  has(error_of(R"({"model":{"vocab":{"a":0},"merges":["a"]}})"), "model.merges[0]: two tokens");
-  has(error_of(R"({"model":{"vocab":{"a":0},"merges":[["a","a","a"]]}})"), "model.merges[0]: two");
-  has(error_of(R"({"model":{"vocab":{"a":0},"merges":[7]}})"), "model.merges[0]: two tokens");
-  has(error_of(R"({"model":{"vocab":{"a":0},"merges":["a c"]}})"), "model.merges[0]: \"c\" is not");
-  has(error_of(R"({"model":{"vocab":{"a":0}}})"), "\"merges\" is missing");
-  has(error_of(small_json(R"("added_tokens":[{"content":"x"}],)")),
+  has(parse_error("{\"model\":"), "t.json: not valid JSON: ");
+  has(parse_error("[]"), "t.json: an object expected");
+  has(parse_error("{}"), "\"model\" is missing");
+  has(parse_error(R"({"model":{"vocab":{"a":-1}}})"), "model.vocab[\"a\"]: an id expected");
+  has(parse_error(R"({"model":{"vocab":{"a":99999999}}})"), "model.vocab[\"a\"]: id 99999999");
+  has(parse_error(R"({"model":{"vocab":{"a":{}}}})"), "model.vocab[\"a\"]");
+  has(parse_error(R"({"model":{"vocab":{"a":0},"merges":["a"]}})"), "model.merges[0]: two tokens");
+  has(parse_error(R"({"model":{"vocab":{"a":0},"merges":[["a","a","a"]]}})"),
+      "model.merges[0]: two");
+  has(parse_error(R"({"model":{"vocab":{"a":0},"merges":[7]}})"), "model.merges[0]: two tokens");
+  has(parse_error(R"({"model":{"vocab":{"a":0},"merges":["a c"]}})"),
+      "model.merges[0]: \"c\" is not");
+  has(parse_error(R"({"model":{"vocab":{"a":0}}})"), "\"merges\" is missing");
+  has(parse_error(small_json(R"("added_tokens":[{"content":"x"}],)")),
       "added_tokens[0]: \"single_word\"");
-  has(error_of(small_json(
+  has(parse_error(small_json(
           R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"(a"},"behavior":"Removed","invert":false},)")),
       "pre_tokenizer.pattern.Regex: regular expression \"(a\"");
-  has(error_of(std::string(100, '[') + std::string(100, ']')), "nested deeper");
+  has(parse_error(std::string(100, '[') + std::string(100, ']')), "nested deeper");
   CHECK_THROWS_AS(Tokenizer::load("no/such/file.json"), DataError);
 }

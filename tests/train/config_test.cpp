@@ -11,6 +11,7 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/train/sft.h"
+#include "tests/golden.h"
 
 using namespace temper;
 
@@ -44,9 +45,7 @@ std::string load_error(std::vector<std::string> overrides) {
 
 // After a deliberate change: TEMPER_UPDATE_GOLDENS=1 build/tests/test_train -tc="*schema*"
 TEST_CASE("the schema of the config is the golden one") {
-  const char* root = std::getenv("TEMPER_SOURCE_DIR");
-  const std::string path =
-      (root ? std::string(root) + "/" : std::string()) + "tests/golden/config_schema/sft.txt";
+  const std::string path = golden_path("config_schema/sft.txt");
   train::SftConfig config;
   if (std::getenv("TEMPER_UPDATE_GOLDENS")) write_file_atomic(path, describe_run_config(config));
   CHECK(describe_run_config(config) == read_file(path));

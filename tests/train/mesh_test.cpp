@@ -73,14 +73,14 @@ Trained train_on(const dist::Mesh& mesh, const Setup& setup) {
 }
 
 // Sums of gradients in another order, three steps long.
-constexpr double kReordered = 1e-5;
+constexpr double kReorderedThreeSteps = 1e-5;
 
 void check_same(const Trained& found, const Trained& expected) {
   for (size_t s = 0; s < expected.losses.size(); ++s) {
     CHECK(std::abs(found.losses[s] - expected.losses[s]) < 1e-6);
     CHECK(found.norms[s] == doctest::Approx(expected.norms[s]).epsilon(1e-5));
   }
-  CHECK(tiny::distance(found.weights, expected.weights) < kReordered);
+  CHECK(tiny::distance(found.weights, expected.weights) < kReorderedThreeSteps);
 }
 
 Trained on_two_ranks(const Setup& setup) {

@@ -14,7 +14,7 @@ void read(RunConfig& config, std::vector<std::string> arguments) {
   read_run_config(config, arguments, "sft");
 }
 
-std::string error_of(const std::vector<std::string>& arguments) {
+std::string optimizer_error(const std::vector<std::string>& arguments) {
   RunConfig config;
   try {
     read(config, arguments);
@@ -37,10 +37,10 @@ TEST_CASE("a warm-up longer than the run is cut, with a warning") {
 }
 
 TEST_CASE("a warm-up is counted in steps or as a share, not both") {
-  CHECK(error_of({"optimizer.warmup_steps=3", "optimizer.warmup_ratio=0.1"}) ==
+  CHECK(optimizer_error({"optimizer.warmup_steps=3", "optimizer.warmup_ratio=0.1"}) ==
         "command line: optimizer.warmup_ratio=0.1: optimizer.warmup_ratio: optimizer.warmup_steps "
         "is set too; give one of them");
-  CHECK(error_of({"optimizer.warmup_ratio=1.5"}).find("optimizer.warmup_ratio") !=
+  CHECK(optimizer_error({"optimizer.warmup_ratio=1.5"}).find("optimizer.warmup_ratio") !=
         std::string::npos);
 }
 
@@ -55,10 +55,10 @@ TEST_CASE("Lion and Muon have defaults of their own, which a key overrides") {
 }
 
 TEST_CASE("keys of another optimizer or schedule: an error for momentum, else a warning") {
-  CHECK(error_of({"optimizer.momentum=0.9"}) ==
+  CHECK(optimizer_error({"optimizer.momentum=0.9"}) ==
         "command line: optimizer.momentum=0.9: optimizer.momentum: found 0.9, expected 0: momentum "
         "is sgd's, adamw has betas");
-  CHECK(error_of({"optimizer.name=adafactor", "optimizer.momentum=0.9"})
+  CHECK(optimizer_error({"optimizer.name=adafactor", "optimizer.momentum=0.9"})
             .ends_with("expected 0: momentum is sgd's"));
   RunConfig config;
   read(config, {"optimizer.name=sgd", "optimizer.eps=1e-6", "optimizer.decay_steps=3"});
@@ -71,7 +71,7 @@ TEST_CASE("keys of another optimizer or schedule: an error for momentum, else a 
 }
 
 TEST_CASE("an unknown optimizer is refused with those that there are") {
-  const std::string error = error_of({"optimizer.name=adamw8bits"});
+  const std::string error = optimizer_error({"optimizer.name=adamw8bits"});
   CHECK(error.find("optimizer.name") != std::string::npos);
   CHECK(error.find("adamw8bit") != std::string::npos);
 }
@@ -90,6 +90,6 @@ TEST_CASE("groups and freezing are read from lists, and the resolved config read
   again.resolve("sft");
   CHECK(dump_run_config(again) == text);
   CHECK(again.warnings.empty());
-  CHECK(error_of({"optimizer.groups=[{learning_rate: 1e-5}]"}).find("match is required") !=
+  CHECK(optimizer_error({"optimizer.groups=[{learning_rate: 1e-5}]"}).find("match is required") !=
         std::string::npos);
 }

@@ -12,6 +12,7 @@
 
 #include "temper/base/file.h"
 #include "temper/base/json.h"
+#include "tests/golden.h"
 
 using namespace temper;
 using namespace temper::train;
@@ -64,9 +65,7 @@ const Shapes kShapes = {{"wide", {10, 24}}, {"tall", {24, 10}},        {"large",
 }  // namespace
 
 TEST_CASE("ten steps of every optimizer are its reference's") {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  const Json golden =
-      read_json_file(str(source ? source : ".", "/tests/golden/optimizers.json"), size_t{1} << 24);
+  const Json golden = read_json_file(golden_path("optimizers.json"), size_t{1} << 24);
   for (const Json& one : golden) {
     std::string keys;
     for (const auto& [key, value] : one["keys"].items()) {

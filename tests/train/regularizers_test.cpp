@@ -10,14 +10,15 @@
 #include "temper/nn/linear.h"
 #include "temper/train/forward_pass.h"
 #include "temper/train/parameters.h"
+#include "tests/golden.h"
 
 using namespace temper;
 using namespace temper::train;
 
 namespace {
 
-struct Layer : nn::Module {
-  Layer() : table(*this, "table", 50, 16, 0.02, 3.0) {
+struct Embedded : nn::Module {
+  Embedded() : table(*this, "table", 50, 16, 0.02, 3.0) {
     table.weight.set_value(at::zeros({50, 16}, at::kFloat));
   }
   nn::Embedding table;
@@ -39,13 +40,12 @@ ForwardPass pass_of(size_t begin, size_t end, double alpha) {
   return pass;
 }
 
-at::Tensor embedded(Layer& layer, const ForwardPass& pass) {
+at::Tensor embedded(Embedded& layer, const ForwardPass& pass) {
   return layer.table.forward({.forest = pass.forest, .dropout = &pass.dropout});
 }
 
 std::unique_ptr<models::CausalLM> model() {
-  const char* source = std::getenv("TEMPER_SOURCE_DIR");
-  auto loaded = models::load_model(str(source ? source : ".", "/tests/golden/models/qwen3"));
+  auto loaded = models::load_model(golden_path("models/qwen3"));
   loaded->each_parameter([](const std::string&, nn::Parameter& p) {
     p.own();
     p.set_trainable(true);
@@ -56,7 +56,7 @@ std::unique_ptr<models::CausalLM> model() {
 }  // namespace
 
 TEST_CASE("noise on embeddings is uniform, within alpha / sqrt(tokens x width) of a row") {
-  Layer layer;
+  Embedded layer;
   const at::Tensor noise = embedded(layer, pass_of(0, 3, 5));
   int64_t first = 0;
   for (const std::vector<int32_t>& row : kRows) {
@@ -71,7 +71,7 @@ TEST_CASE("noise on embeddings is uniform, within alpha / sqrt(tokens x width) o
 }
 
 TEST_CASE("the noise does not depend on how a step is split, and differs between steps") {
-  Layer layer;
+  Embedded layer;
   const at::Tensor together = embedded(layer, pass_of(0, 3, 5));
   std::vector<at::Tensor> parts;
   for (size_t i = 0; i < 3; ++i) parts.push_back(embedded(layer, pass_of(i, i + 1, 5)));

@@ -63,6 +63,11 @@ inline train::OptimizerSection constant_rate(double rate) {
   return section;
 }
 
+// A value of a golden as an argument KEY=VALUE has it.
+inline std::string as_yaml(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
 using Rows = std::vector<std::vector<int32_t>>;
 
 // A pattern that can be learned, in rows of 4 to 14 tokens.

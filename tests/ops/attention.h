@@ -1,0 +1,35 @@
+// What tests of the kernels of attention share.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "temper/ops/cpu/targets.h"
+// clang-format off
+#include <hwy/highway.h>
+#include "temper/ops/cpu/elementary-inl.h"
+// clang-format on
+
+#include "temper/ops/cpu/forest_attention.h"
+#include "temper/ops/forest.h"
+
+namespace temper::kernels {
+
+struct FloatMath {
+  static float exp(float x) { return HWY_NAMESPACE::exp_of(x); }
+  static float tanh(float x) { return HWY_NAMESPACE::tanh_of(x); }
+};
+
+inline ForestView view(const Forest& f) {
+  return {f.num_tokens(), f.num_segments(), f.segment_start.data(), f.parent.data(),
+          f.subtree_end.data()};
+}
+
+inline double largest_difference(const std::vector<float>& a, const std::vector<double>& b) {
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
+  return worst;
+}
+
+}  // namespace temper::kernels
