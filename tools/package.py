@@ -32,8 +32,15 @@ ARROW = re.compile(r"^lib(arrow|parquet)")
 
 LAUNCHER = '''"""The program temper. `temper` on the command line and `python -m {module}` run it."""
 import importlib.metadata
+import importlib.util
 import os
 import sys
+
+
+def folder(package, *below):
+    """Where a package is, in whichever of Python's directories; None: it is not installed."""
+    spec = importlib.util.find_spec(package)
+    return spec and os.path.join(os.path.dirname(spec.origin), *below)
 
 
 def main():
@@ -44,6 +51,8 @@ def main():
         sys.exit(f"temper: the package torch is not installed here; pip install 'torch=={{want}}.*'")
     if have.split(".")[:2] != want.split("."):
         sys.exit(f"temper: made for torch {{want}}, and torch {{have}} is installed; pip install 'torch=={{want}}.*'")
+    libraries = [folder("torch", "lib"), folder("pyarrow"), os.environ.get("LD_LIBRARY_PATH")]
+    os.environ["LD_LIBRARY_PATH"] = ":".join(path for path in libraries if path)
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "temper")
     os.execv(program, [program] + sys.argv[1:])
 '''
@@ -192,6 +201,8 @@ def tarball(build, output):
         for file in ("README.md", "LICENSE", "THIRD_PARTY.md"):
             shutil.copy(SOURCE / file, prefix / file)
         output.mkdir(exist_ok=True)
+        for old in output.glob("temper-*.tar.gz"):
+            old.unlink()
         archive = output / f"{name}.tar.gz"
         with tarfile.open(archive, "w:gz", compresslevel=6) as out:
             out.add(prefix, name)

@@ -64,7 +64,7 @@ std::string hub_snapshot(HubKind kind, const std::string& id, const std::string&
   std::error_code ignored;
   check<ConfigError>(
       std::filesystem::exists(repository + (by_commit ? "/snapshots" : "/refs/main"), ignored), id,
-      dataset ? ": neither a file nor a data set" : ": neither a directory nor a model",
+      dataset ? ": no such file, and no data set" : ": neither a directory nor a model",
       " in the Hugging Face cache ", cache, "; fetch it with `",
       hub_fetch_command(kind, id, revision), "`, or set HF_HOME to where it is cached");
   return repository + "/snapshots/" + (by_commit ? revision : hub_main_commit(repository));

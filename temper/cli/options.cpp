@@ -272,7 +272,11 @@ CLI::Option* InputFlags::add_to(CLI::App& app, const std::string& rows) {
   app.add_option("--columns", columns,
                  "names of the rows' fields in the file, as in prompt=question")
       ->expected(1, 100);
-  return app.add_option("--input", input, "file of rows, or - for standard input: " + rows);
+  return app.add_option(
+      "--input", input,
+      "file, directory or pattern of rows, data set id (openai/gsm8k:main/test), or - for "
+      "standard input: " +
+          rows);
 }
 
 std::map<std::string, std::string> InputFlags::renamed() const {

@@ -86,13 +86,22 @@ class Tokenize : public Command {
     });
   }
 
+  // What training ends a text with: config.json's token where no other file names one.
+  std::optional<int32_t> text_end(const Tokenizer& tokenizer) const {
+    if (const auto id = end_token(model_, tokenizer)) return id;
+    const Json config = read_model_file(model_, "config.json");
+    Json ids = config.value("eos_token_id", Json());
+    if (ids.is_array() && !ids.empty()) ids = ids[0];
+    return ids.is_number_integer() ? std::optional(ids.get<int32_t>()) : std::nullopt;
+  }
+
   OutputRow prompt_completion(const Json& row, const std::string& where) {
     const Json &prompt = row["prompt"], &completion = row["completion"];
     const Tokenizer& tokenizer = *format_.tokenizer;
     if (prompt.is_string() && completion.is_string())
       return written(tokenize_prompt_completion(tokenizer, prompt.get<std::string>(),
                                                 completion.get<std::string>(), options_.train_on,
-                                                end_token(model_, tokenizer)));
+                                                text_end(tokenizer)));
     check<DataError>(prompt.is_array() && completion.is_array(), where,
                      ": `prompt` and `completion` must both be text or both be messages");
     Json messages = prompt;

@@ -9,6 +9,7 @@
 #include "temper/base/error.h"
 #include "temper/cli/progress.h"
 #include "temper/data/row_fields.h"
+#include "temper/data/row_set.h"
 #include "temper/generate/beams.h"
 #include "temper/models/adapter.h"
 #include "temper/models/directory.h"
@@ -105,11 +106,23 @@ std::vector<int32_t> token_field(const Json& row, const char* field, int64_t voc
 }
 
 InputRows::InputRows(const InputFlags& flags)
-    : rows_(flags.input == "-" ? "/dev/stdin" : flags.input), renamed_(flags.renamed()) {}
+    : files_(data::find_row_files(flags.input == "-" ? "/dev/stdin" : flags.input)),
+      renamed_(flags.renamed()) {
+  std::reverse(files_.begin(), files_.end());
+  open_next();
+}
+
+void InputRows::open_next() {
+  rows_ = std::make_unique<data::RowReader>(files_.back());
+  files_.pop_back();
+}
 
 bool InputRows::next(Json& row) {
-  if (!rows_.next(row)) return false;
-  data::rename_columns(row, renamed_, rows_.where());
+  while (!rows_->next(row)) {
+    if (files_.empty()) return false;
+    open_next();
+  }
+  data::rename_columns(row, renamed_, rows_->where());
   return true;
 }
 

@@ -44,10 +44,13 @@ class InputRows {
  public:
   explicit InputRows(const InputFlags& flags);
   bool next(Json& row);
-  std::string where() const { return rows_.where(); }
+  std::string where() const { return rows_->where(); }
 
  private:
-  data::RowReader rows_;
+  void open_next();
+
+  std::vector<std::string> files_;  // not yet opened, the last one first
+  std::unique_ptr<data::RowReader> rows_;
   std::map<std::string, std::string> renamed_;
 };
 

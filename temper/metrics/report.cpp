@@ -69,7 +69,7 @@ double sum(const std::vector<double>& values) {
 // those that equal an earlier one at every step. Returns them as a table.
 Report::Table take_flat(std::vector<ChartSpec>& charts, const std::vector<MetricInfo>& metrics,
                         const std::vector<MetricsRow>& rows) {
-  Report::Table flat{"Without a curve", {"metric", "at every step"}, {}};
+  Report::Table flat{"Without a curve", {"metric", "value"}, {}};
   std::vector<std::string> drawn;
   const auto same_everywhere = [&](const std::string& a, const std::string& b) {
     return std::all_of(rows.begin(), rows.end(),
@@ -77,11 +77,22 @@ Report::Table take_flat(std::vector<ChartSpec>& charts, const std::vector<Metric
   };
   const auto is_flat = [&](const std::string& name) {
     const std::vector<double> values = values_of(rows, name);
-    if (values.empty()) return true;
-    if (std::all_of(values.begin(), values.end(), [&](double v) { return v == values[0]; })) {
+    const auto logged = std::count_if(rows.begin(), rows.end(), [&](const MetricsRow& row) {
+      return row.number(name).has_value();
+    });
+    if (logged == 0) return true;
+    if (values.empty()) {
+      flat.rows.push_back({name, "never a finite number"});
+      return true;
+    }
+    const bool finite = std::ssize(values) == logged;
+    const bool equal =
+        std::all_of(values.begin(), values.end(), [&](double v) { return v == values[0]; });
+    if (values.size() < 2 || (finite && equal)) {
       const MetricInfo* info = find_metric(metrics, name);
       if (!info) info = find_evaluated_metric(metrics, name);
-      flat.rows.push_back({name, format_value(values[0], info ? info->unit : "")});
+      flat.rows.push_back({name, format_value(values[0], info ? info->unit : "") +
+                                     (finite ? "" : " at one step, else not finite")});
       return true;
     }
     for (const std::string& other : drawn)
@@ -92,7 +103,11 @@ Report::Table take_flat(std::vector<ChartSpec>& charts, const std::vector<Metric
     drawn.push_back(name);
     return false;
   };
-  for (ChartSpec& chart : charts) std::erase_if(chart.metrics, is_flat);
+  for (ChartSpec& chart : charts) {
+    const bool several = chart.metrics.size() > 1;
+    std::erase_if(chart.metrics, is_flat);
+    if (several && chart.metrics.size() == 1) chart.title += ": " + chart.metrics[0];
+  }
   std::erase_if(charts, [](const ChartSpec& chart) { return chart.metrics.empty(); });
   return flat;
 }

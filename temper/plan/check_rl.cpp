@@ -140,11 +140,22 @@ void shape_replay(RunChecks& checks, const rl::RlConfig& config) {
               checks.ranks.rows(), checks.shape);
 }
 
+// Keeps the first warning.
+struct FirstWarning : train::Messages {
+  void warn_once(const std::string&, const std::string& message) override {
+    if (text.empty()) text = message;
+  }
+  void note(const std::string&) override {}
+  std::string text;
+};
+
 // The file's first batches, read as the run will read them.
 Finding check_replay(const RunChecks& checks, const rl::RlConfig& config) {
   const data::RowSet file(data::SourceSpec{*config.rl.replay});
-  rl::ReplayedSource source(config, checks.policy.model->vocab_size);
+  FirstWarning warning;
+  rl::ReplayedSource source(config, checks.policy.model->vocab_size, warning);
   for (int64_t i = 0; i < std::min(kBatches, source.planned_batches()); ++i) source.next(0);
+  if (!warning.text.empty()) return Finding::warn(warning.text);
   return Finding::pass(str(*config.rl.replay, ": ", counted(file.size()), " rows to replay"),
                        {{"rows", file.size()}});
 }

@@ -34,8 +34,10 @@ void check_prompt(const EpisodeGroup& group, const Json& row, const std::string&
 
 }  // namespace
 
-ReplayedSource::ReplayedSource(const RlConfig& config, int64_t vocabulary)
+ReplayedSource::ReplayedSource(const RlConfig& config, int64_t vocabulary,
+                               train::Messages& messages)
     : config_(config),
+      messages_(messages),
       file_(*config.rl.replay),
       vocabulary_(vocabulary),
       rows_(config.rl.prompts_per_rollout * config.rl.group_size) {
@@ -44,9 +46,9 @@ ReplayedSource::ReplayedSource(const RlConfig& config, int64_t vocabulary)
 
 int64_t ReplayedSource::planned_batches() const { return (file_.size() + rows_ - 1) / rows_; }
 
-// A last group that is short because the batch or the file ends within it would be compared with
-// a part of itself. One that lost rows in between, or is as short as the others, is a whole one.
-void ReplayedSource::check_last_group(const std::vector<EpisodeGroup>& groups) const {
+// A last group that is short because the batch or the file ends within it is compared with a part
+// of itself. One that lost rows in between, or is as short as the others, is a whole one.
+void ReplayedSource::warn_of_short_group(const std::vector<EpisodeGroup>& groups) const {
   const std::vector<Episode>& episodes = groups.back().episodes;
   const int64_t rows = std::ssize(episodes), expected = config_.rl.group_size;
   if (rows >= expected) return;
@@ -61,13 +63,14 @@ void ReplayedSource::check_last_group(const std::vector<EpisodeGroup>& groups) c
       return std::ssize(group.episodes) > rows;
     });
   }
-  check<DataError>(!divided && !cut, file_.where(position_ - rows), ": group ", groups.back().id,
-                   divided ? " goes on behind the rollout batch's last row, with " : " ends with ",
-                   rows, rows == 1 ? " row" : " rows", divided ? " in it" : "",
-                   ", expected rl.group_size, ", expected, ", as a rollout batch is the next ",
-                   rows_, " rows (rl.prompts_per_rollout times rl.group_size); ",
-                   divided ? "set these to the file's groups"
-                           : "is the file cut short? remove the group, or complete it");
+  if (!divided && !cut) return;
+  messages_.warn_once(
+      "replay",
+      str(file_.where(position_ - rows), ": group ", groups.back().id,
+          divided ? " goes on behind the rollout batch's last row, with " : " ends with ", rows,
+          rows == 1 ? " row" : " rows", divided ? " in it" : "", ", expected rl.group_size, ",
+          expected, ": these are compared among themselves; a rollout batch is the next ", rows_,
+          " rows (rl.prompts_per_rollout times rl.group_size)"));
 }
 
 RolloutBatch ReplayedSource::next(int64_t) {
@@ -86,7 +89,7 @@ RolloutBatch ReplayedSource::next(int64_t) {
                      file_.where(position_),
                      ": no `logprobs`, which rl.on_mismatch: correct compares with");
   }
-  check_last_group(batch.groups);
+  warn_of_short_group(batch.groups);
   std::set<int64_t> ids;
   for (const EpisodeGroup& group : batch.groups)
     check<DataError>(ids.insert(group.id).second, file_.where(first), " and after: group ",

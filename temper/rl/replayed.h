@@ -6,6 +6,7 @@
 #include "temper/data/row_file.h"
 #include "temper/rl/config.h"
 #include "temper/rl/source.h"
+#include "temper/train/messages.h"
 
 namespace temper::rl {
 
@@ -13,7 +14,8 @@ class ReplayedSource : public RolloutSource {
  public:
   // A batch is the file's next prompts_per_rollout * group_size rows; groups are told apart by
   // `group`, and may have lost rows (on_failure: drop). Throws DataError for a file without rows.
-  ReplayedSource(const RlConfig& config, int64_t vocabulary);
+  // Warns where a group is divided between two batches, or by the file's end.
+  ReplayedSource(const RlConfig& config, int64_t vocabulary, train::Messages& messages);
 
   int64_t planned_batches() const override;
   RolloutBatch next(int64_t policy_version) override;
@@ -23,9 +25,10 @@ class ReplayedSource : public RolloutSource {
   void restore(const Json& state, const std::string& where) override;
 
  private:
-  void check_last_group(const std::vector<EpisodeGroup>& groups) const;
+  void warn_of_short_group(const std::vector<EpisodeGroup>& groups) const;
 
   const RlConfig& config_;
+  train::Messages& messages_;
   data::RowFile file_;
   int64_t vocabulary_, rows_, position_ = 0;
 };

@@ -52,11 +52,11 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
   const int64_t vocabulary = roles.policy.model->vocab_size;
   if (samples_ahead)
     ahead = {group.another("sampling ahead"), std::make_unique<KeptMessages>(directory)};
+  train::Messages& messages =
+      samples_ahead ? *ahead.messages : static_cast<train::Messages&>(directory);
   if (config.rl.replay) {
-    source = std::make_unique<ReplayedSource>(config, vocabulary);
+    source = std::make_unique<ReplayedSource>(config, vocabulary, messages);
   } else {
-    train::Messages& messages =
-        samples_ahead ? *ahead.messages : static_cast<train::Messages&>(directory);
     std::unique_ptr<Sampler> sampler =
         make_sampler(config, roles.policy, mesh, role_ranks, messages, host.stop);
     auto sampled =

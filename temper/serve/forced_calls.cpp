@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "temper/base/error.h"
+
 namespace temper::serve {
 namespace {
 
@@ -26,9 +28,14 @@ CallForm form_of(ToolCallFormat format) {
   return {"<tool_call>\n", "arguments", "\n</tool_call>", "\n", false};
 }
 
-// The schema of a function's arguments; none are allowed where it has no `parameters`.
+// The schema of a function's arguments, which are an object; none are allowed where it has no
+// `parameters`.
 Json parameters_of(const Json& function) {
-  const Json given = function.value("parameters", Json());
+  Json given = function.value("parameters", Json());
+  if (given.is_object() && given.contains("type"))
+    check<DataError>(given["type"] == "object", "the function ", function.at("name").dump(),
+                     ": `parameters` has the type ", given["type"].dump(), ", expected \"object\"");
+  if (given.is_object() && given.empty()) given["type"] = "object";
   if (!given.is_null()) return given;
   return {{"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};
 }

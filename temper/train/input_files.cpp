@@ -237,7 +237,7 @@ ChangedInputs compare_inputs(std::vector<InputFile>& files, const Json& kept) {
       continue;
     }
     if (same_size) file.hash = hash_if_readable(file, at::get_num_threads(), nullptr);
-    if (file.hash == hash) continue;
+    if (same_size && file.hash == hash) continue;
     (is_frozen_base(file) ? changed.frozen : changed.others).push_back(file.label());
   }
   add_come_and_gone(files, kept, changed.others);

@@ -1,7 +1,6 @@
 #include "temper/data/hub_dataset.h"
 
 #include <doctest/doctest.h>
-
 #include <unistd.h>
 
 #include <cstdlib>
@@ -112,6 +111,20 @@ TEST_CASE("without metadata the folders are configs and words of the path splits
   CHECK(files_of("org/flat/validation") == Names{"data/dev.jsonl"});
 }
 
+TEST_CASE("files that name no split belong to none where others do") {
+  HubCache cache;
+  for (const char* file : {"train.jsonl", "test.jsonl", "raw_dump.jsonl", "trainer.jsonl"})
+    cache.add("mixed", file);
+  CHECK(files_of("org/mixed") == Names{"train.jsonl"});
+  for (const char* file :
+       {"data/train_sft-00000-of-00001.jsonl", "data/train_gen-00000-of-00001.jsonl"})
+    cache.add("named", file);
+  CHECK(files_of("org/named/train_sft") == Names{"data/train_sft-00000-of-00001.jsonl"});
+  CHECK(has(problem_of("org/named"), "no split `train`; it has: train_gen, train_sft"));
+  cache.add("plain", "rows.jsonl");
+  CHECK(files_of("org/plain") == Names{"rows.jsonl"});
+}
+
 TEST_CASE("the metadata of README.md says which files a split has") {
   HubCache cache;
   cache.add("card", "README.md",
@@ -130,6 +143,29 @@ TEST_CASE("the metadata of README.md says which files a split has") {
             "---\nconfigs:\n- config_name: default\n  data_files: ../../../*/*.jsonl\n---\n");
   cache.add("out", "rows.jsonl");
   CHECK(has(problem_of("org/out"), "no file of config `default`"));
+}
+
+TEST_CASE("patterns of folders, folders of data, names like patterns") {
+  HubCache cache;
+  cache.add("deep", "README.md",
+            "---\nconfigs:\n- config_name: any\n  data_files: '**/*.jsonl'\n- config_name: named\n"
+            "  data_files: '**/train*.jsonl'\n- config_name: below\n  data_dir: x\n---\n");
+  for (const char* file : {"a.jsonl", "x/train-1/test.jsonl", "x/y/train.jsonl"})
+    cache.add("deep", file);
+  CHECK(files_of("org/deep:any").size() == 3);
+  CHECK(files_of("org/deep:named") == Names{"x/y/train.jsonl"});
+  CHECK(files_of("org/deep:below") == Names{"x/train-1/test.jsonl", "x/y/train.jsonl"});
+  cache.add("odd", "data/[x]-train.jsonl");
+  CHECK(files_of("org/odd") == Names{"data/[x]-train.jsonl"});
+}
+
+TEST_CASE("a download that was interrupted is an error") {
+  HubCache cache;
+  cache.add("parts", "train-00000-of-00003.jsonl");
+  cache.add("parts", "train-00002-of-00003.jsonl");
+  CHECK(has(problem_of("org/parts"), "train-00001-of-00003.jsonl of config `default`"));
+  cache.add("parts", "train-00001-of-00003.jsonl");
+  CHECK(files_of("org/parts").size() == 3);
 }
 
 TEST_CASE("what is not in the cache is an error with the command that downloads it") {

@@ -139,4 +139,11 @@ cp -r model dated-model && cp dated.jinja dated-model/chat_template.jinja
 text() { "$temper" tokenize --model dated-model --input messages.jsonl --output out.jsonl "$@" 2> log || fail "tokenize $*: $(cat log)"; grep -o '"text":"[^"]*"' out.jsonl; }
 [ "$(early text)" = "\"text\":\"$today 1+1\"" ] || fail "tokenize writes another date: $(early text)"
 [ "$(late text --template-date 2024-07-26)" = '"text":"2024-07-26 1+1"' ] || fail "--template-date: $(text --template-date 2024-07-26)"
+# Text ends with config.json's token where no file of the tokenizer names one, in `tokenize` as in training.
+cp -r model silent
+rm -f silent/tokenizer_config.json silent/generation_config.json
+echo '{"prompt": "1+1", "completion": "2"}' > text.jsonl
+"$temper" tokenize --model silent --input text.jsonl --output out.jsonl 2> log || fail "tokenize text: $(cat log)"
+end=$(grep -o '"eos_token_id": *[0-9]*' silent/config.json | grep -o '[0-9]*$')
+first tokens out.jsonl | grep -q ",$end\]$" || fail "tokenize ends a text without $end: $(cat out.jsonl)"
 exit $bad

@@ -111,7 +111,7 @@ TEST_CASE("whatever comes from outside is escaped") {
   report.rows[1].set(evil, 1.5);
   for (MetricsRow& row : report.rows) row.set(evil + " flat", 0.5);
   const std::string page = render_report(report);
-  CHECK(count(page, escaped) == 10);
+  CHECK(count(page, escaped) == 12);
   CHECK_FALSE(has(page, "<script>alert"));
 }
 
@@ -208,11 +208,15 @@ TEST_CASE("what never changes or repeats another metric stands in a table") {
     report.rows.back().set("reward_mean", 0.25 * static_cast<double>(step));
     report.rows.back().set("rewards/exact", 0.25 * static_cast<double>(step));
     report.rows.back().set("truncated_fraction", 0.5);
+    report.rows.back().set("kl", step == 1 ? 2.5 : std::nan(""));
+    report.rows.back().set("nothing", std::nan(""));
   }
   const std::string page = render_report(report);
   CHECK(count(page, "<svg ") == 1);
   CHECK(has(page, "<td>rewards/exact</td><td>as reward_mean</td>"));
   CHECK(has(page, "<td>truncated_fraction</td><td>0.5000</td>"));
+  CHECK(has(page, "<td>kl</td><td>2.500 at one step, else not finite</td>"));
+  CHECK(has(page, "<td>nothing</td><td>never a finite number</td>"));
   report.rows[1].set("rewards/exact", 0.0);
   report.rows[2].set("truncated_fraction", 0.25);
   CHECK(count(render_report(report), "<svg ") == 3);

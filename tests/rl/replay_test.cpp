@@ -8,12 +8,13 @@
 
 #include "temper/base/error.h"
 #include "temper/rl/replayed.h"
+#include "tests/rl/heard.h"
 
 using namespace temper;
 
 namespace {
 
-// The groups' numbers of rows in each batch of a file, or what the error says. `sizes`: of the
+// The groups' numbers of rows in each batch of a file, and what the run warns of. `sizes`: of the
 // file's groups; `first_sample`: of its last one.
 std::string replayed_groups(const std::vector<int64_t>& sizes, int64_t group_size, int64_t prompts,
                             int64_t first_sample = 0) {
@@ -31,16 +32,19 @@ std::string replayed_groups(const std::vector<int64_t>& sizes, int64_t group_siz
   config.rl.group_size = group_size;
   config.rl.prompts_per_rollout = prompts;
   std::string found;
+  tiny::Heard heard;
   try {
-    rl::ReplayedSource source(config, 10);
+    rl::ReplayedSource source(config, 10, heard);
     for (rl::RolloutBatch batch = source.next(0); !batch.groups.empty(); batch = source.next(0)) {
       for (const rl::EpisodeGroup& group : batch.groups) found += str(group.episodes.size(), " ");
       found += "| ";
     }
   } catch (const DataError& e) {
-    const std::string said = e.what();
-    found = said.substr(said.rfind('/') + 1);
-    found = found.substr(found.find(':') + 1);
+    found = e.what();
+  }
+  for (const auto& [_, said] : heard.warnings) {
+    const std::string place = said.substr(said.rfind('/') + 1);
+    found += place.substr(place.find(':') + 1);
   }
   std::filesystem::remove(path);
   return found;
@@ -53,7 +57,8 @@ TEST_CASE("a replayed file that has lost rows since the checkpoint stops the run
   std::ofstream(path) << "{}\n{}\n";
   rl::RlConfig config;
   config.rl.replay = path.string();
-  rl::ReplayedSource source(config, 10);
+  tiny::Heard heard;
+  rl::ReplayedSource source(config, 10, heard);
   CHECK_NOTHROW(source.restore({{"replay_position", 2}}, "state.json"));
   // No DataError, for which an older checkpoint would be tried.
   CHECK_THROWS_AS(source.restore({{"replay_position", 3}}, "state.json"), ConfigError);
@@ -61,15 +66,18 @@ TEST_CASE("a replayed file that has lost rows since the checkpoint stops the run
   std::filesystem::remove(path);
 }
 
-TEST_CASE("a replayed file that ends within a group is refused") {
+TEST_CASE("a group that a replayed file or batch ends within is told") {
   CHECK(replayed_groups({4, 4, 4}, 4, 2) == "4 4 | 4 | ");
-  CHECK(replayed_groups({4, 4, 3}, 4, 3)
-            .starts_with("9: group 2 ends with 3 rows, expected rl.group_size, 4, as a rollout "
-                         "batch is the next 12"));
-  CHECK(replayed_groups({4, 4, 1}, 4, 3).starts_with("9: group 2 ends with 1 row, expected"));
-  CHECK(replayed_groups({3, 4, 1}, 4, 1)
-            .starts_with("4: group 1 goes on behind the rollout batch's last row, with 1 row in "
-                         "it, expected"));
+  CHECK(
+      replayed_groups({4, 4, 3}, 4, 3)
+          .starts_with("4 4 3 | 9: group 2 ends with 3 rows, expected rl.group_size, 4: these are "
+                       "compared among themselves; a rollout batch is the next 12"));
+  CHECK(
+      replayed_groups({4, 4, 1}, 4, 3).starts_with("4 4 1 | 9: group 2 ends with 1 row, expected"));
+  CHECK(
+      replayed_groups({3, 4, 1}, 4, 1)
+          .starts_with("3 1 | 3 1 | 4: group 1 goes on behind the rollout batch's last row, with 1 "
+                       "row in it, expected"));
   // A completion that was dropped (samples 1 to 3 are there), and groups that are all alike.
   CHECK(replayed_groups({4, 4, 3}, 4, 3, 1) == "4 4 3 | ");
   CHECK(replayed_groups({2, 2}, 4, 3) == "2 2 | ");

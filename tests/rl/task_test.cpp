@@ -115,7 +115,7 @@ struct RlRun {
         group);
     std::unique_ptr<rl::RolloutSource> source;
     if (config.rl.replay)
-      source = std::make_unique<rl::ReplayedSource>(config, tiny::kVocabulary);
+      source = std::make_unique<rl::ReplayedSource>(config, tiny::kVocabulary, directory);
     else
       source = std::make_unique<rl::SampledSource>(
           config, roles->policy, group, directory,

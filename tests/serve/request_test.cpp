@@ -343,6 +343,15 @@ TEST_CASE("tools that have to be called, and calls that were spoken") {
   CHECK(one.tags[0].begin == "<tool_call>\n{\"name\": \"f\", \"arguments\": ");
   CHECK(one.tags[0].end == "}\n</tool_call>");
   CHECK(one.once);
+  // Arguments are an object, also where the schema does not say so.
+  const auto forced = [&](const std::string& parameters) {
+    return forced_calls(chat(R"("tool_choice": "required", "tools": [{"type": "function",
+        "function": {"name": "f", "parameters": )" +
+                             parameters + "}}]"),
+                        ToolCallFormat::kHermes);
+  };
+  CHECK(forced("{}").tags[0].schema == Json({{"type", "object"}}));
+  CHECK_THROWS_AS(forced(R"({"type": "array"})"), DataError);
   // Without parameters there are no arguments.
   const Json none{
       {"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};

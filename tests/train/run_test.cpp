@@ -485,18 +485,20 @@ TEST_CASE("files that have changed since the checkpoint are named, and another b
            "b.jsonl), which is gone");
   contains(after([&] { write("model/tokenizer.json", "[]"); }), "tokenizer.json)");
   // A large file may have no hash yet when the run is saved: then its time tells.
-  const auto without_hashes = [&](bool touched) {
+  const auto without_hashes = [&](const std::string& rows) {
     return after([&] {
       const std::string state = directory + "/run/checkpoints/step-2/state.json";
       Json values = Json::parse(read_file(state));
       for (Json& entry : values["inputs"]) entry["hash"] = "";
       values.erase("hash");
       write_file_atomic(state, values.dump());
-      if (touched) write("rows/a.jsonl", "{\"text\": \"a\"}\n");
+      if (!rows.empty()) write("rows/a.jsonl", rows);
     });
   };
-  CHECK(without_hashes(false).find("changed") == std::string::npos);
-  contains(without_hashes(true), "rows/a.jsonl), which may be another: it had no hash yet");
+  CHECK(without_hashes("").find("changed") == std::string::npos);
+  contains(without_hashes("{\"text\": \"a\"}\n"),
+           "rows/a.jsonl), which may be another: it had no hash yet");
+  contains(without_hashes("{\"text\": \"a\"}\n{\"text\": \"d\"}\n"), "rows/a.jsonl)");
   const auto other_base = [&] { write("model/model.safetensors", std::string(999, 'w') + "x"); };
   const std::string refused = after(other_base);
   contains(refused, "refused: the frozen weights are not those that " + directory +

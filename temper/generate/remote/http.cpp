@@ -79,12 +79,21 @@ std::optional<double> retry_after(const httplib::Response& answer) {
   return std::max(0.0, std::difftime(::timegm(&date), std::time(nullptr)));
 }
 
+// The client's newest socket. Another connection may get the number of one that was closed.
+struct Connection {
+  std::atomic<int> socket{-1};
+  std::atomic<int64_t> opened{0};  // connections so far
+};
+
 // The library reads heads, sizes of chunks and trailers of any length. This ends a connection whose
 // server sends them without end, by counting the bytes that were read of it.
 class OverheadWatch {
  public:
-  OverheadWatch(httplib::Client& client, const std::atomic<int>& socket)
-      : client_(client), socket_(socket), first_(socket), before_(bytes_read(first_)) {
+  OverheadWatch(httplib::Client& client, const Connection& connection)
+      : client_(client),
+        connection_(connection),
+        first_(connection.opened),
+        before_(bytes_read(connection.socket)) {
     try {
       thread_ = std::thread([this] { watch(); });
     } catch (const std::system_error&) {
@@ -109,8 +118,8 @@ class OverheadWatch {
   void watch() {
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, kBetweenLooks, [this] { return done_; })) {
-      const int socket = socket_;
-      const int64_t read = bytes_read(socket) - (socket == first_ ? before_ : 0);
+      const int64_t read =
+          bytes_read(connection_.socket) - (connection_.opened == first_ ? before_ : 0);
       if (read <= kMostOverhead + (1 + kOverheadOfByte) * body_) continue;
       ended_ = true;
       lock.unlock();
@@ -120,9 +129,9 @@ class OverheadWatch {
   }
 
   httplib::Client& client_;
-  const std::atomic<int>& socket_;
-  const int first_;
-  const int64_t before_;  // bytes of earlier answers
+  const Connection& connection_;
+  const int64_t first_;   // the connection at the begin, as `opened` counts them
+  const int64_t before_;  // bytes of its earlier answers
   std::atomic<int64_t> body_{0};
   std::atomic<bool> ended_{false};
   std::mutex mutex_;
@@ -186,7 +195,8 @@ struct HttpClient::Impl {
     client.set_tcp_nodelay(true);
     client.set_socket_options([this](socket_t fd) {
       dist::notice_silence(fd);
-      socket = fd;
+      connection.socket = fd;
+      ++connection.opened;
     });
     if (!api_key.empty()) client.set_bearer_token_auth(api_key);
   }
@@ -205,7 +215,7 @@ struct HttpClient::Impl {
     // The library limits the time between bytes, not their number.
     const double end = steady_seconds() + seconds;
     std::string body;
-    OverheadWatch watch(client, socket);
+    OverheadWatch watch(client, connection);
     request.content_receiver = [&](const char* part, size_t size, uint64_t, uint64_t) {
       watch.add_body(size);
       body.append(part, size);
@@ -227,7 +237,7 @@ struct HttpClient::Impl {
     if (stopped) throw HttpFailure(path + ": the connection was ended here", true);
   }
 
-  std::atomic<int> socket{-1};  // the client's newest
+  Connection connection;
   httplib::Client client;
   std::string prefix;
   double timeout;
@@ -261,7 +271,7 @@ std::string HttpClient::post_bytes(const std::string& path,
 void HttpClient::attend(const std::string& path, const std::function<void()>& heard) {
   if (impl_->stopped) return;
   impl_->client.set_read_timeout(kAttendSeconds);
-  OverheadWatch watch(impl_->client, impl_->socket);
+  OverheadWatch watch(impl_->client, impl_->connection);
   impl_->client.Get(impl_->prefix + path, [&](const char*, size_t size) {
     watch.add_body(size);
     heard();
