@@ -5,6 +5,8 @@
 //   (Σ_s W[t, s] a_s[i, j] - b_t[i, j])²,
 //
 // a the student's probabilities, b the teacher's; W of the pair trains with the student.
+#include <ATen/ATen.h>
+
 #include "temper/distill/maps.h"
 #include "temper/distill/strategy.h"
 

@@ -5,6 +5,8 @@
 //
 // a the head's probabilities over the keys up to the token, b those of the teacher's heads that
 // stand for it: consecutive ones, as many for each.
+#include <ATen/ATen.h>
+
 #include "temper/base/error.h"
 #include "temper/distill/strategy.h"
 

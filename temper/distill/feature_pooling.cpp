@@ -4,6 +4,8 @@
 //   1 - cos(h, pool(g)),
 //
 // h the student's hidden state after its block, g the teacher's, averaged to the student's width.
+#include <ATen/ATen.h>
+
 #include "temper/base/error.h"
 #include "temper/distill/strategy.h"
 #include "temper/ops/row_distance.h"

@@ -6,6 +6,8 @@
 //
 // h the student's hidden state after its block, g the teacher's; W of the pair trains with the
 // student.
+#include <ATen/ATen.h>
+
 #include "temper/distill/maps.h"
 #include "temper/distill/strategy.h"
 #include "temper/ops/row_distance.h"

@@ -10,6 +10,8 @@
 // section 2).
 #include "temper/distill/logit.h"
 
+#include <ATen/ATen.h>
+
 namespace temper::distill {
 
 Logit::Logit(const DistillSection& section)

@@ -3,6 +3,8 @@
 // after the other; suffix _K: the latter.
 #pragma once
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <memory>
