@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "temper/cli/verbs.h"
-#include "temper/rl/algorithm.h"
+#include "temper/rl/algorithms/algorithm.h"
 
 namespace rl = temper::rl;
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "temper/cli/verbs.h"
-#include "temper/models/families.h"
+#include "temper/models/decoder.h"
 
 namespace nn = temper::nn;
 namespace ops = temper::ops;
@@ -35,13 +35,14 @@ struct Block : nn::Module {
 
 int main(int argc, char** argv) {
   namespace models = temper::models;
-  models::register_family(
-      {.model_type = "parallel_llama",
-       .make = [](const models::HfConfig& config) -> std::unique_ptr<models::Backbone> {
-         DecoderConfig c = models::llama_config(config);
-         c.tie_word_embeddings = true;  // the head is the embedding
-         return std::make_unique<models::Decoder<Block>>(c);
-       },
-       .help = "Llama with attention and MLP side by side"});
+  models::register_family({.model_type = "parallel_llama",
+                           .help = "Llama with attention and MLP side by side",
+                           .config =
+                               [](const models::HfConfig& config) {
+                                 DecoderConfig c = models::families().find("llama").config(config);
+                                 c.tie_word_embeddings = true;  // the head is the embedding
+                                 return c;
+                               },
+                           .make = &models::make_decoder<Block>});
   return temper::cli::run({argv + 1, argv + argc});
 }

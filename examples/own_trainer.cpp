@@ -25,7 +25,7 @@ class CountingTask : public train::Task {
     rows_.clear();
     for (int64_t row = 0; row < 8; ++row) rows_.push_back(count_up(8 * step + row));
     train::StepPlan plan;
-    std::vector<train::Unit> units;
+    std::vector<train::PackUnit> units;
     for (const std::vector<int32_t>& row : rows_) {
       units.push_back({.segments = {{.tokens = row, .labels = row}}});
       plan.tokens += static_cast<double>(row.size());

@@ -27,6 +27,8 @@ for path in sorted((root / "temper").rglob("*")):
             problems.append(f"{place}: {match[1]} is not in the list of layers")
         elif match and ORDER.index(match[1]) > ORDER.index(folder):
             problems.append(f"{place}: {folder} includes {match[1]}, a higher layer")
+        if re.match(r'#include "temper/ops/cpu/', line) and folder != "ops" and path.name != "doctor.cpp":
+            problems.append(f"{place}: kernels are called by temper/ops alone")
         torch = re.match(r"#include <(ATen|torch|c10)/", line)
         kernels = "ops/cpu" in str(path)
         if torch and (folder in NO_TORCH or kernels):

@@ -14,6 +14,7 @@ Rule fraction() { return {.min = 0, .max = 1, .below_max = true}; }
 Rule one_of(std::vector<std::string> choices) { return {.choices = std::move(choices)}; }
 Rule required() { return {.required = true}; }
 Rule one_or_list() { return {.lone = true}; }
+Rule internal() { return {.internal = true}; }
 
 namespace {
 
@@ -46,22 +47,50 @@ void find_elsewhere(std::span<const Field> fields, const std::string& name, cons
   }
 }
 
+std::string list_of(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  return all;
+}
+
+std::string synonym_text(const std::string& key, const KeySynonym& synonym) {
+  const std::string known = synonym.key.empty()
+                                ? std::string("there is no such key here")
+                                : str("`", key, "` is called ", synonym.key, " here");
+  return synonym.note.empty() ? known : str(known, "; ", synonym.note);
+}
+
+// What the first value below a section of another program is called here: "rollout.n" and then "n"
+// of actor_rollout_ref.rollout.n. Empty: nobody knows.
+std::string hint_for_section(const YamlNode::Entry& section) {
+  std::string path = section.key, parent = section.key;
+  const YamlNode* node = &section.value;
+  while (node->kind == YamlNode::Kind::kMap && !node->entries.empty()) {
+    const YamlNode::Entry& entry = node->entries.front();
+    const KeySynonym* synonym = find_key_synonym(join(parent, entry.key));
+    if (!synonym) synonym = find_key_synonym(entry.key);
+    parent = entry.key;
+    path = join(path, entry.key);
+    node = &entry.value;
+    if (synonym && node->kind != YamlNode::Kind::kMap) return synonym_text(path, *synonym);
+  }
+  return {};
+}
+
 // What the writer of an unknown key may have meant: a key that stands elsewhere, one that other
-// programs call so, or the one that is spelt most alike.
+// programs call so, or one that is spelt alike.
 std::string hint_for(const std::string& key, const std::string& path, std::span<const Field> fields,
                      std::span<const Field> root) {
   std::vector<std::string> places;
   find_elsewhere(root, key, "", places);
   if (places.empty()) {
-    if (const KeySynonym* synonym = find_key_synonym(key)) {
-      const std::string known = synonym->key.empty()
-                                    ? "there is no such key here"
-                                    : str("`", key, "` is called ", synonym->key, " here");
-      return synonym->note.empty() ? known : str(known, "; ", synonym->note);
-    }
+    if (const KeySynonym* synonym = find_key_synonym(key)) return synonym_text(key, *synonym);
     std::vector<std::string> names;
-    for (const Field& field : fields) names.push_back(field.name);
-    places.push_back(join(path, nearest(key, names)));
+    for (const Field& field : fields)
+      if (!field.internal) names.push_back(field.name);
+    const std::string alike = nearest(key, names);
+    if (alike.empty()) return "expected one of " + list_of(names);
+    places.push_back(join(path, alike));
   }
   std::string meant;
   for (const std::string& place : places)
@@ -72,8 +101,9 @@ std::string hint_for(const std::string& key, const std::string& path, std::span<
 [[noreturn]] void fail_unknown(const YamlNode::Entry& entry, const std::string& path,
                                std::span<const Field> fields, std::span<const Field> root) {
   const std::string key = YamlNode::scalar(entry.key).found();  // shortened
+  const std::string of_section = hint_for_section(entry);
   throw ConfigError(str(entry.origin.str(), ": unknown key `", join(path, key), "`; ",
-                        hint_for(key, path, fields, root)));
+                        of_section.empty() ? hint_for(key, path, fields, root) : of_section));
 }
 
 // A value where a section stands is often meant for the section's first key: `model: DIR`.
@@ -105,11 +135,25 @@ void describe(std::span<const Field> fields, const std::string& path, std::strin
 }  // namespace
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
+  // A beginning of a name, or a name with something behind it, is one edit away.
+  const auto distance = [&](const std::string& candidate) {
+    const bool part = !word.empty() && !candidate.empty() &&
+                      (candidate.starts_with(word) || word.starts_with(candidate));
+    return part ? std::min<size_t>(1, edit_distance(word, candidate))
+                : edit_distance(word, candidate);
+  };
   const auto closer = [&](const std::string& a, const std::string& b) {
-    return edit_distance(word, a) < edit_distance(word, b);
+    return distance(a) < distance(b);
   };
   const auto best = std::min_element(candidates.begin(), candidates.end(), closer);
-  return best == candidates.end() ? "" : *best;
+  // Two words of which more than a third differs are two words.
+  const size_t most = std::max<size_t>(1, (word.size() + 1) / 3);
+  return best == candidates.end() || distance(*best) > most ? "" : *best;
+}
+
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {
+  const std::string found = nearest(word, candidates);
+  return found.empty() ? "" : "; did you mean `" + found + "`?";
 }
 
 void read_fields(const YamlNode& node, const std::string& path, std::span<const Field> fields,

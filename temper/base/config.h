@@ -37,8 +37,9 @@ struct Rule {
   bool above_min = false, below_max = false;  // the bound itself is out
   std::vector<std::string> choices = {};      // of a string
   bool required = false;                      // no default; of a string: not empty
-  bool lone = false;  // of a list: a scalar stands for a list of one, of a struct for its first
-                      // field; null: empty
+  bool lone = false;      // of a list: a scalar stands for a list of one, of a struct for its first
+                          // field; null: empty
+  bool internal = false;  // Temper writes it; messages do not offer it
 };
 Rule at_least(double min);
 Rule above(double min);
@@ -47,6 +48,7 @@ Rule fraction();  // [0, 1)
 Rule one_of(std::vector<std::string> choices);
 Rule required();
 Rule one_or_list();
+Rule internal();
 
 // Specialise for an enum whose values count up from 0: the names in YAML, in order.
 template <class Enum>
@@ -62,7 +64,8 @@ struct Field {
   std::string name, help;
   std::string type;  // "integer >= 1", "adamw | sgd", "list of text or null"
   bool required = false;
-  bool is_list = false;  // children are those of one item
+  bool is_list = false;   // children are those of one item
+  bool internal = false;  // as in Rule
   std::function<void(const YamlNode&, const std::string& path)> read;
   std::function<YamlNode()> write;
   std::vector<Field> children;  // of a struct, or of the items of a list of structs
@@ -114,11 +117,15 @@ std::vector<std::string> changed_keys(const YamlNode& before, const YamlNode& af
 // file of the schema holds them.
 std::string describe_fields(std::span<const Field> fields);
 
-// The candidate with the smallest edit distance (a swap of neighbours counts one), empty if there
-// are none.
+// The candidate that `word` is a misspelling or a part of: the one with the smallest edit distance
+// (a swap of neighbours counts one). Empty where none is alike.
 std::string nearest(std::string_view word, std::span<const std::string> candidates);
+// "; did you mean `x`?", or nothing where no candidate is alike.
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
 
 namespace config_detail {
+// How the text that stands where a list is expected was probably meant; may be empty.
+std::string list_hint(const YamlNode& node, const std::string& path);
 void read_value(const YamlNode&, const std::string& path, const Rule&, bool& value);
 void read_value(const YamlNode&, const std::string& path, const Rule&, int64_t& value);
 void read_value(const YamlNode&, const std::string& path, const Rule&, double& value);
@@ -221,7 +228,7 @@ struct Traits<std::vector<T>> : ListTraits<std::vector<T>> {
     if (rule.lone && node.kind == YamlNode::Kind::kNull) return;
     if (rule.lone && node.kind != YamlNode::Kind::kList)
       return Traits<T>::read(node, path, rule, value.emplace_back());
-    if (node.kind != YamlNode::Kind::kList) fail(node, path, "a list");
+    if (node.kind != YamlNode::Kind::kList) fail(node, path, "a list", list_hint(node, path));
     for (size_t i = 0; i < node.items.size(); ++i)
       Traits<T>::read(node.items[i], path + "[" + std::to_string(i) + "]", rule,
                       value.emplace_back());
@@ -248,6 +255,7 @@ void Fields::add(std::string name, T& value, std::string help, Rule rule) {
   field.help = std::move(help);
   field.type = Traits::type(rule);
   field.required = rule.required;
+  field.internal = rule.internal;
   if constexpr (ConfigStruct<T>) {
     field.children = Fields::of(value);
   } else {

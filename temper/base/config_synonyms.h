@@ -6,9 +6,11 @@
 
 namespace temper {
 
-// A key of TRL, transformers, PEFT, axolotl, torchtune or Tunix and what it is here.
+// A key of TRL, transformers, PEFT, axolotl, torchtune, Tunix or verl and what it is here.
 struct KeySynonym {
-  std::string_view name;  // their last part: "lr" of torchtune's optimizer.lr; lower case
+  // Their last part, or the last two where the last one alone may mean several things: "lr" of
+  // torchtune's optimizer.lr, "rollout.n" of verl. Lower case.
+  std::string_view name;
   std::string_view key;   // "optimizer.learning_rate", or empty: there is no such key
   std::string_view note;  // a sentence to add; empty: the key says it
 };

@@ -1,5 +1,7 @@
 // Configs as trees: files and overrides laid upon one another, and what two of them differ in.
 #include <algorithm>
+#include <array>
+#include <filesystem>
 #include <memory>
 
 #include "temper/base/config.h"
@@ -50,16 +52,33 @@ size_t override_levels(const std::string& argument) {
   return 1 + static_cast<size_t>(std::count(key.begin(), key.end(), '.'));
 }
 
-// Whether the key holds one plain text: what stands there is no YAML list or map, whatever brackets
-// it has.
-bool takes_text(std::span<const Field> schema, std::string_view dotted) {
+// The field or section of a key; null: the schema has none.
+const Field* find_field(std::span<const Field> schema, std::string_view dotted) {
   const size_t dot = dotted.find('.');
   const auto field = std::find_if(schema.begin(), schema.end(),
                                   [&](const Field& f) { return f.name == dotted.substr(0, dot); });
-  if (field == schema.end()) return false;
-  if (dot != std::string_view::npos)
-    return field->is_section() && takes_text(field->children, dotted.substr(dot + 1));
-  return field->type == "text" || field->type == "text or null";
+  if (field == schema.end()) return nullptr;
+  if (dot == std::string_view::npos) return &*field;
+  return field->is_section() ? find_field(field->children, dotted.substr(dot + 1)) : nullptr;
+}
+
+// Whether the key holds one plain text: what stands there is no YAML list or map, whatever brackets
+// it has.
+bool takes_text(std::span<const Field> schema, std::string_view dotted) {
+  const Field* field = find_field(schema, dotted);
+  return field && (field->type == "text" || field->type == "text or null");
+}
+
+// What may be written where an override has no value: "KEY=null for none", of a key that may be
+// null.
+std::string value_advice(std::span<const Field> schema, std::string_view key) {
+  const Field* field = find_field(schema, key);
+  if (!field) return str(key, "=null for none, or ", key, "='\"\"' for empty text");
+  if (field->is_section()) return str(key, ".", field->children.front().name, "=VALUE");
+  if (field->type.ends_with(" or null")) return str(key, "=null for none");
+  const bool may_be_empty = field->type == "text" && !field->required;
+  return str(key, "=VALUE (", field->type, ")",
+             may_be_empty ? str(", or ", key, "='\"\"' for empty text") : "");
 }
 
 // Whether a text is plainly meant as it is: nobody began to quote it, and YAML can hold it.
@@ -113,10 +132,24 @@ YamlNode read_override(const std::string& argument, std::span<const Field> schem
   std::replace(source.begin(), source.end(), '\n', ' ');  // a message is one line
   const std::string_view key = std::string_view(argument).substr(0, equals),
                          text = std::string_view(argument).substr(equals + 1);
+  // Often a variable of the shell that is not set: no reason to fall back to a default.
+  check<ConfigError>(text.find_first_not_of(" \t") != std::string_view::npos, source,
+                     ": found no value; write ", value_advice(schema, key));
   return nest(key, read_value(key, text, source, schema));
 }
 
+// Rows in place of a config are often meant as the data of the run.
+bool is_row_file(const std::string& path) {
+  constexpr std::array kEndings = {".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet", ".csv", ".tsv"};
+  return std::any_of(kEndings.begin(), kEndings.end(),
+                     [&](const char* ending) { return path.ends_with(ending); });
+}
+
 YamlNode read_config_file(const std::string& path) {
+  check<ConfigError>(!is_row_file(path), path,
+                     ": found a file of rows, expected a config file or dotted.key=value; write "
+                     "data.train=",
+                     path);
   std::string text;
   try {
     text = read_file(path, kMaxFileBytes);
@@ -217,6 +250,9 @@ YamlNode read_config_arguments(std::span<const std::string> arguments,
   for (const std::string& argument : arguments) {
     check<ConfigError>(!argument.starts_with("-"), "`", argument,
                        "`: expected a config file or dotted.key=value");
+    std::error_code none;
+    check<ConfigError>(!find_field(schema, argument) || std::filesystem::exists(argument, none),
+                       "`", argument, "`: a key without a value; write ", argument, "=VALUE");
     const size_t levels = override_levels(argument);
     YamlNode over = levels > 0 ? read_override(argument, schema) : read_config_file(argument);
     if (over.kind == YamlNode::Kind::kMap)

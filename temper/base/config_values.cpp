@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <sstream>
 
 #include "temper/base/config.h"
 #include "temper/base/error.h"
@@ -82,6 +83,21 @@ void fail(const YamlNode& node, const std::string& path, const std::string& expe
                         expected, hint.empty() ? "" : "; ", hint));
 }
 
+std::string list_hint(const YamlNode& node, const std::string& path) {
+  if (node.kind != YamlNode::Kind::kScalar || node.text.empty()) return {};
+  const std::string& text = node.text;
+  if (!path.ends_with("command")) return {};
+  // What only a shell understands must be given to one: its signs, and NAME=value before a program.
+  const std::string first = text.substr(0, text.find(' '));
+  if (text.find_first_of("|<>&;$`*\"'\\") != std::string::npos ||
+      (first.size() < text.size() && first.find('=') != std::string::npos))
+    return "a program and its arguments are a list: [bash, -c, \"the command\"]";
+  std::string words;
+  std::istringstream in(text);
+  for (std::string word; in >> word;) words += (words.empty() ? "" : ", ") + word;
+  return "a program and its arguments are a list: [" + words + "]";
+}
+
 std::string describe_type(const char* type, const Rule& rule) {
   std::string out;
   for (const std::string& choice : rule.choices) out += (out.empty() ? "" : " | ") + choice;
@@ -134,9 +150,11 @@ void read_value(const YamlNode& node, const std::string& path, const Rule& rule,
                 std::string& value) {
   const auto& choices = rule.choices;
   if (node.kind != YamlNode::Kind::kScalar) fail(node, path, describe_type("text", rule));
-  if (!choices.empty() && std::find(choices.begin(), choices.end(), node.text) == choices.end())
+  if (!choices.empty() && std::find(choices.begin(), choices.end(), node.text) == choices.end()) {
+    const std::string alike = nearest(node.text.substr(0, 80), choices);
     fail(node, path, describe_type("text", rule),
-         "did you mean `" + nearest(node.text.substr(0, 80), choices) + "`?");
+         alike.empty() ? "" : "did you mean `" + alike + "`?");
+  }
   if (rule.required && node.text.empty()) fail(node, path, "text that is not empty");
   value = node.text;
 }

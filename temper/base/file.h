@@ -60,7 +60,7 @@ void write_file_atomic(const std::string& path, std::string_view bytes);
 // Writes all of the bytes to a descriptor. Throws RunError("WHAT: cannot write: CAUSE").
 void write_all(int fd, const void* bytes, size_t size, const std::string& what);
 
-// The same at a place of the file, which other processes may be writing elsewhere.
+// Writes at a place of the file, which other processes may be writing elsewhere.
 void write_all_at(int fd, const void* bytes, size_t size, uint64_t place, const std::string& what);
 
 // $TMPDIR, or /tmp.

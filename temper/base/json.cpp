@@ -47,7 +47,7 @@ std::string cause(const std::exception& e) {
 
 using Members = std::vector<std::pair<std::string, Json>>;
 
-// Of the members of one key, the first one's place and the last one's value stay.
+// Members with the same key become one, with the place of the first and the value of the last.
 void merge_duplicates(Members& members) {
   std::vector<uint32_t> order(members.size());
   std::iota(order.begin(), order.end(), uint32_t{0});

@@ -18,8 +18,7 @@ void fail_unknown(std::string_view kind, std::string_view name,
   for (const std::string& k : known) all += (all.empty() ? "" : ", ") + k;
   std::string message = str(where, where.empty() ? "" : ": ", "unknown ", kind, " `", quoted, "`");
   if (known.empty()) throw ConfigError(message + "; there is none");
-  throw ConfigError(
-      str(message, "; expected one of ", all, "; did you mean `", nearest(quoted, known), "`?"));
+  throw ConfigError(str(message, "; expected one of ", all, did_you_mean(quoted, known)));
 }
 
 }  // namespace temper::registry_detail

@@ -5,12 +5,14 @@
 //     return rewards;
 //   }
 //
-// Keep it in a function, as above: other programs add to it while their own globals are being made.
-// It has no lock: add before threads read.
+// Keep it in a function, as above: entries are also added while the globals of other files are
+// being made, by those files (`const Registered<MakeReward> gsm8k(table, {...})`) and by other
+// programs. It has no lock: add before threads read.
 #pragma once
 
-#include <deque>
+#include <algorithm>
 #include <initializer_list>
+#include <list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,11 +39,14 @@ class Registry {
   Registry(std::string kind, std::initializer_list<Entry> entries) : kind_(std::move(kind)) {
     for (const Entry& entry : entries) add(entry);
   }
+  // For entries that register themselves, in no order that anybody chose: listed by name.
+  explicit Registry(std::string kind) : kind_(std::move(kind)), by_name_(true) {}
 
   // Throws ConfigError "reward `x` exists already". References to other entries stay valid.
   void add(Entry entry) {
     if (contains(entry.name)) registry_detail::fail_taken(kind_, entry.name);
-    entries_.push_back(std::move(entry));
+    const auto after = [&](const Entry& other) { return by_name_ && other.name > entry.name; };
+    entries_.insert(std::find_if(entries_.begin(), entries_.end(), after), std::move(entry));
   }
 
   bool contains(std::string_view name) const { return lookup(name) != nullptr; }
@@ -53,8 +58,8 @@ class Registry {
     registry_detail::fail_unknown(kind_, name, names(), where);
   }
 
-  // In the order in which they were added.
-  const std::deque<Entry>& list() const { return entries_; }
+  // In the order in which they were added, or by name.
+  const std::list<Entry>& list() const { return entries_; }
   std::vector<std::string> names() const {
     std::vector<std::string> out;
     for (const Entry& entry : entries_) out.push_back(entry.name);
@@ -69,7 +74,17 @@ class Registry {
   }
 
   std::string kind_;
-  std::deque<Entry> entries_;
+  bool by_name_ = false;
+  std::list<Entry> entries_;
+};
+
+// A global of this type adds an entry when the program starts: the file that defines it is all that
+// the entry needs.
+template <class Value>
+struct Registered {
+  Registered(Registry<Value>& (*table)(), typename Registry<Value>::Entry entry) {
+    table().add(std::move(entry));
+  }
 };
 
 }  // namespace temper

@@ -41,6 +41,7 @@ class Chat : public Command {
   }
 
   int run() override {
+    use_device(model_);  // what is wrong with a flag is said before what the model lacks
     const auto tokenizer = find_tokenizer(model_.model);
     check<ConfigError>(tokenizer != nullptr, model_.model,
                        ": has no tokenizer.json, and a chat is text");

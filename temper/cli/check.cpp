@@ -15,13 +15,6 @@
 namespace temper::cli {
 namespace {
 
-const std::vector<std::string> kTrainingVerbs{"sft",    "distill", "dpo", "orpo",
-                                              "reward", "grpo",    "ppo"};
-
-bool is_verb(const std::string& word) {
-  return std::find(kTrainingVerbs.begin(), kTrainingVerbs.end(), word) != kTrainingVerbs.end();
-}
-
 class Check : public Command {
  public:
   void declare(CLI::App& app) override {
@@ -50,18 +43,15 @@ class Check : public Command {
     const int64_t program = peak_memory_bytes();
     Arguments rest = words_;
     const std::string verb = take_verb(rest);
-    if (verb == "dpo" || verb == "orpo" || verb == "reward")
-      return check<preference::PreferenceConfig>(verb, rest, program);
-    if (verb == "distill") return check<distill::DistillConfig>(verb, rest, program);
-    if (verb == "grpo") return check<rl::RlConfig>(verb, rest, program);
-    if (verb == "ppo") return check<rl::PpoConfig>(verb, rest, program);
-    return check<train::SftConfig>(verb, rest, program);
+    return std::visit(
+        [&](auto config) { return check<typename decltype(config)::type>(verb, rest, program); },
+        find_training_verb(verb)->config);
   }
 
  private:
   // The first word, or what the config says. Throws ConfigError.
   std::string take_verb(Arguments& rest) const {
-    if (is_verb(rest[0])) {
+    if (find_training_verb(rest[0])) {
       const std::string verb = rest[0];
       rest.erase(rest.begin());
       return verb;
@@ -76,9 +66,10 @@ class Check : public Command {
       found = node ? node->text : "";
     }
     std::string known;
-    for (const std::string& name : kTrainingVerbs) known += (known.empty() ? "" : ", ") + name;
+    for (const TrainingVerb& verb : training_verbs())
+      known += (known.empty() ? "" : ", ") + std::string(verb.name);
     temper::check<ConfigError>(
-        is_verb(found),
+        find_training_verb(found) != nullptr,
         "check: ", found.empty() ? "the config names no verb" : "unknown verb `" + found + "`",
         "; expected `temper check VERB CONFIG` with VERB one of ", known);
     return found;

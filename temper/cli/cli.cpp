@@ -8,6 +8,7 @@
 #include <streambuf>
 #include <thread>
 
+#include "temper/base/config.h"
 #include "temper/base/error.h"
 #include "temper/base/stopped.h"
 #include "temper/base/version.h"
@@ -16,10 +17,6 @@
 #include "temper/cli/progress.h"
 #include "temper/cli/training.h"
 #include "temper/cli/verbs.h"
-#include "temper/distill/config.h"
-#include "temper/preference/config.h"
-#include "temper/rl/ppo_config.h"
-#include "temper/train/sft.h"
 
 namespace temper::cli {
 namespace {
@@ -46,8 +43,13 @@ const Verb& find_verb(const std::string& name) {
   for (const Verb& verb : verbs())
     if (verb.name == name) return verb;
   std::string known;
-  for (const Verb& verb : verbs()) known += (known.empty() ? "" : ", ") + std::string(verb.name);
-  throw ConfigError("unknown verb `" + name + "`; expected one of " + known);
+  std::vector<std::string> names;
+  for (const Verb& verb : verbs()) {
+    names.emplace_back(verb.name);
+    known += (known.empty() ? "" : ", ") + names.back();
+  }
+  throw ConfigError("unknown verb `" + name + "`; expected one of " + known +
+                    did_you_mean(name, names));
 }
 
 int report(const char* kind, const std::exception& e, int status) {
@@ -64,21 +66,17 @@ int report(const char* kind, const std::exception& e, int status) {
 
 }  // namespace
 
-const std::vector<Verb>& verbs() {
-  static const std::vector<Verb> table{
-      {"sft", &run_sft, "supervised fine-tuning, of all weights or a LoRA adapter",
-       &keys_of<train::SftConfig>},
-      {"distill", &run_distill, "knowledge distillation from a teacher model",
-       &keys_of<distill::DistillConfig>},
-      {"dpo", &run_dpo, "direct preference optimisation: sigmoid, hinge, ipo, robust, simpo, kto",
-       &keys_of<preference::PreferenceConfig>},
-      {"orpo", &run_orpo, "odds ratio preference optimisation, without a reference",
-       &keys_of<preference::PreferenceConfig>},
-      {"reward", &run_reward, "a reward model trained on preference pairs",
-       &keys_of<preference::PreferenceConfig>},
-      {"grpo", &run_grpo, "reinforcement learning: grpo, dr_grpo, dapo, gspo, rloo",
-       &keys_of<rl::RlConfig>},
-      {"ppo", &run_ppo, "reinforcement learning with a critic (PPO)", &keys_of<rl::PpoConfig>},
+namespace {
+
+std::vector<Verb> all_verbs() {
+  std::vector<Verb> table;
+  for (const TrainingVerb& verb : training_verbs()) {
+    const Verb::Keys keys = std::visit(
+        [](auto config) -> Verb::Keys { return &keys_of<typename decltype(config)::type>; },
+        verb.config);
+    table.emplace_back(verb.name, verb.run, verb.help, keys);
+  }
+  const std::vector<Verb> others{
       {"generate", &generate_command, "sample completions of prompts"},
       {"chat", &chat_command, "chat with a model in the terminal"},
       {"serve", &serve_command, "an OpenAI-compatible server"},
@@ -90,11 +88,18 @@ const std::vector<Verb>& verbs() {
       {"export", &export_command, "merge an adapter, convert the dtype, verify what was written"},
       {"check", &check_command, "check a run before it starts, plan its memory and its mesh"},
       {"doctor", &doctor_command, "what this machine has, and how fast it and its ranks are"},
-      {"list", &run_list,
-       "available models, algorithms, optimizers, rewards, environments, losses, sinks"},
+      {"list", &run_list, "available " + list_of_topics(", ")},
       {"demo", &demo_command, "train a small model to add, and show what it learned"},
       {"completion", &run_completion, "tab completion for bash, zsh or fish"},
   };
+  table.insert(table.end(), others.begin(), others.end());
+  return table;
+}
+
+}  // namespace
+
+const std::vector<Verb>& verbs() {
+  static const std::vector<Verb> table = all_verbs();
   return table;
 }
 
@@ -176,7 +181,7 @@ int run_verb(const Arguments& arguments) {
   } catch (const Error& e) {
     return report("", e, 1);
   } catch (const std::filesystem::filesystem_error& e) {
-    // Of a path that the user named: what a run makes itself is checked where it is made.
+    // The path is one that the user named: a run checks what it makes itself.
     std::cerr << "temper: " << e.path1().string() << ": " << e.code().message() << std::endl;
     return 2;
   } catch (const std::bad_alloc& e) {

@@ -1,7 +1,7 @@
 #include "temper/cli/completion_words.h"
 
 #include "temper/rewards/reward.h"
-#include "temper/rl/algorithm.h"
+#include "temper/rl/algorithms/algorithm.h"
 
 namespace temper::cli {
 namespace {
@@ -22,7 +22,8 @@ Words type_choices(std::string type) {
   return choices;
 }
 
-// Those of the verb whose algorithm is `standard`: with a critic, or without.
+// The algorithms of the verb whose default algorithm is `standard`: those with a critic, or those
+// without.
 Words algorithm_names(const std::string& standard) {
   const auto has_critic = [](const std::string& name) {
     return rl::algorithms().find(name)()->needs().critic;

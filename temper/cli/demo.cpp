@@ -15,7 +15,7 @@
 #include "temper/cli/work.h"
 #include "temper/generate/engine.h"
 #include "temper/models/load.h"
-#include "temper/rl/group_keys.h"
+#include "temper/rl/algorithms/group_keys.h"
 #include "temper/rl/run.h"
 #include "temper/train/sft.h"
 

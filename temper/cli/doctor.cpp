@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
+#include "temper/cli/device_report.h"
 #include "temper/cli/launch.h"
 #include "temper/cli/options.h"
 #include "temper/data/parquet.h"
@@ -18,16 +20,18 @@
 #include "temper/dist/environment.h"
 #include "temper/dist/mesh.h"
 #include "temper/models/weight_cache.h"
+#include "temper/ops/backend.h"
 #include "temper/ops/cpu/bfloat16_dot.h"
 #include "temper/ops/cpu/gemm.h"
 #include "temper/ops/cpu/rows.h"
 #include "temper/ops/cpu/simd.h"
 #include "temper/ops/product.h"
+#include "temper/ops/weight.h"
 
 namespace temper::cli {
 namespace {
 
-// From a sum of a few numbers, which shows the latency, to the weights of a block.
+// Sizes from a few numbers, whose sum shows the latency, to the weights of a block.
 const std::vector<int64_t> kCollectiveBytes{int64_t{4} << 10, int64_t{256} << 10, int64_t{4} << 20,
                                             int64_t{64} << 20};
 constexpr double kCollectiveSeconds = 0.3;  // for each collective and size
@@ -59,6 +63,16 @@ double gemm_gflops() {
          best_of(5, [&] { ops::product({a}, {b}, c, false, {}, panels); }) / 1e9;
 }
 
+// As model.dtype: bfloat16 with model.arithmetic: fast computes it.
+double fast_gflops() {
+  const at::Tensor x = at::ones({1024, 1024});
+  at::Tensor y = at::empty({1024, 1024});
+  ops::Weight weight(at::ones({1024, 1024}, at::kBFloat16));
+  weight.arithmetic = ops::Arithmetic::kFast;
+  weight.panels = ops::pack(weight);
+  return 2.0 * 1024 * 1024 * 1024 / best_of(5, [&] { ops::multiply(x, weight, y); }) / 1e9;
+}
+
 double bandwidth() {
   const at::Tensor x = at::ones({1 << 26});
   return 4.0 * (1 << 26) /
@@ -70,11 +84,11 @@ const char* bfloat16_products() {
     case kernels::Bfloat16Products::kInstructions:
       return "AVX512-BF16";
     case kernels::Bfloat16Products::kOtherBits:
-      return "float32, as this processor's AVX512-BF16 sums in another order";
+      return "float32, as this CPU's AVX512-BF16 sums in another order";
     case kernels::Bfloat16Products::kNoInstruction:
       break;
   }
-  return "float32, the same bits: this processor or build has no AVX512-BF16";
+  return "float32, the same bits: this CPU or build has no AVX512-BF16";
 }
 
 // Where quantized weights are kept for the next start.
@@ -85,7 +99,24 @@ std::string weight_cache() {
              " MB (TEMPER_CACHE_DIR)");
 }
 
+// What computes where neither config nor flag says it; empty: `problem` says why TEMPER_BACKEND
+// names none, and what follows is measured on native.
+std::string default_backend(std::string& problem) {
+  const char* variable = std::getenv("TEMPER_BACKEND");
+  try {
+    const char* name = ops::default_processor_backend().name();
+    return variable && *variable ? str(name, " (TEMPER_BACKEND)") : name;
+  } catch (const ConfigError& e) {
+    problem = e.what();
+    ops::choose_processor_backend(ops::native_backend());
+    return {};
+  }
+}
+
+// Throws ConfigError, once all is printed, where TEMPER_BACKEND names no backend.
 void print_machine() {
+  std::string problem;
+  const std::string backend = default_backend(problem);
   const char* arrow = data::arrow_version();
   std::cout << "cpu          " << cpu_name() << ", " << sysconf(_SC_NPROCESSORS_ONLN) << " cores\n"
             << "simd         " << kernels::simd_name() << ", panels of " << kernels::panel_width()
@@ -94,9 +125,12 @@ void print_machine() {
             << "threads      " << omp_get_max_threads() << " (OMP_NUM_THREADS)\n"
             << "memory       " << usable_memory_bytes() / 1'000'000 << " MB\n"
             << "libtorch     " << TORCH_VERSION << "\n"
-            << "gpu          none: this build has no CUDA\n"
-            << "gemm         " << static_cast<int64_t>(gemm_gflops())
-            << " GFLOP/s (float32, 1024 x 1024 x 1024)\n"
+            << "backend      " << (problem.empty() ? backend : problem) << "\n"
+            << std::flush;
+  print_devices(std::cout);
+  std::cout << "gemm         " << static_cast<int64_t>(gemm_gflops())
+            << " GFLOP/s (float32, 1024 x 1024 x 1024), " << static_cast<int64_t>(fast_gflops())
+            << " with bfloat16 and arithmetic fast\n"
             << "bandwidth    " << static_cast<int64_t>(bandwidth()) << " GB/s (reading 256 MB)\n"
             << "weight cache " << weight_cache() << "\n"
             << "parquet      "
@@ -104,6 +138,7 @@ void print_machine() {
                       : "not read: Arrow's libraries are not here (from pip: "
                         "pip install 'temper-llm[parquet]')")
             << std::endl;
+  check<ConfigError>(problem.empty(), problem);
 }
 
 // "host-a (ranks 0, 1), host-b (2, 3)"

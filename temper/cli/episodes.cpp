@@ -10,7 +10,7 @@
 #include "temper/cli/chat_templates.h"
 #include "temper/cli/output.h"
 #include "temper/cli/progress.h"
-#include "temper/rl/rollout_lines.h"
+#include "temper/rl/rollout/rollout_lines.h"
 #include "temper/text/chat_template.h"
 
 namespace temper::cli {
@@ -110,7 +110,7 @@ OutputRow output_row(size_t index, rl::SampledEpisode sampled, bool rewarded) {
 // The rows whose episodes one chat template writes.
 struct Template {
   std::shared_ptr<const ChatTemplate> chat;
-  std::vector<rl::EpisodeSampler::Ask> asks;  // keys are the rows' numbers
+  std::vector<rl::EpisodeDriver::Ask> asks;  // keys are the rows' numbers
 };
 
 // Rows of adapters with a template of their own stand by themselves.
@@ -148,9 +148,9 @@ EpisodeCounts sample_episodes(
   EpisodeCounts counts;
   for (const auto& [chat, asks] : templates) {
     format.chat = chat;
-    rl::EpisodeSampler sampler(in.environment, format, in.sampling.options, in.model.eos_token_ids);
-    if (!sampler.shows_tools()) std::cerr << "warning: " << kHiddenTools << std::endl;
-    sampler.run(
+    rl::EpisodeDriver driver(in.environment, format, in.sampling.options, in.model.eos_token_ids);
+    if (!driver.shows_tools()) std::cerr << "warning: " << kHiddenTools << std::endl;
+    driver.run(
         engine, asks, samples,
         [&](size_t ask, std::vector<rl::SampledEpisode> episodes) {
           progress.advance(static_cast<int64_t>(episodes.size()), 0);
@@ -160,8 +160,8 @@ EpisodeCounts sample_episodes(
         },
         [] { return interrupted(); });
     if (interrupted()) throw Interrupted();
-    if (counts.failures == 0) counts.first_failure = sampler.first_failure();
-    counts.failures += sampler.counts().failures();
+    if (counts.failures == 0) counts.first_failure = driver.first_failure();
+    counts.failures += driver.counts().failures();
   }
   if (counts.failures > 0)
     std::cerr << "warning: the environment failed " << counts.failures

@@ -10,7 +10,7 @@
 #include "temper/data/prompt_row.h"
 #include "temper/env/config.h"
 #include "temper/generate/engine.h"
-#include "temper/rl/episode_sampler.h"
+#include "temper/rl/rollout/episode_driver.h"
 
 namespace temper::cli {
 

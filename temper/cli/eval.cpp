@@ -17,8 +17,8 @@
 #include "temper/metrics/format.h"
 #include "temper/models/hf_config.h"
 #include "temper/rewards/reward.h"
-#include "temper/rl/live_episode.h"
-#include "temper/rl/model_reward.h"
+#include "temper/rl/rollout/live_episode.h"
+#include "temper/rl/rollout/model_reward.h"
 
 namespace temper::cli {
 namespace {
@@ -144,6 +144,13 @@ class Eval : public Command {
                        "temper eval: --reward, --reward-command, --reward-model, --environment, "
                        "--pairs or --perplexity is required; temper list rewards names rewards");
     environment_.check_no_beams(batch_);
+    const std::string& name = reward_.name;
+    const bool program =
+        name.find(' ') != name.npos || name.ends_with(".py") || name.ends_with(".sh");
+    check<ConfigError>(!program, "--reward: `", name,
+                       "` is no built-in reward; of a program write --reward-command \"",
+                       name.ends_with(".py") && name.find(' ') == name.npos ? "python3 " : "", name,
+                       "\"");
   }
 
   // Throws where the episodes say nothing of the model.

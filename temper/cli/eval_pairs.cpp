@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kRowsAtOnce = 256;
 
 std::unique_ptr<preference::PairScorer> scorer_of(const ModelFlags& flags, bool scalar) {
-  check_device(flags);
+  use_device(flags);
   if (!scalar) return preference::make_pair_scorer(load(flags));
   auto model = models::load_scalar_model(flags.model, flags.kept());
   if (!flags.adapter.empty()) {

@@ -79,7 +79,7 @@ class Generate : public Command {
   }
 
  private:
-  // Both give the number of tokens that were sampled.
+  // These two return the number of tokens that were sampled.
   int64_t write(models::CausalLM& model) {
     OutputFile out(output_, input_.input);
     int64_t tokens = 0;

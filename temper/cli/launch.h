@@ -19,7 +19,7 @@ int launch_ranks(int ranks, const std::vector<int>& serving, const char* verb,
 
 // Whether this is a rank that launch_ranks started.
 bool is_launched();
-// And not its first.
+// Whether this process is a rank that launch_ranks started, and not the first one.
 bool is_later_rank();
 // In a rank that launch_ranks started: it is to stop when the launcher has gone.
 void end_with_launcher();

@@ -1,15 +1,17 @@
 #include <algorithm>
 #include <iostream>
 
+#include "temper/base/config.h"
 #include "temper/base/error.h"
 #include "temper/cli/verbs.h"
 #include "temper/distill/strategy.h"
 #include "temper/env/environment.h"
+#include "temper/generate/remote/protocol.h"
 #include "temper/metrics/sink.h"
 #include "temper/models/model.h"
 #include "temper/preference/losses.h"
 #include "temper/rewards/reward.h"
-#include "temper/rl/algorithm.h"
+#include "temper/rl/algorithms/algorithm.h"
 #include "temper/train/update_rule.h"
 
 namespace temper::cli {
@@ -29,13 +31,10 @@ struct Topic {
 };
 const std::vector<Topic>& topics() {
   static const std::vector<Topic> table{
-      {"models",
-       [] {
-         for (const auto& family : models::families().list())
-           print_entry(family.name.c_str(), family.help.c_str());
-       }},
+      {"models", [] { lines(models::families().list()); }},
       {"algorithms", [] { lines(rl::algorithms().list()); }},
       {"optimizers", [] { lines(train::optimizers().list()); }},
+      {"servers", [] { lines(generate::remote::server_kinds().list()); }},
       {"rewards", [] { lines(rewards::registry()); }},
       {"environments", [] { lines(env::environments().list()); }},
       {"losses",
@@ -60,11 +59,16 @@ std::vector<std::string> list_topics() {
   return names;
 }
 
+std::string list_of_topics(const std::string& separator) {
+  std::string names;
+  for (const Topic& topic : topics()) names += (names.empty() ? "" : separator) + topic.name;
+  return names;
+}
+
 int run_list(const Arguments& arguments) {
-  const std::string what = arguments.empty() ? "" : arguments[0];
+  const std::string what = arguments.empty() ? "--help" : arguments[0];
   if (what == "--help" || what == "-h") {
-    std::cout
-        << "usage: temper list models|algorithms|optimizers|rewards|environments|losses|sinks\n";
+    std::cout << "usage: temper list " << list_of_topics("|") << "\n";
     return 0;
   }
   for (const Topic& topic : topics())
@@ -72,9 +76,8 @@ int run_list(const Arguments& arguments) {
       topic.print();
       return 0;
     }
-  throw ConfigError(
-      "temper list: found `" + what +
-      "`, expected models, algorithms, optimizers, rewards, environments, losses or sinks");
+  throw ConfigError("temper list: found `" + what + "`, expected one of " + list_of_topics(", ") +
+                    did_you_mean(what, list_topics()));
 }
 
 }  // namespace temper::cli

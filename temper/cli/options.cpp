@@ -4,10 +4,13 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "temper/base/config.h"
 #include "temper/base/error.h"
+#include "temper/models/device.h"
 #include "temper/models/directory.h"
+#include "temper/models/hf_config.h"
 #include "temper/models/load.h"
 #include "temper/text/template_date.h"
 
@@ -40,7 +43,7 @@ std::string unexpected_word(const CLI::App& app) {
   if (!word.starts_with("-")) return "unexpected `" + word + "`";
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) names.push_back(option->get_name());
-  return "unknown flag `" + word + "`; did you mean `" + nearest(word, names) + "`?";
+  return "unknown flag `" + word + "`" + did_you_mean(word, names);
 }
 
 }  // namespace
@@ -193,7 +196,12 @@ const std::vector<std::string> kCacheDtypes(enum_names<ops::CacheDtype>.begin(),
 }  // namespace
 
 void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
-  add_model(app, model, "directory of a Hugging Face model, or its id in the local cache");
+  app.add_option(
+         "--model", model,
+         "directory of a Hugging Face model or of an adapter on one, or a model's id in the "
+         "local cache")
+      ->required()
+      ->transform([this](const std::string& path) { return take_model(path); });
   const std::string help =
       rows_name_adapters
           ? "directory of a PEFT LoRA or DoRA adapter; or NAME=DIR (may be repeated), for rows "
@@ -208,17 +216,27 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
          help)
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--device", device, "device: auto or cpu (this version has no CUDA)")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  // The names that completion offers; cuda:N is as good.
+  const CLI::Validator names = CLI::IsMember({"auto", "cpu", "cuda"});
+  app.add_option(
+         "--device", device,
+         "device on which the model computes: auto (the default: a GPU where this program and "
+         "machine have one, else the CPU), cpu, cuda or cuda:N")
+      ->type_name("TEXT:" + names.get_description());
+  app.add_option("--backend", backend,
+                 "implementation of the operations: native (CPU kernels), aten (LibTorch's "
+                 "operators) or auto, the default: native on the CPU, aten elsewhere")
+      ->check(CLI::IsMember({"auto", "native", "aten"}));
   app.add_option(
          "--dtype", dtype,
-         "number type of weights in matrix products: float32 (the default) or bfloat16; sums are "
-         "float32")
+         "number type of weights in matrix products: float32 or bfloat16; sums are float32; "
+         "default: float32 on the CPU, the model's own elsewhere")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option(
          "--arithmetic", arithmetic,
-         "matrix products with bfloat16 weights: exact (the default), or fast, which also rounds "
-         "activations to bfloat16; int8 and nf4 weights are multiplied exactly")
+         "matrix products with bfloat16 weights: exact, or fast, which also rounds activations to "
+         "bfloat16; int8 and nf4 weights are multiplied exactly; default: exact on the CPU, fast "
+         "elsewhere")
       ->check(CLI::IsMember({"exact", "fast"}));
   add_storage(app, storage);
   app.add_option(
@@ -260,8 +278,24 @@ models::Storage kept_as(const std::string& dtype, const std::string& storage,
   return kept;
 }
 
+namespace {
+
+// Of the number type in the model's config.json, in which its weights were saved.
+bool is_half_precision(const std::string& directory) {
+  const models::HfConfig config = models::HfConfig::load(directory);
+  for (const char* key : {"dtype", "torch_dtype"})
+    if (const auto it = config.json().find(key); it != config.json().end() && it->is_string())
+      return *it == "bfloat16" || *it == "float16";
+  return false;
+}
+
+}  // namespace
+
 models::Storage ModelFlags::kept() const {
-  models::Storage kept = kept_as(dtype, storage, arithmetic);
+  const bool chosen = !dtype.empty() || !storage.empty() || !arithmetic.empty();
+  const bool as_model = !chosen && !models::chosen_device().is_cpu() && is_half_precision(model);
+  models::Storage kept =
+      as_model ? kept_as("bfloat16", "", "fast") : kept_as(dtype, storage, arithmetic);
   const auto found = std::ranges::find(kCacheDtypes, cache_dtype);  // none: the default
   if (found != kCacheDtypes.end())
     kept.cache_dtype = static_cast<ops::CacheDtype>(found - kCacheDtypes.begin());

@@ -57,15 +57,17 @@ struct NamedAdapter {
 
 // --model and --adapter, as several verbs take them.
 struct ModelFlags {
-  std::string model, device = "auto", dtype, storage, arithmetic, cache_dtype;
+  std::string model, device = "auto", backend = "auto", dtype, storage, arithmetic, cache_dtype;
   std::string adapter;              // --adapter DIR; empty: none
   std::vector<NamedAdapter> named;  // --adapter NAME=DIR, where the verb has rows that name one
   std::string template_date;        // --template-date, where the verb has it; empty: now
   void add_to(CLI::App& app, bool rows_name_adapters = false);
-  models::Storage kept() const;  // what --dtype, --storage, --arithmetic and --cache-dtype say
+  // What --dtype, --storage, --arithmetic and --cache-dtype say, on the chosen device.
+  models::Storage kept() const;
 
  private:
   void take_adapters(const std::vector<std::string>& given, bool may_be_named);
+  std::string take_model(const std::string& path);
 };
 
 // Adds the flag --template-date.

@@ -67,19 +67,18 @@ Progress::~Progress() {
 void Progress::advance(int64_t items, int64_t tokens) {
   items_ += items;
   tokens_ += tokens;
-  if (!terminal_) return;
   const double now = steady_seconds();
-  if (now - drawn_ < 0.2) return;
+  if (now - drawn_ < (terminal_ ? 0.2 : 60)) return;
   drawn_ = now;
   const double seconds = now - start_;
-  std::cerr << "\r\033[K" << what_ << " " << items_;
+  std::cerr << (terminal_ ? "\r\033[K" : "") << what_ << " " << items_;
   if (total_ > 0) std::cerr << " of " << total_;
   std::cerr << ", " << format_count(static_cast<double>(tokens_) / seconds) << " tokens/s";
   if (total_ > 0 && items_ > 0)
     std::cerr << ", left "
               << format_duration(seconds * static_cast<double>(total_ - items_) /
                                  static_cast<double>(items_));
-  std::cerr << std::flush;
+  std::cerr << (terminal_ ? "" : "\n") << std::flush;
 }
 
 }  // namespace temper::cli

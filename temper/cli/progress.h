@@ -20,8 +20,8 @@ void let_interrupts_end();  // a signal ends the program again
 void forget_interrupt();    // the same, and a wish that came was obeyed
 struct Interrupted {};      // thrown where work stops because of that
 
-// "sampled 12 of 64, 3,210 tokens/s, left 0:04" on a terminal's standard error, redrawn a few times
-// a second and cleared at the end; nothing elsewhere.
+// "sampled 12 of 64, 3,210 tokens/s, left 0:04" on standard error: on a terminal redrawn a few
+// times a second and cleared at the end, elsewhere a line a minute.
 class Progress {
  public:
   // total 0: unknown.

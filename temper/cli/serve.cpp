@@ -14,6 +14,7 @@
 
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
+#include "temper/base/work_queue.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/work.h"
 #include "temper/generate/option_values.h"
@@ -23,7 +24,6 @@
 #include "temper/models/load.h"
 #include "temper/models/reload.h"
 #include "temper/serve/server.h"
-#include "temper/serve/workers.h"
 
 namespace temper::cli {
 namespace {
@@ -73,7 +73,7 @@ class Log {
   void write(const std::string& line) {
     if (waiting_ >= kMostWaiting) return;
     ++waiting_;
-    worker_.post([this, line] {
+    worker_.run([this, line] {
       std::cerr << line + "\n" << std::flush;
       --waiting_;
     });
@@ -82,7 +82,7 @@ class Log {
  private:
   static constexpr int kMostWaiting = 10000;
   std::atomic<int> waiting_{0};
-  serve::Workers worker_{1};
+  WorkQueue worker_;
 };
 
 // Chat templates with variables that requests give (chat_template_kwargs).

@@ -1,4 +1,5 @@
 // Text to ids, ids to text, conversations to text, ids and labels.
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -6,6 +7,8 @@
 #include "temper/base/error.h"
 #include "temper/cli/output.h"
 #include "temper/cli/work.h"
+#include "temper/data/preference_sides.h"
+#include "temper/data/row_fields.h"
 #include "temper/data/text_format.h"
 #include "temper/text/conversation.h"
 #include "temper/text/special_tokens.h"
@@ -31,7 +34,11 @@ class Tokenize : public Command {
         "weights.\n"
         "example: temper tokenize --model DIR --input rows.jsonl --output ids.jsonl");
     add_model(app, model_, "directory with a tokenizer, or a model's id in the local cache");
-    input_.add_to(app, "text, tokens, messages with tools, or prompt and completion")->required();
+    input_
+        .add_to(app,
+                "text, tokens, messages with tools, prompt and completion, chosen and rejected, or "
+                "input_ids and labels")
+        ->required();
     app.add_option("--output", output_,
                    "file for the results, in input order, or - for standard output")
         ->required();
@@ -50,7 +57,7 @@ class Tokenize : public Command {
     ChatOptions chat;
     chat.render = render_options(template_date_);
     format_.chat = ChatTemplate::find(model_, chat);
-    format_.vocabulary = INT32_MAX;
+    format_.vocabulary = num_ids();
     options_.train_on = train_on(train_on_);
     OutputFile out(output_, input_.input);
     Json row;
@@ -66,6 +73,8 @@ class Tokenize : public Command {
       if (row.contains("messages")) return conversation(row, where);
       if (row.contains("prompt") && row.contains("completion"))
         return prompt_completion(row, where);
+      if (row.contains("chosen") || row.contains("rejected") || row.contains("chosen_ids"))
+        return preference(row, where);
     } catch (const DataError& e) {
       throw DataError(std::string(e.what()).starts_with(where) ? e.what()
                                                                : where + ": " + e.what());
@@ -73,10 +82,36 @@ class Tokenize : public Command {
     const Tokenizer& tokenizer = *format_.tokenizer;
     if (row.contains("tokens"))
       return OutputRow::object(
-          {{"text", tokenizer.decode(token_field(row, "tokens", INT32_MAX, where))}});
-    check<DataError>(row.contains("text") && row["text"].is_string(), where,
-                     ": expected `text`, `tokens`, `messages`, or `prompt` and `completion`");
+          {{"text", tokenizer.decode(token_field(row, "tokens", format_.vocabulary, where))}});
+    if (row.contains("input_ids")) return ids(row, where);
+    check<DataError>(row.contains("text") && row["text"].is_string(), where, ": the row has ",
+                     data::field_names(row),
+                     "; expected `text`, `tokens`, `messages`, `prompt` and `completion`, `chosen` "
+                     "and `rejected`, or `input_ids`");
     return OutputRow::object({{"tokens", tokenizer.encode(row["text"].get<std::string>())}});
+  }
+
+  // Ids of the model, which may have more than its tokenizer.
+  int64_t num_ids() const {
+    const Json config = read_model_file(model_, "config.json");
+    const Json& text =
+        config.is_object() && config.contains("text_config") ? config["text_config"] : config;
+    const Json size = text.is_object() ? text.value("vocab_size", Json()) : Json();
+    const int64_t own = format_.tokenizer->vocab_size();
+    return size.is_number_integer() ? std::max(own, size.get<int64_t>()) : own;
+  }
+
+  // What training makes of a row of ids.
+  OutputRow ids(const Json& row, const std::string& where) {
+    TokenizedConversation out;
+    out.tokens = data::token_ids(row["input_ids"], "input_ids", format_.vocabulary, where);
+    out.labels = row.contains("labels")
+                     ? data::token_ids(row["labels"], "labels", format_.vocabulary, where, -100)
+                     : out.tokens;
+    check<DataError>(out.labels.size() == out.tokens.size(), where, ": `labels` has ",
+                     out.labels.size(), " entries, `input_ids` ", out.tokens.size());
+    out.text = format_.tokenizer->decode(out.tokens);
+    return written(out);
   }
 
   OutputRow conversation(const Json& row, const std::string& where) {
@@ -110,6 +145,25 @@ class Tokenize : public Command {
     return labelled(messages, tools, where, [&](const ChatTemplate& chat) {
       return tokenize_prompt_completion(tokenizer, chat, prompt, completion, tools, options_);
     });
+  }
+
+  // Both sides of a pair, each as the row {prompt, completion} that it is.
+  OutputRow preference(const Json& row, const std::string& where) {
+    const data::PreferenceSides sides = data::preference_sides(row, false, where);
+    const auto side = [&](const Json& completion) {
+      if (!sides.ids) {
+        Json alone{{"prompt", sides.prompt}, {"completion", completion}};
+        if (row.contains("tools")) alone["tools"] = row["tools"];
+        return prompt_completion(alone, where);
+      }
+      Json tokens = sides.prompt, labels(sides.prompt.size(), Json(-100));
+      for (const Json& id : completion) {
+        tokens.push_back(id);
+        labels.push_back(id);
+      }
+      return ids({{"input_ids", tokens}, {"labels", labels}}, where);
+    };
+    return OutputRow{{"chosen", side(sides.chosen)}, {"rejected", side(sides.rejected)}};
   }
 
   // A conversation's text and tokens stand there whatever can be trained of it.

@@ -6,31 +6,46 @@
 
 #include <algorithm>
 #include <iostream>
-#include <map>
 
 #include "temper/base/error.h"
 #include "temper/cli/launch.h"
+#include "temper/cli/next_steps.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/verbs.h"
 #include "temper/dist/environment.h"
 #include "temper/distill/run.h"
 #include "temper/preference/dpo.h"
+#include "temper/preference/losses.h"
 #include "temper/preference/orpo.h"
 #include "temper/preference/reward.h"
+#include "temper/rl/algorithms/algorithm.h"
 #include "temper/rl/run.h"
-#include "temper/train/sft.h"
 
 namespace temper::cli {
 namespace {
 
-// A verb's name, help and run. Its config composes the sections that it obeys.
+// How a verb is run, and what `temper VERB --help` says above the keys of its config.
 template <class Config>
-struct TrainingVerb {
-  const char* name;
+struct Training {
+  const char* verb;
   train::RunOutcome (*run)(Config&, const train::RunHost&);
-  const char* help;
-  std::vector<std::string> elsewhere = {};  // sections of other verbs
+  std::string help;
 };
+
+template <class Table>
+std::string joined_names(const Table& table) {
+  std::string names;
+  for (const std::string& name : table.names()) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
+
+// Algorithms that `temper grpo` runs: those without a critic.
+std::string grpo_algorithms() {
+  std::string names;
+  for (const auto& entry : rl::algorithms().list())
+    if (!entry.value()->needs().critic) names += (names.empty() ? "" : ", ") + entry.name;
+  return names;
+}
 
 bool asks_for_help(const Arguments& arguments) {
   return std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
@@ -39,19 +54,19 @@ bool asks_for_help(const Arguments& arguments) {
 }
 
 template <class Config>
-int run_training(const TrainingVerb<Config>& verb, const Arguments& arguments) {
+int run_training(const Training<Config>& training, const Arguments& arguments) {
   Config config;
   if (asks_for_help(arguments)) {
-    std::cout << verb.help << "keys (path, type, default, meaning):\n"
+    std::cout << training.help << "keys (path, type, default, meaning):\n"
               << describe_run_config(config);
     return 0;
   }
   Arguments rest;
   const int ranks = take_nproc(arguments, rest);
-  read_run_config(config, rest, verb.name, verb.elsewhere);
+  read_run_config(config, rest, training.verb, other_sections(training.verb));
   if (ranks > 1) {
     config.training_ranks(ranks);
-    return launch_ranks(ranks, config.roles.serving(), verb.name, rest);
+    return launch_ranks(ranks, config.roles.serving(), training.verb, rest);
   }
   // For who types Ctrl-C, once for all ranks, which get the signal together.
   catch_interrupts(dist::read_environment().rank == 0 && ::isatty(STDERR_FILENO) == 1
@@ -63,8 +78,14 @@ int run_training(const TrainingVerb<Config>& verb, const Arguments& arguments) {
   ::signal(SIGPIPE, [](int) {});
   end_with_launcher();
   const train::RunOutcome outcome =
-      verb.run(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, interrupted});
-  if (!outcome.interrupted) return 0;
+      training.run(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, interrupted});
+  if (!outcome.interrupted) {
+    const auto& sinks = config.metrics.sinks;
+    const bool shows = std::find(sinks.begin(), sinks.end(), "console") != sinks.end();
+    if (shows && dist::read_environment().rank == 0)
+      std::cout << next_steps(config, eval_flags(config)) << std::flush;
+    return 0;
+  }
   if (dist::read_environment().rank > 0) return stopped_status();  // the first one says it
   std::cerr << "temper: stopped after step " << outcome.steps
             << (config.resume == "never"
@@ -74,25 +95,6 @@ int run_training(const TrainingVerb<Config>& verb, const Arguments& arguments) {
   return stopped_status();
 }
 
-}  // namespace
-
-std::vector<std::string> other_sections(const std::string& verb) {
-  static const std::map<std::string, std::vector<std::string>> own{
-      {"sft", {}},
-      {"dpo", {"preference"}},
-      {"orpo", {"preference"}},
-      {"reward", {"preference"}},
-      {"distill", {"rollout", "distill"}},
-      {"grpo", {"rl", "rollout", "rewards"}},
-      {"ppo", {"rl", "rollout", "rewards", "ppo"}}};
-  const std::vector<std::string>& sections = own.at(verb);
-  std::vector<std::string> rest;
-  for (const char* section : {"rl", "rollout", "rewards", "preference", "distill", "ppo"})
-    if (std::find(sections.begin(), sections.end(), section) == sections.end())
-      rest.emplace_back(section);
-  return rest;
-}
-
 int run_sft(const Arguments& arguments) {
   return run_training<train::SftConfig>(
       {"sft", &train::run_sft,
@@ -100,25 +102,24 @@ int run_sft(const Arguments& arguments) {
        "usage: temper sft [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
        "examples:\n"
        "  temper sft configs/sft.yaml\n"
-       "  temper sft configs/sft.yaml adapter.method=lora adapter.rank=16 output_dir=runs/lora\n",
-       other_sections("sft")},
+       "  temper sft configs/sft.yaml adapter.method=lora adapter.rank=16 output_dir=runs/lora\n"},
       arguments);
 }
 
 int run_dpo(const Arguments& arguments) {
   return run_training<preference::PreferenceConfig>(
       {"dpo", &preference::run_dpo,
-       "Direct preference optimisation on pairs of completions; by preference.loss: sigmoid (DPO, "
-       "cDPO), hinge, ipo, robust, simpo, kto.\n"
-       "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "
-       "rejected_ids}; kto takes {prompt, completion, label}, too.\n"
-       "usage: temper dpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
-       "examples:\n"
-       "  temper dpo configs/dpo.yaml\n"
-       "  temper dpo configs/dpo.yaml preference.loss=simpo preference.beta=2 "
-       "output_dir=runs/simpo\n"
-       "  temper dpo configs/dpo.yaml preference.reference=precomputed adapter.method=lora\n",
-       other_sections("dpo")},
+       "Direct preference optimisation on pairs of completions; by preference.loss: " +
+           joined_names(preference::losses()) +
+           ".\n"
+           "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "
+           "rejected_ids}; kto takes {prompt, completion, label}, too.\n"
+           "usage: temper dpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
+           "examples:\n"
+           "  temper dpo configs/dpo.yaml\n"
+           "  temper dpo configs/dpo.yaml preference.loss=simpo preference.beta=2 "
+           "output_dir=runs/simpo\n"
+           "  temper dpo configs/dpo.yaml preference.reference=precomputed adapter.method=lora\n"},
       arguments);
 }
 
@@ -131,8 +132,7 @@ int run_orpo(const Arguments& arguments) {
        "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "
        "rejected_ids}.\n"
        "usage: temper orpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
-       "example: temper orpo configs/orpo.yaml\n",
-       other_sections("orpo")},
+       "example: temper orpo configs/orpo.yaml\n"},
       arguments);
 }
 
@@ -146,8 +146,7 @@ int run_reward(const Arguments& arguments) {
        "usage: temper reward [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
        "examples:\n"
        "  temper reward configs/reward.yaml\n"
-       "  temper grpo configs/grpo_gsm8k.yaml 'rewards=[{model: runs/reward/final, name: rm}]'\n",
-       other_sections("reward")},
+       "  temper grpo configs/grpo_gsm8k.yaml 'rewards=[{model: runs/reward/final, name: rm}]'\n"},
       arguments);
 }
 
@@ -172,27 +171,25 @@ int run_distill(const Arguments& arguments) {
        "  temper distill --precompute configs/distill.yaml distill.teacher_logprobs=FILE\n"
        "--precompute writes the teacher's top-k log-probabilities to distill.teacher_logprobs; "
        "runs "
-       "with that key then\nread the file instead of the teacher.\n",
-       other_sections("distill")},
+       "with that key then\nread the file instead of the teacher.\n"},
       arguments);
 }
 
 int run_grpo(const Arguments& arguments) {
   return run_training<rl::RlConfig>(
       {"grpo", &rl::run_rl,
-       "Reinforcement learning on the policy's own samples: GRPO and, by "
-       "rl.algorithm, dr_grpo, dapo, gspo, rloo.\n"
-       "usage: temper grpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
-       "examples:\n"
-       "  temper grpo configs/grpo_gsm8k.yaml\n"
-       "  temper grpo configs/grpo_gsm8k.yaml rl.algorithm=dapo 'rewards=[{command: "
-       "[python3, examples/reward.py]}]'\n"
-       "  temper grpo configs/grpo_gsm8k.yaml rl.replay=runs/x/rollouts/step-1.jsonl\n"
-       "  temper grpo configs/grpo_gsm8k.yaml rl.max_staleness=1 "
-       "rollout.server.urls=[http://127.0.0.1:8000]\n"
-       "  temper grpo --nproc 4 configs/grpo_gsm8k.yaml rl.max_staleness=1 "
-       "'roles={rollout: [2, 3], reference: [3]}'\n",
-       other_sections("grpo")},
+       "Reinforcement learning on the policy's own samples; by rl.algorithm: " + grpo_algorithms() +
+           ".\n"
+           "usage: temper grpo [--nproc N] [file.yaml ...] [dotted.key=value ...]\n"
+           "examples:\n"
+           "  temper grpo configs/grpo_gsm8k.yaml\n"
+           "  temper grpo configs/grpo_gsm8k.yaml rl.algorithm=dapo 'rewards=[{command: "
+           "[python3, examples/reward.py]}]'\n"
+           "  temper grpo configs/grpo_gsm8k.yaml rl.replay=runs/x/rollouts/step-1.jsonl\n"
+           "  temper grpo configs/grpo_gsm8k.yaml rl.max_staleness=1 "
+           "'rollout.server.urls=[http://127.0.0.1:8000]'\n"
+           "  temper grpo --nproc 4 configs/grpo_gsm8k.yaml rl.max_staleness=1 "
+           "'roles={rollout: [2, 3], reference: [3]}'\n"},
       arguments);
 }
 
@@ -207,9 +204,65 @@ int run_ppo(const Arguments& arguments) {
        "examples:\n"
        "  temper ppo configs/ppo.yaml\n"
        "  temper ppo configs/ppo.yaml ppo.critic=runs/reward/final ppo.critic_warmup_steps=20\n"
-       "  temper ppo configs/ppo.yaml adapter.method=lora ppo.share_base=true\n",
-       other_sections("ppo")},
+       "  temper ppo configs/ppo.yaml adapter.method=lora ppo.share_base=true\n"},
       arguments);
+}
+
+}  // namespace
+
+const std::vector<TrainingVerb>& training_verbs() {
+  static const std::vector<TrainingVerb> table{
+      {"sft", "supervised fine-tuning, of all weights or a LoRA adapter", &run_sft,
+       std::type_identity<train::SftConfig>()},
+      {"distill",
+       "knowledge distillation from a teacher model",
+       &run_distill,
+       std::type_identity<distill::DistillConfig>(),
+       {"rollout", "distill"}},
+      {"dpo",
+       "direct preference optimisation: " + joined_names(preference::losses()),
+       &run_dpo,
+       std::type_identity<preference::PreferenceConfig>(),
+       {"preference"}},
+      {"orpo",
+       "odds ratio preference optimisation, without a reference",
+       &run_orpo,
+       std::type_identity<preference::PreferenceConfig>(),
+       {"preference"}},
+      {"reward",
+       "a reward model trained on preference pairs",
+       &run_reward,
+       std::type_identity<preference::PreferenceConfig>(),
+       {"preference"}},
+      {"grpo",
+       "reinforcement learning: " + grpo_algorithms(),
+       &run_grpo,
+       std::type_identity<rl::RlConfig>(),
+       {"rl", "rollout", "rewards"}},
+      {"ppo",
+       "reinforcement learning with a critic (PPO)",
+       &run_ppo,
+       std::type_identity<rl::PpoConfig>(),
+       {"rl", "rollout", "rewards", "ppo"}},
+  };
+  return table;
+}
+
+const TrainingVerb* find_training_verb(const std::string& name) {
+  for (const TrainingVerb& verb : training_verbs())
+    if (verb.name == name) return &verb;
+  return nullptr;
+}
+
+std::vector<std::string> other_sections(const std::string& verb) {
+  const std::vector<std::string>& own = find_training_verb(verb)->sections;
+  std::vector<std::string> others;
+  for (const TrainingVerb& other : training_verbs())
+    for (const std::string& section : other.sections)
+      if (std::find(own.begin(), own.end(), section) == own.end() &&
+          std::find(others.begin(), others.end(), section) == others.end())
+        others.push_back(section);
+  return others;
 }
 
 }  // namespace temper::cli

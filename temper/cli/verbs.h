@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace CLI {
@@ -37,26 +38,20 @@ struct Verb {
   using Keys = std::vector<ConfigKey> (*)();
 
   Verb(const char* name_, Make make_, const char* help_) : name(name_), help(help_), make(make_) {}
-  Verb(const char* name_, Run run_, const char* help_, Keys keys_ = nullptr)
-      : name(name_), help(help_), parse_and_run(run_), keys(keys_) {}
+  Verb(const char* name_, Run run_, std::string help_, Keys keys_ = nullptr)
+      : name(name_), help(std::move(help_)), parse_and_run(run_), keys(keys_) {}
 
   // Gives the exit status.
   int run(const Arguments& arguments) const;
 
-  const char *name, *help;
+  const char* name;
+  std::string help;
   Make make = nullptr;
   Run parse_and_run = nullptr;
   Keys keys = nullptr;
 };
 const std::vector<Verb>& verbs();
 
-int run_sft(const Arguments&);
-int run_distill(const Arguments&);
-int run_dpo(const Arguments&);
-int run_orpo(const Arguments&);
-int run_reward(const Arguments&);
-int run_grpo(const Arguments&);
-int run_ppo(const Arguments&);
 int run_list(const Arguments&);
 int run_completion(const Arguments&);
 std::unique_ptr<Command> generate_command();
@@ -71,8 +66,9 @@ std::unique_ptr<Command> export_command();
 std::unique_ptr<Command> doctor_command();
 std::unique_ptr<Command> demo_command();
 
-// What `temper list` knows, for shell completion.
+// What `temper list` knows, for help and shell completion.
 std::vector<std::string> list_topics();
+std::string list_of_topics(const std::string& separator);
 
 // Runs the program: exit status 0, 1 (the run failed) or 2 (what the user gave is wrong), with one
 // message on stderr.

@@ -12,6 +12,7 @@
 #include "temper/data/row_set.h"
 #include "temper/generate/beams.h"
 #include "temper/models/adapter.h"
+#include "temper/models/device.h"
 #include "temper/models/directory.h"
 #include "temper/models/load.h"
 
@@ -47,13 +48,30 @@ void warn_of_other_format(const std::string& adapter, const std::string& storage
             << " gives what it was trained with" << std::endl;
 }
 
-void check_device(const ModelFlags& flags) {
-  check<ConfigError>(flags.device != "cuda",
-                     "--device cuda: this build has no CUDA; use --device cpu");
+// An adapter's directory stands for its base model with the adapter on it.
+std::string ModelFlags::take_model(const std::string& path) {
+  const std::string directory = models::resolve_model_path(path);
+  std::error_code none;
+  const auto has = [&](const char* file) {
+    return std::filesystem::exists(directory + "/" + file, none);
+  };
+  if (has("config.json") || !has("adapter_config.json")) return directory;
+  const std::optional<std::string> base = models::find_adapter_base(directory);
+  if (!base || !std::filesystem::exists(*base + "/config.json", none))
+    throw CLI::ValidationError(
+        "--model", temper::str(path, " is an adapter, and its base model ", base.value_or(""),
+                               base ? " is not here" : "is not named in adapter_config.json",
+                               "; give it as --model BASE --adapter ", path));
+  adapter = directory;
+  return *base;
+}
+
+void use_device(const ModelFlags& flags) {
+  models::use_device({flags.device, flags.backend, "--device", "--backend"});
 }
 
 std::unique_ptr<models::CausalLM> load(const ModelFlags& flags) {
-  check_device(flags);
+  use_device(flags);
   auto model = models::load_model(flags.model, flags.kept());
   // In this order they have the numbers of adapter_of.
   for (const NamedAdapter& named : flags.named) {
@@ -107,7 +125,8 @@ std::vector<int32_t> token_field(const Json& row, const char* field, int64_t voc
 
 InputRows::InputRows(const InputFlags& flags)
     : files_(data::find_row_files(flags.input == "-" ? "/dev/stdin" : flags.input)),
-      renamed_(flags.renamed()) {
+      renamed_(flags.renamed()),
+      input_(flags.input == "-" ? "standard input" : flags.input) {
   std::reverse(files_.begin(), files_.end());
   open_next();
 }
@@ -119,9 +138,11 @@ void InputRows::open_next() {
 
 bool InputRows::next(Json& row) {
   while (!rows_->next(row)) {
+    check<DataError>(any_ || !files_.empty(), input_, ": no rows");
     if (files_.empty()) return false;
     open_next();
   }
+  any_ = true;
   data::rename_columns(row, renamed_, rows_->where());
   return true;
 }

@@ -23,8 +23,8 @@ void warn_of_other_base(const std::string& model_dir, const std::string& adapter
 // Warns on stderr where the adapter was trained on quantized weights, and `storage`, as --storage
 // has it, is another format.
 void warn_of_other_format(const std::string& adapter, const std::string& storage);
-// Throws ConfigError for a device that this build lacks.
-void check_device(const ModelFlags& flags);
+// Computes on what --device and --backend say. Throws ConfigError for what this build lacks.
+void use_device(const ModelFlags& flags);
 // The model with its adapters.
 std::unique_ptr<models::CausalLM> load(const ModelFlags& flags);
 // nn::Context::adapter of the adapter that the row's field `adapter` names; 0, the one without a
@@ -43,6 +43,7 @@ std::vector<int32_t> token_field(const Json& row, const char* field, int64_t voc
 class InputRows {
  public:
   explicit InputRows(const InputFlags& flags);
+  // False: there are no more. Throws DataError where there was none.
   bool next(Json& row);
   std::string where() const { return rows_->where(); }
 
@@ -52,6 +53,8 @@ class InputRows {
   std::vector<std::string> files_;  // not yet opened, the last one first
   std::unique_ptr<data::RowReader> rows_;
   std::map<std::string, std::string> renamed_;
+  std::string input_;
+  bool any_ = false;
 };
 
 // Prompts of rows {"tokens"}, {"prompt"} (text or messages), {"messages"} or {"prompt_ids"}.

@@ -31,8 +31,8 @@ std::string joined(const std::set<std::string>& names) {
   return text;
 }
 
-// The files of rows below a snapshot, as paths relative to it. Links to directories are not
-// followed.
+// The files below a snapshot whose names are those of rows, as paths relative to it. Links to
+// directories are not followed.
 Patterns files_below(const std::string& snapshot) {
   Patterns files;
   std::error_code problem;
@@ -212,13 +212,16 @@ std::vector<std::string> dataset_files(const DatasetId& dataset) {
   std::error_code none;
   check<ConfigError>(fs::is_directory(snapshot, none), dataset.id, ": its snapshot ", snapshot,
                      " is missing; fetch it again with `", fetch, "`");
-  const Patterns files = files_below(snapshot);
-  check<ConfigError>(!files.empty(), dataset.id, ": its snapshot ", snapshot,
-                     " has no file of rows (.jsonl, .ndjson, .parquet); fetch it again with `",
-                     fetch, "`, or convert its files");
+  Patterns files = files_below(snapshot);
   std::string config = dataset.config, preferred;
   Layout layout = layout_of_readme(snapshot, preferred);
-  if (layout.empty()) layout = layout_of_names(files);
+  if (layout.empty()) {  // nobody says which .json are rows
+    std::erase_if(files, [&](const auto& file) { return !holds_rows(snapshot + "/" + file); });
+    layout = layout_of_names(files);
+  }
+  check<ConfigError>(!files.empty(), dataset.id, ": its snapshot ", snapshot,
+                     " has no file of rows (.jsonl, .ndjson, .parquet, .csv, .tsv, .json); fetch ",
+                     "it again with `", fetch, "`, or convert its files");
   if (config.empty()) {
     config = layout.size() == 1 ? layout.begin()->first : preferred.empty() ? "default" : preferred;
     check<ConfigError>(

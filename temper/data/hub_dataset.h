@@ -15,7 +15,8 @@ struct DatasetId {
   std::string split = "train";
 };
 
-// Nothing where the text has another form, or ends as files of rows do (rows/train.jsonl).
+// Parses a data set id; nullopt: the text has another form, or ends as files of rows do
+// (rows/train.jsonl).
 std::optional<DatasetId> parse_dataset_id(std::string_view text);
 
 // The files of rows of one split, sorted by name. Which files these are is what the data set's

@@ -13,6 +13,7 @@
 #include "temper/base/errno_text.h"
 #include "temper/base/error.h"
 #include "temper/data/parquet.h"
+#include "temper/data/table_text.h"
 
 namespace temper::data {
 namespace {
@@ -140,8 +141,8 @@ class ZstdReader : public LineReader {
 std::unique_ptr<LineReader> LineReader::open(const std::string& path) {
   if (path.ends_with(".gz")) return std::make_unique<GzipReader>(path);
   if (path.ends_with(".zst")) return std::make_unique<ZstdReader>(path);
-  if (path.ends_with(".parquet")) {
-    FileDescriptor rows = open_parquet(path);
+  if (path.ends_with(".parquet") || is_table_text(path)) {
+    FileDescriptor rows = path.ends_with(".parquet") ? open_parquet(path) : open_table_text(path);
     File lines(::fdopen(rows.get(), "rb"));
     check(lines != nullptr, path, ": cannot read its rows: ", errno_text);
     rows.release();
@@ -175,8 +176,25 @@ bool LineReader::next(std::string& line) {
   return true;
 }
 
+namespace {
+
+// What a line that is no row of JSON Lines shows of its file; empty: nothing.
+std::string kind_of_file(std::string_view line) {
+  const bool marked = line.starts_with("\xFF\xFE") || line.starts_with("\xFE\xFF");
+  if (marked || (line.size() > 1 && (line[0] == 0) != (line[1] == 0)))
+    return "the file is UTF-16, expected UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW_FILE";
+  const size_t first = line.find_first_not_of(" \t");
+  if (first == line.npos || line[first] != '[') return {};
+  return "found a list, expected a row, one JSON object a line (JSON Lines); a file that is a list "
+         "of rows is read where its name ends with .json";
+}
+
+}  // namespace
+
 Json parse_row(std::string_view line, const std::string& where) {
   while (line.ends_with('\r')) line.remove_suffix(1);
+  const std::string kind = kind_of_file(line);
+  check<DataError>(kind.empty(), where, ": ", kind);
   Json row = parse_json(line, where, BigIntegers::kKept);
   check<DataError>(row.is_object(), where, ": expected a JSON object, found ", row.type_name());
   return row;

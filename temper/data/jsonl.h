@@ -1,5 +1,5 @@
-// Rows of JSON, one a line: plain, .gz, .zst or converted from .parquet, streamed in bounded
-// memory.
+// Rows of JSON, one a line: plain, .gz, .zst or converted from .parquet, .json, .csv and .tsv,
+// streamed in bounded memory.
 #pragma once
 
 #include <cstdint>

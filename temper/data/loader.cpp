@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "temper/base/error.h"
+#include "temper/data/row_fields.h"
 
 namespace temper::data {
 namespace {
@@ -134,9 +135,12 @@ std::optional<RowOrder::Drawn> RowOrder::draw(LoaderState& state, bool begun) co
 Loader<SftRow>::Read sft_reader(SftFormat format) {
   return [format = std::move(format)](const RowOrder::Drawn& drawn, LoaderState& state) {
     bool truncated = false;
+    Json json = drawn.file->row(drawn.row);
+    const bool text_messages = has_text_messages(json, format.columns);
     std::optional<SftRow> row =
-        read_sft_row(format, drawn.file->row(drawn.row), drawn.file->where(drawn.row), &truncated);
+        read_sft_row(format, std::move(json), drawn.file->where(drawn.row), &truncated);
     if (!row) return row;
+    state.text_messages += text_messages;
     state.truncated += truncated;
     state.untrained += row->supervised() == 0;
     state.with_eos += trains_end(format, *row);

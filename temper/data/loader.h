@@ -33,6 +33,7 @@ struct LoaderState {
   int64_t truncated = 0, dropped = 0,
           untrained = 0;           // rows cut, left out, or without a trained token
   int64_t with_eos = 0, rows = 0;  // rows that train an end token; rows given
+  int64_t text_messages = 0;       // rows whose prompt has_text_messages(); not kept in checkpoints
 
   Json to_json() const;
   static LoaderState from_json(const Json& json, const std::string& where);
@@ -40,12 +41,12 @@ struct LoaderState {
 
 // What reading rows before they are drawn found (row_survey.h).
 struct RowSurvey {
-  int64_t rows = 0;                                    // read, those left out included
-  int64_t tokens = 0;                                  // of the rows that are given
-  int64_t dropped = 0;                                 // rows left out
-  int64_t truncated = 0, untrained = 0, with_eos = 0;  // as in LoaderState
-  bool complete = false;                               // these are all rows of all sources
-  std::vector<std::vector<int64_t>> dropped_rows;      // of each source, ascending
+  int64_t rows = 0;     // read, those left out included
+  int64_t tokens = 0;   // of the rows that are given
+  int64_t dropped = 0;  // rows left out
+  int64_t truncated = 0, untrained = 0, with_eos = 0, text_messages = 0;  // as in LoaderState
+  bool complete = false;                           // these are all rows of all sources
+  std::vector<std::vector<int64_t>> dropped_rows;  // of each source, ascending
 };
 
 // Which row is drawn when. Sources are interleaved by largest deficit: the next row comes from the

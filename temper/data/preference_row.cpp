@@ -197,9 +197,12 @@ std::optional<PreferenceRow> read_preference_row(const PreferenceFormat& format,
 Loader<PreferenceRow>::Read preference_reader(PreferenceFormat format) {
   return [format = std::move(format)](const RowOrder::Drawn& drawn, LoaderState& state) {
     bool truncated = false;
-    std::optional<PreferenceRow> row = read_preference_row(
-        format, drawn.file->row(drawn.row), drawn.file->where(drawn.row), &truncated);
+    Json json = drawn.file->row(drawn.row);
+    const bool text_messages = has_text_messages(json, format.columns);
+    std::optional<PreferenceRow> row =
+        read_preference_row(format, std::move(json), drawn.file->where(drawn.row), &truncated);
     if (!row) return row;
+    state.text_messages += text_messages;
     row->file = drawn.file;
     row->row = drawn.row;
     state.truncated += truncated;

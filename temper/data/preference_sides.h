@@ -14,8 +14,8 @@ struct PreferenceSides {
   bool ids = false;
 };
 
-// Of a pair, or, where `unpaired` and the row has a `label`, of one completion. Throws DataError
-// that begins with `where`: a side that is missing or empty, two that are equal.
+// The sides of a pair, or, where `unpaired` and the row has a `label`, of one completion. Throws
+// DataError that begins with `where`: a side is missing or empty, or both are equal.
 PreferenceSides preference_sides(const Json& row, bool unpaired, const std::string& where);
 
 }  // namespace temper::data

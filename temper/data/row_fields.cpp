@@ -1,5 +1,6 @@
 #include "temper/data/row_fields.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
@@ -20,6 +21,34 @@ void rename_columns(Json& row, const std::map<std::string, std::string>& columns
                      in_file, "`, and the row has ", field_names(original));
     row[name] = original[in_file];
   }
+  // Tables hold a conversation as text.
+  for (const char* field : {"messages", "conversations"}) {
+    const auto text = row.find(field);
+    if (text == row.end() || !text->is_string()) continue;
+    const auto& json = text->get_ref<const std::string&>();
+    if (json.find_first_not_of(" \t\r\n") == json.find('[') && json.find('[') != json.npos)
+      *text = parse_json(json, temper::str(where, ": `", field, "`"));
+  }
+}
+
+bool has_text_messages(const Json& row, const std::map<std::string, std::string>& columns) {
+  const auto renamed = columns.find("prompt");
+  const auto prompt = row.find(renamed == columns.end() ? "prompt" : renamed->second);
+  if (prompt == row.end() || !prompt->is_string()) return false;
+  const auto& text = prompt->get_ref<const std::string&>();
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == text.npos || text[first] != '[') return false;
+  const Json list = Json::parse(text, nullptr, false);  // no exceptions: most text is not JSON
+  return list.is_array() && !list.empty() &&
+         std::all_of(list.begin(), list.end(), [](const Json& message) {
+           return message.is_object() && message.contains("role") && message.contains("content");
+         });
+}
+
+std::string text_messages_warning(int64_t rows) {
+  return temper::str(rows, rows == 1 ? " row has" : " rows have",
+                     " a `prompt` that is the JSON text of messages, and is read as plain text: "
+                     "the chat template is not applied; write the list itself, not as text");
 }
 
 std::vector<int32_t> token_ids(const Json& list, const char* field, int64_t vocabulary,

@@ -11,12 +11,18 @@
 namespace temper::data {
 
 // data.columns: each of the format's fields takes the value of the file's field; that one stays
-// too. Throws DataError.
+// too. A conversation that is the JSON text of its messages becomes the messages. Throws DataError.
 void rename_columns(Json& row, const std::map<std::string, std::string>& columns,
                     const std::string& where);
 
 // "[prompt, answer]": the row's fields, for messages.
 std::string field_names(const Json& row);
+
+// Whether the row's prompt, the field that `columns` names, is text that is itself the JSON of a
+// list of messages. It is trained as plain text, brackets and all, which is rarely meant.
+bool has_text_messages(const Json& row, const std::map<std::string, std::string>& columns);
+// The warning about so many of these rows.
+std::string text_messages_warning(int64_t rows);
 
 // A list of ids in [0, vocabulary), or `ignored` (below 0) where that is allowed. Throws DataError.
 std::vector<int32_t> token_ids(const Json& list, const char* field, int64_t vocabulary,

@@ -14,6 +14,7 @@
 #include "temper/base/random.h"
 #include "temper/data/jsonl.h"
 #include "temper/data/parquet.h"
+#include "temper/data/table_text.h"
 
 namespace temper::data {
 namespace {
@@ -26,6 +27,8 @@ RowFile::RowFile(const std::string& path, bool may_be_empty, const UnpackLimits&
     file_ = open_parquet(path, limits);
   } else if (path.ends_with(".gz") || path.ends_with(".zst")) {
     unpack(limits);
+  } else if (is_table_text(path)) {
+    file_ = open_table_text(path, limits);
   } else {
     LineReader::open(path);  // its checks and messages
     file_.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));

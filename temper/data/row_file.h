@@ -12,9 +12,10 @@
 
 namespace temper::data {
 
-// Plain files are read in place; .gz, .zst and .parquet are unpacked once into an unlinked
-// temporary file, so that the order of rows and every shuffle of them are the same whatever the
-// format. Blank lines are no rows. Throws DataError, RunError where there is no room to unpack.
+// Plain files are read in place; .gz, .zst, .parquet and tables of text (table_text.h) are unpacked
+// once into an unlinked temporary file, so that the order of rows and every shuffle of them are the
+// same whatever the format. Blank lines are no rows. Throws DataError, RunError where there is no
+// room to unpack.
 class RowFile {
  public:
   // A file without rows is an error unless it may be empty.
@@ -23,7 +24,7 @@ class RowFile {
 
   int64_t size() const { return static_cast<int64_t>(begin_.size()); }
   const std::string& path() const { return path_; }
-  std::string where(int64_t row) const;  // "PATH:LINE"; of Parquet "PATH:ROW", from 1
+  std::string where(int64_t row) const;  // "PATH:LINE"; of Parquet and tables "PATH:ROW", from 1
   std::string line(int64_t row) const;   // its text, without the end of the line; thread-safe
   Json row(int64_t row) const;           // thread-safe
   int64_t row_bytes(int64_t row) const;  // of its line and of blank ones after it

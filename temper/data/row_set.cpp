@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "temper/base/error.h"
 #include "temper/data/hub_dataset.h"
+#include "temper/data/table_text.h"
 
 namespace temper::data {
 namespace {
@@ -21,12 +23,12 @@ std::vector<std::string> files_of_directory(const std::string& path) {
   std::vector<std::string> files;
   std::error_code problem;
   for (fs::directory_iterator it(path, problem), end; !problem && it != end; it.increment(problem))
-    if (is_row_file(it->path().filename().string()) && !fs::is_directory(it->path()))
+    if (!fs::is_directory(it->path()) && holds_rows(it->path().string()))
       files.push_back(it->path().string());
   check<DataError>(!problem, path, ": cannot read the directory: ", problem.message());
   check<DataError>(!files.empty(), path,
-                   ": no file of rows in this directory (.jsonl, .ndjson, .parquet, .jsonl.gz, "
-                   ".jsonl.zst)");
+                   ": no file of rows in this directory (.jsonl, .ndjson, .parquet, .csv, .tsv, a "
+                   "list in .json, .jsonl.gz, .jsonl.zst)");
   return files;
 }
 
@@ -55,13 +57,23 @@ uint64_t hash_of(std::string_view text, uint64_t seed) {
 }  // namespace
 
 bool is_row_file(std::string name) {
+  const auto ends_with_one_of = [&](std::initializer_list<std::string_view> endings) {
+    return std::any_of(endings.begin(), endings.end(),
+                       [&](std::string_view ending) { return name.ends_with(ending); });
+  };
+  if (name.starts_with(".")) return false;
+  if (ends_with_one_of({".csv", ".tsv", ".json"})) return true;
   for (const std::string_view packed : {".gz", ".zst"})
     if (name.ends_with(packed)) {
       name.resize(name.size() - packed.size());
       break;
     }
-  return !name.starts_with(".") &&
-         (name.ends_with(".jsonl") || name.ends_with(".ndjson") || name.ends_with(".parquet"));
+  return ends_with_one_of({".jsonl", ".ndjson", ".parquet"});
+}
+
+bool holds_rows(const std::string& path) {
+  return is_row_file(fs::path(path).filename().string()) &&
+         (!path.ends_with(".json") || is_table_text(path));
 }
 
 std::vector<std::string> find_row_files(const std::string& path) {
@@ -101,7 +113,7 @@ void RowSet::choose(const HeldOut& held_out, bool only_held_out) {
   std::vector<uint64_t> hashes;
   hashes.reserve(static_cast<size_t>(size_));
   for (int64_t row = 0; row < size_; ++row) {
-    const Place at = place(row);
+    const Location at = place(row);
     hashes.push_back(hash_of(at.file->line(at.row), held_out.seed));
   }
   std::vector<uint64_t> order = hashes;
@@ -116,24 +128,24 @@ void RowSet::choose(const HeldOut& held_out, bool only_held_out) {
                    "have the text of one that is");
 }
 
-RowSet::Place RowSet::place(int64_t row) const {
+RowSet::Location RowSet::place(int64_t row) const {
   if (!chosen_.empty()) row = chosen_[static_cast<size_t>(row)];
   const auto file = std::upper_bound(first_.begin(), first_.end(), row) - first_.begin() - 1;
   return {files_[static_cast<size_t>(file)].get(), row - first_[static_cast<size_t>(file)]};
 }
 
 std::string RowSet::where(int64_t row) const {
-  const Place at = place(row);
+  const Location at = place(row);
   return at.file->where(at.row);
 }
 
 Json RowSet::row(int64_t row) const {
-  const Place at = place(row);
+  const Location at = place(row);
   return at.file->row(at.row);
 }
 
 int64_t RowSet::row_bytes(int64_t row) const {
-  const Place at = place(row);
+  const Location at = place(row);
   return at.file->row_bytes(at.row);
 }
 

@@ -44,11 +44,11 @@ class RowSet {
   int64_t row_bytes(int64_t row) const;
 
  private:
-  struct Place {
+  struct Location {
     const RowFile* file;
     int64_t row;
   };
-  Place place(int64_t row) const;
+  Location place(int64_t row) const;
   void choose(const HeldOut& held_out, bool only_held_out);
 
   std::string path_;
@@ -59,8 +59,12 @@ class RowSet {
 };
 
 // Whether a file's name ends as those of rows do: .jsonl, .ndjson, .parquet, or .gz and .zst of
-// these. Hidden files are none.
+// these, .csv, .tsv, .json. Hidden files are none.
 bool is_row_file(std::string name);
+// Whether a file that lies in a directory is one of its files of rows: by its name, and of .json
+// where it has a list, as descriptions of models and data sets are .json too. Throws DataError
+// where a .json cannot be read.
+bool holds_rows(const std::string& path);
 
 // The files that a path names: itself, a directory's files of rows (not those of its directories),
 // what a pattern matches, or those of a data set in the Hugging Face cache (hub_dataset.h). Throws

@@ -79,6 +79,7 @@ void RowSurveyor::read_rows() {
   found_.truncated += state.truncated;
   found_.untrained += state.untrained;
   found_.with_eos += state.with_eos;
+  found_.text_messages += state.text_messages;
   for (size_t s = 0; s < first_.size(); ++s) {
     found_.dropped += static_cast<int64_t>(mine.dropped_rows[s].size());
     found_.dropped_rows[s].insert(found_.dropped_rows[s].end(), mine.dropped_rows[s].begin(),

@@ -53,7 +53,7 @@ std::vector<Route> exchange_routes(c10d::Store& store, const Environment& enviro
   return routes;
 }
 
-// Of a group's name: "fsdp/2" is the axis fsdp.
+// The counter's name for a group's: "fsdp/2" is the axis fsdp.
 std::string count_name(const std::string& group) {
   return "sent bytes: " + group.substr(0, group.find('/'));
 }
@@ -101,11 +101,11 @@ class GlooGroup : public Group {
     group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_, rank, size, options);
     connections.notice_loss();
   }
-  std::shared_ptr<Group> another(const std::string& name) override {
+  std::shared_ptr<Group> clone_for_thread(const std::string& name) override {
     try {
       auto made = std::make_shared<GlooGroup>(name, store_, rank_, size_, rank_of_all_, in_step_,
-                                              twins_ ? twins_->another(name) : nullptr, lost_peer_,
-                                              options_);
+                                              twins_ ? twins_->clone_for_thread(name) : nullptr,
+                                              lost_peer_, options_);
       made->set_timeout(longest_wait_);
       return made;
     } catch (const Error&) {
@@ -117,7 +117,7 @@ class GlooGroup : public Group {
   }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  bool writes() const override { return rank_of_all_ == 0; }
+  bool is_writer() const override { return rank_of_all_ == 0; }
   bool in_step() const override { return in_step_; }
   bool has_twins() const override { return twins_ != nullptr; }
   bool leads() const override { return !twins_ || twins_->rank() == 0; }
@@ -133,6 +133,7 @@ class GlooGroup : public Group {
   using Group::all_reduce_sum;
   void all_reduce_sum(at::Tensor& tensor) override {
     const at::NoGradGuard no_grad;
+    if (!tensor.is_cpu()) return through_host(tensor, [this](at::Tensor& x) { all_reduce_sum(x); });
     const int64_t count = tensor.numel(), part = (count + size_ - 1) / size_;
     if (count == 0) return;
     at::Tensor flat = tensor.view({-1});
@@ -151,6 +152,10 @@ class GlooGroup : public Group {
     if (part * size_ != count) flat.copy_(padded.narrow(0, 0, count));
   }
   void all_gather(const at::Tensor& part, at::Tensor& whole) override {
+    if (!whole.is_cpu()) {
+      const at::Tensor here = part.detach().to(at::kCPU);
+      return through_host(whole, [&](at::Tensor& x) { all_gather(here, x); });
+    }
     at::Tensor mine = part.detach();
     count(static_cast<int64_t>(part.nbytes()) * (size_ - 1));
     if (static_cast<int64_t>(whole.nbytes()) > kSmallGather)
@@ -161,6 +166,10 @@ class GlooGroup : public Group {
   }
   void reduce_scatter_sum(const at::Tensor& whole, at::Tensor& part) override {
     const at::NoGradGuard no_grad;
+    if (!part.is_cpu()) {
+      const at::Tensor here = whole.detach().to(at::kCPU);
+      return through_host(part, [&](at::Tensor& x) { reduce_scatter_sum(here, x); });
+    }
     at::Tensor given = whole.detach(), all = at::empty_like(given);
     count(static_cast<int64_t>(whole.nbytes()) / size_ * (size_ - 1));
     std::vector<int64_t> evenly;
@@ -168,6 +177,7 @@ class GlooGroup : public Group {
     sum_in_order(all, part);
   }
   void broadcast(at::Tensor& tensor, int root) override {
+    if (!tensor.is_cpu()) return through_host(tensor, [&](at::Tensor& x) { broadcast(x, root); });
     std::vector<at::Tensor> tensors{tensor.detach()};
     c10d::BroadcastOptions options;
     options.rootRank = root;
@@ -175,17 +185,26 @@ class GlooGroup : public Group {
     wait(group_->broadcast(tensors, options));
   }
   void send(const at::Tensor& tensor, int to) override {
-    std::vector<at::Tensor> tensors{tensor.detach()};
+    std::vector<at::Tensor> tensors{tensor.detach().to(at::kCPU)};
     count(static_cast<int64_t>(tensor.nbytes()));
     wait(group_->send(tensors, to, 0));
   }
   void receive(at::Tensor& tensor, int from) override {
+    if (!tensor.is_cpu()) return through_host(tensor, [&](at::Tensor& x) { receive(x, from); });
     std::vector<at::Tensor> tensors{tensor.detach()};
     wait(group_->recv(tensors, from, 0));
   }
   void barrier() override { wait(group_->barrier()); }
 
  private:
+  // gloo reads and writes the host's memory: what lies on a device goes through a copy there.
+  template <class Collective>
+  static void through_host(at::Tensor& tensor, const Collective& collective) {
+    const at::NoGradGuard no_grad;
+    at::Tensor here = tensor.detach().to(at::kCPU);
+    collective(here);
+    tensor.detach().copy_(here);
+  }
   void count(int64_t bytes) const { trace::count(count_name_, bytes); }
   // all [size * n] by rank.
   void sum_in_order(const at::Tensor& all, at::Tensor& sum) const {

@@ -16,7 +16,7 @@ class SingleProcess : public Group {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   void all_reduce_sum(at::Tensor&) override {}
-  std::shared_ptr<Group> another(const std::string&) override {
+  std::shared_ptr<Group> clone_for_thread(const std::string&) override {
     return std::make_shared<SingleProcess>();
   }
   void barrier() override {}
@@ -26,7 +26,7 @@ class SingleProcess : public Group {
 
 std::shared_ptr<Group> alone() { return std::make_shared<SingleProcess>(); }
 
-std::shared_ptr<Group> Group::another(const std::string& name) {
+std::shared_ptr<Group> Group::clone_for_thread(const std::string& name) {
   throw RunError(str("this group cannot be made again as `", name, "`"));
 }
 

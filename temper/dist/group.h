@@ -21,12 +21,12 @@ class Group : public ops::Ranks {
  public:
   // All ranks, from the environment; one rank where it says nothing. Throws as Mesh's join().
   static std::shared_ptr<Group> from_environment(const std::function<bool()>& stop = {});
-  // The same ranks once more, for a second thread of each: what is summed here and there does not
-  // meet. All ranks make it, under the same name.
-  virtual std::shared_ptr<Group> another(const std::string& name);
+  // A group of the same ranks for a second thread of each: its collectives do not mix with those of
+  // this group. All ranks make it, under the same name.
+  virtual std::shared_ptr<Group> clone_for_thread(const std::string& name);
 
-  // Whether this process writes what the run leaves: the first of all ranks, not of the group.
-  virtual bool writes() const { return rank() == 0; }
+  // Whether this process writes the run's files: the first of all ranks, not of the group.
+  virtual bool is_writer() const { return rank() == 0; }
   // Where the ranks of several groups do the same work (tensor parallelism), one group leads: what
   // its ranks found out where it could be found otherwise, such as a reward, the others take over.
   virtual bool has_twins() const { return false; }
@@ -48,7 +48,7 @@ class Group : public ops::Ranks {
   // The tensor of the rank `root` on all.
   virtual void broadcast(at::Tensor& tensor, int root);
 
-  // From one rank to another, which calls receive().
+  // Sends a tensor from this rank to another, which calls receive().
   virtual void send(const at::Tensor& tensor, int to);
   virtual void receive(at::Tensor& tensor, int from);
 

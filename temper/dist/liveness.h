@@ -10,7 +10,7 @@ namespace temper::dist {
 class NewConnections {
  public:
   NewConnections();
-  // From now on each of them fails as notice_silence() says.
+  // From now on each collective fails as notice_silence() says.
   void notice_loss() const;
 
  private:

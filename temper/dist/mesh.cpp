@@ -10,7 +10,12 @@
 namespace temper::dist {
 
 Mesh::Mesh(std::shared_ptr<Group> group)
-    : world(group), rows(group), data(group), fsdp(alone()), tensor(alone()), model(alone()) {}
+    : world(group),
+      data_parallel(group),
+      data(group),
+      fsdp(alone()),
+      tensor(alone()),
+      model(alone()) {}
 
 Mesh Mesh::tensor_parallel(std::shared_ptr<Group> group) {
   Mesh mesh;
@@ -18,7 +23,7 @@ Mesh Mesh::tensor_parallel(std::shared_ptr<Group> group) {
   return mesh;
 }
 
-Mesh::Mesh(Group& rows_alone) : Mesh(std::shared_ptr<Group>(&rows_alone, [](Group*) {})) {}
+Mesh::Mesh(Group& data_parallel) : Mesh(std::shared_ptr<Group>(&data_parallel, [](Group*) {})) {}
 
 Mesh join(const MeshSection& section, const std::string& where, const std::function<bool()>& stop) {
   section.data_ranks(read_environment().size, where);  // before anybody waits

@@ -20,11 +20,11 @@ struct Mesh {
   static Mesh tensor_parallel(std::shared_ptr<Group> group);
 
   // Each is the group that this rank is in.
-  std::shared_ptr<Group> world;      // all ranks
-  std::shared_ptr<Group> rows;       // those with rows of their own: the axes data and fsdp
-  std::shared_ptr<Group> data;       // those with the same part of the weights
-  std::shared_ptr<Group> fsdp;       // those that share out the weights
-  std::shared_ptr<Group> tensor;     // those that compute the same rows
+  std::shared_ptr<Group> world;          // all ranks
+  std::shared_ptr<Group> data_parallel;  // those with rows of their own: the axes data and fsdp
+  std::shared_ptr<Group> data;           // those with the same part of the weights
+  std::shared_ptr<Group> fsdp;           // those that share out the weights
+  std::shared_ptr<Group> tensor;         // those that compute the same rows
   std::shared_ptr<Group> model;      // those that have the whole model together: fsdp and tensor
   std::shared_ptr<PeerWatch> watch;  // of the world; null: one rank
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,7 +15,7 @@
 namespace temper::dist {
 
 struct LostPeer {
-  // Its process has ended; it sent no heartbeat; its host does not answer.
+  // The rank's process has ended; it sent no heartbeat; its host does not answer.
   enum class How { kEnded, kSilent, kUnreachable };
 
   int rank = 0;      // in the group
@@ -69,6 +70,13 @@ class Saving {
 // Throws RunError that names the lost rank once end_process() was told of one. A thread that
 // computes, or waits for something other than ranks, calls it now and then.
 void check_peers();
+// Waits for what another thread of this process computes. `check` is called now and then meanwhile;
+// what it throws is thrown.
+template <class T>
+void wait_for(const std::future<T>& result, const std::function<void()>& check = check_peers) {
+  constexpr std::chrono::milliseconds kBetweenChecks{200};
+  while (result.wait_for(kBetweenChecks) != std::future_status::ready) check();
+}
 // Says that this process knows of the loss, by check_peers() or a collective that failed, and is
 // about to end: it then gets less time than one that has not noticed.
 void note_heard();

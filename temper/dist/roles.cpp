@@ -12,7 +12,8 @@ bool contains(const std::vector<int64_t>& ranks, int64_t rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-// Of a list's groups of `size` ranks the one with this rank, which is in the list.
+// Divides the list into groups of `size` ranks; returns the group with `rank`, which is in the
+// list.
 std::vector<int> find_group(const std::vector<int64_t>& ranks, int64_t rank, int64_t size) {
   const auto place = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
   const auto first = ranks.begin() + place / size * size;

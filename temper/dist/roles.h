@@ -14,8 +14,8 @@ namespace temper::dist {
 struct RolesSection {
   std::vector<int64_t> rollout;    // they sample completions
   std::vector<int64_t> reference;  // they compute the reference model's log-probabilities
-  // So many of them, next to each other in a role's list, hold its model together by tensor
-  // parallelism. The first of them is asked.
+  // This many ranks, next to each other in a role's list, hold its model together by tensor
+  // parallelism. Requests go to the first of them.
   int64_t tensor = 1;
   void fields(Fields& f);
 
@@ -28,14 +28,14 @@ struct RolesSection {
   // Throws ConfigError for a rank that is named twice, for lists that `tensor` does not divide, and
   // where two roles divide their ranks differently.
   void check_names(const Where& where) const;
-  // Of so many ranks those that train, ascending. Throws ConfigError for ranks that there are not,
-  // and where none is left.
+  // The ranks of `ranks` that train, ascending. Throws ConfigError for ranks beyond that number,
+  // and where none is left to train.
   std::vector<int> training(int64_t ranks, const Where& where) const;
-  // The others.
+  // The ranks that do not train.
   std::vector<int> serving() const;
   // The ranks that hold a model together with this one, which has a role: the first of them leads.
   std::vector<int> group_of(int64_t rank) const;
-  // Of a role's ranks those that lead.
+  // The first rank of each group of a role's ranks.
   std::vector<int64_t> leaders(const std::vector<int64_t>& role) const;
 };
 

@@ -55,7 +55,7 @@ Mesh World::mesh(const MeshSection& section, const std::vector<int>& all,
   const int fsdp = static_cast<int>(section.fsdp), tensor = static_cast<int>(section.tensor);
   const int own = static_cast<int>(std::find(all.begin(), all.end(), rank_) - all.begin());
   const int d = own / (fsdp * tensor), f = own / tensor % fsdp, t = own % tensor;
-  // Those from `first` on, `step` apart, by their place among the mesh's.
+  // `count` ranks from the place `first` in the mesh on, `step` places apart.
   const auto ranks_from = [&](int first, int step, int count) {
     std::vector<int> found;
     for (int i = 0; i < count; ++i) found.push_back(all.at(static_cast<size_t>(first + i * step)));
@@ -69,12 +69,13 @@ Mesh World::mesh(const MeshSection& section, const std::vector<int>& all,
   const bool in_step = fsdp > 1, whole = tensor == 1;
   mesh.world = group("world", 0, 1, ranks, whole && in_step);
   mesh.tensor = group("tensor", (d * fsdp + f) * tensor, 1, tensor);
-  mesh.rows = whole ? mesh.world
-                    : gloo_->group(temper::str("rows/", t), ranks_from(t, tensor, data * fsdp),
-                                   in_step, mesh.tensor);
-  mesh.data = fsdp == 1 ? mesh.rows : group("data", f * tensor + t, fsdp * tensor, data);
+  mesh.data_parallel = whole
+                           ? mesh.world
+                           : gloo_->group(temper::str("rows/", t),
+                                          ranks_from(t, tensor, data * fsdp), in_step, mesh.tensor);
+  mesh.data = fsdp == 1 ? mesh.data_parallel : group("data", f * tensor + t, fsdp * tensor, data);
   mesh.fsdp = fsdp == 1   ? alone()
-              : data == 1 ? mesh.rows
+              : data == 1 ? mesh.data_parallel
                           : group("fsdp", d * fsdp * tensor + t, tensor, fsdp);
   mesh.model = data == 1 ? mesh.world : group("model", d * fsdp * tensor, 1, fsdp * tensor);
   mesh.watch = watch(*mesh.world, all);

@@ -18,7 +18,8 @@ namespace {
 class FeatureProjection : public Strategy {
  public:
   explicit FeatureProjection(const StrategyContext& context)
-      : pairs_(context.pairs()), maps_(static_cast<uint64_t>(context.config.seed)) {
+      : pairs_(context.pairs()),
+        maps_(static_cast<uint64_t>(context.config.seed), context.student.device()) {
     const int64_t in = context.student.hidden_size, out = context.teacher->hidden_size;
     for (size_t i = 0; i < pairs_.size(); ++i) maps_.add(in, out);
     numbers_ = static_cast<double>(pairs_.size()) * static_cast<double>(out);

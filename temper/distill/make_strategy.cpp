@@ -16,7 +16,7 @@ void add_maps(const DistillConfig& config, Strategy& strategy, train::Roles& rol
   roles.trainables.push_back(
       std::make_unique<train::Trainable>("projection", section, train::trainable_parameters(*maps),
                                          [maps](const std::string& directory) {
-                                           models::save_weights(*maps, directory, at::kFloat);
+                                           models::save_parameters(*maps, directory, at::kFloat);
                                          }));
 }
 

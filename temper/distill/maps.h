@@ -10,7 +10,7 @@ namespace temper::distill {
 // what is mapped keeps its size.
 class Maps : public nn::Module {
  public:
-  explicit Maps(uint64_t seed) : pairs_(*this, "pairs"), seed_(seed) {}
+  Maps(uint64_t seed, at::Device device) : pairs_(*this, "pairs"), seed_(seed), device_(device) {}
   void add(int64_t in, int64_t out);
   at::Tensor weight(size_t pair) const { return pairs_[pair].weight.value(); }
   at::Tensor apply(size_t pair, const at::Tensor& x) { return pairs_[pair].forward(x, {}); }
@@ -18,6 +18,7 @@ class Maps : public nn::Module {
  private:
   nn::ModuleList<nn::Linear> pairs_;
   uint64_t seed_;
+  at::Device device_;
 };
 
 }  // namespace temper::distill

@@ -42,7 +42,8 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
   const auto flush = [&] {
     if (!pass.target_M.empty()) {
       const Side side(teacher, {.forest = pass.forest, .rows = pass.rows()}, Tap::kNone, {});
-      file.add(pass, ops::top_tokens(head_at_targets(side, pass), k));
+      const ops::TopTokens top = ops::top_tokens(head_at_targets(side, pass), k);
+      file.add(pass, {top.id.to(at::kCPU), top.logit.to(at::kCPU)});
     }
     pass = train::ForwardPass();
   };
@@ -53,7 +54,7 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
   for (const data::SourceSpec& source : data::evaluation_sources(config.data, seed))
     sources.push_back(source);
   for (size_t s = 0; s < sources.size(); ++s) {
-    // As the evaluation reads them.
+    // The evaluation reads its rows in this way, too.
     if (s >= trained && format.overlong == data::Overlong::kError)
       format.overlong = data::Overlong::kTruncate;
     const data::RowSet rows(sources[s]);

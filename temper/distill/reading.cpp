@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
-#include "temper/models/layers.h"
 #include "temper/ops/embedding.h"
 
 namespace temper::distill {
@@ -29,27 +28,17 @@ Side::Side(models::CausalLM& model, const nn::Context& base, Tap tap,
     check(seen.contains(layer), "this model does not show layer ", layer, " to distillation");
   if (tap == Tap::kOutput) outputs_ = std::move(seen);
   if (tap != Tap::kAttention) return;
-  auto* body = dynamic_cast<models::Layers*>(&model.body());
-  check(body != nullptr, "this model does not show its attention to distillation");
   for (const auto& [layer, x] : seen) {
-    const nn::Attention::Heads heads = body->attention_heads(layer, x, context);
+    const nn::Attention::Heads heads = model.body().attention_heads(layer, x, context);
     attention_[layer] = {heads.spec, heads.rotary, heads.q, heads.k};
   }
 }
 
 ops::TeacherHead head_at_targets(const Side& side, const train::ForwardPass& pass) {
   models::CausalLM& model = side.model();
-  const nn::Parameter* weight = nullptr;
-  if (model.config().tie_word_embeddings)
-    weight = &model.body().embedding().weight;
-  else
-    model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
-      if (name == "lm_head.weight") weight = &parameter;
-    });
-  check(weight != nullptr, "this model has no vocabulary head");
   return {{.soft_cap = model.config().final_soft_cap},
           ops::select_rows(side.hidden(), pass.row_M),
-          weight->stored()};
+          model.head_weight().stored()};
 }
 
 }  // namespace temper::distill

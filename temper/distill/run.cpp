@@ -22,7 +22,7 @@ train::RunOutcome run_distill(DistillConfig& config, const train::RunHost& host)
     load_teacher(config, roles);
   const std::unique_ptr<Strategy> strategy = make_strategy(config, roles);
   train::RunDirectory directory(config, host, mesh);
-  DistillTask task(config, roles, *mesh.rows, directory, *strategy, remote.get());
+  DistillTask task(config, roles, *mesh.data_parallel, directory, *strategy, remote.get());
   return train::run_task(config, roles, mesh, directory, task);
 }
 

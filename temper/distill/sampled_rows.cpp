@@ -132,7 +132,7 @@ std::vector<train::ForwardPass> SampledRows::evaluation_passes(const data::RowSe
     rows.push_back(prompt_only(prompts.at(key)));
     append(rows.back(), c.tokens);
   }
-  std::vector<train::Unit> units;
+  std::vector<train::PackUnit> units;
   for (const data::SftRow& row : rows) units.push_back(train::unit_of(row));
   return train::plan_passes(units, train::pass_tokens(config_));
 }

@@ -39,7 +39,7 @@ class SampledRows {
     std::vector<int32_t> tokens;
     bool stopped = false;
   };
-  // Of prompts by the key of their random numbers.
+  // Samples completions of prompts; both maps are by the key of the prompt's random numbers.
   std::map<int64_t, Completion> sample(const std::map<int64_t, std::vector<int32_t>>& prompts,
                                        const std::function<bool()>& stop = {});
   std::map<int64_t, Completion> gather(std::map<int64_t, Completion> mine);

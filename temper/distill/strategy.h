@@ -49,7 +49,7 @@ struct StrategyEntry {
   bool samples = false;            // rows are prompts, whose completions the student samples
 };
 
-// By name; programs may add their own.
+// The table of strategies, by name; programs may add their own.
 Registry<StrategyEntry>& strategies();
 // Keys of `distill` that only some strategies read.
 const std::vector<std::string>& strategy_keys();

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
+#include "temper/ops/host.h"
 
 namespace temper::distill {
 namespace {
@@ -19,11 +20,9 @@ std::vector<int64_t> layers_of(const std::vector<LayerPair>& pairs, int64_t Laye
 // What strategies read outside of a model's forward pass is not shared out among ranks: the
 // vocabulary's weights, and for attention the blocks.
 void keep_whole(models::CausalLM& model, Tap tap) {
-  model.each_module([&](const std::string&, nn::Module& module) {
-    if (dynamic_cast<nn::Embedding*>(&module) || dynamic_cast<models::LmHead*>(&module) ||
-        tap == Tap::kAttention)
-      module.set_runs_as_unit(false);
-  });
+  const auto keep = [](const std::string&, nn::Module& module) { module.set_runs_as_unit(false); };
+  model.visit({.lm_head = keep, .embedding = keep});
+  if (tap == Tap::kAttention) model.each_module(keep);
 }
 
 // The teacher goes first: of its pass only what is compared stays while the student's graph grows.
@@ -84,11 +83,12 @@ DistillTask::Losses DistillTask::losses(const train::ForwardPass& pass, bool tra
                             .recompute = training && config_.train.recompute == Recompute::kBlocks};
   const Reading reading = read(roles_, strategy_, remote_, pass, context);
   const Strategy::Comparison found = strategy_.compare(reading);
-  Losses out{found.value, {}, strategy_.count(pass), static_cast<double>(pass.num_targets())};
-  if (pass.target_M.empty()) return out;
-  out.task = found.logp.defined()
-                 ? -found.logp
-                 : -model_.token_logp(reading.student.hidden(), pass.row_M, pass.target_M).logp;
+  at::Tensor logp = found.logp;
+  if (!logp.defined() && !pass.target_M.empty())
+    logp = model_.token_logp(reading.student.hidden(), pass.row_M, pass.target_M).logp;
+  const std::vector<at::Tensor> here = ops::to_host({found.value, logp});
+  Losses out{here[0], {}, strategy_.count(pass), static_cast<double>(pass.num_targets())};
+  if (!pass.target_M.empty()) out.task = -here[1];
   return out;
 }
 

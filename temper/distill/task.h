@@ -34,7 +34,7 @@ class DistillTask : public train::SftTask {
   bool counts_every_token() const override;
 
  private:
-  // Both losses of a pass, with what they are means over.
+  // The two losses of a pass, each with the count that it is the mean over.
   struct Losses {
     at::Tensor distill, task;  // task undefined where the pass has no targets
     double distill_count = 0, task_count = 0;

@@ -18,7 +18,7 @@ void load_teacher(const DistillConfig& config, train::Roles& roles);
 class RemoteTeacher {
  public:
   virtual ~RemoteTeacher() = default;
-  // Of the pass's targets, [M, k]. Throws DataError or RunError.
+  // The likeliest tokens at each of the pass's targets, [M, k]. Throws DataError or RunError.
   virtual ops::TopTokens top_tokens(const train::ForwardPass& pass) = 0;
 };
 

@@ -21,7 +21,7 @@
 
 namespace temper::distill {
 
-// Of each of the pass's targets, the hash of the tokens before it: its segment's path.
+// For each of the pass's targets the hash of the tokens before it, which are its segment's path.
 std::vector<int64_t> prefixes_of(const train::ForwardPass& pass);
 
 // What a file is made of; the same prefix counts once. Predictions wait in temporary files: memory

@@ -90,7 +90,7 @@ std::string find_problem(const EnvironmentSection& section) {
                "` and a command; give one of them: name is a built-in environment");
   if (!section.name.empty()) environments().find(section.name, "environment.name");
   if (!section.command.empty())
-    if (const std::string p = process::program_problem(section.command[0]); !p.empty())
+    if (const std::string p = process::program_problem(section.command); !p.empty())
       return "environment.command: " + p;
   std::set<std::string> names;
   for (size_t i = 0; i < section.tools.size(); ++i) {
@@ -102,7 +102,7 @@ std::string find_problem(const EnvironmentSection& section) {
     if (tool.command.empty())
       return str(key, ".command: missing; a list of the program that answers calls of `", tool.name,
                  "` and its arguments");
-    if (const std::string p = process::program_problem(tool.command[0]); !p.empty())
+    if (const std::string p = process::program_problem(tool.command); !p.empty())
       return key + ".command: " + p;
   }
   return {};

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <exception>
 #include <map>
-#include <numeric>
 
+#include "temper/base/likeliest.h"
 #include "temper/ops/embedding.h"
 
 namespace temper::generate {
@@ -84,14 +84,9 @@ void sample_at(models::CausalLM& model, double temperature, int adapter, const a
 }  // namespace
 
 TopLogprobs likeliest(const float* logits, int64_t count, float log_sum, int64_t k) {
-  std::vector<int32_t> order(static_cast<size_t>(count));
-  std::iota(order.begin(), order.end(), 0);
-  const auto middle = order.begin() + std::min(k, count);
-  std::partial_sort(order.begin(), middle, order.end(), [logits](int32_t a, int32_t b) {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-  });
   TopLogprobs out;
-  for (auto id = order.begin(); id != middle; ++id) out.emplace_back(*id, logits[*id] - log_sum);
+  for (const int32_t id : likeliest_ids(logits, count, k))
+    out.emplace_back(id, logits[id] - log_sum);
   return out;
 }
 

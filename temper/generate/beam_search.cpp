@@ -3,23 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
+
+#include "temper/base/likeliest.h"
 
 namespace temper::generate {
 namespace {
 
 bool better(const Beam& a, const Beam& b) { return a.score > b.score; }
-
-// The `count` highest numbers of a row, of equals the first.
-std::vector<int32_t> highest(const float* x, int64_t size, int64_t count) {
-  std::vector<int32_t> ids(static_cast<size_t>(size));
-  std::iota(ids.begin(), ids.end(), 0);
-  const auto middle = ids.begin() + std::min(count, size);
-  std::partial_sort(ids.begin(), middle, ids.end(),
-                    [x](int32_t a, int32_t b) { return x[a] != x[b] ? x[a] > x[b] : a < b; });
-  ids.erase(middle, ids.end());
-  return ids;
-}
 
 }  // namespace
 
@@ -43,7 +33,7 @@ std::vector<Beam> BeamSearch::continuations(std::span<const float* const> scores
   };
   std::vector<Candidate> all;
   for (size_t b = 0; b < running_.size(); ++b)
-    for (const int32_t token : highest(scores[b], vocabulary, count))
+    for (const int32_t token : likeliest_ids(scores[b], vocabulary, count))
       if (scores[b][token] > -std::numeric_limits<float>::infinity())
         all.push_back({b, token, scores[b][token] + running_[b].score});
   std::stable_sort(all.begin(), all.end(),

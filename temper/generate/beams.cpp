@@ -12,6 +12,7 @@
 #include "temper/generate/request_check.h"
 #include "temper/grammar/grammar.h"
 #include "temper/ops/embedding.h"
+#include "temper/ops/kv_store.h"
 
 namespace temper::generate {
 namespace {
@@ -20,7 +21,7 @@ constexpr int64_t kMostBeams = 1024;
 constexpr double kLargestLengthPenalty = 10;
 
 // What a beam that goes on holds beside its tokens.
-struct Place {
+struct BeamState {
   std::unique_ptr<PageTable> pages;
   std::unique_ptr<grammar::Matcher> matcher;  // null: no grammar
 };
@@ -39,8 +40,8 @@ struct Search {
   Request request;
   PageTable prompt_pages;
   BeamSearch beams;
-  std::vector<Place> places;  // of the beams
-  at::Tensor hidden;          // [beams, H]: of each one's last token
+  std::vector<BeamState> places;  // of the beams
+  at::Tensor hidden;              // [beams, H]: of each one's last token
 
   int64_t prompt_length() const { return static_cast<int64_t>(request.prompt.size()); }
 };
@@ -100,7 +101,7 @@ class Searches {
     auto search = std::make_unique<Search>(
         std::move(request), cache_, beams_, static_cast<int64_t>(ends_.size()),
         [this](const Search& of, const Beam& beam) { return ends(of, beam); });
-    Place place;
+    BeamState place;
     if (grammar_) place.matcher = std::make_unique<grammar::Matcher>(grammar_, ends_);
     search->places.push_back(std::move(place));
     return search;
@@ -133,13 +134,14 @@ class Searches {
         forest->add_root(tokens.subspan(static_cast<size_t>(filled), static_cast<size_t>(chunk)),
                          filled);
         rows.add(search->prompt_pages, chunk);
-        const at::Tensor out =
-            model_.forward({.forest = forest, .adapter = search->request.adapter, .cache = &rows});
+        const auto cached = rows.pass(*forest);
+        const at::Tensor out = model_.forward(
+            {.forest = forest, .adapter = search->request.adapter, .cache = cached.get()});
         search->hidden = ops::select_rows(out, {chunk - 1});
         filled += chunk;
       }
       search->prompt_pages.publish(tokens);
-      Place& place = search->places.front();
+      BeamState& place = search->places.front();
       place.pages = std::make_unique<PageTable>(cache_);
       place.pages->fork(search->prompt_pages, search->prompt_length());
     }
@@ -191,10 +193,10 @@ class Searches {
     const std::vector<Beam>& running = search.beams.running();
     std::vector<int64_t> children(search.places.size());
     for (const Beam& beam : running) ++children[beam.parent];
-    std::vector<Place> moved;
+    std::vector<BeamState> moved;
     for (const Beam& beam : running) {
-      Place& from = search.places[beam.parent];
-      Place place;
+      BeamState& from = search.places[beam.parent];
+      BeamState place;
       if (--children[beam.parent] == 0) {
         place = std::move(from);
       } else {
@@ -225,7 +227,9 @@ class Searches {
         adapter = search->request.adapter;
       }
     if (forest->num_tokens() == 0) return false;
-    const at::Tensor out = model_.forward({.forest = forest, .adapter = adapter, .cache = &rows});
+    const auto cached = rows.pass(*forest);
+    const at::Tensor out =
+        model_.forward({.forest = forest, .adapter = adapter, .cache = cached.get()});
     int64_t first = 0;
     for (auto& search : all) {
       if (search->places.empty()) continue;

@@ -3,18 +3,14 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "temper/base/error.h"
+#include "temper/ops/backend.h"
 
 namespace temper::generate {
-namespace {
-constexpr int64_t kChunkPages = 64;
-}
-
 PageCache::PageCache(models::CausalLM& model, int64_t max_bytes)
-    : num_layers_(model.num_layers),
-      layer_page_bytes_(ops::page_bytes(model.attention_spec())),
+    : store_(ops::backend_of(model.device())
+                 .make_store(model.attention_spec(), model.num_layers, model.device())),
       max_pages_(max_bytes / page_bytes()),
       tree_(ops::page_tokens()) {}
 
@@ -22,17 +18,12 @@ int64_t PageCache::pages_for(int64_t tokens) {
   return (tokens + ops::page_tokens() - 1) / ops::page_tokens();
 }
 
-void* PageCache::page(int64_t layer, int64_t index) {
-  return chunks_[static_cast<size_t>(index / kChunkPages)].mutable_data_ptr<uint8_t>() +
-         ((index % kChunkPages) * num_layers_ + layer) * layer_page_bytes_;
-}
-
 int64_t PageCache::take() {
   if (free_.empty()) {
     const int64_t first = static_cast<int64_t>(references_.size());
     if (first < max_pages_) {
-      const int64_t count = std::min(kChunkPages, max_pages_ - first);
-      chunks_.push_back(at::zeros({count * page_bytes()}, at::kByte));
+      const int64_t count = std::min(ops::KvStore::kPagesOfChunk, max_pages_ - first);
+      store_->grow(first + count, max_pages_);
       for (int64_t i = count; i-- > 0;) free_.push_back(first + i);
       references_.resize(static_cast<size_t>(first + count), 0);
     } else {
@@ -69,7 +60,7 @@ void PageCache::forget_prefixes() {
 void PageCache::release_memory() {
   forget_prefixes();
   check(free_.size() == references_.size(), "a sequence still holds pages of the key-value cache");
-  chunks_.clear();
+  store_->clear();
   free_.clear();
   references_.clear();
 }
@@ -94,30 +85,22 @@ void PageCache::check_invariants(std::span<const PageTable* const> live) const {
 // From the last page on: a page of the prefix tree falls out of use after those that go on from it.
 void PageTable::clear() {
   for (; !pages_.empty(); pages_.pop_back()) cache_->release(pages_.back());
-  layers_.clear();
-}
-
-void PageTable::append(int64_t page) {
-  pages_.push_back(page);
-  layers_.resize(static_cast<size_t>(cache_->num_layers_));
-  for (int64_t layer = 0; layer < cache_->num_layers_; ++layer)
-    layers_[static_cast<size_t>(layer)].push_back(cache_->page(layer, page));
 }
 
 void PageTable::share(int64_t page) {
   cache_->hold(page);
-  append(page);
+  pages_.push_back(page);
 }
 
 void PageTable::reserve(int64_t tokens) {
-  while (static_cast<int64_t>(pages_.size()) < PageCache::pages_for(tokens)) append(cache_->take());
+  while (static_cast<int64_t>(pages_.size()) < PageCache::pages_for(tokens))
+    pages_.push_back(cache_->take());
 }
 
 void PageTable::truncate(int64_t tokens) {
   while (static_cast<int64_t>(pages_.size()) > PageCache::pages_for(tokens)) {
     cache_->release(pages_.back());
     pages_.pop_back();
-    for (auto& layer : layers_) layer.pop_back();
   }
 }
 
@@ -127,12 +110,8 @@ void PageTable::fork(const PageTable& from, int64_t tokens) {
   const int64_t whole = tokens / ops::page_tokens();
   for (int64_t i = 0; i < whole; ++i) share(from.pages_[static_cast<size_t>(i)]);
   if (tokens % ops::page_tokens() == 0) return;
-  append(cache_->take());
-  for (auto& layer : layers_) {
-    const size_t index = static_cast<size_t>(&layer - layers_.data());
-    std::memcpy(layer.back(), from.layers_[index][static_cast<size_t>(whole)],
-                static_cast<size_t>(cache_->layer_page_bytes_));
-  }
+  pages_.push_back(cache_->take());
+  cache_->store_->copy_page(from.pages_[static_cast<size_t>(whole)], pages_.back());
 }
 
 int64_t PageTable::reuse(std::span<const int32_t> tokens) {
@@ -153,8 +132,6 @@ void PageTable::publish(std::span<const int32_t> tokens) {
       cache_->hold(known);
       cache_->release(mine);
       pages_[i] = known;
-      for (size_t layer = 0; layer < layers_.size(); ++layer)
-        layers_[layer][i] = cache_->page(static_cast<int64_t>(layer), known);
     } else if (!was_known) {
       cache_->hold(mine);  // the tree's own reference
     }
@@ -162,12 +139,16 @@ void PageTable::publish(std::span<const int32_t> tokens) {
   }
 }
 
-ops::CachedRows BatchRows::rows(int64_t layer) const {
-  ops::CachedRows out;
-  out.pages.reserve(rows_.size());
-  for (const PageTable* table : rows_)
-    out.pages.push_back(table->layers_[static_cast<size_t>(layer)].data());
-  return out;
+std::unique_ptr<const ops::KvPass> BatchRows::pass(const Forest& forest) const {
+  std::vector<ops::CachedSequence> sequences;
+  int64_t rows = 0;
+  for (const Part& part : parts_) {
+    sequences.push_back({part.table->pages_, rows, part.tokens});
+    rows += part.tokens;
+  }
+  check(rows > 0 && rows == forest.num_tokens(), "cached rows: ", rows, " for a batch of ",
+        forest.num_tokens());
+  return parts_.front().table->cache_->store_->pass(sequences, forest.position);
 }
 
 }  // namespace temper::generate

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "temper/generate/prefix_tree.h"
 #include "temper/models/model.h"
+#include "temper/ops/kv_store.h"
 
 namespace temper::generate {
 
@@ -22,7 +24,7 @@ class PageCache {
 
   int64_t max_pages() const { return max_pages_; }
   // Of one page in all layers.
-  int64_t page_bytes() const { return num_layers_ * layer_page_bytes_; }
+  int64_t page_bytes() const { return store_->page_bytes(); }
   static int64_t pages_for(int64_t tokens);
 
   // Forgets the tokens of all pages, when the model's weights have changed, say. What running
@@ -36,14 +38,14 @@ class PageCache {
 
  private:
   friend class PageTable;
-  void* page(int64_t layer, int64_t index);
+  friend class BatchRows;
   int64_t take();
   void hold(int64_t page);
   void release(int64_t page);
   int32_t& references(int64_t page) { return references_[static_cast<size_t>(page)]; }
 
-  int64_t num_layers_, layer_page_bytes_, max_pages_;
-  std::vector<at::Tensor> chunks_;  // pages are allocated as they are needed, a chunk at a time
+  std::unique_ptr<ops::KvStore> store_;  // grows as pages are needed
+  int64_t max_pages_;
   std::vector<int64_t> free_;
   std::vector<int32_t> references_;  // by page: of tables, and one of the tree
   uint64_t weights_ = 0;             // counts forget_prefixes
@@ -79,26 +81,28 @@ class PageTable {
  private:
   friend class PageCache;
   friend class BatchRows;
-  void append(int64_t page);
   void share(int64_t page);
 
   PageCache* cache_;
   int64_t root_;
   uint64_t weights_ = 0;  // PageCache::weights_ when the first page was filled
   std::vector<int64_t> pages_;
-  std::vector<std::vector<void*>> layers_;  // [layer][page]: what attention walks
 };
 
-// The rows of one batch over cached sequences.
-class BatchRows : public nn::CacheRows {
+// The rows of one batch over cached sequences of one PageCache.
+class BatchRows {
  public:
-  void add(const PageTable& table, int64_t tokens) {
-    rows_.insert(rows_.end(), static_cast<size_t>(tokens), &table);
-  }
-  ops::CachedRows rows(int64_t layer) const override;
+  // The next `tokens` rows of the batch go on with this sequence.
+  void add(const PageTable& table, int64_t tokens) { parts_.push_back({&table, tokens}); }
+  // The pass over these rows, for nn::Context::cache. The tables must not change while it lives.
+  std::unique_ptr<const ops::KvPass> pass(const Forest& forest) const;
 
  private:
-  std::vector<const PageTable*> rows_;
+  struct Part {
+    const PageTable* table;
+    int64_t tokens;
+  };
+  std::vector<Part> parts_;
 };
 
 }  // namespace temper::generate

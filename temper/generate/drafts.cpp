@@ -84,7 +84,7 @@ std::vector<DraftTexts::Candidate> DraftTexts::find(int32_t number) const {
   int64_t longest = 0;
   int seen = 0;
   for (int32_t p = it->second; p >= 0 && seen < kMostPlaces; ++seen) {
-    const Place& place = places_[static_cast<size_t>(p)];
+    const Occurrence& place = places_[static_cast<size_t>(p)];
     p = place.before;
     if (place.at + 1 >= static_cast<int32_t>(text(place.text).tokens.size())) continue;
     const int64_t n = matched(number, last, place.text, place.at);

@@ -62,7 +62,7 @@ class DraftTexts {
     int64_t sample;
   };
   // The pair of tokens that ends at token `at` of a text, and the one before it that is the same.
-  struct Place {
+  struct Occurrence {
     int32_t text, at, before;
   };
   struct Candidate {
@@ -85,7 +85,7 @@ class DraftTexts {
   const int64_t position_;
   std::vector<Text> texts_;  // the prompt first
   std::unordered_map<int64_t, int32_t> text_of_sample_;
-  std::vector<Place> places_;
+  std::vector<Occurrence> places_;
   std::unordered_map<uint64_t, int32_t> last_place_;  // of a pair of tokens
 };
 

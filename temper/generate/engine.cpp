@@ -93,7 +93,7 @@ void Engine::take_messages(const Callbacks& callbacks) {
 }
 
 void Engine::forget_stale_prefixes() {
-  const uint64_t now = nn::parameter_changes();
+  const uint64_t now = model_.changes();
   if (now != weights_) cache_.forget_prefixes();
   weights_ = now;
 }
@@ -170,7 +170,8 @@ std::vector<Sequence*> Engine::forward(at::Tensor& hidden) {
     std::iota(first.begin(), first.end(), 0);
     std::vector<int64_t> read = first;
     for (const auto& [prompt, row] : pass.prefilled) read.push_back(row);
-    nn::Context context{.forest = pass.forest, .adapter = adapter, .cache = &pass.rows};
+    const auto cached = pass.rows.pass(*pass.forest);
+    nn::Context context{.forest = pass.forest, .adapter = adapter, .cache = cached.get()};
     if (pass.to_score.empty())
       context.rows = nn::rows_to_read(std::move(read), pass.forest->num_tokens());
     const at::Tensor out = model_.forward(context);

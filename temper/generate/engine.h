@@ -1,6 +1,6 @@
 // Sampling many sequences at once through a cache of keys and values, with the training forward
-// pass's own kernels: the log-probabilities recorded are, bit for bit, those that scoring and
-// training compute.
+// pass's own kernels. With an exact backend (native) the log-probabilities recorded are, bit for
+// bit, those that scoring and training compute; with aten they agree within rounding.
 #pragma once
 
 #include <atomic>
@@ -118,7 +118,7 @@ class Engine : public CompletionSource {
   std::once_flag grammars_once_;
   std::unique_ptr<grammar::Compiler> grammars_;  // made for the first grammar
   std::atomic<RequestId> next_id_{1};
-  uint64_t weights_ = 0;  // nn::parameter_changes() when the known prefixes were computed
+  uint64_t weights_ = 0;  // model_.changes() when the known prefixes were computed
   int64_t new_tokens_ = 0, passes_ = 0;
 };
 

@@ -19,9 +19,9 @@ class Inbox {
   };
   using Message = std::variant<std::shared_ptr<Prompt>, Cancellation>;
 
-  // From any thread.
+  // Adds a message. From any thread.
   void put(Message message);
-  // What was put since the last call.
+  // Takes the messages that were put since the last call.
   std::vector<Message> take();
   bool empty() const;
   // Waits until there is something to take, at most so long. False: there is not.

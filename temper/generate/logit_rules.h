@@ -1,5 +1,5 @@
-// What changes a row of logits before its token is chosen. Recorded log-probabilities know nothing
-// of it.
+// Logit processors: bias, penalties, bans and grammar masks. They never change recorded
+// log-probabilities.
 #pragma once
 
 #include <vector>

@@ -37,7 +37,8 @@ Trace decoded(models::CausalLM& model, const std::vector<int32_t>& prompt,
     BatchRows rows;
     forest->add_root(tokens, position);
     rows.add(pages, static_cast<int64_t>(tokens.size()));
-    parts.push_back(traced(model, {.forest = forest, .cache = &rows}));
+    const auto cached = rows.pass(*forest);
+    parts.push_back(traced(model, {.forest = forest, .cache = cached.get()}));
   };
   pass(prompt, 0);
   for (size_t i = 0; i < completion.size(); ++i)
@@ -62,7 +63,8 @@ std::string first_difference(models::CausalLM& model, const std::vector<int32_t>
               sampled = decoded(model, prompt, completion);
   for (size_t layer = 0; layer < trained.size(); ++layer) {
     for (int64_t t = 0; t < trained[layer].size(0); ++t) {
-      const at::Tensor a = trained[layer][t].contiguous(), b = sampled[layer][t].contiguous();
+      const at::Tensor a = trained[layer][t].to(at::kCPU).contiguous(),
+                       b = sampled[layer][t].to(at::kCPU).contiguous();
       if (std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0) continue;
       const std::string what = layer + 2 < trained.size()
                                    ? temper::str("the input of layer ", layer)

@@ -38,8 +38,8 @@ struct Request {
   int64_t num_samples = 1;
   GenerationOptions options;
   int adapter = 0;  // nn::Context::adapter
-  // Of a completion that goes on after others have added to it: the number of its first sample, and
-  // how many tokens of the completion the prompt ends with. They name the random numbers.
+  // Where a completion is continued: the number of its first sample, and how many tokens of it the
+  // prompt ends with. They determine the random numbers.
   int64_t first_sample = 0, position = 0;
   // How many tokens at the prompt's end are the completion's own, which was interrupted. Penalties,
   // stop texts, the grammar and min_new_tokens see them, and Completion::text has them; all else is
@@ -67,8 +67,8 @@ struct Completion {
   std::shared_ptr<const PromptLogprobs> of_prompt;  // where they were asked for
   bool stopped = false;  // by an end token, a stop text or its grammar's end; else by its length
   std::optional<float> score;  // what a beam search ranks it by
-  bool cancelled = false;      // it is what there was, perhaps nothing
-  int64_t added = 0;           // for on_token: how many of the tokens are new
+  bool cancelled = false;  // its request was cancelled: `tokens` are those sampled before, if any
+  int64_t added = 0;       // for on_token: how many of the tokens are new
   // Without special tokens, cut at a stop text; empty without a tokenizer. For on_token, with
   // GenerationOptions::stream: what no later token takes back (the beginning of a character or of a
   // stop text is held back).
@@ -80,8 +80,8 @@ struct Callbacks {
   std::function<void(Completion)> done;
   std::function<void(const Completion&)> on_token;  // after each step of the engine
                                                     // that adds to it; may be empty
-  // What cannot go on, as the model's logits for it are not finite, and how that is said. Empty:
-  // that is thrown (RunError).
+  // Called in place of `done` for a completion that ends because the model's logits for it are not
+  // finite; `why` is the message. If empty, the engine throws RunError with that message instead.
   std::function<void(const Completion&, const std::string& why)> failed = {};
 };
 

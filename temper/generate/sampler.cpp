@@ -4,9 +4,10 @@
 #include <cmath>
 #include <numeric>
 
+#include "temper/base/likeliest.h"
 #include "temper/base/random.h"
 #include "temper/generate/logit_rules.h"
-#include "temper/ops/cpu/rows.h"
+#include "temper/ops/token_logp.h"
 
 namespace temper::generate {
 namespace {
@@ -16,10 +17,6 @@ constexpr size_t kFirstCandidates = 64;  // that top-p looks at; doubled until t
 
 int32_t argmax(const float* x, int64_t count) {
   return static_cast<int32_t>(std::max_element(x, x + count) - x);
-}
-
-void exp_shifted(int64_t count, const float* x, float shift, float* y) {
-  kernels::row_kernels<float>().exp_shifted(count, x, shift, y);
 }
 
 // Without filters the block sums that the log-sum-exp was made of lead to the block in which the
@@ -40,7 +37,7 @@ int32_t at_quantile(const LogitsRow& row, double u) {
   const int64_t first = block * ops::kLogitsBlock,
                 width = std::min(ops::kLogitsBlock, row.count - first);
   float weight[ops::kLogitsBlock];
-  exp_shifted(width, row.logits + first, row.block_max[block], weight);
+  ops::exp_shifted(width, row.logits + first, row.block_max[block], weight);
   left /= std::exp(static_cast<double>(row.block_max[block]) - max);
   int64_t chosen = -1;
   for (int64_t i = 0; i < width; ++i) {
@@ -61,11 +58,12 @@ int32_t at_quantile(const Candidates& c, double u) {
   return c.ids.back();
 }
 
-// Of all tokens, in the order of their ids: without a filter none need be sorted.
+// Chooses among all tokens in the order of their ids: without a filter none need be sorted.
 int32_t at_quantile(const std::vector<float>& logits, double u) {
   const int64_t count = static_cast<int64_t>(logits.size());
   Weights weight(logits.size());
-  exp_shifted(count, logits.data(), *std::max_element(logits.begin(), logits.end()), weight.data());
+  ops::exp_shifted(count, logits.data(), *std::max_element(logits.begin(), logits.end()),
+                   weight.data());
   double left = u * std::accumulate(weight.begin(), weight.end(), 0.0);
   int32_t chosen = -1;
   for (size_t i = 0; i < weight.size(); ++i) {
@@ -80,7 +78,7 @@ int32_t at_quantile(const std::vector<float>& logits, double u) {
 }  // namespace
 
 Candidates candidates(const SamplingOptions& options, const float* x, int64_t count) {
-  const auto likelier = [x](int32_t a, int32_t b) { return x[a] != x[b] ? x[a] > x[b] : a < b; };
+  const Likelier likelier{x};
   std::vector<int32_t> ids(static_cast<size_t>(count));
   std::iota(ids.begin(), ids.end(), 0);
   size_t kept =
@@ -96,7 +94,7 @@ Candidates candidates(const SamplingOptions& options, const float* x, int64_t co
   if (kept < ids.size()) sort_to(kept);
   const float max = x[argmax(x, count)];
   Weights weight(static_cast<size_t>(count));
-  exp_shifted(count, x, max, weight.data());
+  ops::exp_shifted(count, x, max, weight.data());
   if (options.top_p < 1) {
     double total = 0;
     for (size_t i = 0; i < kept; ++i) total += weight[static_cast<size_t>(ids[i])];

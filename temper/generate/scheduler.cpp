@@ -4,6 +4,7 @@
 #include <set>
 
 #include "temper/base/error.h"
+#include "temper/ops/kv_store.h"
 
 namespace temper::generate {
 namespace {

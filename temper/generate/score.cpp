@@ -15,7 +15,7 @@ namespace temper::generate {
 
 namespace {
 
-// Those of `rows` that have this adapter.
+// Scores the rows that have this adapter.
 void score_under(models::CausalLM& model, int adapter, const std::vector<ScoreRequest>& rows,
                  double temperature, int64_t top, std::vector<ScoreResult>& results) {
   auto forest = std::make_shared<Forest>();
@@ -40,7 +40,8 @@ void score_under(models::CausalLM& model, int adapter, const std::vector<ScoreRe
   const float* values = nullptr;
   at::Tensor logp;
   if (!target.empty()) {
-    logp = model.token_logp(hidden, at_row, target, temperature, false, false, adapter).logp;
+    logp = model.token_logp(hidden, at_row, target, temperature, false, false, adapter)
+               .logp.to(at::kCPU);
     values = logp.const_data_ptr<float>();
     check(std::all_of(values, values + logp.numel(), [](float x) { return std::isfinite(x); }),
           "the model's log-probabilities are not finite: its weights hold NaN or infinity, or "

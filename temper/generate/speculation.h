@@ -40,7 +40,7 @@ class Speculation {
   // probability of acceptance (the product of the acceptance rates up to it) exceeds the pass's
   // expected tokens / cost so far.
   void plan(std::span<Sequence* const> decoding);
-  // So many of the sequence's drafted tokens were chosen.
+  // Records how many of the sequence's drafted tokens were chosen.
   void record(const Sequence& sequence, int64_t accepted);
   // What was learnt long ago counts less, so that what was given up is tried again at times.
   void end_step();

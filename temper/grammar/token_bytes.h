@@ -11,7 +11,7 @@ namespace temper::grammar {
 
 struct TokenBytes {
   static constexpr int32_t kNoOther = -1, kNothing = -2;
-  // Of each token of the model; empty: it adds nothing (special tokens, ids without a token).
+  // The bytes that each token of the model adds; empty: none (special tokens, ids without a token).
   std::vector<std::string> bytes;
   // A decoder may cut a space off the beginning of a text, so that a token's bytes are others where
   // it is the first. Of such tokens: one that adds, later in a text, what this one adds first;

@@ -212,8 +212,10 @@ void begin_safetensors(const std::string& path, const TensorMap& tensors) {
   write_all_at(file.get(), beginning.data(), beginning.size(), 0, path);
   size_t end = beginning.size();
   each_place(tensors, [&](const std::string&, const TensorView& view, size_t place) {
-    if (!view.own) write_all_at(file.get(), view.data, view.num_bytes, place, path);
     end = place + view.num_bytes;
+    if (view.own) return;
+    const TensorView made = view.make ? view.make() : view;
+    write_all_at(file.get(), made.data, made.num_bytes, place, path);
   });
   check(::ftruncate(file.get(), static_cast<off_t>(end)) == 0, path,
         ": cannot write: ", std::strerror(errno));

@@ -25,7 +25,8 @@ TensorMap read_safetensors(const std::string& path);
 
 // What a file says of itself beside its tensors.
 using SafetensorsMetadata = std::map<std::string, std::string>;
-// Of the file's header alone; values that are no text are left out. Throws DataError.
+// Reads the metadata of a file, from its header alone; values that are not text are left out.
+// Throws DataError.
 SafetensorsMetadata read_safetensors_metadata(const std::string& path);
 
 // Writes the tensors, through a temporary file beside `path`, with metadata {"format": "pt"} and

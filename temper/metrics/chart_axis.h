@@ -21,7 +21,7 @@ struct Axis {
 // are given the axis of equal ones.
 Axis value_axis(double low, double high, std::string_view unit);
 
-// Of whole numbers, `first` <= `last`: the ends and what stands between.
+// An axis of whole numbers, `first` <= `last`: both ends and some numbers between them.
 Axis step_axis(double first, double last);
 
 }  // namespace temper

@@ -27,7 +27,7 @@ Interval confidence_interval(std::span<const double> values) {
   const bool share =
       std::all_of(values.begin(), values.end(), [](double v) { return v >= 0 && v <= 1; });
   if (!share) return {mean, mean - kZ * std::sqrt(variance), mean + kZ * std::sqrt(variance)};
-  // As many values of 0 and 1 as would be as sure of their mean.
+  // The number of values 0 and 1 whose mean would be as certain.
   const double like = squares > 1e-18 * n ? n * n * mean * (1 - mean) / squares : n,
                spread = kZ * kZ / like;
   const double scale = 1 / (1 + spread), centre = (mean + spread / 2) * scale;

@@ -70,7 +70,7 @@ std::string grid(const Axis& x, const Axis& y) {
   return out;
 }
 
-// Of the curve and of its key.
+// The class that colours a curve and its key.
 std::string colour_class(size_t index) {
   return str("s", index % kColours, index < kColours ? "" : " again");
 }

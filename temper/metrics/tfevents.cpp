@@ -30,7 +30,8 @@ std::string event(double wall_time, int64_t step, uint32_t field, std::string_vi
          bytes_field(field, what);
 }
 
-// So that a checksum of data that holds checksums is no fixed point (TFRecord's definition).
+// TFRecord masks its checksums, so that the checksum of data that holds checksums is no fixed
+// point.
 std::string masked_crc(std::string_view bytes) {
   const uint32_t crc = crc32c(bytes);
   return little_endian<uint32_t>(((crc >> 15) | (crc << 17)) + 0xa282ead8u);

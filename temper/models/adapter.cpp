@@ -16,28 +16,29 @@ namespace temper::models {
 
 std::vector<Target> linear_layers(nn::Module& model) {
   std::vector<Target> layers;
-  model.each_module([&](const std::string& path, nn::Module& module) {
-    if (auto* layer = dynamic_cast<nn::Linear*>(&module);
-        layer && path != "lm_head" && path != kScore)
-      layers.push_back({path, layer});
-  });
+  model.visit({.linear =
+                   [&](const std::string& path, nn::Linear& layer) {
+                     if (path != kScorePath) layers.push_back({path, &layer});
+                   },
+               .lm_head = [](const std::string&, nn::LmHead&) {}});
   return layers;
 }
 
 std::vector<WholeModule> whole_modules(nn::Module& model) {
   std::vector<WholeModule> modules;
-  model.each_module([&](const std::string& path, nn::Module& module) {
-    if (auto* embedding = dynamic_cast<nn::Embedding*>(&module))
-      modules.push_back({path, &embedding->weight, &embedding->versions});
-    if (auto* head = dynamic_cast<LmHead*>(&module))
-      modules.push_back({path, &head->weight, &head->versions});
-  });
+  const auto add = [&](const std::string& path, auto& module) {
+    modules.push_back({path, &module.weight, &module.versions});
+  };
+  model.visit({.lm_head = add, .embedding = add});
   return modules;
 }
 
 bool is_tied(nn::Module& model) {
-  const auto* language_model = dynamic_cast<const CausalLM*>(&model);
-  return language_model && language_model->config().tie_word_embeddings;
+  bool own_head = false;
+  model.visit({.linear = [&](const std::string& path,
+                             nn::Linear&) { own_head = own_head || path == kScorePath; },
+               .lm_head = [&](const std::string&, nn::LmHead&) { own_head = true; }});
+  return !own_head;
 }
 
 std::string last_part(const std::string& path) { return path.substr(path.rfind('.') + 1); }
@@ -50,9 +51,9 @@ bool is_of_adapter(const std::string& name) {
 
 nn::Parameter* score_weight(nn::Module& model) {
   nn::Parameter* found = nullptr;
-  model.each_module([&](const std::string& path, nn::Module& module) {
-    if (path == kScore) found = &dynamic_cast<nn::Linear&>(module).weight;
-  });
+  model.visit({.linear = [&](const std::string& path, nn::Linear& layer) {
+    if (path == kScorePath) found = &layer.weight;
+  }});
   return found;
 }
 
@@ -102,7 +103,7 @@ std::vector<WholeModule> choose_whole(nn::Module& model, const std::vector<std::
   const std::vector<WholeModule> modules = whole_modules(model);
   std::set<const nn::Parameter*> chosen;
   for (const std::string& name : names) {
-    if (name == kScore && score_weight(model)) continue;  // it trains in any case
+    if (name == kScorePath && score_weight(model)) continue;  // it trains in any case
     const bool tied = last_part(name) == "lm_head" && is_tied(model);
     const std::string wanted = tied ? "embed_tokens" : name;
     std::string list;
@@ -190,9 +191,9 @@ int freeze_adapter_copy(nn::Module& model) {
   check(std::any_of(layers.begin(), layers.end(), [](const Target& t) { return t.layer->lora(); }),
         "a model without an adapter has none to copy");
   int index = 0;
-  model.each_module([&](const std::string&, nn::Module& module) {  // heads count along
-    if (auto* layer = dynamic_cast<nn::Linear*>(&module)) index = layer->add_frozen_copy();
-  });
+  model.visit({.linear = [&](const std::string&, nn::Linear& layer) {  // heads count along
+    index = layer.add_frozen_copy();
+  }});
   for (const WholeModule& m : whole_modules(model)) m.versions->add_frozen_copy(*m.weight);
   return index;
 }
@@ -220,13 +221,15 @@ TrainedCopy train_adapter_copy(nn::Module& model) {
 
 std::unique_ptr<ScalarModel> merged_scalar_model(CausalLM& model, const HfConfig& config,
                                                  int index) {
-  auto merged = std::make_unique<ScalarModel>(family_of(config).make(config));
+  auto merged = std::make_unique<ScalarModel>(make_body(config));
   std::map<std::string, const nn::Parameter*> from;
   model.each_parameter([&](const std::string& name, nn::Parameter& p) { from[name] = &p; });
   for (const WholeModule& m : whole_modules(model))
     from[m.path + ".weight"] = &m.versions->at(*m.weight, index);
   merged->each_parameter([&](const std::string& name, nn::Parameter& p) {
-    if (name == kScore + std::string(".weight")) return;
+    const bool is_score = name == kScorePath + std::string(".weight");
+    p.set_device(is_score ? model.device() : from.at(name)->device());
+    if (is_score) return;
     p.set_value(from.at(name)->float_value().detach());
   });
   std::map<std::string, nn::Linear*> layers;

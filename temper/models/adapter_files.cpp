@@ -8,6 +8,7 @@
 #include "temper/base/file.h"
 #include "temper/io/pickle.h"
 #include "temper/models/adapter_parts.h"
+#include "temper/models/directory.h"
 #include "temper/models/load.h"
 
 namespace temper::models {
@@ -39,8 +40,12 @@ void take(TensorMap& tensors, const std::string& name, nn::Parameter& parameter,
 
 LoraConfig read_config(const std::string& directory) {
   const std::string path = directory + "/adapter_config.json";
-  check<ConfigError>(std::filesystem::exists(path), directory,
-                     ": not an adapter directory: it has no adapter_config.json");
+  std::error_code none;
+  const bool there = std::filesystem::exists(directory, none);
+  check<ConfigError>(std::filesystem::exists(path, none), directory,
+                     there ? ": not an adapter directory: it has no adapter_config.json"
+                           : ": no such adapter; expected a directory with adapter_config.json",
+                     no_adapter_hint(directory));
   const Json json = read_json_file(path, size_t{16} << 20);
   check<ConfigError>(json.is_object(), path, ": expected a JSON object");
   const auto type = json.find("peft_type");
@@ -153,10 +158,9 @@ namespace {
 
 SafetensorsMetadata base_format(nn::Module& model) {
   SafetensorsMetadata found;
-  model.each_module([&](const std::string&, nn::Module& module) {
-    if (const auto* embedding = dynamic_cast<nn::Embedding*>(&module))
-      found[kBaseDtype] = ops::name_of(embedding->weight.format());
-  });
+  model.visit({.embedding = [&](const std::string&, nn::Embedding& embedding) {
+    found[kBaseDtype] = ops::name_of(embedding.weight.format());
+  }});
   for (const Target& t : linear_layers(model)) {
     found[kBaseStorage] = ops::name_of(t.layer->weight.format());
     break;
@@ -188,7 +192,7 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
   }
   const bool tied = !whole.empty() && is_tied(model);
   nn::Parameter* score = score_weight(model);
-  if (score) whole.push_back(kScore);
+  if (score) whole.push_back(kScorePath);
   if (score) tensors[kScoreTensor] = whole_view(*score);
   if (directory.empty()) return write_safetensors("", tensors);
   std::filesystem::create_directories(directory);

@@ -9,14 +9,12 @@
 
 namespace temper::models {
 
-// Heads are no targets of low-rank matrices. One of a sequence classifier trains beside them.
-inline constexpr const char* kScore = "score";
-
 struct Target {
   std::string path;  // "model.layers.0.self_attn.q_proj"
   nn::Linear* layer;
 };
-// Every linear layer but the heads, as PEFT's all-linear.
+// Every linear layer but the heads, as PEFT's all-linear: that of a sequence classifier trains
+// whole beside the low-rank matrices.
 std::vector<Target> linear_layers(nn::Module& model);
 
 // A module that an adapter may bring whole: the embeddings, or a head of its own.

@@ -2,8 +2,9 @@
 // (head.h).
 #pragma once
 
+#include "temper/base/error.h"
 #include "temper/models/hf_config.h"
-#include "temper/nn/linear.h"
+#include "temper/nn/blocks.h"
 
 namespace temper::models {
 
@@ -15,6 +16,8 @@ struct ModelConfig {
   bool tie_word_embeddings = false;     // the vocabulary head reads the embedding's weight
   double final_soft_cap = 0;            // logits become cap tanh(x / cap); 0: they stay
 };
+
+struct Family;
 
 class Backbone : public nn::Module {
  public:
@@ -30,8 +33,20 @@ class Backbone : public nn::Module {
 
   virtual nn::Embedding& embedding() = 0;
 
+  // What attention of a layer makes of its block's input x [N, hidden_size], for what compares
+  // attention maps; differentiable. nn::Context::observe shows the blocks' inputs.
+  virtual nn::Attention::Heads attention_heads(int64_t /*layer*/, const at::Tensor& /*x*/,
+                                               const nn::Context& /*context*/) {
+    throw RunError("this model does not show its attention");
+  }
+
+  // Whose body it is; null: it was made by hand.
+  const Family* family() const { return family_; }
+  void set_family(const Family& family) { family_ = &family; }
+
  private:
   ModelConfig config_;
+  const Family* family_ = nullptr;
 };
 
 }  // namespace temper::models

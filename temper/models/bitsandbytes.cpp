@@ -65,8 +65,9 @@ std::vector<float> nested(TensorMap& tensors, const std::string& name, const Ten
 
 }  // namespace
 
-std::shared_ptr<const ops::QuantizedWeight> Nf4Tensor::weight() const {
-  return ops::from_codes(kernels::Code::kNf4, shape[0], shape[1], codes.data(), absmax.data());
+std::shared_ptr<const ops::QuantizedWeight> Nf4Tensor::weight(at::Device device) const {
+  return ops::from_codes(kernels::Code::kNf4, shape[0], shape[1], codes.data(), absmax.data(),
+                         device);
 }
 
 std::vector<std::string> bitsandbytes_weights(const TensorMap& tensors) {

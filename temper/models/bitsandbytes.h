@@ -19,7 +19,7 @@ struct Nf4Tensor {
   std::vector<int64_t> shape;  // [out, in]
   std::vector<uint8_t> codes;  // one a byte, row-major
   std::vector<float> absmax;   // of each block of 64 values
-  std::shared_ptr<const ops::QuantizedWeight> weight() const;
+  std::shared_ptr<const ops::QuantizedWeight> weight(at::Device device = at::kCPU) const;
 };
 
 // Names of the weights that are quantized so.

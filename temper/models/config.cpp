@@ -5,8 +5,6 @@ namespace temper {
 template <>
 inline constexpr std::array enum_names<models::ModelSection::Dtype> = {"float32", "bfloat16"};
 template <>
-inline constexpr std::array enum_names<models::ModelSection::Device> = {"auto", "cpu", "cuda"};
-template <>
 inline constexpr std::array enum_names<models::ModelSection::Storage> = {"float32", "bfloat16",
                                                                          "int8", "nf4"};
 template <>
@@ -23,12 +21,22 @@ void ModelSection::fields(Fields& f) {
   f.add(
       "dtype", dtype,
       "number type of weights in matrix products, and of frozen weights; sums, activations, master "
-      "weights and optimizer state stay float32");
+      "weights and optimizer state stay float32. Default: float32 on the CPU; elsewhere bfloat16, "
+      "with arithmetic fast");
   f.add(
       "arithmetic", arithmetic,
       "with bfloat16 weights, activations and gradients in matrix products: float32 (exact), or "
       "rounded to bfloat16 (fast); sums are float32; int8 and nf4 weights are multiplied exactly");
-  f.add("device", device, "device; this version has cpu only");
+  f.add("device", device,
+        "device on which the model computes: auto, cpu, cuda or cuda:N; auto: a GPU where this "
+        "program "
+        "and machine have one, else the CPU");
+  f.add(
+      "backend", backend,
+      "implementation of the operations: native (CPU kernels; results do not depend on the batch), "
+      "aten (LibTorch's operators), or auto: what TEMPER_BACKEND names, else native on the CPU, "
+      "aten elsewhere",
+      one_of({"auto", "native", "aten"}));
   f.add("storage", storage,
         "storage format of the policy's frozen weights; a reference model or teacher of its own "
         "follows dtype; int8 and nf4 apply to the blocks' linear layers, the rest "

@@ -14,11 +14,10 @@ namespace temper::models {
 
 struct ModelSection {
   enum class Dtype { kFloat32, kBfloat16 };
-  enum class Device { kAuto, kCpu, kCuda };
   enum class Storage { kFloat32, kBfloat16, kInt8, kNf4 };
   std::string path;  // empty: not given
   Dtype dtype = Dtype::kFloat32;
-  Device device = Device::kAuto;
+  std::string device = "auto", backend = "auto";  // models::DeviceChoice
   enum class Arithmetic { kExact, kFast };
   Arithmetic arithmetic = Arithmetic::kExact;
   std::optional<Storage> storage;  // null: as dtype says; of qlora nf4

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "temper/models/family.h"
-#include "temper/models/layers.h"
 #include "temper/nn/blocks.h"
 #include "temper/nn/unit.h"
 
@@ -80,7 +79,7 @@ std::span<const ShardRule> decoder_shards();
 // Embedding, blocks, final norm. Block has the constructor and forward of the two above, an
 // nn::Attention named self_attn, and an nn::RmsNorm before it named input_layernorm.
 template <class Block>
-class Decoder : public Backbone, public Layers {
+class Decoder : public Backbone {
  public:
   explicit Decoder(const DecoderConfig& c)
       : Backbone(c),
@@ -127,5 +126,11 @@ class Decoder : public Backbone, public Layers {
   nn::ModuleList<Block> layers;
   nn::RmsNorm norm;
 };
+
+// Family::make of a family whose body is of such blocks.
+template <class Block>
+std::unique_ptr<Backbone> make_decoder(const DecoderConfig& config) {
+  return std::make_unique<Decoder<Block>>(config);
+}
 
 }  // namespace temper::models

@@ -15,12 +15,58 @@
 
 namespace temper::models {
 
-std::string named_model(const std::string& path, const std::string& where) {
+namespace {
+
+bool has_file(const std::string& directory, const char* name) {
+  std::error_code ignored;
+  return std::filesystem::exists(directory + "/" + name, ignored);
+}
+
+// The part of the hints that models and adapters share: where a run has what it trained.
+std::string run_hint(const std::string& path) {
+  if (has_file(path, "final/config.json"))
+    return "; it is a run's directory: its model is " + path + "/final";
+  if (has_file(path, "final/adapter_config.json"))
+    return "; it is a run's directory: its adapter is " + path + "/final";
+  if (has_file(path, "state.json"))
+    return "; it is a run's checkpoint: resume takes it, and what the run trained is in final/ of "
+           "its directory";
+  return {};
+}
+
+// Of a file in a directory that has `config`: that directory.
+std::string directory_hint(const std::string& path, const char* config) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return {};
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  const std::string directory = parent.empty() ? "." : parent.string();
+  return has_file(directory, config) ? "; give its directory, " + directory : "";
+}
+
+}  // namespace
+
+std::string no_model_hint(const std::string& path) {
+  if (has_file(path, "adapter_config.json"))
+    return "; it is an adapter: name its base model, and " + path +
+           " as the adapter (adapter.path, --adapter), or merge both by `temper export`";
+  const std::string file = directory_hint(path, "config.json");
+  return file.empty() ? run_hint(path) : file;
+}
+
+std::string no_adapter_hint(const std::string& path) {
+  if (has_file(path, "config.json")) return "; it is a model: model.path and --model take it";
+  const std::string file = directory_hint(path, "adapter_config.json");
+  return file.empty() ? run_hint(path) : file;
+}
+
+std::string named_model(const std::string& path, const std::string& where, bool may_be_adapter) {
   const std::string directory = resolve_model_path(path);
   std::error_code none;
-  check<ConfigError>(std::filesystem::exists(directory + "/config.json", none) ||
-                         std::filesystem::exists(directory + "/adapter_config.json", none),
-                     where, ": no model at ", directory, "; expected a directory with config.json");
+  check<ConfigError>(
+      std::filesystem::exists(directory + "/config.json", none) ||
+          (may_be_adapter && std::filesystem::exists(directory + "/adapter_config.json", none)),
+      where, ": no model at ", directory, "; expected a directory with config.json",
+      no_model_hint(directory));
   return directory;
 }
 

@@ -10,7 +10,13 @@ struct Storage;
 
 // The directory of the model that a config key names, resolved as resolve_model_path does. Throws
 // ConfigError that begins with `where`, the key, unless it is the directory of a model or adapter.
-std::string named_model(const std::string& path, const std::string& where);
+std::string named_model(const std::string& path, const std::string& where,
+                        bool may_be_adapter = false);
+// "; it is an adapter: ..." of a directory without config.json: what it is, and what to give in its
+// place. Empty: nobody knows.
+std::string no_model_hint(const std::string& directory);
+// The same of a path that is no adapter's directory.
+std::string no_adapter_hint(const std::string& path);
 
 // The model that a PEFT adapter's directory names as its base, as it is written there; none: no
 // adapter_config.json, or it names none. Throws DataError where the file is not JSON.

@@ -1,37 +1,37 @@
 #include "temper/models/family.h"
 
+#include "temper/base/glob.h"
+#include "temper/models/decoder.h"
+
 namespace temper::models {
 namespace {
 
-Registry<Family>::Entry entry(const Family& family) {
-  return {family.model_type, family, family.help};
-}
-
 Registry<Family>& table() {
-  static Registry<Family> families(
-      "model family", {entry(llama_family()), entry(qwen2_family()), entry(qwen3_family()),
-                       entry(gemma_family()), entry(gemma2_family()), entry(gemma3_text_family())});
+  static Registry<Family> families("model family");
   return families;
-}
-
-// Whether `*` of the pattern can stand for runs of characters so that it is the name.
-bool matches(std::string_view pattern, std::string_view name) {
-  if (pattern.empty()) return name.empty();
-  if (pattern[0] != '*')
-    return !name.empty() && name[0] == pattern[0] && matches(pattern.substr(1), name.substr(1));
-  for (size_t i = 0; i <= name.size(); ++i)
-    if (matches(pattern.substr(1), name.substr(i))) return true;
-  return false;
 }
 
 }  // namespace
 
 const Registry<Family>& families() { return table(); }
 
-void register_family(Family family) { table().add(entry(family)); }
+void register_family(const Family& family) {
+  table().add({family.model_type, family, family.help});
+}
 
 const Family& family_of(const HfConfig& config) {
   return families().find(config.model_type(), config.where() + ": `model_type`");
+}
+
+std::unique_ptr<Backbone> make_body(const HfConfig& config) {
+  const Family& family = family_of(config);
+  std::unique_ptr<Backbone> body = family.make(family.config(config));
+  body->set_family(family);
+  return body;
+}
+
+void restore_names(const Backbone& body, NamedTensors& tensors) {
+  if (body.family() && body.family()->restore) body.family()->restore(tensors);
 }
 
 void unwrap_language_model(TensorMap& tensors, const HfConfig& config) {
@@ -56,7 +56,7 @@ void unwrap_language_model(TensorMap& tensors, const HfConfig& config) {
 
 std::optional<Split> split_of(const Family& family, const std::string& parameter) {
   for (const ShardRule& rule : family.shards)
-    if (matches(rule.pattern, parameter)) return rule.split;
+    if (matches_glob(rule.pattern, parameter)) return rule.split;
   return std::nullopt;
 }
 

@@ -1,15 +1,18 @@
-// What a family of models tells the program, at the foot of its file: how to make its body, what
-// its classes are called, how its weights are named and how they split.
+// What a family of models tells the program, at the foot of its file: how its config is read and
+// its body made, what its classes are called, how its weights are named and how they split.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "temper/base/registry.h"
 #include "temper/io/safetensors.h"
 #include "temper/models/backbone.h"
+#include "temper/models/gguf_architecture.h"
 
 namespace temper::models {
 
@@ -26,39 +29,53 @@ struct ShardRule {
   Split split;
 };
 
+// Tensors in the order of a file.
+using NamedTensors = std::vector<std::pair<std::string, TensorView>>;
+
+struct DecoderConfig;
+
 struct Family {
   const char* model_type;  // of config.json
-  std::unique_ptr<Backbone> (*make)(const HfConfig&);
-  const char* help;  // one line, for `temper list models`
+  const char* help;        // one line, for `temper list models`
+  // Reads config.json. Where the file is silent, the values are those of transformers' config
+  // class. Throws ConfigError.
+  DecoderConfig (*config)(const HfConfig&);
+  std::unique_ptr<Backbone> (*make)(const DecoderConfig&);
   // Class names that go into config.json's `architectures`; null: what the config says stays.
   const char* causal_lm = nullptr;
   const char* sequence_classification = nullptr;
   // Renames a checkpoint's tensors to the model's own names and drops what it has no use for; null:
   // they are the model's own.
   void (*sanitize)(TensorMap& tensors, const HfConfig& config) = nullptr;
+  // The inverse of `sanitize`, for writing: renames the model's tensors to those of a checkpoint
+  // that transformers reads; null: its names are the model's own. May join several tensors into one
+  // (TensorView::make).
+  void (*restore)(NamedTensors& tensors) = nullptr;
   std::span<const ShardRule> shards = {};
+  std::optional<GgufArchitecture> gguf = {};  // none: llama.cpp does not compute this family
 };
 
 // The families of this program and those that were registered, by their model_type.
 const Registry<Family>& families();
 // Throws ConfigError for a model_type that is taken. Before any model is made.
-void register_family(Family family);
+void register_family(const Family& family);
+// A family's file ends with a global of this type.
+struct RegisteredFamily {
+  explicit RegisteredFamily(const Family& family) { register_family(family); }
+};
 // Throws ConfigError for a model_type that is unknown, naming those that are known.
 const Family& family_of(const HfConfig& config);
+// The body of a model without values.
+std::unique_ptr<Backbone> make_body(const HfConfig& config);
+
+// Applies Family::restore of the family whose body it is, where it has one.
+void restore_names(const Backbone& body, NamedTensors& tensors);
 
 // For Family::sanitize: the language model of a checkpoint that also sees images, without its
-// wrapping.
+// wrapping. Such a model is written without it, too.
 void unwrap_language_model(TensorMap& tensors, const HfConfig& config);
 
 // How the parameter splits; nullopt: it is whole on every rank.
 std::optional<Split> split_of(const Family& family, const std::string& parameter);
-
-// One of each file of this folder.
-Family llama_family();
-Family qwen2_family();
-Family qwen3_family();
-Family gemma_family();
-Family gemma2_family();
-Family gemma3_text_family();
 
 }  // namespace temper::models

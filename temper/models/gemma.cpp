@@ -1,10 +1,20 @@
 // Gemma (arXiv 2403.08295): norms multiply by 1 + weight, embeddings are scaled by sqrt(hidden), a
 // GeGLU.
+#include "temper/models/gemma.h"
+
 #include <cmath>
 
-#include "temper/models/families.h"
-
 namespace temper::models {
+
+void apply_gemma_defaults(const HfConfig& config, DecoderConfig& c) {
+  c.attention.norm_one_plus = true;
+  c.attention.qkv_bias = c.attention.o_bias = config.boolean("attention_bias", false);
+  c.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(c.hidden_size)));
+  if (config.boolean("use_bidirectional_attention", false))
+    config.fail("use_bidirectional_attention", "is not supported");
+}
+
+namespace {
 
 DecoderConfig gemma_config(const HfConfig& config) {
   DecoderConfig c(config, {.vocab_size = 256000,
@@ -24,30 +34,16 @@ DecoderConfig gemma_config(const HfConfig& config) {
   return c;
 }
 
-void apply_gemma_defaults(const HfConfig& config, DecoderConfig& c) {
-  c.attention.norm_one_plus = true;
-  c.attention.qkv_bias = c.attention.o_bias = config.boolean("attention_bias", false);
-  c.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(c.hidden_size)));
-  if (config.boolean("use_bidirectional_attention", false))
-    config.fail("use_bidirectional_attention", "is not supported");
-}
-
-namespace {
-
-std::unique_ptr<Backbone> make_gemma(const HfConfig& config) {
-  return std::make_unique<Decoder<PreNormBlock>>(gemma_config(config));
-}
+const RegisteredFamily kGemma(
+    {.model_type = "gemma",
+     .help = "Gemma: norms that multiply by 1 + weight, scaled embeddings",
+     .config = &gemma_config,
+     .make = &make_decoder<PreNormBlock>,
+     .causal_lm = "GemmaForCausalLM",
+     .sequence_classification = "GemmaForSequenceClassification",
+     .sanitize = &unwrap_language_model,
+     .shards = decoder_shards(),
+     .gguf = GgufArchitecture{.name = "gemma", .gelu = true, .own_head = false}});
 
 }  // namespace
-
-Family gemma_family() {
-  return {.model_type = "gemma",
-          .make = &make_gemma,
-          .help = "Gemma: norms that multiply by 1 + weight, scaled embeddings",
-          .causal_lm = "GemmaForCausalLM",
-          .sequence_classification = "GemmaForSequenceClassification",
-          .sanitize = &unwrap_language_model,
-          .shards = decoder_shards()};
-}
-
 }  // namespace temper::models

@@ -2,9 +2,10 @@
 // window, norms before and after.
 #include <cmath>
 
-#include "temper/models/families.h"
+#include "temper/models/gemma.h"
 
 namespace temper::models {
+namespace {
 
 DecoderConfig gemma2_config(const HfConfig& config) {
   DecoderConfig c(config, {.vocab_size = 256000,
@@ -33,22 +34,22 @@ DecoderConfig gemma2_config(const HfConfig& config) {
   return c;
 }
 
-namespace {
-
-std::unique_ptr<Backbone> make_gemma2(const HfConfig& config) {
-  return std::make_unique<Decoder<SandwichNormBlock>>(gemma2_config(config));
-}
+const RegisteredFamily kGemma2(
+    {.model_type = "gemma2",
+     .help = "Gemma 2: soft caps, alternating windows, pre and post norms",
+     .config = &gemma2_config,
+     .make = &make_decoder<SandwichNormBlock>,
+     .causal_lm = "Gemma2ForCausalLM",
+     .sequence_classification = "Gemma2ForSequenceClassification",
+     .sanitize = &unwrap_language_model,
+     .shards = decoder_shards(),
+     .gguf = GgufArchitecture{.name = "gemma2",
+                              .gelu = true,
+                              .own_head = false,
+                              .soft_caps = true,
+                              .windows = true,
+                              .window_period = 2,
+                              .exception_layers = 46}});
 
 }  // namespace
-
-Family gemma2_family() {
-  return {.model_type = "gemma2",
-          .make = &make_gemma2,
-          .help = "Gemma 2: soft caps, alternating windows, pre and post norms",
-          .causal_lm = "Gemma2ForCausalLM",
-          .sequence_classification = "Gemma2ForSequenceClassification",
-          .sanitize = &unwrap_language_model,
-          .shards = decoder_shards()};
-}
-
 }  // namespace temper::models

@@ -2,7 +2,7 @@
 // with its own rotary base, norms before and after, and on q and k.
 #include <cmath>
 
-#include "temper/models/families.h"
+#include "temper/models/gemma.h"
 
 namespace temper::models {
 namespace {
@@ -17,8 +17,6 @@ nn::RotaryConfig local_rotary(const HfConfig& config, int64_t max_positions) {
   rotary.theta = theta;
   return rotary;
 }
-
-}  // namespace
 
 DecoderConfig gemma3_text_config(const HfConfig& config) {
   DecoderConfig c(config, {.vocab_size = 262208,
@@ -47,22 +45,20 @@ DecoderConfig gemma3_text_config(const HfConfig& config) {
   return c;
 }
 
-namespace {
-
-std::unique_ptr<Backbone> make_gemma3_text(const HfConfig& config) {
-  return std::make_unique<Decoder<SandwichNormBlock>>(gemma3_text_config(config));
-}
+const RegisteredFamily kGemma3(
+    {.model_type = "gemma3_text",
+     .help = "Gemma 3's language model: five local layers to one global, two rotary bases",
+     .config = &gemma3_text_config,
+     .make = &make_decoder<SandwichNormBlock>,
+     .causal_lm = "Gemma3ForCausalLM",
+     .sequence_classification = "Gemma3TextForSequenceClassification",
+     .sanitize = &unwrap_language_model,
+     .shards = decoder_shards(),
+     .gguf = GgufArchitecture{.name = "gemma3",
+                              .gelu = true,
+                              .windows = true,
+                              .window_period = 6,
+                              .exception_layers = 62}});
 
 }  // namespace
-
-Family gemma3_text_family() {
-  return {.model_type = "gemma3_text",
-          .make = &make_gemma3_text,
-          .help = "Gemma 3's language model: five local layers to one global, two rotary bases",
-          .causal_lm = "Gemma3ForCausalLM",
-          .sequence_classification = "Gemma3TextForSequenceClassification",
-          .sanitize = &unwrap_language_model,
-          .shards = decoder_shards()};
-}
-
 }  // namespace temper::models

@@ -4,67 +4,19 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
-#include "temper/models/families.h"
+#include "temper/models/decoder.h"
 
 namespace temper::models {
 namespace {
 
 using Rope = nn::RotaryConfig;
 
-// A family and what llama.cpp's architecture of that name computes.
-struct Architecture {
-  const char* model_type;
-  const char* name;
-  DecoderConfig (*config)(const HfConfig&);
-  bool interleaved = false;   // rotates pairs (2i, 2i + 1)
-  bool rope_factors = false;  // reads rope_freqs
-  bool gelu = false;
-  bool output_bias = false;  // of attention
-  bool mlp_bias = false;
-  bool own_head = true;       // reads output.weight
-  bool own_head_size = true;  // heads of another size than hidden_size / heads
-  bool windows = false;
-  int64_t window_period = 0;     // usual windows: all layers but every so manieth
-  int64_t exception_layers = 0;  // with so many layers, queries are scaled by hidden_size / heads
-};
-
-constexpr Architecture kArchitectures[] = {
-    {.model_type = "llama",
-     .name = "llama",
-     .config = &llama_config,
-     .interleaved = true,
-     .rope_factors = true,
-     .output_bias = true,
-     .mlp_bias = true},
-    {.model_type = "qwen2", .name = "qwen2", .config = &qwen2_config, .own_head_size = false},
-    {.model_type = "qwen3", .name = "qwen3", .config = &qwen3_config},
-    {.model_type = "gemma",
-     .name = "gemma",
-     .config = &gemma_config,
-     .gelu = true,
-     .own_head = false},
-    {.model_type = "gemma2",
-     .name = "gemma2",
-     .config = &gemma2_config,
-     .gelu = true,
-     .own_head = false,
-     .windows = true,
-     .window_period = 2,
-     .exception_layers = 46},
-    {.model_type = "gemma3_text",
-     .name = "gemma3",
-     .config = &gemma3_text_config,
-     .gelu = true,
-     .windows = true,
-     .window_period = 6,
-     .exception_layers = 62}};
-
-const Architecture& architecture_of(const HfConfig& config) {
+const GgufArchitecture& architecture_of(const HfConfig& config) {
+  const Family& family = family_of(config);
+  if (family.gguf) return *family.gguf;
   std::string names;
-  for (const Architecture& one : kArchitectures) {
-    if (config.model_type() == one.model_type) return one;
-    names += std::string(names.empty() ? "" : ", ") + one.model_type;
-  }
+  for (const auto& known : families().list())
+    if (known.value.gguf) names += (names.empty() ? "" : ", ") + known.name;
   config.fail("model_type",
               "`" + config.model_type() +
                   "` has no form in GGUF that Temper knows; these families have one: " + names +
@@ -73,8 +25,10 @@ const Architecture& architecture_of(const HfConfig& config) {
 
 class Mapping {
  public:
-  Mapping(const HfConfig& config, const Architecture& architecture)
-      : source_(config), architecture_(architecture), c_(architecture.config(config)) {}
+  explicit Mapping(const HfConfig& config)
+      : source_(config),
+        architecture_(architecture_of(config)),
+        c_(family_of(config).config(config)) {}
 
   GgufForm form() {
     refuse_what_differs();
@@ -161,11 +115,11 @@ class Mapping {
   }
 
   void add_caps() {
-    const bool gemma2 = out_.architecture == "gemma2";
+    const bool capped = architecture_.soft_caps;
     const double attention = c_.attention.soft_cap, last = c_.final_soft_cap;
-    if (gemma2 && (attention == 0 || last == 0))
+    if (capped && (attention == 0 || last == 0))
       refuse(attention == 0 ? "attn_logit_softcapping" : "final_logit_softcapping", "no soft cap");
-    if (!gemma2 && attention != 0) refuse("attn_logit_softcapping", str(attention));
+    if (!capped && attention != 0) refuse("attn_logit_softcapping", str(attention));
     if (attention != 0) real("attn_logit_softcapping", attention);
     if (last != 0) real("final_logit_softcapping", last);
   }
@@ -227,15 +181,13 @@ class Mapping {
   }
 
   const HfConfig& source_;
-  const Architecture& architecture_;
+  const GgufArchitecture& architecture_;
   const DecoderConfig c_;
   GgufForm out_;
 };
 
 }  // namespace
 
-GgufForm gguf_form(const HfConfig& config) {
-  return Mapping(config, architecture_of(config)).form();
-}
+GgufForm gguf_form(const HfConfig& config) { return Mapping(config).form(); }
 
 }  // namespace temper::models

@@ -5,19 +5,16 @@
 
 #include "temper/nn/unit.h"
 #include "temper/ops/embedding.h"
+#include "temper/ops/host.h"
 
 namespace temper::models {
-
-LmHead::LmHead(nn::Module& parent, std::string name, const ModelConfig& config)
-    : nn::Linear(parent, std::move(name), config.hidden_size, config.vocab_size, false,
-                 config.initializer_range) {
-  set_runs_as_unit();
-}
 
 VocabularyHead::VocabularyHead(nn::Module& owner, Backbone& body)
     : lm_head_(body.config().tie_word_embeddings
                    ? std::nullopt
-                   : std::optional<LmHead>(std::in_place, owner, "lm_head", body.config())),
+                   : std::optional<nn::LmHead>(std::in_place, owner, "lm_head",
+                                               body.config().hidden_size, body.config().vocab_size,
+                                               body.config().initializer_range)),
       owner_(lm_head_ ? static_cast<nn::Module&>(*lm_head_) : body.embedding()),
       weight_(lm_head_ ? lm_head_->weight : body.embedding().weight),
       versions_(lm_head_ ? lm_head_->versions : body.embedding().versions),
@@ -59,14 +56,17 @@ ops::Logits VocabularyHead::logits(const at::Tensor& hidden, double temperature,
     logits = ops::logits(spec(temperature, false, false), inputs[0], weight(adapter).weight());
     return nn::Tensors();
   });
-  return logits;
+  const nn::Tensors here =
+      ops::to_host({logits.logits, logits.log_sum_exp, logits.block_max, logits.block_sum});
+  return {here[0], here[1], here[2], here[3]};
 }
 
 ScalarHead::ScalarHead(nn::Module& owner, const ModelConfig& config)
     : score_(owner, "score", config.hidden_size, 1, false, config.initializer_range) {}
 
 at::Tensor ScalarHead::values(const at::Tensor& hidden, const std::vector<int64_t>& rows) {
-  return score_.forward(ops::select_rows(hidden, rows), {}).flatten();
+  const at::Tensor values = score_.forward(ops::select_rows(hidden, rows), {}).flatten();
+  return ops::to_host({values})[0];
 }
 
 }  // namespace temper::models

@@ -9,12 +9,6 @@
 
 namespace temper::models {
 
-// A head with a weight of its own, which an adapter may replace.
-struct LmHead : nn::Linear {
-  LmHead(nn::Module& parent, std::string name, const ModelConfig& config);
-  nn::WeightVersions versions;
-};
-
 // Log-probabilities of the next token. The weight [vocabulary, hidden] is `lm_head.weight` of the
 // owner, or the embedding's own where they are tied.
 class VocabularyHead {
@@ -22,18 +16,21 @@ class VocabularyHead {
   VocabularyHead(nn::Module& owner, Backbone& body);
 
   // log p of target[i] after row rows[i] of `hidden`, at the temperature; the entropy (in nats) and
-  // the logarithm of the softmax's denominator where asked for.
+  // the logarithm of the softmax's denominator where asked for. Where the weights lie.
   ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                             const std::vector<int64_t>& target, double temperature, bool entropy,
                             bool log_sum_exp, int adapter) const;
-  // Logits after every row of `hidden`, soft-capped and divided by the temperature.
+  // Logits after every row of `hidden`, soft-capped and divided by the temperature, in the host's
+  // memory.
   ops::Logits logits(const at::Tensor& hidden, double temperature, int adapter) const;
 
- private:
+  // [vocabulary, hidden]: the model's own, or what an adapter put in its place.
   const nn::Parameter& weight(int adapter) const;
+
+ private:
   ops::HeadSpec spec(double temperature, bool entropy, bool log_sum_exp) const;
 
-  std::optional<LmHead> lm_head_;
+  std::optional<nn::LmHead> lm_head_;
   nn::Module& owner_;  // of the weight: the head's own, or the embedding
   const nn::Parameter& weight_;
   const nn::WeightVersions& versions_;  // the weight's own
@@ -46,7 +43,7 @@ class ScalarHead {
  public:
   ScalarHead(nn::Module& owner, const ModelConfig& config);
 
-  // [M], of rows[i] of `hidden`; differentiable.
+  // [M], of rows[i] of `hidden`, in the host's memory; differentiable.
   at::Tensor values(const at::Tensor& hidden, const std::vector<int64_t>& rows);
 
  private:

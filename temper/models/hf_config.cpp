@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/models/directory.h"
 
 namespace temper::models {
 
@@ -13,9 +14,12 @@ HfConfig HfConfig::load(const std::string& path) {
   std::error_code ignored;
   check<ConfigError>(fs::exists(path, ignored), path,
                      ": no such model; expected a directory with config.json");
-  const std::string file = fs::is_directory(path, ignored) ? path + "/config.json" : path;
+  const bool is_directory = fs::is_directory(path, ignored);
+  check<ConfigError>(is_directory || path.ends_with(".json"), path,
+                     ": found a file, expected a model directory", no_model_hint(path));
+  const std::string file = is_directory ? path + "/config.json" : path;
   check<ConfigError>(fs::exists(file, ignored), path,
-                     ": not a model directory: it has no config.json");
+                     ": not a model directory: it has no config.json", no_model_hint(path));
   return parse(read_json_file(file, size_t{64} << 20), file);
 }
 

@@ -3,6 +3,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/hub_cache.h"
+#include "temper/models/directory.h"
 #include "temper/models/load.h"
 
 namespace temper::models {
@@ -10,6 +11,9 @@ namespace fs = std::filesystem;
 
 std::string resolve_model_path(const std::string& path, const std::string& revision) {
   std::error_code ignored;
+  // HfConfig::load() takes a config.json too, whose model would then lack its weights.
+  check<ConfigError>(!path.ends_with(".json") || !fs::is_regular_file(path, ignored), path,
+                     ": found a file, expected a model directory", no_model_hint(path));
   if (fs::exists(path, ignored) || !is_hub_id(path))
     return path;  // what reads it says what is wrong with it
   const std::string snapshot = hub_snapshot(HubKind::kModel, path, revision);

@@ -74,16 +74,16 @@ std::unique_ptr<CausalLM> init_model(const HfConfig& config, uint64_t seed) {
   return model;
 }
 
-std::vector<std::pair<std::string, TensorView>> init_tensors(CausalLM& model,
-                                                             const HfConfig& config, uint64_t seed,
-                                                             at::ScalarType dtype) {
-  std::vector<std::pair<std::string, TensorView>> tensors;
+NamedTensors init_tensors(CausalLM& model, const HfConfig& config, uint64_t seed,
+                          at::ScalarType dtype) {
+  NamedTensors tensors;
   model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
     tensors.emplace_back(
         name, view_of(parameter.shape(), dtype, [name, &config, seed, dtype, p = &parameter] {
           return first_value(*p, name, config, seed).to(dtype);
         }));
   });
+  restore_names(model.body(), tensors);
   return tensors;
 }
 

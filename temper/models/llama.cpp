@@ -1,8 +1,9 @@
 // Llama (Touvron et al., arXiv 2302.13971; Llama 3, arXiv 2407.21783): norms before attention and
 // MLP, rotary positions, a SwiGLU.
-#include "temper/models/families.h"
+#include "temper/models/decoder.h"
 
 namespace temper::models {
+namespace {
 
 DecoderConfig llama_config(const HfConfig& config) {
   DecoderConfig c(config, {.vocab_size = 32000,
@@ -17,22 +18,20 @@ DecoderConfig llama_config(const HfConfig& config) {
   return c;
 }
 
-namespace {
-
-std::unique_ptr<Backbone> make_llama(const HfConfig& config) {
-  return std::make_unique<Decoder<PreNormBlock>>(llama_config(config));
-}
+const RegisteredFamily kLlama(
+    {.model_type = "llama",
+     .help = "Llama 2 and 3.x, with llama3, linear, yarn or dynamic rope scaling",
+     .config = &llama_config,
+     .make = &make_decoder<PreNormBlock>,
+     .causal_lm = "LlamaForCausalLM",
+     .sequence_classification = "LlamaForSequenceClassification",
+     .sanitize = &unwrap_language_model,
+     .shards = decoder_shards(),
+     .gguf = GgufArchitecture{.name = "llama",
+                              .interleaved = true,
+                              .rope_factors = true,
+                              .output_bias = true,
+                              .mlp_bias = true}});
 
 }  // namespace
-
-Family llama_family() {
-  return {.model_type = "llama",
-          .make = &make_llama,
-          .help = "Llama 2 and 3.x, with llama3, linear, yarn or dynamic rope scaling",
-          .causal_lm = "LlamaForCausalLM",
-          .sequence_classification = "LlamaForSequenceClassification",
-          .sanitize = &unwrap_language_model,
-          .shards = decoder_shards()};
-}
-
 }  // namespace temper::models

@@ -15,6 +15,7 @@
 #include "temper/models/checkpoint_tensors.h"
 #include "temper/models/split.h"
 #include "temper/models/weight_cache.h"
+#include "temper/ops/backend.h"
 
 namespace temper::models {
 namespace {
@@ -59,15 +60,15 @@ void set_from_view(nn::Parameter& parameter, const TensorView& view) {
   const at::ScalarType kept =
       parameter.format() == ops::WeightFormat::kBFloat16 ? at::kBFloat16 : at::kFloat;
   const at::Tensor value = to_tensor(view, kept);
-  const bool mapped =
-      !parameter.placement() && value.const_data_ptr() == static_cast<const void*>(view.data);
+  const bool mapped = parameter.device().is_cpu() && !parameter.placement() &&
+                      value.const_data_ptr() == static_cast<const void*>(view.data);
   parameter.set_value(parameter.placement() ? parameter.placement()->part(value) : value);
   if (!mapped || ops::is_quantized(parameter.format())) give_back_pages(view);
 }
 
 void set_from_nf4(nn::Parameter& parameter, const Nf4Tensor& tensor) {
   if (parameter.format() == ops::WeightFormat::kNf4)
-    parameter.set_codes(tensor.weight());
+    parameter.set_codes(tensor.weight(parameter.device()));
   else
     parameter.set_value(ops::read(ops::Weight(tensor.weight())));
 }
@@ -85,6 +86,8 @@ class Filling {
   Filling(CheckpointTensors& from, const Storage& storage, bool cache) : from_(from) {
     for (std::string& name : bitsandbytes_weights(from.tensors)) nf4_.insert(std::move(name));
     if (!cache || !storage.blocks || !ops::is_quantized(*storage.blocks)) return;
+    // The cache's codes are as native kernels read them.
+    if (&ops::backend_of(storage.device) != &ops::native_backend()) return;
     const bool nf4 = *storage.blocks == ops::WeightFormat::kNf4;
     cache_.emplace(from.files, nf4 ? kernels::Code::kNf4 : kernels::Code::kInt8);
     cached_ = cache_->read();
@@ -291,14 +294,13 @@ std::unique_ptr<ScalarModel> load_scalar_model(const std::string& directory, con
                                                uint64_t seed) {
   const std::string score = kScoreWeight;
   CheckpointTensors checkpoint = open_checkpoint(directory);
-  auto model = std::make_unique<ScalarModel>(family_of(checkpoint.config).make(checkpoint.config));
+  auto model = std::make_unique<ScalarModel>(make_body(checkpoint.config));
   set_storage(*model, storage);
   split_model(*model, checkpoint, storage);
   check_one_label(checkpoint);
   Filling filling(checkpoint, storage, true);
   fill(*model, checkpoint, filling, score, [&](nn::Parameter& parameter) {
-    const at::Tensor fresh = initial_value(parameter, score, seed);
-    parameter.set_value(fresh);
+    parameter.set_value(initial_value(parameter, score, seed));
   });
   model->files = std::move(checkpoint.files);
   return model;

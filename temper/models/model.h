@@ -7,46 +7,61 @@
 #include <vector>
 
 #include "temper/io/mapped_files.h"
+#include "temper/models/device.h"
 #include "temper/models/family.h"
 #include "temper/models/head.h"
 
 namespace temper::models {
 
-// A causal language model. Parameters are named as transformers names them: `model.` is the body,
-// `lm_head.weight` the head where it is not tied.
-class CausalLM : public nn::Module {
+// What language and scalar models have in common.
+class Model : public nn::Module {
  public:
-  explicit CausalLM(std::unique_ptr<Backbone> body);
-
   // Hidden states after the final norm, [N, hidden_size], of every token of the batch.
   at::Tensor forward(const nn::Context& context) { return body_->forward(context); }
 
+  Backbone& body() { return *body_; }
+  const ModelConfig& config() const { return body_->config(); }
+
+  MappedFiles files;  // what its weights are mapped from; empty where they are the model's own
+
+ protected:
+  explicit Model(std::unique_ptr<Backbone> body);
+  std::unique_ptr<Backbone> body_;
+};
+
+// A causal language model. Parameters are named as transformers names them: `model.` is the body,
+// `lm_head.weight` the head where it is not tied.
+class CausalLM : public Model {
+ public:
+  explicit CausalLM(std::unique_ptr<Backbone> body);
+
   // log p of target[i] after row rows[i] of `hidden`; the entropy in nats and the logarithm of the
-  // softmax's denominator where asked for. `adapter` is that of the forward pass
+  // softmax's denominator where asked for, on device(). `adapter` is that of the forward pass
   // (nn::Context::adapter), here and below: it may have brought a head.
   ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                             const std::vector<int64_t>& target, double temperature = 1,
                             bool entropy = false, bool log_sum_exp = false, int adapter = 0) const {
     return head_.token_logp(hidden, rows, target, temperature, entropy, log_sum_exp, adapter);
   }
-  // Logits of the next token after every row of `hidden`, or after the rows given.
+  // Logits of the next token after every row of `hidden`, or after the rows given, in the host's
+  // memory.
   ops::Logits logits(const at::Tensor& hidden, double temperature = 1, int adapter = 0) const {
     return head_.logits(hidden, temperature, adapter);
   }
   ops::Logits logits(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                      double temperature = 1, int adapter = 0) const;
 
-  Backbone& body() { return *body_; }
-  const ModelConfig& config() const { return body_->config(); }
+  // Where its weights lie.
+  at::Device device() const { return head_weight().device(); }
+  // [vocabulary, hidden_size], whether it is the head's own or the embedding's.
+  const nn::Parameter& head_weight(int adapter = 0) const { return head_.weight(adapter); }
   ops::AttentionSpec attention_spec(int64_t layer = 0) const {
     return body_->attention_spec(layer);
   }
 
   std::vector<int32_t> eos_token_ids;
-  MappedFiles files;  // what its weights are mapped from; empty where they are the model's own
 
  private:
-  std::unique_ptr<Backbone> body_;
   VocabularyHead head_;
 
  public:
@@ -55,26 +70,21 @@ class CausalLM : public nn::Module {
 
 // A body with one number a token: a reward model or a critic. `model.` and `score.weight`, as
 // transformers' AutoModelForSequenceClassification.
-class ScalarModel : public nn::Module {
+class ScalarModel : public Model {
  public:
   explicit ScalarModel(std::unique_ptr<Backbone> body);
 
-  // Hidden states, as CausalLM::forward.
-  at::Tensor forward(const nn::Context& context) { return body_->forward(context); }
-  // The number at row rows[i] of `hidden`, [M]; differentiable.
+  // The number at row rows[i] of `hidden`, [M], in the host's memory; differentiable.
   at::Tensor values(const at::Tensor& hidden, const std::vector<int64_t>& rows) {
     return head_.values(hidden, rows);
   }
 
-  Backbone& body() { return *body_; }
-  const ModelConfig& config() const { return body_->config(); }
-
-  MappedFiles files;
-
  private:
-  std::unique_ptr<Backbone> body_;
   ScalarHead head_;
 };
+
+// The name of a ScalarModel's head among its modules.
+inline constexpr const char* kScorePath = "score";
 
 // How a model's weights are kept (norms, biases and adapters in float32), and what it rounds.
 struct Storage {
@@ -86,6 +96,8 @@ struct Storage {
   ops::CacheDtype cache_dtype = ops::CacheDtype::kFloat32;
   // The ranks that compute the same rows, each with its part of every layer; null: none.
   std::shared_ptr<dist::Group> tensor = nullptr;
+  // Where all weights lie.
+  at::Device device = chosen_device();
 };
 void set_storage(nn::Module& model, const Storage& storage);
 // nn::Attention::set_cache_dtype of all of its layers.

@@ -1,8 +1,9 @@
 // Qwen3 (arXiv 2505.09388): Llama with an RMSNorm over each head's query and key, and a head_dim of
 // its own.
-#include "temper/models/families.h"
+#include "temper/models/qwen2.h"
 
 namespace temper::models {
+namespace {
 
 DecoderConfig qwen3_config(const HfConfig& config) {
   DecoderConfig c(config, {.vocab_size = 151936,
@@ -20,22 +21,15 @@ DecoderConfig qwen3_config(const HfConfig& config) {
   return c;
 }
 
-namespace {
-
-std::unique_ptr<Backbone> make_qwen3(const HfConfig& config) {
-  return std::make_unique<Decoder<PreNormBlock>>(qwen3_config(config));
-}
+const RegisteredFamily kQwen3({.model_type = "qwen3",
+                               .help = "Qwen3: norms on q and k",
+                               .config = &qwen3_config,
+                               .make = &make_decoder<PreNormBlock>,
+                               .causal_lm = "Qwen3ForCausalLM",
+                               .sequence_classification = "Qwen3ForSequenceClassification",
+                               .sanitize = &unwrap_language_model,
+                               .shards = decoder_shards(),
+                               .gguf = GgufArchitecture{.name = "qwen3"}});
 
 }  // namespace
-
-Family qwen3_family() {
-  return {.model_type = "qwen3",
-          .make = &make_qwen3,
-          .help = "Qwen3: norms on q and k",
-          .causal_lm = "Qwen3ForCausalLM",
-          .sequence_classification = "Qwen3ForSequenceClassification",
-          .sanitize = &unwrap_language_model,
-          .shards = decoder_shards()};
-}
-
 }  // namespace temper::models

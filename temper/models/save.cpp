@@ -111,19 +111,34 @@ void copy_additional_templates(const std::string& from, const std::string& to) {
 
 }  // namespace
 
-void save_weights(nn::Module& model, const std::string& directory, at::ScalarType dtype,
-                  bool one_file) {
-  if (!directory.empty()) fs::create_directories(directory);
-  std::vector<std::pair<std::string, TensorView>> tensors;
-  const at::NoGradGuard no_grad;
-  model.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
+namespace {
+
+NamedTensors own_tensors(nn::Module& module, at::ScalarType dtype) {
+  NamedTensors tensors;
+  module.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
     if (is_of_adapter(name)) return;
     tensors.emplace_back(name, whole_view(parameter, dtype));
   });
+  return tensors;
+}
+
+}  // namespace
+
+void save_weights(Model& model, const std::string& directory, at::ScalarType dtype, bool one_file) {
+  if (!directory.empty()) fs::create_directories(directory);
+  const at::NoGradGuard no_grad;
+  NamedTensors tensors = own_tensors(model, dtype);
+  restore_names(model.body(), tensors);
   if (one_file)
     write_safetensors_model(directory, tensors, SIZE_MAX);
   else
     write_safetensors_model(directory, tensors);
+}
+
+void save_parameters(nn::Module& module, const std::string& directory, at::ScalarType dtype) {
+  if (!directory.empty()) fs::create_directories(directory);
+  const at::NoGradGuard no_grad;
+  write_safetensors_model(directory, own_tensors(module, dtype));
 }
 
 int64_t tokenizer_file_bytes(const std::string& directory) {

@@ -8,10 +8,13 @@
 namespace temper::models {
 
 // model.safetensors (sharded where large, unless it must be one file) of the model's own
-// parameters, adapters left out, in float32, bfloat16 or float16. Of a model that ranks share out
-// all of them call this, those that do not write with an empty directory; here and in save_adapter.
-void save_weights(nn::Module& model, const std::string& directory, at::ScalarType dtype,
+// parameters, adapters left out, in float32, bfloat16 or float16, under the names that transformers
+// reads (Family::restore). Of a model that ranks share out all of them call this, those that do not
+// write with an empty directory; here and in save_adapter.
+void save_weights(Model& model, const std::string& directory, at::ScalarType dtype,
                   bool one_file = false);
+// The same of modules that are no model of a family, under their own names.
+void save_parameters(nn::Module& module, const std::string& directory, at::ScalarType dtype);
 
 // Where a saved model's small files come from: config.json (or its directory), and the directory of
 // the tokenizer's and generation's files ("" for none).

@@ -10,6 +10,7 @@ namespace temper::models {
 void share_value(const nn::Parameter& from, nn::Parameter& to) {
   to.set_format(from.format());
   to.set_arithmetic(from.arithmetic());
+  to.set_device(from.device());
   if (ops::is_quantized(from.format()))
     to.set_codes(from.stored().quantized);
   else

@@ -16,24 +16,32 @@ void split(nn::Module& model, const Family& family, const std::shared_ptr<dist::
     check<ConfigError>(extent % ranks == 0, key, ": ", ranks, " ranks do not divide the ", extent,
                        " ", of, " of `", name, "` (", where, ")");
   };
-  model.each_module([&](const std::string& path, nn::Module& module) {
-    const std::string name = path + ".weight";
-    const std::optional<Split> how = split_of(family, name);
-    if (auto* attention = dynamic_cast<nn::Attention*>(&module))
-      attention->split(tensor, key + ": " + where);
-    if (!how) return;
-    if (auto* embedding = dynamic_cast<nn::Embedding*>(&module)) {
-      divides(name, "tokens", embedding->weight.shape()[0]);
-      embedding->split(tensor);
-    } else if (auto* head = dynamic_cast<LmHead*>(&module)) {
-      divides(name, "tokens", head->weight.shape()[0]);
-      head->weight.split(0, tensor);
-    } else if (auto* linear = dynamic_cast<nn::Linear*>(&module)) {
-      const bool columns = *how == Split::kColumns;
-      divides(name, columns ? "outputs" : "inputs", columns ? linear->out() : linear->in());
-      linear->split(columns ? nn::LinearSplit::kColumns : nn::LinearSplit::kRows, tensor);
-    }
-  });
+  model.visit(
+      {.linear =
+           [&](const std::string& path, nn::Linear& layer) {
+             const std::string name = path + ".weight";
+             const std::optional<Split> how = split_of(family, name);
+             if (!how) return;
+             const bool columns = *how == Split::kColumns;
+             divides(name, columns ? "outputs" : "inputs", columns ? layer.out() : layer.in());
+             layer.split(columns ? nn::LinearSplit::kColumns : nn::LinearSplit::kRows, tensor);
+           },
+       .lm_head =
+           [&](const std::string& path, nn::LmHead& head) {
+             const std::string name = path + ".weight";
+             if (!split_of(family, name)) return;
+             divides(name, "tokens", head.weight.shape()[0]);
+             head.weight.split(0, tensor);
+           },
+       .embedding =
+           [&](const std::string& path, nn::Embedding& embedding) {
+             const std::string name = path + ".weight";
+             if (!split_of(family, name)) return;
+             divides(name, "tokens", embedding.weight.shape()[0]);
+             embedding.split(tensor);
+           },
+       .attention = [&](const std::string&,
+                        nn::Attention& layer) { layer.split(tensor, key + ": " + where); }});
   check<ConfigError>(any, key, ": models of type ", family.model_type,
                      " have no rules of how their layers split; expected 1");
 }

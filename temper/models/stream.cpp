@@ -88,7 +88,7 @@ class WeightStream::Source {
   ops::WeightFormat format_;
 };
 
-class WeightStream::StreamedUnit : public nn::Unit {
+class WeightStream::StreamedUnit : public nn::ShardUnit {
  public:
   explicit StreamedUnit(const WeightStream& stream) : stream_(stream) {}
   void add(nn::Parameter& parameter) { parameters_.push_back(&parameter); }
@@ -133,7 +133,7 @@ class WeightStream::Here {
   std::shared_ptr<const Source> source_;
 };
 
-WeightStream::WeightStream(nn::Module& model, const std::string& directory, const Storage& storage,
+WeightStream::WeightStream(Model& model, const std::string& directory, const Storage& storage,
                            const std::string& optional,
                            const std::function<void(nn::Parameter&)>& absent)
     : model_(model) {
@@ -141,8 +141,9 @@ WeightStream::WeightStream(nn::Module& model, const std::string& directory, cons
   if (!optional.empty()) check_one_label(checkpoint);
   set_storage(model, storage);
   std::set<const nn::Parameter*> of_units;
+  model.visit(
+      {.linear = [&](const std::string&, nn::Linear& layer) { layers_[&layer.weight] = &layer; }});
   model.each_module([&](const std::string&, nn::Module& module) {
-    if (auto* layer = dynamic_cast<nn::Linear*>(&module)) layers_[&layer->weight] = layer;
     if (!module.runs_as_unit() || module.unit()) return;
     const auto unit = std::make_shared<StreamedUnit>(*this);
     module.each_parameter([&](const std::string&, nn::Parameter& parameter) {
@@ -150,6 +151,7 @@ WeightStream::WeightStream(nn::Module& model, const std::string& directory, cons
       unit->add(parameter);
     });
     module.set_unit(unit);
+    streamed_.push_back(&module);
   });
   std::set<std::string> nf4;
   for (std::string& name : bitsandbytes_weights(checkpoint.tensors)) nf4.insert(std::move(name));
@@ -176,9 +178,7 @@ WeightStream::WeightStream(nn::Module& model, const std::string& directory, cons
 }
 
 WeightStream::~WeightStream() {
-  model_.each_module([](const std::string&, nn::Module& module) {
-    if (dynamic_cast<StreamedUnit*>(module.unit())) module.set_unit(nullptr);
-  });
+  for (nn::Module* module : streamed_) module->set_unit(nullptr);
 }
 
 void WeightStream::load_adapter(const std::string& directory) {
@@ -208,9 +208,8 @@ at::Tensor WeightStream::merged(nn::Parameter& parameter) const {
   return parameter.float_value().detach().clone();
 }
 
-std::vector<std::pair<std::string, TensorView>> WeightStream::merged_tensors(
-    at::ScalarType dtype) const {
-  std::vector<std::pair<std::string, TensorView>> tensors;
+NamedTensors WeightStream::merged_tensors(at::ScalarType dtype) const {
+  NamedTensors tensors;
   model_.each_parameter([&](const std::string& name, nn::Parameter& parameter) {
     if (is_of_adapter(name)) return;
     TensorView view = view_of(parameter.whole_shape(), dtype, [this, dtype, name, p = &parameter] {
@@ -226,6 +225,7 @@ std::vector<std::pair<std::string, TensorView>> WeightStream::merged_tensors(
     if (stored) view.make = [view = *stored] { return view; };
     tensors.emplace_back(name, std::move(view));
   });
+  restore_names(model_.body(), tensors);
   return tensors;
 }
 
@@ -240,8 +240,7 @@ StreamedModel<CausalLM> stream_model(const std::string& directory, const std::st
 StreamedModel<ScalarModel> stream_scalar_model(const std::string& directory,
                                                const std::string& adapter, const Storage& storage) {
   const HfConfig config = HfConfig::load(directory);
-  StreamedModel<ScalarModel> out{std::make_unique<ScalarModel>(family_of(config).make(config)),
-                                 nullptr};
+  StreamedModel<ScalarModel> out{std::make_unique<ScalarModel>(make_body(config)), nullptr};
   const std::string score = kScoreWeight;
   out.weights = std::make_unique<WeightStream>(
       *out.model, directory, storage, score,

@@ -16,10 +16,10 @@ namespace temper::models {
 
 class WeightStream {
  public:
-  // `model` has no values: weights that belong to no unit (nn::Unit) are loaded now, the others are
-  // read from the directory when they are used, in the format of `storage`. `optional` may be
-  // absent, and is then passed to `absent`. Throws what load_model would.
-  WeightStream(nn::Module& model, const std::string& directory, const Storage& storage,
+  // `model` has no values: weights that belong to no unit (nn::ShardUnit) are loaded now, the
+  // others are read from the directory when they are used, in the format of `storage`. `optional`
+  // may be absent, and is then passed to `absent`. Throws what load_model would.
+  WeightStream(Model& model, const std::string& directory, const Storage& storage,
                const std::string& optional = "",
                const std::function<void(nn::Parameter&)>& absent = {});
   ~WeightStream();
@@ -29,9 +29,9 @@ class WeightStream {
 
   // A parameter's value with its adapter merged, float32, in memory of its own.
   at::Tensor merged(nn::Parameter& parameter) const;
-  // The model's parameters in this dtype, adapters merged; each is made when it is asked for. The
-  // views refer to the model and to this object.
-  std::vector<std::pair<std::string, TensorView>> merged_tensors(at::ScalarType dtype) const;
+  // The model's parameters in this dtype, adapters merged, under the names that transformers reads;
+  // each is made when it is asked for. The views refer to the model and to this object.
+  NamedTensors merged_tensors(at::ScalarType dtype) const;
 
  private:
   class Source;
@@ -39,16 +39,16 @@ class WeightStream {
   class Here;
   nn::Lora* lora_of(const nn::Parameter& parameter) const;
 
-  nn::Module& model_;
+  Model& model_;
+  std::vector<nn::Module*> streamed_;  // those whose weights are read when they run
   std::map<const nn::Parameter*, std::shared_ptr<const Source>> sources_;
   std::map<const nn::Parameter*, nn::Linear*> layers_;
 };
 
 // The tensors that init_model would give the model, in the order of its parameters, each made when
 // it is asked for. `model`, which has no values, and `config` outlive them.
-std::vector<std::pair<std::string, TensorView>> init_tensors(CausalLM& model,
-                                                             const HfConfig& config, uint64_t seed,
-                                                             at::ScalarType dtype);
+NamedTensors init_tensors(CausalLM& model, const HfConfig& config, uint64_t seed,
+                          at::ScalarType dtype);
 
 template <class Model>
 struct StreamedModel {

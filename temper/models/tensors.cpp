@@ -61,7 +61,7 @@ at::Tensor to_tensor(const TensorView& view, at::ScalarType dtype) {
 }
 
 TensorView to_view(const at::Tensor& tensor) {
-  const at::Tensor contiguous = tensor.detach().contiguous();
+  const at::Tensor contiguous = tensor.detach().to(at::kCPU).contiguous();
   return {dtype_of(contiguous.scalar_type()), contiguous.sizes().vec(),
           static_cast<const std::byte*>(contiguous.const_data_ptr()), contiguous.nbytes(),
           std::make_shared<at::Tensor>(contiguous)};
@@ -81,7 +81,7 @@ TensorView whole_view(const nn::Parameter& parameter, at::ScalarType dtype) {
   if (!parameter.placement()) {
     const bool kept =
         !ops::is_quantized(parameter.format()) && parameter.value().scalar_type() == dtype;
-    if (kept) return to_view(parameter.value());
+    if (kept && parameter.device().is_cpu()) return to_view(parameter.value());
     return view_of(parameter.shape(), dtype,
                    [p = &parameter, dtype] { return p->float_value().detach().to(dtype); });
   }
@@ -94,7 +94,7 @@ TensorView whole_view(const nn::Parameter& parameter, at::ScalarType dtype) {
 }
 
 void put_runs(const at::Tensor& part, const nn::Placement& placement, const TensorView::Put& put) {
-  const at::Tensor mine = part.contiguous();
+  const at::Tensor mine = part.to(at::kCPU).contiguous();
   const auto* bytes = static_cast<const std::byte*>(mine.const_data_ptr());
   const auto size = static_cast<int64_t>(mine.element_size());
   placement.each_run([&](int64_t from, int64_t to, int64_t count) {

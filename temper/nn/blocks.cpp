@@ -62,19 +62,21 @@ at::Tensor Attention::forward(const ops::LinearInput& x, const Context& context)
   };
   if (!context.cache)
     return project_out(ops::attention(spec(), rotary, context.forest, qkv[0], qkv[1], qkv[2]));
-  ops::CachedRows rows = context.cache->rows(layer_);
-  rows.position = &context.forest->position;
-  return project_out(ops::attention_cached(spec(), rotary, rows, qkv[0], qkv[1], qkv[2]));
+  return project_out(context.cache->attend(layer_, spec(), rotary, qkv[0], qkv[1], qkv[2]));
 }
 
 ops::RotaryTable Attention::table(const Context& context, const at::Tensor& q) {
   const std::vector<int64_t>& position = context.forest->position;
-  return rotary_->table(*std::max_element(position.begin(), position.end()) + 1, q.scalar_type());
+  return rotary_->table(*std::max_element(position.begin(), position.end()) + 1, q.options());
 }
 
 Attention::Heads Attention::heads(const ops::LinearInput& x, const Context& context) {
   const std::vector<at::Tensor> qk = project(x, {&q_proj, &k_proj}, context);
   return {spec(), table(context, qk[0]), qk[0], qk[1]};
+}
+
+void Attention::accept(const std::string& path, const LayerVisitor& visitor) {
+  if (visitor.attention) visitor.attention(path, *this);
 }
 
 GatedMlp::GatedMlp(Module& parent, std::string name, int64_t hidden, int64_t intermediate,

@@ -50,6 +50,9 @@ class Attention : public Module {
   // where heads or key and value heads do not divide.
   void split(const std::shared_ptr<dist::Group>& group, const std::string& where);
 
+ protected:
+  void accept(const std::string& path, const LayerVisitor& visitor) override;
+
  private:
   ops::RotaryTable table(const Context& context, const at::Tensor& q);
 

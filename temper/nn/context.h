@@ -7,18 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "temper/ops/attention.h"
 #include "temper/ops/forest.h"
+#include "temper/ops/kv_store.h"
 
 namespace temper::nn {
-
-// Where one batch's rows find their pages, for every layer.
-class CacheRows {
- public:
-  virtual ~CacheRows() = default;
-  // The rows' pages in one layer; position is filled in by the caller.
-  virtual ops::CachedRows rows(int64_t layer) const = 0;
-};
 
 // Dropout's random numbers depend on (seed, step, module, token key, feature): not on how a step is
 // split into micro-batches.
@@ -40,7 +32,7 @@ struct Context {
   // Tokens of the forest whose hidden states are read, ascending; the others' may be anything
   // finite. Null: all are.
   std::shared_ptr<const std::vector<int64_t>> rows;
-  const CacheRows* cache = nullptr;  // null: every token's keys are in the batch
+  const ops::KvPass* cache = nullptr;  // null: every token's keys are in the batch
   const DropoutKeys* dropout =
       nullptr;  // null: no dropout (evaluation, sampling); outlives the backward pass
   const std::function<void(const at::Tensor& x)>* observe =

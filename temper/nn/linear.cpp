@@ -32,7 +32,7 @@ at::Tensor embedding_noise(const DropoutKeys& keys, const at::Tensor& x) {
     for (int64_t i = 0; i < width; ++i)
       out[r * width + i] = magnitude * (2 * stream.uniform(static_cast<uint64_t>(i)) - 1);
   }
-  return noise.to(x.scalar_type());
+  return noise.to(x.options());
 }
 
 }  // namespace
@@ -116,6 +116,7 @@ void Linear::add_lora(int64_t rank, double scale, double dropout, uint64_t key, 
 std::unique_ptr<Lora> Linear::make_lora(Module& owner, int64_t rank, double scale, double dropout,
                                         uint64_t key, bool dora) const {
   auto lora = std::make_unique<Lora>(owner, in(), out(), rank, scale, dropout, key, dora);
+  lora->each_parameter([&](const char*, Parameter& p) { p.set_device(weight.device()); });
   if (split_ == LinearSplit::kNone) return lora;
   const bool columns = split_ == LinearSplit::kColumns;
   (columns ? lora->lora_B : lora->lora_A).weight.split(columns ? 0 : 1, group_);
@@ -133,7 +134,7 @@ int Linear::add_frozen_copy() {
   FrozenCopy& copy = copies_.emplace_back();
   if (lora_) {
     const int64_t rank = lora_->lora_A.weight.shape()[0];
-    copy.owner = std::make_unique<Module>();
+    copy.owner = std::make_unique<Module>(*this, Module::Unlisted());
     copy.lora = make_lora(*copy.owner, rank, lora_->scale, 0, lora_->key,
                           lora_->lora_magnitude_vector.has_value());
     copy.lora->copy_values(*lora_);
@@ -207,6 +208,24 @@ at::Tensor Embedding::forward(const Context& context) {
   if (group_) x = ops::sum_over(group_, x);
   if (!context.dropout || context.dropout->noise_alpha == 0) return x;
   return ops::add_scaled(x, embedding_noise(*context.dropout, x));
+}
+
+LmHead::LmHead(Module& parent, std::string name, int64_t width, int64_t vocabulary, double init_std)
+    : Linear(parent, std::move(name), width, vocabulary, false, init_std) {
+  set_runs_as_unit();
+}
+
+void Linear::accept(const std::string& path, const LayerVisitor& visitor) {
+  if (visitor.linear) visitor.linear(path, *this);
+}
+
+void LmHead::accept(const std::string& path, const LayerVisitor& visitor) {
+  if (visitor.lm_head) return visitor.lm_head(path, *this);
+  Linear::accept(path, visitor);
+}
+
+void Embedding::accept(const std::string& path, const LayerVisitor& visitor) {
+  if (visitor.embedding) visitor.embedding(path, *this);
 }
 
 }  // namespace temper::nn

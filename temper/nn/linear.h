@@ -60,11 +60,14 @@ class Linear : public Module {
   Parameter weight;               // [out, in]
   std::optional<Parameter> bias;  // [out]
 
+ protected:
+  void accept(const std::string& path, const LayerVisitor& visitor) override;
+
  private:
   friend std::vector<at::Tensor> project(const ops::LinearInput&, const std::vector<Linear*>&,
                                          const Context&);
   struct FrozenCopy {
-    std::unique_ptr<Module> owner;  // a root of its own: the model does not list its parameters
+    std::unique_ptr<Module> owner;  // which the model does not list
     std::unique_ptr<Lora> lora;     // null in a layer without an adapter
   };
   std::unique_ptr<Lora> make_lora(Module& owner, int64_t rank, double scale, double dropout,
@@ -75,6 +78,16 @@ class Linear : public Module {
   std::vector<FrozenCopy> copies_;
   LinearSplit split_ = LinearSplit::kNone;
   std::shared_ptr<dist::Group> group_;  // null: the layer is whole
+};
+
+// A vocabulary head with a weight of its own, which an adapter may replace.
+class LmHead : public Linear {
+ public:
+  LmHead(Module& parent, std::string name, int64_t width, int64_t vocabulary, double init_std);
+  WeightVersions versions;
+
+ protected:
+  void accept(const std::string& path, const LayerVisitor& visitor) override;
 };
 
 // Several layers over one input, which split alike: what they read is normalised or gated once.
@@ -109,6 +122,9 @@ class Embedding : public Module {
 
   // Before it has a value: this rank keeps its part of the vocabulary.
   void split(std::shared_ptr<dist::Group> group);
+
+ protected:
+  void accept(const std::string& path, const LayerVisitor& visitor) override;
 
  private:
   std::shared_ptr<dist::Group> group_;

@@ -88,14 +88,15 @@ Rotary::Rotary(const RotaryConfig& config, int64_t head_dim)
   }
 }
 
-ops::RotaryTable Rotary::table(int64_t positions, at::ScalarType dtype) const {
+ops::RotaryTable Rotary::table(int64_t positions, const at::TensorOptions& like) const {
   check<ConfigError>(max_positions_ == 0 || positions <= max_positions_, "a sequence of ",
                      positions, " tokens, and with `rope_type` dynamic the model takes at most ",
                      max_positions_,
                      " (max_position_embeddings): beyond that a token's rotation would depend on "
                      "what else is in the batch; yarn and linear do not");
   const std::lock_guard lock(mutex_);
-  if (table_.cos.defined() && table_.cos.size(0) >= positions && table_.cos.scalar_type() == dtype)
+  if (table_.cos.defined() && table_.cos.size(0) >= positions &&
+      table_.cos.dtype() == like.dtype() && table_.cos.device() == like.device())
     return table_;
   const int64_t rows = std::max<int64_t>(256, (positions + 255) / 256 * 256);
   const int64_t half = static_cast<int64_t>(inverse_frequency_.size());
@@ -108,7 +109,7 @@ ops::RotaryTable Rotary::table(int64_t positions, at::ScalarType dtype) const {
       c[p * half + i] = attention_factor_ * std::cos(static_cast<double>(angle));
       s[p * half + i] = attention_factor_ * std::sin(static_cast<double>(angle));
     }
-  table_ = {cos.to(dtype), sin.to(dtype)};
+  table_ = {cos.to(like), sin.to(like)};
   return table_;
 }
 

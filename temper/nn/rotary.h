@@ -37,9 +37,10 @@ class Rotary {
  public:
   // Throws ConfigError for a head_dim that cannot be rotated.
   Rotary(const RotaryConfig& config, int64_t head_dim);
-  // Tables of at least `positions` rows, in float32 or float64. What is returned never changes: a
-  // longer table is another one. Throws ConfigError for more positions than the config allows.
-  ops::RotaryTable table(int64_t positions, at::ScalarType dtype) const;
+  // Tables of at least `positions` rows, in float32 or float64, where `like` says. What is returned
+  // never changes: a longer table is another one. Throws ConfigError for more positions than the
+  // config allows.
+  ops::RotaryTable table(int64_t positions, const at::TensorOptions& like) const;
 
   const std::vector<float>& inverse_frequency() const { return inverse_frequency_; }
 

@@ -15,26 +15,26 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-class Held {
+class GatherGuard {
  public:
-  explicit Held(Unit* unit) : unit_(unit) {
+  explicit GatherGuard(ShardUnit* unit) : unit_(unit) {
     if (unit_) unit_->gather();
   }
-  ~Held() { end(); }
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
+  ~GatherGuard() { end(); }
+  GatherGuard(const GatherGuard&) = delete;
+  GatherGuard& operator=(const GatherGuard&) = delete;
   void end() {
-    if (Unit* unit = std::exchange(unit_, nullptr)) unit->release();
+    if (ShardUnit* unit = std::exchange(unit_, nullptr)) unit->release();
   }
 
  private:
-  Unit* unit_;
+  ShardUnit* unit_;
 };
 
 // A call of run_unit whose gradient may be asked for.
 struct UnitCall {
   UnitFunction forward;
-  Unit* unit = nullptr;
+  ShardUnit* unit = nullptr;
   bool recompute = false;
   size_t num_inputs = 0;
   std::vector<Parameter*> trainable;
@@ -58,7 +58,7 @@ struct RunUnit : Function<RunUnit> {
   static variable_list forward(AutogradContext* ctx, const std::shared_ptr<UnitCall>& call,
                                at::TensorList tensors) {
     const TransientPanels no_kept_panels;
-    const Held whole(call->unit);
+    const GatherGuard whole(call->unit);
     const Tensors given(tensors.begin(), tensors.begin() + static_cast<int64_t>(call->num_inputs));
     ops::keep(ctx, call);
     ctx->set_materialize_grads(false);
@@ -74,7 +74,7 @@ struct RunUnit : Function<RunUnit> {
 
   static variable_list backward(AutogradContext* ctx, variable_list douts) {
     UnitCall& call = *ops::kept<std::shared_ptr<UnitCall>>(ctx);
-    Held whole(call.unit);
+    GatherGuard whole(call.unit);
     if (call.recompute) {
       Tensors given = ctx->get_saved_variables();
       for (size_t i = 0; i < given.size(); ++i)
@@ -116,37 +116,36 @@ std::vector<Parameter*> trainable_parameters(Module& module, int adapter) {
     if (parameter.trainable()) found.push_back(&parameter);
   });
   if (adapter <= 0) return found;
-  module.each_module([&](const std::string&, Module& part) {
-    auto* layer = dynamic_cast<Linear*>(&part);
-    Lora* lora = layer ? layer->adapter(adapter) : nullptr;
+  module.visit({.linear = [&](const std::string&, Linear& layer) {
+    Lora* lora = layer.adapter(adapter);
     if (!lora) return;
     lora->each_parameter([&](const char*, Parameter& parameter) {
       if (parameter.trainable()) found.push_back(&parameter);
     });
-  });
+  }});
   return found;
 }
 
 }  // namespace
 
 Gathered::Gathered(Module& model) {
-  std::set<Unit*> seen;
+  std::set<ShardUnit*> seen;
   model.each_module([&](const std::string&, Module& module) {
     if (module.unit() && seen.insert(module.unit()).second) units_.push_back(module.unit());
   });
-  for (Unit* unit : units_) unit->gather();
+  for (ShardUnit* unit : units_) unit->gather();
 }
 
 Gathered::~Gathered() {
-  for (Unit* unit : units_) unit->release();
+  for (ShardUnit* unit : units_) unit->release();
 }
 
 Tensors run_unit(Module& module, const Tensors& inputs, int adapter, bool recompute,
                  const UnitFunction& forward) {
-  Unit* const unit = module.unit();
+  ShardUnit* const unit = module.unit();
   const bool differentiable = at::GradMode::is_enabled();
   if (!differentiable || (!unit && !recompute)) {
-    const Held whole(unit);
+    const GatherGuard whole(unit);
     return forward(inputs);
   }
   auto call =

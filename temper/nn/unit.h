@@ -15,9 +15,9 @@ namespace temper::nn {
 
 // Parameters that ranks share out among them, and that are whole on each rank only while they are
 // used: gathered before, released after.
-class Unit {
+class ShardUnit {
  public:
-  virtual ~Unit() = default;
+  virtual ~ShardUnit() = default;
   bool gathered() const { return users_ > 0; }
   // All ranks that share the unit call these in the same order. The values are whole from the first
   // gather() on until as many release().
@@ -48,7 +48,7 @@ class Gathered {
   Gathered& operator=(const Gathered&) = delete;
 
  private:
-  std::vector<Unit*> units_;
+  std::vector<ShardUnit*> units_;
 };
 
 using Tensors = std::vector<at::Tensor>;

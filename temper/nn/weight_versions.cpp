@@ -5,9 +5,10 @@
 namespace temper::nn {
 
 WeightVersions::Version::Version(const Parameter& like, at::Tensor value)
-    : weight(root, "weight", like.shape(), like.init()) {
+    : root(like.owner(), Module::Unlisted()), weight(root, "weight", like.shape(), like.init()) {
   weight.set_format(like.format());
   weight.set_arithmetic(like.arithmetic());
+  weight.set_device(like.device());
   weight.set_value(std::move(value));
 }
 

@@ -29,7 +29,7 @@ class WeightVersions {
  private:
   struct Version {
     explicit Version(const Parameter& like, at::Tensor value);
-    Module root;  // of its own: the model does not list the parameter
+    Module root;  // which the model does not list
     Parameter weight;
   };
   std::unique_ptr<Version> base_;

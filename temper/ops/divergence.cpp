@@ -4,18 +4,12 @@
 
 #include <optional>
 
-#include "temper/ops/divergence_sums.h"
+#include "temper/ops/autograd.h"
+#include "temper/ops/backend.h"
 #include "temper/ops/head_blocks.h"
-#include "temper/ops/product.h"
 
 namespace temper::ops {
 namespace {
-using kernels::divergence_kernels;
-using kernels::DivergencePart;
-using kernels::kVocabularyBlock;
-using kernels::MixturePart;
-using kernels::row_kernels;
-using kernels::SoftmaxPart;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
@@ -24,8 +18,8 @@ struct What {
   DivergenceSpec spec;
   std::optional<TeacherHead> teacher;  // none: its numbers are in `top`
   std::optional<TopTokens> top;        // logits at the temperature
-  std::vector<int64_t> target;
-  Weight weight;  // the student's, without its values
+  at::Tensor target;                   // [M]
+  Weight weight;                       // the student's, without its values
   bool dense() const { return !top; }
 };
 
@@ -35,10 +29,20 @@ struct Tile {
   int64_t row, rows, first, columns;
   at::Tensor student, teacher;  // teacher undefined unless it was asked for
   Weight weight;                // of the student's columns
+
+  at::Tensor own(const at::Tensor& x) const {
+    return x.defined() ? x.narrow(0, row, rows) : at::Tensor();
+  }
+  DivergenceSums own(const DivergenceSums& s) const {
+    return {own(s.lse_student), own(s.lse_teacher), own(s.value), own(s.mixture)};
+  }
+  at::Tensor own_parts(const at::Tensor& parts) const {
+    return parts_of(parts, row, rows, first, columns);
+  }
 };
 
 // Calls body(tile) for each tile, blocks of columns ascending.
-template <class T, class Body>
+template <class Body>
 void each_tile(const What& w, const at::Tensor& hidden, const at::Tensor& values, bool with_teacher,
                Body body) {
   const int64_t m = hidden.size(0);
@@ -47,7 +51,6 @@ void each_tile(const What& w, const at::Tensor& hidden, const at::Tensor& values
   Weight weight = w.weight;
   weight.values = values;
   each_block(weight, m, [&](int64_t first, const Weight& part) {
-    const int64_t columns = part.out();
     HeadSpec theirs;
     Weight their_part;
     if (with_teacher) {
@@ -55,17 +58,13 @@ void each_tile(const What& w, const at::Tensor& hidden, const at::Tensor& values
       theirs.temperature = w.spec.temperature;
       their_part = block_of(w.teacher->weight, first, m);
     }
-    for (int64_t row = 0; row < m; row += kRows) {
-      const int64_t rows = std::min(kRows, m - row);
-      Tile tile{row, rows, first, columns, {}, {}, part};
-      tile.student = at::empty({rows, columns}, hidden.options());
-      chunk_logits<T>(own, hidden.narrow(0, row, rows), part, tile.student);
-      if (with_teacher) {
-        tile.teacher = at::empty({rows, columns}, hidden.options());
-        chunk_logits<T>(theirs, w.teacher->hidden.narrow(0, row, rows), their_part, tile.teacher);
-      }
+    each_rows(backend_of(hidden), m, [&](int64_t row, int64_t rows) {
+      Tile tile{row, rows, first, part.out(), {}, {}, part};
+      tile.student = tile_logits(own, hidden.narrow(0, row, rows), part);
+      if (with_teacher)
+        tile.teacher = tile_logits(theirs, w.teacher->hidden.narrow(0, row, rows), their_part);
       body(tile);
-    }
+    });
   });
 }
 
@@ -73,154 +72,117 @@ at::Tensor tempered(const at::Tensor& x, double temperature) {
   return temperature == 1 ? x : x / temperature;
 }
 
-// Calls body(row of the tile, column of the tile, index into [M, k]) for the tile's top tokens.
-template <class Body>
-void each_top(const TopTokens& top, const Tile& tile, Body body) {
-  const int64_t k = top.id.size(1);
-  const int64_t* id = top.id.const_data_ptr<int64_t>();
-  for (int64_t r = 0; r < tile.rows; ++r)
-    for (int64_t at = (tile.row + r) * k; at < (tile.row + r + 1) * k; ++at)
-      if (id[at] >= tile.first && id[at] < tile.first + tile.columns)
-        body(r, id[at] - tile.first, at);
+// What the backward pass needs of each row besides its inputs.
+struct Swept {
+  DivergenceSums sums;
+  at::Tensor logp, log_sum_exp;  // the student's at temperature 1, [M]
+  at::Tensor chosen;             // the student's logits of the top tokens at the temperature
+};
+
+Swept sweep(const What& w, const at::Tensor& hidden, const at::Tensor& weight) {
+  const Backend& backend = backend_of(hidden);
+  const int64_t m = hidden.size(0), vocabulary = weight.size(0);
+  const auto parts = [&](int64_t columns, int64_t numbers) {
+    return at::empty({m, blocks_of(columns), numbers}, hidden.options());
+  };
+  const at::Tensor own = parts(vocabulary, 3), target = w.target.unsqueeze(1);
+  const at::Tensor both = parts(w.dense() ? vocabulary : w.top->id.size(1), 6);
+  Swept out;
+  at::Tensor logit = at::zeros({m, 1}, hidden.options());
+  if (!w.dense()) out.chosen = at::empty_like(w.top->logit);
+  each_tile(w, hidden, weight, w.dense(), [&](const Tile& t) {
+    backend.softmax_parts(t.student, t.own_parts(own));
+    backend.take_entries(t.student, t.first, t.own(target), t.own(logit));
+    if (w.dense())
+      backend.divergence_parts(tempered(t.student, w.spec.temperature), t.teacher,
+                               t.own_parts(both));
+    else
+      backend.take_entries(t.student, t.first, t.own(w.top->id), t.own(out.chosen));
+  });
+  out.log_sum_exp = backend.join_softmax_parts(own).log_sum_exp;
+  out.logp = logit.view({m}).sub_(out.log_sum_exp);
+  if (!w.dense()) {
+    if (w.spec.temperature != 1) out.chosen.div_(w.spec.temperature);
+    backend.divergence_parts(out.chosen, w.top->logit, both);
+  }
+  out.sums = backend.join_divergence_parts(both, w.spec.kind);
+  if (w.spec.kind != DivergenceKind::kJsd) return out;
+
+  // The mixture's logarithm needs both sums first: a second sweep.
+  const at::Tensor mixed = parts(w.dense() ? vocabulary : w.top->id.size(1), 2);
+  if (w.dense())
+    each_tile(w, hidden, weight, true, [&](const Tile& t) {
+      backend.mixture_parts(tempered(t.student, w.spec.temperature), t.teacher, t.own(out.sums),
+                            w.spec.jsd_beta, t.own_parts(mixed));
+    });
+  else
+    backend.mixture_parts(out.chosen, w.top->logit, out.sums, w.spec.jsd_beta, mixed);
+  backend.join_mixture_parts(mixed, w.spec.jsd_beta, out.sums);
+  return out;
+}
+
+// g times the divergence's gradient with respect to the student's logits, which are divided by the
+// temperature after their cap.
+at::Tensor slope(const What& w, const at::Tensor& student, const at::Tensor& teacher,
+                 const DivergenceSums& sums, const at::Tensor& g) {
+  at::Tensor out = backend_of(student).divergence_gradient(w.spec, student, teacher, sums, g);
+  return w.spec.temperature == 1 ? out : out.div_(w.spec.temperature);
+}
+
+// Gradients [M] of a divergence's outputs; either may be undefined.
+struct OutputGradients {
+  at::Tensor value, logp;
+};
+
+// The gradient of a tile's products, before the cap. `top` is that of the top tokens' logits, where
+// the teacher has but those.
+at::Tensor tile_gradient(const What& w, const Tile& t, const Swept& s, const OutputGradients& d,
+                         const at::Tensor& top) {
+  const Backend& backend = backend_of(t.student);
+  at::Tensor dx;
+  if (d.value.defined() && w.dense())
+    dx =
+        slope(w, tempered(t.student, w.spec.temperature), t.teacher, t.own(s.sums), t.own(d.value));
+  const double cap = w.spec.student.soft_cap;
+  const at::Tensor bend = cap > 0 ? 1 - (t.student / cap).square() : at::Tensor();
+  if (d.logp.defined()) {
+    at::Tensor x = t.student;
+    backend.softmax_gradient(x, t.first, t.own(w.target), {t.own(s.log_sum_exp), {}}, t.own(d.logp),
+                             {});
+    dx = dx.defined() ? dx.add_(x) : x;
+  }
+  if (!dx.defined()) dx = at::zeros_like(t.student);
+  if (top.defined()) backend.add_to_entries(dx, t.first, t.own(w.top->id), t.own(top));
+  return bend.defined() ? dx.mul_(bend) : dx;
 }
 
 struct DivergenceFunction : Function<DivergenceFunction> {
   // Gives value, logp.
   static variable_list forward(AutogradContext* ctx, const What& what, const at::Tensor& hidden,
                                const at::Tensor& weight) {
-    const int64_t m = hidden.size(0);
-    const auto per_row = [&] { return at::empty({m}, hidden.options()); };
-    RowSums sums{per_row(), per_row(), per_row(), per_row()};
-    at::Tensor logp = per_row(), lse = per_row(), chosen;
-    if (what.top) chosen = at::empty_like(what.top->logit);
-    dispatch(hidden, [&](auto zero) {
-      using T = decltype(zero);
-      sweep<T>(what, hidden, weight, sums, logp, lse, chosen);
-    });
-    ctx->save_for_backward({hidden, weight, lse, sums.lse_student, sums.lse_teacher, sums.value,
-                            sums.mixture, chosen});
+    const Swept s = sweep(what, hidden, weight);
+    ctx->save_for_backward({hidden, weight, s.log_sum_exp, s.sums.lse_student, s.sums.lse_teacher,
+                            s.sums.value, s.sums.mixture, s.chosen});
     ctx->set_materialize_grads(false);
     keep(ctx, what);
-    return {sums.value, logp};
-  }
-
-  template <class T>
-  static void sweep(const What& w, const at::Tensor& hidden, const at::Tensor& weight,
-                    RowSums& sums, at::Tensor& logp, at::Tensor& lse, at::Tensor& chosen) {
-    const int64_t m = hidden.size(0), vocabulary = weight.size(0), blocks = blocks_of(vocabulary);
-    const int64_t width = w.dense() ? vocabulary : w.top->id.size(1);
-    std::vector<SoftmaxPart<T>> own(static_cast<size_t>(m * blocks));
-    std::vector<DivergencePart<T>> parts(static_cast<size_t>(m * blocks_of(width)));
-    T* of_target = logp.mutable_data_ptr<T>();
-    each_tile<T>(w, hidden, weight, w.dense(), [&](const Tile& t) {
-      const int64_t block = t.first / kVocabularyBlock;
-      const T* x = values<T>(t.student);
-      row_kernels<T>().softmax_parts(t.rows, t.columns, x, t.columns,
-                                     own.data() + t.row * blocks + block, blocks);
-      for (int64_t r = 0; r < t.rows; ++r) {
-        const int64_t column = w.target[static_cast<size_t>(t.row + r)] - t.first;
-        if (column >= 0 && column < t.columns) of_target[t.row + r] = x[r * t.columns + column];
-      }
-      if (w.dense()) {
-        const at::Tensor student = tempered(t.student, w.spec.temperature);
-        divergence_kernels<T>().parts(logit_rows<T>(student, t.teacher, {}, t.row),
-                                      parts.data() + t.row * blocks + block, blocks);
-      } else {
-        T* to = chosen.mutable_data_ptr<T>();
-        each_top(*w.top, t, [&](int64_t r, int64_t column, int64_t at) {
-          to[at] = x[r * t.columns + column] / static_cast<T>(w.spec.temperature);
-        });
-      }
-    });
-    row_kernels<T>().join_parts(m, blocks, own.data(), lse.mutable_data_ptr<T>(), nullptr);
-    for (int64_t i = 0; i < m; ++i) of_target[i] -= values<T>(lse)[i];
-    if (!w.dense())
-      divergence_kernels<T>().parts(logit_rows<T>(chosen, w.top->logit, {}, 0), parts.data(),
-                                    blocks_of(width));
-    join(parts, m, w.spec.kind, sums);
-    if (w.spec.kind == DivergenceKind::kJsd) mix<T>(w, hidden, weight, chosen, sums);
-  }
-
-  // The mixture's logarithm needs both sums first: a second sweep.
-  template <class T>
-  static void mix(const What& w, const at::Tensor& hidden, const at::Tensor& weight,
-                  const at::Tensor& chosen, RowSums& sums) {
-    const int64_t m = hidden.size(0);
-    const int64_t blocks = blocks_of(w.dense() ? weight.size(0) : w.top->id.size(1));
-    const T b = static_cast<T>(w.spec.jsd_beta);
-    std::vector<MixturePart<T>> parts(static_cast<size_t>(m * blocks));
-    const auto add = [&](const at::Tensor& student, const at::Tensor& teacher, int64_t row,
-                         int64_t block) {
-      divergence_kernels<T>().mixture_parts(logit_rows<T>(student, teacher, sums, row), b,
-                                            parts.data() + row * blocks + block, blocks);
-    };
-    if (w.dense())
-      each_tile<T>(w, hidden, weight, true, [&](const Tile& t) {
-        add(tempered(t.student, w.spec.temperature), t.teacher, t.row, t.first / kVocabularyBlock);
-      });
-    else
-      add(chosen, w.top->logit, 0, 0);
-    join(parts, m, w.spec.jsd_beta, sums);
+    return {s.sums.value, s.logp};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list douts) {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &hidden = saved[0], &weight = saved[1];
-    const What& what = kept<What>(ctx);
-    at::Tensor dhidden, dweight;
+    const What& w = kept<What>(ctx);
+    const Swept s{{saved[3], saved[4], saved[5], saved[6]}, {}, saved[2], saved[7]};
+    const auto contiguous = [](const at::Tensor& x) {
+      return x.defined() ? x.contiguous() : at::Tensor();
+    };
+    const OutputGradients d{contiguous(douts[0]), contiguous(douts[1])};
+    at::Tensor dhidden, dweight, top;
     if (ctx->needs_input_grad(0)) dhidden = at::zeros_like(hidden);
     if (ctx->needs_input_grad(1)) dweight = at::zeros_like(weight);
-    dispatch(hidden, [&](auto zero) {
-      using T = decltype(zero);
-      gradient<T>(what, saved, douts, dhidden, dweight);
-    });
-    return {at::Tensor(), dhidden, dweight};
-  }
-
-  // out = g times the divergence's gradient with respect to the student's logits, which are divided
-  // by the temperature after their cap.
-  template <class T>
-  static at::Tensor slope(const What& w, const at::Tensor& student, const at::Tensor& teacher,
-                          const RowSums& sums, const at::Tensor& g, int64_t row) {
-    at::Tensor out = at::empty_like(student);
-    const bool jsd = w.spec.kind == DivergenceKind::kJsd;
-    divergence_kernels<T>().gradient(logit_rows<T>(student, teacher, sums, row), w.spec.kind,
-                                     static_cast<T>(w.spec.jsd_beta),
-                                     values<T>(jsd ? sums.mixture : sums.value) + row,
-                                     values<T>(g) + row, out.mutable_data_ptr<T>());
-    return w.spec.temperature == 1 ? out : out.div_(w.spec.temperature);
-  }
-
-  template <class T>
-  static void gradient(const What& w, const variable_list& saved, const variable_list& douts,
-                       at::Tensor& dhidden, at::Tensor& dweight) {
-    const at::Tensor &hidden = saved[0], &weight = saved[1], &lse = saved[2], &chosen = saved[7];
-    const RowSums sums{saved[3], saved[4], saved[5], saved[6]};
-    const at::Tensor g = douts[0].defined() ? douts[0].contiguous() : at::Tensor();
-    const at::Tensor y = douts[1].defined() ? douts[1].contiguous() : at::Tensor();
-    at::Tensor top;
-    if (g.defined() && !w.dense()) top = slope<T>(w, chosen, w.top->logit, sums, g, 0);
-    each_tile<T>(w, hidden, weight, g.defined() && w.dense(), [&](const Tile& t) {
-      at::Tensor dx;
-      if (g.defined() && w.dense())
-        dx = slope<T>(w, tempered(t.student, w.spec.temperature), t.teacher, sums, g, t.row);
-      const double cap = w.spec.student.soft_cap;
-      const at::Tensor bend = cap > 0 ? 1 - (t.student / cap).square() : at::Tensor();
-      if (y.defined()) {
-        at::Tensor x = t.student;
-        row_kernels<T>().softmax_gradient(t.rows, t.columns, t.first, w.target.data() + t.row,
-                                          values<T>(lse) + t.row, nullptr, values<T>(y) + t.row,
-                                          nullptr, x.mutable_data_ptr<T>(), t.columns);
-        dx = dx.defined() ? dx.add_(x) : x;
-      }
-      if (!dx.defined()) dx = at::zeros_like(t.student);
-      if (top.defined()) {
-        T* to = dx.mutable_data_ptr<T>();
-        each_top(*w.top, t, [&](int64_t r, int64_t column, int64_t at) {
-          to[r * t.columns + column] += values<T>(top)[at];
-        });
-      }
-      if (bend.defined()) dx.mul_(bend);
+    if (d.value.defined() && !w.dense()) top = slope(w, s.chosen, w.top->logit, s.sums, d.value);
+    each_tile(w, hidden, weight, d.value.defined() && w.dense(), [&](const Tile& t) {
+      const at::Tensor dx = tile_gradient(w, t, s, d, top);
       if (dhidden.defined()) {
         at::Tensor to = dhidden.narrow(0, t.row, t.rows);
         multiply_transposed(dx, t.weight, to, true);
@@ -230,21 +192,24 @@ struct DivergenceFunction : Function<DivergenceFunction> {
         weight_gradient(t.weight, dx, hidden.narrow(0, t.row, t.rows), to, true);
       }
     });
+    return {at::Tensor(), dhidden, dweight};
   }
 };
 
-Divergence apply(What what, const at::Tensor& hidden, const Weight& weight) {
+Divergence apply(What what, const std::vector<int64_t>& target, const at::Tensor& hidden,
+                 const Weight& weight) {
   const DivergenceSpec& spec = what.spec;
-  check(hidden.dim() == 2 && hidden.size(0) == static_cast<int64_t>(what.target.size()) &&
+  check(hidden.dim() == 2 && hidden.size(0) == static_cast<int64_t>(target.size()) &&
             hidden.size(1) == weight.in(),
         "divergence: hidden ", hidden.sizes(), ", weight ", weight.values.sizes(), ", ",
-        what.target.size(), " targets");
+        target.size(), " targets");
   check(spec.temperature > 0, "divergence: temperature must be above 0");
   check(spec.kind != DivergenceKind::kJsd || (spec.jsd_beta > 0 && spec.jsd_beta < 1),
         "divergence: jsd_beta must be in (0, 1)");
-  for (const int64_t t : what.target)
+  for (const int64_t t : target)
     check<DataError>(t >= 0 && t < weight.out(), "token id ", t,
                      " is outside the model's vocabulary of ", weight.out());
+  what.target = indices(target, hidden);
   what.weight = weight;
   what.weight.values.reset();
   what.weight.panels.reset();
@@ -263,15 +228,16 @@ Divergence divergence(const DivergenceSpec& spec, const at::Tensor& hidden, cons
         teacher.weight.values.sizes(), ", student's hidden ", hidden.sizes(), ", weight ",
         weight.values.sizes());
   What what{
-      spec, TeacherHead{teacher.spec, teacher.hidden.contiguous(), teacher.weight}, {}, target, {}};
+      spec, TeacherHead{teacher.spec, teacher.hidden.contiguous(), teacher.weight}, {}, {}, {}};
   if (spec.top_k > 0 && spec.top_k < weight.out())
     what.top = likeliest_tokens(*what.teacher, spec.temperature, spec.top_k);
-  return apply(what, hidden, weight);
+  return apply(what, target, hidden, weight);
 }
 
 Divergence divergence(const DivergenceSpec& spec, const at::Tensor& hidden, const Weight& weight,
                       const TopTokens& teacher, const std::vector<int64_t>& target) {
-  const at::Tensor logit = teacher.logit.to(hidden.scalar_type()).contiguous();
+  const at::Tensor logit = teacher.logit.to(hidden.options()).contiguous(),
+                   id = teacher.id.to(hidden.device()).contiguous();
   check(teacher.id.sizes() == logit.sizes() && logit.dim() == 2 &&
             logit.size(0) == hidden.size(0) && logit.size(1) > 0,
         "divergence: the teacher's ids ", teacher.id.sizes(), ", logits ", logit.sizes(),
@@ -279,9 +245,8 @@ Divergence divergence(const DivergenceSpec& spec, const at::Tensor& hidden, cons
   check<DataError>(teacher.id.numel() == 0 || (teacher.id.min().item<int64_t>() >= 0 &&
                                                teacher.id.max().item<int64_t>() < weight.out()),
                    "the teacher's token ids are outside the model's vocabulary of ", weight.out());
-  return apply(
-      {spec, {}, TopTokens{teacher.id.contiguous(), tempered(logit, spec.temperature)}, target, {}},
-      hidden, weight);
+  return apply({spec, {}, TopTokens{id, tempered(logit, spec.temperature)}, {}, {}}, target, hidden,
+               weight);
 }
 
 }  // namespace temper::ops

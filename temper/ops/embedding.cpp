@@ -3,115 +3,79 @@
 #include <ATen/ATen.h>
 
 #include "temper/ops/autograd.h"
-#include "temper/ops/cpu/gemm.h"
-#include "temper/ops/cpu/rows.h"
+#include "temper/ops/backend.h"
 
 namespace temper::ops {
 namespace {
-using kernels::row_kernels;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
 struct EmbeddingKept {
-  std::vector<int64_t> ids;  // of missing rows any
-  double scale;
+  at::Tensor ids;  // [N], of missing rows any
+  double scale = 1;
   std::vector<int64_t> table_shape;
   WeightFormat format = WeightFormat::kFloat32;
-  std::vector<int64_t> missing = {};  // rows of the output that are zeros
+  at::Tensor missing = {};  // rows of the output that are zeros; undefined: none
 };
-
-void zero_rows(const std::vector<int64_t>& rows, at::Tensor& x) {
-  for (const int64_t row : rows) x.select(0, row).zero_();
-}
-
-// Rows as products see them: stored in bfloat16, or float32 that is rounded to it.
-void gather_bfloat16(const at::Tensor& table, const EmbeddingKept& what, at::Tensor& out) {
-  const int64_t n = out.size(0), width = out.size(1);
-  const bool stored = what.format == WeightFormat::kBFloat16;
-  const kernels::BFloat16Bits* bits = stored ? bfloat16_bits(table) : nullptr;
-  const float* exact = stored ? nullptr : values<float>(table);
-  const float scale = static_cast<float>(what.scale);
-  float* to = out.mutable_data_ptr<float>();
-#pragma omp parallel for schedule(static) if (n * width > 32768)
-  for (int64_t r = 0; r < n; ++r) {
-    const int64_t from = what.ids[static_cast<size_t>(r)] * width;
-    for (int64_t j = 0; j < width; ++j)
-      to[r * width + j] = scale * kernels::to_float(stored ? bits[from + j]
-                                                           : kernels::to_bfloat16(exact[from + j]));
-  }
-}
 
 struct EmbeddingFunction : Function<EmbeddingFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& table,
                             const EmbeddingKept& what) {
-    const int64_t n = static_cast<int64_t>(what.ids.size()), width = table.size(1);
     keep(ctx, what);
-    if (what.format != WeightFormat::kFloat32) {
-      at::Tensor out = at::empty({n, width}, at::kFloat);
-      gather_bfloat16(table, what, out);
-      zero_rows(what.missing, out);
-      return out;
-    }
-    at::Tensor out = at::empty({n, width}, table.options());
-    dispatch(table, [&](auto zero) {
-      using T = decltype(zero);
-      row_kernels<T>().gather_rows(n, width, values<T>(table), what.ids.data(),
-                                   static_cast<T>(what.scale), out.mutable_data_ptr<T>());
-    });
-    zero_rows(what.missing, out);
-    return out;
+    Weight rows;
+    rows.values = table;
+    rows.format = what.format;
+    at::Tensor out = backend_of(table).gather_rows(rows, what.ids, what.scale);
+    return what.missing.defined() ? out.index_fill_(0, what.missing, 0) : out;
   }
   static variable_list backward(AutogradContext* ctx, variable_list douts) {
     const EmbeddingKept& what = kept<EmbeddingKept>(ctx);
     at::Tensor dout = douts[0].contiguous();
-    if (!what.missing.empty()) zero_rows(what.missing, dout = dout.clone());
+    if (what.missing.defined()) dout = dout.index_fill(0, what.missing, 0);
     at::Tensor dtable = at::zeros(what.table_shape, dout.options());
-    dispatch(dout, [&](auto zero) {
-      using T = decltype(zero);
-      row_kernels<T>().scatter_rows(dout.size(0), dout.size(1), values<T>(dout), what.ids.data(),
-                                    static_cast<T>(what.scale), dtable.mutable_data_ptr<T>());
-    });
+    backend_of(dout).scatter_rows(dout, what.ids, what.scale, dtable);
     return {dtable, at::Tensor()};
   }
 };
 
 struct PlaceFunction : Function<PlaceFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            const std::vector<int64_t>& rows, int64_t count) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& rows,
+                            int64_t count) {
     keep(ctx, rows);
     at::Tensor out = at::zeros({count, x.size(1)}, x.options());
-    dispatch(x, [&](auto zero) {
-      using T = decltype(zero);
-      row_kernels<T>().scatter_rows(x.size(0), x.size(1), values<T>(x), rows.data(), T{1},
-                                    out.mutable_data_ptr<T>());
-    });
+    backend_of(x).scatter_rows(x, rows, 1, out);
     return out;
   }
   static variable_list backward(AutogradContext* ctx, variable_list douts) {
-    const auto& rows = kept<std::vector<int64_t>>(ctx);
-    return {select_rows(douts[0], rows), at::Tensor(), at::Tensor()};
+    const at::Tensor dout = douts[0].contiguous();
+    return {backend_of(dout).gather_rows(dout, kept<at::Tensor>(ctx), 1), at::Tensor(),
+            at::Tensor()};
   }
 };
 }  // namespace
 
 at::Tensor embedding(const Weight& table, const std::vector<int64_t>& ids, double scale) {
   check(!table.quantized, "an embedding's table is not quantized");
-  EmbeddingKept what{ids, scale, table.values.sizes().vec(), table.format};
+  std::vector<int64_t> rows = ids, missing;
   for (size_t i = 0; i < ids.size(); ++i) {
     check<DataError>(ids[i] == kNoRow || (ids[i] >= 0 && ids[i] < table.out()), "token id ", ids[i],
                      " is outside the model's vocabulary of ", table.out());
     if (ids[i] != kNoRow) continue;
-    what.ids[i] = 0;
-    what.missing.push_back(static_cast<int64_t>(i));
+    rows[i] = 0;
+    missing.push_back(static_cast<int64_t>(i));
   }
-  return EmbeddingFunction::apply(table.values, what);
+  return EmbeddingFunction::apply(
+      table.values,
+      EmbeddingKept{indices(rows, table.values), scale, table.values.sizes().vec(), table.format,
+                    missing.empty() ? at::Tensor() : indices(missing, table.values)});
 }
 
 at::Tensor select_rows(const at::Tensor& x, const std::vector<int64_t>& rows) {
   for (const int64_t row : rows)
     check(row >= 0 && row < x.size(0), "select_rows: row ", row, " of ", x.size(0));
-  return EmbeddingFunction::apply(x.contiguous(), EmbeddingKept{rows, 1.0, x.sizes().vec()});
+  return EmbeddingFunction::apply(
+      x.contiguous(), EmbeddingKept{.ids = indices(rows, x), .table_shape = x.sizes().vec()});
 }
 
 at::Tensor place_rows(const at::Tensor& x, const std::vector<int64_t>& rows, int64_t count) {
@@ -119,7 +83,7 @@ at::Tensor place_rows(const at::Tensor& x, const std::vector<int64_t>& rows, int
         x.size(0));
   for (const int64_t row : rows)
     check(row >= 0 && row < count, "place_rows: row ", row, " of ", count);
-  return PlaceFunction::apply(x.contiguous(), rows, count);
+  return PlaceFunction::apply(x.contiguous(), indices(rows, x), count);
 }
 
 }  // namespace temper::ops

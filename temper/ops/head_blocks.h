@@ -1,5 +1,5 @@
-// Logits of the vocabulary in blocks of its columns: what every loss that reads them is made of, so
-// that no [N, vocabulary] tensor exists.
+// Logits of the vocabulary in tiles: what every loss that reads them is made of, so that no
+// [N, vocabulary] tensor exists.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -7,32 +7,26 @@
 #include <algorithm>
 
 #include "temper/ops/autograd.h"
-#include "temper/ops/cpu/rows.h"
-#include "temper/ops/token_logp.h"
+#include "temper/ops/backend.h"
 
 namespace temper::ops {
 
-constexpr int64_t kColumns = 4 * kernels::kVocabularyBlock;  // of the vocabulary at once
-constexpr int64_t kRows = 256;  // of hidden at once: kRows x kColumns logits are 2 MB
+inline int64_t blocks_of(int64_t columns) { return (columns + kLogitsBlock - 1) / kLogitsBlock; }
 
-// Logits of one chunk: x[rows, columns] = cap and temperature of hidden weightᵀ.
-template <class T>
-void chunk_logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
-                  at::Tensor& x) {
+// Logits of one tile [rows of hidden, rows of weight]: cap and temperature of hidden weightᵀ.
+inline at::Tensor tile_logits(const HeadSpec& spec, const at::Tensor& hidden,
+                              const Weight& weight) {
+  at::Tensor x = at::empty({hidden.size(0), weight.out()}, hidden.options());
   multiply(hidden, weight, x);
-  T* data = x.mutable_data_ptr<T>();
-  if (spec.soft_cap > 0)
-    kernels::row_kernels<T>().soft_cap(x.numel(), static_cast<T>(spec.soft_cap), data);
-  if (spec.temperature != 1) {
-    const T temperature = static_cast<T>(spec.temperature);
-    for (int64_t i = 0; i < x.numel(); ++i) data[i] /= temperature;
-  }
+  backend_of(x).finish_logits(spec, x);
+  return x;
 }
 
 // One block of the vocabulary: the weight's rows from `first` on, packed if there are `rows` to
 // multiply.
 inline Weight block_of(const Weight& weight, int64_t first, int64_t rows) {
-  Weight part = weight.part(first, std::min(kColumns, weight.out() - first));
+  const int64_t columns = backend_of(weight.tensor()).head_tile().columns;
+  Weight part = weight.part(first, std::min(columns, weight.out() - first));
   if (rows > 0 && !part.panels.defined()) part.panels = pack(part);
   return part;
 }
@@ -40,8 +34,22 @@ inline Weight block_of(const Weight& weight, int64_t first, int64_t rows) {
 // Calls body(first column, that block of the weight) for each block of the vocabulary.
 template <class Body>
 void each_block(const Weight& weight, int64_t rows, Body body) {
-  for (int64_t first = 0; first < weight.out(); first += kColumns)
+  const int64_t columns = backend_of(weight.tensor()).head_tile().columns;
+  for (int64_t first = 0; first < weight.out(); first += columns)
     body(first, block_of(weight, first, rows));
+}
+
+// Calls body(first row, number of rows) for each tile's rows of the batch.
+template <class Body>
+void each_rows(const Backend& backend, int64_t m, Body body) {
+  const int64_t at_once = backend.head_tile().rows;
+  for (int64_t row = 0; row < m; row += at_once) body(row, std::min(at_once, m - row));
+}
+
+// The parts of rows [row, row + rows) and of the blocks of columns [first, first + columns).
+inline at::Tensor parts_of(const at::Tensor& parts, int64_t row, int64_t rows, int64_t first,
+                           int64_t columns) {
+  return parts.narrow(0, row, rows).narrow(1, first / kLogitsBlock, blocks_of(columns));
 }
 
 }  // namespace temper::ops

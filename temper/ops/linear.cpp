@@ -4,57 +4,44 @@
 #include <ATen/core/grad_mode.h>
 
 #include "temper/ops/autograd.h"
-#include "temper/ops/cpu/rows.h"
-#include "temper/ops/product.h"
+#include "temper/ops/backend.h"
 
 namespace temper::ops {
 namespace {
-using kernels::row_kernels;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-kernels::Gate gate(Activation a) { return static_cast<kernels::Gate>(a); }
-
 at::Tensor input_values(const LinearInput& in) {
-  if (in.kind == LinearInput::Kind::kPlain) return in.x.contiguous();
-  at::Tensor h = at::empty_like(in.x, at::MemoryFormat::Contiguous);
-  dispatch(in.x, [&](auto zero) {
-    using T = decltype(zero);
-    if (in.kind == LinearInput::Kind::kRmsNorm)
-      row_kernels<T>().rms_norm(in.x.numel() / in.x.size(-1), in.x.size(-1), values<T>(in.x),
-                                values<T>(in.other), in.eps, in.add_unit_offset,
-                                h.mutable_data_ptr<T>());
-    else
-      row_kernels<T>().gated(h.numel(), gate(in.activation), values<T>(in.x), values<T>(in.other),
-                             h.mutable_data_ptr<T>());
-  });
-  return h;
+  const Backend& backend = backend_of(in.x);
+  switch (in.kind) {
+    case LinearInput::Kind::kPlain:
+      return in.x.contiguous();
+    case LinearInput::Kind::kRmsNorm:
+      return backend.rms_norm(in.x, in.other, in.eps, in.add_unit_offset);
+    case LinearInput::Kind::kGated:
+      return backend.gated(in.activation, in.x, in.other);
+  }
+  return {};
 }
 
 // Gradients of (x, other) from the gradient of the input's values.
-std::pair<at::Tensor, at::Tensor> input_gradients(const LinearInput& in, at::Tensor dh,
+std::pair<at::Tensor, at::Tensor> input_gradients(const LinearInput& in, const at::Tensor& dh,
                                                   bool other_needed) {
-  if (in.kind == LinearInput::Kind::kPlain) return {dh, {}};
-  at::Tensor dx, dother;
-  dispatch(in.x, [&](auto zero) {
-    using T = decltype(zero);
-    if (in.kind == LinearInput::Kind::kRmsNorm) {
-      dx = at::zeros_like(in.x);
-      if (other_needed) dother = at::zeros_like(in.other);
-      row_kernels<T>().rms_norm_backward(
-          in.x.numel() / in.x.size(-1), in.x.size(-1), values<T>(in.x), values<T>(in.other), in.eps,
-          in.add_unit_offset, values<T>(dh), dx.mutable_data_ptr<T>(),
-          other_needed ? dother.mutable_data_ptr<T>() : nullptr);
-    } else {
-      dx = at::empty_like(in.x);
-      dother = at::empty_like(in.x);
-      row_kernels<T>().gated_backward(dx.numel(), gate(in.activation), values<T>(in.x),
-                                      values<T>(in.other), values<T>(dh), dx.mutable_data_ptr<T>(),
-                                      dother.mutable_data_ptr<T>());
+  const Backend& backend = backend_of(in.x);
+  switch (in.kind) {
+    case LinearInput::Kind::kPlain:
+      return {dh, {}};
+    case LinearInput::Kind::kRmsNorm: {
+      at::Tensor dweight = other_needed ? at::zeros_like(in.other) : at::Tensor();
+      const at::Tensor dx =
+          backend.rms_norm_backward(in.x, in.other, in.eps, in.add_unit_offset, dh, dweight);
+      return {dx, dweight};
     }
-  });
-  return {dx, dother};
+    case LinearInput::Kind::kGated:
+      return backend.gated_backward(in.activation, in.x, in.other, dh);
+  }
+  return {};
 }
 
 // What a call of `linear` was given, and where each tensor stands among the inputs: those that are
@@ -188,21 +175,11 @@ struct SumOverFunction : Function<SumOverFunction> {
   }
 };
 
-at::Tensor scaled_sum(const at::Tensor& a, const at::Tensor& b, double scale) {
-  at::Tensor y = at::empty_like(a);
-  dispatch(a, [&](auto zero) {
-    using T = decltype(zero);
-    row_kernels<T>().add_scaled(a.numel(), values<T>(a), static_cast<T>(scale), values<T>(b),
-                                y.mutable_data_ptr<T>());
-  });
-  return y;
-}
-
 struct AddScaledFunction : Function<AddScaledFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& a, const at::Tensor& b,
                             double scale) {
     ctx->saved_data["scale"] = scale;
-    return scaled_sum(a, b, scale);
+    return backend_of(a).add_scaled(a, b, scale);
   }
   static variable_list backward(AutogradContext* ctx, variable_list douts) {
     const double scale = ctx->saved_data["scale"].toDouble();
@@ -263,7 +240,7 @@ at::Tensor sum_over(const std::shared_ptr<Ranks>& ranks, const at::Tensor& x) {
 at::Tensor add_scaled(const at::Tensor& a, const at::Tensor& b, double scale) {
   check(a.sizes() == b.sizes() && a.is_contiguous() && b.is_contiguous(), "add: shapes ", a.sizes(),
         " and ", b.sizes());
-  if (!at::GradMode::is_enabled()) return scaled_sum(a, b, scale);
+  if (!at::GradMode::is_enabled()) return backend_of(a).add_scaled(a, b, scale);
   return AddScaledFunction::apply(a, b, scale);
 }
 

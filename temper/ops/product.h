@@ -1,5 +1,5 @@
-// Matrix products of tensors on the kernels of temper/ops/cpu/gemm.h; not differentiable by
-// themselves. Those of a model's weights, of any format, are in temper/ops/weight.h.
+// Matrix products of tensors; not differentiable by themselves. Those of a model's weights, of any
+// format, are in temper/ops/weight.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,6 +10,8 @@ namespace temper::ops {
 struct Operand {
   const at::Tensor& tensor;
   bool transposed = false;
+  int64_t rows() const { return tensor.size(transposed ? 1 : 0); }
+  int64_t columns() const { return tensor.size(transposed ? 0 : 1); }
 };
 
 // c (+)= a b (+ bias). c is contiguous and of the operands' dtype. `panels` is pack(b) if the
@@ -17,7 +19,7 @@ struct Operand {
 void product(Operand a, Operand b, at::Tensor& c, bool accumulate = false,
              const at::Tensor& bias = {}, const at::Tensor& panels = {});
 
-// b packed: what `panels` takes. Undefined for float64, which is never packed.
+// b packed: what `panels` takes. Undefined where products read it as it lies.
 at::Tensor pack(Operand b);
 
 }  // namespace temper::ops

@@ -2,62 +2,35 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-
 #include "temper/ops/autograd.h"
-#include "temper/ops/cpu/rows.h"
+#include "temper/ops/backend.h"
 #include "temper/ops/head_blocks.h"
-#include "temper/ops/product.h"
 
 namespace temper::ops {
 namespace {
-using kernels::kVocabularyBlock;
-using kernels::row_kernels;
-using kernels::SoftmaxPart;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
-
-// x[r, target[row + r] - first] += z[row + r] where the target is one of x's columns.
-template <class T>
-void add_to_targets(const std::vector<int64_t>& target, int64_t row, int64_t first,
-                    const at::Tensor& z, at::Tensor& x) {
-  T* data = x.mutable_data_ptr<T>();
-  for (int64_t r = 0; r < x.size(0); ++r) {
-    const int64_t column = target[static_cast<size_t>(row + r)] - first;
-    if (column >= 0 && column < x.size(1)) data[r * x.size(1) + column] += values<T>(z)[row + r];
-  }
-}
 
 // The first entry of the vocabulary that this rank's weight has.
 int64_t first_entry(const HeadSpec& spec, int64_t columns) {
   return spec.ranks ? spec.ranks->rank() * columns : 0;
 }
 
-// The parts [rows, blocks] of all ranks' columns, by row, in order.
-template <class T>
-std::vector<SoftmaxPart<T>> parts_of_all(const HeadSpec& spec, int64_t rows,
-                                         const std::vector<SoftmaxPart<T>>& parts) {
-  if (!spec.ranks) return parts;
-  const auto count = static_cast<int64_t>(parts.size());
-  const int64_t blocks = rows > 0 ? count / rows : 0, ranks = spec.ranks->size();
-  const auto bytes = static_cast<int64_t>(sizeof(SoftmaxPart<T>));
-  at::Tensor mine = at::empty({count * bytes}, at::kByte),
-             all = at::empty({ranks * count * bytes}, at::kByte);
-  std::memcpy(mine.mutable_data_ptr(), parts.data(), mine.nbytes());
-  if (count > 0) spec.ranks->all_gather(mine, all);
-  const at::Tensor by_row = all.view({ranks, rows, blocks * bytes}).transpose(0, 1).contiguous();
-  std::vector<SoftmaxPart<T>> out(parts.size() * static_cast<size_t>(ranks));
-  std::memcpy(out.data(), by_row.const_data_ptr(), by_row.nbytes());
-  return out;
+// x [rows, ...] of each rank, side by side along the second dimension.
+at::Tensor beside(Ranks& ranks, const at::Tensor& x) {
+  at::Tensor all = at::empty({ranks.size() * x.numel()}, x.options());
+  if (x.numel() > 0) ranks.all_gather(x.reshape({-1}), all);
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.insert(shape.begin(), ranks.size());
+  return all.view(shape).transpose(0, 1).flatten(1, 2).contiguous();
 }
 
 struct LogpKept {
   HeadSpec spec;
-  Weight weight;  // without its values
-  std::vector<int64_t> target;
+  Weight weight;      // without its values
+  at::Tensor target;  // [M]
+  int64_t columns;    // of the vocabulary on this rank
   Weight weight_of(const at::Tensor& values) const {
     Weight w = weight;
     w.values = values;
@@ -68,53 +41,42 @@ struct LogpKept {
 struct LogpFunction : Function<LogpFunction> {
   static variable_list forward(AutogradContext* ctx, LogpKept what, const at::Tensor& hidden,
                                const at::Tensor& weight) {
+    const Backend& backend = backend_of(hidden);
     const int64_t m = hidden.size(0), vocabulary = weight.size(0);
-    const int64_t blocks = (vocabulary + kVocabularyBlock - 1) / kVocabularyBlock;
-    at::Tensor logp = at::empty({m}, hidden.options()), lse = at::empty({m}, hidden.options());
-    at::Tensor entropy = at::empty({m}, hidden.options());
-    dispatch(hidden, [&](auto zero) {
-      using T = decltype(zero);
-      std::vector<SoftmaxPart<T>> parts(static_cast<size_t>(m * blocks));
-      T* chosen = logp.mutable_data_ptr<T>();
-      if (what.spec.ranks) std::fill_n(chosen, m, T{0});  // where another rank has the target
-      const int64_t entry = first_entry(what.spec, vocabulary);
-      each_block(what.weight_of(weight), m, [&](int64_t first, const Weight& part) {
-        const int64_t columns = part.out();
-        for (int64_t i = 0; i < m; i += kRows) {
-          const int64_t rows = std::min(kRows, m - i);
-          at::Tensor x = at::empty({rows, columns}, hidden.options());
-          chunk_logits<T>(what.spec, hidden.narrow(0, i, rows), part, x);
-          const T* data = values<T>(x);
-          row_kernels<T>().softmax_parts(rows, columns, data, columns,
-                                         parts.data() + i * blocks + first / kVocabularyBlock,
-                                         blocks);
-          for (int64_t r = 0; r < rows; ++r) {
-            const int64_t target = what.target[static_cast<size_t>(i + r)] - entry - first;
-            if (target >= 0 && target < columns) chosen[i + r] = data[r * columns + target];
-          }
-        }
+    // Where another rank has the target it stays 0.
+    at::Tensor chosen = at::zeros({m, 1}, hidden.options());
+    const at::Tensor target = what.target.unsqueeze(1);
+    at::Tensor parts = at::empty({m, blocks_of(vocabulary), 3}, hidden.options());
+    const int64_t entry = first_entry(what.spec, vocabulary);
+    each_block(what.weight_of(weight), m, [&](int64_t first, const Weight& part) {
+      each_rows(backend, m, [&](int64_t row, int64_t rows) {
+        const at::Tensor x = tile_logits(what.spec, hidden.narrow(0, row, rows), part);
+        backend.softmax_parts(x, parts_of(parts, row, rows, first, part.out()));
+        backend.take_entries(x, entry + first, target.narrow(0, row, rows),
+                             chosen.narrow(0, row, rows));
       });
-      const std::vector<SoftmaxPart<T>> all = parts_of_all(what.spec, m, parts);
-      row_kernels<T>().join_parts(m, what.spec.ranks ? blocks * what.spec.ranks->size() : blocks,
-                                  all.data(), lse.mutable_data_ptr<T>(),
-                                  entropy.mutable_data_ptr<T>());
-      if (what.spec.ranks) what.spec.ranks->all_reduce_sum(logp);
-      for (int64_t i = 0; i < m; ++i) chosen[i] -= values<T>(lse)[i];
     });
-    ctx->save_for_backward({hidden, weight, lse, entropy});
+    if (what.spec.ranks) {
+      parts = beside(*what.spec.ranks, parts);
+      what.spec.ranks->all_reduce_sum(chosen);
+    }
+    const SoftmaxSums sums = backend.join_softmax_parts(parts);
+    const at::Tensor logp = chosen.view({m}).sub_(sums.log_sum_exp);
+    ctx->save_for_backward({hidden, weight, sums.log_sum_exp, sums.entropy});
     ctx->set_materialize_grads(false);
     variable_list constant;
-    if (!what.spec.entropy) constant.push_back(entropy);
-    if (!what.spec.log_sum_exp) constant.push_back(lse);
+    if (!what.spec.entropy) constant.push_back(sums.entropy);
+    if (!what.spec.log_sum_exp) constant.push_back(sums.log_sum_exp);
     ctx->mark_non_differentiable(constant);
     what.weight.panels.reset();  // not for the backward pass
     keep(ctx, std::move(what));
-    return {logp, entropy, lse};
+    return {logp, sums.entropy, sums.log_sum_exp};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list douts) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &hidden = saved[0], &weight = saved[1], &lse = saved[2], &entropy = saved[3];
+    const at::Tensor &hidden = saved[0], &weight = saved[1];
+    const SoftmaxSums sums{saved[2], saved[3]};
     const LogpKept& what = kept<LogpKept>(ctx);
     const int64_t m = hidden.size(0);
     at::Tensor g = douts[0].defined() ? douts[0].contiguous() : at::zeros({m}, hidden.options());
@@ -125,39 +87,49 @@ struct LogpFunction : Function<LogpFunction> {
     at::Tensor dhidden, dweight;
     if (ctx->needs_input_grad(0)) dhidden = at::zeros_like(hidden);
     if (ctx->needs_input_grad(1)) dweight = at::zeros_like(weight);
-    const int64_t entry = first_entry(what.spec, weight.size(0));
-    dispatch(hidden, [&](auto zero) {
-      using T = decltype(zero);
-      each_block(what.weight_of(weight), m, [&](int64_t first, const Weight& part) {
-        const int64_t columns = part.out();
-        const at::Tensor backward_panels = dhidden.defined() ? pack_transposed(part) : at::Tensor();
-        for (int64_t i = 0; i < m; i += kRows) {
-          const int64_t rows = std::min(kRows, m - i);
-          const at::Tensor in = hidden.narrow(0, i, rows);
-          at::Tensor x = at::empty({rows, columns}, hidden.options());
-          chunk_logits<T>(what.spec, in, part, x);
-          const at::Tensor before =
-              what.spec.soft_cap > 0 ? x * what.spec.temperature : at::Tensor();
-          row_kernels<T>().softmax_gradient(
-              rows, columns, entry + first, what.target.data() + i, values<T>(lse) + i,
-              values<T>(entropy) + i, values<T>(g) + i, h.defined() ? values<T>(h) + i : nullptr,
-              x.mutable_data_ptr<T>(), columns);
-          if (z.defined()) add_to_targets<T>(what.target, i, entry + first, z, x);
-          if (what.spec.temperature != 1) x.div_(what.spec.temperature);
-          if (before.defined()) x.mul_(1 - (before / what.spec.soft_cap).square());
-          if (dhidden.defined()) {
-            at::Tensor to = dhidden.narrow(0, i, rows);
-            multiply_transposed(x, part, to, true, backward_panels);
-          }
-          if (dweight.defined()) {
-            at::Tensor to = dweight.narrow(0, first, columns);
-            weight_gradient(part, x, in, to, true);
-          }
+    each_block(what.weight_of(weight), m, [&](int64_t first, const Weight& part) {
+      const at::Tensor backward_panels = dhidden.defined() ? pack_transposed(part) : at::Tensor();
+      each_rows(backend_of(hidden), m, [&](int64_t row, int64_t rows) {
+        const at::Tensor in = hidden.narrow(0, row, rows);
+        const at::Tensor dx = logits_gradient(what, sums, in, part, row, first, {g, h, z});
+        if (dhidden.defined()) {
+          at::Tensor to = dhidden.narrow(0, row, rows);
+          multiply_transposed(dx, part, to, true, backward_panels);
+        }
+        if (dweight.defined()) {
+          at::Tensor to = dweight.narrow(0, first, part.out());
+          weight_gradient(part, dx, in, to, true);
         }
       });
     });
     if (dhidden.defined() && what.spec.ranks) what.spec.ranks->all_reduce_sum(dhidden);
     return {at::Tensor(), dhidden, dweight};
+  }
+
+  // Gradients [M] of the target's logit less the log-sum-exp, of the entropy and of the
+  // log-sum-exp; the last two may be undefined.
+  struct RowGradients {
+    at::Tensor g, h, z;
+  };
+  // The gradient of a tile's products, before cap and temperature.
+  static at::Tensor logits_gradient(const LogpKept& what, const SoftmaxSums& sums,
+                                    const at::Tensor& hidden, const Weight& part, int64_t row,
+                                    int64_t first, const RowGradients& d) {
+    const Backend& backend = backend_of(hidden);
+    const int64_t rows = hidden.size(0), entry = first_entry(what.spec, what.columns);
+    const auto own = [&](const at::Tensor& x) {
+      return x.defined() ? x.narrow(0, row, rows) : at::Tensor();
+    };
+    at::Tensor x = tile_logits(what.spec, hidden, part);
+    const at::Tensor before = what.spec.soft_cap > 0 ? x * what.spec.temperature : at::Tensor();
+    backend.softmax_gradient(x, entry + first, own(what.target),
+                             {own(sums.log_sum_exp), own(sums.entropy)}, own(d.g), own(d.h));
+    if (d.z.defined())
+      backend.add_to_entries(x, entry + first, own(what.target).unsqueeze(1),
+                             own(d.z).unsqueeze(1));
+    if (what.spec.temperature != 1) x.div_(what.spec.temperature);
+    if (before.defined()) x.mul_(1 - (before / what.spec.soft_cap).square());
+    return x;
   }
 };
 }  // namespace
@@ -173,59 +145,36 @@ TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weigh
   for (const int64_t t : target)
     check<DataError>(t >= 0 && t < vocabulary, "token id ", t,
                      " is outside the model's vocabulary of ", vocabulary);
-  LogpKept what{spec, weight, target};
+  LogpKept what{spec, weight, indices(target, hidden), weight.out()};
   what.weight.values.reset();
   variable_list out = LogpFunction::apply(std::move(what), hidden.contiguous(), weight.values);
   return {out[0], spec.entropy ? out[1] : at::Tensor(), spec.log_sum_exp ? out[2] : at::Tensor()};
 }
 
-namespace {
-
-// x [rows, n] of each rank, side by side.
-at::Tensor columns_of_all(Ranks& ranks, const at::Tensor& x) {
-  at::Tensor all = at::empty({ranks.size() * x.numel()}, x.options());
-  ranks.all_gather(x.view({-1}), all);
-  return all.view({ranks.size(), x.size(0), x.size(1)})
-      .transpose(0, 1)
-      .contiguous()
-      .view({x.size(0), -1});
+void exp_shifted(int64_t count, const float* x, float shift, float* y) {
+  kernels::row_kernels<float>().exp_shifted(count, x, shift, y);
 }
 
-}  // namespace
-
 Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight) {
-  static_assert(kLogitsBlock == kVocabularyBlock);
+  const Backend& backend = backend_of(hidden);
   const int64_t m = hidden.size(0);
-  const auto blocks_of = [](int64_t count) {
-    return (count + kVocabularyBlock - 1) / kVocabularyBlock;
-  };
-  const auto parts_of = [&](const at::Tensor& x) {
-    const int64_t count = x.size(1), blocks = blocks_of(count);
-    std::vector<SoftmaxPart<float>> parts(static_cast<size_t>(m * blocks));
-    row_kernels<float>().softmax_parts(m, count, values<float>(x), count, parts.data(), blocks);
+  const auto parts_of_whole = [&](const at::Tensor& x) {
+    at::Tensor parts = at::empty({m, blocks_of(x.size(1)), 3}, x.options());
+    backend.softmax_parts(x, parts);
     return parts;
   };
   Logits result;
-  result.logits = at::empty({m, weight.out()}, hidden.options());
-  result.log_sum_exp = at::empty({m}, hidden.options());
-  chunk_logits<float>(spec, hidden.contiguous(), weight, result.logits);
-  std::vector<SoftmaxPart<float>> parts = parts_of(result.logits);
-  // The log-sum-exp is of the parts that token_logp joins, the sampler's blocks are of the whole.
-  const std::vector<SoftmaxPart<float>> joined = parts_of_all(spec, m, parts);
-  if (spec.ranks && m > 0) {
-    result.logits = columns_of_all(*spec.ranks, result.logits);
-    parts = parts_of(result.logits);
+  result.logits = tile_logits(spec, hidden.contiguous(), weight);
+  at::Tensor parts = parts_of_whole(result.logits), joined = parts;
+  if (spec.ranks) {
+    // The log-sum-exp is of the parts that token_logp joins, the sampler's blocks are of the whole.
+    joined = beside(*spec.ranks, parts);
+    result.logits = beside(*spec.ranks, result.logits);
+    parts = parts_of_whole(result.logits);
   }
-  const int64_t blocks = blocks_of(result.logits.size(1));
-  row_kernels<float>().join_parts(m, m > 0 ? static_cast<int64_t>(joined.size()) / m : 0,
-                                  joined.data(), result.log_sum_exp.mutable_data_ptr<float>(),
-                                  nullptr);
-  result.block_max = at::empty({m, blocks}, hidden.options());
-  result.block_sum = at::empty({m, blocks}, hidden.options());
-  for (int64_t i = 0; i < m * blocks; ++i) {
-    result.block_max.mutable_data_ptr<float>()[i] = parts[static_cast<size_t>(i)].max;
-    result.block_sum.mutable_data_ptr<float>()[i] = parts[static_cast<size_t>(i)].sum;
-  }
+  result.log_sum_exp = backend.join_softmax_parts(joined).log_sum_exp;
+  result.block_max = parts.select(2, 0).contiguous();
+  result.block_sum = parts.select(2, 1).contiguous();
   return result;
 }
 

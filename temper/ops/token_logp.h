@@ -43,6 +43,8 @@ constexpr int64_t kLogitsBlock = 512;
 struct Logits {
   at::Tensor logits, log_sum_exp, block_max, block_sum;
 };
+// y = exp(x - shift), as block_sum adds it.
+void exp_shifted(int64_t count, const float* x, float shift, float* y);
 Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight);
 
 }  // namespace temper::ops

@@ -32,12 +32,17 @@ inline bool is_quantized(WeightFormat f) {
 
 // Codes and scales of a matrix. They never change, so that copies share them.
 struct QuantizedWeight {
+  enum class Layout {
+    kPanels,  // native: as packed for this machine (kernels::QuantizedMatrix)
+    kRows,  // aten: row-major; int8 codes [out, in] with scales [out]; nf4 codes two to a byte, the
+            // first in the high half, [ceil(out in / 2)], with scales of blocks of 64 values
+  };
   kernels::Code code = kernels::Code::kNf4;
   int64_t rows = 0, width = 0;
-  at::Tensor codes;   // uint8, as packed for this machine
+  at::Tensor codes;   // uint8, or int8 of rows
   at::Tensor scales;  // float32
+  Layout layout = Layout::kPanels;
 
-  kernels::QuantizedMatrix view() const;
   WeightFormat format() const;
 };
 
@@ -79,15 +84,21 @@ void weight_gradient(const Weight& w, const at::Tensor& dy, const at::Tensor& x,
                      bool accumulate, const at::Tensor& x_panels = {});
 at::Tensor pack_input(const Weight& w, const at::Tensor& x);
 
+// How many values of a row of nf4 codes share a scale as this machine keeps them: 64 where 64
+// divides the width.
+int64_t nf4_scale_group(int64_t width);
+
 // The values that products see, float32 (or float64) [out, in]: a copy where the format is another.
 at::Tensor read(const Weight& w);
 
 // Codes of float32 values [out, in]; nf4's scales are quantized, too (double quantization). Throws
 // DataError where a value is not finite.
-std::shared_ptr<const QuantizedWeight> quantize(const at::Tensor& values, kernels::Code code);
+std::shared_ptr<const QuantizedWeight> quantize(const at::Tensor& values, kernels::Code code,
+                                                at::Device device = at::kCPU);
 // The same of codes and scales that are given: one code a byte [out * in], nf4's scales by blocks
 // of 64 values, int8's by rows.
 std::shared_ptr<const QuantizedWeight> from_codes(kernels::Code code, int64_t out, int64_t in,
-                                                  const uint8_t* row_major, const float* scale);
+                                                  const uint8_t* row_major, const float* scale,
+                                                  at::Device device = at::kCPU);
 
 }  // namespace temper::ops

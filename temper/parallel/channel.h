@@ -1,14 +1,11 @@
 // Collectives of one group on a thread of its own, so that they run while the model computes.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
-#include <thread>
 
+#include "temper/base/work_queue.h"
 #include "temper/dist/group.h"
 
 namespace temper::parallel {
@@ -17,25 +14,16 @@ namespace temper::parallel {
 // every sum is the same bits as on the caller's own thread.
 class Channel {
  public:
-  // The group is the channel's alone (dist::Group::another).
+  // The group is the channel's alone (dist::Group::clone_for_thread). The destructor runs what is
+  // left.
   explicit Channel(std::shared_ptr<dist::Group> group);
-  // Runs what is left.
-  ~Channel();
-  Channel(const Channel&) = delete;
-  Channel& operator=(const Channel&) = delete;
 
   // get() on what it returns waits, and throws what `work` threw.
   std::shared_future<void> run(std::function<void(dist::Group&)> work);
 
  private:
-  void serve();
-
   std::shared_ptr<dist::Group> group_;
-  std::mutex mutex_;
-  std::condition_variable asked_;
-  std::deque<std::packaged_task<void()>> tasks_;
-  bool ending_ = false;
-  std::thread thread_;
+  WorkQueue queue_;  // last: its jobs use the group
 };
 
 }  // namespace temper::parallel

@@ -30,7 +30,7 @@ void free_memory(const at::Tensor& x) {
 // gathered into that one for a change of this one, which has the same values at every use.
 at::Tensor view_of_memory(const at::Tensor& bytes, int64_t offset, at::IntArrayRef sizes,
                           at::ScalarType dtype) {
-  at::Tensor x = at::empty({0}, dtype);
+  at::Tensor x = at::empty({0}, bytes.options().dtype(dtype));
   const auto element = static_cast<int64_t>(c10::elementSize(dtype));
   std::vector<int64_t> strides(sizes.size(), 1);
   for (size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * sizes[i];
@@ -55,8 +55,10 @@ size_t FlatBuffer::add(const at::Tensor& x) {
 void FlatBuffer::lay_out() {
   const at::NoGradGuard no_grad;
   part_ = round_up((total_ + group_->size() - 1) / group_->size(), kAlignment);
-  kept_ = at::zeros({part_}, at::kByte);
-  whole_ = at::empty({part_ * group_->size()}, at::kByte);
+  const at::TensorOptions bytes =
+      (sources_.empty() ? at::TensorOptions() : sources_[0].options()).dtype(at::kByte);
+  kept_ = at::zeros({part_}, bytes);
+  whole_ = at::empty({part_ * group_->size()}, bytes);
   for (size_t i = 0; i < sources_.size(); ++i) {
     const auto [begin, end] = range(i, group_->rank());
     sizes_.push_back(sources_[i].sizes().vec());
@@ -94,7 +96,7 @@ void FlatBuffer::release() {
 at::Tensor FlatBuffer::flatten(std::vector<at::Tensor> gradients) const {
   const at::NoGradGuard no_grad;
   const auto floats = static_cast<int64_t>(sizeof(float));
-  at::Tensor all = at::empty({part_ * group_->size() / floats}, at::kFloat);
+  at::Tensor all = at::empty({part_ * group_->size() / floats}, kept_.options().dtype(at::kFloat));
   int64_t written = 0;  // what lies between gradients, and those that are not there, are zeros
   for (size_t i = 0; i < gradients.size(); ++i) {
     const at::Tensor gradient = std::exchange(gradients[i], {});
@@ -109,7 +111,8 @@ at::Tensor FlatBuffer::flatten(std::vector<at::Tensor> gradients) const {
 }
 
 at::Tensor FlatBuffer::empty_part() const {
-  return at::empty({part_ / static_cast<int64_t>(sizeof(float))}, at::kFloat);
+  return at::empty({part_ / static_cast<int64_t>(sizeof(float))},
+                   kept_.options().dtype(at::kFloat));
 }
 
 std::vector<at::Tensor> FlatBuffer::parts_of(const at::Tensor& sums) const {
@@ -119,7 +122,7 @@ std::vector<at::Tensor> FlatBuffer::parts_of(const at::Tensor& sums) const {
     const auto [begin, end] = range(i, group_->rank());
     const int64_t first = offsets_[i] + begin - group_->rank() * part_;
     parts.push_back(begin < end ? sums.narrow(0, first / floats, (end - begin) / floats)
-                                : at::empty({0}, at::kFloat));
+                                : at::empty({0}, sums.options()));
   }
   return parts;
 }

@@ -22,7 +22,7 @@ class FlatBuffer {
   void lay_out();
   bool empty() const { return offsets_.empty(); }
 
-  // Of tensor i: a view of the gathered buffer, and the flat part that is kept here.
+  // Tensor i as a view of the gathered buffer, and the flat part of it that this rank keeps.
   at::Tensor value(size_t i) const { return values_[i].detach(); }
   at::Tensor kept(size_t i) const { return kept_bytes(i).view(dtypes_[i]).detach(); }
   nn::Placement placement(size_t i) const;

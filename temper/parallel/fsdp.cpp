@@ -16,7 +16,7 @@ namespace {
 std::shared_ptr<Channel> open_channel(dist::Group& group) {
   static std::atomic<int> opened{0};  // all ranks shard the same models in the same order
   try {
-    return std::make_shared<Channel>(group.another(str("units/", opened++)));
+    return std::make_shared<Channel>(group.clone_for_thread(str("units/", opened++)));
   } catch (const RunError&) {
     return nullptr;
   }
@@ -30,7 +30,7 @@ void shard(nn::Module& model, const std::shared_ptr<dist::Group>& fsdp) {
   model.each_module([&](const std::string&, nn::Module& module) {
     if (!module.runs_as_unit() || module.unit()) return;
     if (!schedule) schedule = std::make_shared<UnitSchedule>(*fsdp, open_channel(*fsdp));
-    module.set_unit(std::make_shared<ShardedUnit>(module, fsdp, schedule));
+    module.set_unit(std::make_shared<FsdpUnit>(module, fsdp, schedule));
   });
   model.each_parameter([](const std::string&, nn::Parameter& parameter) {
     const bool whole = !parameter.placement() || !parameter.placement()->fsdp;

@@ -16,8 +16,8 @@ constexpr size_t kInFlight = 2;
 
 }  // namespace
 
-ShardedUnit::ShardedUnit(nn::Module& module, const std::shared_ptr<dist::Group>& group,
-                         std::shared_ptr<UnitSchedule> schedule)
+FsdpUnit::FsdpUnit(nn::Module& module, const std::shared_ptr<dist::Group>& group,
+                   std::shared_ptr<UnitSchedule> schedule)
     : trained_(std::make_shared<FlatBuffer>(group)),
       frozen_(std::make_shared<FlatBuffer>(group)),
       schedule_(std::move(schedule)) {
@@ -50,12 +50,12 @@ ShardedUnit::ShardedUnit(nn::Module& module, const std::shared_ptr<dist::Group>&
   }
 }
 
-void ShardedUnit::allocate() {
+void FsdpUnit::allocate() {
   trained_->allocate();
   frozen_->allocate();
 }
 
-std::function<void(dist::Group&)> ShardedUnit::gathering() const {
+std::function<void(dist::Group&)> FsdpUnit::gathering() const {
   return [trained = trained_, frozen = frozen_](dist::Group& group) {
     const trace::Span span("gather weights");
     trained->gather(group);
@@ -63,24 +63,24 @@ std::function<void(dist::Group&)> ShardedUnit::gathering() const {
   };
 }
 
-void ShardedUnit::free() {
+void FsdpUnit::free() {
   trained_->release();
   frozen_->release();
 }
 
-uint64_t ShardedUnit::updates() const {
+uint64_t FsdpUnit::updates() const {
   uint64_t sum = 0;
   for (const nn::Parameter* parameter : parameters_) sum += parameter->updates();
   return sum;
 }
 
-void ShardedUnit::drop() {
+void FsdpUnit::drop() {
   for (nn::Parameter* parameter : parameters_) parameter->release();
   if (!schedule_->keeps(*this)) free();
 }
 
 // What came after the present unit, for the next time that these two follow each other.
-void UnitSchedule::learn(ShardedUnit& unit, bool was_stale) {
+void UnitSchedule::learn(FsdpUnit& unit, bool was_stale) {
   if (present_) {
     Next& next = next_[{before_, present_}];
     next.stale = was_stale || (next.unit == &unit && next.stale);
@@ -92,8 +92,8 @@ void UnitSchedule::learn(ShardedUnit& unit, bool was_stale) {
 
 // Whether the unit's values are whole because they were gathered ahead; those of another unit, or
 // from before an update, are given up. The same on all ranks.
-bool UnitSchedule::take_ahead(ShardedUnit& unit) {
-  ShardedUnit* const ahead = std::exchange(ahead_, nullptr);
+bool UnitSchedule::take_ahead(FsdpUnit& unit) {
+  FsdpUnit* const ahead = std::exchange(ahead_, nullptr);
   if (!ahead) return false;
   if (arriving_.valid()) {
     const trace::Span span("wait for weights");
@@ -104,7 +104,7 @@ bool UnitSchedule::take_ahead(ShardedUnit& unit) {
   return false;
 }
 
-void UnitSchedule::use(ShardedUnit& unit) {
+void UnitSchedule::use(FsdpUnit& unit) {
   const bool was_ahead = ahead_ == &unit, here = take_ahead(unit);
   learn(unit, was_ahead && !here);
   if (!here) {
@@ -119,7 +119,7 @@ void UnitSchedule::use(ShardedUnit& unit) {
   if (!channel_) return;
   const auto found = next_.find({before_, present_});
   if (found == next_.end() || found->second.stale) return;
-  ShardedUnit& next = *found->second.unit;
+  FsdpUnit& next = *found->second.unit;
   if (next.gathered()) return;  // by itself, or by somebody who holds all of them
   ahead_ = &next;
   ahead_updates_ = next.updates();
@@ -127,7 +127,7 @@ void UnitSchedule::use(ShardedUnit& unit) {
   arriving_ = channel_->run(next.gathering());
 }
 
-bool UnitSchedule::keeps(ShardedUnit& unit) {
+bool UnitSchedule::keeps(FsdpUnit& unit) {
   if (ahead_ == &unit) return true;  // on its way already
   if (!channel_ || ahead_ || present_ != &unit) return false;
   const auto found = next_.find({before_, present_});
@@ -137,7 +137,7 @@ bool UnitSchedule::keeps(ShardedUnit& unit) {
   return true;
 }
 
-void UnitSchedule::forget(ShardedUnit& unit) {
+void UnitSchedule::forget(FsdpUnit& unit) {
   try {
     if (ahead_ == &unit) {
       ahead_ = nullptr;
@@ -151,7 +151,7 @@ void UnitSchedule::forget(ShardedUnit& unit) {
   before_ = present_ = nullptr;
 }
 
-void UnitSchedule::reduce(ShardedUnit& unit,
+void UnitSchedule::reduce(FsdpUnit& unit,
                           std::vector<std::pair<nn::Parameter*, at::Tensor>>& gradients) {
   const std::vector<nn::Parameter*>& own = unit.trainable();
   const auto place = [&](const nn::Parameter* parameter) {
@@ -203,10 +203,10 @@ void add_gradient(nn::Parameter& parameter, const at::Tensor& part) {
 
 }  // namespace
 
-// Of the oldest reduction. As autograd adds gradients: those of one backward pass are summed in the
-// order in which they came, then added to what earlier passes left. Those of a unit of which no
-// pass so far had more than one are added at once, so that there are not two copies of all
-// gradients.
+// Takes the sums of the oldest reduction, and adds them as autograd adds gradients: those of one
+// backward pass are summed in the order in which they came, then added to what earlier passes left.
+// Gradients of a unit of which no pass so far had more than one are added at once, so that there
+// are not two copies of all gradients.
 void UnitSchedule::take_sums() {
   const at::NoGradGuard no_grad;
   const Reduction oldest = std::move(reductions_.front());

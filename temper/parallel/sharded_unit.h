@@ -20,7 +20,7 @@
 
 namespace temper::parallel {
 
-class ShardedUnit;
+class FsdpUnit;
 
 // What travels for the units of one model. One thread uses them.
 class UnitSchedule {
@@ -31,51 +31,51 @@ class UnitSchedule {
 
   // Before the unit is used: its values are whole afterwards, and those of the next one on their
   // way.
-  void use(ShardedUnit& unit);
+  void use(FsdpUnit& unit);
   // Whether the unit, which is used no more, is also the next: its values stay.
-  bool keeps(ShardedUnit& unit);
-  void forget(ShardedUnit& unit);
+  bool keeps(FsdpUnit& unit);
+  void forget(FsdpUnit& unit);
 
   // Sums the gradients of a unit's parameters; those that it takes over are undefined afterwards,
   // and in place when the backward pass has ended.
-  void reduce(ShardedUnit& unit, std::vector<std::pair<nn::Parameter*, at::Tensor>>& gradients);
+  void reduce(FsdpUnit& unit, std::vector<std::pair<nn::Parameter*, at::Tensor>>& gradients);
 
  private:
   struct Next {
-    ShardedUnit* unit = nullptr;
+    FsdpUnit* unit = nullptr;
     bool stale = false;  // its values change in between: they are not gathered ahead
   };
   struct Reduction {
-    ShardedUnit* unit;
+    FsdpUnit* unit;
     at::Tensor sums;
     std::shared_future<void> done;
   };
-  void learn(ShardedUnit& unit, bool was_stale);
-  bool take_ahead(ShardedUnit& unit);
+  void learn(FsdpUnit& unit, bool was_stale);
+  bool take_ahead(FsdpUnit& unit);
   void take_sums();
   void end_backward();
 
   dist::Group& group_;
   std::shared_ptr<Channel> channel_;
-  ShardedUnit *before_ = nullptr, *present_ = nullptr;
-  std::map<std::pair<ShardedUnit*, ShardedUnit*>, Next> next_;
+  FsdpUnit *before_ = nullptr, *present_ = nullptr;
+  std::map<std::pair<FsdpUnit*, FsdpUnit*>, Next> next_;
   // The unit whose values are whole, or on their way, before it is used.
-  ShardedUnit* ahead_ = nullptr;
+  FsdpUnit* ahead_ = nullptr;
   uint64_t ahead_updates_ = 0;
   std::shared_future<void> arriving_;
-  // Of the backward pass that runs: its number, as autograd counts, gradients on their way, those
-  // that more of the pass may be added to, and how many each unit had; and the most in any pass.
+  // The backward pass that runs: its number, as autograd counts, gradients on their way, those that
+  // more of the pass may be added to, and how many each unit had; and the most in any pass.
   int pass_ = -1;
   std::deque<Reduction> reductions_;
   std::map<nn::Parameter*, at::Tensor> summed_;
-  std::map<const ShardedUnit*, int> times_, most_times_;
+  std::map<const FsdpUnit*, int> times_, most_times_;
 };
 
-class ShardedUnit : public nn::Unit {
+class FsdpUnit : public nn::ShardUnit {
  public:
-  ShardedUnit(nn::Module& module, const std::shared_ptr<dist::Group>& group,
-              std::shared_ptr<UnitSchedule> schedule);
-  ~ShardedUnit() override { schedule_->forget(*this); }
+  FsdpUnit(nn::Module& module, const std::shared_ptr<dist::Group>& group,
+           std::shared_ptr<UnitSchedule> schedule);
+  ~FsdpUnit() override { schedule_->forget(*this); }
 
   void reduce(std::vector<std::pair<nn::Parameter*, at::Tensor>>& gradients) override {
     schedule_->reduce(*this, gradients);

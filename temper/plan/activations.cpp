@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "temper/ops/head_blocks.h"
+#include "temper/ops/backend.h"
 
 namespace temper::plan {
 
@@ -127,8 +127,9 @@ void add_compared(const ComparedShape& c, const PassShape& pass, int64_t number_
   // The function holds the teacher's rows as long as its graph lives; of each tile the teacher's
   // logits, the gradient, and the packed columns of the teacher's head.
   memory.of_teacher.add(number_bytes * targets * c.teacher_hidden);
-  for (int i = 0; i < 2; ++i) memory.head.add(kFloat * ops::kRows * ops::kColumns);
-  memory.head.add(kFloat * ops::kColumns * c.teacher_hidden);
+  const ops::HeadTileSize tile = ops::processor_backend().head_tile();
+  for (int i = 0; i < 2; ++i) memory.head.add(kFloat * tile.rows * tile.columns);
+  memory.head.add(kFloat * tile.columns * c.teacher_hidden);
 }
 
 }  // namespace
@@ -146,8 +147,9 @@ PassMemory pass_memory(const ModelRole& role, const Ranks& ranks, int64_t number
   memory.scratch = block.scratch(tokens);
   memory.scratch_of_last = block.scratch(read);
   for (int i = 0; i < 3; ++i) memory.head.add(number_bytes * targets * hidden);
-  memory.head.add(kFloat * ops::kRows * ops::kColumns);
-  for (int i = 0; i < 2; ++i) memory.head.add(kFloat * ops::kColumns * hidden);
+  const ops::HeadTileSize tile = ops::processor_backend().head_tile();
+  memory.head.add(kFloat * tile.rows * tile.columns);
+  for (int i = 0; i < 2; ++i) memory.head.add(kFloat * tile.columns * hidden);
   add_compared(compared, pass, number_bytes, targets, memory);
   return memory;
 }

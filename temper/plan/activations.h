@@ -42,7 +42,8 @@ struct PassMemory {
   TensorBytes scratch;  // while a block is differentiated
   TensorBytes scratch_of_last;
   TensorBytes head;  // final norm, head and its gradient, without that of the weight
-  // Of a distillation strategy, by when they are freed (ComparedShape); `compared` is scratch.
+  // Tensors of a distillation strategy, by when they are freed (ComparedShape); `compared` is
+  // scratch.
   TensorBytes of_teacher, of_student, gradients, compared;
 };
 PassMemory pass_memory(const ModelRole& role, const Ranks& ranks, int64_t number_bytes,

@@ -12,9 +12,9 @@
 #include "temper/plan/rollout_disk.h"
 #include "temper/plan/saturated.h"
 #include "temper/plan/text.h"
-#include "temper/rl/model_reward.h"
-#include "temper/rl/prompts.h"
-#include "temper/rl/replayed.h"
+#include "temper/rl/rollout/model_reward.h"
+#include "temper/rl/rollout/prompts.h"
+#include "temper/rl/rollout/replay_source.h"
 #include "temper/rl/scalar_directory.h"
 
 namespace temper::plan {
@@ -99,8 +99,8 @@ Finding check_reward(RunChecks& checks, const rewards::RewardSection& section,
   return probe_reward(section, samples);
 }
 
-// Of a batch of groups: as RlTask makes them (rl/batch.h), a group's prompt with completions of
-// full length, in units of at most the tokens of a pass.
+// The pack units of a batch of groups as RlTask makes them (rl/batch.h): a group's prompt with
+// completions of full length, at most the tokens of a pass in a unit.
 std::vector<RowSize> units_of_groups(const rl::RlConfig& config, std::span<const RowSize> prompts) {
   const int64_t most = train::pass_tokens(config), length = config.rollout.max_new_tokens;
   std::vector<RowSize> units;
@@ -153,7 +153,7 @@ struct FirstWarning : train::Messages {
 Finding check_replay(const RunChecks& checks, const rl::RlConfig& config) {
   const data::RowSet file(data::SourceSpec{*config.rl.replay});
   FirstWarning warning;
-  rl::ReplayedSource source(config, checks.policy.model->vocab_size, warning);
+  rl::ReplaySource source(config, checks.policy.model->vocab_size, warning);
   for (int64_t i = 0; i < std::min(kBatches, source.planned_batches()); ++i) source.next(0);
   if (!warning.text.empty()) return Finding::warn(warning.text);
   return Finding::pass(str(*config.rl.replay, ": ", counted(file.size()), " rows to replay"),

@@ -121,7 +121,7 @@ void check_run(RunChecks& checks, preference::PreferenceConfig& config) {
                           : whole ? Targets::kWithChosenPrompt
                                   : Targets::kCompletions;
   const auto size = [&](const data::PreferenceRow& row) {
-    const train::Unit unit = preference::unit_of(row, 0, targets);
+    const train::PackUnit unit = preference::unit_of(row, 0, targets);
     const auto supervised = static_cast<int64_t>(preference::supervised(unit));
     return RowSize{unit.num_tokens(), scalar ? 2 : supervised};
   };

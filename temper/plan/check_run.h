@@ -5,7 +5,7 @@
 #include "temper/plan/mesh_plan.h"
 #include "temper/plan/run_checks.h"
 #include "temper/preference/config.h"
-#include "temper/rl/ppo_config.h"
+#include "temper/rl/algorithms/ppo_config.h"
 
 namespace temper::plan {
 
@@ -17,9 +17,9 @@ void check_run(RunChecks& checks, distill::DistillConfig& config);
 void check_run(RunChecks& checks, rl::RlConfig& config);
 void check_run(RunChecks& checks, rl::PpoConfig& config);
 
-// Of other machines: the model's checks, which weights that are not there do not fail, and every
-// mesh of the devices. What the machine leaves open (its rows and step) is the config's, and is set
-// in it.
+// Checks for another machine: those of the model, which missing weights do not fail, and every mesh
+// of the devices. What the machine leaves open (its rows and step) is taken from the config, and
+// set in it.
 std::vector<MeshCost> check_meshes(RunChecks& checks, Machine& machine);
 
 }  // namespace temper::plan

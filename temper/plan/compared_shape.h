@@ -6,8 +6,8 @@
 
 namespace temper::plan {
 
-// Of a strategy that reads `tap` of so many pairs of layers; `maps`: learned maps carry the
-// student's to the teacher's.
+// The tensors of a strategy that compares `tap` in `pairs` pairs of layers; `maps`: learned maps
+// carry the student's to the teacher's.
 ComparedShape compared_shape(distill::Tap tap, int64_t pairs, bool maps, const ModelShape& student,
                              const ModelShape& teacher);
 

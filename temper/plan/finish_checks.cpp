@@ -12,11 +12,13 @@
 #include "temper/base/error.h"
 #include "temper/base/file.h"
 #include "temper/base/memory.h"
+#include "temper/data/row_fields.h"
 #include "temper/plan/directories.h"
 #include "temper/plan/disk.h"
 #include "temper/plan/run_checks.h"
 #include "temper/plan/text.h"
 #include "temper/train/checkpoint.h"
+#include "temper/train/earlier_run.h"
 
 namespace temper::plan {
 namespace fs = std::filesystem;
@@ -39,7 +41,7 @@ Finding RunChecks::describe(const char* key, const RowSizes& sizes, int64_t step
 
 namespace {
 
-std::string place_of(const data::RowOrder& order, RowSizes::Place place) {
+std::string place_of(const data::RowOrder& order, RowSizes::Location place) {
   return order.rows_of(place.source).where(place.row);
 }
 
@@ -86,6 +88,7 @@ void RunChecks::lengths(const RowSizes& sizes, bool supervised) {
     if (positions > 0 && sizes.longest() > positions)
       problems.push_back(str("rows of ", sizes.longest(), " tokens: the model was made for ",
                              positions, " (max_position_embeddings)"));
+    if (c.text_messages > 0) problems.push_back(data::text_messages_warning(c.text_messages));
     std::string message;
     for (const std::string& problem : problems) message += (message.empty() ? "" : "; ") + problem;
     const Json values{{"cut", c.truncated}, {"dropped", c.dropped}, {"own_pass", alone}};
@@ -121,27 +124,40 @@ bool is_locked(const std::string& directory) {
   return file.get() >= 0 && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-std::string changes_of(train::RunConfig& config, const std::string& file) {
-  const YamlNode before = parse_yaml(read_file(file, size_t{1} << 20), file);
-  const YamlNode now = parse_yaml(dump_run_config(config), "this run");
-  std::string changes;
-  for (const std::string& change : changed_keys(before, now))
-    if (!change.starts_with("resume:")) changes += (changes.empty() ? "" : ", ") + change;
-  return changes;
+// What is wrong with a checkpoint's files; empty: they are as they were written.
+std::string damage_of(const std::string& checkpoint) {
+  try {
+    if (!train::Checkpoints::is_record_alone(checkpoint))
+      train::Checkpoints::check_files(checkpoint);
+    return {};
+  } catch (const Error& e) {
+    return e.what();
+  }
 }
 
 }  // namespace
+
+// Throws where a run of another verb wrote the checkpoint.
+void RunChecks::check_verb(const std::string& checkpoint, const char* key) const {
+  const Json verb = train::Checkpoints::verb_of(checkpoint);
+  config.require(verb.is_null() || verb == config.verb.value_or(""), key, checkpoint,
+                 " is of a run of another verb, ", dump_json(verb));
+}
 
 Finding RunChecks::output_dir() const {
   const std::string& directory = config.output_dir;
   const bool there = fs::exists(directory);
   check_writable(directory, config.where("output_dir"));
+  train::check_separate_output(config);
   config.require(!is_locked(directory), "output_dir", "another run is writing to ", directory);
   const std::vector<std::string> found =
       train::Checkpoints(directory, config.train.keep_checkpoints).all();
   if (config.resume != "never" && config.resume != "auto") {
     config.require(fs::exists(config.resume + "/state.json"), "resume", config.resume,
-                   " is no checkpoint");
+                   " is no checkpoint", train::Checkpoints::newest_hint(config.resume));
+    const std::string damage = damage_of(config.resume);
+    config.require(damage.empty(), "resume", damage, "; resume=auto takes the newest whole one");
+    check_verb(config.resume, "resume");
     return Finding::pass("resumes from " + config.resume, {{"state", "resume"}});
   }
   if (found.empty())
@@ -153,12 +169,16 @@ Finding RunChecks::output_dir() const {
   if (config.resume == "never")
     return Finding::warn(directory + " holds a run, which resume: never writes over",
                          {{"state", "new"}});
-  const Json state = read_json_file(found[0] + "/state.json", size_t{64} << 20);
-  const Json verb = state.value("verb", Json());
-  config.require(verb.is_null() || verb == config.verb.value_or(""), "output_dir", directory,
-                 " holds a run of another verb, ", dump_json(verb));
-  const std::string file = directory + "/config.yaml";
-  const std::string changes = fs::exists(file) ? changes_of(config, file) : "";
+  // The run goes on from the newest whole one.
+  std::string damaged;
+  auto whole = found.begin();
+  for (std::string damage; whole != found.end() && !(damage = damage_of(*whole)).empty(); ++whole)
+    damaged += (damaged.empty() ? "" : "; ") + damage;
+  config.require(whole != found.end(), "output_dir", damaged, "; no checkpoint of ", directory,
+                 " is whole: resume=never starts over");
+  const Json state = read_json_file(*whole + "/state.json", size_t{64} << 20);
+  check_verb(*whole, "output_dir");
+  const std::string changes = train::changed_settings(config);
   const bool complete = state.value("complete", false) && fs::exists(directory + "/final");
   const int64_t step = state.value("step", int64_t{0});
   if (complete && (changes.empty() || config.train.max_steps.value_or(0) <= step))
@@ -166,6 +186,9 @@ Finding RunChecks::output_dir() const {
                              changes.empty() ? "" : ", although settings differ: " + changes),
                          {{"state", "complete"}, {"step", step}});
   const Json values{{"state", changes.empty() ? "resume" : "other_config"}, {"step", step}};
+  if (!damaged.empty())
+    return Finding::warn(
+        str("goes on from step ", step, ", as newer checkpoints are damaged: ", damaged), values);
   if (!changes.empty())
     return Finding::warn(
         str("goes on from step ", step, " of a run with other settings: ", changes), values);

@@ -6,7 +6,8 @@
 #include <optional>
 
 #include "temper/ops/attention.h"
-#include "temper/ops/cpu/quantized.h"
+#include "temper/ops/kv_store.h"
+#include "temper/ops/weight.h"
 #include "temper/plan/activations.h"
 #include "temper/train/update_rule.h"
 
@@ -16,8 +17,8 @@ namespace {
 // What the allocator keeps beside what is asked of it, of the tensors' bytes.
 constexpr double kAllocator = 0.05;
 
-// Of one weight of a matrix, as ops/weight.h keeps it: int8 has a scale a row, nf4 one for 64
-// values, or for as many of them as divide a row.
+// The bytes of one weight of a matrix as ops/weight.h keeps it: int8 has a scale per row, nf4 one
+// per 64 values, or per as many of them as divide a row.
 double bytes_of(ops::WeightFormat format, int64_t width) {
   switch (format) {
     case ops::WeightFormat::kBFloat16:
@@ -25,7 +26,7 @@ double bytes_of(ops::WeightFormat format, int64_t width) {
     case ops::WeightFormat::kInt8:
       return 1 + 4.0 / static_cast<double>(width);
     case ops::WeightFormat::kNf4:
-      return 0.5 + 4.0 / static_cast<double>(kernels::scale_group(kernels::Code::kNf4, width));
+      return 0.5 + 4.0 / static_cast<double>(ops::nf4_scale_group(width));
     default:
       return 4;
   }
@@ -36,7 +37,7 @@ ops::WeightFormat format_of(const ModelRole& role, const ShapedTensor& t) {
   return t.in_block ? role.storage.blocks.value_or(role.storage.weights) : role.storage.weights;
 }
 
-// Of this rank, over the tensor axis.
+// The numbers of a tensor on one rank of the tensor axis.
 int64_t divided(const ShapedTensor& t, const Ranks& ranks) {
   return t.split ? t.size() / ranks.tensor : t.size();
 }

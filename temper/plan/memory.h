@@ -30,7 +30,7 @@ namespace temper::plan {
 
 using Parts = std::vector<std::pair<std::string, int64_t>>;  // bytes, by name, as they are printed
 
-// Of one page of keys and values in all layers.
+// The bytes of one page of keys and values in all layers.
 int64_t cache_page_bytes(const ModelShape& model, ops::CacheDtype dtype, int64_t tensor_ranks);
 
 struct MemoryPlan {

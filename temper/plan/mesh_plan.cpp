@@ -200,7 +200,7 @@ Machine parse_machine(std::string_view text) {
         list += (list.empty() ? "" : ", ") + name;
       }
       throw ConfigError(str("--mesh: found `", item, "`, expected KEY=NUMBER of ", list,
-                            "; did you mean `", nearest(key, names), "`?"));
+                            did_you_mean(key, names)));
     }
     found->second(number_of(key, item.substr(equals + 1)));
   }

@@ -80,7 +80,7 @@ ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
     shape.head_dim = attention.head_dim;
   };
   if (scalar_head) {
-    auto made = std::make_unique<models::ScalarModel>(family.make(config));
+    auto made = std::make_unique<models::ScalarModel>(models::make_body(config));
     describe(made->body());
     model = std::move(made);
   } else {
@@ -90,17 +90,21 @@ ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
   }
   std::map<const nn::Parameter*, int64_t> unit_of;
   std::map<const nn::Parameter*, bool> block_matrix;  // a linear layer's or an embedding's weight
-  model->each_module([&](const std::string& path, nn::Module& module) {
+  model->each_module([&](const std::string&, nn::Module& module) {
     if (module.runs_as_unit()) {
       module.each_parameter(
           [&](const std::string&, nn::Parameter& p) { unit_of.emplace(&p, shape.units); });
       ++shape.units;
     }
-    if (auto* linear = dynamic_cast<nn::Linear*>(&module))
-      block_matrix[&linear->weight] = path != "lm_head" && path != "score";
-    if (auto* embedding = dynamic_cast<nn::Embedding*>(&module))
-      block_matrix[&embedding->weight] = false;
   });
+  model->visit(
+      {.linear =
+           [&](const std::string& path, nn::Linear& layer) {
+             block_matrix[&layer.weight] = path != models::kScorePath;
+           },
+       .lm_head = [&](const std::string&, nn::LmHead& head) { block_matrix[&head.weight] = false; },
+       .embedding = [&](const std::string&,
+                        nn::Embedding& embedding) { block_matrix[&embedding.weight] = false; }});
   model->each_parameter([&](const std::string& name, nn::Parameter& p) {
     const auto unit = unit_of.find(&p);
     const auto matrix = block_matrix.find(&p);

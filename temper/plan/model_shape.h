@@ -33,8 +33,8 @@ struct ModelShape {
   int64_t parameters() const;
   // Products of a token with weights, in multiply-adds: every matrix but the embedding's look-up.
   int64_t multiplications() const;
-  // Of the widest block: outputs of its column-parallel layers (queries, keys, values, gate, up),
-  // inputs of its row-parallel ones, and the widest input, of the gated layer.
+  // Widths of the widest block: outputs of its column-parallel layers (queries, keys, values, gate,
+  // up), inputs of its row-parallel ones, and the widest input, that of the gated layer.
   int64_t column_outputs() const, row_inputs() const, widest_input() const;
   // Norms of the hidden width in a block: the backward pass keeps what each reads.
   int64_t block_norms() const;

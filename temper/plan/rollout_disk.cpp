@@ -8,9 +8,9 @@
 #include "temper/data/compress.h"
 #include "temper/data/prompt_row.h"
 #include "temper/plan/saturated.h"
-#include "temper/rl/prompts.h"
-#include "temper/rl/rollout_files.h"
-#include "temper/rl/rollout_lines.h"
+#include "temper/rl/rollout/prompts.h"
+#include "temper/rl/rollout/rollout_files.h"
+#include "temper/rl/rollout/rollout_lines.h"
 
 namespace temper::plan {
 namespace {

@@ -11,7 +11,7 @@ void add_to_key(uint64_t& key, const std::vector<int32_t>& values) {
   key = XXH3_64bits_withSeed(values.data(), values.size() * sizeof(int32_t), key + values.size());
 }
 
-using Places = std::unordered_map<uint64_t, RowSizes::Place>;
+using Places = std::unordered_map<uint64_t, RowSizes::Location>;
 
 // Calls `visit` with every row that is not left out.
 template <class Visit>
@@ -19,7 +19,7 @@ void each_row(const RowSizes& sizes, const Visit& visit) {
   for (size_t s = 0; s < sizes.of.size(); ++s)
     for (size_t r = 0; r < sizes.of[s].size(); ++r)
       if (sizes.of[s][r].tokens > 0)
-        visit(sizes.of[s][r].key, RowSizes::Place{s, static_cast<int64_t>(r)});
+        visit(sizes.of[s][r].key, RowSizes::Location{s, static_cast<int64_t>(r)});
 }
 
 }  // namespace
@@ -50,21 +50,21 @@ uint64_t key_of(const data::PromptRow& row) {
   return key;
 }
 
-std::vector<std::pair<RowSizes::Place, RowSizes::Place>> RowSizes::found_in(
+std::vector<std::pair<RowSizes::Location, RowSizes::Location>> RowSizes::found_in(
     const RowSizes& others) const {
   Places first;
-  each_row(*this, [&](uint64_t key, Place place) { first.emplace(key, place); });
-  std::vector<std::pair<Place, Place>> found;
-  each_row(others, [&](uint64_t key, Place place) {
+  each_row(*this, [&](uint64_t key, Location place) { first.emplace(key, place); });
+  std::vector<std::pair<Location, Location>> found;
+  each_row(others, [&](uint64_t key, Location place) {
     if (const auto it = first.find(key); it != first.end()) found.emplace_back(place, it->second);
   });
   return found;
 }
 
-std::vector<std::pair<RowSizes::Place, RowSizes::Place>> RowSizes::repeated() const {
+std::vector<std::pair<RowSizes::Location, RowSizes::Location>> RowSizes::repeated() const {
   Places first;
-  std::vector<std::pair<Place, Place>> found;
-  each_row(*this, [&](uint64_t key, Place place) {
+  std::vector<std::pair<Location, Location>> found;
+  each_row(*this, [&](uint64_t key, Location place) {
     if (const auto [it, is_new] = first.emplace(key, place); !is_new)
       found.emplace_back(place, it->second);
   });

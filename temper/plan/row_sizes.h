@@ -34,15 +34,15 @@ struct RowSizes {
   data::RowSurvey counts;
   std::vector<std::vector<RowSize>> of;  // by source and row
 
-  struct Place {
+  struct Location {
     size_t source;
     int64_t row;
   };
   // Pairs of equal rows: found_in() gives each row of `others` that is also here, with the first
   // such row here, in the order of `others`; repeated() gives each row here that repeats an earlier
   // one, with that one.
-  std::vector<std::pair<Place, Place>> found_in(const RowSizes& others) const;
-  std::vector<std::pair<Place, Place>> repeated() const;
+  std::vector<std::pair<Location, Location>> found_in(const RowSizes& others) const;
+  std::vector<std::pair<Location, Location>> repeated() const;
 
   int64_t longest() const, longest_prompt() const;
   int64_t longer_than(int64_t tokens) const;  // rows

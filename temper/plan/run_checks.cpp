@@ -13,8 +13,10 @@
 #include "temper/models/adapter_parts.h"
 #include "temper/models/bitsandbytes.h"
 #include "temper/models/check_weights.h"
+#include "temper/models/device.h"
 #include "temper/models/directory.h"
 #include "temper/models/load.h"
+#include "temper/ops/backend.h"
 #include "temper/plan/rollout_check.h"
 #include "temper/plan/text.h"
 #include "temper/text/template_date.h"
@@ -35,10 +37,21 @@ RunChecks::RunChecks(train::RunConfig& c, const CheckOptions& o) : config(c), op
   shape.recompute = config.train.recompute == train::TrainSection::Recompute::kBlocks;
 }
 
+// The other checks are made whatever is wrong with the device.
+void RunChecks::device() {
+  ops::choose_processor_backend(ops::native_backend());
+  list.run("device", [&] {
+    models::use_device(config.device_choice());
+    const std::string device = models::chosen_device().str();
+    const char* backend = ops::processor_backend().name();
+    return Finding::pass(str(device, ", backend ", backend),
+                         {{"device", device}, {"backend", backend}});
+  });
+}
+
 bool RunChecks::read_config(bool scalar) {
+  device();
   has_model = list.run("model", [&] {
-    check<ConfigError>(config.model.device != models::ModelSection::Device::kCuda,
-                       config.where("model.device"), ": this build has no CUDA; use cpu or auto");
     config.model.path = models::resolve_model_path(config.model.path);
     const models::HfConfig hf = models::HfConfig::load(config.model.path);
     models::check_quantization(hf.json(), config.model.path + "/config.json");
@@ -67,7 +80,7 @@ bool RunChecks::model(bool scalar) {
   list.run("weights", [&] {
     std::unique_ptr<nn::Module> head;
     const models::HfConfig hf = models::HfConfig::load(config.model.path);
-    if (scalar) head = std::make_unique<models::ScalarModel>(models::family_of(hf).make(hf));
+    if (scalar) head = std::make_unique<models::ScalarModel>(models::make_body(hf));
     const models::StoredWeights found = models::check_weights(
         config.model.path, head ? *head : *policy.model, head ? "score.weight" : "");
     return Finding::pass(str(found.tensors, " tensors, ", megabytes(found.bytes),
@@ -198,7 +211,7 @@ ModelShape RunChecks::other_model(const std::string& directory, bool scalar) con
   const models::HfConfig hf = models::HfConfig::load(directory);
   const std::unique_ptr<nn::Module> module =
       scalar ? std::unique_ptr<nn::Module>(
-                   std::make_unique<models::ScalarModel>(models::family_of(hf).make(hf)))
+                   std::make_unique<models::ScalarModel>(models::make_body(hf)))
              : models::make_model(hf);
   models::check_weights(directory, *module, scalar ? "score.weight" : "");
   return shape_of(hf, scalar);

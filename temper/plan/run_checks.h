@@ -25,10 +25,11 @@ class RunChecks {
  public:
   RunChecks(train::RunConfig& config, const CheckOptions& options);
 
-  // "config", "model", "weights", "tokenizer", "chat_template", "adapter", "mesh". False: there is
-  // no model to go on with. `scalar`: a reward model's verb.
+  // "config", "device", "model", "weights", "tokenizer", "chat_template", "adapter", "mesh". False:
+  // there is no model to go on with. `scalar`: a reward model's verb.
   bool model(bool scalar = false);
-  // "config", "model", "adapter" alone, of a config.json that may have no weights beside it.
+  // "config", "device", "model", "adapter" alone, of a config.json that may have no weights beside
+  // it.
   bool model_shape(bool scalar = false);
   // A model that runs along, by its directory; gives its shape. Throws ConfigError, DataError.
   ModelShape other_model(const std::string& directory, bool scalar = false) const;
@@ -64,6 +65,7 @@ class RunChecks {
 
  private:
   int64_t tokenizer_bytes_ = 0;  // of memory
+  void device();
   bool read_config(bool scalar);
   void tokenizer();
   void adapter();
@@ -72,6 +74,7 @@ class RunChecks {
   static Finding duplicates(const Rows& train);
   static Finding overlap(const Rows& train, const Rows& eval);
   void lengths(const RowSizes& sizes, bool supervised);
+  void check_verb(const std::string& checkpoint, const char* key) const;
   Finding output_dir() const;
   Finding disk(int64_t planned_steps) const;
   Finding memory() const;

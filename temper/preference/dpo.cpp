@@ -79,7 +79,7 @@ train::Loss DpoTask::loss_of(const Batch& batch, const train::ForwardPass& pass)
              count_R = static_cast<double>(logp_R.numel());
   if (count_C > 0) loss.means.push_back({"logps/chosen", total(logp_C), count_C});
   if (count_R > 0) loss.means.push_back({"logps/rejected", total(logp_R), count_R});
-  // By completions, so that it does not depend on how a batch is split into passes.
+  // Weighted by completions, so that the mean does not depend on how a batch is split into passes.
   const double count = count_C + count_R;
   if (loss_.unpaired) loss.means.push_back({"kl", batch.kl * count, count});
   return loss;
@@ -107,7 +107,7 @@ train::RunOutcome run_dpo(PreferenceConfig& config, const train::RunHost& host) 
   const std::unique_ptr<roles::RoleRanks> role_ranks = roles::find_role_ranks(config, ranks);
   train::Roles roles(config, ranks.mesh);
   train::RunDirectory directory(config, host, ranks.mesh);
-  DpoTask task(config, roles, *ranks.mesh.rows, directory, host.stop, role_ranks.get());
+  DpoTask task(config, roles, *ranks.mesh.data_parallel, directory, host.stop, role_ranks.get());
   const train::RunOutcome outcome = train::run_task(config, roles, ranks.mesh, directory, task);
   if (role_ranks) role_ranks->end(outcome);
   return outcome;

@@ -25,7 +25,7 @@ struct PreferenceLoss {
   bool smoothed = false;  // label_smoothing is read
 };
 
-// By the name in preference.loss; `temper list losses` prints it.
+// The table of losses, by the name in preference.loss; `temper list losses` prints it.
 const Registry<PreferenceLoss>& losses();
 
 // log(p / (1 - p)) of chosen minus that of rejected, of mean log-probabilities log p < 0 (ORPO,

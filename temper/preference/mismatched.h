@@ -15,11 +15,11 @@ class Mismatched {
  public:
   explicit Mismatched(std::span<const PreferenceRow> rows);
   // Units whose completions are chosen sides; they refer to this object.
-  std::span<const train::Unit> units() const { return units_; }
+  std::span<const train::PackUnit> units() const { return units_; }
 
  private:
   std::vector<PreferenceRow> rows_;
-  std::vector<train::Unit> units_;
+  std::vector<train::PackUnit> units_;
 };
 
 }  // namespace temper::preference

@@ -56,7 +56,7 @@ train::RunOutcome run_orpo(PreferenceConfig& config, const train::RunHost& host)
   const dist::Mesh mesh = train::join_mesh(config, host);
   train::Roles roles(config, mesh);
   train::RunDirectory directory(config, host, mesh);
-  OrpoTask task(config, roles, *mesh.rows, directory);
+  OrpoTask task(config, roles, *mesh.data_parallel, directory);
   return train::run_task(config, roles, mesh, directory, task);
 }
 

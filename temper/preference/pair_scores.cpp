@@ -17,7 +17,7 @@ class Scorer : public PairScorer {
   explicit Scorer(std::unique_ptr<Model> model) : model_(std::move(model)) {}
 
   std::vector<PairScore> score(std::span<const PreferenceRow> rows) override {
-    std::vector<train::Unit> units;
+    std::vector<train::PackUnit> units;
     for (size_t i = 0; i < rows.size(); ++i)
       units.push_back(unit_of(rows[i], static_cast<int64_t>(i),
                               kScalar ? Targets::kScores : Targets::kCompletions));

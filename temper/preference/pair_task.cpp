@@ -9,6 +9,7 @@
 #include "temper/base/error.h"
 #include "temper/models/hf_config.h"
 #include "temper/models/load.h"
+#include "temper/train/opening.h"
 #include "temper/train/row_messages.h"
 
 namespace temper::preference {
@@ -96,6 +97,11 @@ int64_t PairTask::planned_steps() const {
   return loader_.order().steps(config_.train.epochs.value_or(1), survey_);
 }
 
+std::string PairTask::work() const {
+  return str(config_.train.batch_size, " pairs each, of ",
+             train::text_of(loader_.order(), survey_));
+}
+
 ReferenceRows PairTask::all_rows() const {
   ReferenceRows rows;
   for (size_t s = 0; s < loader_.order().sources().size(); ++s)
@@ -138,7 +144,7 @@ std::optional<train::StepPlan> PairTask::next(int64_t) {
                    "train.max_steps in the place of train.epochs");
   train::StepPlan plan;
   for (const PreferenceRow& row : batch_.rows) plan.tokens += static_cast<double>(row.num_tokens());
-  for (const train::Unit& unit : batch_.units) plan.supervised_tokens += supervised(unit);
+  for (const train::PackUnit& unit : batch_.units) plan.supervised_tokens += supervised(unit);
   prepare(batch_, &group_);
   plan.passes = train::plan_passes(batch_.units, train::pass_tokens(config_), group_);
   return plan;
@@ -214,6 +220,7 @@ void PairTask::restore(const train::TaskState& state, const std::string& where) 
 }
 
 void PairTask::before_update(int64_t) {
+  train::warn_about_text_messages(survey_, messages_);
   const data::LoaderState& s = loader_.state();
   const int64_t longest = config_.data.max_length;
   if (s.truncated > 0)

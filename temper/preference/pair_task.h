@@ -22,11 +22,11 @@ struct Batch {
   Batch(Batch&&) = default;
   Batch& operator=(Batch&&) = default;
 
-  std::vector<PreferenceRow> rows;  // by the number of their units
-  std::vector<train::Unit> units;   // of rows' tokens
-  double chosen = 0, rejected = 0;  // rows with that side
-  double kl = 0;                    // KTO's estimate
-  bool training = false;            // activations of adapters are dropped
+  std::vector<PreferenceRow> rows;     // by the number of their units
+  std::vector<train::PackUnit> units;  // of rows' tokens
+  double chosen = 0, rejected = 0;     // rows with that side
+  double kl = 0;                       // KTO's estimate
+  bool training = false;               // activations of adapters are dropped
   double completions() const { return chosen + rejected; }
 };
 
@@ -37,6 +37,7 @@ class PairTask : public train::Task {
            dist::Group& group, train::Messages& messages);
 
   int64_t planned_steps() const override;
+  std::string work() const override;
   std::optional<train::StepPlan> next(int64_t step) override;
   train::Loss loss(const train::ForwardPass& pass) override { return loss_of(batch_, pass); }
   void before_update(int64_t step) override;

@@ -101,7 +101,7 @@ class PrecomputedReference : public Reference {
     messages_.note("computing the reference's log-probabilities (" + model_->describe() + ")");
     compute(stop);
     model_.reset();
-    if (group_.writes()) write();
+    if (group_.is_writer()) write();
   }
 
   Sums sums(std::span<const PreferenceRow> rows, const train::ForwardPass&,

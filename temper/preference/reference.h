@@ -26,7 +26,8 @@ class Reference {
   struct Sums {
     at::Tensor chosen_C, rejected_R;  // float64: log π_ref(y|x), summed over completions
   };
-  // Of the pass's sides; `rows` are those of its units' numbers.
+  // Sums of log-probabilities of the pass's sides; `rows` are the rows of its pack units, by
+  // number.
   virtual Sums sums(std::span<const PreferenceRow> rows, const train::ForwardPass& pass,
                     const SideTargets& chosen, const SideTargets& rejected) = 0;
   virtual std::string describe() const = 0;

@@ -51,7 +51,7 @@ train::RunOutcome run_reward(PreferenceConfig& config, const train::RunHost& hos
   train::ScalarPolicy policy = train::load_scalar_policy(config, mesh);
   train::Roles roles(policy, config);
   train::RunDirectory directory(config, host, mesh);
-  RewardTask task(config, policy, *mesh.rows, directory);
+  RewardTask task(config, policy, *mesh.data_parallel, directory);
   return train::run_task(config, roles, mesh, directory, task);
 }
 

@@ -29,11 +29,11 @@ at::Tensor indices(const std::vector<int64_t>& values) { return at::tensor(value
 
 }  // namespace
 
-train::Unit unit_of(const PreferenceRow& row, int64_t index, Targets targets) {
-  train::Unit unit;
+train::PackUnit unit_of(const PreferenceRow& row, int64_t index, Targets targets) {
+  train::PackUnit unit;
   for (size_t s = 0; s < row.segments.size(); ++s) {
     const PreferenceRow::Segment& segment = row.segments[s];
-    train::Unit::Segment& out = unit.segments.emplace_back();
+    train::PackUnit::Segment& out = unit.segments.emplace_back();
     out.parent = segment.parent;
     out.tokens = segment.tokens;
     if (targets == Targets::kScores) {
@@ -52,9 +52,9 @@ train::Unit unit_of(const PreferenceRow& row, int64_t index, Targets targets) {
   return unit;
 }
 
-double supervised(const train::Unit& unit) {
+double supervised(const train::PackUnit& unit) {
   double count = 0;
-  for (const train::Unit::Segment& segment : unit.segments) {
+  for (const train::PackUnit::Segment& segment : unit.segments) {
     const double sides = ((segment.tag & kChosen) != 0) + ((segment.tag & kRejected) != 0);
     // A prompt's targets are chosen's alone.
     const double times = (segment.tag & kPrompt) != 0 ? 1 : sides;

@@ -22,11 +22,11 @@ enum class Targets {
 };
 
 // The row as the `index`-th unit of a step. What both sides share stands once.
-train::Unit unit_of(const PreferenceRow& row, int64_t index, Targets targets);
+train::PackUnit unit_of(const PreferenceRow& row, int64_t index, Targets targets);
 
 // How many predictions of the unit the loss counts: each side's targets, shared ones for both, or
 // its scored tokens.
-double supervised(const train::Unit& unit);
+double supervised(const train::PackUnit& unit);
 
 // The targets of one side of a pass's units, those that belong to both sides among them; of pairs
 // with both sides, the sides' lists of units are equal. Suffix _S: the units that have the side.

@@ -10,8 +10,7 @@ void Limits::fields(Fields& f) {
   f.add("memory_bytes", memory_bytes, "maximum address space of a process; null: unlimited",
         at_least(1));
   f.add("cpu_seconds", cpu_seconds,
-        "maximum processor time of a process, after which it is replaced; null: unlimited",
-        at_least(1));
+        "maximum CPU time of a process, after which it is replaced; null: unlimited", at_least(1));
   f.add("file_bytes", file_bytes, "largest file that a process can write; null: unlimited",
         at_least(0));
   f.add("open_files", open_files,

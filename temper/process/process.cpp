@@ -10,11 +10,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "temper/base/error.h"
@@ -203,13 +205,37 @@ std::string find_program(const std::string& name) {
   return {};
 }
 
-std::string program_problem(const std::string& name) {
-  if (!find_program(name).empty()) return {};
+namespace {
+
+// Whether a line of words has what only a shell understands: `NAME=value program`, `cd x && y`.
+bool needs_shell(const std::string& line) {
+  return line.starts_with("cd ") || line.find_first_of("|<>&;$`") != std::string::npos ||
+         line.substr(0, line.find(' ')).find('=') != std::string::npos;
+}
+
+}  // namespace
+
+std::string program_problem(std::span<const std::string> command) {
+  // No shell reads the command: these words would reach the program as they are. The first three
+  // no program expects; the others may be a separator, say, and are doubtful beside a program that
+  // is not there.
+  constexpr std::array<std::string_view, 12> kShell = {"&&", "||", "2>&1", "|",  "&",  ";",
+                                                       ">",  "<",  ">>",   "2>", "<<", "&>"};
+  const std::string& name = command[0];
+  const bool found = !find_program(name).empty();
+  const auto end = found ? kShell.begin() + 3 : kShell.end();
+  for (const std::string& word : command)
+    if (std::find(kShell.begin(), end, word) != end)
+      return "the command has `" + word +
+             "`, which only a shell understands; write [bash, -c, \"the whole command\"]";
+  if (found) return {};
   std::string problem =
       "the command `" + name + "` is not " +
       (name.find('/') != std::string::npos ? "a program that can be run" : "found in PATH");
   const size_t space = name.find(' ');
-  if (space != std::string::npos && !find_program(name.substr(0, space)).empty())
+  if (space != std::string::npos && needs_shell(name))
+    problem += "; a shell understands such a line: [bash, -c, \"the whole command\"]";
+  else if (space != std::string::npos && !find_program(name.substr(0, space)).empty())
     problem += "; write a program and its arguments as a list: [" + name.substr(0, space) + ", ..]";
   return problem;
 }

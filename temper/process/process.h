@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,10 @@ struct ProcessOptions {
 
 // The path of a program as a shell would find it, empty where there is none that can be run.
 std::string find_program(const std::string& name);
-// "the command `x` is not found in PATH", or "... not a program that can be run"; empty where
-// find_program() finds it.
-std::string program_problem(const std::string& name);
+// What is wrong with a program and its arguments: "the command `x` is not found in PATH", "... not
+// a program that can be run", or an argument that only a shell understands: &&, || and 2>&1, and
+// where find_program() does not find the program |, > and the like too. Empty: nothing is.
+std::string program_problem(std::span<const std::string> command);
 
 // The program runs in this one's directory, with pipes for its standard streams, default signal
 // handling and no other open file. It and all that it starts are in one process group, whose leader

@@ -48,7 +48,7 @@ bool may_answer(const std::string& line, const std::string& id) {
 }  // namespace
 
 CommandReward::CommandReward(RewardSection section) : section_(std::move(section)) {
-  const std::string problem = process::program_problem(section_.command[0]);
+  const std::string problem = process::program_problem(section_.command);
   check<ConfigError>(problem.empty(), "rewards: ", problem);
   for (int64_t i = 0; i < section_.workers; ++i)
     workers_.push_back(std::make_unique<Worker>(

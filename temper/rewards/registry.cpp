@@ -1,3 +1,6 @@
+#include <utility>
+
+#include "temper/base/error.h"
 #include "temper/rewards/builtin.h"
 #include "temper/rewards/command.h"
 
@@ -30,14 +33,19 @@ Registry<MakeReward>& table() {
 
 }  // namespace
 
-const std::deque<RewardEntry>& registry() { return table().list(); }
+const std::list<RewardEntry>& registry() { return table().list(); }
 
 void register_reward(RewardEntry entry) { table().add(std::move(entry)); }
 
 std::unique_ptr<Reward> make_reward(const RewardSection& section) {
   if (!section.command.empty()) return std::make_unique<CommandReward>(section);
   if (section.model) return table().find("model", "rewards")(section);  // rl/model_reward.h
-  return table().find(section.reward.empty() ? section.name : section.reward, "rewards")(section);
+  const std::string& name = section.reward.empty() ? section.name : section.reward;
+  for (const auto& [ending, program] : {std::pair(".py", "python3"), std::pair(".sh", "sh")})
+    check<ConfigError>(!name.ends_with(ending), "rewards: `", name,
+                       "` is no built-in reward; of a program write rewards=[{command: [", program,
+                       ", ", name, "]}]");
+  return table().find(name, "rewards")(section);
 }
 
 }  // namespace temper::rewards

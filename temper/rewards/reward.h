@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <span>
 #include <string>
@@ -69,11 +69,11 @@ class SimpleReward : public Reward {
 using MakeReward = std::unique_ptr<Reward> (*)(const RewardSection& options);
 using RewardEntry = Registry<MakeReward>::Entry;
 // The built-in ones and those that were registered; `temper list rewards` prints it.
-const std::deque<RewardEntry>& registry();
+const std::list<RewardEntry>& registry();
 // Throws ConfigError for a name that is taken. Before any run begins.
 void register_reward(RewardEntry entry);
-// By name or command. Throws ConfigError naming the nearest one that there is, or what is wrong
-// with its options.
+// Makes a reward of its name or command. Throws ConfigError that names the nearest known name, or
+// what is wrong with its options.
 std::unique_ptr<Reward> make_reward(const RewardSection& section);
 
 struct FailureCounts {

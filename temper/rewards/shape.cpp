@@ -39,8 +39,8 @@ struct Length : SimpleReward {
   }
 };
 
-// As in Yeo et al., "Demystifying long chain-of-thought", arXiv 2502.03373, with n = 3 and a
-// largest penalty of 1.
+// The repetition penalty of Yeo et al., "Demystifying long chain-of-thought", arXiv 2502.03373,
+// with n = 3 and a largest penalty of 1.
 struct Repetition : SimpleReward {
   double score(const Sample& sample) const override {
     std::vector<std::string> words;

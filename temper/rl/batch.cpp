@@ -8,7 +8,7 @@
 #include <set>
 
 #include "temper/base/error.h"
-#include "temper/rl/rollout_lines.h"
+#include "temper/rl/rollout/rollout_lines.h"
 
 namespace temper::rl {
 
@@ -24,12 +24,13 @@ TrainingBatch::TrainingBatch(std::vector<EpisodeGroup> groups) : groups_(std::mo
   }
 }
 
-int64_t TrainingBatch::tag(const Place& place, int32_t segment) const {
-  return first_tag_[place.group] + segment;
+int64_t TrainingBatch::tag(const Location& of, int32_t segment) const {
+  return first_tag_[of.group] + segment;
 }
 
-std::vector<train::Unit> TrainingBatch::units(size_t begin, size_t end, int64_t max_tokens) const {
-  std::vector<train::Unit> units;
+std::vector<train::PackUnit> TrainingBatch::units(size_t begin, size_t end,
+                                                  int64_t max_tokens) const {
+  std::vector<train::PackUnit> units;
   std::map<int64_t, int64_t> placed;  // tags of the unit's segments
   std::set<int64_t> labelled;         // a segment that two units share counts in the first
   int64_t tokens = 0;
@@ -109,7 +110,7 @@ void TrainingBatch::score(std::vector<float> Segment::* into, int64_t max_tokens
     offset.push_back(offset.back() + static_cast<int64_t>(segment->tokens.size()));
   at::Tensor flat = at::zeros({offset.back()}, at::kFloat);
   float* values = flat.mutable_data_ptr<float>();
-  const std::vector<train::Unit> all = units(0, num_episodes(), max_tokens);
+  const std::vector<train::PackUnit> all = units(0, num_episodes(), max_tokens);
   for (const train::ForwardPass& pass : train::plan_passes(all, max_tokens, ranks)) {
     const at::Tensor score_M = score(pass);
     if (pass.shadow) continue;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "temper/dist/group.h"
+#include "temper/rl/algorithms/terms.h"
 #include "temper/rl/episode.h"
-#include "temper/rl/terms.h"
 #include "temper/train/forward_pass.h"
 
 namespace temper::rl {
@@ -26,15 +26,15 @@ class TrainingBatch {
   size_t num_episodes() const { return episodes_.size(); }
   bool empty() const { return episodes_.empty(); }
 
-  // Of the episodes [begin, end), all groups in a row: their groups' prompts with the episodes as
-  // children. A group is split where it has more than max_tokens; 0: not at all.
-  std::vector<train::Unit> units(size_t begin, size_t end, int64_t max_tokens) const;
-  // How many tokens the policy sampled in each.
+  // The episodes [begin, end), counted over all groups, as units to pack: a group's prompt with its
+  // episodes as children. A group of more than max_tokens is split; 0: none is.
+  std::vector<train::PackUnit> units(size_t begin, size_t end, int64_t max_tokens) const;
+  // How many tokens the policy sampled in each of these episodes.
   std::vector<int64_t> sampled_lengths(size_t begin, size_t end) const;
-  // Their tokens, prompts with each episode.
+  // All tokens of these episodes; a prompt counts once for each of its episodes.
   int64_t num_tokens(size_t begin, size_t end) const;
 
-  // Of episode i of the batch.
+  // Episode i of the batch, and the group that it belongs to.
   const EpisodeGroup& group(size_t i) const { return groups_[episodes_[i].group]; }
   const Episode& episode(size_t i) const { return group(i).episodes[episodes_[i].episode]; }
   // A segment by its tag in units and passes, and the first episode that it belongs to.
@@ -43,7 +43,7 @@ class TrainingBatch {
   // The sampled segments of the episodes [begin, end), each once.
   std::vector<const Segment*> sampled_segments(size_t begin, size_t end) const;
 
-  // Whether all of them have these numbers.
+  // Whether all sampled segments of the batch have these numbers.
   bool has(std::vector<float> Segment::* numbers) const;
   // Sets numbers of tokens, such as log-probabilities, `into` all sampled segments: `score` gives
   // those of a pass's targets. The ranks share the work.
@@ -53,7 +53,7 @@ class TrainingBatch {
   // A pass's tokens with their numbers. `weight_of_episode` by episode of the batch.
   TokenBatch token_batch(const train::ForwardPass& pass, const ops::TokenLogp& now,
                          std::span<const double> weight_of_episode) const;
-  // What the sampler recorded for the pass's tokens.
+  // The log-probabilities that the sampler recorded for the pass's tokens.
   at::Tensor sampler_logp(const train::ForwardPass& pass) const;
   // Lines that a checkpoint in the middle of the batch keeps, and the batch of them.
   std::string lines() const;
@@ -61,14 +61,14 @@ class TrainingBatch {
                                   const std::string& where);
 
  private:
-  struct Place {
+  struct Location {
     size_t group, episode;
   };
-  int64_t tag(const Place& place, int32_t segment) const;
+  int64_t tag(const Location& of, int32_t segment) const;
   at::Tensor gather(const train::ForwardPass& pass, std::vector<float> Segment::* field) const;
 
   std::vector<EpisodeGroup> groups_;
-  std::vector<Place> episodes_;     // all of them, in order
+  std::vector<Location> episodes_;  // all of them, in order
   std::vector<Segment*> segments_;  // by tag: of all groups, one after the other
   std::vector<int64_t> first_tag_;  // of each group
   std::vector<size_t> owner_;       // by tag

@@ -5,7 +5,7 @@
 
 #include "temper/base/error.h"
 #include "temper/rl/episode.h"
-#include "temper/rl/rollout_files.h"
+#include "temper/rl/rollout/rollout_files.h"
 
 namespace temper {
 
@@ -70,9 +70,9 @@ void RlSection::fields(Fields& f) {
       at_least(0));
   f.add("on_mismatch", on_mismatch,
         "when the log-probabilities of sampler and trainer differ: stop, or correct by importance "
-        "sampling (the default with max_staleness or rollout.server). Of a replayed file whose "
-        "`logprobs` differ: where this key is left out, one warning, and training goes on as if "
-        "they did not");
+        "sampling. Default: correct with max_staleness, rollout.server, model.backend: aten, or "
+        "roles.tensor other than mesh.tensor; else stop. With rl.replay, if this key is not set, a "
+        "difference only gives a warning, and the file's `logprobs` are not used");
   f.add(
       "importance_correction", importance_correction,
       "how on_mismatch: correct bounds a token's importance weight, trainer's over sampler's "
@@ -144,9 +144,12 @@ void RlConfig::complete() {
   RunConfig::complete();
   const bool split = !roles.rollout.empty() && mesh.tensor != roles.tensor;
   if (!was_set("rl.on_mismatch") && rl.on_mismatch == RlSection::OnMismatch::kStop) {
-    const bool differs = rl.max_staleness > 0 || rollout.server.used() || split;
+    const bool exact = models::is_exact(device_choice());
+    const bool differs =
+        rl.max_staleness > 0 || rollout.server.used() || split || (!exact && !rl.replay);
     if (differs) rl.on_mismatch = RlSection::OnMismatch::kCorrect;
-    // Also where it stays: stop that somebody wrote means more to rl.replay.
+    // Recorded also where the default stays stop: rl.replay takes a stop that a user wrote more
+    // strictly.
     defaulted["rl.on_mismatch"] = differs ? "correct" : "stop";
   }
   // While one rank waits for a server, the others wait for that rank in a collective.
@@ -165,6 +168,12 @@ void RlConfig::complete() {
   for (const Field& key : Fields::of(*rl.algorithm))
     if (!was_set("rl." + key.name) && chosen.contains(text(key)))
       defaulted["rl." + key.name] = key.write().text;
+  std::string unused;
+  for (const std::string& key : rl.algorithm->unused_keys())
+    if (was_set("rl." + key)) unused += str(unused.empty() ? "" : ", ", "rl.", key);
+  if (!unused.empty())
+    warnings.push_back(
+        str("without effect under rl.algorithm: ", rl.algorithm_name(), ": ", unused));
   if (train.batch_size != train::TrainSection().batch_size)
     warnings.emplace_back(
         "train.batch_size has no effect here: an update has rl.prompts_per_rollout x "
@@ -237,11 +246,16 @@ std::string RlConfig::no_reference_role() const {
   return "no reference model is asked for (rl.beta is 0)";
 }
 
-// Who samples, and with weights of when.
+// Checks the keys that say who samples, and with weights of which version.
 void RlConfig::validate_sampler() const {
   constexpr int64_t kMostStaleness = 1000;
   require(rl.max_staleness <= kMostStaleness, "rl.max_staleness", "found ", rl.max_staleness,
           ", expected at most ", kMostStaleness);
+  require(rl.replay || models::is_exact(device_choice()) ||
+              rl.on_mismatch == RlSection::OnMismatch::kCorrect,
+          "rl.on_mismatch",
+          "found stop, expected correct: sampling and training differ by rounding on the backend "
+          "aten");
   require(rl.max_staleness == 0 || rl.on_mismatch == RlSection::OnMismatch::kCorrect,
           "rl.on_mismatch", "found stop with rl.max_staleness ", rl.max_staleness,
           ", expected correct: a stale sampler's log-probabilities are not the trainer's");
@@ -289,7 +303,7 @@ void RlConfig::validate_sampler() const {
           ", expected a lower and an upper bound");
 }
 
-// What sampling does not do where ranks hold parts of the model.
+// Checks the combinations that sampling does not support where ranks hold parts of the model.
 void RlConfig::validate_mesh() const {
   const bool whole = mesh.fsdp == 1 && mesh.tensor == 1;
   const bool others_sample = !roles.rollout.empty() || rollout.server.used();

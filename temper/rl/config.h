@@ -13,7 +13,7 @@
 #include "temper/generate/config.h"
 #include "temper/generate/remote/config.h"
 #include "temper/rewards/config.h"
-#include "temper/rl/algorithm.h"
+#include "temper/rl/algorithms/algorithm.h"
 #include "temper/train/config.h"
 
 namespace temper::rl {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "temper/base/error.h"
+#include "temper/base/glob.h"
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
 #include "temper/rl/scalar_directory.h"
@@ -81,7 +82,7 @@ void add_critic(const PpoConfig& config, train::Roles& roles,
   settings.learning_rate = config.ppo.critic_learning_rate.value_or(settings.learning_rate);
   std::erase_if(settings.groups, [&](const train::ParameterGroup& group) {
     return std::none_of(parameters.begin(), parameters.end(),
-                        [&](const auto& p) { return train::matches_pattern(group.match, p.name); });
+                        [&](const auto& p) { return matches_glob(group.match, p.name); });
   });
   const auto save = [critic = roles.critic.get()](const std::string& directory) {
     critic->save(directory);

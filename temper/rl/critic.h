@@ -1,7 +1,7 @@
 // The critic that a run of PPO trains beside its policy.
 #pragma once
 
-#include "temper/rl/ppo_config.h"
+#include "temper/rl/algorithms/ppo_config.h"
 #include "temper/train/roles.h"
 
 namespace temper::rl {
@@ -11,7 +11,7 @@ namespace temper::rl {
 // name (train.freeze, optimizer.groups) count where they match one. The policy waits for
 // ppo.critic_warmup_steps. Throws ConfigError.
 void load_critic(const PpoConfig& config, train::Roles& roles);
-// The same of a critic that a program made itself.
+// Does the same with a critic that a program made itself.
 void add_critic(const PpoConfig& config, train::Roles& roles,
                 std::unique_ptr<train::Critic> critic);
 

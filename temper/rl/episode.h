@@ -17,7 +17,8 @@ struct Segment {
                          // branches within the prompt, and so has no parent
   std::vector<int32_t> tokens;  // not empty; an end token that was sampled is among them
   bool sampled = false;         // by a policy: these tokens train
-  // By token of a sampled segment; at rollout.temperature, of the full distribution.
+  // The numbers of a sampled segment, by token. Log-probabilities are those at rollout.temperature,
+  // of the full distribution.
   std::vector<float> logprobs;  // of the sampler; empty where none were recorded
   std::vector<float> old_logp;  // of the policy at the start of the rollout batch; empty: those of
                                 // the current policy, which has not changed since
@@ -38,7 +39,7 @@ struct Episode {
   double penalty = 0;  // what shaping adds to the reward (of length: at most 0)
   std::vector<std::pair<std::string, double>> rewards;  // by name, unweighted
   std::string text;
-  // What the chat template writes after the episode where that ended by itself; not part of the
+  // The tokens that the chat template writes after an episode that ended by itself; not part of the
   // episode. Only in groups that were sampled from conversations (rewards::Sample::closing_tokens).
   std::vector<int32_t> closing_tokens = {};
   bool stopped = true;  // by an end token, a stop text or its environment; else by its length
@@ -57,20 +58,20 @@ struct EpisodeGroup {
 
   // The tokens of the episode's root.
   const std::vector<int32_t>& prompt(const Episode& episode) const;
-  // All tokens after the prompt, in order.
+  // All tokens of the episode after its prompt, in order.
   std::vector<int32_t> completion(const Episode& episode) const;
-  // How many of them the policy sampled.
+  // How many of the episode's tokens the policy sampled.
   int64_t sampled_tokens(const Episode& episode) const;
   // Gives every sampled token of the episode this advantage.
   void set_advantage(const Episode& episode, double advantage);
   std::vector<double> shaped_rewards() const;
 };
 
-// What follows a prompt, token by token.
+// The tokens that follow a prompt, with their numbers.
 struct CompletionTokens {
   std::vector<int32_t> tokens;
   std::vector<bool> sampled;  // by the policy
-  // By token, 0 where the policy did not sample it; empty: there are none.
+  // Numbers by token, 0 for tokens that the policy did not sample; empty: there are none.
   std::vector<float> logprobs, old_logp, ref_logp, value;
   std::vector<int64_t> version;  // of the policy, by token; empty: one sampled all
   // The token at `at` follows token `after` - 1 of the completion; 0: the prompt; negative: the

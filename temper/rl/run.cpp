@@ -1,11 +1,11 @@
 #include "temper/rl/run.h"
 
-#include "temper/rl/ahead.h"
 #include "temper/rl/critic.h"
-#include "temper/rl/replayed.h"
-#include "temper/rl/sampled.h"
-#include "temper/rl/serving.h"
+#include "temper/rl/rollout/async_source.h"
+#include "temper/rl/rollout/replay_source.h"
+#include "temper/rl/rollout/sync_source.h"
 #include "temper/rl/task.h"
+#include "temper/rl/weights/serving.h"
 #include "temper/roles/role_ranks.h"
 #include "temper/train/ranks.h"
 
@@ -22,12 +22,12 @@ std::unique_ptr<roles::ServedReference> served_reference(const RlConfig& config,
   auto local = std::make_shared<std::unique_ptr<train::Frozen>>();
   if (roles.policy.lora) *local = train::frozen_start(roles.policy, config);
   return std::make_unique<roles::ServedReference>(
-      role_ranks, *mesh.rows, messages, [local, &roles, &config] {
+      role_ranks, *mesh.data_parallel, messages, [local, &roles, &config] {
         return *local ? std::move(*local) : train::frozen_start(roles.policy, config);
       });
 }
 
-// What samples ahead has collectives and messages of its own.
+// Asynchronous rollout has collectives and messages of its own.
 struct Ahead {
   std::shared_ptr<dist::Group> group;
   std::unique_ptr<KeptMessages> messages;
@@ -36,12 +36,12 @@ struct Ahead {
 train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& mesh,
                       roles::RoleRanks* role_ranks, const train::RunHost& host) {
   train::RunDirectory directory(config, host, mesh);
-  dist::Group& group = *mesh.rows;
-  std::unique_ptr<ReferenceAsker> asker;
+  dist::Group& group = *mesh.data_parallel;
+  std::unique_ptr<ReferenceWorker> reference_worker;
   if (role_ranks && !config.roles.reference.empty()) {
     auto served = served_reference(config, roles, mesh, *role_ranks, directory);
     if (!config.rl.replay)
-      asker = std::make_unique<ReferenceAsker>(
+      reference_worker = std::make_unique<ReferenceWorker>(
           *served, config.train.micro_batch_tokens, config.rollout.temperature,
           std::min(roles::kMostScored, config.roles.leaders(config.roles.reference).size() + 1));
     roles.reference = std::move(served);
@@ -51,19 +51,19 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
   std::unique_ptr<RolloutSource> source;
   const int64_t vocabulary = roles.policy.model->vocab_size;
   if (samples_ahead)
-    ahead = {group.another("sampling ahead"), std::make_unique<KeptMessages>(directory)};
+    ahead = {group.clone_for_thread("sampling ahead"), std::make_unique<KeptMessages>(directory)};
   train::Messages& messages =
       samples_ahead ? *ahead.messages : static_cast<train::Messages&>(directory);
   if (config.rl.replay) {
-    source = std::make_unique<ReplayedSource>(config, vocabulary, messages);
+    source = std::make_unique<ReplaySource>(config, vocabulary, messages);
   } else {
-    std::unique_ptr<Sampler> sampler =
-        make_sampler(config, roles.policy, mesh, role_ranks, messages, host.stop);
+    std::unique_ptr<BehaviorPolicy> behavior =
+        make_behavior_policy(config, roles.policy, mesh, role_ranks, messages, host.stop);
     auto sampled =
-        std::make_unique<SampledSource>(config, roles.policy, samples_ahead ? *ahead.group : group,
-                                        messages, std::move(sampler), std::move(asker));
+        std::make_unique<SyncSource>(config, roles.policy, samples_ahead ? *ahead.group : group,
+                                     messages, std::move(behavior), std::move(reference_worker));
     if (samples_ahead)
-      source = std::make_unique<AheadSource>(config, std::move(sampled), std::move(ahead.messages),
+      source = std::make_unique<AsyncSource>(config, std::move(sampled), std::move(ahead.messages),
                                              vocabulary);
     else
       source = std::move(sampled);

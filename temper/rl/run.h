@@ -1,7 +1,7 @@
 // A run of reinforcement learning from its config.
 #pragma once
 
-#include "temper/rl/ppo_config.h"
+#include "temper/rl/algorithms/ppo_config.h"
 #include "temper/train/trainer.h"
 
 namespace temper::rl {
@@ -9,7 +9,8 @@ namespace temper::rl {
 // Trains as the config says, resuming where a run of the same output_dir stopped. Throws
 // ConfigError, DataError, RunError.
 train::RunOutcome run_rl(RlConfig& config, const train::RunHost& host);
-// The same with a critic that trains beside the policy and is left in `critic/`.
+// Trains a policy as run_rl does, with a critic that trains beside the policy and is left in
+// `critic/`.
 train::RunOutcome run_ppo(PpoConfig& config, const train::RunHost& host);
 
 }  // namespace temper::rl

@@ -1,6 +1,7 @@
-// The promise that the sampler's log-probabilities are the trainer's, to the bit, checked at the
-// first update after each rollout: the only one made with the weights that sampled. Also how far a
-// file's are from the policy's (rl.replay).
+// Compares the log-probabilities that the sampler recorded with those of the training pass, in the
+// first update after each rollout: only there the weights are those that sampled. With an exact
+// backend (native) they must be equal bit for bit. With rl.replay it compares the file's
+// log-probabilities with the policy's.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ class SamplerCheck {
   // Makes these numbers those of all ranks. Every rank must call it.
   void reduce(dist::Group& group);
   double largest() const { return largest_; }
-  // Of the absolute differences; 0 where nothing was recorded.
+  // The mean of the absolute differences; 0 where nothing was recorded.
   double mean() const { return tokens_ > 0 ? sum_ / tokens_ : 0; }
   // Throws RunError naming the token and the first layer that differs, unless all are equal.
   void stop_on_difference(int64_t step, const TrainingBatch& batch, models::CausalLM& model) const;

@@ -26,7 +26,7 @@ std::string base_of(const std::string& directory) {
 
 ScalarPlace find_scalar_directory(const std::string& path, const std::string& where,
                                   const std::string& wanted) {
-  const std::string directory = models::named_model(path, where + wanted);
+  const std::string directory = models::named_model(path, where + wanted, true);
   ScalarPlace place{base_of(directory), {}};
   if (place.base != directory) place.adapter = directory;
   models::HfConfig::load(place.base);  // that it is a model at all, before what it lacks
@@ -52,7 +52,7 @@ ScalarDirectory load_scalar_directory(const std::string& path, const std::string
 
 void check_reads_tokens(const std::string& path, const Tokenizer* tokenizer, int64_t vocabulary,
                         const std::string& where) {
-  const std::string directory = models::named_model(path, where);
+  const std::string directory = models::named_model(path, where, true);
   const auto theirs = Tokenizer::load_directory(directory);
   const int64_t count = models::HfConfig::load(base_of(directory)).integer("vocab_size", 0);
   if (tokenizer && theirs)

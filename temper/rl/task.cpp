@@ -37,7 +37,7 @@ RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
     roles.reference = train::frozen_start(roles.policy, config);
   check(!algorithm_.needs().critic || roles.critic,
         "this algorithm needs a critic (Roles::critic)");
-  if (!output_dir.empty() && source.samples() && group.writes())
+  if (!output_dir.empty() && source.samples() && group.is_writer())
     files_.emplace(output_dir, *RolloutRetention::parse(rl_.save_rollouts), rl_.compress_rollouts);
 }
 
@@ -52,6 +52,14 @@ void RlTask::begin(int64_t steps_made) {
 
 int64_t RlTask::planned_steps() const {
   return source_.planned_batches() * rl_.updates_per_batch();
+}
+
+std::string RlTask::work() const {
+  if (rl_.replay) return "rollouts are read from " + *rl_.replay;
+  const int64_t steps = rl_.updates_per_batch();
+  return str("a rollout of ", rl_.prompts_per_rollout, " prompts x ", rl_.group_size,
+             " completions (at most ", config_.rollout.max_new_tokens, " tokens) ",
+             steps == 1 ? std::string("each") : str("for every ", steps, " steps"));
 }
 
 // Fewer than the config says where the batch has fewer episodes than minibatches.
@@ -86,7 +94,7 @@ bool RlTask::next_batch(int64_t step) {
   return true;
 }
 
-// Of a file nobody knows which policy sampled it.
+// The policy that sampled a file is not known.
 void RlTask::note_staleness(int64_t policy_version) {
   staleness_ = 0;
   fresh_ = source_.samples();
@@ -129,10 +137,9 @@ void RlTask::score_batch() {
     for (EpisodeGroup& group : batch_.groups())
       for (Segment& segment : group.segments) segment.old_logp = segment.logprobs;
   } else if (rl_.updates_per_batch() > 1 || needs.old_logp) {
-    // Of a batch's only update they are what its passes give.
+    // The only update of a batch needs none: its passes give the same log-probabilities.
     const at::NoGradGuard no_grad;
     batch_.score(&Segment::old_logp, max_tokens, group_, [&](const train::ForwardPass& pass) {
-      source_.before_pass();
       return train::token_logp(*roles_.policy.model, pass, {.temperature = temperature}).logp;
     });
   }
@@ -140,13 +147,11 @@ void RlTask::score_batch() {
     batch_.score(&Segment::value, max_tokens, group_, [&](const train::ForwardPass& pass) {
       const at::NoGradGuard no_grad;
       const nn::TransientPanels packs_once;
-      source_.before_pass();
       return roles_.critic->values(pass, {});
     });
   // Other ranks may have been asked for it while the batch was sampled.
   if (needs.reference && !batch_.has(&Segment::ref_logp))
     batch_.score(&Segment::ref_logp, max_tokens, group_, [&](const train::ForwardPass& pass) {
-      source_.before_pass();
       return roles_.reference->token_logp(pass, temperature);
     });
 }
@@ -174,7 +179,6 @@ std::optional<train::StepPlan> RlTask::next(int64_t step) {
 
 train::Loss RlTask::loss(const train::ForwardPass& pass) {
   using Recompute = train::TrainSection::Recompute;
-  source_.before_pass();
   const train::PassOptions options{.temperature = config_.rollout.temperature,
                                    .entropy = true,
                                    .recompute = config_.train.recompute == Recompute::kBlocks};
@@ -190,12 +194,10 @@ train::Loss RlTask::loss(const train::ForwardPass& pass) {
   if (corrects) add_mismatch(loss, correction_, b.old_logp_M, sampler_logp_M);
   loss.means.push_back(
       {"entropy", train::ordered_sum(b.entropy_M), static_cast<double>(b.entropy_M.numel())});
-  source_.before_pass();  // backward
   return loss;
 }
 
 void RlTask::before_update(int64_t step) {
-  source_.before_pass();
   if (!compares() && !compares_file()) return;
   sampler_check_.reduce(group_);
   if (compares_file())
@@ -248,7 +250,7 @@ void RlTask::describe_step(MetricsRow& row) {
            {"update", more ? update_ + 1 : 0},
            {"staleness", staleness_},
            {"algorithm", more ? before_batch_ : algorithm_.state()}};
-  begun_ = source_.begun();
+  in_flight_ = source_.in_flight();
 }
 
 std::vector<MetricInfo> RlTask::metrics() const {
@@ -270,7 +272,7 @@ bool RlTask::evaluate(MetricsRow& row, const std::function<bool()>& stop) {
 // the weights that it began with.
 train::TaskState RlTask::state() const {
   train::TaskState state{done_, {}};
-  if (begun_) begun_(state);
+  if (in_flight_) in_flight_(state);
   if (done_["update"] == 0) return state;
   state.tensors[kBatchTensor] = bytes_view(batch_.lines());
   return state;
@@ -282,8 +284,8 @@ void RlTask::restore(const train::TaskState& state, const std::string& where) {
                        values["update"].is_number_integer() && values["update"] >= 0,
                    where, ": no state of a rollout source");
   source_.restore(values["source"], where);
-  source_.restore_begun(state, where);
-  begun_ = source_.begun();
+  source_.restore_in_flight(state, where);
+  in_flight_ = source_.in_flight();
   const Json of_algorithm = values.value("algorithm", Json());
   algorithm_.restore(of_algorithm, where);
   done_ = {{"source", values["source"]},

@@ -13,10 +13,11 @@
 
 #include "temper/rl/batch.h"
 #include "temper/rl/config.h"
-#include "temper/rl/observer.h"
-#include "temper/rl/rollout_files.h"
+#include "temper/rl/importance_correction.h"
+#include "temper/rl/rollout/observer.h"
+#include "temper/rl/rollout/rollout_files.h"
+#include "temper/rl/rollout/source.h"
 #include "temper/rl/sampler_check.h"
-#include "temper/rl/source.h"
 #include "temper/train/trainer.h"
 
 namespace temper::rl {
@@ -29,6 +30,7 @@ class RlTask : public train::Task {
 
   void begin(int64_t steps_made) override;
   int64_t planned_steps() const override;
+  std::string work() const override;
   std::optional<train::StepPlan> next(int64_t step) override;
   train::Loss loss(const train::ForwardPass& pass) override;
   void before_update(int64_t step) override;
@@ -47,8 +49,8 @@ class RlTask : public train::Task {
   void score_batch();
   // Whether this update is the first of a batch that the present weights sampled.
   bool compares() const { return update_ == 0 && fresh_; }
-  // Whether it is the first of a batch from a file, which is trained on as if the present weights
-  // had sampled it.
+  // Whether this update is the first of a batch from a file that is trained on as if the present
+  // weights had sampled it.
   bool compares_file() const {
     return update_ == 0 && !source_.samples() && rl_.on_mismatch == RlSection::OnMismatch::kStop;
   }
@@ -80,7 +82,7 @@ class RlTask : public train::Task {
   SamplerCheck sampler_check_;  // of this update
   Json before_batch_;           // the algorithm's state, before it gave the batch credit
   Json done_;                   // the state after the last step
-  std::function<void(train::TaskState&)> begun_;  // and what the source had begun then
+  std::function<void(train::TaskState&)> in_flight_;  // the source's batches in flight then
 };
 
 }  // namespace temper::rl

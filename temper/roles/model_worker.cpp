@@ -17,8 +17,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kLook = milliseconds(50);         // between two questions whether to stop
-constexpr auto kHeartbeat = milliseconds(1000);  // of a group that has nothing to do
+constexpr auto kLook = milliseconds(50);             // between two questions whether to stop
+constexpr auto kBetweenRounds = milliseconds(1000);  // of a group that has nothing to do
 
 constexpr const char* kEnding = "this rank is ending";
 
@@ -93,7 +93,7 @@ ModelWorker::Requests ModelWorker::take(bool sampling) {
 }
 
 ModelWorker::Requests ModelWorker::wait(bool sampling, const std::function<bool()>& stop) {
-  const auto until = steady_clock::now() + (group_->size() > 1 ? kHeartbeat : kLook);
+  const auto until = steady_clock::now() + (group_->size() > 1 ? kBetweenRounds : kLook);
   while (!stop()) {
     std::unique_lock lock(mutex_);
     Requests taken = take(sampling);
@@ -103,7 +103,7 @@ ModelWorker::Requests ModelWorker::wait(bool sampling, const std::function<bool(
   return {std::make_shared<Request>(kEnd)};
 }
 
-// What the first of the group has, on all of them.
+// The requests of the group's first rank, on all of its ranks.
 ModelWorker::Requests ModelWorker::share(Requests own) const {
   if (group_->size() == 1) return own;
   const bool leads = group_->rank() == 0;

@@ -1,6 +1,6 @@
-// What a rank with roles of its own is asked, done on the one thread that uses its model. Where
-// ranks hold the model together (dist::RolesSection::tensor) the first of them is asked: it hands
-// each request on, so that all of them do the same in the same order.
+// Carries out the requests to a rank with roles of its own, on the one thread that uses its model.
+// Where ranks hold the model together (dist::RolesSection::tensor) the first of them gets the
+// requests and hands each one on, so that all of them do the same in the same order.
 #pragma once
 
 #include <condition_variable>
@@ -22,26 +22,27 @@ namespace temper::roles {
 
 class ModelWorker {
  public:
-  // group: the ranks that hold the model together, or this one alone. The roles that this rank has,
-  // null: it does not have it.
+  // group: the ranks that hold the model together, or this one alone. sampling, scoring: null where
+  // this rank does not have the role.
   ModelWorker(std::shared_ptr<dist::Group> group, std::unique_ptr<Sampling> sampling,
               std::unique_ptr<Scoring> scoring);
 
-  // Answers to requests (wire.h), from any thread: waits until run() has done what is asked. Throws
-  // DataError, and RunError where this rank ends before.
+  // Answers to requests (wire.h). From any thread: they wait until run() has carried out the
+  // request. Throws DataError, and RunError where this rank ends before.
   std::string sample(const std::string& text);
   std::string score(const std::string& text);
   std::string take_weights(const std::string& version, const std::string& bytes);
 
-  // Does what is asked until `stop`, or until the first of the group ends; whoever waits then gets
-  // a RunError. Throws RunError where another of the group is gone.
+  // Carries out requests until `stop`, or until the first rank of the group ends; callers that
+  // still wait get a RunError. Throws RunError where another rank of the group is lost.
   void run(const std::function<bool()>& stop);
 
  private:
   struct Request;
   using Requests = std::vector<std::shared_ptr<Request>>;
   std::string ask(const std::shared_ptr<Request>& request);
-  // Of what waits: all that can be done now, in order. `sampling`: some is being sampled.
+  // Takes all waiting requests that can be carried out now, in order. `sampling`: completions are
+  // being sampled.
   Requests take(bool sampling);
   Requests wait(bool sampling, const std::function<bool()>& stop);
   Requests share(Requests own) const;
@@ -59,7 +60,7 @@ class ModelWorker {
   bool ended_ = false;
 };
 
-// Answers what the worker's roles are asked until the run ends.
+// Answers the requests to the worker's roles until the run ends.
 train::RunOutcome serve(RankServer& server, ModelWorker& worker);
 
 }  // namespace temper::roles

@@ -27,7 +27,7 @@ class RankProtocol : public generate::remote::Protocol {
     return {{"max_new_tokens", options.max_new_tokens}, {"min_new_tokens", options.min_new_tokens}};
   }
   std::string model_name(HttpClient&) const override { return "policy"; }
-  // They are sent to the ranks (weights_sender.h).
+  // Weights are sent to the ranks in another way (weights_sender.h).
   void load(HttpClient&, const RemoteWeights&, const RemoteWeights&) const override {}
 
   std::vector<RemoteSample> sample(HttpClient& http, const std::string&, const SampleTask& task,

@@ -9,15 +9,17 @@
 
 namespace temper::roles {
 
-// How ranks are asked for completions (wire.h): of the same request they are, bit for bit, those of
-// an engine of this process with these weights. RemoteWeights::version is the number of updates.
+// The protocol by which ranks are asked for completions (wire.h). For the same request they are,
+// bit for bit, those of an engine of this process with the same weights. RemoteWeights::version is
+// the number of updates.
 std::unique_ptr<generate::remote::Protocol> rank_protocol();
 
-// As long as one of the ranks is there what others were asked for goes to it; when none is, to a
-// source of this process.
+// Requests of a lost rank go to the ranks that are left; when none is left, to a source of this
+// process.
 class RankEngine : public generate::CompletionSource {
  public:
-  // local: makes that source, once, on the thread that calls step(); empty: step() throws NoServer.
+  // local: makes the source of this process, once, on the thread that calls step(); empty: step()
+  // throws NoServer.
   RankEngine(std::shared_ptr<generate::remote::ServerPool> pool,
              std::shared_ptr<const Tokenizer> tokenizer, size_t connections,
              std::function<generate::CompletionSource*()> local);
@@ -28,7 +30,7 @@ class RankEngine : public generate::CompletionSource {
   bool step(const generate::Callbacks& callbacks) override;
   void rest() override;
 
-  // As RemoteEngine's.
+  // Ends what is going on, as RemoteEngine::stop().
   void stop() { remote_.stop(); }
   void set_version(int64_t version) {
     remote_.set_weights({.version = std::to_string(version), .path = {}});
@@ -38,8 +40,8 @@ class RankEngine : public generate::CompletionSource {
   struct Open {
     generate::Request request;
     generate::Callbacks callbacks;  // the request's own
-    generate::RequestId inner = 0;  // of whom it was given to
-    int64_t left = 0;               // completions
+    generate::RequestId inner = 0;  // its number at the source that it was given to
+    int64_t left = 0;               // completions that are not done
   };
   void give(generate::RequestId id, Open& open);
   void fall_back();

@@ -39,7 +39,7 @@ serve::ServerOptions RankServer::options(const dist::World& world, size_t traini
   o.host = world.address();
   o.port = 0;
   o.api_key = random_key();
-  // Each of those that train may wait with all of its connections.
+  // Each rank that trains may wait with all of its connections.
   const size_t each = connections_of_each(training) + kMostScored + 2;
   o.most_threads = static_cast<int64_t>(training * each) + kMoreThreads;
   o.most_request_bytes = INT64_MAX;  // weights
@@ -47,7 +47,7 @@ serve::ServerOptions RankServer::options(const dist::World& world, size_t traini
     o.routes[path] = [this, path](const std::string& name, const std::string& body) {
       return answer(path, name, body);
     };
-  o.attended = [this](bool here) { (here ? attended_ : left_) = true; };
+  o.on_leader = [this](bool connected) { (connected ? leader_came_ : leader_left_) = true; };
   return o;
 }
 
@@ -77,7 +77,7 @@ void RankServer::close() {
   }
   changed_.notify_all();
   if (!listening_.joinable()) return;
-  // What is to be stopped may be about to begin.
+  // Repeated, as the server may not have begun to listen yet.
   for (; !listened_; std::this_thread::sleep_for(milliseconds(5))) server_.stop();
   listening_.join();
 }
@@ -105,16 +105,16 @@ std::string RankServer::answer(const std::string& path, const std::string& name,
 }
 
 bool RankServer::over() {
-  // Until rank 0 attends, this is how its end is noticed.
-  if (!attended_ && !ended_ && steady_seconds() > looks_at_) {
+  // Until rank 0 follows this rank's heartbeats, its end is noticed by its rendezvous alone.
+  if (!leader_came_ && !ended_ && steady_seconds() > looks_at_) {
     try {
       world_.check_meeting_place();
     } catch (const Error&) {
-      left_ = true;
+      leader_left_ = true;
     }
     looks_at_ = steady_seconds() + 1;
   }
-  return ended_ || left_ || (!attended_ && steady_seconds() > waits_until_);
+  return ended_ || leader_left_ || (!leader_came_ && steady_seconds() > waits_until_);
 }
 
 train::RunOutcome RankServer::serve(

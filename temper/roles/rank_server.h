@@ -22,19 +22,18 @@ std::string random_key();
 
 class RankServer {
  public:
-  // Takes a port where the others reach it, asks for a key that is drawn at random, and tells both
-  // to them (role_ranks.h). From here on it sends them heartbeats; what they ask waits until
-  // serve(). training: how many train. Throws RunError.
+  // Listens on a free port, with a random key, and tells both to the ranks that train
+  // (role_ranks.h). It sends them heartbeats from now on; their requests wait until serve().
+  // training: the number of ranks that train. Throws RunError.
   RankServer(dist::World& world, size_t training);
   ~RankServer();
 
-  // What it answers, by path (wire.h). Before serve().
+  // Adds the handler of a path (wire.h). To be called before serve().
   void add(const std::string& path, serve::ServerOptions::Route route);
 
-  // Answers while `work` runs on this thread, which ends when `stop`, asked now and then, says so.
-  // Returns how the run has ended, and throws RunError where rank 0 is gone without a word, and
-  // what `work` throws. Signals do not end it: those that train save what they have first, and may
-  // need it for that.
+  // Answers requests while `work` runs on this thread, which has to end when `stop` returns true.
+  // Returns how the run has ended. Throws RunError where rank 0 is lost, and what `work` throws.
+  // Signals do not end it: the ranks that train save first, and may need this one for that.
   train::RunOutcome serve(const std::function<void(const std::function<bool()>& stop)>& work);
 
  private:
@@ -49,9 +48,9 @@ class RankServer {
   bool serves_ = false, closes_ = false;
   std::optional<train::RunOutcome> outcome_;  // as rank 0 said
   std::atomic<bool> ended_{false};            // it did
-  std::atomic<bool> attended_{false}, left_{false};
+  std::atomic<bool> leader_came_{false}, leader_left_{false};
   const dist::World& world_;
-  double waits_until_ = 0, looks_at_ = 0;  // seconds: for rank 0 to attend; of the next look for it
+  double waits_until_ = 0, looks_at_ = 0;  // until when rank 0 must come, and the next look for it
   serve::Server server_;                   // its routes use the others
   std::atomic<bool> listened_{false};
   std::thread listening_;  // last: it uses the others

@@ -47,7 +47,7 @@ size_t connections_of_each(size_t training) {
 struct RoleRanks::Rank {
   int64_t number = 0;
   PoolOptions::Server server;
-  std::unique_ptr<HttpClient> attending;  // of rank 0
+  std::unique_ptr<HttpClient> connection;  // that carries its heartbeats
   std::thread thread;
   std::atomic<bool> ended{false};  // the thread
   std::atomic<double> heard{0};    // steady_seconds() of the last heartbeat; 0: none yet
@@ -74,10 +74,10 @@ RoleRanks::RoleRanks(const dist::RolesSection& roles, dist::World& world, size_t
     ranks_.push_back(std::move(rank));
   }
   for (const auto& rank : ranks_) {
-    rank->attending =
+    rank->connection =
         std::make_unique<HttpClient>(rank->server.url, rank->server.api_key, timeout_seconds);
     rank->thread = std::thread([this, r = rank.get()] {
-      attend(*r);
+      follow_heartbeats(*r);
       r->ended = true;
     });
   }
@@ -92,15 +92,16 @@ RoleRanks::~RoleRanks() {
   end_.notify_all();
   heartbeats_.join();
   for (const auto& rank : ranks_) {
-    // What is to be stopped may be about to begin.
+    // Repeated, as the thread may not have begun its request yet.
     for (; !rank->ended; std::this_thread::sleep_for(std::chrono::milliseconds(5)))
-      rank->attending->stop();
+      rank->connection->stop();
     rank->thread.join();
   }
 }
 
-void RoleRanks::attend(Rank& rank) {
-  rank.attending->attend(leads_ ? kAttend : kWatch, [&] { rank.heard = steady_seconds(); });
+void RoleRanks::follow_heartbeats(Rank& rank) {
+  rank.connection->follow_heartbeats(leads_ ? kHeartbeat : kWatch,
+                                     [&] { rank.heard = steady_seconds(); });
   if (ending_) return;
   {
     const std::lock_guard lock(mutex_);
@@ -139,7 +140,7 @@ void RoleRanks::watch_heartbeats() {
       if (stood_still) rank->heard = now;
       if (now - rank->heard < heartbeat_timeout_seconds_) continue;
       rank->silent = true;
-      rank->attending->stop();
+      rank->connection->stop();
     }
   }
 }
@@ -175,7 +176,7 @@ void RoleRanks::watch(const std::shared_ptr<ServerPool>& pool, const std::vector
 }
 
 void RoleRanks::drop(size_t place) {
-  for (const int rank : roles_.group_of(roles_.rollout.at(place))) find(rank).attending->stop();
+  for (const int rank : roles_.group_of(roles_.rollout.at(place))) find(rank).connection->stop();
 }
 
 void RoleRanks::warn(train::Messages& messages) {
@@ -198,7 +199,7 @@ void RoleRanks::end(const train::RunOutcome& outcome) {
     try {
       HttpClient(rank->server.url, rank->server.api_key, kEndSeconds).post(kEnd, end_text(outcome));
     } catch (const Error&) {
-      // It is gone already.
+      // The rank is gone already.
     }
   }
 }

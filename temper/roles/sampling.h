@@ -16,19 +16,18 @@
 
 namespace temper::roles {
 
-// One thread calls all but what says otherwise. While one version samples, none of another is
-// begun.
+// All members are called by one thread, except where they say otherwise. While completions of one
+// version are being sampled, none of another version are begun.
 class Sampling {
  public:
-  // options: how the run samples, but for a request's own max_new_tokens. behind: how many versions
-  // a rank that trains may be behind another (rl.max_staleness). The policy outlives it.
+  // options: the run's; a request brings its own max_new_tokens. behind: how many versions a rank
+  // that trains may be behind another (rl.max_staleness). The policy outlives it.
   Sampling(train::Policy& policy, generate::GenerationOptions options,
            const generate::EngineOptions& engine, int64_t behind = 0);
 
-  // A request's text. From any thread. Throws DataError.
+  // Parses the text of a request. From any thread. Throws DataError.
   SampleAsk parse(const std::string& text) const { return parse_sample(text, options_); }
-  // Weights are kept from when they come until those of `behind` versions later sample. From any
-  // thread. Throws DataError.
+  // Keeps weights until those of `behind` versions later sample. From any thread. Throws DataError.
   void take_weights(const std::string& version, const std::string& bytes);
   // Whether a request for the version can be done: also one that is too old, which is an error.
   bool is_ready(int64_t version);
@@ -39,7 +38,7 @@ class Sampling {
   void use(int64_t version, const std::function<bool()>& stop);
   int64_t version() const { return version_; }
 
-  // One of them is called once for each request, by step().
+  // One of these is called once for each request, by step().
   struct Callbacks {
     std::function<void(const std::string& completions)> done;
     std::function<void(const std::string& why)> failed;

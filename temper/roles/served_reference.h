@@ -1,4 +1,4 @@
-// The role `reference` on ranks of its own: what those that train ask, and what they answer.
+// The role `reference` on ranks of its own: both sides, the ranks that ask and those that answer.
 #pragma once
 
 #include <functional>
@@ -11,19 +11,20 @@
 
 namespace temper::roles {
 
-// Log-probabilities that ranks of their own compute: bit for bit those of this process, where
-// roles.tensor is mesh.tensor. When the last of them is gone this process computes them.
+// Log-probabilities that ranks with the role compute: bit for bit those of this process, where
+// roles.tensor is mesh.tensor. When the last of the ranks is gone this process computes them.
 class ServedReference : public train::Frozen {
  public:
   using Make = std::function<std::unique_ptr<train::Frozen>()>;
-  // group: ranks with rows of their own; those of tensor parallelism ask once. local: makes what
-  // computes them here. All outlive it.
+  // group: the data-parallel ranks; of tensor-parallel ones only one asks. local: makes the model
+  // that computes them in this process. All outlive it.
   ServedReference(RoleRanks& role_ranks, dist::Group& group, train::Messages& messages, Make local);
 
   at::Tensor token_logp(const train::ForwardPass& pass, double temperature) override;
   std::string describe() const override;
 
-  // The same, of any thread, and of those ranks alone. Throws NoServer where none is left.
+  // As token_logp(), from any thread, and by the ranks with the role alone. Throws NoServer where
+  // none of them is left.
   at::Tensor ask(const train::ForwardPass& pass, double temperature);
 
  private:
@@ -36,7 +37,7 @@ class ServedReference : public train::Frozen {
   std::atomic<size_t> turn_{0};
 };
 
-// The role on such a rank.
+// The role on the rank that has it.
 class Scoring {
  public:
   explicit Scoring(std::unique_ptr<train::Frozen> reference) : reference_(std::move(reference)) {}

@@ -1,6 +1,6 @@
-// What ranks with roles of their own are asked by those that train, and how they answer. All ranks
+// The requests of ranks that train to ranks with roles of their own, and the answers. All ranks
 // have the same config (train::join_ranks), so only what differs from request to request travels.
-// What cannot be read throws DataError.
+// The functions that parse throw DataError.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,17 @@
 namespace temper::roles {
 
 // POST: samples of a request with the weights of a version; these weights (kWeights/VERSION, the
-// bytes of a safetensors file); reference log-probabilities; the end of the run. GET: where rank 0
-// waits for a rank's end, and the others that train.
+// bytes of a safetensors file); reference log-probabilities; the end of the run. GET: heartbeats,
+// by which rank 0 (kHeartbeat) and the others that train (kWatch) notice a rank's end.
 inline constexpr const char *kSample = "/sample", *kWeights = "/weights", *kScore = "/score",
-                            *kEnd = "/end", *kAttend = "/attend", *kWatch = "/watch";
+                            *kEnd = "/end", *kHeartbeat = "/heartbeat", *kWatch = "/watch";
 
 struct SampleAsk {
   int64_t version = 0;  // updates that the policy has made
   generate::Request request;
 };
-// Of the request's options max_new_tokens and min_new_tokens alone; `options` are the config's.
+// The text has only max_new_tokens and min_new_tokens of the request's options; parse_sample takes
+// the others from `options`, those of the config.
 std::string sample_text(int64_t version, const generate::Request& request);
 SampleAsk parse_sample(const std::string& text, const generate::GenerationOptions& options);
 // The completions in order of their samples.

@@ -30,7 +30,7 @@ Answer answer_to(const std::exception& e) {
   return error_answer(status, e.what());
 }
 
-Answering::Answering(Workers& workers, std::shared_ptr<Exchange> exchange,
+Answering::Answering(WorkQueue& workers, std::shared_ptr<Exchange> exchange,
                      std::shared_ptr<Ticket> ticket, std::unique_ptr<Reply> reply)
     : workers_(workers),
       exchange_(std::move(exchange)),
@@ -51,7 +51,7 @@ void Answering::start() {
 
 // At most one worker renders an answer at a time; what arrives meanwhile makes it run again.
 void Answering::wake() {
-  if (wakes_.fetch_add(1) == 0) workers_.post([self = shared_from_this()] { self->work(); });
+  if (wakes_.fetch_add(1) == 0) workers_.run([self = shared_from_this()] { self->work(); });
 }
 
 void Answering::work() {

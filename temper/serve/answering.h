@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
+#include "temper/base/work_queue.h"
 #include "temper/serve/http_server.h"
 #include "temper/serve/reply.h"
 #include "temper/serve/sampler_loop.h"
-#include "temper/serve/workers.h"
 
 namespace temper::serve {
 
@@ -21,7 +21,7 @@ Answer answer_to(const std::exception& e);
 class Answering : public std::enable_shared_from_this<Answering> {
  public:
   // `workers` outlives it.
-  Answering(Workers& workers, std::shared_ptr<Exchange> exchange, std::shared_ptr<Ticket> ticket,
+  Answering(WorkQueue& workers, std::shared_ptr<Exchange> exchange, std::shared_ptr<Ticket> ticket,
             std::unique_ptr<Reply> reply);
   void start();
 
@@ -33,7 +33,7 @@ class Answering : public std::enable_shared_from_this<Answering> {
   void collect();
   void finish();
 
-  Workers& workers_;
+  WorkQueue& workers_;
   const std::shared_ptr<Exchange> exchange_;
   std::shared_ptr<Ticket> ticket_;  // null: the answer is complete
   std::unique_ptr<Reply> reply_;

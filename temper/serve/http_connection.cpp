@@ -276,10 +276,10 @@ void Connection::on_request() {
 }
 
 // Returns false where the handler has thrown, which is answered 500.
-template <class What>
-bool Connection::survives(What what) {
+template <class Call>
+bool Connection::survives(Call call) {
   try {
-    what();
+    call();
     return true;
   } catch (const std::exception& e) {
     refuse(500, e.what());
@@ -425,14 +425,14 @@ PendingAnswer::PendingAnswer(std::shared_ptr<Hub> hub, std::weak_ptr<Connection>
   body_ = std::move(body);
 }
 
-template <class What>
-void PendingAnswer::post(What what) {
+template <class Call>
+void PendingAnswer::post(Call call) {
   if (gone_ || ended_) return;
-  boost::asio::post(hub_->io, [self = shared_from_this(), what = std::move(what)]() mutable {
+  boost::asio::post(hub_->io, [self = shared_from_this(), call = std::move(call)]() mutable {
     const auto connection = self->connection_.lock();
     if (!connection || self->gone_ || self->ended_) return;
     try {
-      what(*connection);
+      call(*connection);
     } catch (...) {
       connection->close();
     }

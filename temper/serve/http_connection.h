@@ -103,8 +103,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool count_body();
   void uncount_body();
   void refuse(int status, const std::string& message);
-  template <class What>
-  bool survives(What what);
+  template <class Call>
+  bool survives(Call call);
   void report_done() noexcept;
   std::string malformed() const;
 
@@ -170,8 +170,8 @@ class PendingAnswer : public Exchange, public std::enable_shared_from_this<Pendi
   void end(bool gone);
 
  private:
-  template <class What>
-  void post(What what);
+  template <class Call>
+  void post(Call call);
   void tell();
 
   std::shared_ptr<Hub> hub_;

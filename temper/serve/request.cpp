@@ -47,7 +47,7 @@ void parse_arguments(Json& message) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
     Json& function = call["function"];
     if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-    // Of a call without arguments some clients keep an empty text.
+    // Some clients send an empty text as the arguments of a call that has none.
     const std::string text = function["arguments"].get<std::string>();
     try {
       function["arguments"] =

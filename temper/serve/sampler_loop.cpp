@@ -75,7 +75,7 @@ struct Ticket::Queue {
   std::string failure;     // why there will be no others
   std::vector<Sent> sent;  // by choice
   int64_t num_samples = 1, unfinished = 0;
-  std::shared_ptr<void> sampling;  // Place::sampling
+  std::shared_ptr<void> sampling;  // Reservation::sampling
   bool has_text = false, cancelled = false;
 };
 
@@ -120,16 +120,16 @@ SamplerLoop::SamplerLoop(models::CausalLM& model, const generate::EngineOptions&
       has_text_(tokenizer != nullptr),
       most_requests_(most_requests) {}
 
-Place SamplerLoop::reserve() {
+Reservation SamplerLoop::reserve() {
   check<ServerStopped>(!refuses(), "the server is stopping; retry later");
-  Place place{counted(sampling_), counted(open_)};
-  if (sampling_ <= most_requests_) return place;
+  Reservation reservation{counted(sampling_), counted(open_)};
+  if (sampling_ <= most_requests_) return reservation;
   ++refused_;
   throw TooManyRequests{most_requests_};
 }
 
-std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request>& requests, Place& place,
-                                            std::function<void()> later) {
+std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request>& requests,
+                                            Reservation& reservation, std::function<void()> later) {
   const std::lock_guard lock(gate_);
   check<ServerStopped>(!ended_, "the server has stopped; retry later");
   if (change_) {
@@ -141,8 +141,8 @@ std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request>& requ
   queue->num_samples = requests.at(0).num_samples;
   queue->sent.resize(requests.size() * static_cast<size_t>(queue->num_samples));
   queue->unfinished = static_cast<int64_t>(queue->sent.size());
-  queue->sampling = std::move(place.sampling);
-  std::shared_ptr<Ticket> ticket(new Ticket(*this, queue, std::move(place.open)));
+  queue->sampling = std::move(reservation.sampling);
+  std::shared_ptr<Ticket> ticket(new Ticket(*this, queue, std::move(reservation.open)));
   ticket->weights_ = weights_;
   int64_t first_choice = 0;
   for (generate::Request& request : requests) {

@@ -32,7 +32,7 @@ class SamplerLoop;
 
 // A place among the requests that the server takes at once (SamplerLoop::reserve). Held from when a
 // request is known until its samples are complete, it bounds what waits in memory.
-struct Place {
+struct Reservation {
   std::shared_ptr<void> sampling;  // until the samples are complete
   std::shared_ptr<void> open;      // until the client has its answer
 };
@@ -85,13 +85,13 @@ class SamplerLoop {
   void prepare(const generate::GenerationOptions& options) { engine_.prepare(options); }
   // A place for the requests of one client. From any thread. Throws TooManyRequests, and
   // ServerStopped after refuse_new.
-  Place reserve();
-  // From any thread, and never waits. All requests have as many samples. With
+  Reservation reserve();
+  // Submits requests, which have the same number of samples. From any thread, and never waits. With
   // GenerationOptions::stream a completion comes in many pieces, else in one. Null while the
   // weights are being changed: nothing is taken then, and `later` is called once, on the thread
   // that samples, when it is time for another try; it must not wait. Throws as Engine::submit, and
   // ServerStopped after the end.
-  std::shared_ptr<Ticket> submit(std::vector<generate::Request>& requests, Place& place,
+  std::shared_ptr<Ticket> submit(std::vector<generate::Request>& requests, Reservation& reservation,
                                  std::function<void()> later);
 
   // Changes the model: `change` runs on the thread that samples, when all that was submitted before
@@ -103,7 +103,7 @@ class SamplerLoop {
   // completed. From any thread.
   void refuse_new() { refuses_ = true; }
   bool refuses() const { return refuses_ || ended_; }
-  // Those who wait for completions are told that the server has stopped. From any thread.
+  // Tells all clients that wait for completions that the server has stopped. From any thread.
   void give_up();
 
   // Samples until `stop`, which is asked after every step and every 50 ms. The model is used by

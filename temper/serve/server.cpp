@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "temper/base/error.h"
+#include "temper/base/work_queue.h"
 #include "temper/serve/access.h"
 #include "temper/serve/answering.h"
 #include "temper/serve/asked.h"
@@ -18,12 +19,11 @@
 #include "temper/serve/reply.h"
 #include "temper/serve/request.h"
 #include "temper/serve/status.h"
-#include "temper/serve/workers.h"
 
 namespace temper::serve {
 namespace {
 
-constexpr double kHeartbeatSeconds = 2;   // to clients of /attend and /watch
+constexpr double kHeartbeatSeconds = 2;   // to clients of /heartbeat and /watch
 constexpr double kPatientSeconds = 3600;  // limit on waits for ranks of a run
 constexpr double kRankHeadSeconds = 60;
 constexpr size_t kLargeBody = size_t{1} << 20;  // bytes that one thread parses at a time
@@ -53,7 +53,7 @@ HttpLimits limits_of(const ServerOptions& options) {
   limits.connections_of_address = limits.connections;
   limits.head_seconds = kRankHeadSeconds;
   limits.idle_seconds = limits.body_seconds = limits.write_seconds = kPatientSeconds;
-  limits.notice_unanswered = true;  // clients of /attend are sent bytes
+  limits.notice_unanswered = true;  // clients of /heartbeat are sent bytes
   return limits;
 }
 
@@ -67,7 +67,7 @@ struct Server::Impl : HttpHandler {
     ToolCallFormat calls;
     CompletionRequest request;
     std::vector<generate::Request> asked;
-    Place place;
+    Reservation reservation;
   };
 
   Impl(ServerOptions o, SamplerLoop* s)
@@ -75,8 +75,8 @@ struct Server::Impl : HttpHandler {
         sampling(s),
         rules{options.host, options.api_key, options.allowed_origins, options.allowed_hosts},
         http(*this, limits_of(options)),
-        small(options.routes.empty() ? parsing_threads()
-                                     : static_cast<size_t>(options.most_threads)) {}
+        small({.threads = options.routes.empty() ? parsing_threads()
+                                                 : static_cast<size_t>(options.most_threads)}) {}
 
   Admission admit(const RequestHead& head) override;
   Answer refusal(int status, const std::string& message) override {
@@ -93,11 +93,12 @@ struct Server::Impl : HttpHandler {
   Answer health() const;
   void guard(Exchange& exchange, const std::function<void()>& handler);
   void complete(const std::shared_ptr<Exchange>& exchange, bool chat);
-  void submit(const std::shared_ptr<Exchange>& exchange, CompletionRequest request, Place place);
+  void submit(const std::shared_ptr<Exchange>& exchange, CompletionRequest request,
+              Reservation reservation);
   void prepare(Pending& pending);
   void begin(const std::shared_ptr<Pending>& pending);
   void reload(Exchange& exchange);
-  void attend(const std::shared_ptr<Exchange>& exchange, bool counts);
+  void send_heartbeats(const std::shared_ptr<Exchange>& exchange, bool is_leader);
   void stop();
   void warn_of(const std::vector<std::string>& ignored);
 
@@ -106,14 +107,14 @@ struct Server::Impl : HttpHandler {
   const AccessRules rules;
   std::mutex mutex;
   std::set<std::string> warned;
-  std::vector<std::shared_ptr<Exchange>> attending;
+  std::vector<std::shared_ptr<Exchange>> heartbeats;  // whom they are sent to
   std::atomic<bool> stopping{false};
   HttpServer http;
   // Members are destroyed before those that they use. Threads for the parsing of requests (large
   // ones one at a time, as each may take many times its size), for grammars, of which one may take
   // long to compile, for loads of weights, which wait for what is being sampled, and for answers,
   // which never wait.
-  Workers answers{2}, loads{1}, grammars{2}, large{1}, small;
+  WorkQueue answers{{.threads = 2}}, loads, grammars{{.threads = 2}}, large, small;
 };
 
 Admission Server::Impl::admit(const RequestHead& head) {
@@ -150,22 +151,22 @@ Admission Server::Impl::dispatch(const RequestHead& head) {
       if (path == (chat ? "/v1/chat/completions" : "/v1/completions"))
         return post(head, [this, chat](const std::shared_ptr<Exchange>& exchange) {
           const bool is_large = exchange->body().size() > kLargeBody;
-          (is_large ? large : small).post([this, exchange, chat] { complete(exchange, chat); });
+          (is_large ? large : small).run([this, exchange, chat] { complete(exchange, chat); });
         });
     if (path == "/update_weights_from_disk")
       return post(head, [this](const std::shared_ptr<Exchange>& exchange) {
-        loads.post([this, exchange] { guard(*exchange, [&] { reload(*exchange); }); });
+        loads.run([this, exchange] { guard(*exchange, [&] { reload(*exchange); }); });
       });
   }
   return at_once(error_answer(404, temper::str(for_log(head.method), " ", for_log(path), kRoutes)));
 }
 
 std::optional<Admission> Server::Impl::own_route(const RequestHead& head) {
-  const bool attends = head.path == "/attend";
-  if (options.attended && head.method == "GET" && (attends || head.path == "/watch")) {
+  const bool is_leader = head.path == "/heartbeat";
+  if (options.on_leader && head.method == "GET" && (is_leader || head.path == "/watch")) {
     if (const auto denial = check_key(rules, head)) return at_once(*denial);
-    return Admission{.answer = {}, .handle = [this, attends](std::shared_ptr<Exchange> exchange) {
-                       attend(exchange, attends);
+    return Admission{.answer = {}, .handle = [this, is_leader](std::shared_ptr<Exchange> exchange) {
+                       send_heartbeats(exchange, is_leader);
                      }};
   }
   if (head.method != "POST") return std::nullopt;
@@ -176,7 +177,7 @@ std::optional<Admission> Server::Impl::own_route(const RequestHead& head) {
     if (const auto denial = check_key(rules, head)) return at_once(*denial);
     const std::string name = named ? head.path.substr(path.size() + 1) : "";
     const auto handle = [this, name, route = &route](const std::shared_ptr<Exchange>& exchange) {
-      small.post([this, name, route, exchange] {
+      small.run([this, name, route, exchange] {
         guard(*exchange, [&] { exchange->answer({200, (*route)(name, exchange->body())}); });
         exchange->drop_body();
       });
@@ -227,23 +228,23 @@ void Server::Impl::complete(const std::shared_ptr<Exchange>& exchange, bool chat
   if (exchange->is_gone()) return;
   guard(*exchange, [&] {
     CompletionRequest request = parse_request(exchange->body(), chat, options.defaults);
-    Place place = sampling->reserve();
+    Reservation reservation = sampling->reserve();
     exchange->drop_body();
     warn_of(request.ignored);
-    submit(exchange, std::move(request), std::move(place));
+    submit(exchange, std::move(request), std::move(reservation));
   });
 }
 
 void Server::Impl::submit(const std::shared_ptr<Exchange>& exchange, CompletionRequest request,
-                          Place place) {
+                          Reservation reservation) {
   const ServedModel& model = model_of(options, request.model);
   const ToolCallFormat calls = tool_calls_of(options, request, model);
   std::vector<generate::Request> asked = requests_of(options, request, model);
   const bool has_form = request.options.grammar || request.tool_choice != ToolChoice::kAuto;
-  const auto pending = std::make_shared<Pending>(
-      Pending{exchange, &model, calls, std::move(request), std::move(asked), std::move(place)});
+  const auto pending = std::make_shared<Pending>(Pending{
+      exchange, &model, calls, std::move(request), std::move(asked), std::move(reservation)});
   if (!has_form) return begin(pending);
-  grammars.post([this, pending] {
+  grammars.run([this, pending] {
     if (pending->exchange->is_gone()) return;
     guard(*pending->exchange, [&] {
       prepare(*pending);
@@ -269,7 +270,7 @@ void Server::Impl::begin(const std::shared_ptr<Pending>& pending) {
     if (!pending->exchange->is_gone()) guard(*pending->exchange, [&] { begin(pending); });
   };
   std::shared_ptr<Ticket> ticket =
-      sampling->submit(pending->asked, pending->place, [this, again] { small.post(again); });
+      sampling->submit(pending->asked, pending->reservation, [this, again] { small.run(again); });
   if (!ticket) return;
   const ServedModel& model = *pending->model;
   const ReasoningMarks reasoning = reasoning_of(options, pending->request, model);
@@ -280,7 +281,7 @@ void Server::Impl::begin(const std::shared_ptr<Pending>& pending) {
       ->start();
 }
 
-// Who may write to a model is asked for a key, unless only this machine's programs are served.
+// Loading weights needs a key, unless only this machine's programs are served.
 void Server::Impl::reload(Exchange& exchange) {
   if (!options.reload) throw Refusal(404, "this server's weights cannot be changed");
   if (options.api_key.empty() && !is_loopback(options.host))
@@ -295,20 +296,20 @@ void Server::Impl::reload(Exchange& exchange) {
                                  {"num_paused_requests", 0}})});
 }
 
-void Server::Impl::attend(const std::shared_ptr<Exchange>& exchange, bool counts) {
-  if (counts) options.attended(true);
+void Server::Impl::send_heartbeats(const std::shared_ptr<Exchange>& exchange, bool is_leader) {
+  if (is_leader) options.on_leader(true);
   exchange->begin_stream("text/plain", ".", kHeartbeatSeconds);
   exchange->send(".");
   {
     const std::lock_guard lock(mutex);
     if (stopping) return exchange->end_stream(true);
-    attending.push_back(exchange);
+    heartbeats.push_back(exchange);
   }
-  exchange->on_change([this, counts, waits = exchange.get()] {
+  exchange->on_change([this, is_leader, waits = exchange.get()] {
     if (!waits->is_gone()) return;
-    if (counts) options.attended(false);
+    if (is_leader) options.on_leader(false);
     const std::lock_guard lock(mutex);
-    std::erase_if(attending, [&](const auto& one) { return one.get() == waits; });
+    std::erase_if(heartbeats, [&](const auto& one) { return one.get() == waits; });
   });
 }
 
@@ -317,7 +318,7 @@ void Server::Impl::stop() {
   std::vector<std::shared_ptr<Exchange>> ended;
   {
     const std::lock_guard lock(mutex);
-    ended.swap(attending);
+    ended.swap(heartbeats);
   }
   for (const auto& one : ended) one->end_stream(true);
   http.stop();

@@ -52,10 +52,10 @@ struct ServerOptions {
   using Route = std::function<std::string(const std::string& name, const std::string& body)>;
   std::map<std::string, Route> routes;
   int64_t most_threads = 64;
-  // GET /attend, /watch: a client waits there for the server's end, and is sent a byte every two
-  // seconds. Called when one begins to at /attend, and with false when it is gone. Empty: there are
-  // no such routes.
-  std::function<void(bool here)> attended;
+  // Heartbeats: a client of GET /heartbeat or GET /watch is sent a byte every two seconds until the
+  // server ends. The leader of a run uses /heartbeat: this is called when it connects, and with
+  // false when it is gone. Empty: the server has neither route.
+  std::function<void(bool connected)> on_leader;
 };
 
 // GET /health, /metrics, /v1/models; POST /v1/completions, /v1/chat/completions,

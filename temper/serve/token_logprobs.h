@@ -21,7 +21,7 @@ class TokenTexts {
   std::string next(int32_t id);
   // What it would add alone.
   std::string alone(int32_t id) const;
-  // Its bytes, as a list of numbers; null without texts.
+  // The token's bytes, as a list of numbers; null without texts.
   ReplyJson bytes(int32_t id) const;
   // Where the text of the next token begins, in characters; moves on by that text.
   int64_t offset_before(const std::string& text);

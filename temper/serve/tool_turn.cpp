@@ -25,7 +25,7 @@ SpokenCalls spoken_calls(const CompletionRequest& request, ToolCallFormat format
 size_t shown_before_calls(const CompletionRequest& request, ToolCallFormat format,
                           std::string_view text) {
   if (request.tool_choice != ToolChoice::kAuto) return 0;
-  // Of others the mark is a special token, or begins as ordinary text does.
+  // In other formats the mark is a special token, or begins as ordinary text does.
   if (format != ToolCallFormat::kHermes) return 0;
   constexpr std::string_view mark = "<tool_call>";
   if (const size_t at = text.find(mark); at != std::string_view::npos) return at;

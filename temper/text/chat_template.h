@@ -67,7 +67,7 @@ class ChatTemplate {
   // also be its JSON text. Throws DataError: what the template raises carries its message.
   std::string render(const Json& messages, const Json& tools, bool add_generation_prompt) const;
 
-  // The same with the byte ranges that `{% generation %}` blocks wrote. Messages may be empty here,
+  // Renders with the byte ranges that `{% generation %}` blocks wrote. Messages may be empty here,
   // as they are for what stands before the first turn.
   jinja::Rendered render_with_spans(const Json& messages, const Json& tools,
                                     bool add_generation_prompt) const;

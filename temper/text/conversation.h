@@ -65,7 +65,7 @@ struct ConversationOptions {
   TrainOn train_on = TrainOn::kAuto;
   ConversationMode mode = ConversationMode::kAuto;
   bool add_generation_prompt = false;  // at the end of a whole conversation; it is not trained
-  // Of a path of more tokens than this, those beyond the limit may be missing: they are not made.
+  // The most tokens of a path that are needed: those beyond the limit may be missing.
   size_t limit = SIZE_MAX;
 };
 

@@ -125,7 +125,7 @@ Dialogue::Rendering Dialogue::plain(const std::string& words, const Json& answer
   return r;
 }
 
-// With the calls as `tool_calls`, which templates write in a notation of their own.
+// A rendering with the calls as `tool_calls`, which templates write in a notation of their own.
 Dialogue::Rendering Dialogue::structured(const SpokenTurn& spoken, const std::string& end,
                                          const Json& answers) const {
   Rendering r;
@@ -209,8 +209,8 @@ Dialogue::Continuation Dialogue::continue_line(std::span<const int32_t> turn, bo
   return next;
 }
 
-// From the last turn of the policy whose context the template writes as it did, all is tokenized
-// anew; what then is the same is kept.
+// Tokenizes everything anew from the last turn of the policy whose context the template still
+// writes as before; tokens that are then the same are kept.
 Dialogue::Continuation Dialogue::branch(std::span<const int32_t> turn, const std::string& text) {
   const size_t same = common_prefix(rendered_, text);
   while (!begins_.empty() && begins_.back().byte > same) begins_.pop_back();

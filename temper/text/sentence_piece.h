@@ -15,7 +15,7 @@ namespace temper {
 
 class SentencePiece {
  public:
-  // From the bytes of a model; `where` is its path, for errors. Throws DataError.
+  // Reads the bytes of a model; `where` is its path, for errors. Throws DataError.
   SentencePiece(std::string model, const std::string& where);
   ~SentencePiece();
   SentencePiece(SentencePiece&&) noexcept;

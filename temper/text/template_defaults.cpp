@@ -67,7 +67,7 @@ std::string literal(const Json& value) {
 
 bool is_variable(const std::string& name) {
   constexpr std::string_view kWords[] = {"and", "or", "not", "in", "is", "if", "elif", "else"};
-  // Those of the call itself, which no variable replaces.
+  // The arguments of the call itself, which no variable replaces.
   constexpr std::string_view kArguments[] = {"messages", "tools", "add_generation_prompt"};
   if (std::ranges::find(kWords, name) != std::end(kWords) ||
       std::ranges::find(kArguments, name) != std::end(kArguments))

@@ -34,7 +34,7 @@ class Tokenizer {
   // (SentencePiece's); null where it has neither. Throws DataError.
   static std::shared_ptr<const Tokenizer> load_directory(const std::string& model_dir);
 
-  // From the text of a tokenizer.json; `where` stands for the path in errors.
+  // Parses the text of a tokenizer.json; `where` stands for the path in errors.
   static std::shared_ptr<const Tokenizer> parse(std::string_view json, const std::string& where);
 
   ~Tokenizer();

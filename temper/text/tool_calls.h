@@ -18,7 +18,7 @@ namespace temper {
 // [TOOL_CALLS]name[ARGS]{..}. kAuto: what the template's own text shows.
 enum class ToolCallFormat { kAuto, kHermes, kLlama, kGemma, kMistral };
 
-// From a template's source; kHermes where it shows none of the others.
+// Recognizes the format by a template's source; kHermes where it shows none of the others.
 ToolCallFormat tool_call_format(std::string_view template_source);
 
 struct ToolCall {

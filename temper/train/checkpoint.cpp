@@ -296,11 +296,24 @@ std::vector<std::string> Checkpoints::all() const {
   return out;
 }
 
+std::string Checkpoints::newest_hint(const std::string& path) {
+  // RUN, RUN/final, RUN/checkpoints and RUN/checkpoints/step-N all mean RUN.
+  fs::path run = fs::path(path + "/").lexically_normal().parent_path();
+  for (int above = 0; above < 3; ++above) {
+    const std::vector<std::string> found = Checkpoints(run.empty() ? "." : run.string(), 1).all();
+    if (!found.empty())
+      return temper::str("; the newest checkpoint of ", run.string(), " is ", found[0]);
+    if (!run.has_parent_path() || run == run.parent_path()) break;
+    run = run.parent_path();
+  }
+  return {};
+}
+
 namespace {
 
 Json read_state(const std::string& directory) {
   check<DataError>(fs::exists(directory + "/state.json"), directory,
-                   ": not a checkpoint: it has no state.json");
+                   ": not a checkpoint: it has no state.json", Checkpoints::newest_hint(directory));
   Json state = read_json_file(directory + "/state.json", kLargestState);
   const std::string where = directory + "/state.json";
   check<DataError>(state.is_object() && state.contains("step") &&

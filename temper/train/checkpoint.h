@@ -53,6 +53,9 @@ class Checkpoints {
   // is_record_alone(): true for the directory of such a record; record(): its content.
   static bool is_record_alone(const std::string& directory);
   static Checkpoint record(const std::string& directory);
+  // "; the newest checkpoint of DIR is ...", where the path is in or of a run's directory and names
+  // none of its checkpoints. Empty: nobody knows.
+  static std::string newest_hint(const std::string& path);
   // Directories of the checkpoints, newest first.
   std::vector<std::string> all() const;
   // The verb whose run wrote it; null where it does not say.

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/metrics/sink.h"
+#include "temper/models/device.h"
 #include "temper/text/template_date.h"
 #include "temper/train/update_rule.h"
 
@@ -13,15 +14,6 @@ template <>
 inline constexpr std::array enum_names<train::TrainSection::Recompute> = {"none", "blocks"};
 template <>
 inline constexpr std::array enum_names<train::Goal> = {"auto", "minimize", "maximize"};
-template <>
-inline constexpr std::array enum_names<train::OptimizerSection::Schedule> = {
-    "cosine", "linear", "constant", "polynomial", "inverse_sqrt", "wsd"};
-template <>
-inline constexpr std::array enum_names<train::OptimizerSection::DecayShape> = {"cosine", "linear",
-                                                                               "sqrt"};
-template <>
-inline constexpr std::array enum_names<train::MuonSection::AdjustLr> = {"original",
-                                                                        "match_rms_adamw"};
 
 }  // namespace temper
 
@@ -85,52 +77,6 @@ void TrainSection::fields(Fields& f) {
         at_least(0));
 }
 
-void ParameterGroup::fields(Fields& f) {
-  f.add("match", match, "names of parameters; * matches any characters", required());
-  f.add("learning_rate", learning_rate, "their learning rate; null: the optimizer's", at_least(0));
-  f.add("weight_decay", weight_decay,
-        "their weight decay, applied to vectors too; null: the optimizer's", at_least(0));
-}
-
-void MuonSection::fields(Fields& f) {
-  f.add("adjust_lr", adjust_lr,
-        "scaling of a matrix's learning rate: match_rms_adamw (use AdamW's rates), or original "
-        "(Keller "
-        "Jordan's)");
-  f.add("steps", steps, "number of Newton-Schulz iterations per update", between(1, 99));
-}
-
-void OptimizerSection::fields(Fields& f) {
-  f.add("name", name, "the optimizer (temper list optimizers)", one_of(optimizers().names()));
-  f.add("learning_rate", learning_rate, "learning rate after the warm-up", at_least(0));
-  f.add("betas", betas,
-        "decay rates of the first and second moment (AdamW), or of Lion's averages (default 0.9, "
-        "0.99)",
-        fraction());
-  f.add("eps", eps, "added to the square root of the second moment, for numerical stability",
-        above(0));
-  f.add("momentum", momentum, "momentum of sgd (default 0) or muon (default 0.95)", fraction());
-  f.add("weight_decay", weight_decay,
-        "decoupled weight decay, of tensors with two or more dimensions only", at_least(0));
-  f.add("max_grad_norm", max_grad_norm, "global gradient norm to clip to; 0: no clipping",
-        at_least(0));
-  f.add("schedule", schedule, "learning-rate schedule after the warm-up");
-  f.add("warmup_steps", warmup_steps, "steps of linear warm-up from 0 to learning_rate",
-        at_least(0));
-  f.add("warmup_ratio", warmup_ratio, "warmup_steps as a fraction of the run's steps",
-        between(0, 1));
-  f.add("final_lr_fraction", final_lr_fraction,
-        "final learning rate as a fraction of learning_rate; for inverse_sqrt, its minimum",
-        between(0, 1));
-  f.add("power", power, "exponent of the polynomial schedule", above(0));
-  f.add("decay_steps", decay_steps,
-        "wsd: number of decay steps at the end of the run; null: a tenth of the run", at_least(1));
-  f.add("decay_shape", decay_shape, "wsd: shape of the decay; sqrt: 1 - sqrt(progress)");
-  f.add("muon", muon, "settings of Muon");
-  f.add("groups", groups,
-        "parameters with their own learning rate or weight decay; the first match applies");
-}
-
 void RunConfig::fields(Fields& f) {
   f.add("output_dir", output_dir, "directory for everything that the run writes", required());
   f.add("seed", seed, "random seed of the run", at_least(0));
@@ -147,7 +93,8 @@ void RunConfig::fields(Fields& f) {
   f.add(
       "defaulted", defaulted,
       "written by Temper to config.yaml: keys whose values are defaults of the chosen algorithm or "
-      "optimizer; with another one they change");
+      "optimizer; with another one they change",
+      internal());
 }
 
 namespace {
@@ -178,6 +125,10 @@ void RunConfig::prepare() {
   erase_key(written, "defaulted");
 }
 
+models::DeviceChoice RunConfig::device_choice() const {
+  return {model.device, model.backend, where("model.device"), where("model.backend")};
+}
+
 std::string RunConfig::where(std::string_view key) const {
   const YamlNode* node = find_key(written, key);
   return node ? str(node->origin.str(), ": ", key) : std::string(key);
@@ -201,10 +152,21 @@ void RunConfig::resolve(std::string_view verb_name) {
   resolved_ = true;
 }
 
+// GPUs multiply bfloat16 many times as fast as float32.
+void RunConfig::complete_numbers() {
+  if (was_set("model.dtype") || was_set("model.storage") || was_set("model.arithmetic")) return;
+  if (models::is_cpu(device_choice())) return;
+  model.dtype = models::ModelSection::Dtype::kBfloat16;
+  model.arithmetic = models::ModelSection::Arithmetic::kFast;
+  defaulted["model.dtype"] = "bfloat16";
+  defaulted["model.arithmetic"] = "fast";
+}
+
 void RunConfig::complete() {
   if (adapter.method == models::AdapterSection::Method::kNone && !adapter.path) warn_of_adapter();
   if (adapter.path && !was_set("adapter.method"))
     adapter.method = models::AdapterSection::Method::kLora;
+  complete_numbers();
   complete_optimizer();
 }
 
@@ -225,45 +187,6 @@ void RunConfig::warn_of_adapter() {
   add("use_dora", adapter.use_dora == standard.use_dora);
   add("modules_to_save", adapter.modules_to_save == standard.modules_to_save);
   add("loraplus_ratio", adapter.loraplus_ratio == standard.loraplus_ratio);
-}
-
-// Defaults that depend on the optimizer, and keys that have no effect.
-void RunConfig::complete_optimizer() {
-  OptimizerSection& o = optimizer;
-  const OptimizerSection standard;
-  if (o.name == "lion" && !was_set("optimizer.betas") && o.betas == standard.betas) {
-    o.betas = {0.9, 0.99};
-    defaulted["optimizer.betas"] = "[0.9, 0.99]";
-  }
-  if (o.name == "muon" && !was_set("optimizer.momentum") && o.momentum == 0) {
-    o.momentum = 0.95;
-    defaulted["optimizer.momentum"] = "0.95";
-  }
-  const UpdateRuleMaker& rule = optimizers().find(o.name, where("optimizer.name"));
-  // A resolved config has every key: one with its default says nothing.
-  const auto idle = [this](bool read, bool is_default, const char* key, const std::string& by) {
-    if (!read && !is_default)
-      warnings.push_back(str(where(str("optimizer.", key)), " has no effect with optimizer.", by));
-  };
-  const std::string name = "name: " + o.name;
-  idle(rule.reads("betas"), o.betas == standard.betas, "betas", name);
-  idle(rule.reads("eps"), o.eps == standard.eps, "eps", name);
-  idle(rule.reads("muon"),
-       o.muon.adjust_lr == standard.muon.adjust_lr && o.muon.steps == standard.muon.steps, "muon",
-       name);
-  using Schedule = OptimizerSection::Schedule;
-  const std::string schedule =
-      str("schedule: ", enum_names<Schedule>[static_cast<size_t>(o.schedule)]);
-  const bool wsd = o.schedule == Schedule::kWsd;
-  idle(o.schedule == Schedule::kPolynomial, o.power == standard.power, "power", schedule);
-  idle(wsd, !o.decay_steps, "decay_steps", schedule);
-  idle(wsd, o.decay_shape == standard.decay_shape, "decay_shape", schedule);
-  if (train.max_steps && o.warmup_steps > *train.max_steps) {
-    warnings.push_back(str(where("optimizer.warmup_steps"), ": found ", o.warmup_steps,
-                           ", more than the ", *train.max_steps,
-                           " steps of train.max_steps: the whole run warms up"));
-    o.warmup_steps = *train.max_steps;
-  }
 }
 
 namespace {
@@ -297,10 +220,14 @@ void validate_train(const RunConfig& c) {
             "there is neither data.eval nor data.validation_fraction to evaluate on");
   c.require(!t.keep_best.metric || evaluates, "train.keep_best.metric",
             "there is neither data.eval nor data.validation_fraction to evaluate on");
-  const UpdateRuleMaker& rule = optimizers().find(c.optimizer.name, c.where("optimizer.name"));
-  c.require(rule.reads("momentum") || c.optimizer.momentum == 0, "optimizer.momentum", "found ",
-            c.optimizer.momentum, ", expected 0: momentum is sgd's",
-            rule.reads("betas") ? str(", ", c.optimizer.name, " has betas") : "");
+  std::string with_momentum;
+  for (const auto& kind : optimizers().list())
+    if (kind.value.momentum) with_momentum += (with_momentum.empty() ? "" : ", ") + kind.name;
+  const OptimizerKind& kind = optimizers().find(c.optimizer.name, c.where("optimizer.name"));
+  c.require(kind.momentum || c.optimizer.momentum == 0, "optimizer.momentum", "found ",
+            c.optimizer.momentum, ", expected 0: ", c.optimizer.name,
+            " does not read this key; these optimizers do: ", with_momentum,
+            kind.betas ? str("; ", c.optimizer.name, " has betas") : "");
 }
 
 }  // namespace

@@ -22,7 +22,9 @@
 #include "temper/dist/roles.h"
 #include "temper/metrics/config.h"
 #include "temper/models/config.h"
+#include "temper/models/device.h"
 #include "temper/ops/attention.h"
+#include "temper/train/optimizer_keys.h"
 
 namespace temper::train {
 
@@ -74,14 +76,8 @@ struct ParameterGroup {
   void fields(Fields& f);
 };
 
-// What only Muon reads.
-struct MuonSection {
-  enum class AdjustLr { kOriginal, kMatchRmsAdamw };
-  AdjustLr adjust_lr = AdjustLr::kMatchRmsAdamw;
-  int64_t steps = 5;
-  void fields(Fields& f);
-};
-
+// Keys that several optimizers read are members; those of one alone are in `own`. What an optimizer
+// is, and which keys it reads with which defaults, is said in its own file (update_rule.h).
 struct OptimizerSection {
   enum class Schedule { kCosine, kLinear, kConstant, kPolynomial, kInverseSqrt, kWsd };
   enum class DecayShape { kCosine, kLinear, kSqrt };
@@ -99,7 +95,7 @@ struct OptimizerSection {
   double power = 1;
   std::optional<int64_t> decay_steps;
   DecayShape decay_shape = DecayShape::kCosine;
-  MuonSection muon;
+  OwnOptimizerKeys own;
   std::vector<ParameterGroup> groups;
   void fields(Fields& f);
 };
@@ -136,6 +132,8 @@ struct RunConfig {
   // How an error about this key begins: "run.yaml:3: rl.beta", or the key alone where it is a
   // default.
   std::string where(std::string_view key) const;
+  // What the section `model` says, for models::use_device.
+  models::DeviceChoice device_choice() const;
   // Throws ConfigError that begins with where(key) unless `cond`.
   template <class... Parts>
   void require(bool cond, std::string_view key, const Parts&... parts) const {
@@ -148,7 +146,8 @@ struct RunConfig {
   virtual bool has_dropout() const { return true; }
   // What the policy and its reference round keys and values to, as its sampler does.
   virtual ops::CacheDtype cache_dtype() const { return ops::CacheDtype::kFloat32; }
-  // Of so many ranks those that train: `roles` and `mesh` fit them. Throws ConfigError.
+  // The ranks that train, of `ranks` ranks. Throws ConfigError where `roles` and `mesh` do not fit
+  // that number.
   std::vector<int> training_ranks(int64_t ranks) const;
   [[noreturn]] void fail(std::string_view key, const std::string& message) const;
 
@@ -166,6 +165,7 @@ struct RunConfig {
 
  private:
   void warn_of_adapter();
+  void complete_numbers();
   void complete_optimizer();
   void validate_roles() const;
   bool resolved_ = false;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "temper/base/glob.h"
 #include "temper/models/adapter.h"
 #include "temper/models/init.h"
 #include "temper/nn/unit.h"
@@ -28,7 +29,7 @@ class OwnCritic : public Critic {
     model_->each_parameter([&](const std::string& name, nn::Parameter& p) {
       const bool frozen =
           std::any_of(freeze.begin(), freeze.end(),
-                      [&](const std::string& pattern) { return matches_pattern(pattern, name); });
+                      [&](const std::string& pattern) { return matches_glob(pattern, name); });
       if (!frozen) p.own();
       p.set_trainable(!frozen);
     });
@@ -57,6 +58,7 @@ class CriticOnBase : public Critic {
         head_(root_, base.config()),
         files_(std::move(files)) {
     root_.each_parameter([&](const std::string& name, nn::Parameter& p) {
+      p.set_device(base.device());
       p.set_value(models::initial_value(p, name, seed));
       if (base.body().embedding().weight.format() != ops::WeightFormat::kFloat32)
         p.set_format(ops::WeightFormat::kRoundedBFloat16);

@@ -6,21 +6,22 @@
 #include <numeric>
 
 #include "temper/data/loader.h"
+#include "temper/ops/host.h"
 
 namespace temper::train {
 
-int64_t Unit::num_tokens() const {
+int64_t PackUnit::num_tokens() const {
   int64_t count = 0;
   for (const Segment& segment : segments) count += static_cast<int64_t>(segment.tokens.size());
   return count;
 }
 
-void ForwardPass::add(const Unit& unit, uint64_t unit_of_step) {
+void ForwardPass::add(const PackUnit& unit, uint64_t unit_of_step) {
   std::vector<int64_t> placed;      // the unit's segments in the forest
   std::vector<int64_t> last_token;  // and the last token of each
   uint64_t token_of_unit = 0;
   const int64_t row_tokens = unit.num_tokens();
-  for (const Unit::Segment& segment : unit.segments) {
+  for (const PackUnit::Segment& segment : unit.segments) {
     const size_t parent = static_cast<size_t>(segment.parent);
     const int64_t first = forest->num_tokens();
     placed.push_back(segment.parent < 0 ? forest->add_root(segment.tokens)
@@ -59,8 +60,11 @@ nn::Context context_of(const ForwardPass& pass, const PassOptions& options) {
 ops::TokenLogp token_logp(models::CausalLM& model, const ForwardPass& pass,
                           const PassOptions& options) {
   const at::Tensor hidden = model.forward(context_of(pass, options));
-  return model.token_logp(hidden, pass.row_M, pass.target_M, options.temperature, options.entropy,
-                          options.log_sum_exp, options.adapter);
+  const ops::TokenLogp found =
+      model.token_logp(hidden, pass.row_M, pass.target_M, options.temperature, options.entropy,
+                       options.log_sum_exp, options.adapter);
+  const std::vector<at::Tensor> here = ops::to_host({found.logp, found.entropy, found.log_sum_exp});
+  return {here[0], here[1], here[2]};
 }
 
 at::Tensor scalars(models::ScalarModel& model, const ForwardPass& pass,
@@ -71,7 +75,7 @@ at::Tensor scalars(models::ScalarModel& model, const ForwardPass& pass,
 namespace {
 
 // Whether the pass of the unit alone would train.
-bool trains(const Unit& unit) {
+bool trains(const PackUnit& unit) {
   ForwardPass alone;
   alone.add(unit, 0);
   return alone.trains();
@@ -79,7 +83,7 @@ bool trains(const Unit& unit) {
 
 // The passes of one rank, of the units at `used`. A unit keeps its number in the step, which its
 // random numbers are keyed by.
-std::vector<ForwardPass> deal(std::span<const Unit> units, const std::vector<size_t>& used,
+std::vector<ForwardPass> deal(std::span<const PackUnit> units, const std::vector<size_t>& used,
                               int64_t max_tokens, int rank, int ranks) {
   std::vector<int64_t> lengths;
   for (const size_t u : used) lengths.push_back(units[u].num_tokens());
@@ -97,7 +101,7 @@ std::vector<ForwardPass> deal(std::span<const Unit> units, const std::vector<siz
 
 }  // namespace
 
-std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_tokens,
+std::vector<ForwardPass> plan_passes(std::span<const PackUnit> units, int64_t max_tokens,
                                      const dist::Group& rows, bool every_token) {
   if (!rows.in_step()) return plan_passes(units, max_tokens, rows.rank(), rows.size());
   std::vector<size_t> used;
@@ -117,7 +121,7 @@ std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_to
   return mine;
 }
 
-std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_tokens, int rank,
+std::vector<ForwardPass> plan_passes(std::span<const PackUnit> units, int64_t max_tokens, int rank,
                                      int ranks) {
   std::vector<size_t> all(units.size());
   std::iota(all.begin(), all.end(), 0);

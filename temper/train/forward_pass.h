@@ -21,7 +21,7 @@ namespace temper::train {
 
 // Segments that must be computed in the same pass, as one tree or several: a row, a preference
 // pair, a prompt with completions of its group.
-struct Unit {
+struct PackUnit {
   struct Segment {
     int64_t parent = -1;              // index of an earlier segment of the unit; -1: a root
     std::span<const int32_t> tokens;  // not empty
@@ -54,7 +54,7 @@ struct ForwardPass {
   bool trains() const { return !target_M.empty() || !scored_row_K.empty(); }
   // The tokens that targets and scalars read, as nn::Context::rows.
   std::shared_ptr<const std::vector<int64_t>> rows() const;
-  void add(const Unit& unit, uint64_t unit_of_step);
+  void add(const PackUnit& unit, uint64_t unit_of_step);
   // The pass's targets out of values kept by segment: `of(tag)` gives those of one segment's
   // targets, in order.
   template <class Of>
@@ -73,7 +73,8 @@ struct PassOptions {
 // What a model's forward takes for the pass, which outlives the backward pass.
 nn::Context context_of(const ForwardPass& pass, const PassOptions& options);
 
-// The model's log-probabilities of the pass's targets [M], and what else is asked for.
+// The model's log-probabilities of the pass's targets [M], and what else is asked for, in the
+// host's memory.
 ops::TokenLogp token_logp(models::CausalLM& model, const ForwardPass& pass,
                           const PassOptions& options);
 
@@ -83,13 +84,13 @@ at::Tensor scalars(models::ScalarModel& model, const ForwardPass& pass, const Pa
 // The passes of one rank: units are shared out among `ranks` so that each has about as many tokens,
 // and packed into passes of at most max_tokens (a larger unit has a pass of its own); 0: one unit a
 // pass. Deterministic.
-std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_tokens, int rank = 0,
-                                     int ranks = 1);
+std::vector<ForwardPass> plan_passes(std::span<const PackUnit> units, int64_t max_tokens,
+                                     int rank = 0, int ranks = 1);
 
-// The same for this rank of a group. Where its ranks gather each other's weights (in_step), all of
-// them make as many passes: units that train nothing are left out, unless `every_token` counts, and
-// a rank with fewer passes gets shadows of the shortest unit.
-std::vector<ForwardPass> plan_passes(std::span<const Unit> units, int64_t max_tokens,
+// Plans the passes of this rank of a group. Where the group's ranks gather each other's weights
+// (in_step), all of them make as many passes: units that train nothing are left out, unless
+// `every_token` counts, and a rank with fewer passes gets shadows of the shortest unit.
+std::vector<ForwardPass> plan_passes(std::span<const PackUnit> units, int64_t max_tokens,
                                      const dist::Group& rows, bool every_token = false);
 
 template <class Of>

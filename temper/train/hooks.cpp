@@ -20,7 +20,7 @@ bool larger_is_better(Goal goal, const std::string& metric) {
 
 namespace {
 
-// Of a checkpoint, whatever it holds; null where there is none.
+// A field of a checkpoint's state, whatever that holds; null where there is none.
 Json field(const Json& state, const char* name) {
   return state.is_object() ? state.value(name, Json()) : Json();
 }

@@ -61,7 +61,8 @@ at::Tensor LossSums::add(const Loss& loss) {
   return total;
 }
 
-// By name, as a rank without passes has none. JSON's numbers read back to the same doubles.
+// Terms are matched by name, as a rank without passes has none. JSON's numbers read back to the
+// same doubles.
 void LossSums::reduce(dist::Group& group) {
   if (group.size() == 1) return;
   const std::vector<std::string> all =

@@ -10,7 +10,7 @@
 #include "temper/metrics/trace.h"
 #include "temper/models/load.h"
 #include "temper/models/tensors.h"
-#include "temper/ops/cpu/rows.h"
+#include "temper/ops/backend.h"
 
 namespace temper::train {
 namespace {
@@ -56,7 +56,8 @@ void Optimizer::make_state() {
       *least += placement->bounds.back();
     }
     if (keeps(i))
-      for (const StateTensor& s : layout) slot.state.push_back(at::zeros(s.shape, s.dtype));
+      for (const StateTensor& s : layout)
+        slot.state.push_back(at::zeros(s.shape, parameter.trained().options().dtype(s.dtype)));
     count_bytes(parameter.trained(), slot.state);
   }
 }
@@ -70,20 +71,21 @@ bool Optimizer::keeps(size_t i) const {
 at::Tensor Optimizer::gradient(size_t i) const {
   const at::Tensor& trained = parameters_[i].parameter->trained();
   return trained.grad().defined() ? trained.grad().contiguous()
-                                  : at::zeros(trained.sizes(), at::kFloat);
+                                  : at::zeros(trained.sizes(), trained.options());
 }
 
 // What several ranks have alike counts on the first of them.
 double Optimizer::grad_norm(const dist::Mesh& mesh) const {
-  std::vector<double> squares{0};
+  std::vector<at::Tensor> counted;
   for (const NamedParameter& p : parameters_) {
     const at::Tensor& grad = p.parameter->trained().grad();
     const nn::Placement* placement = p.parameter->placement();
     const bool counts = ((placement && placement->tensor) || mesh.tensor->rank() == 0) &&
                         ((placement && placement->fsdp) || mesh.fsdp->rank() == 0);
-    if (grad.defined() && counts)
-      squares[0] += kernels::sum_of_squares(grad.numel(), grad.const_data_ptr<float>());
+    if (grad.defined() && counts) counted.push_back(grad);
   }
+  std::vector<double> squares{
+      counted.empty() ? 0 : ops::backend_of(counted[0]).sum_of_squares(counted)};
   mesh.model->all_reduce_sum(squares);
   return std::sqrt(squares[0]);
 }
@@ -124,12 +126,15 @@ void Optimizer::zero_grad() {
 }
 
 std::string Optimizer::not_finite() const {
-  for (const NamedParameter& p : parameters_) {
-    const at::Tensor values = p.parameter->trained().detach().contiguous();
-    // Squares of float32 are finite in double, and so is their sum.
-    if (!std::isfinite(kernels::sum_of_squares(values.numel(), values.const_data_ptr<float>())))
-      return p.name;
-  }
+  std::vector<at::Tensor> values;
+  for (const NamedParameter& p : parameters_)
+    values.push_back(p.parameter->trained().detach().contiguous());
+  if (values.empty()) return {};
+  const ops::Backend& backend = ops::backend_of(values[0]);
+  // Squares of float32 are finite in double, and so is their sum.
+  if (std::isfinite(backend.sum_of_squares(values))) return {};
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!std::isfinite(backend.sum_of_squares(values[i]))) return parameters_[i].name;
   return {};
 }
 
@@ -138,7 +143,10 @@ at::Tensor Optimizer::whole_state(size_t i, size_t s) const {
   const Slot& slot = slots_[i];
   if (slot.by_parts) return placement.whole(slot.state[s]);
   at::Tensor state =
-      keeps(i) ? slot.state[s] : at::empty(slot.layout[s].shape, slot.layout[s].dtype);
+      keeps(i)
+          ? slot.state[s]
+          : at::empty(slot.layout[s].shape,
+                      parameters_[i].parameter->trained().options().dtype(slot.layout[s].dtype));
   if (placement.fsdp) placement.fsdp->broadcast(state, slot.keeper);
   return state;
 }
@@ -197,8 +205,8 @@ void Optimizer::load(const TensorMap& tensors, int64_t steps, const std::string&
       const StateTensor& layout = slots_[i].layout[s];
       const at::Tensor whole =
           models::to_tensor(tensors.at(parameters_[i].name + "." + layout.name), layout.dtype);
-      slots_[i].state[s] =
-          slots_[i].by_parts ? parameters_[i].parameter->placement()->part(whole) : whole.clone();
+      slots_[i].state[s].copy_(
+          slots_[i].by_parts ? parameters_[i].parameter->placement()->part(whole) : whole);
     }
   steps_ = steps;
 }

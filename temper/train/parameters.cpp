@@ -6,6 +6,7 @@
 
 #include "temper/base/config.h"
 #include "temper/base/error.h"
+#include "temper/base/glob.h"
 
 namespace temper::train {
 namespace {
@@ -27,8 +28,11 @@ std::string hint(const std::string& pattern, const std::vector<std::string>& nam
     for (std::string& part : parts_of(name)) unique.insert(std::move(part));
   const std::vector<std::string> known(unique.begin(), unique.end());
   for (const std::string& part : parts_of(pattern))
-    if (!part.empty() && part.find_first_of("*?") == std::string::npos && !unique.contains(part))
-      return str("; did you mean `", nearest(part, known), "` for `", part, "`?");
+    if (!part.empty() && part.find_first_of("*?") == std::string::npos && !unique.contains(part)) {
+      const std::string alike = nearest(part, known);
+      return alike.empty() ? str("; no name has the part `", part, "`")
+                           : str("; did you mean `", alike, "` for `", part, "`?");
+    }
   return names.empty() ? "" : str("; a name is as `", names.front(), "`");
 }
 
@@ -48,34 +52,13 @@ std::vector<NamedParameter> trainable_parameters(nn::Module& model) {
   return parameters;
 }
 
-// On a mismatch, the last star takes one more character: no more than |pattern| x |name| steps.
-bool matches_pattern(std::string_view pattern, std::string_view name) {
-  size_t p = 0, n = 0, star = std::string_view::npos, resume = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-      ++p;
-      ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 void apply_groups(const std::vector<ParameterGroup>& groups, double learning_rate,
                   std::vector<NamedParameter>& parameters, const std::string& where) {
   std::vector<bool> used(groups.size());
   for (NamedParameter& p : parameters) {
     bool first = true;
     for (size_t g = 0; g < groups.size(); ++g) {
-      if (!matches_pattern(groups[g].match, p.name)) continue;
+      if (!matches_glob(groups[g].match, p.name)) continue;
       used[g] = true;
       if (!std::exchange(first, false)) continue;
       if (groups[g].learning_rate) p.rate_scale *= *groups[g].learning_rate / learning_rate;
@@ -102,7 +85,7 @@ void freeze_parameters(nn::Module& model, const std::vector<std::string>& patter
   for (const std::string& pattern : patterns) {
     bool used = false;
     for (const NamedParameter& p : parameters) {
-      if (!matches_pattern(pattern, p.name)) continue;
+      if (!matches_glob(pattern, p.name)) continue;
       used = true;
       p.parameter->set_trainable(false);
     }

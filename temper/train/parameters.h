@@ -3,7 +3,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "temper/nn/module.h"
@@ -18,10 +17,6 @@ struct NamedParameter {
   std::optional<double> weight_decay = {};  // none: the optimizer's, on two dimensions or more
 };
 std::vector<NamedParameter> trainable_parameters(nn::Module& model);
-
-// Whether the whole name is as the pattern says: `*` stands for any characters, dots too, `?` for
-// one.
-bool matches_pattern(std::string_view pattern, std::string_view name);
 
 // Gives each parameter the rate and decay of the first of `groups` that it matches; a rate is
 // relative to `learning_rate`, of the whole section. `where` ("run.yaml:3: optimizer.groups")

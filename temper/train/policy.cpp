@@ -16,11 +16,6 @@
 namespace temper::train {
 namespace {
 
-void refuse_unavailable(const RunConfig& config) {
-  check<ConfigError>(config.model.device != models::ModelSection::Device::kCuda,
-                     config.where("model.device"), ": this build has no CUDA; use cpu or auto");
-}
-
 std::string joined(const std::vector<std::string>& names) {
   std::string out;
   for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
@@ -67,10 +62,9 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
     found.dropout = 0;
   else if (config.was_set("adapter.dropout"))
     found.dropout = written.dropout;
-  model.each_module([&](const std::string&, nn::Module& module) {
-    if (auto* layer = dynamic_cast<nn::Linear*>(&module); layer && layer->lora())
-      layer->lora()->dropout = found.dropout;
-  });
+  model.visit({.linear = [&](const std::string&, nn::Linear& layer) {
+    if (layer.lora()) layer.lora()->dropout = found.dropout;
+  }});
   written.rank = found.rank;
   written.alpha = found.alpha;
   written.dropout = found.dropout;
@@ -178,7 +172,7 @@ ops::Arithmetic arithmetic_of(const RunConfig& config) {
 }
 
 Policy load_policy(RunConfig& config, const dist::Mesh& mesh) {
-  refuse_unavailable(config);
+  models::use_device(config.device_choice());
   config.model.path = models::resolve_model_path(config.model.path);
   Policy policy;
   policy.tensor = mesh.tensor;
@@ -188,7 +182,7 @@ Policy load_policy(RunConfig& config, const dist::Mesh& mesh) {
 }
 
 ScalarPolicy load_scalar_policy(RunConfig& config, const dist::Mesh& mesh) {
-  refuse_unavailable(config);
+  models::use_device(config.device_choice());
   config.model.path = models::resolve_model_path(config.model.path);
   ScalarPolicy policy;
   policy.model = models::load_scalar_model(config.model.path, storage_of(config, mesh),

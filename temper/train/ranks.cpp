@@ -13,7 +13,9 @@
 #include "temper/dist/agreement.h"
 #include "temper/dist/environment.h"
 #include "temper/models/check_weights.h"
+#include "temper/models/device.h"
 #include "temper/models/load.h"
+#include "temper/ops/backend.h"
 #include "temper/train/policy_parts.h"
 #include "temper/train/run_inputs.h"
 
@@ -34,7 +36,7 @@ void sum_in_buckets(dist::Group& group, const std::vector<at::Tensor>& tensors) 
       at::Tensor alone = tensors[begin];
       if (count > 0) group.all_reduce_sum(alone);
     } else {
-      at::Tensor bucket = at::empty({count}, at::kFloat);
+      at::Tensor bucket = at::empty({count}, tensors[begin].options());
       int64_t place = 0;
       const auto each = [&](const auto& copy) {
         place = 0;
@@ -55,11 +57,11 @@ std::string serving_name(int rank) { return str("serving/", rank); }
 
 namespace {
 
-using Says = std::vector<std::pair<std::string, std::string>>;
+using Inputs = std::vector<std::pair<std::string, std::string>>;
 
 // Throws, on every rank, where one was started with another program, config or files than rank 0:
 // before any of them does what its own config says.
-void check_all_same(dist::World& world, const Says& what) {
+void check_all_same(dist::World& world, const Inputs& what) {
   constexpr const char* kVerdict = "what rank 0 found";
   constexpr const char* kMissing = "rank 0 did not say whether all were started alike";
   const auto name = [](int rank) { return str("started with/", rank); };
@@ -104,7 +106,13 @@ RunRanks join_ranks(RunConfig& config, const RunHost& host) {
   const auto trains = [&](int rank) {
     return std::find(training.begin(), training.end(), rank) != training.end();
   };
-  Says what{{"version", kVersion}, {"config", dump_run_config(config)}};
+  Inputs what{
+      {"version", kVersion},
+      {"config", dump_run_config(config)},
+      // Hosts may have different defaults, and no backend gives the bits of another.
+      {"backend (model.backend, TEMPER_BACKEND)",
+       models::backend_for(config.device_choice()).name()},
+  };
   check_divisible(config);
   if (launched.size > 1)
     for (auto& input : run_inputs(config, trains(launched.rank))) what.push_back(std::move(input));
@@ -138,7 +146,8 @@ void reduce_gradients(const dist::Mesh& mesh, const Trainables& trainables) {
   for (const auto& trainable : trainables)
     for (const NamedParameter& p : trainable->optimizer.parameters()) {
       at::Tensor& grad = p.parameter->trained().mutable_grad();
-      if (!grad.defined()) grad = at::zeros(p.parameter->trained().sizes(), at::kFloat);
+      const at::Tensor& trained = p.parameter->trained();
+      if (!grad.defined()) grad = at::zeros(trained.sizes(), trained.options());
       if (!grad.is_contiguous()) grad = grad.contiguous();
       if (p.parameter->gradient_is_partial()) partial.push_back(grad);
       const nn::Placement* placement = p.parameter->placement();
@@ -146,7 +155,7 @@ void reduce_gradients(const dist::Mesh& mesh, const Trainables& trainables) {
     }
   if (mesh.tensor->size() > 1) sum_in_buckets(*mesh.tensor, partial);
   if (mesh.data->size() > 1) sum_in_buckets(*mesh.data, sharded);
-  if (mesh.rows->size() > 1) sum_in_buckets(*mesh.rows, whole);
+  if (mesh.data_parallel->size() > 1) sum_in_buckets(*mesh.data_parallel, whole);
 }
 
 }  // namespace temper::train

@@ -10,13 +10,13 @@ namespace temper::train {
 // The ranks that the environment names, as the sections `mesh` and `roles` divide them.
 struct RunRanks {
   std::unique_ptr<dist::World> world;
-  bool trains = true;  // else this rank has roles of its own (roles/server.h)
+  bool trains = true;  // else this rank has roles of its own (roles/rank_server.h)
   dist::Mesh mesh;     // of those that train; on any other rank of itself alone
 };
 // Throws ConfigError where config and ranks do not fit (dist/mesh.h), RunError where ranks do not
 // come or were started with different programs or configs.
 RunRanks join_ranks(RunConfig& config, const RunHost& host);
-// The same where all of them train.
+// As join_ranks(), where all ranks train.
 dist::Mesh join_mesh(RunConfig& config, const RunHost& host);
 
 // Throws ConfigError where the ranks of mesh.tensor or roles.tensor cannot divide the policy's

@@ -45,7 +45,7 @@ using Trainables = std::vector<std::unique_ptr<Trainable>>;
 class Frozen {
  public:
   virtual ~Frozen() = default;
-  // Of the pass's targets [M], at this temperature, without gradients.
+  // Log-probabilities of the pass's targets [M], at this temperature, without gradients.
   virtual at::Tensor token_logp(const ForwardPass& pass, double temperature) = 0;
   // The model itself, for what reads more of it than log-probabilities; null: numbers.
   virtual models::CausalLM* model() const { return nullptr; }
@@ -63,7 +63,8 @@ std::unique_ptr<Frozen> frozen_adapter(Policy& policy);
 // Numbers that were computed before, by the tag of a segment: at one temperature, which is not
 // checked.
 std::unique_ptr<Frozen> frozen_numbers(std::map<int64_t, std::vector<float>> logp_of_segment);
-// The policy as the run starts it, by the cheapest of these.
+// The initial policy: with a new adapter frozen_base(), with adapter.path frozen_adapter(), without
+// an adapter a model of its own, loaded from model.path.
 std::unique_ptr<Frozen> frozen_start(Policy& policy, const RunConfig& config);
 
 // What a run's task and trainer share.

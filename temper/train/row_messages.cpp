@@ -1,6 +1,7 @@
 #include "temper/train/row_messages.h"
 
 #include "temper/base/error.h"
+#include "temper/data/row_fields.h"
 
 namespace temper::train {
 
@@ -23,6 +24,11 @@ void warn_about_rows(const data::LoaderState& rows, int64_t max_length,
                        str("no row trains the end token ", ends.empty() ? *format.eos : ends[0],
                            ends.size() > 1 ? " or another at which sampling ends" : "",
                            ": the model will not learn to stop"));
+}
+
+void warn_about_text_messages(const data::RowSurvey& survey, Messages& messages) {
+  if (survey.text_messages > 0)
+    messages.warn_once("text messages", data::text_messages_warning(survey.text_messages));
 }
 
 std::vector<std::pair<std::string, std::string>> row_summary(

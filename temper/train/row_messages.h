@@ -15,6 +15,9 @@ namespace temper::train {
 void warn_about_rows(const data::LoaderState& rows, int64_t max_length,
                      const data::SftFormat& format, Messages& messages);
 
+// Warns, once a run, about prompts that are messages as JSON text (data::has_text_messages).
+void warn_about_text_messages(const data::RowSurvey& survey, Messages& messages);
+
 // Lines of the report.
 std::vector<std::pair<std::string, std::string>> row_summary(
     const data::LoaderState& rows, const std::vector<data::SourceSpec>& sources);

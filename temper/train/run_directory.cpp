@@ -14,6 +14,8 @@
 #include "temper/base/file.h"
 #include "temper/base/memory.h"
 #include "temper/base/yaml_json.h"
+#include "temper/ops/backend.h"
+#include "temper/train/earlier_run.h"
 
 namespace temper::train {
 namespace fs = std::filesystem;
@@ -22,7 +24,8 @@ namespace {
 
 // Keys in a checkpoint's state.
 constexpr const char* kMetricsRows = "metrics_rows";
-constexpr const char* kInputs = "inputs";  // InputHashes::to_json
+constexpr const char* kInputs = "inputs";    // InputHashes::to_json
+constexpr const char* kBackend = "backend";  // ops::Backend::name
 
 }  // namespace
 
@@ -50,6 +53,7 @@ RunDirectory::RunDirectory(RunConfig& config, RunHost host, dist::Mesh mesh)
       checkpoints_(config.output_dir, config.train.keep_checkpoints) {
   config.require(!fs::exists(config.output_dir) || fs::is_directory(config.output_dir),
                  "output_dir", config.output_dir, " is not a directory");
+  check_separate_output(config);
   std::error_code failed;
   fs::create_directories(config.output_dir, failed);
   config.require(!failed, "output_dir", "cannot make the directory ", config.output_dir, ": ",
@@ -146,7 +150,7 @@ std::optional<Checkpoint> RunDirectory::load_checkpoint(
   if (config_.resume == "never") return {};
   check_optimizer();
   if (config_.resume != "auto") return attempt(config_.resume);
-  std::exception_ptr first;
+  std::string first;
   for (const std::string& directory : candidates()) {
     try {
       check<DataError>(!Checkpoints::is_set_aside(directory), directory,
@@ -154,11 +158,12 @@ std::optional<Checkpoint> RunDirectory::load_checkpoint(
                        " goes on from it all the same, resume=never starts over");
       return attempt(directory);
     } catch (const DataError& e) {
-      if (!first) first = std::current_exception();
+      if (first.empty()) first = e.what();
       warn(str("skipped a checkpoint: ", e.what()));
     }
   }
-  if (first) std::rethrow_exception(first);
+  check<DataError>(first.empty(), first, "; there is no checkpoint to go on from in ", path(),
+                   ": choose another output_dir, or start over with resume=never");
   return {};
 }
 
@@ -190,17 +195,6 @@ bool RunDirectory::complete_without_checkpoint(int64_t steps) const {
                      "/final in another output_dir trains on from its weights, resume: never "
                      "starts over");
   return true;
-}
-
-std::vector<std::string> RunDirectory::changed_settings() const {
-  const std::string file = path() + "/config.yaml";
-  if (!fs::exists(file)) return {};
-  const YamlNode before = parse_yaml(read_file(file, size_t{1} << 20), file);
-  const YamlNode now = parse_yaml(dump_run_config(config_), "this run");
-  std::vector<std::string> changes;
-  for (const std::string& change : changed_keys(before, now))
-    if (!change.starts_with("resume:")) changes.push_back(change);
-  return changes;
 }
 
 bool RunDirectory::keeps_metrics() const {
@@ -273,11 +267,13 @@ void RunDirectory::start(const Checkpoint* resumed) {
   if (keeps_metrics()) count_metrics(resumed);
   if (resumed) {
     host_.console << "resuming from " << resumed->directory << std::endl;
-    std::string changes;
-    for (const std::string& change : changed_settings())
-      changes += (changes.empty() ? "" : ", ") + change;
-    if (!changes.empty())
+    if (const std::string changes = changed_settings(config_); !changes.empty())
       warn("the run continues with settings that differ from before: " + changes);
+    const std::string backend = ops::processor_backend().name();
+    const Json before = resumed->values.value(kBackend, Json());
+    if (before.is_string() && before != backend)
+      warn(str("the run continues on the backend ", backend, ", before it was on ",
+               before.get<std::string>(), ": results differ within rounding"));
   }
   for (const std::string& warning : config_.warnings) warn(warning);
   write_file_atomic(path() + "/config.yaml", dump_run_config(config_, true));
@@ -286,10 +282,7 @@ void RunDirectory::start(const Checkpoint* resumed) {
 void RunDirectory::say_complete() {
   if (!is_writer()) return;
   host_.console << path() << ": this run is complete; its model is in final/" << std::endl;
-  std::string changes;
-  for (const std::string& change : changed_settings())
-    changes += (changes.empty() ? "" : ", ") + change;
-  if (!changes.empty())
+  if (const std::string changes = changed_settings(config_); !changes.empty())
     warn("nothing was trained, although settings differ from those of the run: " + changes +
          "; choose another output_dir, or resume=never to start over");
 }
@@ -300,6 +293,7 @@ bool RunDirectory::save(int64_t step, const Trainables& trainables, const Json& 
   Json whole = values;
   whole["verb"] = config_.verb.value_or("");
   whole["planned_steps"] = steps_;
+  whole[kBackend] = ops::processor_backend().name();
   if (!config_.data.begun.empty()) whole[Checkpoints::kBegun] = config_.data.begun;
   if (keeps_metrics()) whole[kMetricsRows] = metrics_rows_;
   if (inputs_) whole[kInputs] = inputs_->to_json();

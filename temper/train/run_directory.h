@@ -90,7 +90,6 @@ class RunDirectory : public Messages {
 
  private:
   class Lock;
-  std::vector<std::string> changed_settings() const;
   Checkpoint load(const std::string& directory, const Trainables& trainables) const;
   void check_optimizer() const;
   bool keeps_metrics() const;

@@ -31,7 +31,7 @@ std::string digests_of(const std::string& path) {
   }
 }
 
-// Of every text below the node: which of them are paths, this host may not know.
+// Adds a digest of every text below the node: this host may not know which of them are paths.
 void collect(const YamlNode& node, const std::string& key, Inputs& to) {
   if (node.kind == YamlNode::Kind::kScalar && !node.text.empty())
     to.emplace_back(str(key, " (", node.text, ")"), digests_of(node.text));

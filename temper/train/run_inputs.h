@@ -9,9 +9,9 @@
 
 namespace temper::train {
 
-// By the config's keys and values ("data.train (rows.jsonl)") what they name on this host
-// (models::file_digests), and the checkpoint that the run goes on from. `trains`: else the rank has
-// roles of its own and reads neither rows nor checkpoints. Where the run writes is left out.
+// What the config names on this host (models::file_digests), by its keys and values ("data.train
+// (rows.jsonl)"), and the checkpoint that the run continues from. trains: false: the rank has roles
+// of its own, and reads neither rows nor checkpoints. Where the run writes is left out.
 std::vector<std::pair<std::string, std::string>> run_inputs(RunConfig& config, bool trains);
 
 // When the run was first started, in local time as template_date.h writes it: as recorded by the

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/train/opening.h"
 #include "temper/train/ranks.h"
 #include "temper/train/row_messages.h"
 
@@ -53,6 +54,10 @@ SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Mess
 
 int64_t SftTask::planned_steps() const { return steps_; }
 
+std::string SftTask::work() const {
+  return str(config_.train.batch_size, " rows each, of ", text_of(loader_.order(), survey_));
+}
+
 std::optional<StepPlan> SftTask::next(int64_t) {
   std::vector<data::SftRow> rows = loader_.next();
   if (rows.empty()) return {};
@@ -62,7 +67,7 @@ std::optional<StepPlan> SftTask::next(int64_t) {
 StepPlan SftTask::plan(std::vector<data::SftRow> rows) {
   rows_ = std::move(rows);
   StepPlan plan;
-  std::vector<Unit> units;
+  std::vector<PackUnit> units;
   for (const data::SftRow& row : rows_) {
     plan.tokens += static_cast<double>(row.num_tokens());
     plan.supervised_tokens += static_cast<double>(row.supervised());
@@ -94,6 +99,7 @@ Loss SftTask::loss(const ForwardPass& pass) {
 void SftTask::before_update(int64_t step) {
   const data::LoaderState& s = loader_.state();
   warn_about_rows(s, config_.data.max_length, format_, messages_);
+  warn_about_text_messages(survey_, messages_);
   const bool enough = s.rows >= std::min(loader_.order().rows(), kRowsToJudge) ||
                       step == config_.train.max_steps.value_or(steps_);
   check<DataError>(!needs_labels_ || s.untrained < s.rows || !enough, config_.where("data.train"),
@@ -134,7 +140,7 @@ RunOutcome run_sft(SftConfig& config, const RunHost& host) {
   const dist::Mesh mesh = join_mesh(config, host);
   Roles roles(config, mesh);
   RunDirectory directory(config, host, mesh);
-  SftTask task(config, roles, *mesh.rows, directory);
+  SftTask task(config, roles, *mesh.data_parallel, directory);
   return run_task(config, roles, mesh, directory, task);
 }
 

@@ -28,6 +28,7 @@ class SftTask : public Task {
           data::Loader<data::SftRow>::Read read = {});
 
   int64_t planned_steps() const override;
+  std::string work() const override;
   std::optional<StepPlan> next(int64_t step) override;
   Loss loss(const ForwardPass& pass) override;
   void before_update(int64_t step) override;

@@ -11,8 +11,8 @@
 
 namespace temper::train {
 
-Unit unit_of(const data::SftRow& row) {
-  Unit unit;
+PackUnit unit_of(const data::SftRow& row) {
+  PackUnit unit;
   for (const data::Segment& segment : row.segments)
     unit.segments.push_back({segment.parent, segment.tokens, segment.labels, 0});
   return unit;
@@ -86,7 +86,7 @@ void SftEvaluation::sample(models::CausalLM& model, int64_t step, Messages& mess
   }
   if (samples_.empty()) return;
   complete_samples(model, samples_, config_.train.eval_sample_tokens);
-  if (!group_.writes()) return;
+  if (!group_.is_writer()) return;
   const std::string directory = config_.output_dir + "/eval_samples";
   std::filesystem::create_directories(directory);
   write_file_atomic(str(directory, "/step-", step, ".jsonl"),

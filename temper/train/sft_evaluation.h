@@ -18,7 +18,7 @@
 namespace temper::train {
 
 // A row as a unit of a forward pass.
-Unit unit_of(const data::SftRow& row);
+PackUnit unit_of(const data::SftRow& row);
 
 class SftEvaluation {
  public:

@@ -21,7 +21,7 @@ namespace temper::train {
 // One step's work.
 struct StepPlan {
   std::vector<ForwardPass> passes;  // this rank's
-  // Of the whole step, the same on all ranks.
+  // Numbers of the whole step, the same on all ranks.
   double tokens = 0;             // of the step's rows, each in full and once
   double supervised_tokens = 0;  // that the loss counts
   // The loss reads more of a pass than its targets: one without targets is not passed over.
@@ -64,6 +64,9 @@ class Task {
   // `where` begins the message of a DataError.
   virtual void restore(const TaskState& state, const std::string& where) = 0;
 
+  // What a step works on, and the whole run: "8 rows each, of 20,000 rows, 190,123 tokens". The run
+  // begins with it; empty: nothing is said.
+  virtual std::string work() const { return {}; }
   // What the task's metrics are, for the console's line and the report's charts.
   virtual std::vector<MetricInfo> metrics() const { return {}; }
   // Lines and tables of the report.

@@ -15,6 +15,7 @@
 #include "temper/nn/unit.h"
 #include "temper/parallel/fsdp.h"
 #include "temper/train/agreed_error.h"
+#include "temper/train/opening.h"
 #include "temper/train/ranks.h"
 #include "temper/train/schedule.h"
 #include "temper/train/weights_check.h"
@@ -93,9 +94,9 @@ LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
       torch::autograd::backward({total}, {pass.shadow ? at::zeros_like(total) : at::Tensor()});
   }
   std::vector<double> computed{tokens_computed};
-  mesh_.rows->all_reduce_sum(computed);
+  mesh_.data_parallel->all_reduce_sum(computed);
   tokens_computed = computed[0];
-  sums.reduce(*mesh_.rows);
+  sums.reduce(*mesh_.data_parallel);
   return sums;
 }
 
@@ -251,7 +252,7 @@ void Trainer::write_checkpoint(RunDirectory& directory) {
 
 namespace {
 
-// Of the exception that is being handled.
+// Whether all ranks threw the exception that is being handled.
 bool all_threw() {
   try {
     throw;
@@ -345,6 +346,7 @@ RunOutcome Trainer::run(RunDirectory& directory) {
 RunOutcome run_task(RunConfig& config, Roles& roles, const dist::Mesh& mesh,
                     RunDirectory& directory, Task& task) {
   std::vector<std::unique_ptr<Hook>> hooks = configured_hooks(config.train);
+  hooks.insert(hooks.begin(), opening(config, roles, mesh, task));
   // Before hooks that keep weights.
   if (mesh.world->size() > 1)
     hooks.insert(hooks.begin(), weights_check(config.mesh.check_weights_every, roles, mesh));

@@ -1,13 +1,16 @@
 // What an optimizer is: the state of a parameter, and one update of it. A new one is a file in
-// optimizers/ and a line in the table.
+// optimizers/ that ends with a `Registered<OptimizerKind>`.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "temper/base/registry.h"
@@ -41,27 +44,35 @@ class UpdateRule {
                           const std::vector<int64_t>& /*shape*/) const {
     return false;
   }
-  // Writes `value` and `state`, the tensors that state() listed. grad and value are contiguous
-  // float32 of the same shape. The bits do not depend on the machine or its number of threads.
+  // Writes `value` and `state`, the tensors that state() listed, on the value's device. grad and
+  // value are contiguous float32 of the same shape. On the native backend the bits do not depend on
+  // the machine or its number of threads.
   virtual void update(const Update& update, const at::Tensor& grad, const at::Tensor& value,
                       std::span<const at::Tensor> state) const = 0;
 };
 
-struct UpdateRuleMaker {
+// Whether an update of this tensor is one of the loops over host memory; else it is the same
+// formula in ATen's calls, on the tensor's device.
+bool updates_on_host(const at::Tensor& value);
+
+// An optimizer as its file registers it: how its rule is made, and which keys of the section it
+// reads. Keys that are none are not read.
+struct OptimizerKind {
   std::unique_ptr<UpdateRule> (*make)(const OptimizerSection& config);
-  // Keys of the section that this one reads and not all do: "betas", "eps", "momentum", "muon".
-  std::vector<std::string> keys;
-  bool reads(std::string_view key) const;
+  std::optional<std::array<double, 2>> betas = {};  // its defaults
+  std::optional<double> eps = {}, momentum = {};
+  std::unique_ptr<OptimizerKeys> (*own_keys)() = nullptr;
 };
 
 // The optimizers by the name that optimizer.name takes.
-Registry<UpdateRuleMaker>& optimizers();
+Registry<OptimizerKind>& optimizers();
 
-std::unique_ptr<UpdateRule> make_adamw(const OptimizerSection& config);
-std::unique_ptr<UpdateRule> make_sgd(const OptimizerSection& config);
-std::unique_ptr<UpdateRule> make_lion(const OptimizerSection& config);
-std::unique_ptr<UpdateRule> make_adafactor(const OptimizerSection& config);
-std::unique_ptr<UpdateRule> make_muon(const OptimizerSection& config);
-std::unique_ptr<UpdateRule> make_adamw8bit(const OptimizerSection& config);
+template <class Rule>
+std::unique_ptr<UpdateRule> make_rule(const OptimizerSection& config) {
+  if constexpr (std::is_constructible_v<Rule, const OptimizerSection&>)
+    return std::make_unique<Rule>(config);
+  else
+    return std::make_unique<Rule>();  // it reads no key
+}
 
 }  // namespace temper::train

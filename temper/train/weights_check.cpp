@@ -106,14 +106,14 @@ class WeightsCheck : public Hook {
     check_alike(of_trained(), [&](const std::string& what) {
       return str("step ", step, ": ", what, "; they were the same ",
                  last_match_ ? str("after step ", *last_match_) : "at the start of this process",
-                 ": the memory or processor of a host may be faulty. Nothing is saved; the same "
+                 ": the memory or CPU of a host may be faulty. Nothing is saved; the same "
                  "command goes on from the last checkpoint");
     });
     last_match_ = step;
   }
 
   static Hashed hash_of(std::string name, const at::Tensor& tensor, size_t sharding) {
-    const at::Tensor bytes = tensor.detach().contiguous();
+    const at::Tensor bytes = tensor.detach().to(at::kCPU).contiguous();
     return {std::move(name), sharding, XXH3_64bits(bytes.const_data_ptr(), bytes.nbytes())};
   }
   static void add(std::vector<Hashed>& to, const std::string& name, const nn::Parameter& p) {

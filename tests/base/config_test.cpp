@@ -184,7 +184,9 @@ TEST_CASE("wrong values name file, line and key, what was found and what was exp
 }
 
 TEST_CASE("an unknown key names the nearest one, or the place where it belongs") {
-  CHECK(read_error("a: 1") == "c.yaml:1: unknown key `a`; did you mean `flag`?");
+  const std::string other = read_error("mistral: 1");  // like none of them
+  CHECK(other.starts_with("c.yaml:1: unknown key `mistral`; expected one of "));
+  CHECK(other.find("did you mean") == std::string::npos);
   CHECK(read_error("count: 2\nfalg: true") == "c.yaml:2: unknown key `falg`; did you mean `flag`?");
   CHECK(read_error("inner:\n  rat: 1") ==
         "c.yaml:2: unknown key `inner.rat`; did you mean `inner.rate`?");
@@ -220,6 +222,13 @@ TEST_CASE("a key of another trainer says what it is here") {
         "c.yaml:1: unknown key `Gradient_Accumulation_Steps`; there is no such key here; "
         "train.batch_size is rows a step over all ranks, and train.micro_batch_tokens bounds one "
         "forward pass: passes are accumulated as needed");
+  // Sections of other programs: their first value says what is meant.
+  CHECK(read_error("actor_rollout_ref: {rollout: {n: 5}}") ==
+        "c.yaml:1: unknown key `actor_rollout_ref`; `actor_rollout_ref.rollout.n` is called "
+        "rl.group_size here");
+  CHECK(read_error("trainer: {total_epochs: 2}")
+            .ends_with("`trainer.total_epochs` is called train.epochs here"));
+  CHECK(read_error("nobody: {knows: 1}").find("expected one of") != std::string::npos);
   // A key of one's own is no synonym, wherever it stands.
   struct Own {
     Item lora;
@@ -262,6 +271,23 @@ TEST_CASE("what the names of other trainers are called here are keys of the conf
   }
 }
 
+TEST_CASE("a command that is text is shown as the list that it should be") {
+  struct Program {
+    std::vector<std::string> command;
+    void fields(Fields& f) { f.add("command", command, "a program"); }
+  } program;
+  const auto error = [&](const std::string& value) {
+    return error_of(
+        [&] { read_fields(parse_yaml("command: " + value, "c.yaml"), "", Fields::of(program)); });
+  };
+  CHECK(error("python3 reward.py") ==
+        "c.yaml:1: command: found python3 reward.py, expected a list; a program and its arguments "
+        "are a list: [python3, reward.py]");
+  CHECK(error("'python3 r.py | tail -1'").ends_with("are a list: [bash, -c, \"the command\"]"));
+  CHECK(error("PORT=1 python3 r.py").ends_with("are a list: [bash, -c, \"the command\"]"));
+  CHECK(error("a=b").ends_with("are a list: [a=b]"));
+}
+
 TEST_CASE("a value where a section stands names the section's first key") {
   CHECK(read_error("inner: fast") ==
         "c.yaml:1: inner: found fast, expected a map of keys and values; did you mean "
@@ -301,8 +327,67 @@ TEST_CASE("overrides nest, merge in order and carry their origin") {
   Sample sample;
   CHECK(error_of([&] { read_fields(root, "", Fields::of(sample)); }) ==
         "command line: inner.rate=-2: inner.rate: found -2, expected number >= 0");
-  CHECK(read_config_arguments(std::vector<std::string>{"limit="}).find("limit")->kind ==
+  CHECK(read_config_arguments(std::vector<std::string>{"limit=null"}).find("limit")->kind ==
         YamlNode::Kind::kNull);
+  for (const char* empty : {"limit=", "limit= "})
+    CHECK(error_of([&] {
+            read_config_arguments(std::vector<std::string>{empty});
+          }).find(": found no value; write limit=null for none") != std::string::npos);
+  CHECK(error_of([&] {
+          read_config_arguments(std::vector<std::string>{"inner.rate"}, Fields::of(sample));
+        }) == "`inner.rate`: a key without a value; write inner.rate=VALUE");
+}
+
+TEST_CASE("an override without a value is told what its key may be") {
+  struct Keys {
+    std::optional<int64_t> limit;
+    std::string path = "p", output;
+    std::vector<std::string> words;
+    int64_t steps = 1;
+    Inner inner;
+    void fields(Fields& f) {
+      f.add("inner", inner, "");
+      f.add("limit", limit, "");
+      f.add("path", path, "");
+      f.add("output", output, "", required());
+      f.add("words", words, "");
+      f.add("steps", steps, "", at_least(1));
+    }
+  } keys;
+  const auto advice = [&](const std::string& override) {
+    const std::string error = error_of(
+        [&] { read_config_arguments(std::vector<std::string>{override}, Fields::of(keys)); });
+    return error.substr(error.find("write "));
+  };
+  CHECK(advice("limit=") == "write limit=null for none");
+  CHECK(advice("path=") == "write path=VALUE (text), or path='\"\"' for empty text");
+  CHECK(advice("output=") == "write output=VALUE (text)");
+  CHECK(advice("words=") == "write words=VALUE (list of text)");
+  CHECK(advice("inner=") == "write inner.rate=VALUE");
+  CHECK(advice("steps=") == "write steps=VALUE (integer >= 1)");
+}
+
+TEST_CASE("rows where a config is expected are the data of a run") {
+  CHECK(error_of([] { read_config_arguments(std::vector<std::string>{"rows.jsonl"}); }) ==
+        "rows.jsonl: found a file of rows, expected a config file or dotted.key=value; write "
+        "data.train=rows.jsonl");
+}
+
+TEST_CASE("internal keys are read, and messages do not offer them") {
+  struct Keys {
+    int64_t steps = 1, written = 0;
+    void fields(Fields& f) {
+      f.add("steps", steps, "");
+      f.add("written", written, "", internal());
+    }
+  } keys;
+  read_fields(parse_yaml("written: 3", "c.yaml"), "", Fields::of(keys));
+  CHECK(keys.written == 3);
+  const auto error = [&](const std::string& text) {
+    return error_of([&] { read_fields(parse_yaml(text, "c.yaml"), "", Fields::of(keys)); });
+  };
+  CHECK(error("colour: 1").ends_with("expected one of steps"));
+  CHECK(error("writen: 1").find("`written`") == std::string::npos);
 }
 
 TEST_CASE("sections merge, maps of text and lists are replaced whole") {

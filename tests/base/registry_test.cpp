@@ -12,10 +12,27 @@ TEST_CASE("entries are found by name and listed in their order") {
   for (int i = 0; i < 100; ++i) table.add({"fruit" + std::to_string(i), i, ""});
   CHECK(table.find("fruit7") == 7);
   CHECK(&pear == &table.find("pear"));  // adding moved nothing
-  CHECK(table.list()[1].help == "an apple");
+  CHECK(std::next(table.list().begin())->help == "an apple");
   CHECK(table.names()[0] == "pear");
   CHECK(table.contains("apple"));
   CHECK_FALSE(table.contains("app"));
+}
+
+namespace {
+
+Registry<int>& herbs() {
+  static Registry<int> table("herb");
+  return table;
+}
+const Registered<int> thyme(&herbs, {"thyme", 3, ""});
+const Registered<int> basil(&herbs, {"basil", 1, ""});
+const Registered<int> mint(&herbs, {"mint", 2, ""});
+
+}  // namespace
+
+TEST_CASE("entries that register themselves are there when the program begins, by name") {
+  CHECK(herbs().names() == std::vector<std::string>{"basil", "mint", "thyme"});
+  CHECK(herbs().find("mint") == 2);
 }
 
 TEST_CASE("a taken name is refused and leaves the table as it was") {
@@ -36,6 +53,8 @@ TEST_CASE("an unknown name is answered with what there is and the nearest") {
       table.find("p", "run.yaml:3: salad"),
       "run.yaml:3: salad: unknown fruit `p`; expected one of pear, apple; did you mean `pear`?",
       ConfigError);
+  CHECK_THROWS_WITH_AS(table.find("mistral"),
+                       "unknown fruit `mistral`; expected one of pear, apple", ConfigError);
   const std::string endless(10000, 'x');
   try {
     table.find(endless);

@@ -159,6 +159,21 @@ TEST_CASE("patterns of folders, folders of data, names like patterns") {
   CHECK(files_of("org/odd") == Names{"data/[x]-train.jsonl"});
 }
 
+TEST_CASE("tables of text and lists are files of rows, and a .json that README.md names") {
+  HubCache cache;
+  cache.add("tables", "train.csv", "text\n1\n");
+  cache.add("tables", "test.json", "[{\"text\": \"1\"}]");
+  cache.add("tables", "dataset_infos.train.json");
+  CHECK(files_of("org/tables") == Names{"train.csv"});
+  CHECK(files_of("org/tables/test") == Names{"test.json"});
+  cache.add("told", "README.md", "---\nconfigs:\n- config_name: a\n  data_files: a.json\n---\n");
+  cache.add("told", "a.json");
+  cache.add("told", "config.json");
+  CHECK(files_of("org/told") == Names{"a.json"});
+  cache.add("described", "dataset_infos.json");
+  CHECK(has(problem_of("org/described"), "has no file of rows"));
+}
+
 TEST_CASE("a download that was interrupted is an error") {
   HubCache cache;
   cache.add("parts", "train-00000-of-00003.jsonl");

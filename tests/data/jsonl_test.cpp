@@ -96,10 +96,24 @@ TEST_CASE(
     CHECK(rows[0] == file.path + ":1 {\"a\":1}");
     CHECK(rows[1] == file.path + ":5 {\"a\":2}");
     CHECK(rows[2].starts_with(file.path + ":6: not valid JSON"));
-    CHECK(rows[3] == file.path + ":7: expected a JSON object, found array");
+    CHECK(rows[3].starts_with(file.path + ":7: found a list, expected a row"));
     CHECK(rows[4].starts_with(file.path + ":8: not valid JSON"));
     CHECK(rows[5] == file.path + ":9 {\"a\":4}");
   }
+}
+
+TEST_CASE("files that are no JSON Lines say so in the first error") {
+  const auto first_error = [](const std::string& bytes) {
+    const TemporaryFile file(".jsonl", bytes);
+    const std::vector<std::string> rows = drawn(file.path);
+    CHECK(rows == streamed(file.path));
+    return rows.at(0).substr(file.path.size());
+  };
+  CHECK(first_error("[\n  {\"a\": 1}\n]\n").starts_with(":1: found a list, expected a row"));
+  for (const std::string& utf16 :
+       {std::string("\xFF\xFE{\0}\0", 6), std::string("\xFE\xFF\0{\0}", 6),
+        std::string("{\0}\0", 4), std::string("\0{\0}", 4)})
+    CHECK(first_error(utf16).starts_with(":1: the file is UTF-16, expected UTF-8"));
 }
 
 TEST_CASE("compressed rows that are cut short or damaged end with the file's name") {

@@ -173,6 +173,8 @@ TEST_CASE("row errors name the file, the line and what was expected") {
         "rows.jsonl:7: `labels` has 1 entries, `input_ids` 2");
   CHECK(message_of(format, "{\"input_ids\": []}") == "rows.jsonl:7: the row has no tokens");
   CHECK(message_of(format, "{\"messages\": \"[]\"}") ==
+        "rows.jsonl:7: `messages` is empty, expected at least one message");
+  CHECK(message_of(format, "{\"messages\": \"hello\"}") ==
         "rows.jsonl:7: `messages` must be a list of messages, found text; is it the JSON text of "
         "one?");
   CHECK(message_of(format, "{\"messages\": []}") ==

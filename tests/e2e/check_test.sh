@@ -43,7 +43,7 @@ check() { # OUT STATUS ARGUMENTS
 
 sft="model.path=model data.train=rows.jsonl output_dir=out train.batch_size=4"
 check good.json 0 sft $sft
-for name in config model weights adapter mesh data.train lengths output_dir disk memory; do has good.json $name pass; done
+for name in config device model weights adapter mesh data.train lengths output_dir disk memory; do has good.json $name pass; done
 has good.json labels warn "4 rows train nothing"
 has good.json tokenizer warn "token ids"
 python3 -c '
@@ -61,6 +61,9 @@ grep -q "^pass  data.train" table.txt || fail "table: $(cat table.txt)"
 # Each fault is found, by its own check, and the others are still made.
 check bad.json 2 sft $sft data.max_length=oops && has bad.json config fail "data.max_length"
 check bad.json 2 sft $sft model.path=nowhere && has bad.json model fail && has bad.json output_dir pass && has bad.json data.train warn "not checked"
+check bad.json 2 sft $sft model.device=cuda && has bad.json device fail "model.device: found cuda" && has bad.json model pass && has bad.json memory pass
+TEMPER_BACKEND=nonsense check bad.json 2 sft $sft && has bad.json device fail TEMPER_BACKEND && has bad.json memory pass
+check bad.json 2 sft $sft output_dir=model && has bad.json output_dir fail "the directory of model.path"
 cp -r model cut && head -c 3000 model/model.safetensors > cut/model.safetensors
 check bad.json 2 sft $sft model.path=cut && has bad.json weights fail && has bad.json data.train pass
 echo '{"input_ids": [1, 999]}' > wrong.jsonl
@@ -94,6 +97,11 @@ check seen.json 0 sft $sft data.eval=seen.jsonl && has seen.json data.overlap wa
 check unseen.json 0 sft $sft data.eval=unseen.jsonl && has unseen.json data.overlap pass
 check same.json 0 grpo model.path=model data.train=prompts.jsonl output_dir=out3 rl.group_size=2 'rewards=[{command: [sh, -c, "while read -r l; do echo 0.25; done"], name: same}]' \
   && has same.json rewards/same warn "never differs"
+
+# A prompt that is the JSON text of messages is read literally, which a check and a run say.
+echo '{"prompt": "[{\"role\": \"user\", \"content\": \"Hi\"}]", "input_ids": [5, 6, 7]}' > literal.jsonl
+check literal.json 0 sft $sft data.train=literal.jsonl && has literal.json lengths warn "1 row has a \`prompt\` that is the JSON text of messages"
+"$temper" sft $sft data.train=literal.jsonl output_dir=literal train.max_steps=1 > literal.log 2>&1 && grep -q "the JSON text of messages" literal.log || fail "a literal prompt: $(cat literal.log)"
 
 # Pairs, rewards and references.
 check dpo.json 0 dpo model.path=model data.train=pairs.jsonl output_dir=out2 && has dpo.json reference pass && has dpo.json data.train pass
@@ -129,11 +137,13 @@ for form in "grpo $rl" "distill model.path=model distill.teacher=model distill.s
   check rl.json 0 $form ${reward:+"$reward"} rollout.cache_bytes=$need && has rl.json rollout pass
   check rl.json 2 $form ${reward:+"$reward"} rollout.cache_bytes=$((need - 1)) && has rl.json rollout fail "need $need bytes"
 done
-echo "{\"prompt_ids\": [$(seq -s, 3 52),$(seq -s, 3 52),3], \"answer\": \"1\"}" > longer.jsonl
-check rl.json 0 grpo $rl "$half" data.eval=prompts.jsonl rollout.cache_bytes=32768
-check rl.json 2 grpo $rl "$half" data.eval=longer.jsonl rollout.cache_bytes=32768 && has rl.json rollout fail "the longest prompt, 101 tokens"
-"$temper" grpo $rl "$half" data.eval=longer.jsonl rollout.cache_bytes=32768 > run.log 2>&1 && fail "a run begins whose evaluation cannot be sampled"
-grep -q "longer.jsonl:1: a prompt of 101 tokens .* need" run.log && [ ! -e out3/metrics.jsonl ] || fail "the run's cache: $(cat run.log)"
+# How many tokens a page of the cache holds depends on the processor.
+echo "{\"prompt_ids\": [$(for _ in 1 2 3 4 5 6 7 8 9 10; do printf '%s,' "$(seq -s, 3 52)"; done)3], \"answer\": \"1\"}" > longer.jsonl
+enough=$("$temper" grpo $rl "$half" rollout.cache_bytes=1000 2>&1 > /dev/null | sed -n 's/.* need \([0-9]*\) bytes.*/\1/p')
+check rl.json 0 grpo $rl "$half" data.eval=prompts.jsonl rollout.cache_bytes=$enough
+check rl.json 2 grpo $rl "$half" data.eval=longer.jsonl rollout.cache_bytes=$enough && has rl.json rollout fail "the longest prompt, 501 tokens"
+"$temper" grpo $rl "$half" data.eval=longer.jsonl rollout.cache_bytes=$enough > run.log 2>&1 && fail "a run begins whose evaluation cannot be sampled"
+grep -q "longer.jsonl:1: a prompt of 501 tokens .* need" run.log && [ ! -e out3/metrics.jsonl ] || fail "the run's cache: $(cat run.log)"
 check rl.json 2 grpo $rl "$half" rollout.min_new_tokens=5 && has rl.json config fail "rollout.min_new_tokens"
 servers='rollout.server.urls=[http://127.0.0.1:9]'
 check bad.json 2 grpo $rl "$half" --nproc 2 mesh.fsdp=2 rl.max_staleness=1 && has bad.json config fail "rl.max_staleness"
@@ -181,7 +191,19 @@ before=$(find out -type f -newer model | sort | xargs ls -l --time-style=full-is
 check done.json 0 out/config.yaml && has done.json output_dir warn complete
 check more.json 0 out/config.yaml train.max_steps=4 && has more.json output_dir warn "other settings"
 check bad.json 2 dpo model.path=model data.train=pairs.jsonl output_dir=out && has bad.json output_dir fail "another verb"
+check bad.json 2 dpo model.path=model data.train=pairs.jsonl output_dir=out9 resume=out/checkpoints/step-2 && has bad.json output_dir fail "another verb"
+check bad.json 2 sft $sft resume=out && has bad.json output_dir fail "the newest checkpoint of out is out/checkpoints/step-2"
+check native.json 0 out/config.yaml model.backend=native && has native.json output_dir warn "nothing would be trained"
+grep -q "settings differ" native.json && fail "model.backend: native differs from auto: $(cat native.json)"
 check other.json 0 sft $sft resume=never && has other.json output_dir warn
+# Checkpoints that were damaged are found by their hashes; the newest whole one counts.
+"$temper" sft $sft output_dir=hurt train.max_steps=4 train.save_every=2 > /dev/null 2>&1 || fail "a run with two checkpoints"
+hurt() { python3 -c 'import sys; f = open(sys.argv[1], "r+b"); f.seek(-3, 2); b = f.read(1); f.seek(-3, 2); f.write(bytes([b[0] ^ 1]))' "$1/policy.safetensors"; }
+hurt hurt/checkpoints/step-4
+check hurt.json 0 sft $sft output_dir=hurt train.max_steps=6 && has hurt.json output_dir warn "goes on from step 2, as newer checkpoints are damaged: hurt/checkpoints/step-4/policy.safetensors"
+check bad.json 2 sft $sft output_dir=hurt train.max_steps=6 resume=hurt/checkpoints/step-4 && has bad.json output_dir fail "resume=auto takes the newest whole one"
+hurt hurt/checkpoints/step-2
+check bad.json 2 sft $sft output_dir=hurt train.max_steps=6 && has bad.json output_dir fail "resume=never starts over"
 [ "$before" = "$(find out -type f -newer model | sort | xargs ls -l --time-style=full-iso)" ] || fail "check wrote into output_dir"
 "$temper" check nothing.yaml > /dev/null 2>&1
 [ $? = 2 ] || fail "a config that is not there"

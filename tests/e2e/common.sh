@@ -6,6 +6,47 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
 
+# comes_true COMMAND...: waits until it succeeds, for at most two minutes. A wait for an event is as short as the machine is fast.
+comes_true() {
+  local until=$((SECONDS + 120))
+  until "$@"; do
+    [ $SECONDS -lt $until ] || return 1
+    sleep 0.05
+  done
+}
+# until_rows OUT N [PROCESS]: waits until the run in OUT has written N rows of metrics, or PROCESS has ended.
+has_rows() { [ -s "$1/metrics.jsonl" ] && [ "$(wc -l < "$1/metrics.jsonl")" -ge "$2" ] || { [ -n "${3:-}" ] && has_ended "$3"; }; }
+until_rows() { comes_true has_rows "$@" && has_rows "$1" "$2" || fail "$1: no $2 rows: $(tail -3 "$1.log" 2> /dev/null)"; }
+# has_ended PROCESS: it is no more, or waits for its parent to ask for its status.
+has_ended() { ! [ -e "/proc/$1/status" ] || grep -q '^State:.Z' "/proc/$1/status" 2> /dev/null || ! [ -e "/proc/$1/status" ]; }
+# killed_after SECONDS COMMAND...: kills it after that time, wherever it is then, and waits until it has let go of its files, which
+# `timeout -s KILL` does not.
+killed_after() {
+  local seconds=$1 victim
+  shift
+  "$@" & victim=$!
+  sleep "$seconds"
+  kill -KILL $victim 2> /dev/null
+  wait $victim
+}
+# free_port: one that nothing uses, below those that the system gives to connections.
+free_port() {
+  python3 -c '
+import random, socket
+while True:
+    with socket.socket() as s:
+        port = random.randrange(20000, 32000)
+        try:
+            s.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        print(port)
+        break'
+}
+# address_of LOG PROCESS: waits until the server says its address there; in $address. Fails where the server ends.
+says_address() { address=$(grep -om1 'http://[0-9.:]*' "$1") || has_ended "$2"; }
+address_of() { address= && comes_true says_address "$@" && [ -n "$address" ]; }
+
 # tiny_model VOCABULARY HIDDEN INTERMEDIATE LAYERS HEADS KV_HEADS HEAD_DIM: random weights in model/, its config in config.json.
 tiny_model() {
   cat > config.json <<J

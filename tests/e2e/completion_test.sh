@@ -29,8 +29,10 @@ expect 'cpu cuda ' generate --device = c
 expect 'gsm8k ' eval --reward gs
 expect 'resume= rewards= rl. roles. rollout. ' grpo r
 expect 'rl.beta= ' grpo rl.be
-expect 'dapo dr_grpo ' grpo rl.algorithm = d
-expect 'dapo dr_grpo grpo gspo rloo ' grpo rl.algorithm =
+all=$("$temper" list algorithms | awk '{ print $1 }' | grep -vx ppo | sort)
+with_d=$(grep '^d' <<< "$all" | tr '\n' ' ')
+expect "$with_d" grpo rl.algorithm = d
+expect "$(tr '\n' ' ' <<< "$all")" grpo rl.algorithm =
 expect 'ppo ' ppo rl.algorithm =
 expect 'ppo. ' ppo pp
 expect 'false true ' sft data.shuffle =
@@ -58,7 +60,7 @@ fi
 if command -v fish > /dev/null; then
   "$temper" completion fish > temper.fish
   found=$(fish -c "source temper.fish; complete -C 'temper grpo rl.algorithm=d'" | cut -f1 | sort | tr '\n' ' ')
-  [ "$found" = 'rl.algorithm=dapo rl.algorithm=dr_grpo ' ] || fail "fish offers '$found'"
+  [ "$found" = "$(sed 's/[^ ]* */rl.algorithm=&/g' <<< "$with_d")" ] || fail "fish offers '$found'"
   found=$(fish -c "source temper.fish; complete -C 'temper generate --device '" | cut -f1 | sort | tr '\n' ' ')
   [ "$found" = 'auto cpu cuda ' ] || fail "fish offers '$found'"
 fi

@@ -17,6 +17,41 @@ done
 "$temper" eval --model d/grpo/final --input d/test.jsonl --reward exact --max-new-tokens 4 > eval.log || fail "eval: $?"
 grep -q '^pass@1' eval.log || fail "eval prints no pass@1"
 
+# A run says what it will do and where everything is; the commands that it names run.
+"$temper" sft model.path=d/model data.train=d/sums.jsonl output_dir=said adapter.method=lora train.max_steps=2 > said.log 2>&1 || fail "sft: $(cat said.log)"
+grep -q '^sft of d/model: [0-9,]* of [0-9,]* parameters train (lora of rank 16); ' said.log && grep -q '^2 steps: 8 rows each, of 20,000 rows, [0-9,]* tokens; output in said$' said.log ||
+  fail "how a run begins: $(cat said.log)"
+grep -q '^adapter: said/final$' said.log && grep -q '^report:  said/report.html$' said.log || fail "how a run ends: $(cat said.log)"
+head -5 d/test.jsonl > few.jsonl
+"$temper" grpo model.path=d/warm-up/final data.train=few.jsonl output_dir=said-rl 'rewards=[{name: exact}]' rollout.temperature=0.7 \
+  rollout.max_new_tokens=4 rl.prompts_per_rollout=4 train.max_steps=1 > said-rl.log 2>&1 || fail "grpo: $(cat said-rl.log)"
+grep -q '^1 step: a rollout of 4 prompts x 8 completions (at most 4 tokens) each; output in said-rl$' said-rl.log || fail "how a run begins: $(cat said-rl.log)"
+sed -n 's/^\(try: \)\{0,1\}  *temper //p' said.log said-rl.log > commands
+[ "$(wc -l < commands)" = 3 ] || fail "commands to try: $(cat said.log said-rl.log)"
+grep -q -- --prompt commands && fail "a prompt of which the demo's tokenizer has no character: $(cat commands)"
+while read -r command; do eval "\"\$temper\" $command" > tried.log 2>&1 < /dev/null || fail "temper $command: $(tail -3 tried.log)"; done < commands
+grep -q -- '--reward exact --temperature 0.7 --max-new-tokens 4$' commands || fail "commands to try: $(cat commands)"
+
+# What `tokenize` shows of rows of ids is what is trained; ids that no model of this vocabulary has are errors, and so is no row.
+echo '{"input_ids": [2, 11, 3], "labels": [-100, -100, 3]}' > ids.jsonl
+"$temper" tokenize --model d/model --input ids.jsonl --output - | grep -q '"tokens":\[2,11,3\],"labels":\[-100,-100,3\]' || fail "tokenize: ids and labels"
+echo '{"prompt_ids": [2], "chosen_ids": [11], "rejected_ids": [3]}' > pair.jsonl
+"$temper" tokenize --model d/model --input pair.jsonl --output - | grep -q '^{"chosen":{"text":".*","tokens":\[2,11\],"labels":\[-100,11\]},"rejected":{.*"tokens":\[2,3\],"labels":\[-100,3\]}}$' || fail "tokenize: a pair"
+for row in '{"tokens": [1, 99]}' '{"input_ids": [1, 99]}' ''; do
+  echo "$row" > wrong.jsonl
+  status=0; "$temper" tokenize --model d/model --input wrong.jsonl --output o > wrong.log 2>&1 || status=$?
+  [ $status = 2 ] && grep -q 'wrong.jsonl:.*\(holds 99; ids of this model are 0 to 12\|no rows\)' wrong.log && [ ! -e o ] || fail "tokenize $row: $status $(cat wrong.log)"
+done
+# A table of text is rows like any other.
+printf 'prompt,completion\n1+1=,2\n1+2=,3\n' > rows.csv
+echo '[{"prompt": "1+1=", "completion": "2"}, {"prompt": "1+2=", "completion": "3"}]' > rows.json
+sed 's/^\[//; s/]$//; s/}, {/}\n{/' rows.json > rows.jsonl
+for file in rows.jsonl rows.csv rows.json; do
+  "$temper" sft model.path=d/model data.train=$file output_dir=table train.max_steps=1 resume=never > table.log 2>&1 || fail "$file: $(tail -1 table.log)"
+  cp table/final/model.safetensors $file.safetensors
+  cmp rows.jsonl.safetensors $file.safetensors || fail "$file trains otherwise than rows.jsonl"
+done
+
 # The configs that the project brings run on what the demo leaves, or on rows of their form.
 ln -s d demo
 configs=$TEMPER_SOURCE_DIR/configs
@@ -66,4 +101,9 @@ refused 'rewards.*no model at nowhere' grpo $configs/grpo_gsm8k.yaml model.path=
 mkdir other && touch other/mine
 "$temper" demo --output other 2> error.log && fail "another directory is overwritten"
 grep -q 'holds something else' error.log && [ -e other/mine ] || fail "another directory: $(cat error.log)"
+# Where there is no chat template, a prompt is suggested that the tokenizer has tokens for.
+mkdir text && (
+  cd text && json_model && rm model/tokenizer_config.json && echo '{"text": "a b c"}' > rows.jsonl &&
+    "$temper" sft model.path=model data.train=rows.jsonl output_dir=run train.max_steps=1
+) > text.log 2>&1 && grep -q "temper generate --model run/final --prompt 'the beginning of a text'" text.log || fail "a prompt to try: $(cat text.log)"
 exit $bad

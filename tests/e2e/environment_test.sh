@@ -55,7 +55,7 @@ P
 rm -f log-*
 for delay in 0.4 0.8; do
   rm -rf killed
-  timeout -s KILL $delay "$temper" grpo $small "$walk" output_dir=killed > /dev/null || true
+  killed_after $delay "$temper" grpo $small "$walk" output_dir=killed > /dev/null || true
   "$temper" grpo $small "$walk" output_dir=killed > /dev/null || fail "going on after $delay s"
   cmp whole/final/model.safetensors killed/final/model.safetensors || fail "weights of a run killed after $delay s differ"
   cmp <(numbers whole/metrics.jsonl) <(numbers killed/metrics.jsonl) || fail "metrics of a run killed after $delay s differ"

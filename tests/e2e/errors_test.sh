@@ -29,11 +29,47 @@ printf '{"nothing": 1}\n' > fields.jsonl
 ok="output_dir=run model.path=model data.train=rows.jsonl train.max_steps=1"
 
 expect 2 'unknown verb `train`' train
+expect 2 'did you mean `sft`?' stf
+expect 2 'rows.jsonl: found a file of rows, expected a config file or dotted.key=value; write data.train=rows.jsonl' sft rows.jsonl
+expect 2 '`no_cuda` is called model.device here; write model.device: cpu' sft $ok no_cuda=true
+expect 2 '`deepspeed` is called mesh.fsdp here' sft $ok deepspeed=zero3.json
+expect 2 'model.device: found cuda:1234; this build has no CUDA' sft $ok model.device=cuda:1234
+expect 2 '--device: found cuda:1234; this build has no CUDA' chat --model model --device cuda:1234
+TEMPER_BACKEND=nonsense expect 2 'the environment variable TEMPER_BACKEND: backend "nonsense"' generate --model model --input one.jsonl --output o
+TEMPER_BACKEND=nonsense "$temper" generate --model model --input one.jsonl --output o --max-new-tokens 1 --backend native || { echo "FAILED: TEMPER_BACKEND is read where --backend says it" >&2; bad=1; }
+TEMPER_BACKEND=nonsense expect 2 'the environment variable TEMPER_BACKEND: backend "nonsense"' doctor
+grep -q '^backend .*TEMPER_BACKEND' out.txt && grep -q '^parquet' out.txt || { echo "FAILED: doctor: $(cat out.txt)" >&2; bad=1; }
+rm -f o
+expect 2 'output_dir: found model, the directory of model.path; expected another one' sft $ok output_dir=model
+expect 2 'model/config.json: found a file, expected a model directory; give its directory, model' generate --model model/config.json --input one.jsonl --output o
+expect 2 'model: not an adapter directory: it has no adapter_config.json; it is a model' generate --model model --adapter model --input one.jsonl --output o
+"$temper" sft $ok output_dir=trained metrics.sinks=[jsonl] > /dev/null 2>&1 || { echo "FAILED: a run of one step" >&2; bad=1; }
+expect 2 'trained: not a checkpoint: it has no state.json; the newest checkpoint of trained is trained/checkpoints/step-1' sft $ok output_dir=next resume=trained
+expect 2 'nowhere: no such adapter; expected a directory with adapter_config.json' sft $ok adapter.path=nowhere
+expect 2 'write --reward-command "python3 reward.py"' eval --model model --input one.jsonl --reward 'python3 reward.py'
+expect 2 'write --reward-command "python3 reward.py"' eval --model model --input one.jsonl --reward reward.py
+printf '[\n{"input_ids": [1, 2]}\n]\n' > list.jsonl
+expect 2 'list.jsonl:1: found a list, expected a row, one JSON object a line' sft $ok data.train=list.jsonl
+iconv -f UTF-8 -t UTF-16 rows.jsonl > utf16.jsonl
+expect 2 'utf16.jsonl:1: the file is UTF-16, expected UTF-8' sft $ok data.train=utf16.jsonl
 expect 2 'typo.yaml:5: unknown key `train.max_step`; did you mean `train.max_steps`' sft typo.yaml
 expect 2 'type.yaml:4: optimizer.learning_rate' sft type.yaml
 expect 2 'broken.yaml' sft broken.yaml
 expect 2 'missing.yaml' sft missing.yaml
 expect 2 'output_dir' sft model.path=model
+expect 2 'train.max_steps=: found no value; write train.max_steps=null for none' sft $ok train.max_steps=
+expect 2 'train.batch_size=: found no value; write train.batch_size=VALUE (integer >= 1)' sft $ok train.batch_size=
+expect 2 '`train.max_steps`: a key without a value; write train.max_steps=VALUE' sft $ok train.max_steps
+expect 2 'a shell understands such a line: [bash, -c,' grpo $ok data.train=prompts.jsonl 'rewards=[{command: ["cd x && python3 reward.py"]}]'
+expect 2 'a program and its arguments are a list: [python3, reward.py]' grpo $ok 'rewards=[{command: python3 reward.py}]'
+expect 2 'write rewards=[{command: [python3, reward.py]}]' grpo $ok rewards=reward.py
+expect 2 'the command has `&&`, which only a shell understands' grpo $ok data.train=prompts.jsonl 'rewards=[{command: [cat, "&&", cat]}]'
+expect 2 '`actor_rollout_ref.rollout.n` is called rl.group_size here' grpo $ok actor_rollout_ref.rollout.n=5
+expect 2 'give its directory, model' sft $ok model.path=model/model.safetensors
+expect 2 'expected one of models, algorithms, optimizers, servers, rewards' list mistral
+expect 2 'did you mean `models`?' list model
+: > none.jsonl
+for verb in generate score; do expect 2 'none.jsonl: no rows' $verb --model model --input none.jsonl --output o; done
 expect 2 'model.path is required' sft output_dir=run
 expect 2 'data.train is required' sft output_dir=run model.path=model
 expect 2 'nowhere: no such model' sft $ok model.path=nowhere
@@ -60,7 +96,7 @@ expect 2 '--model is required' score --input range.jsonl --output o
 expect 2 'model/config.json/x: no such model' score --model model/config.json/x --input range.jsonl --output o
 expect 2 'holds a model already' init --config config.json --output model
 echo '{"model_type": "mamba"}' > mamba.json
-expect 2 'expected one of llama, qwen2' init --config mamba.json --output other
+expect 2 'expected one of gemma, gemma2, gemma3_text, llama, qwen2' init --config mamba.json --output other
 mkdir empty && cp model/config.json empty/
 expect 2 'empty: no weights' score --model empty --input range.jsonl --output o
 cp -r model short && head -c 900 model/model.safetensors > short/model.safetensors

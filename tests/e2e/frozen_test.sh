@@ -9,14 +9,13 @@ trap 'kill -KILL "${stopped[@]}" $(jobs -p) 2> /dev/null; rm -rf "$dir"' EXIT
 tiny_model 62 32 48 2 2 2 16
 awk 'BEGIN { for (i = 0; i < 24; ++i) printf "{\"prompt_ids\": [%d, %d, %d]}\n", 5 + i, 9 + i, 30 - i }' > prompts.jsonl
 even_reward
-sed 's/^while read -r line; do/while read -r line; do sleep 0.05/' even.sh > even_slow.sh
+sed 's/^while read -r line; do/while read -r line; do sleep 0.1/' even.sh > even_slow.sh
 run="model.path=model data.train=prompts.jsonl optimizer.learning_rate=3e-3 rl.group_size=4 rl.prompts_per_rollout=4 rollout.max_new_tokens=7
   metrics.sinks=[jsonl] mesh.heartbeat_timeout_seconds=10"
 reward='rewards=[{name: even, command: [sh, even_slow.sh]}]'
 # start OUT ARGUMENTS: in the background, its process in $launcher.
 start() { local out=$1; shift; "$temper" grpo $run "$reward" output_dir="$out" "$@" > "$out.log" 2>&1 & launcher=$!; }
 rank_of() { for p in $(pgrep -P "$1"); do tr '\0' '\n' < /proc/"$p"/environ 2> /dev/null | grep -qx "RANK=$2" && echo "$p"; done; }
-until_rows() { for _ in $(seq 600); do [ -s "$1/metrics.jsonl" ] && [ "$(wc -l < "$1/metrics.jsonl")" -ge "$2" ] && return; sleep 0.05; done; fail "$1: no $2 rows: $(tail -3 "$1.log")"; }
 freeze() { stopped+=("$1"); kill -STOP "$1" || fail "nothing to stop"; }
 tokens() { grep -ho '"completion_tokens": *[^]]*' "$1"/rollouts/step-*.jsonl; }
 
@@ -26,12 +25,11 @@ tokens() { grep -ho '"completion_tokens": *[^]]*' "$1"/rollouts/step-*.jsonl; }
 start trains --nproc 2 train.max_steps=100000
 until_rows trains 2
 freeze "$(rank_of $launcher 1)"
-first=$(rank_of $launcher 0) begin=$SECONDS
-timeout 60 tail --pid="$first" -f /dev/null || fail "rank 0 waits for a rank that stands still"
+first=$(rank_of $launcher 0)
+comes_true has_ended "$first" || fail "rank 0 waits for a rank that stands still"
 grep -q "rank 0: rank 1 on $(hostname) sent no heartbeat" trains.log || fail "rank 1 stood still: $(cat trains.log)"
 wait $launcher
 [ $? = 1 ] || fail "rank 1 stood still: $(cat trains.log)"
-[ $((SECONDS - begin)) -le 60 ] || fail "rank 1 stood still: the run ended after $((SECONDS - begin)) s"
 
 # One that samples, with the weights of the next update on their way to it: others do its work.
 start samples --nproc 3 train.max_steps=6 rl.max_staleness=0 'roles.rollout=[1, 2]'

@@ -10,10 +10,7 @@ for key in "" secret; do
   : > serve.log  # or the address of the server before is read
   KEY=$key "$temper" serve --model model --port 0 --max-request-bytes 4194304 ${key:+--api-key-env KEY} > serve.log 2> serve.err &
   process=$!
-  for i in $(seq 300); do
-    address=$(grep -om1 'http://[0-9.:]*' serve.log) && break
-    sleep 0.1
-  done
+  address_of serve.log $process || { fail "no address: $(cat serve.err)"; exit 1; }
   # With a key only the cases in which it matters that the client has none.
   cases=; [ -n "$key" ] && cases="large_bodies endless_heads pages"
   ONE_BODY=4194304 python3 "$here/hostile_clients.py" "$address" $process "$key" $cases || bad=1

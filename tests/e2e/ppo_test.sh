@@ -28,7 +28,7 @@ done
 [ "$(value whole/metrics.jsonl sampler_trainer_max_abs_diff | tr '\n' ' ')" = "0 0 " ] || fail "the sampler is not the trainer"
 for delay in 0.4 0.7 1.0; do
   rm -rf killed
-  timeout -s KILL $delay "$temper" ppo run.yaml output_dir=killed > /dev/null || true
+  killed_after $delay "$temper" ppo run.yaml output_dir=killed > /dev/null || true
   "$temper" ppo run.yaml output_dir=killed > /dev/null
   for model in final critic; do cmp whole/$model/model.safetensors killed/$model/model.safetensors || fail "$model/ of a run killed after $delay s differs"; done
   cmp <(numbers whole/metrics.jsonl) <(numbers killed/metrics.jsonl) || fail "metrics of a run killed after $delay s differ"

@@ -9,22 +9,28 @@ run="sft output_dir=run model.path=model data.train=rows.jsonl train.max_steps=1
 one_line() { [ "$(wc -l < "$1")" = 1 ] || fail "expected one line: $(cat "$1")"; }
 
 status=0
-RANK=1 timeout 60 "$temper" $run 2> err || status=$?
+RANK=1 timeout 200 "$temper" $run 2> err || status=$?
 [ $status = 2 ] && grep -q 'RANK is set and WORLD_SIZE is not' err || fail "a lone RANK: status $status: $(cat err)"
 one_line err
 
-export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 12000))
+export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port)
+# Whether the first rank listens; whether another stays connected to it (the first look for it is over at once).
+listens() { grep -qi ":$(printf %04x $MASTER_PORT) 0*:0000 0A " /proc/net/tcp /proc/net/tcp6; }
+connected() { grep -qi " 0[0-9A-F]*:$(printf %04x $MASTER_PORT) 01 " /proc/net/tcp /proc/net/tcp6; }
+stays_connected() { for _ in 1 2 3 4 5; do connected || return 1; sleep 0.2; done; }
+# Whether the process catches SIGTERM: before that it ends without a word.
+catches() { (((0x$(sed -n 's/^SigCgt:\t//p' "/proc/$1/status") >> 14) & 1)); }
 for rank in 0 1; do
   status=0
-  RANK=$rank TEMPER_TIMEOUT_SECONDS=2 timeout 60 "$temper" $run 2> err || status=$?
-  [ $status = 1 ] && grep -q 'within 2 s' err || fail "rank $rank alone: status $status: $(cat err)"
+  RANK=$rank TEMPER_TIMEOUT_SECONDS=6 timeout 200 "$temper" $run 2> err || status=$?
+  [ $status = 1 ] && grep -q 'within 6 s' err || fail "rank $rank alone: status $status: $(cat err)"
   one_line err
   # SIGTERM ends the wait.
   RANK=$rank "$temper" $run 2> err & pid=$!
-  sleep 3
+  comes_true catches $pid || fail "rank $rank does not catch SIGTERM"
+  [ $rank = 1 ] || comes_true listens || fail "rank 0 does not listen"
   kill -TERM $pid
-  for _ in $(seq 100); do kill -0 $pid 2> /dev/null || break; sleep 0.1; done
-  kill -KILL $pid 2> /dev/null && fail "rank $rank did not end by SIGTERM"
+  comes_true has_ended $pid || { kill -KILL $pid; fail "rank $rank did not end by SIGTERM"; }
   status=0
   wait $pid || status=$?
   [ $status = 143 ] && grep -q 'asked to stop' err || fail "rank $rank stopped: status $status: $(cat err)"
@@ -33,17 +39,17 @@ done
 
 # Two first ranks: the second says what is wrong. The rank that waits loses the first one, and says where to look.
 RANK=0 WORLD_SIZE=3 "$temper" $run 2> first & first=$!
-sleep 2
+comes_true listens || fail "rank 0 does not listen"
 status=0
-RANK=0 WORLD_SIZE=3 timeout 60 "$temper" $run 2> err || status=$?
+RANK=0 WORLD_SIZE=3 timeout 200 "$temper" $run 2> err || status=$?
 [ $status = 1 ] && grep -q "the port $MASTER_PORT is in use" err || fail "a second rank 0: status $status: $(cat err)"
 one_line err
 RANK=1 WORLD_SIZE=3 "$temper" $run 2> err & second=$!
-sleep 3
+comes_true stays_connected || fail "rank 1 does not connect"
 kill -TERM $first
 wait $first
 one_line first
-timeout 30 tail --pid=$second -f /dev/null || fail "rank 1 waits for a first rank that has ended"
+comes_true has_ended $second || fail "rank 1 waits for a first rank that has ended"
 kill -KILL $second 2> /dev/null
 status=0
 wait $second || status=$?
@@ -55,15 +61,14 @@ echo '{"prompt_ids": [1, 2, 3]}' > prompts.jsonl
 processes=()
 for rank in 0 1; do
   RANK=$rank "$temper" grpo output_dir=lost model.path=model data.train=prompts.jsonl train.max_steps=1 rollout.max_new_tokens=4 \
-    'rl={prompts_per_rollout: 2, group_size: 2}' 'rewards=[{command: [sh, -c, "read -r l; touch asked; sleep 300; echo 1"], timeout_seconds: 300}]' \
+    'rl={prompts_per_rollout: 2, group_size: 2}' 'rewards=[{command: [sh, -c, "read -r l; touch asked-$RANK; sleep 300; echo 1"], timeout_seconds: 300}]' \
     > lost-$rank.log 2>&1 &
   processes[rank]=$!
 done
-for _ in $(seq 300); do [ -e asked ] && break; sleep 0.1; done
-sleep 1
+for rank in 0 1; do comes_true test -e asked-$rank || fail "rank $rank asks for no reward: $(cat lost-$rank.log)"; done
 kill -KILL "${processes[1]}"
 status=0
-timeout 60 tail --pid="${processes[0]}" -f /dev/null || fail "rank 0 did not end within 60 s"
+comes_true has_ended "${processes[0]}" || fail "rank 0 did not end"
 kill -KILL "${processes[0]}" 2> /dev/null
 wait "${processes[0]}" || status=$?
 [ $status = 1 ] && grep -q "rank 1 on $(hostname) has exited" lost-0.log || fail "rank 1 was killed: status $status: $(cat lost-0.log)"
@@ -95,11 +100,23 @@ cp -r model there
 echo '{"input_ids": [1, 2, 4]}' > there/rows.jsonl
 both 2 'data.train.path (rows.jsonl)'
 both 2 'data.train.path (rows.jsonl)' mesh.fsdp=2
+
+# Two hosts with different defaults compute with different backends.
+backends=(native aten) processes=()
+for rank in 0 1; do
+  RANK=$rank TEMPER_BACKEND=${backends[rank]} timeout 100 "$temper" $run output_dir=backends > backends-$rank.log 2>&1 & processes[rank]=$!
+done
+for rank in 0 1; do
+  status=0
+  wait "${processes[rank]}" || status=$?
+  [ $status = 1 ] && grep -q "rank 1 on $(hostname) has a different backend (model.backend, TEMPER_BACKEND) than rank 0 on $(hostname): \`aten\`, not \`native\`" backends-$rank.log ||
+    fail "rank $rank of two backends: status $status: $(cat backends-$rank.log)"
+done
 unset WORLD_SIZE MASTER_ADDR MASTER_PORT
 
 for ranks in 1000 1000000; do
   status=0
-  timeout 10 "$temper" sft --nproc $ranks output_dir=run model.path=model data.train=rows.jsonl 2> err || status=$?
+  timeout 60 "$temper" sft --nproc $ranks output_dir=run model.path=model data.train=rows.jsonl 2> err || status=$?
   [ $status = 2 ] && grep -q "nproc: found $ranks, expected at most" err || fail "--nproc $ranks: status $status: $(cat err)"
   one_line err
 done

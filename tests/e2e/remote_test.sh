@@ -31,11 +31,7 @@ start() {
   : > "$log"
   "$@" >> "$log" 2>&1 &
   process=$!
-  for i in $(seq 300); do
-    address=$(grep -om1 'http://[0-9.:]*' "$log") && return
-    kill -0 $process 2> /dev/null || break
-    sleep 0.1
-  done
+  address_of "$log" $process && return
   fail "$*: no address; $(cat "$log")"
   exit 1
 }
@@ -143,12 +139,12 @@ done
 # with the same bits. Of two servers the other goes on alone meanwhile.
 for staleness in 0 1; do
   [ $staleness = 0 ] && same=sync-none || same=stale
-  sed 's/^while read -r line; do/while read -r line; do sleep 0.05/' even.sh > even_slow.sh
+  sed 's/^while read -r line; do/while read -r line; do sleep 0.1/' even.sh > even_slow.sh
   grpo killed-$staleness rl.max_staleness=$staleness rollout.server.urls=[$url] 'rewards=[{name: even, command: [sh, even_slow.sh]}]' > log 2>&1 &
   run=$!
-  until [ -s killed-$staleness/metrics.jsonl ]; do sleep 0.05; kill -0 $run 2> /dev/null || break; done
+  until_rows killed-$staleness 1 $run
   kill -KILL $first
-  sleep 1
+  wait $first 2> /dev/null
   serve "${url##*:}"
   first=$process
   wait $run || fail "killed server, staleness $staleness: $(tail -3 log)"
@@ -183,9 +179,9 @@ for staleness in 0 1; do
   out=killed-ranks-$staleness
   grpo $out --nproc 2 rl.max_staleness=$staleness rollout.server.urls=[$url] 'rewards=[{name: even, command: [sh, even_slow.sh]}]' > log 2>&1 &
   run=$!
-  until [ -s $out/metrics.jsonl ]; do sleep 0.05; kill -0 $run 2> /dev/null || break; done
+  until_rows $out 1 $run
   kill -KILL $first
-  sleep 1
+  wait $first 2> /dev/null
   serve "${url##*:}"
   first=$process
   wait $run || fail "$out: $(tail -3 log)"
@@ -207,7 +203,7 @@ forgets vllm lora 5
 stand_in before.log sglang $url
 grpo restarted --nproc 2 rollout.server.kind=sglang rollout.server.urls=[$address] train.max_steps=4 'rewards=[{name: even, command: [sh, even_slow.sh]}]' > log 2>&1 &
 run=$!
-until [ -s restarted/metrics.jsonl ]; do sleep 0.05; kill -0 $run 2> /dev/null || break; done
+until_rows restarted 1 $run
 kill -KILL $process
 wait $process 2> /dev/null
 stand_in after.log sglang $url --port "${address##*:}"
@@ -220,16 +216,16 @@ cmp sglang-none-0/final/model.safetensors restarted/final/model.safetensors || f
 kill $process
 
 # While a server is loading: rank 0 is gone, then the other one. Nobody waits for long.
-stand_in slow.log sglang $url --load-seconds 100
+stand_in slow.log sglang $url --load-seconds 1000
 for rank in 0 1; do
   : > slow.log
   "$temper" grpo run.yaml output_dir=gone-$rank --nproc 2 rollout.server.kind=sglang rollout.server.urls=[$address] > log 2>&1 &
   run=$! before=$SECONDS
-  until grep -q loaded slow.log; do sleep 0.1; kill -0 $run 2> /dev/null || break; done
-  sleep 0.5
+  loads_or_ends() { grep -q loaded slow.log || has_ended $run; }
+  comes_true loads_or_ends || fail "rank $rank: nothing is loaded: $(tail -3 log)"
   for p in $(pgrep -P $run); do tr '\0' '\n' < /proc/$p/environ | grep -qx "RANK=$rank" && kill -KILL $p; done
   wait $run && fail "a run without its rank $rank"
-  [ $((SECONDS - before)) -le 40 ] || fail "rank $rank gone: $((SECONDS - before)) s"
+  [ $((SECONDS - before)) -le 200 ] || fail "rank $rank gone: $((SECONDS - before)) s"
 done
 kill $process
 # Gone for longer than the tries take: the run says so and waits, as rollout.server.wait_minutes says. Ctrl-C ends the waiting, and the
@@ -244,10 +240,9 @@ busy_run=$!
 lose_server() {  # OUTPUT_DIR STALENESS: a run in $run, its server killed, and the run waits
   "$temper" grpo run.yaml output_dir=$1 rl.max_staleness=$2 rollout.server.urls=[$url] rollout.server.wait_minutes=5 'rewards=[{name: even, command: [sh, even_slow.sh]}]' > $1.log 2>&1 &
   run=$!
-  until [ -s $1/metrics.jsonl ]; do sleep 0.05; kill -0 $run 2> /dev/null || break; done
+  until_rows $1 1 $run
   kill -KILL $first
-  for i in $(seq 200); do grep -q "^warning: rollout.server: $url does not answer; waiting up to 315 s" $1.log && return; sleep 0.1; done
-  fail "$1: nothing is said: $(tail -3 $1.log)"
+  comes_true grep -q "^warning: rollout.server: $url does not answer; waiting up to 315 s" $1.log || fail "$1: nothing is said: $(tail -3 $1.log)"
 }
 return_server() { serve "${url##*:}"; first=$process; }
 lose_server waits 1
@@ -255,9 +250,10 @@ waiting=$SECONDS
 # A url that never answered is not waited for.
 wait $dead || status=$?
 [ $status = 1 ] && grep -q 'http://127.0.0.1:9 failed 4 times' err || fail "no server: $status $(cat err)"
-[ $((SECONDS - before)) -le 25 ] || fail "no server: $((SECONDS - before)) s"
+# The wait that it does not have is 315 s.
+[ $((SECONDS - before)) -le 200 ] || fail "no server: $((SECONDS - before)) s"
 status=0; wait $busy_run || status=$?
-[ $status = 1 ] && grep -q 'took no request in 15 s.*503' always_busy.err && [ $((SECONDS - before)) -le 35 ] || fail "always busy: $status, $((SECONDS - before)) s, $(cat always_busy.err)"
+[ $status = 1 ] && grep -q 'took no request in 15 s.*503' always_busy.err || fail "always busy: $status, $(cat always_busy.err)"
 kill $always_busy
 while [ $((SECONDS - waiting)) -lt 17 ]; do sleep 0.2; done
 return_server
@@ -266,10 +262,10 @@ grep -q "$url answers again, after [0-9][0-9]* s" waits.log || fail "it is back:
 cmp stale/final/model.safetensors waits/final/model.safetensors || fail "a server that came back late changed the run"
 for staleness in 0 1; do
   lose_server stopped-$staleness $staleness
-  before=$SECONDS; status=0
+  status=0
   kill -INT $run
   wait $run || status=$?
-  [ $status = 130 ] && [ $((SECONDS - before)) -le 14 ] && grep -q 'asked to stop while no server answers' stopped-$staleness.log || fail "Ctrl-C while waiting: $status, $((SECONDS - before)) s, $(tail -3 stopped-$staleness.log)"
+  [ $status = 130 ] && grep -q 'asked to stop while no server answers' stopped-$staleness.log || fail "Ctrl-C while waiting: $status, $(tail -3 stopped-$staleness.log)"
   return_server
   grpo stopped-$staleness rl.max_staleness=$staleness rollout.server.urls=[$url] > log 2>&1 || fail "resumed after Ctrl-C: $(tail -3 log)"
   [ "$(wc -l < stopped-$staleness/metrics.jsonl)" = 6 ] || fail "resumed after Ctrl-C: $(wc -l < stopped-$staleness/metrics.jsonl) steps"
@@ -283,7 +279,7 @@ refused "NO_SUCH_KEY" rollout.server.urls=[$url] rollout.server.api_key_env=NO_S
 refused "http://HOST:PORT" rollout.server.urls=[localhost:8000]
 refused "rollout.server.urls" rollout.server.kind=vllm
 refused "rollout.no_repeat_ngram" rollout.no_repeat_ngram=2 rollout.server.kind=vllm rollout.server.urls=[$url]
-refused "openai | vllm | sglang" rollout.server.kind=tgi rollout.server.urls=[$url]
+refused "openai | sglang | vllm" rollout.server.kind=tgi rollout.server.urls=[$url]
 KEY=secret serve 0 --api-key-env KEY
 WRONG=x grpo key rollout.server.urls=[$address] rollout.server.api_key_env=WRONG 2> err > /dev/null && fail "a wrong key was taken"
 grep -q "401" err || fail "a wrong key: $(cat err)"

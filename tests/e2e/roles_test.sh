@@ -4,14 +4,14 @@
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-export OMP_NUM_THREADS=1 TEMPER_TIMEOUT_SECONDS=60
+export OMP_NUM_THREADS=1 TEMPER_TIMEOUT_SECONDS=120
 trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$dir"' EXIT
 
 tiny_model 62 32 48 2 2 2 16  # two ranks of tensor parallelism divide it
 awk 'BEGIN { for (i = 0; i < 24; ++i) { printf "{\"prompt_ids\": ["; n = 1 + i % 9; for (k = 0; k < n; ++k) printf "%s%d", k ? ", " : "", 5 + (7 * i + 3 * k) % 50; printf "]}\n" } }' > prompts.jsonl
 awk 'BEGIN { for (i = 0; i < 12; ++i) printf "{\"prompt_ids\": [%d, 6, 7], \"chosen_ids\": [%d, 9, 2], \"rejected_ids\": [%d, 2]}\n", 5 + i, 20 + i, 40 + i }' > pairs.jsonl
 even_reward
-sed 's/^while read -r line; do/while read -r line; do sleep 0.05/' even.sh > even_slow.sh
+sed 's/^while read -r line; do/while read -r line; do sleep 0.1/' even.sh > even_slow.sh
 cat > run.yaml <<'Y'
 model: {path: model}
 data: {train: prompts.jsonl}
@@ -44,7 +44,6 @@ like() {
 weights() { cmp "$1"/final/*model.safetensors "$2"/final/*model.safetensors || fail "$2 leaves other weights than $1"; }
 # The process of a rank of the launcher $1.
 rank_of() { for p in $(pgrep -P "$1"); do tr '\0' '\n' < /proc/"$p"/environ 2> /dev/null | grep -qx "RANK=$2" && echo "$p"; done; }
-until_rows() { for _ in $(seq 600); do [ -s "$1/metrics.jsonl" ] && [ "$(wc -l < "$1/metrics.jsonl")" -ge "$2" ] && return; sleep 0.05; done; fail "$1: no $2 rows: $(tail -3 "$1.log")"; }
 
 for method in none lora; do
   options="adapter.method=$method adapter.rank=3"
@@ -148,10 +147,10 @@ begin=$SECONDS
 kill -KILL "$(rank_of $launcher 1)"
 wait $launcher
 [ $? = 1 ] || fail "a rank that trains was killed: $(cat dead.log)"
-[ $((SECONDS - begin)) -le 60 ] || fail "a rank that trains was killed: $((SECONDS - begin)) s"
+[ $((SECONDS - begin)) -le 120 ] || fail "a rank that trains was killed: $((SECONDS - begin)) s"  # 30 s at most by itself
 for p in $ranks; do kill -0 "$p" 2> /dev/null && fail "rank $p lives on"; done
 run dead "$slow" train.max_steps=6 rl.max_staleness=0
-like slow dead
+like slow dead './checkpoints/*'  # which steps were saved depends on when it ended
 start stopped --nproc 3 "$slow" train.max_steps=6 rl.max_staleness=1 'roles.rollout=[2]'
 until_rows stopped 2
 ranks=$(pgrep -P $launcher)
@@ -166,7 +165,7 @@ run stopped-alone "$slow" train.max_steps=6 rl.max_staleness=1
 like slow-stale stopped-alone './checkpoints/*'
 
 # Started as torchrun and srun do: each rank by itself, with the run's end and no launcher.
-export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 12000))  # below those that the system gives to others
+export WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port)
 processes=()
 for rank in 0 1 2; do RANK=$rank start alone-$rank output_dir=alone 'roles={rollout: [1], reference: [2]}'; processes[rank]=$launcher; done
 for rank in 0 1 2; do wait "${processes[rank]}" || fail "rank $rank by itself: $(cat alone-$rank.log)"; done

@@ -12,11 +12,7 @@ start() {
   : > serve.log  # or the address of the server before is read
   "$temper" serve --model model --port 0 "$@" > serve.log 2> serve.err &
   process=$!
-  for i in $(seq 200); do
-    address=$(grep -om1 'http://[0-9.:]*' serve.log) && return
-    kill -0 $process 2> /dev/null || break
-    sleep 0.1
-  done
+  address_of serve.log $process && return
   fail "serve $*: no address; $(cat serve.log serve.err)"
   exit 1
 }
@@ -36,20 +32,20 @@ stop
 start --drain-seconds 60
 python3 "$here/serve_client.py" "$temper" "$address" drained > drained.log 2>&1 &
 client=$!
-for i in $(seq 900); do grep -q begun drained.log && break; sleep 0.1; done
+comes_true grep -q begun drained.log
 kill -TERM $process
 wait $client || fail "a client whose request was taken: $(cat drained.log)"
 wait $process || fail "a server that drained: status $?"
 start  # as it is by default, with more to do than the seconds are enough for
 python3 "$here/serve_client.py" "$temper" "$address" busy > busy.log 2>&1 &
 client=$!
-for i in $(seq 900); do grep -q begun busy.log && break; sleep 0.1; done
+comes_true grep -q begun busy.log
 stop
 wait $client || fail "a client of a server that ends: $(cat busy.log)"
 start --drain-seconds 0.2
 python3 "$here/serve_client.py" "$temper" "$address" abandoned > abandoned.log 2>&1 &
 client=$!
-for i in $(seq 900); do grep -q begun abandoned.log && break; sleep 0.1; done
+comes_true grep -q begun abandoned.log
 stop
 wait $client || fail "a client that waited: $(cat abandoned.log)"
 

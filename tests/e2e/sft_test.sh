@@ -25,7 +25,7 @@ for kind in none lora none-bfloat16 lora-bfloat16; do
   result=$(echo whole-$kind/final/*model.safetensors)
   for delay in $delays; do
     rm -rf killed
-    timeout -s KILL $delay "$temper" sft run.yaml output_dir=killed $settings || true
+    killed_after $delay "$temper" sft run.yaml output_dir=killed $settings || true
     "$temper" sft run.yaml output_dir=killed $settings > /dev/null
     cmp "$result" "killed/${result#*/}" || fail "$kind: weights of a run killed after $delay s differ"
     cmp <(numbers whole-$kind/metrics.jsonl) <(numbers killed/metrics.jsonl) || fail "$kind: metrics of a run killed after $delay s differ"
@@ -68,8 +68,8 @@ grep -q '"r": 3' onward/final/adapter_config.json || fail "adapter.path: the ran
 "$temper" sft onward/config.yaml | grep complete > /dev/null || fail "adapter.path: the resolved config does not run again"
 
 # Ctrl-C saves, says so and exits with 130; the run goes on from there.
-"$temper" sft run.yaml output_dir=stopped train.max_steps=3000 2> stopped.err & pid=$!
-sleep 1.5; kill -INT $pid; status=0; wait $pid || status=$?
+"$temper" sft run.yaml output_dir=stopped train.max_steps=300000 2> stopped.err & pid=$!
+until_rows stopped 1 $pid; kill -INT $pid; status=0; wait $pid || status=$?
 [ $status = 130 ] && grep -q 'continues from there' stopped.err || fail "Ctrl-C: status $status, $(cat stopped.err)"
 [ -n "$(ls stopped/checkpoints)" ] || fail "Ctrl-C left no checkpoint"
 

@@ -77,10 +77,7 @@ done
 # So has every model of a server.
 "$temper" serve --model model --adapter a=lora/final --port 0 > serve.log 2> serve.err &
 process=$!
-for i in $(seq 200); do
-  address=$(grep -om1 'http://[0-9.:]*' serve.log) && break
-  sleep 0.1
-done
+address_of serve.log $process || fail "serve: no address: $(cat serve.err)"
 python3 - "$address" > served <<'P' || fail "serve: $(cat serve.err)"
 import json, sys, urllib.request
 for model in ["model", "a"]:
@@ -93,9 +90,13 @@ wait $process
 head -2 expected | cmp - served || fail "serve: $(cat served)"
 
 echo "{\"prompt\": $(cat messages.json), \"chosen\": [{\"role\": \"assistant\", \"content\": \"2\"}], \"rejected\": [{\"role\": \"assistant\", \"content\": \"3\"}]}" > pairs.jsonl
-margin() { "$temper" eval --input pairs.jsonl --pairs --json "$@" 2>> log | grep -o '"margin".*' || fail "eval --pairs $*: $(cat log)"; }
-cp -r lora/final bare && rm bare/chat_template.jinja
-[ "$(margin --model model --adapter lora/final)" != "$(margin --model model --adapter bare)" ] || fail "pairs are ranked without the adapter's template"
+# scores FILE ADAPTER: what eval --pairs says of the pairs with this adapter.
+scores() { "$temper" eval --input pairs.jsonl --pairs --json --model model --adapter "$2" > "$1" 2> log && grep -q '"margin"' "$1"; }
+cp -r lora/final paired && cp -r lora/final bare && rm bare/chat_template.jinja
+echo "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }};{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}" > paired/chat_template.jinja
+scores paired.scores paired || fail "eval --pairs: $(cat log)"
+scores bare.scores bare || fail "eval --pairs without a template of the adapter's: $(cat log)"
+cmp -s paired.scores bare.scores && fail "pairs are ranked without the adapter's template"
 printf 'hi\n' | "$temper" chat --model model --adapter lora/final --max-new-tokens 2 > log 2>&1 || fail "chat: $(cat log)"
 
 # A template that writes today's date: a run keeps that of its first start, on all ranks and where it goes on elsewhere. Two time zones
@@ -122,7 +123,7 @@ grep -q "it writes the date, which is ${today}T.*data.template_date" log || fail
 early "$temper" check sft model.path=model data.train=chat.jsonl data.chat_template=dated.jinja output_dir=checked data.template_date=soon > log 2>&1
 grep -q 'data.template_date: found `soon`, expected a date as' log || fail "a date that is none: $(cat log)"
 # Ranks in two time zones.
-export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 12000))
+export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port)
 RANK=1 late dated output_dir=zones > log.1 2>&1 & second=$!
 RANK=0 early dated output_dir=zones > log 2>&1 || fail "ranks in two time zones: $(cat log log.1)"
 wait $second || fail "ranks in two time zones: $(cat log.1)"

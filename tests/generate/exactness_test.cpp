@@ -429,6 +429,25 @@ TEST_CASE("requests with options of their own share a batch and get what they ge
   }
 }
 
+TEST_CASE("an update of another model leaves the known prefixes as good as they were") {
+  const Threads one(1);
+  const auto model = make("qwen3"), other = make("qwen3");
+  generate::Engine engine(*model, {});
+  const auto reused_by_one = [&] {
+    const int64_t before = engine.statistics().reused_tokens;
+    engine.submit({0, prompts()[4], 1, sampled()});
+    engine.run([](const Completion&) {});
+    return engine.statistics().reused_tokens - before;
+  };
+  CHECK(reused_by_one() == 0);
+  const int64_t reused = reused_by_one();
+  CHECK(reused > 0);
+  other->each_parameter([](const std::string&, nn::Parameter& p) { p.mark_updated(); });
+  CHECK(reused_by_one() == reused);
+  model->each_parameter([](const std::string&, nn::Parameter& p) { p.mark_updated(); });
+  CHECK(reused_by_one() == 0);
+}
+
 TEST_CASE("what was computed with other weights is not reused") {
   const Threads one(1);
   const auto model = make("qwen3");

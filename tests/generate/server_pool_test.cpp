@@ -92,7 +92,7 @@ struct Two {
   }
   PoolOptions options(std::shared_ptr<WeightsLoader> loader) const {
     return {.servers = {{parse_url(health.address()), "", "a server"}},
-            .timeout_seconds = 10,
+            .timeout_seconds = 60,
             .loader = std::move(loader)};
   }
   Two() {
@@ -105,7 +105,7 @@ struct Two {
   ~Two() {
     second.reset();
     first.reset();
-    HttpClient(parse_url(health.address()), "", 5).get("/health");  // it has begun to listen
+    HttpClient(parse_url(health.address()), "", 60).get("/health");  // it has begun to listen
     health.stop();
     listening.join();
   }
@@ -243,19 +243,22 @@ TEST_CASE("stopping ends the wait for a load by another process") {
   class Never : public WeightsLoader {
    public:
     int64_t load(size_t, const RemoteWeights&, int64_t) override {
+      begun = true;
       while (!stopped_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       throw RunError("stopped");
     }
     void stop() override { stopped_ = true; }
+    std::atomic<bool> begun{false};
 
    private:
     std::atomic<bool> stopped_{false};
   };
   const Two two;
-  ServerPool pool(two.options(std::make_shared<Never>()), std::make_unique<Fake>(two.servers));
+  const auto never = std::make_shared<Never>();
+  ServerPool pool(two.options(never), std::make_unique<Fake>(two.servers));
   pool.set_weights({"1", "/1"});
   std::thread samples([&] { CHECK_THROWS_WITH_AS(pool.sample({}, 0), "stopped", RunError); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  while (!never->begun) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   pool.stop();
   samples.join();
 }

@@ -117,7 +117,8 @@ TEST_CASE("an adapter trains on a base that is kept in bfloat16, and merges into
   });
 }
 
-TEST_CASE("fast arithmetic: sampling and scoring agree to the bit, whatever shares the batch") {
+TEST_CASE("fast arithmetic: sampling and scoring agree to the bit, whatever shares the batch" *
+          doctest::test_suite("exact")) {
   for (const char* name : {"llama", "qwen3", "gemma2"}) {
     CAPTURE(name);
     using ops::Arithmetic;

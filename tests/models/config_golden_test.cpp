@@ -4,12 +4,12 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "temper/base/json.h"
-#include "temper/models/families.h"
-#include "tests/golden.h"
+#include "temper/models/decoder.h"
+#include "tests/models/golden.h"
 
 using namespace temper;
 using models::DecoderConfig;
@@ -18,11 +18,7 @@ using models::HfConfig;
 namespace {
 
 DecoderConfig decoder_config(const HfConfig& config) {
-  const std::map<std::string, DecoderConfig (*)(const HfConfig&)> known{
-      {"llama", &models::llama_config},   {"qwen2", &models::qwen2_config},
-      {"qwen3", &models::qwen3_config},   {"gemma", &models::gemma_config},
-      {"gemma2", &models::gemma2_config}, {"gemma3_text", &models::gemma3_text_config}};
-  return known.at(config.model_type())(config);
+  return models::family_of(config).config(config);
 }
 
 double number(const Json& json, const char* key, double if_null) {
@@ -40,11 +36,14 @@ void check_rotary(const nn::RotaryConfig& found, const Json& expected) {
 }  // namespace
 
 TEST_CASE("a config that leaves keys out means what transformers fills in") {
-  for (const Json& golden : read_json_file(golden_path("config.json"))["configs"]) {
+  std::set<std::string> checked;
+  const Json goldens = read_json_file(golden_path("config.json"));
+  for (const Json& golden : goldens["configs"]) {
     const HfConfig config = HfConfig::parse(golden["config"], "config.json");
     const Json& e = golden["resolved"];
     CAPTURE(golden["config"].dump());
     const DecoderConfig c = decoder_config(config);
+    checked.insert(config.model_type());
     CHECK(c.vocab_size == e["vocab_size"].get<int64_t>());
     CHECK(c.hidden_size == e["hidden_size"].get<int64_t>());
     CHECK(c.intermediate_size == e["intermediate_size"].get<int64_t>());
@@ -75,15 +74,20 @@ TEST_CASE("a config that leaves keys out means what transformers fills in") {
     CHECK(c.local_rotary.has_value() == rope.contains("sliding_attention"));
     if (c.local_rotary) check_rotary(*c.local_rotary, rope["sliding_attention"]);
   }
+  for (const std::string& family : built_in_families()) {
+    CAPTURE(family);
+    CHECK(checked.contains(family));  // tests/golden/make_config_goldens.py has a line for each
+  }
 }
 
 TEST_CASE("rotary frequencies of every scaling are transformers'") {
-  for (const Json& golden : read_json_file(golden_path("config.json"))["rope"]) {
+  const Json goldens = read_json_file(golden_path("config.json"));
+  for (const Json& golden : goldens["rope"]) {
     CAPTURE(golden["parameters"].dump());
     Json rope = golden["parameters"];
     rope["rope_theta"] = golden["rope_theta"];
     const int64_t head_dim = golden["head_dim"];
-    const DecoderConfig c = models::llama_config(
+    const DecoderConfig c = decoder_config(
         HfConfig::parse({{"model_type", "llama"},
                          {"head_dim", head_dim},
                          {"max_position_embeddings", golden["max_position_embeddings"]},

@@ -4,10 +4,12 @@
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -15,6 +17,8 @@
 #include "temper/base/file.h"
 #include "temper/base/json.h"
 #include "temper/models/adapter.h"
+#include "temper/models/device.h"
+#include "temper/models/hf_config.h"
 #include "temper/models/load.h"
 #include "tests/models/golden.h"
 
@@ -102,6 +106,50 @@ TEST_CASE(
   CHECK(json["revision"].is_null());
 }
 
+TEST_CASE("what is named in place of a model says what to name") {
+  const fs::path folder = fs::temp_directory_path() / temper::str("temper-named-", ::getpid());
+  const auto touch = [&](const std::string& name) {
+    fs::create_directories((folder / name).parent_path());
+    std::ofstream(folder / name) << "{}";
+    return (folder / name).string();
+  };
+  const auto error = [](const std::string& path) {
+    try {
+      models::HfConfig::load(path);
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  touch("run/final/config.json");
+  touch("tuned/final/adapter_config.json");
+  touch("run/checkpoints/step-3/state.json");
+  const std::string weights = touch("run/final/model.safetensors");
+  const auto in = [&](const char* name) { return (folder / name).string(); };
+  CHECK(error(in("run")).ends_with("it is a run's directory: its model is " + in("run/final")));
+  CHECK(error(in("tuned")).ends_with("its adapter is " + in("tuned/final")));
+  CHECK(error(in("tuned/final")).find("it is an adapter: name its base model") !=
+        std::string::npos);
+  CHECK(error(in("run/checkpoints/step-3")).find("it is a run's checkpoint") != std::string::npos);
+  CHECK(error(weights).ends_with("give its directory, " + in("run/final")));
+  const std::string stray = touch("rows/data.jsonl"), config = touch("run/final/config.json");
+  CHECK(error(stray).ends_with("found a file, expected a model directory"));
+  CHECK_THROWS_WITH_AS(models::resolve_model_path(config),
+                       doctest::Contains(("give its directory, " + in("run/final")).c_str()),
+                       ConfigError);
+  using models::no_adapter_hint;
+  CHECK(no_adapter_hint(in("tuned")) ==
+        "; it is a run's directory: its adapter is " + in("tuned/final"));
+  CHECK(no_adapter_hint(in("run/final")).starts_with("; it is a model"));
+  CHECK(no_adapter_hint(in("tuned/final/adapter_config.json")) ==
+        "; give its directory, " + in("tuned/final"));
+  CHECK(no_adapter_hint(in("nowhere")).empty());
+  CHECK_THROWS_WITH_AS(models::named_model(in("tuned/final"), "distill.teacher"),
+                       doctest::Contains("it is an adapter"), ConfigError);
+  CHECK_NOTHROW(models::named_model(in("tuned/final"), "rewards", true));
+  fs::remove_all(folder);
+}
+
 TEST_CASE("additional chat templates go along with a saved model") {
   const Directory from("from"), to("to");
   fs::copy_file(golden_model("qwen3") + "/config.json", from.path + "/config.json");
@@ -170,8 +218,7 @@ TEST_CASE("a base that is written to while it is mapped is noticed") {
 }
 
 TEST_CASE("every matrix of every family splits under tensor parallelism, and no norm does") {
-  for (const char* name :
-       {"llama", "llama_linear", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"}) {
+  for (const std::string& name : golden_models()) {
     CAPTURE(name);
     const models::HfConfig config = models::HfConfig::load(golden_model(name));
     const models::Family& family = models::family_of(config);
@@ -191,4 +238,25 @@ TEST_CASE("every matrix of every family splits under tensor parallelism, and no 
         (models::split_of(family, "model.layers.1.mlp.up_proj.weight") == models::Split::kColumns));
     CHECK(!models::split_of(family, "model.layers.1.mlp.up_proj.lora_A.weight").has_value());
   }
+}
+
+TEST_CASE("a device and a backend are told apart from what is none") {
+  const auto error = [](const models::DeviceChoice& choice) {
+    try {
+      models::backend_for(choice);
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  for (const char* device : {"cuda", "cuda:0", "cuda:12345"})
+    CHECK(error({.device = device}).find("this build has no CUDA") != std::string::npos);
+  for (const char* device : {"cuda:", "cuda:x", "gpu"})
+    CHECK(error({.device = device}).find("expected auto, cpu, cuda or cuda:N") !=
+          std::string::npos);
+  const Variable variable("TEMPER_BACKEND", "nonsense");
+  CHECK(error({}).starts_with("the environment variable TEMPER_BACKEND: "));
+  CHECK(error({.backend = "native"}) == "no error");
+  CHECK(models::is_exact({}));
+  CHECK_FALSE(models::is_exact({.backend = "aten"}));
 }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "temper/base/file.h"
+#include "temper/models/decoder.h"
 #include "temper/models/init.h"
 #include "tests/train/tiny.h"
 
@@ -15,7 +16,13 @@ using tiny::Folder;
 
 namespace {
 
-constexpr const char* kFamilies[] = {"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"};
+// Those that llama.cpp has an architecture for.
+std::vector<std::string> gguf_families() {
+  std::vector<std::string> names;
+  for (const auto& family : models::families().list())
+    if (family.value.gguf) names.push_back(family.name);
+  return names;
+}
 
 Json config_of(const std::string& family, const Json& changes = Json::object()) {
   Json config = {{"model_type", family},      {"vocab_size", 61},
@@ -84,26 +91,27 @@ at::Tensor value_of(models::CausalLM& model, const std::string& name) {
 }  // namespace
 
 TEST_CASE("every family's tensors have the names and shapes that llama.cpp asks for") {
-  for (const std::string family : kFamilies) {
+  for (const std::string& family : gguf_families()) {
     CAPTURE(family);
     const Json config = config_of(family, {{"num_hidden_layers", 2}});
     const auto model = model_of(config);
     std::map<std::string, std::vector<int64_t>> expected = {{"token_embd.weight", {61, 32}},
                                                             {"output_norm.weight", {32}}};
-    if (!family.starts_with("gemma")) expected["output.weight"] = {61, 32};
+    const models::DecoderConfig c = models::families().find(family).config(parsed(config));
+    if (!c.tie_word_embeddings) expected["output.weight"] = {61, 32};
     for (const std::string block : {"blk.0.", "blk.1."}) {
       expected[block + "attn_norm.weight"] = expected[block + "ffn_norm.weight"] = {32};
       expected[block + "attn_q.weight"] = expected[block + "attn_output.weight"] = {32, 32};
       expected[block + "attn_k.weight"] = expected[block + "attn_v.weight"] = {16, 32};
       expected[block + "ffn_gate.weight"] = expected[block + "ffn_up.weight"] = {40, 32};
       expected[block + "ffn_down.weight"] = {32, 40};
-      if (family == "qwen2") {
+      if (c.attention.qkv_bias) {
         expected[block + "attn_q.bias"] = {32};
         expected[block + "attn_k.bias"] = expected[block + "attn_v.bias"] = {16};
       }
-      if (family == "qwen3" || family == "gemma3_text")
+      if (c.attention.qk_norm)
         expected[block + "attn_q_norm.weight"] = expected[block + "attn_k_norm.weight"] = {8};
-      if (family == "gemma2" || family == "gemma3_text")
+      if (models::families().find(family).gguf->windows)  // norms after attention and MLP
         expected[block + "post_attention_norm.weight"] =
             expected[block + "post_ffw_norm.weight"] = {32};
     }
@@ -117,10 +125,12 @@ TEST_CASE("every family's tensors have the names and shapes that llama.cpp asks 
 }
 
 TEST_CASE("sizes, windows, caps and positions become keys") {
-  for (const std::string family : kFamilies) {
+  for (const std::string& family : gguf_families()) {
     CAPTURE(family);
     const models::GgufForm form = form_of(family);
-    CHECK(form.architecture == (family == "gemma3_text" ? "gemma3" : family));
+    const models::Family& entry = models::families().find(family);
+    const models::DecoderConfig config = entry.config(parsed(config_of(family)));
+    CHECK(form.architecture == entry.gguf->name);
     CHECK(key<uint32_t>(form, "context_length") == 128);
     CHECK(key<uint32_t>(form, "embedding_length") == 32);
     CHECK(key<uint32_t>(form, "block_count") == 7);
@@ -132,10 +142,9 @@ TEST_CASE("sizes, windows, caps and positions become keys") {
     CHECK(key<uint32_t>(form, "vocab_size") == 61);
     CHECK(key<uint32_t>(form, "rope.dimension_count") == 8);
     CHECK(key<float>(form, "attention.layer_norm_rms_epsilon") == 1e-6f);
-    CHECK(key<float>(form, "rope.freq_base") == (family == "gemma3_text" ? 1e6f : 1e4f));
-    CHECK(key<float>(form, "rope.freq_base_swa").has_value() == (family == "gemma3_text"));
-    const bool windows = family == "gemma2" || family == "gemma3_text";
-    CHECK(key<uint32_t>(form, "attention.sliding_window").has_value() == windows);
+    CHECK(key<float>(form, "rope.freq_base") == static_cast<float>(config.rotary.theta));
+    CHECK(key<float>(form, "rope.freq_base_swa").has_value() == config.local_rotary.has_value());
+    CHECK(key<uint32_t>(form, "attention.sliding_window").has_value() == entry.gguf->windows);
     CHECK(!key<GgufArray>(form, "attention.sliding_window_pattern"));
   }
   CHECK(key<float>(form_of("gemma2"), "attn_logit_softcapping") == 50.0f);
@@ -179,28 +188,30 @@ TEST_CASE("scaled positions: linear and yarn as keys, llama3 as factors of the f
 }
 
 TEST_CASE("llama's rows of q and k lie in pairs, and no other family's do") {
-  for (const std::string family : kFamilies) {
+  for (const std::string& family : gguf_families()) {
     CAPTURE(family);
-    const auto model = model_of(config_of(family, {{"attention_bias", family == "llama"}}));
-    const auto tensors = made(*model, form_of(family, {{"attention_bias", family == "llama"}}));
+    const models::Family& entry = models::families().find(family);
+    const bool pairs = entry.gguf->interleaved;
+    const Json change = {{"attention_bias", pairs}};
+    const auto model = model_of(config_of(family, change));
+    const auto tensors = made(*model, form_of(family, change));
     const std::string layer = "model.layers.3.self_attn.";
     const at::Tensor q = value_of(*model, layer + "q_proj.weight"),
                      k = value_of(*model, layer + "k_proj.weight");
     for (int64_t head = 0; head < 4; ++head)
       for (int64_t i = 0; i < 4; ++i)
         for (const int64_t half : {0, 1}) {
-          const int64_t from = head * 8 + half * 4 + i,
-                        to = family == "llama" ? head * 8 + 2 * i + half : from;
+          const int64_t from = head * 8 + half * 4 + i, to = pairs ? head * 8 + 2 * i + half : from;
           CHECK(at::equal(tensors.at("blk.3.attn_q.weight")[to], q[from]));
           if (head < 2) CHECK(at::equal(tensors.at("blk.3.attn_k.weight")[to], k[from]));
-          if (family == "llama")
+          if (pairs)
             CHECK(at::equal(tensors.at("blk.3.attn_q.bias")[to],
                             value_of(*model, layer + "q_proj.bias")[from]));
         }
     CHECK(at::equal(tensors.at("blk.3.attn_v.weight"), value_of(*model, layer + "v_proj.weight")));
     const at::Tensor norm = value_of(*model, "model.norm.weight");
-    CHECK(
-        at::equal(tensors.at("output_norm.weight"), family.starts_with("gemma") ? norm + 1 : norm));
+    const bool plus_one = entry.config(parsed(config_of(family))).attention.norm_one_plus;
+    CHECK(at::equal(tensors.at("output_norm.weight"), plus_one ? norm + 1 : norm));
   }
 }
 

@@ -5,13 +5,16 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "temper/base/error.h"
+#include "temper/base/json.h"
 #include "temper/models/model.h"
 #include "tests/golden.h"
 
@@ -21,6 +24,30 @@ using Sequences = std::vector<std::vector<int32_t>>;
 
 // A directory of tests/golden/models.
 inline std::string golden_model(const std::string& name) { return golden_path("models/" + name); }
+
+// The program's own families: tests register others under names that begin with `test_`.
+inline std::vector<std::string> built_in_families() {
+  std::vector<std::string> names = models::families().names();
+  std::erase_if(names, [](const std::string& name) { return name.starts_with("test_"); });
+  return names;
+}
+
+// The directories with a language model in float32 or bfloat16: one of every family, named as its
+// model_type, and variants of some.
+inline std::vector<std::string> golden_models() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(golden_path("models"))) {
+    const std::string path = entry.path().string();
+    const bool samples = read_json_file(path + "/expected.json").contains("greedy");
+    if (samples && !read_json_file(path + "/config.json").contains("quantization_config"))
+      names.push_back(entry.path().filename().string());
+  }
+  for (const std::string& family : built_in_families()) {
+    CAPTURE(family);  // tests/golden/make_model_goldens.py makes it
+    CHECK(std::find(names.begin(), names.end(), family) != names.end());
+  }
+  return names;
+}
 
 inline void train_all(models::CausalLM& model) {
   model.each_parameter([](const std::string&, nn::Parameter& p) {

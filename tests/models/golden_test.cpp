@@ -87,13 +87,10 @@ train::OptimizerSection adamw(const Golden& golden) {
   return config;
 }
 
-const char* const kModels[] = {"llama", "llama_linear", "llama_yarn", "llama_dynamic", "qwen2",
-                               "qwen3", "gemma",        "gemma2",     "gemma3_text"};
-
 }  // namespace
 
 TEST_CASE("log-probabilities are transformers'") {
-  for (const char* name : kModels) {
+  for (const std::string& name : golden_models()) {
     CAPTURE(name);
     const Golden golden(name);
     const auto model = models::load_model(golden.directory);
@@ -103,11 +100,11 @@ TEST_CASE("log-probabilities are transformers'") {
 }
 
 TEST_CASE("a config.json in the form of transformers 4 is the same model, to the bit") {
-  for (const char* name :
-       {"llama", "llama_linear", "llama_yarn", "llama_dynamic", "qwen2", "gemma3_text"}) {
+  for (const std::string& name : golden_models()) {
     CAPTURE(name);
     const Golden golden(name);
-    const fs::path copy = fs::temp_directory_path() / ("temper_v4_" + std::string(name));
+    if (!fs::exists(golden.directory + "/config_v4.json")) continue;
+    const fs::path copy = fs::temp_directory_path() / ("temper_v4_" + name);
     fs::create_directories(copy);
     for (const auto& [from, to] :
          {std::pair{"config_v4.json", "config.json"}, {"model.safetensors", "model.safetensors"}})
@@ -121,7 +118,7 @@ TEST_CASE("a config.json in the form of transformers 4 is the same model, to the
 }
 
 TEST_CASE("gradients of every parameter are transformers'") {
-  for (const char* name : kModels) {
+  for (const std::string& name : golden_models()) {
     CAPTURE(name);
     const Golden golden(name);
     const auto model = models::load_model(golden.directory);
@@ -135,7 +132,7 @@ TEST_CASE("gradients of every parameter are transformers'") {
 // The first steps of AdamW divide a gradient by its own size, so an element whose gradient is near
 // 0 takes its rounding errors at full weight: after ten steps the tolerances are wider.
 TEST_CASE("ten steps of AdamW with clipping are torch's") {
-  for (const char* name : kModels) {
+  for (const std::string& name : golden_models()) {
     CAPTURE(name);
     const Golden golden(name);
     const auto model = models::load_model(golden.directory);
@@ -155,7 +152,7 @@ TEST_CASE("ten steps of AdamW with clipping are torch's") {
 }
 
 TEST_CASE("greedy continuations are transformers'") {
-  for (const char* name : kModels) {
+  for (const std::string& name : golden_models()) {
     CAPTURE(name);
     const Golden golden(name);
     const auto model = models::load_model(golden.directory);

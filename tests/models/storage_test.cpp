@@ -70,7 +70,7 @@ struct CacheDirectory {
 }  // namespace
 
 TEST_CASE("a model of int8 or nf4 computes what the float32 model of its values computes") {
-  for (const char* name : {"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"})
+  for (const std::string& name : built_in_families())
     for (const models::Storage& storage : {kInt8, kNf4}) {
       CAPTURE(name);
       const auto model = models::load_model(golden_model(name), storage);
@@ -193,7 +193,8 @@ TEST_CASE("damaged 4-bit files are refused with the tensor's name") {
   refused(state, bytes_view(R"({"shape": [48, 24], "blocksize": 128})"), "blocks of other than 64");
 }
 
-TEST_CASE("a second start maps the codes of the first, and a damaged cache is made anew") {
+TEST_CASE("a second start maps the codes of the first, and a damaged cache is made anew" *
+          doctest::test_suite("exact")) {
   const Directory folder("cache");
   const CacheDirectory cache(folder.path);
   const auto first = models::load_model(golden_model("qwen3"), kNf4);

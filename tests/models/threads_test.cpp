@@ -57,7 +57,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("what a reader holds stays as it is while longer tables and other packs are made") {
+TEST_CASE("what a reader holds stays as it is while longer tables and other packs are made" *
+          doctest::test_suite("exact")) {
   const auto model = models::load_model(golden_model("qwen3"));
   const nn::Rotary rotary({}, 8);
   const ops::RotaryTable early = rotary.table(10, at::kFloat);

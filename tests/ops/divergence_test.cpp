@@ -134,7 +134,8 @@ TEST_CASE("float32 is near float64, also where the models nearly agree") {
     if (c.cap == c.teacher_cap) CHECK(ours(c, m).value.abs().max().item<float>() < 1e-6);
 }
 
-TEST_CASE("a row's divergence does not depend on the rows beside it") {
+TEST_CASE("a row's divergence does not depend on the rows beside it" *
+          doctest::test_suite("exact")) {
   const Models m(700, 1201, at::kFloat);
   for (const Case& c : kDivergences) {
     const ops::Divergence all = ours(c, m);

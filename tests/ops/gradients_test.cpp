@@ -249,7 +249,8 @@ TEST_CASE("gradients pass through the rounding of keys and values to the cache's
 
 // The gradient of a shared prompt is the sum of those of its copies. float64: only the order of
 // sums differs.
-TEST_CASE("children of a prompt have the gradients of prompts repeated") {
+TEST_CASE("children of a prompt have the gradients of prompts repeated" *
+          doctest::test_suite("exact")) {
   constexpr int64_t heads = 3, kv_heads = 1, dim = 6, prompt = 5,
                     width = (heads + 2 * kv_heads) * dim;
   const std::vector<int64_t> lengths{4, 1, 3};

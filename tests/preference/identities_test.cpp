@@ -42,7 +42,8 @@ TEST_CASE("the loss at the reference is log 2, and rewards, margin and accuracy 
     CHECK(*first.number(name) == 0);
 }
 
-TEST_CASE("a precomputed reference is a second model's to the bit, and a second run reads it") {
+TEST_CASE("a precomputed reference is a second model's to the bit, and a second run reads it" *
+          doctest::test_suite("exact")) {
   for (const auto& [loss, lora] : {std::pair{"sigmoid", false}, {"ipo", true}, {"hinge", false}}) {
     CAPTURE(loss);
     const tiny::Folder folder, other;
@@ -101,7 +102,8 @@ TEST_CASE("a fresh adapter's reference, its base and a second model are the same
   CHECK(found[0] == found[2]);
 }
 
-TEST_CASE("any split of the step into passes gives the same losses") {
+TEST_CASE("any split of the step into passes gives the same losses" *
+          doctest::test_suite("exact")) {
   const auto losses = [](pref::Verb verb, const char* model, const std::string& loss,
                          int64_t tokens) {
     const tiny::Folder folder;

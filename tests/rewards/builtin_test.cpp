@@ -127,6 +127,10 @@ TEST_CASE("weights add up, unknown names and fields are named") {
   sections[0].name = "gsm8kk";
   CHECK_THROWS_WITH_AS(RewardSet(sections, true), doctest::Contains("did you mean `gsm8k`"),
                        ConfigError);
+  sections[0].name = "my/reward.py";
+  CHECK_THROWS_WITH_AS(RewardSet(sections, true),
+                       doctest::Contains("write rewards=[{command: [python3, my/reward.py]}]"),
+                       ConfigError);
   sections[0].name = "gsm8k";
   CHECK_THROWS_WITH_AS(RewardSet(sections, false), doctest::Contains("no tokenizer"), ConfigError);
   sample.row = std::make_shared<const Json>(Json{{"solution", "4"}});

@@ -1,16 +1,24 @@
 // Batches that are sampled ahead of the policy that trains on them: which version samples what, and
 // that no timing, interruption or number of threads changes a bit.
-#include "temper/rl/ahead.h"
+#include <omp.h>
 
+#include <atomic>
+#include <functional>
+#include <future>
 #include <mutex>
 #include <set>
+#include <span>
 #include <thread>
 
 #include "temper/base/file.h"
+#include "temper/base/work_queue.h"
+#include "temper/ops/cpu/processors.h"
 #include "temper/rewards/reward.h"
-#include "temper/rl/group_keys.h"
-#include "temper/rl/sampled.h"
+#include "temper/rl/algorithms/group_keys.h"
+#include "temper/rl/rollout/async_source.h"
+#include "temper/rl/rollout/sync_source.h"
 #include "temper/rl/task.h"
+#include "temper/rl/weights/snapshot_policy.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;
@@ -39,6 +47,36 @@ class LowIds : public rewards::SimpleReward {
                             "for these tests"});
   return true;
 }();
+
+// Does what the test says with each sample.
+class Hooked : public rewards::SimpleReward {
+ public:
+  static inline std::function<void(const rewards::Sample&)> hook;
+  double score(const rewards::Sample& sample) const override { return hook(sample), 1; }
+  bool needs_text() const override { return false; }
+};
+
+[[maybe_unused]] const bool hooked_registered = [] {
+  rewards::register_reward({"hooked",
+                            [](const rewards::RewardSection&) -> std::unique_ptr<rewards::Reward> {
+                              return std::make_unique<Hooked>();
+                            },
+                            "for these tests"});
+  return true;
+}();
+
+rewards::RewardSet hooked_rewards(std::function<void(const rewards::Sample&)> hook) {
+  Hooked::hook = std::move(hook);
+  rewards::RewardSection section;
+  section.name = "hooked";
+  return {std::span(&section, 1), false};
+}
+
+std::vector<rewards::Sample> sample_of(std::shared_ptr<const Json> row) {
+  rewards::Sample sample;
+  sample.row = std::move(row);
+  return {sample};
+}
 
 constexpr int64_t kSteps = 7;
 
@@ -110,17 +148,17 @@ struct AheadRun {
          [&] { return stop_after > 0 && made != nullptr && made->steps_made() >= stop_after; }},
         tiny::alone());
     std::unique_ptr<rl::RolloutSource> source;
-    std::unique_ptr<rl::Sampler> sampler =
-        make_sampler(config, roles->policy, tiny::alone(), nullptr, directory);
+    std::unique_ptr<rl::BehaviorPolicy> behavior =
+        make_behavior_policy(config, roles->policy, tiny::alone(), nullptr, directory);
     auto messages = std::make_unique<rl::KeptMessages>(directory);
     if (config.rl.max_staleness > 0) {
-      auto inner = std::make_unique<rl::SampledSource>(config, roles->policy, sampling, *messages,
-                                                       std::move(sampler));
-      source = std::make_unique<rl::AheadSource>(config, std::move(inner), std::move(messages),
+      auto inner = std::make_unique<rl::SyncSource>(config, roles->policy, sampling, *messages,
+                                                    std::move(behavior));
+      source = std::make_unique<rl::AsyncSource>(config, std::move(inner), std::move(messages),
                                                  tiny::kVocabulary);
     } else {
-      source = std::make_unique<rl::SampledSource>(config, roles->policy, tiny::alone(), directory,
-                                                   std::move(sampler));
+      source = std::make_unique<rl::SyncSource>(config, roles->policy, tiny::alone(), directory,
+                                                std::move(behavior));
     }
     rl::RlTask task(config, *roles, tiny::alone(), *source, directory, config.output_dir);
     train::Trainer trainer(config.train, static_cast<uint64_t>(config.seed), *roles, tiny::alone(),
@@ -344,7 +382,7 @@ TEST_CASE("an evaluation samples with the policy as it is, whatever samples ahea
   const MetricsRow evaluated = run.metrics().back();
   // The same prompts, sampled by what was trained.
   tiny::Silent silent;
-  rl::SampledSource source(run.config, run.roles->policy, tiny::alone(), silent);
+  rl::SyncSource source(run.config, run.roles->policy, tiny::alone(), silent);
   train::EvaluationSums sums(train::set_names(data::evaluation_sources(run.config.data, 0)));
   REQUIRE(source.evaluate(sums, [] { return false; }));
   REQUIRE(sums.reduce(tiny::alone(), false));
@@ -364,6 +402,71 @@ TEST_CASE("a failure ends the run at its next evaluation") {
       },
       ", \"fails\": true");
   CHECK_THROWS_WITH_AS(bad.go(), doctest::Contains("this row has no reward"), RunError);
+}
+
+TEST_CASE(
+    "the processors are divided while both threads work, and one has all while the other waits") {
+  const int before = omp_get_max_threads();
+  omp_set_num_threads(4);
+  const Folder folder;
+  AheadRun run(folder, "run", 1, [](rl::RlConfig& config) { config.rollout.threads = 1; });
+  run.config.resolve("grpo");
+  train::Roles roles(tiny::policy(models::LoraConfig{.rank = 4}), run.config.optimizer);
+  // As a matrix product finds it out.
+  const auto threads = [] {
+    kernels::take_processors();
+    return omp_get_max_threads();
+  };
+  {
+    rl::SnapshotPolicy snapshots(run.config, roles.policy);
+    generate::CompletionSource& completions = snapshots.completions();
+    WorkQueue sampling;
+    snapshots.share_processors(true);
+    CHECK(threads() == 4);
+    // Sampling begins and ends without a word to this thread.
+    CHECK(sampling.run([&] { return completions.step({}), threads(); }).get() == 1);
+    CHECK(threads() == 3);
+    snapshots.share_processors(false);  // this thread waits
+    CHECK(sampling.run(threads).get() == 4);
+    snapshots.share_processors(true);
+    CHECK(sampling.run(threads).get() == 1);
+    CHECK(threads() == 3);
+    sampling.run([&] { completions.rest(); }).get();
+    CHECK(threads() == 4);
+  }
+  omp_set_num_threads(before);
+}
+
+TEST_CASE("samples that were judged are let go while their rewards wait to be collected") {
+  const auto first = std::make_shared<std::weak_ptr<const Json>>();
+  std::atomic<bool> gone{false};
+  auto rewards = hooked_rewards([&](const rewards::Sample& sample) {
+    if (sample.row->contains("second")) gone = first->expired();
+  });
+  rl::RewardWorker worker(rewards);
+  auto row = std::make_shared<const Json>(Json{{"first", 1}});
+  *first = row;
+  worker.submit(0, sample_of(std::move(row)), [] {});
+  worker.submit(1, sample_of(std::make_shared<const Json>(Json{{"second", 2}})), [] {});
+  CHECK(worker.collect([] {}).size() == 2);
+  CHECK(gone);
+}
+
+TEST_CASE("who waits for rewards hears of a run that ends") {
+  std::promise<void> opened;
+  const std::shared_future<void> open = opened.get_future().share();
+  auto rewards = hooked_rewards([&](const rewards::Sample&) { open.wait(); });
+  rl::RewardWorker worker(rewards);
+  const auto row = std::make_shared<const Json>(Json::object());
+  const auto ends = [] { throw RunError("the run is ending"); };
+  int64_t submitted = 0;
+  const auto submit_many = [&] {
+    for (; submitted < 3000; ++submitted) worker.submit(submitted, sample_of(row), ends);
+  };
+  CHECK_THROWS_WITH_AS(submit_many(), "the run is ending", RunError);  // no room is left
+  CHECK(submitted > 1000);
+  CHECK_THROWS_WITH_AS(worker.collect(ends), "the run is ending", RunError);
+  opened.set_value();
 }
 
 TEST_CASE("a stale sampler cannot be stopped at") {

@@ -10,8 +10,9 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/rl/group_keys.h"
-#include "temper/rl/ppo_config.h"
+#include "temper/generate/remote/protocol.h"
+#include "temper/rl/algorithms/group_keys.h"
+#include "temper/rl/algorithms/ppo_config.h"
 #include "tests/golden.h"
 
 using namespace temper;
@@ -87,10 +88,12 @@ TEST_CASE("the schema of the config is the golden one") {
   RlConfig grpo;
   const std::string schema = describe_run_config(grpo);
   check_golden("grpo", schema);
-  for (const std::string name : {"dr_grpo", "dapo", "gspo", "rloo"}) {
+  for (const auto& algorithm : rl::algorithms().list()) {
+    const bool of_tests = algorithm.name.starts_with("test_");
+    if (algorithm.name == "grpo" || of_tests || algorithm.value()->needs().critic) continue;
     RlConfig other;
-    other.rl.set_algorithm(name);
-    check_golden(name, beyond(describe_run_config(other), schema));
+    other.rl.set_algorithm(algorithm.name);
+    check_golden(algorithm.name, beyond(describe_run_config(other), schema));
   }
   rl::PpoConfig ppo;
   check_golden("ppo", beyond(describe_run_config(ppo), schema));
@@ -264,10 +267,19 @@ TEST_CASE("keys that contradict each other") {
                        "256"));
   const std::string unknown = load_error({"rl.algorithm=gppo"});
   CHECK(unknown.starts_with(
-      "command line: rl.algorithm=gppo: rl.algorithm: unknown algorithm `gppo`; expected one of "
-      "grpo, dr_grpo, dapo, gspo, rloo"));
+      "command line: rl.algorithm=gppo: rl.algorithm: unknown algorithm `gppo`; expected one of " +
+      rl::algorithms().names().front()));
   CHECK(unknown.ends_with("did you mean `grpo`?"));
   CHECK(load_error({"rl.lambda=0.9"}).find("unknown key `rl.lambda`") != std::string::npos);
+}
+
+TEST_CASE("keys that the algorithm does not use are told of") {
+  const RlConfig rloo = load({"rl.algorithm=rloo", "rl.epsilon_low=0.1", "rl.scale_rewards=false"});
+  REQUIRE(rloo.warnings.size() == 1);
+  CHECK(rloo.warnings[0] ==
+        "without effect under rl.algorithm: rloo: rl.epsilon_low, rl.scale_rewards");
+  CHECK(load({"rl.algorithm=rloo"}).warnings.empty());
+  CHECK(load({"rl.algorithm=grpo", "rl.epsilon_low=0.1"}).warnings.empty());
 }
 
 TEST_CASE("servers that keep their weights are not for a run that stops at a mismatch") {
@@ -291,7 +303,8 @@ TEST_CASE("sampling options that the servers cannot obey are refused") {
     return load_error({"rollout.server.kind=" + kind, "rollout.server.urls=[http://127.0.0.1:8000]",
                        "rollout." + option});
   };
-  for (const std::string kind : {"openai", "vllm", "sglang"}) {
+  for (const std::string& kind : generate::remote::server_kinds().names()) {
+    CAPTURE(kind);
     for (const char* fine :
          {"presence_penalty=2", "frequency_penalty=-2", "logit_bias={\"11\": -100}",
           "min_new_tokens=4", "stop_token_ids=[3]", "regex=a+", "repetition_penalty=1.5"})

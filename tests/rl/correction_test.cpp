@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "temper/rl/terms.h"
+#include "temper/rl/importance_correction.h"
 
 using namespace temper;
 

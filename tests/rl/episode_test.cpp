@@ -9,7 +9,7 @@
 
 #include "temper/base/error.h"
 #include "temper/rl/batch.h"
-#include "temper/rl/rollout_lines.h"
+#include "temper/rl/rollout/rollout_lines.h"
 
 using namespace temper;
 
@@ -202,10 +202,10 @@ rl::TrainingBatch batch_of(int64_t groups, int64_t completions) {
 }
 
 // How often each segment's labels are in the units.
-std::map<int64_t, int> labelled(const std::vector<train::Unit>& units) {
+std::map<int64_t, int> labelled(const std::vector<train::PackUnit>& units) {
   std::map<int64_t, int> count;
-  for (const train::Unit& unit : units)
-    for (const train::Unit::Segment& segment : unit.segments)
+  for (const train::PackUnit& unit : units)
+    for (const train::PackUnit::Segment& segment : unit.segments)
       if (!segment.labels.empty()) ++count[segment.tag];
   return count;
 }
@@ -214,13 +214,13 @@ std::map<int64_t, int> labelled(const std::vector<train::Unit>& units) {
 
 TEST_CASE("groups are units, split only where they have more tokens than a pass") {
   const rl::TrainingBatch batch = batch_of(3, 6);
-  const std::vector<train::Unit> whole = batch.units(0, batch.num_episodes(), 0);
+  const std::vector<train::PackUnit> whole = batch.units(0, batch.num_episodes(), 0);
   REQUIRE(whole.size() == 3);
-  for (const train::Unit& unit : whole) CHECK(unit.segments.size() == 7);
+  for (const train::PackUnit& unit : whole) CHECK(unit.segments.size() == 7);
   CHECK(batch.units(0, batch.num_episodes(), 1000).size() == 3);
-  const std::vector<train::Unit> split = batch.units(0, batch.num_episodes(), 15);
+  const std::vector<train::PackUnit> split = batch.units(0, batch.num_episodes(), 15);
   CHECK(split.size() > 3);
-  for (const train::Unit& unit : split) {
+  for (const train::PackUnit& unit : split) {
     CHECK(unit.num_tokens() <= 15);
     CHECK(unit.segments[0].parent == -1);
     CHECK(unit.segments[0].labels.empty());  // a prompt trains nothing
@@ -228,7 +228,7 @@ TEST_CASE("groups are units, split only where they have more tokens than a pass"
   CHECK((labelled(split) == labelled(whole)));
   CHECK(labelled(whole).size() == 18);
   // A minibatch has its own episodes and their prompts.
-  const std::vector<train::Unit> part = batch.units(4, 8, 0);
+  const std::vector<train::PackUnit> part = batch.units(4, 8, 0);
   REQUIRE(part.size() == 2);
   CHECK(part[0].segments.size() == 3);
   CHECK(part[1].segments.size() == 3);
@@ -245,7 +245,7 @@ TEST_CASE("a segment that episodes share counts once, however the group is split
   const rl::TrainingBatch batch(std::move(groups));
   for (const int64_t max_tokens : {0, 8}) {
     CAPTURE(max_tokens);
-    const std::vector<train::Unit> units = batch.units(0, 2, max_tokens);
+    const std::vector<train::PackUnit> units = batch.units(0, 2, max_tokens);
     CHECK(units.size() == (max_tokens == 0 ? 1 : 2));
     CHECK((labelled(units) == std::map<int64_t, int>{{1, 1}, {2, 1}, {3, 1}}));
   }

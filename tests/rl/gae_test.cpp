@@ -1,5 +1,5 @@
 // Advantages of an actor and a critic.
-#include "temper/rl/gae.h"
+#include "temper/rl/algorithms/gae.h"
 
 #include <doctest/doctest.h>
 

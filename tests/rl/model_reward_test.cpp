@@ -1,5 +1,5 @@
 // A reward model as a reward.
-#include "temper/rl/model_reward.h"
+#include "temper/rl/rollout/model_reward.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

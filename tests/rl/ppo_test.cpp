@@ -1,5 +1,5 @@
 // PPO: what its credit and its losses are, and what its config refuses.
-#include "temper/rl/ppo.h"
+#include "temper/rl/algorithms/ppo.h"
 
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "temper/rl/gae.h"
-#include "temper/rl/ppo_config.h"
+#include "temper/rl/algorithms/gae.h"
+#include "temper/rl/algorithms/ppo_config.h"
 #include "tests/rl/groups.h"
 
 using namespace temper;
@@ -148,8 +148,10 @@ TEST_CASE("ppo says what is wrong with its config") {
   CHECK(ppo_error({"rl.dynamic_sampling=true"})
             .starts_with("command line: rl.dynamic_sampling=true: unknown key "
                          "`rl.dynamic_sampling`; it belongs to `temper grpo`, whose algorithms "
-                         "compare the completions of a prompt: grpo, dr_grpo, dapo, gspo, rloo"));
-  CHECK(ppo_error({"rl.dynamic_samplin=true"}).find("did you mean") != std::string::npos);
+                         "compare the completions of a prompt: grpo, "));
+  CHECK(ppo_error({"rl.dynamic_samplin=true"}).find("expected one of algorithm, group_size, ") !=
+        std::string::npos);
+  CHECK(ppo_error({"rl.group_siz=2"}).find("did you mean `rl.group_size`?") != std::string::npos);
   CHECK(ppo_error({"ppo.gama=0.9"}).find("did you mean `ppo.gamma`?") != std::string::npos);
   CHECK(ppo_error({"ppo.gae_lambda=1.5"}).find("ppo.gae_lambda") != std::string::npos);
   CHECK(ppo_error({"ppo.share_base=true"}).find("adapter.method: lora") != std::string::npos);

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
-#include "temper/rl/replayed.h"
+#include "temper/rl/rollout/replay_source.h"
 #include "tests/rl/heard.h"
 
 using namespace temper;
@@ -34,7 +34,7 @@ std::string replayed_groups(const std::vector<int64_t>& sizes, int64_t group_siz
   std::string found;
   tiny::Heard heard;
   try {
-    rl::ReplayedSource source(config, 10, heard);
+    rl::ReplaySource source(config, 10, heard);
     for (rl::RolloutBatch batch = source.next(0); !batch.groups.empty(); batch = source.next(0)) {
       for (const rl::EpisodeGroup& group : batch.groups) found += str(group.episodes.size(), " ");
       found += "| ";
@@ -58,7 +58,7 @@ TEST_CASE("a replayed file that has lost rows since the checkpoint stops the run
   rl::RlConfig config;
   config.rl.replay = path.string();
   tiny::Heard heard;
-  rl::ReplayedSource source(config, 10, heard);
+  rl::ReplaySource source(config, 10, heard);
   CHECK_NOTHROW(source.restore({{"replay_position", 2}}, "state.json"));
   // No DataError, for which an older checkpoint would be tried.
   CHECK_THROWS_AS(source.restore({{"replay_position", 3}}, "state.json"), ConfigError);

@@ -1,5 +1,5 @@
 // Which rollout batches leave a file, and in which form.
-#include "temper/rl/rollout_files.h"
+#include "temper/rl/rollout/rollout_files.h"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 
 #include "temper/base/file.h"
 #include "temper/data/row_set.h"
-#include "temper/rl/rollout_lines.h"
+#include "temper/rl/rollout/rollout_lines.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;

@@ -6,9 +6,9 @@
 
 #include "temper/base/file.h"
 #include "temper/rewards/reward.h"
-#include "temper/rl/group_keys.h"
-#include "temper/rl/replayed.h"
-#include "temper/rl/sampled.h"
+#include "temper/rl/algorithms/group_keys.h"
+#include "temper/rl/rollout/replay_source.h"
+#include "temper/rl/rollout/sync_source.h"
 #include "tests/rl/heard.h"
 #include "tests/train/tiny.h"
 
@@ -60,9 +60,9 @@ class Failing : public rewards::SimpleReward {
 }();
 
 // Samples as servers do that keep the weights of the run's beginning.
-class OldSampler : public rl::Sampler {
+class OlderPolicy : public rl::BehaviorPolicy {
  public:
-  OldSampler(const rl::RlConfig& config, train::Policy& policy)
+  OlderPolicy(const rl::RlConfig& config, train::Policy& policy)
       : engine_(*policy.model, config.rollout.engine_options(), policy.tokenizer) {}
   void keep(int64_t) override {}
   void use(int64_t) override {}
@@ -75,7 +75,7 @@ class OldSampler : public rl::Sampler {
 
 struct RlRun {
   rl::RlConfig config;
-  bool old_sampler = false;
+  bool older_policy = false;
   std::ostringstream console;
   std::unique_ptr<train::Roles> roles;
   train::RunOutcome outcome;
@@ -115,11 +115,11 @@ struct RlRun {
         group);
     std::unique_ptr<rl::RolloutSource> source;
     if (config.rl.replay)
-      source = std::make_unique<rl::ReplayedSource>(config, tiny::kVocabulary, directory);
+      source = std::make_unique<rl::ReplaySource>(config, tiny::kVocabulary, directory);
     else
-      source = std::make_unique<rl::SampledSource>(
+      source = std::make_unique<rl::SyncSource>(
           config, roles->policy, group, directory,
-          old_sampler ? std::make_unique<OldSampler>(config, roles->policy) : nullptr);
+          older_policy ? std::make_unique<OlderPolicy>(config, roles->policy) : nullptr);
     rl::RlTask task(config, *roles, group, *source, directory, config.output_dir);
     train::Trainer trainer(config.train, static_cast<uint64_t>(config.seed), *roles, group, task,
                            train::configured_hooks(config.train));
@@ -283,7 +283,7 @@ TEST_CASE("a replayed file of another policy is told of, or refused") {
 TEST_CASE("on_mismatch: stop ends a run whose completions an older policy sampled") {
   const Folder folder;
   RlRun run(folder, "stops");
-  run.old_sampler = true;
+  run.older_policy = true;
   CHECK_THROWS_WITH_AS(run.go(), doctest::Contains("step 2: an older policy sampled"), RunError);
   // The first batch was the policy's own, and what it taught is kept.
   CHECK(run.rows().size() == 1);
@@ -291,7 +291,7 @@ TEST_CASE("on_mismatch: stop ends a run whose completions an older policy sample
   RlRun corrects(folder, "corrects", [](rl::RlConfig& config) {
     config.rl.on_mismatch = rl::RlSection::OnMismatch::kCorrect;
   });
-  corrects.old_sampler = true;
+  corrects.older_policy = true;
   corrects.go();
   CHECK(corrects.outcome.steps == 4);
 }
@@ -536,7 +536,7 @@ class RunningBaseline : public rl::Algorithm {
 
 [[maybe_unused]] const bool algorithm_added = [] {
   rl::algorithms().add(
-      {"running_baseline",
+      {"test_running_baseline",
        []() -> std::unique_ptr<rl::Algorithm> { return std::make_unique<RunningBaseline>(); },
        "for these tests"});
   return true;
@@ -546,7 +546,7 @@ class RunningBaseline : public rl::Algorithm {
 
 TEST_CASE("an algorithm from outside has keys and state of its own") {
   const std::vector<std::string> arguments{"output_dir=run", "model.path=m", "rl.replay=r",
-                                           "rl.algorithm=running_baseline", "rl.group_size=1"};
+                                           "rl.algorithm=test_running_baseline", "rl.group_size=1"};
   rl::RlConfig config;
   read_run_config(config, arguments, "grpo");
   CHECK(config.defaulted.at("rl.baseline_decay") == "0.9");
@@ -561,7 +561,7 @@ TEST_CASE("an algorithm from outside has keys and state of its own") {
   const Folder folder;
   const auto set = [](rl::RlConfig& c) {
     several_updates(c);
-    c.rl.set_algorithm("running_baseline");
+    c.rl.set_algorithm("test_running_baseline");
     c.rl.group_size = 1;
     c.rl.prompts_per_rollout = 5;
   };

@@ -211,7 +211,7 @@ TEST_CASE("what is to be scored does not wait for weights; whoever waits at the 
     });
   };
   auto first = sample(0), second = sample(1);
-  train::Unit row;
+  train::PackUnit row;
   const tiny::Rows rows = tiny::rows(1);
   row.segments = {{-1, rows[0], rows[0], 0}};
   train::ForwardPass pass;
@@ -273,7 +273,7 @@ TEST_CASE("another rank's reference log-probabilities are this process's") {
   roles::Scoring scoring(train::frozen_base(policy));
   // A prompt with two completions, and a row of its own.
   const tiny::Rows rows = tiny::rows(4);
-  train::Unit group, row;
+  train::PackUnit group, row;
   group.segments = {{-1, rows[0], {}, 0}, {0, rows[1], rows[1], 1}, {0, rows[2], rows[2], 2}};
   row.segments = {{-1, rows[3], rows[3], 3}};
   train::ForwardPass pass;

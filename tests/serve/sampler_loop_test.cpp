@@ -30,9 +30,9 @@ struct Loop {
     ends = true;
     if (thread.joinable()) thread.join();
   }
-  std::shared_ptr<Ticket> submit(Place place, std::function<void()> later = {}) {
+  std::shared_ptr<Ticket> submit(Reservation reservation, std::function<void()> later = {}) {
     std::vector<generate::Request> one = request();
-    return loop.submit(one, place, std::move(later));
+    return loop.submit(one, reservation, std::move(later));
   }
 
   std::unique_ptr<models::CausalLM> model;
@@ -43,7 +43,7 @@ struct Loop {
 
 void wait_until(const std::function<bool()>& condition) {
   bool holds = false;
-  for (int i = 0; i < 10000 && !holds; ++i) {
+  for (int i = 0; i < 60000 && !holds; ++i) {
     holds = condition();
     if (!holds) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
@@ -55,7 +55,7 @@ void wait_until(const std::function<bool()>& condition) {
 TEST_CASE("requests that are parsed and not yet submitted count towards the limit") {
   Loop l;
   {
-    const Place one = l.loop.reserve(), two = l.loop.reserve();
+    const Reservation one = l.loop.reserve(), two = l.loop.reserve();
     CHECK_THROWS_AS(l.loop.reserve(), TooManyRequests);
     CHECK(l.loop.counts().open == 2);
     CHECK(l.loop.counts().refused == 1);
@@ -68,7 +68,7 @@ TEST_CASE("requests that are parsed and not yet submitted count towards the limi
   CHECK(piece.finished);
   // A complete one, whose client has yet to read it, is open and takes no place.
   CHECK(l.loop.counts().open == 1);
-  const Place one = l.loop.reserve(), two = l.loop.reserve();
+  const Reservation one = l.loop.reserve(), two = l.loop.reserve();
   CHECK_THROWS_AS(l.loop.reserve(), TooManyRequests);
 }
 
@@ -85,16 +85,16 @@ TEST_CASE("while the weights change a request waits without a thread, and counts
   });
   begun.get_future().wait();
   std::promise<void> told;
-  Place place = l.loop.reserve();
+  Reservation reservation = l.loop.reserve();
   std::vector<generate::Request> asked = request();
-  CHECK(l.loop.submit(asked, place, [&] { told.set_value(); }) == nullptr);
+  CHECK(l.loop.submit(asked, reservation, [&] { told.set_value(); }) == nullptr);
   CHECK(asked.at(0).prompt.size() == 2);  // nothing was taken
-  const Place other = l.loop.reserve();
+  const Reservation other = l.loop.reserve();
   CHECK_THROWS_AS(l.loop.reserve(), TooManyRequests);
   go_on.set_value();
   told.get_future().wait();
   trainer.join();
-  const auto ticket = l.loop.submit(asked, place, {});
+  const auto ticket = l.loop.submit(asked, reservation, {});
   REQUIRE(ticket);
   CHECK(ticket->weights() == "new");
   Piece piece;
@@ -103,17 +103,17 @@ TEST_CASE("while the weights change a request waits without a thread, and counts
 
 TEST_CASE("at the end who waits is told, and what has a place is completed before") {
   Loop l;
-  Place place = l.loop.reserve();
+  Reservation reservation = l.loop.reserve();
   l.loop.refuse_new();
   CHECK_THROWS_AS(l.loop.reserve(), ServerStopped);
   {
     std::vector<generate::Request> asked = request();
-    const auto ticket = l.loop.submit(asked, place, {});
+    const auto ticket = l.loop.submit(asked, reservation, {});
     REQUIRE(ticket);
     Piece piece;
     wait_until([&] { return ticket->take(piece); });
   }
   l.end();
-  Place none;
+  Reservation none;
   CHECK_THROWS_AS(l.submit(none), ServerStopped);
 }

@@ -173,7 +173,9 @@ TEST_CASE("what a verb needs is required") {
         "data.train is required: a file of rows, or a list of {path, weight, name}");
   CHECK(error_of({"output_dir=r", "model.path=m", "data.train=x"}) == "no error");
   CHECK(error_of({"output_dir="}) ==
-        "command line: output_dir=: output_dir: found null, expected text");
+        "command line: output_dir=: found no value; write output_dir=VALUE (text)");
+  CHECK(error_of({"output_dir=null"}) ==
+        "command line: output_dir=null: output_dir: found null, expected text");
   CHECK(error_of({"output_dir=r", "model.path=m", "data.train=x", "verb=grpo"})
             .ends_with("the config is for grpo, the command is sft"));
 }
@@ -188,9 +190,10 @@ TEST_CASE("keys that contradict each other") {
   CHECK(load_error({"train.eval_every=5"}) ==
         "command line: train.eval_every=5: train.eval_every: there is neither data.eval nor "
         "data.validation_fraction to evaluate on");
-  CHECK(load_error({"optimizer.momentum=0.9"}) ==
-        "command line: optimizer.momentum=0.9: optimizer.momentum: found 0.9, expected 0: momentum "
-        "is sgd's, adamw has betas");
+  CHECK(
+      load_error({"optimizer.momentum=0.9"}) ==
+      "command line: optimizer.momentum=0.9: optimizer.momentum: found 0.9, expected 0: adamw does "
+      "not read this key; these optimizers do: muon, sgd; adamw has betas");
   CHECK(load_error({"optimizer={name: sgd, momentum: 0.9}"}) == "no error");
   CHECK(load_error({"adapter={method: lora, target_modules: []}"})
             .ends_with("expected all-linear or names of linear layers"));

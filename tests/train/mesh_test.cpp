@@ -18,7 +18,7 @@ namespace {
 dist::Mesh fsdp_mesh(dist::Group& group) {
   dist::Mesh mesh(group);
   mesh.data = dist::alone();
-  mesh.fsdp = mesh.model = mesh.rows;
+  mesh.fsdp = mesh.model = mesh.data_parallel;
   return mesh;
 }
 
@@ -45,7 +45,7 @@ Trained train_on(const dist::Mesh& mesh, const Setup& setup) {
   if (setup.optimizer == "muon") section.momentum = 0.95;
   section.weight_decay = 0.1;
   train::Roles roles(tiny::policy(setup.lora), section);
-  RowsTask task(roles, *mesh.rows);
+  RowsTask task(roles, *mesh.data_parallel);
   task.batch = setup.batch;
   task.max_tokens = 24;
   task.recompute = setup.recompute;
@@ -232,7 +232,7 @@ TEST_CASE("a rank whose weights become others is found, with the parameter") {
     tiny::ThreadRanks(2).run([&](dist::Group& group) {
       const dist::Mesh mesh(group);
       train::Roles roles(tiny::policy(), tiny::constant_rate(1e-2));
-      RowsTask task(roles, *mesh.rows);
+      RowsTask task(roles, *mesh.data_parallel);
       std::vector<std::unique_ptr<train::Hook>> hooks;
       hooks.push_back(train::weights_check(every, roles, mesh));
       train::Trainer trainer({}, 0, roles, mesh, task, std::move(hooks));
@@ -272,7 +272,7 @@ std::vector<std::string> run_with_fault(const tiny::Folder& folder, int ranks, b
     const dist::Mesh mesh(group);
     const bool faulty = group.rank() == 0;
     train::Roles roles(tiny::policy({}, at_start && faulty ? 4 : 3), tiny::constant_rate(1e-2));
-    RowsTask task(roles, *mesh.rows);
+    RowsTask task(roles, *mesh.data_parallel);
     train::RunConfig config;
     config.output_dir = folder / "run";
     config.verb = "test";

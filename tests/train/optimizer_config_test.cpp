@@ -55,11 +55,12 @@ TEST_CASE("Lion and Muon have defaults of their own, which a key overrides") {
 }
 
 TEST_CASE("keys of another optimizer or schedule: an error for momentum, else a warning") {
-  CHECK(optimizer_error({"optimizer.momentum=0.9"}) ==
-        "command line: optimizer.momentum=0.9: optimizer.momentum: found 0.9, expected 0: momentum "
-        "is sgd's, adamw has betas");
+  CHECK(
+      optimizer_error({"optimizer.momentum=0.9"}) ==
+      "command line: optimizer.momentum=0.9: optimizer.momentum: found 0.9, expected 0: adamw does "
+      "not read this key; these optimizers do: muon, sgd; adamw has betas");
   CHECK(optimizer_error({"optimizer.name=adafactor", "optimizer.momentum=0.9"})
-            .ends_with("expected 0: momentum is sgd's"));
+            .ends_with("adafactor does not read this key; these optimizers do: muon, sgd"));
   RunConfig config;
   read(config, {"optimizer.name=sgd", "optimizer.eps=1e-6", "optimizer.decay_steps=3"});
   REQUIRE(config.warnings.size() == 2);

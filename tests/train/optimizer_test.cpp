@@ -101,7 +101,7 @@ TEST_CASE("an optimizer that goes on from its saved state makes the same steps, 
   for (const auto& entry : optimizers().list()) {
     CAPTURE(entry.name);
     const OptimizerSection config =
-        section("name: " + entry.name + (entry.value.reads("momentum") ? "\nmomentum: 0.9" : ""));
+        section("name: " + entry.name + (entry.value.momentum ? "\nmomentum: 0.9" : ""));
     Parameters whole(kShapes), parts(kShapes);
     Optimizer one(config, trainable_parameters(whole)), before(config, trainable_parameters(parts)),
         after(config, trainable_parameters(parts));
@@ -114,7 +114,8 @@ TEST_CASE("an optimizer that goes on from its saved state makes the same steps, 
   }
 }
 
-TEST_CASE("the bits of an update do not depend on the number of threads") {
+TEST_CASE("the bits of an update do not depend on the number of threads" *
+          doctest::test_suite("exact")) {
   const int threads = omp_get_max_threads();
   for (const auto& entry : optimizers().list()) {
     CAPTURE(entry.name);

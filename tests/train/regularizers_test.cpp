@@ -30,7 +30,7 @@ const std::vector<std::vector<int32_t>> kRows = {{3, 1, 4, 1, 5}, {9, 2, 6}, {5,
 ForwardPass pass_of(size_t begin, size_t end, double alpha) {
   ForwardPass pass;
   for (size_t i = begin; i < end; ++i) {
-    Unit unit;
+    PackUnit unit;
     unit.segments.push_back({-1, kRows[i], kRows[i], 0});
     pass.add(unit, i);
   }

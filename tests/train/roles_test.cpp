@@ -75,7 +75,8 @@ TEST_CASE("numbers that were computed before are found by their segment") {
 }
 
 TEST_CASE(
-    "a tree's tokens have the log-probabilities of its paths; a parent predicts its children") {
+    "a tree's tokens have the log-probabilities of its paths; a parent predicts its children" *
+    doctest::test_suite("exact")) {
   const std::vector<int32_t> prompt{5, 9, 14}, left{20, 21, 22, 2}, right{30, 31},
       below{40, 41, 42};
   train::ForwardPass tree;
@@ -115,7 +116,7 @@ TEST_CASE("the first label of a root has nothing before it, and units are shared
   pass.add({{{-1, row, row, 7}}}, 0);
   CHECK((pass.target_M == std::vector<int64_t>{4, 5}));
   const tiny::Rows rows = tiny::rows(20);
-  std::vector<train::Unit> units;
+  std::vector<train::PackUnit> units;
   for (size_t i = 0; i < rows.size(); ++i)
     units.push_back({{{-1, rows[i], rows[i], static_cast<int64_t>(i)}}});
   std::set<int64_t> seen;

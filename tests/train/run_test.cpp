@@ -8,6 +8,8 @@
 
 #include "temper/base/file.h"
 #include "temper/io/safetensors.h"
+#include "temper/ops/backend.h"
+#include "temper/train/earlier_run.h"
 #include "tests/train/tiny.h"
 
 using namespace temper;
@@ -672,4 +674,64 @@ TEST_CASE("a second trainable has its own rate, is kept by its name, and is rest
   CHECK((damaged.weights() == before));
   CHECK((damaged.moments() == moments));
   CHECK(damaged.roles.trainables[0]->optimizer.steps() == 0);
+}
+
+TEST_CASE("settings that changed are those of the user") {
+  const Folder folder;
+  train::RunConfig config;
+  config.output_dir = folder / "run";
+  config.model.path = folder / "model";
+  const auto written = [&](const std::string& text) {
+    write_file_atomic(config.output_dir + "/config.yaml", text);
+    return train::changed_settings(config);
+  };
+  CHECK(train::changed_settings(config).empty());
+  std::filesystem::create_directories(config.output_dir);
+  const std::string now = train::dump_run_config(config);
+  CHECK(written(now).empty());
+  const auto with = [&](const std::string& key, const std::string& value) {
+    std::string text = now;
+    const size_t begin = text.find(key + ": ");
+    REQUIRE(begin != std::string::npos);
+    return written(text.replace(begin, text.find('\n', begin) - begin, key + ": " + value));
+  };
+  CHECK(with("seed", "7") == "seed: 7 -> 0");
+  CHECK(with("defaulted", "{optimizer.weight_decay: '1.0'}").empty());
+  const std::string usual = ops::default_processor_backend().name();
+  const std::string other = usual == "native" ? "aten" : "native";
+  CHECK(with("backend", usual).empty());
+  CHECK(with("backend", other) == "model.backend: " + other + " -> auto");
+}
+
+TEST_CASE("a run does not write into the directory of its model or adapter") {
+  const Folder folder;
+  std::filesystem::create_directories(folder / "model");
+  std::filesystem::create_directories(folder / "adapter");
+  const auto error = [&](const std::string& output) {
+    train::RunConfig config;
+    config.output_dir = folder / output;
+    config.model.path = folder / "model";
+    config.adapter.path = folder / "adapter";
+    try {
+      train::check_separate_output(config);
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  CHECK(error("model/").find("the directory of model.path") != std::string::npos);
+  CHECK(error("adapter").find("the directory of adapter.path") != std::string::npos);
+  CHECK(error("model/run") == "no error");
+}
+
+TEST_CASE("a checkpoint records the backend, and a path that is none names the newest one") {
+  const Folder folder;
+  Run run(folder / "run", settings());
+  RowsTask task(run.roles, tiny::alone());
+  run.go(task);
+  const std::string newest = folder / "run/checkpoints/step-6";
+  CHECK(read_json_file(newest + "/state.json")["backend"] == ops::processor_backend().name());
+  for (const char* path : {"run", "run/", "run/final", "run/checkpoints", "run/checkpoints/step-9"})
+    CHECK(train::Checkpoints::newest_hint(folder / path).ends_with(" is " + newest));
+  CHECK(train::Checkpoints::newest_hint(folder / "elsewhere/x/y/z").empty());
 }

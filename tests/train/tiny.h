@@ -236,7 +236,7 @@ class RowsTask : public train::Task {
     check(!fail_at_next.contains(step), "no rows of step ", step);
     rows_ = rows(batch, (step - 1) * batch);
     train::StepPlan plan;
-    std::vector<train::Unit> units;
+    std::vector<train::PackUnit> units;
     for (size_t r = 0; r < rows_.size(); ++r) {
       plan.tokens += static_cast<double>(rows_[r].size());
       units.push_back({{{-1, rows_[r], rows_[r], static_cast<int64_t>(r)}}});

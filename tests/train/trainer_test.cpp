@@ -115,7 +115,8 @@ TEST_CASE("dropout's random numbers do not depend on the split") {
   CHECK(tiny::distance(run(4096, 0).gradient, one.gradient) > 1e-2);
 }
 
-TEST_CASE("ranks make the step that one makes, and end with the same weights as each other") {
+TEST_CASE("ranks make the step that one makes, and end with the same weights as each other" *
+          doctest::test_suite("exact")) {
   const auto set = [](RowsTask& t) {
     t.two_terms = true;
     t.batch = 7;

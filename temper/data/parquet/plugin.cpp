@@ -33,7 +33,8 @@ struct Output {
   }
 };
 
-// So many rows that a batch of the row group with the longest rows has about kBatchBytes.
+// The number of rows with which a batch of the row group with the longest rows has about
+// kBatchBytes.
 int64_t rows_per_batch(const parquet::FileMetaData& metadata) {
   int64_t rows = kMaxBatchRows;
   for (int g = 0; g < metadata.num_row_groups(); ++g) {

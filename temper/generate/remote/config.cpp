@@ -1,16 +1,12 @@
 #include "temper/generate/remote/config.h"
 
-#include <cmath>
 #include <cstdlib>
 
 #include "temper/base/error.h"
-#include "temper/generate/option_values.h"
+#include "temper/generate/remote/protocol.h"
 
 namespace temper {
 
-template <>
-inline constexpr std::array enum_names<generate::ServerSection::Kind> = {"openai", "vllm",
-                                                                         "sglang"};
 template <>
 inline constexpr std::array enum_names<generate::ServerSection::Sync> = {"disk", "none"};
 
@@ -19,7 +15,10 @@ inline constexpr std::array enum_names<generate::ServerSection::Sync> = {"disk",
 namespace temper::generate {
 
 void ServerSection::fields(Fields& f) {
-  f.add("kind", kind, "the servers' API; openai: temper serve and others that return token ids");
+  std::string help = "the servers' API";
+  for (const auto& known : remote::server_kinds().list())
+    help += "; " + known.name + ": " + known.help;
+  f.add("kind", kind, help, one_of(remote::server_kinds().names()));
   f.add("urls", urls,
         "addresses of the servers, such as http://127.0.0.1:8000; empty: the run samples itself",
         one_or_list());
@@ -48,28 +47,9 @@ std::string ServerSection::api_key() const {
   return key;
 }
 
-// OpenAI's ranges hold for all three. temper serve alone bans repeated n-grams.
 std::optional<ServerSection::Unsupported> ServerSection::find_unsupported(
     const RolloutSection& rollout) const {
-  constexpr double kMostPenalty = 2, kMostBias = 100;
-  const auto outside = [](const char* key, double found, double least, double most) {
-    return Unsupported{str("rollout.", key),
-                       str("found ", found, ", expected a number from ", least, " to ", most,
-                           ", which is what servers (rollout.server) accept")};
-  };
-  for (const auto& [key, value] : {std::pair{"presence_penalty", rollout.presence_penalty},
-                                   std::pair{"frequency_penalty", rollout.frequency_penalty}})
-    if (std::abs(value) > kMostPenalty) return outside(key, value, -kMostPenalty, kMostPenalty);
-  for (const auto& [id, bias] : read_logit_bias(rollout.logit_bias, "rollout.logit_bias"))
-    if (std::abs(bias) > kMostBias) return outside("logit_bias", bias, -kMostBias, kMostBias);
-  if (kind == Kind::kSglang && rollout.repetition_penalty > kMostPenalty)
-    return outside("repetition_penalty", rollout.repetition_penalty, 0, kMostPenalty);
-  if (kind != Kind::kOpenai && rollout.no_repeat_ngram > 0)
-    return Unsupported{"rollout.no_repeat_ngram",
-                       str("found ", rollout.no_repeat_ngram, ", expected 0: rollout.server.kind ",
-                           enum_names<Kind>[static_cast<size_t>(kind)],
-                           " has no such parameter; leave the key out, or sample without servers")};
-  return std::nullopt;
+  return remote::make_protocol(kind, 1)->find_unsupported(rollout);
 }
 
 }  // namespace temper::generate

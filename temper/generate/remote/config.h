@@ -12,9 +12,8 @@
 namespace temper::generate {
 
 struct ServerSection {
-  enum class Kind { kOpenai, kVllm, kSglang };
   enum class Sync { kDisk, kNone };
-  Kind kind = Kind::kOpenai;
+  std::string kind = "openai";    // of remote::server_kinds()
   std::vector<std::string> urls;  // empty: this process samples
   Sync sync = Sync::kDisk;
   std::optional<std::string> weights_dir;

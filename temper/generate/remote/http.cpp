@@ -29,7 +29,8 @@ constexpr size_t kLongestAnswer = size_t{512}
 constexpr int64_t kMostOverhead = int64_t{1} << 20;  // bytes of an answer beside its body
 constexpr int64_t kOverheadOfByte = 16;              // and of each byte, which may be a chunk
 constexpr auto kBetweenLooks = std::chrono::milliseconds(50);
-constexpr time_t kAttendSeconds = 14 * 24 * 3600;  // between bytes; stop() may end it before
+constexpr time_t kHeartbeatPatience =
+    14 * 24 * 3600;  // seconds between bytes; stop() may end it before
 
 std::string in_one_line(std::string text) {
   for (char& c : text)
@@ -268,9 +269,9 @@ std::string HttpClient::post_bytes(const std::string& path,
   return impl_->send(request, path, INFINITY);
 }
 
-void HttpClient::attend(const std::string& path, const std::function<void()>& heard) {
+void HttpClient::follow_heartbeats(const std::string& path, const std::function<void()>& heard) {
   if (impl_->stopped) return;
-  impl_->client.set_read_timeout(kAttendSeconds);
+  impl_->client.set_read_timeout(kHeartbeatPatience);
   OverheadWatch watch(impl_->client, impl_->connection);
   impl_->client.Get(impl_->prefix + path, [&](const char*, size_t size) {
     watch.add_body(size);

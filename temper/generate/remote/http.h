@@ -47,8 +47,8 @@ class HttpClient {
   // Bytes of any number, which are not copied.
   std::string post_bytes(const std::string& path, std::shared_ptr<const std::string> bytes);
   // Waits at a route whose answer does not end, until the server, its host or stop() ends it.
-  // heard: called for what the server sends now and then.
-  void attend(const std::string& path, const std::function<void()>& heard);
+  // heard: called for each heartbeat, which is any bytes that the server sends.
+  void follow_heartbeats(const std::string& path, const std::function<void()>& heard);
   // Ends what is going on, from any thread. What is asked after that fails.
   void stop();
 

@@ -1,5 +1,5 @@
-// The API of each kind of rollout server. Token ids go in and come out, with the log-probabilities
-// of the sampled tokens.
+// The API of a kind of rollout server. Token ids go in and come out, with the log-probabilities of
+// the sampled tokens. Each kind is a class in its own file, which adds it to the table below.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "temper/base/json.h"
+#include "temper/base/registry.h"
 #include "temper/generate/remote/config.h"
 #include "temper/generate/remote/http.h"
 #include "temper/generate/request.h"
@@ -56,16 +57,25 @@ enum class LogprobsOf { kModel, kSampled, kUnknown };
 // from 0 to 2^31 - 1, which every server takes.
 uint64_t task_seed(const Request& request, int64_t first);
 
+using Unsupported = ServerSection::Unsupported;
+
 class Protocol {
  public:
+  Protocol() = default;
+  // vocabulary: sampled ids are checked against it.
+  explicit Protocol(int64_t vocabulary) : vocabulary_(vocabulary) {}
   virtual ~Protocol() = default;
+  Protocol(const Protocol&) = delete;
+  Protocol& operator=(const Protocol&) = delete;
 
   // Most samples of one HTTP request.
   virtual int64_t most_samples() const = 0;
   // How a request is sampled, in the server's own names: members of the request's body (openai,
-  // vllm) or of its `sampling_params` (sglang). ServerSection::find_unsupported() knows what cannot
-  // be said.
+  // vllm) or of its `sampling_params` (sglang). find_unsupported() knows what cannot be said.
   virtual Json parameters(const GenerationOptions& options) const = 0;
+  // The first key of `rollout` that servers of this kind cannot obey, or whose value they refuse;
+  // none: they obey all. OpenAI's ranges hold for every kind.
+  virtual std::optional<Unsupported> find_unsupported(const RolloutSection& rollout) const;
   // The name of the model that the server lists first. Throws HttpFailure, DataError.
   virtual std::string model_name(HttpClient& http) const;
   // Asks what a run will ask, and changes nothing there: whether the server has the routes of its
@@ -93,6 +103,16 @@ class Protocol {
     const char* hint;  // where a server of the right kind may lack it; else ""
   };
   virtual std::vector<Route> routes(const ServerNeeds&) const { return {}; }
+
+  // For find_unsupported(): a number that is not from `least` to `most`, and a key that the kind
+  // has no parameter for.
+  static Unsupported outside(const char* key, double found, double least, double most);
+  static Unsupported no_repeat_ngram_of(const RolloutSection& rollout, const char* kind);
+
+  int64_t vocabulary() const { return vocabulary_; }
+
+ private:
+  int64_t vocabulary_ = 0;
 };
 
 // Thrown if a server has other weights than it was given: it was restarted.
@@ -100,7 +120,14 @@ struct WrongWeights : Error {
   using Error::Error;
 };
 
-// vocabulary: ids are checked against it.
-std::unique_ptr<Protocol> make_protocol(ServerSection::Kind kind, int64_t vocabulary);
+// The kinds by the name that rollout.server.kind takes.
+using MakeProtocol = std::unique_ptr<Protocol> (*)(int64_t vocabulary);
+Registry<MakeProtocol>& server_kinds();
+template <class Kind>
+std::unique_ptr<Protocol> make(int64_t vocabulary) {
+  return std::make_unique<Kind>(vocabulary);
+}
+// Throws ConfigError for a kind that is not known.
+std::unique_ptr<Protocol> make_protocol(const std::string& kind, int64_t vocabulary);
 
 }  // namespace temper::generate::remote

@@ -23,17 +23,13 @@ RemoteEngine::RemoteEngine(const ServerSection& section, int64_t vocabulary,
 
 RemoteEngine::RemoteEngine(std::shared_ptr<remote::ServerPool> pool,
                            std::shared_ptr<const Tokenizer> tokenizer, size_t connections)
-    : pool_(std::move(pool)), connections_(connections), tokenizer_(std::move(tokenizer)) {}
+    : pool_(std::move(pool)),
+      tokenizer_(std::move(tokenizer)),
+      queue_({.threads = connections, .at_end = WorkQueueOptions::AtEnd::kDrop}) {}
 
 RemoteEngine::~RemoteEngine() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-    waiting_.clear();
-  }
+  queue_.stop();
   pool_->stop();
-  arrived_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
 }
 
 RequestId RemoteEngine::submit(Request request, Callbacks callbacks) {
@@ -43,55 +39,41 @@ RequestId RemoteEngine::submit(Request request, Callbacks callbacks) {
   std::erase(request.options.stop, "");
   auto asked = std::make_shared<Asked>(Asked{next_id_++, std::move(request), std::move(callbacks)});
   const int64_t most = pool_->protocol().most_samples();
-  const std::lock_guard lock(mutex_);
   for (int64_t first = 0; first < asked->request.num_samples; first += most) {
     auto task = std::make_shared<Task>();
     task->asked = asked;
     task->turn = next_turn_++;
     task->what = {&asked->request, first, std::min(most, asked->request.num_samples - first),
                   remote::task_seed(asked->request, first)};
-    waiting_.push_back(std::move(task));
     ++open_;
+    queue_.run([this, task = std::move(task)] { sample(task); });
   }
-  while (workers_.size() < std::min(open_, connections_)) workers_.emplace_back([this] { work(); });
-  arrived_.notify_all();
   return asked->id;
 }
 
+// Nothing is asked for tasks that have no thread yet; what is on its way is dropped when it comes.
 void RemoteEngine::cancel(RequestId id) {
   const std::lock_guard lock(mutex_);
-  for (auto it = waiting_.begin(); it != waiting_.end();) {
-    if ((*it)->asked->id != id) {
-      ++it;
-      continue;
-    }
-    (*it)->cancelled = true;
-    done_.push_back(std::move(*it));
-    it = waiting_.erase(it);
-  }
-  cancelled_.insert(id);  // what is on its way is dropped when it comes
+  cancelled_.insert(id);
 }
 
-void RemoteEngine::work() {
+void RemoteEngine::sample(const std::shared_ptr<Task>& task) {
+  const auto is_cancelled = [&] { return cancelled_.contains(task->asked->id); };
   std::unique_lock lock(mutex_);
-  while (true) {
-    arrived_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
-    if (ending_) return;
-    std::shared_ptr<Task> task = std::move(waiting_.front());
-    waiting_.pop_front();
+  std::exception_ptr failure;
+  if (!is_cancelled()) {
     lock.unlock();
-    std::exception_ptr failure;
     try {
       task->samples = pool_->sample(task->what, task->turn);
     } catch (...) {
       failure = std::current_exception();
     }
     lock.lock();
-    task->cancelled = cancelled_.contains(task->asked->id);
-    if (failure && !task->cancelled && !failure_) failure_ = failure;
-    done_.push_back(std::move(task));
-    done_changed_.notify_all();
   }
+  task->cancelled = is_cancelled();
+  if (failure && !task->cancelled && !failure_) failure_ = failure;
+  done_.push_back(task);
+  done_changed_.notify_all();
 }
 
 void RemoteEngine::report(const Task& task, const Callbacks& callbacks) const {
@@ -125,7 +107,7 @@ void RemoteEngine::watch(std::function<void(const std::string&)> tell, std::func
   stop_ = std::move(stop);
 }
 
-void RemoteEngine::attend() {
+void RemoteEngine::check_servers() {
   for (const std::string& news : pool_->take_news())
     if (tell_) tell_(news);
   if (stop_ && stop_() && pool_->all_gone())
@@ -133,8 +115,8 @@ void RemoteEngine::attend() {
 }
 
 bool RemoteEngine::step(const Callbacks& callbacks) {
-  attend();
-  std::deque<std::shared_ptr<Task>> ended;
+  check_servers();
+  std::vector<std::shared_ptr<Task>> ended;
   {
     std::unique_lock lock(mutex_);
     if (open_ == 0) {
@@ -144,10 +126,9 @@ bool RemoteEngine::step(const Callbacks& callbacks) {
     done_changed_.wait_for(lock, kStep, [this] { return !done_.empty() || failure_; });
     if (failure_) std::rethrow_exception(failure_);
     ended.swap(done_);
-    open_ -= ended.size();
   }
+  open_ -= ended.size();
   for (const auto& task : ended) report(*task, callbacks);
-  const std::lock_guard lock(mutex_);
   return open_ > 0;
 }
 

@@ -2,16 +2,15 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "temper/base/work_queue.h"
 #include "temper/generate/completion_source.h"
 #include "temper/generate/remote/server_pool.h"
 #include "temper/text/tokenizer.h"
@@ -27,7 +26,7 @@ class RemoteEngine : public CompletionSource {
   RemoteEngine(const ServerSection& section, int64_t vocabulary,
                std::shared_ptr<const Tokenizer> tokenizer);
   static constexpr size_t kMostConnections = 128;
-  // Of servers that are given, with so many requests at once.
+  // Asks the servers of a pool that exists already. connections: the most requests at once.
   RemoteEngine(std::shared_ptr<remote::ServerPool> pool, std::shared_ptr<const Tokenizer> tokenizer,
                size_t connections = kMostConnections);
   ~RemoteEngine() override;
@@ -61,25 +60,23 @@ class RemoteEngine : public CompletionSource {
     bool cancelled = false;
   };
 
-  void work();
-  void attend();
+  void sample(const std::shared_ptr<Task>& task);
+  void check_servers();
   void report(const Task& task, const Callbacks& callbacks) const;
 
   std::shared_ptr<remote::ServerPool> pool_;
-  const size_t connections_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::function<void(const std::string&)> tell_;
   std::function<bool()> stop_;
   RequestId next_id_ = 1;
   size_t next_turn_ = 0;
-  std::mutex mutex_;
-  std::condition_variable arrived_, done_changed_;
-  std::deque<std::shared_ptr<Task>> waiting_, done_;
-  std::set<RequestId> cancelled_;
   size_t open_ = 0;  // tasks that were not reported
+  std::mutex mutex_;
+  std::condition_variable done_changed_;
+  std::vector<std::shared_ptr<Task>> done_;
+  std::set<RequestId> cancelled_;
   std::exception_ptr failure_;
-  bool ending_ = false;
-  std::vector<std::thread> workers_;
+  WorkQueue queue_;  // last: its jobs use the others
 };
 
 }  // namespace temper::generate

@@ -84,8 +84,8 @@ void ServerPool::set_weights(RemoteWeights weights) {
   weights_ = std::move(weights);
 }
 
-// Of the servers that answer the one whose turn it is, other than `avoid` where there is one; where
-// none does, the next after it.
+// The server whose turn it is among those that answer, other than `avoid` where there is one; where
+// none answers, the next after `avoid`.
 size_t ServerPool::choose(size_t turn, size_t avoid) {
   const std::lock_guard lock(mutex_);
   std::vector<size_t> good;

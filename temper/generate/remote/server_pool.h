@@ -47,7 +47,8 @@ struct PoolOptions {
   // For one that is gone and had answered, or is busy; 0: as long as kTries take.
   double wait_seconds = 0;
 };
-// Those of the section. Throws ConfigError for urls that are none and a key that is not there.
+// The options of the section `rollout.server`. Throws ConfigError for an invalid url, and for a key
+// that is not set.
 PoolOptions pool_options(const ServerSection& section);
 
 // Thrown where no server answers, or all are busy, for longer than a request may wait.

@@ -119,7 +119,7 @@ Bfloat16Products bfloat16_products() {
     if (!processor_has_avx512_bf16()) return Bfloat16Products::kNoInstruction;
     if (keeps_the_chain(avx512_dot_tile)) return Bfloat16Products::kInstructions;
     std::fputs(
-        "warning: this processor's AVX512-BF16 sums in another order than model.arithmetic: fast "
+        "warning: this CPU's AVX512-BF16 sums in another order than model.arithmetic: fast "
         "says; its products are computed in float32 instead\n",
         stderr);
     return Bfloat16Products::kOtherBits;

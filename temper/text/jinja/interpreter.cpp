@@ -8,7 +8,8 @@
 
 namespace temper::jinja {
 namespace {
-// Of walking the tree, and of macros calling macros. With them the stack needs less than 2 MiB.
+// The deepest recursion, of walking the tree and of macros calling macros. With it the stack needs
+// less than 2 MiB.
 constexpr int kMaxCallDepth = 1200;
 }  // namespace
 

@@ -42,7 +42,7 @@ std::string title_words(std::string_view text);
 std::optional<int64_t> parse_integer(std::string_view text, int64_t base);
 std::optional<double> parse_real(std::string_view text);
 
-// As many fill characters as bring the text to `width`, split as str.center, ljust and rjust do.
+// Adds as many fill characters as bring the text to `width`, as str.center, ljust and rjust do.
 enum class Side { kLeft, kRight, kBoth };
 std::string pad(Interpreter& interpreter, const std::string& text, int64_t width,
                 const std::string& fill, Side text_side);

@@ -2,6 +2,8 @@
 // Adafactor with relative_step and scale_parameter off, as its Trainer sets them. The second moment
 // of a matrix is kept as the means of its rows and of its columns; updates whose root mean square
 // is above 1 are scaled down to it.
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -59,6 +61,7 @@ class Adafactor : public UpdateRule {
 
   void update(const Update& u, const at::Tensor& grad, const at::Tensor& value,
               std::span<const at::Tensor> state) const override {
+    if (!updates_on_host(value)) return update_on_device(u, grad, value, state);
     const bool factored = state.size() == 2;
     const Matrix m{factored ? grad.size(0) : 1, factored ? grad.size(1) : grad.numel(),
                    grad.const_data_ptr<float>(), static_cast<float>(u.grad_scale)};
@@ -88,6 +91,29 @@ class Adafactor : public UpdateRule {
   }
 
  private:
+  static void update_on_device(const Update& u, const at::Tensor& grad, const at::Tensor& value,
+                               std::span<const at::Tensor> state) {
+    const double decay = 1 - std::pow(static_cast<double>(u.step), kDecay);
+    const at::Tensor g = grad * u.grad_scale, square = g.square().add_(kSquareEps);
+    const auto move = [&](const at::Tensor& moment, const at::Tensor& now) {
+      moment.copy_((moment.to(at::kDouble) * decay).add_(now.to(at::kDouble), 1 - decay));
+    };
+    at::Tensor change;
+    if (state.size() == 2) {
+      move(state[0], square.mean(1, false, at::kDouble));
+      move(state[1], square.mean(0, false, at::kDouble));
+      const at::Tensor row = state[0].to(at::kDouble), column = state[1].to(at::kDouble);
+      change = g * (row / row.mean()).rsqrt().to(at::kFloat).unsqueeze(1) *
+               column.rsqrt().to(at::kFloat);
+    } else {
+      move(state[0], square);
+      change = g * state[0].to(at::kDouble).rsqrt().to(at::kFloat);
+    }
+    const at::Tensor rms = change.square().mean(at::kDouble).sqrt();
+    const at::Tensor rate = u.learning_rate / (rms / kClip).clamp_min(1.0);
+    value.mul_(1 - u.learning_rate * u.weight_decay).sub_(change * rate.to(at::kFloat));
+  }
+
   // value -= rate * grad * row * column, clipped.
   static void apply(const Update& u, const Matrix& m, const float* row, const float* column,
                     float* value) {
@@ -115,10 +141,10 @@ class Adafactor : public UpdateRule {
   }
 };
 
+const Registered<OptimizerKind> kAdafactor(
+    &optimizers, {"adafactor",
+                  {.make = &make_rule<Adafactor>},
+                  "second moments by row and column: hardly any state; no first moment"});
+
 }  // namespace
-
-std::unique_ptr<UpdateRule> make_adafactor(const OptimizerSection&) {
-  return std::make_unique<Adafactor>();
-}
-
 }  // namespace temper::train

@@ -1,7 +1,7 @@
 // AdamW (Loshchilov and Hutter, arXiv 1711.05101), to the formulas of torch.optim.AdamW.
 #include <cmath>
 
-#include "temper/ops/cpu/rows.h"
+#include "temper/ops/backend.h"
 #include "temper/train/update_rule.h"
 
 namespace temper::train {
@@ -19,11 +19,10 @@ class AdamW : public UpdateRule {
   void update(const Update& u, const at::Tensor& grad, const at::Tensor& value,
               std::span<const at::Tensor> state) const override {
     const double t = static_cast<double>(u.step);
-    kernels::adamw(grad.numel(),
-                   {u.learning_rate, betas_[0], betas_[1], eps_, u.weight_decay,
-                    1 - std::pow(betas_[0], t), 1 - std::pow(betas_[1], t), u.grad_scale},
-                   grad.const_data_ptr<float>(), static_cast<float*>(value.data_ptr()),
-                   state[0].mutable_data_ptr<float>(), state[1].mutable_data_ptr<float>());
+    ops::backend_of(value).adamw(
+        {u.learning_rate, betas_[0], betas_[1], eps_, u.weight_decay, 1 - std::pow(betas_[0], t),
+         1 - std::pow(betas_[1], t), u.grad_scale},
+        grad, value, state[0], state[1]);
   }
 
  private:
@@ -31,10 +30,10 @@ class AdamW : public UpdateRule {
   double eps_;
 };
 
+const Registered<OptimizerKind> kAdamW(
+    &optimizers, {"adamw",
+                  {.make = &make_rule<AdamW>, .betas = {{0.9, 0.999}}, .eps = 1e-8},
+                  "Adam with decoupled weight decay"});
+
 }  // namespace
-
-std::unique_ptr<UpdateRule> make_adamw(const OptimizerSection& config) {
-  return std::make_unique<AdamW>(config);
-}
-
 }  // namespace temper::train

@@ -3,6 +3,8 @@
 // largest magnitude of its block of 256; between steps it is that, in a step it is float32. The
 // table is dense around 0 ("dynamic map"): seven ranges, each ten times as wide as the one before
 // and twice as fine. Parameters of fewer than 4096 elements keep float32 moments.
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -71,10 +73,32 @@ struct Block {
   }
 };
 
+// The blocks of a moment on a device: code [blocks, kBlock], largest [blocks, 1].
+struct DeviceBlocks {
+  const Table& table;
+  at::Tensor code, largest;
+
+  at::Tensor on_device(const std::vector<float>& values) const {
+    return at::tensor(values, at::kFloat).to(code.device());
+  }
+  at::Tensor read() const {
+    const at::Tensor values = on_device({table.begin(), table.end()});
+    return values.index_select(0, code.reshape({-1}).to(at::kInt)).view(code.sizes()) * largest;
+  }
+  void write(const at::Tensor& values) const {
+    std::vector<float> middles;
+    for (size_t i = 1; i < table.size(); ++i)
+      middles.push_back(table[i - 1] + (table[i] - table[i - 1]) / 2);
+    largest.copy_(values.abs().amax(1, true));
+    const at::Tensor scaled = values / largest.masked_fill(largest == 0, 1);
+    code.copy_(at::bucketize(scaled, on_device(middles), /*out_int32=*/true));
+  }
+};
+
 class AdamW8bit : public UpdateRule {
  public:
   explicit AdamW8bit(const OptimizerSection& config)
-      : betas_(config.betas), eps_(config.eps), adamw_(make_adamw(config)) {}
+      : betas_(config.betas), eps_(config.eps), adamw_(optimizers().find("adamw").make(config)) {}
 
   std::vector<StateTensor> state(const std::string& name,
                                  const std::vector<int64_t>& shape) const override {
@@ -95,6 +119,7 @@ class AdamW8bit : public UpdateRule {
   void update(const Update& u, const at::Tensor& grad, const at::Tensor& value,
               std::span<const at::Tensor> state) const override {
     if (state.size() == 2) return adamw_->update(u, grad, value, state);  // a small parameter
+    if (!updates_on_host(value)) return update_on_device(u, grad, value, state);
     const int64_t count = grad.numel();
     const float* g = grad.const_data_ptr<float>();
     float* p = static_cast<float*>(value.data_ptr());
@@ -111,6 +136,45 @@ class AdamW8bit : public UpdateRule {
   }
 
  private:
+  static constexpr int64_t kBlocksAtOnce = int64_t{1} << 15;
+
+  void update_on_device(const Update& u, const at::Tensor& grad, const at::Tensor& value,
+                        std::span<const at::Tensor> state) const {
+    const int64_t whole = grad.numel() / kBlock;
+    const auto blocks = [&](const at::Tensor& x, int64_t first, int64_t count) {
+      return x.view({-1}).narrow(0, first * kBlock, count * kBlock).view({count, kBlock});
+    };
+    const auto update = [&](const at::Tensor& g, const at::Tensor& p, int64_t first, int64_t count,
+                            const at::Tensor& m, const at::Tensor& v) {
+      update_blocks(u, g, p, {signed_, m, state[2].narrow(0, first, count).unsqueeze(1)},
+                    {unsigned_, v, state[3].narrow(0, first, count).unsqueeze(1)});
+    };
+    for (int64_t first = 0; first < whole; first += kBlocksAtOnce) {
+      const int64_t count = std::min(kBlocksAtOnce, whole - first);
+      update(blocks(grad, first, count), blocks(value, first, count), first, count,
+             blocks(state[0], first, count), blocks(state[1], first, count));
+    }
+    const int64_t rest = grad.numel() - whole * kBlock;
+    if (rest == 0) return;
+    const auto tail = [&](const at::Tensor& x) {
+      return x.view({-1}).narrow(0, whole * kBlock, rest).unsqueeze(0);
+    };
+    update(tail(grad), tail(value), whole, 1, tail(state[0]), tail(state[1]));
+  }
+
+  void update_blocks(const Update& u, const at::Tensor& grad, at::Tensor value,
+                     const DeviceBlocks& first, const DeviceBlocks& second) const {
+    const double t = static_cast<double>(u.step);
+    const at::Tensor g = grad * u.grad_scale;
+    const at::Tensor m = first.read().mul_(betas_[0]).add_(g, 1 - betas_[0]);
+    const at::Tensor v = second.read().mul_(betas_[1]).addcmul_(g, g, 1 - betas_[1]);
+    const at::Tensor root = v.sqrt().div_(std::sqrt(1 - std::pow(betas_[1], t))).add_(eps_);
+    value.mul_(1 - u.learning_rate * u.weight_decay)
+        .addcdiv_(m, root, -u.learning_rate / (1 - std::pow(betas_[0], t)));
+    first.write(m);
+    second.write(v);
+  }
+
   void update_block(const Update& u, const float* grad, float* value, Block first,
                     Block second) const {
     float m[kBlock], v[kBlock];
@@ -139,10 +203,11 @@ class AdamW8bit : public UpdateRule {
   Table signed_ = dynamic_map(true), unsigned_ = dynamic_map(false);
 };
 
+const Registered<OptimizerKind> kAdamW8bit(
+    &optimizers,
+    {"adamw8bit",
+     {.make = &make_rule<AdamW8bit>, .betas = {{0.9, 0.999}}, .eps = 1e-8},
+     "AdamW whose moments are kept in 8 bits, in blocks of 256: a quarter of its state"});
+
 }  // namespace
-
-std::unique_ptr<UpdateRule> make_adamw8bit(const OptimizerSection& config) {
-  return std::make_unique<AdamW8bit>(config);
-}
-
 }  // namespace temper::train

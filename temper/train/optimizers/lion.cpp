@@ -1,4 +1,6 @@
 // Lion (Chen et al., arXiv 2302.06675), to the formulas of its authors' lion_pytorch.py.
+#include <ATen/ATen.h>
+
 #include "temper/train/update_rule.h"
 
 namespace temper::train {
@@ -15,6 +17,7 @@ class Lion : public UpdateRule {
   bool by_element(const std::string&, const std::vector<int64_t>&) const override { return true; }
   void update(const Update& u, const at::Tensor& grad, const at::Tensor& value,
               std::span<const at::Tensor> state) const override {
+    if (!updates_on_host(value)) return update_on_device(u, grad, value, state[0]);
     const int64_t count = grad.numel();
     const float* g = grad.const_data_ptr<float>();
     float* p = static_cast<float*>(value.data_ptr());
@@ -34,13 +37,22 @@ class Lion : public UpdateRule {
   }
 
  private:
+  void update_on_device(const Update& u, const at::Tensor& grad, const at::Tensor& value,
+                        const at::Tensor& first) const {
+    const at::Tensor now = grad * u.grad_scale;
+    const at::Tensor direction = (first * betas_[0]).add_(now, 1 - betas_[0]).sign_();
+    value.mul_(1 - u.learning_rate * u.weight_decay).sub_(direction, u.learning_rate);
+    first.mul_(betas_[1]).add_(now, 1 - betas_[1]);
+  }
+
   std::array<double, 2> betas_;
 };
 
+const Registered<OptimizerKind> kLion(
+    &optimizers,
+    {"lion",
+     {.make = &make_rule<Lion>, .betas = {{0.9, 0.99}}},
+     "the sign of a moving average; half of AdamW's state, a third to a tenth of its rate"});
+
 }  // namespace
-
-std::unique_ptr<UpdateRule> make_lion(const OptimizerSection& config) {
-  return std::make_unique<Lion>(config);
-}
-
 }  // namespace temper::train

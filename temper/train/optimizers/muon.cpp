@@ -6,12 +6,42 @@
 #include <algorithm>
 #include <cmath>
 
-#include "temper/ops/cpu/rows.h"
+#include "temper/ops/backend.h"
 #include "temper/ops/product.h"
 #include "temper/train/update_rule.h"
 
 namespace temper::train {
 namespace {
+
+class MuonKeys : public OptimizerKeys {
+ public:
+  enum class AdjustLr { kOriginal, kMatchRmsAdamw };
+  void fields(Fields& f) override;
+  std::unique_ptr<OptimizerKeys> clone() const override {
+    return std::make_unique<MuonKeys>(*this);
+  }
+
+  AdjustLr adjust_lr = AdjustLr::kMatchRmsAdamw;
+  int64_t steps = 5;
+};
+
+}  // namespace
+}  // namespace temper::train
+
+namespace temper {
+template <>
+inline constexpr std::array enum_names<train::MuonKeys::AdjustLr> = {"original", "match_rms_adamw"};
+}  // namespace temper
+
+namespace temper::train {
+namespace {
+
+void MuonKeys::fields(Fields& f) {
+  f.add("adjust_lr", adjust_lr,
+        "scaling of a matrix's learning rate: match_rms_adamw (use AdamW's rates), or original "
+        "(Keller Jordan's)");
+  f.add("steps", steps, "number of Newton-Schulz iterations per update", between(1, 99));
+}
 
 // The coefficients of the quintic iteration, and the least norm that it divides by.
 constexpr float kA = 3.4445f, kB = -4.7750f, kC = 2.0315f;
@@ -19,6 +49,10 @@ constexpr double kEps = 1e-7;
 
 // out = a * x + b * y: one rounding each, on every machine.
 void combine(float a, const at::Tensor& x, float b, const at::Tensor& y, at::Tensor& out) {
+  if (!updates_on_host(out)) {
+    out.copy_((x * a).add_(y, b));
+    return;
+  }
   const int64_t count = x.numel();
   const float *from = x.const_data_ptr<float>(), *other = y.const_data_ptr<float>();
   float* to = out.mutable_data_ptr<float>();
@@ -30,11 +64,11 @@ void combine(float a, const at::Tensor& x, float b, const at::Tensor& y, at::Ten
 at::Tensor orthogonalize(const at::Tensor& matrix, int64_t steps) {
   const bool tall = matrix.size(0) > matrix.size(1);
   at::Tensor x = tall ? matrix.t().contiguous() : matrix.clone();
-  const float norm = static_cast<float>(
-      std::max(kEps, std::sqrt(kernels::sum_of_squares(x.numel(), x.const_data_ptr<float>()))));
-  float* data = x.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < x.numel(); ++i) data[i] /= norm;
-  at::Tensor gram = at::empty({x.size(0), x.size(0)}, at::kFloat), square = at::empty_like(gram);
+  if (updates_on_host(x))
+    x.div_(static_cast<float>(std::max(kEps, std::sqrt(ops::backend_of(x).sum_of_squares(x)))));
+  else
+    x.div_(x.to(at::kDouble).square().sum().sqrt().clamp_min(kEps).to(at::kFloat));
+  at::Tensor gram = at::empty({x.size(0), x.size(0)}, x.options()), square = at::empty_like(gram);
   at::Tensor next = at::empty_like(x);
   for (int64_t step = 0; step < steps; ++step) {
     ops::product({x}, {x, true}, gram);
@@ -56,7 +90,9 @@ bool is_hidden_matrix(const std::string& name, const std::vector<int64_t>& shape
 class Muon : public UpdateRule {
  public:
   explicit Muon(const OptimizerSection& config)
-      : momentum_(config.momentum), settings_(config.muon), adamw_(make_adamw(config)) {}
+      : momentum_(config.momentum),
+        settings_(config.own.of<MuonKeys>("muon")),
+        adamw_(optimizers().find("adamw").make(config)) {}
 
   std::vector<StateTensor> state(const std::string& name,
                                  const std::vector<int64_t>& shape) const override {
@@ -72,10 +108,14 @@ class Muon : public UpdateRule {
               std::span<const at::Tensor> state) const override {
     if (state.size() != 1) return adamw_->update(u, grad, value, state);  // no hidden matrix
     const at::Tensor direction = orthogonalize(moved(u, grad, state[0]), settings_.steps);
-    const float* d = direction.const_data_ptr<float>();
-    float* p = static_cast<float*>(value.data_ptr());
     const float rate = static_cast<float>(u.learning_rate * scale(grad.size(0), grad.size(1))),
                 keep = static_cast<float>(1 - u.learning_rate * u.weight_decay);
+    if (!updates_on_host(value)) {
+      value.mul_(keep).sub_(direction, rate);
+      return;
+    }
+    const float* d = direction.const_data_ptr<float>();
+    float* p = static_cast<float*>(value.data_ptr());
     const int64_t count = grad.numel();
 #pragma omp parallel for schedule(static) if (count > 32768)
     for (int64_t i = 0; i < count; ++i) p[i] = p[i] * keep - rate * d[i];
@@ -84,6 +124,11 @@ class Muon : public UpdateRule {
  private:
   // Moves the momentum, and gives Nesterov's look ahead.
   at::Tensor moved(const Update& u, const at::Tensor& grad, const at::Tensor& momentum) const {
+    if (!updates_on_host(momentum)) {
+      const at::Tensor now = grad * u.grad_scale;
+      momentum.lerp_(now, 1 - momentum_);
+      return momentum.lerp(now, 1 - momentum_);
+    }
     at::Tensor ahead = at::empty_like(grad);
     const float* g = grad.const_data_ptr<float>();
     float *m = momentum.mutable_data_ptr<float>(), *to = ahead.mutable_data_ptr<float>();
@@ -100,20 +145,25 @@ class Muon : public UpdateRule {
 
   double scale(int64_t rows, int64_t columns) const {
     const double r = static_cast<double>(rows), c = static_cast<double>(columns);
-    if (settings_.adjust_lr == MuonSection::AdjustLr::kOriginal)
+    if (settings_.adjust_lr == MuonKeys::AdjustLr::kOriginal)
       return std::sqrt(std::max(1.0, r / c));
     return 0.2 * std::sqrt(std::max(r, c));  // Liu et al., arXiv 2502.16982
   }
 
   double momentum_;
-  MuonSection settings_;
+  MuonKeys settings_;
   std::unique_ptr<UpdateRule> adamw_;
 };
 
+const Registered<OptimizerKind> kMuon(
+    &optimizers,
+    {"muon",
+     {.make = &make_rule<Muon>,
+      .betas = {{0.9, 0.999}},
+      .eps = 1e-8,
+      .momentum = 0.95,
+      .own_keys = []() -> std::unique_ptr<OptimizerKeys> { return std::make_unique<MuonKeys>(); }},
+     "orthogonalised momentum on hidden matrices, AdamW on embeddings, head, norms and biases"});
+
 }  // namespace
-
-std::unique_ptr<UpdateRule> make_muon(const OptimizerSection& config) {
-  return std::make_unique<Muon>(config);
-}
-
 }  // namespace temper::train

@@ -1,5 +1,5 @@
 // Stochastic gradient descent, to the formulas of torch.optim.SGD.
-#include "temper/ops/cpu/rows.h"
+#include "temper/ops/backend.h"
 #include "temper/train/update_rule.h"
 
 namespace temper::train {
@@ -17,19 +17,19 @@ class Sgd : public UpdateRule {
   bool by_element(const std::string&, const std::vector<int64_t>&) const override { return true; }
   void update(const Update& u, const at::Tensor& grad, const at::Tensor& value,
               std::span<const at::Tensor> state) const override {
-    kernels::sgd(grad.numel(), u.learning_rate, momentum_, u.weight_decay, u.grad_scale,
-                 u.step == 1, grad.const_data_ptr<float>(), static_cast<float*>(value.data_ptr()),
-                 state.empty() ? nullptr : state[0].mutable_data_ptr<float>());
+    ops::backend_of(value).sgd(
+        {u.learning_rate, momentum_, u.weight_decay, u.grad_scale, u.step == 1}, grad, value,
+        state.empty() ? at::Tensor() : state[0]);
   }
 
  private:
   double momentum_;
 };
 
+const Registered<OptimizerKind> kSgd(&optimizers,
+                                     {"sgd",
+                                      {.make = &make_rule<Sgd>, .momentum = 0},
+                                      "gradient descent, with momentum where it is set"});
+
 }  // namespace
-
-std::unique_ptr<UpdateRule> make_sgd(const OptimizerSection& config) {
-  return std::make_unique<Sgd>(config);
-}
-
 }  // namespace temper::train

@@ -1,0 +1,154 @@
+#include "temper/cli/next_steps.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/text/tokenizer.h"
+
+namespace temper::cli {
+namespace fs = std::filesystem;
+
+namespace {
+
+// A word as a shell takes it for one.
+std::string shell_word(const std::string& word) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) ||
+           std::string_view("_-./:=,+@%").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
+
+bool exists(const std::string& path) {
+  std::error_code none;
+  return fs::exists(path, none);
+}
+
+bool has_chat_template(const std::string& directory) {
+  if (exists(directory + "/chat_template.jinja")) return true;
+  const std::string file = directory + "/tokenizer_config.json";
+  return exists(file) && read_file(file).find("\"chat_template\"") != std::string::npos;
+}
+
+constexpr const char* kBeginning = "the beginning of a text";
+
+// Whether the model's tokenizer has tokens for the suggested prompt: those of small vocabularies
+// may know digits alone.
+bool encodes(const std::string& directory, const std::string& text) {
+  try {
+    const auto tokenizer = Tokenizer::load_directory(directory);
+    return tokenizer && tokenizer->decode(tokenizer->encode(text)).ends_with(text);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// "--input FILE" of the rows that the run evaluates on, or else trains on; empty: it has none.
+std::string input_flags(const data::DataSection& section) {
+  const auto& sources = section.eval.empty() ? section.train : section.eval;
+  if (sources.empty()) return {};
+  std::string flags = "--input " + shell_word(sources[0].path);
+  for (const auto& [ours, theirs] : section.columns)
+    flags += (flags.find("--columns") == std::string::npos ? " --columns " : " ") +
+             shell_word(ours + "=" + theirs);
+  return flags;
+}
+
+// The flags that SamplingFlags has, of what the section says beside the temperature and the number
+// of tokens: those that differ from the flags' defaults.
+std::string sampling_flags(const generate::RolloutSection& section) {
+  const generate::RolloutSection defaults;
+  std::string flags;
+  const auto add = [&](const char* flag, const auto& value, const auto& usual) {
+    if (value != usual) flags += str(" ", flag, " ", value);
+  };
+  const auto add_text = [&](const char* flag, const std::string& text) {
+    flags += str(" ", flag, "=", shell_word(text));  // a text that begins with - is no flag
+  };
+  const auto add_given = [&](const char* flag, const std::optional<std::string>& text) {
+    if (text) add_text(flag, *text);
+  };
+  add("--top-k", section.top_k, defaults.top_k);
+  add("--top-p", section.top_p, defaults.top_p);
+  add("--min-p", section.min_p, defaults.min_p);
+  add("--repetition-penalty", section.repetition_penalty, defaults.repetition_penalty);
+  add("--presence-penalty", section.presence_penalty, defaults.presence_penalty);
+  add("--frequency-penalty", section.frequency_penalty, defaults.frequency_penalty);
+  add("--no-repeat-ngram", section.no_repeat_ngram, defaults.no_repeat_ngram);
+  add("--min-new-tokens", section.min_new_tokens, defaults.min_new_tokens);
+  for (const auto& [token, bias] : section.logit_bias) add_text("--logit-bias", token + "=" + bias);
+  for (const std::string& text : section.stop) add_text("--stop", text);
+  for (const int64_t id : section.stop_token_ids) flags += str(" --stop-token-id ", id);
+  if (section.ignore_eos) flags += " --ignore-eos";
+  add_given("--json-schema", section.json_schema);
+  add_given("--regex", section.regex);
+  add_given("--grammar", section.grammar);
+  return flags;
+}
+
+}  // namespace
+
+std::string eval_flags(const train::RunConfig&) { return {}; }
+
+std::string eval_flags(const rl::RlConfig& config) {
+  if (config.rewards.size() != 1 || config.environment.any()) return {};
+  const rewards::RewardSection& reward = config.rewards[0];
+  std::string flags;
+  if (!reward.command.empty()) {
+    std::string command;
+    for (const std::string& word : reward.command)
+      command += (command.empty() ? "" : " ") + shell_word(word);
+    flags = "--reward-command " + shell_word(command);
+  } else if (reward.model) {
+    flags = "--reward-model " + shell_word(*reward.model);
+  } else {
+    flags = "--reward " + shell_word(reward.reward.empty() ? reward.name : reward.reward);
+    if (reward.field != rewards::RewardSection().field)
+      flags += " --reward-field " + shell_word(reward.field);
+    if (reward.pattern) flags += " --reward-pattern " + shell_word(*reward.pattern);
+  }
+  return str(flags, " --temperature ", config.rollout.temperature, " --max-new-tokens ",
+             config.rollout.max_new_tokens, sampling_flags(config.rollout));
+}
+
+std::string next_steps(const train::RunConfig& config, const std::string& eval_flags) {
+  const std::string final_model = config.output_dir + "/final", verb = config.verb.value_or("");
+  const bool adapter = exists(final_model + "/adapter_config.json");
+  const std::string model = "--model " + shell_word(final_model), input = input_flags(config.data);
+  std::string text = (adapter ? "adapter: " : "model:   ") + final_model +
+                     "\nreport:  " + config.output_dir + "/report.html\n";
+  std::string label = "try:     ";
+  const auto add = [&](const std::string& command) {
+    text += std::exchange(label, "         ") + "temper " + command + "\n";
+  };
+  if (verb == "reward" || verb == "dpo" || verb == "orpo") {
+    if (!input.empty()) add("eval " + model + " " + input + " --pairs");
+  } else if (!eval_flags.empty()) {
+    if (!input.empty()) add("eval " + model + " " + input + " " + eval_flags);
+  } else if (!input.empty() && (verb == "sft" || verb == "distill")) {
+    add("eval " + model + " " + input + " --perplexity");
+  }
+  const bool has_text =
+      exists(final_model + "/tokenizer.json") || exists(final_model + "/tokenizer.model");
+  if (has_text && verb != "reward") {
+    if (has_chat_template(final_model))
+      add("chat " + model);
+    else if (encodes(final_model, kBeginning))
+      add("generate " + model + " --prompt " + shell_word(kBeginning));
+  }
+  if (adapter)
+    add("export --model " + shell_word(config.model.path) + " --adapter " +
+        shell_word(final_model) + " --output " + shell_word(config.output_dir + "/merged"));
+  return text;
+}
+
+}  // namespace temper::cli

@@ -1,0 +1,20 @@
+// Files of rows that are not a JSON object a line: .json with one list of all rows, .csv and .tsv.
+#pragma once
+
+#include <string>
+
+#include "temper/data/unpacked_file.h"
+
+namespace temper::data {
+
+// Whether the file is such a table: by its ending, and of .json by its first character. A .json
+// with an object a line is none.
+bool is_table_text(const std::string& path);
+
+// Converts the file, in bounded memory, into an unlinked temporary file that has a row a line;
+// returns it, at its begin. The first line of .csv and .tsv (RFC 4180) names the fields; cells are
+// text, and empty ones null. Throws DataError, also where the text is not UTF-8 or a field has no
+// name of its own, and RunError where the disk is full.
+FileDescriptor open_table_text(const std::string& path, const UnpackLimits& limits = {});
+
+}  // namespace temper::data

@@ -1,0 +1,148 @@
+#include "temper/models/device.h"
+
+#include <ATen/Context.h>
+#include <dlfcn.h>
+
+#include <charconv>
+#include <filesystem>
+#include <optional>
+
+#include "temper/base/error.h"
+#include "temper/ops/backend.h"
+
+namespace temper::models {
+namespace {
+
+int64_t one() { return 1; }
+
+// LibTorch's library of CUDA; empty: this LibTorch has none.
+std::string cuda_library() {
+  Dl_info about{};
+  if (::dladdr(reinterpret_cast<const void*>(&at::globalContext), &about) == 0) return {};
+  const auto beside = std::filesystem::path(about.dli_fname).replace_filename("libtorch_cuda.so");
+  std::error_code none;
+  return std::filesystem::exists(beside, none) ? beside.string() : "";
+}
+
+// LibTorch registers CUDA when its library is loaded, which nothing of this program links to: the
+// same program runs where there is none. The library is large, so the driver is asked for first.
+int64_t count_cuda() {
+  static const std::string library = cuda_library();
+  check<ConfigError>(!library.empty(), "this build has no CUDA");
+  static const bool has_driver = ::dlopen("libcuda.so.1", RTLD_NOW) != nullptr;
+  check<ConfigError>(has_driver, "this machine has no NVIDIA driver (libcuda.so.1)");
+  static const bool loaded =
+      at::globalContext().hasCUDA() || ::dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr;
+  check<ConfigError>(loaded, library, " does not load");
+  const int64_t devices = at::globalContext().hasCUDA()
+                              ? static_cast<int64_t>(at::detail::getCUDAHooks().deviceCount())
+                              : 0;
+  check<ConfigError>(devices > 0, "no CUDA device is visible");
+  return devices;
+}
+
+bool has_cuda() {
+  try {
+    return count_cuda() > 0;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+std::string expected() {
+  std::string names = "auto";
+  for (const auto& kind : device_kinds().list())
+    names += ", " + kind.name + (kind.value.type == at::kCPU ? "" : " or " + kind.name + ":N");
+  return names;
+}
+
+// KIND and N of KIND:N; none: it is written otherwise.
+struct NamedDevice {
+  std::string kind;
+  int64_t index = 0;
+};
+std::optional<NamedDevice> parse(const std::string& text) {
+  const size_t colon = text.find(':');
+  NamedDevice device{text.substr(0, colon)};
+  if (!device_kinds().contains(device.kind)) return {};
+  if (colon == std::string::npos) return device;
+  const char *begin = text.data() + colon + 1, *end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(begin, end, device.index);
+  const bool is_number = begin != end && last == end && *begin != '-';
+  if (!is_number || device_kinds().find(device.kind).type == at::kCPU) return {};
+  if (error != std::errc()) device.index = INT64_MAX;  // refused as a device that is not there
+  return device;
+}
+
+at::Device& chosen() {
+  static at::Device device = at::kCPU;
+  return device;
+}
+
+}  // namespace
+
+Registry<DeviceKind>& device_kinds() {
+  static Registry<DeviceKind> table("device",
+                                    {{"cpu", {at::kCPU, &one}, "the processor"},
+                                     {"cuda", {at::kCUDA, &count_cuda}, "NVIDIA's GPUs"}});
+  return table;
+}
+
+at::Device device_for(const DeviceChoice& choice) {
+  if (choice.device == "auto") return has_cuda() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  const std::optional<NamedDevice> named = parse(choice.device);
+  check<ConfigError>(named.has_value(), choice.device_key, ": found ", choice.device, ", expected ",
+                     expected());
+  const DeviceKind& kind = device_kinds().find(named->kind);
+  if (kind.type == at::kCPU) return at::kCPU;
+  int64_t count = 0;
+  try {
+    count = kind.count();
+  } catch (const ConfigError& e) {
+    throw ConfigError(
+        str(choice.device_key, ": found ", choice.device, "; ", e.what(), "; use cpu or auto"));
+  }
+  check<ConfigError>(named->index < count, choice.device_key, ": found ", choice.device,
+                     ", but this machine has ", count, count == 1 ? " device" : " devices",
+                     " of this kind, numbered from 0");
+  return {kind.type, static_cast<at::DeviceIndex>(named->index)};
+}
+
+const ops::Backend& backend_for(const DeviceChoice& choice) {
+  check<ConfigError>(
+      choice.backend == "auto" || choice.backend == "native" || choice.backend == "aten",
+      choice.backend_key, ": found ", choice.backend, ", expected auto, native or aten");
+  if (!device_for(choice).is_cpu()) {
+    check<ConfigError>(choice.backend != "native", choice.backend_key, ": found native, which ",
+                       "computes on the processor alone; use aten or auto, or ", choice.device_key,
+                       " cpu");
+    return ops::aten_backend();
+  }
+  return choice.backend == "auto" ? ops::default_processor_backend()
+                                  : ops::backend_named(choice.backend);
+}
+
+bool is_cpu(const DeviceChoice& choice) {
+  try {
+    return device_for(choice).is_cpu();
+  } catch (const ConfigError&) {
+    return true;
+  }
+}
+
+bool is_exact(const DeviceChoice& choice) {
+  try {
+    return backend_for(choice).exact();
+  } catch (const ConfigError&) {
+    return true;
+  }
+}
+
+void use_device(const DeviceChoice& choice) {
+  ops::choose_processor_backend(backend_for(choice));
+  chosen() = device_for(choice);
+}
+
+at::Device chosen_device() { return chosen(); }
+
+}  // namespace temper::models

@@ -1,0 +1,39 @@
+#include "temper/nn/stored_value.h"
+
+#include <ATen/ATen.h>
+
+namespace temper::nn {
+
+void StoredValue::set(const at::Tensor& value) {
+  if (ops::is_quantized(format_)) {
+    const bool nf4 = format_ == ops::WeightFormat::kNf4;
+    return set_codes(
+        ops::quantize(value, nf4 ? kernels::Code::kNf4 : kernels::Code::kInt8, device_));
+  }
+  codes_.reset();
+  const at::ScalarType kept = format_ == ops::WeightFormat::kBFloat16 ? at::kBFloat16
+                              : value.scalar_type() == at::kDouble    ? at::kDouble
+                                                                      : at::kFloat;
+  tensor_ = value.to(device_, kept);
+}
+
+void StoredValue::set_codes(std::shared_ptr<const ops::QuantizedWeight> codes) {
+  format_ = codes->format();
+  codes_ = std::move(codes);
+  tensor_.reset();
+}
+
+ops::Weight StoredValue::weight() const {
+  if (codes_) return ops::Weight(codes_);
+  ops::Weight weight(tensor_);
+  if (format_ == ops::WeightFormat::kRoundedBFloat16 && tensor_.scalar_type() == at::kFloat)
+    weight.format = format_;
+  weight.arithmetic = arithmetic_;
+  return weight;
+}
+
+at::Tensor StoredValue::float_value() const {
+  return format_ == ops::WeightFormat::kRoundedBFloat16 ? tensor_ : ops::read(weight());
+}
+
+}  // namespace temper::nn

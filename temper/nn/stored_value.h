@@ -1,0 +1,49 @@
+// A tensor in one of the formats in which weights are kept.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "temper/ops/weight.h"
+
+namespace temper::nn {
+
+class StoredValue {
+ public:
+  ops::WeightFormat format() const { return format_; }
+  // Of the next set(); what is there is not converted.
+  void set_format(ops::WeightFormat format) { format_ = format; }
+  // Of products in bfloat16 formats.
+  ops::Arithmetic arithmetic() const { return arithmetic_; }
+  void set_arithmetic(ops::Arithmetic arithmetic) { arithmetic_ = arithmetic; }
+  // Of the next set(); what is there stays where it is.
+  at::Device device() const { return device_; }
+  void set_device(at::Device device) { device_ = device; }
+
+  bool defined() const { return tensor_.defined() || codes_; }
+  // Float32 (float64 in gradient checks) or bfloat16; undefined where the value is quantized.
+  const at::Tensor& tensor() const { return tensor_; }
+
+  // Takes a value of any floating-point dtype on any device, converted to format() on device().
+  // Throws DataError where a value to be quantized is not finite.
+  void set(const at::Tensor& value);
+  // The format is then that of the codes.
+  void set_codes(std::shared_ptr<const ops::QuantizedWeight> codes);
+  // Takes a tensor as it is, whose values may come later.
+  void set_tensor(at::Tensor tensor) { tensor_ = std::move(tensor); }
+
+  // What products multiply by, without panels.
+  ops::Weight weight() const;
+  // Float32 (or float64), unrounded where it is kept so.
+  at::Tensor float_value() const;
+
+ private:
+  at::Tensor tensor_;
+  std::shared_ptr<const ops::QuantizedWeight> codes_;
+  at::Device device_ = at::kCPU;
+  ops::WeightFormat format_ = ops::WeightFormat::kFloat32;
+  ops::Arithmetic arithmetic_ = ops::Arithmetic::kExact;
+};
+
+}  // namespace temper::nn

@@ -1,0 +1,22 @@
+// What the files of the aten backend share.
+#pragma once
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
+namespace temper::ops::aten_impl {
+
+// Numbers that one operation's largest temporary tensor has: 64 MB in float32, and on a processor 4
+// MB, as its caches are what counts there. What needs more is computed in parts. A single row or
+// key may be larger.
+inline int64_t scratch_numbers(at::Device device) {
+  return int64_t{1} << (device.is_cpu() ? 20 : 24);
+}
+
+// Operations compute numbers: who calls them records gradients. Parameters may be written to while
+// this lives.
+using BelowAutograd = at::AutoDispatchBelowADInplaceOrView;
+
+}  // namespace temper::ops::aten_impl

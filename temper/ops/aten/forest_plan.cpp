@@ -1,0 +1,157 @@
+#include "temper/ops/aten/forest_plan.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "temper/ops/aten/common.h"
+#include "temper/ops/aten/upload.h"
+
+namespace temper::ops::aten_impl {
+namespace {
+
+// A causal rectangle computes its scores above the diagonal for nothing: it is cut into rows.
+constexpr int64_t kCausalRows = 512;
+
+}  // namespace
+
+ForestPlan::ForestPlan(const Forest& forest, at::Device device)
+    : device_(device),
+      host_position_(forest.position),
+      segment_start_(forest.segment_start),
+      parent_(forest.parent) {
+  find_nodes(forest);
+  for (const Node& node : nodes_) depths_ = std::max(depths_, node.depth + 1);
+  Upload upload;
+  upload.add(position_, host_position_, {forest.num_tokens()});
+  upload.to(device);
+}
+
+bool ForestPlan::is_of(const Forest& forest, at::Device device) const {
+  return device_ == device && parent_ == forest.parent && segment_start_ == forest.segment_start &&
+         host_position_ == forest.position;
+}
+
+void ForestPlan::find_nodes(const Forest& forest) {
+  const auto count = static_cast<size_t>(forest.num_segments());
+  std::vector<int64_t> children(count, 0);
+  for (const int64_t p : forest.parent)
+    if (p >= 0) ++children[static_cast<size_t>(p)];
+  std::vector<size_t> node_of(count);
+  for (size_t s = 0; s < count; ++s) {
+    const int64_t parent = forest.parent[s], end = forest.segment_start[s + 1];
+    const size_t above = parent < 0 ? 0 : node_of[static_cast<size_t>(parent)];
+    if (parent >= 0 && children[static_cast<size_t>(parent)] == 1) {
+      nodes_[above].end = end;
+      node_of[s] = above;
+      continue;
+    }
+    node_of[s] = nodes_.size();
+    const auto below = static_cast<size_t>(forest.subtree_end[s]);
+    nodes_.push_back({forest.segment_start[s], end, forest.segment_start[below],
+                      parent < 0 ? 0 : nodes_[above].depth + 1});
+  }
+}
+
+std::vector<ForestPlan::Pair> ForestPlan::pairs(int64_t depth) const {
+  std::vector<Pair> out;
+  for (const Node& node : nodes_) {
+    if (depth == 0)
+      out.push_back({node.first, node.end, node.first, node.end, true});
+    else if (node.depth == depth - 1 && node.below_end > node.end)
+      out.push_back({node.end, node.below_end, node.first, node.end, false});
+  }
+  return out;
+}
+
+// Cuts a pair into rectangles of rows. The i-th of each pair goes to round i, so that no key is
+// twice in a round. Keys that are before every window, or behind every query, are left out.
+void ForestPlan::cut(const Pair& pair, int64_t window, int64_t heads,
+                     std::vector<std::vector<Rectangle>>& rounds) const {
+  const auto position = [&](int64_t row) { return host_position_[static_cast<size_t>(row)]; };
+  const int64_t fits = scratch_numbers(device_) / (heads * (pair.key_end - pair.key));
+  const int64_t most = std::max(kFewestRows, pair.causal ? std::min(fits, kCausalRows) : fits);
+  size_t round = 0;
+  for (int64_t row = pair.query; row < pair.query_end; row += most) {
+    const int64_t end = std::min(row + most, pair.query_end);
+    Rectangle r{row, end - row, pair.key, (pair.causal ? end : pair.key_end) - pair.key};
+    if (window > 0) {
+      int64_t earliest = position(row);
+      for (int64_t i = row + 1; i < end; ++i) earliest = std::min(earliest, position(i));
+      const int64_t out_of_reach = earliest - window + 1 - position(pair.key);
+      const int64_t skipped = std::clamp<int64_t>(out_of_reach, 0, r.keys);
+      r.key += skipped;
+      r.keys -= skipped;
+    }
+    if (r.keys == 0) continue;
+    if (round == rounds.size()) rounds.emplace_back();
+    rounds[round++].push_back(r);
+  }
+}
+
+PaddedBatch ForestPlan::batch(const std::vector<Rectangle>& rectangles, bool masked) const {
+  int64_t queries = 0, keys = 0;
+  for (const Rectangle& r : rectangles) {
+    queries = std::max(queries, r.queries);
+    keys = std::max(keys, r.keys);
+  }
+  PaddedRows query(queries, kNoQuery), key(keys, kNoKey);
+  for (const Rectangle& r : rectangles) {
+    query.add(r.query, r.queries, host_position_.data() + r.query);
+    key.add(r.key, r.keys, host_position_.data() + r.key);
+  }
+  PaddedBatch b;
+  b.masked = masked || query.padded() || key.padded();
+  Upload upload;
+  query.upload_to(upload, b.query, b.query_position, b.query_place, b.query_row);
+  key.upload_to(upload, b.key, b.key_position, b.key_place, b.key_row);
+  upload.to(device_);
+  return b;
+}
+
+ForestPart ForestPlan::part(int64_t depth, int64_t window, int64_t heads) const {
+  std::vector<std::vector<Rectangle>> rounds;
+  for (const Pair& pair : pairs(depth)) cut(pair, window, heads, rounds);
+  ForestPart out;
+  for (const std::vector<Rectangle>& round : rounds) {
+    std::vector<RectangleSize> sizes;
+    for (const Rectangle& r : round) sizes.push_back({r.queries, r.keys});
+    for (const std::vector<size_t>& indices :
+         batches_of(sizes, heads, 0, scratch_numbers(device_))) {
+      std::vector<Rectangle> together;
+      for (const size_t i : indices) together.push_back(round[i]);
+      out.push_back(batch(together, depth == 0 || window > 0));
+    }
+  }
+  return out;
+}
+
+RotaryRows ForestPlan::rotary(const RotaryTable& table) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [from, rows] : rotary_)
+    if (from.cos.is_same(table.cos) && from.sin.is_same(table.sin)) return rows;
+  rotary_.emplace_back(table, rotary_rows(table, position_));
+  return rotary_.back().second;
+}
+
+std::shared_ptr<const std::vector<ForestPart>> ForestPlan::parts(int64_t window,
+                                                                 int64_t heads) const {
+  const std::lock_guard lock(mutex_);
+  for (const Shape& shape : shapes_)
+    if (shape.window == window && shape.heads == heads) return shape.parts;
+  auto parts = std::make_shared<std::vector<ForestPart>>();
+  for (int64_t depth = 0; depth < depths_; ++depth) parts->push_back(part(depth, window, heads));
+  shapes_.push_back({window, heads, parts});
+  return parts;
+}
+
+std::shared_ptr<const ForestPlan> plan_of(const Forest& forest, at::Device device) {
+  const auto kept = std::static_pointer_cast<const ForestPlan>(std::atomic_load(&forest.derived));
+  if (kept && kept->is_of(forest, device)) return kept;
+  auto plan = std::make_shared<const ForestPlan>(forest, device);
+  std::atomic_store(&forest.derived, std::shared_ptr<const void>(plan));
+  return plan;
+}
+
+}  // namespace temper::ops::aten_impl

@@ -1,0 +1,77 @@
+// How attention over a token forest becomes batched products.
+//
+// Chains of only children are contracted: such a segment is a continuation of its parent, and both
+// are one causal node. As segments are in depth-first order, a node's descendants are the rows
+// right behind its own, and nodes of one depth have disjoint ones. So
+//   part 0      each node's rows on themselves, causal
+//   part d > 0  the rows below each node of depth d - 1 on that node's rows
+// cover each pair of a token and one that it attends to exactly once. The parts of a row are joined
+// by their log-sum-exp.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "temper/ops/aten/heads.h"
+#include "temper/ops/aten/padded_attention.h"
+#include "temper/ops/forest.h"
+
+namespace temper::ops::aten_impl {
+
+// Within a batch all rows of queries are distinct, and so are those of keys: sums over them have
+// one order.
+using ForestPart = std::vector<PaddedBatch>;
+
+class ForestPlan {
+ public:
+  ForestPlan(const Forest& forest, at::Device device);
+  // Whether it is what a plan of this forest would be.
+  bool is_of(const Forest& forest, at::Device device) const;
+  const at::Tensor& position() const { return position_; }  // [N]
+
+  // What operations of the same kind share, made when it is first asked for. By several threads.
+  RotaryRows rotary(const RotaryTable& table) const;
+  std::shared_ptr<const std::vector<ForestPart>> parts(int64_t window, int64_t heads) const;
+
+ private:
+  // Rows [first, end) and those below it [end, below_end).
+  struct Node {
+    int64_t first, end, below_end, depth;
+  };
+  // Query rows on key rows.
+  struct Pair {
+    int64_t query, query_end, key, key_end;
+    bool causal;
+  };
+  struct Rectangle {
+    int64_t query, queries, key, keys;
+  };
+  void find_nodes(const Forest& forest);
+  std::vector<Pair> pairs(int64_t depth) const;
+  void cut(const Pair& pair, int64_t window, int64_t heads,
+           std::vector<std::vector<Rectangle>>& rounds) const;
+  PaddedBatch batch(const std::vector<Rectangle>& rectangles, bool masked) const;
+  ForestPart part(int64_t depth, int64_t window, int64_t heads) const;
+
+  struct Shape {
+    int64_t window, heads;
+    std::shared_ptr<const std::vector<ForestPart>> parts;
+  };
+  at::Device device_;
+  std::vector<int64_t> host_position_, segment_start_, parent_;  // the forest's
+  std::vector<Node> nodes_;
+  int64_t depths_ = 0;
+  at::Tensor position_;
+  mutable std::mutex mutex_;
+  mutable std::vector<Shape> shapes_;
+  mutable std::vector<std::pair<RotaryTable, RotaryRows>> rotary_;
+};
+
+// Kept in the forest.
+std::shared_ptr<const ForestPlan> plan_of(const Forest& forest, at::Device device);
+
+}  // namespace temper::ops::aten_impl

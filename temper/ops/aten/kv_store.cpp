@@ -1,0 +1,234 @@
+#include "temper/ops/aten/kv_store.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "temper/base/error.h"
+#include "temper/ops/aten/aten.h"
+#include "temper/ops/aten/common.h"
+#include "temper/ops/aten/heads.h"
+#include "temper/ops/aten/padded_attention.h"
+#include "temper/ops/aten/upload.h"
+
+namespace temper::ops::aten_impl {
+namespace {
+
+// A pass. What all layers share is made once; layers of another window have batches of their own.
+class AtenKvPass : public KvPass {
+ public:
+  AtenKvPass(const AtenKvStore& store, std::span<const CachedSequence> sequences,
+             const std::vector<int64_t>& position);
+  at::Tensor attend(int64_t layer, const AttentionSpec& spec, const RotaryTable& rotary,
+                    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const override;
+
+ private:
+  // Rows of one sequence on its pages [first_page, first_page + num_pages).
+  struct Reading {
+    int64_t row, rows;
+    const std::vector<int64_t>* pages;
+    int64_t first_page, num_pages;
+  };
+  std::vector<Reading> readings(const AttentionSpec& spec) const;
+  PaddedBatch batch(const std::vector<Reading>& readings) const;
+  const std::vector<PaddedBatch>& batches(const AttentionSpec& spec) const;
+  const RotaryRows& rotary_of(const RotaryTable& table) const;
+
+  struct Sequence {
+    std::vector<int64_t> pages;
+    int64_t first_row, rows;
+  };
+  struct Shape {
+    int64_t window, heads;
+    std::vector<PaddedBatch> batches;
+  };
+  const AtenKvStore& store_;
+  std::vector<Sequence> sequences_;
+  std::vector<int64_t> host_position_;
+  at::Tensor position_, slot_;  // [rows]
+  // Kept by pointer: what is handed out must not move.
+  mutable std::vector<std::unique_ptr<Shape>> shapes_;
+  mutable std::vector<std::unique_ptr<std::pair<RotaryTable, RotaryRows>>> rotary_;
+};
+
+AtenKvPass::AtenKvPass(const AtenKvStore& store, std::span<const CachedSequence> sequences,
+                       const std::vector<int64_t>& position)
+    : store_(store), host_position_(position) {
+  std::vector<int64_t> slot(position.size(), 0);
+  for (const CachedSequence& s : sequences) {
+    if (s.rows == 0) continue;
+    sequences_.push_back({{s.pages.begin(), s.pages.end()}, s.first_row, s.rows});
+    for (int64_t row = s.first_row; row < s.first_row + s.rows; ++row) {
+      const int64_t at = position[static_cast<size_t>(row)], page = at / kPageTokens;
+      check(page < static_cast<int64_t>(s.pages.size()), "a cached sequence has ", s.pages.size(),
+            " pages, its position ", at, " none");
+      slot[static_cast<size_t>(row)] =
+          s.pages[static_cast<size_t>(page)] * kPageTokens + at % kPageTokens;
+    }
+  }
+  const auto rows = static_cast<int64_t>(position.size());
+  Upload upload;
+  upload.add(position_, position, {rows});
+  upload.add(slot_, slot, {rows});
+  upload.to(store.device());
+}
+
+// Rows of a sequence are cut so that their scores fit; pages before every window are not read.
+std::vector<AtenKvPass::Reading> AtenKvPass::readings(const AttentionSpec& spec) const {
+  std::vector<Reading> out;
+  for (const Sequence& s : sequences_) {
+    const int64_t begin = host_position_[static_cast<size_t>(s.first_row)];
+    const int64_t fits = scratch_numbers(store_.device()) / (spec.num_heads * (begin + s.rows));
+    const int64_t most = std::max<int64_t>(fits, kFewestRows);
+    for (int64_t i = 0; i < s.rows; i += most) {
+      const int64_t rows = std::min(most, s.rows - i), end = begin + i + rows;
+      const int64_t reach = spec.window > 0 ? std::max<int64_t>(begin + i - spec.window + 1, 0) : 0;
+      const int64_t first_page = reach / kPageTokens,
+                    num_pages = (end + kPageTokens - 1) / kPageTokens - first_page;
+      out.push_back({s.first_row + i, rows, &s.pages, first_page, num_pages});
+    }
+  }
+  return out;
+}
+
+// Rows of pages as a table [B, most pages], from which the device makes those of keys.
+PaddedBatch AtenKvPass::batch(const std::vector<Reading>& readings) const {
+  int64_t rows = 0, pages = 0;
+  for (const Reading& r : readings) {
+    rows = std::max(rows, r.rows);
+    pages = std::max(pages, r.num_pages);
+  }
+  PaddedRows query(rows, kNoQuery);
+  std::vector<int64_t> table, start, end;
+  for (const Reading& r : readings) {
+    query.add(r.row, r.rows, host_position_.data() + r.row);
+    start.push_back(r.first_page * kPageTokens);
+    end.push_back(host_position_[static_cast<size_t>(r.row + r.rows - 1)] + 1);
+    for (int64_t i = 0; i < pages; ++i)
+      table.push_back((*r.pages)[static_cast<size_t>(r.first_page + (i < r.num_pages ? i : 0))]);
+  }
+  const auto count = static_cast<int64_t>(readings.size());
+  PaddedBatch b;
+  at::Tensor page, first, last;
+  Upload upload;
+  query.upload_to(upload, b.query, b.query_position, b.query_place, b.query_row);
+  upload.add(page, table, {count, pages, 1});
+  upload.add(first, start, {count, 1});
+  upload.add(last, end, {count, 1});
+  upload.to(store_.device());
+  b.key = (page * kPageTokens + at::arange(kPageTokens, page.options())).view({count, -1});
+  b.key_position = first + at::arange(pages * kPageTokens, page.options());
+  b.key_position.masked_fill_(b.key_position.ge(last), kNoKey);
+  b.padding_is_any = true;
+  return b;
+}
+
+const std::vector<PaddedBatch>& AtenKvPass::batches(const AttentionSpec& spec) const {
+  for (const auto& shape : shapes_)
+    if (shape->window == spec.window && shape->heads == spec.num_heads) return shape->batches;
+  auto shape = std::make_unique<Shape>(Shape{spec.window, spec.num_heads, {}});
+  const std::vector<Reading> all = readings(spec);
+  std::vector<RectangleSize> sizes;
+  for (const Reading& r : all) sizes.push_back({r.rows, r.num_pages * kPageTokens});
+  for (const std::vector<size_t>& indices :
+       batches_of(sizes, spec.num_heads, spec.num_kv_heads * spec.head_dim,
+                  scratch_numbers(store_.device()))) {
+    std::vector<Reading> together;
+    for (const size_t i : indices) together.push_back(all[i]);
+    shape->batches.push_back(batch(together));
+  }
+  shapes_.push_back(std::move(shape));
+  return shapes_.back()->batches;
+}
+
+const RotaryRows& AtenKvPass::rotary_of(const RotaryTable& table) const {
+  for (const auto& known : rotary_)
+    if (known->first.cos.is_same(table.cos) && known->first.sin.is_same(table.sin))
+      return known->second;
+  rotary_.push_back(
+      std::make_unique<std::pair<RotaryTable, RotaryRows>>(table, rotary_rows(table, position_)));
+  return rotary_.back()->second;
+}
+
+at::Tensor AtenKvPass::attend(int64_t layer, const AttentionSpec& s, const RotaryTable& rotary,
+                              const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
+  const BelowAutograd below;
+  const RotaryRows& rows = rotary_of(rotary);
+  const at::Tensor heads = prepare_heads(s, rows, s.num_heads, q, s.q_norm);
+  at::Tensor keys = store_.keys(layer), values = store_.values(layer);
+  const auto write = [&](at::Tensor& to, const at::Tensor& x) {
+    to.index_copy_(0, slot_, round_to_cache(s, x).to(to.scalar_type()));
+  };
+  write(keys, prepare_heads(s, rows, s.num_kv_heads, k, s.k_norm));
+  write(values, v.view({v.size(0), s.num_kv_heads, s.head_dim}));
+  at::Tensor out = at::empty_like(heads);
+  for (const PaddedBatch& b : batches(s))
+    out.index_copy_(0, b.query_row, padded_attention(s, b, heads, keys, values).out);
+  return out.view_as(q);
+}
+
+}  // namespace
+
+int64_t bytes_of_page(const AttentionSpec& spec) {
+  return 2 * kPageTokens * spec.num_kv_heads * spec.head_dim * kernels::bytes_of(spec.cache_dtype);
+}
+
+AtenKvStore::AtenKvStore(const AttentionSpec& spec, int64_t layers, at::Device device)
+    : kv_heads_(spec.num_kv_heads),
+      head_dim_(spec.head_dim),
+      page_bytes_(bytes_of_page(spec)),
+      options_(at::TensorOptions(scalar_type(spec.cache_dtype)).device(device)),
+      keys_(static_cast<size_t>(layers)),
+      values_(static_cast<size_t>(layers)) {
+  clear();
+}
+
+int64_t AtenKvStore::page_bytes() const { return page_bytes_ * static_cast<int64_t>(keys_.size()); }
+
+void AtenKvStore::clear() {
+  pages_ = 0;
+  for (std::vector<at::Tensor>* all : {&keys_, &values_})
+    for (at::Tensor& x : *all) x = at::empty({0, kv_heads_, head_dim_}, options_);
+}
+
+// Doubles, so that pages are copied few times.
+void AtenKvStore::grow(int64_t count, int64_t most) {
+  if (count <= pages_) return;
+  const BelowAutograd below;
+  pages_ = std::max(count, std::min(2 * pages_, most));
+  for (std::vector<at::Tensor>* all : {&keys_, &values_})
+    for (at::Tensor& x : *all) {
+      at::Tensor more = at::empty({pages_ * kPageTokens, kv_heads_, head_dim_}, options_);
+      more.narrow(0, 0, x.size(0)).copy_(x);
+      x = more;
+    }
+}
+
+void AtenKvStore::copy_page(int64_t from, int64_t to) {
+  const BelowAutograd below;
+  for (std::vector<at::Tensor>* all : {&keys_, &values_})
+    for (at::Tensor& x : *all)
+      x.narrow(0, to * kPageTokens, kPageTokens)
+          .copy_(x.narrow(0, from * kPageTokens, kPageTokens));
+}
+
+std::unique_ptr<const KvPass> AtenKvStore::pass(std::span<const CachedSequence> sequences,
+                                                const std::vector<int64_t>& position) const {
+  return std::make_unique<const AtenKvPass>(*this, sequences, position);
+}
+
+}  // namespace temper::ops::aten_impl
+
+namespace temper::ops {
+
+std::unique_ptr<KvStore> AtenBackend::make_store(const AttentionSpec& spec, int64_t layers,
+                                                 at::Device device) const {
+  return std::make_unique<aten_impl::AtenKvStore>(spec, layers, device);
+}
+int64_t AtenBackend::page_tokens() const { return aten_impl::kPageTokens; }
+int64_t AtenBackend::page_bytes(const AttentionSpec& spec) const {
+  return aten_impl::bytes_of_page(spec);
+}
+
+}  // namespace temper::ops

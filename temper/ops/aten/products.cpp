@@ -1,0 +1,212 @@
+// Matrix products.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "temper/base/error.h"
+#include "temper/ops/aten/aten.h"
+#include "temper/ops/aten/common.h"
+
+namespace temper::ops {
+namespace aten_impl {
+namespace {
+using kernels::Code;
+using kernels::kNf4Block;
+
+bool is_bfloat16(const Weight& w) {
+  return (w.format == WeightFormat::kBFloat16 || w.format == WeightFormat::kRoundedBFloat16) &&
+         w.values.scalar_type() != at::kDouble;
+}
+bool rounds_both(const Weight& w) { return w.arithmetic == Arithmetic::kFast && is_bfloat16(w); }
+
+// The factors of products that round both to bfloat16. Where a device multiplies bfloat16 and sums
+// in float32 they stay in it.
+at::Tensor rounded(const at::Tensor& x) {
+  const at::Tensor y = x.to(at::kBFloat16);
+  return x.is_cuda() ? y : y.to(at::kFloat);
+}
+
+// to (+)= a b, of equal dtype; bfloat16 factors are summed in float32.
+void multiply_into(at::Tensor to, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+  if (a.scalar_type() == at::kBFloat16) {
+    accumulate ? to.add_(at::mm(a, b, at::kFloat)) : to.copy_(at::mm(a, b, at::kFloat));
+    return;
+  }
+  if (accumulate)
+    at::addmm_out(to, to, a, b);
+  else
+    at::mm_out(to, a, b);
+}
+
+// The 16 values of nf4 on a device, uploaded once for each.
+at::Tensor nf4_table(at::Device device) {
+  static std::mutex mutex;
+  // Never freed: a device may be gone when the program ends.
+  static auto* tables = new std::map<std::string, at::Tensor>();
+  const std::lock_guard lock(mutex);
+  at::Tensor& table = (*tables)[device.str()];
+  if (!table.defined())
+    table = at::tensor(at::ArrayRef<float>(kernels::nf4_values(), 16), at::kFloat).to(device);
+  return table;
+}
+
+// Values [first, first + count) of the row-major matrix. Whole blocks of the same scale are read.
+at::Tensor nf4_values(const QuantizedWeight& w, int64_t first, int64_t count) {
+  const int64_t block = first / kNf4Block, begin = block * kNf4Block,
+                end = std::min(
+                    begin + (first - begin + count + kNf4Block - 1) / kNf4Block * kNf4Block,
+                    w.codes.numel() * 2),
+                blocks = (end - begin + kNf4Block - 1) / kNf4Block;
+  const at::Tensor bytes = w.codes.narrow(0, begin / 2, (end - begin) / 2);
+  const at::Tensor codes =
+      at::stack({bytes.bitwise_right_shift(4), bytes.bitwise_and(15)}, 1).view({-1}).to(at::kInt);
+  at::Tensor x = nf4_table(w.codes.device()).index_select(0, codes);
+  const at::Tensor scales = w.scales.narrow(0, block, blocks).unsqueeze(1);
+  if (x.numel() == blocks * kNf4Block)
+    x.view({blocks, kNf4Block}).mul_(scales);
+  else
+    x.mul_(scales.expand({blocks, kNf4Block}).reshape({-1}).narrow(0, 0, x.numel()));
+  return x.narrow(0, first - begin, count);
+}
+
+// Rows [first, first + count) of the matrix.
+at::Tensor dequantized(const QuantizedWeight& w, int64_t first, int64_t count) {
+  check(w.layout == QuantizedWeight::Layout::kRows,
+        "the aten backend reads codes that it laid out itself");
+  if (w.code == Code::kNf4)
+    return nf4_values(w, first * w.width, count * w.width).view({count, w.width});
+  return w.codes.narrow(0, first, count)
+      .to(at::kFloat)
+      .mul_(w.scales.narrow(0, first, count).unsqueeze(1));
+}
+
+// Rows [first, first + count) of a weight as products read them.
+at::Tensor factor(const Weight& w, int64_t first, int64_t count) {
+  if (w.quantized) return dequantized(*w.quantized, first, count);
+  const at::Tensor rows = w.values.narrow(0, first, count);
+  if (!is_bfloat16(w)) return rows;
+  return rounds_both(w) ? rounded(rows) : rows.to(at::kBFloat16).to(at::kFloat);
+}
+
+// Rows of the weight at once: all of those that are read as they lie, else as many as fit.
+int64_t rows_at_once(const Weight& w) {
+  const bool as_it_lies =
+      !w.quantized && (!is_bfloat16(w) || (rounds_both(w) && w.values.is_cuda()));
+  if (as_it_lies) return std::max<int64_t>(w.out(), 1);
+  return std::max<int64_t>(scratch_numbers(w.tensor().device()) / std::max<int64_t>(w.in(), 1), 1);
+}
+
+// Calls body(first, count, those rows of the weight).
+template <class Body>
+void each_factor(const Weight& w, Body body) {
+  const int64_t most = rows_at_once(w);
+  for (int64_t first = 0; first < w.out(); first += most) {
+    const int64_t count = std::min(most, w.out() - first);
+    body(first, count, factor(w, first, count));
+  }
+}
+
+at::Tensor matrix(const Operand& x) { return x.transposed ? x.tensor.t() : x.tensor; }
+
+at::Tensor uploaded(const void* data, at::IntArrayRef shape, at::ScalarType type) {
+  return at::from_blob(const_cast<void*>(data), shape, at::TensorOptions(type));
+}
+
+// Two codes a byte, the first in the high half.
+at::Tensor packed_nf4(const uint8_t* row_major, int64_t count) {
+  at::Tensor codes = uploaded(row_major, {count}, at::kByte);
+  if (count % 2) codes = at::constant_pad_nd(codes, {0, 1});
+  const at::Tensor pairs = codes.view({-1, 2});
+  return pairs.select(1, 0).bitwise_left_shift(4).bitwise_or_(pairs.select(1, 1));
+}
+
+}  // namespace
+}  // namespace aten_impl
+
+// TensorFloat-32 keeps ten bits of a float32 factor: not what is asked for.
+AtenBackend::AtenBackend() {
+  if (at::globalContext().allowTF32CuBLAS()) at::globalContext().setAllowTF32CuBLAS(false);
+}
+
+const Backend& aten_backend() {
+  static const AtenBackend backend;
+  return backend;
+}
+
+at::Tensor AtenBackend::pack(const Weight&, bool) const { return {}; }
+at::Tensor AtenBackend::pack_input(const Weight&, const at::Tensor&) const { return {}; }
+at::Tensor AtenBackend::pack(Operand) const { return {}; }
+
+void AtenBackend::multiply(const at::Tensor& x, const Weight& w, at::Tensor& y,
+                           const at::Tensor& bias) const {
+  const aten_impl::BelowAutograd below;
+  const at::Tensor left = !w.quantized && aten_impl::rounds_both(w) ? aten_impl::rounded(x) : x;
+  aten_impl::each_factor(w, [&](int64_t first, int64_t count, const at::Tensor& rows) {
+    aten_impl::multiply_into(y.narrow(1, first, count), left, rows.t(), false);
+  });
+  if (bias.defined()) y.add_(bias);
+}
+
+void AtenBackend::multiply_transposed(const at::Tensor& dy, const Weight& w, at::Tensor& dx,
+                                      bool accumulate, const at::Tensor&) const {
+  const aten_impl::BelowAutograd below;
+  const at::Tensor left = !w.quantized && aten_impl::rounds_both(w) ? aten_impl::rounded(dy) : dy;
+  if (w.out() == 0 && !accumulate) dx.zero_();
+  aten_impl::each_factor(w, [&](int64_t first, int64_t count, const at::Tensor& rows) {
+    aten_impl::multiply_into(dx, left.narrow(1, first, count), rows, accumulate || first > 0);
+  });
+}
+
+void AtenBackend::weight_gradient(const Weight& w, const at::Tensor& dy, const at::Tensor& x,
+                                  at::Tensor& dw, bool accumulate, const at::Tensor&) const {
+  const aten_impl::BelowAutograd below;
+  const bool rounds = aten_impl::rounds_both(w);
+  aten_impl::multiply_into(dw, (rounds ? aten_impl::rounded(dy) : dy).t(),
+                           rounds ? aten_impl::rounded(x) : x, accumulate);
+}
+
+at::Tensor AtenBackend::read(const Weight& w) const {
+  const aten_impl::BelowAutograd below;
+  if (w.quantized) {
+    at::Tensor x = at::empty({w.out(), w.in()}, w.quantized->scales.options());
+    aten_impl::each_factor(w, [&](int64_t first, int64_t count, const at::Tensor& rows) {
+      x.narrow(0, first, count).copy_(rows);
+    });
+    return x;
+  }
+  return aten_impl::is_bfloat16(w) ? w.values.to(at::kBFloat16).to(at::kFloat) : w.values;
+}
+
+std::shared_ptr<const QuantizedWeight> AtenBackend::from_codes(kernels::Code code, int64_t out,
+                                                               int64_t in, const uint8_t* row_major,
+                                                               const float* scale,
+                                                               at::Device device) const {
+  const bool nf4 = code == kernels::Code::kNf4;
+  const int64_t count = out * in,
+                scales = nf4 ? (count + kernels::kNf4Block - 1) / kernels::kNf4Block : out;
+  auto w = std::make_shared<QuantizedWeight>();
+  w->code = code;
+  w->rows = out;
+  w->width = in;
+  w->layout = QuantizedWeight::Layout::kRows;
+  // The host's arrays are the caller's: a copy, on the host as well.
+  const auto moved = [&](const at::Tensor& x) {
+    return x.to(x.options().device(device), /*non_blocking=*/false, /*copy=*/true);
+  };
+  w->codes = nf4 ? aten_impl::packed_nf4(row_major, count).to(device)
+                 : moved(aten_impl::uploaded(row_major, {out, in}, at::kChar));
+  w->scales = moved(aten_impl::uploaded(scale, {scales}, at::kFloat));
+  return w;
+}
+
+void AtenBackend::product(Operand a, Operand b, at::Tensor& c, bool accumulate,
+                          const at::Tensor& bias, const at::Tensor&) const {
+  const aten_impl::BelowAutograd below;
+  aten_impl::multiply_into(c, aten_impl::matrix(a), aten_impl::matrix(b), accumulate);
+  if (bias.defined()) c.add_(bias);
+}
+
+}  // namespace temper::ops

@@ -1,0 +1,67 @@
+#include "temper/ops/backend.h"
+
+#include <ATen/ATen.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include "temper/base/error.h"
+
+namespace temper::ops {
+namespace {
+
+// Null until choose_processor_backend().
+std::atomic<const Backend*> chosen_backend = nullptr;
+
+at::Tensor on_device(const int64_t* numbers, size_t count, const at::Tensor& like) {
+  at::Tensor x = at::empty({static_cast<int64_t>(count)}, at::kLong);
+  if (count > 0) std::memcpy(x.mutable_data_ptr<int64_t>(), numbers, count * sizeof(int64_t));
+  return like.is_cpu() ? x : x.to(like.device());
+}
+
+}  // namespace
+
+const Backend& backend_named(std::string_view name) {
+  if (name == "native") return native_backend();
+  check<ConfigError>(name == "aten", "backend \"", std::string(name),
+                     "\": expected auto, native or aten");
+  return aten_backend();
+}
+
+const Backend& default_processor_backend() {
+  const char* name = std::getenv("TEMPER_BACKEND");
+  if (!name || !*name || std::strcmp(name, "auto") == 0) return native_backend();
+  try {
+    return backend_named(name);
+  } catch (const ConfigError& error) {
+    throw ConfigError(str("the environment variable TEMPER_BACKEND: ", error.what()));
+  }
+}
+
+const Backend& processor_backend() {
+  if (const Backend* chosen = chosen_backend.load(std::memory_order_relaxed)) return *chosen;
+  // The environment variable counts, and its errors are raised, only where nothing was chosen.
+  static const Backend& by_default = default_processor_backend();
+  return by_default;
+}
+void choose_processor_backend(const Backend& backend) { chosen_backend.store(&backend); }
+
+const Backend& backend_of(const at::Tensor& x) {
+  return x.is_cpu() ? processor_backend() : aten_backend();
+}
+const Backend& backend_of(at::Device device) {
+  return device.is_cpu() ? processor_backend() : aten_backend();
+}
+
+int64_t page_tokens() { return processor_backend().page_tokens(); }
+int64_t page_bytes(const AttentionSpec& spec) { return processor_backend().page_bytes(spec); }
+
+at::Tensor indices(const std::vector<int64_t>& numbers, const at::Tensor& like) {
+  return on_device(numbers.data(), numbers.size(), like);
+}
+at::Tensor indices(const std::vector<uint64_t>& bits, const at::Tensor& like) {
+  return on_device(reinterpret_cast<const int64_t*>(bits.data()), bits.size(), like);
+}
+
+}  // namespace temper::ops

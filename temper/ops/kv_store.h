@@ -1,0 +1,64 @@
+// Keys and values of sampled sequences in every layer of a model, in numbered pages: a page holds
+// page_tokens() consecutive positions of one sequence, aligned to absolute position
+// (PagedAttention, Kwon et al., arXiv 2309.06180). Which page belongs to whom is the caller's to
+// know.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "temper/ops/attention.h"
+
+namespace temper::ops {
+
+// One sequence of a batch: rows [first_row, first_row + rows) are its next positions, after those
+// that are cached. `pages` are the sequence's pages in order of position, including those that the
+// rows are written to.
+struct CachedSequence {
+  std::span<const int64_t> pages;
+  int64_t first_row = 0, rows = 0;
+};
+
+// One forward pass over cached sequences.
+class KvPass {
+ public:
+  virtual ~KvPass() = default;
+  // As ops::attention, for sampling: writes each row's key and value into its page, then attends to
+  // all positions of its sequence up to its own. q [rows of the batch, num_heads * head_dim], k and
+  // v [rows, num_kv_heads * head_dim], before norm and rotary embedding -> [rows, num_heads *
+  // head_dim]. Not differentiable.
+  virtual at::Tensor attend(int64_t layer, const AttentionSpec& spec, const RotaryTable& rotary,
+                            const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v) const = 0;
+};
+
+// Not thread-safe, except for page_tokens() and page_bytes().
+class KvStore {
+ public:
+  virtual ~KvStore() = default;
+  virtual int64_t page_tokens() const = 0;
+  virtual int64_t page_bytes() const = 0;  // of one page in all layers
+  // Makes room for pages [0, count), and perhaps for later ones, up to `most` in all: as many as
+  // the caller will ever ask for. Pages that exist keep what they hold. Until it is full a store
+  // grows by multiples of kPagesOfChunk.
+  static constexpr int64_t kPagesOfChunk = 64;
+  virtual void grow(int64_t count, int64_t most) = 0;
+  // Gives all memory back.
+  virtual void clear() = 0;
+  // Page `to` becomes a copy of page `from`, in all layers.
+  virtual void copy_page(int64_t from, int64_t to) = 0;
+  // A pass over rows at `position` [rows of the batch]. The sequences' pages and the store's size
+  // must not change while it lives.
+  virtual std::unique_ptr<const KvPass> pass(std::span<const CachedSequence> sequences,
+                                             const std::vector<int64_t>& position) const = 0;
+};
+
+// Of stores of the CPU's backend. page_bytes(): of a page in one layer.
+int64_t page_tokens();
+int64_t page_bytes(const AttentionSpec& spec);
+
+}  // namespace temper::ops

@@ -1,0 +1,160 @@
+// Forest attention and the key-value store, on temper/ops/cpu/forest_attention.h.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "temper/base/error.h"
+#include "temper/ops/cpu/forest_attention.h"
+#include "temper/ops/native/head_vectors.h"
+#include "temper/ops/native/native.h"
+
+namespace temper::ops {
+namespace {
+
+kernels::AttentionShape attention_shape(const AttentionSpec& s) {
+  return {s.num_heads, s.num_kv_heads, s.head_dim, s.scale, s.soft_cap, s.window, s.cache_dtype};
+}
+kernels::ForestView forest_view(const Forest& f) {
+  return {f.num_tokens(), f.num_segments(), f.segment_start.data(), f.parent.data(),
+          f.subtree_end.data()};
+}
+
+constexpr int64_t kPagesOfChunk = KvStore::kPagesOfChunk;
+
+class NativeKvStore;
+
+class NativeKvPass : public KvPass {
+ public:
+  NativeKvPass(const NativeKvStore& store, std::span<const CachedSequence> sequences,
+               const std::vector<int64_t>& position)
+      : store_(store), sequences_(sequences.begin(), sequences.end()), position_(position) {}
+  at::Tensor attend(int64_t layer, const AttentionSpec& spec, const RotaryTable& rotary,
+                    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const override;
+
+ private:
+  const NativeKvStore& store_;
+  std::vector<CachedSequence> sequences_;
+  const std::vector<int64_t>& position_;
+};
+
+// Chunks of pages; a page has its layers side by side.
+class NativeKvStore : public KvStore {
+ public:
+  NativeKvStore(const AttentionSpec& spec, int64_t layers)
+      : layers_(layers), layer_bytes_(kernels::page_bytes(attention_shape(spec))) {}
+  int64_t page_tokens() const override { return kernels::page_tokens(); }
+  int64_t page_bytes() const override { return layers_ * layer_bytes_; }
+  void grow(int64_t count, int64_t /*most*/) override {
+    check(count <= pages_ || pages_ % kPagesOfChunk == 0, "a key-value store grows by ",
+          kPagesOfChunk, " pages until it is full");
+    while (pages_ < count) {
+      const int64_t more = std::min(kPagesOfChunk, count - pages_);
+      chunks_.push_back(at::zeros({more * page_bytes()}, at::kByte));
+      pages_ += more;
+    }
+  }
+  void clear() override {
+    chunks_.clear();
+    pages_ = 0;
+  }
+  void copy_page(int64_t from, int64_t to) override {
+    std::memcpy(page(0, to), page(0, from), static_cast<size_t>(page_bytes()));
+  }
+  std::unique_ptr<const KvPass> pass(std::span<const CachedSequence> sequences,
+                                     const std::vector<int64_t>& position) const override {
+    return std::make_unique<NativeKvPass>(*this, sequences, position);
+  }
+  void* page(int64_t layer, int64_t index) const {
+    return chunks_[static_cast<size_t>(index / kPagesOfChunk)].mutable_data_ptr<uint8_t>() +
+           ((index % kPagesOfChunk) * layers_ + layer) * layer_bytes_;
+  }
+
+ private:
+  int64_t layers_, layer_bytes_, pages_ = 0;
+  std::vector<at::Tensor> chunks_;
+};
+
+at::Tensor NativeKvPass::attend(int64_t layer, const AttentionSpec& spec, const RotaryTable& rotary,
+                                const at::Tensor& q, const at::Tensor& k,
+                                const at::Tensor& v) const {
+  const int64_t n = q.size(0);
+  check(static_cast<int64_t>(position_.size()) == n, "cached attention: ", n, " rows and ",
+        position_.size(), " positions");
+  size_t count = 0;
+  for (const CachedSequence& s : sequences_) count += s.pages.size();
+  std::vector<void*> pages;
+  pages.reserve(count);
+  std::vector<kernels::CachedQuery> queries(static_cast<size_t>(n));
+  for (const CachedSequence& s : sequences_) {
+    void* const* of_sequence = pages.data() + pages.size();
+    for (const int64_t page : s.pages) pages.push_back(store_.page(layer, page));
+    for (int64_t row = s.first_row; row < s.first_row + s.rows; ++row)
+      queries[static_cast<size_t>(row)] = {of_sequence, position_[static_cast<size_t>(row)]};
+  }
+  const at::Tensor rq = prepare<float>(spec, rotary, position_, spec.num_heads, q, spec.q_norm);
+  const at::Tensor rk = prepare_keys<float>(spec, rotary, position_, k, spec.k_norm),
+                   rv = prepare_values<float>(spec, v);
+  at::Tensor out = at::empty_like(q);
+  kernels::write_pages(attention_shape(spec), n, queries.data(), values<float>(rk),
+                       values<float>(rv));
+  kernels::attention_cached(attention_shape(spec), n, queries.data(), values<float>(rq),
+                            out.mutable_data_ptr<float>());
+  return out;
+}
+
+}  // namespace
+
+AttentionResult NativeBackend::attention(const AttentionSpec& spec, const RotaryTable& rotary,
+                                         const Forest& forest, const at::Tensor& q,
+                                         const at::Tensor& k, const at::Tensor& v) const {
+  at::Tensor out = at::empty_like(q), lse = at::empty({q.size(0), spec.num_heads}, q.options());
+  dispatch(q, [&](auto zero) {
+    using T = decltype(zero);
+    const at::Tensor rq = prepare<T>(spec, rotary, forest.position, spec.num_heads, q, spec.q_norm);
+    const at::Tensor rk = prepare_keys<T>(spec, rotary, forest.position, k, spec.k_norm),
+                     rv = prepare_values<T>(spec, v);
+    kernels::attention<T>(attention_shape(spec), forest_view(forest), values<T>(rq), values<T>(rk),
+                          values<T>(rv), out.mutable_data_ptr<T>(), lse.mutable_data_ptr<T>());
+  });
+  return {out, lse};
+}
+
+AttentionGradients NativeBackend::attention_backward(const AttentionSpec& spec,
+                                                     const RotaryTable& rotary,
+                                                     const Forest& forest, const at::Tensor& q,
+                                                     const at::Tensor& k, const at::Tensor& v,
+                                                     const AttentionResult& result,
+                                                     const at::Tensor& dout) const {
+  const auto zeros = [](const at::Tensor& x) {
+    return x.defined() ? at::zeros_like(x) : at::Tensor();
+  };
+  AttentionGradients d{at::empty_like(q), at::empty_like(k), at::empty_like(v), zeros(spec.q_norm),
+                       zeros(spec.k_norm)};
+  dispatch(q, [&](auto zero) {
+    using T = decltype(zero);
+    const at::Tensor rq = prepare<T>(spec, rotary, forest.position, spec.num_heads, q, spec.q_norm);
+    const at::Tensor rk = prepare_keys<T>(spec, rotary, forest.position, k, spec.k_norm),
+                     rv = prepare_values<T>(spec, v);
+    kernels::attention_backward<T>(
+        attention_shape(spec), forest_view(forest), values<T>(rq), values<T>(rk), values<T>(rv),
+        values<T>(result.out), values<T>(result.log_sum_exp), values<T>(dout),
+        d.q.mutable_data_ptr<T>(), d.k.mutable_data_ptr<T>(), d.v.mutable_data_ptr<T>());
+    d.q = prepare_backward<T>(spec, rotary, forest.position, spec.num_heads, q, spec.q_norm, d.q,
+                              d.q_norm);
+    d.k = prepare_backward<T>(spec, rotary, forest.position, spec.num_kv_heads, k, spec.k_norm, d.k,
+                              d.k_norm);
+  });
+  return d;
+}
+
+std::unique_ptr<KvStore> NativeBackend::make_store(const AttentionSpec& spec, int64_t layers,
+                                                   at::Device) const {
+  return std::make_unique<NativeKvStore>(spec, layers);
+}
+int64_t NativeBackend::page_tokens() const { return kernels::page_tokens(); }
+int64_t NativeBackend::page_bytes(const AttentionSpec& spec) const {
+  return kernels::page_bytes(attention_shape(spec));
+}
+
+}  // namespace temper::ops

@@ -1,0 +1,11 @@
+// Threads that share the machine's processors, such as one that samples while another trains.
+#pragma once
+
+#include "temper/ops/cpu/processors.h"
+
+namespace temper::ops {
+
+using kernels::follow_processors;
+using kernels::ProcessorCount;
+
+}  // namespace temper::ops

@@ -1,0 +1,100 @@
+// A policy-gradient algorithm: which groups it learns from, how it assigns advantages to tokens,
+// and the loss of an update. Each is a class in its own file, with its own config keys and its
+// paper's defaults, and one line in the table in algorithm.cpp; programs that link Temper add
+// theirs to the same table. The loop never asks which algorithm runs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "temper/base/config.h"
+#include "temper/base/json.h"
+#include "temper/base/registry.h"
+#include "temper/metrics/metric_info.h"
+#include "temper/metrics/row.h"
+#include "temper/rl/algorithms/terms.h"
+#include "temper/rl/episode.h"
+#include "temper/train/loss.h"
+
+namespace temper::rl {
+
+// What an algorithm needs from the training loop.
+struct Needs {
+  bool reference = false;      // log-probabilities of the reference model
+  int64_t min_group_size = 2;  // episodes of a prompt; 1: they are not compared
+  bool critic = false;         // values of Roles::critic
+  bool old_logp = false;  // of every token, before advantages are assigned; else for ratios only
+};
+
+// Settings of the rollout that defaults of an algorithm may depend on.
+struct RolloutLimits {
+  int64_t max_new_tokens = 0;
+  bool samples = true;  // false: a file is replayed
+};
+
+class Algorithm {
+ public:
+  virtual ~Algorithm() = default;
+
+  // Its keys of the section `rl`.
+  virtual void fields(Fields& /*f*/) {}
+  // Those of its keys that have no effect in it: a config that sets one is warned.
+  virtual std::vector<std::string> unused_keys() const { return {}; }
+  // Called once, after the keys are set: fills in defaults that depend on the run.
+  virtual void prepare(const RolloutLimits& limits) { limits_ = limits; }
+  virtual Needs needs() const { return {}; }
+
+  // Dual-clip PPO's bound on the loss of a token with negative advantage A, in units of |A|; 0:
+  // none.
+  virtual double dual_clip() const { return 0; }
+  // Dynamic sampling: maximum number of rounds in which groups that keep() rejects are replaced by
+  // groups of further prompts; 0: no dynamic sampling.
+  virtual int64_t max_refills() const { return 0; }
+  // Whether the group has a learning signal, judged by its unshaped rewards.
+  virtual bool keep(const EpisodeGroup& group) const { return has_reward_variance(group); }
+  // Sets penalties, once all rewards of the group are known.
+  virtual void shape(EpisodeGroup& /*group*/) const {}
+  // Sets the advantages of all sampled tokens of a group that was shaped. A group without
+  // differences gets zeros. May keep state between groups: they come in the order of the batch, on
+  // all ranks alike.
+  virtual void assign(EpisodeGroup& group) = 0;
+  // Sets the advantages of a whole rollout batch, once what needs() names has been computed: those
+  // that depend on other groups are set here.
+  virtual void assign_batch(std::span<EpisodeGroup> groups);
+  // The state that assign() keeps, for checkpoints: after restore(state()) the same groups get the
+  // same advantages.
+  // `where` begins the message of a DataError.
+  virtual Json state() const;
+  virtual void restore(const Json& /*state*/, const std::string& /*where*/) {}
+
+  // The weight of each token in the update's loss, by episode, from the episodes' sampled lengths.
+  virtual std::vector<double> token_weights(std::span<const int64_t> length_C) const = 0;
+  // The loss of some whole episodes of an update. Its terms are already normalised: their weight is
+  // the batch's weight_M.
+  virtual train::Loss loss(const TokenBatch& batch) const = 0;
+
+  // Adds metrics of an update on these sampled segments that follow from the batch alone.
+  virtual void describe(std::span<const Segment* const> /*update*/, MetricsRow& /*row*/) const {}
+  // Declarations of metrics that only this algorithm has.
+  virtual std::vector<MetricInfo> metrics() const { return {}; }
+
+ protected:
+  RolloutLimits limits_;
+};
+
+using MakeAlgorithm = std::unique_ptr<Algorithm> (*)();
+
+// The built-in ones and those that were added; `temper list algorithms` prints them.
+Registry<MakeAlgorithm>& algorithms();
+
+std::unique_ptr<Algorithm> make_grpo();
+std::unique_ptr<Algorithm> make_dr_grpo();
+std::unique_ptr<Algorithm> make_dapo();
+std::unique_ptr<Algorithm> make_gspo();
+std::unique_ptr<Algorithm> make_rloo();
+std::unique_ptr<Algorithm> make_ppo();
+
+}  // namespace temper::rl

@@ -1,0 +1,38 @@
+#include "temper/rl/algorithms/policy_keys.h"
+
+#include "temper/rl/algorithms/term_names.h"
+
+namespace temper::rl {
+
+void PolicyKeys::fields(Fields& f, const char* beta_help) {
+  f.add("beta", beta, beta_help, at_least(0));
+  f.add("kl_estimator", kl_estimator,
+        "estimator of that KL, with d = ref - logp: k1 = -d, k2 = d^2 / 2, k3 = exp(d) - d - 1");
+  f.add("epsilon_low", epsilon_low, "the importance ratio is clipped below 1 - epsilon_low",
+        at_least(0));
+  f.add("epsilon_high", epsilon_high, "the importance ratio is clipped above 1 + epsilon_high",
+        at_least(0));
+  f.add("dual_clip", dual_clip,
+        "dual-clip PPO: for negative advantages A, a token's loss is at most dual_clip |A| (often "
+        "3, at least 1); 0: off",
+        at_least(0));
+  f.add("loss_aggregation", loss_aggregation,
+        "mean over all tokens (token-mean), or over completions of their tokens' mean, sum, or sum "
+        "over max_new_tokens (seq-mean-token-mean, -sum, -sum-norm)");
+  f.add("entropy_bonus", entropy_bonus,
+        "coefficient of the mean token entropy, which is subtracted from the loss", at_least(0));
+}
+
+train::Loss PolicyKeys::clipped_loss(const at::Tensor& ratio_M, const TokenBatch& b,
+                                     double kl_weight) const {
+  train::Loss loss;
+  loss.terms.push_back(policy_term(
+      clipped_surrogate(ratio_M, b.advantage_M, epsilon_low, epsilon_high, dual_clip), b));
+  add_kl(loss, b, kl_weight, kl_estimator);
+  add_entropy_bonus(loss, b, entropy_bonus);
+  add_clip_fraction(
+      loss, outside_trust_region(ratio_M.detach(), b.advantage_M, epsilon_low, epsilon_high));
+  return loss;
+}
+
+}  // namespace temper::rl

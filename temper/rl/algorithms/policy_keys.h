@@ -1,0 +1,26 @@
+// Config keys that PPO and the algorithms of the GRPO family share, and the loss that they
+// describe.
+#pragma once
+
+#include "temper/base/config.h"
+#include "temper/rl/algorithms/terms.h"
+
+namespace temper::rl {
+
+struct PolicyKeys {
+  double beta = 0;
+  KlEstimator kl_estimator = KlEstimator::kK3;
+  double epsilon_low = 0.2, epsilon_high = 0.2;
+  double dual_clip = 0;
+  Aggregation loss_aggregation = Aggregation::kSeqMeanTokenMean;
+  double entropy_bonus = 0;
+
+  // beta_help: what the KL that `beta` weighs does in this algorithm.
+  void fields(Fields& f, const char* beta_help);
+
+  // min(ρ A, clip(ρ, 1 - ε_low, 1 + ε_high) A) - kl_weight · KL + entropy_bonus · entropy,
+  // maximised; and the metric clip_fraction.
+  train::Loss clipped_loss(const at::Tensor& ratio_M, const TokenBatch& b, double kl_weight) const;
+};
+
+}  // namespace temper::rl

@@ -1,0 +1,19 @@
+// How configs write the choices of terms.h.
+#pragma once
+
+#include <array>
+
+#include "temper/base/config.h"
+#include "temper/rl/algorithms/terms.h"
+
+namespace temper {
+
+template <>
+inline constexpr std::array enum_names<rl::KlEstimator> = {"k1", "k2", "k3"};
+template <>
+inline constexpr std::array enum_names<rl::Importance> = {"token", "sequence"};
+template <>
+inline constexpr std::array enum_names<rl::Aggregation> = {
+    "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"};
+
+}  // namespace temper

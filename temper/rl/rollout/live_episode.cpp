@@ -1,0 +1,122 @@
+#include "temper/rl/rollout/live_episode.h"
+
+#include <nlohmann/json.hpp>
+
+#include "temper/base/error.h"
+
+namespace temper::rl {
+namespace {
+
+// The messages of a row's prompt. A text is one turn of the user; ids, which no template could
+// render again, give none.
+Json messages_of(const data::PromptRow& row) {
+  if (row.messages) return *row.messages;
+  for (const char* field : {"prompt_ids", "tokens"})
+    if (row.fields->contains(field)) return Json::array();
+  return Json::array({{{"role", "user"}, {"content", row.fields->value("prompt", Json())}}});
+}
+
+Json joined(const Json& row_tools, const Json& added) {
+  Json tools = row_tools.is_string() && !row_tools.get_ref<const std::string&>().empty()
+                   ? parse_json(row_tools.get<std::string>(), "tools")
+                   : row_tools;
+  if (!added.is_array()) return tools;
+  if (!tools.is_array()) tools = Json::array();
+  for (const Json& tool : added) tools.push_back(tool);
+  return tools;
+}
+
+ToolCallFormat call_format(env::CallFormat asked, const Dialogue& dialogue) {
+  switch (asked) {
+    case env::CallFormat::kAuto:
+      break;
+    case env::CallFormat::kHermes:
+      return ToolCallFormat::kHermes;
+    case env::CallFormat::kLlama:
+      return ToolCallFormat::kLlama;
+    case env::CallFormat::kGemma:
+      return ToolCallFormat::kGemma;
+    case env::CallFormat::kMistral:
+      return ToolCallFormat::kMistral;
+  }
+  return dialogue.call_format();
+}
+
+}  // namespace
+
+const ChatTemplate* episode_template(const data::PromptFormat& format, const data::PromptRow& row) {
+  return messages_of(row).empty() ? nullptr : format.chat.get();
+}
+
+LiveEpisode::LiveEpisode(const data::PromptFormat& format, const data::PromptRow& row,
+                         const env::Observation& first)
+    : tokenizer_(format.tokenizer), vocabulary_(format.vocabulary), prompt_(row.tokens) {
+  Json messages = messages_of(row);
+  const bool templated = episode_template(format, row) != nullptr;
+  const Json tools = templated ? joined(data::tools_of(*row.fields), first.tools) : Json();
+  if (!templated) {
+    const std::vector<int32_t> added = tokenizer_->encode(joined_contents(first.messages));
+    prompt_.insert(prompt_.end(), added.begin(), added.end());
+  } else if (!first.messages.empty() || first.tools.is_array()) {
+    for (const Json& message : first.messages) messages.push_back(message);
+    prompt_ = tokenizer_->encode(format.chat->render(messages, tools, true));
+  }
+  const int64_t length = static_cast<int64_t>(prompt_.size());
+  if (length > format.max_length) {
+    check<PromptTooLong>(format.overlong == data::Overlong::kTruncate, row.where,
+                         ": with what the environment adds the prompt has ", length,
+                         " tokens; data.max_length is ", format.max_length);
+    prompt_.erase(prompt_.begin(), prompt_.end() - format.max_length);
+  }
+  check_ids(prompt_);
+  base_ = prompt_.size();
+  dialogue_.emplace(tokenizer_, templated ? format.chat : nullptr, std::move(messages), tools,
+                    prompt_);
+}
+
+// A model may have fewer ids than its tokenizer.
+void LiveEpisode::check_ids(const std::vector<int32_t>& tokens) const {
+  for (const int32_t token : tokens)
+    check<DataError>(token < vocabulary_, "token ", token, ", `", tokenizer_->token_of(token),
+                     "`, is not one of the model's ", vocabulary_);
+}
+
+env::Turn LiveEpisode::add_turn(const generate::Completion& turn, bool ended,
+                                env::CallFormat format) {
+  text_ = tokenizer_->decode(completion_.tokens, true) + turn.text;
+  for (size_t t = 0; t < turn.tokens.size(); ++t) {
+    place_.push_back(length());
+    completion_.tokens.push_back(turn.tokens[t]);
+    completion_.sampled.push_back(true);
+    completion_.logprobs.push_back(turn.logprobs[t]);
+  }
+  turn_ = turn.tokens;
+  ended_ = ended;
+  const std::span<const int32_t> words(turn_.data(), turn_.size() - (ended ? 1 : 0));
+  spoken_ = parse_tool_calls(call_format(format, *dialogue_), tokenizer_->decode(words));
+  return {turn.text, spoken_.calls, spoken_.problems};
+}
+
+bool LiveEpisode::add_answer(const Json& messages, int64_t most) {
+  const Dialogue::Continuation next = dialogue_->go_on(turn_, ended_, spoken_, messages);
+  if (static_cast<int64_t>(next.tokens.size()) > most) return false;
+  check_ids(next.tokens);
+  const size_t whole = base_ + place_.size();
+  if (next.kept < whole) {
+    const int64_t from_prompt =
+        static_cast<int64_t>(next.kept) - static_cast<int64_t>(prompt_.size());
+    const int64_t after = next.kept > base_ ? place_[next.kept - base_ - 1] + 1 : from_prompt;
+    completion_.branches.push_back({length(), after});
+    place_.resize(next.kept > base_ ? next.kept - base_ : 0);
+    base_ = std::min(base_, next.kept);
+  }
+  for (const int32_t token : next.tokens) {
+    place_.push_back(length());
+    completion_.tokens.push_back(token);
+    completion_.sampled.push_back(false);
+    completion_.logprobs.push_back(0);
+  }
+  return true;
+}
+
+}  // namespace temper::rl

@@ -1,0 +1,99 @@
+#include "temper/rl/rollout/model_reward.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "temper/base/error.h"
+#include "temper/rl/scalar_directory.h"
+#include "temper/text/dialogue.h"
+
+namespace temper::rl {
+namespace {
+
+constexpr int64_t kMostTokens = 8192;  // of a forward pass; a longer completion has one of its own
+
+std::unique_ptr<rewards::Reward> make_model_reward(const rewards::RewardSection& section) {
+  check<ConfigError>(section.model.has_value(), "rewards: ", section.label(),
+                     ": expected `model`, the directory of a reward model");
+  return std::make_unique<ModelReward>(*section.model);
+}
+
+[[maybe_unused]] const bool kRegistered =
+    (rewards::register_reward({"model", make_model_reward,
+                               "the scalar of the reward model in `model` at the last token"}),
+     true);
+
+}  // namespace
+
+ModelReward::ModelReward(const std::string& directory)
+    : model_(load_scalar_directory(directory, "rewards: ", "reward model").model) {}
+
+std::vector<rewards::Verdict> ModelReward::judge(std::span<const rewards::Sample> samples) {
+  const at::NoGradGuard no_grad;
+  std::vector<rewards::Verdict> verdicts;
+  const int64_t vocabulary = model_->config().vocab_size;
+  for (size_t first = 0; first < samples.size();) {
+    const auto forest = std::make_shared<Forest>();
+    std::vector<int64_t> last;  // of each sample
+    const std::vector<int32_t>& prompt = samples[first].prompt_tokens;
+    if (!prompt.empty()) forest->add_root(prompt);
+    size_t end = first;
+    for (; end < samples.size() && samples[end].prompt_tokens == prompt; ++end) {
+      std::vector<int32_t> tokens = samples[end].completion_tokens;
+      const std::vector<int32_t>& closing = samples[end].closing_tokens;
+      tokens.insert(tokens.end(), closing.begin(), closing.end());
+      const int64_t more = static_cast<int64_t>(tokens.size());
+      if (end > first && forest->num_tokens() + more > kMostTokens) break;
+      check(!prompt.empty() || !tokens.empty(), samples[end].where,
+            ": neither prompt nor completion has a token");
+      if (!tokens.empty()) prompt.empty() ? forest->add_root(tokens) : forest->add_child(0, tokens);
+      last.push_back(tokens.empty() ? static_cast<int64_t>(prompt.size()) - 1
+                                    : forest->num_tokens() - 1);
+    }
+    for (const int32_t token : forest->tokens)
+      check(token < vocabulary, "the reward model has no token ", token, ", only ", vocabulary);
+    const at::Tensor values = model_->values(model_->forward({.forest = forest}), last);
+    for (int64_t i = 0; i < values.size(0); ++i)
+      verdicts.push_back(rewards::valued(values.const_data_ptr<float>()[i]));
+    first = end;
+  }
+  return verdicts;
+}
+
+Closings::Closings(std::span<const rewards::RewardSection> sections, const Tokenizer* tokenizer,
+                   std::vector<int32_t> ends)
+    : tokenizer_(tokenizer),
+      needed_(std::ranges::any_of(sections, [](const auto& s) { return s.model.has_value(); })),
+      ends_(std::move(ends)) {}
+
+std::vector<int32_t> Closings::whole(const ChatTemplate& chat) const {
+  try {
+    return closing_tokens(*tokenizer_, chat);
+  } catch (const DataError& e) {
+    check<DataError>(!needed_, "rewards: cannot tell what the chat template writes behind a turn, ",
+                     "which a reward model reads: ", e.what());
+    return {};
+  }
+}
+
+std::vector<int32_t> Closings::after(std::span<const int32_t> completion,
+                                     const ChatTemplate* chat) {
+  const bool ended = !completion.empty() && std::ranges::count(ends_, completion.back()) > 0;
+  if (!tokenizer_ || !chat || !ended) return {};
+  const auto [at, added] = found_.try_emplace(chat);
+  if (added) at->second = whole(*chat);
+  return after_end_token(*tokenizer_, at->second, completion.back());
+}
+
+void check_reward_models(std::span<const rewards::RewardSection> sections,
+                         const Tokenizer* tokenizer, int64_t vocabulary) {
+  for (const rewards::RewardSection& section : sections) {
+    if (!section.model) continue;
+    check_reads_tokens(*section.model, tokenizer, vocabulary,
+                       str("rewards: ", section.label(), ": the reward model ", *section.model));
+  }
+}
+
+}  // namespace temper::rl

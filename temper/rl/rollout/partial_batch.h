@@ -1,0 +1,64 @@
+// A rollout batch while it is sampled.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "temper/data/loader.h"
+#include "temper/generate/speculation.h"
+#include "temper/rl/episode.h"
+#include "temper/rl/rollout/prompts.h"
+
+namespace temper::rl {
+
+// A completion while it grows. Its parts were sampled one after the other, by different versions of
+// the policy.
+struct PartialCompletion {
+  std::vector<Segment> parts;
+  std::string text;
+  bool stopped = false;  // by an end token, a stop text or its grammar's end
+
+  std::vector<int32_t> tokens() const;
+  int64_t length() const;
+  void add(Segment part);  // joins the last one of the same version
+};
+
+// The completions of one prompt.
+struct PartialGroup {
+  const Prompt* prompt = nullptr;
+  std::vector<PartialCompletion> completions;  // by sample; empty in an environment
+  EpisodeGroup episodes;                       // once they are done
+  int64_t unfinished = 0;                      // completions or episodes
+
+  // Whether no completion has a token yet.
+  bool is_fresh() const;
+  // Makes `episodes` of the completions as they are.
+  void assemble();
+};
+
+struct PartialBatch {
+  std::vector<Prompt> prompts;           // of all ranks
+  std::map<int64_t, PartialGroup> mine;  // of this rank's prompts, by key
+  // The prompts' loader before and after they were drawn.
+  data::LoaderState state_before, state_after;
+  // Counts of what happened while the batch was sampled.
+  int64_t refills = 0, groups_sampled = 0, dropped = 0;  // dropped: completions
+  // Completions that rewards judged, and those of them that have none (RewardResult::failed);
+  // episodes in an environment, and those that it failed.
+  int64_t judged = 0, unrewarded = 0, episodes = 0, failed_episodes = 0;
+  double rollout_seconds = 0, reward_seconds = 0;
+  generate::Speculation::Statistics speculation;
+
+  // This rank's completions as they are, as lines of a rollouts file; those without a token are
+  // left out.
+  std::string lines() const;
+  // Takes this rank's completions from the lines() of all ranks. A completion of `max_tokens` is
+  // done.
+  // Throws DataError.
+  void fill(const std::string& lines, int64_t vocabulary, int64_t max_tokens,
+            const std::string& where);
+};
+
+}  // namespace temper::rl

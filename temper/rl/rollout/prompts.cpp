@@ -1,0 +1,140 @@
+#include "temper/rl/rollout/prompts.h"
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "temper/base/error.h"
+#include "temper/generate/cache.h"
+#include "temper/generate/request_check.h"
+#include "temper/generate/scheduler.h"
+#include "temper/train/row_messages.h"
+
+namespace temper::rl {
+namespace {
+
+constexpr int64_t kEvaluationKeys = int64_t{1} << 40;
+
+// Under dynamic sampling batches draw more prompts than a pass over them has: the plan of steps is
+// what ends the run, and the prompts go around.
+data::LoaderOptions loader_options(const RlConfig& config) {
+  data::LoaderOptions options = train::loader_options(config, config.rl.prompts_per_rollout);
+  if (config.rl.algorithm->max_refills() > 0) options.epochs.reset();
+  return options;
+}
+
+// Whether the key-value cache holds a prompt with a completion, where this process samples.
+class CacheCheck {
+ public:
+  CacheCheck(const RlConfig& config, const train::Policy& policy)
+      : new_tokens_(config.rollout.max_new_tokens),
+        bytes_(generate::cache_bytes(config.rollout.engine_options())) {
+    if (!config.rollout.server.used() && config.roles.rollout.empty() && config.mesh.tensor == 1)
+      cache_.emplace(*policy.model, bytes_);
+  }
+  // Throws ConfigError that names the row.
+  void operator()(const data::PromptRow& row) const {
+    if (!cache_) return;
+    generate::Request request;
+    request.prompt = row.tokens;
+    request.options.max_new_tokens = new_tokens_;
+    check_fits(generate::Scheduler::pages_needed(request), request, {*cache_, bytes_},
+               row.where + ": ");
+  }
+
+ private:
+  int64_t new_tokens_, bytes_;
+  std::optional<generate::PageCache> cache_;  // takes no memory before it is used
+};
+
+}  // namespace
+
+data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& policy) {
+  data::PromptFormat f;
+  f.tokenizer = policy.tokenizer;
+  f.chat = policy.chat;
+  config.data.apply_to(f);
+  f.vocabulary = policy.model->vocab_size;
+  return f;
+}
+
+void warn_beyond_positions(const std::vector<Prompt>& prompts, int64_t positions,
+                           int64_t max_new_tokens, train::Messages& messages) {
+  const auto is_beyond = [&](const Prompt& prompt) {
+    return std::ssize(prompt.row.tokens) + max_new_tokens > positions;
+  };
+  const auto first = std::find_if(prompts.begin(), prompts.end(), is_beyond);
+  if (positions == 0 || first == prompts.end()) return;
+  const auto count = std::count_if(prompts.begin(), prompts.end(), is_beyond);
+  messages.warn_once(
+      "positions",
+      str(first->row.where, ": ", first->row.tokens.size(), " tokens and ", max_new_tokens,
+          " new ones (rollout.max_new_tokens) are more than the model's max_position_embeddings, ",
+          positions, count > 1 ? str("; so are those of ", count - 1, " more rows") : ""));
+}
+
+Prompts::Prompts(const RlConfig& config, const train::Policy& policy,
+                 const rewards::RewardSet& rewards)
+    : config_(config),
+      loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
+              loader_options(config), data::prompt_reader(prompt_format(config, policy))) {
+  const data::PromptFormat format = prompt_format(config, policy);
+  const CacheCheck check_cache(config, policy);
+  survey_ = train::survey_rows<data::PromptRow>(
+      loader_.order(), [&rewards, &check_cache, read = data::prompt_reader(format)](
+                           const data::RowOrder::Drawn& drawn, data::LoaderState& state) {
+        std::optional<data::PromptRow> row = read(drawn, state);
+        if (row) {
+          rewards.check_row(*row->fields, row->where);
+          check_cache(*row);
+        }
+        return row;
+      });
+  int64_t key = kEvaluationKeys;
+  for (const data::SourceSpec& source :
+       data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
+    const data::RowSet file(source);
+    std::vector<Prompt>& prompts = evaluation_.emplace_back();
+    for (int64_t r = 0; r < file.size(); ++r) {
+      bool truncated = false;
+      std::optional<data::PromptRow> row =
+          data::read_prompt_row(format, file.row(r), file.where(r), &truncated);
+      if (!row) continue;
+      rewards.check_row(*row->fields, row->where);
+      check_cache(*row);
+      prompts.push_back({key++, std::move(*row)});
+    }
+  }
+}
+
+std::vector<Prompt> Prompts::next(int64_t count) {
+  const int64_t first_key = loader_.state().rows;
+  std::vector<Prompt> prompts;
+  for (data::PromptRow& row : loader_.next(count))
+    prompts.push_back({first_key + static_cast<int64_t>(prompts.size()), std::move(row)});
+  return prompts;
+}
+
+int64_t Prompts::planned_batches() const {
+  return loader_.order().steps(config_.train.epochs.value_or(1), survey_);
+}
+
+void Prompts::warn(train::Messages& messages) const {
+  train::warn_about_text_messages(survey_, messages);
+  const data::LoaderState& prompts = loader_.state();
+  const int64_t limit = config_.data.max_length;
+  if (prompts.truncated > 0)
+    messages.warn_once("truncated prompts", str("prompts longer than data.max_length, ", limit,
+                                                " tokens, are cut to their last ", limit));
+  if (prompts.dropped > 0)
+    messages.warn_once("dropped prompts", str("prompts longer than data.max_length, ", limit,
+                                              " tokens, are left out"));
+}
+
+std::vector<std::pair<std::string, std::string>> Prompts::summary() const {
+  return {{"prompts cut", std::to_string(loader_.state().truncated)},
+          {"prompts left out", std::to_string(loader_.state().dropped)}};
+}
+
+}  // namespace temper::rl

@@ -1,0 +1,57 @@
+// The prompts of a run, in the order in which they are drawn, and those of data.eval.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temper/data/loader.h"
+#include "temper/data/prompt_row.h"
+#include "temper/rewards/reward.h"
+#include "temper/rl/config.h"
+#include "temper/train/messages.h"
+#include "temper/train/policy.h"
+
+namespace temper::rl {
+
+struct Prompt {
+  int64_t key;  // of its random numbers: its number among all that the run drew
+  data::PromptRow row;
+};
+
+// The way in which prompts are read from rows.
+data::PromptFormat prompt_format(const RlConfig& config, const train::Policy& policy);
+
+// Warns, once a run, of prompts that may go on beyond the positions that the model was made for.
+// positions: max_position_embeddings; 0: not known.
+void warn_beyond_positions(const std::vector<Prompt>& prompts, int64_t positions,
+                           int64_t max_new_tokens, train::Messages& messages);
+
+class Prompts {
+ public:
+  // Every row is checked for the fields that the rewards read. Throws DataError.
+  Prompts(const RlConfig& config, const train::Policy& policy, const rewards::RewardSet& rewards);
+
+  // The next prompts; fewer where the data ends.
+  std::vector<Prompt> next(int64_t count);
+  // Rollout batches of a run that `train.max_steps` does not bound.
+  int64_t planned_batches() const;
+  // The prompts of data.eval, by set. Their keys stand apart from those of training, so that
+  // evaluating changes no sample.
+  const std::vector<std::vector<Prompt>>& evaluation() const { return evaluation_; }
+
+  const data::LoaderState& state() const { return loader_.state(); }
+  void restore(const data::LoaderState& state) { loader_.restore(state); }
+  void warn(train::Messages& messages) const;
+  std::vector<std::pair<std::string, std::string>> summary() const;
+
+ private:
+  const RlConfig& config_;
+  data::Loader<data::PromptRow> loader_;
+  data::RowSurvey survey_;
+  std::vector<std::vector<Prompt>> evaluation_;
+};
+
+}  // namespace temper::rl

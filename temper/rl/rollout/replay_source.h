@@ -1,0 +1,36 @@
+// Groups from a rollouts file, in its order (rl.replay).
+#pragma once
+
+#include <string>
+
+#include "temper/data/row_file.h"
+#include "temper/rl/config.h"
+#include "temper/rl/rollout/source.h"
+#include "temper/train/messages.h"
+
+namespace temper::rl {
+
+class ReplaySource : public RolloutSource {
+ public:
+  // A batch is the file's next prompts_per_rollout * group_size rows; groups are told apart by
+  // `group`, and may have lost rows (on_failure: drop). Throws DataError for a file without rows.
+  // Warns where a group is divided between two batches, or by the file's end.
+  ReplaySource(const RlConfig& config, int64_t vocabulary, train::Messages& messages);
+
+  int64_t planned_batches() const override;
+  RolloutBatch next(int64_t policy_version) override;
+  bool exact() const override { return false; }  // the policy may be another
+  bool samples() const override { return false; }
+  Json state() const override;
+  void restore(const Json& state, const std::string& where) override;
+
+ private:
+  void warn_of_short_group(const std::vector<EpisodeGroup>& groups) const;
+
+  const RlConfig& config_;
+  train::Messages& messages_;
+  data::RowFile file_;
+  int64_t vocabulary_, rows_, position_ = 0;
+};
+
+}  // namespace temper::rl

@@ -1,0 +1,203 @@
+#include "temper/rl/rollout/rollout_driver.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "temper/base/clock.h"
+#include "temper/base/error.h"
+#include "temper/dist/peer_watch.h"
+#include "temper/generate/remote/server_pool.h"
+#include "temper/metrics/trace.h"
+#include "temper/nn/unit.h"
+#include "temper/train/agreed_error.h"
+
+namespace temper::rl {
+namespace {
+
+// Tensor-parallel ranks get the same options, so that they schedule the same rows alike.
+generate::EngineOptions engine_options(const RlConfig& config, dist::Group& group) {
+  generate::EngineOptions options = config.rollout.engine_options();
+  options.cache_bytes = std::stoll(group.agreed(str(generate::cache_bytes(options))));
+  return options;
+}
+
+std::unique_ptr<EpisodeDriver> episode_driver(const RlConfig& config, const train::Policy& policy) {
+  if (!config.environment.any()) return nullptr;
+  return std::make_unique<EpisodeDriver>(config.environment, prompt_format(config, policy),
+                                         config.rollout.options(config.seed),
+                                         policy.model->eos_token_ids);
+}
+
+}  // namespace
+
+RolloutDriver::RolloutDriver(const RlConfig& config, train::Policy& policy, dist::Group& group,
+                             std::unique_ptr<BehaviorPolicy> behavior, Done done)
+    : config_(config),
+      policy_(policy),
+      group_(group),
+      done_(std::move(done)),
+      engine_(*policy.model, engine_options(config, group), policy.tokenizer),
+      behavior_(std::move(behavior)),
+      episodes_(episode_driver(config, policy)) {}
+
+bool RolloutDriver::samples_here() const {
+  return completions_ == &engine_ || behavior_->samples_here();
+}
+
+void RolloutDriver::check_sampled(const std::string& why) const {
+  for (const std::string& of_rank : group_.all_gather(group_.agreed(why)))
+    if (!of_rank.empty())
+      throw train::AgreedError(
+          "sampling failed: " + of_rank + "; the same command resumes" +
+          (config_.roles.rollout.empty() ? "" : ", with roles={} without ranks of their own"));
+}
+
+// A prompt's completions that begin together share its forward pass; one that goes on has a request
+// of its own.
+void RolloutDriver::sample_completions(const std::vector<Stage>& stages,
+                                       const std::function<bool()>& stop) {
+  std::map<int64_t, PartialGroup*> groups;  // by key
+  std::vector<generate::RequestId> requests;
+  const generate::GenerationOptions options = config_.rollout.options(config_.seed);
+  const auto submit = [&](const PartialGroup& group, int64_t max_tokens, int64_t first,
+                          int64_t samples, const std::vector<int32_t>& begun) {
+    generate::Request request{group.prompt->key, group.prompt->row.tokens, samples, options};
+    request.prompt.insert(request.prompt.end(), begun.begin(), begun.end());
+    request.begun = request.position = std::ssize(begun);
+    request.first_sample = first;
+    request.options.max_new_tokens = max_tokens - request.begun;
+    request.options.min_new_tokens = std::min(options.min_new_tokens, max_tokens);
+    requests.push_back(completions_->submit(std::move(request)));
+  };
+  for (const Stage& stage : stages) {
+    for (auto& [key, group] : stage.batch->mine) {
+      groups[key] = &group;
+      const std::vector<PartialCompletion>& all = group.completions;
+      if (group.is_fresh()) {
+        submit(group, stage.max_tokens, 0, std::ssize(all), {});
+        continue;
+      }
+      for (size_t s = 0; s < all.size(); ++s)
+        if (!all[s].stopped && all[s].length() < stage.max_tokens)
+          submit(group, stage.max_tokens, static_cast<int64_t>(s), 1, all[s].tokens());
+    }
+  }
+  const auto done = [&](generate::Completion c) {
+    if (c.cancelled) return;
+    PartialGroup& group = *groups.at(c.index);
+    PartialCompletion& partial = group.completions[static_cast<size_t>(c.sample)];
+    partial.add({.tokens = std::move(c.tokens),
+                 .sampled = true,
+                 .logprobs = std::move(c.logprobs),
+                 .policy_version = version_});
+    partial.text = std::move(c.text);
+    partial.stopped = c.stopped;
+    const bool ended = c.stopped || partial.length() >= options.max_new_tokens;
+    if (!ended || --group.unfinished > 0) return;
+    group.assemble();
+    done_(group);
+  };
+  bool stopped = false;
+  while (completions_->step({.done = done, .on_token = {}})) {
+    if (stopped || !stop || !stop()) continue;
+    stopped = true;
+    for (const generate::RequestId id : requests) completions_->cancel(id);
+  }
+}
+
+void RolloutDriver::sample_episodes(PartialBatch& batch, const std::function<bool()>& stop) {
+  std::vector<EpisodeDriver::Ask> asks;
+  std::vector<PartialGroup*> groups;
+  for (auto& [key, group] : batch.mine) {
+    asks.push_back({key, &group.prompt->row});
+    groups.push_back(&group);
+  }
+  const auto done = [&](size_t ask, std::vector<SampledEpisode> episodes) {
+    PartialGroup& group = *groups[ask];
+    group.unfinished = 0;
+    for (SampledEpisode& e : episodes) {
+      ++batch.episodes;
+      batch.failed_episodes += e.failed;
+      batch.dropped += e.dropped;
+      if (!e.dropped)
+        add_episode(group.episodes, e.prompt, std::move(e.episode), e.completion, version_);
+    }
+    if (!group.episodes.episodes.empty()) done_(group);
+  };
+  const int64_t samples = groups.empty() ? 0 : groups[0]->unfinished;
+  episodes_->run(*completions_, asks, samples, done, stop);
+}
+
+void RolloutDriver::use(int64_t policy_version) {
+  version_ = policy_version;
+  if (behavior_) {
+    behavior_->use(policy_version);
+    version_ = behavior_->sampling_version(policy_version);
+  }
+  completions_ = behavior_ ? &behavior_->completions() : &engine_;
+}
+
+void RolloutDriver::sample_stages(const std::vector<Stage>& stages,
+                                  const std::function<bool()>& stop) {
+  const double start = steady_seconds();
+  const trace::Span span("rollout");
+  const generate::Speculation::Statistics before = completions_->speculation();
+  std::string why;
+  try {
+    if (!samples_here() && !group_.leads())
+      for (const Stage& stage : stages) stage.batch->mine.clear();  // another rank asks for them
+    else if (episodes_)
+      for (const Stage& stage : stages) sample_episodes(*stage.batch, stop);
+    else
+      sample_completions(stages, stop);
+  } catch (const generate::remote::NoServer& e) {
+    why = e.what();
+  }
+  if (!samples_here()) check_sampled(why);
+  completions_->rest();                         // what comes next is sampled with other weights
+  PartialBatch& first = *stages.front().batch;  // of several, what they share counts once
+  first.speculation = first.speculation + (completions_->speculation() - before);
+  for (const Stage& stage : stages)
+    stage.batch->rollout_seconds += (steady_seconds() - start) / static_cast<double>(stages.size());
+}
+
+void RolloutDriver::sample(const std::vector<Stage>& stages, int64_t policy_version) {
+  const at::NoGradGuard no_grad;
+  std::optional<nn::Gathered> whole;  // ranks make different numbers of passes
+  if (!behavior_ || behavior_->samples_here()) whole.emplace(*policy_.model);
+  use(policy_version);
+  sample_stages(stages, [this] {
+    dist::check_peers();
+    return stopping_.load();
+  });
+  check_running();  // where it was stopped, what was sampled is given up
+}
+
+void RolloutDriver::sample_with_policy(const Stage& stage, const std::function<bool()>& stop) {
+  const at::NoGradGuard no_grad;
+  completions_ = &engine_;
+  sample_stages({stage}, stop);
+}
+
+void RolloutDriver::keep(int64_t policy_version) {
+  if (behavior_) behavior_->keep(policy_version);
+}
+
+void RolloutDriver::share_processors(bool training) {
+  if (behavior_) behavior_->share_processors(training);
+}
+
+void RolloutDriver::check_running() const {
+  dist::check_peers();
+  check(!stopping_, "sampling was stopped: the run is ending");
+}
+
+void RolloutDriver::stop() {
+  stopping_ = true;
+  if (behavior_) behavior_->stop();
+}
+
+}  // namespace temper::rl

@@ -1,0 +1,100 @@
+#include "temper/rl/rollout/rollout_files.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <map>
+
+#include "temper/base/error.h"
+#include "temper/base/file.h"
+#include "temper/data/compress.h"
+#include "temper/rl/rollout/rollout_lines.h"
+
+namespace temper::rl {
+namespace {
+namespace fs = std::filesystem;
+
+constexpr const char *kPlainEnding = ".jsonl", *kPackedEnding = ".jsonl.zst";
+
+// N of step-N.jsonl or step-N.jsonl.zst; nullopt: another name.
+std::optional<int64_t> step_of_file(std::string name) {
+  constexpr size_t kMostDigits = 18;
+  const char* const ending = name.ends_with(kPackedEnding) ? kPackedEnding : kPlainEnding;
+  if (!name.starts_with("step-") || !name.ends_with(ending)) return {};
+  name = name.substr(5, name.size() - 5 - std::string(ending).size());
+  if (name.empty() || name.size() > kMostDigits ||
+      name.find_first_not_of("0123456789") != std::string::npos)
+    return {};
+  return std::stoll(name);
+}
+
+std::multimap<int64_t, fs::path> files_by_step(const std::string& directory) {
+  std::multimap<int64_t, fs::path> files;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory, ignored))
+    if (const auto step = step_of_file(entry.path().filename().string()))
+      files.emplace(*step, entry.path());
+  return files;
+}
+
+}  // namespace
+
+std::optional<RolloutRetention> RolloutRetention::parse(const std::string& text) {
+  if (text == "all") return RolloutRetention{};
+  if (text == "none") return RolloutRetention{Kind::kNone, 0};
+  const size_t space = text.find(' ');
+  const std::string word = text.substr(0, space);
+  if (space == std::string::npos || (word != "every" && word != "last")) return {};
+  const size_t digits = text.find_first_not_of(' ', space);
+  if (digits == std::string::npos) return {};
+  RolloutRetention found{word == "every" ? Kind::kEvery : Kind::kLast, 0};
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data() + digits, end, found.count);
+  if (error != std::errc() || at != end || found.count < 1) return {};
+  return found;
+}
+
+int64_t RolloutRetention::files_of(int64_t batches) const {
+  switch (kind) {
+    case Kind::kNone:
+      return 0;
+    case Kind::kEvery:
+      return batches / count;
+    case Kind::kLast:
+      return std::min(batches, count);
+    case Kind::kAll:
+      break;
+  }
+  return batches;
+}
+
+bool RolloutRetention::writes(int64_t batch) const {
+  return kind == Kind::kEvery ? batch % count == 0 : kind != Kind::kNone;
+}
+
+RolloutFiles::RolloutFiles(std::string output_dir, RolloutRetention retention, bool compress)
+    : directory_(std::move(output_dir) + "/rollouts"), retention_(retention), compress_(compress) {}
+
+void RolloutFiles::write(int64_t batch, int64_t step,
+                         const std::vector<EpisodeGroup>& groups) const {
+  if (!retention_.writes(batch)) return;
+  fs::create_directories(directory_);
+  const std::string lines = to_lines(groups);
+  write_file_atomic(str(directory_, "/step-", step, compress_ ? kPackedEnding : kPlainEnding),
+                    compress_ ? data::compress_zstd(lines) : lines);
+  std::error_code ignored;
+  // Removes the step's file in the other form, which is there if the config has changed.
+  fs::remove(str(directory_, "/step-", step, compress_ ? kPlainEnding : kPackedEnding), ignored);
+  if (retention_.kind != RolloutRetention::Kind::kLast) return;
+  const std::multimap<int64_t, fs::path> files = files_by_step(directory_);
+  int64_t surplus = std::ssize(files) - retention_.count;
+  for (auto file = files.begin(); surplus > 0; ++file, --surplus) fs::remove(file->second, ignored);
+}
+
+void RolloutFiles::remove_after(int64_t step) const {
+  std::error_code ignored;
+  for (const auto& [of_step, path] : files_by_step(directory_))
+    if (of_step > step) fs::remove(path, ignored);
+}
+
+}  // namespace temper::rl

@@ -1,0 +1,44 @@
+// The rollout files of a run: OUTPUT_DIR/rollouts/step-N.jsonl, or step-N.jsonl.zst.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/rl/episode.h"
+
+namespace temper::rl {
+
+// Which rollout batches leave a file (`rl.save_rollouts`): all, none, every K-th (batches K, 2K,
+// ...), or the last K.
+struct RolloutRetention {
+  enum class Kind { kAll, kNone, kEvery, kLast };
+  Kind kind = Kind::kAll;
+  int64_t count = 0;  // K
+
+  // Parses "all", "none", "every 10" or "last 3"; nullopt: it is none of these.
+  static std::optional<RolloutRetention> parse(const std::string& text);
+  // How many files there are after `batches` batches.
+  int64_t files_of(int64_t batches) const;
+  // True where the batch of this number, from 1, is written.
+  bool writes(int64_t batch) const;
+};
+
+class RolloutFiles {
+ public:
+  RolloutFiles(std::string output_dir, RolloutRetention retention, bool compress);
+
+  // Writes the batch of this number, from 1, whose first update is step `step`, and removes the
+  // file that it replaces under `last K`. Throws RunError.
+  void write(int64_t batch, int64_t step, const std::vector<EpisodeGroup>& groups) const;
+  // Removes files of later steps: a resumed run writes them again.
+  void remove_after(int64_t step) const;
+
+ private:
+  const std::string directory_;
+  const RolloutRetention retention_;
+  const bool compress_;
+};
+
+}  // namespace temper::rl

@@ -1,0 +1,278 @@
+#include "temper/rl/rollout/rollout_lines.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "temper/base/error.h"
+#include "temper/data/row_fields.h"
+
+namespace temper::rl {
+
+namespace {
+
+double finite_number(const Json& value, const char* field, const std::string& where) {
+  check<DataError>(value.is_number() && std::isfinite(value.get<double>()), where, ": `", field,
+                   "` must be a number, found ", dump_json(value));
+  return value.get<double>();
+}
+
+// The number that JSON prints with the fewest digits that read back to this float32.
+double shortest(float value) {
+  const std::string text = float_to_json(value);
+  double out = value;
+  std::from_chars(text.data(), text.data() + text.size(), out);
+  return static_cast<float>(out) == value ? out : static_cast<double>(value);
+}
+
+// A value for every token after the prompt, 0 where the policy did not sample it.
+Json by_token(const EpisodeGroup& group, const Episode& episode,
+              std::vector<float> Segment::* values) {
+  Json out = Json::array();
+  for (const int32_t s : episode.path) {
+    const Segment& segment = group.segments[static_cast<size_t>(s)];
+    if (segment.sampled && (segment.*values).empty()) return Json::array();
+    for (size_t t = static_cast<size_t>(segment.repeated); t < segment.tokens.size(); ++t)
+      out.push_back(segment.sampled ? shortest((segment.*values)[t]) : 0.0);
+  }
+  return out;
+}
+
+// The policy version of an episode: one number where all sampled tokens have the same.
+Json advantage_of(const EpisodeGroup& group, const Episode& episode) {
+  Json all = by_token(group, episode, &Segment::advantage);
+  Json first;
+  for (const int32_t s : episode.path) {
+    const Segment& segment = group.segments[static_cast<size_t>(s)];
+    if (!segment.sampled) continue;
+    for (const float a : segment.advantage) {
+      if (first.is_null()) first = shortest(a);
+      if (first.get<float>() != a) return all;
+    }
+  }
+  return first.is_null() ? Json(0.0) : first;
+}
+
+// [at, after] of CompletionTokens::Branch, where a segment does not follow the one before.
+Json branches_of(const EpisodeGroup& group, const Episode& episode) {
+  Json branches = Json::array();
+  std::map<int32_t, int64_t> ends;  // of the segments, in the completion
+  const int32_t prompt = group.segments[static_cast<size_t>(episode.path[0])].parent;
+  ends[prompt] = 0;
+  int64_t at = 0;
+  int32_t before = prompt;
+  for (const int32_t s : episode.path) {
+    const Segment& segment = group.segments[static_cast<size_t>(s)];
+    if (segment.parent < 0) {
+      const size_t size = group.segments[static_cast<size_t>(prompt)].tokens.size();
+      branches.push_back({at, segment.repeated - static_cast<int64_t>(size)});
+    } else if (segment.parent != before) {
+      branches.push_back({at, ends.at(segment.parent)});
+    }
+    at += static_cast<int64_t>(segment.tokens.size()) - segment.repeated;
+    ends[s] = at;
+    before = s;
+  }
+  return branches;
+}
+
+}  // namespace
+
+std::string to_line(const EpisodeGroup& group, const Episode& e, bool resumable) {
+  Json row = {{"group", group.id},
+              {"sample", e.sample},
+              {"prompt_tokens", group.prompt(e)},
+              {"completion_tokens", group.completion(e)}};
+  Json mask = Json::array(), versions = Json::array(), version_tokens = Json::array();
+  bool observed = false;
+  for (const int32_t s : e.path) {
+    const Segment& segment = group.segments[static_cast<size_t>(s)];
+    observed = observed || !segment.sampled;
+    for (size_t t = static_cast<size_t>(segment.repeated); t < segment.tokens.size(); ++t)
+      mask.push_back(segment.sampled ? 1 : 0);
+    if (!segment.sampled) continue;
+    if (versions.empty() || versions.back() != segment.policy_version) {
+      versions.push_back(segment.policy_version);
+      version_tokens.push_back(0);
+    }
+    version_tokens.back() = version_tokens.back().get<size_t>() + segment.tokens.size();
+  }
+  if (observed || e.turns > 0) row["completion_mask"] = std::move(mask);
+  if (e.turns > 0) row["turns"] = e.turns;
+  if (Json branches = branches_of(group, e); !branches.empty()) row["branches"] = branches;
+  row["logprobs"] = by_token(group, e, &Segment::logprobs);
+  row["reward"] = e.reward;
+  if (e.penalty != 0) row["penalty"] = e.penalty;
+  Json rewards = Json::object();
+  for (const auto& [name, value] : e.rewards) rewards[name] = value;
+  row["rewards"] = std::move(rewards);
+  row["advantage"] = advantage_of(group, e);
+  row["policy_version"] = versions.size() == 1 ? versions[0] : versions;
+  if (versions.size() > 1) row["version_tokens"] = std::move(version_tokens);
+  row["text"] = e.text;
+  row["finish_reason"] = e.stopped ? "stop" : "length";
+  if (!e.closing_tokens.empty()) row["closing_tokens"] = e.closing_tokens;
+  if (resumable) {
+    row["old_logp"] = by_token(group, e, &Segment::old_logp);
+    row["ref_logp"] = by_token(group, e, &Segment::ref_logp);
+    row["value"] = by_token(group, e, &Segment::value);
+  }
+  return dump_json(row);
+}
+
+std::string to_lines(const std::vector<EpisodeGroup>& groups, bool resumable) {
+  std::string lines;
+  for (const EpisodeGroup& group : groups)
+    for (const Episode& episode : group.episodes)
+      lines += to_line(group, episode, resumable) + "\n";
+  return lines;
+}
+
+namespace {
+
+// The fields of a line that hold a number for each token of the completion; empty: it has none.
+std::vector<float> numbers(const Json& row, const char* field, size_t tokens,
+                           const std::string& where) {
+  if (!row.contains(field) || row[field].is_null()) return {};
+  check<DataError>(row[field].is_array(), where, ": `", field, "` must be a list of numbers");
+  std::vector<float> out;
+  for (const Json& p : row[field])
+    out.push_back(static_cast<float>(finite_number(p, field, where)));
+  check<DataError>(out.empty() || out.size() == tokens, where, ": `", field, "` has ", out.size(),
+                   " numbers, `completion_tokens` ", tokens);
+  return out;
+}
+
+std::vector<bool> mask_of(const Json& row, size_t tokens, const std::string& where) {
+  std::vector<bool> mask(tokens, true);
+  if (!row.contains("completion_mask") || row["completion_mask"].is_null()) return mask;
+  const Json& list = row["completion_mask"];
+  check<DataError>(list.is_array() && list.size() == tokens, where,
+                   ": `completion_mask` must have a 0 or 1 for each of the ", tokens,
+                   " completion_tokens");
+  for (size_t t = 0; t < tokens; ++t) {
+    check<DataError>(list[t] == 0 || list[t] == 1, where,
+                     ": `completion_mask` must hold 0 and 1, found ", dump_json(list[t]));
+    mask[t] = list[t] == 1;
+  }
+  return mask;
+}
+
+std::vector<CompletionTokens::Branch> branches(const Json& row, size_t prompt, size_t tokens,
+                                               const std::string& where) {
+  std::vector<CompletionTokens::Branch> out;
+  if (!row.contains("branches") || row["branches"].is_null()) return out;
+  const auto fail = [&](const Json& found) {
+    throw DataError(str(where, ": `branches` must be a list of [token, token that it follows], ",
+                        "found ", dump_json(found)));
+  };
+  if (!row["branches"].is_array()) fail(row["branches"]);
+  for (const Json& pair : row["branches"]) {
+    const bool numbers = pair.is_array() && pair.size() == 2 && pair[0].is_number_integer() &&
+                         pair[1].is_number_integer();
+    if (!numbers) fail(pair);
+    const auto at = pair[0].get<int64_t>(), after = pair[1].get<int64_t>();
+    const bool fits = at > (out.empty() ? 0 : out.back().at) && at < static_cast<int64_t>(tokens) &&
+                      after < at && after >= -static_cast<int64_t>(prompt);
+    if (!fits) fail(pair);
+    out.push_back({at, after});
+  }
+  return out;
+}
+
+}  // namespace
+
+namespace {
+
+// The version that sampled it; of several, those of its tokens are set.
+int64_t version_of(const Json& row, CompletionTokens& completion, const std::string& where) {
+  if (!row.contains("policy_version") || row["policy_version"].is_null()) return 0;
+  const Json& versions = row["policy_version"];
+  if (versions.is_number_integer()) return versions.get<int64_t>();
+  const Json counts = row.value("version_tokens", Json());
+  const auto numbers = [](const Json& list) {
+    return list.is_array() && !list.empty() &&
+           std::all_of(list.begin(), list.end(),
+                       [](const Json& n) { return n.is_number_integer() && n >= 0; });
+  };
+  const auto sampled = std::count(completion.sampled.begin(), completion.sampled.end(), true);
+  std::vector<int64_t> by_token;
+  bool fits = numbers(versions) && numbers(counts) && versions.size() == counts.size();
+  for (size_t i = 0; fits && i < counts.size(); ++i) {
+    const int64_t count = counts[i].get<int64_t>();
+    fits = count <= sampled - std::ssize(by_token);
+    if (fits) by_token.insert(by_token.end(), static_cast<size_t>(count), versions[i]);
+  }
+  check<DataError>(fits && std::ssize(by_token) == sampled, where,
+                   ": `policy_version` must be a whole number, or a list of them with as many "
+                   "`version_tokens`, whose sum is that of the sampled tokens");
+  size_t next = 0;
+  for (const bool token : completion.sampled)
+    completion.version.push_back(token ? by_token[next++] : 0);
+  return 0;
+}
+
+}  // namespace
+
+void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabulary,
+              const std::string& where) {
+  check<DataError>(row.is_object(), where, ": a rollout is an object");
+  for (const char* field : {"group", "prompt_tokens", "completion_tokens", "reward"})
+    check<DataError>(row.contains(field), where, ": no `", field, "`; the row has ",
+                     data::field_names(row));
+  check<DataError>(row["group"].is_number_integer(), where, ": `group` must be a whole number");
+  const int64_t id = row["group"].get<int64_t>();
+  const std::vector<int32_t> prompt =
+      data::token_ids(row["prompt_tokens"], "prompt_tokens", vocabulary, where);
+  std::vector<int32_t> tokens =
+      data::token_ids(row["completion_tokens"], "completion_tokens", vocabulary, where);
+  check<DataError>(!prompt.empty(), where, ": `prompt_tokens` is empty");
+  check<DataError>(!tokens.empty(), where, ": `completion_tokens` is empty");
+  Episode episode;
+  episode.reward = finite_number(row["reward"], "reward", where);
+  if (row.contains("penalty")) episode.penalty = finite_number(row["penalty"], "penalty", where);
+  if (row.contains("sample") && row["sample"].is_number_integer())
+    episode.sample = row["sample"].get<int64_t>();
+  if (row.contains("rewards") && row["rewards"].is_object())
+    for (const auto& [name, value] : row["rewards"].items())
+      episode.rewards.emplace_back(name, finite_number(value, "rewards", where));
+  if (row.contains("text") && row["text"].is_string())
+    episode.text = row["text"].get<std::string>();
+  episode.stopped = !(row.contains("finish_reason") && row["finish_reason"] == "length");
+  if (row.contains("closing_tokens"))
+    episode.closing_tokens =
+        data::token_ids(row["closing_tokens"], "closing_tokens", vocabulary, where);
+  if (row.contains("turns") && row["turns"].is_number_integer())
+    episode.turns = row["turns"].get<int64_t>();
+  CompletionTokens completion;
+  completion.sampled = mask_of(row, tokens.size(), where);
+  completion.logprobs = numbers(row, "logprobs", tokens.size(), where);
+  completion.old_logp = numbers(row, "old_logp", tokens.size(), where);
+  completion.ref_logp = numbers(row, "ref_logp", tokens.size(), where);
+  completion.value = numbers(row, "value", tokens.size(), where);
+  completion.branches = branches(row, prompt.size(), tokens.size(), where);
+  completion.tokens = std::move(tokens);
+  check<DataError>(std::find(completion.sampled.begin(), completion.sampled.end(), true) !=
+                       completion.sampled.end(),
+                   where, ": `completion_mask` marks no token as sampled");
+  const int64_t version = version_of(row, completion, where);
+  if (groups.empty() || groups.back().id != id) groups.push_back({.id = id});
+  try {
+    add_episode(groups.back(), prompt, std::move(episode), completion, version);
+  } catch (const DataError& e) {
+    throw DataError(where + ": " + e.what());
+  }
+}
+
+void add_lines(std::vector<EpisodeGroup>& groups, const std::string& lines, int64_t vocabulary,
+               const std::string& where) {
+  std::istringstream stream(lines);
+  for (std::string line; std::getline(stream, line);)
+    add_line(groups, parse_json(line, where), vocabulary, where);
+}
+
+}  // namespace temper::rl

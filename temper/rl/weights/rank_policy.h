@@ -1,0 +1,61 @@
+// Ranks with the role `rollout` sample (the config's section `roles`), with the weights of each
+// version, which are sent to them while training goes on.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "temper/dist/mesh.h"
+#include "temper/generate/engine.h"
+#include "temper/rl/weights/behavior_policy.h"
+#include "temper/rl/weights/snapshot_policy.h"
+#include "temper/roles/rank_engine.h"
+#include "temper/roles/role_ranks.h"
+#include "temper/roles/weights_sender.h"
+#include "temper/train/messages.h"
+
+namespace temper::rl {
+
+// Completions are those of this process, bit for bit, where roles.tensor is mesh.tensor. When the
+// last of the ranks is gone this process samples, unless others hold parts of its model: then
+// completions() throws NoServer.
+class RankPolicy : public BehaviorPolicy {
+ public:
+  RankPolicy(const RlConfig& config, train::Policy& policy, const dist::Mesh& mesh,
+             roles::RoleRanks& role_ranks, train::Messages& messages);
+  ~RankPolicy() override;
+
+  void keep(int64_t version) override;
+  void use(int64_t version) override;
+  generate::CompletionSource& completions() override { return engine_; }
+  // Sums over another number of tensor parallel ranks round differently.
+  bool exact() const override { return !ahead_ && !split_; }
+  bool samples_here() const override { return false; }
+  void share_processors(bool training) override;
+  void stop() override { engine_.stop(); }
+
+ private:
+  generate::CompletionSource* fall_back();
+
+  train::Policy& policy_;
+  roles::RoleRanks& role_ranks_;
+  train::Messages& messages_;
+  const bool ahead_, whole_, split_;
+  const generate::EngineOptions options_;
+  // Take over when the last of the ranks is gone: the snapshots where rollout is asynchronous, else
+  // an engine of the policy as it is.
+  std::unique_ptr<SnapshotPolicy> snapshots_;
+  std::unique_ptr<generate::Engine> own_;
+  std::shared_ptr<roles::WeightsSender> sender_;  // of rank 0
+  std::mutex mutex_;                              // of keep() on one thread and use() on another
+  std::map<int64_t, std::shared_ptr<const std::string>> kept_;  // for snapshots_
+  int64_t kept_last_ = -1, used_ = -1;
+  bool alone_ = false;  // the ranks are gone
+  std::shared_ptr<generate::remote::ServerPool> pool_;
+  roles::RankEngine engine_;
+};
+
+}  // namespace temper::rl

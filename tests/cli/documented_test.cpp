@@ -1,0 +1,70 @@
+// Everything that a config or command line chooses by name stands in the page that says what there
+// is.
+#include <doctest/doctest.h>
+
+#include "temper/base/file.h"
+#include "temper/cli/training.h"
+#include "temper/distill/strategy.h"
+#include "temper/generate/remote/protocol.h"
+#include "temper/metrics/sink.h"
+#include "temper/models/family.h"
+#include "temper/preference/losses.h"
+#include "temper/rewards/reward.h"
+#include "temper/rl/algorithms/algorithm.h"
+#include "temper/train/update_rule.h"
+#include "tests/golden.h"
+
+using namespace temper;
+
+namespace {
+
+void check_page(const char* page, const std::vector<std::string>& names) {
+  const std::string text = read_file(source_path(page));
+  CHECK(!names.empty());
+  for (const std::string& name : names) {
+    CAPTURE(page);
+    CAPTURE(name);
+    CHECK(text.find("`" + name + "`") != std::string::npos);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every name that can be chosen is in its page") {
+  check_page("docs/limitations.md", models::families().names());
+  check_page("docs/limitations.md", train::optimizers().names());
+  check_page("docs/rollout_servers.md", generate::remote::server_kinds().names());
+  check_page("docs/metrics.md", sinks().names());
+  check_page("docs/preferences.md", preference::losses().names());
+  check_page("docs/distillation.md", distill::strategies().names());
+  check_page("docs/rl.md", rl::algorithms().names());
+  std::vector<std::string> verbs;
+  for (const cli::Verb& verb : cli::verbs()) verbs.emplace_back(verb.name);
+  check_page("README.md", verbs);
+}
+
+TEST_CASE("what the help of a verb counts up are the names that there are") {
+  const auto help_of = [](const std::string& verb) { return cli::find_training_verb(verb)->help; };
+  for (const auto& algorithm : rl::algorithms().list()) {
+    CAPTURE(algorithm.name);
+    const bool with_critic = algorithm.value()->needs().critic;
+    CHECK((help_of("grpo").find(algorithm.name) == std::string::npos) == with_critic);
+  }
+  for (const std::string& loss : preference::losses().names())
+    CHECK(help_of("dpo").find(loss) != std::string::npos);
+}
+
+TEST_CASE("a verb passes over the sections of all others, and over none of its own") {
+  for (const cli::TrainingVerb& verb : cli::training_verbs()) {
+    CAPTURE(verb.name);
+    const std::vector<std::string> others = cli::other_sections(verb.name);
+    const auto has = [](const std::vector<std::string>& list, const std::string& name) {
+      return std::find(list.begin(), list.end(), name) != list.end();
+    };
+    for (const std::string& own : verb.sections) CHECK(!has(others, own));
+    for (const cli::TrainingVerb& other : cli::training_verbs())
+      for (const std::string& section : other.sections)
+        CHECK((has(others, section) || has(verb.sections, section)));
+  }
+  CHECK(cli::other_sections("sft").size() == 6);
+}

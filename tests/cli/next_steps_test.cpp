@@ -1,0 +1,51 @@
+// The commands that a finished run names.
+#include "temper/cli/next_steps.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "temper/rl/config.h"
+
+using namespace temper;
+
+namespace {
+
+std::string flags_of(const std::vector<std::string>& more) {
+  std::vector<std::string> arguments{"output_dir=run", "model.path=m", "data.train=rows",
+                                     "rewards=[{name: exact}]"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  rl::RlConfig config;
+  read_run_config(config, arguments, "grpo");
+  return cli::eval_flags(config);
+}
+
+}  // namespace
+
+TEST_CASE("the flags of `temper eval` are those with which the run sampled and judged") {
+  const std::string usual = "--reward exact --temperature 1 --max-new-tokens 256";
+  CHECK(flags_of({}) == usual);
+  CHECK(flags_of({"rollout.temperature=0.7", "rollout.max_new_tokens=4"}) ==
+        "--reward exact --temperature 0.7 --max-new-tokens 4");
+  CHECK(flags_of({"rollout.top_k=20", "rollout.top_p=0.95", "rollout.min_p=0.1"}) ==
+        usual + " --top-k 20 --top-p 0.95 --min-p 0.1");
+  CHECK(flags_of({"rollout.repetition_penalty=1.1", "rollout.presence_penalty=-0.5",
+                  "rollout.frequency_penalty=0.25", "rollout.no_repeat_ngram=3"}) ==
+        usual +
+            " --repetition-penalty 1.1 --presence-penalty -0.5 --frequency-penalty 0.25 "
+            "--no-repeat-ngram 3");
+  CHECK(flags_of({"rollout.min_new_tokens=2", "rollout.stop=[\"--\", \"it's\", END]",
+                  "rollout.stop_token_ids=[3, 4]", "rollout.ignore_eos=true"}) ==
+        usual +
+            " --min-new-tokens 2 --stop=-- --stop='it'\\''s' --stop=END --stop-token-id 3 "
+            "--stop-token-id 4 --ignore-eos");
+  CHECK(flags_of({"rollout.logit_bias={7: -2.5}"}) == usual + " --logit-bias=7=-2.5");
+  CHECK(flags_of({"rollout.regex=\"[0-9]+ ?\""}) == usual + " --regex='[0-9]+ ?'");
+}
+
+TEST_CASE("no flags say what several rewards or an environment made of a completion") {
+  CHECK(flags_of({"rewards=[{name: exact}, {name: json}]"}).empty());
+  CHECK(flags_of({"environment.name=grid_world"}).empty());
+  CHECK(flags_of({"environment.tools=[{name: calc, command: [sh]}]"}).empty());
+}
