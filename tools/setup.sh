@@ -2,7 +2,7 @@
 # Brings what the build needs: Debian packages, and LibTorch into .deps/ unless one is there already (TORCH_ROOT, or the
 # torch of the active Python environment, 2.11 or newer); and, where they can be had, pyarrow, whose C++ library reads Parquet, and
 # the sources of XGrammar, which constrain completions to a schema or grammar. Says first what it will fetch.
-# Touches nothing else. --torch-root prints where LibTorch is.
+# Touches nothing else. --torch-root prints where LibTorch is. With TEMPER_CUDA=1 it is the build with CUDA, in .deps/torch-cuda.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 torch_version=2.13.0
@@ -11,6 +11,8 @@ xgrammar_version=0.2.8
 xgrammar_sha256=8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80  # of the source package
 packages=(cmake g++ ninja-build pkg-config libhwy-dev libxxhash-dev libgloo-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev doctest-dev
           libpcre2-dev libutf8proc-dev libsentencepiece-dev libzstd-dev zlib1g-dev libjemalloc-dev libcpp-httplib-dev libboost-dev)
+
+torch_deps=.deps/torch${TEMPER_CUDA:+-cuda}
 
 # The directory of an installed torch of 2.11 or newer, without importing it: that takes seconds.
 python_torch() {
@@ -47,10 +49,22 @@ install_torch() {
   if [ ${#needed[@]} -gt 0 ]; then "${pip[@]}" "${needed[@]}"; fi
 }
 
+# LibTorch's build with CUDA and the libraries that it names. It links none of this project's code to CUDA, so that no CUDA compiler is
+# needed; the program runs without a GPU, too. torch===VERSION: not the build +cpu, which indexes offer beside it.
+install_cuda_torch() {
+  local pip=(python3 -m pip install --quiet --target .deps/torch.partial) libraries
+  mkdir -p .deps
+  rm -rf .deps/torch.partial
+  echo "setup: installing torch $torch_version with CUDA into $torch_deps"
+  "${pip[@]}" --no-deps "torch===$torch_version"
+  mapfile -t libraries < <(sed -n 's/^Requires-Dist: \(\(nvidia-\|cuda-toolkit\)[^;]*\);.*/\1/p' .deps/torch.partial/torch-*.dist-info/METADATA)
+  "${pip[@]}" "${libraries[@]}"
+}
+
 torch_root() {
   if [ -n "${TORCH_ROOT:-}" ]; then echo "$TORCH_ROOT"; return; fi
-  if [ -e .deps/torch/torch/include/ATen/ATen.h ]; then echo "$PWD/.deps/torch/torch"; return; fi
-  python_torch
+  if [ -e "$torch_deps/torch/include/ATen/ATen.h" ]; then echo "$PWD/$torch_deps/torch"; return; fi
+  [ -n "${TEMPER_CUDA:-}" ] || python_torch
 }
 
 if [ "${1:-}" = "--torch-root" ]; then torch_root; exit 0; fi
@@ -72,7 +86,9 @@ sys.exit(not os.path.exists(os.path.join(root, "include/parquet/arrow/reader.h")
 download=0 disk=0 list=()
 plan() { list+=("$1"); download=$((download + $2)); disk=$((disk + $3)); }
 [ ${#missing[@]} -eq 0 ] || plan "${#missing[@]} Debian packages" $((1 + ${#missing[@]})) $((10 * ${#missing[@]}))
-[ -n "$(torch_root)" ] || plan "LibTorch $torch_version" 192 760
+if [ -z "$(torch_root)" ]; then
+  if [ -n "${TEMPER_CUDA:-}" ]; then plan "LibTorch $torch_version with CUDA" 2400 4900; else plan "LibTorch $torch_version" 192 760; fi
+fi
 has_pyarrow || plan "pyarrow $pyarrow_version" 55 170
 [ -e .deps/xgrammar/include/xgrammar/xgrammar.h ] || plan "XGrammar's sources" 3 3
 if [ ${#list[@]} -gt 0 ]; then
@@ -101,9 +117,9 @@ if [ -n "${TORCH_ROOT:-}" ] && [ ! -e "$TORCH_ROOT/include/ATen/ATen.h" ]; then
 fi
 if [ -z "$(torch_root)" ]; then
   python3 -m pip --version >/dev/null 2>&1 || { echo "setup: python3 has no pip; install the package python3-pip and run again" >&2; exit 1; }
-  install_torch
-  rm -rf .deps/torch
-  mv .deps/torch.partial .deps/torch
+  if [ -n "${TEMPER_CUDA:-}" ]; then install_cuda_torch; else install_torch; fi
+  rm -rf "$torch_deps"
+  mv .deps/torch.partial "$torch_deps"
 fi
 
 if ! has_pyarrow; then
