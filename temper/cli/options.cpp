@@ -280,7 +280,7 @@ models::Storage kept_as(const std::string& dtype, const std::string& storage,
 
 namespace {
 
-// Of the number type in the model's config.json, in which its weights were saved.
+// Whether the model's weights were saved in bfloat16 or float16, by its config.json.
 bool is_half_precision(const std::string& directory) {
   const models::HfConfig config = models::HfConfig::load(directory);
   for (const char* key : {"dtype", "torch_dtype"})

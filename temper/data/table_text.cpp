@@ -16,7 +16,7 @@
 namespace temper::data {
 namespace {
 
-// Of a table: an empty cell takes 32 bytes of memory, and one byte of a file.
+// A table's limit, since an empty cell takes 32 bytes of memory but one byte of a file.
 constexpr size_t kMaxColumns = 65536;
 
 // The bytes of a file, one after the other, without a byte order mark at its begin.
@@ -28,7 +28,7 @@ class Characters {
     check<DataError>(file_ != nullptr, path, ": cannot open: ", errno_text);
     for (int c; begin_.size() < 3 && (c = std::getc(file_.get())) != EOF;)
       begin_ += static_cast<char>(c);
-    // Of UTF-16 without a mark one byte of each ASCII character is 0.
+    // In UTF-16 without a mark, one byte of each ASCII character is 0.
     check<DataError>(!begin_.starts_with("\xFF\xFE") && !begin_.starts_with("\xFE\xFF") &&
                          begin_.find('\0') == std::string::npos,
                      path, ": the text is UTF-16, expected UTF-8; convert it with iconv -f UTF-16 ",

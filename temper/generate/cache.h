@@ -23,7 +23,7 @@ class PageCache {
   PageCache(models::CausalLM& model, int64_t max_bytes);
 
   int64_t max_pages() const { return max_pages_; }
-  // Of one page in all layers.
+  // Bytes of one page in all layers.
   int64_t page_bytes() const { return store_->page_bytes(); }
   static int64_t pages_for(int64_t tokens);
 
@@ -55,7 +55,7 @@ class PageCache {
 // The pages of one sequence in order of position (a block table). Gives them back when it ends.
 class PageTable {
  public:
-  // Of a sequence that goes through the model under this adapter (nn::Context::adapter).
+  // For a sequence that goes through the model under this adapter (nn::Context::adapter).
   explicit PageTable(PageCache& cache, int adapter = 0)
       : cache_(&cache), root_(PrefixTree::root(adapter)) {}
   ~PageTable() { clear(); }

@@ -67,7 +67,7 @@ class Speculation {
 
   int64_t most_;
   double reading_rows_;
-  // Of greedy sequences and of others, by evidence.
+  // Outcomes of greedy sequences and of others, by evidence.
   std::array<std::array<Outcomes, DraftEvidence::kCount>, 2> outcomes_{};
   Statistics statistics_;
 };

@@ -34,7 +34,7 @@ std::string run_hint(const std::string& path) {
   return {};
 }
 
-// Of a file in a directory that has `config`: that directory.
+// A hint for a path to a file: the file's directory, where that has `config`.
 std::string directory_hint(const std::string& path, const char* config) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return {};

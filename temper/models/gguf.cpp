@@ -46,7 +46,7 @@ const char* block_name(const std::string& name, bool sandwich) {
   return found == names.end() ? nullptr : found->second;
 }
 
-// Of a parameter; empty where llama.cpp has none.
+// llama.cpp's name of a parameter; empty where it has none.
 std::string tensor_name(const std::string& name, bool sandwich) {
   if (name == "model.embed_tokens.weight") return "token_embd.weight";
   if (name == "model.norm.weight") return "output_norm.weight";

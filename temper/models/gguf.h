@@ -21,10 +21,10 @@ struct GgufHeader {
   std::vector<std::string> notes;  // where llama.cpp will do otherwise, for the user
 };
 
-// Of the configuration and tokenizer of `directory`, with the chat template of the adapter that is
-// merged (a directory, or empty) where that has its own; matrices will be in `dtype` (float32,
-// bfloat16 or float16). Reads no weights. Throws ConfigError or DataError that names what llama.cpp
-// has no form for.
+// The header for the configuration and tokenizer of `directory`, with the chat template of the
+// adapter that is merged (a directory, or empty) where that has its own; matrices will be in
+// `dtype` (float32, bfloat16 or float16). Reads no weights. Throws ConfigError or DataError that
+// names what llama.cpp has no form for.
 GgufHeader gguf_header(const std::string& directory, at::ScalarType dtype,
                        const std::string& adapter = "");
 

@@ -43,7 +43,7 @@ std::string hash_of(const std::string& text) {
   return in_hexadecimal(XXH3_128bits(text.data(), text.size()));
 }
 
-// Of the tensors' names and bytes.
+// A hash of the tensors' names and bytes.
 std::string hash_of(const TensorMap& tensors) {
   const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
                                                                        XXH3_freeState);

@@ -20,7 +20,7 @@ using QuantizedWeights = std::map<std::string, std::shared_ptr<const ops::Quanti
 
 class WeightCache {
  public:
-  // Of the model whose weights lie in `files`, quantized in `code`.
+  // The cache of the model whose weights lie in `files`, quantized in `code`.
   WeightCache(const MappedFiles& files, kernels::Code code);
 
   // The weights by their parameters' names; none where there is no such file, or it is damaged.

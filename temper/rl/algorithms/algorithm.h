@@ -41,7 +41,7 @@ class Algorithm {
 
   // Its keys of the section `rl`.
   virtual void fields(Fields& /*f*/) {}
-  // Those of its keys that have no effect in it: a config that sets one is warned.
+  // The keys of fields() that this algorithm does not read: a config that sets one is warned.
   virtual std::vector<std::string> unused_keys() const { return {}; }
   // Called once, after the keys are set: fills in defaults that depend on the run.
   virtual void prepare(const RolloutLimits& limits) { limits_ = limits; }
