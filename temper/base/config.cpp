@@ -98,12 +98,45 @@ std::string hint_for(const std::string& key, const std::string& path, std::span<
   return str("did you mean ", meant, "?");
 }
 
-[[noreturn]] void fail_unknown(const YamlNode::Entry& entry, const std::string& path,
-                               std::span<const Field> fields, std::span<const Field> root) {
+const Field* field_named(std::span<const Field> fields, const std::string& name) {
+  const auto found =
+      std::find_if(fields.begin(), fields.end(), [&](const Field& f) { return f.name == name; });
+  return found == fields.end() ? nullptr : &*found;
+}
+
+std::string unknown_key(const YamlNode::Entry& entry, const std::string& path,
+                        std::span<const Field> fields, std::span<const Field> root) {
   const std::string key = YamlNode::scalar(entry.key).found();  // shortened
   const std::string of_section = hint_for_section(entry);
-  throw ConfigError(str(entry.origin.str(), ": unknown key `", join(path, key), "`; ",
-                        of_section.empty() ? hint_for(key, path, fields, root) : of_section));
+  return str(entry.origin.str(), ": unknown key `", join(path, key), "`; ",
+             of_section.empty() ? hint_for(key, path, fields, root) : of_section);
+}
+
+// A message for each unknown key of the node and of the sections below it.
+void find_unknown(const YamlNode& node, const std::string& path, std::span<const Field> fields,
+                  std::span<const Field> root, std::vector<std::string>& messages) {
+  for (const YamlNode::Entry& entry : node.entries) {
+    const Field* field = field_named(fields, entry.key);
+    if (!field)
+      messages.push_back(unknown_key(entry, path, fields, root));
+    else if (field->is_section())
+      find_unknown(entry.value, join(path, entry.key), field->children, root, messages);
+  }
+}
+
+constexpr size_t kMostUnknownKeys = 10;  // of one error message
+
+void check_known(const YamlNode& node, const std::string& path, std::span<const Field> fields,
+                 std::span<const Field> root) {
+  std::vector<std::string> messages;
+  find_unknown(node, path, fields, root, messages);
+  if (messages.empty()) return;
+  std::string all;
+  for (size_t i = 0; i < messages.size() && i < kMostUnknownKeys; ++i)
+    all += (i ? "\n  " : "") + messages[i];
+  if (messages.size() > kMostUnknownKeys)
+    all += str("\n  and ", messages.size() - kMostUnknownKeys, " more unknown keys");
+  throw ConfigError(all);
 }
 
 // A value where a section stands is often meant for the section's first key: `model: DIR`.
@@ -114,6 +147,23 @@ std::string hint_for(const std::string& key, const std::string& path, std::span<
       !fields[0].type.starts_with("integer"))
     hint = str("did you mean `", join(path, fields[0].name), "`?");
   config_detail::fail(node, path.empty() ? "the config" : path, "a map of keys and values", hint);
+}
+
+void read_known(const YamlNode& node, const std::string& path, std::span<const Field> fields) {
+  if (node.kind != YamlNode::Kind::kMap && node.kind != YamlNode::Kind::kNull)
+    fail_no_section(node, path, fields);
+  for (const YamlNode::Entry& entry : node.entries) {
+    const Field& field = *field_named(fields, entry.key);
+    const std::string name = join(path, entry.key);
+    if (field.is_section())
+      read_known(entry.value, name, field.children);
+    else
+      field.read(entry.value, name);
+  }
+  for (const Field& field : fields)
+    check<ConfigError>(!field.required || node.find(field.name),
+                       path.empty() ? "" : node.origin.str() + ": ", join(path, field.name),
+                       " is required: ", field.help);
 }
 
 void describe(std::span<const Field> fields, const std::string& path, std::string& out) {
@@ -158,22 +208,8 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
 
 void read_fields(const YamlNode& node, const std::string& path, std::span<const Field> fields,
                  std::span<const Field> root) {
-  if (root.empty()) root = fields;
-  if (node.kind != YamlNode::Kind::kMap && node.kind != YamlNode::Kind::kNull)
-    fail_no_section(node, path, fields);
-  for (const YamlNode::Entry& entry : node.entries) {
-    const auto field = std::find_if(fields.begin(), fields.end(),
-                                    [&](const Field& f) { return f.name == entry.key; });
-    if (field == fields.end()) fail_unknown(entry, path, fields, root);
-    if (field->is_section())
-      read_fields(entry.value, join(path, entry.key), field->children, root);
-    else
-      field->read(entry.value, join(path, entry.key));
-  }
-  for (const Field& field : fields)
-    check<ConfigError>(!field.required || node.find(field.name),
-                       path.empty() ? "" : node.origin.str() + ": ", join(path, field.name),
-                       " is required: ", field.help);
+  check_known(node, path, fields, root.empty() ? fields : root);
+  read_known(node, path, fields);
 }
 
 YamlNode write_fields(std::span<const Field> fields, bool with_help) {

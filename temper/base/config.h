@@ -92,6 +92,7 @@ class Fields {
 
 // Reads a map (or null: nothing set) into the fields; fields without a key keep their values.
 // `root` is the whole schema, searched for where a misplaced key belongs; by default `fields`.
+// Throws ConfigError: one for all unknown keys, else for the first value that is wrong.
 void read_fields(const YamlNode& node, const std::string& path, std::span<const Field> fields,
                  std::span<const Field> root = {});
 

@@ -199,6 +199,18 @@ TEST_CASE("an unknown key names the nearest one, or the place where it belongs")
   CHECK(read_error("\"a\\nb\": 1").find('\n') == std::string::npos);
 }
 
+TEST_CASE("all unknown keys of a config are told at once, up to ten") {
+  CHECK(read_error("falg: true\ncount: 2\ninner: {rat: 1}\nmistral: 1")
+            .starts_with("c.yaml:1: unknown key `falg`; did you mean `flag`?\n"
+                         "  c.yaml:3: unknown key `inner.rat`; did you mean `inner.rate`?\n"
+                         "  c.yaml:4: unknown key `mistral`; expected one of "));
+  // Before any wrong value is: what is spelt wrong is seen together.
+  CHECK(read_error("count: many\nfalg: true").starts_with("c.yaml:2: unknown key `falg`"));
+  std::string many;
+  for (int i = 0; i < 12; ++i) many += str("zzzzz", i, ": 1\n");
+  CHECK(read_error(many).ends_with("\n  and 2 more unknown keys"));
+}
+
 TEST_CASE("a key that stands at several places names them all") {
   struct Twice {
     Inner first, second;
