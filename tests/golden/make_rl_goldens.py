@@ -46,6 +46,10 @@ def advantages(rows, rl):
             else:
                 centred = rewards[i] - rewards.mean()
                 row["advantage"] = (centred / (rewards.std() + 1e-6) if rl["scale_rewards"] else centred).item()
+    if rl["algorithm"] == "reinforce_plus_plus":  # at the start the policy is the reference: no KL
+        tokens = torch.cat([torch.full((len(r["completion_tokens"]),), float(r["reward"]), dtype=torch.float64) for r in rows])
+        for row in rows:
+            row["advantage"] = ((row["reward"] - tokens.mean()) / (tokens.var() + 1e-8).sqrt()).item()
 
 
 def token_losses(row, rl, logp, old, ref, entropy):
@@ -58,6 +62,9 @@ def token_losses(row, rl, logp, old, ref, entropy):
     low, high = 1 - rl["epsilon_low"], 1 + rl["epsilon_high"]
     if rl["algorithm"] == "rloo":
         loss, clipped = -ratio * a, torch.zeros_like(logp)
+    elif rl["algorithm"] == "cispo":
+        loss = -ratio.clamp(low, high).detach() * a * logp
+        clipped = (((ratio > high) & (a > 0)) | ((ratio < low) & (a < 0))).double()
     else:
         loss = -torch.minimum(ratio * a, ratio.clamp(low, high) * a)
         if rl.get("dual_clip") and a < 0:
@@ -66,7 +73,9 @@ def token_losses(row, rl, logp, old, ref, entropy):
     if rl.get("on_mismatch") == "correct":
         loss = loss * torch.exp(old - torch.tensor(row["logprobs"], dtype=torch.float64)).clamp(max=rl.get("importance_cap", 2.0))
     kl = None
-    if rl["beta"] > 0:
+    if rl["algorithm"] == "reinforce_plus_plus":
+        kl = torch.zeros_like(logp)  # that of the rewards
+    elif rl["beta"] > 0:
         kl = {"k1": logp - ref, "k2": (logp - ref) ** 2 / 2, "k3": torch.exp(ref - logp) - (ref - logp) - 1}[rl["kl_estimator"]]
         loss = loss + rl["beta"] * kl
     loss = loss - rl.get("entropy_bonus", 0) * entropy
@@ -122,6 +131,9 @@ DEFAULTS = {
     "dr_grpo": dict(beta=0, epsilon_low=0.2, epsilon_high=0.2, importance="token", loss_aggregation="seq-mean-token-sum-norm", scale_rewards=False),
     "dapo": dict(beta=0, epsilon_low=0.2, epsilon_high=0.28, importance="token", loss_aggregation="token-mean", scale_rewards=True),
     "gspo": dict(beta=0, epsilon_low=3e-4, epsilon_high=4e-4, importance="sequence", loss_aggregation="seq-mean-token-mean", scale_rewards=True),
+    "cispo": dict(beta=0, epsilon_low=1, epsilon_high=4, importance="token", loss_aggregation="token-mean", scale_rewards=True),
+    "reinforce_plus_plus": dict(beta=0.01, epsilon_low=0.2, epsilon_high=0.2, importance="token", loss_aggregation="token-mean",
+                                scale_rewards=True),
     "rloo": dict(beta=0, epsilon_low=0.2, epsilon_high=0.2, importance="token", loss_aggregation="seq-mean-token-mean", scale_rewards=True),
 }
 CASES = [
@@ -135,6 +147,9 @@ CASES = [
     {"algorithm": "dapo", "minibatches": 2, "iterations": 2},
     {"algorithm": "gspo", "minibatches": 2, "iterations": 2},
     {"algorithm": "rloo", "minibatches": 2, "iterations": 2},
+    {"algorithm": "cispo", "minibatches": 2, "iterations": 2},
+    {"algorithm": "cispo", "epsilon_low": 0.1, "epsilon_high": 0.2, "iterations": 3},
+    {"algorithm": "reinforce_plus_plus", "minibatches": 2, "iterations": 2},
 ]
 
 rows = rollouts(json.loads((MODEL / "config.json").read_text())["vocab_size"])

@@ -32,7 +32,7 @@ std::vector<float> advantages(rl::EpisodeGroup& group) {
 std::vector<std::string> group_algorithms() {
   std::vector<std::string> names;
   for (const auto& entry : rl::algorithms().list())
-    if (!entry.value()->needs().critic && !entry.name.starts_with("test_"))
+    if (entry.value()->needs().min_group_size > 1 && !entry.name.starts_with("test_"))
       names.push_back(entry.name);
   return names;
 }
@@ -85,6 +85,28 @@ TEST_CASE("credit is the paper's") {
       CHECK(found[i] == doctest::Approx(expected).epsilon(1e-6));
     }
   }
+}
+
+TEST_CASE("reinforce_plus_plus pays the KL token by token and normalises over the batch") {
+  std::vector<rl::EpisodeGroup> groups{rl::group_of({2}, {1}), rl::group_of({1}, {0})};
+  // KL_t = old - ref (k1): 0.5 and -0.25 in the first episode, 1 in the second.
+  groups[0].segments[1].old_logp = {-1.0F, -2.0F};
+  groups[0].segments[1].ref_logp = {-1.5F, -1.75F};
+  groups[1].segments[1].old_logp = {-1.0F};
+  groups[1].segments[1].ref_logp = {-2.0F};
+  const auto algorithm = make("reinforce_plus_plus");
+  CHECK(algorithm->needs().reference);
+  CHECK(algorithm->needs().min_group_size == 1);
+  algorithm->assign_batch(groups);
+  const double beta = 0.01;
+  const std::vector<double> raw{1 - beta * (0.5 - 0.25), 1 + beta * 0.25, -beta};
+  const double mean = (raw[0] + raw[1] + raw[2]) / 3;
+  double squares = 0;
+  for (const double a : raw) squares += (a - mean) * (a - mean);
+  const double deviation = std::sqrt(squares / 2 + 1e-8);
+  CHECK(groups[0].segments[1].advantage[0] == doctest::Approx((raw[0] - mean) / deviation));
+  CHECK(groups[0].segments[1].advantage[1] == doctest::Approx((raw[1] - mean) / deviation));
+  CHECK(groups[1].segments[1].advantage[0] == doctest::Approx((raw[2] - mean) / deviation));
 }
 
 TEST_CASE("the overlong penalty falls from 0 to -1 over the buffer, and no further") {

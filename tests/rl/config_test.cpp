@@ -121,6 +121,10 @@ TEST_CASE("the algorithm sets what its paper says, where the config is silent") 
   CHECK(keys(gspo).epsilon_low == 3e-4);
   CHECK(keys(gspo).epsilon_high == 4e-4);
   CHECK(keys(load({"rl.algorithm=rloo"})).beta == 0);
+  const RlConfig cispo = load({"rl.algorithm=cispo"});
+  CHECK(keys(cispo).epsilon_low == 1);
+  CHECK(keys(cispo).epsilon_high == 4);
+  CHECK(keys(cispo).loss_aggregation == rl::Aggregation::kTokenMean);
 
   const RlConfig written = load({"rl={beta: 0.5, algorithm: dapo, dynamic_sampling: false}"});
   CHECK(keys(written).beta == 0.5);

@@ -20,6 +20,10 @@ Registry<MakeAlgorithm>& algorithms() {
         "clip-higher, token-mean loss, dynamic sampling, overlong shaping (arXiv 2503.14476)"},
        {"gspo", make_gspo, "importance ratio and clipping of whole completions (arXiv 2507.18071)"},
        {"rloo", make_rloo, "REINFORCE with a leave-one-out baseline (arXiv 2402.14740)"},
+       {"cispo", make_cispo,
+        "REINFORCE with clipped importance weights, token-mean loss (arXiv 2506.13585)"},
+       {"reinforce_plus_plus", make_reinforce_plus_plus,
+        "PPO without a critic, advantages normalised over the batch (arXiv 2501.03262)"},
        {"ppo", make_ppo,
         "clipped surrogate with a critic and GAE (arXiv 1707.06347); temper ppo trains it"}});
   return table;

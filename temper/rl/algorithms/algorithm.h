@@ -95,6 +95,8 @@ std::unique_ptr<Algorithm> make_dr_grpo();
 std::unique_ptr<Algorithm> make_dapo();
 std::unique_ptr<Algorithm> make_gspo();
 std::unique_ptr<Algorithm> make_rloo();
+std::unique_ptr<Algorithm> make_cispo();
+std::unique_ptr<Algorithm> make_reinforce_plus_plus();
 std::unique_ptr<Algorithm> make_ppo();
 
 }  // namespace temper::rl

@@ -52,6 +52,19 @@ void whiten(std::span<float> advantage) {
   for (float& a : advantage) a = static_cast<float>((a - m.mean) / deviation);
 }
 
+void whiten_advantages(std::span<EpisodeGroup> groups) {
+  std::vector<float> all;
+  const auto each = [&](const auto& visit) {
+    for (EpisodeGroup& group : groups)
+      for (Segment& segment : group.segments)
+        for (float& a : segment.advantage) visit(a);
+  };
+  each([&](float& a) { all.push_back(a); });
+  whiten(all);
+  size_t t = 0;
+  each([&](float& a) { a = all[t++]; });
+}
+
 double explained_variance(std::span<const double> value, std::span<const double> target) {
   const double all = moments(target.size(), [&](size_t i) { return target[i]; }).squares;
   double largest = 0;

@@ -1,8 +1,10 @@
-// Advantages of an actor and a critic.
+// Advantages of an actor and a critic, and their normalisation over a batch.
 #pragma once
 
 #include <span>
 #include <vector>
+
+#include "temper/rl/episode.h"
 
 namespace temper::rl {
 
@@ -18,6 +20,8 @@ double mean_of(std::span<const double> values);
 
 // (A - mean) / sqrt(variance + 1e-8), the variance with n - 1; of a single value, 0.
 void whiten(std::span<float> advantage);
+// The same over all sampled tokens of a rollout batch.
+void whiten_advantages(std::span<EpisodeGroup> groups);
 
 // 1 - Var(target - value) / Var(target): 1 where the values say it all, 0 where they say no more
 // than a constant, and where the targets are one.

@@ -1,5 +1,8 @@
 #include "temper/rl/algorithms/policy_keys.h"
 
+#include <ATen/ATen.h>
+
+#include "temper/rl/algorithms/gae.h"
 #include "temper/rl/algorithms/term_names.h"
 
 namespace temper::rl {
@@ -33,6 +36,20 @@ train::Loss PolicyKeys::clipped_loss(const at::Tensor& ratio_M, const TokenBatch
   add_clip_fraction(
       loss, outside_trust_region(ratio_M.detach(), b.advantage_M, epsilon_low, epsilon_high));
   return loss;
+}
+
+std::vector<double> PolicyKeys::token_kl(const Segment& segment) const {
+  if (beta == 0) return std::vector<double>(segment.tokens.size());
+  const at::Tensor kl_T = kl(kl_estimator, at::tensor(segment.old_logp, at::kDouble),
+                             at::tensor(segment.ref_logp, at::kDouble));
+  return {kl_T.const_data_ptr<double>(), kl_T.const_data_ptr<double>() + kl_T.numel()};
+}
+
+double PolicyKeys::mean_token_kl(std::span<const Segment* const> segments) const {
+  std::vector<double> all;
+  for (const Segment* segment : segments)
+    for (const double one : token_kl(*segment)) all.push_back(one);
+  return mean_of(all);
 }
 
 }  // namespace temper::rl

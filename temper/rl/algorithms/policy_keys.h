@@ -2,8 +2,12 @@
 // describe.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "temper/base/config.h"
 #include "temper/rl/algorithms/terms.h"
+#include "temper/rl/episode.h"
 
 namespace temper::rl {
 
@@ -21,6 +25,12 @@ struct PolicyKeys {
   // min(ρ A, clip(ρ, 1 - ε_low, 1 + ε_high) A) - kl_weight · KL + entropy_bonus · entropy,
   // maximised; and the metric clip_fraction.
   train::Loss clipped_loss(const at::Tensor& ratio_M, const TokenBatch& b, double kl_weight) const;
+
+  // For algorithms that pay the KL as a part of the rewards: the estimate at each token of a
+  // sampled segment, of the policy that its rollout batch began with; zeros where beta is 0.
+  std::vector<double> token_kl(const Segment& segment) const;
+  // Its mean over all tokens of the segments.
+  double mean_token_kl(std::span<const Segment* const> segments) const;
 };
 
 }  // namespace temper::rl

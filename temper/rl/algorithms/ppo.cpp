@@ -16,14 +16,6 @@ Ppo::Ppo() {
   keys.loss_aggregation = Aggregation::kTokenMean;
 }
 
-// KL_t of the policy that the batch began with, at each token.
-std::vector<double> Ppo::token_kl(const Segment& segment) const {
-  if (keys.beta == 0) return std::vector<double>(segment.tokens.size());
-  const at::Tensor kl_T = kl(keys.kl_estimator, at::tensor(segment.old_logp, at::kDouble),
-                             at::tensor(segment.ref_logp, at::kDouble));
-  return {kl_T.const_data_ptr<double>(), kl_T.const_data_ptr<double>() + kl_T.numel()};
-}
-
 // r_t = -β KL_t, the reward added at the last token; GAE(γ, λ) (arXiv 1506.02438, equation 16) over
 // the tokens that the policy sampled; what the critic learns is A_t + V_t.
 void Ppo::assign(EpisodeGroup& group) {
@@ -36,7 +28,7 @@ void Ppo::assign(EpisodeGroup& group) {
     for (const Segment* one : sampled) {
       check(one->value.size() == one->tokens.size(), "ppo: ", one->tokens.size(), " tokens and ",
             one->value.size(), " values of the critic");
-      for (const double kl : token_kl(*one)) reward_T.push_back(-keys.beta * kl);
+      for (const double kl : keys.token_kl(*one)) reward_T.push_back(-keys.beta * kl);
       value_T.insert(value_T.end(), one->value.begin(), one->value.end());
     }
     reward_T.back() += episode.shaped();
@@ -57,17 +49,7 @@ void Ppo::assign(EpisodeGroup& group) {
 // Advantages are whitened over all tokens of the batch, after the returns were made of them.
 void Ppo::assign_batch(std::span<EpisodeGroup> groups) {
   Algorithm::assign_batch(groups);
-  if (!section.whiten_advantages) return;
-  std::vector<float> all;
-  const auto each = [&](const auto& visit) {
-    for (EpisodeGroup& group : groups)
-      for (Segment& segment : group.segments)
-        for (float& a : segment.advantage) visit(a);
-  };
-  each([&](float& a) { all.push_back(a); });
-  whiten(all);
-  size_t t = 0;
-  each([&](float& a) { a = all[t++]; });
+  if (section.whiten_advantages) whiten_advantages(groups);
 }
 
 // The policy's loss, equation 7: min(ρ A, clip(ρ, 1 - ε, 1 + ε) A), without a KL term. The
@@ -93,15 +75,14 @@ train::Loss Ppo::loss(const TokenBatch& b) const {
 }
 
 void Ppo::describe(std::span<const Segment* const> update, MetricsRow& row) const {
-  std::vector<double> value, returns, kl;
+  std::vector<double> value, returns;
   for (const Segment* segment : update) {
     value.insert(value.end(), segment->value.begin(), segment->value.end());
     returns.insert(returns.end(), segment->returns.begin(), segment->returns.end());
-    for (const double one : token_kl(*segment)) kl.push_back(one);
   }
   row.set("returns_mean", mean_of(returns));
   row.set("explained_variance", explained_variance(value, returns));
-  if (keys.beta > 0) row.set("kl", mean_of(kl));
+  if (keys.beta > 0) row.set("kl", keys.mean_token_kl(update));
 }
 
 std::unique_ptr<Algorithm> make_ppo() { return std::make_unique<Ppo>(); }

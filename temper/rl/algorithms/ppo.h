@@ -46,9 +46,6 @@ class Ppo : public Algorithm {
 
   PolicyKeys keys;  // of the section `rl`
   PpoSection section;
-
- private:
-  std::vector<double> token_kl(const Segment& segment) const;
 };
 
 }  // namespace temper::rl

@@ -1,0 +1,41 @@
+// CISPO (MiniMax, "MiniMax-M1", arXiv 2506.13585): REINFORCE whose importance weights are clipped
+// instead of its updates, so that tokens whose probability changed much still contribute to the
+// gradient.
+#include <ATen/ATen.h>
+
+#include "temper/rl/algorithms/group_keys.h"
+
+namespace temper::rl {
+namespace {
+
+class Cispo final : public GroupAlgorithm {
+ public:
+  // Section 3.1: no lower bound, no KL term, every token of the update counts alike. The upper
+  // bound is not published; 5 is that of ScaleRL (Khatri et al., arXiv 2510.13786).
+  Cispo() {
+    keys.epsilon_low = 1;  // a ratio is never below 0
+    keys.epsilon_high = 4;
+    keys.loss_aggregation = Aggregation::kTokenMean;
+  }
+  std::vector<std::string> unused_keys() const override { return {"dual_clip"}; }
+
+  // Equations 4 and 5: 1/Σ|o_i| Σ_i Σ_t sg(clip(ρ, 1 - ε_low, 1 + ε_high)) Â log π_θ, with GRPO's
+  // advantages.
+  train::Loss loss(const TokenBatch& b) const override {
+    const at::Tensor ratio_M = keys.ratio(b).detach();
+    const at::Tensor clipped_M = at::clamp(ratio_M, 1 - keys.epsilon_low, 1 + keys.epsilon_high);
+    train::Loss loss;
+    loss.terms.push_back(policy_term(-clipped_M * b.advantage_M * b.logp_M, b));
+    add_kl(loss, b, keys.beta, keys.kl_estimator);
+    add_entropy_bonus(loss, b, keys.entropy_bonus);
+    add_clip_fraction(
+        loss, outside_trust_region(ratio_M, b.advantage_M, keys.epsilon_low, keys.epsilon_high));
+    return loss;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Algorithm> make_cispo() { return std::make_unique<Cispo>(); }
+
+}  // namespace temper::rl
