@@ -60,17 +60,26 @@ std::string synonym_text(const std::string& key, const KeySynonym& synonym) {
   return synonym.note.empty() ? known : str(known, "; ", synonym.note);
 }
 
+// By the last two parts of a path, which another program may use in a meaning of its own, else by
+// the last one.
+const KeySynonym* find_synonym(const std::string& path) {
+  const size_t last = path.rfind('.');
+  if (last == path.npos) return find_key_synonym(path);
+  const size_t before = last == 0 ? path.npos : path.rfind('.', last - 1);
+  const KeySynonym* synonym =
+      find_key_synonym(before == path.npos ? path : path.substr(before + 1));
+  return synonym ? synonym : find_key_synonym(path.substr(last + 1));
+}
+
 // What the first value below a section of another program is called here: "rollout.n" and then "n"
 // of actor_rollout_ref.rollout.n. Empty: nobody knows.
 std::string hint_for_section(const YamlNode::Entry& section) {
-  std::string path = section.key, parent = section.key;
+  std::string path = section.key;
   const YamlNode* node = &section.value;
   while (node->kind == YamlNode::Kind::kMap && !node->entries.empty()) {
     const YamlNode::Entry& entry = node->entries.front();
-    const KeySynonym* synonym = find_key_synonym(join(parent, entry.key));
-    if (!synonym) synonym = find_key_synonym(entry.key);
-    parent = entry.key;
     path = join(path, entry.key);
+    const KeySynonym* synonym = find_synonym(path);
     node = &entry.value;
     if (synonym && node->kind != YamlNode::Kind::kMap) return synonym_text(path, *synonym);
   }
@@ -84,7 +93,8 @@ std::string hint_for(const std::string& key, const std::string& path, std::span<
   std::vector<std::string> places;
   find_elsewhere(root, key, "", places);
   if (places.empty()) {
-    if (const KeySynonym* synonym = find_key_synonym(key)) return synonym_text(key, *synonym);
+    if (const KeySynonym* synonym = find_synonym(join(path, key)))
+      return synonym_text(key, *synonym);
     std::vector<std::string> names;
     for (const Field& field : fields)
       if (!field.internal) names.push_back(field.name);

@@ -248,8 +248,10 @@ YamlNode read_config_arguments(std::span<const std::string> arguments,
                                std::span<const Field> schema) {
   YamlNode root = YamlNode::map();
   for (const std::string& argument : arguments) {
-    check<ConfigError>(!argument.starts_with("-"), "`", argument,
-                       "`: expected a config file or dotted.key=value");
+    check<ConfigError>(
+        !argument.starts_with("-"), "`", argument,
+        "`: expected a config file or dotted.key=value; settings are not flags: write "
+        "train.epochs=3 for --epochs 3 (--help lists all keys)");
     std::error_code none;
     check<ConfigError>(!find_field(schema, argument) || std::filesystem::exists(argument, none),
                        "`", argument, "`: a key without a value; write ", argument, "=VALUE");

@@ -55,8 +55,8 @@ const Verb& find_verb(const std::string& name) {
 int report(const char* kind, const std::exception& e, int status) {
   // LibTorch's messages carry a stack trace behind the first line.
   const std::string what = e.what();
-  // What is wrong with the user's files all ranks find: the first one says it, and its end ends
-  // the others.
+  // Every rank finds the same error in the user's files. Later ranks wait, so that the first one
+  // reports it; when it exits, the launcher ends the others.
   if (status == 2 && is_later_rank()) std::this_thread::sleep_for(std::chrono::seconds(2));
   std::string message = what.substr(0, what.find("\nException raised from"));
   if (message.size() > kLongestMessage) message = message.substr(0, kLongestMessage) + "...";
@@ -85,7 +85,8 @@ std::vector<Verb> all_verbs() {
       {"tokenize", &tokenize_command, "text to ids and back; conversations to ids and labels"},
       {"data", &data_command, "make preference pairs"},
       {"init", &init_command, "a model with random weights"},
-      {"export", &export_command, "merge an adapter, convert the dtype, verify what was written"},
+      {"export", &export_command,
+       "merge an adapter, convert the dtype, write GGUF; verifies the result"},
       {"check", &check_command, "check a run before it starts, plan its memory and its mesh"},
       {"doctor", &doctor_command, "what this machine has, and how fast it and its ranks are"},
       {"list", &run_list, "available " + list_of_topics(", ")},

@@ -204,9 +204,9 @@ int Demo::run() {
   grpo.optimizer.warmup_steps = std::min<int64_t>(20, rl_steps);
   rl::run_rl(grpo, host);
   const auto [after, trained] = accuracy(run + "/final", task.test);
-  std::cout << "\naccuracy on " << kTestRows << " sums that were not trained: " << percent(before)
-            << " of the random model, " << percent(warmed) << " after the warm-up, "
-            << percent(after) << " after GRPO\n"
+  std::cout << "\naccuracy on " << kTestRows << " held-out sums: random model " << percent(before)
+            << ", after the warm-up " << percent(warmed) << ", after GRPO " << percent(after)
+            << "\n"
             << "for example: " << untrained << "   " << halfway << "   " << trained
             << "\nmodel: " << run << "/final\nreport: " << run << "/report.html\n";
   return 0;

@@ -50,14 +50,13 @@ class Generate : public Command {
   }
 
   int run() override {
-    check<ConfigError>(input_.input.empty() != prompts_.empty(),
-                       "temper generate: expected either --input or --prompt");
+    check<ConfigError>(input_.input.empty() != prompts_.empty(), "give either --input or --prompt");
     check<ConfigError>(!output_.empty() || !prompts_.empty(),
-                       "temper generate: --output is required with --input; - is standard output");
+                       "--output is required with --input; - is standard output");
     environment_.check_no_beams(batch_);
     if (environment_.any()) section_ = environment_.section();
     check<ConfigError>(!environment_.any() || !output_.empty(),
-                       "temper generate: --output is required with an environment");
+                       "--output is required with an environment");
     std::optional<InputRows> rows;  // opened before the model is loaded
     if (!input_.input.empty()) rows.emplace(input_);
     say_what_is_used(model_.model, sampling_.options.sampling);

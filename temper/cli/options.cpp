@@ -225,7 +225,8 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
       ->type_name("TEXT:" + names.get_description());
   app.add_option("--backend", backend,
                  "implementation of the operations: native (CPU kernels), aten (LibTorch's "
-                 "operators) or auto, the default: native on the CPU, aten elsewhere")
+                 "operators) or auto, the default: what the environment variable "
+                 "TEMPER_BACKEND names, else native on the CPU and aten elsewhere")
       ->check(CLI::IsMember({"auto", "native", "aten"}));
   app.add_option(
          "--dtype", dtype,

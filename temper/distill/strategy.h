@@ -27,9 +27,9 @@ class Strategy {
 
   // The layers that it reads, of both models.
   virtual std::vector<LayerPair> pairs() const { return {}; }
-  // Which tensors of them.
+  // The tensors of these layers that it reads.
   virtual Tap tap() const { return Tap::kNone; }
-  // What trains with the student; null: nothing.
+  // The learned maps that train with the student; null: it has none.
   virtual nn::Module* maps() { return nullptr; }
 
   struct Comparison {

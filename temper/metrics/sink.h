@@ -1,5 +1,5 @@
-// Where rows of metrics go. A backend is one file with a factory, and one line in the table in
-// sink.cpp; other programs add theirs with sinks().add before temper::cli::run.
+// A sink receives the rows of metrics. Each is one file with a factory, and one line in the table
+// in sink.cpp; other programs add theirs with sinks().add before temper::cli::run.
 #pragma once
 
 #include <cstdint>

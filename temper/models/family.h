@@ -1,5 +1,5 @@
-// What a family of models tells the program, at the foot of its file: how its config is read and
-// its body made, what its classes are called, how its weights are named and how they split.
+// A model family: how its config.json is read and its body built, its class names, its tensors'
+// names and how they split over ranks. Each family's file registers one at its end.
 #pragma once
 
 #include <memory>

@@ -164,7 +164,7 @@ void write_model_files(const ModelFiles& files, const std::string& directory, at
       fs::is_directory(files.config) ? files.config + "/config.json" : files.config;
   Json config = read_json_file(config_path, size_t{64} << 20);
   if (source.multimodal()) config = text_config(config, source.model_type());
-  config.erase("quantization_config");  // what is written is not
+  config.erase("quantization_config");  // the weights that are written are not quantized
   set_head(config, family_of(source), head, source.multimodal());
   if (head == HeadKind::kScalar && !files.others.empty()) set_padding(config, source, files.others);
   const char* name = dtype == at::kBFloat16 ? "bfloat16"

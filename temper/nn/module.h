@@ -37,15 +37,15 @@ class Module {
   // Every layer below of a kind that the visitor asks for, this one included, in the same order.
   void visit(const LayerVisitor& visitor);
 
-  // How often any parameter of the model that this module is a part of was changed: what was
-  // computed with its weights is as good as new while this stays the same. Of any thread.
+  // The number of updates to any parameter of this module's model: what was computed with its
+  // weights stays valid while this does not change. Any thread may ask.
   uint64_t changes() const { return root().changes_.load(std::memory_order_relaxed); }
 
   // Whether everything that reads the parameters below runs through run_unit (unit.h) with this
   // module, so that they may be shared out among ranks.
   bool runs_as_unit() const { return runs_as_unit_; }
   void set_runs_as_unit(bool does = true) { runs_as_unit_ = does; }
-  // What shares them out; null: nothing does.
+  // The FSDP unit that shards these parameters; null: they are not sharded.
   ShardUnit* unit() const { return unit_.get(); }
   void set_unit(std::shared_ptr<ShardUnit> unit) { unit_ = std::move(unit); }
 
@@ -55,7 +55,7 @@ class Module {
 
   // Makes a root a child of this module, which keeps it alive by other means.
   void adopt(std::string name, Module& child);
-  // A child that is about to end is none any more.
+  // Removes a child that is about to be destroyed.
   void forget(const Module& child);
 
  private:

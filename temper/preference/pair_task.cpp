@@ -98,7 +98,7 @@ int64_t PairTask::planned_steps() const {
 }
 
 std::string PairTask::work() const {
-  return str(config_.train.batch_size, " pairs each, of ",
+  return str("batches of up to ", config_.train.batch_size, " pairs, from ",
              train::text_of(loader_.order(), survey_));
 }
 

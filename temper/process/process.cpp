@@ -277,7 +277,8 @@ void Process::end(Clock::duration grace) {
   if (process_ > 0) wait_for_end(process_, grace, info);
   // Until its leader is waited for, the group's number is nobody else's.
   if (leader_ > 0) ::kill(-leader_, SIGKILL);
-  // It may have made a group of its own, as `timeout` does. Not waited for yet, its number is its.
+  // The program may have made a process group of its own, as `timeout` does. Until it is waited
+  // for, its process id cannot be reused.
   if (process_ > 0) {
     ::kill(-process_, SIGKILL);
     ::kill(process_, SIGKILL);

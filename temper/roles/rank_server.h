@@ -47,7 +47,7 @@ class RankServer {
   std::condition_variable changed_;
   bool serves_ = false, closes_ = false;
   std::optional<train::RunOutcome> outcome_;  // as rank 0 said
-  std::atomic<bool> ended_{false};            // it did
+  std::atomic<bool> ended_{false};            // rank 0 has said it
   std::atomic<bool> leader_came_{false}, leader_left_{false};
   const dist::World& world_;
   double waits_until_ = 0, looks_at_ = 0;  // until when rank 0 must come, and the next look for it

@@ -53,8 +53,8 @@ class Sampling {
   const generate::GenerationOptions options_;
   generate::Engine engine_;
   const int64_t behind_;
-  int64_t version_ = -1;  // that samples
-  int64_t newest_ = -1;   // that has sampled
+  int64_t version_ = -1;  // of the weights that sample
+  int64_t newest_ = -1;   // the newest version that has sampled
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::map<int64_t, std::shared_ptr<const std::string>> weights_;  // by version

@@ -38,7 +38,10 @@ void TrainSection::fields(Fields& f) {
   f.add("max_steps", max_steps, "number of optimizer updates; null: given by train.epochs",
         at_least(1));
   f.add("epochs", epochs, "passes over the data if max_steps is null; null: 1", above(0));
-  f.add("batch_size", batch_size, "rows per step, over all ranks and micro-batches", at_least(1));
+  f.add("batch_size", batch_size,
+        "rows per step, over all ranks and micro-batches; grpo and ppo have instead "
+        "rl.prompts_per_rollout x rl.group_size completions in rl.minibatches updates",
+        at_least(1));
   f.add("micro_batch_tokens", micro_batch_tokens,
         "maximum number of tokens per forward pass (micro-batch); a longer row is a pass by itself",
         at_least(1));
@@ -110,7 +113,8 @@ void erase_key(YamlNode& map, std::string_view dotted) {
 
 }  // namespace
 
-// What another key chose in an earlier run is forgotten.
+// Drops the values that an earlier run's config.yaml recorded as defaults of its algorithm or
+// optimizer, so that those that this run chooses set their own.
 void RunConfig::prepare() {
   const YamlNode* found = find_key(written, "defaulted");
   if (!found) return;

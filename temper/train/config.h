@@ -33,7 +33,7 @@ enum class Goal { kAuto, kMinimize, kMaximize };
 struct EarlyStoppingSection {
   std::optional<std::string> metric;  // of the evaluation ("eval/loss"); none: off
   int64_t patience = 3;               // evaluations without an improvement
-  double min_delta = 0;               // what counts as one
+  double min_delta = 0;               // the smallest change that is an improvement
   Goal goal = Goal::kAuto;
   void fields(Fields& f);
 };

@@ -19,7 +19,7 @@ int64_t size_of(const nn::Parameter& parameter) {
   return size;
 }
 
-// "1,024 of 135,591 parameters train (lora of rank 16)"
+// "1,024 of 135,591 parameters are trainable (LoRA, rank 16)"
 std::string parameters_text(const RunConfig& config, const Roles& roles) {
   std::string text;
   for (const auto& trainable : roles.trainables) {
@@ -27,18 +27,20 @@ std::string parameters_text(const RunConfig& config, const Roles& roles) {
     for (const NamedParameter& p : trainable->optimizer.parameters())
       trained += size_of(*p.parameter);
     const bool first = text.empty();
-    text += first ? "" : ", " + trainable->name + " ";
-    text += format_count(static_cast<double>(trained));
-    if (!first) continue;
+    if (!first) {
+      text += ", " + trainable->name + " " + format_count(static_cast<double>(trained));
+      continue;
+    }
     int64_t all = 0;
     roles.models().front()->each_parameter(
         [&](const std::string&, nn::Parameter& p) { all += size_of(p); });
-    text += trained == all ? " parameters train, all of them"
-                           : " of " + count(all, "parameter") + " train";
+    text = trained == all ? "all " + count(all, "parameter") + " are trainable"
+                          : format_count(static_cast<double>(trained)) + " of " +
+                                count(all, "parameter") + " are trainable";
     if (config.adapter.method != models::AdapterSection::Method::kNone)
       text += temper::str(
-          " (", config.adapter.method == models::AdapterSection::Method::kLora ? "lora" : "qlora",
-          " of rank ", config.adapter.rank, ")");
+          " (", config.adapter.method == models::AdapterSection::Method::kLora ? "LoRA" : "QLoRA",
+          ", rank ", config.adapter.rank, ")");
   }
   return text;
 }

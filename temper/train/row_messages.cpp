@@ -16,8 +16,8 @@ void warn_about_rows(const data::LoaderState& rows, int64_t max_length,
                                            " tokens, are left out (", rows.dropped,
                                            " of the first ", rows.rows + rows.dropped, ")"));
   if (rows.untrained > 0)
-    messages.warn_once("untrained rows",
-                       str(rows.untrained, " of the first ", rows.rows, " rows train no token"));
+    messages.warn_once("untrained rows", str(rows.untrained, " of the first ", rows.rows,
+                                             " rows have no token that the loss counts"));
   const std::vector<int32_t>& ends = format.ends;
   if (rows.rows > 0 && rows.with_eos == 0 && (format.eos || !ends.empty()))
     messages.warn_once("end token",

@@ -55,7 +55,8 @@ SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Mess
 int64_t SftTask::planned_steps() const { return steps_; }
 
 std::string SftTask::work() const {
-  return str(config_.train.batch_size, " rows each, of ", text_of(loader_.order(), survey_));
+  return str("batches of up to ", config_.train.batch_size, " rows, from ",
+             text_of(loader_.order(), survey_));
 }
 
 std::optional<StepPlan> SftTask::next(int64_t) {

@@ -64,7 +64,8 @@ class Task {
   // `where` begins the message of a DataError.
   virtual void restore(const TaskState& state, const std::string& where) = 0;
 
-  // What a step works on, and the whole run: "8 rows each, of 20,000 rows, 190,123 tokens". The run
+  // What a step works on, and the whole run: "batches of up to 8 rows, from
+  // 20,000 rows, 190,123 tokens". The run
   // begins with it; empty: nothing is said.
   virtual std::string work() const { return {}; }
   // What the task's metrics are, for the console's line and the report's charts.

@@ -251,6 +251,46 @@ TEST_CASE("a key of another trainer says what it is here") {
         }) == "c.yaml:1: unknown key `lora.lora`; did you mean `lora`?");
 }
 
+// Of docs/coming_from.md's table, with the sections in which those programs have them.
+TEST_CASE("every key of the page on other trainers is told what it is here") {
+  struct Rl {
+    std::string algorithm, rollout;
+    void fields(Fields& f) {
+      f.add("algorithm", algorithm, "a name");
+      f.add("no_repeat_ngram", rollout, "a number");
+    }
+  };
+  struct Run {
+    Rl rl, rollout;
+    void fields(Fields& f) {
+      f.add("rl", rl, "more");
+      f.add("rollout", rollout, "more");
+    }
+  } run;
+  for (const auto& [key, here] : {std::pair{"rollout.n", "rl.group_size"},
+                                  {"data.train_batch_size", "rl.prompts_per_rollout"},
+                                  {"trl.beta", "rl.beta"},
+                                  {"algorithm.gamma", "ppo.gamma"},
+                                  {"algorithm.lam", "ppo.gae_lambda"},
+                                  {"critic.cliprange_value", "ppo.value_clip"},
+                                  {"rollout_is_threshold", "rl.importance_cap"},
+                                  {"actor.use_remove_padding", "data.packing"},
+                                  {"enable_gradient_checkpointing", "train.recompute"},
+                                  {"steps_per_generation", "rl.minibatches"},
+                                  {"actor.clip_ratio_c", "rl.dual_clip"},
+                                  {"actor.policy_loss.loss_mode", "rl.importance"},
+                                  {"custom_reward_function", "rewards"},
+                                  {"algorithm.filter_groups.enable", "rl.dynamic_sampling"}}) {
+    const std::string error = error_of([&] {
+      read_fields(
+          read_config_arguments(std::vector<std::string>{std::string(key) + "=1"}, Fields::of(run)),
+          "", Fields::of(run));
+    });
+    CAPTURE(error);
+    CHECK(error.find(str("` is called ", here, " here")) != std::string::npos);
+  }
+}
+
 TEST_CASE("the names of other trainers are sorted, so that each is found") {
   const auto names = key_synonyms();
   CHECK(std::is_sorted(names.begin(), names.end(),
@@ -457,7 +497,7 @@ TEST_CASE("arguments that are neither a file nor an override") {
   const auto error = [](const std::string& argument) {
     return error_of([&] { read_config_arguments(std::vector<std::string>{argument}); });
   };
-  CHECK(error("--rate=1") == "`--rate=1`: expected a config file or dotted.key=value");
+  CHECK(error("--rate=1").starts_with("`--rate=1`: expected a config file or dotted.key=value; "));
   CHECK(error("gone.yaml") ==
         "gone.yaml: cannot open: No such file or directory; expected a config file, or "
         "dotted.key=value");

@@ -111,8 +111,8 @@ void RolloutFailures::check_any_succeeds(const PartialBatch& batch, const std::s
   throw train::AgreedError(str(
       no_episode ? "the environment failed in all episodes" : "rewards failed on all completions",
       " of ", failed_in_a_row_, " rollouts in a row (the first failure: ", cause_,
-      "); nothing is learned from them. Once it answers, or with a larger ", section,
-      ".timeout_seconds where it is only slow, the same command resumes"));
+      "); nothing is learned from them. Repair the program, or raise ", section,
+      ".timeout_seconds where it is only slow; the same command then resumes"));
 }
 
 void RolloutFailures::warn(train::Messages& messages) const {
