@@ -25,6 +25,7 @@
 #include "temper/ops/kv_store.h"
 #include "temper/ops/linear.h"
 #include "temper/ops/product.h"
+#include "temper/ops/routing.h"
 #include "temper/ops/weight.h"
 
 namespace temper::ops {
@@ -123,6 +124,37 @@ class Backend {
                                                             at::Device device) const = 0;
   virtual void product(Operand a, Operand b, at::Tensor& c, bool accumulate, const at::Tensor& bias,
                        const at::Tensor& panels) const = 0;
+
+  // -- Experts (grouped_linear.h, routing.h)
+  // multiply(), multiply_transposed() and weight_gradient() of layer[g] and rows [offsets[g],
+  // offsets[g + 1]). One after the other, unless the backend has something better.
+  virtual void grouped_multiply(const at::Tensor& x, const std::vector<int64_t>& offsets,
+                                const std::vector<LinearOperand>& layer, at::Tensor& y) const;
+  virtual void grouped_multiply_transposed(const at::Tensor& dy,
+                                           const std::vector<int64_t>& offsets,
+                                           const std::vector<LinearOperand>& layer, at::Tensor& dx,
+                                           bool accumulate) const;
+  // dw[g] is written where it is defined.
+  virtual void grouped_weight_gradients(const std::vector<LinearOperand>& layer,
+                                        const at::Tensor& dy, const at::Tensor& x,
+                                        const std::vector<int64_t>& offsets,
+                                        std::vector<at::Tensor>& dw) const;
+  virtual Routing route(const RouterSpec& spec, const at::Tensor& logits,
+                        const at::Tensor& bias) const = 0;
+  // dlogits.
+  virtual at::Tensor route_backward(const RouterSpec& spec, const at::Tensor& logits,
+                                    const at::Tensor& expert, const at::Tensor& dweight) const = 0;
+  virtual at::Tensor router_probabilities(const at::Tensor& logits) const = 0;
+  // dlogits, from the gradient g [N, experts] of the probabilities.
+  virtual at::Tensor router_probabilities_backward(const at::Tensor& logits,
+                                                   const at::Tensor& g) const = 0;
+  virtual at::Tensor combine(const at::Tensor& x, const at::Tensor& weight,
+                             const at::Tensor& place) const = 0;
+  // dx, dweight.
+  virtual std::pair<at::Tensor, at::Tensor> combine_backward(const at::Tensor& x,
+                                                             const at::Tensor& weight,
+                                                             const at::Tensor& place,
+                                                             const at::Tensor& dy) const = 0;
 
   // -- Rows (linear.h, embedding.h, dropout.h, dora.h, row_distance.h)
   // x [..., width] normalised by its root mean square, times the weight [width].

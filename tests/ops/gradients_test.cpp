@@ -10,7 +10,9 @@
 #include "temper/ops/dora.h"
 #include "temper/ops/dropout.h"
 #include "temper/ops/embedding.h"
+#include "temper/ops/grouped_linear.h"
 #include "temper/ops/linear.h"
+#include "temper/ops/routing.h"
 #include "temper/ops/token_logp.h"
 #include "tests/ops/kernels.h"
 
@@ -125,6 +127,71 @@ TEST_CASE("linear layers over every kind of input, with and without bias") {
           [&](const Tensors& t) { return two_layers(LinearInput::gated(t[3], t[4], a), t); },
           inputs({other, x}));
   }
+}
+
+TEST_CASE("layers by group over every kind of input, two that read the same") {
+  const auto two = [](const GroupedInput& in, const Tensors& t) {
+    return grouped_linear(in, {0, 2, 5}, {{{t[0], t[1]}, {t[2], {}}}, {{t[3], {}}, {t[3], {}}}});
+  };
+  const Tensors weights{draw({4, 3}, 1), draw({4}, 2), draw({4, 3}, 3), draw({2, 3}, 4)};
+  const auto inputs = [&](at::IntArrayRef shape) {
+    Tensors all = weights;
+    all.push_back(draw(shape, 5, 2));
+    return all;
+  };
+  check_gradients([&](const Tensors& t) { return two(GroupedInput::plain(t[4]), t); },
+                  inputs({5, 3}));
+  check_gradients(
+      [&](const Tensors& t) { return two(GroupedInput::select(t[4], {1, 0, 2, 1, 1}), t); },
+      inputs({3, 3}));
+  for (const Activation a : {Activation::kSilu, Activation::kGeluTanh})
+    check_gradients([&](const Tensors& t) { return two(GroupedInput::gated(t[4], a), t); },
+                    inputs({5, 6}));
+}
+
+// Logits far apart: a step of the differences changes no choice.
+TEST_CASE("a router's weights, its probabilities and the combination of experts") {
+  const at::Tensor logits =
+      at::tensor({0.1, 1.3, -0.7, 0.6, 2.0, -1.5, 0.9, 0.2, -0.3, 1.1, -1.2, 0.4}, at::kDouble)
+          .view({2, 6});
+  for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid})
+    for (const bool normalize : {false, true}) {
+      const RouterSpec spec{.experts = 6,
+                            .chosen = 3,
+                            .score = score,
+                            .normalize = normalize,
+                            .scale = 1.7,
+                            .groups = 3,
+                            .chosen_groups = 2};
+      check_gradients(
+          [&](const Tensors& t) {
+            const Routing r = route(spec, t[0]);
+            const ExpertRows rows = rows_by_expert(r.expert, 6);
+            return Tensors{r.weight, combine(t[1], r.weight, rows), router_probabilities(t[0])};
+          },
+          {logits, draw({6, 4}, 2)});
+    }
+}
+
+TEST_CASE("a load-balancing loss is in the gradient of what it was added to") {
+  const at::Tensor weight = draw({6}, 1), x = draw({3, 4}, 2), w = draw({6, 4}, 3);
+  const auto loss = std::make_shared<BalanceLoss>();
+  Tensors found, expected;
+  for (const bool apart : {false, true}) {
+    Tensors t{x.clone().requires_grad_(true), w.clone().requires_grad_(true)};
+    const at::Tensor logits = linear(LinearInput::plain(t[0]), {{t[1], {}}})[0];
+    if (apart) {
+      ((t[0] * t[0]).sum() + (router_probabilities(logits) * weight).sum()).backward();
+      expected = {t[0].grad(), t[1].grad()};
+      continue;
+    }
+    loss->weight = at::Tensor();
+    const at::Tensor y = with_balance_loss(t[0] * t[0], logits, loss);
+    loss->weight = weight;  // known only after the forward pass
+    y.sum().backward();
+    found = {t[0].grad(), t[1].grad()};
+  }
+  for (size_t i = 0; i < 2; ++i) CHECK((found[i] - expected[i]).abs().max().item<double>() < 1e-14);
 }
 
 TEST_CASE("a frozen weight gets no gradient and the others' do not change") {
