@@ -26,6 +26,8 @@ struct DecoderDefaults {
   const char* activation = "silu";
 };
 
+struct SparseConfig;
+
 struct DecoderConfig : ModelConfig {
   // The keys that all families share. Throws ConfigError.
   DecoderConfig(const HfConfig& config, const DecoderDefaults& defaults);
@@ -39,6 +41,8 @@ struct DecoderConfig : ModelConfig {
 
   nn::RotaryConfig rotary;
   std::optional<nn::RotaryConfig> local_rotary;  // of layers with a window, where it is another
+
+  std::shared_ptr<const SparseConfig> sparse = nullptr;  // a mixture of experts (sparse_block.h)
 
   nn::AttentionConfig attention_of(int64_t layer) const;
 };

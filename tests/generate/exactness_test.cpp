@@ -43,12 +43,17 @@ Json family(const char* model_type) {
                {"attn_logit_softcapping", 4.0},
                {"final_logit_softcapping", 5.0},
                {"query_pre_attn_scalar", 20},
+               {"num_local_experts", 7},
+               {"num_experts_per_tok", 3},
+               {"moe_intermediate_size", 44},
+               {"decoder_sparse_step", 2},
                {"sliding_window_pattern", 3}};
   if (std::string_view(model_type) == "qwen3") json["tie_word_embeddings"] = false;
   return json;
 }
 
-const char* const kFamilies[] = {"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"};
+const char* const kFamilies[] = {"llama",  "qwen2",       "qwen3",     "gemma",
+                                 "gemma2", "gemma3_text", "qwen3_moe", "mixtral"};
 
 std::unique_ptr<models::CausalLM> make(const char* model_type) {
   auto model = models::init_model(models::HfConfig::parse(family(model_type), "test"), 5);
@@ -69,10 +74,11 @@ void perturb(models::CausalLM& model, uint64_t seed) {
 // An adapter that changes what the model says.
 void add_adapter(models::CausalLM& model, bool dora = false,
                  const std::vector<std::string>& whole = {}) {
+  const std::string gate = model.config().experts > 0 ? "gate_up_proj" : "gate_proj";
   models::add_lora(model,
                    {.rank = 5,
                     .alpha = 11,
-                    .target_modules = {"q_proj", "v_proj", "gate_proj", "down_proj"},
+                    .target_modules = {"q_proj", "v_proj", gate, "down_proj"},
                     .dora = dora,
                     .modules_to_save = whole},
                    3);
@@ -202,7 +208,7 @@ TEST_CASE("sampling, scoring and batching agree to the bit for every family") {
 
 TEST_CASE("sampling through an adapter is as exact") {
   const Threads one(1);
-  for (const char* name : {"qwen3", "gemma2", "llama"}) {
+  for (const char* name : {"qwen3", "gemma2", "llama", "qwen3_moe"}) {
     CAPTURE(name);
     const auto model = make(name);
     const std::vector<Completion> plain = run(*model, sampled());

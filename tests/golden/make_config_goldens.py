@@ -18,7 +18,8 @@ FIELDS = ("vocab_size hidden_size intermediate_size num_hidden_layers num_attent
           "initializer_range tie_word_embeddings attention_bias mlp_bias max_position_embeddings query_pre_attn_scalar "
           "attn_logit_softcapping final_logit_softcapping hidden_act hidden_activation sliding_window layer_types "
           "rope_parameters").split()
-CLASSES = dict(llama="Llama", qwen2="Qwen2", qwen3="Qwen3", gemma="Gemma", gemma2="Gemma2", gemma3_text="Gemma3Text")
+CLASSES = dict(llama="Llama", qwen2="Qwen2", qwen3="Qwen3", gemma="Gemma", gemma2="Gemma2", gemma3_text="Gemma3Text",
+               qwen3_moe="Qwen3Moe", mixtral="Mixtral")
 
 
 def resolved(config):

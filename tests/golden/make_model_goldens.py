@@ -7,6 +7,7 @@ Every directory is a Hugging Face model of random weights (biases and norm weigh
 1), with expected.safetensors and expected.json:
   sequences, logp       token ids; log p of every token after a sequence's first, the sequences one after another
   grad.NAME             gradients of the mean over all those tokens of -logp
+                        (those of a mixture's experts one by one: experts.0.gate_up_proj.weight)
   losses, norms         of ten steps on that mean: torch.optim.AdamW with weight decay on matrices only, after
                         clip_grad_norm_(1.0); the norms are those before clipping
   final_logp            logp after the ten steps
@@ -91,6 +92,16 @@ def families():
            transformers.LlamaConfig(**sized(rope_parameters=dynamic, tie_word_embeddings=True, max_position_embeddings=23,
                                             num_attention_heads=2, num_key_value_heads=1)),
            dict(rope_theta=300.0, rope_scaling=dict(type="dynamic", factor=4.0)))
+    moe = dict(hidden_size=20, num_attention_heads=2, num_key_value_heads=1, num_experts_per_tok=2)
+    yield ("qwen3_moe", transformers.Qwen3MoeForCausalLM,
+           transformers.Qwen3MoeConfig(**sized(**moe, num_hidden_layers=3, mlp_only_layers=[1], num_experts=5,
+                                               moe_intermediate_size=12, norm_topk_prob=False,
+                                               rope_parameters=dict(rope_type="default", rope_theta=1000.0))),
+           dict(rope_theta=1000.0))
+    yield ("mixtral", transformers.MixtralForCausalLM,
+           transformers.MixtralConfig(**sized(**moe, num_local_experts=5, intermediate_size=12, sliding_window=6,
+                                              rope_parameters=dict(rope_type="default", rope_theta=1000.0))),
+           dict(rope_theta=1000.0))
 
 
 def randomize(model, config):
@@ -105,7 +116,7 @@ def randomize(model, config):
             elif p.ndim == 1:
                 p.copy_(0.3 * torch.randn_like(p))
             else:
-                p.copy_(torch.randn_like(p) * 1.2 / p.shape[1] ** 0.5)
+                p.copy_(torch.randn_like(p) * 1.2 / p.shape[-1] ** 0.5)
 
 
 def log_probabilities(model, sequences):
@@ -139,7 +150,19 @@ def varied_greedy(model, vocabulary):
 def gradients(model, sequences):
     model.zero_grad()
     (-log_probabilities(model, sequences).mean()).backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad}
+    found = {}
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            found |= by_expert(name, p.grad)
+    return found
+
+
+def by_expert(name, value):
+    """Experts that are stacked in one parameter [experts, ...] under the names that each of them has here."""
+    layer, _, projection = name.rpartition(".")
+    if not layer.endswith(".experts"):
+        return {name: value.clone()}
+    return {f"{layer}.{i}.{projection}.weight": value[i].clone() for i in range(len(value))}
 
 
 def train(model, sequences):
@@ -158,8 +181,39 @@ def train(model, sequences):
     return losses, norms
 
 
+def add_balance(model, sequences, tensors, expected):
+    """Of a mixture of experts, transformers' load-balancing loss over all tokens of the sequences, and the gradients of
+    -logp's mean plus half of it: aux_loss, aux.grad.NAME (of routers and embeddings)."""
+    of_layers = [model(input_ids=torch.tensor([ids]), use_cache=False, output_router_logits=True).router_logits
+                 for ids in sequences]
+    balance = sys.modules[type(model).__module__].load_balancing_loss_func
+    aux = balance(tuple(torch.cat(layer) for layer in zip(*of_layers)), model.config.num_local_experts,
+                  model.config.num_experts_per_tok)
+    model.zero_grad()
+    (-log_probabilities(model, sequences).mean() + 0.5 * aux).backward()
+    expected["aux_loss"] = aux.item()
+    for name, p in model.named_parameters():
+        if "gate.weight" in name or "embed_tokens" in name:
+            tensors["aux.grad." + name] = p.grad.clone()
+
+
+def adapter_by_expert(name, value, config):
+    """PEFT's two matrices for the stacked experts of a projection, of which gate_up_proj's are the inner ones."""
+    module, _, matrix = name.partition(".experts.")
+    if not matrix:
+        return [(name, value)]
+    projection = "gate_up_proj" if matrix.startswith("base_layer.") else "down_proj"
+    matrix = matrix.removeprefix("base_layer.")
+    experts = config.num_local_experts
+    each = (value.view(experts, -1, value.shape[1]) if "lora_A" in matrix else
+            value.view(value.shape[0], -1, experts).permute(2, 0, 1))
+    return [(f"{module}.experts.{i}.{projection}.{matrix}", part.clone()) for i, part in enumerate(each)]
+
+
 def add_adapter(model, directory, sequences, tensors):
-    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"], task_type="CAUSAL_LM")
+    sparse = hasattr(model.config, "num_experts_per_tok")
+    experts = dict(target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]) if sparse else {}
+    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"], task_type="CAUSAL_LM", **experts)
     adapted = peft.get_peft_model(model, config)
     with torch.no_grad():
         for name, p in adapted.named_parameters():
@@ -172,7 +226,8 @@ def add_adapter(model, directory, sequences, tensors):
     tensors["adapter.logp"] = log_probabilities(adapted, sequences).detach()
     for name, grad in gradients(adapted, sequences).items():
         name = name.removeprefix("base_model.model.").replace(".default.", ".")
-        tensors["adapter.grad." + name] = grad
+        for own, part in adapter_by_expert(name, grad, model.config):
+            tensors["adapter.grad." + own] = part
 
 
 def old_config(directory, changes):
@@ -214,7 +269,9 @@ def make(seed, name, cls, config, v4):
     tensors |= {"grad." + k: v for k, v in gradients(model, sequences).items()}
     prompt, likeliest = varied_greedy(model, config.vocab_size)
     expected = dict(sequences=sequences, prompt=prompt, greedy=likeliest, weight_decay=WEIGHT_DECAY, **ADAMW)
-    if name == "qwen3":
+    if hasattr(config, "num_experts_per_tok"):
+        add_balance(model, sequences, tensors, expected)
+    if name in ("qwen3", "qwen3_moe"):
         twin = cls.from_pretrained(directory, attn_implementation="eager", dtype=torch.float32)
         add_adapter(twin, directory, sequences, tensors)
     expected["losses"], expected["norms"] = train(model, sequences)
