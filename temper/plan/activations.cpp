@@ -14,6 +14,8 @@ bool is_adapted(const ModelRole& role, const ShapedTensor& t) {
 
 namespace {
 
+constexpr int64_t kInt64 = 8;  // bytes
+
 // A linear layer of a block, as this rank has it.
 struct Layer {
   int64_t in, out;
@@ -23,11 +25,20 @@ struct Layer {
 std::vector<Layer> layers_of_block(const ModelRole& role, const Ranks& ranks) {
   std::vector<Layer> layers;
   for (const ShapedTensor& t : role.shape.tensors) {
-    if (!t.matrix || t.name.find(".layers.0.") == std::string::npos) continue;
+    if (!t.matrix || t.of_expert() || t.name.find(".layers.0.") == std::string::npos) continue;
     const bool columns = t.split == models::Split::kColumns, rows = t.split == models::Split::kRows;
     layers.push_back({t.shape[1] / (rows ? ranks.tensor : 1),
                       t.shape[0] / (columns ? ranks.tensor : 1), columns, is_adapted(role, t)});
   }
+  return layers;
+}
+
+// The two layers of an expert, as every block had experts; none: the model is no mixture.
+std::vector<Layer> layers_of_expert(const ModelRole& role) {
+  std::vector<Layer> layers;
+  for (const ShapedTensor& t : role.shape.tensors)
+    if (t.matrix && t.name.find(".experts.0.") != std::string::npos && layers.size() < 2)
+      layers.push_back({t.shape[1], t.shape[0], false, is_adapted(role, t)});
   return layers;
 }
 
@@ -37,6 +48,7 @@ class Block {
       : role_(role),
         m_(role.shape),
         layers_(layers_of_block(role, ranks)),
+        of_expert_(layers_of_expert(role)),
         bytes_(number_bytes),
         heads_(m_.heads / ranks.tensor),
         attended_(heads_ * m_.head_dim) {}
@@ -57,6 +69,15 @@ class Block {
       add(rows, role_.rank);
       if (role_.drops) add(rows, layer.in);
       if (role_.dora) add(rows, role_.drops ? 2 * layer.out : layer.out);
+    }
+    if (!of_expert_.empty()) {
+      add(read, m_.hidden);  // what router and experts read
+      add(read, m_.experts);
+      for (int i = 0; i < 3; ++i) sum.add(kInt64 * read * m_.experts_per_token);
+    }
+    for (const Layer& layer : of_expert_) {
+      add(read * m_.experts_per_token, layer.out);
+      if (layer.adapted) add(read * m_.experts_per_token, role_.rank);
     }
     return sum;
   }
@@ -79,6 +100,10 @@ class Block {
     const bool quantized = role_.storage.blocks && ops::is_quantized(*role_.storage.blocks);
     if (!quantized) sum.add(bytes_ * largest);
     if (role_.trains) sum.add(kFloat * largest);
+    // Of experts: input and output of the layer that is differentiated, and their gradients.
+    for (const Layer& layer : of_expert_)
+      for (int i = 0; i < 2; ++i)
+        sum.add(bytes_ * rows * m_.experts_per_token * (layer.in + layer.out));
     return sum;
   }
 
@@ -90,7 +115,7 @@ class Block {
 
   const ModelRole& role_;
   const ModelShape& m_;
-  const std::vector<Layer> layers_;
+  const std::vector<Layer> layers_, of_expert_;
   const int64_t bytes_, heads_, attended_;
 };
 

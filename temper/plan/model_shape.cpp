@@ -30,9 +30,11 @@ int64_t ModelShape::parameters() const {
 
 int64_t ModelShape::multiplications() const {
   int64_t sum = tied ? vocabulary * hidden : 0;
+  int64_t of_experts = 0;
   for (const ShapedTensor& t : tensors)
-    if (t.matrix && t.name.find("embed_tokens") == std::string::npos) sum += t.size();
-  return sum;
+    if (t.matrix && t.name.find("embed_tokens") == std::string::npos)
+      (t.of_expert() ? of_experts : sum) += t.size();
+  return sum + (experts > 0 ? of_experts / experts * experts_per_token : 0);
 }
 
 int64_t ModelShape::column_outputs() const {
@@ -73,6 +75,8 @@ ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
     shape.hidden = c.hidden_size;
     shape.vocabulary = c.vocab_size;
     shape.max_positions = c.max_position_embeddings;
+    shape.experts = c.experts;
+    shape.experts_per_token = c.experts_per_token;
     shape.tied = c.tie_word_embeddings && !scalar_head;
     const ops::AttentionSpec attention = body.attention_spec(0);
     shape.heads = attention.num_heads;

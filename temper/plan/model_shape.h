@@ -21,6 +21,7 @@ struct ShapedTensor {
   bool matrix = false;                 // a linear layer's, an embedding's or a head's
   bool trains = true;  // where the model does: train.freeze leaves others as they are
   int64_t size() const;
+  bool of_expert() const { return name.find(".experts.") != std::string::npos; }
 };
 
 struct ModelShape {
@@ -28,10 +29,12 @@ struct ModelShape {
   int64_t units = 0;  // embedding, blocks, a head that is not tied
   int64_t layers = 0, hidden = 0, vocabulary = 0, max_positions = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t experts = 0, experts_per_token = 0;  // of a mixture of experts
   bool tied = false;
 
   int64_t parameters() const;
-  // Products of a token with weights, in multiply-adds: every matrix but the embedding's look-up.
+  // Products of a token with weights, in multiply-adds: every matrix but the embedding's look-up,
+  // and of experts those that a token goes to.
   int64_t multiplications() const;
   // Widths of the widest block: outputs of its column-parallel layers (queries, keys, values, gate,
   // up), inputs of its row-parallel ones, and the widest input, that of the gated layer.
