@@ -14,7 +14,8 @@ struct ModelConfig {
   int64_t max_position_embeddings = 0;  // the length that it was trained for
   double initializer_range = 0.02;      // standard init_std of fresh weights
   bool tie_word_embeddings = false;     // the vocabulary head reads the embedding's weight
-  double final_soft_cap = 0;            // logits become cap tanh(x / cap); 0: they stay
+  double logit_scale = 1;               // logits are multiplied by it
+  double final_soft_cap = 0;            // then they become cap tanh(x / cap); 0: they stay
 };
 
 struct Family;

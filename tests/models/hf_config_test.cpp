@@ -137,8 +137,8 @@ TEST_CASE("rotary frequencies are those of PyTorch's arithmetic, to the bit") {
 
 TEST_CASE("a rope type that is not known is refused by its key") {
   const std::string said =
-      refusal("llama", {{"rope_scaling", {{"rope_type", "longrope"}, {"factor", 4}}}});
-  CHECK(said.find("`rope_scaling`: `rope_type`: `longrope` is not supported") != std::string::npos);
+      refusal("llama", {{"rope_scaling", {{"rope_type", "ntk"}, {"factor", 4}}}});
+  CHECK(said.find("`rope_scaling`: `rope_type`: `ntk` is not supported") != std::string::npos);
   CHECK(refusal("llama", {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 0}}}})
             .find("`factor`") != std::string::npos);
   CHECK(refusal("llama", {{"rope_scaling", {{"rope_type", "yarn"}, {"beta_fast", 0}}}})
