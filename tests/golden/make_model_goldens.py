@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/golden/models: tiny models of every family, and what transformers and PEFT compute with them.
 
-    python tests/golden/make_model_goldens.py [NAME...]       (torch 2.13, transformers 5.23, peft)
+    python tests/golden/make_model_goldens.py [NAME...]       (torch 2.13, transformers 5.23 and later, peft)
 
 Every directory is a Hugging Face model of random weights (biases and norm weights too, so that nothing is trivially 0 or
 1), with expected.safetensors and expected.json:
@@ -22,6 +22,7 @@ import copy
 import json
 import shutil
 import sys
+import zlib
 from pathlib import Path
 
 import peft
@@ -93,6 +94,74 @@ def families():
            dict(rope_theta=300.0, rope_scaling=dict(type="dynamic", factor=4.0)))
 
 
+# Each made so that what is particular to the family shows: windows shorter than the sequences, both kinds of layers, factors
+# that are not 1. Their seeds follow from their names.
+def more_families():
+    default = dict(rope_type="default", rope_theta=300.0)
+    own_heads = {k: v for k, v in SMALL.items() if k != "head_dim"}  # of hidden_size / num_attention_heads
+    yield ("mistral", transformers.MistralForCausalLM,
+           transformers.MistralConfig(**sized(sliding_window=7, rope_parameters=default)), dict(rope_theta=300.0))
+    longrope = dict(rope_type="longrope", short_factor=[1.1, 2.0, 4.5], long_factor=[1.5, 3.0, 9.0])
+    yield ("phi3", transformers.Phi3ForCausalLM,
+           transformers.Phi3Config(**own_heads | dict(hidden_size=32, sliding_window=9, original_max_position_embeddings=64,
+                                                      pad_token_id=0, rope_parameters=longrope | dict(
+                                                          rope_theta=300.0, partial_rotary_factor=0.75))),
+           dict(rope_theta=300.0, partial_rotary_factor=0.75, rope_scaling=dict(
+               type="longrope", short_factor=longrope["short_factor"], long_factor=longrope["long_factor"])))
+    yield ("olmo2", transformers.Olmo2ForCausalLM,
+           transformers.Olmo2Config(**own_heads | dict(attention_bias=True, rope_parameters=default)), dict(rope_theta=300.0))
+    yield ("smollm3", transformers.SmolLM3ForCausalLM,
+           transformers.SmolLM3Config(**own_heads | dict(num_hidden_layers=4, no_rope_layers=[1, 0, 1, 0], attention_bias=True,
+                                                         mlp_bias=True, use_sliding_window=True, sliding_window=5,
+                                                         rope_parameters=default)), dict(rope_theta=300.0))
+    yield ("granite", transformers.GraniteForCausalLM,
+           transformers.GraniteConfig(**own_heads | dict(embedding_multiplier=1.5, logits_scaling=0.8, residual_multiplier=0.7,
+                                                         attention_multiplier=0.3, attention_bias=True, mlp_bias=True,
+                                                         tie_word_embeddings=True, rope_parameters=default)),
+           dict(rope_theta=300.0))
+    yield ("glm4", transformers.Glm4ForCausalLM,
+           transformers.Glm4Config(**sized(attention_bias=True, rope_parameters=default | dict(partial_rotary_factor=0.5))),
+           dict(rope_theta=300.0, partial_rotary_factor=0.5))
+    yield ("seed_oss", transformers.SeedOssForCausalLM,
+           transformers.SeedOssConfig(**sized(attention_out_bias=True, mlp_bias=True, residual_dropout=0.0,
+                                              rope_parameters=default)), dict(rope_theta=300.0))
+    yield ("exaone4", transformers.Exaone4ForCausalLM,
+           transformers.Exaone4Config(**own_heads | dict(num_hidden_layers=4, sliding_window=6, sliding_window_pattern=2,
+                                                         tie_word_embeddings=True, rope_parameters=default)),
+           dict(rope_theta=300.0))
+    alpha = dict(rope_type="dynamic", alpha=20.0, factor=1.0)
+    yield ("hunyuan_v1_dense", transformers.HunYuanDenseV1ForCausalLM,
+           transformers.HunYuanDenseV1Config(**sized(attention_bias=True, rope_parameters=alpha | dict(rope_theta=300.0))),
+           dict(rope_theta=300.0, rope_scaling=dict(type="dynamic", alpha=20.0, factor=1.0)))
+    yield ("cohere2", transformers.Cohere2ForCausalLM,
+           transformers.Cohere2Config(**own_heads | dict(num_hidden_layers=4, sliding_window=6, logit_scale=0.7,
+                                                         attention_bias=True, layer_types=2 * ["sliding_attention",
+                                                                                               "full_attention"],
+                                                         rope_parameters=default)),
+           dict(rope_theta=300.0, sliding_window_pattern=2))
+    yarn = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=4, beta_slow=1)
+    yield ("olmo3", transformers.Olmo3ForCausalLM,
+           transformers.Olmo3Config(**own_heads | dict(
+               num_hidden_layers=4, sliding_window=6,
+               rope_parameters=dict(full_attention=yarn | dict(rope_theta=300.0),
+                                    sliding_attention=dict(rope_type="default", rope_theta=500000.0)))),
+           dict(rope_theta=300.0, rope_scaling=yarn))
+    grows = yarn | dict(rope_theta=300.0, original_max_position_embeddings=8, llama_4_scaling_beta=0.4, mscale=1.0,
+                        mscale_all_dim=1.0)
+    yield ("ministral3", transformers.Ministral3ForCausalLM,
+           transformers.Ministral3Config(**sized(tie_word_embeddings=True, rope_parameters=grows)), None)
+    vision = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=8, patch_size=4)
+    yield ("mistral3", transformers.Mistral3ForConditionalGeneration,
+           transformers.Mistral3Config(text_config=dict(model_type="ministral3", **sized(rope_parameters=grows)),
+                                       vision_config=dict(model_type="pixtral", head_dim=8, **vision),
+                                       tie_word_embeddings=False), None)
+    yield ("gemma3", transformers.Gemma3ForConditionalGeneration,
+           transformers.Gemma3Config(
+               text_config=sized(num_hidden_layers=3, sliding_window=6, query_pre_attn_scalar=15,
+                                 layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+               vision_config=dict(model_type="siglip_vision_model", **vision), mm_tokens_per_image=4), None)
+
+
 def randomize(model, config):
     """Weights large enough that every part of the model shows in its logits."""
     one_plus = config.model_type.startswith("gemma")
@@ -139,7 +208,8 @@ def varied_greedy(model, vocabulary):
 def gradients(model, sequences):
     model.zero_grad()
     (-log_probabilities(model, sequences).mean()).backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad}
+    grads = {name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad and p.grad is not None}
+    return {name.replace("model.language_model.", "model."): grad for name, grad in grads.items()}
 
 
 def train(model, sequences):
@@ -189,6 +259,8 @@ def make(seed, name, cls, config, v4):
     directory = HERE / name
     shutil.rmtree(directory, ignore_errors=True)
     config.pad_token_id = config.bos_token_id = config.eos_token_id = None
+    text = config.get_text_config()
+    text.pad_token_id = text.bos_token_id = text.eos_token_id = None
     config._attn_implementation = "eager"
     model = cls(config).eval()
     randomize(model, config)
@@ -201,7 +273,7 @@ def make(seed, name, cls, config, v4):
         model.save_pretrained(directory)
     (directory / "generation_config.json").unlink(missing_ok=True)
 
-    sequences = [torch.randint(0, config.vocab_size, (n,)).tolist() for n in LENGTHS]
+    sequences = [torch.randint(0, text.vocab_size, (n,)).tolist() for n in LENGTHS]
     tensors = {"logp": log_probabilities(model, sequences).detach()}
     if v4:
         old_config(directory, v4)
@@ -212,7 +284,7 @@ def make(seed, name, cls, config, v4):
         assert torch.equal(log_probabilities(old, sequences), tensors["logp"]), name
         shutil.rmtree(again)
     tensors |= {"grad." + k: v for k, v in gradients(model, sequences).items()}
-    prompt, likeliest = varied_greedy(model, config.vocab_size)
+    prompt, likeliest = varied_greedy(model, text.vocab_size)
     expected = dict(sequences=sequences, prompt=prompt, greedy=likeliest, weight_decay=WEIGHT_DECAY, **ADAMW)
     if name == "qwen3":
         twin = cls.from_pretrained(directory, attn_implementation="eager", dtype=torch.float32)
@@ -278,5 +350,8 @@ if __name__ == "__main__":
     for seed, family in enumerate(families()):
         if not chosen or family[0] in chosen:
             make(SEEDS.get(family[0], 100 + seed), *family)
+    for family in more_families():
+        if not chosen or family[0] in chosen:
+            make(SEEDS.get(family[0], zlib.crc32(family[0].encode())), *family)
     if not chosen or "score" in chosen:
         make_scalar(200)
