@@ -15,7 +15,8 @@ struct ModelConfig {
   double initializer_range = 0.02;             // standard init_std of fresh weights
   bool tie_word_embeddings = false;            // the vocabulary head reads the embedding's weight
   int64_t experts = 0, experts_per_token = 0;  // of a mixture of experts; 0: it is none
-  double final_soft_cap = 0;                   // logits become cap tanh(x / cap); 0: they stay
+  double logit_scale = 1;                      // logits are multiplied by it
+  double final_soft_cap = 0;                   // then they become cap tanh(x / cap); 0: they stay
 };
 
 struct Family;

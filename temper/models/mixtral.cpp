@@ -14,8 +14,8 @@ DecoderConfig mixtral_config(const HfConfig& config) {
                            .num_hidden_layers = 32,
                            .num_attention_heads = 32,
                            .num_key_value_heads = 8,
-                           .max_position_embeddings = 131072});
-  c.attention.norm_eps = config.number("rms_norm_eps", 1e-5);
+                           .max_position_embeddings = 131072,
+                           .norm_eps = 1e-5});
   if (config.has("sliding_window"))
     c.window.assign(c.window.size(), config.integer("sliding_window", 4096));
   c.rotary = config.rotary(1e6, c.max_position_embeddings);

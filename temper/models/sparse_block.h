@@ -20,14 +20,25 @@ struct SparseConfig {
   ops::RouterSpec router;
   int64_t width = 0;         // of an expert's inner layer
   std::vector<bool> layers;  // which have experts; the others have an MLP
+  int64_t shared_width = 0;  // of an MLP that every token goes through beside its experts; 0: none
+  bool correction = false;   // nn::Router
   // Names of the module and of its router, as transformers has them.
   const char *module = "mlp", *gate = "gate";
 };
 
-// The experts of a config: num_local_experts or num_experts is their number, num_experts_per_tok
+// The experts of a config: num_local_experts, num_experts or n_routed_experts is their
+// number, num_experts_per_tok
 // how many a token goes to; what the class of the family fills in is given. Throws ConfigError
 // where a token goes to more than there are.
 ops::RouterSpec read_router(const HfConfig& config, int64_t experts, int64_t chosen);
+// n_group, topk_group, norm_topk_prob and routed_scaling_factor of a router with sigmoids
+// (DeepSeek-V3 and what follows it). Throws ConfigError where groups do not divide the experts.
+void read_sigmoid_router(const HfConfig& config, ops::RouterSpec& spec);
+// The first layers have no experts: first_k_dense_replace of them, `usual` where the key is
+// missing.
+void dense_first(const HfConfig& config, int64_t usual, int64_t layers, SparseConfig& sparse);
+// For Family::sanitize: without the layers behind the last one, which predict more than one token.
+void drop_later_layers(TensorMap& tensors, int64_t layers);
 // Makes the model of `c` a mixture.
 void set_sparse(DecoderConfig& c, SparseConfig sparse);
 
@@ -38,6 +49,7 @@ class SparseMlp : public nn::Module {
 
   nn::Router router;
   nn::Experts experts;
+  std::optional<nn::GatedMlp> shared_experts;
 
  private:
   int64_t layer_;
@@ -55,6 +67,9 @@ class SparseBlock : public nn::Module {
   std::optional<nn::GatedMlp> mlp;
   std::optional<SparseMlp> sparse;  // one of the two
   nn::RmsNorm input_layernorm, post_attention_layernorm;
+
+ private:
+  double residual_scale_;
 };
 
 // decoder_shards(), but that routers and experts are whole on every rank of a tensor group.

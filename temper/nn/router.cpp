@@ -8,10 +8,21 @@
 namespace temper::nn {
 
 Router::Router(Module& parent, std::string name, int64_t hidden, const ops::RouterSpec& spec,
-               double init_std)
+               double init_std, bool correction)
     : Module(parent, std::move(name)),
       weight(*this, "weight", {spec.experts, hidden}, {Init::Kind::kNormal, init_std}),
-      spec(spec) {}
+      spec(spec) {
+  if (!correction) return;
+  e_score_correction_bias.emplace(*this, "e_score_correction_bias",
+                                  std::vector<int64_t>{spec.experts}, Init{Init::Kind::kZeros, 0});
+  e_score_correction_bias->set_constant();
+}
+
+ops::Routing Router::route(const at::Tensor& logits) const {
+  at::Tensor bias;
+  if (e_score_correction_bias) bias = e_score_correction_bias->value().to(logits.options());
+  return ops::route(spec, logits, bias);
+}
 
 at::Tensor Router::logits(const at::Tensor& x) const {
   return ops::linear(ops::LinearInput::plain(x), {{weight.weight(), {}}})[0];

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,16 +15,18 @@ namespace temper::nn {
 
 class Router : public Module {
  public:
+  // `correction`: with a bias that counts for the choice alone, and does not train.
   Router(Module& parent, std::string name, int64_t hidden, const ops::RouterSpec& spec,
-         double init_std);
+         double init_std, bool correction = false);
 
   // x [N, hidden] to [N, experts].
   at::Tensor logits(const at::Tensor& x) const;
-  ops::Routing route(const at::Tensor& logits) const { return ops::route(spec, logits); }
+  ops::Routing route(const at::Tensor& logits) const;
 
   // [experts, hidden]. Float32 whatever the format of linear layers: a rounded logit may choose
   // another expert.
   Parameter weight;
+  std::optional<Parameter> e_score_correction_bias;  // [experts]
   const ops::RouterSpec spec;
 };
 

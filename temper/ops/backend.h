@@ -164,6 +164,8 @@ class Backend {
   virtual at::Tensor rms_norm_backward(const at::Tensor& x, const at::Tensor& weight, double eps,
                                        bool add_unit_offset, const at::Tensor& dy,
                                        at::Tensor& dweight) const = 0;
+  // x [..., width] less the mean of each row: with rms_norm() a layer norm.
+  virtual at::Tensor center(const at::Tensor& x) const = 0;
   // activation(gate) * up; both, and the result, of the same shape.
   virtual at::Tensor gated(Activation activation, const at::Tensor& gate,
                            const at::Tensor& up) const = 0;
@@ -255,7 +257,7 @@ class Backend {
   // x [rows, columns] at a time. Each tile writes the partial sums of its rows and blocks of
   // kLogitsBlock columns into its part of a tensor [M, blocks, n]; join_... adds up the blocks.
   virtual HeadTileSize head_tile() const = 0;
-  // In place: the soft cap, then the division by the temperature.
+  // In place: the scale, the soft cap, the division by the temperature.
   virtual void finish_logits(const HeadSpec& spec, at::Tensor& x) const = 0;
   // parts [rows, blocks of x, 3], a view: largest logit, Σ exp(x - max), Σ exp(x - max) (x - max).
   virtual void softmax_parts(const at::Tensor& x, at::Tensor parts) const = 0;

@@ -20,6 +20,7 @@ constexpr int64_t kInt64 = 8;  // bytes
 struct Layer {
   int64_t in, out;
   bool columns, adapted;
+  bool before_attention;  // of queries, keys or values
 };
 
 std::vector<Layer> layers_of_block(const ModelRole& role, const Ranks& ranks) {
@@ -28,7 +29,8 @@ std::vector<Layer> layers_of_block(const ModelRole& role, const Ranks& ranks) {
     if (!t.matrix || t.of_expert() || t.name.find(".layers.0.") == std::string::npos) continue;
     const bool columns = t.split == models::Split::kColumns, rows = t.split == models::Split::kRows;
     layers.push_back({t.shape[1] / (rows ? ranks.tensor : 1),
-                      t.shape[0] / (columns ? ranks.tensor : 1), columns, is_adapted(role, t)});
+                      t.shape[0] / (columns ? ranks.tensor : 1), columns, is_adapted(role, t),
+                      columns && t.name.find(".self_attn.") != std::string::npos});
   }
   return layers;
 }
@@ -57,13 +59,14 @@ class Block {
   TensorBytes kept(int64_t tokens, int64_t read) const {
     TensorBytes sum;
     const auto add = [&](int64_t rows, int64_t width) { sum.add(bytes_ * rows * width); };
-    const int64_t norms = m_.block_norms();
-    for (int64_t norm = 0; norm < norms; ++norm) add(norm == 0 ? tokens : read, m_.hidden);
+    const int64_t inputs = m_.kept_inputs();
+    for (int64_t i = 0; i < inputs; ++i) add(i == 0 ? tokens : read, m_.hidden);
+    if (m_.whole_qk_norms() > 0) add(tokens, m_.whole_qk_norms());
     add(tokens, attended_);  // attention's output and log-sum-exp
     add(tokens, heads_);
     if (read < tokens) add(read, attended_);
     for (const Layer& layer : layers_) {
-      const int64_t rows = is_before_attention(layer) ? tokens : read;
+      const int64_t rows = layer.before_attention ? tokens : read;
       if (layer.columns) add(rows, layer.out);
       if (!layer.adapted) continue;
       add(rows, role_.rank);
@@ -108,11 +111,6 @@ class Block {
   }
 
  private:
-  // True for the layers of queries, keys and values: the first three that split by columns.
-  bool is_before_attention(const Layer& layer) const {
-    return layer.columns && layer.in == m_.hidden && &layer - layers_.data() < 3;
-  }
-
   const ModelRole& role_;
   const ModelShape& m_;
   const std::vector<Layer> layers_, of_expert_;

@@ -39,8 +39,11 @@ struct ModelShape {
   // Widths of the widest block: outputs of its column-parallel layers (queries, keys, values, gate,
   // up), inputs of its row-parallel ones, and the widest input, that of the gated layer.
   int64_t column_outputs() const, row_inputs() const, widest_input() const;
-  // Norms of the hidden width in a block: the backward pass keeps what each reads.
-  int64_t block_norms() const;
+  // Tensors of the hidden width that a block keeps for its backward pass: what each norm of that
+  // width reads, and what attention and MLP read where no norm comes before them.
+  int64_t kept_inputs() const;
+  // Width of what norms of queries and keys over all heads read; 0 where each head has its own.
+  int64_t whole_qk_norms() const;
 };
 
 // Throws ConfigError for a config that no family of the program takes.

@@ -27,6 +27,29 @@ namespace {
 
 constexpr int32_t kFamilyVocabulary = 331;
 
+// What a family has beyond the others, in numbers that show.
+Json particulars(std::string_view model_type) {
+  if (model_type == "qwen3") return {{"tie_word_embeddings", false}};
+  if (model_type == "phi3" || model_type == "glm4" || model_type == "glm4_moe")
+    return {{"partial_rotary_factor", 0.56}};
+  if (model_type == "smollm3") return {{"use_sliding_window", true}, {"no_rope_layer_interval", 2}};
+  if (model_type == "granite" || model_type == "granitemoe")
+    return {{"embedding_multiplier", 3.0},
+            {"residual_multiplier", 0.7},
+            {"attention_multiplier", 0.4},
+            {"logits_scaling", 0.8}};
+  if (model_type == "cohere2") return {{"logit_scale", 0.7}};
+  if (model_type == "hunyuan_v1_dense")
+    return {{"rope_scaling", {{"type", "dynamic"}, {"alpha", 50.0}}}};
+  if (model_type == "ministral3")
+    return {{"rope_parameters",
+             {{"rope_type", "yarn"},
+              {"factor", 4.0},
+              {"original_max_position_embeddings", 16},
+              {"llama_4_scaling_beta", 0.3}}}};
+  return Json::object();
+}
+
 Json family(const char* model_type) {
   Json json = {{"model_type", model_type},
                {"vocab_size", kFamilyVocabulary},
@@ -48,12 +71,16 @@ Json family(const char* model_type) {
                {"moe_intermediate_size", 44},
                {"decoder_sparse_step", 2},
                {"sliding_window_pattern", 3}};
-  if (std::string_view(model_type) == "qwen3") json["tie_word_embeddings"] = false;
+  json.update(particulars(model_type));
   return json;
 }
 
-const char* const kFamilies[] = {"llama",  "qwen2",       "qwen3",     "gemma",
-                                 "gemma2", "gemma3_text", "qwen3_moe", "mixtral"};
+const char* const kFamilies[] = {
+    "llama",       "qwen2",      "qwen3",      "gemma",     "gemma2",
+    "gemma3_text", "mistral",    "phi3",       "olmo2",     "olmo3",
+    "smollm3",     "glm4",       "seed_oss",   "exaone4",   "hunyuan_v1_dense",
+    "cohere2",     "granite",    "ministral3", "qwen3_moe", "mixtral",
+    "olmoe",       "granitemoe", "glm4_moe"};
 
 std::unique_ptr<models::CausalLM> make(const char* model_type) {
   auto model = models::init_model(models::HfConfig::parse(family(model_type), "test"), 5);

@@ -227,7 +227,8 @@ TEST_CASE("every matrix of every family splits under tensor parallelism, and no 
       const auto split = models::split_of(family, parameter);
       // Each rank has a mixture's experts and routers.
       const bool sparse = parameter.find(".experts.") != std::string::npos ||
-                          (config.has("num_experts_per_tok") && parameter.ends_with("gate.weight"));
+                          parameter.ends_with(".gate.weight") ||
+                          parameter.ends_with(".router.weight");
       if (p.shape().size() == 2) CHECK(split.has_value() != sparse);
       if (parameter.find("norm") != std::string::npos) CHECK(!split.has_value());
       // A bias goes with the outputs; one that is added to a sum over ranks stays whole.

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kMixtures[] = {"qwen3_moe", "mixtral"};
+constexpr const char* kMixtures[] = {"qwen3_moe", "mixtral", "olmoe", "granitemoe", "glm4_moe"};
 
 Sequences sequences_of(const std::string& name) {
   return read_json_file(golden_model(name) + "/expected.json")["sequences"].get<Sequences>();
@@ -79,7 +79,7 @@ TEST_CASE("stacked experts are read as single ones are") {
              parameter.substr(layer + 1, parameter.rfind('.') - layer - 1)]
           .push_back(p.value());
     });
-    CHECK(stacks.contains("model.layers.0.mlp.experts.gate_up_proj"));
+    CHECK(stacks.size() == 4);  // two projections in two layers
     for (const auto& [stack, values] : stacks) tensors[stack] = models::to_view(at::stack(values));
     const Directory directory("moe_stacked");
     copy_config(name, directory.path);

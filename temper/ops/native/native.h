@@ -51,6 +51,7 @@ class NativeBackend : public Backend {
   at::Tensor rms_norm_backward(const at::Tensor& x, const at::Tensor& weight, double eps,
                                bool add_unit_offset, const at::Tensor& dy,
                                at::Tensor& dweight) const override;
+  at::Tensor center(const at::Tensor& x) const override;
   at::Tensor gated(Activation activation, const at::Tensor& gate,
                    const at::Tensor& up) const override;
   std::pair<at::Tensor, at::Tensor> gated_backward(Activation activation, const at::Tensor& gate,
