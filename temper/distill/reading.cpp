@@ -36,7 +36,7 @@ Side::Side(models::CausalLM& model, const nn::Context& base, Tap tap,
 
 ops::TeacherHead head_at_targets(const Side& side, const train::ForwardPass& pass) {
   models::CausalLM& model = side.model();
-  return {{.soft_cap = model.config().final_soft_cap},
+  return {{.scale = model.config().logit_scale, .soft_cap = model.config().final_soft_cap},
           ops::select_rows(side.hidden(), pass.row_M),
           model.head_weight().stored()};
 }

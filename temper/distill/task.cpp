@@ -80,6 +80,7 @@ DistillTask::Losses DistillTask::losses(const train::ForwardPass& pass, bool tra
   using Recompute = train::TrainSection::Recompute;
   const nn::Context context{.forest = pass.forest,
                             .dropout = training ? &pass.dropout : nullptr,
+                            .routers = training ? pass.routers : nullptr,
                             .recompute = training && config_.train.recompute == Recompute::kBlocks};
   const Reading reading = read(roles_, strategy_, remote_, pass, context);
   const Strategy::Comparison found = strategy_.compare(reading);

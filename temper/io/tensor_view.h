@@ -38,8 +38,8 @@ struct TensorView {
   size_t num_bytes = 0;
   std::shared_ptr<const void> owner;
   bool mapped = false;  // the bytes are those of a mapped file
-  // Where set, the bytes do not exist yet: makes them, when a file is written. `data` and `owner`
-  // are null.
+  // Where set, the bytes do not exist yet: makes them, when a file is written or a parameter takes
+  // them. `data` and `owner` are null.
   std::function<TensorView()> make = {};
   // Where processes share out the tensor: gives the runs of its bytes that this process has, each
   // with its place in the whole.

@@ -10,6 +10,7 @@
 #include "temper/base/error.h"
 #include "temper/base/random.h"
 #include "temper/models/adapter_parts.h"
+#include "temper/models/expert_adapters.h"
 #include "temper/models/model.h"
 
 namespace temper::models {
@@ -67,6 +68,13 @@ void train_score(nn::Module& model) {
 }
 
 void attach(const std::vector<Target>& targets, nn::Module& model, const LoraConfig& config) {
+  check_all_experts(model, targets);
+  for (const Target& t : targets)
+    check<ConfigError>(!is_expert_layer(t.path) || (config.dropout == 0 && !config.dora), "`",
+                       t.path, "`: an adapter of a mixture's experts has ",
+                       config.dora ? "no magnitudes (DoRA)" : "no dropout",
+                       ", as in PEFT; leave it away, or gate_up_proj and down_proj out of "
+                       "adapter.target_modules");
   model.each_parameter([](const std::string&, nn::Parameter& p) { p.set_trainable(false); });
   uint64_t key = 0;
   for (const Target& t : targets)
@@ -76,7 +84,7 @@ void attach(const std::vector<Target>& targets, nn::Module& model, const LoraCon
 namespace {
 
 std::vector<Target> choose_targets(nn::Module& model, const std::vector<std::string>& names) {
-  const std::vector<Target> layers = linear_layers(model);
+  const std::vector<Target> layers = adaptable_layers(model);
   if (names.size() == 1 && names[0] == "all-linear") return layers;
   std::set<std::string> known;
   for (const Target& t : layers) known.insert(last_part(t.path));

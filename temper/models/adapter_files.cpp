@@ -9,6 +9,7 @@
 #include "temper/io/pickle.h"
 #include "temper/models/adapter_parts.h"
 #include "temper/models/directory.h"
+#include "temper/models/expert_adapters.h"
 #include "temper/models/load.h"
 
 namespace temper::models {
@@ -38,7 +39,11 @@ void take(TensorMap& tensors, const std::string& name, nn::Parameter& parameter,
   tensors.erase(it);
 }
 
-LoraConfig read_config(const std::string& directory) {
+struct AdapterConfig {
+  LoraConfig lora;
+  std::vector<std::string> target_parameters;
+};
+AdapterConfig read_config(const std::string& directory) {
   const std::string path = directory + "/adapter_config.json";
   std::error_code none;
   const bool there = std::filesystem::exists(directory, none);
@@ -69,12 +74,13 @@ LoraConfig read_config(const std::string& directory) {
                      ": `init_lora_weights`: found ", dump_json(init),
                      ", which changes the base model's weights; convert the adapter with PEFT's "
                      "path_initial_model_for_weight_conversion");
-  for (const char* key : {"alora_invocation_tokens", "use_qalora", "layer_replication",
-                          "target_parameters", "trainable_token_indices", "lora_bias",
-                          "arrow_config", "loftq_config", "eva_config", "corda_config"})
+  for (const char* key :
+       {"alora_invocation_tokens", "use_qalora", "layer_replication", "trainable_token_indices",
+        "lora_bias", "arrow_config", "loftq_config", "eva_config", "corda_config"})
     check<ConfigError>(!is_true(key) || json[key].empty(), path, ": `", key,
                        "` is not supported; merge the adapter with PEFT's merge_and_unload");
-  LoraConfig config;
+  AdapterConfig read;
+  LoraConfig& config = read.lora;
   config.rank = config.alpha = 8;  // what PEFT takes where they are not written
   if (json.contains("r")) {
     check<ConfigError>(json["r"].is_number_integer() && json["r"].get<int64_t>() > 0, path,
@@ -90,7 +96,10 @@ LoraConfig read_config(const std::string& directory) {
   config.rank_stabilized = is_true("use_rslora");
   config.dora = is_true("use_dora");
   config.tied = is_true("ensure_weight_tying");
-  return config;
+  if (is_true("target_parameters"))
+    for (const Json& name : json["target_parameters"])
+      if (name.is_string()) read.target_parameters.push_back(name.get<std::string>());
+  return read;
 }
 
 // Values of whole modules, where the file has some; their names. A tied model's embeddings are its
@@ -122,11 +131,12 @@ std::vector<std::string> take_whole(TensorMap& tensors, nn::Module& model, bool 
 }  // namespace
 
 LoraConfig load_adapter(nn::Module& model, const std::string& directory) {
-  LoraConfig config = read_config(directory);
+  auto [config, target_parameters] = read_config(directory);
   const std::string weights = directory + "/adapter_model.safetensors";
   TensorMap tensors = std::filesystem::exists(weights)
                           ? read_safetensors(weights)
                           : read_torch_file(directory + "/adapter_model.bin");
+  divide_expert_adapters(tensors, linear_layers(model), target_parameters, kPrefix, directory);
   std::vector<Target> targets;
   config.target_modules.clear();
   for (const Target& t : linear_layers(model))
@@ -177,12 +187,13 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
   for (const Target& t : linear_layers(model)) {
     nn::Lora* lora = t.layer->lora();
     if (!lora) continue;
-    names.insert(last_part(t.path));
+    if (!is_expert_layer(t.path)) names.insert(last_part(t.path));
     tensors[matrix_name(t, "lora_A")] = whole_view(lora->lora_A.weight);
     tensors[matrix_name(t, "lora_B")] = whole_view(lora->lora_B.weight);
     if (lora->lora_magnitude_vector)
       tensors[magnitude_name(t)] = whole_view(lora->lora_magnitude_vector->weight);
   }
+  const std::vector<std::string> parameters = join_expert_adapters(tensors, kPrefix);
   Json whole = Json::array();
   for (const WholeModule& m : whole_modules(model)) {
     if (!m.versions->replaced()) continue;
@@ -213,6 +224,8 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
                {"inference_mode", true},
                {"init_lora_weights", true},
                {"modules_to_save", whole.empty() ? Json() : whole}};
+  if (!parameters.empty()) json["target_parameters"] = parameters;
+  if (names.empty()) json["target_modules"] = nullptr;
   if (tied) json["ensure_weight_tying"] = true;  // older versions of PEFT do not know the key
   write_file_atomic(directory + "/adapter_config.json", json.dump(2) + "\n");
 }

@@ -11,10 +11,12 @@ namespace temper::models {
 // What the rest of the program needs to know of a model, whatever its family.
 struct ModelConfig {
   int64_t vocab_size = 0, hidden_size = 0, num_hidden_layers = 0;
-  int64_t max_position_embeddings = 0;  // the length that it was trained for
-  double initializer_range = 0.02;      // standard init_std of fresh weights
-  bool tie_word_embeddings = false;     // the vocabulary head reads the embedding's weight
-  double final_soft_cap = 0;            // logits become cap tanh(x / cap); 0: they stay
+  int64_t max_position_embeddings = 0;         // the length that it was trained for
+  double initializer_range = 0.02;             // standard init_std of fresh weights
+  bool tie_word_embeddings = false;            // the vocabulary head reads the embedding's weight
+  int64_t experts = 0, experts_per_token = 0;  // of a mixture of experts; 0: it is none
+  double logit_scale = 1;                      // logits are multiplied by it
+  double final_soft_cap = 0;                   // then they become cap tanh(x / cap); 0: they stay
 };
 
 struct Family;

@@ -18,9 +18,9 @@ nn::AttentionConfig read_attention(const HfConfig& c, const DecoderDefaults& def
   const bool as_heads = defaults.num_key_value_heads == 0 || c.is_null("num_key_value_heads");
   a.num_kv_heads =
       c.integer("num_key_value_heads", as_heads ? a.num_heads : defaults.num_key_value_heads);
-  a.head_dim = c.integer(
-      "head_dim", defaults.head_dim > 0 ? defaults.head_dim : model.hidden_size / a.num_heads);
-  a.norm_eps = c.number("rms_norm_eps", 1e-6);
+  const bool divided = defaults.head_dim == 0 || c.is_null("head_dim");
+  a.head_dim = c.integer("head_dim", divided ? model.hidden_size / a.num_heads : defaults.head_dim);
+  a.norm_eps = c.number(defaults.norm_eps_key, defaults.norm_eps);
   a.scale = 1.0 / std::sqrt(static_cast<double>(a.head_dim));
   a.init_std = model.initializer_range;
   if (a.num_heads % a.num_kv_heads != 0)
@@ -42,6 +42,7 @@ DecoderConfig::DecoderConfig(const HfConfig& c, const DecoderDefaults& d) {
   tie_word_embeddings = c.boolean("tie_word_embeddings", d.tie_word_embeddings);
   attention = read_attention(c, d, *this);
   window.assign(static_cast<size_t>(num_hidden_layers), 0);
+  rotates.assign(static_cast<size_t>(num_hidden_layers), true);
   activation = c.activation(d.activation_key, d.activation);
 }
 
@@ -51,23 +52,44 @@ nn::AttentionConfig DecoderConfig::attention_of(int64_t layer) const {
   return of_layer;
 }
 
+int64_t window_or_none(const HfConfig& config, int64_t usual) {
+  return config.is_null("sliding_window") ? 0 : config.integer("sliding_window", usual);
+}
+
+std::vector<int64_t> windows_of(const HfConfig& config, int64_t layers, int64_t window,
+                                const std::function<bool(int64_t layer)>& fallback) {
+  std::vector<int64_t> windows;
+  for (const bool sliding : config.sliding_layers(layers, fallback))
+    windows.push_back(sliding ? window : 0);
+  return windows;
+}
+
+nn::RotaryConfig local_rotary(const HfConfig& config, double theta, int64_t max_positions) {
+  if (config.has("rope_parameters"))
+    return config.rotary(theta, max_positions, "sliding_attention");
+  nn::RotaryConfig rotary;
+  rotary.theta = theta;
+  return rotary;
+}
+
 PreNormBlock::PreNormBlock(nn::Module& parent, std::string name, const DecoderConfig& c,
                            int64_t layer, std::shared_ptr<nn::Rotary> rotary)
     : Module(parent, std::move(name)),
       self_attn(*this, "self_attn", c.attention_of(layer), layer, std::move(rotary)),
       mlp(*this, "mlp", c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation,
-          c.initializer_range),
+          c.initializer_range, c.joined_mlp),
       input_layernorm(*this, "input_layernorm", c.hidden_size, c.attention.norm_eps,
                       c.attention.norm_one_plus),
       post_attention_layernorm(*this, "post_attention_layernorm", c.hidden_size,
-                               c.attention.norm_eps, c.attention.norm_one_plus) {}
+                               c.attention.norm_eps, c.attention.norm_one_plus),
+      residual_scale_(c.residual_scale) {}
 
 at::Tensor PreNormBlock::forward(const at::Tensor& x, const nn::Context& context) {
   const nn::ReadRows read(context);
   const at::Tensor attended = self_attn.forward(input_layernorm.input(x), context);
-  const at::Tensor h = ops::add_scaled(read.select(x), attended);
+  const at::Tensor h = ops::add_scaled(read.select(x), attended, residual_scale_);
   const at::Tensor fed = mlp.forward(post_attention_layernorm.input(h), read.context());
-  return read.restore(ops::add_scaled(h, fed), x.size(0));
+  return read.restore(ops::add_scaled(h, fed, residual_scale_), x.size(0));
 }
 
 SandwichNormBlock::SandwichNormBlock(nn::Module& parent, std::string name, const DecoderConfig& c,
@@ -75,21 +97,40 @@ SandwichNormBlock::SandwichNormBlock(nn::Module& parent, std::string name, const
     : Module(parent, std::move(name)),
       self_attn(*this, "self_attn", c.attention_of(layer), layer, std::move(rotary)),
       mlp(*this, "mlp", c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation,
-          c.initializer_range),
+          c.initializer_range, c.joined_mlp),
       input_layernorm(*this, "input_layernorm", c.hidden_size, c.attention.norm_eps,
                       c.attention.norm_one_plus),
-      post_attention_layernorm(*this, "post_attention_layernorm", c.hidden_size,
-                               c.attention.norm_eps, c.attention.norm_one_plus),
-      pre_feedforward_layernorm(*this, "pre_feedforward_layernorm", c.hidden_size,
-                                c.attention.norm_eps, c.attention.norm_one_plus),
-      post_feedforward_layernorm(*this, "post_feedforward_layernorm", c.hidden_size,
-                                 c.attention.norm_eps, c.attention.norm_one_plus) {}
+      post_attention_layernorm(*this, c.sandwich_names[0], c.hidden_size, c.attention.norm_eps,
+                               c.attention.norm_one_plus),
+      pre_feedforward_layernorm(*this, c.sandwich_names[1], c.hidden_size, c.attention.norm_eps,
+                                c.attention.norm_one_plus),
+      post_feedforward_layernorm(*this, c.sandwich_names[2], c.hidden_size, c.attention.norm_eps,
+                                 c.attention.norm_one_plus) {}
 
 at::Tensor SandwichNormBlock::forward(const at::Tensor& x, const nn::Context& context) {
   const nn::ReadRows read(context);
   const at::Tensor attended = self_attn.forward(input_layernorm.input(x), context);
   const at::Tensor h = ops::add_scaled(read.select(x), post_attention_layernorm.forward(attended));
   const at::Tensor fed = mlp.forward(pre_feedforward_layernorm.input(h), read.context());
+  return read.restore(ops::add_scaled(h, post_feedforward_layernorm.forward(fed)), x.size(0));
+}
+
+PostNormBlock::PostNormBlock(nn::Module& parent, std::string name, const DecoderConfig& c,
+                             int64_t layer, std::shared_ptr<nn::Rotary> rotary)
+    : Module(parent, std::move(name)),
+      self_attn(*this, "self_attn", c.attention_of(layer), layer, std::move(rotary)),
+      mlp(*this, "mlp", c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation,
+          c.initializer_range, c.joined_mlp),
+      post_attention_layernorm(*this, "post_attention_layernorm", c.hidden_size,
+                               c.attention.norm_eps, c.attention.norm_one_plus),
+      post_feedforward_layernorm(*this, "post_feedforward_layernorm", c.hidden_size,
+                                 c.attention.norm_eps, c.attention.norm_one_plus) {}
+
+at::Tensor PostNormBlock::forward(const at::Tensor& x, const nn::Context& context) {
+  const nn::ReadRows read(context);
+  const at::Tensor attended = self_attn.forward(ops::LinearInput::plain(x), context);
+  const at::Tensor h = ops::add_scaled(read.select(x), post_attention_layernorm.forward(attended));
+  const at::Tensor fed = mlp.forward(ops::LinearInput::plain(h), read.context());
   return read.restore(ops::add_scaled(h, post_feedforward_layernorm.forward(fed)), x.size(0));
 }
 
@@ -103,14 +144,18 @@ constexpr ShardRule kDecoderShards[] = {
     {"*.k_proj.weight", Split::kColumns},
     {"*.v_proj.weight", Split::kColumns},
     {"*.o_proj.weight", Split::kRows},
+    {"*.qkv_proj.weight", Split::kColumns},
     {"*.gate_proj.weight", Split::kColumns},
     {"*.up_proj.weight", Split::kColumns},
+    {"*.gate_up_proj.weight", Split::kColumns},
     {"*.down_proj.weight", Split::kRows},
     {"*.q_proj.bias", Split::kColumns},
     {"*.k_proj.bias", Split::kColumns},
     {"*.v_proj.bias", Split::kColumns},
+    {"*.qkv_proj.bias", Split::kColumns},
     {"*.gate_proj.bias", Split::kColumns},
     {"*.up_proj.bias", Split::kColumns},
+    {"*.gate_up_proj.bias", Split::kColumns},
 };
 
 }  // namespace

@@ -1,8 +1,10 @@
-// What the decoder families have in common: the keys of their configs, two kinds of block, and the
-// body that runs blocks one after the other. A family's file says which of it the family is; one
-// that needs another block brings its own to Decoder.
+// What the decoder families have in common: the keys of their configs, three kinds of block, and
+// the body that runs blocks one after the other. A family's file says which of it the family is;
+// one that needs another block brings its own to Decoder.
 #pragma once
 
+#include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,7 +26,11 @@ struct DecoderDefaults {
   bool tie_word_embeddings = false;
   const char* activation_key = "hidden_act";
   const char* activation = "silu";
+  const char* norm_eps_key = "rms_norm_eps";
+  double norm_eps = 1e-6;
 };
+
+struct SparseConfig;
 
 struct DecoderConfig : ModelConfig {
   // The keys that all families share. Throws ConfigError.
@@ -33,20 +39,39 @@ struct DecoderConfig : ModelConfig {
   int64_t intermediate_size = 0;
   nn::AttentionConfig attention;  // of every layer, but for its window
   std::vector<int64_t> window;    // by layer: tokens that it attends to; 0: all
+  std::vector<bool> rotates;      // by layer: whether it has rotary positions, or none
   bool mlp_bias = false;
+  bool joined_mlp = false;     // nn::GatedMlp
+  bool norm_centered = false;  // nn::RmsNorm
   ops::Activation activation = ops::Activation::kSilu;
   double embedding_scale = 1;  // embeddings are multiplied by it
+  double residual_scale = 1;   // what attention and MLP add to the residual stream, too
+  // Of a sandwich's norms: after attention, before the MLP, after it.
+  std::array<const char*, 3> sandwich_names{"post_attention_layernorm", "pre_feedforward_layernorm",
+                                            "post_feedforward_layernorm"};
 
   nn::RotaryConfig rotary;
   std::optional<nn::RotaryConfig> local_rotary;  // of layers with a window, where it is another
 
+  std::shared_ptr<const SparseConfig> sparse = nullptr;  // a mixture of experts (sparse_block.h)
+
   nn::AttentionConfig attention_of(int64_t layer) const;
 };
+
+// The key sliding_window; 0 where it is null, `usual` where it is missing.
+int64_t window_or_none(const HfConfig& config, int64_t usual);
+// DecoderConfig::window where layer_types, or else the family's rule, says which layers have one.
+std::vector<int64_t> windows_of(const HfConfig& config, int64_t layers, int64_t window,
+                                const std::function<bool(int64_t layer)>& fallback);
+
+// DecoderConfig::local_rotary of families whose layers without a window rotate in another way. The
+// older form of their configs has one rope_scaling, which is not that of the layers with a window.
+nn::RotaryConfig local_rotary(const HfConfig& config, double theta, int64_t max_positions);
 
 // Blocks: [N, hidden_size] to the same. Those that say kLeavesOutRows are given Context::rows as
 // the last one, compute these and leave the others zero (nn/read_rows.h).
 //
-// Norms before: h = x + attention(norm(x)), then h + mlp(norm(h)).
+// Norms before: h = x + attention(norm(x)), then h + mlp(norm(h)); both sums with residual_scale.
 class PreNormBlock : public nn::Module {
  public:
   static constexpr bool kLeavesOutRows = true;
@@ -57,6 +82,9 @@ class PreNormBlock : public nn::Module {
   nn::Attention self_attn;
   nn::GatedMlp mlp;
   nn::RmsNorm input_layernorm, post_attention_layernorm;
+
+ private:
+  double residual_scale_;
 };
 
 // Norms before and after: h = x + norm(attention(norm(x))), then h + norm(mlp(norm(h))).
@@ -73,11 +101,25 @@ class SandwichNormBlock : public nn::Module {
       post_feedforward_layernorm;
 };
 
+// Norms after: h = x + norm(attention(x)), then h + norm(mlp(h)).
+class PostNormBlock : public nn::Module {
+ public:
+  static constexpr bool kLeavesOutRows = true;
+  PostNormBlock(nn::Module& parent, std::string name, const DecoderConfig& config, int64_t layer,
+                std::shared_ptr<nn::Rotary> rotary);
+  at::Tensor forward(const at::Tensor& x, const nn::Context& context);
+
+  nn::Attention self_attn;
+  nn::GatedMlp mlp;
+  nn::RmsNorm post_attention_layernorm, post_feedforward_layernorm;
+};
+
 // How the parameters of the decoders below split, and of any with their names.
 std::span<const ShardRule> decoder_shards();
 
-// Embedding, blocks, final norm. Block has the constructor and forward of the two above, an
-// nn::Attention named self_attn, and an nn::RmsNorm before it named input_layernorm.
+// Embedding, blocks, final norm. Block has the constructor and forward of those above, an
+// nn::Attention named self_attn, and an nn::RmsNorm named input_layernorm where one comes before
+// it. Layers without positions are given no rotary embedding.
 template <class Block>
 class Decoder : public Backbone {
  public:
@@ -86,14 +128,16 @@ class Decoder : public Backbone {
         embed_tokens(*this, "embed_tokens", c.vocab_size, c.hidden_size, c.initializer_range,
                      c.embedding_scale),
         layers(*this, "layers"),
-        norm(*this, "norm", c.hidden_size, c.attention.norm_eps, c.attention.norm_one_plus) {
+        norm(*this, "norm", c.hidden_size, c.attention.norm_eps, c.attention.norm_one_plus,
+             c.norm_centered) {
     const auto rotary = std::make_shared<nn::Rotary>(c.rotary, c.attention.head_dim);
     const auto local = c.local_rotary
                            ? std::make_shared<nn::Rotary>(*c.local_rotary, c.attention.head_dim)
                            : rotary;
-    for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
-      layers.emplace(c, i, c.window[static_cast<size_t>(i)] > 0 ? local : rotary);
-      layers[static_cast<size_t>(i)].set_runs_as_unit();
+    for (size_t i = 0; i < c.window.size(); ++i) {
+      const auto& of_kind = c.window[i] > 0 ? local : rotary;
+      layers.emplace(c, static_cast<int64_t>(i), c.rotates[i] ? of_kind : nullptr);
+      layers[i].set_runs_as_unit();
     }
   }
 
@@ -115,7 +159,10 @@ class Decoder : public Backbone {
   nn::Attention::Heads attention_heads(int64_t layer, const at::Tensor& x,
                                        const nn::Context& context) override {
     Block& block = layers[static_cast<size_t>(layer)];
-    return block.self_attn.heads(block.input_layernorm.input(x), context);
+    if constexpr (requires { block.input_layernorm; })
+      return block.self_attn.heads(block.input_layernorm.input(x), context);
+    else
+      return block.self_attn.heads(ops::LinearInput::plain(x), context);
   }
   ops::AttentionSpec attention_spec(int64_t layer) const override {
     return layers[static_cast<size_t>(layer)].self_attn.spec();

@@ -1,5 +1,7 @@
 #include "temper/models/family.h"
 
+#include <algorithm>
+
 #include "temper/base/glob.h"
 #include "temper/models/decoder.h"
 
@@ -19,8 +21,34 @@ void register_family(const Family& family) {
   table().add({family.model_type, family, family.help});
 }
 
+namespace {
+
+// The known family whose name begins as `type` does for longest, of those the shortest name; "": no
+// name begins alike.
+std::string nearest_family(const std::string& type) {
+  std::string nearest;
+  size_t longest = 2;  // letters that two names share by chance
+  for (const std::string& name : families().names()) {
+    const auto differ = std::mismatch(name.begin(), name.end(), type.begin(), type.end());
+    const auto shared = static_cast<size_t>(differ.first - name.begin());
+    if (shared < longest || (shared == longest && name.size() >= nearest.size())) continue;
+    longest = shared;
+    nearest = name;
+  }
+  return longest > 2 ? nearest : "";
+}
+
+}  // namespace
+
 const Family& family_of(const HfConfig& config) {
-  return families().find(config.model_type(), config.where() + ": `model_type`");
+  const std::string type = config.model_type().substr(0, 80);  // a name from a file
+  if (families().contains(type)) return families().find(type);
+  std::string all;
+  for (const std::string& name : families().names()) all += (all.empty() ? "" : ", ") + name;
+  const std::string nearest = nearest_family(type);
+  config.fail("model_type", str("unknown model family `", type, "`; expected one of ", all,
+                                nearest.empty() ? "" : "; the nearest is `" + nearest + "`",
+                                "; docs/extending.md says how to add a family"));
 }
 
 std::unique_ptr<Backbone> make_body(const HfConfig& config) {

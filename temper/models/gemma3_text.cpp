@@ -7,17 +7,6 @@
 namespace temper::models {
 namespace {
 
-// The older form gives the local layers' base by its own key, and its rope_scaling is that of the
-// global layers.
-nn::RotaryConfig local_rotary(const HfConfig& config, int64_t max_positions) {
-  const double theta = config.number("rope_local_base_freq", 10000);
-  if (config.has("rope_parameters"))
-    return config.rotary(theta, max_positions, "sliding_attention");
-  nn::RotaryConfig rotary;
-  rotary.theta = theta;
-  return rotary;
-}
-
 DecoderConfig gemma3_text_config(const HfConfig& config) {
   DecoderConfig c(config, {.vocab_size = 262208,
                            .hidden_size = 2304,
@@ -35,13 +24,12 @@ DecoderConfig gemma3_text_config(const HfConfig& config) {
   c.attention.scale = 1.0 / std::sqrt(config.number("query_pre_attn_scalar", 256));
   c.attention.soft_cap = config.number("attn_logit_softcapping", 0);
   c.final_soft_cap = config.number("final_logit_softcapping", 0);
-  const int64_t window = config.integer("sliding_window", 4096);
   const int64_t pattern = config.integer("sliding_window_pattern", 6);
-  const std::vector<bool> sliding = config.sliding_layers(
-      c.num_hidden_layers, [&](int64_t layer) { return (layer + 1) % pattern != 0; });
-  for (size_t i = 0; i < sliding.size(); ++i) c.window[i] = sliding[i] ? window : 0;
+  c.window = windows_of(config, c.num_hidden_layers, config.integer("sliding_window", 4096),
+                        [&](int64_t layer) { return (layer + 1) % pattern != 0; });
   c.rotary = config.rotary(1000000, c.max_position_embeddings, "full_attention");
-  c.local_rotary = local_rotary(config, c.max_position_embeddings);
+  c.local_rotary =
+      local_rotary(config, config.number("rope_local_base_freq", 10000), c.max_position_embeddings);
   return c;
 }
 

@@ -80,7 +80,8 @@ class Mapping {
       refuse("head_dim",
              str(a.num_heads, " heads of ", a.head_dim, " with a hidden size of ", c_.hidden_size));
     if (!architecture_.windows && has_windows())
-      refuse("use_sliding_window", "layers that attend to a window");
+      refuse(source_.has("use_sliding_window") ? "use_sliding_window" : "sliding_window",
+             "layers that attend to a window");
   }
 
   void add_sizes() {
@@ -143,6 +144,8 @@ class Mapping {
         return set_rope_factors(rope);
       case Rope::Kind::kYarn:
         return add_yarn(rope);
+      case Rope::Kind::kLongRope:
+        refuse(rope_key(), "`rope_type` longrope");
     }
   }
 

@@ -18,6 +18,7 @@ VocabularyHead::VocabularyHead(nn::Module& owner, Backbone& body)
       owner_(lm_head_ ? static_cast<nn::Module&>(*lm_head_) : body.embedding()),
       weight_(lm_head_ ? lm_head_->weight : body.embedding().weight),
       versions_(lm_head_ ? lm_head_->versions : body.embedding().versions),
+      scale_(body.config().logit_scale),
       soft_cap_(body.config().final_soft_cap) {}
 
 const nn::Parameter& VocabularyHead::weight(int adapter) const {
@@ -25,7 +26,8 @@ const nn::Parameter& VocabularyHead::weight(int adapter) const {
 }
 
 ops::HeadSpec VocabularyHead::spec(double temperature, bool entropy, bool log_sum_exp) const {
-  return {.soft_cap = soft_cap_,
+  return {.scale = scale_,
+          .soft_cap = soft_cap_,
           .temperature = temperature,
           .entropy = entropy,
           .log_sum_exp = log_sum_exp,

@@ -20,8 +20,8 @@ class VocabularyHead {
   ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                             const std::vector<int64_t>& target, double temperature, bool entropy,
                             bool log_sum_exp, int adapter) const;
-  // Logits after every row of `hidden`, soft-capped and divided by the temperature, in the host's
-  // memory.
+  // Logits after every row of `hidden`, scaled, soft-capped and divided by the temperature, in the
+  // host's memory.
   ops::Logits logits(const at::Tensor& hidden, double temperature, int adapter) const;
 
   // [vocabulary, hidden]: the model's own, or what an adapter put in its place.
@@ -34,7 +34,7 @@ class VocabularyHead {
   nn::Module& owner_;  // of the weight: the head's own, or the embedding
   const nn::Parameter& weight_;
   const nn::WeightVersions& versions_;  // the weight's own
-  double soft_cap_;
+  double scale_, soft_cap_;
 };
 
 // One number a token, `score.weight` [1, hidden] without a bias: a reward or a value, as

@@ -9,6 +9,15 @@
 
 namespace temper::models {
 
+namespace {
+
+// Of a multimodal config's text_config that does not say it.
+std::string type_of_text(const std::string& multimodal) {
+  return multimodal == "mistral3" ? "mistral" : multimodal + "_text";
+}
+
+}  // namespace
+
 HfConfig HfConfig::load(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -39,7 +48,7 @@ HfConfig HfConfig::parse(Json json, std::string where) {
     const auto inner_type = inner.find("model_type");
     config.model_type_ = inner_type != inner.end() && inner_type->is_string()
                              ? inner_type->get<std::string>()
-                             : config.model_type_ + "_text";
+                             : type_of_text(config.model_type_);
     for (const char* key : {"eos_token_id", "bos_token_id", "pad_token_id", "tie_word_embeddings",
                             "initializer_range"})
       if (!inner.contains(key) && json.contains(key)) inner[key] = json[key];
@@ -96,6 +105,19 @@ std::string HfConfig::text(std::string_view key, std::string fallback) const {
   return value->get<std::string>();
 }
 
+std::vector<double> HfConfig::numbers(std::string_view key) const {
+  std::vector<double> out;
+  const Json* list = find(key);
+  if (!list) return out;
+  if (!list->is_array()) fail(key, "expected a list of numbers");
+  for (const Json& value : *list) {
+    if (!value.is_number() || !std::isfinite(value.get<double>()))
+      fail(key, "found " + dump_json(value) + ", expected a number");
+    out.push_back(value.get<double>());
+  }
+  return out;
+}
+
 std::vector<bool> HfConfig::sliding_layers(
     int64_t layers, const std::function<bool(int64_t layer)>& fallback) const {
   std::vector<bool> sliding;
@@ -125,11 +147,16 @@ HfConfig HfConfig::section(Json json, const std::string& name) const {
 
 namespace {
 
-void refuse_partial_rotation(const HfConfig& config) {
-  const double share = config.number("partial_rotary_factor", 1);
-  if (share != 1)
-    config.fail("partial_rotary_factor",
-                temper::str(share, " is not supported; these families rotate whole heads"));
+// The part of each head that rotates, as `part` or else `fallback` says.
+double rotated_share(const HfConfig& part, double fallback, bool may_be_partial) {
+  const double share = part.number("partial_rotary_factor", fallback);
+  if (share != 1 && !may_be_partial)
+    part.fail("partial_rotary_factor",
+              temper::str(share, " is not supported; this family rotates whole heads"));
+  if (!(share > 0 && share <= 1))
+    part.fail("partial_rotary_factor",
+              temper::str("found ", share, ", expected a number above 0, up to 1"));
+  return share;
 }
 
 double above(const HfConfig& config, std::string_view key, double least, double fallback) {
@@ -138,10 +165,32 @@ double above(const HfConfig& config, std::string_view key, double least, double 
   return value;
 }
 
-// rope_type's own keys; `part` is the object that holds them.
-void read_scaling(const HfConfig& part, int64_t max_positions, nn::RotaryConfig& rotary) {
-  using Kind = nn::RotaryConfig::Kind;
+// Phi 3's first files call longrope su or yarn.
+std::string rope_type(const HfConfig& part) {
   const std::string type = part.text("rope_type", part.text("type", "default"));
+  return part.has("short_factor") && (type == "su" || type == "yarn") ? "longrope" : type;
+}
+
+void read_longrope(const HfConfig& config, const HfConfig& part, int64_t max_positions,
+                   nn::RotaryConfig& rotary) {
+  rotary.original_max_position_embeddings =
+      above(config, "original_max_position_embeddings", 1, rotary.original_max_position_embeddings);
+  rotary.factor =
+      above(part, "factor", 0,
+            static_cast<double>(max_positions) / rotary.original_max_position_embeddings);
+  rotary.attention_factor =
+      above(part, "attention_factor", 0,
+            nn::longrope_attention_factor(rotary.factor, rotary.original_max_position_embeddings));
+  rotary.short_factor = part.numbers("short_factor");
+  for (const double divisor : rotary.short_factor)
+    if (!(divisor > 0)) part.fail("short_factor", "expected numbers above 0");
+}
+
+// rope_type's own keys; `part` is the object of `config` that holds them.
+void read_scaling(const HfConfig& config, const HfConfig& part, int64_t max_positions,
+                  nn::RotaryConfig& rotary) {
+  using Kind = nn::RotaryConfig::Kind;
+  const std::string type = rope_type(part);
   if (type == "default") return;
   if (type == "linear")
     rotary.kind = Kind::kLinear;
@@ -151,13 +200,16 @@ void read_scaling(const HfConfig& part, int64_t max_positions, nn::RotaryConfig&
     rotary.kind = Kind::kYarn;
   else if (type == "dynamic")
     rotary.kind = Kind::kDynamic;
+  else if (type == "longrope")
+    rotary.kind = Kind::kLongRope;
   else
     part.fail("rope_type", "`" + type +
-                               "` is not supported; expected default, linear, llama3, yarn or "
-                               "dynamic");
+                               "` is not supported; expected default, linear, llama3, yarn, "
+                               "dynamic or longrope");
   rotary.original_max_position_embeddings =
       above(part, "original_max_position_embeddings", 0, static_cast<double>(max_positions));
   rotary.max_positions = max_positions;
+  if (rotary.kind == Kind::kLongRope) return read_longrope(config, part, max_positions, rotary);
   rotary.factor = above(part, "factor", 0,
                         rotary.kind == Kind::kYarn ? static_cast<double>(max_positions) /
                                                          rotary.original_max_position_embeddings
@@ -179,28 +231,34 @@ void read_scaling(const HfConfig& part, int64_t max_positions, nn::RotaryConfig&
 
 }  // namespace
 
+std::optional<HfConfig> HfConfig::rope_section(std::string_view layer_type) const {
+  const Json* parameters = find("rope_parameters");
+  const std::string place = parameters ? "rope_parameters" : "rope_scaling";
+  if (!parameters) parameters = find("rope_scaling");
+  if (!parameters) return std::nullopt;
+  if (!parameters->is_object()) fail(place, "expected an object");
+  if (!layer_type.empty() && parameters->contains("full_attention")) {
+    const auto nested = parameters->find(std::string(layer_type));
+    if (nested == parameters->end() || nested->is_null()) return std::nullopt;
+    if (!nested->is_object()) fail(place, "expected an object for each kind of layer");
+    parameters = &*nested;
+  }
+  return section(*parameters, place);
+}
+
 nn::RotaryConfig HfConfig::rotary(double default_theta, int64_t max_positions,
-                                  std::string_view layer_type) const {
+                                  std::string_view layer_type,
+                                  std::optional<double> default_share) const {
   nn::RotaryConfig rotary;
   // Gemma 3's local layers have a base of their own; the config's rope_theta is the others'.
   rotary.theta =
       layer_type == "sliding_attention" ? default_theta : number("rope_theta", default_theta);
-  refuse_partial_rotation(*this);
-  const Json* parameters = find("rope_parameters");
-  const std::string place = parameters ? "rope_parameters" : "rope_scaling";
-  if (!parameters) parameters = find("rope_scaling");
-  if (!parameters) return rotary;
-  if (!parameters->is_object()) fail(place, "expected an object");
-  if (!layer_type.empty() && parameters->contains("full_attention")) {
-    const auto nested = parameters->find(std::string(layer_type));
-    if (nested == parameters->end() || nested->is_null()) return rotary;
-    if (!nested->is_object()) fail(place, "expected an object for each kind of layer");
-    parameters = &*nested;
-  }
-  const HfConfig part = section(*parameters, place);
-  refuse_partial_rotation(part);
-  rotary.theta = above(part, "rope_theta", 0, rotary.theta);
-  read_scaling(part, max_positions, rotary);
+  rotary.share = rotated_share(*this, default_share.value_or(1), default_share.has_value());
+  const std::optional<HfConfig> part = rope_section(layer_type);
+  if (!part) return rotary;
+  rotary.share = rotated_share(*part, rotary.share, default_share.has_value());
+  rotary.theta = above(*part, "rope_theta", 0, rotary.theta);
+  read_scaling(*this, *part, max_positions, rotary);
   return rotary;
 }
 

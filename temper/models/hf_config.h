@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,9 +41,16 @@ class HfConfig {
                                    const std::function<bool(int64_t layer)>& fallback) const;
 
   // Rotary parameters: rope_parameters (nested by layer type in Gemma 3), else rope_theta and
-  // rope_scaling. max_positions: the model's max_position_embeddings.
+  // rope_scaling. max_positions: the model's max_position_embeddings. default_share: of families
+  // that rotate a part of each head, which part where partial_rotary_factor does not say; others
+  // rotate whole heads.
   nn::RotaryConfig rotary(double default_theta, int64_t max_positions,
-                          std::string_view layer_type = "") const;
+                          std::string_view layer_type = "",
+                          std::optional<double> default_share = std::nullopt) const;
+  // The object that holds them, for keys of a family's own; nullopt: there is none.
+  std::optional<HfConfig> rope_section(std::string_view layer_type = "") const;
+  // A list of numbers; empty where the key is missing.
+  std::vector<double> numbers(std::string_view key) const;
 
   // The activation that `key` names, or the one that transformers calls `fallback`.
   ops::Activation activation(std::string_view key, std::string fallback) const;

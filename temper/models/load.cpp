@@ -57,6 +57,7 @@ CheckpointTensors open_checkpoint(const std::string& directory) {
 }
 
 void set_from_view(nn::Parameter& parameter, const TensorView& view) {
+  if (view.make) return set_from_view(parameter, view.make());
   const at::ScalarType kept =
       parameter.format() == ops::WeightFormat::kBFloat16 ? at::kBFloat16 : at::kFloat;
   const at::Tensor value = to_tensor(view, kept);
@@ -245,7 +246,7 @@ StoredWeights check_weights(const std::string& directory, nn::Module& model,
   StoredWeights found;
   std::vector<std::string> not_finite;
   for (const auto& [name, view] : checkpoint.tensors) {
-    if (const auto at = find_not_finite(view))
+    if (const auto at = find_not_finite(view.make ? view.make() : view))
       not_finite.push_back(temper::str("`", name, "` (value ", *at, ")"));
     ++found.tensors;
     found.bytes += static_cast<int64_t>(view.num_bytes);

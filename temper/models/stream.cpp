@@ -222,7 +222,7 @@ NamedTensors WeightStream::merged_tensors(at::ScalarType dtype) const {
     const TensorView* stored = source == sources_.end() || lora_of(parameter)
                                    ? nullptr
                                    : source->second->stored_as(view.dtype);
-    if (stored) view.make = [view = *stored] { return view; };
+    if (stored) view.make = [view = *stored] { return view.make ? view.make() : view; };
     tensors.emplace_back(name, std::move(view));
   });
   restore_names(model_.body(), tensors);

@@ -8,19 +8,74 @@
 
 namespace temper::nn {
 
+namespace {
+
+struct Projection {
+  const char* name;
+  int64_t outputs;
+};
+
+// Layers over one input: one for each, or one that joins them.
+std::vector<std::unique_ptr<Linear>> make_projections(Module& parent, int64_t in, bool bias,
+                                                      double init_std,
+                                                      const std::vector<Projection>& each,
+                                                      const char* joined_name) {
+  std::vector<std::unique_ptr<Linear>> layers;
+  if (!joined_name) {
+    for (const Projection& one : each)
+      layers.push_back(std::make_unique<Linear>(parent, one.name, in, one.outputs, bias, init_std));
+    return layers;
+  }
+  std::vector<int64_t> outputs;
+  int64_t sum = 0;
+  for (const Projection& one : each) {
+    outputs.push_back(one.outputs);
+    sum += one.outputs;
+  }
+  layers.push_back(std::make_unique<Linear>(parent, joined_name, in, sum, bias, init_std));
+  layers[0]->set_joined(std::move(outputs));
+  return layers;
+}
+
+// Their outputs, of the widths that this rank has of each.
+std::vector<at::Tensor> project_each(const ops::LinearInput& x,
+                                     const std::vector<std::unique_ptr<Linear>>& layers,
+                                     const std::vector<int64_t>& widths, const Context& context) {
+  std::vector<Linear*> chosen;
+  for (const auto& layer : layers)
+    if (chosen.size() < widths.size()) chosen.push_back(layer.get());
+  std::vector<at::Tensor> outputs = project(x, chosen, context);
+  if (layers.size() > 1) return outputs;
+  const at::Tensor joined = outputs[0];
+  outputs.clear();
+  int64_t begin = 0;
+  for (const int64_t width : widths) {
+    outputs.push_back(joined.narrow(1, begin, width).contiguous());
+    begin += width;
+  }
+  return outputs;
+}
+
+}  // namespace
+
 Attention::Attention(Module& parent, std::string name, const AttentionConfig& c, int64_t layer,
                      std::shared_ptr<Rotary> rotary)
     : Module(parent, std::move(name)),
-      q_proj(*this, "q_proj", c.hidden_size, c.num_heads * c.head_dim, c.qkv_bias, c.init_std),
-      k_proj(*this, "k_proj", c.hidden_size, c.num_kv_heads * c.head_dim, c.qkv_bias, c.init_std),
-      v_proj(*this, "v_proj", c.hidden_size, c.num_kv_heads * c.head_dim, c.qkv_bias, c.init_std),
+      projections(make_projections(*this, c.hidden_size, c.qkv_bias, c.init_std,
+                                   {{"q_proj", c.num_heads * c.head_dim},
+                                    {"k_proj", c.num_kv_heads * c.head_dim},
+                                    {"v_proj", c.num_kv_heads * c.head_dim}},
+                                   c.joined_qkv ? "qkv_proj" : nullptr)),
       o_proj(*this, "o_proj", c.num_heads * c.head_dim, c.hidden_size, c.o_bias, c.init_std),
       config_(c),
       layer_(layer),
       rotary_(std::move(rotary)) {
   if (!c.qk_norm) return;
-  q_norm.emplace(*this, "q_norm", c.head_dim, c.norm_eps, c.norm_one_plus);
-  k_norm.emplace(*this, "k_norm", c.head_dim, c.norm_eps, c.norm_one_plus);
+  const auto width = [&](int64_t heads) {
+    return c.qk_norm_is_whole ? heads * c.head_dim : c.head_dim;
+  };
+  q_norm.emplace(*this, c.q_norm_name, width(c.num_heads), c.norm_eps, c.norm_one_plus);
+  k_norm.emplace(*this, c.k_norm_name, width(c.num_kv_heads), c.norm_eps, c.norm_one_plus);
 }
 
 void Attention::split(const std::shared_ptr<dist::Group>& group, const std::string& where) {
@@ -29,6 +84,9 @@ void Attention::split(const std::shared_ptr<dist::Group>& group, const std::stri
                      config_.num_heads, " is not divisible by ", ranks);
   check<ConfigError>(config_.num_kv_heads % ranks == 0, where, ": num_key_value_heads ",
                      config_.num_kv_heads, " is not divisible by ", ranks);
+  check<ConfigError>(!config_.qk_norm || !config_.qk_norm_is_whole, where,
+                     ": the norms of queries and keys are over all heads at once, so that ranks "
+                     "cannot divide these among them; expected 1");
   config_.num_heads /= ranks;
   config_.num_kv_heads /= ranks;
   // Each rank's heads are normalised by the same weights.
@@ -47,14 +105,16 @@ ops::AttentionSpec Attention::spec() const {
                           .k_norm = {},
                           .norm_eps = config_.norm_eps,
                           .norm_one_plus = config_.norm_one_plus,
+                          .norm_rotated = config_.norm_rotated,
                           .cache_dtype = cache_dtype_};
+  if (config_.qk_norm_is_whole) return spec;
   if (q_norm) spec.q_norm = q_norm->weight.value();
   if (k_norm) spec.k_norm = k_norm->weight.value();
   return spec;
 }
 
 at::Tensor Attention::forward(const ops::LinearInput& x, const Context& context) {
-  const std::vector<at::Tensor> qkv = project(x, {&q_proj, &k_proj, &v_proj}, context);
+  const std::vector<at::Tensor> qkv = project_heads(x, context, true);
   const ops::RotaryTable rotary = table(context, qkv[0]);
   const ReadRows read(context);
   const auto project_out = [&](const at::Tensor& heads) {
@@ -65,13 +125,26 @@ at::Tensor Attention::forward(const ops::LinearInput& x, const Context& context)
   return project_out(context.cache->attend(layer_, spec(), rotary, qkv[0], qkv[1], qkv[2]));
 }
 
+std::vector<at::Tensor> Attention::project_heads(const ops::LinearInput& x, const Context& context,
+                                                 bool values) {
+  const int64_t kv = config_.num_kv_heads * config_.head_dim;
+  std::vector<int64_t> widths{config_.num_heads * config_.head_dim, kv};
+  if (values) widths.push_back(kv);
+  std::vector<at::Tensor> heads = project_each(x, projections, widths, context);
+  if (!config_.qk_norm || !config_.qk_norm_is_whole) return heads;
+  heads[0] = q_norm->forward(heads[0]);
+  heads[1] = k_norm->forward(heads[1]);
+  return heads;
+}
+
 ops::RotaryTable Attention::table(const Context& context, const at::Tensor& q) {
+  if (!rotary_) return {};
   const std::vector<int64_t>& position = context.forest->position;
   return rotary_->table(*std::max_element(position.begin(), position.end()) + 1, q.options());
 }
 
 Attention::Heads Attention::heads(const ops::LinearInput& x, const Context& context) {
-  const std::vector<at::Tensor> qk = project(x, {&q_proj, &k_proj}, context);
+  const std::vector<at::Tensor> qk = project_heads(x, context, false);
   return {spec(), table(context, qk[0]), qk[0], qk[1]};
 }
 
@@ -80,15 +153,17 @@ void Attention::accept(const std::string& path, const LayerVisitor& visitor) {
 }
 
 GatedMlp::GatedMlp(Module& parent, std::string name, int64_t hidden, int64_t intermediate,
-                   bool bias, ops::Activation activation, double init_std)
+                   bool bias, ops::Activation activation, double init_std, bool joined)
     : Module(parent, std::move(name)),
-      gate_proj(*this, "gate_proj", hidden, intermediate, bias, init_std),
-      up_proj(*this, "up_proj", hidden, intermediate, bias, init_std),
+      projections(make_projections(*this, hidden, bias, init_std,
+                                   {{"gate_proj", intermediate}, {"up_proj", intermediate}},
+                                   joined ? "gate_up_proj" : nullptr)),
       down_proj(*this, "down_proj", intermediate, hidden, bias, init_std),
       activation_(activation) {}
 
 at::Tensor GatedMlp::forward(const ops::LinearInput& x, const Context& context) {
-  const std::vector<at::Tensor> gate_up = project(x, {&gate_proj, &up_proj}, context);
+  const int64_t width = down_proj.weight.shape()[1];
+  const std::vector<at::Tensor> gate_up = project_each(x, projections, {width, width}, context);
   return down_proj.forward(ops::LinearInput::gated(gate_up[0], gate_up[1], activation_), context);
 }
 

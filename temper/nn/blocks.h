@@ -1,10 +1,10 @@
-// The two halves of a transformer block as the Llama and Gemma families share them. A family's file
-// wires them.
+// The two halves of a transformer block as the families share them. A family's file wires them.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "temper/nn/linear.h"
 #include "temper/nn/rotary.h"
@@ -14,7 +14,11 @@ namespace temper::nn {
 struct AttentionConfig {
   int64_t hidden_size = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0;
   bool qkv_bias = false, o_bias = false;
+  bool joined_qkv = false;  // queries, keys and values are one layer, `qkv_proj` (Phi 3)
   bool qk_norm = false, norm_one_plus = false;
+  bool qk_norm_is_whole = false;  // of all heads' features at once, not of each head (OLMo 2)
+  bool norm_rotated = false;      // of a head's features after rotary embedding (Hunyuan)
+  const char *q_norm_name = "q_norm", *k_norm_name = "k_norm";
   double norm_eps = 1e-6;
   double scale = 1;
   double soft_cap = 0;
@@ -24,14 +28,15 @@ struct AttentionConfig {
 
 class Attention : public Module {
  public:
-  // `layer` finds the cache's pages; `rotary` is shared by the layers that rotate alike.
+  // `layer` finds the cache's pages; `rotary` is shared by the layers that rotate alike, null for a
+  // layer without positions.
   Attention(Module& parent, std::string name, const AttentionConfig& config, int64_t layer,
             std::shared_ptr<Rotary> rotary);
   // Of Context::rows.
   at::Tensor forward(const ops::LinearInput& x, const Context& context);
 
-  // Queries and keys as projected, and how attention reads them: all that its probabilities are
-  // made of.
+  // Queries and keys as projected (normalised where the norm is over all heads), and how attention
+  // reads them: all that its probabilities are made of.
   struct Heads {
     ops::AttentionSpec spec;
     ops::RotaryTable rotary;
@@ -39,7 +44,9 @@ class Attention : public Module {
   };
   Heads heads(const ops::LinearInput& x, const Context& context);
 
-  Linear q_proj, k_proj, v_proj, o_proj;
+  // q_proj, k_proj and v_proj, or qkv_proj.
+  const std::vector<std::unique_ptr<Linear>> projections;
+  Linear o_proj;
   std::optional<RmsNorm> q_norm, k_norm;
 
   ops::AttentionSpec spec() const;
@@ -55,6 +62,9 @@ class Attention : public Module {
 
  private:
   ops::RotaryTable table(const Context& context, const at::Tensor& q);
+  // Queries, keys and, unless they are not asked for, values, [N, heads * head_dim].
+  std::vector<at::Tensor> project_heads(const ops::LinearInput& x, const Context& context,
+                                        bool values);
 
   AttentionConfig config_;
   ops::CacheDtype cache_dtype_ = ops::CacheDtype::kFloat32;
@@ -62,13 +72,17 @@ class Attention : public Module {
   std::shared_ptr<Rotary> rotary_;
 };
 
+// down(act(gate(x)) * up(x)).
 class GatedMlp : public Module {
  public:
+  // joined: gate and up are one layer, `gate_up_proj` (Phi 3).
   GatedMlp(Module& parent, std::string name, int64_t hidden, int64_t intermediate, bool bias,
-           ops::Activation activation, double init_std);
+           ops::Activation activation, double init_std, bool joined = false);
   at::Tensor forward(const ops::LinearInput& x, const Context& context);
 
-  Linear gate_proj, up_proj, down_proj;
+  // gate_proj and up_proj, or gate_up_proj.
+  const std::vector<std::unique_ptr<Linear>> projections;
+  Linear down_proj;
 
  private:
   ops::Activation activation_;

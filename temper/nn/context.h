@@ -24,6 +24,8 @@ struct DropoutKeys {
   std::vector<int64_t> row_tokens;  // [N]: how many tokens the token's row has
 };
 
+class RouterWatch;
+
 struct Context {
   std::shared_ptr<const Forest> forest;
   // The adapter that linear layers add: 0 the model's own where it has one, -1 none (the base
@@ -37,6 +39,8 @@ struct Context {
       nullptr;  // null: no dropout (evaluation, sampling); outlives the backward pass
   const std::function<void(const at::Tensor& x)>* observe =
       nullptr;  // sees what goes into each block, in order, then what the last one gives
+  RouterWatch* routers = nullptr;  // sees what the routers of a mixture of experts choose; outlives
+                                   // the backward pass
   bool recompute =
       false;  // blocks run again in the backward pass instead of keeping their activations
 };

@@ -51,10 +51,13 @@ at::Tensor Linear::forward(const ops::LinearInput& x, const Context& context) {
 void Linear::split(LinearSplit how, std::shared_ptr<dist::Group> group) {
   split_ = how;
   group_ = group;
-  weight.split(how == LinearSplit::kColumns ? 0 : 1, group);
+  if (how == LinearSplit::kColumns)
+    weight.split(0, group, joined_);
+  else
+    weight.split(1, group);
   if (!bias) return;
   if (how == LinearSplit::kColumns)
-    bias->split(0, group);
+    bias->split(0, group, joined_);
   else
     bias->set_gradient_is_partial();  // the first rank alone adds it
 }
@@ -119,12 +122,15 @@ std::unique_ptr<Lora> Linear::make_lora(Module& owner, int64_t rank, double scal
   lora->each_parameter([&](const char*, Parameter& p) { p.set_device(weight.device()); });
   if (split_ == LinearSplit::kNone) return lora;
   const bool columns = split_ == LinearSplit::kColumns;
-  (columns ? lora->lora_B : lora->lora_A).weight.split(columns ? 0 : 1, group_);
+  if (columns)
+    lora->lora_B.weight.split(0, group_, joined_);
+  else
+    lora->lora_A.weight.split(1, group_);
   (columns ? lora->lora_A : lora->lora_B).weight.set_gradient_is_partial();
   if (!columns) lora->inputs_divided_by = group_;
   if (!lora->lora_magnitude_vector) return lora;
   if (columns)
-    lora->lora_magnitude_vector->weight.split(0, group_);
+    lora->lora_magnitude_vector->weight.split(0, group_, joined_);
   else
     lora->lora_magnitude_vector->weight.set_gradient_is_partial();
   return lora;
@@ -169,14 +175,17 @@ void Linear::remove_lora() {
   lora_.reset();
 }
 
-RmsNorm::RmsNorm(Module& parent, std::string name, int64_t width, double eps, bool add_unit_offset)
+RmsNorm::RmsNorm(Module& parent, std::string name, int64_t width, double eps, bool add_unit_offset,
+                 bool centered)
     : Module(parent, std::move(name)),
       weight(*this, "weight", {width},
              {add_unit_offset ? Init::Kind::kZeros : Init::Kind::kOnes, 0}),
       eps(eps),
-      add_unit_offset(add_unit_offset) {}
+      add_unit_offset(add_unit_offset),
+      centered(centered) {}
 
 ops::LinearInput RmsNorm::input(const at::Tensor& x) const {
+  if (centered) return ops::LinearInput::layer_norm(x, weight.value(), eps);
   return ops::LinearInput::rms_norm(x, weight.value(), eps, add_unit_offset);
 }
 

@@ -31,6 +31,9 @@ class Linear : public Module {
     return forward(ops::LinearInput::plain(x), context);
   }
 
+  // The layer joins several whose outputs, of these widths, lie one after the other: ranks divide
+  // each of them.
+  void set_joined(std::vector<int64_t> outputs) { joined_ = std::move(outputs); }
   // Before the layer has values: this rank keeps its part. Throws ConfigError where it does not
   // divide.
   void split(LinearSplit how, std::shared_ptr<dist::Group> group);
@@ -76,6 +79,7 @@ class Linear : public Module {
 
   std::unique_ptr<Lora> lora_;
   std::vector<FrozenCopy> copies_;
+  std::vector<int64_t> joined_;  // empty: it is one layer
   LinearSplit split_ = LinearSplit::kNone;
   std::shared_ptr<dist::Group> group_;  // null: the layer is whole
 };
@@ -96,9 +100,10 @@ std::vector<at::Tensor> project(const ops::LinearInput& x, const std::vector<Lin
 
 class RmsNorm : public Module {
  public:
-  // add_unit_offset: Gemma's norms multiply by 1 + weight and begin at 0.
-  RmsNorm(Module& parent, std::string name, int64_t width, double eps,
-          bool add_unit_offset = false);
+  // add_unit_offset: Gemma's norms multiply by 1 + weight and begin at 0. centered: the row's mean
+  // is subtracted first, which makes it a layer norm without bias (Cohere).
+  RmsNorm(Module& parent, std::string name, int64_t width, double eps, bool add_unit_offset = false,
+          bool centered = false);
 
   // As the input of linear layers: computed again in the backward pass, not kept.
   ops::LinearInput input(const at::Tensor& x) const;
@@ -106,7 +111,7 @@ class RmsNorm : public Module {
 
   Parameter weight;
   double eps;
-  bool add_unit_offset;
+  bool add_unit_offset, centered;
 };
 
 class Embedding : public Module {

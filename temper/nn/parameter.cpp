@@ -29,13 +29,17 @@ void Parameter::set_device(at::Device device) {
   if (value.defined()) set_value(value);
 }
 
-void Parameter::split(int64_t dim, std::shared_ptr<dist::Group> tensor) {
+void Parameter::split(int64_t dim, std::shared_ptr<dist::Group> tensor,
+                      std::vector<int64_t> joined) {
   check(!has_value() && !part_.placement, "a parameter is split before it has a value");
   auto placement = std::make_shared<Placement>();
   placement->whole_shape = shape_;
   placement->dim = dim;
   const int64_t extent = shape_[static_cast<size_t>(dim)], ranks = tensor->size();
   check<ConfigError>(extent % ranks == 0, extent, " is not divisible by ", ranks);
+  for (const int64_t one : joined)
+    check<ConfigError>(one % ranks == 0, one, " is not divisible by ", ranks);
+  placement->joined = std::move(joined);
   shape_[static_cast<size_t>(dim)] = extent / ranks;
   placement->tensor = std::move(tensor);
   part_.placement = std::move(placement);
@@ -47,6 +51,7 @@ void Parameter::shard(const ShardUnit& unit, Placement placement, at::Tensor kep
   if (part_.placement) {
     placement.tensor = part_.placement->tensor;
     placement.dim = part_.placement->dim;
+    placement.joined = part_.placement->joined;
   }
   part_.placement = std::make_shared<Placement>(std::move(placement));
   part_.unit = &unit;
@@ -108,6 +113,7 @@ at::Tensor Parameter::float_value() const {
 void Parameter::own() { set_value(stored_.tensor().detach().clone()); }
 
 void Parameter::set_trainable(bool trainable) {
+  if (constant_) return;
   check(!trainable || (format() != ops::WeightFormat::kBFloat16 && !ops::is_quantized(format())),
         "a parameter that is kept in ", ops::name_of(format()), " does not train");
   trainable_ = trainable;

@@ -71,13 +71,16 @@ class Parameter {
   bool has_value() const { return stored_.defined(); }
   void own();
 
+  // A constant never trains, whoever asks for it: what transformers keeps as a buffer.
+  void set_constant() { constant_ = true; }
   bool trainable() const { return trainable_; }
   void set_trainable(bool trainable);
 
   // What of it is kept on this rank; null: all of it.
   const Placement* placement() const { return part_.placement.get(); }
-  // Before it has a value: its dimension `dim` is divided evenly among the ranks of the group.
-  void split(int64_t dim, std::shared_ptr<dist::Group> tensor);
+  // Before it has a value: its dimension `dim` is divided evenly among the ranks of the group, or
+  // each of several that are joined along it (Placement::joined).
+  void split(int64_t dim, std::shared_ptr<dist::Group> tensor, std::vector<int64_t> joined = {});
   // FSDP (unit.h): `kept` is this rank's part of the value, flat, and `value` a tensor whose memory
   // the unit gives it while it is gathered. Of a quantized parameter `kept` is undefined.
   void shard(const ShardUnit& unit, Placement placement, at::Tensor kept, at::Tensor value);
@@ -129,7 +132,7 @@ class Parameter {
   Init init_;
   StoredValue stored_;
   RankPart part_;
-  bool trainable_ = false;
+  bool trainable_ = false, constant_ = false;
   std::atomic<uint64_t> updates_{0};
   mutable PanelCache panels_;
 };

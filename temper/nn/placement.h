@@ -19,6 +19,8 @@ struct Placement {
 
   std::shared_ptr<dist::Group> tensor;  // null: not divided along a dimension
   int64_t dim = 0;
+  // Of a tensor that joins several along `dim`, how far each reaches: each is divided. Empty: one.
+  std::vector<int64_t> joined;
 
   std::shared_ptr<dist::Group> fsdp;  // null: not divided into ranges
   // Rank r keeps elements [bounds[r], bounds[r + 1]), row-major; some ranges may be empty.

@@ -65,17 +65,28 @@ double yarn_attention_factor(double factor, double mscale) {
   return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
-Rotary::Rotary(const RotaryConfig& config, int64_t head_dim)
-    : attention_factor_(config.kind == RotaryConfig::Kind::kYarn ? config.attention_factor : 1),
-      max_positions_(config.kind == RotaryConfig::Kind::kDynamic ? config.max_positions : 0) {
+double longrope_attention_factor(double factor, double original_max_position_embeddings) {
+  if (factor <= 1) return 1;
+  return std::sqrt(1 + std::log(factor) / std::log(original_max_position_embeddings));
+}
+
+Rotary::Rotary(const RotaryConfig& config, int64_t head_dim) : config_(config) {
   check<ConfigError>(head_dim > 0 && head_dim % 2 == 0 && head_dim <= kMostHeadDim,
                      "head_dim: found ", head_dim, ", expected an even number up to ",
                      kMostHeadDim);
+  const auto rotated = static_cast<int64_t>(static_cast<double>(head_dim) * config.share);
+  check<ConfigError>(rotated > 0 && rotated % 2 == 0 && rotated <= head_dim,
+                     "partial_rotary_factor: ", config.share, " of heads of ", head_dim,
+                     " features are ", rotated, ", expected an even number up to ", head_dim);
+  const bool longrope = config.kind == RotaryConfig::Kind::kLongRope;
+  check<ConfigError>(!longrope || static_cast<int64_t>(config.short_factor.size()) == rotated / 2,
+                     "short_factor: found ", config.short_factor.size(), " numbers, expected ",
+                     rotated / 2, ", one for each pair of rotated features");
   const float factor = static_cast<float>(config.factor);
   const double theta = static_cast<float>(config.theta);  // as float32, transformers' powers are
-  const YarnRange yarn(config, head_dim);
-  for (int64_t i = 0; i < head_dim; i += 2) {
-    const float exponent = static_cast<float>(i) / static_cast<float>(head_dim);
+  const YarnRange yarn(config, rotated);
+  for (int64_t i = 0; i < rotated; i += 2) {
+    const float exponent = static_cast<float>(i) / static_cast<float>(rotated);
     const float wavelength = static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
     float frequency = 1.0f / wavelength;
     if (config.kind == RotaryConfig::Kind::kLinear) frequency /= factor;
@@ -84,32 +95,62 @@ Rotary::Rotary(const RotaryConfig& config, int64_t head_dim)
       const float kept = 1 - yarn.blend(i / 2);
       frequency = 1.0f / (factor * wavelength) * (1 - kept) + frequency * kept;
     }
+    if (longrope)
+      frequency =
+          1.0f / (static_cast<float>(config.short_factor[static_cast<size_t>(i / 2)]) * wavelength);
     inverse_frequency_.push_back(frequency);
   }
 }
 
+void Rotary::check_length(int64_t positions) const {
+  using Kind = RotaryConfig::Kind;
+  check<ConfigError>(
+      config_.kind != Kind::kDynamic || config_.max_positions == 0 ||
+          positions <= config_.max_positions,
+      "a sequence of ", positions, " tokens, and with `rope_type` dynamic the model takes at most ",
+      config_.max_positions,
+      " (max_position_embeddings): beyond that a token's rotation would depend on what else is in "
+      "the batch; yarn and linear do not");
+  check<ConfigError>(
+      config_.kind != Kind::kLongRope ||
+          static_cast<double>(positions) <= config_.original_max_position_embeddings,
+      "a sequence of ", positions,
+      " tokens, and with `rope_type` longrope the model takes at most ",
+      config_.original_max_position_embeddings,
+      " (original_max_position_embeddings): a longer one would rotate all tokens by long_factor, "
+      "those before the limit too. To use long_factor for every length, give it as short_factor, "
+      "with the limit wanted and the attention_factor that the model has now");
+}
+
 ops::RotaryTable Rotary::table(int64_t positions, const at::TensorOptions& like) const {
-  check<ConfigError>(max_positions_ == 0 || positions <= max_positions_, "a sequence of ",
-                     positions, " tokens, and with `rope_type` dynamic the model takes at most ",
-                     max_positions_,
-                     " (max_position_embeddings): beyond that a token's rotation would depend on "
-                     "what else is in the batch; yarn and linear do not");
+  check_length(positions);
   const std::lock_guard lock(mutex_);
   if (table_.cos.defined() && table_.cos.size(0) >= positions &&
       table_.cos.dtype() == like.dtype() && table_.cos.device() == like.device())
     return table_;
   const int64_t rows = std::max<int64_t>(256, (positions + 255) / 256 * 256);
   const int64_t half = static_cast<int64_t>(inverse_frequency_.size());
+  using Kind = RotaryConfig::Kind;
+  const bool scaled = config_.kind == Kind::kYarn || config_.kind == Kind::kLongRope;
+  const double factor = scaled ? config_.attention_factor : 1;
   at::Tensor cos = at::empty({rows, half}, at::kDouble), sin = at::empty({rows, half}, at::kDouble);
   double* c = cos.mutable_data_ptr<double>();
   double* s = sin.mutable_data_ptr<double>();
   for (int64_t p = 0; p < rows; ++p)
     for (int64_t i = 0; i < half; ++i) {
       const float angle = static_cast<float>(p) * inverse_frequency_[static_cast<size_t>(i)];
-      c[p * half + i] = attention_factor_ * std::cos(static_cast<double>(angle));
-      s[p * half + i] = attention_factor_ * std::sin(static_cast<double>(angle));
+      c[p * half + i] = factor * std::cos(static_cast<double>(angle));
+      s[p * half + i] = factor * std::sin(static_cast<double>(angle));
     }
-  table_ = {cos.to(like), sin.to(like)};
+  table_ = {cos.to(like), sin.to(like), config_.interleaved};
+  if (config_.query_scale_beta == 0) return table_;
+  at::Tensor scale = at::empty({rows}, at::kDouble);
+  for (int64_t p = 0; p < rows; ++p)
+    scale.mutable_data_ptr<double>()[p] =
+        1 + config_.query_scale_beta *
+                std::log1p(
+                    std::floor(static_cast<double>(p) / config_.original_max_position_embeddings));
+  table_.query_scale = scale.to(like);
   return table_;
 }
 

@@ -15,9 +15,13 @@ namespace temper::ops {
 
 using kernels::CacheDtype;
 
-// cos and sin of every position and frequency, [positions, head_dim / 2].
+// cos and sin of every position and frequency, [positions, rotated / 2]: the first `rotated`
+// features of each head are rotated, the others stay. Undefined: nothing is rotated.
 struct RotaryTable {
   at::Tensor cos, sin;
+  bool interleaved = false;  // feature 2i is paired with 2i + 1, not i with i + rotated / 2
+  at::Tensor query_scale =
+      {};  // [positions]: queries are multiplied by it at last; undefined: by 1
 };
 
 struct AttentionSpec {
@@ -29,6 +33,7 @@ struct AttentionSpec {
   at::Tensor q_norm, k_norm;   // RMSNorm weights [head_dim] (Qwen 3, Gemma 3), or undefined
   double norm_eps = 0;         // added to the mean square in these norms
   bool norm_one_plus = false;  // they multiply by 1 + weight (Gemma)
+  bool norm_rotated = false;   // they come after rotary embedding, not before (Hunyuan)
   // Keys and values are rounded to it before anything reads them (float64: never), so that they can
   // be cached in it; gradients pass as if they were not (straight-through, Bengio et al., arXiv
   // 1308.3432).

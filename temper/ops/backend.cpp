@@ -22,6 +22,37 @@ at::Tensor on_device(const int64_t* numbers, size_t count, const at::Tensor& lik
 
 }  // namespace
 
+void Backend::grouped_multiply(const at::Tensor& x, const std::vector<int64_t>& offsets,
+                               const std::vector<LinearOperand>& layer, at::Tensor& y) const {
+  for (size_t g = 0; g < layer.size(); ++g) {
+    const int64_t rows = offsets[g + 1] - offsets[g];
+    at::Tensor part = y.narrow(0, offsets[g], rows);
+    multiply(x.narrow(0, offsets[g], rows), layer[g].weight, part, layer[g].bias);
+  }
+}
+
+void Backend::grouped_multiply_transposed(const at::Tensor& dy, const std::vector<int64_t>& offsets,
+                                          const std::vector<LinearOperand>& layer, at::Tensor& dx,
+                                          bool accumulate) const {
+  for (size_t g = 0; g < layer.size(); ++g) {
+    const int64_t rows = offsets[g + 1] - offsets[g];
+    at::Tensor part = dx.narrow(0, offsets[g], rows);
+    multiply_transposed(dy.narrow(0, offsets[g], rows), layer[g].weight, part, accumulate, {});
+  }
+}
+
+void Backend::grouped_weight_gradients(const std::vector<LinearOperand>& layer,
+                                       const at::Tensor& dy, const at::Tensor& x,
+                                       const std::vector<int64_t>& offsets,
+                                       std::vector<at::Tensor>& dw) const {
+  for (size_t g = 0; g < layer.size(); ++g) {
+    const int64_t rows = offsets[g + 1] - offsets[g];
+    if (dw[g].defined())
+      weight_gradient(layer[g].weight, dy.narrow(0, offsets[g], rows),
+                      x.narrow(0, offsets[g], rows), dw[g], false, {});
+  }
+}
+
 const Backend& backend_named(std::string_view name) {
   if (name == "native") return native_backend();
   check<ConfigError>(name == "aten", "backend \"", std::string(name),

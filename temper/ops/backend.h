@@ -25,6 +25,7 @@
 #include "temper/ops/kv_store.h"
 #include "temper/ops/linear.h"
 #include "temper/ops/product.h"
+#include "temper/ops/routing.h"
 #include "temper/ops/weight.h"
 
 namespace temper::ops {
@@ -124,6 +125,37 @@ class Backend {
   virtual void product(Operand a, Operand b, at::Tensor& c, bool accumulate, const at::Tensor& bias,
                        const at::Tensor& panels) const = 0;
 
+  // -- Experts (grouped_linear.h, routing.h)
+  // multiply(), multiply_transposed() and weight_gradient() of layer[g] and rows [offsets[g],
+  // offsets[g + 1]). One after the other, unless the backend has something better.
+  virtual void grouped_multiply(const at::Tensor& x, const std::vector<int64_t>& offsets,
+                                const std::vector<LinearOperand>& layer, at::Tensor& y) const;
+  virtual void grouped_multiply_transposed(const at::Tensor& dy,
+                                           const std::vector<int64_t>& offsets,
+                                           const std::vector<LinearOperand>& layer, at::Tensor& dx,
+                                           bool accumulate) const;
+  // dw[g] is written where it is defined.
+  virtual void grouped_weight_gradients(const std::vector<LinearOperand>& layer,
+                                        const at::Tensor& dy, const at::Tensor& x,
+                                        const std::vector<int64_t>& offsets,
+                                        std::vector<at::Tensor>& dw) const;
+  virtual Routing route(const RouterSpec& spec, const at::Tensor& logits,
+                        const at::Tensor& bias) const = 0;
+  // dlogits.
+  virtual at::Tensor route_backward(const RouterSpec& spec, const at::Tensor& logits,
+                                    const at::Tensor& expert, const at::Tensor& dweight) const = 0;
+  virtual at::Tensor router_probabilities(const at::Tensor& logits) const = 0;
+  // dlogits, from the gradient g [N, experts] of the probabilities.
+  virtual at::Tensor router_probabilities_backward(const at::Tensor& logits,
+                                                   const at::Tensor& g) const = 0;
+  virtual at::Tensor combine(const at::Tensor& x, const at::Tensor& weight,
+                             const at::Tensor& place) const = 0;
+  // dx, dweight.
+  virtual std::pair<at::Tensor, at::Tensor> combine_backward(const at::Tensor& x,
+                                                             const at::Tensor& weight,
+                                                             const at::Tensor& place,
+                                                             const at::Tensor& dy) const = 0;
+
   // -- Rows (linear.h, embedding.h, dropout.h, dora.h, row_distance.h)
   // x [..., width] normalised by its root mean square, times the weight [width].
   virtual at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps,
@@ -132,6 +164,8 @@ class Backend {
   virtual at::Tensor rms_norm_backward(const at::Tensor& x, const at::Tensor& weight, double eps,
                                        bool add_unit_offset, const at::Tensor& dy,
                                        at::Tensor& dweight) const = 0;
+  // x [..., width] less the mean of each row: with rms_norm() a layer norm.
+  virtual at::Tensor center(const at::Tensor& x) const = 0;
   // activation(gate) * up; both, and the result, of the same shape.
   virtual at::Tensor gated(Activation activation, const at::Tensor& gate,
                            const at::Tensor& up) const = 0;
@@ -223,7 +257,7 @@ class Backend {
   // x [rows, columns] at a time. Each tile writes the partial sums of its rows and blocks of
   // kLogitsBlock columns into its part of a tensor [M, blocks, n]; join_... adds up the blocks.
   virtual HeadTileSize head_tile() const = 0;
-  // In place: the soft cap, then the division by the temperature.
+  // In place: the scale, the soft cap, the division by the temperature.
   virtual void finish_logits(const HeadSpec& spec, at::Tensor& x) const = 0;
   // parts [rows, blocks of x, 3], a view: largest logit, Σ exp(x - max), Σ exp(x - max) (x - max).
   virtual void softmax_parts(const at::Tensor& x, at::Tensor parts) const = 0;

@@ -134,8 +134,8 @@ struct OutputGradients {
   at::Tensor value, logp;
 };
 
-// The gradient of a tile's products, before the cap. `top` is that of the top tokens' logits, where
-// the teacher has but those.
+// The gradient of a tile's products, before scale and cap. `top` is that of the top tokens' logits,
+// where the teacher has but those.
 at::Tensor tile_gradient(const What& w, const Tile& t, const Swept& s, const OutputGradients& d,
                          const at::Tensor& top) {
   const Backend& backend = backend_of(t.student);
@@ -153,7 +153,8 @@ at::Tensor tile_gradient(const What& w, const Tile& t, const Swept& s, const Out
   }
   if (!dx.defined()) dx = at::zeros_like(t.student);
   if (top.defined()) backend.add_to_entries(dx, t.first, t.own(w.top->id), t.own(top));
-  return bend.defined() ? dx.mul_(bend) : dx;
+  if (bend.defined()) dx.mul_(bend);
+  return w.spec.student.scale == 1 ? dx : dx.mul_(w.spec.student.scale);
 }
 
 struct DivergenceFunction : Function<DivergenceFunction> {

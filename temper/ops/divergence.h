@@ -20,7 +20,7 @@ struct DivergenceSpec {
   double jsd_beta = 0.5;   // of jsd, in (0, 1)
   double temperature = 1;  // the logits of both are divided by it, after their caps; above 0
   int64_t top_k = 0;       // above 0: both renormalised over the teacher's top_k likeliest tokens
-  HeadSpec student;        // its cap alone is read
+  HeadSpec student;        // its scale and cap are read
 };
 
 struct Divergence {

@@ -13,7 +13,8 @@ namespace temper::ops {
 
 inline int64_t blocks_of(int64_t columns) { return (columns + kLogitsBlock - 1) / kLogitsBlock; }
 
-// Logits of one tile [rows of hidden, rows of weight]: cap and temperature of hidden weightᵀ.
+// Logits of one tile [rows of hidden, rows of weight]: scale, cap and temperature of hidden
+// weightᵀ.
 inline at::Tensor tile_logits(const HeadSpec& spec, const at::Tensor& hidden,
                               const Weight& weight) {
   at::Tensor x = at::empty({hidden.size(0), weight.out()}, hidden.options());

@@ -19,6 +19,8 @@ at::Tensor input_values(const LinearInput& in) {
       return in.x.contiguous();
     case LinearInput::Kind::kRmsNorm:
       return backend.rms_norm(in.x, in.other, in.eps, in.add_unit_offset);
+    case LinearInput::Kind::kLayerNorm:
+      return backend.rms_norm(backend.center(in.x), in.other, in.eps, false);
     case LinearInput::Kind::kGated:
       return backend.gated(in.activation, in.x, in.other);
   }
@@ -37,6 +39,12 @@ std::pair<at::Tensor, at::Tensor> input_gradients(const LinearInput& in, const a
       const at::Tensor dx =
           backend.rms_norm_backward(in.x, in.other, in.eps, in.add_unit_offset, dh, dweight);
       return {dx, dweight};
+    }
+    case LinearInput::Kind::kLayerNorm: {
+      at::Tensor dweight = other_needed ? at::zeros_like(in.other) : at::Tensor();
+      const at::Tensor dx =
+          backend.rms_norm_backward(backend.center(in.x), in.other, in.eps, false, dh, dweight);
+      return {backend.center(dx), dweight};
     }
     case LinearInput::Kind::kGated:
       return backend.gated_backward(in.activation, in.x, in.other, dh);
@@ -199,6 +207,9 @@ LinearInput LinearInput::rms_norm(at::Tensor x, at::Tensor weight, double eps,
           .other = std::move(weight),
           .eps = eps,
           .add_unit_offset = add_unit_offset};
+}
+LinearInput LinearInput::layer_norm(at::Tensor x, at::Tensor weight, double eps) {
+  return {.kind = Kind::kLayerNorm, .x = std::move(x), .other = std::move(weight), .eps = eps};
 }
 LinearInput LinearInput::gated(at::Tensor gate, at::Tensor up, Activation activation) {
   return {

@@ -18,7 +18,7 @@ enum class Activation { kSilu, kGeluTanh, kGelu };
 
 // What linear layers read, [N, in]. float32, or float64 for gradient checks.
 struct LinearInput {
-  enum class Kind { kPlain, kRmsNorm, kGated };
+  enum class Kind { kPlain, kRmsNorm, kLayerNorm, kGated };
   Kind kind = Kind::kPlain;
   at::Tensor x;                               // plain and norm: [N, in]; gated: the gate, [N, in]
   at::Tensor other;                           // norm: the weight [in]; gated: up [N, in]
@@ -32,6 +32,8 @@ struct LinearInput {
   static LinearInput plain(at::Tensor x);
   static LinearInput rms_norm(at::Tensor x, at::Tensor weight, double eps,
                               bool add_unit_offset = false);
+  // x less its row's mean, then rms_norm: a layer norm without bias (Ba et al., arXiv 1607.06450).
+  static LinearInput layer_norm(at::Tensor x, at::Tensor weight, double eps);
   static LinearInput gated(at::Tensor gate, at::Tensor up, Activation activation);
 };
 

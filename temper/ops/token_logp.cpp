@@ -111,7 +111,7 @@ struct LogpFunction : Function<LogpFunction> {
   struct RowGradients {
     at::Tensor g, h, z;
   };
-  // The gradient of a tile's products, before cap and temperature.
+  // The gradient of a tile's products, before scale, cap and temperature.
   static at::Tensor logits_gradient(const LogpKept& what, const SoftmaxSums& sums,
                                     const at::Tensor& hidden, const Weight& part, int64_t row,
                                     int64_t first, const RowGradients& d) {
@@ -129,6 +129,7 @@ struct LogpFunction : Function<LogpFunction> {
                              own(d.z).unsqueeze(1));
     if (what.spec.temperature != 1) x.div_(what.spec.temperature);
     if (before.defined()) x.mul_(1 - (before / what.spec.soft_cap).square());
+    if (what.spec.scale != 1) x.mul_(what.spec.scale);
     return x;
   }
 };

@@ -14,6 +14,7 @@
 namespace temper::ops {
 
 struct HeadSpec {
+  double scale = 1;          // logits are hidden · weight times it (Granite, Cohere)
   double soft_cap = 0;       // final logits become cap tanh(x / cap) (Gemma 2); 0: none
   double temperature = 1;    // logits are divided by it, after the cap; above 0
   bool entropy = false;      // compute the entropy too

@@ -14,20 +14,33 @@ bool is_adapted(const ModelRole& role, const ShapedTensor& t) {
 
 namespace {
 
+constexpr int64_t kInt64 = 8;  // bytes
+
 // A linear layer of a block, as this rank has it.
 struct Layer {
   int64_t in, out;
   bool columns, adapted;
+  bool before_attention;  // of queries, keys or values
 };
 
 std::vector<Layer> layers_of_block(const ModelRole& role, const Ranks& ranks) {
   std::vector<Layer> layers;
   for (const ShapedTensor& t : role.shape.tensors) {
-    if (!t.matrix || t.name.find(".layers.0.") == std::string::npos) continue;
+    if (!t.matrix || t.of_expert() || t.name.find(".layers.0.") == std::string::npos) continue;
     const bool columns = t.split == models::Split::kColumns, rows = t.split == models::Split::kRows;
     layers.push_back({t.shape[1] / (rows ? ranks.tensor : 1),
-                      t.shape[0] / (columns ? ranks.tensor : 1), columns, is_adapted(role, t)});
+                      t.shape[0] / (columns ? ranks.tensor : 1), columns, is_adapted(role, t),
+                      columns && t.name.find(".self_attn.") != std::string::npos});
   }
+  return layers;
+}
+
+// The two layers of an expert, as every block had experts; none: the model is no mixture.
+std::vector<Layer> layers_of_expert(const ModelRole& role) {
+  std::vector<Layer> layers;
+  for (const ShapedTensor& t : role.shape.tensors)
+    if (t.matrix && t.name.find(".experts.0.") != std::string::npos && layers.size() < 2)
+      layers.push_back({t.shape[1], t.shape[0], false, is_adapted(role, t)});
   return layers;
 }
 
@@ -37,6 +50,7 @@ class Block {
       : role_(role),
         m_(role.shape),
         layers_(layers_of_block(role, ranks)),
+        of_expert_(layers_of_expert(role)),
         bytes_(number_bytes),
         heads_(m_.heads / ranks.tensor),
         attended_(heads_ * m_.head_dim) {}
@@ -45,18 +59,28 @@ class Block {
   TensorBytes kept(int64_t tokens, int64_t read) const {
     TensorBytes sum;
     const auto add = [&](int64_t rows, int64_t width) { sum.add(bytes_ * rows * width); };
-    const int64_t norms = m_.block_norms();
-    for (int64_t norm = 0; norm < norms; ++norm) add(norm == 0 ? tokens : read, m_.hidden);
+    const int64_t inputs = m_.kept_inputs();
+    for (int64_t i = 0; i < inputs; ++i) add(i == 0 ? tokens : read, m_.hidden);
+    if (m_.whole_qk_norms() > 0) add(tokens, m_.whole_qk_norms());
     add(tokens, attended_);  // attention's output and log-sum-exp
     add(tokens, heads_);
     if (read < tokens) add(read, attended_);
     for (const Layer& layer : layers_) {
-      const int64_t rows = is_before_attention(layer) ? tokens : read;
+      const int64_t rows = layer.before_attention ? tokens : read;
       if (layer.columns) add(rows, layer.out);
       if (!layer.adapted) continue;
       add(rows, role_.rank);
       if (role_.drops) add(rows, layer.in);
       if (role_.dora) add(rows, role_.drops ? 2 * layer.out : layer.out);
+    }
+    if (!of_expert_.empty()) {
+      add(read, m_.hidden);  // what router and experts read
+      add(read, m_.experts);
+      for (int i = 0; i < 3; ++i) sum.add(kInt64 * read * m_.experts_per_token);
+    }
+    for (const Layer& layer : of_expert_) {
+      add(read * m_.experts_per_token, layer.out);
+      if (layer.adapted) add(read * m_.experts_per_token, role_.rank);
     }
     return sum;
   }
@@ -79,18 +103,17 @@ class Block {
     const bool quantized = role_.storage.blocks && ops::is_quantized(*role_.storage.blocks);
     if (!quantized) sum.add(bytes_ * largest);
     if (role_.trains) sum.add(kFloat * largest);
+    // Of experts: input and output of the layer that is differentiated, and their gradients.
+    for (const Layer& layer : of_expert_)
+      for (int i = 0; i < 2; ++i)
+        sum.add(bytes_ * rows * m_.experts_per_token * (layer.in + layer.out));
     return sum;
   }
 
  private:
-  // True for the layers of queries, keys and values: the first three that split by columns.
-  bool is_before_attention(const Layer& layer) const {
-    return layer.columns && layer.in == m_.hidden && &layer - layers_.data() < 3;
-  }
-
   const ModelRole& role_;
   const ModelShape& m_;
-  const std::vector<Layer> layers_;
+  const std::vector<Layer> layers_, of_expert_;
   const int64_t bytes_, heads_, attended_;
 };
 

@@ -12,6 +12,13 @@ bool is_in_first_block(const ShapedTensor& t) {
   return t.name.find(".layers.0.") != std::string::npos;
 }
 
+bool is_of_attention(const ShapedTensor& t) {
+  return t.name.find(".self_attn.") != std::string::npos;
+}
+bool is_norm_of_first_block(const ShapedTensor& t) {
+  return is_in_first_block(t) && !t.matrix && t.name.find("norm") != std::string::npos;
+}
+
 int64_t product(const std::vector<int64_t>& shape) {
   int64_t size = 1;
   for (const int64_t extent : shape) size *= extent;
@@ -30,9 +37,11 @@ int64_t ModelShape::parameters() const {
 
 int64_t ModelShape::multiplications() const {
   int64_t sum = tied ? vocabulary * hidden : 0;
+  int64_t of_experts = 0;
   for (const ShapedTensor& t : tensors)
-    if (t.matrix && t.name.find("embed_tokens") == std::string::npos) sum += t.size();
-  return sum;
+    if (t.matrix && t.name.find("embed_tokens") == std::string::npos)
+      (t.of_expert() ? of_experts : sum) += t.size();
+  return sum + (experts > 0 ? of_experts / experts * experts_per_token : 0);
 }
 
 int64_t ModelShape::column_outputs() const {
@@ -56,11 +65,22 @@ int64_t ModelShape::widest_input() const {
   return widest;
 }
 
-int64_t ModelShape::block_norms() const {
-  return std::count_if(tensors.begin(), tensors.end(), [&](const ShapedTensor& t) {
-    return is_in_first_block(t) && !t.matrix && t.name.find("norm") != std::string::npos &&
-           t.size() == hidden;
-  });
+int64_t ModelShape::kept_inputs() const {
+  int64_t norms = 0;
+  bool before = false;
+  for (const ShapedTensor& t : tensors) {
+    if (!is_norm_of_first_block(t) || is_of_attention(t)) continue;
+    norms += t.size() == hidden;
+    before = before || t.name.find(".input_layernorm.") != std::string::npos;
+  }
+  return before ? norms : norms + 2;
+}
+
+int64_t ModelShape::whole_qk_norms() const {
+  int64_t width = 0;
+  for (const ShapedTensor& t : tensors)
+    if (is_norm_of_first_block(t) && is_of_attention(t) && t.size() > head_dim) width += t.size();
+  return width;
 }
 
 ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
@@ -73,6 +93,8 @@ ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
     shape.hidden = c.hidden_size;
     shape.vocabulary = c.vocab_size;
     shape.max_positions = c.max_position_embeddings;
+    shape.experts = c.experts;
+    shape.experts_per_token = c.experts_per_token;
     shape.tied = c.tie_word_embeddings && !scalar_head;
     const ops::AttentionSpec attention = body.attention_spec(0);
     shape.heads = attention.num_heads;

@@ -21,6 +21,7 @@ struct ShapedTensor {
   bool matrix = false;                 // a linear layer's, an embedding's or a head's
   bool trains = true;  // where the model does: train.freeze leaves others as they are
   int64_t size() const;
+  bool of_expert() const { return name.find(".experts.") != std::string::npos; }
 };
 
 struct ModelShape {
@@ -28,16 +29,21 @@ struct ModelShape {
   int64_t units = 0;  // embedding, blocks, a head that is not tied
   int64_t layers = 0, hidden = 0, vocabulary = 0, max_positions = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t experts = 0, experts_per_token = 0;  // of a mixture of experts
   bool tied = false;
 
   int64_t parameters() const;
-  // Products of a token with weights, in multiply-adds: every matrix but the embedding's look-up.
+  // Products of a token with weights, in multiply-adds: every matrix but the embedding's look-up,
+  // and of experts those that a token goes to.
   int64_t multiplications() const;
   // Widths of the widest block: outputs of its column-parallel layers (queries, keys, values, gate,
   // up), inputs of its row-parallel ones, and the widest input, that of the gated layer.
   int64_t column_outputs() const, row_inputs() const, widest_input() const;
-  // Norms of the hidden width in a block: the backward pass keeps what each reads.
-  int64_t block_norms() const;
+  // Tensors of the hidden width that a block keeps for its backward pass: what each norm of that
+  // width reads, and what attention and MLP read where no norm comes before them.
+  int64_t kept_inputs() const;
+  // Width of what norms of queries and keys over all heads read; 0 where each head has its own.
+  int64_t whole_qk_norms() const;
 };
 
 // Throws ConfigError for a config that no family of the program takes.

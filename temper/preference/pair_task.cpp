@@ -131,7 +131,8 @@ Batch PairTask::batch_of(std::vector<PreferenceRow> rows, bool training) const {
 train::PassOptions PairTask::pass_options(const Batch& batch) const {
   using Recompute = train::TrainSection::Recompute;
   return {.recompute = batch.training && config_.train.recompute == Recompute::kBlocks,
-          .dropout = batch.training};
+          .dropout = batch.training,
+          .watched = batch.training};
 }
 
 std::optional<train::StepPlan> PairTask::next(int64_t) {

@@ -181,7 +181,8 @@ train::Loss RlTask::loss(const train::ForwardPass& pass) {
   using Recompute = train::TrainSection::Recompute;
   const train::PassOptions options{.temperature = config_.rollout.temperature,
                                    .entropy = true,
-                                   .recompute = config_.train.recompute == Recompute::kBlocks};
+                                   .recompute = config_.train.recompute == Recompute::kBlocks,
+                                   .watched = true};
   const ops::TokenLogp now = train::token_logp(*roles_.policy.model, pass, options);
   if (compares() || compares_file()) sampler_check_.add(batch_, pass, now.logp);
   TokenBatch b = batch_.token_batch(pass, now, weight_);

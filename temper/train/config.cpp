@@ -74,6 +74,10 @@ void TrainSection::fields(Fields& f) {
         "z-loss: coefficient of the mean squared log-sum-exp of the logits at supervised tokens; "
         "0: none",
         at_least(0));
+  f.add("router_aux_loss", router_aux_loss,
+        "mixture of experts: coefficient of the load-balancing loss over the step's tokens; null: "
+        "none",
+        at_least(0));
   f.add("profile", profile,
         "number of steps to profile, from the first one of this process; written to trace.json "
         "(Perfetto); 0: off",

@@ -65,6 +65,7 @@ struct TrainSection {
   std::vector<std::string> freeze;  // patterns of parameter names
   double neftune_alpha = 0;
   double z_loss = 0;
+  std::optional<double> router_aux_loss;
   int64_t profile = 0;
   void fields(Fields& f);
 };

@@ -50,10 +50,12 @@ std::shared_ptr<const std::vector<int64_t>> ForwardPass::rows() const {
 }
 
 nn::Context context_of(const ForwardPass& pass, const PassOptions& options) {
+  nn::RouterWatch* const routers = options.watched ? pass.routers : nullptr;
   return {.forest = pass.forest,
           .adapter = options.adapter,
-          .rows = pass.rows(),
+          .rows = routers && routers->loss ? nullptr : pass.rows(),
           .dropout = options.dropout ? &pass.dropout : nullptr,
+          .routers = routers,
           .recompute = options.recompute};
 }
 
@@ -69,7 +71,9 @@ ops::TokenLogp token_logp(models::CausalLM& model, const ForwardPass& pass,
 
 at::Tensor scalars(models::ScalarModel& model, const ForwardPass& pass,
                    const PassOptions& options) {
-  return model.values(model.forward(context_of(pass, options)), pass.scored_row_K);
+  PassOptions unwatched = options;
+  unwatched.watched = false;
+  return model.values(model.forward(context_of(pass, unwatched)), pass.scored_row_K);
 }
 
 namespace {

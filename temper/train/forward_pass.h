@@ -15,6 +15,7 @@
 #include "temper/dist/group.h"
 #include "temper/models/model.h"
 #include "temper/nn/read_rows.h"
+#include "temper/nn/router.h"
 #include "temper/ops/token_logp.h"
 
 namespace temper::train {
@@ -46,7 +47,8 @@ struct ForwardPass {
   std::vector<int64_t> target_M;                    // ids
   std::vector<Span> spans;                          // of the segments that have targets
   std::vector<int64_t> scored_row_K, scored_tag_K;  // tokens of the forest, their segments' tags
-  nn::DropoutKeys dropout;  // seed, step and noise_alpha are set by the trainer
+  nn::DropoutKeys dropout;             // seed, step and noise_alpha are set by the trainer
+  nn::RouterWatch* routers = nullptr;  // what watches its experts' routers, set by the trainer
   // Run to keep step with other ranks only: what it gives counts nowhere.
   bool shadow = false;
 
@@ -68,6 +70,7 @@ struct PassOptions {
   bool recompute = false;    // blocks are computed again in the backward pass
   bool dropout = false;      // of adapters, and noise on embeddings
   int adapter = 0;           // nn::Context::adapter
+  bool watched = false;      // by the pass's routers: the policy's own pass
 };
 
 // What a model's forward takes for the pass, which outlives the backward pass.

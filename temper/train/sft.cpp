@@ -86,7 +86,8 @@ Loss SftTask::loss(const ForwardPass& pass) {
       token_logp(model_, pass,
                  {.log_sum_exp = z_loss > 0,
                   .recompute = config_.train.recompute == TrainSection::Recompute::kBlocks,
-                  .dropout = true});
+                  .dropout = true,
+                  .watched = true});
   Loss loss{{{.name = "nll", .value = -out.logp, .denominator = denominator}}, {}};
   if (z_loss > 0)
     loss.terms.push_back({.name = "z_loss",

@@ -44,6 +44,11 @@ Trainer::Trainer(TrainSection section, uint64_t seed, Roles& roles, const dist::
       task_(task),
       hooks_(std::move(hooks)),
       steps_(section_.max_steps.value_or(task.planned_steps())) {
+  const models::CausalLM* const policy = roles_.policy.model.get();
+  const bool sparse = policy && policy->config().experts > 0;
+  check<ConfigError>(sparse || !section_.router_aux_loss,
+                     "train.router_aux_loss: the policy is no mixture of experts; expected null");
+  if (sparse) routers_.emplace(*roles_.policy.model, section_.router_aux_loss, mesh_);
   for (nn::Module* model : roles_.models()) parallel::shard(*model, mesh_.fsdp);
   for (const auto& trainable : roles_.trainables) trainable->shared_out = mesh_.model->size() > 1;
 }
@@ -77,26 +82,32 @@ LossSums Trainer::forward_backward(StepPlan& plan, double& tokens_computed) {
   // A step that an error ended may have left gradients.
   for (const auto& trainable : roles_.trainables) trainable->optimizer.zero_grad();
   for (ForwardPass& pass : plan.passes) {
+    pass.dropout.seed = seed_;
+    pass.dropout.step = static_cast<uint64_t>(step_ + 1);
+    pass.dropout.noise_alpha = section_.neftune_alpha;
+  }
+  if (routers_) routers_->begin(plan);
+  for (ForwardPass& pass : plan.passes) {
     dist::check_peers();  // passes may take minutes until the next sum over ranks
     LossSums nowhere;
     LossSums& counted = pass.shadow ? nowhere : sums;
     tokens_computed += static_cast<double>(pass.forest->num_tokens());
     if (!pass.trains() && !plan.every_token) continue;
-    pass.dropout.seed = seed_;
-    pass.dropout.step = static_cast<uint64_t>(step_ + 1);
-    pass.dropout.noise_alpha = section_.neftune_alpha;
     const at::Tensor total = [&] {
       const trace::Span span("forward");
       return counted.add(task_.loss(pass));
     }();
     const trace::Span span("backward");
+    if (routers_) routers_->before_backward();
     if (total.defined())
       torch::autograd::backward({total}, {pass.shadow ? at::zeros_like(total) : at::Tensor()});
+    if (routers_) routers_->after_backward();
   }
   std::vector<double> computed{tokens_computed};
   mesh_.data_parallel->all_reduce_sum(computed);
   tokens_computed = computed[0];
   sums.reduce(*mesh_.data_parallel);
+  if (routers_) routers_->end(sums);
   return sums;
 }
 
@@ -147,6 +158,7 @@ void Trainer::describe(const StepPlan& plan, const LossSums& sums, double tokens
     if (term.separate || parts > 1)
       row_.set(term.separate ? term.name : "loss/" + term.name, term.value());
   for (const LossSums::Sum& mean : sums.means) row_.set(mean.name, mean.value());
+  if (routers_) routers_->describe(row_);
   task_.describe_step(row_);
   row_.set("step_seconds", seconds);
   row_.set("tokens_per_second", plan.tokens / seconds);
@@ -178,6 +190,8 @@ void Trainer::restore(const Checkpoint& checkpoint) {
 bool Trainer::restore_or_start(RunDirectory& directory) {
   std::vector<MetricInfo> infos = task_.metrics();
   for (MetricInfo& info : trainer_metrics()) infos.push_back(std::move(info));
+  if (routers_)
+    for (MetricInfo& info : RouterStep::metrics()) infos.push_back(std::move(info));
   directory.open_metrics(steps_, std::move(infos));
   if (directory.complete_without_checkpoint(steps_)) {
     directory.say_complete();

@@ -11,12 +11,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "temper/dist/mesh.h"
 #include "temper/train/config.h"
 #include "temper/train/hooks.h"
 #include "temper/train/roles.h"
+#include "temper/train/router_step.h"
 #include "temper/train/run_directory.h"
 #include "temper/train/task.h"
 
@@ -76,6 +78,7 @@ class Trainer {
   bool stopped_ = false;
   double saved_at_ = 0;  // seconds
   MetricsRow row_;
+  std::optional<RouterStep> routers_;  // of a policy that is a mixture of experts
 };
 
 // What the trainer itself logs, for the console and the report.

@@ -27,6 +27,29 @@ namespace {
 
 constexpr int32_t kFamilyVocabulary = 331;
 
+// What a family has beyond the others, in numbers that show.
+Json particulars(std::string_view model_type) {
+  if (model_type == "qwen3") return {{"tie_word_embeddings", false}};
+  if (model_type == "phi3" || model_type == "glm4" || model_type == "glm4_moe")
+    return {{"partial_rotary_factor", 0.56}};
+  if (model_type == "smollm3") return {{"use_sliding_window", true}, {"no_rope_layer_interval", 2}};
+  if (model_type == "granite" || model_type == "granitemoe")
+    return {{"embedding_multiplier", 3.0},
+            {"residual_multiplier", 0.7},
+            {"attention_multiplier", 0.4},
+            {"logits_scaling", 0.8}};
+  if (model_type == "cohere2") return {{"logit_scale", 0.7}};
+  if (model_type == "hunyuan_v1_dense")
+    return {{"rope_scaling", {{"type", "dynamic"}, {"alpha", 50.0}}}};
+  if (model_type == "ministral3")
+    return {{"rope_parameters",
+             {{"rope_type", "yarn"},
+              {"factor", 4.0},
+              {"original_max_position_embeddings", 16},
+              {"llama_4_scaling_beta", 0.3}}}};
+  return Json::object();
+}
+
 Json family(const char* model_type) {
   Json json = {{"model_type", model_type},
                {"vocab_size", kFamilyVocabulary},
@@ -43,12 +66,21 @@ Json family(const char* model_type) {
                {"attn_logit_softcapping", 4.0},
                {"final_logit_softcapping", 5.0},
                {"query_pre_attn_scalar", 20},
+               {"num_local_experts", 7},
+               {"num_experts_per_tok", 3},
+               {"moe_intermediate_size", 44},
+               {"decoder_sparse_step", 2},
                {"sliding_window_pattern", 3}};
-  if (std::string_view(model_type) == "qwen3") json["tie_word_embeddings"] = false;
+  json.update(particulars(model_type));
   return json;
 }
 
-const char* const kFamilies[] = {"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"};
+const char* const kFamilies[] = {
+    "llama",       "qwen2",      "qwen3",      "gemma",     "gemma2",
+    "gemma3_text", "mistral",    "phi3",       "olmo2",     "olmo3",
+    "smollm3",     "glm4",       "seed_oss",   "exaone4",   "hunyuan_v1_dense",
+    "cohere2",     "granite",    "ministral3", "qwen3_moe", "mixtral",
+    "olmoe",       "granitemoe", "glm4_moe"};
 
 std::unique_ptr<models::CausalLM> make(const char* model_type) {
   auto model = models::init_model(models::HfConfig::parse(family(model_type), "test"), 5);
@@ -69,10 +101,11 @@ void perturb(models::CausalLM& model, uint64_t seed) {
 // An adapter that changes what the model says.
 void add_adapter(models::CausalLM& model, bool dora = false,
                  const std::vector<std::string>& whole = {}) {
+  const std::string gate = model.config().experts > 0 ? "gate_up_proj" : "gate_proj";
   models::add_lora(model,
                    {.rank = 5,
                     .alpha = 11,
-                    .target_modules = {"q_proj", "v_proj", "gate_proj", "down_proj"},
+                    .target_modules = {"q_proj", "v_proj", gate, "down_proj"},
                     .dora = dora,
                     .modules_to_save = whole},
                    3);
@@ -202,7 +235,7 @@ TEST_CASE("sampling, scoring and batching agree to the bit for every family") {
 
 TEST_CASE("sampling through an adapter is as exact") {
   const Threads one(1);
-  for (const char* name : {"qwen3", "gemma2", "llama"}) {
+  for (const char* name : {"qwen3", "gemma2", "llama", "qwen3_moe"}) {
     CAPTURE(name);
     const auto model = make(name);
     const std::vector<Completion> plain = run(*model, sampled());

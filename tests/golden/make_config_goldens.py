@@ -17,14 +17,26 @@ HERE = Path(__file__).resolve().parent
 FIELDS = ("vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim rms_norm_eps "
           "initializer_range tie_word_embeddings attention_bias mlp_bias max_position_embeddings query_pre_attn_scalar "
           "attn_logit_softcapping final_logit_softcapping hidden_act hidden_activation sliding_window layer_types "
-          "rope_parameters").split()
-CLASSES = dict(llama="Llama", qwen2="Qwen2", qwen3="Qwen3", gemma="Gemma", gemma2="Gemma2", gemma3_text="Gemma3Text")
+          "rope_parameters attention_multiplier embedding_multiplier residual_multiplier logits_scaling logit_scale "
+          "no_rope_layers").split()
+CLASSES = dict(llama="Llama", qwen2="Qwen2", qwen3="Qwen3", gemma="Gemma", gemma2="Gemma2", gemma3_text="Gemma3Text",
+               mistral="Mistral", phi3="Phi3", olmo2="Olmo2", olmo3="Olmo3", smollm3="SmolLM3", granite="Granite", glm4="Glm4",
+               seed_oss="SeedOss", exaone4="Exaone4", hunyuan_v1_dense="HunYuanDenseV1", cohere2="Cohere2",
+               ministral3="Ministral3", qwen3_moe="Qwen3Moe", mixtral="Mixtral",
+               olmoe="Olmoe", granitemoe="GraniteMoe", glm4_moe="Glm4Moe")
+WINDOW_IN_EVERY_LAYER = ("mistral", "ministral3", "phi3")
 
 
 def resolved(config):
     config = getattr(config, "text_config", None) or config
     found = {key: getattr(config, key, None) for key in FIELDS}
     found["head_dim"] = found["head_dim"] or config.hidden_size // config.num_attention_heads
+    found["rms_norm_eps"] = found["rms_norm_eps"] or config.layer_norm_eps
+    # Of attention's output: a key of its own, or the one of q, k and v, which GLM-4 reads for these alone.
+    shared = found["attention_bias"] and config.model_type != "glm4"
+    found["output_bias"] = bool(getattr(config, "attention_out_bias", shared))
+    if config.model_type in WINDOW_IN_EVERY_LAYER and config.sliding_window:
+        found["layer_types"] = ["sliding_attention"] * config.num_hidden_layers
     return found
 
 
@@ -37,6 +49,14 @@ def configs():
     yield {"model_type": "qwen3", "use_sliding_window": True, "sliding_window": 77, "max_window_layers": 30}
     yield {"model_type": "llama", "use_sliding_window": True, "sliding_window": 77, "max_window_layers": 2}  # not Llama's keys
     yield {"model_type": "gemma", "hidden_act": "gelu"}
+    yield {"model_type": "mistral", "sliding_window": None, "head_dim": None}
+    yield {"model_type": "phi3", "sliding_window": 77, "partial_rotary_factor": 0.75}
+    yield {"model_type": "seed_oss", "attention_bias": False, "attention_out_bias": True, "num_attention_heads": 64, "head_dim": None}
+    yield {"model_type": "smollm3", "no_rope_layer_interval": 3, "use_sliding_window": True, "sliding_window": 77}
+    yield {"model_type": "cohere2", "sliding_window_pattern": 3, "attention_bias": True}
+    yield {"model_type": "exaone4", "sliding_window": 77, "sliding_window_pattern": 5}
+    yield {"model_type": "granite", "attention_multiplier": 0.2, "logits_scaling": 8.0, "embedding_multiplier": 12.0,
+           "residual_multiplier": 0.22}
     scaling = {"factor": 8.0, "rope_type": "linear"}
     text = dict(model_type="gemma3_text", rope_scaling=scaling, sliding_window=1024)
     for changes in (dict(hidden_size=2560, intermediate_size=10240, num_hidden_layers=34),

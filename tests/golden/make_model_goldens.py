@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Makes tests/golden/models: tiny models of every family, and what transformers and PEFT compute with them.
 
-    python tests/golden/make_model_goldens.py [NAME...]       (torch 2.13, transformers 5.23, peft)
+    python tests/golden/make_model_goldens.py [NAME...]       (torch 2.13, transformers 5.23 and later, peft)
 
 Every directory is a Hugging Face model of random weights (biases and norm weights too, so that nothing is trivially 0 or
 1), with expected.safetensors and expected.json:
   sequences, logp       token ids; log p of every token after a sequence's first, the sequences one after another
   grad.NAME             gradients of the mean over all those tokens of -logp
+                        (those of a mixture's experts one by one: experts.0.gate_up_proj.weight)
   losses, norms         of ten steps on that mean: torch.optim.AdamW with weight decay on matrices only, after
                         clip_grad_norm_(1.0); the norms are those before clipping
   final_logp            logp after the ten steps
@@ -22,6 +23,7 @@ import copy
 import json
 import shutil
 import sys
+import zlib
 from pathlib import Path
 
 import peft
@@ -93,6 +95,96 @@ def families():
            dict(rope_theta=300.0, rope_scaling=dict(type="dynamic", factor=4.0)))
 
 
+
+# Each made so that what is particular to the family shows: windows shorter than the sequences, both kinds of layers, factors
+# that are not 1. Their seeds follow from their names.
+def more_families():
+    default = dict(rope_type="default", rope_theta=300.0)
+    own_heads = {k: v for k, v in SMALL.items() if k != "head_dim"}  # of hidden_size / num_attention_heads
+    yield ("mistral", transformers.MistralForCausalLM,
+           transformers.MistralConfig(**sized(sliding_window=7, rope_parameters=default)), dict(rope_theta=300.0))
+    longrope = dict(rope_type="longrope", short_factor=[1.1, 2.0, 4.5], long_factor=[1.5, 3.0, 9.0])
+    yield ("phi3", transformers.Phi3ForCausalLM,
+           transformers.Phi3Config(**own_heads | dict(hidden_size=32, sliding_window=9, original_max_position_embeddings=64,
+                                                      pad_token_id=0, rope_parameters=longrope | dict(
+                                                          rope_theta=300.0, partial_rotary_factor=0.75))),
+           dict(rope_theta=300.0, partial_rotary_factor=0.75, rope_scaling=dict(
+               type="longrope", short_factor=longrope["short_factor"], long_factor=longrope["long_factor"])))
+    yield ("olmo2", transformers.Olmo2ForCausalLM,
+           transformers.Olmo2Config(**own_heads | dict(attention_bias=True, rope_parameters=default)), dict(rope_theta=300.0))
+    yield ("smollm3", transformers.SmolLM3ForCausalLM,
+           transformers.SmolLM3Config(**own_heads | dict(num_hidden_layers=4, no_rope_layers=[1, 0, 1, 0], attention_bias=True,
+                                                         mlp_bias=True, use_sliding_window=True, sliding_window=5,
+                                                         rope_parameters=default)), dict(rope_theta=300.0))
+    yield ("granite", transformers.GraniteForCausalLM,
+           transformers.GraniteConfig(**own_heads | dict(embedding_multiplier=1.5, logits_scaling=0.8, residual_multiplier=0.7,
+                                                         attention_multiplier=0.3, attention_bias=True, mlp_bias=True,
+                                                         tie_word_embeddings=True, rope_parameters=default)),
+           dict(rope_theta=300.0))
+    yield ("glm4", transformers.Glm4ForCausalLM,
+           transformers.Glm4Config(**sized(attention_bias=True, rope_parameters=default | dict(partial_rotary_factor=0.5))),
+           dict(rope_theta=300.0, partial_rotary_factor=0.5))
+    yield ("seed_oss", transformers.SeedOssForCausalLM,
+           transformers.SeedOssConfig(**sized(attention_out_bias=True, mlp_bias=True, residual_dropout=0.0,
+                                              rope_parameters=default)), dict(rope_theta=300.0))
+    yield ("exaone4", transformers.Exaone4ForCausalLM,
+           transformers.Exaone4Config(**own_heads | dict(num_hidden_layers=4, sliding_window=6, sliding_window_pattern=2,
+                                                         tie_word_embeddings=True, rope_parameters=default)),
+           dict(rope_theta=300.0))
+    alpha = dict(rope_type="dynamic", alpha=20.0, factor=1.0)
+    yield ("hunyuan_v1_dense", transformers.HunYuanDenseV1ForCausalLM,
+           transformers.HunYuanDenseV1Config(**sized(attention_bias=True, rope_parameters=alpha | dict(rope_theta=300.0))),
+           dict(rope_theta=300.0, rope_scaling=dict(type="dynamic", alpha=20.0, factor=1.0)))
+    yield ("cohere2", transformers.Cohere2ForCausalLM,
+           transformers.Cohere2Config(**own_heads | dict(num_hidden_layers=4, sliding_window=6, logit_scale=0.7,
+                                                         attention_bias=True, layer_types=2 * ["sliding_attention",
+                                                                                               "full_attention"],
+                                                         rope_parameters=default)),
+           dict(rope_theta=300.0, sliding_window_pattern=2))
+    yarn = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=4, beta_slow=1)
+    yield ("olmo3", transformers.Olmo3ForCausalLM,
+           transformers.Olmo3Config(**own_heads | dict(
+               num_hidden_layers=4, sliding_window=6,
+               rope_parameters=dict(full_attention=yarn | dict(rope_theta=300.0),
+                                    sliding_attention=dict(rope_type="default", rope_theta=500000.0)))),
+           dict(rope_theta=300.0, rope_scaling=yarn))
+    grows = yarn | dict(rope_theta=300.0, original_max_position_embeddings=8, llama_4_scaling_beta=0.4, mscale=1.0,
+                        mscale_all_dim=1.0)
+    yield ("ministral3", transformers.Ministral3ForCausalLM,
+           transformers.Ministral3Config(**sized(tie_word_embeddings=True, rope_parameters=grows)), None)
+    vision = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=8, patch_size=4)
+    yield ("mistral3", transformers.Mistral3ForConditionalGeneration,
+           transformers.Mistral3Config(text_config=dict(model_type="ministral3", **sized(rope_parameters=grows)),
+                                       vision_config=dict(model_type="pixtral", head_dim=8, **vision),
+                                       tie_word_embeddings=False), None)
+    yield ("gemma3", transformers.Gemma3ForConditionalGeneration,
+           transformers.Gemma3Config(
+               text_config=sized(num_hidden_layers=3, sliding_window=6, query_pre_attn_scalar=15,
+                                 layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+               vision_config=dict(model_type="siglip_vision_model", **vision), mm_tokens_per_image=4), None)
+    moe = dict(hidden_size=20, num_attention_heads=2, num_key_value_heads=1, num_experts_per_tok=2)
+    yield ("qwen3_moe", transformers.Qwen3MoeForCausalLM,
+           transformers.Qwen3MoeConfig(**sized(**moe, num_hidden_layers=3, mlp_only_layers=[1], num_experts=5,
+                                               moe_intermediate_size=12, norm_topk_prob=False, rope_parameters=default)),
+           dict(rope_theta=300.0))
+    yield ("mixtral", transformers.MixtralForCausalLM,
+           transformers.MixtralConfig(**sized(**moe, num_local_experts=5, intermediate_size=12, sliding_window=6,
+                                              rope_parameters=default)), dict(rope_theta=300.0))
+    yield ("olmoe", transformers.OlmoeForCausalLM,
+           transformers.OlmoeConfig(**own_heads | moe | dict(num_experts=6, intermediate_size=12, norm_topk_prob=True,
+                                                             rope_parameters=default)), dict(rope_theta=300.0))
+    yield ("granitemoe", transformers.GraniteMoeForCausalLM,
+           transformers.GraniteMoeConfig(**own_heads | moe | dict(
+               num_local_experts=5, intermediate_size=12, embedding_multiplier=1.5, logits_scaling=0.8, residual_multiplier=0.7,
+               attention_multiplier=0.3, tie_word_embeddings=True, rope_parameters=default)), dict(rope_theta=300.0))
+    yield ("glm4_moe", transformers.Glm4MoeForCausalLM,
+           transformers.Glm4MoeConfig(**sized(**moe, num_hidden_layers=3, n_routed_experts=6, n_shared_experts=1, n_group=3,
+                                              topk_group=2, routed_scaling_factor=1.5, first_k_dense_replace=1,
+                                              moe_intermediate_size=12, use_qk_norm=True, attention_bias=True, num_mtp_layers=0,
+                                              rope_parameters=default | dict(partial_rotary_factor=0.5))),
+           dict(rope_theta=300.0, partial_rotary_factor=0.5))
+
+
 def randomize(model, config):
     """Weights large enough that every part of the model shows in its logits."""
     one_plus = config.model_type.startswith("gemma")
@@ -105,7 +197,10 @@ def randomize(model, config):
             elif p.ndim == 1:
                 p.copy_(0.3 * torch.randn_like(p))
             else:
-                p.copy_(torch.randn_like(p) * 1.2 / p.shape[1] ** 0.5)
+                p.copy_(torch.randn_like(p) * 1.2 / p.shape[-1] ** 0.5)
+        for name, b in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                b.copy_(0.3 * torch.randn_like(b))
 
 
 def log_probabilities(model, sequences):
@@ -139,7 +234,19 @@ def varied_greedy(model, vocabulary):
 def gradients(model, sequences):
     model.zero_grad()
     (-log_probabilities(model, sequences).mean()).backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad}
+    found = {}
+    for name, p in model.named_parameters():
+        if p.requires_grad and p.grad is not None:
+            found |= by_expert(name.replace("model.language_model.", "model."), p.grad)
+    return found
+
+
+def by_expert(name, value):
+    """Experts that are stacked in one parameter [experts, ...] under the names that each of them has here."""
+    layer, _, projection = name.rpartition(".")
+    if not layer.endswith(".experts"):
+        return {name: value.clone()}
+    return {f"{layer}.{i}.{projection}.weight": value[i].clone() for i in range(len(value))}
 
 
 def train(model, sequences):
@@ -158,8 +265,39 @@ def train(model, sequences):
     return losses, norms
 
 
+def add_balance(model, sequences, tensors, expected):
+    """Of a mixture of experts, transformers' load-balancing loss over all tokens of the sequences, and the gradients of
+    -logp's mean plus half of it: aux_loss, aux.grad.NAME (of routers and embeddings)."""
+    of_layers = [model(input_ids=torch.tensor([ids]), use_cache=False, output_router_logits=True).router_logits
+                 for ids in sequences]
+    balance = sys.modules[type(model).__module__].load_balancing_loss_func
+    aux = balance(tuple(torch.cat(layer) for layer in zip(*of_layers)), model.config.num_local_experts,
+                  model.config.num_experts_per_tok)
+    model.zero_grad()
+    (-log_probabilities(model, sequences).mean() + 0.5 * aux).backward()
+    expected["aux_loss"] = aux.item()
+    for name, p in model.named_parameters():
+        if "gate.weight" in name or "router.weight" in name or "embed_tokens" in name:
+            tensors["aux.grad." + name] = p.grad.clone()
+
+
+def adapter_by_expert(name, value, config):
+    """PEFT's two matrices for the stacked experts of a projection, of which gate_up_proj's are the inner ones."""
+    module, _, matrix = name.partition(".experts.")
+    if not matrix:
+        return [(name, value)]
+    projection = "gate_up_proj" if matrix.startswith("base_layer.") else "down_proj"
+    matrix = matrix.removeprefix("base_layer.")
+    experts = config.num_local_experts
+    each = (value.view(experts, -1, value.shape[1]) if "lora_A" in matrix else
+            value.view(value.shape[0], -1, experts).permute(2, 0, 1))
+    return [(f"{module}.experts.{i}.{projection}.{matrix}", part.clone()) for i, part in enumerate(each)]
+
+
 def add_adapter(model, directory, sequences, tensors):
-    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"], task_type="CAUSAL_LM")
+    sparse = hasattr(model.config, "num_experts_per_tok")
+    experts = dict(target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]) if sparse else {}
+    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"], task_type="CAUSAL_LM", **experts)
     adapted = peft.get_peft_model(model, config)
     with torch.no_grad():
         for name, p in adapted.named_parameters():
@@ -172,7 +310,8 @@ def add_adapter(model, directory, sequences, tensors):
     tensors["adapter.logp"] = log_probabilities(adapted, sequences).detach()
     for name, grad in gradients(adapted, sequences).items():
         name = name.removeprefix("base_model.model.").replace(".default.", ".")
-        tensors["adapter.grad." + name] = grad
+        for own, part in adapter_by_expert(name, grad, model.config):
+            tensors["adapter.grad." + own] = part
 
 
 def old_config(directory, changes):
@@ -189,6 +328,8 @@ def make(seed, name, cls, config, v4):
     directory = HERE / name
     shutil.rmtree(directory, ignore_errors=True)
     config.pad_token_id = config.bos_token_id = config.eos_token_id = None
+    text = config.get_text_config()
+    text.pad_token_id = text.bos_token_id = text.eos_token_id = None
     config._attn_implementation = "eager"
     model = cls(config).eval()
     randomize(model, config)
@@ -201,7 +342,7 @@ def make(seed, name, cls, config, v4):
         model.save_pretrained(directory)
     (directory / "generation_config.json").unlink(missing_ok=True)
 
-    sequences = [torch.randint(0, config.vocab_size, (n,)).tolist() for n in LENGTHS]
+    sequences = [torch.randint(0, text.vocab_size, (n,)).tolist() for n in LENGTHS]
     tensors = {"logp": log_probabilities(model, sequences).detach()}
     if v4:
         old_config(directory, v4)
@@ -212,9 +353,11 @@ def make(seed, name, cls, config, v4):
         assert torch.equal(log_probabilities(old, sequences), tensors["logp"]), name
         shutil.rmtree(again)
     tensors |= {"grad." + k: v for k, v in gradients(model, sequences).items()}
-    prompt, likeliest = varied_greedy(model, config.vocab_size)
+    prompt, likeliest = varied_greedy(model, text.vocab_size)
     expected = dict(sequences=sequences, prompt=prompt, greedy=likeliest, weight_decay=WEIGHT_DECAY, **ADAMW)
-    if name == "qwen3":
+    if hasattr(config, "num_experts_per_tok") and hasattr(sys.modules[cls.__module__], "load_balancing_loss_func"):
+        add_balance(model, sequences, tensors, expected)
+    if name in ("qwen3", "qwen3_moe"):
         twin = cls.from_pretrained(directory, attn_implementation="eager", dtype=torch.float32)
         add_adapter(twin, directory, sequences, tensors)
     expected["losses"], expected["norms"] = train(model, sequences)
@@ -278,5 +421,8 @@ if __name__ == "__main__":
     for seed, family in enumerate(families()):
         if not chosen or family[0] in chosen:
             make(SEEDS.get(family[0], 100 + seed), *family)
+    for family in more_families():
+        if not chosen or family[0] in chosen:
+            make(SEEDS.get(family[0], zlib.crc32(family[0].encode())), *family)
     if not chosen or "score" in chosen:
         make_scalar(200)

@@ -29,8 +29,12 @@ void check_rotary(const nn::RotaryConfig& found, const Json& expected) {
   using Kind = nn::RotaryConfig::Kind;
   CHECK(found.theta == expected.at("rope_theta").get<double>());
   const std::string type = expected.at("rope_type");
-  CHECK((found.kind == (type == "linear" ? Kind::kLinear : Kind::kDefault)));
-  if (type == "linear") CHECK(found.factor == expected.at("factor").get<double>());
+  CHECK((found.kind == (type == "linear" ? Kind::kLinear
+                        : type == "yarn" ? Kind::kYarn
+                                         : Kind::kDefault)));
+  if (type != "default") CHECK(found.factor == expected.at("factor").get<double>());
+  CHECK(found.share == expected.value("partial_rotary_factor", 1.0));
+  CHECK(found.query_scale_beta == expected.value("llama_4_scaling_beta", 0.0));
 }
 
 }  // namespace
@@ -52,14 +56,19 @@ TEST_CASE("a config that leaves keys out means what transformers fills in") {
     CHECK(c.attention.num_kv_heads == e["num_key_value_heads"].get<int64_t>());
     CHECK(c.attention.head_dim == e["head_dim"].get<int64_t>());
     CHECK(c.attention.norm_eps == e["rms_norm_eps"].get<double>());
-    CHECK(c.attention.scale ==
-          1 / std::sqrt(number(e, "query_pre_attn_scalar", e["head_dim"].get<double>())));
+    const double usual =
+        1 / std::sqrt(number(e, "query_pre_attn_scalar", e["head_dim"].get<double>()));
+    CHECK(c.attention.scale == number(e, "attention_multiplier", usual));
+    CHECK(c.residual_scale == number(e, "residual_multiplier", 1));
+    if (!e["embedding_multiplier"].is_null())
+      CHECK(c.embedding_scale == e["embedding_multiplier"].get<double>());
+    CHECK(c.logit_scale == number(e, "logit_scale", 1 / number(e, "logits_scaling", 1)));
     CHECK(c.attention.soft_cap == number(e, "attn_logit_softcapping", 0));
     CHECK(c.final_soft_cap == number(e, "final_logit_softcapping", 0));
     CHECK(c.initializer_range == e["initializer_range"].get<double>());
     CHECK(c.tie_word_embeddings == e["tie_word_embeddings"].get<bool>());
     CHECK(c.max_position_embeddings == e["max_position_embeddings"].get<int64_t>());
-    CHECK(c.attention.o_bias == (e["attention_bias"] == true));
+    CHECK(c.attention.o_bias == e["output_bias"].get<bool>());
     CHECK(c.mlp_bias == (e["mlp_bias"] == true));
     const Json& activation = e["hidden_act"].is_null() ? e["hidden_activation"] : e["hidden_act"];
     CHECK((c.activation ==
@@ -69,6 +78,9 @@ TEST_CASE("a config that leaves keys out means what transformers fills in") {
           !e["layer_types"].is_null() && e["layer_types"][i] == "sliding_attention";
       CHECK(c.window[i] == (sliding ? e["sliding_window"].get<int64_t>() : 0));
     }
+    if (!e["no_rope_layers"].is_null())
+      for (size_t i = 0; i < c.rotates.size(); ++i)
+        CHECK(c.rotates[i] == (e["no_rope_layers"][i] == 1));
     const Json& rope = e["rope_parameters"];
     check_rotary(c.rotary, rope.contains("full_attention") ? rope["full_attention"] : rope);
     CHECK(c.local_rotary.has_value() == rope.contains("sliding_attention"));

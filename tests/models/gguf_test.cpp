@@ -31,6 +31,7 @@ Json config_of(const std::string& family, const Json& changes = Json::object()) 
                  {"num_key_value_heads", 2},  {"head_dim", 8},
                  {"sliding_window", 5},       {"max_position_embeddings", 128},
                  {"query_pre_attn_scalar", 8}};
+  if (family == "mistral") config["sliding_window"] = nullptr;  // llama.cpp's llama has none
   config.update(changes);
   return config;
 }
@@ -187,7 +188,7 @@ TEST_CASE("scaled positions: linear and yarn as keys, llama3 as factors of the f
   CHECK(at::equal(written, at::tensor(llama3.rope_factors)));
 }
 
-TEST_CASE("llama's rows of q and k lie in pairs, and no other family's do") {
+TEST_CASE("rows of q and k of the architecture llama lie in pairs, and no other's do") {
   for (const std::string& family : gguf_families()) {
     CAPTURE(family);
     const models::Family& entry = models::families().find(family);
@@ -204,7 +205,7 @@ TEST_CASE("llama's rows of q and k lie in pairs, and no other family's do") {
           const int64_t from = head * 8 + half * 4 + i, to = pairs ? head * 8 + 2 * i + half : from;
           CHECK(at::equal(tensors.at("blk.3.attn_q.weight")[to], q[from]));
           if (head < 2) CHECK(at::equal(tensors.at("blk.3.attn_k.weight")[to], k[from]));
-          if (pairs)
+          if (entry.gguf->output_bias)
             CHECK(at::equal(tensors.at("blk.3.attn_q.bias")[to],
                             value_of(*model, layer + "q_proj.bias")[from]));
         }
@@ -246,6 +247,7 @@ TEST_CASE("what llama.cpp computes otherwise is refused by its key") {
   CHECK(problem("qwen2", {{"use_sliding_window", true},
                           {"max_window_layers", 3},
                           {"sliding_window", 128}}) == "no error");
+  CHECK(says(problem("mistral", {{"sliding_window", 5}}), "sliding_window`: layers that attend"));
   CHECK(says(problem("gemma", {{"tie_word_embeddings", false}}), "tie_word_embeddings`: a head"));
   CHECK(says(problem("gemma2", {{"final_logit_softcapping", nullptr}}), "final_logit_softcapping"));
   CHECK(says(problem("gemma3_text", {{"attn_logit_softcapping", 5.0}}), "attn_logit_softcapping"));

@@ -167,16 +167,19 @@ TEST_CASE("greedy continuations are transformers'") {
 }
 
 TEST_CASE("log-probabilities and gradients through an adapter are PEFT's") {
-  const Golden golden("qwen3");
-  const auto model = models::load_model(golden.directory);
-  models::load_adapter(*model, golden.directory + "/adapter");
-  CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("adapter.logp")) <
-        kLogpTolerance);
-  CHECK(difference(golden.tensor("adapter.logp"), golden.tensor("logp")) > 0.1);
-  backward(*model, golden.sequences);
-  check_gradients(*model, golden, "adapter.grad.");
+  for (const std::string name : {"qwen3", "qwen3_moe"}) {
+    CAPTURE(name);
+    const Golden golden(name);
+    const auto model = models::load_model(golden.directory);
+    models::load_adapter(*model, golden.directory + "/adapter");
+    CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("adapter.logp")) <
+          kLogpTolerance);
+    CHECK(difference(golden.tensor("adapter.logp"), golden.tensor("logp")) > 0.1);
+    backward(*model, golden.sequences);
+    check_gradients(*model, golden, "adapter.grad.");
 
-  models::merge_adapters(*model);
-  CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("adapter.logp")) <
-        kLogpTolerance);
+    models::merge_adapters(*model);
+    CHECK(difference(log_probabilities(*model, golden.sequences), golden.tensor("adapter.logp")) <
+          kLogpTolerance);
+  }
 }

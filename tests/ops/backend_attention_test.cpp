@@ -59,11 +59,13 @@ AttentionSpec shape(int64_t heads, int64_t kv, int64_t dim, double soft_cap = 0,
   return s;
 }
 
-// The result and all gradients.
-Tensors attended(const Backend& backend, const Heads& h, const Forest& forest) {
+// The result and all gradients, with the table or one that rotates whole heads.
+Tensors attended(const Backend& backend, const Heads& h, const Forest& forest,
+                 const RotaryTable* other = nullptr) {
   const RotaryTable table =
-      rotary(*std::max_element(forest.position.begin(), forest.position.end()) + 1, h.spec.head_dim,
-             h.q.scalar_type());
+      other ? *other
+            : rotary(*std::max_element(forest.position.begin(), forest.position.end()) + 1,
+                     h.spec.head_dim, h.q.scalar_type());
   const AttentionResult result = backend.attention(h.spec, table, forest, h.q, h.k, h.v);
   const AttentionGradients d =
       backend.attention_backward(h.spec, table, forest, h.q, h.k, h.v, result, h.dout);
@@ -100,6 +102,25 @@ TEST_CASE("aten: attention over forests of every shape, and its gradients") {
               s.window == 1 || forest.num_tokens() == 1 ? 1 : 0);
         });
   }
+}
+
+TEST_CASE("aten: heads rotated in part, in neighbouring pairs or not at all, scaled queries") {
+  const Forest forest = forest_of(kForests[4]);
+  each_type([&](at::ScalarType type) {
+    RotaryTable part = rotary(64, 4, type), pairs = rotary(64, 8, type), none;
+    pairs.interleaved = true;
+    pairs.query_scale = none.query_scale = random({64}, 8, type).abs() + 0.5;
+    RotaryTable both = rotary(64, 4, type);
+    both.interleaved = true;
+    for (const RotaryTable& table : {part, pairs, both, none})
+      for (const bool norms : {false, true})
+        for (const bool norm_rotated : {false, true}) {
+          Heads h = heads_of(shape(4, 2, 8), norms, forest.num_tokens(), type);
+          h.spec.norm_rotated = norm_rotated;
+          compare("attention",
+                  [&](const Backend& backend) { return attended(backend, h, forest, &table); });
+        }
+  });
 }
 
 TEST_CASE("aten: attention of rows that are cut, in batches that are") {

@@ -127,6 +127,9 @@ TEST_CASE("aten: norms and gates with their gradients") {
                          backend.rms_norm_backward(x, weight, 1e-3, unit, dy, none)};
         });
       }
+    compare("center", [&](const Backend& backend) {
+      return Tensors{backend.center(random({5, 4, 24}, 1, type))};
+    });
     const at::Tensor gate = random({17, 31}, 5, type, 6), up = random({17, 31}, 6, type),
                      dy = random({17, 31}, 7, type);
     for (const Activation activation :

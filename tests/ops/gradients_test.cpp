@@ -7,10 +7,13 @@
 #include <functional>
 
 #include "temper/ops/attention.h"
+#include "temper/ops/backend.h"
 #include "temper/ops/dora.h"
 #include "temper/ops/dropout.h"
 #include "temper/ops/embedding.h"
+#include "temper/ops/grouped_linear.h"
 #include "temper/ops/linear.h"
+#include "temper/ops/routing.h"
 #include "temper/ops/token_logp.h"
 #include "tests/ops/kernels.h"
 
@@ -119,12 +122,82 @@ TEST_CASE("linear layers over every kind of input, with and without bias") {
           },
           inputs({x, norm}));
   }
+  SUBCASE("layer norm") {
+    check_gradients(
+        [&](const Tensors& t) { return two_layers(LinearInput::layer_norm(t[3], t[4], 1e-2), t); },
+        inputs({x, norm}));
+  }
   SUBCASE("gated") {
     for (const Activation a : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu})
       check_gradients(
           [&](const Tensors& t) { return two_layers(LinearInput::gated(t[3], t[4], a), t); },
           inputs({other, x}));
   }
+}
+
+TEST_CASE("layers by group over every kind of input, two that read the same") {
+  const auto two = [](const GroupedInput& in, const Tensors& t) {
+    return grouped_linear(in, {0, 2, 5}, {{{t[0], t[1]}, {t[2], {}}}, {{t[3], {}}, {t[3], {}}}});
+  };
+  const Tensors weights{draw({4, 3}, 1), draw({4}, 2), draw({4, 3}, 3), draw({2, 3}, 4)};
+  const auto inputs = [&](at::IntArrayRef shape) {
+    Tensors all = weights;
+    all.push_back(draw(shape, 5, 2));
+    return all;
+  };
+  check_gradients([&](const Tensors& t) { return two(GroupedInput::plain(t[4]), t); },
+                  inputs({5, 3}));
+  check_gradients(
+      [&](const Tensors& t) { return two(GroupedInput::select(t[4], {1, 0, 2, 1, 1}), t); },
+      inputs({3, 3}));
+  for (const Activation a : {Activation::kSilu, Activation::kGeluTanh})
+    check_gradients([&](const Tensors& t) { return two(GroupedInput::gated(t[4], a), t); },
+                    inputs({5, 6}));
+}
+
+// Logits far apart: a step of the differences changes no choice.
+TEST_CASE("a router's weights, its probabilities and the combination of experts") {
+  const at::Tensor logits =
+      at::tensor({0.1, 1.3, -0.7, 0.6, 2.0, -1.5, 0.9, 0.2, -0.3, 1.1, -1.2, 0.4}, at::kDouble)
+          .view({2, 6});
+  for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid})
+    for (const bool normalize : {false, true}) {
+      const RouterSpec spec{.experts = 6,
+                            .chosen = 3,
+                            .score = score,
+                            .normalize = normalize,
+                            .scale = 1.7,
+                            .groups = 3,
+                            .chosen_groups = 2};
+      check_gradients(
+          [&](const Tensors& t) {
+            const Routing r = route(spec, t[0]);
+            const ExpertRows rows = rows_by_expert(r.expert, 6);
+            return Tensors{r.weight, combine(t[1], r.weight, rows), router_probabilities(t[0])};
+          },
+          {logits, draw({6, 4}, 2)});
+    }
+}
+
+TEST_CASE("a load-balancing loss is in the gradient of what it was added to") {
+  const at::Tensor weight = draw({6}, 1), x = draw({3, 4}, 2), w = draw({6, 4}, 3);
+  const auto loss = std::make_shared<BalanceLoss>();
+  Tensors found, expected;
+  for (const bool apart : {false, true}) {
+    Tensors t{x.clone().requires_grad_(true), w.clone().requires_grad_(true)};
+    const at::Tensor logits = linear(LinearInput::plain(t[0]), {{t[1], {}}})[0];
+    if (apart) {
+      ((t[0] * t[0]).sum() + (router_probabilities(logits) * weight).sum()).backward();
+      expected = {t[0].grad(), t[1].grad()};
+      continue;
+    }
+    loss->weight = at::Tensor();
+    const at::Tensor y = with_balance_loss(t[0] * t[0], logits, loss);
+    loss->weight = weight;  // known only after the forward pass
+    y.sum().backward();
+    found = {t[0].grad(), t[1].grad()};
+  }
+  for (size_t i = 0; i < 2; ++i) CHECK((found[i] - expected[i]).abs().max().item<double>() < 1e-14);
 }
 
 TEST_CASE("a frozen weight gets no gradient and the others' do not change") {
@@ -162,6 +235,11 @@ TEST_CASE("materialised inputs and sums") {
         return Tensors{materialize(LinearInput::rms_norm(t[0], t[1], 1e-2, true))};
       },
       {x, norm});
+  const auto layer_norm = [](const Tensors& t) {
+    return Tensors{materialize(LinearInput::layer_norm(t[0], t[1], 1e-2))};
+  };
+  CHECK(at::allclose(layer_norm({x, norm})[0], at::layer_norm(x, {5}, norm, {}, 1e-2), 0, 1e-14));
+  check_gradients(layer_norm, {x, norm});
   for (const Activation a : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu})
     check_gradients(
         [a](const Tensors& t) { return Tensors{materialize(LinearInput::gated(t[0], t[1], a))}; },
@@ -207,6 +285,73 @@ TEST_CASE("attention: grouped heads, windows, soft caps, norms of queries and ke
               return Tensors{attention(normed, table, forest, t[0], t[1], t[2])};
             },
             {q, k, v, q_norm, k_norm});
+      }
+    }
+}
+
+TEST_CASE("attention: heads rotated in part, in neighbouring pairs or not at all, scaled queries") {
+  const auto forest = small_forest();
+  constexpr int64_t heads = 4, kv_heads = 2, dim = 8;
+  const int64_t n = forest->num_tokens();
+  const Tensors inputs{draw({n, heads * dim}, 1), draw({n, kv_heads * dim}, 2),
+                       draw({n, kv_heads * dim}, 3), draw({dim}, 4), draw({dim}, 5)};
+  RotaryTable part = rotary(4), pairs = rotary(4), none;
+  pairs.interleaved = true;
+  pairs.query_scale = none.query_scale = draw({32}, 6) + 2;
+  for (const RotaryTable& table : {part, pairs, none})
+    for (const bool norm_rotated : {false, true})
+      check_gradients(
+          [&](const Tensors& t) {
+            const AttentionSpec spec{.num_heads = heads,
+                                     .num_kv_heads = kv_heads,
+                                     .head_dim = dim,
+                                     .scale = 0.6,
+                                     .q_norm = t[3],
+                                     .k_norm = t[4],
+                                     .norm_eps = 1e-2,
+                                     .norm_rotated = norm_rotated};
+            return Tensors{attention(spec, table, forest, t[0], t[1], t[2])};
+          },
+          inputs);
+}
+
+// By their definitions, of a head of six features of which four are rotated, at position 1.
+TEST_CASE("attention maps' heads are normalised, rotated and scaled as the spec and table say") {
+  auto forest = std::make_shared<Forest>();
+  forest->add_root(std::vector<int32_t>(2));
+  const at::Tensor q = draw({2, 6}, 1), k = draw({2, 6}, 2), norm = draw({6}, 3);
+  const at::Tensor cos = draw({2, 2}, 4), sin = draw({2, 2}, 5), scale = draw({2}, 6) + 2;
+  const auto normed = [&](const at::Tensor& x) {
+    return x * (x.square().mean(-1, true) + 1e-2).rsqrt() * norm;
+  };
+  for (const bool interleaved : {false, true})
+    for (const bool norm_rotated : {false, true}) {
+      const AttentionSpec spec{.num_heads = 1,
+                               .num_kv_heads = 1,
+                               .head_dim = 6,
+                               .q_norm = norm,
+                               .k_norm = norm,
+                               .norm_eps = 1e-2,
+                               .norm_rotated = norm_rotated};
+      const auto rotated = [&](at::Tensor x) {
+        const at::Tensor from = x.clone();
+        for (int64_t i = 0; i < 2; ++i) {
+          const int64_t first = interleaved ? 2 * i : i, second = interleaved ? 2 * i + 1 : i + 2;
+          const at::Tensor a = from.select(1, first), b = from.select(1, second);
+          const at::Tensor c = cos.select(1, i), s = sin.select(1, i);
+          x.select(1, first).copy_(a * c - b * s);
+          x.select(1, second).copy_(b * c + a * s);
+        }
+        return x;
+      };
+      const auto expected = [&](const at::Tensor& x) {
+        return norm_rotated ? normed(rotated(x.clone())) : rotated(normed(x));
+      };
+      for (const Backend* backend : {&native_backend(), &aten_backend()}) {
+        const HeadVectors found =
+            backend->head_vectors(spec, {cos, sin, interleaved, scale}, *forest, q, k);
+        CHECK(at::allclose(found.q.view({2, 6}), expected(q) * scale.unsqueeze(1), 0, 1e-14));
+        CHECK(at::allclose(found.k.view({2, 6}), expected(k), 0, 1e-14));
       }
     }
 }
@@ -308,12 +453,14 @@ TEST_CASE("log-probabilities and entropies from hidden states and the head") {
         CAPTURE(cap);
         CAPTURE(temperature);
         CAPTURE(entropy);
-        const HeadSpec spec{.soft_cap = cap,
+        const double scale = entropy ? 1 : 0.8;
+        const HeadSpec spec{.scale = scale,
+                            .soft_cap = cap,
                             .temperature = temperature,
                             .entropy = entropy,
                             .log_sum_exp = !entropy};
         const TokenLogp found = token_logp(spec, hidden, weight, target);
-        at::Tensor x = hidden.matmul(weight.t());
+        at::Tensor x = scale * hidden.matmul(weight.t());
         if (cap > 0) x = cap * (x / cap).tanh();
         const at::Tensor logp = (x / temperature).log_softmax(1);
         CHECK(at::allclose(found.logp, logp.gather(1, at::tensor(target).unsqueeze(1)).squeeze(1),

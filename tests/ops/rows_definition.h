@@ -21,6 +21,7 @@ namespace temper::definition {
 
 namespace elementary = temper::kernels::HWY_NAMESPACE;
 using kernels::Gate;
+using kernels::Rotation;
 
 // Σ over a row: element i joins partial sum i mod 16 by partial = term(i, partial); a tree joins
 // the sixteen.
@@ -68,16 +69,27 @@ inline void rms_norm_backward(int64_t rows, int64_t width, const float* x, const
   }
 }
 
-inline void rotate(int64_t rows, int64_t heads, int64_t dim, const int64_t* position,
-                   const float* cos, const float* sin, bool inverse, float* x) {
-  const int64_t half = dim / 2;
+inline void center(int64_t rows, int64_t width, const float* x, float* y) {
+  for (int64_t r = 0; r < rows; ++r, x += width, y += width) {
+    const float mean =
+        row_sum(width, [&](int64_t i, float s) { return s + x[i]; }) / static_cast<float>(width);
+    for (int64_t i = 0; i < width; ++i) y[i] = x[i] - mean;
+  }
+}
+
+inline void rotate(int64_t rows, int64_t heads, int64_t dim, const Rotation& rotation,
+                   const int64_t* position, const float* cos, const float* sin, bool inverse,
+                   float* x) {
+  const int64_t half = rotation.rotated / 2;
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t h = 0; h < heads; ++h, x += dim)
       for (int64_t i = 0; i < half; ++i) {
-        const float a = x[i], b = x[i + half], c = cos[position[r] * half + i];
+        float& first = x[rotation.interleaved ? 2 * i : i];
+        float& second = x[rotation.interleaved ? 2 * i + 1 : i + half];
+        const float a = first, b = second, c = cos[position[r] * half + i];
         const float s = inverse ? -sin[position[r] * half + i] : sin[position[r] * half + i];
-        x[i] = std::fma(-b, s, a * c);
-        x[i + half] = std::fma(a, s, b * c);
+        first = std::fma(-b, s, a * c);
+        second = std::fma(a, s, b * c);
       }
 }
 

@@ -101,8 +101,8 @@ TEST_CASE_TEMPLATE("rotary embedding is transformers' rotate_half", T, float, do
   const auto position = numbers<int64_t>(g.at("position"));
   const auto rotate = [&](const char* name, bool inverse) {
     auto x = numbers<T>(g.at(name));
-    row_kernels<T>().rotate(g.at("rows"), g.at("heads"), g.at("dim"), position.data(), cos.data(),
-                            sin.data(), inverse, x.data());
+    row_kernels<T>().rotate(g.at("rows"), g.at("heads"), g.at("dim"), {g.at("dim"), false},
+                            position.data(), cos.data(), sin.data(), inverse, x.data());
     return x;
   };
   check_near(rotate("x", false), g.at("y"));

@@ -59,17 +59,21 @@ std::vector<float> every_kernel(int64_t rows, int64_t width, const std::vector<f
   kernels.softmax_gradient(rows, width, 0, target.data(), lse.data(), nullptr, lse.data(), nullptr,
                            y.data(), width);
   put(y);
+  kernels.center(rows, width, x.data(), y.data());
+  put(y);
   const std::vector<uint64_t> key(static_cast<size_t>(rows), 5);
   kernels.dropout_rows(rows, width, 1, 2, 3, key.data(), 0.4, x.data(), y.data());
   put(y);
   if (width % 2 == 0) {
     std::vector<int64_t> position(static_cast<size_t>(rows));
     for (int64_t i = 0; i < rows; ++i) position[static_cast<size_t>(i)] = i;
-    for (const bool inverse : {false, true}) {
-      y = x;
-      kernels.rotate(rows, 1, width, position.data(), g.data(), x.data(), inverse, y.data());
-      put(y);
-    }
+    for (const bool inverse : {false, true})
+      for (const bool interleaved : {false, true}) {
+        y = x;
+        kernels.rotate(rows, 1, width, {width, interleaved}, position.data(), g.data(), x.data(),
+                       inverse, y.data());
+        put(y);
+      }
   }
   return all;
 }

@@ -13,6 +13,7 @@
 using namespace temper;
 using kernels::for_each_target;
 using kernels::Gate;
+using kernels::Rotation;
 using kernels::row_kernels;
 
 namespace {
@@ -91,18 +92,38 @@ TEST_CASE("rotary embedding and its inverse") {
     std::vector<int64_t> position;
     for (int64_t r = 0; r < rows; ++r) position.push_back(r * 7 % kPositions);
     const Values x = normal(rows * heads * dim, 4);
-    for (const bool inverse : {false, true}) {
-      Values want = x;
-      definition::rotate(rows, heads, dim, position.data(), cos.data(), sin.data(), inverse,
-                         want.data());
-      for_each_target([&] {
-        const auto& kernel = row_kernels<float>();
-        Values got = x;
-        kernel.rotate(rows, heads, dim, position.data(), cos.data(), sin.data(), inverse,
-                      got.data());
-        CHECK(got == want);
-      });
-    }
+    for (const bool inverse : {false, true})
+      for (const Rotation rotation :
+           {Rotation{dim, false}, {dim, true}, {dim / 4 * 2, false}, {dim / 4 * 2, true}}) {
+        CAPTURE(rotation.rotated);
+        CAPTURE(rotation.interleaved);
+        Values want = x;
+        definition::rotate(rows, heads, dim, rotation, position.data(), cos.data(), sin.data(),
+                           inverse, want.data());
+        for_each_target([&] {
+          const auto& kernel = row_kernels<float>();
+          Values got = x;
+          kernel.rotate(rows, heads, dim, rotation, position.data(), cos.data(), sin.data(),
+                        inverse, got.data());
+          CHECK(got == want);
+        });
+      }
+  }
+}
+
+TEST_CASE("rows less their means") {
+  struct {
+    int64_t rows, width;
+  } constexpr shapes[] = {{3, 1}, {5, 17}, {2, 331}, {300, 64}};
+  for (const auto& shape : shapes) {
+    const Values x = normal(shape.rows * shape.width, 4, 3);
+    Values want(x.size());
+    definition::center(shape.rows, shape.width, x.data(), want.data());
+    for_each_target([&] {
+      Values got(x.size());
+      row_kernels<float>().center(shape.rows, shape.width, x.data(), got.data());
+      CHECK(got == want);
+    });
   }
 }
 

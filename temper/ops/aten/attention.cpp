@@ -20,8 +20,8 @@ PreparedForest prepared_forest(const AttentionSpec& s, const RotaryTable& rotary
                                const at::Tensor& v) {
   PreparedForest x{plan_of(forest, q.device()), {}, {}, {}, {}};
   x.rotary = x.plan->rotary(rotary);
-  x.q = prepare_heads(s, x.rotary, s.num_heads, q, s.q_norm);
-  x.k = round_to_cache(s, prepare_heads(s, x.rotary, s.num_kv_heads, k, s.k_norm));
+  x.q = prepare_queries(s, x.rotary, q);
+  x.k = round_to_cache(s, prepare_keys(s, x.rotary, k));
   if (v.defined()) x.v = round_to_cache(s, v).view({v.size(0), s.num_kv_heads, s.head_dim});
   return x;
 }
@@ -64,8 +64,8 @@ AttentionGradients projected_gradients(const AttentionSpec& s, const RotaryRows&
   AttentionGradients d;
   d.q_norm = zeros_if_defined(s.q_norm);
   d.k_norm = zeros_if_defined(s.k_norm);
-  d.q = prepare_heads_backward(s, rotary, s.num_heads, q, s.q_norm, dq, d.q_norm);
-  d.k = prepare_heads_backward(s, rotary, s.num_kv_heads, k, s.k_norm, dk, d.k_norm);
+  d.q = prepare_queries_backward(s, rotary, q, dq, d.q_norm);
+  d.k = prepare_keys_backward(s, rotary, k, dk, d.k_norm);
   return d;
 }
 

@@ -130,7 +130,7 @@ ForestPart ForestPlan::part(int64_t depth, int64_t window, int64_t heads) const 
 RotaryRows ForestPlan::rotary(const RotaryTable& table) const {
   const std::lock_guard lock(mutex_);
   for (const auto& [from, rows] : rotary_)
-    if (from.cos.is_same(table.cos) && from.sin.is_same(table.sin)) return rows;
+    if (is_same(from, table)) return rows;
   rotary_.emplace_back(table, rotary_rows(table, position_));
   return rotary_.back().second;
 }

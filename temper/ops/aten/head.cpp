@@ -54,6 +54,7 @@ HeadTileSize AtenBackend::head_tile() const { return {1024, 16 * kLogitsBlock}; 
 
 void AtenBackend::finish_logits(const HeadSpec& spec, at::Tensor& x) const {
   const aten_impl::BelowAutograd below;
+  if (spec.scale != 1) x.mul_(spec.scale);
   if (spec.soft_cap > 0) x.div_(spec.soft_cap).tanh_().mul_(spec.soft_cap);
   if (spec.temperature != 1) x.div_(spec.temperature);
 }

@@ -5,21 +5,28 @@
 
 namespace temper::ops::aten_impl {
 
-// cos and sin of each row's position, [N, 1, head_dim / 2].
+// A rotary table at each row's position: cos and sin [N, 1, rotated / 2] and the queries' scale
+// [N, 1, 1], undefined where the table's are.
 struct RotaryRows {
   at::Tensor cos, sin;
+  bool interleaved = false;
+  at::Tensor query_scale = {};
 };
 RotaryRows rotary_rows(const RotaryTable& table, const at::Tensor& position);
+// Whether rotary_rows() of both is the same.
+bool is_same(const RotaryTable& a, const RotaryTable& b);
 
-// x [N, heads * head_dim] as scores read it, [N, heads, head_dim]: normalised if there is a weight,
-// then rotated.
-at::Tensor prepare_heads(const AttentionSpec& spec, const RotaryRows& rotary, int64_t heads,
-                         const at::Tensor& x, const at::Tensor& norm);
+// q [N, num_heads * head_dim], and k, as scores read them, [N, heads, head_dim]: normalised if
+// there is a weight, rotated, queries scaled.
+at::Tensor prepare_queries(const AttentionSpec& spec, const RotaryRows& rotary,
+                           const at::Tensor& q);
+at::Tensor prepare_keys(const AttentionSpec& spec, const RotaryRows& rotary, const at::Tensor& k);
 
-// The gradient of prepare_heads, as x; dnorm is added to if defined.
-at::Tensor prepare_heads_backward(const AttentionSpec& spec, const RotaryRows& rotary,
-                                  int64_t heads, const at::Tensor& x, const at::Tensor& norm,
-                                  const at::Tensor& dy, at::Tensor& dnorm);
+// Their gradients, as q and k; dnorm is added to if defined.
+at::Tensor prepare_queries_backward(const AttentionSpec& spec, const RotaryRows& rotary,
+                                    const at::Tensor& q, const at::Tensor& dy, at::Tensor& dnorm);
+at::Tensor prepare_keys_backward(const AttentionSpec& spec, const RotaryRows& rotary,
+                                 const at::Tensor& k, const at::Tensor& dy, at::Tensor& dnorm);
 
 // Each value becomes the nearest one that the cache's type has (kernels::round_to). float64 is left
 // as it is.

@@ -144,8 +144,7 @@ const std::vector<PaddedBatch>& AtenKvPass::batches(const AttentionSpec& spec) c
 
 const RotaryRows& AtenKvPass::rotary_of(const RotaryTable& table) const {
   for (const auto& known : rotary_)
-    if (known->first.cos.is_same(table.cos) && known->first.sin.is_same(table.sin))
-      return known->second;
+    if (is_same(known->first, table)) return known->second;
   rotary_.push_back(
       std::make_unique<std::pair<RotaryTable, RotaryRows>>(table, rotary_rows(table, position_)));
   return rotary_.back()->second;
@@ -155,14 +154,14 @@ at::Tensor AtenKvPass::attend(int64_t layer, const AttentionSpec& s, const Rotar
                               const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
   const BelowAutograd below;
   const RotaryRows& rows = rotary_of(rotary);
-  const at::Tensor heads = prepare_heads(s, rows, s.num_heads, q, s.q_norm);
+  const at::Tensor heads = prepare_queries(s, rows, q);
   at::Tensor keys = store_.keys(layer), values = store_.values(layer);
   const auto write = [&](at::Tensor& to, const at::Tensor& x) {
     to.index_copy_(0, slot_, round_to_cache(s, x).to(to.scalar_type()));
   };
-  write(keys, prepare_heads(s, rows, s.num_kv_heads, k, s.k_norm));
+  write(keys, prepare_keys(s, rows, k));
   write(values, v.view({v.size(0), s.num_kv_heads, s.head_dim}));
-  at::Tensor out = at::empty_like(heads);
+  at::Tensor out = at::empty_like(heads, at::MemoryFormat::Contiguous);
   for (const PaddedBatch& b : batches(s))
     out.index_copy_(0, b.query_row, padded_attention(s, b, heads, keys, values).out);
   return out.view_as(q);

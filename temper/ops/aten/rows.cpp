@@ -48,6 +48,11 @@ at::Tensor AtenBackend::rms_norm_backward(const at::Tensor& x, const at::Tensor&
   return dx.sub_(n * mean).mul_(scale);
 }
 
+at::Tensor AtenBackend::center(const at::Tensor& x) const {
+  const aten_impl::BelowAutograd below;
+  return x - x.mean(-1, /*keepdim=*/true);
+}
+
 at::Tensor AtenBackend::gated(Activation activation, const at::Tensor& gate,
                               const at::Tensor& up) const {
   const aten_impl::BelowAutograd below;

@@ -69,10 +69,22 @@ void RmsNormBackward(int64_t rows, int64_t width, const T* x, const T* weight, d
     for (int64_t i = 0; i < width; ++i) dweight[i] += partial[static_cast<size_t>(b * width + i)];
 }
 
+// The pair (a[i * stride], b[i * stride]) of each i.
 template <class T>
-void Rotate(int64_t rows, int64_t heads, int64_t dim, const int64_t* position, const T* cos,
-            const T* sin, bool inverse, T* x) {
-  const int64_t half = dim / 2;
+HWY_INLINE void rotate_pairs(int64_t count, int64_t stride, const T* c, const T* s, T sign, T* a,
+                             T* b) {
+  for (int64_t i = 0; i < count; ++i) {
+    const T si = sign * s[i], ai = a[i * stride], bi = b[i * stride];
+    a[i * stride] = std::fma(-bi, si, ai * c[i]);
+    b[i * stride] = std::fma(ai, si, bi * c[i]);
+  }
+}
+
+template <class T>
+void Rotate(int64_t rows, int64_t heads, int64_t dim, const Rotation& rotation,
+            const int64_t* position, const T* cos, const T* sin, bool inverse, T* x) {
+  const int64_t half = rotation.rotated / 2;
+  const bool interleaved = rotation.interleaved;
   const T sign = inverse ? T(-1) : T(1);
 #pragma omp parallel for schedule(static) if (rows * heads * dim > kParallel)
   for (int64_t r = 0; r < rows; ++r) {
@@ -80,13 +92,23 @@ void Rotate(int64_t rows, int64_t heads, int64_t dim, const int64_t* position, c
     const T* s = sin + position[r] * half;
     for (int64_t h = 0; h < heads; ++h) {
       T* a = x + (r * heads + h) * dim;
-      T* b = a + half;
-      for (int64_t i = 0; i < half; ++i) {
-        const T si = sign * s[i], ai = a[i], bi = b[i];
-        a[i] = std::fma(-bi, si, ai * c[i]);
-        b[i] = std::fma(ai, si, bi * c[i]);
-      }
+      if (interleaved)
+        rotate_pairs(half, 2, c, s, sign, a, a + 1);
+      else
+        rotate_pairs(half, 1, c, s, sign, a, a + half);
     }
+  }
+}
+
+template <class T>
+void Center(int64_t rows, int64_t width, const T* x, T* y) {
+#pragma omp parallel for schedule(static) if (rows * width > kParallel)
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* in = x + r * width;
+    T* out = y + r * width;
+    const T mean =
+        sum16<T>(0, width, [in](int64_t i, T sum) { return sum + in[i]; }) / static_cast<T>(width);
+    for (int64_t i = 0; i < width; ++i) out[i] = in[i] - mean;
   }
 }
 

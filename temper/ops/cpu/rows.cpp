@@ -15,9 +15,9 @@ namespace temper::kernels::HWY_NAMESPACE {
 
 template <class T>
 constexpr RowKernels<T> kRowKernels{
-    &RmsNorm<T>,    &RmsNormBackward<T>, &Rotate<T>,          &Gated<T>,       &GatedBackward<T>,
-    &AddScaled<T>,  &SoftCap<T>,         &GatherRows<T>,      &ScatterRows<T>, &SoftmaxParts<T>,
-    &ExpShifted<T>, &JoinParts<T>,       &SoftmaxGradient<T>, &DropoutRows<T>};
+    &RmsNorm<T>,       &RmsNormBackward<T>, &Rotate<T>,    &Center<T>,          &Gated<T>,
+    &GatedBackward<T>, &AddScaled<T>,       &SoftCap<T>,   &GatherRows<T>,      &ScatterRows<T>,
+    &SoftmaxParts<T>,  &ExpShifted<T>,      &JoinParts<T>, &SoftmaxGradient<T>, &DropoutRows<T>};
 const RowKernels<float>& FloatRows() { return kRowKernels<float>; }
 
 }  // namespace temper::kernels::HWY_NAMESPACE

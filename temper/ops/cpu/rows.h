@@ -17,6 +17,13 @@ struct SoftmaxPart {
   T max, sum, weighted;
 };
 
+// Which features of a head rotary embedding pairs: of the first `rotated` (even) of them feature i
+// with i + rotated / 2, or interleaved 2i with 2i + 1.
+struct Rotation {
+  int64_t rotated;
+  bool interleaved;
+};
+
 // See the config for the meaning of each number.
 struct AdamWStep {
   double learning_rate, beta1, beta2, eps, weight_decay;
@@ -37,11 +44,14 @@ struct RowKernels {
   void (*rms_norm_backward)(int64_t rows, int64_t width, const T* x, const T* weight, double eps,
                             bool add_unit_offset, const T* dy, T* dx, T* dweight);
 
-  // Rotates the halves of each head in place: (a, b) -> (a c - b s, b c + a s) with c, s = cos,
-  // sin[position[row]]. x[rows, heads, dim], tables [positions, dim / 2]; inverse rotates back. Su
-  // et al., arXiv 2104.09864.
-  void (*rotate)(int64_t rows, int64_t heads, int64_t dim, const int64_t* position, const T* cos,
-                 const T* sin, bool inverse, T* x);
+  // Rotates pairs of the first `rotated` features of each head in place: (a, b) -> (a c - b s, b c
+  // + a s) with c, s = cos, sin[position[row]]. The other features stay. x[rows, heads, dim],
+  // tables [positions, rotated / 2]; inverse rotates back. Su et al., arXiv 2104.09864.
+  void (*rotate)(int64_t rows, int64_t heads, int64_t dim, const Rotation& rotation,
+                 const int64_t* position, const T* cos, const T* sin, bool inverse, T* x);
+
+  // y[r, i] = x[r, i] - mean_i x: its gradient is itself, of dy.
+  void (*center)(int64_t rows, int64_t width, const T* x, T* y);
 
   // y = act(gate) * up.
   void (*gated)(int64_t count, Gate gate_kind, const T* gate, const T* up, T* y);

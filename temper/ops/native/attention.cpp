@@ -92,8 +92,8 @@ at::Tensor NativeKvPass::attend(int64_t layer, const AttentionSpec& spec, const 
     for (int64_t row = s.first_row; row < s.first_row + s.rows; ++row)
       queries[static_cast<size_t>(row)] = {of_sequence, position_[static_cast<size_t>(row)]};
   }
-  const at::Tensor rq = prepare<float>(spec, rotary, position_, spec.num_heads, q, spec.q_norm);
-  const at::Tensor rk = prepare_keys<float>(spec, rotary, position_, k, spec.k_norm),
+  const at::Tensor rq = prepare_queries<float>(spec, rotary, position_, q);
+  const at::Tensor rk = prepare_keys<float>(spec, rotary, position_, k),
                    rv = prepare_values<float>(spec, v);
   at::Tensor out = at::empty_like(q);
   kernels::write_pages(attention_shape(spec), n, queries.data(), values<float>(rk),
@@ -111,8 +111,8 @@ AttentionResult NativeBackend::attention(const AttentionSpec& spec, const Rotary
   at::Tensor out = at::empty_like(q), lse = at::empty({q.size(0), spec.num_heads}, q.options());
   dispatch(q, [&](auto zero) {
     using T = decltype(zero);
-    const at::Tensor rq = prepare<T>(spec, rotary, forest.position, spec.num_heads, q, spec.q_norm);
-    const at::Tensor rk = prepare_keys<T>(spec, rotary, forest.position, k, spec.k_norm),
+    const at::Tensor rq = prepare_queries<T>(spec, rotary, forest.position, q);
+    const at::Tensor rk = prepare_keys<T>(spec, rotary, forest.position, k),
                      rv = prepare_values<T>(spec, v);
     kernels::attention<T>(attention_shape(spec), forest_view(forest), values<T>(rq), values<T>(rk),
                           values<T>(rv), out.mutable_data_ptr<T>(), lse.mutable_data_ptr<T>());
@@ -133,15 +133,14 @@ AttentionGradients NativeBackend::attention_backward(const AttentionSpec& spec,
                        zeros(spec.k_norm)};
   dispatch(q, [&](auto zero) {
     using T = decltype(zero);
-    const at::Tensor rq = prepare<T>(spec, rotary, forest.position, spec.num_heads, q, spec.q_norm);
-    const at::Tensor rk = prepare_keys<T>(spec, rotary, forest.position, k, spec.k_norm),
+    const at::Tensor rq = prepare_queries<T>(spec, rotary, forest.position, q);
+    const at::Tensor rk = prepare_keys<T>(spec, rotary, forest.position, k),
                      rv = prepare_values<T>(spec, v);
     kernels::attention_backward<T>(
         attention_shape(spec), forest_view(forest), values<T>(rq), values<T>(rk), values<T>(rv),
         values<T>(result.out), values<T>(result.log_sum_exp), values<T>(dout),
         d.q.mutable_data_ptr<T>(), d.k.mutable_data_ptr<T>(), d.v.mutable_data_ptr<T>());
-    d.q = prepare_backward<T>(spec, rotary, forest.position, spec.num_heads, q, spec.q_norm, d.q,
-                              d.q_norm);
+    d.q = prepare_queries_backward<T>(spec, rotary, forest.position, q, d.q, d.q_norm);
     d.k = prepare_backward<T>(spec, rotary, forest.position, spec.num_kv_heads, k, spec.k_norm, d.k,
                               d.k_norm);
   });

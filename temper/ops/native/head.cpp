@@ -104,6 +104,8 @@ void NativeBackend::finish_logits(const HeadSpec& spec, at::Tensor& x) const {
   dispatch(x, [&](auto zero) {
     using T = decltype(zero);
     T* data = x.mutable_data_ptr<T>();
+    const T scale = static_cast<T>(spec.scale);
+    for (int64_t i = 0; scale != 1 && i < x.numel(); ++i) data[i] *= scale;
     if (spec.soft_cap > 0)
       row_kernels<T>().soft_cap(x.numel(), static_cast<T>(spec.soft_cap), data);
     if (spec.temperature == 1) return;

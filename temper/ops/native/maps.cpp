@@ -121,10 +121,8 @@ HeadVectors NativeBackend::head_vectors(const AttentionSpec& s, const RotaryTabl
   const int64_t n = forest.num_tokens();
   return dispatch(q, [&](auto zero) -> HeadVectors {
     using T = decltype(zero);
-    return {prepare<T>(s, rotary, forest.position, s.num_heads, q, s.q_norm)
-                .view({n, s.num_heads, s.head_dim}),
-            prepare_keys<T>(s, rotary, forest.position, k, s.k_norm)
-                .view({n, s.num_kv_heads, s.head_dim})};
+    return {prepare_queries<T>(s, rotary, forest.position, q).view({n, s.num_heads, s.head_dim}),
+            prepare_keys<T>(s, rotary, forest.position, k).view({n, s.num_kv_heads, s.head_dim})};
   });
 }
 
@@ -139,8 +137,8 @@ AttentionGradients NativeBackend::head_vectors_backward(const AttentionSpec& s,
   AttentionGradients d{{}, {}, {}, zeros(s.q_norm), zeros(s.k_norm)};
   dispatch(q, [&](auto zero) {
     using T = decltype(zero);
-    d.q = prepare_backward<T>(s, rotary, forest.position, s.num_heads, q, s.q_norm,
-                              gradients.q.view_as(q), d.q_norm);
+    d.q = prepare_queries_backward<T>(s, rotary, forest.position, q, gradients.q.view_as(q),
+                                      d.q_norm);
     d.k = prepare_backward<T>(s, rotary, forest.position, s.num_kv_heads, k, s.k_norm,
                               gradients.k.view_as(k), d.k_norm);
   });

@@ -26,11 +26,32 @@ class NativeBackend : public Backend {
                                                     at::Device device) const override;
   void product(Operand a, Operand b, at::Tensor& c, bool accumulate, const at::Tensor& bias,
                const at::Tensor& panels) const override;
+  void grouped_multiply(const at::Tensor& x, const std::vector<int64_t>& offsets,
+                        const std::vector<LinearOperand>& layer, at::Tensor& y) const override;
+  void grouped_multiply_transposed(const at::Tensor& dy, const std::vector<int64_t>& offsets,
+                                   const std::vector<LinearOperand>& layer, at::Tensor& dx,
+                                   bool accumulate) const override;
+  void grouped_weight_gradients(const std::vector<LinearOperand>& layer, const at::Tensor& dy,
+                                const at::Tensor& x, const std::vector<int64_t>& offsets,
+                                std::vector<at::Tensor>& dw) const override;
+  Routing route(const RouterSpec& spec, const at::Tensor& logits,
+                const at::Tensor& bias) const override;
+  at::Tensor route_backward(const RouterSpec& spec, const at::Tensor& logits,
+                            const at::Tensor& expert, const at::Tensor& dweight) const override;
+  at::Tensor router_probabilities(const at::Tensor& logits) const override;
+  at::Tensor router_probabilities_backward(const at::Tensor& logits,
+                                           const at::Tensor& g) const override;
+  at::Tensor combine(const at::Tensor& x, const at::Tensor& weight,
+                     const at::Tensor& place) const override;
+  std::pair<at::Tensor, at::Tensor> combine_backward(const at::Tensor& x, const at::Tensor& weight,
+                                                     const at::Tensor& place,
+                                                     const at::Tensor& dy) const override;
   at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps,
                       bool add_unit_offset) const override;
   at::Tensor rms_norm_backward(const at::Tensor& x, const at::Tensor& weight, double eps,
                                bool add_unit_offset, const at::Tensor& dy,
                                at::Tensor& dweight) const override;
+  at::Tensor center(const at::Tensor& x) const override;
   at::Tensor gated(Activation activation, const at::Tensor& gate,
                    const at::Tensor& up) const override;
   std::pair<at::Tensor, at::Tensor> gated_backward(Activation activation, const at::Tensor& gate,

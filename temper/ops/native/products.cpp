@@ -1,32 +1,13 @@
 // Matrix products on temper/ops/cpu/gemm.h.
 #include <ATen/ATen.h>
 
-#include "temper/base/error.h"
 #include "temper/ops/native/native.h"
-#include "temper/ops/tensor_data.h"
+#include "temper/ops/native/weight_views.h"
 
 namespace temper::ops {
 namespace {
 using kernels::BFloat16Bits;
 using kernels::Code;
-
-bool reads_bfloat16(const Weight& w) {
-  return w.format == WeightFormat::kBFloat16 || w.format == WeightFormat::kRoundedBFloat16;
-}
-bool rounds_input(const Weight& w) {
-  return w.arithmetic == Arithmetic::kFast && reads_bfloat16(w) &&
-         w.values.scalar_type() != at::kDouble;
-}
-
-// [k, n] = Wᵀ as it lies in W.
-template <class T>
-kernels::MatrixView<T> columns_of(const Weight& w, const T* data) {
-  return {data, 1, w.in()};
-}
-template <class T>
-kernels::MatrixView<T> rows_of(const Weight& w, const T* data) {
-  return {data, w.in(), 1};
-}
 
 template <class T>
 kernels::MatrixView<T> view_of(const Operand& x) {
@@ -45,17 +26,6 @@ void multiply_packed(const at::Tensor& a, const at::Tensor& panels, at::Tensor& 
     kernels::gemm(m, n, k, left, bfloat16_bits(panels), to, n, options);
   else
     kernels::gemm(m, n, k, left, values<float>(panels), to, n, options);
-}
-
-kernels::QuantizedMatrix matrix_of(const QuantizedWeight& w) {
-  check(w.layout == QuantizedWeight::Layout::kPanels,
-        "the native backend reads codes that it packed itself");
-  return {w.code,
-          w.rows,
-          w.width,
-          kernels::scale_group(w.code, w.width),
-          values<uint8_t>(w.codes),
-          values<float>(w.scales)};
 }
 
 }  // namespace

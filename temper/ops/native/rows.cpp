@@ -102,6 +102,16 @@ at::Tensor NativeBackend::rms_norm_backward(const at::Tensor& x, const at::Tenso
   return dx;
 }
 
+at::Tensor NativeBackend::center(const at::Tensor& x) const {
+  at::Tensor y = at::empty_like(x, at::MemoryFormat::Contiguous);
+  const int64_t width = x.size(-1);
+  dispatch(x, [&](auto zero) {
+    using T = decltype(zero);
+    row_kernels<T>().center(x.numel() / width, width, values<T>(x), y.mutable_data_ptr<T>());
+  });
+  return y;
+}
+
 at::Tensor NativeBackend::gated(Activation activation, const at::Tensor& gate,
                                 const at::Tensor& up) const {
   at::Tensor y = at::empty_like(gate, at::MemoryFormat::Contiguous);

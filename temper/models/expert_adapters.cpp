@@ -1,0 +1,142 @@
+#include "temper/models/expert_adapters.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "temper/base/error.h"
+#include "temper/models/expert_tensors.h"
+#include "temper/models/tensors.h"
+
+namespace temper::models {
+namespace {
+
+constexpr const char* kMatrices[] = {"lora_A.weight", "lora_B.weight"};
+constexpr const char *kInner = "gate_up_proj", *kOuter = "down_proj";
+
+at::Tensor value_of(const TensorView& view) {
+  return to_tensor(view.make ? view.make() : view, at::kFloat);
+}
+
+// Modules of experts ("PREFIX.experts") and how many there are.
+std::map<std::string, int64_t> expert_modules(const std::vector<Target>& layers) {
+  std::map<std::string, int64_t> modules;
+  for (const Target& t : layers) {
+    const auto name = expert_name(t.path);
+    if (!name) continue;
+    int64_t& count = modules[name->prefix.substr(0, name->prefix.size() - 1)];
+    count = std::max(count, static_cast<int64_t>(name->expert) + 1);
+  }
+  return modules;
+}
+
+// A's or B's part of one expert.
+at::Tensor part_of_matrix(const at::Tensor& all, bool is_a, int64_t experts, int64_t e) {
+  if (is_a) return all.view({experts, -1, all.size(1)}).select(0, e);
+  return all.view({all.size(0), -1, experts}).select(2, e);
+}
+
+}  // namespace
+
+bool is_expert_layer(const std::string& path) { return expert_name(path).has_value(); }
+
+void divide_expert_adapters(TensorMap& tensors, const std::vector<Target>& layers,
+                            const std::vector<std::string>& parameters, const std::string& prefix,
+                            const std::string& directory) {
+  const auto names = [&](const char* projection) {
+    return std::any_of(parameters.begin(), parameters.end(),
+                       [&](const std::string& p) { return last_part(p) == projection; });
+  };
+  for (const auto& [module, experts] : expert_modules(layers)) {
+    const std::string stem = prefix + module + ".";
+    const bool nested = tensors.contains(stem + "base_layer.lora_A.weight");
+    for (const char* projection : {kInner, kOuter})
+      for (const char* matrix : kMatrices) {
+        const bool inner = projection == kInner;
+        if (!nested && names(kInner) == names(kOuter)) continue;
+        if (!nested && !names(projection)) continue;
+        const auto found = tensors.find(stem + (nested && inner ? "base_layer." : "") + matrix);
+        if (found == tensors.end()) continue;
+        const bool is_a = matrix == kMatrices[0];
+        const std::vector<int64_t>& shape = found->second.shape;
+        check<ConfigError>(
+            shape.size() == 2 && shape[is_a ? 0 : 1] > 0 && shape[is_a ? 0 : 1] % experts == 0,
+            directory, ": ", found->first, " is ", at::IntArrayRef(shape),
+            ", expected a rank for each of ", experts, " experts");
+        const at::Tensor all = value_of(found->second).contiguous();
+        tensors.erase(found);
+        for (int64_t e = 0; e < experts; ++e)
+          tensors[stem + std::to_string(e) + "." + projection + "." + matrix] =
+              to_view(part_of_matrix(all, is_a, experts, e).contiguous());
+      }
+  }
+}
+
+std::vector<std::string> join_expert_adapters(TensorMap& tensors, const std::string& prefix) {
+  // By module and projection: the matrices of each expert.
+  std::map<std::string, std::map<std::string, std::map<size_t, TensorView>>> found;
+  std::set<std::string> nested, parameters;
+  for (auto it = tensors.begin(); it != tensors.end();) {
+    const auto name = expert_name(it->first);
+    if (!name) {
+      ++it;
+      continue;
+    }
+    found[name->prefix][name->layer][name->expert] = std::move(it->second);
+    if (name->layer.starts_with(kInner)) nested.insert(name->prefix);
+    it = tensors.erase(it);
+  }
+  for (auto& [module, projections] : found) {
+    const bool both =
+        nested.contains(module) && projections.contains(std::string(kOuter) + ".lora_A.weight");
+    for (auto& [layer, parts] : projections) {
+      const size_t dot = layer.find('.');
+      const std::string projection = layer.substr(0, dot), matrix = layer.substr(dot + 1);
+      const bool is_a = matrix == kMatrices[0];
+      const auto count = static_cast<int64_t>(parts.size());
+      std::vector<TensorView> views;
+      for (auto& [expert, view] : parts) views.push_back(std::move(view));
+      std::vector<int64_t> shape = views[0].shape;
+      shape[is_a ? 0 : 1] *= count;
+      const std::string path = module.substr(prefix.size());
+      const size_t parent = path.rfind('.', path.size() - std::string(".experts.").size() - 1);
+      parameters.insert(path.substr(parent + 1) + projection);
+      tensors[module + (both && projection == kInner ? "base_layer." : "") + matrix] =
+          view_of(shape, at::kFloat, [views = std::move(views), is_a, shape] {
+            std::vector<at::Tensor> values;
+            for (const TensorView& view : views) values.push_back(value_of(view));
+            return at::stack(values, is_a ? 0 : 2).view(shape);
+          });
+    }
+  }
+  return {parameters.begin(), parameters.end()};
+}
+
+std::vector<Target> adaptable_layers(nn::Module& model) {
+  std::vector<Target> layers = linear_layers(model);
+  if (expert_modules(layers).empty()) return layers;
+  std::erase_if(layers, [](const Target& t) {
+    const std::string name = last_part(t.path);
+    return !is_expert_layer(t.path) &&
+           (name == "gate_proj" || name == "up_proj" || name == "down_proj");
+  });
+  return layers;
+}
+
+void check_all_experts(nn::Module& model, const std::vector<Target>& targets) {
+  const auto count = [](const std::vector<Target>& layers) {
+    std::map<std::string, int64_t> counts;
+    for (const Target& t : layers)
+      if (const auto name = expert_name(t.path)) ++counts[name->prefix + name->layer];
+    return counts;
+  };
+  const std::map<std::string, int64_t> all = count(linear_layers(model));
+  for (const auto& [projection, chosen] : count(targets))
+    check<ConfigError>(chosen == all.at(projection), "adapter.target_modules: ", chosen, " of the ",
+                       all.at(projection), " layers of `", projection,
+                       "`; PEFT's adapters are for all experts of a layer or none");
+}
+
+}  // namespace temper::models

@@ -1,0 +1,34 @@
+// Adapters of a mixture's experts in PEFT's files. PEFT has one pair of matrices for the stacked
+// experts of a projection (LoraConfig.target_parameters, lora.ParamWrapper): A [experts · rank,
+// in], expert by expert, and B [out, rank · experts], in which the expert is the last index. Both
+// projections of a layer are named by nesting: gate_up_proj is the inner one, "base_layer". The
+// model has a pair for each expert.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "temper/models/adapter_parts.h"
+
+namespace temper::models {
+
+// Whether a linear layer is one of an expert: "PREFIX.experts.3.down_proj".
+bool is_expert_layer(const std::string& path);
+
+// Renames and divides the tensors of a file, named behind `prefix`, into those of the experts among
+// `layers`. `parameters` are the file's target_parameters. Throws ConfigError of the directory.
+void divide_expert_adapters(TensorMap& tensors, const std::vector<Target>& layers,
+                            const std::vector<std::string>& parameters, const std::string& prefix,
+                            const std::string& directory);
+// The inverse. Gives target_parameters: "mlp.experts.gate_up_proj", ...
+std::vector<std::string> join_expert_adapters(TensorMap& tensors, const std::string& prefix);
+
+// linear_layers(), in a mixture without the MLPs that are no experts: where a model has experts
+// PEFT takes gate_proj, up_proj and down_proj for theirs, so that its files have no place for
+// others.
+std::vector<Target> adaptable_layers(nn::Module& model);
+
+// Throws ConfigError where the targets hold some of a layer's experts, but not all of them.
+void check_all_experts(nn::Module& model, const std::vector<Target>& targets);
+
+}  // namespace temper::models

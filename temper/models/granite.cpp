@@ -1,0 +1,41 @@
+// Granite 3 (IBM): Llama with four factors, as maximal update parametrization has them (Yang et
+// al., arXiv 2203.03466).
+//   x = embedding_multiplier embed(token)
+//   h = x + residual_multiplier o(attend(q, k, v)), whose scores are attention_multiplier q·k
+//   y = h + residual_multiplier down(silu(gate(n2 h)) * up(n2 h))
+//   logits = head(norm(y)) / logits_scaling
+#include "temper/models/decoder.h"
+
+namespace temper::models {
+namespace {
+
+DecoderConfig granite_config(const HfConfig& config) {
+  DecoderConfig c(config, {.vocab_size = 32000,
+                           .hidden_size = 4096,
+                           .intermediate_size = 11008,
+                           .num_hidden_layers = 32,
+                           .num_attention_heads = 32,
+                           .max_position_embeddings = 2048});
+  c.attention.qkv_bias = c.attention.o_bias = config.boolean("attention_bias", false);
+  c.mlp_bias = config.boolean("mlp_bias", false);
+  c.embedding_scale = config.number("embedding_multiplier", 1);
+  c.residual_scale = config.number("residual_multiplier", 1);
+  c.attention.scale = config.number("attention_multiplier", 1);
+  const double divisor = config.number("logits_scaling", 1);
+  if (divisor == 0) config.fail("logits_scaling", "found 0, which logits are divided by");
+  c.logit_scale = 1 / divisor;
+  c.rotary = config.rotary(10000, c.max_position_embeddings);
+  return c;
+}
+
+const RegisteredFamily kGranite(
+    {.model_type = "granite",
+     .help = "Granite 3: factors of embeddings, residuals, scores and logits",
+     .config = &granite_config,
+     .make = &make_decoder<PreNormBlock>,
+     .causal_lm = "GraniteForCausalLM",
+     .sanitize = &unwrap_language_model,
+     .shards = decoder_shards()});
+
+}  // namespace
+}  // namespace temper::models

@@ -1,0 +1,35 @@
+// Mistral (Jiang et al., arXiv 2310.06825): Llama, whose first version attends to a window in every
+// layer.
+//   h = x + o(attend(rotate(q(n1 x)), rotate(k(n1 x)), v(n1 x)))
+//   y = h + down(silu(gate(n2 h)) * up(n2 h))
+#include "temper/models/decoder.h"
+
+namespace temper::models {
+namespace {
+
+DecoderConfig mistral_config(const HfConfig& config) {
+  DecoderConfig c(config, {.vocab_size = 32000,
+                           .hidden_size = 4096,
+                           .intermediate_size = 14336,
+                           .num_hidden_layers = 32,
+                           .num_attention_heads = 32,
+                           .num_key_value_heads = 8,
+                           .max_position_embeddings = 4096 * 32});
+  c.window.assign(c.window.size(), window_or_none(config, 4096));
+  c.rotary = config.rotary(10000, c.max_position_embeddings);
+  return c;
+}
+
+const RegisteredFamily kMistral({.model_type = "mistral",
+                                 .help = "Mistral 7B, Nemo and Small",
+                                 .config = &mistral_config,
+                                 .make = &make_decoder<PreNormBlock>,
+                                 .causal_lm = "MistralForCausalLM",
+                                 .sequence_classification = "MistralForSequenceClassification",
+                                 .sanitize = &unwrap_language_model,
+                                 .shards = decoder_shards(),
+                                 .gguf = GgufArchitecture{
+                                     .name = "llama", .interleaved = true, .rope_factors = true}});
+
+}  // namespace
+}  // namespace temper::models

@@ -1,0 +1,29 @@
+// OLMo 3: OLMo 2 (olmo2.cpp) with three layers that attend to a window to one that does not; the
+// positions of the latter alone are scaled.
+//   h = x + n1 o(attend(rotate(nq q(x)), rotate(nk k(x)), v(x)))
+//   y = h + n2 down(silu(gate(h)) * up(h))
+#include "temper/models/olmo2.h"
+
+namespace temper::models {
+namespace {
+
+DecoderConfig olmo3_config(const HfConfig& config) {
+  DecoderConfig c = olmo_config(config);
+  c.window = windows_of(config, c.num_hidden_layers, window_or_none(config, 4096),
+                        [](int64_t layer) { return (layer + 1) % 4 != 0; });
+  c.rotary = config.rotary(500000, c.max_position_embeddings, "full_attention");
+  c.local_rotary = local_rotary(config, 500000, c.max_position_embeddings);
+  return c;
+}
+
+const RegisteredFamily kOlmo3({.model_type = "olmo3",
+                               .help = "OLMo 3: OLMo 2 with windows",
+                               .config = &olmo3_config,
+                               .make = &make_decoder<PostNormBlock>,
+                               .causal_lm = "Olmo3ForCausalLM",
+                               .sequence_classification = "Olmo3ForSequenceClassification",
+                               .sanitize = &unwrap_language_model,
+                               .shards = decoder_shards()});
+
+}  // namespace
+}  // namespace temper::models

@@ -1,0 +1,134 @@
+#include "temper/models/sparse_block.h"
+
+#include "temper/base/error.h"
+#include "temper/nn/read_rows.h"
+
+namespace temper::models {
+
+ops::RouterSpec read_router(const HfConfig& c, int64_t experts, int64_t chosen) {
+  const char* key = c.has("num_local_experts")  ? "num_local_experts"
+                    : c.has("n_routed_experts") ? "n_routed_experts"
+                                                : "num_experts";
+  ops::RouterSpec spec{.experts = c.integer(key, experts, kMostExperts),
+                       .chosen = c.integer("num_experts_per_tok", chosen, kMostExperts)};
+  if (spec.chosen > spec.experts)
+    c.fail("num_experts_per_tok", temper::str(spec.chosen, " of ", spec.experts, " experts"));
+  return spec;
+}
+
+void read_sigmoid_router(const HfConfig& c, ops::RouterSpec& spec) {
+  spec.score = ops::RouterScore::kSigmoid;
+  spec.groups = c.integer("n_group", 1, kMostExperts);
+  spec.chosen_groups = c.integer("topk_group", 1, kMostExperts);
+  spec.normalize = c.boolean("norm_topk_prob", true);
+  spec.scale = c.number("routed_scaling_factor", 1);
+  const int64_t size = spec.experts / spec.groups;
+  if (spec.experts % spec.groups != 0 || (spec.groups > 1 && size < 2))
+    c.fail("n_group", temper::str(spec.groups, " groups of ", spec.experts, " experts"));
+  if (spec.chosen_groups > spec.groups || spec.chosen_groups * size < spec.chosen)
+    c.fail("topk_group", temper::str(spec.chosen_groups, " of ", spec.groups, " groups of ", size,
+                                     " experts, for ", spec.chosen, " experts of a token"));
+}
+
+void dense_first(const HfConfig& c, int64_t usual, int64_t layers, SparseConfig& sparse) {
+  const double dense = c.number("first_k_dense_replace", static_cast<double>(usual));
+  for (int64_t i = 0; i < layers; ++i) sparse.layers.push_back(static_cast<double>(i) >= dense);
+}
+
+void drop_later_layers(TensorMap& tensors, int64_t layers) {
+  const std::string prefix = "model.layers.";
+  std::erase_if(tensors, [&](const auto& tensor) {
+    const std::string& name = tensor.first;
+    if (!name.starts_with(prefix)) return false;
+    const size_t dot = name.find('.', prefix.size());
+    const std::string digits = name.substr(prefix.size(), dot - prefix.size());
+    return !digits.empty() && digits.size() < 9 &&
+           digits.find_first_not_of("0123456789") == std::string::npos &&
+           std::stol(digits) >= layers;
+  });
+}
+
+void set_sparse(DecoderConfig& c, SparseConfig sparse) {
+  sparse.layers.resize(static_cast<size_t>(c.num_hidden_layers), true);
+  c.experts = sparse.router.experts;
+  c.experts_per_token = sparse.router.chosen;
+  c.sparse = std::make_shared<const SparseConfig>(std::move(sparse));
+}
+
+SparseMlp::SparseMlp(nn::Module& parent, std::string name, const DecoderConfig& c, int64_t layer)
+    : Module(parent, std::move(name)),
+      router(*this, c.sparse->gate, c.hidden_size, c.sparse->router, c.initializer_range,
+             c.sparse->correction),
+      experts(*this, "experts",
+              {.count = c.sparse->router.experts,
+               .hidden = c.hidden_size,
+               .width = c.sparse->width,
+               .activation = c.activation,
+               .init_std = c.initializer_range}),
+      layer_(layer) {
+  if (c.sparse->shared_width > 0)
+    shared_experts.emplace(*this, "shared_experts", c.hidden_size, c.sparse->shared_width, false,
+                           c.activation, c.initializer_range);
+}
+
+at::Tensor SparseMlp::forward(const ops::LinearInput& x, const nn::Context& context) {
+  const at::Tensor h = ops::materialize(x), logits = router.logits(h);
+  const ops::Routing routing = router.route(logits);
+  const ops::ExpertRows rows = ops::rows_by_expert(routing.expert, router.spec.experts);
+  at::Tensor y = experts.forward(h, routing.weight, rows, context);
+  if (context.routers) y = context.routers->see(layer_, logits, rows, y);
+  if (!shared_experts) return y;
+  return ops::add_scaled(y, shared_experts->forward(ops::LinearInput::plain(h), context));
+}
+
+SparseBlock::SparseBlock(nn::Module& parent, std::string name, const DecoderConfig& c,
+                         int64_t layer, std::shared_ptr<nn::Rotary> rotary)
+    : Module(parent, std::move(name)),
+      self_attn(*this, "self_attn", c.attention_of(layer), layer, std::move(rotary)),
+      input_layernorm(*this, "input_layernorm", c.hidden_size, c.attention.norm_eps,
+                      c.attention.norm_one_plus),
+      post_attention_layernorm(*this, "post_attention_layernorm", c.hidden_size,
+                               c.attention.norm_eps, c.attention.norm_one_plus),
+      residual_scale_(c.residual_scale) {
+  if (c.sparse->layers.at(static_cast<size_t>(layer)))
+    sparse.emplace(*this, c.sparse->module, c, layer);
+  else
+    mlp.emplace(*this, "mlp", c.hidden_size, c.intermediate_size, c.mlp_bias, c.activation,
+                c.initializer_range);
+}
+
+at::Tensor SparseBlock::forward(const at::Tensor& x, const nn::Context& context) {
+  const nn::ReadRows read(context);
+  const at::Tensor attended = self_attn.forward(input_layernorm.input(x), context);
+  const at::Tensor h = ops::add_scaled(read.select(x), attended, residual_scale_);
+  const ops::LinearInput in = post_attention_layernorm.input(h);
+  const at::Tensor fed =
+      sparse ? sparse->forward(in, read.context()) : mlp->forward(in, read.context());
+  return read.restore(ops::add_scaled(h, fed, residual_scale_), x.size(0));
+}
+
+namespace {
+
+constexpr ShardRule kSparseShards[] = {
+    {"*.embed_tokens.weight", Split::kVocabulary},
+    {"lm_head.weight", Split::kVocabulary},
+    {"*.q_proj.weight", Split::kColumns},
+    {"*.k_proj.weight", Split::kColumns},
+    {"*.v_proj.weight", Split::kColumns},
+    {"*.o_proj.weight", Split::kRows},
+    {"*.mlp.gate_proj.weight", Split::kColumns},
+    {"*.mlp.up_proj.weight", Split::kColumns},
+    {"*.mlp.down_proj.weight", Split::kRows},
+    {"*.shared_experts.gate_proj.weight", Split::kColumns},
+    {"*.shared_experts.up_proj.weight", Split::kColumns},
+    {"*.shared_experts.down_proj.weight", Split::kRows},
+    {"*.q_proj.bias", Split::kColumns},
+    {"*.k_proj.bias", Split::kColumns},
+    {"*.v_proj.bias", Split::kColumns},
+};
+
+}  // namespace
+
+std::span<const ShardRule> sparse_shards() { return kSparseShards; }
+
+}  // namespace temper::models

@@ -1,0 +1,62 @@
+#include "temper/nn/experts.h"
+
+#include <ATen/ATen.h>
+
+#include "temper/base/error.h"
+#include "temper/ops/grouped_linear.h"
+
+namespace temper::nn {
+namespace {
+
+// layers[g] over the rows of group g, with the adapters that the context chooses.
+at::Tensor project_groups(const ops::GroupedInput& x, const std::vector<int64_t>& offsets,
+                          const std::vector<Linear*>& layers, const Context& context) {
+  const bool adapted = layers[0]->adapter(context.adapter) != nullptr;
+  std::vector<std::vector<ops::LinearOperand>> operands(adapted ? 2 : 1);
+  std::vector<ops::LinearOperand> up;
+  for (Linear* layer : layers) {
+    operands[0].push_back(
+        {layer->weight.weight(), layer->bias ? layer->bias->value() : at::Tensor()});
+    Lora* lora = layer->adapter(context.adapter);
+    check((lora != nullptr) == adapted, "of a mixture's experts some have an adapter");
+    if (!lora) continue;
+    check(!lora->drops(context) && !lora->lora_magnitude_vector,
+          "an adapter of experts has neither dropout nor a magnitude");
+    operands[1].push_back({lora->lora_A.weight.weight(), {}});
+    up.push_back({lora->lora_B.weight.weight(), {}});
+  }
+  const std::vector<at::Tensor> y = ops::grouped_linear(x, offsets, operands);
+  if (!adapted) return y[0];
+  const at::Tensor delta = ops::grouped_linear(ops::GroupedInput::plain(y[1]), offsets, {up})[0];
+  return ops::add_scaled(y[0], delta, layers[0]->adapter(context.adapter)->scale);
+}
+
+}  // namespace
+
+Expert::Expert(Module& parent, std::string name, const ExpertsConfig& c)
+    : Module(parent, std::move(name)),
+      gate_up_proj(*this, "gate_up_proj", c.hidden, 2 * c.width, false, c.init_std),
+      down_proj(*this, "down_proj", c.width, c.hidden, false, c.init_std) {}
+
+Experts::Experts(Module& parent, std::string name, const ExpertsConfig& c)
+    : ModuleList(parent, std::move(name)), activation_(c.activation) {
+  for (int64_t i = 0; i < c.count; ++i) emplace(c);
+}
+
+at::Tensor Experts::forward(const at::Tensor& x, const at::Tensor& weight,
+                            const ops::ExpertRows& rows, const Context& context) {
+  std::vector<Linear*> gate_up, down;
+  for (const int64_t expert : rows.experts) {
+    Expert& chosen = (*this)[static_cast<size_t>(expert)];
+    gate_up.push_back(&chosen.gate_up_proj);
+    down.push_back(&chosen.down_proj);
+  }
+  if (gate_up.empty()) return at::zeros_like(x);
+  const at::Tensor inner = project_groups(ops::GroupedInput::select(x, rows.token), rows.offsets,
+                                          gate_up, context),
+                   outer = project_groups(ops::GroupedInput::gated(inner, activation_),
+                                          rows.offsets, down, context);
+  return ops::combine(outer, weight, rows);
+}
+
+}  // namespace temper::nn

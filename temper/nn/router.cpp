@@ -1,0 +1,52 @@
+#include "temper/nn/router.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "temper/ops/linear.h"
+
+namespace temper::nn {
+
+Router::Router(Module& parent, std::string name, int64_t hidden, const ops::RouterSpec& spec,
+               double init_std, bool correction)
+    : Module(parent, std::move(name)),
+      weight(*this, "weight", {spec.experts, hidden}, {Init::Kind::kNormal, init_std}),
+      spec(spec) {
+  if (!correction) return;
+  e_score_correction_bias.emplace(*this, "e_score_correction_bias",
+                                  std::vector<int64_t>{spec.experts}, Init{Init::Kind::kZeros, 0});
+  e_score_correction_bias->set_constant();
+}
+
+ops::Routing Router::route(const at::Tensor& logits) const {
+  at::Tensor bias;
+  if (e_score_correction_bias) bias = e_score_correction_bias->value().to(logits.options());
+  return ops::route(spec, logits, bias);
+}
+
+at::Tensor Router::logits(const at::Tensor& x) const {
+  return ops::linear(ops::LinearInput::plain(x), {{weight.weight(), {}}})[0];
+}
+
+at::Tensor RouterWatch::see(int64_t layer, const at::Tensor& logits, const ops::ExpertRows& rows,
+                            const at::Tensor& y) {
+  if (counting) {
+    Layer& of = layers[layer];
+    of.chosen.resize(static_cast<size_t>(logits.size(1)));
+    for (size_t g = 0; g < rows.experts.size(); ++g)
+      of.chosen[static_cast<size_t>(rows.experts[g])] +=
+          static_cast<double>(rows.offsets[g + 1] - rows.offsets[g]);
+    of.tokens += static_cast<double>(logits.size(0));
+    if (loss && !choices_only) {
+      const at::NoGradGuard no_grad;
+      const at::Tensor sums =
+          ops::router_probabilities(logits.detach()).to(at::kDouble).sum(0).to(at::kCPU);
+      of.probability.resize(of.chosen.size());
+      for (size_t e = 0; e < of.chosen.size(); ++e)
+        of.probability[e] += sums.const_data_ptr<double>()[e];
+    }
+  }
+  return loss && !choices_only ? ops::with_balance_loss(y, logits, loss) : y;
+}
+
+}  // namespace temper::nn

@@ -1,0 +1,59 @@
+// Routers of mixtures of experts: which experts a token goes to, and with which weights. Every row
+// is computed by itself, so that the bits do not depend on the batch. T is float, or double for
+// gradient checks.
+#pragma once
+
+#include <cstdint>
+
+namespace temper::kernels {
+
+enum class RouterScore {
+  kSoftmax,  // of all experts' logits (Shazeer et al., arXiv 1701.06538)
+  kSigmoid,  // of each by itself (DeepSeek-V3, arXiv 2412.19437, equation 15)
+};
+
+struct RouterSpec {
+  int64_t experts = 0, chosen = 0;  // chosen: experts of a token, at most kMostChosen
+  RouterScore score = RouterScore::kSoftmax;
+  bool normalize = false;  // the weights of a token are divided by their sum
+  double scale = 1;        // which they are multiplied by
+  // The experts are that many groups of equal size, of which a token goes to `chosen_groups`: those
+  // whose two largest scores have the largest sum (section 2.1.2 of the same paper).
+  int64_t groups = 1, chosen_groups = 1;
+};
+constexpr int64_t kMostChosen = 1024;
+
+// logits [rows, experts] (NaN is the least); bias [experts], added to the scores of sigmoid for the
+// choice alone, or null. expert [rows, chosen]: the experts with the largest scores, of equals the
+// lower, ascending; weight [rows, chosen]: theirs. Softmax: e_i = exp(x_i - max x), summed in
+// double by ascending i over all experts, or over the chosen ones if the weights are normalised;
+// weight = e_i · scale / sum, in double, rounded once. Sigmoid: s_i = 1 / (1 + exp(-x_i)); weight =
+// s_i · scale, or s_i · scale / (their sum + 1e-20).
+template <class T>
+void route(const RouterSpec& spec, int64_t rows, const T* logits, const T* bias, int64_t* expert,
+           T* weight);
+// dlogits [rows, experts] from the gradient of the weights.
+template <class T>
+void route_backward(const RouterSpec& spec, int64_t rows, const T* logits, const int64_t* expert,
+                    const T* dweight, T* dlogits);
+
+// p[r, :], the softmax of the logits: e_i over their sum, as above.
+template <class T>
+void router_probabilities(int64_t rows, int64_t experts, const T* logits, T* p);
+// dlogits from the gradient g [rows, experts] of the probabilities.
+template <class T>
+void router_probabilities_backward(int64_t rows, int64_t experts, const T* logits, const T* g,
+                                   T* dlogits);
+
+// y[n, :] = Σ_j weight[n, j] · x[place[n, j], :]: fused multiply-adds from 0, j ascending. x
+// [.., width].
+template <class T>
+void combine(int64_t rows, int64_t chosen, int64_t width, const T* x, const T* weight,
+             const int64_t* place, T* y);
+// dx[place[n, j], :] = weight[n, j] · dy[n, :]; dweight[n, j] = Σ_i dy[n, i] x[place[n, j], i], in
+// double: eight partial sums by i mod 8, then the rest ascending.
+template <class T>
+void combine_backward(int64_t rows, int64_t chosen, int64_t width, const T* x, const T* weight,
+                      const int64_t* place, const T* dy, T* dx, T* dweight);
+
+}  // namespace temper::kernels

@@ -1,0 +1,35 @@
+// Linear layers of which each reads its own rows of one input: the experts of a mixture. Nothing is
+// padded, no row is left out, and each element of a result is the chain of fused multiply-adds of
+// ops::linear, so that it does not depend on how many rows a layer gets.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "temper/ops/linear.h"
+
+namespace temper::ops {
+
+// What the layers read, [R, in]: a function of stored tensors that the backward pass computes again
+// instead of keeping it.
+struct GroupedInput {
+  enum class Kind { kPlain, kRows, kGated };
+  Kind kind = Kind::kPlain;
+  at::Tensor x;     // plain: [R, in]; rows: [N, in]; gated: [R, 2 in], the gate before up
+  at::Tensor rows;  // rows: int64 [R], which rows of x
+  Activation activation = Activation::kSilu;  // gated: act(gate) * up
+
+  static GroupedInput plain(at::Tensor x);
+  static GroupedInput select(at::Tensor x, const std::vector<int64_t>& rows);
+  static GroupedInput gated(at::Tensor gate_up, Activation activation);
+};
+
+// layers[i][g] reads rows [offsets[g], offsets[g + 1]) of the input and gives those of output i,
+// [R, out_i]: offsets[0] is 0, offsets.back() is R. Differentiable in x, weights and biases.
+std::vector<at::Tensor> grouped_linear(const GroupedInput& input,
+                                       const std::vector<int64_t>& offsets,
+                                       const std::vector<std::vector<LinearOperand>>& layers);
+
+}  // namespace temper::ops

@@ -1,0 +1,40 @@
+// Weights as the kernels of matrix products take them.
+#pragma once
+
+#include "temper/base/error.h"
+#include "temper/ops/cpu/quantized.h"
+#include "temper/ops/tensor_data.h"
+#include "temper/ops/weight.h"
+
+namespace temper::ops {
+
+inline bool reads_bfloat16(const Weight& w) {
+  return w.format == WeightFormat::kBFloat16 || w.format == WeightFormat::kRoundedBFloat16;
+}
+inline bool rounds_input(const Weight& w) {
+  return w.arithmetic == Arithmetic::kFast && reads_bfloat16(w) &&
+         w.values.scalar_type() != at::kDouble;
+}
+
+// [k, n] = Wᵀ as it lies in W.
+template <class T>
+kernels::MatrixView<T> columns_of(const Weight& w, const T* data) {
+  return {data, 1, w.in()};
+}
+template <class T>
+kernels::MatrixView<T> rows_of(const Weight& w, const T* data) {
+  return {data, w.in(), 1};
+}
+
+inline kernels::QuantizedMatrix matrix_of(const QuantizedWeight& w) {
+  check(w.layout == QuantizedWeight::Layout::kPanels,
+        "the native backend reads codes that it packed itself");
+  return {w.code,
+          w.rows,
+          w.width,
+          kernels::scale_group(w.code, w.width),
+          values<uint8_t>(w.codes),
+          values<float>(w.scales)};
+}
+
+}  // namespace temper::ops

@@ -1,0 +1,55 @@
+// Mixtures of experts (Shazeer et al., arXiv 1701.06538): the choice of each token's experts, the
+// rows that each expert gets, and what comes back of them. Every row's numbers are its own
+// (temper/ops/cpu/routing.h), whatever else is in the batch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "temper/ops/cpu/routing.h"
+
+namespace temper::ops {
+
+using kernels::RouterScore;
+using kernels::RouterSpec;
+
+struct Routing {
+  at::Tensor expert;  // [N, chosen] int64, each row ascending
+  at::Tensor weight;  // [N, chosen], of the logits' dtype
+};
+// logits [N, experts]; bias [experts], which counts for the choice alone, or undefined. The weights
+// are differentiable in the logits. Logits without any finite number give some choice.
+Routing route(const RouterSpec& spec, const at::Tensor& logits, const at::Tensor& bias = {});
+
+// The rows of a batch by expert: row r of the R = N · chosen is token[r]'s. Within an expert's rows
+// tokens ascend.
+struct ExpertRows {
+  std::vector<int64_t> experts;  // those that some token goes to, ascending
+  std::vector<int64_t> offsets;  // of experts[g]: rows [offsets[g], offsets[g + 1])
+  std::vector<int64_t> token;    // [R]
+  at::Tensor place;              // [N, chosen] int64: the rows of each token
+};
+// `expert` of a Routing. On other devices than the host this waits for it.
+ExpertRows rows_by_expert(const at::Tensor& expert, int64_t experts);
+
+// y[n] = Σ_j weight[n, j] x[place[n, j]], by ascending expert: x [R, H], weight [N, chosen] to
+// [N, H]. Differentiable in both.
+at::Tensor combine(const at::Tensor& x, const at::Tensor& weight, const ExpertRows& rows);
+
+// The softmax of the logits [N, experts]. Differentiable.
+at::Tensor router_probabilities(const at::Tensor& logits);
+
+// A term of a loss that is linear in a router's probabilities: Σ_n Σ_i weight[i] p[n, i].
+struct BalanceLoss {
+  at::Tensor weight;  // [experts], in the dtype and on the device of the logits
+};
+// y itself. Whatever is differentiated through it, the term's gradient in the logits [N, experts]
+// comes on top, so that no function further up has to carry the term. `loss` is read in the
+// backward pass: it may be filled after the forward pass.
+at::Tensor with_balance_loss(const at::Tensor& y, const at::Tensor& logits,
+                             std::shared_ptr<const BalanceLoss> loss);
+
+}  // namespace temper::ops
