@@ -47,7 +47,8 @@ ops::AttentionSpec Attention::spec() const {
                           .k_norm = {},
                           .norm_eps = config_.norm_eps,
                           .norm_one_plus = config_.norm_one_plus,
-                          .cache_dtype = cache_dtype_};
+                          .cache_dtype = cache_dtype_,
+                          .arithmetic = q_proj.weight.arithmetic()};
   if (q_norm) spec.q_norm = q_norm->weight.value();
   if (k_norm) spec.k_norm = k_norm->weight.value();
   return spec;

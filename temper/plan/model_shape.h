@@ -28,6 +28,7 @@ struct ModelShape {
   int64_t units = 0;  // embedding, blocks, a head that is not tied
   int64_t layers = 0, hidden = 0, vocabulary = 0, max_positions = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  double soft_cap = 0;  // of attention's scores
   bool tied = false;
 
   int64_t parameters() const;
