@@ -3,7 +3,7 @@ set(TEMPER_RPATH "$ORIGIN;$ORIGIN/../lib")
 
 function(temper_glob out folder)
   file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/temper/${folder}/*.cpp)
-  list(FILTER found EXCLUDE REGEX "/(cpu|parquet|xgrammar)/")
+  list(FILTER found EXCLUDE REGEX "/(cpu|nccl|parquet|xgrammar)/")
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 

@@ -58,7 +58,8 @@ install_cuda_torch() {
   echo "setup: installing torch $torch_version with CUDA into $torch_deps"
   "${pip[@]}" --no-deps "torch===$torch_version"
   mapfile -t libraries < <(sed -n 's/^Requires-Dist: \(\(nvidia-\|cuda-toolkit\)[^;]*\);.*/\1/p' .deps/torch.partial/torch-*.dist-info/METADATA)
-  "${pip[@]}" "${libraries[@]}"
+  # The plugin with NCCL includes CUDA's headers, which want two packages more.
+  "${pip[@]}" "${libraries[@]}" $(printf '%s\n' "${libraries[@]}" | sed -n 's/^cuda-toolkit\[[^]]*\]/cuda-toolkit[crt,cccl]/p')
 }
 
 torch_root() {

@@ -13,6 +13,7 @@
 #include "temper/base/stopped.h"
 #include "temper/base/version.h"
 #include "temper/cli/completion_words.h"
+#include "temper/cli/full_device.h"
 #include "temper/cli/launch.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/training.h"
@@ -185,6 +186,13 @@ int run_verb(const Arguments& arguments) {
     // The path is one that the user named: a run checks what it makes itself.
     std::cerr << "temper: " << e.path1().string() << ": " << e.code().message() << std::endl;
     return 2;
+  } catch (const c10::OutOfMemoryError& e) {
+    return report("",
+                  RunError(full_device_message(
+                      e,
+                      "a smaller --cache-bytes or --max-batch, --dtype bfloat16 or --storage "
+                      "int8 or nf4 would take less")),
+                  1);
   } catch (const std::bad_alloc& e) {
     return report("out of memory: ", e, 1);
   } catch (const std::exception& e) {

@@ -1,7 +1,6 @@
 #include "temper/cli/device_report.h"
 
 #include <ATen/ATen.h>
-#include <ATen/DeviceAccelerator.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "temper/base/clock.h"
 #include "temper/base/error.h"
 #include "temper/models/device.h"
+#include "temper/models/device_memory.h"
 
 namespace temper::cli {
 namespace {
@@ -46,12 +46,9 @@ int64_t bandwidth(at::Device device) {
 
 // Empty: the device's allocator does not say.
 std::string memory(at::Device device) {
-  try {
-    const auto [free, all] = at::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
-    return str(free / 1'000'000, " of ", all / 1'000'000, " MB free, ");
-  } catch (const std::exception&) {
-    return {};
-  }
+  const auto known = models::memory_of(device);
+  if (!known) return {};
+  return str(known->free / 1'000'000, " of ", known->all / 1'000'000, " MB free, ");
 }
 
 void print_device(std::ostream& out, at::Device device) {

@@ -243,8 +243,9 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
   app.add_option(
          "--cache-dtype", cache_dtype,
          "number type that attention rounds keys and values to, cached or not: float32 (the "
-         "default), or float16 or bfloat16, which halve the key-value cache. Use that of "
-         "training (rollout.cache_dtype)")
+         "default), or float16 or bfloat16, which halve the key-value cache; bfloat16 is the "
+         "default off the CPU of models saved in a half-precision type. Use that of training "
+         "(rollout.cache_dtype)")
       ->check(CLI::IsMember(kCacheDtypes));
 }
 
@@ -297,6 +298,7 @@ models::Storage ModelFlags::kept() const {
   const bool as_model = !chosen && !models::chosen_device().is_cpu() && is_half_precision(model);
   models::Storage kept =
       as_model ? kept_as("bfloat16", "", "fast") : kept_as(dtype, storage, arithmetic);
+  if (as_model) kept.cache_dtype = ops::CacheDtype::kBFloat16;
   const auto found = std::ranges::find(kCacheDtypes, cache_dtype);  // none: the default
   if (found != kCacheDtypes.end())
     kept.cache_dtype = static_cast<ops::CacheDtype>(found - kCacheDtypes.begin());

@@ -8,12 +8,14 @@
 #include <iostream>
 
 #include "temper/base/error.h"
+#include "temper/cli/full_device.h"
 #include "temper/cli/launch.h"
 #include "temper/cli/next_steps.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/verbs.h"
 #include "temper/dist/environment.h"
 #include "temper/distill/run.h"
+#include "temper/plan/check_run.h"
 #include "temper/preference/dpo.h"
 #include "temper/preference/losses.h"
 #include "temper/preference/orpo.h"
@@ -53,6 +55,22 @@ bool asks_for_help(const Arguments& arguments) {
   });
 }
 
+// The run is planned once more from its config, without its weights.
+template <class Config>
+std::string full_device(const c10::OutOfMemoryError& error, const char* verb,
+                        const Arguments& arguments) {
+  try {
+    Config config;
+    read_run_config(config, arguments, verb, other_sections(verb));
+    plan::RunChecks checks(config, {});
+    plan::check_run(checks, config);
+    if (checks.plan) return full_device_message(error, checks.shape, *checks.plan);
+  } catch (const std::exception&) {
+    // What went wrong first is said.
+  }
+  return full_device_message(error, "a smaller train.micro_batch_tokens would take less");
+}
+
 template <class Config>
 int run_training(const Training<Config>& training, const Arguments& arguments) {
   Config config;
@@ -77,8 +95,12 @@ int run_training(const Training<Config>& training, const Arguments& arguments) {
   // not SIG_IGN: programs that are started inherit only the latter.
   ::signal(SIGPIPE, [](int) {});
   end_with_launcher();
-  const train::RunOutcome outcome =
-      training.run(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, interrupted});
+  train::RunOutcome outcome;
+  try {
+    outcome = training.run(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, interrupted});
+  } catch (const c10::OutOfMemoryError& error) {
+    throw RunError(full_device<Config>(error, training.verb, rest));
+  }
   if (!outcome.interrupted) {
     const auto& sinks = config.metrics.sinks;
     const bool shows = std::find(sinks.begin(), sinks.end(), "console") != sinks.end();

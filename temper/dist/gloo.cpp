@@ -15,6 +15,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/stopped.h"
+#include "temper/dist/device_transport.h"
 #include "temper/dist/liveness.h"
 #include "temper/dist/peer_watch.h"
 #include "temper/metrics/trace.h"
@@ -133,7 +134,7 @@ class GlooGroup : public Group {
   using Group::all_reduce_sum;
   void all_reduce_sum(at::Tensor& tensor) override {
     const at::NoGradGuard no_grad;
-    if (!tensor.is_cpu()) return through_host(tensor, [this](at::Tensor& x) { all_reduce_sum(x); });
+    if (!reaches(tensor)) return through_host(tensor, [this](at::Tensor& x) { all_reduce_sum(x); });
     const int64_t count = tensor.numel(), part = (count + size_ - 1) / size_;
     if (count == 0) return;
     at::Tensor flat = tensor.view({-1});
@@ -152,37 +153,37 @@ class GlooGroup : public Group {
     if (part * size_ != count) flat.copy_(padded.narrow(0, 0, count));
   }
   void all_gather(const at::Tensor& part, at::Tensor& whole) override {
-    if (!whole.is_cpu()) {
+    if (!reaches(whole)) {
       const at::Tensor here = part.detach().to(at::kCPU);
       return through_host(whole, [&](at::Tensor& x) { all_gather(here, x); });
     }
     at::Tensor mine = part.detach();
     count(static_cast<int64_t>(part.nbytes()) * (size_ - 1));
-    if (static_cast<int64_t>(whole.nbytes()) > kSmallGather)
-      return wait(group_->_allgather_base(whole, mine));
+    if (!whole.is_cpu() || static_cast<int64_t>(whole.nbytes()) > kSmallGather)
+      return wait(transport(whole)._allgather_base(whole, mine));
     at::Tensor to_each = mine.view({1, -1}).repeat({size_, 1}), all = whole.view({size_, -1});
     std::vector<int64_t> evenly;
     wait(group_->alltoall_base(all, to_each, evenly, evenly));
   }
   void reduce_scatter_sum(const at::Tensor& whole, at::Tensor& part) override {
     const at::NoGradGuard no_grad;
-    if (!part.is_cpu()) {
+    if (!reaches(part)) {
       const at::Tensor here = whole.detach().to(at::kCPU);
       return through_host(part, [&](at::Tensor& x) { reduce_scatter_sum(here, x); });
     }
     at::Tensor given = whole.detach(), all = at::empty_like(given);
     count(static_cast<int64_t>(whole.nbytes()) / size_ * (size_ - 1));
     std::vector<int64_t> evenly;
-    wait(group_->alltoall_base(all, given, evenly, evenly));
+    wait(transport(part).alltoall_base(all, given, evenly, evenly));
     sum_in_order(all, part);
   }
   void broadcast(at::Tensor& tensor, int root) override {
-    if (!tensor.is_cpu()) return through_host(tensor, [&](at::Tensor& x) { broadcast(x, root); });
+    if (!reaches(tensor)) return through_host(tensor, [&](at::Tensor& x) { broadcast(x, root); });
     std::vector<at::Tensor> tensors{tensor.detach()};
     c10d::BroadcastOptions options;
     options.rootRank = root;
     if (rank_ == root) count(static_cast<int64_t>(tensor.nbytes()) * (size_ - 1));
-    wait(group_->broadcast(tensors, options));
+    wait(transport(tensor).broadcast(tensors, options));
   }
   void send(const at::Tensor& tensor, int to) override {
     std::vector<at::Tensor> tensors{tensor.detach().to(at::kCPU)};
@@ -197,6 +198,23 @@ class GlooGroup : public Group {
   void barrier() override { wait(group_->barrier()); }
 
  private:
+  // Whether collectives reach the tensor where it lies: in the host's memory, or on a device for
+  // which all ranks have a transport. Ranks find out in the first collective on a device.
+  bool reaches(const at::Tensor& x) {
+    if (x.is_cpu()) return true;
+    if (!asked_) {
+      asked_ = true;
+      const auto prefixed = c10::make_intrusive<c10d::PrefixStore>("device", store_);
+      c10::intrusive_ptr<c10d::Backend> made =
+          make_transport(x.device().type(), prefixed, rank_, size_, longest_wait_);
+      const std::vector<std::string> all = all_gather(std::string(made ? "1" : "0"));
+      if (std::find(all.begin(), all.end(), "0") == all.end()) on_device_ = std::move(made);
+    }
+    return on_device_ != nullptr;
+  }
+  c10d::Backend& transport(const at::Tensor& x) {
+    return x.is_cpu() ? static_cast<c10d::Backend&>(*group_) : *on_device_;
+  }
   // gloo reads and writes the host's memory: what lies on a device goes through a copy there.
   template <class Collective>
   static void through_host(at::Tensor& tensor, const Collective& collective) {
@@ -242,6 +260,8 @@ class GlooGroup : public Group {
   c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> options_;
   std::chrono::milliseconds longest_wait_{};
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+  bool asked_ = false;
+  c10::intrusive_ptr<c10d::Backend> on_device_;  // null: none
 };
 
 }  // namespace

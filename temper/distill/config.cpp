@@ -104,6 +104,12 @@ bool DistillConfig::samples() const { return strategies().find(distill.strategy)
 
 void DistillConfig::complete() {
   SftConfig::complete();
+  // Where products round to bfloat16 by default, so does attention, and flash kernels read such a
+  // cache.
+  if (defaulted.contains("model.arithmetic") && !was_set("rollout.cache_dtype") && samples()) {
+    rollout.cache_dtype = ops::CacheDtype::kBFloat16;
+    defaulted["rollout.cache_dtype"] = "bfloat16";
+  }
   const StrategyEntry& strategy = strategies().find(distill.strategy, where("distill.strategy"));
   // A resolved config has every key: one with its default says nothing.
   DistillSection standard, own = distill;

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "temper/base/likeliest.h"
+#include "temper/ops/choice.h"
 #include "temper/ops/embedding.h"
 
 namespace temper::generate {
@@ -17,9 +18,14 @@ double divisor(const SamplingOptions& options) {
   return options.temperature == 0 ? 1 : options.temperature;
 }
 
+// The tokens of the completion that stand before the sequence's i-th row.
+size_t tokens_before(const SampledRows& sequence, int64_t i) {
+  return sequence.completion.size() - static_cast<size_t>(sequence.drafted - i);
+}
+
 // The choice of the sequence's i-th row.
 Choice choose_of(const SampledRows& sequence, int64_t i, const LogitsRow& logits, float log_sum) {
-  const size_t count = sequence.completion.size() - static_cast<size_t>(sequence.drafted - i);
+  const size_t count = tokens_before(sequence, i);
   SampleContext context{.prompt = sequence.prompt, .completion = sequence.completion.first(count)};
   if (static_cast<int64_t>(count) < sequence.min_tokens) context.banned = sequence.ends;
   if (sequence.matcher) context.mask = sequence.matcher->mask();
@@ -81,6 +87,53 @@ void sample_at(models::CausalLM& model, double temperature, int adapter, const a
   if (failure) std::rethrow_exception(failure);
 }
 
+// Whether nothing but the logits and a random number decides the tokens, so that they can be chosen
+// where the logits are.
+bool chosen_on_device(const SampledRows& s) {
+  const bool bans = !s.ends.empty() && static_cast<int64_t>(tokens_before(s, 0)) < s.min_tokens;
+  return !s.options->changes_logits() && !s.matcher && s.top_logprobs == 0 && !bans;
+}
+
+// As sample_at, of sequences of which all are chosen_on_device().
+at::Tensor choose_at(models::CausalLM& model, double temperature, int adapter,
+                     const at::Tensor& hidden, std::span<const SampledRows* const> sequences) {
+  std::vector<ops::ChoiceRule> rules;
+  for (const SampledRows* s : sequences)
+    for (int64_t i = 0; i < s->rows(); ++i) {
+      const SamplingOptions& o = *s->options;
+      ops::ChoiceRule rule{.greedy = o.temperature == 0};
+      if (!rule.greedy) {
+        SampleKey key = s->key;
+        key.position += static_cast<uint64_t>(i);
+        rule = {.greedy = false,
+                .quantile = uniform_of(o, key),
+                .top_k = o.top_k,
+                .top_p = o.top_p,
+                .min_p = o.min_p};
+      }
+      rules.push_back(rule);
+    }
+  return ops::choose(model.logits_on_device(hidden, temperature, adapter), rules);
+}
+
+// The choices among [rows, 3] of ops::choose, in the host's memory.
+std::vector<Choice> taken(const SampledRows& sequence, const double* rows) {
+  std::vector<Choice> chosen;
+  do {
+    const double* row = rows + 3 * chosen.size();
+    if (!std::isfinite(row[2])) break;
+    chosen.push_back({static_cast<int32_t>(row[0]), static_cast<float>(row[1]), {}, false});
+  } while (goes_on(sequence, chosen.size(), chosen.back()));
+  return chosen;
+}
+
+// Sequences that share a head and a temperature.
+struct Head {
+  std::vector<size_t> sequences;
+  std::vector<int64_t> rows;  // of hidden states
+};
+using Heads = std::map<std::pair<int, double>, Head>;  // by adapter and divisor
+
 }  // namespace
 
 TopLogprobs likeliest(const float* logits, int64_t count, float log_sum, int64_t k) {
@@ -92,26 +145,42 @@ TopLogprobs likeliest(const float* logits, int64_t count, float log_sum, int64_t
 
 std::vector<std::vector<Choice>> sample(models::CausalLM& model, const at::Tensor& hidden,
                                         std::span<const SampledRows> sequences) {
-  struct Head {
-    std::vector<size_t> sequences;
-    std::vector<int64_t> rows;
-  };
-  std::map<std::pair<int, double>, Head> heads;
+  Heads on_host, on_device;
   int64_t first = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {
-    Head& head = heads[{sequences[i].adapter, divisor(*sequences[i].options)}];
+    const SampledRows& s = sequences[i];
+    Heads& heads = !hidden.is_cpu() && chosen_on_device(s) ? on_device : on_host;
+    Head& head = heads[{s.adapter, divisor(*s.options)}];
     head.sequences.push_back(i);
-    for (int64_t r = 0; r < sequences[i].rows(); ++r) head.rows.push_back(first++);
+    for (int64_t r = 0; r < s.rows(); ++r) head.rows.push_back(first++);
   }
-  std::vector<std::vector<Choice>> all(sequences.size());
-  for (const auto& [key, head] : heads) {
+  const auto rows_of = [&](const Head& head) {
+    return on_host.size() + on_device.size() == 1 ? hidden : ops::select_rows(hidden, head.rows);
+  };
+  const auto sequences_of = [&](const Head& head) {
     std::vector<const SampledRows*> some;
     for (const size_t i : head.sequences) some.push_back(&sequences[i]);
+    return some;
+  };
+  std::vector<std::vector<Choice>> all(sequences.size());
+  std::vector<at::Tensor> away;
+  for (const auto& [key, head] : on_device)
+    away.push_back(choose_at(model, key.second, key.first, rows_of(head), sequences_of(head)));
+  for (const auto& [key, head] : on_host) {
+    const std::vector<const SampledRows*> some = sequences_of(head);
     std::vector<std::vector<Choice>> chosen(some.size());
-    sample_at(model, key.second, key.first,
-              heads.size() == 1 ? hidden : ops::select_rows(hidden, head.rows), some, chosen);
+    sample_at(model, key.second, key.first, rows_of(head), some, chosen);
     for (size_t i = 0; i < some.size(); ++i) all[head.sequences[i]] = std::move(chosen[i]);
   }
+  if (away.empty()) return all;
+  // The device is waited for once.
+  const at::Tensor here = at::cat(away).to(at::kCPU);
+  const double* next = here.const_data_ptr<double>();
+  for (const auto& [key, head] : on_device)
+    for (const size_t i : head.sequences) {
+      all[i] = taken(sequences[i], next);
+      next += 3 * sequences[i].rows();
+    }
   return all;
 }
 

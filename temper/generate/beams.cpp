@@ -48,11 +48,11 @@ struct Search {
 
 // Most pages of a search: the prompt's, and each beam's beside those that it shares; twice while
 // beams change places.
-int64_t pages_needed(const Request& request, int64_t beams) {
+int64_t pages_needed(const Request& request, int64_t beams, int64_t page_tokens) {
   const int64_t length = static_cast<int64_t>(request.prompt.size());
   const int64_t own =
-      PageCache::pages_for(length + request.options.max_new_tokens) - length / ops::page_tokens();
-  return PageCache::pages_for(length) + beams * (own + 1);
+      pages_for(length + request.options.max_new_tokens, page_tokens) - length / page_tokens;
+  return pages_for(length, page_tokens) + beams * (own + 1);
 }
 
 class Searches {
@@ -72,9 +72,10 @@ class Searches {
   }
 
   int64_t max_pages() const { return cache_.max_pages(); }
+  int64_t page_tokens() const { return cache_.page_tokens(); }
   void check_fit(const Request& request) const {
     check_request(request, model_, tokenizer_.get(), {cache_, bytes_});
-    check_fits(pages_needed(request, beams_.beams), request, {cache_, bytes_});
+    check_fits(pages_needed(request, beams_.beams, page_tokens()), request, {cache_, bytes_});
   }
 
   // The completions of requests of one adapter, of each the best first.
@@ -301,7 +302,7 @@ void beam_search(models::CausalLM& model, const std::vector<std::vector<int32_t>
     int64_t pages = 0;
     while (i < prompts.size()) {
       Request next = request(i);
-      const int64_t needed = pages_needed(next, beams.beams);
+      const int64_t needed = pages_needed(next, beams.beams, searches.page_tokens());
       const bool fits =
           together.empty() ||
           (static_cast<int64_t>(together.size() + 1) * beams.beams <= engine_options.max_batch &&

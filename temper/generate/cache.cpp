@@ -12,11 +12,7 @@ PageCache::PageCache(models::CausalLM& model, int64_t max_bytes)
     : store_(ops::backend_of(model.device())
                  .make_store(model.attention_spec(), model.num_layers, model.device())),
       max_pages_(max_bytes / page_bytes()),
-      tree_(ops::page_tokens()) {}
-
-int64_t PageCache::pages_for(int64_t tokens) {
-  return (tokens + ops::page_tokens() - 1) / ops::page_tokens();
-}
+      tree_(page_tokens()) {}
 
 int64_t PageCache::take() {
   if (free_.empty()) {
@@ -93,12 +89,12 @@ void PageTable::share(int64_t page) {
 }
 
 void PageTable::reserve(int64_t tokens) {
-  while (static_cast<int64_t>(pages_.size()) < PageCache::pages_for(tokens))
+  while (static_cast<int64_t>(pages_.size()) < pages_for(tokens, cache_->page_tokens()))
     pages_.push_back(cache_->take());
 }
 
 void PageTable::truncate(int64_t tokens) {
-  while (static_cast<int64_t>(pages_.size()) > PageCache::pages_for(tokens)) {
+  while (static_cast<int64_t>(pages_.size()) > pages_for(tokens, cache_->page_tokens())) {
     cache_->release(pages_.back());
     pages_.pop_back();
   }
@@ -107,9 +103,9 @@ void PageTable::truncate(int64_t tokens) {
 void PageTable::fork(const PageTable& from, int64_t tokens) {
   root_ = from.root_;
   weights_ = from.weights_;
-  const int64_t whole = tokens / ops::page_tokens();
+  const int64_t whole = tokens / cache_->page_tokens();
   for (int64_t i = 0; i < whole; ++i) share(from.pages_[static_cast<size_t>(i)]);
-  if (tokens % ops::page_tokens() == 0) return;
+  if (tokens % cache_->page_tokens() == 0) return;
   pages_.push_back(cache_->take());
   cache_->store_->copy_page(from.pages_[static_cast<size_t>(whole)], pages_.back());
 }
@@ -117,12 +113,12 @@ void PageTable::fork(const PageTable& from, int64_t tokens) {
 int64_t PageTable::reuse(std::span<const int32_t> tokens) {
   weights_ = cache_->weights_;
   for (const int64_t page : cache_->tree_.find(root_, tokens.first(tokens.size() - 1))) share(page);
-  return static_cast<int64_t>(pages_.size()) * ops::page_tokens();
+  return static_cast<int64_t>(pages_.size()) * cache_->page_tokens();
 }
 
 void PageTable::publish(std::span<const int32_t> tokens) {
   if (weights_ != cache_->weights_) return;  // other weights computed the first of them
-  const size_t width = static_cast<size_t>(ops::page_tokens());
+  const size_t width = static_cast<size_t>(cache_->page_tokens());
   int64_t parent = root_;
   for (size_t i = 0; (i + 1) * width <= tokens.size(); ++i) {
     const int64_t mine = pages_[i];

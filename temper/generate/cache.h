@@ -16,7 +16,12 @@ namespace temper::generate {
 
 class PageTable;
 
-// Not thread-safe, except for the constants max_pages(), page_bytes() and pages_for().
+// Pages that hold so many positions.
+inline int64_t pages_for(int64_t tokens, int64_t page_tokens) {
+  return (tokens + page_tokens - 1) / page_tokens;
+}
+
+// Not thread-safe, except for the constants max_pages(), page_bytes() and page_tokens().
 class PageCache {
  public:
   // At most max_bytes, in whole pages. Memory is taken as it is needed.
@@ -25,7 +30,7 @@ class PageCache {
   int64_t max_pages() const { return max_pages_; }
   // Bytes of one page in all layers.
   int64_t page_bytes() const { return store_->page_bytes(); }
-  static int64_t pages_for(int64_t tokens);
+  int64_t page_tokens() const { return store_->page_tokens(); }
 
   // Forgets the tokens of all pages, when the model's weights have changed, say. What running
   // sequences have computed until now is not made known any more.

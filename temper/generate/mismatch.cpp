@@ -28,7 +28,8 @@ Trace traced(models::CausalLM& model, nn::Context context) {
 Trace decoded(models::CausalLM& model, const std::vector<int32_t>& prompt,
               const std::vector<int32_t>& completion) {
   const int64_t total = static_cast<int64_t>(prompt.size() + completion.size());
-  PageCache cache(model, (PageCache::pages_for(total) + 1) * PageCache(model, 0).page_bytes());
+  const PageCache page(model, 0);
+  PageCache cache(model, (pages_for(total, page.page_tokens()) + 1) * page.page_bytes());
   PageTable pages(cache);
   pages.reserve(total);
   std::vector<Trace> parts;

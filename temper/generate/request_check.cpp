@@ -6,6 +6,7 @@
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
 #include "temper/generate/scheduler.h"
+#include "temper/models/device_memory.h"
 
 namespace temper::generate {
 
@@ -14,7 +15,11 @@ int64_t cache_bytes(const EngineOptions& options) {
   int ranks = options.local_ranks;
   if (const char* text = std::getenv("LOCAL_WORLD_SIZE"); text && ranks <= 0)
     ranks = std::atoi(text);
-  return usable_memory_bytes() / 4 / std::max(1, ranks);
+  const at::Device device = models::chosen_device();
+  const auto memory = models::memory_of(device);
+  const int64_t all = memory ? memory->all : usable_memory_bytes(),
+                sharing = models::ranks_on_device(std::max(1, ranks), device);
+  return all / 4 / sharing;
 }
 
 void check_options(const GenerationOptions& options, const models::CausalLM& model,
@@ -52,7 +57,7 @@ void check_request(const Request& request, const models::CausalLM& model,
   for (const int32_t id : request.prompt)
     check<DataError>(id >= 0 && id < model.vocab_size, "row ", request.index, ": token ", id,
                      ", and the model has ", model.vocab_size);
-  check_fits(Scheduler::pages_needed(request), request, cache);
+  check_fits(Scheduler::pages_needed(request, cache.cache.page_tokens()), request, cache);
 }
 
 void check_fits(int64_t pages, const Request& request, const CacheLimit& limit,

@@ -118,6 +118,11 @@ Candidates candidates(const SamplingOptions& options, const float* x, int64_t co
   return out;
 }
 
+double uniform_of(const SamplingOptions& options, const SampleKey& key) {
+  return RandomStream(options.seed, RandomPurpose::kSampling, key.index, key.sample)
+      .uniform_double(key.position);
+}
+
 int32_t choose(const SamplingOptions& options, const SampleKey& key, const LogitsRow& row,
                const SampleContext& context) {
   const bool change = options.changes_logits() || !context.banned.empty() || !context.mask.empty();
@@ -125,8 +130,7 @@ int32_t choose(const SamplingOptions& options, const SampleKey& key, const Logit
       change ? apply_rules(options, row, context) : std::vector<float>();
   const float* x = change ? changed.data() : row.logits;
   if (options.temperature == 0) return argmax(x, row.count);
-  const double u = RandomStream(options.seed, RandomPurpose::kSampling, key.index, key.sample)
-                       .uniform_double(key.position);
+  const double u = uniform_of(options, key);
   if (options.filters()) return at_quantile(candidates(options, x, row.count), u);
   return change ? at_quantile(changed, u) : at_quantile(row, u);
 }

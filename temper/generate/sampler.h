@@ -43,6 +43,9 @@ struct SampleKey {
   uint64_t index, sample, position;
 };
 
+// The random number of a choice, in [0, 1).
+double uniform_of(const SamplingOptions& options, const SampleKey& key);
+
 // One row of ops::logits, already divided by the temperature.
 struct LogitsRow {
   const float* logits;  // [count]

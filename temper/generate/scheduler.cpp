@@ -10,19 +10,18 @@ namespace temper::generate {
 namespace {
 
 // What a prompt's own pages are, and what a sample needs beside those of them that it shares.
-int64_t pages_of_prompt(const Request& request) {
-  return PageCache::pages_for(static_cast<int64_t>(request.prompt.size()));
+int64_t pages_of_prompt(const Request& request, int64_t page_tokens) {
+  return pages_for(static_cast<int64_t>(request.prompt.size()), page_tokens);
 }
-int64_t pages_of_sample(const Request& request) {
+int64_t pages_of_sample(const Request& request, int64_t page_tokens) {
   const int64_t length = static_cast<int64_t>(request.prompt.size());
-  return PageCache::pages_for(length + request.options.max_new_tokens) -
-         length / ops::page_tokens();
+  return pages_for(length + request.options.max_new_tokens, page_tokens) - length / page_tokens;
 }
 
 }  // namespace
 
-int64_t Scheduler::pages_needed(const Request& request) {
-  return pages_of_prompt(request) + pages_of_sample(request);
+int64_t Scheduler::pages_needed(const Request& request, int64_t page_tokens) {
+  return pages_of_prompt(request, page_tokens) + pages_of_sample(request, page_tokens);
 }
 
 void Scheduler::add(std::shared_ptr<Prompt> prompt) {
@@ -34,8 +33,8 @@ void Scheduler::add(std::shared_ptr<Prompt> prompt) {
 bool Scheduler::admit_one() {
   const std::shared_ptr<Prompt>& prompt = waiting_.front();
   const bool first = prompt->next_sample == 0;
-  const int64_t needed =
-      pages_of_sample(prompt->request) + (first ? pages_of_prompt(prompt->request) : 0);
+  const int64_t needed = pages_of_sample(prompt->request, cache_.page_tokens()) +
+                         (first ? pages_of_prompt(prompt->request, cache_.page_tokens()) : 0);
   if (reserved_ + needed > cache_.max_pages()) return false;
   reserved_ += needed;
   if (first) {
@@ -144,14 +143,14 @@ void Scheduler::end(Sequence& sequence) {
     sequence.pages->publish(tokens);
   }
   sequence.pages.reset();
-  reserved_ -= pages_of_sample(prompt.request);
+  reserved_ -= pages_of_sample(prompt.request, cache_.page_tokens());
   if (--prompt.unfinished == 0) end(prompt);
 }
 
 void Scheduler::end(Prompt& prompt) {
   prompt.pages.clear();
   prompt.unfinished = 0;
-  reserved_ -= pages_of_prompt(prompt.request);
+  reserved_ -= pages_of_prompt(prompt.request, cache_.page_tokens());
 }
 
 std::vector<std::unique_ptr<Sequence>> Scheduler::take_finished() {
@@ -201,11 +200,11 @@ void Scheduler::check_invariants() const {
   for (const auto& sequence : running_) {
     prompts.insert(sequence->prompt.get());
     if (sequence->pages) live.push_back(sequence->pages.get());
-    reserved += pages_of_sample(sequence->prompt->request);
+    reserved += pages_of_sample(sequence->prompt->request, cache_.page_tokens());
   }
   for (const Prompt* prompt : prompts) {
     live.push_back(&prompt->pages);
-    if (prompt->next_sample > 0) reserved += pages_of_prompt(prompt->request);
+    if (prompt->next_sample > 0) reserved += pages_of_prompt(prompt->request, cache_.page_tokens());
   }
   cache_.check_invariants(live);
   check(reserved_ == reserved, reserved_, " pages are reserved, ", reserved, " may be taken");

@@ -98,7 +98,7 @@ class Scheduler {
       : cache_(cache), max_batch_(max_batch), prefill_tokens_(prefill_tokens) {}
 
   // Most pages that the request may take when it runs alone, a sample at a time.
-  static int64_t pages_needed(const Request& request);
+  static int64_t pages_needed(const Request& request, int64_t page_tokens);
 
   void add(std::shared_ptr<Prompt> prompt);
   bool idle() const { return waiting_.empty() && running_.empty(); }

@@ -3,7 +3,9 @@
 #include <ATen/Context.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 
@@ -59,7 +61,7 @@ std::string expected() {
 // KIND and N of KIND:N; none: it is written otherwise.
 struct NamedDevice {
   std::string kind;
-  int64_t index = 0;
+  std::optional<int64_t> index = {};
 };
 std::optional<NamedDevice> parse(const std::string& text) {
   const size_t colon = text.find(':');
@@ -67,11 +69,19 @@ std::optional<NamedDevice> parse(const std::string& text) {
   if (!device_kinds().contains(device.kind)) return {};
   if (colon == std::string::npos) return device;
   const char *begin = text.data() + colon + 1, *end = text.data() + text.size();
-  const auto [last, error] = std::from_chars(begin, end, device.index);
+  int64_t index = 0;
+  const auto [last, error] = std::from_chars(begin, end, index);
   const bool is_number = begin != end && last == end && *begin != '-';
   if (!is_number || device_kinds().find(device.kind).type == at::kCPU) return {};
-  if (error != std::errc()) device.index = INT64_MAX;  // refused as a device that is not there
+  // What is too large is refused as a device that is not there.
+  device.index = error == std::errc() ? index : INT64_MAX;
   return device;
+}
+
+// Ranks of one machine take its devices in turn.
+int64_t own_index(int64_t devices) {
+  const char* rank = std::getenv("LOCAL_RANK");
+  return rank ? std::max(0, std::atoi(rank)) % std::max<int64_t>(devices, 1) : 0;
 }
 
 at::Device& chosen() {
@@ -89,7 +99,10 @@ Registry<DeviceKind>& device_kinds() {
 }
 
 at::Device device_for(const DeviceChoice& choice) {
-  if (choice.device == "auto") return has_cuda() ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  if (choice.device == "auto") {
+    if (!has_cuda()) return at::kCPU;
+    return {at::kCUDA, static_cast<at::DeviceIndex>(own_index(count_cuda()))};
+  }
   const std::optional<NamedDevice> named = parse(choice.device);
   check<ConfigError>(named.has_value(), choice.device_key, ": found ", choice.device, ", expected ",
                      expected());
@@ -102,10 +115,11 @@ at::Device device_for(const DeviceChoice& choice) {
     throw ConfigError(
         str(choice.device_key, ": found ", choice.device, "; ", e.what(), "; use cpu or auto"));
   }
-  check<ConfigError>(named->index < count, choice.device_key, ": found ", choice.device,
+  const int64_t index = named->index.value_or(own_index(count));
+  check<ConfigError>(index < count, choice.device_key, ": found ", choice.device,
                      ", but this machine has ", count, count == 1 ? " device" : " devices",
                      " of this kind, numbered from 0");
-  return {kind.type, static_cast<at::DeviceIndex>(named->index)};
+  return {kind.type, static_cast<at::DeviceIndex>(index)};
 }
 
 const ops::Backend& backend_for(const DeviceChoice& choice) {

@@ -30,8 +30,9 @@ struct DeviceChoice {
   std::string device_key = "model.device", backend_key = "model.backend";
 };
 
-// `auto` is the first CUDA device where there is one, else the processor. Throws ConfigError for a
-// name that is none, and a device that this program or machine does not have.
+// `auto` is a CUDA device where there is one, else the processor. Of a kind without N it is the
+// first device; ranks of one machine (LOCAL_RANK) take them in turn. Throws ConfigError for a name
+// that is none, and a device that this program or machine does not have.
 at::Device device_for(const DeviceChoice& choice);
 
 // The backend that computes on the chosen device: `auto` is what TEMPER_BACKEND names, else native

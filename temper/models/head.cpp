@@ -50,14 +50,20 @@ ops::TokenLogp VocabularyHead::token_logp(const at::Tensor& hidden,
   return {out[0], entropy ? out[1] : at::Tensor(), log_sum_exp ? out.back() : at::Tensor()};
 }
 
-ops::Logits VocabularyHead::logits(const at::Tensor& hidden, double temperature,
-                                   int adapter) const {
+ops::Logits VocabularyHead::logits_on_device(const at::Tensor& hidden, double temperature,
+                                             int adapter) const {
   const at::NoGradGuard no_grad;
   ops::Logits logits;
   nn::run_unit(owner_, {hidden}, adapter, false, [&](const nn::Tensors& inputs) {
     logits = ops::logits(spec(temperature, false, false), inputs[0], weight(adapter).weight());
     return nn::Tensors();
   });
+  return logits;
+}
+
+ops::Logits VocabularyHead::logits(const at::Tensor& hidden, double temperature,
+                                   int adapter) const {
+  const ops::Logits logits = logits_on_device(hidden, temperature, adapter);
   const nn::Tensors here =
       ops::to_host({logits.logits, logits.log_sum_exp, logits.block_max, logits.block_sum});
   return {here[0], here[1], here[2], here[3]};

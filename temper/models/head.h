@@ -20,8 +20,9 @@ class VocabularyHead {
   ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                             const std::vector<int64_t>& target, double temperature, bool entropy,
                             bool log_sum_exp, int adapter) const;
-  // Logits after every row of `hidden`, scaled, soft-capped and divided by the temperature, in the
-  // host's memory.
+  // Logits after every row of `hidden`, scaled, soft-capped and divided by the temperature: where
+  // the weights lie, and in the host's memory.
+  ops::Logits logits_on_device(const at::Tensor& hidden, double temperature, int adapter) const;
   ops::Logits logits(const at::Tensor& hidden, double temperature, int adapter) const;
 
   // [vocabulary, hidden]: the model's own, or what an adapter put in its place.

@@ -50,6 +50,10 @@ class CausalLM : public Model {
   }
   ops::Logits logits(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                      double temperature = 1, int adapter = 0) const;
+  // Those after every row, where the weights lie.
+  ops::Logits logits_on_device(const at::Tensor& hidden, double temperature, int adapter) const {
+    return head_.logits_on_device(hidden, temperature, adapter);
+  }
 
   // Where its weights lie.
   at::Device device() const { return head_weight().device(); }

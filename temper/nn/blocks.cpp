@@ -106,7 +106,8 @@ ops::AttentionSpec Attention::spec() const {
                           .norm_eps = config_.norm_eps,
                           .norm_one_plus = config_.norm_one_plus,
                           .norm_rotated = config_.norm_rotated,
-                          .cache_dtype = cache_dtype_};
+                          .cache_dtype = cache_dtype_,
+                          .arithmetic = projections[0]->weight.arithmetic()};
   if (config_.qk_norm_is_whole) return spec;
   if (q_norm) spec.q_norm = q_norm->weight.value();
   if (k_norm) spec.k_norm = k_norm->weight.value();

@@ -10,6 +10,7 @@
 
 #include "temper/ops/cpu/cache_dtype.h"
 #include "temper/ops/forest.h"
+#include "temper/ops/weight.h"
 
 namespace temper::ops {
 
@@ -38,6 +39,9 @@ struct AttentionSpec {
   // be cached in it; gradients pass as if they were not (straight-through, Bengio et al., arXiv
   // 1308.3432).
   CacheDtype cache_dtype = CacheDtype::kFloat32;
+  // kFast: a backend may round queries, keys, values and gradients to bfloat16 where its device is
+  // quicker with it. The native one never does.
+  Arithmetic arithmetic = Arithmetic::kExact;
 };
 
 // q [N, num_heads * head_dim], k and v [N, num_kv_heads * head_dim], before norm and rotary

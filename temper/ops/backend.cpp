@@ -85,8 +85,12 @@ const Backend& backend_of(at::Device device) {
   return device.is_cpu() ? processor_backend() : aten_backend();
 }
 
-int64_t page_tokens() { return processor_backend().page_tokens(); }
-int64_t page_bytes(const AttentionSpec& spec) { return processor_backend().page_bytes(spec); }
+CachePage cache_page(const AttentionSpec& spec, at::Device device) {
+  return backend_of(device).cache_page(spec, device);
+}
+int64_t page_tokens() {
+  return cache_page({.num_heads = 1, .num_kv_heads = 1, .head_dim = 8}, at::kCPU).tokens;
+}
 
 at::Tensor indices(const std::vector<int64_t>& numbers, const at::Tensor& like) {
   return on_device(numbers.data(), numbers.size(), like);

@@ -43,6 +43,11 @@ struct HeadVectors {
   at::Tensor q, k;  // [N, num_heads, head_dim], [N, num_kv_heads, head_dim]
 };
 
+// A pass of N rows, of which the longest path from a root has so many.
+struct PassSize {
+  int64_t rows, longest;
+};
+
 // Query rows [first, first + rows) of one segment. `keys` [n] int64: indices of the forest's tokens
 // that they may attend to, ancestors first; row r is token keys[before + r] and sees
 // keys[0, before + r], or those of them within the window.
@@ -212,14 +217,16 @@ class Backend {
                                                 const at::Tensor& q, const at::Tensor& k,
                                                 const at::Tensor& v, const AttentionResult& result,
                                                 const at::Tensor& dout) const = 0;
+  // Most bytes that attention() and attention_backward() of such a pass hold at once, besides what
+  // they are given and give. An upper bound for devices; 0 where it is small.
+  virtual int64_t attention_scratch(const AttentionSpec& spec, const PassSize& pass,
+                                    at::Device device) const = 0;
   // An empty store for keys and values of `layers` layers whose specs have these heads, head_dim
   // and cache_dtype.
   virtual std::unique_ptr<KvStore> make_store(const AttentionSpec& spec, int64_t layers,
                                               at::Device device) const = 0;
-  // Positions of a page.
-  virtual int64_t page_tokens() const = 0;
-  // Bytes that a page takes in one layer.
-  virtual int64_t page_bytes(const AttentionSpec& spec) const = 0;
+  // The pages of such a store.
+  virtual CachePage cache_page(const AttentionSpec& spec, at::Device device) const = 0;
 
   // -- Attention maps (attention_maps.h)
   virtual HeadVectors head_vectors(const AttentionSpec& spec, const RotaryTable& rotary,

@@ -15,6 +15,11 @@
 
 namespace temper::ops {
 
+struct CachePage {
+  int64_t tokens = 0;  // positions
+  int64_t bytes = 0;   // in one layer
+};
+
 // One sequence of a batch: rows [first_row, first_row + rows) are its next positions, after those
 // that are cached. `pages` are the sequence's pages in order of position, including those that the
 // rows are written to.
@@ -57,8 +62,9 @@ class KvStore {
                                              const std::vector<int64_t>& position) const = 0;
 };
 
-// Of stores of the CPU's backend. page_bytes(): of a page in one layer.
+// The pages of stores that backend_of(device) makes of layers with such a spec.
+CachePage cache_page(const AttentionSpec& spec, at::Device device);
+// Of stores on the CPU.
 int64_t page_tokens();
-int64_t page_bytes(const AttentionSpec& spec);
 
 }  // namespace temper::ops

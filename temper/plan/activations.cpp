@@ -134,7 +134,7 @@ namespace {
 constexpr int64_t kMapNumbers = int64_t{1} << 22, kMapRows = 128;
 
 void add_compared(const ComparedShape& c, const PassShape& pass, int64_t number_bytes,
-                  int64_t targets, PassMemory& memory) {
+                  int64_t targets, const ops::Backend& backend, PassMemory& memory) {
   const auto add = [&](const std::vector<int64_t>& widths, TensorBytes& to) {
     for (const int64_t width : widths) to.add(number_bytes * pass.tokens * width);
   };
@@ -150,15 +150,57 @@ void add_compared(const ComparedShape& c, const PassShape& pass, int64_t number_
   // The function holds the teacher's rows as long as its graph lives; of each tile the teacher's
   // logits, the gradient, and the packed columns of the teacher's head.
   memory.of_teacher.add(number_bytes * targets * c.teacher_hidden);
-  const ops::HeadTileSize tile = ops::processor_backend().head_tile();
+  const ops::HeadTileSize tile = backend.head_tile();
   for (int i = 0; i < 2; ++i) memory.head.add(kFloat * tile.rows * tile.columns);
   memory.head.add(kFloat * tile.columns * c.teacher_hidden);
 }
 
+// Compositions of operators hold what the native kernels do not: rows of a layer on their way
+// through several elementwise operators and their rounded copies; the exponentials, shifted logits
+// and gradients of a tile of the head.
+constexpr int kElementwiseRows = 4, kElementwiseTiles = 4;
+
+// Adds it.
+void add_composed(const ModelRole& role, const Ranks& ranks, const PassShape& pass,
+                  at::Device device, int64_t targets, PassMemory& memory) {
+  const ops::Backend& backend = ops::backend_of(device);
+  if (&backend == &ops::native_backend()) return;
+  const ModelShape& m = role.shape;
+  const int64_t widest = m.widest_input() / ranks.tensor;
+  TensorBytes rows;
+  for (int i = 0; i < kElementwiseRows; ++i) rows.add(kFloat * pass.tokens * widest);
+  TensorBytes attention;
+  attention.add(backend.attention_scratch(
+      attention_of(role, ranks.tensor), {pass.tokens, std::max<int64_t>(pass.longest, 1)}, device));
+  for (TensorBytes* scratch : {&memory.scratch, &memory.scratch_of_last}) {
+    *scratch += rows;
+    // A layer's products and its attention are not computed at once.
+    if (attention.asked > scratch->asked) *scratch = attention;
+  }
+  const ops::HeadTileSize tile = backend.head_tile();
+  for (int i = 0; i < kElementwiseTiles; ++i)
+    memory.head.add(kFloat * std::min(tile.rows, std::max<int64_t>(targets, 1)) *
+                    std::min(tile.columns, m.vocabulary));
+}
+
 }  // namespace
 
+ops::AttentionSpec attention_of(const ModelRole& role, int64_t tensor_ranks,
+                                ops::CacheDtype cache_dtype) {
+  const ModelShape& m = role.shape;
+  ops::AttentionSpec spec;
+  spec.num_heads = m.heads / tensor_ranks;
+  spec.num_kv_heads = m.kv_heads / tensor_ranks;
+  spec.head_dim = m.head_dim;
+  spec.soft_cap = m.soft_cap;
+  spec.cache_dtype = cache_dtype;
+  spec.arithmetic = role.storage.arithmetic;
+  return spec;
+}
+
 PassMemory pass_memory(const ModelRole& role, const Ranks& ranks, int64_t number_bytes,
-                       const PassShape& pass, const ComparedShape& compared) {
+                       const PassShape& pass, at::Device device, const ComparedShape& compared) {
+  const ops::Backend& backend = ops::backend_of(device);
   const Block block(role, ranks, number_bytes);
   const int64_t hidden = role.shape.hidden, tokens = pass.tokens,
                 targets = std::min(tokens, pass.targets),
@@ -170,10 +212,11 @@ PassMemory pass_memory(const ModelRole& role, const Ranks& ranks, int64_t number
   memory.scratch = block.scratch(tokens);
   memory.scratch_of_last = block.scratch(read);
   for (int i = 0; i < 3; ++i) memory.head.add(number_bytes * targets * hidden);
-  const ops::HeadTileSize tile = ops::processor_backend().head_tile();
+  const ops::HeadTileSize tile = backend.head_tile();
   memory.head.add(kFloat * tile.rows * tile.columns);
   for (int i = 0; i < 2; ++i) memory.head.add(kFloat * tile.columns * hidden);
-  add_compared(compared, pass, number_bytes, targets, memory);
+  add_compared(compared, pass, number_bytes, targets, backend, memory);
+  add_composed(role, ranks, pass, device, targets, memory);
   return memory;
 }
 

@@ -47,6 +47,11 @@ struct PassMemory {
   TensorBytes of_teacher, of_student, gradients, compared;
 };
 PassMemory pass_memory(const ModelRole& role, const Ranks& ranks, int64_t number_bytes,
-                       const PassShape& pass, const ComparedShape& compared = {});
+                       const PassShape& pass, at::Device device,
+                       const ComparedShape& compared = {});
+
+// Attention of the role's layers, as one of the tensor ranks has them.
+ops::AttentionSpec attention_of(const ModelRole& role, int64_t tensor_ranks,
+                                ops::CacheDtype cache_dtype = ops::CacheDtype::kFloat32);
 
 }  // namespace temper::plan

@@ -13,6 +13,7 @@
 #include "temper/base/file.h"
 #include "temper/base/memory.h"
 #include "temper/data/row_fields.h"
+#include "temper/models/device_memory.h"
 #include "temper/plan/directories.h"
 #include "temper/plan/disk.h"
 #include "temper/plan/run_checks.h"
@@ -226,17 +227,22 @@ Finding RunChecks::disk(int64_t planned_steps) const {
 
 Finding RunChecks::memory() const {
   const char* local = std::getenv("LOCAL_WORLD_SIZE");
-  const int64_t here = local ? std::max(1, std::atoi(local)) : ranks.count();
-  const int64_t peak = plan->peak_bytes(), all = here * peak, usable = usable_memory_bytes();
+  const int64_t on_machine = local ? std::max(1, std::atoi(local)) : ranks.count(),
+                here = models::ranks_on_device(on_machine, shape.device);
+  const int64_t peak = plan->peak_bytes(), all = here * peak;
+  const auto memory = models::memory_of(shape.device);
   std::string message = str(megabytes(peak), " a rank");
   if (here > 1) message += str(", ", megabytes(all), " for ", here, " ranks");
-  message += str(" of ", megabytes(usable), "; most in phase `", plan->peak().name, "`");
+  if (!memory)
+    return Finding::warn(message + str("; ", shape.device.str(), " does not say how much it has"),
+                         {{"peak_bytes", peak}, {"ranks_here", here}});
+  const int64_t usable = memory->all;
+  message += str(" of ", megabytes(usable), shape.device.is_cpu() ? "" : " of ",
+                 shape.device.is_cpu() ? "" : shape.device.str(), "; most in phase `",
+                 plan->peak().name, "`");
   const Json values{{"peak_bytes", peak}, {"usable_bytes", usable}, {"ranks_here", here}};
   if (all > usable)
-    return Finding::fail(message +
-                             "; a smaller train.micro_batch_tokens, train.recompute: blocks, "
-                             "adapter.method: lora or qlora, or mesh.fsdp would take less",
-                         values);
+    return Finding::fail(message + "; " + what_takes_less(shape) + " would take less", values);
   return all > usable / 10 * 9 ? Finding::warn(message, values) : Finding::pass(message, values);
 }
 

@@ -5,7 +5,8 @@
 #include <numeric>
 #include <optional>
 
-#include "temper/ops/attention.h"
+#include "temper/base/error.h"
+#include "temper/ops/backend.h"
 #include "temper/ops/kv_store.h"
 #include "temper/ops/weight.h"
 #include "temper/plan/activations.h"
@@ -14,8 +15,12 @@
 namespace temper::plan {
 namespace {
 
-// What the allocator keeps beside what is asked of it, of the tensors' bytes.
-constexpr double kAllocator = 0.05;
+// What the allocator keeps beside what is asked of it, of the tensors' bytes: jemalloc's share was
+// measured; the one of LibTorch's allocator of a device, whose blocks break up, is an estimate.
+constexpr double kAllocator = 0.05, kDeviceAllocator = 0.1;
+// What a process takes of a GPU before it has a tensor: CUDA's context and the workspaces of
+// cuBLAS. An estimate.
+constexpr int64_t kDeviceContext = int64_t{600} << 20;
 
 // The bytes of one weight of a matrix as ops/weight.h keeps it: int8 has a scale per row, nf4 one
 // per 64 values, or per as many of them as divide a row.
@@ -87,13 +92,11 @@ int64_t two_largest(std::vector<int64_t> values) {
 
 }  // namespace
 
-int64_t cache_page_bytes(const ModelShape& model, ops::CacheDtype dtype, int64_t tensor_ranks) {
-  ops::AttentionSpec of_a_rank;
-  of_a_rank.num_heads = model.heads / tensor_ranks;
-  of_a_rank.num_kv_heads = model.kv_heads / tensor_ranks;
-  of_a_rank.head_dim = model.head_dim;
-  of_a_rank.cache_dtype = dtype;
-  return model.layers * ops::page_bytes(of_a_rank);
+ops::CachePage cache_page(const ModelRole& policy, ops::CacheDtype dtype, int64_t tensor_ranks,
+                          at::Device device) {
+  ops::CachePage page = ops::cache_page(attention_of(policy, tensor_ranks, dtype), device);
+  page.bytes *= policy.shape.layers;
+  return page;
 }
 
 int64_t MemoryPlan::Phase::bytes() const {
@@ -156,7 +159,8 @@ struct Base {
 Base base_of(const RunShape& run, const Ranks& ranks, int64_t program_bytes) {
   Base base;
   base.policy = model_bytes(run.policy, run.optimizer, ranks);
-  base.parts = {{"program", program_bytes}, {"weights", base.policy.weights}};
+  base.parts = {{run.device.is_cpu() ? "program" : "context", program_bytes},
+                {"weights", base.policy.weights}};
   for (const ModelRole& other : run.others) {
     const ModelBytes bytes = model_bytes(other, run.optimizer, ranks);
     base.parts.emplace_back(other.role, bytes.weights);
@@ -187,14 +191,15 @@ int64_t gradient_of(const ModelRole& role, const Ranks& ranks, const char* name)
 Moment largest_moment(const RunShape& run, const PassShape& pass, const Ranks& ranks,
                       int64_t gradients) {
   const ModelShape& m = run.policy.shape;
-  const PassMemory policy = pass_memory(run.policy, ranks, run.number_bytes, pass, run.compared);
+  const PassMemory policy =
+      pass_memory(run.policy, ranks, run.number_bytes, pass, run.device, run.compared);
   const TensorBytes kept = run.recompute ? policy.input : policy.block,
                     kept_last = run.recompute ? policy.input : policy.last;
   // A critic's pass is differentiated together with the policy's.
   TensorBytes of_others = policy.of_teacher;
   const auto add_pass = [&](const ModelRole& role) {
     if (role.shape.layers == 0) return;  // learned maps: ComparedShape has what they keep
-    const PassMemory other = pass_memory(role, ranks, run.number_bytes, pass);
+    const PassMemory other = pass_memory(role, ranks, run.number_bytes, pass, run.device);
     of_others += (run.recompute ? other.input : other.block).times(role.shape.layers - 1);
     of_others += run.recompute ? other.input : other.last;
   };
@@ -282,22 +287,23 @@ MemoryPlan::Phase sampling(const RunShape& run, const Ranks& ranks, const Base& 
   const SamplingShape& s = run.sampling;
   MemoryPlan::Phase phase{"sample", base.parts};
   phase.parts.emplace_back("optimizer", base.policy.optimizer);
-  const int64_t page = ops::page_tokens();
+  const ops::CachePage kept = cache_page(run.policy, s.cache_dtype, ranks.tensor, run.device);
+  const int64_t page = kept.tokens;
   const auto pages = [&](int64_t n) { return (n + page - 1) / page; };
   const int64_t at_once = std::min(s.sequences, s.max_batch);
   // Known prefixes stay until their pages are wanted: all that was sampled, within the limit.
   const int64_t wanted = s.prompts * pages(s.prompt_tokens) +
                          std::max(at_once, s.sequences) * pages(s.new_tokens + page - 1);
-  phase.parts.emplace_back(
-      "cache", std::min(wanted * cache_page_bytes(m, s.cache_dtype, ranks.tensor), s.cache_bytes));
+  phase.parts.emplace_back("cache", std::min(wanted * kept.bytes, s.cache_bytes));
   double panels = 0, whole = 0;
+  const bool packs = &ops::backend_of(run.device) == &ops::native_backend();
   for (const ShapedTensor& t : m.tensors) {
     if (!t.matrix) continue;
     const double bytes =
         static_cast<double>(divided(t, ranks)) * bytes_of(format_of(run.policy, t), t.shape.back());
     whole += bytes;
     const bool embedding_alone = !m.tied && t.name.find("embed_tokens") != std::string::npos;
-    if (!ops::is_quantized(format_of(run.policy, t)) && !embedding_alone) panels += bytes;
+    if (packs && !ops::is_quantized(format_of(run.policy, t)) && !embedding_alone) panels += bytes;
   }
   phase.parts.emplace_back("packed", rounded(panels));
   phase.parts.emplace_back("logits", kFloat * at_once * m.vocabulary / ranks.tensor);
@@ -309,12 +315,21 @@ MemoryPlan::Phase sampling(const RunShape& run, const Ranks& ranks, const Base& 
 
 }  // namespace
 
-MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t program_bytes) {
+std::string what_takes_less(const RunShape& run) {
+  return str(
+      "a smaller train.micro_batch_tokens",
+      run.sampling.samples ? ", train.batch_size or rollout.cache_bytes" : " or train.batch_size",
+      ", train.recompute: blocks, adapter.method: lora or qlora, or mesh.fsdp");
+}
+
+MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t on_host) {
+  const bool on_device = !run.device.is_cpu();
+  const int64_t program_bytes = !on_device ? on_host : run.device.is_cuda() ? kDeviceContext : 0;
   const Base base = base_of(run, ranks, program_bytes);
   MemoryPlan plan;
   MemoryPlan::Phase load{"load", base.parts};
   // Weights that train are copied out of the pages of their file.
-  if (run.policy.trains) load.parts.emplace_back("file", base.policy.weights);
+  if (run.policy.trains && !on_device) load.parts.emplace_back("file", base.policy.weights);
   plan.phases.push_back(std::move(load));
   if (run.sampling.samples) plan.phases.push_back(sampling(run, ranks, base));
   std::optional<MemoryPlan::Phase> largest;
@@ -323,10 +338,12 @@ MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t program_
     if (!largest || phase.bytes() > largest->bytes()) largest = std::move(phase);
   }
   plan.phases.push_back(largest ? *largest : training(run, {}, ranks, base));
-  for (MemoryPlan::Phase& phase : plan.phases)
+  for (MemoryPlan::Phase& phase : plan.phases) {
+    const double kept = on_device ? kDeviceAllocator : kAllocator;
     phase.parts.emplace_back(
-        "allocator",
-        phase.rounding + rounded(kAllocator * static_cast<double>(phase.bytes() - program_bytes)));
+        "allocator", (on_device ? 0 : phase.rounding) +
+                         rounded(kept * static_cast<double>(phase.bytes() - program_bytes)));
+  }
   return plan;
 }
 

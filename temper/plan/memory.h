@@ -17,6 +17,10 @@
 //   program      the program, its libraries, tokenizer and threads: measured
 //   allocator    what tensors are given beyond what they ask for (jemalloc's size classes), and
 //                what the allocator keeps of freed memory: a share of the rest
+//
+// On another device than the processor: the same tensors, but nothing is packed, weights are copied
+// from their file at once, attention needs what its backend says (ops::Backend::attention_scratch),
+// elementwise operators hold more, and `context` is what a process takes of it.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +28,16 @@
 #include <utility>
 #include <vector>
 
+#include "temper/ops/kv_store.h"
 #include "temper/plan/run_shape.h"
 
 namespace temper::plan {
 
 using Parts = std::vector<std::pair<std::string, int64_t>>;  // bytes, by name, as they are printed
 
-// The bytes of one page of keys and values in all layers.
-int64_t cache_page_bytes(const ModelShape& model, ops::CacheDtype dtype, int64_t tensor_ranks);
+// A page of keys and values as a rank's sampler has it, of all layers.
+ops::CachePage cache_page(const ModelRole& policy, ops::CacheDtype dtype, int64_t tensor_ranks,
+                          at::Device device);
 
 struct MemoryPlan {
   struct Phase {
@@ -45,8 +51,12 @@ struct MemoryPlan {
   int64_t peak_bytes() const { return peak().bytes(); }
 };
 
-// `program_bytes`: what the program takes before it has a model.
+// Of the memory of run.device. `program_bytes`: what the program takes of the host's before it has
+// a model.
 MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t program_bytes);
+
+// The keys that make a run smaller, for messages: "a smaller train.micro_batch_tokens, ...".
+std::string what_takes_less(const RunShape& run);
 
 // What of a model's weights, gradients and optimizer state a rank holds.
 struct ModelBytes {

@@ -100,6 +100,7 @@ ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
     shape.heads = attention.num_heads;
     shape.kv_heads = attention.num_kv_heads;
     shape.head_dim = attention.head_dim;
+    shape.soft_cap = attention.soft_cap;
   };
   if (scalar_head) {
     auto made = std::make_unique<models::ScalarModel>(models::make_body(config));

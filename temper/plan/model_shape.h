@@ -30,6 +30,7 @@ struct ModelShape {
   int64_t layers = 0, hidden = 0, vocabulary = 0, max_positions = 0;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   int64_t experts = 0, experts_per_token = 0;  // of a mixture of experts
+  double soft_cap = 0;                         // of attention's scores
   bool tied = false;
 
   int64_t parameters() const;

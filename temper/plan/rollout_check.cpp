@@ -24,8 +24,9 @@ Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed,
     generate::Request longest;
     longest.prompt.resize(static_cast<size_t>(std::max<int64_t>(1, sampling.prompt_tokens)));
     longest.options = options;
-    const int64_t bytes = generate::Scheduler::pages_needed(longest) *
-                          cache_page_bytes(run.policy.shape, sampling.cache_dtype, tensor_ranks);
+    const ops::CachePage page =
+        cache_page(run.policy, sampling.cache_dtype, tensor_ranks, run.device);
+    const int64_t bytes = generate::Scheduler::pages_needed(longest, page.tokens) * page.bytes;
     check<ConfigError>(
         bytes <= sampling.cache_bytes, "rollout.cache_bytes: the longest prompt, ",
         longest.prompt.size(), " tokens, and rollout.max_new_tokens ", options.max_new_tokens,

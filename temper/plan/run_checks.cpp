@@ -42,6 +42,7 @@ void RunChecks::device() {
   ops::choose_processor_backend(ops::native_backend());
   list.run("device", [&] {
     models::use_device(config.device_choice());
+    shape.device = models::chosen_device();
     const std::string device = models::chosen_device().str();
     const char* backend = ops::processor_backend().name();
     return Finding::pass(str(device, ", backend ", backend),

@@ -1,6 +1,8 @@
 // What decides a run's memory and its traffic between ranks, whichever verb it is.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -72,6 +74,7 @@ struct DiskShape {
 struct RunShape {
   ModelRole policy;
   std::vector<ModelRole> others;
+  at::Device device = at::kCPU;  // that computes all models
   train::OptimizerSection optimizer;
   bool recompute = false;
   int64_t number_bytes = 4;        // of an activation

@@ -142,6 +142,13 @@ void RlConfig::refuse_keys_of_others() {
 
 void RlConfig::complete() {
   RunConfig::complete();
+  // Where products round to bfloat16 by default, so does attention, and flash kernels read such a
+  // cache.
+  if (defaulted.contains("model.arithmetic") && !was_set("rollout.cache_dtype") &&
+      !rollout.server.used()) {
+    rollout.cache_dtype = ops::CacheDtype::kBFloat16;
+    defaulted["rollout.cache_dtype"] = "bfloat16";
+  }
   const bool split = !roles.rollout.empty() && mesh.tensor != roles.tensor;
   if (!was_set("rl.on_mismatch") && rl.on_mismatch == RlSection::OnMismatch::kStop) {
     const bool exact = models::is_exact(device_choice());

@@ -14,12 +14,14 @@
 #include <ATen/ops/set_cpu_dispatch.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/view_native.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <execinfo.h>
 #include <sys/mman.h>
 #include <torch/library.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -29,6 +31,8 @@
 #include <optional>
 
 #include "temper/models/device.h"
+#include "temper/ops/aten/flash_attention.h"
+#include "tests/ops/flash_kernels.h"
 
 namespace pretend {
 namespace {
@@ -48,11 +52,16 @@ class Memory {
 
   char* allocate(size_t bytes) {
     const std::lock_guard lock(mutex_);
+    const int64_t live = counts_.live_bytes + static_cast<int64_t>(bytes);
+    TORCH_CHECK_WITH(OutOfMemoryError, live <= limit_,
+                     "the pretend device is out of memory: ", bytes, " bytes are asked for, ",
+                     limit_ - counts_.live_bytes, " of ", limit_, " are free");
     char* address = base_ + used_;
     used_ += (bytes + kPage) / kPage * kPage;  // at least a page, so that each has its own
     TORCH_CHECK(used_ <= kAddresses, "the pretend device is out of addresses");
     blocks_.emplace(address, Block{bytes, std::unique_ptr<char[]>(new char[bytes])});
-    counts_.live_bytes += static_cast<int64_t>(bytes);
+    counts_.live_bytes = live;
+    counts_.peak_bytes = std::max(counts_.peak_bytes, live);
     return address;
   }
   void free(char* address) {
@@ -83,6 +92,18 @@ class Memory {
     const std::lock_guard lock(mutex_);
     return counts_;
   }
+  void reset_peak() {
+    const std::lock_guard lock(mutex_);
+    counts_.peak_bytes = counts_.live_bytes;
+  }
+  int64_t limit() {
+    const std::lock_guard lock(mutex_);
+    return limit_;
+  }
+  void set_limit(int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    limit_ = bytes;
+  }
   void ran(const std::string& name) {
     const std::lock_guard lock(mutex_);
     ++operators_[name];
@@ -102,10 +123,12 @@ class Memory {
         ::mmap(nullptr, kAddresses, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     TORCH_CHECK(base != MAP_FAILED, "the pretend device: no addresses");
     base_ = static_cast<char*>(base);
+    if (const char* limit = std::getenv("TEMPER_PRETEND_BYTES")) limit_ = std::atoll(limit);
   }
   std::mutex mutex_;
   char* base_ = nullptr;
   size_t used_ = 0;
+  int64_t limit_ = int64_t{1} << 40;  // bytes
   std::map<char*, Block> blocks_;
   Counts counts_;
   std::map<std::string, int64_t> operators_;
@@ -122,8 +145,19 @@ void free_block(void* address) {
   if (address) Memory::instance().free(static_cast<char*>(address));
 }
 
-class Allocator final : public c10::Allocator {
+class Allocator final : public c10::DeviceAllocator {
  public:
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override { return {}; }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override {}
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex) override {
+    Memory& memory = Memory::instance();
+    const int64_t all = memory.limit();
+    return {static_cast<size_t>(all - memory.counts().live_bytes), static_cast<size_t>(all)};
+  }
   c10::DataPtr allocate(size_t bytes) override {
     void* address = bytes > 0 ? Memory::instance().allocate(bytes) : nullptr;
     return {address, address, &free_block, c10::Device(kType, 0)};
@@ -277,6 +311,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
 }
+// The processor's, to which the device's operators come.
+TORCH_LIBRARY_IMPL(aten, CPU, m) { temper::flash::add_kernels(m); }
 
 // -- What a program that links this file finds.
 
@@ -299,7 +335,7 @@ void write_report() {
   const Counts c = counts();
   std::fprintf(file.get(), "to_host %ld\nto_device %ld\nbytes_to_host %ld\nbytes_to_device %ld\n",
                c.to_host, c.to_device, c.bytes_to_host, c.bytes_to_device);
-  std::fprintf(file.get(), "scalars %ld\n", c.scalars);
+  std::fprintf(file.get(), "scalars %ld\npeak_bytes %ld\n", c.scalars, c.peak_bytes);
   for (const auto& [name, count] : operators())
     std::fprintf(file.get(), "operator %s %ld\n", name.c_str(), count);
 }
@@ -312,6 +348,9 @@ const bool registered = [] {
   c10::register_privateuse1_backend("pretend");
   temper::models::device_kinds().add(
       {"pretend", {kType, &one}, "the host's memory behind a wall, for tests"});
+  // Where it is asked for, so that other runs give the processor's bits.
+  if (std::getenv("TEMPER_PRETEND_FLASH"))
+    temper::ops::aten_impl::ask_for_flash_attention(kType, true);
   struct sigaction action{};
   action.sa_sigaction = &report_access;
   action.sa_flags = SA_SIGINFO;
@@ -322,6 +361,8 @@ const bool registered = [] {
 
 }  // namespace
 
+void reset_peak() { Memory::instance().reset_peak(); }
+void limit_memory(int64_t bytes) { Memory::instance().set_limit(bytes); }
 Counts counts() { return Memory::instance().counts(); }
 std::map<std::string, int64_t> operators() { return Memory::instance().operators(); }
 

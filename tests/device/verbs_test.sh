@@ -94,6 +94,17 @@ for mesh in 2:1 1:2; do
   check sft sft-ranks-$fsdp-$tensor --nproc 2 model.path=llama $rows mesh.fsdp=$fsdp mesh.tensor=$tensor
 done
 
+# Ranks with a transport of the device's own: the same numbers, and no copy of a tensor for the sake of a collective.
+for mesh in 2:1 1:2; do
+  IFS=: read -r fsdp tensor <<< "$mesh"
+  name=sft-ranks-$fsdp-$tensor
+  TEMPER_PRETEND_TRANSPORT=1 "$on_device" sft --nproc 2 $base model.path=llama $rows mesh.fsdp=$fsdp mesh.tensor=$tensor model.device=pretend \
+    output_dir=$name-transport > $name-transport.log 2>&1 || fail "$name, transport: $(tail -5 $name-transport.log)"
+  [ "$(grep -c 'collectives on the device: [1-9]' $name-transport.log)" = 2 ] || fail "$name: the transport was not used: $(tail -3 $name-transport.log)"
+  diff <(numbers $name-host/metrics.jsonl) <(numbers $name-transport/metrics.jsonl) > $name.diff || fail "$name, transport: $(head -4 $name.diff)"
+  cmp -s $name-host/final/model.safetensors $name-transport/final/model.safetensors || fail "$name, transport: other weights"
+done
+
 # Sampling and scoring: greedy tokens and log-probabilities of the processor's.
 for i in $(seq 5 20); do echo "{\"tokens\": [$i, $((i + 7)), 5, $((i * 2))]}"; done > asked.jsonl
 for ask in "generate --temperature 0" "generate --temperature 1 --seed 7 --num-samples 3" "generate --beams 2" score; do
@@ -136,7 +147,7 @@ one_pass="data.train=rows.jsonl train.batch_size=4 train.micro_batch_tokens=4096
 per_step sft copies-sft 1 9 1 model.path=qwen3 $one_pass
 per_step sft copies-lora 1 9 1 model.path=qwen3 $one_pass adapter.method=lora adapter.rank=3
 per_step dpo copies-dpo 2 16 1 model.path=qwen3 data.train=pairs.jsonl train.batch_size=3 train.micro_batch_tokens=4096
-per_step grpo copies-grpo 9 48 1 model.path=qwen3 $rl "$rewards" train.micro_batch_tokens=4096 rl.minibatches=1
+per_step grpo copies-grpo 9 54 1 model.path=qwen3 $rl "$rewards" train.micro_batch_tokens=4096 rl.minibatches=1
 
 # Operators for which LibTorch has no kernel on CUDA would fail there.
 operators=$(cat ./*.report | sed -n 's/^operator \([^. ]*\).*/\1/p' | sort -u)

@@ -129,8 +129,8 @@ TEST_CASE(
     }
     Engine wide(*model, {.speculative = 0});
     const Results expected = results(wide, requests);
-    const int64_t least =
-        PageCache::pages_for(longest) + PageCache::pages_for(longest + options.max_new_tokens);
+    const int64_t least = pages_for(longest, ops::page_tokens()) +
+                          pages_for(longest + options.max_new_tokens, ops::page_tokens());
     for (const int64_t pages : {least, least + 3, 3 * least}) {
       CAPTURE(pages);
       EngineOptions narrow;

@@ -385,8 +385,8 @@ TEST_CASE("prompts that begin alike share pages, also of earlier calls, and chan
   const GenerateOptions options = sampled();
   const std::vector<Completion> expected = run(*model, options, rows);
   // A page's width is the machine's.
-  const int64_t least = generate::PageCache::pages_for(longest) +
-                        generate::PageCache::pages_for(longest + options.max_new_tokens);
+  const int64_t least = generate::pages_for(longest, ops::page_tokens()) +
+                        generate::pages_for(longest + options.max_new_tokens, ops::page_tokens());
   for (const int64_t pages :
        {least, 3 * least, int64_t{4000}}) {  // few: prefixes are evicted, sequences wait
     CAPTURE(pages);

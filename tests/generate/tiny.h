@@ -11,21 +11,25 @@
 
 namespace temper::generate::tiny {
 
+inline models::HfConfig config(int64_t vocabulary, bool tied = true) {
+  const Json json = {{"model_type", "qwen3"},
+                     {"vocab_size", vocabulary},
+                     {"hidden_size", 16},
+                     {"intermediate_size", 24},
+                     {"num_hidden_layers", 2},
+                     {"num_attention_heads", 2},
+                     {"num_key_value_heads", 1},
+                     {"head_dim", 8},
+                     {"max_position_embeddings", 512},
+                     {"initializer_range", 0.3},
+                     {"tie_word_embeddings", tied}};
+  return models::HfConfig::parse(json, "test");
+}
+
 inline std::unique_ptr<models::CausalLM> model(int64_t vocabulary,
                                                std::vector<int32_t> eos_token_ids,
                                                bool tied = true) {
-  const Json config = {{"model_type", "qwen3"},
-                       {"vocab_size", vocabulary},
-                       {"hidden_size", 16},
-                       {"intermediate_size", 24},
-                       {"num_hidden_layers", 2},
-                       {"num_attention_heads", 2},
-                       {"num_key_value_heads", 1},
-                       {"head_dim", 8},
-                       {"max_position_embeddings", 512},
-                       {"initializer_range", 0.3},
-                       {"tie_word_embeddings", tied}};
-  auto model = models::init_model(models::HfConfig::parse(config, "test"), 3);
+  auto model = models::init_model(config(vocabulary, tied), 3);
   model->eos_token_ids = std::move(eos_token_ids);
   return model;
 }

@@ -115,6 +115,36 @@ TEST_CASE("sampling has a phase of its own, with pages for keys and values") {
   CHECK(part(plan_memory(run, {}, 0).phases[1], "cache") == cache / 2);
 }
 
+TEST_CASE("a GPU's memory holds no program and nothing packed, and attention needs its scratch") {
+  RunShape run = tiny::run();
+  run.sampling = {.samples = true,
+                  .sequences = 8,
+                  .prompts = 2,
+                  .prompt_tokens = 100,
+                  .new_tokens = 100,
+                  .cache_bytes = int64_t{1} << 40};
+  const MemoryPlan host = plan_memory(run, {}, 1000);
+  run.device = at::Device(at::kCUDA, 0);
+  const MemoryPlan device = plan_memory(run, {}, 1000);
+  CHECK(part(device.phases[0], "file") == 0);
+  CHECK(part(host.phases[0], "file") > 0);
+  CHECK(part(device.phases[1], "packed") == 0);
+  CHECK(part(host.phases[1], "packed") > 0);
+  for (const MemoryPlan::Phase& phase : device.phases) {
+    CHECK(part(phase, "program") == 0);
+    CHECK(part(phase, "context") > 1000);
+  }
+  CHECK(part(training(device), "weights") == part(training(host), "weights"));
+  CHECK(part(training(device), "activations") == part(training(host), "activations"));
+  // Longer paths have more scores.
+  const ModelRole role = tiny::run().policy;
+  const auto scratch = [&](int64_t longest, at::Device on) {
+    return pass_memory(role, {}, kFloat, {1000, 500, true, longest}, on).scratch.asked;
+  };
+  CHECK(scratch(200, run.device) > scratch(200, at::kCPU));
+  CHECK(scratch(800, run.device) > scratch(200, run.device));
+}
+
 TEST_CASE("what a strategy compares is kept beside the student's pass") {
   ModelShape student = tiny::shape(), teacher = tiny::shape();
   teacher.hidden = 6;
@@ -143,9 +173,9 @@ TEST_CASE("what a strategy compares is kept beside the student's pass") {
 
   const ModelRole role = tiny::run().policy;
   const PassShape pass{100, 50, true, 40};
-  const PassMemory alone = pass_memory(role, {}, kFloat, pass),
-                   compared = pass_memory(role, {}, kFloat, pass, maps),
-                   distributions = pass_memory(role, {}, kFloat, pass, logit);
+  const PassMemory alone = pass_memory(role, {}, kFloat, pass, at::kCPU),
+                   compared = pass_memory(role, {}, kFloat, pass, at::kCPU, maps),
+                   distributions = pass_memory(role, {}, kFloat, pass, at::kCPU, logit);
   CHECK(alone.of_student.asked + alone.of_teacher.asked + alone.compared.asked == 0);
   CHECK(compared.of_student.asked == 4 * 100 * 16);
   CHECK(compared.of_teacher.asked == 4 * 100 * 24);

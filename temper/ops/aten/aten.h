@@ -77,10 +77,11 @@ class AtenBackend : public Backend {
                                         const at::Tensor& k, const at::Tensor& v,
                                         const AttentionResult& result,
                                         const at::Tensor& dout) const override;
+  int64_t attention_scratch(const AttentionSpec& spec, const PassSize& pass,
+                            at::Device device) const override;
   std::unique_ptr<KvStore> make_store(const AttentionSpec& spec, int64_t layers,
                                       at::Device device) const override;
-  int64_t page_tokens() const override;
-  int64_t page_bytes(const AttentionSpec& spec) const override;
+  CachePage cache_page(const AttentionSpec& spec, at::Device device) const override;
   // Attention maps (attention_maps.h)
   HeadVectors head_vectors(const AttentionSpec& spec, const RotaryTable& rotary,
                            const Forest& forest, const at::Tensor& q,

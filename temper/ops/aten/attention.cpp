@@ -1,4 +1,5 @@
-// Attention over a token forest: parts (forest_plan.h) as padded products, joined by log-sum-exp.
+// Attention over a token forest: parts (forest_plan.h) as padded products or by flash kernels,
+// joined by log-sum-exp.
 #include <ATen/ATen.h>
 
 #include "temper/ops/aten/aten.h"
@@ -26,31 +27,57 @@ PreparedForest prepared_forest(const AttentionSpec& s, const RotaryTable& rotary
   return x;
 }
 
-// Softmax over the keys that rows have a result of and over those of one more batch.
-void join_rows(const PaddedBatch& batch, const PaddedResult& more, AttentionResult& result) {
-  const at::Tensor before = result.log_sum_exp.index_select(0, batch.query_row),
+// Whether parts may be computed by flash kernels.
+bool takes_flash(const AttentionSpec& s, const at::Tensor& q) {
+  return q.scalar_type() == at::kFloat && takes_flash_attention(s, q.device());
+}
+FlashInputs rounded_heads(const PreparedForest& x) {
+  return {x.q.to(at::kBFloat16), x.k.to(at::kBFloat16), x.v.to(at::kBFloat16), {}, {}, {}};
+}
+
+// The flash kernels' form of a part, null where padded products compute it: those of ancestors know
+// no window, so that it must reach over all of them.
+std::shared_ptr<const FlashPart> flash_part(const AttentionSpec& s, const ForestPlan& plan,
+                                            int64_t depth) {
+  std::shared_ptr<const FlashPart> part = plan.flash_part(depth);
+  const bool reaches = depth == 0 || s.window == 0 || part->farthest < s.window,
+             fits = part->batch.query_start.size(0) - 1 <= kMostFlashSequences;
+  return reaches && fits ? part : nullptr;
+}
+
+// Softmax over the keys that rows have a result of and over more keys.
+void join_rows(const at::Tensor& rows, const PaddedResult& more, AttentionResult& result) {
+  const at::Tensor before = result.log_sum_exp.index_select(0, rows),
                    joined = at::logaddexp(before, more.log_sum_exp);
   const auto share = [&](const at::Tensor& x) { return (x - joined).exp_().unsqueeze(2); };
-  const at::Tensor sum = result.out.index_select(0, batch.query_row)
+  const at::Tensor sum = result.out.index_select(0, rows)
                              .mul_(share(before))
                              .addcmul_(more.out, share(more.log_sum_exp));
-  result.out.index_copy_(0, batch.query_row, sum);
-  result.log_sum_exp.index_copy_(0, batch.query_row, joined);
+  result.out.index_copy_(0, rows, sum);
+  result.log_sum_exp.index_copy_(0, rows, joined);
 }
 
 // Adds a part to the result [N, heads, head_dim]. The first gives each row one, as its own token is
 // among the keys.
-void add_part(const AttentionSpec& s, const PreparedForest& x, const ForestPart& part, bool first,
-              AttentionResult& result) {
+void add_padded_part(const AttentionSpec& s, const PreparedForest& x, const PaddedPart& part,
+                     bool first, AttentionResult& result) {
   for (const PaddedBatch& batch : part) {
     const PaddedResult of_batch = padded_attention(s, batch, x.q, x.k, x.v);
     if (!first) {
-      join_rows(batch, of_batch, result);
+      join_rows(batch.query_row, of_batch, result);
       continue;
     }
     result.out.index_copy_(0, batch.query_row, of_batch.out);
     result.log_sum_exp.index_copy_(0, batch.query_row, of_batch.log_sum_exp);
   }
+}
+void add_flash_part(const AttentionSpec& s, const FlashInputs& in, const FlashBatch& batch,
+                    AttentionResult& result) {
+  const PaddedResult of_batch = flash_attention(s, batch, in);
+  if (batch.query_row.defined())
+    join_rows(batch.query_row, of_batch, result);
+  else
+    result = {of_batch.out, of_batch.log_sum_exp};
 }
 
 at::Tensor zeros_if_defined(const at::Tensor& x) {
@@ -78,8 +105,16 @@ AttentionResult AtenBackend::attention(const AttentionSpec& s, const RotaryTable
   const aten_impl::BelowAutograd below;
   const aten_impl::PreparedForest x = aten_impl::prepared_forest(s, rotary, forest, q, k, v);
   AttentionResult result{at::empty_like(x.q), at::empty({q.size(0), s.num_heads}, q.options())};
-  const auto parts = x.plan->parts(s.window, s.num_heads);
-  for (size_t i = 0; i < parts->size(); ++i) aten_impl::add_part(s, x, (*parts)[i], i == 0, result);
+  aten_impl::FlashInputs rounded;
+  const bool flash = aten_impl::takes_flash(s, q);
+  if (flash) rounded = aten_impl::rounded_heads(x);
+  for (int64_t depth = 0; depth < x.plan->parts(); ++depth) {
+    if (const auto part = flash ? aten_impl::flash_part(s, *x.plan, depth) : nullptr)
+      aten_impl::add_flash_part(s, rounded, part->batch, result);
+    else
+      aten_impl::add_padded_part(s, x, *x.plan->padded_part(depth, s.window, s.num_heads),
+                                 depth == 0, result);
+  }
   result.out = result.out.view_as(q);
   return result;
 }
@@ -93,14 +128,26 @@ AttentionGradients AtenBackend::attention_backward(const AttentionSpec& s,
                                                    const at::Tensor& dout) const {
   const aten_impl::BelowAutograd below;
   const aten_impl::PreparedForest x = aten_impl::prepared_forest(s, rotary, forest, q, k, v);
-  const at::Tensor by_head = dout.view_as(x.q);
-  const aten_impl::PaddedInputs in{
-      x.q, x.k, x.v, result.log_sum_exp, by_head, (by_head * result.out.view_as(x.q)).sum(2)};
+  const at::Tensor by_head = dout.view_as(x.q), out = result.out.view_as(x.q);
+  aten_impl::PaddedInputs in{x.q, x.k, x.v, result.log_sum_exp, by_head, {}};
+  aten_impl::FlashInputs rounded;
+  const bool flash = aten_impl::takes_flash(s, q);
+  if (flash) {
+    rounded = aten_impl::rounded_heads(x);
+    rounded.out = out.to(at::kBFloat16);
+    rounded.log_sum_exp = result.log_sum_exp;
+    rounded.dout = by_head.to(at::kBFloat16);
+  }
   aten_impl::PaddedGradients d{at::zeros_like(x.q), at::zeros_like(x.k), at::zeros_like(x.v)};
-  const auto parts = x.plan->parts(s.window, s.num_heads);
-  for (const aten_impl::ForestPart& part : *parts)
-    for (const aten_impl::PaddedBatch& batch : part)
+  for (int64_t depth = 0; depth < x.plan->parts(); ++depth) {
+    if (const auto part = flash ? aten_impl::flash_part(s, *x.plan, depth) : nullptr) {
+      aten_impl::flash_attention_backward(s, part->batch, rounded, d);
+      continue;
+    }
+    if (!in.delta.defined()) in.delta = (by_head * out).sum(2);
+    for (const aten_impl::PaddedBatch& batch : *x.plan->padded_part(depth, s.window, s.num_heads))
       aten_impl::padded_attention_backward(s, batch, in, d);
+  }
   AttentionGradients gradients = aten_impl::projected_gradients(s, x.rotary, q, k, d.q, d.k);
   gradients.v = d.v.view_as(v);
   return gradients;

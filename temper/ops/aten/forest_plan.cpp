@@ -23,6 +23,7 @@ ForestPlan::ForestPlan(const Forest& forest, at::Device device)
       parent_(forest.parent) {
   find_nodes(forest);
   for (const Node& node : nodes_) depths_ = std::max(depths_, node.depth + 1);
+  flash_.resize(static_cast<size_t>(depths_));
   Upload upload;
   upload.add(position_, host_position_, {forest.num_tokens()});
   upload.to(device);
@@ -110,10 +111,10 @@ PaddedBatch ForestPlan::batch(const std::vector<Rectangle>& rectangles, bool mas
   return b;
 }
 
-ForestPart ForestPlan::part(int64_t depth, int64_t window, int64_t heads) const {
+PaddedPart ForestPlan::make_padded(int64_t depth, int64_t window, int64_t heads) const {
   std::vector<std::vector<Rectangle>> rounds;
   for (const Pair& pair : pairs(depth)) cut(pair, window, heads, rounds);
-  ForestPart out;
+  PaddedPart out;
   for (const std::vector<Rectangle>& round : rounds) {
     std::vector<RectangleSize> sizes;
     for (const Rectangle& r : round) sizes.push_back({r.queries, r.keys});
@@ -127,6 +128,42 @@ ForestPart ForestPlan::part(int64_t depth, int64_t window, int64_t heads) const 
   return out;
 }
 
+FlashPart ForestPlan::make_flash(int64_t depth) const {
+  FlashPart part;
+  FlashBatch& b = part.batch;
+  b.causal = depth == 0;
+  std::vector<int64_t> query, key, query_start{0}, key_start{0};
+  const auto add = [](int64_t first, int64_t end, std::vector<int64_t>& rows,
+                      std::vector<int64_t>& start, int64_t& longest) {
+    for (int64_t row = first; row < end; ++row) rows.push_back(row);
+    start.push_back(static_cast<int64_t>(rows.size()));
+    longest = std::max(longest, end - first);
+  };
+  for (const Pair& pair : pairs(depth)) {
+    add(pair.query, pair.query_end, query, query_start, b.longest_query);
+    add(pair.key, pair.key_end, key, key_start, b.longest_key);
+    const auto first = host_position_.begin();
+    part.farthest =
+        std::max(part.farthest, *std::max_element(first + pair.query, first + pair.query_end) -
+                                    host_position_[static_cast<size_t>(pair.key)]);
+  }
+  Upload upload;
+  // Nodes are in the order of their rows, and have all of them.
+  if (depth > 0) {
+    upload.add(b.query_row, query, {std::ssize(query)});
+    upload.add(b.key_row, key, {std::ssize(key)});
+  }
+  at::Tensor starts;
+  const int64_t count = std::ssize(query_start);
+  query_start.insert(query_start.end(), key_start.begin(), key_start.end());
+  upload.add(starts, query_start, {2, count});
+  upload.to(device_);
+  starts = starts.to(at::kInt);
+  b.query_start = starts[0];
+  b.key_start = starts[1];
+  return part;
+}
+
 RotaryRows ForestPlan::rotary(const RotaryTable& table) const {
   const std::lock_guard lock(mutex_);
   for (const auto& [from, rows] : rotary_)
@@ -135,15 +172,21 @@ RotaryRows ForestPlan::rotary(const RotaryTable& table) const {
   return rotary_.back().second;
 }
 
-std::shared_ptr<const std::vector<ForestPart>> ForestPlan::parts(int64_t window,
-                                                                 int64_t heads) const {
+std::shared_ptr<const PaddedPart> ForestPlan::padded_part(int64_t depth, int64_t window,
+                                                          int64_t heads) const {
   const std::lock_guard lock(mutex_);
-  for (const Shape& shape : shapes_)
-    if (shape.window == window && shape.heads == heads) return shape.parts;
-  auto parts = std::make_shared<std::vector<ForestPart>>();
-  for (int64_t depth = 0; depth < depths_; ++depth) parts->push_back(part(depth, window, heads));
-  shapes_.push_back({window, heads, parts});
-  return parts;
+  for (const KnownPart& known : padded_)
+    if (known.depth == depth && known.window == window && known.heads == heads) return known.part;
+  padded_.push_back({depth, window, heads,
+                     std::make_shared<const PaddedPart>(make_padded(depth, window, heads))});
+  return padded_.back().part;
+}
+
+std::shared_ptr<const FlashPart> ForestPlan::flash_part(int64_t depth) const {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<const FlashPart>& part = flash_[static_cast<size_t>(depth)];
+  if (!part) part = std::make_shared<const FlashPart>(make_flash(depth));
+  return part;
 }
 
 std::shared_ptr<const ForestPlan> plan_of(const Forest& forest, at::Device device) {

@@ -6,7 +6,7 @@
 //   part 0      each node's rows on themselves, causal
 //   part d > 0  the rows below each node of depth d - 1 on that node's rows
 // cover each pair of a token and one that it attends to exactly once. The parts of a row are joined
-// by their log-sum-exp.
+// by their log-sum-exp. A part is either batches of padded products, or one call of a flash kernel.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "temper/ops/aten/flash_attention.h"
 #include "temper/ops/aten/heads.h"
 #include "temper/ops/aten/padded_attention.h"
 #include "temper/ops/forest.h"
@@ -24,7 +25,11 @@ namespace temper::ops::aten_impl {
 
 // Within a batch all rows of queries are distinct, and so are those of keys: sums over them have
 // one order.
-using ForestPart = std::vector<PaddedBatch>;
+using PaddedPart = std::vector<PaddedBatch>;
+struct FlashPart {
+  FlashBatch batch;
+  int64_t farthest = 0;  // the most positions between a query and one of its keys
+};
 
 class ForestPlan {
  public:
@@ -35,7 +40,9 @@ class ForestPlan {
 
   // What operations of the same kind share, made when it is first asked for. By several threads.
   RotaryRows rotary(const RotaryTable& table) const;
-  std::shared_ptr<const std::vector<ForestPart>> parts(int64_t window, int64_t heads) const;
+  int64_t parts() const { return depths_; }
+  std::shared_ptr<const PaddedPart> padded_part(int64_t depth, int64_t window, int64_t heads) const;
+  std::shared_ptr<const FlashPart> flash_part(int64_t depth) const;
 
  private:
   // Rows [first, end) and those below it [end, below_end).
@@ -55,11 +62,12 @@ class ForestPlan {
   void cut(const Pair& pair, int64_t window, int64_t heads,
            std::vector<std::vector<Rectangle>>& rounds) const;
   PaddedBatch batch(const std::vector<Rectangle>& rectangles, bool masked) const;
-  ForestPart part(int64_t depth, int64_t window, int64_t heads) const;
+  PaddedPart make_padded(int64_t depth, int64_t window, int64_t heads) const;
+  FlashPart make_flash(int64_t depth) const;
 
-  struct Shape {
-    int64_t window, heads;
-    std::shared_ptr<const std::vector<ForestPart>> parts;
+  struct KnownPart {
+    int64_t depth, window, heads;
+    std::shared_ptr<const PaddedPart> part;
   };
   at::Device device_;
   std::vector<int64_t> host_position_, segment_start_, parent_;  // the forest's
@@ -67,7 +75,8 @@ class ForestPlan {
   int64_t depths_ = 0;
   at::Tensor position_;
   mutable std::mutex mutex_;
-  mutable std::vector<Shape> shapes_;
+  mutable std::vector<KnownPart> padded_;
+  mutable std::vector<std::shared_ptr<const FlashPart>> flash_;  // by depth; null: not asked for
   mutable std::vector<std::pair<RotaryTable, RotaryRows>> rotary_;
 };
 

@@ -8,6 +8,7 @@
 #include "temper/base/error.h"
 #include "temper/ops/aten/aten.h"
 #include "temper/ops/aten/common.h"
+#include "temper/ops/aten/flash_attention.h"
 #include "temper/ops/aten/heads.h"
 #include "temper/ops/aten/padded_attention.h"
 #include "temper/ops/aten/upload.h"
@@ -34,6 +35,9 @@ class AtenKvPass : public KvPass {
   PaddedBatch batch(const std::vector<Reading>& readings) const;
   const std::vector<PaddedBatch>& batches(const AttentionSpec& spec) const;
   const RotaryRows& rotary_of(const RotaryTable& table) const;
+  // Whether flash kernels may read the pages in this layer.
+  bool reads_pages(const AttentionSpec& spec) const;
+  const PagedFlashBatch& paged_batch() const;
 
   struct Sequence {
     std::vector<int64_t> pages;
@@ -44,9 +48,12 @@ class AtenKvPass : public KvPass {
     std::vector<PaddedBatch> batches;
   };
   const AtenKvStore& store_;
+  int64_t page_tokens_;
   std::vector<Sequence> sequences_;
   std::vector<int64_t> host_position_;
   at::Tensor position_, slot_;  // [rows]
+  bool packed_ = true;          // sequences have the batch's rows in order, and all of them
+  mutable std::optional<PagedFlashBatch> paged_batch_;
   // Kept by pointer: what is handed out must not move.
   mutable std::vector<std::unique_ptr<Shape>> shapes_;
   mutable std::vector<std::unique_ptr<std::pair<RotaryTable, RotaryRows>>> rotary_;
@@ -54,20 +61,24 @@ class AtenKvPass : public KvPass {
 
 AtenKvPass::AtenKvPass(const AtenKvStore& store, std::span<const CachedSequence> sequences,
                        const std::vector<int64_t>& position)
-    : store_(store), host_position_(position) {
+    : store_(store), page_tokens_(store.page_tokens()), host_position_(position) {
   std::vector<int64_t> slot(position.size(), 0);
+  int64_t next = 0;
   for (const CachedSequence& s : sequences) {
     if (s.rows == 0) continue;
+    packed_ = packed_ && s.first_row == next;
+    next = s.first_row + s.rows;
     sequences_.push_back({{s.pages.begin(), s.pages.end()}, s.first_row, s.rows});
     for (int64_t row = s.first_row; row < s.first_row + s.rows; ++row) {
-      const int64_t at = position[static_cast<size_t>(row)], page = at / kPageTokens;
+      const int64_t at = position[static_cast<size_t>(row)], page = at / page_tokens_;
       check(page < static_cast<int64_t>(s.pages.size()), "a cached sequence has ", s.pages.size(),
             " pages, its position ", at, " none");
       slot[static_cast<size_t>(row)] =
-          s.pages[static_cast<size_t>(page)] * kPageTokens + at % kPageTokens;
+          s.pages[static_cast<size_t>(page)] * page_tokens_ + at % page_tokens_;
     }
   }
   const auto rows = static_cast<int64_t>(position.size());
+  packed_ = packed_ && next == rows;
   Upload upload;
   upload.add(position_, position, {rows});
   upload.add(slot_, slot, {rows});
@@ -84,8 +95,8 @@ std::vector<AtenKvPass::Reading> AtenKvPass::readings(const AttentionSpec& spec)
     for (int64_t i = 0; i < s.rows; i += most) {
       const int64_t rows = std::min(most, s.rows - i), end = begin + i + rows;
       const int64_t reach = spec.window > 0 ? std::max<int64_t>(begin + i - spec.window + 1, 0) : 0;
-      const int64_t first_page = reach / kPageTokens,
-                    num_pages = (end + kPageTokens - 1) / kPageTokens - first_page;
+      const int64_t first_page = reach / page_tokens_,
+                    num_pages = (end + page_tokens_ - 1) / page_tokens_ - first_page;
       out.push_back({s.first_row + i, rows, &s.pages, first_page, num_pages});
     }
   }
@@ -103,7 +114,7 @@ PaddedBatch AtenKvPass::batch(const std::vector<Reading>& readings) const {
   std::vector<int64_t> table, start, end;
   for (const Reading& r : readings) {
     query.add(r.row, r.rows, host_position_.data() + r.row);
-    start.push_back(r.first_page * kPageTokens);
+    start.push_back(r.first_page * page_tokens_);
     end.push_back(host_position_[static_cast<size_t>(r.row + r.rows - 1)] + 1);
     for (int64_t i = 0; i < pages; ++i)
       table.push_back((*r.pages)[static_cast<size_t>(r.first_page + (i < r.num_pages ? i : 0))]);
@@ -117,8 +128,8 @@ PaddedBatch AtenKvPass::batch(const std::vector<Reading>& readings) const {
   upload.add(first, start, {count, 1});
   upload.add(last, end, {count, 1});
   upload.to(store_.device());
-  b.key = (page * kPageTokens + at::arange(kPageTokens, page.options())).view({count, -1});
-  b.key_position = first + at::arange(pages * kPageTokens, page.options());
+  b.key = (page * page_tokens_ + at::arange(page_tokens_, page.options())).view({count, -1});
+  b.key_position = first + at::arange(pages * page_tokens_, page.options());
   b.key_position.masked_fill_(b.key_position.ge(last), kNoKey);
   b.padding_is_any = true;
   return b;
@@ -130,7 +141,7 @@ const std::vector<PaddedBatch>& AtenKvPass::batches(const AttentionSpec& spec) c
   auto shape = std::make_unique<Shape>(Shape{spec.window, spec.num_heads, {}});
   const std::vector<Reading> all = readings(spec);
   std::vector<RectangleSize> sizes;
-  for (const Reading& r : all) sizes.push_back({r.rows, r.num_pages * kPageTokens});
+  for (const Reading& r : all) sizes.push_back({r.rows, r.num_pages * page_tokens_});
   for (const std::vector<size_t>& indices :
        batches_of(sizes, spec.num_heads, spec.num_kv_heads * spec.head_dim,
                   scratch_numbers(store_.device()))) {
@@ -150,6 +161,38 @@ const RotaryRows& AtenKvPass::rotary_of(const RotaryTable& table) const {
   return rotary_.back()->second;
 }
 
+bool AtenKvPass::reads_pages(const AttentionSpec& spec) const {
+  return packed_ && page_tokens_ == kFlashPageTokens && reads_flash_pages(spec, store_.device());
+}
+
+const PagedFlashBatch& AtenKvPass::paged_batch() const {
+  if (paged_batch_) return *paged_batch_;
+  PagedFlashBatch b;
+  size_t most = 0;
+  for (const Sequence& s : sequences_) most = std::max(most, s.pages.size());
+  std::vector<int64_t> query_start{0}, key_start{0}, keys, pages;
+  for (const Sequence& s : sequences_) {
+    const int64_t end = s.first_row + s.rows,
+                  filled = host_position_[static_cast<size_t>(end - 1)] + 1;
+    query_start.push_back(end);
+    keys.push_back(filled);
+    key_start.push_back(key_start.back() + filled);
+    b.longest_query = std::max(b.longest_query, s.rows);
+    b.longest_key = std::max(b.longest_key, filled);
+    pages.insert(pages.end(), s.pages.begin(), s.pages.end());
+    pages.resize(pages.size() + most - s.pages.size(), s.pages[0]);  // which nothing reads
+  }
+  const auto count = static_cast<int64_t>(sequences_.size());
+  Upload upload;
+  upload.add(b.query_start, query_start, {count + 1});
+  upload.add(b.key_start, key_start, {count + 1});
+  upload.add(b.keys, keys, {count});
+  upload.add(b.page, pages, {count, static_cast<int64_t>(most)});
+  upload.to(store_.device());
+  for (at::Tensor* x : {&b.query_start, &b.key_start, &b.keys, &b.page}) *x = x->to(at::kInt);
+  return paged_batch_.emplace(std::move(b));
+}
+
 at::Tensor AtenKvPass::attend(int64_t layer, const AttentionSpec& s, const RotaryTable& rotary,
                               const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const {
   const BelowAutograd below;
@@ -161,6 +204,13 @@ at::Tensor AtenKvPass::attend(int64_t layer, const AttentionSpec& s, const Rotar
   };
   write(keys, prepare_keys(s, rows, k));
   write(values, v.view({v.size(0), s.num_kv_heads, s.head_dim}));
+  if (reads_pages(s)) {
+    const auto in_pages = [&](const at::Tensor& x) {
+      return x.unflatten(0, {x.size(0) / page_tokens_, page_tokens_});
+    };
+    return paged_flash_attention(s, paged_batch(), heads, in_pages(keys), in_pages(values))
+        .view_as(q);
+  }
   at::Tensor out = at::empty_like(heads, at::MemoryFormat::Contiguous);
   for (const PaddedBatch& b : batches(s))
     out.index_copy_(0, b.query_row, padded_attention(s, b, heads, keys, values).out);
@@ -169,21 +219,23 @@ at::Tensor AtenKvPass::attend(int64_t layer, const AttentionSpec& s, const Rotar
 
 }  // namespace
 
-int64_t bytes_of_page(const AttentionSpec& spec) {
-  return 2 * kPageTokens * spec.num_kv_heads * spec.head_dim * kernels::bytes_of(spec.cache_dtype);
+CachePage page_of(const AttentionSpec& spec, at::Device device) {
+  const int64_t tokens = reads_flash_pages(spec, device) ? kFlashPageTokens : kPageTokens;
+  return {tokens,
+          2 * tokens * spec.num_kv_heads * spec.head_dim * kernels::bytes_of(spec.cache_dtype)};
 }
 
 AtenKvStore::AtenKvStore(const AttentionSpec& spec, int64_t layers, at::Device device)
     : kv_heads_(spec.num_kv_heads),
       head_dim_(spec.head_dim),
-      page_bytes_(bytes_of_page(spec)),
+      page_(page_of(spec, device)),
       options_(at::TensorOptions(scalar_type(spec.cache_dtype)).device(device)),
       keys_(static_cast<size_t>(layers)),
       values_(static_cast<size_t>(layers)) {
   clear();
 }
 
-int64_t AtenKvStore::page_bytes() const { return page_bytes_ * static_cast<int64_t>(keys_.size()); }
+int64_t AtenKvStore::page_bytes() const { return page_.bytes * static_cast<int64_t>(keys_.size()); }
 
 void AtenKvStore::clear() {
   pages_ = 0;
@@ -198,7 +250,7 @@ void AtenKvStore::grow(int64_t count, int64_t most) {
   pages_ = std::max(count, std::min(2 * pages_, most));
   for (std::vector<at::Tensor>* all : {&keys_, &values_})
     for (at::Tensor& x : *all) {
-      at::Tensor more = at::empty({pages_ * kPageTokens, kv_heads_, head_dim_}, options_);
+      at::Tensor more = at::empty({pages_ * page_.tokens, kv_heads_, head_dim_}, options_);
       more.narrow(0, 0, x.size(0)).copy_(x);
       x = more;
     }
@@ -208,8 +260,8 @@ void AtenKvStore::copy_page(int64_t from, int64_t to) {
   const BelowAutograd below;
   for (std::vector<at::Tensor>* all : {&keys_, &values_})
     for (at::Tensor& x : *all)
-      x.narrow(0, to * kPageTokens, kPageTokens)
-          .copy_(x.narrow(0, from * kPageTokens, kPageTokens));
+      x.narrow(0, to * page_.tokens, page_.tokens)
+          .copy_(x.narrow(0, from * page_.tokens, page_.tokens));
 }
 
 std::unique_ptr<const KvPass> AtenKvStore::pass(std::span<const CachedSequence> sequences,
@@ -225,9 +277,8 @@ std::unique_ptr<KvStore> AtenBackend::make_store(const AttentionSpec& spec, int6
                                                  at::Device device) const {
   return std::make_unique<aten_impl::AtenKvStore>(spec, layers, device);
 }
-int64_t AtenBackend::page_tokens() const { return aten_impl::kPageTokens; }
-int64_t AtenBackend::page_bytes(const AttentionSpec& spec) const {
-  return aten_impl::bytes_of_page(spec);
+CachePage AtenBackend::cache_page(const AttentionSpec& spec, at::Device device) const {
+  return aten_impl::page_of(spec, device);
 }
 
 }  // namespace temper::ops

@@ -7,15 +7,15 @@
 
 namespace temper::ops::aten_impl {
 
-constexpr int64_t kPageTokens = 16;
-
-// Bytes of one page of one layer.
-int64_t bytes_of_page(const AttentionSpec& spec);
+// A page is what flash kernels read where they may compute such layers, and else small: sequences
+// share whole pages alone.
+constexpr int64_t kPageTokens = 16, kFlashPageTokens = 256;
+CachePage page_of(const AttentionSpec& spec, at::Device device);
 
 class AtenKvStore : public KvStore {
  public:
   AtenKvStore(const AttentionSpec& spec, int64_t layers, at::Device device);
-  int64_t page_tokens() const override { return kPageTokens; }
+  int64_t page_tokens() const override { return page_.tokens; }
   int64_t page_bytes() const override;
   void grow(int64_t count, int64_t most) override;
   void clear() override;
@@ -23,13 +23,14 @@ class AtenKvStore : public KvStore {
   std::unique_ptr<const KvPass> pass(std::span<const CachedSequence> sequences,
                                      const std::vector<int64_t>& position) const override;
 
-  // [pages * kPageTokens, num_kv_heads, head_dim], in the cache's type.
+  // [pages * page_tokens(), num_kv_heads, head_dim], in the cache's type.
   at::Tensor keys(int64_t layer) const { return keys_[static_cast<size_t>(layer)]; }
   at::Tensor values(int64_t layer) const { return values_[static_cast<size_t>(layer)]; }
   at::Device device() const { return options_.device(); }
 
  private:
-  int64_t kv_heads_, head_dim_, page_bytes_, pages_ = 0;
+  int64_t kv_heads_, head_dim_, pages_ = 0;
+  CachePage page_;
   at::TensorOptions options_;
   std::vector<at::Tensor> keys_, values_;
 };

@@ -151,9 +151,13 @@ std::unique_ptr<KvStore> NativeBackend::make_store(const AttentionSpec& spec, in
                                                    at::Device) const {
   return std::make_unique<NativeKvStore>(spec, layers);
 }
-int64_t NativeBackend::page_tokens() const { return kernels::page_tokens(); }
-int64_t NativeBackend::page_bytes(const AttentionSpec& spec) const {
-  return kernels::page_bytes(attention_shape(spec));
+CachePage NativeBackend::cache_page(const AttentionSpec& spec, at::Device /*device*/) const {
+  return {kernels::page_tokens(), kernels::page_bytes(attention_shape(spec))};
+}
+// Its kernels compute tiles of a few rows, one a thread.
+int64_t NativeBackend::attention_scratch(const AttentionSpec& /*spec*/, const PassSize& /*pass*/,
+                                         at::Device /*device*/) const {
+  return 0;
 }
 
 }  // namespace temper::ops

@@ -39,8 +39,8 @@ class CacheCheck {
     generate::Request request;
     request.prompt = row.tokens;
     request.options.max_new_tokens = new_tokens_;
-    check_fits(generate::Scheduler::pages_needed(request), request, {*cache_, bytes_},
-               row.where + ": ");
+    check_fits(generate::Scheduler::pages_needed(request, cache_->page_tokens()), request,
+               {*cache_, bytes_}, row.where + ": ");
   }
 
  private:

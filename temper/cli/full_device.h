@@ -1,0 +1,18 @@
+// What a run says whose device has no memory left.
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <string>
+
+#include "temper/plan/memory.h"
+
+namespace temper::cli {
+
+// What the device's allocator said, the plan of the run's largest phase, and the keys to lower.
+std::string full_device_message(const c10::OutOfMemoryError& error, const plan::RunShape& run,
+                                const plan::MemoryPlan& plan);
+// The same where there is no plan: of `verb`'s run, or of sampling and scoring.
+std::string full_device_message(const c10::OutOfMemoryError& error, const std::string& less);
+
+}  // namespace temper::cli
