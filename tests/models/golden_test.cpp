@@ -70,8 +70,12 @@ void check_gradients(models::CausalLM& model, const Golden& golden, const std::s
     CAPTURE(p.name);
     REQUIRE(left.erase(prefix + p.name) == 1);
     const at::Tensor expected = golden.tensor(prefix + p.name), found = p.parameter->value().grad();
-    REQUIRE(found.defined());
     const double largest = expected.abs().max().item<double>();
+    if (largest == 0 && p.name.find(".experts.") != std::string::npos) {
+      CHECK(!found.defined());  // an expert that no token chose
+      continue;
+    }
+    REQUIRE(found.defined());
     CHECK(largest > 0);
     CHECK(difference(found, expected) < kGradientTolerance * std::max(0.1, largest));
   }
