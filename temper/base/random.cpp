@@ -5,7 +5,7 @@
 
 namespace temper {
 namespace {
-// SplitMix64's finaliser (Steele et al., 2014): spreads structured keys over all 64 bits.
+// SplitMix64's finalizer (Steele et al., 2014): spreads structured keys over all 64 bits.
 uint64_t mix(uint64_t x) {
   x += 0x9E3779B97F4A7C15ull;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;

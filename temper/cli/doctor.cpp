@@ -104,11 +104,11 @@ std::string weight_cache() {
 std::string default_backend(std::string& problem) {
   const char* variable = std::getenv("TEMPER_BACKEND");
   try {
-    const char* name = ops::default_processor_backend().name();
+    const char* name = ops::default_cpu_backend().name();
     return variable && *variable ? str(name, " (TEMPER_BACKEND)") : name;
   } catch (const ConfigError& e) {
     problem = e.what();
-    ops::choose_processor_backend(ops::native_backend());
+    ops::choose_cpu_backend(ops::native_backend());
     return {};
   }
 }

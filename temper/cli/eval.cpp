@@ -149,8 +149,10 @@ class Eval : public Command {
         name.find(' ') != name.npos || name.ends_with(".py") || name.ends_with(".sh");
     check<ConfigError>(!program, "--reward: `", name,
                        "` is no built-in reward; of a program write --reward-command \"",
-                       name.ends_with(".py") && name.find(' ') == name.npos ? "python3 " : "", name,
-                       "\"");
+                       name.find(' ') != name.npos ? ""
+                       : name.ends_with(".py")     ? "python3 "
+                                                   : "sh ",
+                       name, "\"");
   }
 
   // Throws where the episodes say nothing of the model.

@@ -45,7 +45,11 @@ void Export::declare(CLI::App& app) {
       "example: temper export --model DIR --adapter runs/lora/final --output merged --dtype "
       "bfloat16\n"
       "example: temper export --model DIR --output gguf --format gguf --dtype float16");
-  add_model(app, model_dir, "directory of a Hugging Face model, or its id in the local cache");
+  add_model(
+      app, model_dir,
+      "directory of a Hugging Face model or of an adapter on one, or a model's id in the local "
+      "cache")
+      ->transform([this](const std::string& path) { return take_model(path, adapter); });
   app.add_option("--adapter", adapter, "directory of a PEFT LoRA adapter to merge");
   app.add_option("--output", output, "the new model directory")->required();
   app.add_option("--format", format,

@@ -26,7 +26,7 @@ class Init : public Command {
 
 void Init::declare(CLI::App& app) {
   app.description(
-      "A model of random weights, initialised as transformers does.\n"
+      "A model of random weights, initialized as transformers does.\n"
       "example: temper init --config config.json --tokenizer DIR --seed 1 --output models/tiny");
   app.add_option("--config", config_path, "config.json, or a directory that holds it")->required();
   app.add_option("--tokenizer", tokenizer, "directory whose tokenizer files are copied");

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "temper/base/error.h"
-#include "temper/base/file.h"
+#include "temper/base/json.h"
 #include "temper/text/tokenizer.h"
 
 namespace temper::cli {
@@ -36,7 +37,14 @@ bool exists(const std::string& path) {
 bool has_chat_template(const std::string& directory) {
   if (exists(directory + "/chat_template.jinja")) return true;
   const std::string file = directory + "/tokenizer_config.json";
-  return exists(file) && read_file(file).find("\"chat_template\"") != std::string::npos;
+  if (!exists(file)) return false;
+  try {
+    const Json config = read_json_file(file);
+    return config.is_object() && config.contains("chat_template") &&
+           !config["chat_template"].is_null();
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 constexpr const char* kBeginning = "the beginning of a text";
@@ -97,7 +105,15 @@ std::string sampling_flags(const generate::RolloutSection& section) {
 
 }  // namespace
 
-std::string eval_flags(const train::RunConfig&) { return {}; }
+std::string eval_flags(const train::SftConfig&) { return "--perplexity"; }
+
+std::string eval_flags(const distill::DistillConfig& config) {
+  return config.samples() ? "" : "--perplexity";
+}
+
+std::string eval_flags(const preference::PreferenceConfig& config) {
+  return config.preference.loss == "kto" ? "" : "--pairs";
+}
 
 std::string eval_flags(const rl::RlConfig& config) {
   if (config.rewards.size() != 1 || config.environment.any()) return {};
@@ -130,13 +146,7 @@ std::string next_steps(const train::RunConfig& config, const std::string& eval_f
   const auto add = [&](const std::string& command) {
     text += std::exchange(label, "         ") + "temper " + command + "\n";
   };
-  if (verb == "reward" || verb == "dpo" || verb == "orpo") {
-    if (!input.empty()) add("eval " + model + " " + input + " --pairs");
-  } else if (!eval_flags.empty()) {
-    if (!input.empty()) add("eval " + model + " " + input + " " + eval_flags);
-  } else if (!input.empty() && (verb == "sft" || verb == "distill")) {
-    add("eval " + model + " " + input + " --perplexity");
-  }
+  if (!input.empty() && !eval_flags.empty()) add("eval " + model + " " + input + " " + eval_flags);
   const bool has_text =
       exists(final_model + "/tokenizer.json") || exists(final_model + "/tokenizer.model");
   if (has_text && verb != "reward") {

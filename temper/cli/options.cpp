@@ -201,7 +201,7 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
          "directory of a Hugging Face model or of an adapter on one, or a model's id in the "
          "local cache")
       ->required()
-      ->transform([this](const std::string& path) { return take_model(path); });
+      ->transform([this](const std::string& path) { return take_model(path, adapter); });
   const std::string help =
       rows_name_adapters
           ? "directory of a PEFT LoRA or DoRA adapter; or NAME=DIR (may be repeated), for rows "

@@ -45,6 +45,11 @@ std::vector<std::string> split_command(const std::string& line);
 // becomes.
 CLI::Option* add_model(CLI::App& app, std::string& model, const std::string& help);
 
+// The directory of the model that --model names. An adapter's directory stands for its base model
+// with the adapter on it: `adapter` is then set. Throws CLI::ValidationError where that base is not
+// here.
+std::string take_model(const std::string& path, std::string& adapter);
+
 // --storage, and what it says together with --dtype and --arithmetic. Throws ConfigError.
 void add_storage(CLI::App& app, std::string& storage);
 models::Storage kept_as(const std::string& dtype, const std::string& storage,
@@ -67,7 +72,6 @@ struct ModelFlags {
 
  private:
   void take_adapters(const std::vector<std::string>& given, bool may_be_named);
-  std::string take_model(const std::string& path);
 };
 
 // Adds the flag --template-date.

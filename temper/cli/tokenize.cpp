@@ -98,7 +98,9 @@ class Tokenize : public Command {
         config.is_object() && config.contains("text_config") ? config["text_config"] : config;
     const Json size = text.is_object() ? text.value("vocab_size", Json()) : Json();
     const int64_t own = format_.tokenizer->vocab_size();
-    return size.is_number_integer() ? std::max(own, size.get<int64_t>()) : own;
+    return size.is_number_integer()
+               ? std::max(own, std::min<int64_t>(size.get<int64_t>(), INT32_MAX))
+               : own;
   }
 
   // What training makes of a row of ids.
@@ -116,7 +118,7 @@ class Tokenize : public Command {
 
   OutputRow conversation(const Json& row, const std::string& where) {
     const Json &messages = row["messages"], tools = data::tools_of(row);
-    return labelled(messages, tools, where, [&](const ChatTemplate& chat) {
+    return labeled(messages, tools, where, [&](const ChatTemplate& chat) {
       return tokenize_conversation(*format_.tokenizer, chat, messages, tools, options_);
     });
   }
@@ -142,7 +144,7 @@ class Tokenize : public Command {
     Json messages = prompt;
     for (const Json& message : completion) messages.push_back(message);
     const Json tools = data::tools_of(row);
-    return labelled(messages, tools, where, [&](const ChatTemplate& chat) {
+    return labeled(messages, tools, where, [&](const ChatTemplate& chat) {
       return tokenize_prompt_completion(tokenizer, chat, prompt, completion, tools, options_);
     });
   }
@@ -167,8 +169,8 @@ class Tokenize : public Command {
   }
 
   // A conversation's text and tokens stand there whatever can be trained of it.
-  OutputRow labelled(const Json& messages, const Json& tools, const std::string& where,
-                     const std::function<TrainedConversation(const ChatTemplate&)>& train) {
+  OutputRow labeled(const Json& messages, const Json& tools, const std::string& where,
+                    const std::function<TrainedConversation(const ChatTemplate&)>& train) {
     const ChatTemplate& chat = data::chat_of(format_, where);
     std::string text = chat.render(messages, tools, options_.add_generation_prompt);
     std::string reason = "the conversation is trained turn by turn";

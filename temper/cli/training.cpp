@@ -131,7 +131,7 @@ int run_sft(const Arguments& arguments) {
 int run_dpo(const Arguments& arguments) {
   return run_training<preference::PreferenceConfig>(
       {"dpo", &preference::run_dpo,
-       "Direct preference optimisation on pairs of completions; by preference.loss: " +
+       "Direct preference optimization on pairs of completions; by preference.loss: " +
            joined_names(preference::losses()) +
            ".\n"
            "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "
@@ -148,7 +148,7 @@ int run_dpo(const Arguments& arguments) {
 int run_orpo(const Arguments& arguments) {
   return run_training<preference::PreferenceConfig>(
       {"orpo", &preference::run_orpo,
-       "Odds ratio preference optimisation: supervised tuning on the chosen completion plus, "
+       "Odds ratio preference optimization: supervised tuning on the chosen completion plus, "
        "weighted "
        "by preference.lambda, the odds-ratio loss of chosen and rejected. No reference model.\n"
        "Rows: {prompt, chosen, rejected} of text or messages, or {prompt_ids, chosen_ids, "
@@ -218,7 +218,7 @@ int run_grpo(const Arguments& arguments) {
 int run_ppo(const Arguments& arguments) {
   return run_training<rl::PpoConfig>(
       {"ppo", &rl::run_ppo,
-       "Proximal policy optimisation: reinforcement learning with a critic that is trained with "
+       "Proximal policy optimization: reinforcement learning with a critic that is trained with "
        "the "
        "policy. Advantages are GAE's, the KL to the reference is part of the reward. final/ is the "
        "policy, critic/ the critic (AutoModelForSequenceClassification).\n"
@@ -242,12 +242,12 @@ const std::vector<TrainingVerb>& training_verbs() {
        std::type_identity<distill::DistillConfig>(),
        {"rollout", "distill"}},
       {"dpo",
-       "direct preference optimisation: " + joined_names(preference::losses()),
+       "direct preference optimization: " + joined_names(preference::losses()),
        &run_dpo,
        std::type_identity<preference::PreferenceConfig>(),
        {"preference"}},
       {"orpo",
-       "odds ratio preference optimisation, without a reference",
+       "odds ratio preference optimization, without a reference",
        &run_orpo,
        std::type_identity<preference::PreferenceConfig>(),
        {"preference"}},

@@ -48,8 +48,7 @@ void warn_of_other_format(const std::string& adapter, const std::string& storage
             << " gives what it was trained with" << std::endl;
 }
 
-// An adapter's directory stands for its base model with the adapter on it.
-std::string ModelFlags::take_model(const std::string& path) {
+std::string take_model(const std::string& path, std::string& adapter) {
   const std::string directory = models::resolve_model_path(path);
   std::error_code none;
   const auto has = [&](const char* file) {
@@ -59,9 +58,9 @@ std::string ModelFlags::take_model(const std::string& path) {
   const std::optional<std::string> base = models::find_adapter_base(directory);
   if (!base || !std::filesystem::exists(*base + "/config.json", none))
     throw CLI::ValidationError(
-        "--model", temper::str(path, " is an adapter, and its base model ", base.value_or(""),
-                               base ? " is not here" : "is not named in adapter_config.json",
-                               "; give it as --model BASE --adapter ", path));
+        temper::str(path, " is an adapter, and its base model ", base.value_or(""),
+                    base ? " is not here" : "is not named in adapter_config.json",
+                    "; give it as --model BASE --adapter ", path));
   adapter = directory;
   return *base;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -71,9 +72,29 @@ bool is_row_file(std::string name) {
   return ends_with_one_of({".jsonl", ".ndjson", ".parquet"});
 }
 
+namespace {
+
+constexpr size_t kLooksAt = size_t{1} << 20;  // bytes
+
+// Whether a file is JSON Lines, judged by its beginning: an object on the first line, another one
+// on the second. Configs are one object.
+bool is_json_lines(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kLooksAt, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  const size_t end = text.find('\n');
+  if (end == text.npos || !text.starts_with('{')) return false;
+  const size_t last = text.find_last_not_of(" \t\r\n", end),
+               next = text.find_first_not_of(" \t\r\n", end);
+  return text[last] == '}' && next != text.npos && text[next] == '{';
+}
+
+}  // namespace
+
 bool holds_rows(const std::string& path) {
   return is_row_file(fs::path(path).filename().string()) &&
-         (!path.ends_with(".json") || is_table_text(path));
+         (!path.ends_with(".json") || is_table_text(path) || is_json_lines(path));
 }
 
 std::vector<std::string> find_row_files(const std::string& path) {

@@ -62,7 +62,8 @@ class RowSet {
 // these, .csv, .tsv, .json. Hidden files are none.
 bool is_row_file(std::string name);
 // Whether a file that lies in a directory is one of its files of rows: by its name, and of .json
-// where it has a list, as descriptions of models and data sets are .json too. Throws DataError
+// where it is a list or has an object a line, as descriptions of models and data sets are .json
+// too. Throws DataError
 // where a .json cannot be read.
 bool holds_rows(const std::string& path);
 

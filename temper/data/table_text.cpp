@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -38,7 +39,7 @@ class Characters {
   // EOF at the end.
   int next() {
     const int c = at_begin() ? byte(begin_[used_++]) : std::getc(file_.get());
-    check<DataError>(c != EOF || !std::ferror(file_.get()), path_, ": cannot read: ", errno_text);
+    check_read(c);
     if (c == '\n') ++line_;
     return c;
   }
@@ -50,11 +51,17 @@ class Characters {
     }
   }
   int peek() {
-    return at_begin() ? byte(begin_[used_]) : std::ungetc(std::getc(file_.get()), file_.get());
+    if (at_begin()) return byte(begin_[used_]);
+    const int c = std::getc(file_.get());
+    check_read(c);
+    return std::ungetc(c, file_.get());
   }
   std::string where() const { return str(path_, ":", line_); }
 
  private:
+  void check_read(int c) const {
+    check<DataError>(c != EOF || !std::ferror(file_.get()), path_, ": cannot read: ", errno_text);
+  }
   static int byte(char c) { return static_cast<unsigned char>(c); }
   bool at_begin() const { return used_ < begin_.size(); }
 
@@ -166,6 +173,11 @@ void read_cells(Characters& in, char separator, Cells& cells) {
     if (quoted) {
       if (c == '"' && in.peek() != '"') {
         quoted = false;
+        const int behind = in.peek();
+        check<DataError>(behind == separator || behind == '\n' || behind == '\r' || behind == EOF,
+                         in.where(),
+                         ": text follows the closing quote of a cell; a quote within a cell in "
+                         "quotes is doubled");
       } else {
         cells.add(c);
         if (c == '"') in.next();  // two of them are one
@@ -223,6 +235,9 @@ void convert_cells(Characters& in, char separator, const std::string& path, Unpa
 bool is_table_text(const std::string& path) {
   if (path.ends_with(".csv") || path.ends_with(".tsv")) return true;
   if (!path.ends_with(".json")) return false;
+  std::error_code none;
+  check<DataError>(std::filesystem::is_regular_file(path, none), path,
+                   ": expected a regular file, which is read twice; of a pipe, name it .jsonl");
   return Characters(path).next_visible() == '[';
 }
 

@@ -24,7 +24,7 @@ void penalize(const SamplingOptions& options, double temperature, const SampleCo
               Logits& x) {
   const double penalty = options.repetition_penalty;
   if (penalty != 1) {
-    const Logits before = x;  // a token that occurred twice is penalised once
+    const Logits before = x;  // a token that occurred twice is penalized once
     for (const std::span<const int32_t> seen : {context.prompt, context.completion})
       for (const int32_t id : seen) {
         const float logit = before[static_cast<size_t>(id)];

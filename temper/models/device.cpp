@@ -92,9 +92,9 @@ at::Device& chosen() {
 }  // namespace
 
 Registry<DeviceKind>& device_kinds() {
-  static Registry<DeviceKind> table("device",
-                                    {{"cpu", {at::kCPU, &one}, "the processor"},
-                                     {"cuda", {at::kCUDA, &count_cuda}, "NVIDIA's GPUs"}});
+  static Registry<DeviceKind> table(
+      "device",
+      {{"cpu", {at::kCPU, &one}, "the CPU"}, {"cuda", {at::kCUDA, &count_cuda}, "NVIDIA's GPUs"}});
   return table;
 }
 
@@ -128,12 +128,10 @@ const ops::Backend& backend_for(const DeviceChoice& choice) {
       choice.backend_key, ": found ", choice.backend, ", expected auto, native or aten");
   if (!device_for(choice).is_cpu()) {
     check<ConfigError>(choice.backend != "native", choice.backend_key, ": found native, which ",
-                       "computes on the processor alone; use aten or auto, or ", choice.device_key,
-                       " cpu");
+                       "runs on the CPU only; use aten or auto, or ", choice.device_key, " cpu");
     return ops::aten_backend();
   }
-  return choice.backend == "auto" ? ops::default_processor_backend()
-                                  : ops::backend_named(choice.backend);
+  return choice.backend == "auto" ? ops::default_cpu_backend() : ops::backend_named(choice.backend);
 }
 
 bool is_cpu(const DeviceChoice& choice) {
@@ -146,14 +144,14 @@ bool is_cpu(const DeviceChoice& choice) {
 
 bool is_exact(const DeviceChoice& choice) {
   try {
-    return backend_for(choice).exact();
+    return backend_for(choice).batch_invariant();
   } catch (const ConfigError&) {
     return true;
   }
 }
 
 void use_device(const DeviceChoice& choice) {
-  ops::choose_processor_backend(backend_for(choice));
+  ops::choose_cpu_backend(backend_for(choice));
   chosen() = device_for(choice);
 }
 

@@ -8,7 +8,7 @@
 
 namespace temper::models {
 
-// A model of random weights, as transformers initialises its family; the same seed gives the same
+// A model of random weights, as transformers initializes its family; the same seed gives the same
 // bits everywhere. Throws ConfigError for one that this machine's memory cannot hold.
 std::unique_ptr<CausalLM> init_model(const HfConfig& config, uint64_t seed);
 

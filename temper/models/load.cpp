@@ -154,7 +154,7 @@ void match_tensors(nn::Module& model, CheckpointTensors& from, const std::string
   for (const auto& [name, view] : weights)
     if (!ignorable(name)) left_over.push_back(name);
   check<ConfigError>(missing.empty(), from.directory, ": the weights lack ", listed(missing),
-                     left_over.empty() ? "" : "; not recognised: ", listed(left_over));
+                     left_over.empty() ? "" : "; not recognized: ", listed(left_over));
   check<ConfigError>(wrong.empty(), from.directory, ": wrong shapes: ", listed(wrong),
                      "; config.json does not belong to these weights");
   check<ConfigError>(left_over.empty(), from.directory, ": the weights hold tensors that a ",

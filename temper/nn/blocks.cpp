@@ -89,7 +89,7 @@ void Attention::split(const std::shared_ptr<dist::Group>& group, const std::stri
                      "cannot divide these among them; expected 1");
   config_.num_heads /= ranks;
   config_.num_kv_heads /= ranks;
-  // Each rank's heads are normalised by the same weights.
+  // Each rank's heads are normalized by the same weights.
   if (q_norm) q_norm->weight.set_gradient_is_partial();
   if (k_norm) k_norm->weight.set_gradient_is_partial();
 }

@@ -35,7 +35,7 @@ class Attention : public Module {
   // Of Context::rows.
   at::Tensor forward(const ops::LinearInput& x, const Context& context);
 
-  // Queries and keys as projected (normalised where the norm is over all heads), and how attention
+  // Queries and keys as projected (normalized where the norm is over all heads), and how attention
   // reads them: all that its probabilities are made of.
   struct Heads {
     ops::AttentionSpec spec;

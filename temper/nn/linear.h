@@ -94,7 +94,7 @@ class LmHead : public Linear {
   void accept(const std::string& path, const LayerVisitor& visitor) override;
 };
 
-// Several layers over one input, which split alike: what they read is normalised or gated once.
+// Several layers over one input, which split alike: what they read is normalized or gated once.
 std::vector<at::Tensor> project(const ops::LinearInput& x, const std::vector<Linear*>& layers,
                                 const Context& context);
 

@@ -20,7 +20,7 @@ namespace temper::nn {
 class Module;
 class ShardUnit;
 
-// How a parameter begins, as transformers initialises it.
+// How a parameter begins, as transformers initializes it.
 struct Init {
   enum class Kind { kNormal, kZeros, kOnes } kind = Kind::kNormal;
   double init_std = 0.02;  // kNormal, around 0

@@ -11,7 +11,7 @@
 namespace temper::ops {
 namespace {
 
-// Null until choose_processor_backend().
+// Null until choose_cpu_backend().
 std::atomic<const Backend*> chosen_backend = nullptr;
 
 at::Tensor on_device(const int64_t* numbers, size_t count, const at::Tensor& like) {
@@ -60,7 +60,7 @@ const Backend& backend_named(std::string_view name) {
   return aten_backend();
 }
 
-const Backend& default_processor_backend() {
+const Backend& default_cpu_backend() {
   const char* name = std::getenv("TEMPER_BACKEND");
   if (!name || !*name || std::strcmp(name, "auto") == 0) return native_backend();
   try {
@@ -70,19 +70,19 @@ const Backend& default_processor_backend() {
   }
 }
 
-const Backend& processor_backend() {
+const Backend& cpu_backend() {
   if (const Backend* chosen = chosen_backend.load(std::memory_order_relaxed)) return *chosen;
   // The environment variable counts, and its errors are raised, only where nothing was chosen.
-  static const Backend& by_default = default_processor_backend();
+  static const Backend& by_default = default_cpu_backend();
   return by_default;
 }
-void choose_processor_backend(const Backend& backend) { chosen_backend.store(&backend); }
+void choose_cpu_backend(const Backend& backend) { chosen_backend.store(&backend); }
 
 const Backend& backend_of(const at::Tensor& x) {
-  return x.is_cpu() ? processor_backend() : aten_backend();
+  return x.is_cpu() ? cpu_backend() : aten_backend();
 }
 const Backend& backend_of(at::Device device) {
-  return device.is_cpu() ? processor_backend() : aten_backend();
+  return device.is_cpu() ? cpu_backend() : aten_backend();
 }
 
 CachePage cache_page(const AttentionSpec& spec, at::Device device) {

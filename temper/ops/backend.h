@@ -38,7 +38,7 @@ struct AttentionGradients {
   at::Tensor q, k, v, q_norm, k_norm;  // the norms' undefined where the spec has none
 };
 
-// Queries and keys as scores read them: normalised and rotated, keys rounded to the cache's dtype.
+// Queries and keys as scores read them: normalized and rotated, keys rounded to the cache's dtype.
 struct HeadVectors {
   at::Tensor q, k;  // [N, num_heads, head_dim], [N, num_kv_heads, head_dim]
 };
@@ -101,9 +101,9 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const char* name() const = 0;
-  // Whether no result depends on what else is in the batch, so that sampling and training agree to
-  // the bit (docs/numerics.md).
-  virtual bool exact() const = 0;
+  // Whether results are batch-invariant: no number depends on the other rows of the batch, so that
+  // sampling and training agree bit for bit (docs/numerics.md).
+  virtual bool batch_invariant() const = 0;
 
   // -- Products (weight.h, product.h): the functions of the same names.
   // The values of w in the layout that multiply(), or with `transposed` multiply_transposed(),
@@ -162,7 +162,7 @@ class Backend {
                                                              const at::Tensor& dy) const = 0;
 
   // -- Rows (linear.h, embedding.h, dropout.h, dora.h, row_distance.h)
-  // x [..., width] normalised by its root mean square, times the weight [width].
+  // x [..., width] normalized by its root mean square, times the weight [width].
   virtual at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps,
                               bool add_unit_offset) const = 0;
   // Returns dx, of x's shape; adds to dweight [width], if it is defined.
@@ -318,13 +318,13 @@ const Backend& aten_backend();
 // "native" or "aten". Throws ConfigError for another name.
 const Backend& backend_named(std::string_view name);
 
-// The backend of tensors on the CPU: default_processor_backend() until
-// choose_processor_backend() says otherwise. On other devices it is aten.
-const Backend& processor_backend();
+// The backend of tensors on the CPU: default_cpu_backend() until
+// choose_cpu_backend() says otherwise. On other devices it is aten.
+const Backend& cpu_backend();
 // What TEMPER_BACKEND (auto, native or aten) names, else native. Throws ConfigError for another
 // name.
-const Backend& default_processor_backend();
-void choose_processor_backend(const Backend& backend);
+const Backend& default_cpu_backend();
+void choose_cpu_backend(const Backend& backend);
 const Backend& backend_of(const at::Tensor& x);
 const Backend& backend_of(at::Device device);
 

@@ -47,7 +47,7 @@ struct LinearOperand {
 std::vector<at::Tensor> linear(const LinearInput& input,
                                const std::vector<LinearOperand>& operands);
 
-// The input itself, differentiable: x, the normalised x, or act(gate) * up.
+// The input itself, differentiable: x, the normalized x, or act(gate) * up.
 at::Tensor materialize(const LinearInput& input);
 
 // The sum over ranks of what each of them has; its gradient is the same on all.

@@ -39,12 +39,12 @@ RunChecks::RunChecks(train::RunConfig& c, const CheckOptions& o) : config(c), op
 
 // The other checks are made whatever is wrong with the device.
 void RunChecks::device() {
-  ops::choose_processor_backend(ops::native_backend());
+  ops::choose_cpu_backend(ops::native_backend());
   list.run("device", [&] {
     models::use_device(config.device_choice());
     shape.device = models::chosen_device();
     const std::string device = models::chosen_device().str();
-    const char* backend = ops::processor_backend().name();
+    const char* backend = ops::cpu_backend().name();
     return Finding::pass(str(device, ", backend ", backend),
                          {{"device", device}, {"backend", backend}});
   });

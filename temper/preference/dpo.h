@@ -1,4 +1,4 @@
-// Direct preference optimisation and its kin: dpo's losses (losses.h) of the policy's
+// Direct preference optimization and its kin: dpo's losses (losses.h) of the policy's
 // log-probabilities against a reference's.
 #pragma once
 

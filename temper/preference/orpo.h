@@ -1,4 +1,4 @@
-// Odds ratio preference optimisation: supervised tuning on the chosen side with a penalty on the
+// Odds ratio preference optimization: supervised tuning on the chosen side with a penalty on the
 // odds of the rejected one, without a reference (Hong et al., arXiv 2403.07691).
 #pragma once
 

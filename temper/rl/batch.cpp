@@ -32,7 +32,7 @@ std::vector<train::PackUnit> TrainingBatch::units(size_t begin, size_t end,
                                                   int64_t max_tokens) const {
   std::vector<train::PackUnit> units;
   std::map<int64_t, int64_t> placed;  // tags of the unit's segments
-  std::set<int64_t> labelled;         // a segment that two units share counts in the first
+  std::set<int64_t> labeled;          // a segment that two units share counts in the first
   int64_t tokens = 0;
   int64_t root = -1;
   bool apart = false;
@@ -59,7 +59,7 @@ std::vector<train::PackUnit> TrainingBatch::units(size_t begin, size_t end,
       apart = apart || part.parent < 0;
       const int64_t parent = part.parent < 0 ? -1 : placed.at(tag(episodes_[i], part.parent));
       placed[t] = static_cast<int64_t>(units.back().segments.size());
-      const bool counts = part.sampled && labelled.insert(t).second;
+      const bool counts = part.sampled && labeled.insert(t).second;
       units.back().segments.push_back(
           {parent, part.tokens,
            counts ? std::span<const int32_t>(part.tokens) : std::span<const int32_t>(), t});

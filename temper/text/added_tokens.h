@@ -18,13 +18,13 @@ namespace temper {
 
 struct AddedToken {
   std::string content;
-  std::string decoded;  // what a decoder gets: the normalised content of one that is found in
-                        // normalised text
+  std::string decoded;  // what a decoder gets: the normalized content of one that is found in
+                        // normalized text
   int32_t id = 0;
   bool single_word = false;  // only where no word character touches it
   bool lstrip = false;       // takes the white space before it along
   bool rstrip = false;       // and behind it
-  bool normalized = false;   // found in normalised text
+  bool normalized = false;   // found in normalized text
   bool special = false;
 };
 
@@ -67,7 +67,7 @@ class AddedTokens {
 
   // Cuts text into added tokens and what stands between them, in order; a token's part has an id,
   // the others -1. `raw` looks for tokens that are found in raw text, else those found in
-  // normalised text.
+  // normalized text.
   using Part = std::function<void(int32_t id, size_t begin, size_t end)>;
   void split(std::string_view text, bool raw, const Part& part) const;
 

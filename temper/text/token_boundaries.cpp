@@ -10,7 +10,7 @@ namespace temper {
 // The tokens of the text before the byte say where it falls. When they are the first tokens of the
 // whole, the byte is a boundary. Otherwise both agree up to some token, and from there the whole's
 // tokens are taken until they decode to something that begins with what is left of the text before
-// the byte. Decoding both sides makes this right for tokenizers that normalise as well.
+// the byte. Decoding both sides makes this right for tokenizers that normalize as well.
 size_t TokenBoundaries::tokens_before(size_t byte) {
   check(byte >= known_byte_ && byte <= text_.size(), "token boundary asked out of order");
   const auto is_next = [&](const std::vector<int32_t>& part, size_t at) {

@@ -53,7 +53,7 @@ Utf8Step utf8_step(std::string_view text, size_t i) {
   return {length, true, false};
 }
 
-// Normalises one run that holds no character of kNormalisedOtherwise.
+// Normalizes one run that holds no character of kNormalizedOtherwise.
 void append_normalized(std::string& out, std::string_view run, NormalForm form) {
   if (run.empty()) return;
   const bool compose = form == NormalForm::kNfc || form == NormalForm::kNfkc;
@@ -81,7 +81,7 @@ void append_normalized_between(std::string& out, std::string_view run, NormalFor
   size_t start = 0;
   for (size_t i = 0; i < run.size();) {
     const size_t at = i;
-    if (!contains(kNormalisedOtherwise, next_char(run, i))) continue;
+    if (!contains(kNormalizedOtherwise, next_char(run, i))) continue;
     append_normalized(out, run.substr(start, at - start), form);
     out.append(run.substr(at, i - at));
     start = i;

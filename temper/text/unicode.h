@@ -1,4 +1,4 @@
-// Unicode as the tokenizers need it: UTF-8, a few character classes, normalisation. Where the
+// Unicode as the tokenizers need it: UTF-8, a few character classes, normalization. Where the
 // version of Unicode matters, the answers are those of Hugging Face's `tokenizers` 0.23 and not of
 // whichever library is installed.
 #pragma once

@@ -141,8 +141,8 @@ inline constexpr CharRange kFormerPunctuation[] = {
     {0x111C9, 0x111C9},
 };
 
-// New to tokenizers' normalisation: neither decomposed, nor composed, nor reordered.
-inline constexpr CharRange kNormalisedOtherwise[] = {
+// New to tokenizers' normalization: neither decomposed, nor composed, nor reordered.
+inline constexpr CharRange kNormalizedOtherwise[] = {
     {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
     {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x11A7, 0x11A7},
     {0x1715, 0x1715},   {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0x32FF, 0x32FF},

@@ -1,22 +1,56 @@
 #include "temper/train/earlier_run.h"
 
+#include <array>
 #include <filesystem>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "temper/ops/backend.h"
+#include "temper/models/device.h"
+#include "temper/train/run_inputs.h"
 
 namespace temper::train {
 namespace {
 namespace fs = std::filesystem;
 
-// The backend that the text of a key model.backend stands for.
-std::string named_backend(const YamlNode& written) {
+// What the keys model.device and model.backend stand for here.
+models::DeviceChoice choice_of(const YamlNode* model) {
+  models::DeviceChoice choice;
+  for (const auto& [key, text] :
+       {std::pair{"device", &choice.device}, {"backend", &choice.backend}})
+    if (const YamlNode* written = model ? model->find(key) : nullptr) *text = written->text;
+  return choice;
+}
+bool is_same_device(const models::DeviceChoice& a, const models::DeviceChoice& b) {
   try {
-    return written.text == "auto" ? ops::default_processor_backend().name() : written.text;
-  } catch (const ConfigError&) {  // TEMPER_BACKEND: what computes with it says what is wrong
-    return written.text;
+    return models::device_for(a) == models::device_for(b);
+  } catch (const ConfigError&) {  // what computes there says what is wrong
+    return a.device == b.device;
   }
+}
+bool is_same_backend(const models::DeviceChoice& a, const models::DeviceChoice& b) {
+  try {
+    return &models::backend_for(a) == &models::backend_for(b);
+  } catch (const ConfigError&) {
+    return a.backend == b.backend;
+  }
+}
+
+// "KEY: before -> after" of a key that an earlier version did not know, at its default.
+bool is_new_key(const RunConfig& config, const std::string& change) {
+  return change.find(": (not set) -> ") != change.npos &&
+         !config.was_set(change.substr(0, change.find(':')));
+}
+
+// Directories of output_dir that the run replaces.
+constexpr std::array kReplaced{"final", "critic", "checkpoints"};
+
+// Whether a path is the directory, or lies below it. Both exist.
+bool lies_in(const std::string& path, const fs::path& directory) {
+  std::error_code none;
+  for (fs::path place = fs::canonical(path, none); !none && place.has_relative_path();
+       place = place.parent_path())
+    if (fs::equivalent(place, directory, none)) return true;
+  return false;
 }
 
 }  // namespace
@@ -26,18 +60,20 @@ std::string changed_settings(RunConfig& config) {
   if (!fs::exists(file)) return {};
   YamlNode before = parse_yaml(read_file(file, size_t{1} << 20), file);
   const YamlNode now = parse_yaml(dump_run_config(config), "this run");
-  YamlNode* model = before.find("model");
-  YamlNode* earlier = model ? model->find("backend") : nullptr;
-  const YamlNode* backend = find_key(now, "model.backend");
-  if (earlier && backend && named_backend(*earlier) == named_backend(*backend)) *earlier = *backend;
+  const models::DeviceChoice earlier = choice_of(before.find("model")),
+                             present = choice_of(now.find("model"));
+  const bool same_device = is_same_device(earlier, present),
+             same_backend = is_same_backend(earlier, present);
   std::string changes;
   for (const std::string& change : changed_keys(before, now))
-    if (!change.starts_with("resume:") && !change.starts_with("defaulted"))
+    if (!change.starts_with("resume:") && !change.starts_with("defaulted") &&
+        !(same_device && change.starts_with("model.device:")) &&
+        !(same_backend && change.starts_with("model.backend:")) && !is_new_key(config, change))
       changes += (changes.empty() ? "" : ", ") + change;
   return changes;
 }
 
-void check_separate_output(const RunConfig& config) {
+void check_separate_output(RunConfig& config) {
   const auto check_apart = [&](const std::string& directory, const char* key) {
     std::error_code none;
     config.require(!fs::equivalent(config.output_dir, directory, none), "output_dir", "found ",
@@ -47,6 +83,17 @@ void check_separate_output(const RunConfig& config) {
   };
   check_apart(config.model.path, "model.path");
   if (config.adapter.path) check_apart(*config.adapter.path, "adapter.path");
+  each_named_input(config, [&](const std::string& key, const std::string& text) {
+    for (const char* replaced : kReplaced) {
+      const fs::path directory = fs::path(config.output_dir) / replaced;
+      std::error_code none;
+      if (!fs::exists(directory, none) || !fs::exists(text, none) || !lies_in(text, directory))
+        continue;
+      throw ConfigError(temper::str(
+          config.where(key), ": found ", text, ", which this run would replace: it lies in ",
+          config.output_dir, ", its output_dir; expected another output_dir"));
+    }
+  });
 }
 
 }  // namespace temper::train

@@ -53,7 +53,7 @@ class Opening : public Hook {
                          parameters_text(config, roles), "; ");
     if (mesh.world->size() > 1) model_ += count(mesh.world->size(), "rank") + " of ";
     model_ += count(at::get_num_threads(), "thread");
-    const ops::Backend& backend = ops::processor_backend();
+    const ops::Backend& backend = ops::cpu_backend();
     if (&backend != &ops::native_backend()) model_ += temper::str(", backend ", backend.name());
   }
 

@@ -78,9 +78,10 @@ void RunConfig::complete_optimizer() {
   OptimizerSection& o = optimizer;
   OptimizerSection standard;
   const OptimizerKind& kind = optimizers().find(o.name, where("optimizer.name"));
+  // Recorded also where the value stays the standard one: with another optimizer it changes.
   const auto follow = [this](const char* key, auto& value, const auto& before, const auto& own) {
-    if (!own || *own == before || value != before || was_set(str("optimizer.", key))) return;
-    value = *own;
+    if (value != before || was_set(str("optimizer.", key))) return;
+    if (own) value = *own;
     using Value = std::decay_t<decltype(value)>;
     defaulted[str("optimizer.", key)] = on_one_line(config_detail::Traits<Value>::write(value));
   };

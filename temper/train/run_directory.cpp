@@ -269,7 +269,7 @@ void RunDirectory::start(const Checkpoint* resumed) {
     host_.console << "resuming from " << resumed->directory << std::endl;
     if (const std::string changes = changed_settings(config_); !changes.empty())
       warn("the run continues with settings that differ from before: " + changes);
-    const std::string backend = ops::processor_backend().name();
+    const std::string backend = ops::cpu_backend().name();
     const Json before = resumed->values.value(kBackend, Json());
     if (before.is_string() && before != backend)
       warn(str("the run continues on the backend ", backend, ", before it was on ",
@@ -293,7 +293,7 @@ bool RunDirectory::save(int64_t step, const Trainables& trainables, const Json& 
   Json whole = values;
   whole["verb"] = config_.verb.value_or("");
   whole["planned_steps"] = steps_;
-  whole[kBackend] = ops::processor_backend().name();
+  whole[kBackend] = ops::cpu_backend().name();
   if (!config_.data.begun.empty()) whole[Checkpoints::kBegun] = config_.data.begun;
   if (keeps_metrics()) whole[kMetricsRows] = metrics_rows_;
   if (inputs_) whole[kInputs] = inputs_->to_json();

@@ -31,13 +31,11 @@ std::string digests_of(const std::string& path) {
   }
 }
 
-// Adds a digest of every text below the node: this host may not know which of them are paths.
-void collect(const YamlNode& node, const std::string& key, Inputs& to) {
-  if (node.kind == YamlNode::Kind::kScalar && !node.text.empty())
-    to.emplace_back(str(key, " (", node.text, ")"), digests_of(node.text));
-  for (const YamlNode& item : node.items) collect(item, key, to);
+void each_text(const YamlNode& node, const std::string& key, const VisitInput& visit) {
+  if (node.kind == YamlNode::Kind::kScalar && !node.text.empty()) visit(key, node.text);
+  for (const YamlNode& item : node.items) each_text(item, key, visit);
   for (const YamlNode::Entry& entry : node.entries)
-    collect(entry.value, key.empty() ? entry.key : str(key, ".", entry.key), to);
+    each_text(entry.value, str(key, ".", entry.key), visit);
 }
 
 std::string checkpoint_of(const RunConfig& config) {
@@ -63,14 +61,19 @@ std::string begin_of_run(const RunConfig& config) {
   return to_date_text(jinja::local_time());
 }
 
+void each_named_input(RunConfig& config, const VisitInput& visit) {
+  const YamlNode tree = parse_yaml(dump_run_config(config), "this run");
+  for (const YamlNode::Entry& entry : tree.entries)
+    if (std::find(kPassedOver.begin(), kPassedOver.end(), entry.key) == kPassedOver.end())
+      each_text(entry.value, entry.key, visit);
+}
+
 Inputs run_inputs(RunConfig& config, bool trains) {
   Inputs inputs;
-  const YamlNode tree = parse_yaml(dump_run_config(config), "this run");
-  for (const YamlNode::Entry& entry : tree.entries) {
-    const bool passed_over =
-        std::find(kPassedOver.begin(), kPassedOver.end(), entry.key) != kPassedOver.end();
-    if (!passed_over && (trains || entry.key != "data")) collect(entry.value, entry.key, inputs);
-  }
+  each_named_input(config, [&](const std::string& key, const std::string& text) {
+    if (trains || !key.starts_with("data."))
+      inputs.emplace_back(str(key, " (", text, ")"), digests_of(text));
+  });
   if (trains) inputs.emplace_back("checkpoint in output_dir", checkpoint_of(config));
   return inputs;
 }

@@ -1,6 +1,7 @@
 // The files that a run reads, as ranks compare them before any of them is loaded.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +9,11 @@
 #include "temper/train/config.h"
 
 namespace temper::train {
+
+// Visits every text of the config by its key ("model.path"), in the sections that may name
+// something that the run reads: which of them are paths is not known.
+using VisitInput = std::function<void(const std::string& key, const std::string& text)>;
+void each_named_input(RunConfig& config, const VisitInput& visit);
 
 // What the config names on this host (models::file_digests), by its keys and values ("data.train
 // (rows.jsonl)"), and the checkpoint that the run continues from. trains: false: the rank has roles

@@ -44,6 +44,18 @@ TEST_CASE("the flags of `temper eval` are those with which the run sampled and j
   CHECK(flags_of({"rollout.regex=\"[0-9]+ ?\""}) == usual + " --regex='[0-9]+ ?'");
 }
 
+TEST_CASE("a run on pairs is evaluated on pairs, one on texts by perplexity, others by neither") {
+  distill::DistillConfig distill;
+  CHECK(cli::eval_flags(distill) == "--perplexity");
+  distill.distill.strategy = "on_policy";
+  CHECK(cli::eval_flags(distill).empty());
+  preference::PreferenceConfig preference;
+  CHECK(cli::eval_flags(preference) == "--pairs");
+  preference.preference.loss = "kto";
+  CHECK(cli::eval_flags(preference).empty());
+  CHECK(cli::eval_flags(train::SftConfig()) == "--perplexity");
+}
+
 TEST_CASE("no flags say what several rewards or an environment made of a completion") {
   CHECK(flags_of({"rewards=[{name: exact}, {name: json}]"}).empty());
   CHECK(flags_of({"environment.name=grid_world"}).empty());

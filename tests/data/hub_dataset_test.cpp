@@ -121,6 +121,11 @@ TEST_CASE("files that name no split belong to none where others do") {
     cache.add("named", file);
   CHECK(files_of("org/named/train_sft") == Names{"data/train_sft-00000-of-00001.jsonl"});
   CHECK(has(problem_of("org/named"), "no split `train`; it has: train_gen, train_sft"));
+  // JSON Lines in a file named .json; a config beside it is none.
+  cache.add("json", "train.json", "{\"a\": 1}\n{\"a\": 2}\n");
+  cache.add("json", "dataset_infos.json", "{\n\"a\": 1}\n");
+  CHECK(files_of("org/json") == Names{"train.json"});
+
   cache.add("plain", "rows.jsonl");
   CHECK(files_of("org/plain") == Names{"rows.jsonl"});
 }

@@ -2,6 +2,7 @@
 #include "temper/data/table_text.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -61,6 +62,22 @@ TEST_CASE("a .json holds a list of rows, or a row a line") {
   CHECK(rows_in("a.json", "[{\"a\": 1},, {\"a\": 1}]")[0].find("a row is missing") !=
         std::string::npos);
   CHECK(rows_in("a.json", "[{\"a\": 1}]\nx") == Rows{"a.json:2: more follows the list of rows"});
+}
+
+TEST_CASE("text behind a closing quote is an error, not a part of the cell") {
+  const std::string error =
+      "a.tsv:3: text follows the closing quote of a cell; a quote within a cell in quotes is "
+      "doubled";
+  CHECK(rows_in("a.tsv", "prompt\tanswer\n\"Who is there\tme\n\"Where is it\there\n") ==
+        Rows{error});
+  CHECK(rows_in("a.csv", "a,b\n\"Hi\" she said,ok\n")[0].starts_with("a.csv:2: text follows"));
+}
+
+TEST_CASE("a pipe is refused where a file would be read twice") {
+  const Folder folder;
+  const std::string path = folder.path + "/rows.json";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  CHECK(rows_of(path)[0].find("expected a regular file") != std::string::npos);
 }
 
 TEST_CASE("cells of .csv and .tsv are text, quoted as RFC 4180 says, and empty ones null") {

@@ -116,13 +116,13 @@ TEST_CASE("a device's tokens are the processor's, and one small copy a step come
 }
 
 TEST_CASE("rules that read logits bring those of their rows to the host alone") {
-  GenerationOptions penalised = options_of(1), first = options_of(1), recorded = options_of(1);
-  penalised.sampling.repetition_penalty = 1.3;
+  GenerationOptions penalized = options_of(1), first = options_of(1), recorded = options_of(1);
+  penalized.sampling.repetition_penalty = 1.3;
   first.stop_token_ids = {1, 2, 3};
   first.max_new_tokens = 9;
   first.min_new_tokens = 9;
   recorded.top_logprobs = 2;
-  for (const GenerationOptions& o : {penalised, first, recorded}) {
+  for (const GenerationOptions& o : {penalized, first, recorded}) {
     const std::vector<GenerationOptions> options{options_of(1), o};
     const Sampled expected = sampled("cpu", options), found = sampled("pretend", options);
     check_alike(found.completions, expected.completions);

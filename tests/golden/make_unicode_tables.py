@@ -106,7 +106,7 @@ def main():
     later = removed_by(pre_tokenizers.Split(Regex(r"\p{P}"), "removed"))
     parts.append(table("kLaterPunctuation", "P in Unicode 16, not by tokenizers' table.", (ours | later) - punctuation))
     parts.append(table("kFormerPunctuation", "P by tokenizers' table, no longer in Unicode.", punctuation - ours))
-    parts.append(table("kNormalisedOtherwise", "New to tokenizers' normalisation: neither decomposed, nor composed, "
+    parts.append(table("kNormalizedOtherwise", "New to tokenizers' normalisation: neither decomposed, nor composed, "
                        "nor reordered.", normalised_otherwise()))
     lower = normalizers.Lowercase()
     rows = []

@@ -58,7 +58,7 @@ Report sample_report() {
   report.tables = {{"Samples",
                     {"prompt", "completion", "reward"},
                     {{"2 + 2 =", "4, of course.\nAlways.", "1"}, {"3 x 7 =", "22", "0"}}}};
-  report.metrics = {{"loss", "", "Loss", "what is minimised", true},
+  report.metrics = {{"loss", "", "Loss", "what is minimized", true},
                     {"grad_norm", "", "Gradient norm", "before clipping"},
                     {"learning_rate", "", "Learning rate", "of the step"},
                     {"tokens", "tokens", "", "of the step"},

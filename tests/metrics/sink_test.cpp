@@ -36,7 +36,7 @@ class Directory {
 };
 
 const std::vector<MetricInfo> kMetrics = {
-    {"loss", "", "Loss", "what is minimised", true},
+    {"loss", "", "Loss", "what is minimized", true},
     {"reward_mean", "", "Reward", "mean of a rollout batch", true, "reward"},
     {"rewards/*", "", "Rewards", "of each reward", true},
     {"grad_norm", "", "Gradient norm", "before clipping", true, "grad"},

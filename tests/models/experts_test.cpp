@@ -107,7 +107,7 @@ TEST_CASE("damaged experts are told by name") {
   tensors[up] = models::to_view(at::zeros({3, 20}));
   CHECK(error().find("lack model.layers.0.mlp.experts.3.gate_up_proj.weight") != std::string::npos);
   tensors.erase(up);
-  CHECK(error().find("not recognised: model.layers.0.mlp.experts.3.gate_proj.weight") !=
+  CHECK(error().find("not recognized: model.layers.0.mlp.experts.3.gate_proj.weight") !=
         std::string::npos);
   Json config = read_json_file(directory.path + "/config.json");
   config["num_experts_per_tok"] = 6;

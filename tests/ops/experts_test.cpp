@@ -84,7 +84,7 @@ TEST_CASE("aten: products by group, gathered and gated, with their gradients") {
   each_type([](at::ScalarType type) {
     for (const bool gated : {false, true})
       compare("grouped", [&](const Backend& backend) {
-        choose_processor_backend(backend);
+        choose_cpu_backend(backend);
         Tensors leaves{random({gated ? 6 : 4, gated ? 10 : 5}, 1, type), random({7, 5}, 2, type),
                        random({7, 5}, 3, type), random({7}, 4, type)};
         for (at::Tensor& x : leaves) x.requires_grad_(true);
@@ -95,7 +95,7 @@ TEST_CASE("aten: products by group, gathered and gated, with their gradients") {
         (y * random({6, 7}, 5, type)).sum().backward();
         Tensors out{y.detach()};
         for (const at::Tensor& x : leaves) out.push_back(x.grad());
-        choose_processor_backend(default_processor_backend());
+        choose_cpu_backend(default_cpu_backend());
         return out;
       });
   });

@@ -316,7 +316,7 @@ TEST_CASE("attention: heads rotated in part, in neighbouring pairs or not at all
 }
 
 // By their definitions, of a head of six features of which four are rotated, at position 1.
-TEST_CASE("attention maps' heads are normalised, rotated and scaled as the spec and table say") {
+TEST_CASE("attention maps' heads are normalized, rotated and scaled as the spec and table say") {
   auto forest = std::make_shared<Forest>();
   forest->add_root(std::vector<int32_t>(2));
   const at::Tensor q = draw({2, 6}, 1), k = draw({2, 6}, 2), norm = draw({6}, 3);

@@ -87,7 +87,7 @@ TEST_CASE("credit is the paper's") {
   }
 }
 
-TEST_CASE("reinforce_plus_plus pays the KL token by token and normalises over the batch") {
+TEST_CASE("reinforce_plus_plus pays the KL token by token and normalizes over the batch") {
   std::vector<rl::EpisodeGroup> groups{rl::group_of({2}, {1}), rl::group_of({1}, {0})};
   // KL_t = old - ref (k1): 0.5 and -0.25 in the first episode, 1 in the second.
   groups[0].segments[1].old_logp = {-1.0F, -2.0F};

@@ -16,7 +16,7 @@ train::ForwardPass pass_of(const tiny::Rows& rows) {
   return pass;
 }
 
-// Values that no initialisation has, the same for each name.
+// Values that no initialization has, the same for each name.
 void scatter(std::vector<train::NamedParameter> parameters) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters.size(); ++i) {

@@ -2,7 +2,9 @@
 #include <doctest/doctest.h>
 
 #include "temper/base/error.h"
+#include "temper/base/file.h"
 #include "temper/train/config.h"
+#include "tests/train/tiny.h"
 
 using namespace temper;
 using namespace temper::train;
@@ -52,6 +54,24 @@ TEST_CASE("Lion and Muon have defaults of their own, which a key overrides") {
   CHECK(own.optimizer.betas == std::array<double, 2>{0.95, 0.98});
   read(muon, {"optimizer.name=muon"});
   CHECK(muon.optimizer.momentum == 0.95);
+}
+
+TEST_CASE("a resolved config with another optimizer takes that one's defaults") {
+  const tiny::Folder folder;
+  const std::string file = (folder.path / "resolved.yaml").string();
+  RunConfig adamw, muon, lion, written;
+  read(adamw, {});
+  write_file_atomic(file, dump_run_config(adamw));
+  read(muon, {file, "optimizer.name=muon"});
+  CHECK(muon.optimizer.momentum == 0.95);
+  read(lion, {file, "optimizer.name=lion"});
+  CHECK(lion.optimizer.betas == std::array<double, 2>{0.9, 0.99});
+  // What the user wrote stays.
+  RunConfig own;
+  read(own, {"optimizer.betas=[0.9, 0.95]"});
+  write_file_atomic(file, dump_run_config(own));
+  read(written, {file, "optimizer.name=lion"});
+  CHECK(written.optimizer.betas == std::array<double, 2>{0.9, 0.95});
 }
 
 TEST_CASE("keys of another optimizer or schedule: an error for momentum, else a warning") {

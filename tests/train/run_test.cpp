@@ -697,9 +697,15 @@ TEST_CASE("settings that changed are those of the user") {
   };
   CHECK(with("seed", "7") == "seed: 7 -> 0");
   CHECK(with("defaulted", "{optimizer.weight_decay: '1.0'}").empty());
-  const std::string usual = ops::default_processor_backend().name();
+  const std::string usual = ops::default_cpu_backend().name();
   const std::string other = usual == "native" ? "aten" : "native";
   CHECK(with("backend", usual).empty());
+  CHECK(with("device", "cpu").empty());  // as auto, on a machine without another device
+  // A key that the version of the earlier run did not have.
+  std::string older = now;
+  older.erase(older.find("  backend: "),
+              older.find('\n', older.find("  backend: ")) + 1 - older.find("  backend: "));
+  CHECK(written(older).empty());
   CHECK(with("backend", other) == "model.backend: " + other + " -> auto");
 }
 
@@ -722,6 +728,23 @@ TEST_CASE("a run does not write into the directory of its model or adapter") {
   CHECK(error("model/").find("the directory of model.path") != std::string::npos);
   CHECK(error("adapter").find("the directory of adapter.path") != std::string::npos);
   CHECK(error("model/run") == "no error");
+
+  // A run on the result of an earlier one does not replace it.
+  std::filesystem::create_directories(folder / "run/final");
+  const auto reading = [&](const std::string& model) {
+    train::RunConfig config;
+    config.output_dir = folder / "run";
+    config.model.path = folder / model;
+    try {
+      train::check_separate_output(config);
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  CHECK(reading("run/final").find("model.path: found ") != std::string::npos);
+  CHECK(reading("run/final/").find("which this run would replace") != std::string::npos);
+  CHECK(reading("model") == "no error");
 }
 
 TEST_CASE("a checkpoint records the backend, and a path that is none names the newest one") {
@@ -730,7 +753,7 @@ TEST_CASE("a checkpoint records the backend, and a path that is none names the n
   RowsTask task(run.roles, tiny::alone());
   run.go(task);
   const std::string newest = folder / "run/checkpoints/step-6";
-  CHECK(read_json_file(newest + "/state.json")["backend"] == ops::processor_backend().name());
+  CHECK(read_json_file(newest + "/state.json")["backend"] == ops::cpu_backend().name());
   for (const char* path : {"run", "run/", "run/final", "run/checkpoints", "run/checkpoints/step-9"})
     CHECK(train::Checkpoints::newest_hint(folder / path).ends_with(" is " + newest));
   CHECK(train::Checkpoints::newest_hint(folder / "elsewhere/x/y/z").empty());

@@ -11,7 +11,7 @@ class AtenBackend : public Backend {
  public:
   AtenBackend();
   const char* name() const override { return "aten"; }
-  bool exact() const override { return false; }
+  bool batch_invariant() const override { return false; }
 
   // Products (weight.h, product.h)
   at::Tensor pack(const Weight& w, bool transposed) const override;

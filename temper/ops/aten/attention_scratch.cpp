@@ -19,7 +19,7 @@ HeadNumbers numbers_of(const AttentionSpec& s, const PassSize& pass) {
   return {pass.rows * s.num_heads * s.head_dim, pass.rows * s.num_kv_heads * s.head_dim};
 }
 
-// Normalised and rotated heads, their gradients, and dout times out.
+// Normalized and rotated heads, their gradients, and dout times out.
 int64_t heads_bytes(const HeadNumbers& n) {
   return kFloatBytes * (2 * (n.query + 2 * n.key) + 2 * n.query);
 }

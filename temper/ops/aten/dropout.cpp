@@ -20,7 +20,7 @@ constexpr int64_t kLow32 = 0xFFFFFFFF;
 
 int64_t as_signed(uint64_t x) { return static_cast<int64_t>(x); }
 
-// SplitMix64's finaliser, by which RandomStream makes keys.
+// SplitMix64's finalizer, by which RandomStream makes keys.
 uint64_t mix(uint64_t x) {
   x += kMixAdd;
   x = (x ^ (x >> 30)) * kMixFirst;

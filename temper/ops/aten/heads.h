@@ -16,7 +16,7 @@ RotaryRows rotary_rows(const RotaryTable& table, const at::Tensor& position);
 // Whether rotary_rows() of both is the same.
 bool is_same(const RotaryTable& a, const RotaryTable& b);
 
-// q [N, num_heads * head_dim], and k, as scores read them, [N, heads, head_dim]: normalised if
+// q [N, num_heads * head_dim], and k, as scores read them, [N, heads, head_dim]: normalized if
 // there is a weight, rotated, queries scaled.
 at::Tensor prepare_queries(const AttentionSpec& spec, const RotaryRows& rotary,
                            const at::Tensor& q);

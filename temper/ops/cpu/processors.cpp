@@ -15,8 +15,7 @@ ProcessorCount& count_of_thread() {
 }  // namespace
 
 void follow_processors(ProcessorCount count) {
-  if (count_of_thread() == count) return;
-  count_of_thread() = std::move(count);
+  if (count_of_thread() != count) count_of_thread() = std::move(count);
   take_processors();
 }
 

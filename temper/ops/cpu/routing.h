@@ -26,7 +26,7 @@ constexpr int64_t kMostChosen = 1024;
 // logits [rows, experts] (NaN is the least); bias [experts], added to the scores of sigmoid for the
 // choice alone, or null. expert [rows, chosen]: the experts with the largest scores, of equals the
 // lower, ascending; weight [rows, chosen]: theirs. Softmax: e_i = exp(x_i - max x), summed in
-// double by ascending i over all experts, or over the chosen ones if the weights are normalised;
+// double by ascending i over all experts, or over the chosen ones if the weights are normalized;
 // weight = e_i · scale / sum, in double, rounded once. Sigmoid: s_i = 1 / (1 + exp(-x_i)); weight =
 // s_i · scale, or s_i · scale / (their sum + 1e-20).
 template <class T>

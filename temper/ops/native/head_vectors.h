@@ -23,7 +23,7 @@ void rotate(const AttentionSpec& spec, const RotaryTable& rotary,
                                    x.mutable_data_ptr<T>());
 }
 
-// A head's vectors as attention reads them: normalised if there is a weight, and rotated.
+// A head's vectors as attention reads them: normalized if there is a weight, and rotated.
 template <class T>
 at::Tensor prepare(const AttentionSpec& spec, const RotaryTable& rotary,
                    const std::vector<int64_t>& position, int64_t heads, const at::Tensor& x,

@@ -9,7 +9,7 @@ namespace temper::ops {
 class NativeBackend : public Backend {
  public:
   const char* name() const override { return "native"; }
-  bool exact() const override { return true; }
+  bool batch_invariant() const override { return true; }
 
   at::Tensor pack(const Weight& w, bool transposed) const override;
   at::Tensor pack_input(const Weight& w, const at::Tensor& x) const override;

@@ -23,7 +23,7 @@ Registry<MakeAlgorithm>& algorithms() {
        {"cispo", make_cispo,
         "REINFORCE with clipped importance weights, token-mean loss (arXiv 2506.13585)"},
        {"reinforce_plus_plus", make_reinforce_plus_plus,
-        "PPO without a critic, advantages normalised over the batch (arXiv 2501.03262)"},
+        "PPO without a critic, advantages normalized over the batch (arXiv 2501.03262)"},
        {"ppo", make_ppo,
         "clipped surrogate with a critic and GAE (arXiv 1707.06347); temper ppo trains it"}});
   return table;

@@ -73,7 +73,7 @@ class Algorithm {
   // The weight of each token in the update's loss, by episode, from the episodes' sampled lengths.
   // Suffixes _C and _M: terms.h.
   virtual std::vector<double> token_weights(std::span<const int64_t> length_C) const = 0;
-  // The loss of some whole episodes of an update. Its terms are already normalised: their weight is
+  // The loss of some whole episodes of an update. Its terms are already normalized: their weight is
   // the batch's weight_M.
   virtual train::Loss loss(const TokenBatch& batch) const = 0;
 

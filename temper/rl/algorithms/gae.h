@@ -1,4 +1,4 @@
-// Advantages of an actor and a critic, and their normalisation over a batch.
+// Advantages of an actor and a critic, and their normalization over a batch.
 #pragma once
 
 #include <span>

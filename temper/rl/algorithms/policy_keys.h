@@ -23,7 +23,7 @@ struct PolicyKeys {
   void fields(Fields& f, const char* beta_help);
 
   // min(ρ A, clip(ρ, 1 - ε_low, 1 + ε_high) A) - kl_weight · KL + entropy_bonus · entropy,
-  // maximised; and the metric clip_fraction.
+  // maximized; and the metric clip_fraction.
   train::Loss clipped_loss(const at::Tensor& ratio_M, const TokenBatch& b, double kl_weight) const;
 
   // For algorithms that pay the KL as a part of the rewards: the estimate at each token of a

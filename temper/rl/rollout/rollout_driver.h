@@ -38,7 +38,7 @@ class RolloutDriver {
 
   EpisodeDriver* episodes() const { return episodes_.get(); }  // null: no environment
   bool exact() const {
-    return ops::processor_backend().exact() && (!behavior_ || behavior_->exact());
+    return ops::cpu_backend().batch_invariant() && (!behavior_ || behavior_->exact());
   }
   // Whether a behavior policy samples now, and not the engine.
   bool uses_behavior_policy() const { return completions_ != &engine_; }
