@@ -115,9 +115,9 @@ void Parameter::own() { set_value(stored_.tensor().detach().clone()); }
 void Parameter::set_trainable(bool trainable) {
   check(!trainable || (format() != ops::WeightFormat::kBFloat16 && !ops::is_quantized(format())),
         "a parameter that is kept in ", ops::name_of(format()), " does not train");
-  trainable_ = trainable;
+  trainable_ = trainable && !constant_;
   for (const at::Tensor& leaf : {stored_.tensor(), part_.kept})
-    if (leaf.defined()) leaf.requires_grad_(trainable);
+    if (leaf.defined()) leaf.requires_grad_(trainable_);
 }
 
 ops::Weight Parameter::stored() const {

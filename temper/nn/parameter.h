@@ -73,6 +73,8 @@ class Parameter {
 
   bool trainable() const { return trainable_; }
   void set_trainable(bool trainable);
+  // A number of the checkpoint that never trains (transformers' buffers).
+  void set_constant() { constant_ = true; }
 
   // What of it is kept on this rank; null: all of it.
   const Placement* placement() const { return part_.placement.get(); }
@@ -130,7 +132,7 @@ class Parameter {
   Init init_;
   StoredValue stored_;
   RankPart part_;
-  bool trainable_ = false;
+  bool trainable_ = false, constant_ = false;
   std::atomic<uint64_t> updates_{0};
   mutable PanelCache panels_;
 };

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -180,9 +181,10 @@ class Backend {
                                                 const at::Tensor& q, const at::Tensor& k,
                                                 const at::Tensor& v, const AttentionResult& result,
                                                 const at::Tensor& dout) const = 0;
-  // An empty store for keys and values of `layers` layers whose specs have these heads, head_dim
-  // and cache_dtype.
-  virtual std::unique_ptr<KvStore> make_store(const AttentionSpec& spec, int64_t layers,
+  // An empty store for keys and values of layers with these specs, of which it reads key and value
+  // heads, head_dim and the cache_dtype of the first. A layer without key and value heads takes no
+  // memory.
+  virtual std::unique_ptr<KvStore> make_store(std::span<const AttentionSpec> layers,
                                               at::Device device) const = 0;
   // Positions of a page.
   virtual int64_t page_tokens() const = 0;

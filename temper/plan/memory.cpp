@@ -88,12 +88,16 @@ int64_t two_largest(std::vector<int64_t> values) {
 }  // namespace
 
 int64_t cache_page_bytes(const ModelShape& model, ops::CacheDtype dtype, int64_t tensor_ranks) {
-  ops::AttentionSpec of_a_rank;
-  of_a_rank.num_heads = model.heads / tensor_ranks;
-  of_a_rank.num_kv_heads = model.kv_heads / tensor_ranks;
-  of_a_rank.head_dim = model.head_dim;
-  of_a_rank.cache_dtype = dtype;
-  return model.layers * ops::page_bytes(of_a_rank);
+  int64_t sum = 0;
+  for (const auto& [kv_heads, head_dim] : model.cached) {
+    ops::AttentionSpec of_a_rank;
+    of_a_rank.num_heads = model.heads / tensor_ranks;
+    of_a_rank.num_kv_heads = kv_heads / tensor_ranks;
+    of_a_rank.head_dim = head_dim;
+    of_a_rank.cache_dtype = dtype;
+    sum += ops::page_bytes(of_a_rank);
+  }
+  return sum;
 }
 
 int64_t MemoryPlan::Phase::bytes() const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "temper/models/family.h"
@@ -27,9 +28,15 @@ struct ModelShape {
   std::vector<ShapedTensor> tensors;
   int64_t units = 0;  // embedding, blocks, a head that is not tied
   int64_t layers = 0, hidden = 0, vocabulary = 0, max_positions = 0;
+  // Of the block with the most parameters, whose tensors' names have `widest_block` (".layers.0.")
+  // in them: what a block takes is planned as for it.
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  std::string widest_block = ".layers.0.";
+  // Key and value heads, and their size, of each layer that a sampler caches keys of.
+  std::vector<std::pair<int64_t, int64_t>> cached;
   bool tied = false;
 
+  bool is_in_widest_block(const ShapedTensor& t) const;
   int64_t parameters() const;
   // Products of a token with weights, in multiply-adds: every matrix but the embedding's look-up.
   int64_t multiplications() const;

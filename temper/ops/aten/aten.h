@@ -64,7 +64,7 @@ class AtenBackend : public Backend {
                                         const at::Tensor& k, const at::Tensor& v,
                                         const AttentionResult& result,
                                         const at::Tensor& dout) const override;
-  std::unique_ptr<KvStore> make_store(const AttentionSpec& spec, int64_t layers,
+  std::unique_ptr<KvStore> make_store(std::span<const AttentionSpec> layers,
                                       at::Device device) const override;
   int64_t page_tokens() const override;
   int64_t page_bytes(const AttentionSpec& spec) const override;

@@ -173,22 +173,27 @@ int64_t bytes_of_page(const AttentionSpec& spec) {
   return 2 * kPageTokens * spec.num_kv_heads * spec.head_dim * kernels::bytes_of(spec.cache_dtype);
 }
 
-AtenKvStore::AtenKvStore(const AttentionSpec& spec, int64_t layers, at::Device device)
-    : kv_heads_(spec.num_kv_heads),
-      head_dim_(spec.head_dim),
-      page_bytes_(bytes_of_page(spec)),
-      options_(at::TensorOptions(scalar_type(spec.cache_dtype)).device(device)),
-      keys_(static_cast<size_t>(layers)),
-      values_(static_cast<size_t>(layers)) {
+AtenKvStore::AtenKvStore(std::span<const AttentionSpec> layers, at::Device device)
+    : options_(at::TensorOptions(scalar_type(layers[0].cache_dtype)).device(device)),
+      keys_(layers.size()),
+      values_(layers.size()) {
+  for (const AttentionSpec& spec : layers) {
+    heads_.push_back({spec.num_kv_heads, spec.head_dim});
+    page_bytes_ += bytes_of_page(spec);
+  }
   clear();
 }
 
-int64_t AtenKvStore::page_bytes() const { return page_bytes_ * static_cast<int64_t>(keys_.size()); }
+int64_t AtenKvStore::page_bytes() const { return page_bytes_; }
+
+at::Tensor AtenKvStore::empty(size_t layer, int64_t pages) const {
+  return at::empty({pages * kPageTokens, heads_[layer].number, heads_[layer].dim}, options_);
+}
 
 void AtenKvStore::clear() {
   pages_ = 0;
   for (std::vector<at::Tensor>* all : {&keys_, &values_})
-    for (at::Tensor& x : *all) x = at::empty({0, kv_heads_, head_dim_}, options_);
+    for (size_t i = 0; i < all->size(); ++i) (*all)[i] = empty(i, 0);
 }
 
 // Doubles, so that pages are copied few times.
@@ -197,10 +202,10 @@ void AtenKvStore::grow(int64_t count, int64_t most) {
   const BelowAutograd below;
   pages_ = std::max(count, std::min(2 * pages_, most));
   for (std::vector<at::Tensor>* all : {&keys_, &values_})
-    for (at::Tensor& x : *all) {
-      at::Tensor more = at::empty({pages_ * kPageTokens, kv_heads_, head_dim_}, options_);
-      more.narrow(0, 0, x.size(0)).copy_(x);
-      x = more;
+    for (size_t i = 0; i < all->size(); ++i) {
+      at::Tensor more = empty(i, pages_);
+      more.narrow(0, 0, (*all)[i].size(0)).copy_((*all)[i]);
+      (*all)[i] = more;
     }
 }
 
@@ -221,9 +226,9 @@ std::unique_ptr<const KvPass> AtenKvStore::pass(std::span<const CachedSequence> 
 
 namespace temper::ops {
 
-std::unique_ptr<KvStore> AtenBackend::make_store(const AttentionSpec& spec, int64_t layers,
+std::unique_ptr<KvStore> AtenBackend::make_store(std::span<const AttentionSpec> layers,
                                                  at::Device device) const {
-  return std::make_unique<aten_impl::AtenKvStore>(spec, layers, device);
+  return std::make_unique<aten_impl::AtenKvStore>(layers, device);
 }
 int64_t AtenBackend::page_tokens() const { return aten_impl::kPageTokens; }
 int64_t AtenBackend::page_bytes(const AttentionSpec& spec) const {

@@ -1,6 +1,7 @@
 // Keys and values in pages of two tensors a layer.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "temper/ops/kv_store.h"
@@ -14,7 +15,8 @@ int64_t bytes_of_page(const AttentionSpec& spec);
 
 class AtenKvStore : public KvStore {
  public:
-  AtenKvStore(const AttentionSpec& spec, int64_t layers, at::Device device);
+  // Of at least one layer.
+  AtenKvStore(std::span<const AttentionSpec> layers, at::Device device);
   int64_t page_tokens() const override { return kPageTokens; }
   int64_t page_bytes() const override;
   void grow(int64_t count, int64_t most) override;
@@ -23,13 +25,19 @@ class AtenKvStore : public KvStore {
   std::unique_ptr<const KvPass> pass(std::span<const CachedSequence> sequences,
                                      const std::vector<int64_t>& position) const override;
 
-  // [pages * kPageTokens, num_kv_heads, head_dim], in the cache's type.
+  // [pages * kPageTokens, num_kv_heads, head_dim] of the layer, in the cache's type.
   at::Tensor keys(int64_t layer) const { return keys_[static_cast<size_t>(layer)]; }
   at::Tensor values(int64_t layer) const { return values_[static_cast<size_t>(layer)]; }
   at::Device device() const { return options_.device(); }
 
  private:
-  int64_t kv_heads_, head_dim_, page_bytes_, pages_ = 0;
+  at::Tensor empty(size_t layer, int64_t pages) const;
+
+  struct Heads {
+    int64_t number, dim;
+  };
+  std::vector<Heads> heads_;  // by layer
+  int64_t page_bytes_ = 0, pages_ = 0;
   at::TensorOptions options_;
   std::vector<at::Tensor> keys_, values_;
 };
