@@ -185,9 +185,8 @@ std::string kind_of_file(std::string_view line) {
     return "the file is UTF-16, expected UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW_FILE";
   const size_t first = line.find_first_not_of(" \t");
   if (first == line.npos || line[first] != '[') return {};
-  return "found a list, expected a row: a JSON object; a file that is one list of rows is read "
-         "where "
-         "its name ends with .json";
+  return "found a list, expected a row, one JSON object a line; a file that is one list of rows is "
+         "read where its name ends with .json";
 }
 
 }  // namespace
