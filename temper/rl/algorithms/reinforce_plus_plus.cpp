@@ -1,6 +1,7 @@
 // REINFORCE++ (Hu et al., arXiv 2501.03262): PPO without a critic. The KL to the reference model is
 // subtracted from the reward of each token, and advantages are normalized over the whole batch
 // instead of among the completions of a prompt, of which one is enough.
+#include "temper/rl/algorithms/algorithm.h"
 #include "temper/rl/algorithms/gae.h"
 #include "temper/rl/algorithms/policy_keys.h"
 
