@@ -1,5 +1,7 @@
 // Qwen3's mixtures of experts (arXiv 2505.09388, section 2): Qwen3's attention, and in place of the
 // MLP the experts with the largest probabilities of a softmax.
+#include <nlohmann/json.hpp>
+
 #include "temper/models/expert_tensors.h"
 #include "temper/models/sparse_block.h"
 
