@@ -4,9 +4,21 @@
 //   h = x + residual_multiplier o(attend(q, k, v)), whose scores are attention_multiplier q·k
 //   y = h + residual_multiplier down(silu(gate(n2 h)) * up(n2 h))
 //   logits = head(norm(y)) / logits_scaling
-#include "temper/models/decoder.h"
+#include "temper/models/granite.h"
 
 namespace temper::models {
+
+void apply_granite_factors(const HfConfig& config, DecoderConfig& c) {
+  c.attention.qkv_bias = c.attention.o_bias = config.boolean("attention_bias", false);
+  c.embedding_scale = config.number("embedding_multiplier", 1);
+  c.residual_scale = config.number("residual_multiplier", 1);
+  c.attention.scale = config.number("attention_multiplier", 1);
+  const double divisor = config.number("logits_scaling", 1);
+  if (divisor == 0) config.fail("logits_scaling", "found 0, which logits are divided by");
+  c.logit_scale = 1 / divisor;
+  c.rotary = config.rotary(10000, c.max_position_embeddings);
+}
+
 namespace {
 
 DecoderConfig granite_config(const HfConfig& config) {
@@ -16,15 +28,8 @@ DecoderConfig granite_config(const HfConfig& config) {
                            .num_hidden_layers = 32,
                            .num_attention_heads = 32,
                            .max_position_embeddings = 2048});
-  c.attention.qkv_bias = c.attention.o_bias = config.boolean("attention_bias", false);
+  apply_granite_factors(config, c);
   c.mlp_bias = config.boolean("mlp_bias", false);
-  c.embedding_scale = config.number("embedding_multiplier", 1);
-  c.residual_scale = config.number("residual_multiplier", 1);
-  c.attention.scale = config.number("attention_multiplier", 1);
-  const double divisor = config.number("logits_scaling", 1);
-  if (divisor == 0) config.fail("logits_scaling", "found 0, which logits are divided by");
-  c.logit_scale = 1 / divisor;
-  c.rotary = config.rotary(10000, c.max_position_embeddings);
   return c;
 }
 

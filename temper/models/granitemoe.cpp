@@ -1,6 +1,7 @@
 // Granite 3's mixtures of experts (IBM; Shen et al., arXiv 2408.13359): Granite's four factors, and
 // in place of the MLP experts whose weights are a softmax over the chosen ones.
 #include "temper/models/expert_tensors.h"
+#include "temper/models/granite.h"
 #include "temper/models/sparse_block.h"
 
 namespace temper::models {
@@ -13,14 +14,7 @@ DecoderConfig granitemoe_config(const HfConfig& config) {
                            .num_hidden_layers = 32,
                            .num_attention_heads = 32,
                            .max_position_embeddings = 2048});
-  c.attention.qkv_bias = c.attention.o_bias = config.boolean("attention_bias", false);
-  c.embedding_scale = config.number("embedding_multiplier", 1);
-  c.residual_scale = config.number("residual_multiplier", 1);
-  c.attention.scale = config.number("attention_multiplier", 1);
-  const double divisor = config.number("logits_scaling", 1);
-  if (divisor == 0) config.fail("logits_scaling", "found 0, which logits are divided by");
-  c.logit_scale = 1 / divisor;
-  c.rotary = config.rotary(10000, c.max_position_embeddings);
+  apply_granite_factors(config, c);
   SparseConfig sparse{.router = read_router(config, 8, 2),
                       .width = c.intermediate_size,
                       .layers = {},
