@@ -63,8 +63,7 @@ class RowSet {
 bool is_row_file(std::string name);
 // Whether a file that lies in a directory is one of its files of rows: by its name, and of .json
 // where it is a list or has an object a line, as descriptions of models and data sets are .json
-// too. Throws DataError
-// where a .json cannot be read.
+// too. Throws DataError where a .json cannot be read.
 bool holds_rows(const std::string& path);
 
 // The files that a path names: itself, a directory's files of rows (not those of its directories),

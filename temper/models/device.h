@@ -43,7 +43,8 @@ const ops::Backend& backend_for(const DeviceChoice& choice);
 // Whether it is the processor. True for a choice that device_for() refuses, which use_device() will
 // report; so below.
 bool is_cpu(const DeviceChoice& choice);
-// Whether what is sampled there is what training computes there, to the bit (ops::Backend::exact).
+// Whether what is sampled there is what training computes there, to the bit
+// (ops::Backend::batch_invariant).
 bool is_exact(const DeviceChoice& choice);
 
 // Makes them the device of models that this process loads from here on, and the backend of its
