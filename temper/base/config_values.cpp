@@ -4,8 +4,11 @@
 #include <charconv>
 #include <cmath>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "temper/base/config.h"
+#include "temper/base/config_synonyms.h"
 #include "temper/base/error.h"
 
 namespace temper::config_detail {
@@ -118,9 +121,15 @@ std::string join_names(std::span<const char* const> names) {
 size_t read_enum(const YamlNode& node, const std::string& path,
                  std::span<const char* const> names) {
   const auto found = std::find(names.begin(), names.end(), node.text);
-  if (node.kind != YamlNode::Kind::kScalar || found == names.end())
-    fail(node, path, join_names(names));
-  return static_cast<size_t>(found - names.begin());
+  if (node.kind == YamlNode::Kind::kScalar && found != names.end())
+    return static_cast<size_t>(found - names.begin());
+  const std::string word = node.text.substr(0, 80);
+  const std::string alike = nearest(word, std::vector<std::string>(names.begin(), names.end()));
+  std::string hint = alike.empty() ? "" : "did you mean `" + alike + "`?";
+  // A value of other programs may be a key here: `method: dora`.
+  const KeySynonym* synonym = find_key_synonym(word);
+  if (synonym && !synonym->key.empty()) hint = str("it is the key ", synonym->key, " here");
+  fail(node, path, join_names(names), hint);
 }
 
 void read_value(const YamlNode& node, const std::string& path, const Rule&, bool& value) {

@@ -205,8 +205,8 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
   const std::string help =
       rows_name_adapters
           ? "directory of a PEFT LoRA or DoRA adapter; or NAME=DIR (may be repeated), for rows "
-            "with "
-            "\"adapter\": \"NAME\" (rows without that field: the unnamed adapter, or none)"
+            "with \"adapter\": \"NAME\" or requests with \"model\": \"NAME\" (others: the unnamed "
+            "adapter, or none)"
           : "directory of a PEFT LoRA or DoRA adapter";
   app.add_option_function<std::vector<std::string>>(
          "--adapter",

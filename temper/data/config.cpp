@@ -33,7 +33,7 @@ void DataSource::fields(Fields& f) {
 void DataSection::fields(Fields& f) {
   f.add("train", train,
         "rows to train on: a path or a data set id (openai/gsm8k:main/train), or a list of {path, "
-        "weight, name, limit}",
+        "weight, name, limit}; required, but with rl.replay",
         one_or_list());
   f.add("eval", eval, "rows to evaluate on, written like data.train", one_or_list());
   f.add("validation_fraction", validation_fraction,

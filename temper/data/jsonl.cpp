@@ -211,7 +211,12 @@ bool RowReader::next(Json& row) {
 }
 
 std::string RowReader::where() const {
-  return temper::str(lines_->path(), ":", lines_->line_number());
+  return row_position(lines_->path(), lines_->line_number());
+}
+
+std::string row_position(const std::string& path, int64_t number) {
+  const bool is_table = path.ends_with(".parquet") || is_table_text(path);
+  return str(path, is_table ? ": row " : ":", number);
 }
 
 }  // namespace temper::data

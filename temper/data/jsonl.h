@@ -41,13 +41,17 @@ class RowReader {
  public:
   explicit RowReader(const std::string& path) : lines_(LineReader::open(path)) {}
   bool next(Json& row);
-  std::string where() const;  // "PATH:LINE" of the row that next() gave
+  std::string where() const;  // row_position() of the row that next() gave
 
  private:
   std::unique_ptr<LineReader> lines_;
 };
 
-// Parses one line into an object; `where` is "PATH:LINE".
+// Where the number-th line or row of a file (from 1) stands: "PATH:LINE", or "PATH: row N" of Parquet
+// and of tables and lists (table_text.h), whose rows are not lines.
+std::string row_position(const std::string& path, int64_t number);
+
+// Parses one line into an object; `where` is its row_position().
 Json parse_row(std::string_view line, const std::string& where);
 
 }  // namespace temper::data

@@ -85,10 +85,9 @@ void RowFile::index() {
 }
 
 std::string RowFile::where(int64_t row) const {
-  return temper::str(
-      path_, ":",
-      row + 1 +
-          (blank_before_.empty() ? int64_t{0} : int64_t{blank_before_[static_cast<size_t>(row)]}));
+  const int64_t blank =
+      blank_before_.empty() ? 0 : int64_t{blank_before_[static_cast<size_t>(row)]};
+  return row_position(path_, row + 1 + blank);
 }
 
 int64_t RowFile::row_bytes(int64_t row) const {

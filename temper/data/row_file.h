@@ -24,7 +24,7 @@ class RowFile {
 
   int64_t size() const { return static_cast<int64_t>(begin_.size()); }
   const std::string& path() const { return path_; }
-  std::string where(int64_t row) const;  // "PATH:LINE"; of Parquet and tables "PATH:ROW", from 1
+  std::string where(int64_t row) const;  // row_position()
   std::string line(int64_t row) const;   // its text, without the end of the line; thread-safe
   Json row(int64_t row) const;           // thread-safe
   int64_t row_bytes(int64_t row) const;  // of its line and of blank ones after it

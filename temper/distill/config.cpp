@@ -127,10 +127,15 @@ void DistillConfig::complete() {
   }
 }
 
+std::vector<train::MissingKey> DistillConfig::missing() const {
+  std::vector<train::MissingKey> keys = SftConfig::missing();
+  if (distill.teacher.empty() && !distill.teacher_logprobs)
+    keys.push_back({"distill.teacher", "directory of the teacher model"});
+  return keys;
+}
+
 void DistillConfig::validate() const {
   SftConfig::validate();
-  need(!distill.teacher.empty() || distill.teacher_logprobs, "distill.teacher",
-       "directory of the teacher model");
   require(!distill.teacher_logprobs || distill.strategy == "logit", "distill.teacher_logprobs",
           "expected distill.strategy: logit: ", distill.strategy, " reads the teacher itself");
   require(train.z_loss == 0, "train.z_loss", "found ", train.z_loss,

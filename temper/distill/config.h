@@ -64,6 +64,7 @@ struct DistillConfig : train::SftConfig {
 
  protected:
   void complete() override;
+  std::vector<train::MissingKey> missing() const override;
   void validate() const override;
 };
 

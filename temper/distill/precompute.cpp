@@ -21,8 +21,8 @@ constexpr int64_t kUsualTopK = 64;
 void precompute_teacher(DistillConfig& config, std::ostream& console) {
   config.require(config.distill.teacher_logprobs.has_value(), "distill.teacher_logprobs",
                  "expected the file that --precompute writes");
-  config.need(!config.distill.teacher.empty(), "distill.teacher",
-              "whose log-probabilities to write");
+  config.require(!config.distill.teacher.empty(), "distill.teacher",
+                 "expected the directory of the model whose log-probabilities to write");
   config.require(!config.samples(), "distill.strategy",
                  "expected logit: what the student will sample is not known before");
   const std::string path = *config.distill.teacher_logprobs;

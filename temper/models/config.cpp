@@ -17,7 +17,7 @@ inline constexpr std::array enum_names<models::AdapterSection::Method> = {"none"
 namespace temper::models {
 
 void ModelSection::fields(Fields& f) {
-  f.add("path", path, "directory of a Hugging Face model, or its id in the local cache");
+  f.add("path", path, "directory of a Hugging Face model, or its id in the local cache; required");
   f.add(
       "dtype", dtype,
       "number type of weights in matrix products, and of frozen weights; sums, activations, master "

@@ -125,7 +125,6 @@ std::string PreferenceConfig::no_reference_role() const {
 
 void PreferenceConfig::validate() const {
   RunConfig::validate();
-  need(!data.train.empty(), "data.train", "a file of pairs, or a list of {path, weight, name}");
   require(train.z_loss == 0, "train.z_loss", "found ", train.z_loss,
           ", expected 0: only sft's loss has this term");
   require(

@@ -187,19 +187,23 @@ void RlConfig::complete() {
         "rl.group_size / rl.minibatches completions");
 }
 
+std::vector<train::MissingKey> RlConfig::missing() const {
+  std::vector<train::MissingKey> keys = RunConfig::missing();
+  const bool from_environment = !environment.name.empty() || !environment.command.empty();
+  if (rl.replay)
+    std::erase_if(keys, [](const train::MissingKey& m) { return m.key == "data.train"; });
+  else if (rewards.empty() && !from_environment)
+    keys.push_back({"rewards", str(environment.any() ? "tools give no rewards; " : "",
+                                   "a list of {name, weight}, {command, ...} or {model, ...}")});
+  return keys;
+}
+
 void RlConfig::validate() const {
   RunConfig::validate();
   require(has_critic() || !rl.algorithm->needs().critic, "rl.algorithm",
           "its critic is trained by another verb: temper ppo");
-  need(!data.train.empty() || rl.replay, "data.train",
-       "a file of rows, or a list of {path, weight, name}");
   const std::string problem = env::find_problem(environment);
   check<ConfigError>(problem.empty(), problem);
-  const bool rewarded = !environment.name.empty() || !environment.command.empty();
-  need(!rewards.empty() || rl.replay || rewarded, "rewards",
-       environment.any() ? "tools give no rewards; a list of {name, weight}, {command, ...} or "
-                           "{model, ...}"
-                         : "a list of {name, weight}, {command, ...} or {model, ...}");
   require(adapter.dropout == 0, "adapter.dropout", "found ", adapter.dropout, ", expected 0 under ",
           verb.value_or("grpo"), ": the sampler's log-probabilities must be the trainer's");
   require(train.neftune_alpha == 0, "train.neftune_alpha", "found ", train.neftune_alpha,

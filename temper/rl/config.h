@@ -79,6 +79,7 @@ struct RlConfig : train::RunConfig {
 
  protected:
   void complete() override;
+  std::vector<train::MissingKey> missing() const override;
   void validate() const override;
   std::string no_rollout_role() const override;
   std::string no_reference_role() const override;

@@ -85,7 +85,7 @@ void TrainSection::fields(Fields& f) {
 }
 
 void RunConfig::fields(Fields& f) {
-  f.add("output_dir", output_dir, "directory for everything that the run writes", required());
+  f.add("output_dir", output_dir, "directory for everything that the run writes; required");
   f.add("seed", seed, "random seed of the run", at_least(0));
   f.add("resume", resume, "auto (from the newest checkpoint), never, or a checkpoint's path");
   f.add("verb", verb, "the training verb; Temper writes it to the resolved config");
@@ -146,8 +146,14 @@ void RunConfig::fail(std::string_view key, const std::string& message) const {
   throw ConfigError(str(where(key), ": ", message));
 }
 
-void RunConfig::need(bool cond, std::string_view key, const std::string& what) const {
-  if (!cond) throw ConfigError(str(where(key), " is required: ", what));
+std::vector<MissingKey> RunConfig::missing() const {
+  std::vector<MissingKey> keys;
+  if (output_dir.empty()) keys.push_back({"output_dir", "directory for everything the run writes"});
+  if (model.path.empty())
+    keys.push_back({"model.path", "directory of a Hugging Face model, or its id in the local cache"});
+  if (data.train.empty())
+    keys.push_back({"data.train", "a file of rows, or a list of {path, weight, name}"});
+  return keys;
 }
 
 void RunConfig::resolve(std::string_view verb_name) {
@@ -156,6 +162,10 @@ void RunConfig::resolve(std::string_view verb_name) {
   if (resolved_) return;
   verb = verb_name;
   complete();
+  std::string message;
+  for (const MissingKey& m : missing())
+    message += str(message.empty() ? "" : "\n  ", where(m.key), " is required: ", m.expected);
+  if (!message.empty()) throw ConfigError(message);
   validate();
   resolved_ = true;
 }
@@ -241,7 +251,6 @@ void validate_train(const RunConfig& c) {
 }  // namespace
 
 void RunConfig::validate() const {
-  need(!model.path.empty(), "model.path", "the directory of a Hugging Face model");
   if (data.template_date) parse_date(*data.template_date, where("data.template_date"));
   for (const std::string& name : metrics.sinks) sinks().find(name, where("metrics.sinks"));
   validate_adapter(*this);

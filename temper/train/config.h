@@ -101,6 +101,10 @@ struct OptimizerSection {
   void fields(Fields& f);
 };
 
+struct MissingKey {
+  std::string key, expected;
+};
+
 struct RunConfig {
   virtual ~RunConfig() = default;
 
@@ -125,7 +129,8 @@ struct RunConfig {
   // Called between reading the tree and reading the fields: what a key that is written (an
   // algorithm's name) does to the fields and defaults of others.
   virtual void prepare();
-  // complete() and validate(), once: what reading a config ends with, and a run begins with.
+  // complete(), no key missing(), validate(), once: what reading a config ends with, and a run begins
+  // with.
   void resolve(std::string_view verb_name);
 
   // Whether the user wrote this key ("rl.beta") or left it to its default.
@@ -140,8 +145,6 @@ struct RunConfig {
   void require(bool cond, std::string_view key, const Parts&... parts) const {
     if (!cond) fail(key, str(parts...));
   }
-  // Throws ConfigError "KEY is required: WHAT" unless `cond`.
-  void need(bool cond, std::string_view key, const std::string& what) const;
   // Whether training passes drop activations of adapters; a verb that must compute what its sampler
   // computed does not.
   virtual bool has_dropout() const { return true; }
@@ -158,6 +161,8 @@ struct RunConfig {
  protected:
   // Sets what follows from other keys where the user left it open.
   virtual void complete();
+  // Keys without a default that this verb needs and nobody wrote.
+  virtual std::vector<MissingKey> missing() const;
   // Everything that can be checked without a file. Throws ConfigError.
   virtual void validate() const;
   // Why ranks of their own for a role would be in vain; empty: the verb has such ranks.

@@ -30,11 +30,6 @@ data::SftFormat sft_format(const RunConfig& config, const Policy& policy) {
   return f;
 }
 
-void SftConfig::validate() const {
-  RunConfig::validate();
-  need(!data.train.empty(), "data.train", "a file of rows, or a list of {path, weight, name}");
-}
-
 SftTask::SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages,
                  data::Loader<data::SftRow>::Read read)
     : config_(config),

@@ -12,10 +12,7 @@
 
 namespace temper::train {
 
-struct SftConfig : RunConfig {
- protected:
-  void validate() const override;
-};
+struct SftConfig : RunConfig {};
 
 // How rows are read for this policy.
 data::SftFormat sft_format(const RunConfig& config, const Policy& policy);

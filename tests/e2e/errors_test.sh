@@ -70,7 +70,11 @@ expect 2 'expected one of models, algorithms, optimizers, servers, rewards' list
 expect 2 'did you mean `models`?' list model
 : > none.jsonl
 for verb in generate score; do expect 2 'none.jsonl: no rows' $verb --model model --input none.jsonl --output o; done
+expect 2 'output_dir is required' sft
+expect 2 'it is the key adapter.use_dora here' sft $ok adapter.method=dora
+expect 2 'did you mean `qlora`?' sft $ok adapter.method=qlor
 expect 2 'model.path is required' sft output_dir=run
+expect 2 'data.train is required' sft output_dir=run
 expect 2 'data.train is required' sft output_dir=run model.path=model
 expect 2 'nowhere: no such model' sft $ok model.path=nowhere
 expect 2 'gone.jsonl: cannot open' sft $ok data.train=gone.jsonl
