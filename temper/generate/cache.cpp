@@ -3,14 +3,28 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "temper/base/error.h"
 #include "temper/ops/backend.h"
 
 namespace temper::generate {
+namespace {
+
+// What a page has to hold of each layer: nothing of one that attends to another one's keys.
+std::vector<ops::AttentionSpec> cached_layers(models::CausalLM& model) {
+  std::vector<ops::AttentionSpec> layers;
+  for (int64_t i = 0; i < model.num_layers; ++i) {
+    layers.push_back(model.attention_spec(i));
+    if (model.body().key_layer(i) != i) layers.back().num_kv_heads = 0;
+  }
+  return layers;
+}
+
+}  // namespace
+
 PageCache::PageCache(models::CausalLM& model, int64_t max_bytes)
-    : store_(ops::backend_of(model.device())
-                 .make_store(model.attention_spec(), model.num_layers, model.device())),
+    : store_(ops::backend_of(model.device()).make_store(cached_layers(model), model.device())),
       max_pages_(max_bytes / page_bytes()),
       tree_(page_tokens()) {}
 

@@ -30,8 +30,9 @@ class Backbone : public nn::Module {
   // gradients several threads may run it at once.
   virtual at::Tensor forward(const nn::Context& context) = 0;
 
-  // Attention of one layer: what a cache page has to hold.
   virtual ops::AttentionSpec attention_spec(int64_t layer) const = 0;
+  // The layer whose keys and values a layer attends to: its own, or those of an earlier one.
+  virtual int64_t key_layer(int64_t layer) const { return layer; }
 
   virtual nn::Embedding& embedding() = 0;
 

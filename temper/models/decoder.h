@@ -31,6 +31,10 @@ struct DecoderDefaults {
 };
 
 struct SparseConfig;
+// What a family with a body of its own reads besides: its file derives from it.
+struct OwnConfig {
+  virtual ~OwnConfig() = default;
+};
 
 struct DecoderConfig : ModelConfig {
   // The keys that all families share. Throws ConfigError.
@@ -49,6 +53,8 @@ struct DecoderConfig : ModelConfig {
   // Of a sandwich's norms: after attention, before the MLP, after it.
   std::array<const char*, 3> sandwich_names{"post_attention_layernorm", "pre_feedforward_layernorm",
                                             "post_feedforward_layernorm"};
+
+  std::shared_ptr<const OwnConfig> own;
 
   nn::RotaryConfig rotary;
   std::optional<nn::RotaryConfig> local_rotary;  // of layers with a window, where it is another

@@ -65,8 +65,10 @@ void restore_names(const Backbone& body, NamedTensors& tensors) {
 void unwrap_language_model(TensorMap& tensors, const HfConfig& config) {
   TensorMap plain;
   for (auto& [name, view] : tensors) {
-    if (config.multimodal() && (name.find("vision_tower") != std::string::npos ||
-                                name.find("multi_modal_projector") != std::string::npos))
+    const auto is_of = [&](const char* part) { return name.find(part) != std::string::npos; };
+    if (config.multimodal() &&
+        (is_of("vision_tower") || is_of("audio_tower") || is_of("multi_modal_projector") ||
+         is_of("embed_vision") || is_of("embed_audio")))
       continue;
     std::string own = name;
     for (const auto& [prefix, replacement] :

@@ -145,7 +145,8 @@ class Mapping {
       case Rope::Kind::kYarn:
         return add_yarn(rope);
       case Rope::Kind::kLongRope:
-        refuse(rope_key(), "`rope_type` longrope");
+      case Rope::Kind::kProportional:
+        refuse(rope_key(), "`rope_type` longrope or proportional");
     }
   }
 

@@ -51,7 +51,8 @@ HfConfig HfConfig::parse(Json json, std::string where) {
                              : type_of_text(config.model_type_);
     for (const char* key : {"eos_token_id", "bos_token_id", "pad_token_id", "tie_word_embeddings",
                             "initializer_range"})
-      if (!inner.contains(key) && json.contains(key)) inner[key] = json[key];
+      if (json.contains(key) && (!inner.contains(key) || std::string(key).starts_with("tie_")))
+        inner[key] = json[key];  // the head is the outer model's
     config.json_ = std::make_shared<const Json>(std::move(inner));
   } else {
     config.json_ = std::make_shared<const Json>(std::move(json));
@@ -202,10 +203,12 @@ void read_scaling(const HfConfig& config, const HfConfig& part, int64_t max_posi
     rotary.kind = Kind::kDynamic;
   else if (type == "longrope")
     rotary.kind = Kind::kLongRope;
+  else if (type == "proportional")
+    rotary.kind = Kind::kProportional;
   else
     part.fail("rope_type", "`" + type +
                                "` is not supported; expected default, linear, llama3, yarn, "
-                               "dynamic or longrope");
+                               "dynamic, longrope or proportional");
   rotary.original_max_position_embeddings =
       above(part, "original_max_position_embeddings", 0, static_cast<double>(max_positions));
   rotary.max_positions = max_positions;

@@ -37,7 +37,8 @@ constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
 Json text_config(const Json& config, const std::string& model_type) {
   Json text = config["text_config"];
   for (const char* key : {"eos_token_id", "bos_token_id", "pad_token_id", "tie_word_embeddings"})
-    if (!text.contains(key) && config.contains(key)) text[key] = config[key];
+    if (config.contains(key) && (!text.contains(key) || std::string(key).starts_with("tie_")))
+      text[key] = config[key];  // as HfConfig reads it
   text["model_type"] = model_type;
   return text;
 }

@@ -1,5 +1,7 @@
 #include "temper/nn/blocks.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 
 #include "temper/base/error.h"
@@ -45,7 +47,7 @@ std::vector<at::Tensor> project_each(const ops::LinearInput& x,
   for (const auto& layer : layers)
     if (chosen.size() < widths.size()) chosen.push_back(layer.get());
   std::vector<at::Tensor> outputs = project(x, chosen, context);
-  if (layers.size() > 1) return outputs;
+  if (layers.size() >= widths.size()) return outputs;
   const at::Tensor joined = outputs[0];
   outputs.clear();
   int64_t begin = 0;
@@ -58,13 +60,21 @@ std::vector<at::Tensor> project_each(const ops::LinearInput& x,
 
 }  // namespace
 
+namespace {
+
+std::vector<Projection> projections_of(const AttentionConfig& c) {
+  std::vector<Projection> each{{"q_proj", c.num_heads * c.head_dim}};
+  if (!c.shares_keys) each.push_back({"k_proj", c.num_kv_heads * c.head_dim});
+  if (!c.shares_keys && !c.keys_are_values) each.push_back({"v_proj", c.num_kv_heads * c.head_dim});
+  return each;
+}
+
+}  // namespace
+
 Attention::Attention(Module& parent, std::string name, const AttentionConfig& c, int64_t layer,
                      std::shared_ptr<Rotary> rotary)
     : Module(parent, std::move(name)),
-      projections(make_projections(*this, c.hidden_size, c.qkv_bias, c.init_std,
-                                   {{"q_proj", c.num_heads * c.head_dim},
-                                    {"k_proj", c.num_kv_heads * c.head_dim},
-                                    {"v_proj", c.num_kv_heads * c.head_dim}},
+      projections(make_projections(*this, c.hidden_size, c.qkv_bias, c.init_std, projections_of(c),
                                    c.joined_qkv ? "qkv_proj" : nullptr)),
       o_proj(*this, "o_proj", c.num_heads * c.head_dim, c.hidden_size, c.o_bias, c.init_std),
       config_(c),
@@ -75,6 +85,7 @@ Attention::Attention(Module& parent, std::string name, const AttentionConfig& c,
     return c.qk_norm_is_whole ? heads * c.head_dim : c.head_dim;
   };
   q_norm.emplace(*this, c.q_norm_name, width(c.num_heads), c.norm_eps, c.norm_one_plus);
+  if (c.shares_keys) return;
   k_norm.emplace(*this, c.k_norm_name, width(c.num_kv_heads), c.norm_eps, c.norm_one_plus);
 }
 
@@ -87,6 +98,8 @@ void Attention::split(const std::shared_ptr<dist::Group>& group, const std::stri
   check<ConfigError>(!config_.qk_norm || !config_.qk_norm_is_whole, where,
                      ": the norms of queries and keys are over all heads at once, so that ranks "
                      "cannot divide these among them; expected 1");
+  check<ConfigError>(!config_.norm_values, where,
+                     ": layers that share keys and values are not divided among ranks; expected 1");
   config_.num_heads /= ranks;
   config_.num_kv_heads /= ranks;
   // Each rank's heads are normalized by the same weights.
@@ -110,12 +123,17 @@ ops::AttentionSpec Attention::spec() const {
                           .arithmetic = projections[0]->weight.arithmetic()};
   if (config_.qk_norm_is_whole) return spec;
   if (q_norm) spec.q_norm = q_norm->weight.value();
-  if (k_norm) spec.k_norm = k_norm->weight.value();
+  if (k_norm && !config_.norm_values) spec.k_norm = k_norm->weight.value();
   return spec;
 }
 
-at::Tensor Attention::forward(const ops::LinearInput& x, const Context& context) {
-  const std::vector<at::Tensor> qkv = project_heads(x, context, true);
+at::Tensor Attention::forward(const ops::LinearInput& x, const Context& context,
+                              KeysAndValues* shared) {
+  std::vector<at::Tensor> qkv = project_heads(x, context, true);
+  if (config_.shares_keys)
+    qkv.insert(qkv.end(), {shared->k, shared->v});
+  else if (shared)
+    *shared = {qkv[1], qkv[2]};
   const ops::RotaryTable rotary = table(context, qkv[0]);
   const ReadRows read(context);
   const auto project_out = [&](const at::Tensor& heads) {
@@ -126,12 +144,26 @@ at::Tensor Attention::forward(const ops::LinearInput& x, const Context& context)
   return project_out(context.cache->attend(layer_, spec(), rotary, qkv[0], qkv[1], qkv[2]));
 }
 
+at::Tensor Attention::norm_heads(const at::Tensor& x, const at::Tensor& weight) const {
+  const at::Tensor by_head = x.view({-1, config_.head_dim});
+  return ops::materialize(ops::LinearInput::rms_norm(by_head, weight, config_.norm_eps))
+      .view(x.sizes());
+}
+
 std::vector<at::Tensor> Attention::project_heads(const ops::LinearInput& x, const Context& context,
                                                  bool values) {
   const int64_t kv = config_.num_kv_heads * config_.head_dim;
-  std::vector<int64_t> widths{config_.num_heads * config_.head_dim, kv};
-  if (values) widths.push_back(kv);
+  std::vector<int64_t> widths{config_.num_heads * config_.head_dim};
+  if (!config_.shares_keys) widths.push_back(kv);
+  if (values && !config_.shares_keys && !config_.keys_are_values) widths.push_back(kv);
   std::vector<at::Tensor> heads = project_each(x, projections, widths, context);
+  if (config_.norm_values && !config_.shares_keys) {
+    if (values) {
+      if (config_.keys_are_values) heads.push_back(heads[1]);
+      heads[2] = norm_heads(heads[2], at::ones({config_.head_dim}, heads[2].options()));
+    }
+    heads[1] = norm_heads(heads[1], k_norm->weight.value());
+  }
   if (!config_.qk_norm || !config_.qk_norm_is_whole) return heads;
   heads[0] = q_norm->forward(heads[0]);
   heads[1] = k_norm->forward(heads[1]);

@@ -19,6 +19,9 @@ struct AttentionConfig {
   bool qk_norm_is_whole = false;  // of all heads' features at once, not of each head (OLMo 2)
   bool norm_rotated = false;      // of a head's features after rotary embedding (Hunyuan)
   const char *q_norm_name = "q_norm", *k_norm_name = "k_norm";
+  // Gemma 4. Keys are normalised, and values too (without a weight), by head and before they are
+  // shared: a layer that shares has no keys and values of its own. Or values are what k_proj gives.
+  bool norm_values = false, shares_keys = false, keys_are_values = false;
   double norm_eps = 1e-6;
   double scale = 1;
   double soft_cap = 0;
@@ -28,12 +31,18 @@ struct AttentionConfig {
 
 class Attention : public Module {
  public:
-  // `layer` finds the cache's pages; `rotary` is shared by the layers that rotate alike, null for a
-  // layer without positions.
+  // `layer` finds the cache's pages, of the layer whose keys it shares; `rotary` is shared by the
+  // layers that rotate alike, null for a layer without positions.
   Attention(Module& parent, std::string name, const AttentionConfig& config, int64_t layer,
             std::shared_ptr<Rotary> rotary);
-  // Of Context::rows.
-  at::Tensor forward(const ops::LinearInput& x, const Context& context);
+  // Keys and values of a layer, [N, num_kv_heads * head_dim], before rotary embedding.
+  struct KeysAndValues {
+    at::Tensor k, v;
+  };
+  // Of Context::rows. Where `shared` is given, a layer with keys of its own sets it, and one
+  // without reads it.
+  at::Tensor forward(const ops::LinearInput& x, const Context& context,
+                     KeysAndValues* shared = nullptr);
 
   // Queries and keys as projected (normalized where the norm is over all heads), and how attention
   // reads them: all that its probabilities are made of.
@@ -44,7 +53,7 @@ class Attention : public Module {
   };
   Heads heads(const ops::LinearInput& x, const Context& context);
 
-  // q_proj, k_proj and v_proj, or qkv_proj.
+  // q_proj, k_proj and v_proj, those of them that there are, or qkv_proj.
   const std::vector<std::unique_ptr<Linear>> projections;
   Linear o_proj;
   std::optional<RmsNorm> q_norm, k_norm;
@@ -62,7 +71,9 @@ class Attention : public Module {
 
  private:
   ops::RotaryTable table(const Context& context, const at::Tensor& q);
-  // Queries, keys and, unless they are not asked for, values, [N, heads * head_dim].
+  at::Tensor norm_heads(const at::Tensor& x, const at::Tensor& weight) const;
+  // Queries, and keys and values where the layer has its own, [N, heads * head_dim]; without
+  // values where they are not asked for.
   std::vector<at::Tensor> project_heads(const ops::LinearInput& x, const Context& context,
                                         bool values);
 

@@ -74,7 +74,9 @@ Rotary::Rotary(const RotaryConfig& config, int64_t head_dim) : config_(config) {
   check<ConfigError>(head_dim > 0 && head_dim % 2 == 0 && head_dim <= kMostHeadDim,
                      "head_dim: found ", head_dim, ", expected an even number up to ",
                      kMostHeadDim);
-  const auto rotated = static_cast<int64_t>(static_cast<double>(head_dim) * config.share);
+  const bool proportional = config.kind == RotaryConfig::Kind::kProportional;
+  const double part = static_cast<double>(head_dim) * config.share;
+  const int64_t rotated = proportional ? head_dim : static_cast<int64_t>(part);
   check<ConfigError>(rotated > 0 && rotated % 2 == 0 && rotated <= head_dim,
                      "partial_rotary_factor: ", config.share, " of heads of ", head_dim,
                      " features are ", rotated, ", expected an even number up to ", head_dim);
@@ -89,7 +91,8 @@ Rotary::Rotary(const RotaryConfig& config, int64_t head_dim) : config_(config) {
     const float exponent = static_cast<float>(i) / static_cast<float>(rotated);
     const float wavelength = static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
     float frequency = 1.0f / wavelength;
-    if (config.kind == RotaryConfig::Kind::kLinear) frequency /= factor;
+    if (config.kind == RotaryConfig::Kind::kLinear || proportional) frequency /= factor;
+    if (proportional && i / 2 >= static_cast<int64_t>(part / 2)) frequency = 0;
     if (config.kind == RotaryConfig::Kind::kLlama3) frequency = llama3(config, frequency);
     if (config.kind == RotaryConfig::Kind::kYarn) {
       const float kept = 1 - yarn.blend(i / 2);

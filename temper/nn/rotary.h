@@ -18,7 +18,9 @@ struct RotaryConfig {
   // kLongRope (Ding et al., arXiv 2402.13753): frequencies are divided by short_factor. Sequences
   // beyond original_max_position_embeddings, for which transformers divides by another list, are
   // refused for the same reason.
-  enum class Kind { kDefault, kLinear, kLlama3, kYarn, kDynamic, kLongRope };
+  // kProportional (Gemma 4): as kDefault, divided by the factor, but only the first `share` of the
+  // frequencies; the others are 0.
+  enum class Kind { kDefault, kLinear, kLlama3, kYarn, kDynamic, kLongRope, kProportional };
   Kind kind = Kind::kDefault;
   double theta = 10000;
   double factor = 1;  // linear: frequencies are divided by it; llama3 and yarn: the low ones

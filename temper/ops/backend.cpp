@@ -85,11 +85,12 @@ const Backend& backend_of(at::Device device) {
   return device.is_cpu() ? cpu_backend() : aten_backend();
 }
 
-CachePage cache_page(const AttentionSpec& spec, at::Device device) {
-  return backend_of(device).cache_page(spec, device);
+CachePage cache_page(std::span<const AttentionSpec> layers, at::Device device) {
+  return backend_of(device).cache_page(layers, device);
 }
 int64_t page_tokens() {
-  return cache_page({.num_heads = 1, .num_kv_heads = 1, .head_dim = 8}, at::kCPU).tokens;
+  const AttentionSpec any{.num_heads = 1, .num_kv_heads = 1, .head_dim = 8};
+  return cache_page({&any, 1}, at::kCPU).tokens;
 }
 
 at::Tensor indices(const std::vector<int64_t>& numbers, const at::Tensor& like) {

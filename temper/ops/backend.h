@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -221,12 +222,13 @@ class Backend {
   // they are given and give. An upper bound for devices; 0 where it is small.
   virtual int64_t attention_scratch(const AttentionSpec& spec, const PassSize& pass,
                                     at::Device device) const = 0;
-  // An empty store for keys and values of `layers` layers whose specs have these heads, head_dim
-  // and cache_dtype.
-  virtual std::unique_ptr<KvStore> make_store(const AttentionSpec& spec, int64_t layers,
+  // An empty store for keys and values of layers with these specs, at least one, of which it reads
+  // key and value heads, head_dim and cache_dtype. A layer without key and value heads takes no
+  // memory.
+  virtual std::unique_ptr<KvStore> make_store(std::span<const AttentionSpec> layers,
                                               at::Device device) const = 0;
   // The pages of such a store.
-  virtual CachePage cache_page(const AttentionSpec& spec, at::Device device) const = 0;
+  virtual CachePage cache_page(std::span<const AttentionSpec> layers, at::Device device) const = 0;
 
   // -- Attention maps (attention_maps.h)
   virtual HeadVectors head_vectors(const AttentionSpec& spec, const RotaryTable& rotary,

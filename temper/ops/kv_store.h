@@ -62,8 +62,8 @@ class KvStore {
                                              const std::vector<int64_t>& position) const = 0;
 };
 
-// The pages of stores that backend_of(device) makes of layers with such a spec.
-CachePage cache_page(const AttentionSpec& spec, at::Device device);
+// The pages of stores that backend_of(device) makes of such layers (Backend::make_store).
+CachePage cache_page(std::span<const AttentionSpec> layers, at::Device device);
 // Of stores on the CPU.
 int64_t page_tokens();
 

@@ -26,7 +26,7 @@ struct Layer {
 std::vector<Layer> layers_of_block(const ModelRole& role, const Ranks& ranks) {
   std::vector<Layer> layers;
   for (const ShapedTensor& t : role.shape.tensors) {
-    if (!t.matrix || t.of_expert() || t.name.find(".layers.0.") == std::string::npos) continue;
+    if (!t.matrix || t.of_expert() || !role.shape.is_in_widest_block(t)) continue;
     const bool columns = t.split == models::Split::kColumns, rows = t.split == models::Split::kRows;
     layers.push_back({t.shape[1] / (rows ? ranks.tensor : 1),
                       t.shape[0] / (columns ? ranks.tensor : 1), columns, is_adapted(role, t),

@@ -94,9 +94,13 @@ int64_t two_largest(std::vector<int64_t> values) {
 
 ops::CachePage cache_page(const ModelRole& policy, ops::CacheDtype dtype, int64_t tensor_ranks,
                           at::Device device) {
-  ops::CachePage page = ops::cache_page(attention_of(policy, tensor_ranks, dtype), device);
-  page.bytes *= policy.shape.layers;
-  return page;
+  std::vector<ops::AttentionSpec> layers;
+  for (const CachedHeads& heads : policy.shape.cached) {
+    layers.push_back(attention_of(policy, tensor_ranks, dtype));
+    layers.back().num_kv_heads = heads.number / tensor_ranks;
+    layers.back().head_dim = heads.dim;
+  }
+  return ops::cache_page(layers, device);
 }
 
 int64_t MemoryPlan::Phase::bytes() const {

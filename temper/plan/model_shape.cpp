@@ -3,20 +3,17 @@
 #include <algorithm>
 #include <map>
 
+#include "temper/base/error.h"
 #include "temper/models/head.h"
 
 namespace temper::plan {
 namespace {
 
-bool is_in_first_block(const ShapedTensor& t) {
-  return t.name.find(".layers.0.") != std::string::npos;
-}
-
 bool is_of_attention(const ShapedTensor& t) {
   return t.name.find(".self_attn.") != std::string::npos;
 }
-bool is_norm_of_first_block(const ShapedTensor& t) {
-  return is_in_first_block(t) && !t.matrix && t.name.find("norm") != std::string::npos;
+bool is_norm(const ShapedTensor& t) {
+  return !t.matrix && t.name.find("norm") != std::string::npos;
 }
 
 int64_t product(const std::vector<int64_t>& shape) {
@@ -25,9 +22,24 @@ int64_t product(const std::vector<int64_t>& shape) {
   return size;
 }
 
+// The first of those with the most parameters.
+int64_t widest_layer(models::Backbone& body) {
+  std::vector<int64_t> size(static_cast<size_t>(body.config().num_hidden_layers), 0);
+  body.each_parameter([&](const std::string& name, nn::Parameter& p) {
+    const std::string prefix = "layers.";
+    if (!name.starts_with(prefix)) return;
+    size[static_cast<size_t>(std::stoll(name.substr(prefix.size())))] += product(p.shape());
+  });
+  return std::max_element(size.begin(), size.end()) - size.begin();
+}
+
 }  // namespace
 
 int64_t ShapedTensor::size() const { return product(shape); }
+
+bool ModelShape::is_in_widest_block(const ShapedTensor& t) const {
+  return t.name.find(widest_block) != std::string::npos;
+}
 
 int64_t ModelShape::parameters() const {
   int64_t sum = 0;
@@ -47,21 +59,21 @@ int64_t ModelShape::multiplications() const {
 int64_t ModelShape::column_outputs() const {
   int64_t sum = 0;
   for (const ShapedTensor& t : tensors)
-    if (is_in_first_block(t) && t.matrix && t.split == models::Split::kColumns) sum += t.shape[0];
+    if (is_in_widest_block(t) && t.matrix && t.split == models::Split::kColumns) sum += t.shape[0];
   return sum;
 }
 
 int64_t ModelShape::row_inputs() const {
   int64_t sum = 0;
   for (const ShapedTensor& t : tensors)
-    if (is_in_first_block(t) && t.matrix && t.split == models::Split::kRows) sum += t.shape[1];
+    if (is_in_widest_block(t) && t.matrix && t.split == models::Split::kRows) sum += t.shape[1];
   return sum;
 }
 
 int64_t ModelShape::widest_input() const {
   int64_t widest = hidden;
   for (const ShapedTensor& t : tensors)
-    if (is_in_first_block(t) && t.matrix) widest = std::max(widest, t.shape[1]);
+    if (is_in_widest_block(t) && t.matrix) widest = std::max(widest, t.shape[1]);
   return widest;
 }
 
@@ -69,7 +81,7 @@ int64_t ModelShape::kept_inputs() const {
   int64_t norms = 0;
   bool before = false;
   for (const ShapedTensor& t : tensors) {
-    if (!is_norm_of_first_block(t) || is_of_attention(t)) continue;
+    if (!is_in_widest_block(t) || !is_norm(t) || is_of_attention(t)) continue;
     norms += t.size() == hidden;
     before = before || t.name.find(".input_layernorm.") != std::string::npos;
   }
@@ -79,7 +91,8 @@ int64_t ModelShape::kept_inputs() const {
 int64_t ModelShape::whole_qk_norms() const {
   int64_t width = 0;
   for (const ShapedTensor& t : tensors)
-    if (is_norm_of_first_block(t) && is_of_attention(t) && t.size() > head_dim) width += t.size();
+    if (is_in_widest_block(t) && is_norm(t) && is_of_attention(t) && t.size() > head_dim)
+      width += t.size();
   return width;
 }
 
@@ -96,7 +109,13 @@ ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
     shape.experts = c.experts;
     shape.experts_per_token = c.experts_per_token;
     shape.tied = c.tie_word_embeddings && !scalar_head;
-    const ops::AttentionSpec attention = body.attention_spec(0);
+    const int64_t layer = widest_layer(body);
+    shape.widest_block = str(".layers.", layer, ".");
+    for (int64_t i = 0; i < shape.layers; ++i)
+      if (body.key_layer(i) == i)
+        shape.cached.push_back(
+            {body.attention_spec(i).num_kv_heads, body.attention_spec(i).head_dim});
+    const ops::AttentionSpec attention = body.attention_spec(layer);
     shape.heads = attention.num_heads;
     shape.kv_heads = attention.num_kv_heads;
     shape.head_dim = attention.head_dim;

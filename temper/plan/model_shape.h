@@ -24,15 +24,24 @@ struct ShapedTensor {
   bool of_expert() const { return name.find(".experts.") != std::string::npos; }
 };
 
+struct CachedHeads {
+  int64_t number, dim;  // heads of keys and of values, and their size
+};
+
 struct ModelShape {
   std::vector<ShapedTensor> tensors;
   int64_t units = 0;  // embedding, blocks, a head that is not tied
   int64_t layers = 0, hidden = 0, vocabulary = 0, max_positions = 0;
+  // Of the block with the most parameters, whose tensors' names have `widest_block` (".layers.0.")
+  // in them: what a block takes is planned as for it.
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  std::string widest_block = ".layers.0.";
+  std::vector<CachedHeads> cached;             // by layer that a sampler caches keys of
   int64_t experts = 0, experts_per_token = 0;  // of a mixture of experts
   double soft_cap = 0;                         // of attention's scores
   bool tied = false;
 
+  bool is_in_widest_block(const ShapedTensor& t) const;
   int64_t parameters() const;
   // Products of a token with weights, in multiply-adds: every matrix but the embedding's look-up,
   // and of experts those that a token goes to.

@@ -47,6 +47,16 @@ Json particulars(std::string_view model_type) {
               {"factor", 4.0},
               {"original_max_position_embeddings", 16},
               {"llama_4_scaling_beta", 0.3}}}};
+  if (model_type == "gemma4_text")
+    return {{"num_hidden_layers", 6},
+            {"layer_types",
+             {"sliding_attention", "full_attention", "sliding_attention", "full_attention",
+              "sliding_attention", "full_attention"}},
+            {"num_kv_shared_layers", 3},
+            {"global_head_dim", 24},
+            {"use_double_wide_mlp", true},
+            {"hidden_size_per_layer_input", 6},
+            {"vocab_size_per_layer_input", kFamilyVocabulary}};
   return Json::object();
 }
 
@@ -80,7 +90,7 @@ const char* const kFamilies[] = {
     "gemma3_text", "mistral",    "phi3",       "olmo2",     "olmo3",
     "smollm3",     "glm4",       "seed_oss",   "exaone4",   "hunyuan_v1_dense",
     "cohere2",     "granite",    "ministral3", "qwen3_moe", "mixtral",
-    "olmoe",       "granitemoe", "glm4_moe"};
+    "olmoe",       "granitemoe", "glm4_moe",   "gemma4_text"};
 
 std::unique_ptr<models::CausalLM> make(const char* model_type) {
   auto model = models::init_model(models::HfConfig::parse(family(model_type), "test"), 5);

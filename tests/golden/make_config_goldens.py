@@ -23,15 +23,18 @@ CLASSES = dict(llama="Llama", qwen2="Qwen2", qwen3="Qwen3", gemma="Gemma", gemma
                mistral="Mistral", phi3="Phi3", olmo2="Olmo2", olmo3="Olmo3", smollm3="SmolLM3", granite="Granite", glm4="Glm4",
                seed_oss="SeedOss", exaone4="Exaone4", hunyuan_v1_dense="HunYuanDenseV1", cohere2="Cohere2",
                ministral3="Ministral3", qwen3_moe="Qwen3Moe", mixtral="Mixtral",
-               olmoe="Olmoe", granitemoe="GraniteMoe", glm4_moe="Glm4Moe")
+               olmoe="Olmoe", granitemoe="GraniteMoe", glm4_moe="Glm4Moe", gemma4_text="Gemma4Text")
 WINDOW_IN_EVERY_LAYER = ("mistral", "ministral3", "phi3")
 
 
 def resolved(config):
     config = getattr(config, "text_config", None) or config
+    config.allow_global_per_layer_attribute_access = True  # Gemma 4: the layers with a window
     found = {key: getattr(config, key, None) for key in FIELDS}
     found["head_dim"] = found["head_dim"] or config.hidden_size // config.num_attention_heads
     found["rms_norm_eps"] = found["rms_norm_eps"] or config.layer_norm_eps
+    if config.model_type == "gemma4_text":
+        found["attention_multiplier"] = 1.0
     # Of attention's output: a key of its own, or the one of q, k and v, which GLM-4 reads for these alone.
     shared = found["attention_bias"] and config.model_type != "glm4"
     found["output_bias"] = bool(getattr(config, "attention_out_bias", shared))
@@ -51,12 +54,15 @@ def configs():
     yield {"model_type": "gemma", "hidden_act": "gelu"}
     yield {"model_type": "mistral", "sliding_window": None, "head_dim": None}
     yield {"model_type": "phi3", "sliding_window": 77, "partial_rotary_factor": 0.75}
-    yield {"model_type": "seed_oss", "attention_bias": False, "attention_out_bias": True, "num_attention_heads": 64, "head_dim": None}
+    yield {"model_type": "seed_oss", "attention_bias": False, "attention_out_bias": True, "num_attention_heads": 64,
+           "head_dim": None}
     yield {"model_type": "smollm3", "no_rope_layer_interval": 3, "use_sliding_window": True, "sliding_window": 77}
     yield {"model_type": "cohere2", "sliding_window_pattern": 3, "attention_bias": True}
     yield {"model_type": "exaone4", "sliding_window": 77, "sliding_window_pattern": 5}
     yield {"model_type": "granite", "attention_multiplier": 0.2, "logits_scaling": 8.0, "embedding_multiplier": 12.0,
            "residual_multiplier": 0.22}
+    yield {"model_type": "gemma4", "text_config": dict(model_type="gemma4_text", num_hidden_layers=35, num_kv_shared_layers=20,
+                                                       hidden_size=1536, num_key_value_heads=1, use_double_wide_mlp=True)}
     scaling = {"factor": 8.0, "rope_type": "linear"}
     text = dict(model_type="gemma3_text", rope_scaling=scaling, sliding_window=1024)
     for changes in (dict(hidden_size=2560, intermediate_size=10240, num_hidden_layers=34),
@@ -69,7 +75,7 @@ def configs():
 
 
 def load(config):
-    name = {"gemma3": "Gemma3Config"}.get(config["model_type"], CLASSES.get(config["model_type"], "") + "Config")
+    name = {"gemma3": "Gemma3Config", "gemma4": "Gemma4Config"}.get(config["model_type"], CLASSES.get(config["model_type"], "") + "Config")
     return getattr(transformers, name).from_dict(json.loads(json.dumps(config)))
 
 

@@ -184,15 +184,36 @@ def more_families():
                                               moe_intermediate_size=12, use_qk_norm=True, attention_bias=True, num_mtp_layers=0,
                                               rope_parameters=default | dict(partial_rotary_factor=0.5))),
            dict(rope_theta=300.0, partial_rotary_factor=0.5))
+    # Two of three kinds of Gemma 4: with embeddings of the layers and shared keys, and with keys as values.
+    gemma4 = sized(num_hidden_layers=4, num_attention_heads=2, num_key_value_heads=1, hidden_size=20, intermediate_size=12,
+                   head_dim=8, sliding_window=6, layer_types=2 * ["sliding_attention", "full_attention"], global_head_dim=16)
+    yield ("gemma4_text", transformers.Gemma4ForCausalLM,
+           transformers.Gemma4TextConfig(**gemma4, num_kv_shared_layers=2, use_double_wide_mlp=True,
+                                         vocab_size_per_layer_input=61, hidden_size_per_layer_input=12,
+                                         final_logit_softcapping=3.0), None)
+    yield ("gemma4", transformers.Gemma4ForConditionalGeneration,
+           transformers.Gemma4Config(
+               text_config=gemma4 | dict(num_hidden_layers=3, num_key_value_heads=2, num_global_key_value_heads=1,
+                                         attention_k_eq_v=True, hidden_size_per_layer_input=0,
+                                         layer_types=["sliding_attention", "full_attention", "full_attention"]),
+               vision_config=dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
+                                  num_key_value_heads=1, head_dim=8, global_head_dim=8, position_embedding_size=4),
+               audio_config=None), None)
 
 
 def randomize(model, config):
     """Weights large enough that every part of the model shows in its logits."""
-    one_plus = config.model_type.startswith("gemma")
+    gemma4 = config.model_type.startswith("gemma4")
+    one_plus = config.model_type.startswith("gemma") and not gemma4
     with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name.endswith("layer_scalar"):
+                buffer.fill_(0.7 + 0.1 * int(name.split(".")[-2]))
         for name, p in model.named_parameters():
             if "norm" in name:
                 p.copy_(0.3 * torch.randn_like(p) + (0.0 if one_plus else 1.0))
+                if gemma4 and ("q_norm" in name or "k_norm" in name):  # its scores have no factor that makes them small
+                    p.mul_(0.5)
             elif "embed_tokens" in name:
                 p.copy_((0.4 if config.tie_word_embeddings else 0.1) * torch.randn_like(p))
             elif p.ndim == 1:
@@ -331,8 +352,13 @@ def make(seed, name, cls, config, v4):
     config.pad_token_id = config.bos_token_id = config.eos_token_id = None
     text = config.get_text_config()
     text.pad_token_id = text.bos_token_id = text.eos_token_id = None
+    if name == "gemma4":  # whose class asks for one
+        text.pad_token_id = 0
     config._attn_implementation = "eager"
     model = cls(config).eval()
+    for module in model.modules():  # padding, of which there is none here, would have no gradient
+        if isinstance(module, torch.nn.Embedding):
+            module.padding_idx = None
     randomize(model, config)
     if name == "qwen2":  # the one whose file is bfloat16; buffers (rotary frequencies) stay float32 in what computes
         with torch.no_grad():

@@ -29,10 +29,11 @@ void check_rotary(const nn::RotaryConfig& found, const Json& expected) {
   using Kind = nn::RotaryConfig::Kind;
   CHECK(found.theta == expected.at("rope_theta").get<double>());
   const std::string type = expected.at("rope_type");
-  CHECK((found.kind == (type == "linear" ? Kind::kLinear
-                        : type == "yarn" ? Kind::kYarn
-                                         : Kind::kDefault)));
-  if (type != "default") CHECK(found.factor == expected.at("factor").get<double>());
+  CHECK((found.kind == (type == "linear"         ? Kind::kLinear
+                        : type == "yarn"         ? Kind::kYarn
+                        : type == "proportional" ? Kind::kProportional
+                                                 : Kind::kDefault)));
+  if (type != "default") CHECK(found.factor == expected.value("factor", 1.0));
   CHECK(found.share == expected.value("partial_rotary_factor", 1.0));
   CHECK(found.query_scale_beta == expected.value("llama_4_scaling_beta", 0.0));
 }

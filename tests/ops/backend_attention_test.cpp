@@ -103,8 +103,9 @@ TEST_CASE("aten: a cache's chunks and single rows give attention over the whole 
          {CacheDtype::kFloat32, CacheDtype::kFloat16, CacheDtype::kBFloat16})
       for (const int64_t window : {0, 19}) {
         const AttentionSpec spec = shape(4, 2, 8, window > 0 ? 4 : 0, window, cache);
-        const auto store = backend->make_store(spec, 2, at::Device(at::kCPU));
-        CHECK(store->page_bytes() == 2 * backend->cache_page(spec, at::Device(at::kCPU)).bytes);
+        const std::vector layers(2, spec);
+        const auto store = backend->make_store(layers, at::Device(at::kCPU));
+        CHECK(store->page_bytes() == backend->cache_page(layers, at::Device(at::kCPU)).bytes);
         // A prompt that two sequences share: two whole pages, and a copy of the third.
         const int64_t n = 2 * store->page_tokens() + 5;
         const Forest forest = forest_of({{-1, n}, {0, 30}, {0, 20}, {-1, 50}});
@@ -130,7 +131,7 @@ TEST_CASE("aten: a cache's chunks and single rows give attention over the whole 
 }
 
 TEST_CASE("aten: a cache takes no more pages than it may have") {
-  aten_impl::AtenKvStore store(shape(2, 1, 8), 1, at::Device(at::kCPU));
+  aten_impl::AtenKvStore store(std::vector{shape(2, 1, 8)}, at::Device(at::kCPU));
   const auto pages = [&](int64_t count) {
     store.grow(count, 150);
     return store.keys(0).size(0) / store.page_tokens();
@@ -146,7 +147,7 @@ TEST_CASE("aten: what a page held before does not show") {
   const Heads h = heads_of(shape(2, 1, 8), false, 20, at::kFloat);
   const Forest forest = forest_of({{-1, 20}});
   const RotaryTable table = rotary(64, 8, at::kFloat);
-  const auto store = aten_backend().make_store(h.spec, 1, at::Device(at::kCPU));
+  const auto store = aten_backend().make_store(std::vector{h.spec}, at::Device(at::kCPU));
   store->grow(4, 4);
   Heads broken = heads_of(h.spec, false, 40, at::kFloat);
   broken.k.fill_(std::numeric_limits<float>::quiet_NaN());

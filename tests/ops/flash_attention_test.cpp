@@ -185,9 +185,10 @@ TEST_CASE("flash: pages of a cache, shared and copied, in chunks, single rows an
     CAPTURE(window);
     const FlashOnProcessor flash(/*rounds=*/false);
     const AttentionSpec spec = fast(shape(4, 2, 8, 0, window, CacheDtype::kBFloat16));
-    const auto store = aten_backend().make_store(spec, 2, at::Device(at::kCPU));
+    const std::vector layers(2, spec);
+    const auto store = aten_backend().make_store(layers, at::Device(at::kCPU));
     CHECK(store->page_tokens() == 256);
-    CHECK(store->page_bytes() == 2 * aten_backend().cache_page(spec, at::Device(at::kCPU)).bytes);
+    CHECK(store->page_bytes() == aten_backend().cache_page(layers, at::Device(at::kCPU)).bytes);
     // A prompt that two sequences share: two whole pages, and a copy of the third.
     const int64_t n = 2 * store->page_tokens() + 5;
     const Forest forest = forest_of({{-1, n}, {0, 30}, {0, 20}, {-1, 50}});
@@ -219,7 +220,7 @@ TEST_CASE("flash: pages of a cache, shared and copied, in chunks, single rows an
 TEST_CASE("flash: layers that the kernels cannot compute gather the same pages") {
   const FlashOnProcessor flash(/*rounds=*/false);
   const AttentionSpec spec = fast(shape(4, 2, 8, 0, 0, CacheDtype::kBFloat16));
-  const auto store = aten_backend().make_store(spec, 1, at::Device(at::kCPU));
+  const auto store = aten_backend().make_store({&spec, 1}, at::Device(at::kCPU));
   store->grow(2, 2);
   const Forest forest = forest_of({{-1, 300}});
   Heads h = rounded_heads(spec, 300);
@@ -233,15 +234,23 @@ TEST_CASE("flash: layers that the kernels cannot compute gather the same pages")
         1e-5);
 }
 
-TEST_CASE("flash: other number types of a cache keep small pages") {
+TEST_CASE("flash: layers that its kernels cannot read keep small pages") {
   const FlashOnProcessor flash;
-  const at::Device cpu(at::kCPU);
-  CHECK(aten_backend().cache_page(fast(shape(4, 2, 8)), cpu).tokens == 16);
-  CHECK(aten_backend().cache_page(fast(shape(4, 2, 8, 0, 0, CacheDtype::kFloat16)), cpu).tokens ==
-        16);
-  CHECK(aten_backend().cache_page(shape(4, 2, 8, 0, 0, CacheDtype::kBFloat16), cpu).tokens == 16);
-  CHECK(aten_backend().cache_page(fast(shape(4, 2, 8, 3, 0, CacheDtype::kBFloat16)), cpu).tokens ==
-        16);
+  const auto page_tokens = [](const std::vector<AttentionSpec>& layers) {
+    return aten_backend().cache_page(layers, at::Device(at::kCPU)).tokens;
+  };
+  const AttentionSpec flash_layer = fast(shape(4, 2, 8, 0, 0, CacheDtype::kBFloat16));
+  CHECK(page_tokens({flash_layer}) == 256);
+  CHECK(page_tokens({fast(shape(4, 2, 8))}) == 16);
+  CHECK(page_tokens({fast(shape(4, 2, 8, 0, 0, CacheDtype::kFloat16))}) == 16);
+  CHECK(page_tokens({shape(4, 2, 8, 0, 0, CacheDtype::kBFloat16)}) == 16);
+  const AttentionSpec capped = fast(shape(4, 2, 8, 3, 0, CacheDtype::kBFloat16));
+  CHECK(page_tokens({capped}) == 16);
+  // One layer that flash kernels cannot compute decides for all; one without keys does not count.
+  CHECK(page_tokens({flash_layer, capped}) == 16);
+  AttentionSpec without_keys = capped;
+  without_keys.num_kv_heads = 0;
+  CHECK(page_tokens({flash_layer, without_keys}) == 256);
 }
 
 }  // namespace temper::ops::backends

@@ -29,6 +29,7 @@ inline ModelShape shape() {
       {.name = "lm_head.weight", .shape = {10, 4}, .split = {}, .unit = 3, .matrix = true}};
   shape.units = 4;
   shape.layers = shape.heads = shape.kv_heads = shape.head_dim = 2;
+  shape.cached.assign(2, {2, 2});
   shape.hidden = 4;
   shape.vocabulary = 10;
   return shape;

@@ -219,28 +219,34 @@ at::Tensor AtenKvPass::attend(int64_t layer, const AttentionSpec& s, const Rotar
 
 }  // namespace
 
-CachePage page_of(const AttentionSpec& spec, at::Device device) {
-  const int64_t tokens = reads_flash_pages(spec, device) ? kFlashPageTokens : kPageTokens;
-  return {tokens,
-          2 * tokens * spec.num_kv_heads * spec.head_dim * kernels::bytes_of(spec.cache_dtype)};
+CachePage page_of(std::span<const AttentionSpec> layers, at::Device device) {
+  const bool flash = std::all_of(layers.begin(), layers.end(), [&](const AttentionSpec& spec) {
+    return spec.num_kv_heads == 0 || reads_flash_pages(spec, device);
+  });
+  CachePage page{flash ? kFlashPageTokens : kPageTokens, 0};
+  for (const AttentionSpec& spec : layers)
+    page.bytes += 2 * page.tokens * spec.num_kv_heads * spec.head_dim *
+                  kernels::bytes_of(spec.cache_dtype);
+  return page;
 }
 
-AtenKvStore::AtenKvStore(const AttentionSpec& spec, int64_t layers, at::Device device)
-    : kv_heads_(spec.num_kv_heads),
-      head_dim_(spec.head_dim),
-      page_(page_of(spec, device)),
-      options_(at::TensorOptions(scalar_type(spec.cache_dtype)).device(device)),
-      keys_(static_cast<size_t>(layers)),
-      values_(static_cast<size_t>(layers)) {
+AtenKvStore::AtenKvStore(std::span<const AttentionSpec> layers, at::Device device)
+    : page_(page_of(layers, device)),
+      options_(at::TensorOptions(scalar_type(layers[0].cache_dtype)).device(device)),
+      keys_(layers.size()),
+      values_(layers.size()) {
+  for (const AttentionSpec& spec : layers) heads_.push_back({spec.num_kv_heads, spec.head_dim});
   clear();
 }
 
-int64_t AtenKvStore::page_bytes() const { return page_.bytes * static_cast<int64_t>(keys_.size()); }
+at::Tensor AtenKvStore::empty(size_t layer, int64_t pages) const {
+  return at::empty({pages * page_.tokens, heads_[layer].number, heads_[layer].dim}, options_);
+}
 
 void AtenKvStore::clear() {
   pages_ = 0;
   for (std::vector<at::Tensor>* all : {&keys_, &values_})
-    for (at::Tensor& x : *all) x = at::empty({0, kv_heads_, head_dim_}, options_);
+    for (size_t i = 0; i < all->size(); ++i) (*all)[i] = empty(i, 0);
 }
 
 // Doubles, so that pages are copied few times.
@@ -249,10 +255,10 @@ void AtenKvStore::grow(int64_t count, int64_t most) {
   const BelowAutograd below;
   pages_ = std::max(count, std::min(2 * pages_, most));
   for (std::vector<at::Tensor>* all : {&keys_, &values_})
-    for (at::Tensor& x : *all) {
-      at::Tensor more = at::empty({pages_ * page_.tokens, kv_heads_, head_dim_}, options_);
-      more.narrow(0, 0, x.size(0)).copy_(x);
-      x = more;
+    for (size_t i = 0; i < all->size(); ++i) {
+      at::Tensor more = empty(i, pages_);
+      more.narrow(0, 0, (*all)[i].size(0)).copy_((*all)[i]);
+      (*all)[i] = more;
     }
 }
 
@@ -273,12 +279,13 @@ std::unique_ptr<const KvPass> AtenKvStore::pass(std::span<const CachedSequence> 
 
 namespace temper::ops {
 
-std::unique_ptr<KvStore> AtenBackend::make_store(const AttentionSpec& spec, int64_t layers,
+std::unique_ptr<KvStore> AtenBackend::make_store(std::span<const AttentionSpec> layers,
                                                  at::Device device) const {
-  return std::make_unique<aten_impl::AtenKvStore>(spec, layers, device);
+  return std::make_unique<aten_impl::AtenKvStore>(layers, device);
 }
-CachePage AtenBackend::cache_page(const AttentionSpec& spec, at::Device device) const {
-  return aten_impl::page_of(spec, device);
+CachePage AtenBackend::cache_page(std::span<const AttentionSpec> layers,
+                                  at::Device device) const {
+  return aten_impl::page_of(layers, device);
 }
 
 }  // namespace temper::ops

@@ -41,10 +41,14 @@ class NativeKvPass : public KvPass {
 // Chunks of pages; a page has its layers side by side.
 class NativeKvStore : public KvStore {
  public:
-  NativeKvStore(const AttentionSpec& spec, int64_t layers)
-      : layers_(layers), layer_bytes_(kernels::page_bytes(attention_shape(spec))) {}
+  explicit NativeKvStore(std::span<const AttentionSpec> layers) {
+    for (const AttentionSpec& spec : layers) {
+      offset_.push_back(page_bytes_);
+      page_bytes_ += kernels::page_bytes(attention_shape(spec));
+    }
+  }
   int64_t page_tokens() const override { return kernels::page_tokens(); }
-  int64_t page_bytes() const override { return layers_ * layer_bytes_; }
+  int64_t page_bytes() const override { return page_bytes_; }
   void grow(int64_t count, int64_t /*most*/) override {
     check(count <= pages_ || pages_ % kPagesOfChunk == 0, "a key-value store grows by ",
           kPagesOfChunk, " pages until it is full");
@@ -67,11 +71,12 @@ class NativeKvStore : public KvStore {
   }
   void* page(int64_t layer, int64_t index) const {
     return chunks_[static_cast<size_t>(index / kPagesOfChunk)].mutable_data_ptr<uint8_t>() +
-           ((index % kPagesOfChunk) * layers_ + layer) * layer_bytes_;
+           index % kPagesOfChunk * page_bytes_ + offset_[static_cast<size_t>(layer)];
   }
 
  private:
-  int64_t layers_, layer_bytes_, pages_ = 0;
+  std::vector<int64_t> offset_;  // of each layer in a page
+  int64_t page_bytes_ = 0, pages_ = 0;
   std::vector<at::Tensor> chunks_;
 };
 
@@ -147,12 +152,13 @@ AttentionGradients NativeBackend::attention_backward(const AttentionSpec& spec,
   return d;
 }
 
-std::unique_ptr<KvStore> NativeBackend::make_store(const AttentionSpec& spec, int64_t layers,
+std::unique_ptr<KvStore> NativeBackend::make_store(std::span<const AttentionSpec> layers,
                                                    at::Device) const {
-  return std::make_unique<NativeKvStore>(spec, layers);
+  return std::make_unique<NativeKvStore>(layers);
 }
-CachePage NativeBackend::cache_page(const AttentionSpec& spec, at::Device /*device*/) const {
-  return {kernels::page_tokens(), kernels::page_bytes(attention_shape(spec))};
+CachePage NativeBackend::cache_page(std::span<const AttentionSpec> layers,
+                                    at::Device /*device*/) const {
+  return {kernels::page_tokens(), NativeKvStore(layers).page_bytes()};
 }
 // Its kernels compute tiles of a few rows, one a thread.
 int64_t NativeBackend::attention_scratch(const AttentionSpec& /*spec*/, const PassSize& /*pass*/,

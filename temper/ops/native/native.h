@@ -81,9 +81,10 @@ class NativeBackend : public Backend {
                                         const at::Tensor& dout) const override;
   int64_t attention_scratch(const AttentionSpec& spec, const PassSize& pass,
                             at::Device device) const override;
-  std::unique_ptr<KvStore> make_store(const AttentionSpec& spec, int64_t layers,
+  std::unique_ptr<KvStore> make_store(std::span<const AttentionSpec> layers,
                                       at::Device device) const override;
-  CachePage cache_page(const AttentionSpec& spec, at::Device device) const override;
+  CachePage cache_page(std::span<const AttentionSpec> layers,
+                       at::Device device) const override;
   HeadVectors head_vectors(const AttentionSpec& spec, const RotaryTable& rotary,
                            const Forest& forest, const at::Tensor& q,
                            const at::Tensor& k) const override;
