@@ -92,6 +92,24 @@ TEST_CASE("rotary embeddings of a part of the head are refused, wherever the con
   CHECK(refusal("glm4", {{"partial_rotary_factor", 1.5}}).find("up to 1") != std::string::npos);
 }
 
+TEST_CASE("an unknown family names the nearest, and how one is added") {
+  const auto nearest = [](const std::string& type) {
+    const std::string said = refusal(type, Json::object());
+    CAPTURE(said);
+    CHECK(said.find("dir/config.json: `model_type`: unknown model family `" + type + "`") == 0);
+    CHECK(said.find("docs/extending.md") != std::string::npos);
+    const std::string phrase = "the nearest is `";
+    const size_t at = said.find(phrase);
+    return at == said.npos ? ""
+                           : said.substr(at + phrase.size(), said.find('`', at + 16) - at - 16);
+  };
+  CHECK(nearest("mistral4") == "mistral");
+  CHECK(nearest("llama4") == "llama");
+  CHECK(nearest("gemma3n_text") == "gemma3_text");
+  CHECK(nearest("phi4") == "phi3");
+  CHECK(nearest("zamba") == "");
+}
+
 TEST_CASE("sizes that no model has are refused before memory is taken for them") {
   for (const std::string& family : models::families().names()) {
     CAPTURE(family);

@@ -126,6 +126,35 @@ TEST_CASE("gradients of parts are sums over the ranks, in the ranks' order") {
   }
 }
 
+TEST_CASE("of a tensor that joins several each rank has its part of each") {
+  // Three joined along rows, of 4, 2 and 2, and the same along columns.
+  const at::Tensor rows = at::arange(8 * 3, at::kFloat).view({8, 3}),
+                   columns = rows.t().contiguous();
+  on_two_ranks([&](dist::Group& group, const std::shared_ptr<dist::Group>& ranks) {
+    for (const int64_t dim : {0, 1}) {
+      nn::Module owner;
+      const at::Tensor whole = dim == 0 ? rows : columns;
+      nn::Parameter parameter(owner, "weight", whole.sizes().vec(), {});
+      parameter.split(dim, ranks, {4, 2, 2});
+      parameter.set_whole_value(whole);
+      const std::vector<int64_t> mine =
+          group.rank() == 0 ? std::vector<int64_t>{0, 1, 4, 6} : std::vector<int64_t>{2, 3, 5, 7};
+      const at::Tensor part = whole.index_select(dim, at::tensor(mine));
+      CHECK(at::equal(parameter.value(), part));
+      CHECK(at::equal(parameter.whole_value(), whole));
+      const at::Tensor flat = whole.flatten(), own = part.contiguous().flatten();
+      int64_t elements = 0;
+      parameter.placement()->each_run([&](int64_t from, int64_t to, int64_t count) {
+        CHECK(at::equal(own.narrow(0, from, count), flat.narrow(0, to, count)));
+        elements += count;
+      });
+      CHECK(elements == own.numel());
+      nn::Parameter odd(owner, "odd", {8, 8}, {});
+      CHECK_THROWS_WITH_AS(odd.split(dim, ranks, {3, 5}), "3 is not divisible by 2", ConfigError);
+    }
+  });
+}
+
 TEST_CASE("a rank keeps half of the blocks' weights, and has them whole while they are gathered") {
   on_two_ranks([](dist::Group&, const std::shared_ptr<dist::Group>& fsdp) {
     const auto model = tiny::model();
