@@ -33,6 +33,7 @@ TEST_CASE("aten: the softmax's parts, sums and gradients") {
                      h = random({rows}, 3, type),
                      target = random_ids({rows}, 4, 2 * columns);  // some are not in the tile
     HeadSpec spec;
+    spec.scale = 0.8;
     spec.soft_cap = 15;
     spec.temperature = 0.7;
     compare("softmax", [&](const Backend& backend) {

@@ -18,6 +18,7 @@ struct Case {
   DivergenceKind kind = DivergenceKind::kForwardKl;
   double temperature = 1, cap = 0, teacher_cap = 0, jsd_beta = 0.5;
   int64_t top_k = 0;
+  double scale = 1;  // of the student's logits
 };
 
 struct Models {
@@ -39,7 +40,7 @@ struct Models {
 };
 
 ops::DivergenceSpec spec_of(const Case& c) {
-  return {c.kind, c.jsd_beta, c.temperature, c.top_k, {.soft_cap = c.cap}};
+  return {c.kind, c.jsd_beta, c.temperature, c.top_k, {.scale = c.scale, .soft_cap = c.cap}};
 }
 
 ops::TeacherHead capped_teacher(double cap, const Models& m) {
@@ -60,7 +61,7 @@ ops::Divergence naive(const Case& c, const Models& m) {
   const auto capped = [](const at::Tensor& x, double cap) {
     return cap > 0 ? cap * (x / cap).tanh() : x;
   };
-  const at::Tensor x = capped(m.hidden.matmul(m.weight.t()), c.cap);
+  const at::Tensor x = capped(c.scale * m.hidden.matmul(m.weight.t()), c.cap);
   at::Tensor s = x / c.temperature;
   at::Tensor t = capped(m.teacher_hidden.matmul(m.teacher_weight.t()), c.teacher_cap);
   t = t / c.temperature;
@@ -91,12 +92,12 @@ std::vector<at::Tensor> gradients(const ops::Divergence& d, const Models& m) {
 const std::vector<Case> kDivergences{
     {.kind = DivergenceKind::kForwardKl},
     {.kind = DivergenceKind::kForwardKl, .temperature = 2.5, .cap = 3, .teacher_cap = 2},
-    {.kind = DivergenceKind::kReverseKl, .temperature = 0.7, .cap = 4},
+    {.kind = DivergenceKind::kReverseKl, .temperature = 0.7, .cap = 4, .scale = 1.6},
     {.kind = DivergenceKind::kReverseKl, .top_k = 5},
     {.kind = DivergenceKind::kJsd, .jsd_beta = 0.3},
     {.kind = DivergenceKind::kJsd, .temperature = 3, .teacher_cap = 5, .jsd_beta = 0.9},
     {.kind = DivergenceKind::kJsd, .temperature = 2, .cap = 3, .top_k = 9},
-    {.kind = DivergenceKind::kForwardKl, .temperature = 2, .top_k = 3},
+    {.kind = DivergenceKind::kForwardKl, .temperature = 2, .top_k = 3, .scale = 0.4},
 };
 
 }  // namespace
@@ -131,7 +132,8 @@ TEST_CASE("float32 is near float64, also where the models nearly agree") {
   m.teacher_hidden = m.hidden.detach();
   m.teacher_weight = m.weight.detach();
   for (const Case& c : kDivergences)
-    if (c.cap == c.teacher_cap) CHECK(ours(c, m).value.abs().max().item<float>() < 1e-6);
+    if (c.cap == c.teacher_cap && c.scale == 1)
+      CHECK(ours(c, m).value.abs().max().item<float>() < 1e-6);
 }
 
 TEST_CASE("a row's divergence does not depend on the rows beside it" *
