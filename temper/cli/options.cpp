@@ -230,7 +230,7 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
       ->check(CLI::IsMember({"auto", "native", "aten"}));
   app.add_option(
          "--dtype", dtype,
-         "number type of weights in matrix products: float32 or bfloat16; sums are float32; "
+         "dtype of weights in matrix products: float32 or bfloat16; sums are float32; "
          "default: float32 on the CPU, the model's own elsewhere")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option(
@@ -242,7 +242,7 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
   add_storage(app, storage);
   app.add_option(
          "--cache-dtype", cache_dtype,
-         "number type that attention rounds keys and values to, cached or not: float32 (the "
+         "dtype that attention rounds keys and values to, cached or not: float32 (the "
          "default), or float16 or bfloat16, which halve the key-value cache; bfloat16 is the "
          "default off the CPU of models saved in a half-precision type. Use that of training "
          "(rollout.cache_dtype)")

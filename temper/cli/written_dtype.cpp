@@ -3,7 +3,7 @@
 namespace temper::cli {
 
 void add_written_dtype(CLI::App& app, std::string& dtype) {
-  app.add_option("--dtype", dtype, "number type of the written weights")
+  app.add_option("--dtype", dtype, "dtype of the written weights")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
 }
 

@@ -1,4 +1,4 @@
-// The number type of weights that a verb writes.
+// The dtype of weights that a verb writes.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -53,7 +53,7 @@ void RolloutSection::fields(Fields& f) {
       "ranks of a machine",
       at_least(1));
   f.add("cache_dtype", cache_dtype,
-        "number type that keys and values are rounded to, in the sampler's cache and in training "
+        "dtype that keys and values are rounded to, in the sampler's cache and in training "
         "and the reference model alike; float16 and bfloat16 halve the cache's bytes per token. "
         "With rollout.server: the server's, as temper serve --cache-dtype");
   f.add("speculative", speculative,

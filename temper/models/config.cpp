@@ -20,7 +20,7 @@ void ModelSection::fields(Fields& f) {
   f.add("path", path, "directory of a Hugging Face model, or its id in the local cache; required");
   f.add(
       "dtype", dtype,
-      "number type of weights in matrix products, and of frozen weights; sums, activations, master "
+      "dtype of weights in matrix products, and of frozen weights; sums, activations, master "
       "weights and optimizer state stay float32. Default: float32 on the CPU; elsewhere bfloat16, "
       "with arithmetic fast");
   f.add(

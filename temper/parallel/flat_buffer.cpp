@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
 
@@ -38,6 +39,7 @@ at::Tensor view_of_memory(const at::Tensor& bytes, int64_t offset, at::IntArrayR
 }
 
 void allocate_memory(const at::Tensor& x, int64_t bytes) {
+  const c10::OptionalDeviceGuard guard(x.device());  // allocators of GPUs ask for the current one
   c10::StorageImpl* storage = x.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(storage->allocator()->allocate(static_cast<size_t>(bytes)));
   storage->set_nbytes(static_cast<size_t>(bytes));
