@@ -228,10 +228,9 @@ void ModelFlags::add_to(CLI::App& app, bool rows_name_adapters) {
                  "operators) or auto, the default: what the environment variable "
                  "TEMPER_BACKEND names, else native on the CPU and aten elsewhere")
       ->check(CLI::IsMember({"auto", "native", "aten"}));
-  app.add_option(
-         "--dtype", dtype,
-         "dtype of weights in matrix products: float32 or bfloat16; sums are float32; "
-         "default: float32 on the CPU, the model's own elsewhere")
+  app.add_option("--dtype", dtype,
+                 "dtype of weights in matrix products: float32 or bfloat16; sums are float32; "
+                 "default: float32 on the CPU, the model's own elsewhere")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option(
          "--arithmetic", arithmetic,

@@ -210,9 +210,7 @@ bool RowReader::next(Json& row) {
   return false;
 }
 
-std::string RowReader::where() const {
-  return row_position(lines_->path(), lines_->line_number());
-}
+std::string RowReader::where() const { return row_position(lines_->path(), lines_->line_number()); }
 
 std::string row_position(const std::string& path, int64_t number) {
   const bool is_table = path.ends_with(".parquet") || is_table_text(path);

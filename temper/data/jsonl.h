@@ -47,8 +47,8 @@ class RowReader {
   std::unique_ptr<LineReader> lines_;
 };
 
-// Where the number-th line or row of a file (from 1) stands: "PATH:LINE", or "PATH: row N" of Parquet
-// and of tables and lists (table_text.h), whose rows are not lines.
+// Where the number-th line or row of a file (from 1) stands: "PATH:LINE", or "PATH: row N" of
+// Parquet and of tables and lists (table_text.h), whose rows are not lines.
 std::string row_position(const std::string& path, int64_t number);
 
 // Parses one line into an object; `where` is its row_position().

@@ -63,9 +63,8 @@ std::vector<LayerPair> layer_pairs(const LayerChoice& choice, int64_t student_la
 
 void DistillSection::fields(Fields& f) {
   f.add("teacher", teacher, "directory of the teacher model");
-  f.add(
-      "teacher_dtype", teacher_dtype,
-      "dtype of the teacher's weights; auto: bfloat16 if its files hold that, else float32");
+  f.add("teacher_dtype", teacher_dtype,
+        "dtype of the teacher's weights; auto: bfloat16 if its files hold that, else float32");
   f.add(
       "teacher_logprobs", teacher_logprobs,
       "file of the teacher's top-k log-probabilities, written by --precompute and read instead of "

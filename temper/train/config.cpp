@@ -150,7 +150,8 @@ std::vector<MissingKey> RunConfig::missing() const {
   std::vector<MissingKey> keys;
   if (output_dir.empty()) keys.push_back({"output_dir", "directory for everything the run writes"});
   if (model.path.empty())
-    keys.push_back({"model.path", "directory of a Hugging Face model, or its id in the local cache"});
+    keys.push_back(
+        {"model.path", "directory of a Hugging Face model, or its id in the local cache"});
   if (data.train.empty())
     keys.push_back({"data.train", "a file of rows, or a list of {path, weight, name}"});
   return keys;

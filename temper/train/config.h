@@ -129,8 +129,8 @@ struct RunConfig {
   // Called between reading the tree and reading the fields: what a key that is written (an
   // algorithm's name) does to the fields and defaults of others.
   virtual void prepare();
-  // complete(), no key missing(), validate(), once: what reading a config ends with, and a run begins
-  // with.
+  // complete(), no key missing(), validate(), once: what reading a config ends with, and a run
+  // begins with.
   void resolve(std::string_view verb_name);
 
   // Whether the user wrote this key ("rl.beta") or left it to its default.

@@ -54,7 +54,7 @@ TEST_CASE("rows of Parquet are those of the same rows as JSON lines") {
     REQUIRE(rows.size() == expected.size());
     for (int64_t i = 0; i < rows.size(); ++i) CHECK(rows.row(i).dump() == expected.row(i).dump());
     CHECK(rows.where(4 % rows.size()) ==
-          golden(name + ".parquet") + ":" + std::to_string(4 % rows.size() + 1));
+          golden(name + ".parquet") + ": row " + std::to_string(4 % rows.size() + 1));
   }
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("Parquet is streamed as lines are") {
   while (rows.next(row)) {
     REQUIRE(expected.next(other));
     CHECK(row.dump() == other.dump());
-    CHECK(rows.where() == golden("input_ids.parquet") + ":" + std::to_string(++count));
+    CHECK(rows.where() == golden("input_ids.parquet") + ": row " + std::to_string(++count));
   }
   CHECK(count == 40);
 }

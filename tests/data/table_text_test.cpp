@@ -58,7 +58,7 @@ TEST_CASE("a .json holds a list of rows, or a row a line") {
   CHECK(rows_in("a.json", "[{\"a\": 1},\n{\"a\": ") ==
         Rows{"a.json:2: the file ends within this row of its list"});
   CHECK(rows_in("a.json", "[{\"a\": 1}, 5]") ==
-        Rows{"a.json:2: expected a JSON object, found number"});
+        Rows{"a.json: row 2: expected a JSON object, found number"});
   CHECK(rows_in("a.json", "[{\"a\": 1},, {\"a\": 1}]")[0].find("a row is missing") !=
         std::string::npos);
   CHECK(rows_in("a.json", "[{\"a\": 1}]\nx") == Rows{"a.json:2: more follows the list of rows"});

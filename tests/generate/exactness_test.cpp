@@ -86,10 +86,10 @@ Json family(const char* model_type) {
 }
 
 const char* const kFamilies[] = {
-    "llama",       "qwen2",      "qwen3",      "gemma",     "gemma2",
-    "gemma3_text", "mistral",    "phi3",       "olmo2",     "olmo3",
-    "smollm3",     "glm4",       "seed_oss",   "exaone4",   "hunyuan_v1_dense",
-    "cohere2",     "granite",    "ministral3", "qwen3_moe", "mixtral",
+    "llama",       "qwen2",      "qwen3",      "gemma",      "gemma2",
+    "gemma3_text", "mistral",    "phi3",       "olmo2",      "olmo3",
+    "smollm3",     "glm4",       "seed_oss",   "exaone4",    "hunyuan_v1_dense",
+    "cohere2",     "granite",    "ministral3", "qwen3_moe",  "mixtral",
     "olmoe",       "granitemoe", "glm4_moe",   "gemma4_text"};
 
 std::unique_ptr<models::CausalLM> make(const char* model_type) {

@@ -168,15 +168,17 @@ TEST_CASE("an adapter to go on from is a LoRA adapter") {
 }
 
 TEST_CASE("what a verb needs is required") {
-  CHECK(error_of({}) ==
-        "output_dir is required: directory for everything the run writes\n  "
-        "model.path is required: directory of a Hugging Face model, or its id in the local cache\n  "
-        "data.train is required: a file of rows, or a list of {path, weight, name}");
+  CHECK(
+      error_of({}) ==
+      "output_dir is required: directory for everything the run writes\n  "
+      "model.path is required: directory of a Hugging Face model, or its id in the local cache\n  "
+      "data.train is required: a file of rows, or a list of {path, weight, name}");
   CHECK(error_of({"output_dir=r", "model.path=m"}) ==
         "data.train is required: a file of rows, or a list of {path, weight, name}");
   CHECK(error_of({"output_dir=r", "model.path=m", "data.train=x"}) == "no error");
-  CHECK(error_of({"output_dir="}) ==
-        "command line: output_dir=: found no value; write output_dir=VALUE (text)");
+  CHECK(error_of({"output_dir=", "model.path=m", "data.train=x"}) ==
+        "command line: output_dir=: output_dir is required: directory for everything the run "
+        "writes");
   CHECK(error_of({"output_dir=null"}) ==
         "command line: output_dir=null: output_dir: found null, expected text");
   CHECK(error_of({"output_dir=r", "model.path=m", "data.train=x", "verb=grpo"})

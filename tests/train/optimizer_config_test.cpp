@@ -12,7 +12,8 @@ using namespace temper::train;
 namespace {
 
 void read(RunConfig& config, std::vector<std::string> arguments) {
-  arguments.insert(arguments.end(), {"output_dir=out", "model.path=model"});
+  arguments.insert(arguments.end(),
+                   {"output_dir=out", "model.path=model", "data.train=rows.jsonl"});
   read_run_config(config, arguments, "sft");
 }
 

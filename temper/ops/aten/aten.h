@@ -81,8 +81,7 @@ class AtenBackend : public Backend {
                             at::Device device) const override;
   std::unique_ptr<KvStore> make_store(std::span<const AttentionSpec> layers,
                                       at::Device device) const override;
-  CachePage cache_page(std::span<const AttentionSpec> layers,
-                       at::Device device) const override;
+  CachePage cache_page(std::span<const AttentionSpec> layers, at::Device device) const override;
   // Attention maps (attention_maps.h)
   HeadVectors head_vectors(const AttentionSpec& spec, const RotaryTable& rotary,
                            const Forest& forest, const at::Tensor& q,

@@ -225,8 +225,8 @@ CachePage page_of(std::span<const AttentionSpec> layers, at::Device device) {
   });
   CachePage page{flash ? kFlashPageTokens : kPageTokens, 0};
   for (const AttentionSpec& spec : layers)
-    page.bytes += 2 * page.tokens * spec.num_kv_heads * spec.head_dim *
-                  kernels::bytes_of(spec.cache_dtype);
+    page.bytes +=
+        2 * page.tokens * spec.num_kv_heads * spec.head_dim * kernels::bytes_of(spec.cache_dtype);
   return page;
 }
 
@@ -283,8 +283,7 @@ std::unique_ptr<KvStore> AtenBackend::make_store(std::span<const AttentionSpec> 
                                                  at::Device device) const {
   return std::make_unique<aten_impl::AtenKvStore>(layers, device);
 }
-CachePage AtenBackend::cache_page(std::span<const AttentionSpec> layers,
-                                  at::Device device) const {
+CachePage AtenBackend::cache_page(std::span<const AttentionSpec> layers, at::Device device) const {
   return aten_impl::page_of(layers, device);
 }
 
