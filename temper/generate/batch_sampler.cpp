@@ -24,17 +24,24 @@ size_t tokens_before(const SampledRows& sequence, int64_t i) {
 }
 
 // The choice of the sequence's i-th row.
-Choice choose_of(const SampledRows& sequence, int64_t i, const LogitsRow& logits, float log_sum) {
+Choice choose_of(const SampledRows& sequence, int64_t i, const LogitsRow& logits, float log_sum,
+                 int64_t rank_columns) {
   const size_t count = tokens_before(sequence, i);
   SampleContext context{.prompt = sequence.prompt, .completion = sequence.completion.first(count)};
   if (static_cast<int64_t>(count) < sequence.min_tokens) context.banned = sequence.ends;
   if (sequence.matcher) context.mask = sequence.matcher->mask();
   SampleKey key = sequence.key;
   key.position += static_cast<uint64_t>(i);
-  const int32_t token = choose(*sequence.options, key, logits, context);
+  std::vector<int32_t> kept;
+  const int32_t token =
+      choose(*sequence.options, key, logits, context, sequence.record_kept ? &kept : nullptr);
   if (sequence.matcher) sequence.matcher->accept(token);
   Choice choice{
       token, logits.logits[token] - log_sum, {}, sequence.matcher && sequence.matcher->ended()};
+  if (!kept.empty()) {
+    choice.logp = logits.logits[token] - ops::kept_log_sum_exp(logits.logits, rank_columns, kept);
+    choice.kept = std::move(kept);
+  }
   if (sequence.top_logprobs > 0)
     choice.top = likeliest(logits.logits, logits.count, log_sum, sequence.top_logprobs);
   return choice;
@@ -77,7 +84,7 @@ void sample_at(models::CausalLM& model, double temperature, int adapter, const a
         chosen[i].push_back(choose_of(
             *sequences[i], row,
             {logits + r * vocabulary, vocabulary, block_max + r * blocks, block_sum + r * blocks},
-            log_sum[r]));
+            log_sum[r], next.rank_columns));
       } while (goes_on(*sequences[i], chosen[i].size(), chosen[i].back()));
     } catch (...) {
 #pragma omp critical
@@ -91,7 +98,8 @@ void sample_at(models::CausalLM& model, double temperature, int adapter, const a
 // where the logits are.
 bool chosen_on_device(const SampledRows& s) {
   const bool bans = !s.ends.empty() && static_cast<int64_t>(tokens_before(s, 0)) < s.min_tokens;
-  return !s.options->changes_logits() && !s.matcher && s.top_logprobs == 0 && !bans;
+  return !s.options->changes_logits() && !s.matcher && s.top_logprobs == 0 && !bans &&
+         !(s.record_kept && s.options->filters());
 }
 
 // As sample_at, of sequences of which all are chosen_on_device().

@@ -23,6 +23,7 @@ struct SampledRows {
   int64_t min_tokens = 0;
   int adapter = 0;  // the one whose head is read
   int64_t top_logprobs = 0;
+  bool record_kept = false;             // GenerationOptions::record_kept
   grammar::Matcher* matcher = nullptr;  // goes on by the tokens that are chosen; null: no grammar
 
   int64_t rows() const { return 1 + drafted; }
@@ -33,9 +34,11 @@ inline constexpr const char* kNotFinite =
 
 struct Choice {
   int32_t token;
-  float logp;       // at the row's temperature (greedy: at 1), before rules and filters
-  TopLogprobs top;  // as many as the row asks for
-  bool ended;       // nothing may follow in its grammar
+  float logp;  // at the row's temperature (greedy: at 1), before rules and filters; with `kept`
+               // among these tokens alone
+  TopLogprobs top;                 // as many as the row asks for
+  bool ended;                      // nothing may follow in its grammar
+  std::vector<int32_t> kept = {};  // what the filters left, where that is recorded
 };
 
 // The k likeliest tokens of a row of logits, of equals the lower id first.

@@ -154,6 +154,7 @@ std::vector<std::vector<Choice>> Engine::choose(const std::vector<Sequence*>& sa
                     .min_tokens = options.min_new_tokens,
                     .adapter = prompt.request.adapter,
                     .top_logprobs = options.top_logprobs,
+                    .record_kept = options.record_kept,
                     .matcher = s->matcher.get()});
   }
   return sample(model_, hidden, rows);
@@ -235,6 +236,7 @@ void Engine::append(Sequence& sequence, Choice choice) {
     prompt.texts->append(c.sample, choice.token);
   }
   c.logprobs.push_back(choice.logp);
+  if (options.record_kept) c.kept.push_back(std::move(choice.kept));
   if (options.top_logprobs > 0) c.top_logprobs.push_back(std::move(choice.top));
   ++new_tokens_;
   c.stopped = prompt.grammar ? choice.ended

@@ -30,6 +30,9 @@ struct GenerationOptions {
   std::shared_ptr<const grammar::Spec> grammar;
   int64_t top_logprobs = 0;      // likeliest tokens recorded at each position
   bool prompt_logprobs = false;  // of the prompt's tokens, too; the prefix cache is not used then
+  // Where top_k, top_p or min_p leave a part of the vocabulary: record which, and log-probabilities
+  // of the distribution over it. Only without what SamplingOptions::changes_logits() names.
+  bool record_kept = false;
 };
 
 struct Request {
@@ -62,8 +65,9 @@ struct Completion {
   int64_t index = 0, sample = 0;
   std::vector<int32_t> tokens;  // a sampled end token included
   std::vector<float> logprobs;  // at the sampling temperature (greedy: at 1), before penalty,
-                                // top-k, top-p and min-p
-  std::vector<TopLogprobs> top_logprobs;            // of each token, where they were asked for
+                                // top-k, top-p and min-p; with `kept` after these three
+  std::vector<std::vector<int32_t>> kept;  // by token, ascending, where record_kept asks for it
+  std::vector<TopLogprobs> top_logprobs;   // of each token, where they were asked for
   std::shared_ptr<const PromptLogprobs> of_prompt;  // where they were asked for
   bool stopped = false;  // by an end token, a stop text or its grammar's end; else by its length
   std::optional<float> score;  // what a beam search ranks it by

@@ -124,14 +124,22 @@ double uniform_of(const SamplingOptions& options, const SampleKey& key) {
 }
 
 int32_t choose(const SamplingOptions& options, const SampleKey& key, const LogitsRow& row,
-               const SampleContext& context) {
+               const SampleContext& context, std::vector<int32_t>* kept) {
   const bool change = options.changes_logits() || !context.banned.empty() || !context.mask.empty();
   const std::vector<float> changed =
       change ? apply_rules(options, row, context) : std::vector<float>();
   const float* x = change ? changed.data() : row.logits;
   if (options.temperature == 0) return argmax(x, row.count);
   const double u = uniform_of(options, key);
-  if (options.filters()) return at_quantile(candidates(options, x, row.count), u);
+  if (options.filters()) {
+    Candidates left = candidates(options, x, row.count);
+    const int32_t chosen = at_quantile(left, u);
+    if (kept) {
+      std::sort(left.ids.begin(), left.ids.end());
+      *kept = std::move(left.ids);
+    }
+    return chosen;
+  }
   return change ? at_quantile(changed, u) : at_quantile(row, u);
 }
 

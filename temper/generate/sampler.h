@@ -62,9 +62,10 @@ struct SampleContext {
 };
 
 // Chooses a token. Greedy ties go to the lowest id. The order is that of logit_rules.h, then top_k,
-// top_p, min_p.
+// top_p, min_p. `kept`, unless null, gets the tokens that the filters left, ascending; none where
+// there are no filters or the choice is greedy.
 int32_t choose(const SamplingOptions& options, const SampleKey& key, const LogitsRow& row,
-               const SampleContext& context);
+               const SampleContext& context, std::vector<int32_t>* kept = nullptr);
 
 // The tokens that the filters leave, likeliest first, with weights exp(logit - largest). For tests.
 struct Candidates {

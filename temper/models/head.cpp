@@ -34,14 +34,14 @@ ops::HeadSpec VocabularyHead::spec(double temperature, bool entropy, bool log_su
           .ranks = weight_.placement() ? weight_.placement()->tensor : nullptr};
 }
 
-ops::TokenLogp VocabularyHead::token_logp(const at::Tensor& hidden,
-                                          const std::vector<int64_t>& rows,
-                                          const std::vector<int64_t>& target, double temperature,
-                                          bool entropy, bool log_sum_exp, int adapter) const {
+ops::TokenLogp VocabularyHead::token_logp(
+    const at::Tensor& hidden, const std::vector<int64_t>& rows, const std::vector<int64_t>& target,
+    double temperature, bool entropy, bool log_sum_exp, int adapter,
+    const std::shared_ptr<const ops::KeptTokens>& kept) const {
   const nn::Tensors out = nn::run_unit(
       owner_, {ops::select_rows(hidden, rows)}, adapter, false, [&](const nn::Tensors& inputs) {
         ops::TokenLogp of = ops::token_logp(spec(temperature, entropy, log_sum_exp), inputs[0],
-                                            weight(adapter).weight(), target);
+                                            weight(adapter).weight(), target, kept);
         nn::Tensors found{of.logp};
         if (entropy) found.push_back(of.entropy);
         if (log_sum_exp) found.push_back(of.log_sum_exp);
@@ -66,7 +66,7 @@ ops::Logits VocabularyHead::logits(const at::Tensor& hidden, double temperature,
   const ops::Logits logits = logits_on_device(hidden, temperature, adapter);
   const nn::Tensors here =
       ops::to_host({logits.logits, logits.log_sum_exp, logits.block_max, logits.block_sum});
-  return {here[0], here[1], here[2], here[3]};
+  return {here[0], here[1], here[2], here[3], logits.rank_columns};
 }
 
 ScalarHead::ScalarHead(nn::Module& owner, const ModelConfig& config)

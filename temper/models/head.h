@@ -16,10 +16,12 @@ class VocabularyHead {
   VocabularyHead(nn::Module& owner, Backbone& body);
 
   // log p of target[i] after row rows[i] of `hidden`, at the temperature; the entropy (in nats) and
-  // the logarithm of the softmax's denominator where asked for. Where the weights lie.
+  // the logarithm of the softmax's denominator where asked for; of the distribution over `kept`
+  // unless that is null. Where the weights lie.
   ops::TokenLogp token_logp(const at::Tensor& hidden, const std::vector<int64_t>& rows,
                             const std::vector<int64_t>& target, double temperature, bool entropy,
-                            bool log_sum_exp, int adapter) const;
+                            bool log_sum_exp, int adapter,
+                            const std::shared_ptr<const ops::KeptTokens>& kept) const;
   // Logits after every row of `hidden`, scaled, soft-capped and divided by the temperature: where
   // the weights lie, and in the host's memory.
   ops::Logits logits_on_device(const at::Tensor& hidden, double temperature, int adapter) const;

@@ -2,6 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <array>
+
+#include "temper/base/error.h"
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
 #include "temper/ops/head_blocks.h"
@@ -26,11 +30,56 @@ at::Tensor beside(Ranks& ranks, const at::Tensor& x) {
   return all.view(shape).transpose(0, 1).flatten(1, 2).contiguous();
 }
 
+// The logit of a token that is not kept: exp of it less any logit is 0, and 0 times it is 0.
+constexpr float kRuledOut = -1e30F;
+
+// The kept tokens of a row among the vocabulary's entries [first, first + count).
+std::span<const int32_t> kept_within(const KeptTokens& kept, int64_t row, int64_t first,
+                                     int64_t count) {
+  const auto r = static_cast<size_t>(row);
+  const std::span<const int32_t> all(kept.id.data() + kept.offset[r],
+                                     kept.id.data() + kept.offset[r + 1]);
+  const auto begin = std::lower_bound(all.begin(), all.end(), first),
+             end = std::lower_bound(begin, all.end(), first + count);
+  return {begin, end};
+}
+
+// Rules out what is not kept in a tile x of the rows from `row` and the vocabulary's entries from
+// `first` on.
+void rule_out(const KeptTokens* kept, int64_t row, int64_t first, at::Tensor& x) {
+  if (!kept) return;
+  const int64_t rows = x.size(0), columns = x.size(1);
+  at::Tensor out = at::zeros({rows, columns}, at::kBool);
+  bool* at = out.mutable_data_ptr<bool>();
+  for (int64_t r = 0; r < rows; ++r, at += columns) {
+    const auto i = static_cast<size_t>(row + r);
+    if (kept->offset[i] == kept->offset[i + 1]) continue;
+    std::fill(at, at + columns, true);
+    for (const int32_t id : kept_within(*kept, row + r, first, columns)) at[id - first] = false;
+  }
+  x.masked_fill_(out.to(x.device()), kRuledOut);
+}
+
+void check_kept(const KeptTokens& kept, const std::vector<int64_t>& target, int64_t vocabulary) {
+  check(kept.offset.size() == target.size() + 1 && kept.offset.front() == 0 &&
+            kept.offset.back() == static_cast<int64_t>(kept.id.size()),
+        "token_logp: kept tokens of ", kept.offset.size() - 1, " rows for ", target.size());
+  for (size_t i = 0; i < target.size(); ++i) {
+    const auto begin = kept.id.begin() + kept.offset[i], end = kept.id.begin() + kept.offset[i + 1];
+    if (begin == end) continue;
+    check<DataError>(*begin >= 0 && *(end - 1) < vocabulary && std::is_sorted(begin, end) &&
+                         std::binary_search(begin, end, target[i]),
+                     "the tokens that truncation kept must be ascending ids below ", vocabulary,
+                     " with the sampled token ", target[i], " among them");
+  }
+}
+
 struct LogpKept {
   HeadSpec spec;
   Weight weight;      // without its values
   at::Tensor target;  // [M]
   int64_t columns;    // of the vocabulary on this rank
+  std::shared_ptr<const KeptTokens> kept = nullptr;
   Weight weight_of(const at::Tensor& values) const {
     Weight w = weight;
     w.values = values;
@@ -50,7 +99,8 @@ struct LogpFunction : Function<LogpFunction> {
     const int64_t entry = first_entry(what.spec, vocabulary);
     each_block(what.weight_of(weight), m, [&](int64_t first, const Weight& part) {
       each_rows(backend, m, [&](int64_t row, int64_t rows) {
-        const at::Tensor x = tile_logits(what.spec, hidden.narrow(0, row, rows), part);
+        at::Tensor x = tile_logits(what.spec, hidden.narrow(0, row, rows), part);
+        rule_out(what.kept.get(), row, entry + first, x);
         backend.softmax_parts(x, parts_of(parts, row, rows, first, part.out()));
         backend.take_entries(x, entry + first, target.narrow(0, row, rows),
                              chosen.narrow(0, row, rows));
@@ -122,6 +172,7 @@ struct LogpFunction : Function<LogpFunction> {
     };
     at::Tensor x = tile_logits(what.spec, hidden, part);
     const at::Tensor before = what.spec.soft_cap > 0 ? x * what.spec.temperature : at::Tensor();
+    rule_out(what.kept.get(), row, entry + first, x);
     backend.softmax_gradient(x, entry + first, own(what.target),
                              {own(sums.log_sum_exp), own(sums.entropy)}, own(d.g), own(d.h));
     if (d.z.defined())
@@ -136,7 +187,7 @@ struct LogpFunction : Function<LogpFunction> {
 }  // namespace
 
 TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
-                     const std::vector<int64_t>& target) {
+                     const std::vector<int64_t>& target, std::shared_ptr<const KeptTokens> kept) {
   check(hidden.dim() == 2 && hidden.size(0) == static_cast<int64_t>(target.size()) &&
             hidden.size(1) == weight.in(),
         "token_logp: hidden ", hidden.sizes(), ", weight ", weight.values.sizes(), ", ",
@@ -146,7 +197,8 @@ TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weigh
   for (const int64_t t : target)
     check<DataError>(t >= 0 && t < vocabulary, "token id ", t,
                      " is outside the model's vocabulary of ", vocabulary);
-  LogpKept what{spec, weight, indices(target, hidden), weight.out()};
+  if (kept) check_kept(*kept, target, vocabulary);
+  LogpKept what{spec, weight, indices(target, hidden), weight.out(), std::move(kept)};
   what.weight.values.reset();
   variable_list out = LogpFunction::apply(std::move(what), hidden.contiguous(), weight.values);
   return {out[0], spec.entropy ? out[1] : at::Tensor(), spec.log_sum_exp ? out[2] : at::Tensor()};
@@ -165,6 +217,7 @@ Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weig
     return parts;
   };
   Logits result;
+  result.rank_columns = weight.out();
   result.logits = tile_logits(spec, hidden.contiguous(), weight);
   at::Tensor parts = parts_of_whole(result.logits), joined = parts;
   if (spec.ranks) {
@@ -177,6 +230,25 @@ Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weig
   result.block_max = parts.select(2, 0).contiguous();
   result.block_sum = parts.select(2, 1).contiguous();
   return result;
+}
+
+// Blocks without a kept token would add nothing.
+float kept_log_sum_exp(const float* x, int64_t rank_columns, std::span<const int32_t> kept) {
+  const auto& kernels = kernels::row_kernels<float>();
+  std::vector<kernels::SoftmaxPart<float>> parts;
+  std::array<float, kLogitsBlock> block{};
+  for (auto id = kept.begin(); id != kept.end();) {
+    const int64_t of_rank = *id / rank_columns * rank_columns,
+                  first = of_rank + (*id - of_rank) / kLogitsBlock * kLogitsBlock,
+                  width = std::min(kLogitsBlock, of_rank + rank_columns - first);
+    block.fill(kRuledOut);
+    for (; id != kept.end() && *id < first + width; ++id)
+      block[static_cast<size_t>(*id - first)] = x[*id];
+    kernels.softmax_parts(1, width, block.data(), width, &parts.emplace_back(), 1);
+  }
+  float log_sum_exp = 0;
+  kernels.join_parts(1, std::ssize(parts), parts.data(), &log_sum_exp, nullptr);
+  return log_sum_exp;
 }
 
 }  // namespace temper::ops

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "temper/ops/ranks.h"
@@ -30,11 +31,23 @@ struct TokenLogp {
   at::Tensor log_sum_exp;  // [M]: log Σ exp x, or undefined
 };
 
+// The tokens to which each row's distribution is restricted: those that top-k, top-p or min-p left
+// when the row's token was sampled.
+struct KeptTokens {
+  std::vector<int64_t> offset;  // [M + 1]
+  // [offset[M]]: row i keeps id[offset[i]] to id[offset[i + 1] - 1], ascending. A row with none
+  // keeps the whole vocabulary.
+  std::vector<int32_t> id;
+};
+
 // hidden [M, H] (after the final norm), weight [V, H], target [M] in [0, V). Differentiable in
 // hidden and, unless it is frozen, in weight, through all outputs. logp = x[target] - log Σ exp
-// x in float32. Where logits overflow or are no numbers, so is logp.
+// x in float32. Where logits overflow or are no numbers, so is logp. With `kept` all outputs are
+// those of the distribution renormalized over the kept tokens, of which each target must be one
+// (DeepSeek-AI, arXiv 2512.02556, section 3.1, "Keep Sampling Mask").
 TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight,
-                     const std::vector<int64_t>& target);
+                     const std::vector<int64_t>& target,
+                     std::shared_ptr<const KeptTokens> kept = nullptr);
 
 // Soft-capped, temperature-divided logits [M, V] of a few rows, for the sampler; log-sum-exp [M] by
 // the rule of token_logp. Of each block of kLogitsBlock columns [M, blocks]: the largest logit, and
@@ -43,9 +56,14 @@ TokenLogp token_logp(const HeadSpec& spec, const at::Tensor& hidden, const Weigh
 constexpr int64_t kLogitsBlock = 512;
 struct Logits {
   at::Tensor logits, log_sum_exp, block_max, block_sum;
+  int64_t rank_columns = 0;  // columns that one rank computed: V without ranks
 };
 // y = exp(x - shift), as block_sum adds it.
 void exp_shifted(int64_t count, const float* x, float shift, float* y);
 Logits logits(const HeadSpec& spec, const at::Tensor& hidden, const Weight& weight);
+
+// log Σ exp x over the tokens `kept` (ascending, not empty) of a row of `logits` in the host's
+// memory: what token_logp gives with the same KeptTokens, on the native backend to the bit.
+float kept_log_sum_exp(const float* x, int64_t rank_columns, std::span<const int32_t> kept);
 
 }  // namespace temper::ops

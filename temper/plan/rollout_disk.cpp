@@ -35,13 +35,15 @@ std::vector<std::vector<int32_t>> some_prompts(const rl::RlConfig& config,
 
 // A made-up completion of full length: tokens of prompts, from `place` on, and log-probabilities
 // with as many digits as those of samples.
+// `kept`: tokens that truncation leaves of each distribution; 0: it is not recorded.
 rl::CompletionTokens made_up(const std::vector<int32_t>& words, size_t place, int64_t length,
-                             std::mt19937_64& random) {
+                             int64_t kept, std::mt19937_64& random) {
   rl::CompletionTokens completion;
   for (int64_t t = 0; t < length; ++t) {
     completion.tokens.push_back(words[(place + static_cast<size_t>(t)) % words.size()]);
     const auto drawn = static_cast<float>((random() >> 40) + 1) * 0x1p-24F;
     completion.logprobs.push_back(std::log(drawn) * 3);
+    if (kept > 0) completion.kept.emplace_back(static_cast<size_t>(kept), completion.tokens.back());
   }
   completion.sampled.assign(completion.tokens.size(), true);
   completion.old_logp = completion.ref_logp = completion.value = completion.logprobs;
@@ -58,6 +60,11 @@ DiskShape rollout_disk(const rl::RlConfig& config, const train::Policy& policy,
     words.insert(words.end(), prompt.begin(), prompt.end());
   if (words.empty()) return {};
   std::mt19937_64 random(1);
+  // How many tokens top_p or min_p leave is not known before; few, where the policy is sure.
+  constexpr int64_t kUsuallyKept = 20;
+  const int64_t kept = !config.rollout.replays_mask() ? 0
+                       : config.rollout.top_k > 0     ? config.rollout.top_k
+                                                      : kUsuallyKept;
   std::string lines;
   int64_t state_bytes = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -66,7 +73,7 @@ DiskShape rollout_disk(const rl::RlConfig& config, const train::Policy& policy,
     for (const rewards::RewardSection& reward : config.rewards)
       episode.rewards.emplace_back(reward.label(), 1);
     const rl::CompletionTokens completion =
-        made_up(words, random() % words.size(), config.rollout.max_new_tokens, random);
+        made_up(words, random() % words.size(), config.rollout.max_new_tokens, kept, random);
     if (policy.tokenizer) episode.text = policy.tokenizer->decode(completion.tokens, true);
     rl::add_episode(group, prompts[i], std::move(episode), completion, 100);
     group.set_advantage(group.episodes[0], -0.7071067690849304);

@@ -111,7 +111,8 @@ void TrainingBatch::score(std::vector<float> Segment::* into, int64_t max_tokens
   at::Tensor flat = at::zeros({offset.back()}, at::kFloat);
   float* values = flat.mutable_data_ptr<float>();
   const std::vector<train::PackUnit> all = units(0, num_episodes(), max_tokens);
-  for (const train::ForwardPass& pass : train::plan_passes(all, max_tokens, ranks)) {
+  for (train::ForwardPass& pass : train::plan_passes(all, max_tokens, ranks)) {
+    set_kept(pass);
     const at::Tensor score_M = score(pass);
     if (pass.shadow) continue;
     const float* from = score_M.const_data_ptr<float>();
@@ -127,6 +128,26 @@ void TrainingBatch::score(std::vector<float> Segment::* into, int64_t max_tokens
 at::Tensor TrainingBatch::gather(const train::ForwardPass& pass,
                                  std::vector<float> Segment::* field) const {
   return pass.gather([&](int64_t tag) { return std::span<const float>(segment(tag).*field); });
+}
+
+void TrainingBatch::set_kept(train::ForwardPass& pass) const {
+  const auto truncated = [&](const train::ForwardPass::Span& span) {
+    return !segment(span.tag).kept.empty();
+  };
+  if (std::none_of(pass.spans.begin(), pass.spans.end(), truncated)) return;
+  auto kept = std::make_shared<ops::KeptTokens>();
+  kept->offset.push_back(0);
+  for (const train::ForwardPass::Span& span : pass.spans) {
+    const Segment& part = segment(span.tag);
+    for (int64_t t = 0; t < span.end - span.begin; ++t) {
+      if (!part.kept.empty()) {
+        const std::vector<int32_t>& ids = part.kept.at(static_cast<size_t>(t));
+        kept->id.insert(kept->id.end(), ids.begin(), ids.end());
+      }
+      kept->offset.push_back(std::ssize(kept->id));
+    }
+  }
+  pass.kept = std::move(kept);
 }
 
 at::Tensor TrainingBatch::sampler_logp(const train::ForwardPass& pass) const {

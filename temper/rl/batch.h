@@ -53,6 +53,8 @@ class TrainingBatch {
   // A pass's tokens with their numbers. `weight_of_episode` by episode of the batch.
   TokenBatch token_batch(const train::ForwardPass& pass, const ops::TokenLogp& now,
                          std::span<const double> weight_of_episode) const;
+  // Sets ForwardPass::kept where tokens of the pass were sampled from a truncated distribution.
+  void set_kept(train::ForwardPass& pass) const;
   // The log-probabilities that the sampler recorded for the pass's tokens.
   at::Tensor sampler_logp(const train::ForwardPass& pass) const;
   // Lines that a checkpoint in the middle of the batch keeps, and the batch of them.

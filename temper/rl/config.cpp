@@ -95,6 +95,23 @@ void RlRolloutSection::fields(Fields& f) {
   f.add("update", update,
         "with rl.max_staleness, completions in progress at an update: finish with the weights that "
         "they began with, or continue with the new ones (in-flight weight updates)");
+  f.add("replay_sampling_mask", replay_sampling_mask,
+        "with top_k, top_p or min_p: record which tokens they left at each position, and compute "
+        "the log-probabilities of policy and reference over these alone, so that ratios are of the "
+        "distribution that was sampled from; null: true where that can be had (no servers, "
+        "penalties or logit_bias)");
+}
+
+bool RlRolloutSection::replays_mask() const {
+  const generate::SamplingOptions sampling = RolloutSection::options(0).sampling;
+  return replay_sampling_mask.value_or(true) && sampling.filters() && !sampling.changes_logits() &&
+         !server.used();
+}
+
+generate::GenerationOptions RlRolloutSection::options(int64_t seed) const {
+  generate::GenerationOptions options = RolloutSection::options(seed);
+  options.record_kept = replays_mask();
+  return options;
 }
 
 void RlConfig::fields(Fields& f) {
@@ -229,6 +246,16 @@ void RlConfig::validate() const {
           "found 0, expected number > 0: greedy completions are all the same, and the policy's "
           "log-probabilities are those at this temperature");
   rollout.validate();
+  if (rollout.replay_sampling_mask == true) {
+    require(
+        !rollout.server.used(), "rollout.replay_sampling_mask",
+        "found true with rollout.server, expected null or false: servers do not say which tokens "
+        "truncation left");
+    require(
+        !rollout.options(0).sampling.changes_logits(), "rollout.replay_sampling_mask",
+        "found true with penalties, no_repeat_ngram or logit_bias, expected null or false: what "
+        "is sampled from is then no truncation of the policy's distribution");
+  }
   validate_sampler();
   validate_mesh();
   const int64_t least = rl.algorithm->needs().min_group_size;

@@ -91,6 +91,7 @@ void add_episode(EpisodeGroup& group, const std::vector<int32_t>& prompt, Episod
     Segment& segment = group.segments.back();
     segment.tokens.push_back(c.tokens[t]);
     if (!c.sampled[t]) continue;
+    if (!c.kept.empty()) segment.kept.push_back(c.kept[t]);
     if (!c.logprobs.empty()) segment.logprobs.push_back(c.logprobs[t]);
     if (!c.old_logp.empty()) segment.old_logp.push_back(c.old_logp[t]);
     if (!c.ref_logp.empty()) segment.ref_logp.push_back(c.ref_logp[t]);

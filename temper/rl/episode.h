@@ -17,8 +17,11 @@ struct Segment {
                          // branches within the prompt, and so has no parent
   std::vector<int32_t> tokens;  // not empty; an end token that was sampled is among them
   bool sampled = false;         // by a policy: these tokens train
+  // The tokens that truncation (top-k, top-p, min-p) left where each token was sampled, ascending;
+  // an empty list, or no list at all: the whole vocabulary.
+  std::vector<std::vector<int32_t>> kept;
   // The numbers of a sampled segment, by token. Log-probabilities are those at rollout.temperature,
-  // of the full distribution.
+  // of the distribution over `kept`.
   std::vector<float> logprobs;  // of the sampler; empty where none were recorded
   std::vector<float> old_logp;  // of the policy at the start of the rollout batch; empty: those of
                                 // the current policy, which has not changed since
@@ -71,6 +74,8 @@ struct EpisodeGroup {
 struct CompletionTokens {
   std::vector<int32_t> tokens;
   std::vector<bool> sampled;  // by the policy
+  // Segment::kept by token; empty: nothing was truncated.
+  std::vector<std::vector<int32_t>> kept = {};
   // Numbers by token, 0 for tokens that the policy did not sample; empty: there are none.
   std::vector<float> logprobs, old_logp, ref_logp, value;
   std::vector<int64_t> version;  // of the policy, by token; empty: one sampled all

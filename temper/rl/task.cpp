@@ -175,6 +175,7 @@ std::optional<train::StepPlan> RlTask::next(int64_t step) {
   update_tokens_ = plan.supervised_tokens;
   const int64_t max_tokens = train::pass_tokens(config_);
   plan.passes = train::plan_passes(batch_.units(begin, end, max_tokens), max_tokens, group_);
+  for (train::ForwardPass& pass : plan.passes) batch_.set_kept(pass);
   return plan;
 }
 

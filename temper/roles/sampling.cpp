@@ -77,7 +77,8 @@ void Sampling::begin(SampleAsk ask, Callbacks callbacks) {
   generate::Callbacks own;
   own.done = [progress](generate::Completion c) {
     progress->samples.at(static_cast<size_t>(c.sample - progress->first)) = {
-        std::move(c.tokens), std::move(c.logprobs), c.stopped, std::move(c.text)};
+        std::move(c.tokens), std::move(c.logprobs), c.stopped, std::move(c.text),
+        std::move(c.kept)};
     if (--progress->left == 0 && !progress->failed)
       progress->callbacks.done(completions_text(progress->samples));
   };

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -63,7 +64,8 @@ std::string completions_text(const std::vector<generate::remote::RemoteSample>& 
     all.push_back({{"tokens", s.tokens},
                    {"logprobs", s.logprobs},
                    {"stopped", s.stopped},
-                   {"text", s.text.value_or("")}});
+                   {"text", s.text.value_or("")},
+                   {"kept", s.kept}});
   return dump_json(all);
 }
 
@@ -74,9 +76,11 @@ std::vector<generate::remote::RemoteSample> parse_completions(const std::string&
   for (const Json& one : all) {
     samples.push_back({member<std::vector<int32_t>>(one, "tokens"),
                        member<std::vector<float>>(one, "logprobs"), member<bool>(one, "stopped"),
-                       member<std::string>(one, "text")});
-    check<DataError>(samples.back().tokens.size() == samples.back().logprobs.size() &&
-                         !samples.back().tokens.empty(),
+                       member<std::string>(one, "text"),
+                       member<std::vector<std::vector<int32_t>>>(one, "kept")});
+    const generate::remote::RemoteSample& s = samples.back();
+    check<DataError>(s.tokens.size() == s.logprobs.size() && !s.tokens.empty() &&
+                         (s.kept.empty() || s.kept.size() == s.tokens.size()),
                      kWhere, ": a completion whose tokens and log-probabilities do not match");
   }
   return samples;
@@ -84,11 +88,14 @@ std::vector<generate::remote::RemoteSample> parse_completions(const std::string&
 
 std::string score_text(const train::ForwardPass& pass, double temperature) {
   const Forest& f = *pass.forest;
+  const ops::KeptTokens none, &kept = pass.kept ? *pass.kept : none;
   return dump_json({{"tokens", f.tokens},
                     {"segment_start", f.segment_start},
                     {"parent", f.parent},
                     {"rows", pass.row_M},
                     {"targets", pass.target_M},
+                    {"kept_offset", kept.offset},
+                    {"kept", kept.id},
                     {"temperature", temperature}});
 }
 
@@ -115,7 +122,15 @@ ScoreAsk parse_score(const std::string& text) {
       ask.pass.forest->add_child(parent[s], segment);
   }
   for (const int64_t row : ask.pass.row_M) fits = fits && row >= 0 && row < count;
+  auto kept = std::make_shared<ops::KeptTokens>();
+  kept->offset = member<std::vector<int64_t>>(json, "kept_offset");
+  kept->id = member<std::vector<int32_t>>(json, "kept");
+  const std::vector<int64_t>& offset = kept->offset;
+  fits = fits && (offset.empty() || (offset.size() == ask.pass.target_M.size() + 1 &&
+                                     offset.front() == 0 && offset.back() == std::ssize(kept->id) &&
+                                     std::is_sorted(offset.begin(), offset.end())));
   check<DataError>(fits, kWhere, ": the forest to score is none");
+  if (!offset.empty()) ask.pass.kept = std::move(kept);
   return ask;
 }
 

@@ -165,7 +165,7 @@ void RunConfig::resolve(std::string_view verb_name) {
   complete();
   std::string message;
   for (const MissingKey& m : missing())
-    message += str(message.empty() ? "" : "\n  ", where(m.key), " is required: ", m.expected);
+    message += str(message.empty() ? "" : "; ", where(m.key), " is required: ", m.expected);
   if (!message.empty()) throw ConfigError(message);
   validate();
   resolved_ = true;

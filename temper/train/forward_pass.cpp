@@ -64,7 +64,7 @@ ops::TokenLogp token_logp(models::CausalLM& model, const ForwardPass& pass,
   const at::Tensor hidden = model.forward(context_of(pass, options));
   const ops::TokenLogp found =
       model.token_logp(hidden, pass.row_M, pass.target_M, options.temperature, options.entropy,
-                       options.log_sum_exp, options.adapter);
+                       options.log_sum_exp, options.adapter, pass.kept);
   const std::vector<at::Tensor> here = ops::to_host({found.logp, found.entropy, found.log_sum_exp});
   return {here[0], here[1], here[2]};
 }

@@ -44,8 +44,10 @@ struct ForwardPass {
 
   std::shared_ptr<Forest> forest = std::make_shared<Forest>();
   std::vector<int64_t> row_M;  // the token of the forest that predicts the target: the one before
-  std::vector<int64_t> target_M;                    // ids
-  std::vector<Span> spans;                          // of the segments that have targets
+  std::vector<int64_t> target_M;  // ids
+  std::vector<Span> spans;        // of the segments that have targets
+  // The tokens that the targets were sampled among; null: the whole vocabulary.
+  std::shared_ptr<const ops::KeptTokens> kept = nullptr;
   std::vector<int64_t> scored_row_K, scored_tag_K;  // tokens of the forest, their segments' tags
   nn::DropoutKeys dropout;             // seed, step and noise_alpha are set by the trainer
   nn::RouterWatch* routers = nullptr;  // what watches its experts' routers, set by the trainer

@@ -18,6 +18,7 @@
 #include "temper/generate/score.h"
 #include "temper/models/adapter.h"
 #include "temper/models/load.h"
+#include "temper/train/forward_pass.h"
 
 using namespace temper;
 using generate::Completion;
@@ -240,6 +241,43 @@ TEST_CASE("sampling, scoring and batching agree to the bit for every family") {
   for (const char* name : kFamilies) {
     CAPTURE(name);
     check_exact(*make(name));
+  }
+}
+
+TEST_CASE("log-probabilities over what truncation left are the trainer's, to the bit") {
+  const Threads one(1);
+  for (const char* type : {"qwen2", "gemma2"}) {
+    CAPTURE(type);
+    const auto model = make(type);
+    GenerateOptions options = sampled();
+    options.sampling = {.temperature = 0.8, .top_k = 30, .top_p = 0.9, .min_p = 0.001, .seed = 4};
+    const std::vector<Completion> plain = run(*model, options);
+    options.record_kept = true;
+    const std::vector<Completion> recorded = run(*model, options);
+    REQUIRE(recorded.size() == plain.size());
+    const auto rows = prompts();
+    for (size_t i = 0; i < recorded.size(); ++i) {
+      const Completion& c = recorded[i];
+      CHECK(c.tokens == plain[i].tokens);
+      CHECK(plain[i].kept.empty());
+      REQUIRE(c.kept.size() == c.tokens.size());
+      train::PackUnit unit;
+      unit.segments = {{-1, rows[static_cast<size_t>(c.index)], {}, 0}, {0, c.tokens, c.tokens, 1}};
+      train::ForwardPass pass;
+      pass.add(unit, 0);
+      auto kept = std::make_shared<ops::KeptTokens>();
+      kept->offset = {0};
+      for (const std::vector<int32_t>& ids : c.kept) {
+        CHECK(ids.size() <= 30);
+        kept->id.insert(kept->id.end(), ids.begin(), ids.end());
+        kept->offset.push_back(std::ssize(kept->id));
+      }
+      pass.kept = kept;
+      const at::Tensor logp = train::token_logp(*model, pass, {.temperature = 0.8}).logp;
+      const float* values = logp.const_data_ptr<float>();
+      CHECK(same_bits(c.logprobs, {values, values + logp.numel()}));
+      CHECK_FALSE(same_bits(c.logprobs, plain[i].logprobs));
+    }
   }
 }
 

@@ -510,6 +510,54 @@ TEST_CASE("log-probabilities over many chunks") {
   for (size_t i = 0; i < 2; ++i) CHECK(at::allclose(found[i], expected[i], 1e-9, 1e-11));
 }
 
+// Rows that keep few tokens, many, and all of a vocabulary of several blocks, against ATen's own
+// gradients with the other logits left out.
+TEST_CASE("log-probabilities over kept tokens") {
+  constexpr int64_t rows = 5, vocabulary = 1300, width = 6;
+  const at::Tensor hidden = draw({rows, width}, 1), weight = draw({vocabulary, width}, 2, 3);
+  const std::vector<int64_t> target{3, 700, 1299, 512, 40};
+  auto kept = std::make_shared<KeptTokens>();
+  kept->offset = {0};
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t id = 0; id < vocabulary && r != 4; ++id)  // the last row keeps all
+      if (id == target[static_cast<size_t>(r)] || (r > 0 && id % (1 + 200 / r) == 1))
+        kept->id.push_back(static_cast<int32_t>(id));
+    kept->offset.push_back(std::ssize(kept->id));
+  }
+  at::Tensor left = at::zeros({rows, vocabulary}, at::kBool);
+  for (int64_t r = 0; r < rows; ++r) {
+    if (r == 4) left[r].fill_(true);
+    for (int64_t i = kept->offset[static_cast<size_t>(r)];
+         i < kept->offset[static_cast<size_t>(r + 1)]; ++i)
+      left[r][kept->id[static_cast<size_t>(i)]] = true;
+  }
+  for (const double cap : {0.0, 4.0}) {
+    CAPTURE(cap);
+    const HeadSpec spec{.soft_cap = cap, .temperature = 0.8, .entropy = true, .log_sum_exp = true};
+    const Function ours = [&](const Tensors& t) {
+      const TokenLogp y = token_logp(spec, t[0], t[1], target, kept);
+      return Tensors{y.logp, y.entropy, y.log_sum_exp};
+    };
+    const Function expected = [&](const Tensors& t) {
+      at::Tensor x = t[0].matmul(t[1].t());
+      if (cap > 0) x = cap * (x / cap).tanh();
+      x = (x / 0.8).masked_fill(left.logical_not(), -1e30);
+      const at::Tensor logp = x.log_softmax(1);
+      return Tensors{logp.gather(1, at::tensor(target).unsqueeze(1)).squeeze(1),
+                     -(logp.exp() * logp).sum(1), x.logsumexp({1})};
+    };
+    const Tensors values = ours({hidden, weight}), values_expected = expected({hidden, weight});
+    for (size_t i = 0; i < 3; ++i) CHECK(at::allclose(values[i], values_expected[i], 1e-11, 1e-11));
+    CHECK(values[0][0].item<double>() == doctest::Approx(0).scale(1));  // it keeps one token
+    const Tensors found = analytic(ours, {hidden, weight}),
+                  found_expected = analytic(expected, {hidden, weight});
+    for (size_t i = 0; i < 2; ++i) CHECK(at::allclose(found[i], found_expected[i], 1e-9, 1e-11));
+  }
+  std::vector<int64_t> other = target;
+  other[0] = 4;  // which its row does not keep
+  CHECK_THROWS_AS(token_logp({}, hidden, weight, other, kept), DataError);
+}
+
 TEST_CASE("embeddings, chosen rows and dropout") {
   const std::vector<int64_t> ids{3, 0, 3, 6, 3};
   const at::Tensor table = draw({7, 4}, 1), index = at::tensor(ids, at::kLong);

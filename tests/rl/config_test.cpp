@@ -224,7 +224,7 @@ TEST_CASE("keys that a program sets are in the resolved config as its own") {
 
 TEST_CASE("what reinforcement learning needs is required") {
   CHECK(error_of({"output_dir=r", "model.path=m"}) ==
-        "data.train is required: a file of rows, or a list of {path, weight, name}\n  "
+        "data.train is required: a file of rows, or a list of {path, weight, name}; "
         "rewards is required: a list of {name, weight}, {command, ...} or {model, ...}");
   CHECK(error_of({"output_dir=r", "model.path=m", "rl.replay=x"}) == "no error");
   CHECK(error_of({"output_dir=r", "model.path=m", "data.train=x"}) ==

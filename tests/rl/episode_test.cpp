@@ -25,6 +25,7 @@ rl::EpisodeGroup two_turns() {
                     {.parent = 0,
                      .tokens = {10, 11},
                      .sampled = true,
+                     .kept = {{9, 10}, {11, 12}},
                      .logprobs = {-0.1F, -2.5F},
                      .old_logp = {-0.2F, -2.25F},
                      .ref_logp = {-0.3F, -1e-7F},
@@ -33,6 +34,7 @@ rl::EpisodeGroup two_turns() {
                     {.parent = 2,
                      .tokens = {12},
                      .sampled = true,
+                     .kept = {{12}},
                      .logprobs = {-0.7F},
                      .old_logp = {-0.75F},
                      .ref_logp = {-3.0F},
@@ -71,6 +73,7 @@ void check_same(const rl::EpisodeGroup& a, const rl::EpisodeGroup& b) {
     CHECK(x.parent == y.parent);
     CHECK(x.tokens == y.tokens);
     CHECK(x.sampled == y.sampled);
+    CHECK(x.kept == y.kept);
     CHECK(x.logprobs == y.logprobs);
     CHECK(x.old_logp == y.old_logp);
     CHECK(x.ref_logp == y.ref_logp);
@@ -176,6 +179,14 @@ TEST_CASE("lines that are wrong are refused by their field") {
   CHECK(refusal({{"completion_mask", {0, 0, 0, 0, 0, 0}}}).find("no token as sampled") !=
         std::string::npos);
   CHECK(refusal({{"logprobs", {-1.0}}}).find("`logprobs` has 1 numbers") != std::string::npos);
+  CHECK(refusal({{"kept_tokens", {{10}}}}).find("`kept_tokens` must have a list") !=
+        std::string::npos);
+  const Json none = Json::array();
+  CHECK(refusal({{"kept_tokens", {{11, 12}, none, none, none, none, none}}})
+            .find("with token 10 of place 0") != std::string::npos);
+  CHECK(refusal({{"kept_tokens", {{10, 10}, none, none, none, none, none}}}).find("ascending") !=
+        std::string::npos);
+  CHECK(refusal({{"kept_tokens", {{9, 10}, none, none, none, none, {12}}}}) == "no error");
   CHECK(refusal({{"completion_tokens", Json::array()}}).find("is empty") != std::string::npos);
   CHECK(refusal({{"prompt_tokens", {100}}}).find("`prompt_tokens`") != std::string::npos);
   CHECK(refusal({{"rewards", {{"exact", "x"}}}}).find("`rewards`") != std::string::npos);

@@ -187,6 +187,38 @@ TEST_CASE("a run that stops in the middle of a rollout batch goes on to the same
   CHECK((longer.weights() == whole.weights()));
 }
 
+TEST_CASE("ratios are of the truncated distribution that was sampled from") {
+  const Folder folder;
+  const auto truncated = [](rl::RlConfig& config) {
+    several_updates(config);
+    config.rollout.top_p = 0.7;
+  };
+  RlRun run(folder, "run", truncated);
+  run.go();
+  const Json row = parse_json(run.rollouts(1).substr(0, run.rollouts(1).find('\n')), "row");
+  REQUIRE(row.contains("kept_tokens"));
+  for (size_t t = 0; t < row["kept_tokens"].size(); ++t) {
+    const auto ids = row["kept_tokens"][t].get<std::vector<int32_t>>();
+    CHECK(std::find(ids.begin(), ids.end(), row["completion_tokens"][t].get<int32_t>()) !=
+          ids.end());
+    if (ids.size() == 1) CHECK(row["logprobs"][t] == 0.0);
+  }
+  for (const MetricsRow& metrics : run.rows())
+    CHECK(metrics.number("sampler_trainer_max_abs_diff").value_or(0) == 0);
+  // Interrupted within a batch it goes on with the same lists.
+  RlRun cut(folder, "cut", truncated);
+  cut.go(3);
+  RlRun rest(folder, "cut", truncated);
+  rest.go();
+  CHECK((rest.weights() == run.weights()));
+  // Without them it trains on something else.
+  RlRun full(folder, "full", truncated);
+  full.config.rollout.replay_sampling_mask = false;
+  full.go();
+  CHECK(full.rollouts(1).find("kept_tokens") == std::string::npos);
+  CHECK_FALSE((full.weights() == run.weights()));
+}
+
 TEST_CASE("a checkpoint in the middle of a batch without the batch is refused") {
   const Folder folder;
   RlRun cut(folder, "run", several_updates);

@@ -2,6 +2,7 @@
 // left out when they are gone.
 #include <future>
 #include <thread>
+#include <tuple>
 
 #include "temper/roles/model_worker.h"
 #include "temper/roles/rank_engine.h"
@@ -23,6 +24,8 @@ generate::GenerationOptions options() {
   o.max_new_tokens = 9;
   o.sampling.temperature = 0.8;
   o.sampling.seed = 5;
+  o.sampling.top_k = 9;
+  o.record_kept = true;
   return o;
 }
 
@@ -98,7 +101,8 @@ PoolOptions pool_of(const std::vector<std::unique_ptr<Rank>>& ranks) {
 }
 
 using Samples =
-    std::map<std::pair<int64_t, int64_t>, std::pair<std::vector<int32_t>, std::vector<float>>>;
+    std::map<std::pair<int64_t, int64_t>, std::tuple<std::vector<int32_t>, std::vector<float>,
+                                                     std::vector<std::vector<int32_t>>>>;
 
 // Three samples of each of five prompts, one of them from the second turn on.
 Samples sample(generate::CompletionSource& source) {
@@ -112,7 +116,9 @@ Samples sample(generate::CompletionSource& source) {
     source.submit(request);
   }
   Samples all;
-  const auto done = [&](Completion c) { all[{c.index, c.sample}] = {c.tokens, c.logprobs}; };
+  const auto done = [&](Completion c) {
+    all[{c.index, c.sample}] = {c.tokens, c.logprobs, c.kept};
+  };
   while (source.step({.done = done, .on_token = {}})) {
   }
   source.rest();
@@ -279,7 +285,16 @@ TEST_CASE("another rank's reference log-probabilities are this process's") {
   train::ForwardPass pass;
   pass.add(group, 0);
   pass.add(row, 1);
+  const at::Tensor whole = reference->token_logp(pass, 0.7);
+  // The first target keeps two tokens, the others all.
+  auto kept = std::make_shared<ops::KeptTokens>();
+  const int32_t first = static_cast<int32_t>(pass.target_M[0]);
+  kept->id = {std::min(first, first ^ 1), std::max(first, first ^ 1)};
+  kept->offset.assign(static_cast<size_t>(pass.num_targets()) + 1, 2);
+  kept->offset[0] = 0;
+  pass.kept = kept;
   const at::Tensor own = reference->token_logp(pass, 0.7);
+  CHECK_FALSE(tiny::same_bits(whole, own));
   const std::string bytes = scoring.score(roles::score_text(pass, 0.7));
   CHECK(tiny::same_bits(roles::parse_scores(bytes, pass.num_targets()), own));
   CHECK_THROWS_AS(roles::parse_scores(bytes, pass.num_targets() + 1), DataError);

@@ -120,7 +120,7 @@ TEST_CASE("a config that a program fills in is as sound as one that was read") {
   config.output_dir = "run";
   CHECK_THROWS_WITH_AS(config.resolve("sft"),
                        "model.path is required: directory of a Hugging Face model, or its id in "
-                       "the local cache\n  data.train is required: a file of rows, or a list of "
+                       "the local cache; data.train is required: a file of rows, or a list of "
                        "{path, weight, name}",
                        ConfigError);
   config.model.path = "model";
@@ -168,11 +168,10 @@ TEST_CASE("an adapter to go on from is a LoRA adapter") {
 }
 
 TEST_CASE("what a verb needs is required") {
-  CHECK(
-      error_of({}) ==
-      "output_dir is required: directory for everything the run writes\n  "
-      "model.path is required: directory of a Hugging Face model, or its id in the local cache\n  "
-      "data.train is required: a file of rows, or a list of {path, weight, name}");
+  CHECK(error_of({}) ==
+        "output_dir is required: directory for everything the run writes; "
+        "model.path is required: directory of a Hugging Face model, or its id in the local cache; "
+        "data.train is required: a file of rows, or a list of {path, weight, name}");
   CHECK(error_of({"output_dir=r", "model.path=m"}) ==
         "data.train is required: a file of rows, or a list of {path, weight, name}");
   CHECK(error_of({"output_dir=r", "model.path=m", "data.train=x"}) == "no error");

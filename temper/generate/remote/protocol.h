@@ -35,7 +35,8 @@ struct RemoteSample {
   std::vector<int32_t> tokens;  // a sampled end token included
   std::vector<float> logprobs;
   bool stopped = false;
-  std::optional<std::string> text;  // none: the tokens'
+  std::optional<std::string> text;              // none: the tokens'
+  std::vector<std::vector<int32_t>> kept = {};  // Completion::kept
 };
 
 // What a run needs of a server, for Protocol::inspect().

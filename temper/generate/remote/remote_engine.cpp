@@ -91,6 +91,7 @@ void RemoteEngine::report(const Task& task, const Callbacks& callbacks) const {
       const remote::RemoteSample& sample = task.samples.at(static_cast<size_t>(s));
       c.tokens = sample.tokens;
       c.logprobs = sample.logprobs;
+      c.kept = sample.kept;
       c.stopped = sample.stopped;
       if (sample.text)
         c.text = *sample.text;

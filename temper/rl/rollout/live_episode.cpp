@@ -88,6 +88,7 @@ env::Turn LiveEpisode::add_turn(const generate::Completion& turn, bool ended,
     place_.push_back(length());
     completion_.tokens.push_back(turn.tokens[t]);
     completion_.sampled.push_back(true);
+    completion_.kept.push_back(turn.kept.empty() ? std::vector<int32_t>() : turn.kept[t]);
     completion_.logprobs.push_back(turn.logprobs[t]);
   }
   turn_ = turn.tokens;
@@ -114,6 +115,7 @@ bool LiveEpisode::add_answer(const Json& messages, int64_t most) {
     place_.push_back(length());
     completion_.tokens.push_back(token);
     completion_.sampled.push_back(false);
+    completion_.kept.emplace_back();
     completion_.logprobs.push_back(0);
   }
   return true;

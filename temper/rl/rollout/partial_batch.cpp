@@ -27,6 +27,11 @@ void PartialCompletion::add(Segment part) {
     return;
   }
   Segment& last = parts.back();
+  if (!last.kept.empty() || !part.kept.empty()) {
+    last.kept.resize(last.tokens.size());
+    part.kept.resize(part.tokens.size());
+    last.kept.insert(last.kept.end(), part.kept.begin(), part.kept.end());
+  }
   last.tokens.insert(last.tokens.end(), part.tokens.begin(), part.tokens.end());
   last.logprobs.insert(last.logprobs.end(), part.logprobs.begin(), part.logprobs.end());
 }

@@ -91,6 +91,7 @@ void RolloutDriver::sample_completions(const std::vector<Stage>& stages,
     PartialCompletion& partial = group.completions[static_cast<size_t>(c.sample)];
     partial.add({.tokens = std::move(c.tokens),
                  .sampled = true,
+                 .kept = std::move(c.kept),
                  .logprobs = std::move(c.logprobs),
                  .policy_version = version_});
     partial.text = std::move(c.text);

@@ -42,6 +42,20 @@ Json by_token(const EpisodeGroup& group, const Episode& episode,
   return out;
 }
 
+// Segment::kept of every token after the prompt; empty where nothing was truncated.
+Json kept_tokens(const EpisodeGroup& group, const Episode& episode) {
+  Json out = Json::array();
+  bool any = false;
+  for (const int32_t s : episode.path) {
+    const Segment& segment = group.segments[static_cast<size_t>(s)];
+    for (size_t t = static_cast<size_t>(segment.repeated); t < segment.tokens.size(); ++t) {
+      out.push_back(segment.kept.empty() ? Json::array() : Json(segment.kept[t]));
+      any = any || !out.back().empty();
+    }
+  }
+  return any ? out : Json::array();
+}
+
 // The policy version of an episode: one number where all sampled tokens have the same.
 Json advantage_of(const EpisodeGroup& group, const Episode& episode) {
   Json all = by_token(group, episode, &Segment::advantage);
@@ -105,6 +119,7 @@ std::string to_line(const EpisodeGroup& group, const Episode& e, bool resumable)
   if (e.turns > 0) row["turns"] = e.turns;
   if (Json branches = branches_of(group, e); !branches.empty()) row["branches"] = branches;
   row["logprobs"] = by_token(group, e, &Segment::logprobs);
+  if (Json kept = kept_tokens(group, e); !kept.empty()) row["kept_tokens"] = std::move(kept);
   row["reward"] = e.reward;
   if (e.penalty != 0) row["penalty"] = e.penalty;
   Json rewards = Json::object();
@@ -145,6 +160,26 @@ std::vector<float> numbers(const Json& row, const char* field, size_t tokens,
   check<DataError>(out.empty() || out.size() == tokens, where, ": `", field, "` has ", out.size(),
                    " numbers, `completion_tokens` ", tokens);
   return out;
+}
+
+// CompletionTokens::kept of `tokens`.
+std::vector<std::vector<int32_t>> kept_of(const Json& row, const std::vector<int32_t>& tokens,
+                                          int64_t vocabulary, const std::string& where) {
+  if (!row.contains("kept_tokens") || row["kept_tokens"].is_null()) return {};
+  const Json& lists = row["kept_tokens"];
+  check<DataError>(lists.is_array() && (lists.empty() || lists.size() == tokens.size()), where,
+                   ": `kept_tokens` must have a list of token ids for each of the ", tokens.size(),
+                   " completion_tokens");
+  std::vector<std::vector<int32_t>> kept;
+  for (size_t t = 0; t < lists.size(); ++t) {
+    std::vector<int32_t> ids = data::token_ids(lists[t], "kept_tokens", vocabulary, where);
+    check<DataError>(ids.empty() || (std::is_sorted(ids.begin(), ids.end(), std::less_equal<>()) &&
+                                     std::binary_search(ids.begin(), ids.end(), tokens[t])),
+                     where, ": `kept_tokens` must be ascending, with token ", tokens[t],
+                     " of place ", t, " among its own");
+    kept.push_back(std::move(ids));
+  }
+  return kept;
 }
 
 std::vector<bool> mask_of(const Json& row, size_t tokens, const std::string& where) {
@@ -250,6 +285,7 @@ void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabu
     episode.turns = row["turns"].get<int64_t>();
   CompletionTokens completion;
   completion.sampled = mask_of(row, tokens.size(), where);
+  completion.kept = kept_of(row, tokens, vocabulary, where);
   completion.logprobs = numbers(row, "logprobs", tokens.size(), where);
   completion.old_logp = numbers(row, "old_logp", tokens.size(), where);
   completion.ref_logp = numbers(row, "ref_logp", tokens.size(), where);
