@@ -129,6 +129,7 @@ std::vector<EpisodeGroup> SyncSource::judged_groups(PartialBatch& batch) {
   for (auto& [key, partial] : batch.mine) {
     if (partial.unfinished > 0 || !group_.leads()) continue;  // stopped
     EpisodeGroup& group = partial.episodes;
+    if (partial.prompt) group.rows = partial.prompt->row.group;
     if (auto scored = scored_.extract(key))
       for (size_t i = 0; i < group.segments.size(); ++i)
         group.segments[i].ref_logp = std::move(scored.mapped().segments[i].ref_logp);
