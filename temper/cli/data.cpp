@@ -27,9 +27,8 @@ class Data : public Command {
         "Looks at files of rows and prepares them.\n"
         "Rows come from files, directories, patterns or ids of data sets, in any format that "
         "training reads. They are written as\nlines of JSON, as they stood in the file (.gz and "
-        ".zst are compressed, .json is one list, .parquet a table). A file appears when it "
-        "is\ncomplete, and never "
-        "replaces an input.");
+        ".zst are compressed, .json is one list, .parquet a table). A file\nappears when it is "
+        "complete, and never replaces an input.");
     app.require_subcommand(1);
     for (const auto& [name, tool] : tools_) {
       CLI::App* const declared = app.add_subcommand(name);

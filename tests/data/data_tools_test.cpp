@@ -240,7 +240,7 @@ TEST_CASE("balance: exact counts") {
   const auto wrong = [&](const std::string& targets, BalanceMode mode = kUnder) {
     return error_of([&] { balanced(groups_of({100, 0, 5}), targets, mode); });
   };
-  CHECK(wrong("x=1") == "--target: no row is in `x`; there are: a, b, c");
+  CHECK(wrong("x=1").starts_with("--target: no row is in `x`; there are: a, b, c"));
   CHECK(wrong("b=0.5,a=0.5").starts_with("--target: no row is in `b`, of which 0.5"));
   CHECK(wrong("a=0.9,c=0.9").starts_with("--target: the shares add up to 1.8"));
   CHECK(wrong("a=0.5,c=0.4").starts_with("--target: the shares add up to 0.9"));

@@ -79,4 +79,31 @@ for row in rows("grpo"):
 P
 grep -q 'loss by group' sft/report.html && grep -q 'reward by group' grpo/report.html || fail "the report has no curves by group"
 grep -q '"rows":"[ab]"' grpo/rollouts/step-1.jsonl || fail "rollouts do not name the group"
+
+# rl.difficulty: what is always solved (a) is sampled once, on two ranks and after a resume as well; what is not, again and again.
+cat > by_kind.py <<'P'
+import json, sys
+for line in sys.stdin:
+    row = json.loads(line)
+    print(1 if row["kind"] == "a" else 0.5 + 0.001 * (row["completion_tokens"][0] % 7), flush=True)
+P
+curriculum="$run data.train=prompts.jsonl rl.group_size=2 rl.prompts_per_rollout=3 rollout.max_new_tokens=4 rl.difficulty.mode=skip train.max_steps=6 train.save_every=3"
+reward='rewards=[{name: kind, command: [python3, by_kind.py]}]'
+"$temper" grpo $curriculum "$reward" output_dir=skip > log 2>&1 || fail "rl.difficulty: $(tail -3 log)"
+"$temper" grpo --nproc 2 $curriculum "$reward" output_dir=skip2 > log 2>&1 || fail "rl.difficulty on two ranks: $(tail -3 log)"
+cp -r skip again && rm -rf again/final again/checkpoints/step-6 && "$temper" grpo $curriculum "$reward" output_dir=again > log 2>&1 || fail "rl.difficulty, resumed: $(tail -3 log)"
+"$temper" grpo $run data.train=prompts.jsonl rl.difficulty.mode=weigh rl.max_staleness=1 "$reward" output_dir=stale > log 2>&1
+[ $? = 2 ] && grep -q 'rl.difficulty.mode' log || fail "rl.difficulty with rl.max_staleness: $(cat log)"
+python3 - <<'P' || fail "rl.difficulty: $(cut -c1-120 skip/rollouts/*.jsonl)"
+import json
+def sampled(run, step): return [json.loads(line) for line in open(f"{run}/rollouts/step-{step}.jsonl")]
+rows = [json.loads(line) for line in open("skip/metrics.jsonl")]
+solved = [sum(e["reward"] == 1 for e in sampled("skip", step)) for step in range(1, 7)]
+assert sum(solved) == 6 and sum(solved[2:]) == 0, solved  # three prompts of kind a, two completions each, in the first pass
+assert rows[0]["prompts_passed_over"] == 0 and sum(r["prompts_passed_over"] for r in rows[2:]) > 0, rows
+for other in ("skip2", "again"):
+    for step in range(1, 7):
+        assert [e["completion_tokens"] for e in sampled("skip", step)] == [e["completion_tokens"] for e in sampled(other, step)], (other, step)
+    assert [r["prompts_passed_over"] for r in rows] == [json.loads(l)["prompts_passed_over"] for l in open(other + "/metrics.jsonl")], other
+P
 exit $bad

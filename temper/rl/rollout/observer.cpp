@@ -70,6 +70,8 @@ std::vector<MetricInfo> rl_metrics() {
       {"reward_mean", "", "reward", "mean reward of the batch's completions", true, "reward"},
       {"reward_std", "", "reward", "standard deviation of the rewards"},
       {"rewards/*", "", "rewards", "mean of one reward, unweighted"},
+      {"prompts_passed_over", "", "prompts passed over",
+       "prompts that rl.difficulty passed over while the batch was drawn"},
       {"group_reward/*", "", "reward by group", "mean reward of a group of rows (data.balance)"},
       {"kl", "nats", "KL to the reference", "mean over completion tokens", true},
       {"entropy", "nats", "entropy", "mean entropy of the policy's next-token distribution", true},
