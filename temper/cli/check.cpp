@@ -1,13 +1,17 @@
 // temper check: checks a run before it starts.
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
 #include "temper/cli/options.h"
 #include "temper/cli/plan_tables.h"
+#include "temper/cli/show_row.h"
 #include "temper/cli/training.h"
 #include "temper/plan/check_run.h"
 #include "temper/plan/mesh_plan.h"
@@ -26,12 +30,17 @@ class Check : public Command {
         "examples:\n"
         "  temper check sft configs/sft.yaml\n"
         "  temper check grpo configs/grpo_gsm8k.yaml rl.group_size=16 --json\n"
+        "  temper check sft configs/sft.yaml --show 1\n"
         "  temper check sft configs/sft.yaml --nproc 4 mesh.fsdp=4\n"
         "  temper check sft model.path=DIR --mesh "
         "devices=64,memory=80GiB,bandwidth=400GB/s,network=50GB/s,flops=400TFLOPS");
     app.add_option("CONFIG", words_, "[VERB] file.yaml ... dotted.key=value ...")->required();
     app.add_flag("--json", json_, "write one JSON object");
     app.add_option("--nproc", ranks_, "ranks of the run")->check(at_least_one());
+    app.add_option("--show", show_,
+                   "print row N of data.train, from 1, as it is trained: which tokens are context, "
+                   "which are learned")
+        ->check(at_least_one());
     app.add_option("--mesh", mesh_,
                    "plan every mesh of other machines, from config.json alone: "
                    "devices=N,memory=BYTES,bandwidth=BYTES/s within a host,network=BYTES/s between "
@@ -88,7 +97,7 @@ class Check : public Command {
       std::cout << json_of(list, nullptr, {}) << std::endl;
       return 2;
     }
-    plan::RunChecks checks(config, {.ranks = ranks_, .program_bytes = program});
+    plan::RunChecks checks(config, {.ranks = ranks_, .program_bytes = program, .show = show_});
     std::vector<plan::MeshCost> meshes;
     if (!mesh_) {
       plan::check_run(checks, config);
@@ -98,10 +107,16 @@ class Check : public Command {
       if (!json_) print_meshes(std::cout, checks.shape, machine, meshes);
     }
     const plan::MemoryPlan* memory = checks.plan ? &*checks.plan : nullptr;
-    if (json_)
-      std::cout << json_of(checks.list, memory, meshes) << std::endl;
-    else
+    const Tokenizer* const tokenizer = checks.policy.tokenizer.get();
+    if (json_) {
+      std::cout << json_of(checks.list, memory, meshes,
+                           checks.shown ? json_of_row(*checks.shown, tokenizer) : Json())
+                << std::endl;
+    } else {
       print_checks(std::cout, checks.list, mesh_ ? nullptr : memory);
+      print_rates(std::cout, checks.rates);
+      if (checks.shown) show_row(std::cout, *checks.shown, tokenizer, ::isatty(STDOUT_FILENO) == 1);
+    }
     return checks.list.failed() ? 2 : 0;
   }
 
@@ -114,7 +129,7 @@ class Check : public Command {
 
   Arguments words_;
   bool json_ = false;
-  int64_t ranks_ = 0;
+  int64_t ranks_ = 0, show_ = 0;
   std::optional<std::string> mesh_;
 };
 

@@ -76,7 +76,7 @@ std::vector<Flag> flags_to_complete(const Verb& verb) {
 Words words_of(const Verb& verb) {
   const std::string name = verb.name;
   if (name == "list") return list_topics();
-  return name == "completion" ? Words{"bash", "zsh", "fish"} : Words();
+  return name == "completion" ? Words{"bash", "zsh", "fish"} : tools_of(verb);
 }
 
 }  // namespace temper::cli

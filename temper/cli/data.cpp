@@ -1,111 +1,47 @@
-// Prepares row files. `pairs` makes rows of preferences.
-#include <filesystem>
-#include <iostream>
-#include <nlohmann/json.hpp>
+// temper data: looks at row files and prepares them.
+#include <algorithm>
+#include <utility>
 
 #include "temper/base/error.h"
-#include "temper/cli/output.h"
-#include "temper/cli/work.h"
-#include "temper/data/pairs.h"
+#include "temper/cli/data_tools.h"
 
 namespace temper::cli {
 namespace {
 
-// The files that a path names: itself, or those of a run's rollouts/ in the order of their steps.
-std::vector<std::string> rollout_files(const std::string& path) {
-  namespace fs = std::filesystem;
-  if (!fs::is_directory(path)) return {path};
-  const std::string folder = fs::is_directory(path + "/rollouts") ? path + "/rollouts" : path;
-  std::vector<std::string> out;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().filename().string().find(".jsonl") != std::string::npos)
-      out.push_back(entry.path().string());
-  // step-2 before step-10.
-  std::sort(out.begin(), out.end(), [](const std::string& a, const std::string& b) {
-    return std::pair(a.size(), a) < std::pair(b.size(), b);
-  });
-  check<ConfigError>(!out.empty(), path, ": no rollouts (step-N.jsonl)");
-  return out;
-}
-
 class Data : public Command {
  public:
+  Data() {
+    const auto add = [&](const char* name, std::unique_ptr<Command> tool) {
+      tools_.emplace_back(name, std::move(tool));
+    };
+    add("stats", data_stats());
+    add("balance", data_balance());
+    add("dedup", data_dedup());
+    add("split", data_split());
+    add("convert", data_convert());
+    add("pairs", data_pairs());
+  }
+
   void declare(CLI::App& app) override {
     app.description(
-        "pairs: makes rows {prompt, chosen, rejected} from right answers (--input; rejected: the "
-        "answer with a wrong number),\nor from rollouts (--rollouts; the best and the worst "
-        "completion of each group).\n"
-        "example: temper data pairs --input gsm8k.jsonl --columns prompt=question "
-        "completion=answer --output pairs.jsonl\n"
-        "example: temper data pairs --rollouts runs/grpo --output pairs.jsonl");
-    app.add_option("tool", tool_, "what to do: pairs")->required()->check(CLI::IsMember({"pairs"}));
-    CLI::Option* input = input_.add_to(app, "prompt and completion, both text");
-    CLI::Option* rollouts = app.add_option(
-        "--rollouts", rollouts_, "a run's directory, its rollouts/ directory, or one rollout file");
-    input->excludes(rollouts);
-    app.add_option("--output", output_, "file for the pairs, or - for standard output")->required();
-    app.add_option("--seed", seed_, "random seed of the wrong numbers");
-  }
-
-  int run() override {
-    check<ConfigError>(input_.input.empty() != rollouts_.empty(),
-                       "data pairs: expected --input or --rollouts");
-    if (!rollouts_.empty())
-      for (const std::string& file : rollout_files(rollouts_)) refuse_to_overwrite(file);
-    OutputFile out(output_, input_.input);
-    rollouts_.empty() ? from_answers(out) : from_rollouts(out);
-    out.finish();
-    std::cerr << pairs_ << " pairs; " << skipped_
-              << (rollouts_.empty() ? " rows without a number" : " groups without a difference")
-              << std::endl;
-    check<DataError>(pairs_ > 0, rollouts_.empty() ? input_.input : rollouts_,
-                     ": nothing to make pairs of");
-    return 0;
-  }
-
- private:
-  void refuse_to_overwrite(const std::string& file) const {
-    std::error_code ignored;
-    check<ConfigError>(!std::filesystem::equivalent(file, output_, ignored), "--output ", output_,
-                       ": is a file of --rollouts, which would be lost");
-  }
-
-  void add(OutputFile& out, const std::optional<Json>& pair) {
-    (pair ? pairs_ : skipped_) += 1;
-    if (pair) out.row(OutputRow(*pair));
-  }
-
-  void from_answers(OutputFile& out) {
-    InputRows rows(input_);
-    Json row;
-    for (uint64_t index = 0; rows.next(row); ++index)
-      add(out, data::pair_with_wrong_number(row, seed_, index, rows.where()));
-  }
-
-  void from_rollouts(OutputFile& out) {
-    for (const std::string& file : rollout_files(rollouts_)) {
-      data::RowReader rows(file);
-      std::vector<Json> group;
-      std::string where;
-      Json row;
-      const auto flush = [&] {
-        if (!group.empty()) add(out, data::best_against_worst(group, where));
-        group.clear();
-      };
-      while (rows.next(row)) {
-        check<DataError>(row.contains("group"), rows.where(), ": no `group`");
-        if (!group.empty() && group.back()["group"] != row["group"]) flush();
-        where = rows.where();
-        group.push_back(std::move(row));
-      }
-      flush();
+        "Looks at files of rows and prepares them.\n"
+        "Rows come from files, directories, patterns or ids of data sets, in any format that "
+        "training reads. They are written as\nlines of JSON, as they stood in the file (.gz and "
+        ".zst are compressed, .json is one list, .parquet a table). A file\nappears when it is "
+        "complete, and never replaces an input.");
+    app.require_subcommand(1);
+    for (const auto& [name, tool] : tools_) {
+      CLI::App* const declared = app.add_subcommand(name);
+      tool->declare(*declared);
+      declared->callback([this, chosen = tool.get()] { chosen_ = chosen; });
     }
   }
 
-  std::string tool_, rollouts_, output_;
-  InputFlags input_;
-  uint64_t seed_ = 0;
-  int64_t pairs_ = 0, skipped_ = 0;
+  int run() override { return chosen_->run(); }
+
+ private:
+  std::vector<std::pair<const char*, std::unique_ptr<Command>>> tools_;
+  Command* chosen_ = nullptr;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "temper/cli/options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <filesystem>
@@ -27,23 +28,57 @@ std::vector<std::string> flag_choices(const CLI::Option& option) {
   return CLI::detail::split(type.substr(open + 1, close - open - 1), ',');
 }
 
-std::vector<Flag> flags_of(const CLI::App& app) {
-  std::vector<Flag> flags;
-  for (const CLI::Option* option : app.get_options())
-    flags.push_back({option->get_name(), option->get_description(), flag_choices(*option),
-                     option->get_items_expected_max() > 0});
-  return flags;
+// Those of the app's tools, too, each name once.
+void collect_flags(const CLI::App& app, std::vector<Flag>& flags) {
+  for (const CLI::Option* option : app.get_options()) {
+    const auto known = [&](const Flag& flag) { return flag.name == option->get_name(); };
+    if (std::none_of(flags.begin(), flags.end(), known))
+      flags.push_back({option->get_name(), option->get_description(), flag_choices(*option),
+                       option->get_items_expected_max() > 0});
+  }
+  for (const CLI::App* tool : app.get_subcommands({})) collect_flags(*tool, flags);
+}
+
+std::vector<std::string> names_of_tools(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* tool : app.get_subcommands({})) names.push_back(tool->get_name());
+  return names;
+}
+
+// The tool that the arguments chose, or the app itself.
+CLI::App& chosen_tool(CLI::App& app) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  return chosen.empty() ? app : *chosen.front();
 }
 
 // What is wrong with the first word that no flag takes; empty: there is none.
-std::string unexpected_word(const CLI::App& app) {
-  const std::vector<std::string> left = app.remaining();
-  if (left.empty()) return {};
+std::string unexpected_word(CLI::App& app) {
+  const CLI::App& tool = chosen_tool(app);
+  const std::vector<std::string> left = app.remaining(true);
+  const std::vector<std::string> tools = names_of_tools(app);
+  const bool lacks_tool = &tool == &app && !tools.empty();
+  std::string expected;
+  for (const std::string& name : tools) expected += (expected.empty() ? "" : ", ") + name;
+  if (left.empty()) return lacks_tool ? "expected one of " + expected : "";
   const std::string word = left[0].substr(0, left[0].find('='));
+  if (lacks_tool && !word.starts_with("-"))
+    return "found `" + word + "`, expected one of " + expected + did_you_mean(word, tools);
   if (!word.starts_with("-")) return "unexpected `" + word + "`";
   std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) names.push_back(option->get_name());
+  for (const CLI::Option* option : tool.get_options()) names.push_back(option->get_name());
   return "unknown flag `" + word + "`" + did_you_mean(word, names);
+}
+
+// --help says what a flag is where it is not given, unless that is nothing.
+void show_defaults(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_required()) continue;
+    option->capture_default_str();
+    const std::string value = option->get_default_str();
+    if (value.empty() || value == "\"\"" || value == "[]" || value == "{}" || value == "false")
+      option->default_str("");
+  }
+  for (CLI::App* tool : app.get_subcommands({})) show_defaults(*tool);
 }
 
 }  // namespace
@@ -81,7 +116,16 @@ std::vector<Flag> flags_of(const Verb& verb) {
   CLI::App app("", verb.name);
   const std::unique_ptr<Command> command = verb.make();
   command->declare(app);
-  return flags_of(app);
+  std::vector<Flag> flags;
+  collect_flags(app, flags);
+  return flags;
+}
+
+std::vector<std::string> tools_of(const Verb& verb) {
+  if (!verb.make) return {};
+  CLI::App app("", verb.name);
+  verb.make()->declare(app);
+  return names_of_tools(app);
 }
 
 int Verb::run(const Arguments& arguments) const {
@@ -94,25 +138,21 @@ int Verb::run(const Arguments& arguments) const {
 
 bool parse_flags(CLI::App& app, const Arguments& arguments) {
   app.name("temper " + app.get_name());
-  // --help says what a flag is where it is not given, unless that is nothing.
-  for (CLI::Option* option : app.get_options()) {
-    if (option->get_required()) continue;
-    option->capture_default_str();
-    const std::string value = option->get_default_str();
-    if (value.empty() || value == "\"\"" || value == "[]" || value == "{}" || value == "false")
-      option->default_str("");
-  }
+  show_defaults(app);
   Arguments reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
+    // Of a verb with tools, all of their flags, or those of the tool that was chosen.
+    std::cout << app.help("", CLI::AppFormatMode::All);
     return false;
   } catch (const CLI::ParseError& e) {
     // A misspelt flag is also a required one that is missing: it comes first.
     const std::string unexpected = unexpected_word(app);
+    const CLI::App& tool = chosen_tool(app);
     throw ConfigError(temper::str(unexpected.empty() ? e.what() : unexpected, "; see ",
-                                  app.get_name(), " --help"));
+                                  app.get_name(), &tool == &app ? "" : " " + tool.get_name(),
+                                  " --help"));
   }
   return true;
 }

@@ -33,8 +33,10 @@ struct Flag {
   std::vector<std::string> choices;
   bool takes_value;
 };
-// The flags that a verb declares; none where it parses its arguments itself.
+// The flags that a verb and its tools declare; none where it parses its arguments itself.
 std::vector<Flag> flags_of(const Verb& verb);
+// The tools of a verb that has some (temper data stats): CLI11's subcommands.
+std::vector<std::string> tools_of(const Verb& verb);
 
 // The words of a command line as a POSIX shell splits it: at blanks, with '..', ".." and \ as
 // quotes. Nothing is expanded, and |, > and the like mean nothing. Throws ConfigError where a quote

@@ -52,10 +52,18 @@ void OutputFile::fail(const std::string& path) {
 }
 
 void OutputFile::row(const OutputRow& row) {
-  const std::string text = row.dump(-1, ' ', false, OutputRow::error_handler_t::replace) + "\n";
+  line(row.dump(-1, ' ', false, OutputRow::error_handler_t::replace));
+}
+
+void OutputFile::line(std::string_view text) {
+  bytes(text);
+  bytes("\n");
+  ++lines_;
+}
+
+void OutputFile::bytes(std::string_view text) {
   errno = 0;
   if (std::fwrite(text.data(), 1, text.size(), file_) != text.size()) fail(path_);
-  ++lines_;
 }
 
 void OutputFile::close() {

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 namespace temper::cli {
 
@@ -24,6 +25,8 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
 
   void row(const OutputRow& row);
+  void line(std::string_view text);  // as it is, and the end of the line
+  void bytes(std::string_view text);
   void finish();
   // Ends the file early: what it has stands in PATH.partial. Returns a message that says so.
   std::string stop();

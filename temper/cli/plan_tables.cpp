@@ -1,10 +1,13 @@
 #include "temper/cli/plan_tables.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <iomanip>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/json.h"
+#include "temper/metrics/format.h"
 #include "temper/plan/text.h"
 
 namespace temper::cli {
@@ -44,7 +47,7 @@ std::string seconds(const std::optional<double>& value) {
 }  // namespace
 
 std::string json_of(const plan::CheckList& list, const plan::MemoryPlan* memory,
-                    std::span<const plan::MeshCost> meshes) {
+                    std::span<const plan::MeshCost> meshes, const Json& shown) {
   Json out{{"checks", Json::array()},
            {"plan", {{"peak_bytes", nullptr}, {"parts", Json::object()}}}};
   for (const auto& check : list.checks()) {
@@ -63,6 +66,7 @@ std::string json_of(const plan::CheckList& list, const plan::MemoryPlan* memory,
                                            {"parts", json_of(phase.parts)}};
   }
   for (const plan::MeshCost& cost : meshes) out["meshes"].push_back(json_of(cost));
+  if (!shown.is_null()) out["shown"] = shown;
   return dump_json(out);
 }
 
@@ -80,6 +84,29 @@ void print_checks(std::ostream& out, const plan::CheckList& list, const plan::Me
           << plan::megabytes(static_cast<double>(bytes)) << "\n";
   out << "  " << std::left << std::setw(16) << "all" << std::right << std::setw(9)
       << plan::megabytes(static_cast<double>(memory->peak_bytes())) << std::endl;
+}
+
+void print_rates(std::ostream& out, std::span<const plan::LearningRate> rates) {
+  constexpr int kHeight = 5;
+  constexpr std::array kEighths = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  double highest = 0;
+  for (const plan::LearningRate& rate : rates) highest = std::max(highest, rate.rate);
+  if (rates.size() < 3 || !(highest > 0)) return;
+  out << "\nlearning rate, step 1 to " << plan::counted(rates.back().step) << "\n";
+  for (int line = kHeight - 1; line >= 0; --line) {
+    out << std::right << std::setw(11)
+        << (line == kHeight - 1 ? format_brief(highest)
+            : line == 0         ? "0"
+                                : "")
+        << " ";
+    for (const plan::LearningRate& rate : rates) {
+      const auto eighths =
+          static_cast<int>(std::lround(rate.rate / highest * kHeight * 8)) - line * 8;
+      out << kEighths[static_cast<size_t>(std::clamp(eighths, 0, 8))];
+    }
+    out << "\n";
+  }
+  out << std::flush;
 }
 
 void print_meshes(std::ostream& out, const plan::RunShape& run, const plan::Machine& machine,

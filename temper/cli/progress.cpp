@@ -53,8 +53,9 @@ bool interrupted() { return asked_to_stop != 0; }
 bool interrupted_by_key() { return asked_to_stop == SIGINT; }
 int stopped_status() { return 128 + (asked_to_stop ? asked_to_stop : SIGTERM); }
 
-Progress::Progress(std::string what, int64_t total)
+Progress::Progress(std::string what, int64_t total, std::string unit)
     : what_(std::move(what)),
+      unit_(std::move(unit)),
       total_(total),
       terminal_(::isatty(STDERR_FILENO) == 1),
       start_(steady_seconds()),
@@ -64,16 +65,18 @@ Progress::~Progress() {
   if (terminal_) std::cerr << "\r\033[K" << std::flush;
 }
 
-void Progress::advance(int64_t items, int64_t tokens) {
+void Progress::advance(int64_t items, int64_t units) {
   items_ += items;
-  tokens_ += tokens;
+  units_ += units;
   const double now = steady_seconds();
   if (now - drawn_ < (terminal_ ? 0.2 : 60)) return;
   drawn_ = now;
   const double seconds = now - start_;
   std::cerr << (terminal_ ? "\r\033[K" : "") << what_ << " " << items_;
   if (total_ > 0) std::cerr << " of " << total_;
-  std::cerr << ", " << format_count(static_cast<double>(tokens_) / seconds) << " tokens/s";
+  const int64_t counted = unit_.empty() ? items_ : units_;
+  std::cerr << ", " << format_count(static_cast<double>(counted) / seconds) << " "
+            << (unit_.empty() ? "rows" : unit_) << "/s";
   if (total_ > 0 && items_ > 0)
     std::cerr << ", left "
               << format_duration(seconds * static_cast<double>(total_ - items_) /

@@ -24,17 +24,17 @@ struct Interrupted {};      // thrown where work stops because of that
 // times a second and cleared at the end, elsewhere a line a minute.
 class Progress {
  public:
-  // total 0: unknown.
-  Progress(std::string what, int64_t total);
+  // total 0: unknown. unit: of what advance() counts beside the items; empty: the items themselves.
+  Progress(std::string what, int64_t total, std::string unit = "tokens");
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void advance(int64_t items, int64_t tokens);
+  void advance(int64_t items, int64_t units = 0);
 
  private:
-  std::string what_;
-  int64_t total_, items_ = 0, tokens_ = 0;
+  std::string what_, unit_;
+  int64_t total_, items_ = 0, units_ = 0;
   bool terminal_;
   double start_, drawn_;  // seconds
 };

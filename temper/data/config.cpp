@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/data/apportion.h"
+#include "temper/data/row_groups.h"
 #include "temper/text/template_date.h"
 
 namespace temper {
@@ -16,6 +18,9 @@ inline constexpr std::array enum_names<ConversationMode> = {"auto", "whole", "tu
 template <>
 inline constexpr std::array enum_names<data::RowFormat> = {"auto", "messages", "chatml", "sharegpt",
                                                            "alpaca"};
+template <>
+inline constexpr std::array enum_names<data::BalanceSection::Mode> = {"none", "report", "under",
+                                                                      "over"};
 
 }  // namespace temper
 
@@ -30,6 +35,18 @@ void DataSource::fields(Fields& f) {
   f.add("name", name, "name of the source in metrics");
   f.add("limit", limit, "use only the first `limit` rows of the source; null: all", at_least(1));
 }
+void BalanceSection::fields(Fields& f) {
+  f.add("mode", mode,
+        "none; report: metrics by group; under, over: the same, and leave out or repeat rows of "
+        "each source until its groups have their shares");
+  f.add("field", field, "group rows by this field of theirs; empty: by rules");
+  f.add("rules", rules,
+        "file of {domain: {keywords: [..], patterns: [..]}} that groups rows; empty: the built-in "
+        "domains");
+  f.add("target", target,
+        "shares of the groups, as in {mathematics: 0.5, coding: 0.2}; other groups share the rest "
+        "in proportion to their rows; empty: all have the same share");
+}
 void DataSection::fields(Fields& f) {
   f.add("train", train,
         "rows to train on: a path or a data set id (openai/gsm8k:main/train), or a list of {path, "
@@ -39,6 +56,7 @@ void DataSection::fields(Fields& f) {
   f.add("validation_fraction", validation_fraction,
         "fraction of data.train's rows held out for evaluation, chosen by their text and the seed",
         fraction());
+  f.add("balance", balance, "shares of domains, or of a field's values, among the training rows");
   f.add("columns", columns,
         "names of the rows' fields in the file, as in {prompt: question, completion: answer}");
   f.add("max_length", max_length,
@@ -74,6 +92,7 @@ void DataSection::apply_to(TextFormat& to) const {
   to.system_prompt = system_prompt;
   to.max_length = max_length;
   to.overlong = overlong;
+  if (balance.groups()) to.groups = std::make_shared<const RowGroups>(balance.field, balance.rules);
 }
 
 namespace {
@@ -109,13 +128,31 @@ SourceSpec spec_of(const DataSource& source) {
   return {.path = source.path, .weight = source.weight, .name = source.name, .limit = source.limit};
 }
 
+std::shared_ptr<const RowBalance> balance_of(const DataSection& section, uint64_t seed) {
+  const BalanceSection& b = section.balance;
+  using Mode = BalanceSection::Mode;
+  if (b.mode == Mode::kNone || b.mode == Mode::kReport) return nullptr;
+  auto balance = std::make_shared<RowBalance>();
+  balance->mode = b.mode == Mode::kUnder ? BalanceMode::kUnder : BalanceMode::kOver;
+  balance->field = b.field;
+  balance->rules = b.rules;
+  balance->where = "data.balance.target";
+  for (const auto& [name, share] : b.target)
+    balance->targets.push_back(parse_shares(name + "=" + share, balance->where).at(0));
+  balance->seed = seed;
+  balance->columns = section.columns;
+  return balance;
+}
+
 }  // namespace
 
 std::vector<SourceSpec> training_sources(const DataSection& section, uint64_t seed) {
   std::vector<SourceSpec> specs;
+  const std::shared_ptr<const RowBalance> balance = balance_of(section, seed);
   for (const DataSource& source : section.train) {
     specs.push_back(spec_of(source));
     specs.back().held_out = {section.validation_fraction, seed};
+    specs.back().balance = balance;
   }
   return specs;
 }

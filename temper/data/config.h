@@ -23,10 +23,23 @@ struct DataSource {
   void fields(Fields& f);
 };
 
+// Shares of groups of rows, and metrics by group.
+struct BalanceSection {
+  // kReport: rows as they are, metrics by group. kUnder and kOver: as BalanceMode, and the metrics.
+  enum class Mode { kNone, kReport, kUnder, kOver };
+  Mode mode = Mode::kNone;
+  std::string field, rules;                   // both empty: the built-in domains
+  std::map<std::string, std::string> target;  // shares, as text
+  void fields(Fields& f);
+
+  bool groups() const { return mode != Mode::kNone; }
+};
+
 struct DataSection {
   std::vector<DataSource> train;               // empty: not given
   std::vector<DataSource> eval;                // empty: none
   double validation_fraction = 0;              // of each source of `train`, held out of it
+  BalanceSection balance;                      // of each source of `train`
   std::map<std::string, std::string> columns;  // what a row's field is called here -> in the file
   int64_t max_length = 1024;
   Overlong overlong = Overlong::kTruncate;

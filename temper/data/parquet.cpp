@@ -5,6 +5,7 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "temper/base/errno_text.h"
 #include "temper/base/error.h"
@@ -18,6 +19,8 @@ struct ParquetReader {
   Plugin plugin{"libtemper_parquet.so"};
   decltype(&temper_parquet_rows) rows =
       plugin.function<decltype(temper_parquet_rows)>("temper_parquet_rows");
+  decltype(&temper_parquet_write) write =
+      plugin.function<decltype(temper_parquet_write)>("temper_parquet_write");
   decltype(&temper_parquet_arrow_version) arrow_version =
       plugin.function<decltype(temper_parquet_arrow_version)>("temper_parquet_arrow_version");
 };
@@ -66,6 +69,19 @@ FileDescriptor open_parquet(const std::string& path, const UnpackLimits& limits)
   if (conversion.problem) std::rethrow_exception(conversion.problem);
   check<DataError>(status == 0, path, error);
   return conversion.out.release();
+}
+
+void write_parquet(int lines, const ColumnType& columns, int64_t longest, int out,
+                   const std::string& path) {
+  const ParquetReader& arrow = parquet_reader();
+  check<ConfigError>(arrow.plugin.problem().empty() && arrow.write != nullptr, path,
+                     ": Parquet is not in this build, or Arrow does not load (",
+                     arrow.plugin.problem(), "); name the file .jsonl");
+  const std::string from = str("/proc/self/fd/", lines), to = str("/proc/self/fd/", out);
+  char error[2048] = "";
+  const int status = arrow.write(from.c_str(), dump_json(columns.to_json()).c_str(), longest,
+                                 to.c_str(), error, sizeof error);
+  check(status == 0, path, ": cannot write it as Parquet: ", error);
 }
 
 const char* arrow_version() {

@@ -93,6 +93,7 @@ std::optional<PromptRow> read_asked(const PromptFormat& format, Json row, const 
     out.tokens.erase(out.tokens.begin(), out.tokens.end() - format.max_length);
     *truncated = true;
   }
+  out.group = group_of(format, row, where);
   out.fields = std::make_shared<const Json>(std::move(row));
   return out;
 }

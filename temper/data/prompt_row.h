@@ -21,6 +21,7 @@ struct PromptRow {
   std::shared_ptr<const Json> messages = nullptr;
   std::shared_ptr<const ChatTemplate> chat = nullptr;
   bool has_answer = false;  // the row's conversation goes on with answers of the assistant
+  std::string group = {};   // TextFormat::groups' name for the row; empty: none
 };
 
 // max_length is that of a prompt; truncating keeps its end, as what is asked stands last.

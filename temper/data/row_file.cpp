@@ -7,6 +7,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/errno_text.h"
@@ -19,6 +20,14 @@
 namespace temper::data {
 namespace {
 constexpr int64_t kPiece = int64_t{1} << 16;  // bytes read at once
+
+bool is_pipe(const std::string& path) {
+  std::error_code none;
+  const std::filesystem::file_status status = std::filesystem::status(path, none);
+  return std::filesystem::is_fifo(status) || std::filesystem::is_character_file(status) ||
+         std::filesystem::is_socket(status);
+}
+
 }  // namespace
 
 RowFile::RowFile(const std::string& path, bool may_be_empty, const UnpackLimits& limits)
@@ -29,6 +38,8 @@ RowFile::RowFile(const std::string& path, bool may_be_empty, const UnpackLimits&
     unpack(limits);
   } else if (is_table_text(path)) {
     file_ = open_table_text(path, limits);
+  } else if (is_pipe(path)) {
+    unpack({.reserve_bytes = limits.reserve_bytes, .ratio = INT64_MAX});
   } else {
     LineReader::open(path);  // its checks and messages
     file_.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));

@@ -12,10 +12,10 @@
 
 namespace temper::data {
 
-// Plain files are read in place; .gz, .zst, .parquet and tables of text (table_text.h) are unpacked
-// once into an unlinked temporary file, so that the order of rows and every shuffle of them are the
-// same whatever the format. Blank lines are no rows. Throws DataError, RunError where there is no
-// room to unpack.
+// Plain files are read in place; .gz, .zst, .parquet, tables of text (table_text.h) and pipes are
+// unpacked once into an unlinked temporary file, so that the order of rows and every shuffle of
+// them are the same whatever the format. Blank lines are no rows. Throws DataError, RunError where
+// there is no room to unpack.
 class RowFile {
  public:
   // A file without rows is an error unless it may be empty.
@@ -28,6 +28,7 @@ class RowFile {
   std::string line(int64_t row) const;   // its text, without the end of the line; thread-safe
   Json row(int64_t row) const;           // thread-safe
   int64_t row_bytes(int64_t row) const;  // of its line and of blank ones after it
+  int64_t bytes() const { return end_; }
 
  private:
   void index();

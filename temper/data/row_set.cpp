@@ -12,6 +12,9 @@
 
 #include "temper/base/error.h"
 #include "temper/data/hub_dataset.h"
+#include "temper/data/row_fields.h"
+#include "temper/data/row_groups.h"
+#include "temper/data/row_list.h"
 #include "temper/data/table_text.h"
 
 namespace temper::data {
@@ -127,6 +130,7 @@ RowSet::RowSet(const SourceSpec& spec) : path_(spec.path) {
   if (spec.limit) size_ = std::min(size_, *spec.limit);
   check<DataError>(size_ > 0, path_, ": no rows");
   if (spec.held_out.fraction > 0) choose(spec.held_out, spec.only_held_out);
+  if (spec.balance && !spec.only_held_out) balance(*spec.balance);
 }
 
 void RowSet::choose(const HeldOut& held_out, bool only_held_out) {
@@ -149,6 +153,29 @@ void RowSet::choose(const HeldOut& held_out, bool only_held_out) {
                    "have the text of one that is");
 }
 
+void RowSet::balance(const RowBalance& how) {
+  const RowGroups by(how.field, how.rules);
+  GroupCounter counter(by);
+  each_in_order(
+      size_,
+      [&](int64_t i) {
+        Json row = this->row(i);
+        rename_columns(row, how.columns, where(i));
+        return by.of(row, where(i));
+      },
+      [&](int64_t i, const std::string& name) { counter.add(name, where(i)); });
+  GroupedRows rows = counter.take();
+  set_shares(rows.groups, how.targets, how.where);
+  data::balance(rows.groups, how.mode);
+  std::vector<int64_t> balanced = balanced_rows(rows, how.seed);
+  if (!chosen_.empty())
+    for (int64_t& row : balanced) row = chosen_[static_cast<size_t>(row)];
+  chosen_ = std::move(balanced);
+  size_ = static_cast<int64_t>(chosen_.size());
+  balanced_ = std::move(rows.groups);
+  check<DataError>(size_ > 0, path_, ": balancing leaves no row");
+}
+
 RowSet::Location RowSet::place(int64_t row) const {
   if (!chosen_.empty()) row = chosen_[static_cast<size_t>(row)];
   const auto file = std::upper_bound(first_.begin(), first_.end(), row) - first_.begin() - 1;
@@ -160,6 +187,11 @@ std::string RowSet::where(int64_t row) const {
   return at.file->where(at.row);
 }
 
+std::string RowSet::line(int64_t row) const {
+  const Location at = place(row);
+  return at.file->line(at.row);
+}
+
 Json RowSet::row(int64_t row) const {
   const Location at = place(row);
   return at.file->row(at.row);
@@ -168,6 +200,18 @@ Json RowSet::row(int64_t row) const {
 int64_t RowSet::row_bytes(int64_t row) const {
   const Location at = place(row);
   return at.file->row_bytes(at.row);
+}
+
+std::vector<std::string> RowSet::files() const {
+  std::vector<std::string> files;
+  for (const auto& file : files_) files.push_back(file->path());
+  return files;
+}
+
+int64_t RowSet::bytes() const {
+  int64_t bytes = 0;
+  for (const auto& file : files_) bytes += file->bytes();
+  return bytes;
 }
 
 }  // namespace temper::data

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "temper/base/json.h"
+#include "temper/data/balance.h"
 #include "temper/data/row_file.h"
 
 namespace temper::data {
@@ -22,6 +25,16 @@ struct HeldOut {
   uint64_t seed = 0;
 };
 
+// Shares of a source's rows (balance.h): rows are left out or repeated.
+struct RowBalance {
+  BalanceMode mode = BalanceMode::kUnder;
+  std::string field, rules;  // what groups rows, as RowGroups takes it
+  std::vector<std::pair<std::string, double>> targets;
+  uint64_t seed = 0;
+  std::map<std::string, std::string> columns;  // renames before rows are grouped
+  std::string where;                           // begins the message of a ConfigError
+};
+
 struct SourceSpec {
   std::string path;  // a file, a directory, a pattern with *, ? and [..], or a data set's id
   double weight = 1;
@@ -29,6 +42,7 @@ struct SourceSpec {
   std::optional<int64_t> limit = {};  // only the first so many rows, counted before any is held out
   HeldOut held_out = {};              // left out,
   bool only_held_out = false;         // or, the other way round, all that is given
+  std::shared_ptr<const RowBalance> balance = nullptr;  // of the rows that are left; null: none
 };
 
 // Files come in the order of their names' bytes, their rows one file after the other. Thread-safe.
@@ -40,8 +54,13 @@ class RowSet {
   int64_t size() const { return size_; }
   const std::string& path() const { return path_; }  // as it was given
   std::string where(int64_t row) const;              // "FILE:LINE"
+  std::string line(int64_t row) const;               // its text, without the end of the line
   Json row(int64_t row) const;
   int64_t row_bytes(int64_t row) const;
+  std::vector<std::string> files() const;
+  int64_t bytes() const;  // of all lines of the files, unpacked
+  // The groups that were balanced; empty: none were.
+  const std::vector<BalanceGroup>& balanced() const { return balanced_; }
 
  private:
   struct Location {
@@ -50,11 +69,13 @@ class RowSet {
   };
   Location place(int64_t row) const;
   void choose(const HeldOut& held_out, bool only_held_out);
+  void balance(const RowBalance& how);
 
   std::string path_;
   std::vector<std::unique_ptr<RowFile>> files_;
   std::vector<int64_t> first_;   // of each file, the number of rows before it
-  std::vector<int64_t> chosen_;  // the rows of the part; empty: all
+  std::vector<int64_t> chosen_;  // the rows of the part, as often as they occur; empty: all
+  std::vector<BalanceGroup> balanced_;
   int64_t size_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include "temper/base/error.h"
 #include "temper/data/conversation_format.h"
 #include "temper/data/row_fields.h"
+#include "temper/data/row_groups.h"
 #include "temper/text/conversation.h"
 #include "temper/text/message_parts.h"
 #include "temper/text/special_tokens.h"
@@ -66,6 +67,10 @@ Json normalized_row(const TextFormat& format, Json row, const std::string& where
   if (kind == RowFormat::kMessages) return row;
   return kind == RowFormat::kSharegpt ? from_sharegpt(std::move(row), where)
                                       : from_alpaca(std::move(row), format.chat != nullptr, where);
+}
+
+std::string group_of(const TextFormat& format, const Json& row, const std::string& where) {
+  return format.groups ? format.groups->of(row, where) : std::string();
 }
 
 Json with_system_prompt(const TextFormat& format, const Json& messages) {

@@ -15,6 +15,8 @@
 
 namespace temper::data {
 
+class RowGroups;
+
 // What happens to rows that are longer than max_length.
 enum class Overlong { kTruncate, kDrop, kError };
 
@@ -32,6 +34,8 @@ struct TextFormat {
   int64_t max_length = 1024;
   Overlong overlong = Overlong::kTruncate;
   int64_t vocabulary = 0;
+  // What groups rows for metrics of their own; null: nothing does.
+  std::shared_ptr<const RowGroups> groups;
   // What to do where messages need a template and there is none; a config has a key for it.
   const char* no_chat = "put one there as chat_template.jinja";
 };
@@ -53,6 +57,10 @@ void join_text_parts(Json& row, const std::string& where);
 // conversation as `messages` (an Alpaca row where there is no chat template: as `prompt` and
 // `completion`). Throws DataError.
 Json normalized_row(const TextFormat& format, Json row, const std::string& where);
+
+// The name of the row's group, from a row that normalized_row() made; empty where nothing groups
+// rows. Throws DataError.
+std::string group_of(const TextFormat& format, const Json& row, const std::string& where);
 
 // The messages with the format's system prompt before them, unless they begin with one.
 Json with_system_prompt(const TextFormat& format, const Json& messages);

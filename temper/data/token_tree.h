@@ -22,6 +22,7 @@ struct SftRow {
   // Tokens of each path, where the row is trained turn by turn. Empty: one path, the only segment.
   std::vector<int64_t> path_lengths;
   std::string untrained;  // why no token is trained; empty where one is
+  std::string group;      // TextFormat::groups' name for the row; empty: none
 
   // How many tokens are trained. A root's first label has nothing before it and is not counted.
   int64_t supervised() const;

@@ -40,36 +40,6 @@ Finding RunChecks::describe(const char* key, const RowSizes& sizes, int64_t step
                                  {"untrained", c.untrained}});
 }
 
-namespace {
-
-std::string place_of(const data::RowOrder& order, RowSizes::Location place) {
-  return order.rows_of(place.source).where(place.row);
-}
-
-}  // namespace
-
-Finding RunChecks::duplicates(const Rows& train) {
-  const auto pairs = train.sizes.repeated();
-  if (pairs.empty()) return Finding::pass("no row repeats another", {{"rows", 0}});
-  return Finding::warn(
-      str(counted(std::ssize(pairs)), pairs.size() == 1 ? " row repeats" : " rows repeat",
-          " an earlier one, and so are trained more often than others: ",
-          place_of(*train.order, pairs[0].first), " equals ",
-          place_of(*train.order, pairs[0].second)),
-      {{"rows", pairs.size()}});
-}
-
-Finding RunChecks::overlap(const Rows& train, const Rows& eval) {
-  const auto pairs = train.sizes.found_in(eval.sizes);
-  if (pairs.empty()) return Finding::pass("no evaluation row is a training row", {{"rows", 0}});
-  return Finding::warn(
-      str(counted(std::ssize(pairs)), " of ", counted(eval.sizes.counts.rows),
-          " evaluation rows are training rows, too: ", place_of(*eval.order, pairs[0].first),
-          " equals ", place_of(*train.order, pairs[0].second),
-          "; on such rows the evaluation does not measure how the model does on unseen data"),
-      {{"rows", pairs.size()}});
-}
-
 void RunChecks::lengths(const RowSizes& sizes, bool supervised) {
   const data::RowSurvey& c = sizes.counts;
   list.run("lengths", [&] {
@@ -249,9 +219,11 @@ Finding RunChecks::memory() const {
 void RunChecks::finish(int64_t planned_steps) {
   list.run("output_dir", [this] { return output_dir(); });
   if (!has_model) {
+    list.skip("learning_rate", "the model cannot be read");
     list.skip("disk", "the model cannot be read");
     return list.skip("memory", "the model cannot be read");
   }
+  list.run("learning_rate", [&] { return learning_rates(planned_steps); });
   list.run("disk", [&] { return disk(planned_steps); });
   list.run("memory", [this] {
     // Memory of code and threads that a run uses and a check does not (those of its rows and of its

@@ -15,14 +15,73 @@ using Places = std::unordered_map<uint64_t, RowSizes::Location>;
 
 // Calls `visit` with every row that is not left out.
 template <class Visit>
-void each_row(const RowSizes& sizes, const Visit& visit) {
+void each_size(const RowSizes& sizes, const Visit& visit) {
   for (size_t s = 0; s < sizes.of.size(); ++s)
     for (size_t r = 0; r < sizes.of[s].size(); ++r)
       if (sizes.of[s][r].tokens > 0)
-        visit(sizes.of[s][r].key, RowSizes::Location{s, static_cast<int64_t>(r)});
+        visit(sizes.of[s][r], RowSizes::Location{s, static_cast<int64_t>(r)});
+}
+
+template <class Visit>
+void each_row(const RowSizes& sizes, const Visit& visit) {
+  each_size(sizes, [&](const RowSize& size, RowSizes::Location place) { visit(size.key, place); });
+}
+
+constexpr size_t kLeastAsked = 2;  // tokens: a BOS alone is no prompt
+
+uint64_t hash_of_asked(const std::vector<int32_t>& tokens) {
+  if (tokens.size() < kLeastAsked) return 0;
+  uint64_t key = 1;
+  add_to_key(key, tokens);
+  return key == 0 ? 1 : key;
+}
+
+// The first segment that follows this one; -1: none does.
+int64_t child_of(const data::SftRow& row, int64_t segment) {
+  for (size_t s = static_cast<size_t>(segment) + 1; s < row.segments.size(); ++s)
+    if (row.segments[s].parent == segment) return static_cast<int64_t>(s);
+  return -1;
 }
 
 }  // namespace
+
+uint64_t asked_key_of(const data::SftRow& row) {
+  std::vector<int32_t> asked;
+  for (int64_t s = row.segments.empty() ? -1 : 0; s >= 0; s = child_of(row, s)) {
+    const data::Segment& segment = row.segments[static_cast<size_t>(s)];
+    for (size_t i = 0; i < segment.tokens.size(); ++i) {
+      if (i < segment.labels.size() && segment.labels[i] >= 0) return hash_of_asked(asked);
+      asked.push_back(segment.tokens[i]);
+    }
+  }
+  return 0;
+}
+
+uint64_t asked_key_of(const data::PreferenceRow& row) {
+  const data::Side side =
+      row.has(data::Side::kChosen) ? data::Side::kChosen : data::Side::kRejected;
+  return hash_of_asked(row.path(side, true).tokens);
+}
+
+uint64_t asked_key_of(const data::PromptRow&) { return 0; }
+
+namespace {
+
+template <class Row>
+const std::vector<int32_t>& tokens_of_root(const Row& row) {
+  static const std::vector<int32_t> none;
+  return row.segments.empty() ? none : row.segments[0].tokens;
+}
+
+}  // namespace
+
+const std::vector<int32_t>& first_tokens(const data::SftRow& row) { return tokens_of_root(row); }
+
+const std::vector<int32_t>& first_tokens(const data::PreferenceRow& row) {
+  return tokens_of_root(row);
+}
+
+const std::vector<int32_t>& first_tokens(const data::PromptRow& row) { return row.tokens; }
 
 uint64_t key_of(const data::SftRow& row) {
   uint64_t key = 0;
@@ -57,6 +116,21 @@ std::vector<std::pair<RowSizes::Location, RowSizes::Location>> RowSizes::found_i
   std::vector<std::pair<Location, Location>> found;
   each_row(others, [&](uint64_t key, Location place) {
     if (const auto it = first.find(key); it != first.end()) found.emplace_back(place, it->second);
+  });
+  return found;
+}
+
+std::vector<std::pair<RowSizes::Location, RowSizes::Location>> RowSizes::prompts_found_in(
+    const RowSizes& others) const {
+  Places first, asked;
+  each_size(*this, [&](const RowSize& size, Location place) {
+    first.emplace(size.key, place);
+    if (size.asked != 0) asked.emplace(size.asked, place);
+  });
+  std::vector<std::pair<Location, Location>> found;
+  each_size(others, [&](const RowSize& size, Location place) {
+    const auto it = size.asked == 0 ? asked.end() : asked.find(size.asked);
+    if (it != asked.end() && !first.contains(size.key)) found.emplace_back(place, it->second);
   });
   return found;
 }

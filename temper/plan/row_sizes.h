@@ -23,12 +23,24 @@ struct RowSize {
   int64_t targets = 0;  // that a loss reads
   int64_t prompt = 0;   // that a completion is sampled after; 0: none is
   uint64_t key = 0;     // a hash of what is trained, or of the prompt: equal rows have one
+  // A hash of the tokens before the first trained one; 0: there are fewer than two, or none is
+  // trained.
+  uint64_t asked = 0;
+  int32_t first = -1, second = -1;  // tokens; -1: there is none
 };
 
 // Hashes of rows: of their tokens and which of them are trained; of a prompt, its tokens.
 uint64_t key_of(const data::SftRow& row);
 uint64_t key_of(const data::PreferenceRow& row);
 uint64_t key_of(const data::PromptRow& row);
+// RowSize::asked; of a PromptRow 0, as its key says all.
+uint64_t asked_key_of(const data::SftRow& row);
+uint64_t asked_key_of(const data::PreferenceRow& row);
+uint64_t asked_key_of(const data::PromptRow& row);
+// The tokens of a row's first segment.
+const std::vector<int32_t>& first_tokens(const data::SftRow& row);
+const std::vector<int32_t>& first_tokens(const data::PreferenceRow& row);
+const std::vector<int32_t>& first_tokens(const data::PromptRow& row);
 
 struct RowSizes {
   data::RowSurvey counts;
@@ -43,6 +55,8 @@ struct RowSizes {
   // one, with that one.
   std::vector<std::pair<Location, Location>> found_in(const RowSizes& others) const;
   std::vector<std::pair<Location, Location>> repeated() const;
+  // As found_in(), of rows that are not equal and have the same prompt (RowSize::asked).
+  std::vector<std::pair<Location, Location>> prompts_found_in(const RowSizes& others) const;
 
   int64_t longest() const, longest_prompt() const;
   int64_t longer_than(int64_t tokens) const;  // rows
@@ -67,7 +81,13 @@ RowSizes measure_rows(const data::RowOrder& order, typename data::Loader<Row>::R
         const std::optional<Row> row = read(drawn, state);
         if (!row) return {};
         RowSize size = size_of(*row);
-        if constexpr (requires { key_of(*row); }) size.key = key_of(*row);
+        if constexpr (requires { key_of(*row); }) {
+          size.key = key_of(*row);
+          size.asked = asked_key_of(*row);
+          const std::vector<int32_t>& tokens = first_tokens(*row);
+          if (!tokens.empty()) size.first = tokens[0];
+          if (tokens.size() > 1) size.second = tokens[1];
+        }
         sizes.of[source_of(drawn.file)][static_cast<size_t>(drawn.row)] = size;
         return size.tokens;
       },

@@ -12,6 +12,7 @@
 #include "temper/plan/check_list.h"
 #include "temper/plan/memory.h"
 #include "temper/plan/row_sizes.h"
+#include "temper/plan/shown_row.h"
 #include "temper/train/policy.h"
 
 namespace temper::plan {
@@ -19,6 +20,12 @@ namespace temper::plan {
 struct CheckOptions {
   int64_t ranks = 0;  // of the run; 0: as the environment says, else as many as mesh asks for
   int64_t program_bytes = 0;  // what the program takes before it has a model
+  int64_t show = 0;           // the row of data.train to show, from 1; 0: none
+};
+
+struct LearningRate {
+  int64_t step;  // from 1
+  double rate;
 };
 
 class RunChecks {
@@ -37,7 +44,8 @@ class RunChecks {
   void add_reference(const std::optional<std::string>& directory, bool adapter_off = false);
 
   // "data.train", "data.duplicates", where there are rows to evaluate on "data.eval" and
-  // "data.overlap", "lengths" and, where rows are supervised, "labels".
+  // "data.overlap", "bos", "lengths" and, where rows are supervised, "labels". Sets `shown`
+  // where options.show asks for a row; throws ConfigError where data.train has fewer.
   struct Rows {
     std::unique_ptr<data::RowOrder> order;
     RowSizes sizes;
@@ -51,7 +59,7 @@ class RunChecks {
   // the key-value cache.
   void rollout(const generate::RolloutSection& section);
 
-  // "output_dir", "disk", "memory", once the run's shape is known.
+  // "output_dir", "learning_rate", "disk", "memory", once the run's shape is known.
   void finish(int64_t planned_steps);
 
   train::RunConfig& config;
@@ -62,6 +70,8 @@ class RunChecks {
   Ranks ranks;
   RunShape shape;
   std::optional<MemoryPlan> plan;
+  std::optional<ShownRow> shown;
+  std::vector<LearningRate> rates;  // of steps from the first to the last
 
  private:
   int64_t tokenizer_bytes_ = 0;  // of memory
@@ -73,6 +83,11 @@ class RunChecks {
   Finding describe(const char* key, const RowSizes& sizes, int64_t steps) const;
   static Finding duplicates(const Rows& train);
   static Finding overlap(const Rows& train, const Rows& eval);
+  Finding beginnings(const Rows& train) const;
+  Finding balanced(const Rows& train) const;
+  Finding learning_rates(int64_t planned_steps);
+  template <class Row>
+  void show(const Rows& train, const typename data::Loader<Row>::Read& read);
   void lengths(const RowSizes& sizes, bool supervised);
   void check_verb(const std::string& checkpoint, const char* key) const;
   Finding output_dir() const;
@@ -113,6 +128,13 @@ std::optional<RunChecks::Rows> RunChecks::rows(typename data::Loader<Row>::Read 
     else
       list.skip("data.overlap", "data.train or data.eval cannot be read");
   }
+  if (train && config.data.balance.groups())
+    list.run("data.balance", [&] { return balanced(*train); });
+  if (train && options.show > 0) show<Row>(*train, read);
+  if (train)
+    list.run("bos", [&] { return beginnings(*train); });
+  else
+    list.skip("bos", "data.train cannot be read");
   if (train) {
     train->longest_prompt =
         std::max(eval ? eval->sizes.longest_prompt() : 0, train->sizes.longest_prompt());
@@ -122,6 +144,24 @@ std::optional<RunChecks::Rows> RunChecks::rows(typename data::Loader<Row>::Read 
     if (supervised) list.skip("labels", "data.train cannot be read");
   }
   return train;
+}
+
+template <class Row>
+void RunChecks::show(const Rows& train, const typename data::Loader<Row>::Read& read) {
+  int64_t row = options.show - 1;
+  for (size_t s = 0; s < train.order->sources().size(); ++s) {
+    const data::RowSet& rows = train.order->rows_of(s);
+    if (row >= rows.size()) {
+      row -= rows.size();
+      continue;
+    }
+    data::LoaderState state;
+    const std::optional<Row> found = read({&rows, row}, state);
+    shown = {rows.where(row), found ? shown_paths(*found) : std::vector<ShownPath>()};
+    return;
+  }
+  throw ConfigError(
+      str("--show ", options.show, ": data.train has ", train.order->rows(), " rows"));
 }
 
 }  // namespace temper::plan

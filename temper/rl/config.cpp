@@ -68,6 +68,7 @@ void RlSection::fields(Fields& f) {
       "asynchronous rollout: maximum number of updates between the policy that samples a batch and "
       "the one that trains on it; 0: sampling and training alternate",
       at_least(0));
+  f.add("difficulty", difficulty, "which prompts are drawn again");
   f.add("on_mismatch", on_mismatch,
         "when the log-probabilities of sampler and trainer differ: stop, or correct by importance "
         "sampling. Default: correct with max_staleness, rollout.server, model.backend: aten, or "
@@ -245,6 +246,14 @@ void RlConfig::validate() const {
   require(rollout.temperature > 0, "rollout.temperature",
           "found 0, expected number > 0: greedy completions are all the same, and the policy's "
           "log-probabilities are those at this temperature");
+  const DifficultySection& difficulty = rl.difficulty;
+  require(difficulty.lowest < difficulty.highest, "rl.difficulty.lowest", "found ",
+          difficulty.lowest, ", expected less than rl.difficulty.highest, ", difficulty.highest);
+  require(
+      difficulty.mode == DifficultySection::Mode::kNone || (rl.max_staleness == 0 && !rl.replay),
+      "rl.difficulty.mode",
+      "prompts are chosen by the rewards of the batch before: it needs rl.max_staleness 0, and "
+      "no rl.replay");
   rollout.validate();
   if (rollout.replay_sampling_mask == true) {
     require(

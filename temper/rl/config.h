@@ -14,6 +14,7 @@
 #include "temper/generate/remote/config.h"
 #include "temper/rewards/config.h"
 #include "temper/rl/algorithms/algorithm.h"
+#include "temper/rl/difficulty.h"
 #include "temper/train/config.h"
 
 namespace temper::rl {
@@ -41,6 +42,7 @@ struct RlSection {
   double importance_cap = 2;
   std::array<double, 2> importance_bounds = {0.5, 5};
   int64_t max_staleness = 0;
+  DifficultySection difficulty;
   std::shared_ptr<Algorithm> algorithm;  // its class sets the keys of its file
   // Another of its name, with its paper's defaults.
   std::unique_ptr<Algorithm> untouched_algorithm() const;

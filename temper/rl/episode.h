@@ -58,6 +58,7 @@ struct EpisodeGroup {
   int64_t id = 0;
   std::vector<Segment> segments;  // depth first
   std::vector<Episode> episodes;
+  std::string rows = {};  // name of the prompt's group of rows (data.balance); empty: none
 
   // The tokens of the episode's root.
   const std::vector<int32_t>& prompt(const Episode& episode) const;

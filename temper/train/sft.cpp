@@ -14,6 +14,7 @@ namespace temper::train {
 namespace {
 
 constexpr int64_t kRowsToJudge = 64;
+const std::string kGroupLoss = "group_loss/";
 
 }  // namespace
 
@@ -68,6 +69,8 @@ StepPlan SftTask::plan(std::vector<data::SftRow> rows) {
     plan.tokens += static_cast<double>(row.num_tokens());
     plan.supervised_tokens += static_cast<double>(row.supervised());
     units.push_back(unit_of(row));
+    for (PackUnit::Segment& segment : units.back().segments)
+      if (format_.groups) segment.tag = std::ssize(units) - 1;
   }
   supervised_ = plan.supervised_tokens;
   plan.every_token = counts_every_token();
@@ -84,12 +87,30 @@ Loss SftTask::loss(const ForwardPass& pass) {
                   .dropout = true,
                   .watched = true});
   Loss loss{{{.name = "nll", .value = -out.logp, .denominator = denominator}}, {}};
+  if (format_.groups) add_group_means(pass, out.logp, loss);
   if (z_loss > 0)
     loss.terms.push_back({.name = "z_loss",
                           .coefficient = z_loss,
                           .value = out.log_sum_exp.square(),
                           .denominator = denominator});
   return loss;
+}
+
+// The mean negative log-likelihood of each group's supervised tokens.
+void SftTask::add_group_means(const ForwardPass& pass, const at::Tensor& logp, Loss& loss) const {
+  const at::Tensor values = logp.detach().contiguous();
+  const float* const data = values.const_data_ptr<float>();
+  for (const ForwardPass::Span& span : pass.spans) {
+    double sum = 0;
+    for (int64_t i = span.begin; i < span.end; ++i) sum -= data[i];
+    loss.means.push_back({kGroupLoss + rows_.at(static_cast<size_t>(span.tag)).group, sum,
+                          static_cast<double>(span.end - span.begin)});
+  }
+}
+
+std::vector<MetricInfo> SftTask::metrics() const {
+  if (!format_.groups) return {};
+  return {{kGroupLoss + "*", "nats", "loss by group", "mean loss of a group's supervised tokens"}};
 }
 
 // A run that trains nothing is no success: it ends once enough rows are known to be of no use.

@@ -35,6 +35,7 @@ class SftTask : public Task {
   void restore(const TaskState& state, const std::string& where) override;
   std::vector<std::pair<std::string, std::string>> summary() const override;
   std::vector<Report::Table> tables() const override;
+  std::vector<MetricInfo> metrics() const override;
 
  protected:
   // The step's passes, of these rows.
@@ -55,6 +56,8 @@ class SftTask : public Task {
   bool needs_labels_ = true;        // whether a run whose rows have none trains nothing
 
  private:
+  void add_group_means(const ForwardPass& pass, const at::Tensor& logp, Loss& loss) const;
+
   data::RowSurvey survey_;
   data::LoaderState done_;  // after the last step
 };

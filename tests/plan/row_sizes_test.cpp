@@ -95,3 +95,25 @@ TEST_CASE("equal rows are found, among themselves and in others") {
   CHECK(shared[0].second.row == 1);
   CHECK(eval.repeated().empty());
 }
+
+TEST_CASE("rows with the prompt of a training row are found, unless they are that row") {
+  const auto size = [](std::vector<int32_t> tokens, std::vector<int32_t> labels) {
+    const data::SftRow row = data::row_of({std::move(tokens), std::move(labels)});
+    return RowSize{.tokens = row.num_tokens(), .key = key_of(row), .asked = asked_key_of(row)};
+  };
+  RowSizes train, eval;
+  train.of = {{size({1, 2, 3}, {-100, -100, 3}), size({1, 5, 6}, {-100, 5, 6}),
+               size({7, 8}, {7, 8}), size({4, 4}, {-100, -100})}};
+  eval.of = {{size({1, 2, 3}, {-100, -100, 3}),  // the row itself
+              size({1, 2, 9}, {-100, -100, 9}),  // its prompt
+              size({1, 6, 6}, {-100, 6, 6}),     // one token is no prompt
+              size({7, 9}, {7, 9}), size({4, 4, 4}, {-100, -100, 4})}};
+  const auto found = train.prompts_found_in(eval);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].first.row == 1);
+  CHECK(found[0].second.row == 0);
+  // The first path of a tree, as far as it is not trained.
+  const data::SftRow tree =
+      data::tree_of({{{1, 2, 3}, {-100, -100, 3}}, {{1, 2, 4, 5}, {-100, -100, -100, 5}}});
+  CHECK(asked_key_of(tree) == size({1, 2, 3}, {-100, -100, 3}).asked);
+}

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 extern "C" {
 
@@ -16,6 +17,12 @@ typedef int (*temper_parquet_writer)(void* context, const char* bytes, size_t si
 // or 2 where `write` ended it.
 int temper_parquet_rows(const char* path, temper_parquet_writer write, void* context, char* error,
                         size_t error_size);
+
+// Writes the rows of the file `lines`, a JSON object a line, the longest of `longest` bytes, as a
+// Parquet file to `path`. `columns` is the JSON of ColumnType::to_json(). Returns 0, or 1 with
+// `error` as above.
+int temper_parquet_write(const char* lines, const char* columns, int64_t longest, const char* path,
+                         char* error, size_t error_size);
 
 // "26.0.1"
 const char* temper_parquet_arrow_version();

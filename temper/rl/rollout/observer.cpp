@@ -28,6 +28,7 @@ void BatchStatistics::add_to(MetricsRow& row, bool compares_groups) const {
   row.set("reward_mean", reward_mean);
   row.set("reward_std", reward_std);
   for (const auto& [name, mean] : reward_means) row.set("rewards/" + name, mean);
+  for (const auto& [name, mean] : group_means) row.set("group_reward/" + name, mean);
   row.set("completion_length_mean", length_mean);
   row.set("truncated_fraction", truncated);
   if (turns_mean > 0) row.set("turns_mean", turns_mean);
@@ -49,6 +50,13 @@ BatchStatistics describe(const std::vector<EpisodeGroup>& groups) {
     s.zero_std_groups += !has_reward_variance(group);
     ++s.groups;
   }
+  std::map<std::string, double> in_group;  // episodes
+  for (const EpisodeGroup& group : groups) {
+    if (group.rows.empty()) continue;
+    for (const Episode& e : group.episodes) s.group_means[group.rows] += e.reward;
+    in_group[group.rows] += static_cast<double>(group.episodes.size());
+  }
+  for (auto& [name, mean] : s.group_means) mean /= in_group[name];
   double squares = 0;
   for (const EpisodeGroup& group : groups)
     for (const Episode& e : group.episodes)
@@ -62,6 +70,9 @@ std::vector<MetricInfo> rl_metrics() {
       {"reward_mean", "", "reward", "mean reward of the batch's completions", true, "reward"},
       {"reward_std", "", "reward", "standard deviation of the rewards"},
       {"rewards/*", "", "rewards", "mean of one reward, unweighted"},
+      {"prompts_passed_over", "", "prompts passed over",
+       "prompts that rl.difficulty passed over while the batch was drawn"},
+      {"group_reward/*", "", "reward by group", "mean reward of a group of rows (data.balance)"},
       {"kl", "nats", "KL to the reference", "mean over completion tokens", true},
       {"entropy", "nats", "entropy", "mean entropy of the policy's next-token distribution", true},
       {"completion_length_mean", "tokens", "completion length", "mean length", true, "length"},

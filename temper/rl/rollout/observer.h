@@ -22,6 +22,7 @@ struct BatchStatistics {
   double turns_mean = 0;                       // in an environment; 0: there is none
   int64_t zero_std_groups = 0, groups = 0;     // groups whose rewards are all equal
   std::map<std::string, double> reward_means;  // by reward, unweighted
+  std::map<std::string, double> group_means;   // of rewards, by the prompt's group of rows
 
   // compares_groups: the algorithm learns only from differences of rewards within a group (GRPO),
   // so the number of groups without any is reported.

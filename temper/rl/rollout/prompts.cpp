@@ -78,7 +78,8 @@ Prompts::Prompts(const RlConfig& config, const train::Policy& policy,
                  const rewards::RewardSet& rewards)
     : config_(config),
       loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
-              loader_options(config), data::prompt_reader(prompt_format(config, policy))) {
+              loader_options(config), data::prompt_reader(prompt_format(config, policy))),
+      difficulty_(config.rl.difficulty, static_cast<uint64_t>(config.seed)) {
   const data::PromptFormat format = prompt_format(config, policy);
   const CacheCheck check_cache(config, policy);
   survey_ = train::survey_rows<data::PromptRow>(
@@ -108,11 +109,21 @@ Prompts::Prompts(const RlConfig& config, const train::Policy& policy,
   }
 }
 
-std::vector<Prompt> Prompts::next(int64_t count) {
-  const int64_t first_key = loader_.state().rows;
+std::vector<Prompt> Prompts::next(int64_t count, int64_t& passed_over) {
   std::vector<Prompt> prompts;
-  for (data::PromptRow& row : loader_.next(count))
-    prompts.push_back({first_key + static_cast<int64_t>(prompts.size()), std::move(row)});
+  int64_t in_vain = 0;
+  do {
+    int64_t key = loader_.state().rows;
+    std::vector<data::PromptRow> rows = loader_.next(count - std::ssize(prompts));
+    if (rows.empty()) break;
+    for (data::PromptRow& row : rows) {
+      const bool takes = in_vain >= loader_.order().rows() || difficulty_.takes(row.where, key);
+      if (takes) prompts.push_back({key, std::move(row)});
+      in_vain += !takes;
+      ++key;
+    }
+  } while (difficulty_.any() && std::ssize(prompts) < count);
+  passed_over += in_vain;
   return prompts;
 }
 

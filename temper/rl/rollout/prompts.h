@@ -34,8 +34,13 @@ class Prompts {
   // Every row is checked for the fields that the rewards read. Throws DataError.
   Prompts(const RlConfig& config, const train::Policy& policy, const rewards::RewardSet& rewards);
 
-  // The next prompts; fewer where the data ends.
-  std::vector<Prompt> next(int64_t count);
+  // The next prompts that rl.difficulty takes; fewer where the data ends. Where it would take none
+  // in a whole pass, all are taken. `passed_over`: what is added to it.
+  std::vector<Prompt> next(int64_t count, int64_t& passed_over);
+  // The mean reward of the prompt's completions.
+  void learn(const Prompt& prompt, double success) { difficulty_.learn(prompt.row.where, success); }
+  Difficulty& difficulty() { return difficulty_; }
+  const Difficulty& difficulty() const { return difficulty_; }
   // Rollout batches of a run that `train.max_steps` does not bound.
   int64_t planned_batches() const;
   // The prompts of data.eval, by set. Their keys stand apart from those of training, so that
@@ -51,6 +56,7 @@ class Prompts {
   const RlConfig& config_;
   data::Loader<data::PromptRow> loader_;
   data::RowSurvey survey_;
+  Difficulty difficulty_;
   std::vector<std::vector<Prompt>> evaluation_;
 };
 

@@ -130,6 +130,7 @@ std::string to_line(const EpisodeGroup& group, const Episode& e, bool resumable)
   if (versions.size() > 1) row["version_tokens"] = std::move(version_tokens);
   row["text"] = e.text;
   row["finish_reason"] = e.stopped ? "stop" : "length";
+  if (!group.rows.empty()) row["rows"] = group.rows;
   if (!e.closing_tokens.empty()) row["closing_tokens"] = e.closing_tokens;
   if (resumable) {
     row["old_logp"] = by_token(group, e, &Segment::old_logp);
@@ -297,6 +298,8 @@ void add_line(std::vector<EpisodeGroup>& groups, const Json& row, int64_t vocabu
                    where, ": `completion_mask` marks no token as sampled");
   const int64_t version = version_of(row, completion, where);
   if (groups.empty() || groups.back().id != id) groups.push_back({.id = id});
+  if (row.contains("rows") && row["rows"].is_string())
+    groups.back().rows = row["rows"].get<std::string>();
   try {
     add_episode(groups.back(), prompt, std::move(episode), completion, version);
   } catch (const DataError& e) {

@@ -44,7 +44,7 @@ SyncSource::SyncSource(const RlConfig& config, train::Policy& policy, dist::Grou
 PartialBatch SyncSource::draw(int64_t prompts) {
   PartialBatch batch;
   batch.state_before = prompts_.state();
-  batch.prompts = prompts_.next(prompts);
+  batch.prompts = prompts_.next(prompts, passed_over_);
   batch.state_after = prompts_.state();
   warn_beyond_positions(batch.prompts, policy_.model->config().max_position_embeddings,
                         config_.rollout.max_new_tokens, messages_);
@@ -64,6 +64,7 @@ void SyncSource::deal(PartialBatch& batch, int64_t samples) const {
 }
 
 std::unique_ptr<PartialBatch> SyncSource::begin() {
+  passed_over_ = 0;
   auto batch = std::make_unique<PartialBatch>(draw(config_.rl.prompts_per_rollout));
   if (batch->prompts.empty()) return nullptr;
   // Not before the run has begun: until then nobody hears a warning.
@@ -129,6 +130,7 @@ std::vector<EpisodeGroup> SyncSource::judged_groups(PartialBatch& batch) {
   for (auto& [key, partial] : batch.mine) {
     if (partial.unfinished > 0 || !group_.leads()) continue;  // stopped
     EpisodeGroup& group = partial.episodes;
+    if (partial.prompt) group.rows = partial.prompt->row.group;
     if (auto scored = scored_.extract(key))
       for (size_t i = 0; i < group.segments.size(); ++i)
         group.segments[i].ref_logp = std::move(scored.mapped().segments[i].ref_logp);
@@ -170,6 +172,18 @@ std::vector<EpisodeGroup> SyncSource::from_lines(const std::vector<std::string>&
   return all;
 }
 
+// Tells the curriculum how well the policy did; the groups are those of all ranks.
+void SyncSource::learn(const PartialBatch& batch, const EpisodeGroup& group) {
+  if (!prompts_.difficulty().any() || group.episodes.empty()) return;
+  const auto prompt =
+      std::find_if(batch.prompts.begin(), batch.prompts.end(),
+                   [&](const Prompt& candidate) { return candidate.key == group.id; });
+  double sum = 0;
+  for (const Episode& episode : group.episodes) sum += episode.reward;
+  if (prompt != batch.prompts.end())
+    prompts_.learn(*prompt, sum / static_cast<double>(group.episodes.size()));
+}
+
 // The batch's groups; with dynamic sampling, those that the algorithm does not keep are replaced
 // while max_refills allows. Where refilling ends early they fill the batch after all: its size
 // stays what the config says. An empty batch is drawn anew.
@@ -179,6 +193,7 @@ std::vector<EpisodeGroup> SyncSource::fill(PartialBatch& batch, int64_t policy_v
   const int64_t wanted = config_.rl.prompts_per_rollout, most = config_.rollout.max_new_tokens;
   while (true) {
     for (EpisodeGroup& g : gather(judged_groups(batch))) {
+      learn(batch, g);
       const bool learns = algorithm.max_refills() == 0 || algorithm.keep(g);
       (learns ? kept : set_aside).push_back(std::move(g));
     }
@@ -272,6 +287,7 @@ void SyncSource::describe(MetricsRow& row) const {
   if (const auto [drafted, accepted] = speculation_; drafted > 0 && !driver_.episodes())
     row.set("speculative_accepted", static_cast<double>(accepted) / static_cast<double>(drafted));
   row.set("completions_dropped", dropped_);
+  if (prompts_.difficulty().any()) row.set("prompts_passed_over", passed_over_);
   failures_.describe(row);
 }
 
@@ -302,6 +318,9 @@ Json SyncSource::state() const {
   state["loader"] = state_after_.to_json();
   state["batch"] = {groups_sampled_, refills_, dropped_};
   state["drafts"] = {speculation_.drafted_tokens, speculation_.accepted_tokens};
+  if (prompts_.difficulty().any())
+    state["difficulty"] = {{"success", prompts_.difficulty().to_json()},
+                           {"passed_over", passed_over_}};
   return state;
 }
 
@@ -315,6 +334,14 @@ void SyncSource::restore(const Json& state, const std::string& where) {
   dropped_ = batch[2];
   const std::vector<int64_t> drafts = whole_numbers(state, "drafts", 2, where);
   speculation_ = {drafts[0], drafts[1]};
+  if (!prompts_.difficulty().any() || !state.contains("difficulty")) return;
+  const Json& difficulty = state["difficulty"];
+  check<DataError>(difficulty.is_object() && difficulty.contains("success") &&
+                       difficulty.contains("passed_over") &&
+                       difficulty["passed_over"].is_number_integer(),
+                   where, ": `difficulty` must hold `success` and `passed_over`");
+  prompts_.difficulty().restore(difficulty["success"], where);
+  passed_over_ = difficulty["passed_over"].get<int64_t>();
 }
 
 std::vector<std::pair<std::string, std::string>> SyncSource::summary() const {

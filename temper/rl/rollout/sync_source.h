@@ -79,6 +79,7 @@ class SyncSource : public RolloutSource {
   std::vector<EpisodeGroup> gather(std::vector<EpisodeGroup> mine) const;
   std::vector<EpisodeGroup> from_lines(const std::vector<std::string>& texts) const;
   std::vector<EpisodeGroup> fill(PartialBatch& batch, int64_t policy_version);
+  void learn(const PartialBatch& batch, const EpisodeGroup& group);
 
   const RlConfig& config_;
   train::Policy& policy_;
@@ -96,6 +97,7 @@ class SyncSource : public RolloutSource {
   RolloutFailures failures_;
   data::LoaderState state_after_;                           // of the last batch
   int64_t groups_sampled_ = 0, refills_ = 0, dropped_ = 0;  // of the last batch
+  int64_t passed_over_ = 0;                                 // prompts, of the last batch
   generate::Speculation::Statistics speculation_;           // as well
 };
 

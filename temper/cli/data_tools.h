@@ -1,0 +1,69 @@
+// The tools of temper data, and what they share.
+#pragma once
+
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "temper/cli/options.h"
+#include "temper/cli/output.h"
+#include "temper/cli/progress.h"
+#include "temper/cli/verbs.h"
+#include "temper/data/balance.h"
+#include "temper/data/row_groups.h"
+#include "temper/data/row_list.h"
+
+namespace temper::cli {
+
+std::unique_ptr<Command> data_stats();
+std::unique_ptr<Command> data_balance();
+std::unique_ptr<Command> data_dedup();
+std::unique_ptr<Command> data_split();
+std::unique_ptr<Command> data_convert();
+std::unique_ptr<Command> data_pairs();
+
+// IN... and --columns.
+struct DataInputs {
+  std::vector<std::string> inputs, columns;
+  void add_to(CLI::App& app);
+  // Catches interrupts from here on: each_row() ends at one. Throws ConfigError, DataError.
+  data::RowList open() const;
+};
+
+// --field and --rules.
+struct GroupFlags {
+  std::string field, rules;
+  void add_to(CLI::App& app);
+  data::RowGroups groups() const { return {field, rules}; }
+};
+
+// Throws ConfigError where `output` is one of the files that are read, or is named as a file of
+// a format that RowSink does not write.
+void check_rows_output(const std::string& output, const data::RowList& rows,
+                       const std::string& flag = "--output");
+
+// What is printed beside rows: on standard output, unless the rows go there.
+std::ostream& beside(const std::string& output);
+
+// data::each_in_order with progress on the terminal. Throws Interrupted when a signal asks to stop.
+template <class Compute, class Consume>
+void each_row(const char* what, int64_t n, const Compute& compute, const Consume& consume) {
+  Progress progress(what, n, "");
+  data::each_in_order(n, compute, [&](int64_t i, auto result) {
+    if (interrupted()) throw Interrupted();
+    consume(i, std::move(result));
+    progress.advance(1);
+  });
+}
+
+// The groups of the rows, read with progress on the terminal.
+data::GroupedRows grouped(const data::RowGroups& by, const data::RowList& rows);
+
+// "12.5 %".
+std::string percent_text(double share);
+// The text with blanks behind it (or before it), up to so many columns of a terminal.
+std::string padded(const std::string& text, size_t columns);
+std::string right(const std::string& text, size_t columns);
+
+}  // namespace temper::cli

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# What temper check finds in rows of text: beginnings, prompts that are evaluated on, what is trained; data.balance and its metrics. $1: the program.
+set -uo pipefail
+. "$(dirname "$0")/common.sh"
+json_model
+python3 - <<'P'
+import json
+tokenizer = json.load(open("model/tokenizer.json"))
+bos = next(t for t in tokenizer["added_tokens"] if t["content"] == "<|end|>")
+part = [{"SpecialToken": {"id": "<|end|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+tokenizer["post_processor"] = {"type": "TemplateProcessing", "single": part, "pair": part + [{"Sequence": {"id": "B", "type_id": 1}}],
+                               "special_tokens": {"<|end|>": {"id": "<|end|>", "ids": [bos["id"]], "tokens": ["<|end|>"]}}}
+json.dump(tokenizer, open("model/tokenizer.json", "w"))
+with open("rows.jsonl", "w") as out:
+    for i in range(12):
+        asked = ("What is %d + 4?" if i % 3 else "Write a poem about %d.") % i
+        out.write(json.dumps({"prompt": asked, "completion": " it is %d" % i, "kind": "ab"[i % 3 == 0]}) + "\n")
+with open("eval.jsonl", "w") as out:
+    out.write(json.dumps({"prompt": "What is 1 + 4?", "completion": " another"}) + "\n")
+    out.write(json.dumps({"prompt": "What is 77 + 4?", "completion": " new"}) + "\n")
+with open("twice.jsonl", "w") as out: out.write(json.dumps({"text": "<|end|><|end|>twice"}) + "\n" + json.dumps({"text": "once"}) + "\n")
+with open("chats.jsonl", "w") as out: out.write(json.dumps({"messages": [{"role": "user", "content": "What is it?"}, {"role": "assistant", "content": " It is 3."}]}) + "\n")
+with open("prompts.jsonl", "w") as out:
+    for i in range(6): out.write(json.dumps({"prompt": "say %d" % i, "kind": "ab"[i % 2]}) + "\n")
+P
+has() {
+  python3 - "$@" <<'P' || fail "$*: $(cat "$1")"
+import json, sys
+check = next(c for c in json.load(open(sys.argv[1]))["checks"] if c["name"] == sys.argv[2])
+assert check["status"] == sys.argv[3], check
+assert len(sys.argv) < 5 or sys.argv[4] in check["message"], check
+P
+}
+check() { local out=$1; shift; "$temper" check sft model.path=model output_dir=out train.batch_size=4 "$@" --json > "$out" 2> err || fail "check $*: $? $(cat err "$out")"; }
+check good.json data.train=rows.jsonl train.max_steps=40 optimizer.warmup_steps=10
+has good.json bos pass 'every row begins with `<|end|>`, once'
+has good.json learning_rate pass '10 steps of warm-up'
+check twice.json data.train=twice.jsonl && has twice.json bos warn '1 of 2 rows begin with `<|end|>` twice, the first is twice.jsonl:1'
+check chats.json data.train=chats.jsonl && has chats.json bos warn '1 of 1 rows begin without `<|end|>`'
+check prompts.json data.train=rows.jsonl data.eval=eval.jsonl && has prompts.json data.overlap warn '1 of 2 evaluation rows have the prompt of a training row, with another answer: eval.jsonl:1 that of rows.jsonl:2'
+check short.json data.train=rows.jsonl train.max_steps=4 optimizer.warmup_steps=10 && has short.json learning_rate warn 'is never reached'
+
+check shown.json data.train=rows.jsonl --show 2
+python3 -c '
+import json
+shown = json.load(open("shown.json"))["shown"]
+assert shown["where"] == "rows.jsonl:2" and shown["paths"][0]["text"].startswith("<|end|>What is 1 + 4? it is 1"), shown
+path = shown["paths"][0]
+assert len(path["tokens"]) == len(path["trained"]) and 0 < sum(path["trained"]) < len(path["tokens"]), path' || fail "--show: $(cat shown.json)"
+"$temper" check sft model.path=model output_dir=out data.train=rows.jsonl train.max_steps=40 --show 2 > shown.txt && grep -qF '<|end|>What is 1 + 4?⟦ it is 1' shown.txt &&
+  grep -q '^learning rate, step 1 to 40' shown.txt || fail "--show: $(tail -5 shown.txt)"
+"$temper" check sft model.path=model output_dir=out data.train=rows.jsonl --show 99 > /dev/null 2> err; [ $? = 2 ] && grep -q 'data.train has 12 rows' err || fail "--show 99: $(cat err)"
+
+# data.balance: which rows are trained on, and metrics by group.
+check balanced.json data.train=rows.jsonl data.balance.mode=under data.balance.field=kind && has balanced.json data.balance pass 'a 4 of 8, b 4 of 4'
+has balanced.json data.train pass '8 rows'
+check domains.json data.train=rows.jsonl data.balance.mode=over && has domains.json data.balance pass 'mathematics 8 of 8, creative 8 of 4'
+run="model.path=model train.max_steps=2 train.batch_size=4 metrics.sinks=[jsonl]"
+"$temper" sft $run data.train=rows.jsonl data.balance.mode=under data.balance.field=kind output_dir=sft > log 2>&1 || fail "sft: $(tail -3 log)"
+"$temper" sft --nproc 2 $run data.train=rows.jsonl data.balance.mode=under data.balance.field=kind output_dir=ranks > log 2>&1 || fail "sft on two ranks: $(tail -3 log)"
+"$temper" sft $run data.train=rows.jsonl output_dir=plain > log 2>&1 || fail "sft: $(tail -3 log)"
+"$temper" sft $run data.train=rows.jsonl data.balance.mode=report output_dir=report > log 2>&1 || fail "sft: $(tail -3 log)"
+even_reward
+"$temper" grpo $run data.train=prompts.jsonl data.balance.mode=report data.balance.field=kind rl.group_size=2 rl.prompts_per_rollout=4 rollout.max_new_tokens=4 \
+  'rewards=[{name: even, command: [sh, even.sh]}]' output_dir=grpo > log 2>&1 || fail "grpo: $(tail -3 log)"
+python3 - <<'P' || fail "metrics by group: $(tail -1 sft/metrics.jsonl) $(tail -1 grpo/metrics.jsonl)"
+import json
+rows = lambda run: [json.loads(line) for line in open(run + "/metrics.jsonl")]
+for row, ranks in zip(rows("sft"), rows("ranks")):
+    groups = {k: v for k, v in row.items() if k.startswith("group_loss/")}
+    assert set(groups) <= {"group_loss/a", "group_loss/b"} and min(groups.values()) - 1e-6 <= row["loss"] <= max(groups.values()) + 1e-6, row
+    assert all(abs(ranks[k] - v) < 1e-5 for k, v in groups.items()), (row, ranks)
+assert not any(k.startswith("group_") for row in rows("plain") for k in row)
+assert [r["loss"] for r in rows("plain")] == [r["loss"] for r in rows("report")]
+assert any("group_loss/mathematics" in r for r in rows("report")), rows("report")
+for row in rows("grpo"):
+    groups = [v for k, v in row.items() if k.startswith("group_reward/")]
+    assert groups and min(groups) - 1e-6 <= row["reward_mean"] <= max(groups) + 1e-6, row
+P
+grep -q 'loss by group' sft/report.html && grep -q 'reward by group' grpo/report.html || fail "the report has no curves by group"
+grep -q '"rows":"[ab]"' grpo/rollouts/step-1.jsonl || fail "rollouts do not name the group"
+
+# rl.difficulty: what is always solved (a) is sampled once, on two ranks and after a resume as well; what is not, again and again.
+cat > by_kind.py <<'P'
+import json, sys
+for line in sys.stdin:
+    row = json.loads(line)
+    print(1 if row["kind"] == "a" else 0.5 + 0.001 * (row["completion_tokens"][0] % 7), flush=True)
+P
+curriculum="$run data.train=prompts.jsonl rl.group_size=2 rl.prompts_per_rollout=3 rollout.max_new_tokens=4 rl.difficulty.mode=skip train.max_steps=6 train.save_every=3"
+reward='rewards=[{name: kind, command: [python3, by_kind.py]}]'
+"$temper" grpo $curriculum "$reward" output_dir=skip > log 2>&1 || fail "rl.difficulty: $(tail -3 log)"
+"$temper" grpo --nproc 2 $curriculum "$reward" output_dir=skip2 > log 2>&1 || fail "rl.difficulty on two ranks: $(tail -3 log)"
+cp -r skip again && rm -rf again/final again/checkpoints/step-6 && "$temper" grpo $curriculum "$reward" output_dir=again > log 2>&1 || fail "rl.difficulty, resumed: $(tail -3 log)"
+"$temper" grpo $run data.train=prompts.jsonl rl.difficulty.mode=weigh rl.max_staleness=1 "$reward" output_dir=stale > log 2>&1
+[ $? = 2 ] && grep -q 'rl.difficulty.mode' log || fail "rl.difficulty with rl.max_staleness: $(cat log)"
+python3 - <<'P' || fail "rl.difficulty: $(cut -c1-120 skip/rollouts/*.jsonl)"
+import json
+def sampled(run, step): return [json.loads(line) for line in open(f"{run}/rollouts/step-{step}.jsonl")]
+rows = [json.loads(line) for line in open("skip/metrics.jsonl")]
+solved = [sum(e["reward"] == 1 for e in sampled("skip", step)) for step in range(1, 7)]
+assert sum(solved) == 6 and sum(solved[2:]) == 0, solved  # three prompts of kind a, two completions each, in the first pass
+assert rows[0]["prompts_passed_over"] == 0 and sum(r["prompts_passed_over"] for r in rows[2:]) > 0, rows
+for other in ("skip2", "again"):
+    for step in range(1, 7):
+        assert [e["completion_tokens"] for e in sampled("skip", step)] == [e["completion_tokens"] for e in sampled(other, step)], (other, step)
+    assert [r["prompts_passed_over"] for r in rows] == [json.loads(l)["prompts_passed_over"] for l in open(other + "/metrics.jsonl")], other
+P
+exit $bad
