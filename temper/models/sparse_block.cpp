@@ -18,10 +18,10 @@ ops::RouterSpec read_router(const HfConfig& c, int64_t experts, int64_t chosen) 
 
 void read_sigmoid_router(const HfConfig& c, ops::RouterSpec& spec) {
   spec.score = ops::RouterScore::kSigmoid;
-  spec.groups = c.integer("n_group", 1, kMostExperts);
-  spec.chosen_groups = c.integer("topk_group", 1, kMostExperts);
+  spec.groups = c.integer("n_group", spec.groups, kMostExperts);
+  spec.chosen_groups = c.integer("topk_group", spec.chosen_groups, kMostExperts);
   spec.normalize = c.boolean("norm_topk_prob", true);
-  spec.scale = c.number("routed_scaling_factor", 1);
+  spec.scale = c.number("routed_scaling_factor", spec.scale);
   const int64_t size = spec.experts / spec.groups;
   if (spec.experts % spec.groups != 0 || (spec.groups > 1 && size < 2))
     c.fail("n_group", temper::str(spec.groups, " groups of ", spec.experts, " experts"));

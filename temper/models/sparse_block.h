@@ -32,7 +32,8 @@ struct SparseConfig {
 // where a token goes to more than there are.
 ops::RouterSpec read_router(const HfConfig& config, int64_t experts, int64_t chosen);
 // n_group, topk_group, norm_topk_prob and routed_scaling_factor of a router with sigmoids
-// (DeepSeek-V3 and what follows it). Throws ConfigError where groups do not divide the experts.
+// (DeepSeek-V3 and what follows it); where a key is missing, `spec` keeps its groups and scale.
+// Throws ConfigError where groups do not divide the experts.
 void read_sigmoid_router(const HfConfig& config, ops::RouterSpec& spec);
 // The first layers have no experts: first_k_dense_replace of them, `usual` where the key is
 // missing.

@@ -78,6 +78,14 @@ Attention::Attention(Module& parent, std::string name, const AttentionConfig& c,
   k_norm.emplace(*this, c.k_norm_name, width(c.num_kv_heads), c.norm_eps, c.norm_one_plus);
 }
 
+Attention::Attention(Module& parent, std::string name, const AttentionConfig& c, int64_t layer,
+                     std::shared_ptr<Rotary> rotary, int64_t value_dim)
+    : Module(parent, std::move(name)),
+      o_proj(*this, "o_proj", c.num_heads * value_dim, c.hidden_size, c.o_bias, c.init_std),
+      config_(c),
+      layer_(layer),
+      rotary_(std::move(rotary)) {}
+
 void Attention::split(const std::shared_ptr<dist::Group>& group, const std::string& where) {
   const int ranks = group->size();
   check<ConfigError>(config_.num_heads % ranks == 0, where, ": num_attention_heads ",
@@ -107,7 +115,7 @@ ops::AttentionSpec Attention::spec() const {
                           .norm_one_plus = config_.norm_one_plus,
                           .norm_rotated = config_.norm_rotated,
                           .cache_dtype = cache_dtype_,
-                          .arithmetic = projections[0]->weight.arithmetic()};
+                          .arithmetic = o_proj.weight.arithmetic()};
   if (config_.qk_norm_is_whole) return spec;
   if (q_norm) spec.q_norm = q_norm->weight.value();
   if (k_norm) spec.k_norm = k_norm->weight.value();
@@ -119,7 +127,7 @@ at::Tensor Attention::forward(const ops::LinearInput& x, const Context& context)
   const ops::RotaryTable rotary = table(context, qkv[0]);
   const ReadRows read(context);
   const auto project_out = [&](const at::Tensor& heads) {
-    return o_proj.forward(read.select(heads), read.context());
+    return o_proj.forward(read.select(read_values(heads)), read.context());
   };
   if (!context.cache)
     return project_out(ops::attention(spec(), rotary, context.forest, qkv[0], qkv[1], qkv[2]));

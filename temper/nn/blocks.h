@@ -44,7 +44,7 @@ class Attention : public Module {
   };
   Heads heads(const ops::LinearInput& x, const Context& context);
 
-  // q_proj, k_proj and v_proj, or qkv_proj.
+  // q_proj, k_proj and v_proj, or qkv_proj; none where a derived class projects otherwise.
   const std::vector<std::unique_ptr<Linear>> projections;
   Linear o_proj;
   std::optional<RmsNorm> q_norm, k_norm;
@@ -55,16 +55,22 @@ class Attention : public Module {
   void set_cache_dtype(ops::CacheDtype dtype) { cache_dtype_ = dtype; }
   // Before it has values: this rank keeps its part of the heads. Throws ConfigError, of `where`,
   // where heads or key and value heads do not divide.
-  void split(const std::shared_ptr<dist::Group>& group, const std::string& where);
+  virtual void split(const std::shared_ptr<dist::Group>& group, const std::string& where);
 
  protected:
+  // Without projections of its own; o_proj reads `value_dim` features of each head.
+  Attention(Module& parent, std::string name, const AttentionConfig& config, int64_t layer,
+            std::shared_ptr<Rotary> rotary, int64_t value_dim);
   void accept(const std::string& path, const LayerVisitor& visitor) override;
+  // Queries, keys and, unless they are not asked for, values, [N, heads * head_dim].
+  virtual std::vector<at::Tensor> project_heads(const ops::LinearInput& x, const Context& context,
+                                                bool values);
+  // What o_proj reads of attention's output [N, num_heads * head_dim].
+  virtual at::Tensor read_values(const at::Tensor& attended) const { return attended; }
+  const AttentionConfig& config() const { return config_; }
 
  private:
   ops::RotaryTable table(const Context& context, const at::Tensor& q);
-  // Queries, keys and, unless they are not asked for, values, [N, heads * head_dim].
-  std::vector<at::Tensor> project_heads(const ops::LinearInput& x, const Context& context,
-                                        bool values);
 
   AttentionConfig config_;
   ops::CacheDtype cache_dtype_ = ops::CacheDtype::kFloat32;

@@ -31,6 +31,7 @@ struct ModelShape {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   int64_t experts = 0, experts_per_token = 0;  // of a mixture of experts
   double soft_cap = 0;                         // of attention's scores
+  bool latent = false;                         // nn::LatentAttention
   bool tied = false;
 
   int64_t parameters() const;

@@ -184,6 +184,19 @@ def more_families():
                                               moe_intermediate_size=12, use_qk_norm=True, attention_bias=True, num_mtp_layers=0,
                                               rope_parameters=default | dict(partial_rotary_factor=0.5))),
            dict(rope_theta=300.0, partial_rotary_factor=0.5))
+    # Values are shorter than keys, then longer.
+    grouped = own_heads | moe | dict(num_key_value_heads=2, num_hidden_layers=3, n_routed_experts=6, n_shared_experts=2,
+                                     n_group=3, topk_group=2, routed_scaling_factor=1.5, first_k_dense_replace=1,
+                                     moe_intermediate_size=12, kv_lora_rank=10, num_mtp_layers=0)
+    sharp = yarn | dict(mscale=1.0, mscale_all_dim=0.7)
+    yield ("deepseek_v3", transformers.DeepseekV3ForCausalLM,
+           transformers.DeepseekV3Config(**grouped, q_lora_rank=14, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=7,
+                                         rope_parameters=sharp | dict(rope_theta=300.0)),
+           dict(rope_theta=300.0, rope_scaling=sharp))
+    yield ("deepseek_v3_whole_queries", transformers.DeepseekV3ForCausalLM,
+           transformers.DeepseekV3Config(**grouped, q_lora_rank=None, qk_nope_head_dim=5, qk_rope_head_dim=6, v_head_dim=14,
+                                         attention_bias=True, rope_interleave=False, norm_topk_prob=False,
+                                         rope_parameters=default), dict(rope_theta=300.0))
 
 
 def randomize(model, config):

@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kMixtures[] = {"qwen3_moe", "mixtral", "olmoe", "granitemoe", "glm4_moe"};
+constexpr const char* kMixtures[] = {"qwen3_moe",  "mixtral",  "olmoe",
+                                     "granitemoe", "glm4_moe", "deepseek_v3"};
 
 Sequences sequences_of(const std::string& name) {
   return read_json_file(golden_model(name) + "/expected.json")["sequences"].get<Sequences>();
