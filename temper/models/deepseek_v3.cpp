@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "temper/models/expert_tensors.h"
+#include "temper/models/fp8.h"
 #include "temper/models/sparse_block.h"
 #include "temper/nn/latent_attention.h"
 #include "temper/nn/read_rows.h"
@@ -82,8 +83,8 @@ DecoderConfig deepseek_v3_config(const HfConfig& config) {
   c.rotary = config.rotary(10000, c.max_position_embeddings);
   c.rotary.interleaved = config.boolean("rope_interleave", true);
   c.rotary_dim = c.latent->rotated_dim;
-  c.attention.scale = score_factor(config, c.rotary) /
-                      std::sqrt(static_cast<double>(c.latent->query_dim()));
+  c.attention.scale =
+      score_factor(config, c.rotary) / std::sqrt(static_cast<double>(c.latent->query_dim()));
   SparseConfig sparse{.router = read_router(config, 256, 8),
                       .width = config.integer("moe_intermediate_size", 2048),
                       .layers = {},
@@ -100,6 +101,7 @@ DecoderConfig deepseek_v3_config(const HfConfig& config) {
 
 void read_deepseek_v3(TensorMap& tensors, const HfConfig& config) {
   drop_later_layers(tensors, config.integer("num_hidden_layers", 61));
+  dequantize_fp8(tensors, config);
   read_experts(tensors, {});
 }
 void write_deepseek_v3(NamedTensors& tensors) { write_experts(tensors, ExpertForm::kSingle, {}); }
@@ -129,6 +131,7 @@ const RegisteredFamily kDeepseekV3(
      .sequence_classification = "DeepseekV3ForSequenceClassification",
      .sanitize = &read_deepseek_v3,
      .restore = &write_deepseek_v3,
+     .dequantizes = "fp8",
      .shards = kLatentShards});
 
 }  // namespace

@@ -55,15 +55,24 @@ void set_sparse(DecoderConfig& c, SparseConfig sparse) {
   c.sparse = std::make_shared<const SparseConfig>(std::move(sparse));
 }
 
+namespace {
+ops::GatedUnit unit_of(const DecoderConfig& c) {
+  ops::GatedUnit unit = c.sparse->unit;
+  unit.activation = c.activation;
+  return unit;
+}
+}  // namespace
+
 SparseMlp::SparseMlp(nn::Module& parent, std::string name, const DecoderConfig& c, int64_t layer)
     : Module(parent, std::move(name)),
       router(*this, c.sparse->gate, c.hidden_size, c.sparse->router, c.initializer_range,
-             c.sparse->correction),
+             c.sparse->correction, c.sparse->router_bias),
       experts(*this, "experts",
               {.count = c.sparse->router.experts,
                .hidden = c.hidden_size,
                .width = c.sparse->width,
-               .activation = c.activation,
+               .unit = unit_of(c),
+               .bias = c.sparse->expert_bias,
                .init_std = c.initializer_range}),
       layer_(layer) {
   if (c.sparse->shared_width > 0)
@@ -125,6 +134,7 @@ constexpr ShardRule kSparseShards[] = {
     {"*.q_proj.bias", Split::kColumns},
     {"*.k_proj.bias", Split::kColumns},
     {"*.v_proj.bias", Split::kColumns},
+    {"*.self_attn.sinks", Split::kColumns},
 };
 
 }  // namespace

@@ -21,7 +21,9 @@ struct SparseConfig {
   int64_t width = 0;         // of an expert's inner layer
   std::vector<bool> layers;  // which have experts; the others have an MLP
   int64_t shared_width = 0;  // of an MLP that every token goes through beside its experts; 0: none
-  bool correction = false;   // nn::Router
+  bool correction = false, router_bias = false;  // nn::Router
+  bool expert_bias = false;
+  ops::GatedUnit unit{};  // of the experts, but for its activation, which is the config's
   // Names of the module and of its router, as transformers has them.
   const char *module = "mlp", *gate = "gate";
 };

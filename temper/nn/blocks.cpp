@@ -70,6 +70,9 @@ Attention::Attention(Module& parent, std::string name, const AttentionConfig& c,
       config_(c),
       layer_(layer),
       rotary_(std::move(rotary)) {
+  if (c.sinks)
+    sinks.emplace(*this, "sinks", std::vector<int64_t>{c.num_heads},
+                  Init{Init::Kind::kNormal, c.init_std});
   if (!c.qk_norm) return;
   const auto width = [&](int64_t heads) {
     return c.qk_norm_is_whole ? heads * c.head_dim : c.head_dim;
@@ -97,6 +100,7 @@ void Attention::split(const std::shared_ptr<dist::Group>& group, const std::stri
                      "cannot divide these among them; expected 1");
   config_.num_heads /= ranks;
   config_.num_kv_heads /= ranks;
+  if (sinks) sinks->split(0, group);
   // Each rank's heads are normalized by the same weights.
   if (q_norm) q_norm->weight.set_gradient_is_partial();
   if (k_norm) k_norm->weight.set_gradient_is_partial();
@@ -114,6 +118,7 @@ ops::AttentionSpec Attention::spec() const {
                           .norm_eps = config_.norm_eps,
                           .norm_one_plus = config_.norm_one_plus,
                           .norm_rotated = config_.norm_rotated,
+                          .sinks = sinks ? sinks->value() : at::Tensor(),
                           .cache_dtype = cache_dtype_,
                           .arithmetic = o_proj.weight.arithmetic()};
   if (config_.qk_norm_is_whole) return spec;

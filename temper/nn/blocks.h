@@ -18,6 +18,7 @@ struct AttentionConfig {
   bool qk_norm = false, norm_one_plus = false;
   bool qk_norm_is_whole = false;  // of all heads' features at once, not of each head (OLMo 2)
   bool norm_rotated = false;      // of a head's features after rotary embedding (Hunyuan)
+  bool sinks = false;             // ops::AttentionSpec
   const char *q_norm_name = "q_norm", *k_norm_name = "k_norm";
   double norm_eps = 1e-6;
   double scale = 1;
@@ -48,6 +49,7 @@ class Attention : public Module {
   const std::vector<std::unique_ptr<Linear>> projections;
   Linear o_proj;
   std::optional<RmsNorm> q_norm, k_norm;
+  std::optional<Parameter> sinks;  // [num_heads]
 
   ops::AttentionSpec spec() const;
   // Number type that keys (after norm and rotary embedding) and values are rounded to in every

@@ -241,8 +241,7 @@ at::Tensor materialize(const LinearInput& input) {
   if (!at::GradMode::is_enabled()) return input_values(input);
   LinearInput options = input;
   options.x = options.other = at::Tensor();
-  const auto other =
-      input.other.defined() ? std::optional<at::Tensor>(input.other) : std::nullopt;
+  const auto other = input.other.defined() ? std::optional<at::Tensor>(input.other) : std::nullopt;
   return MaterializeFunction::apply(options, input.x, other);
 }
 

@@ -39,6 +39,7 @@ Json particulars(std::string_view model_type) {
             {"attention_multiplier", 0.4},
             {"logits_scaling", 0.8}};
   if (model_type == "cohere2") return {{"logit_scale", 0.7}};
+  if (model_type == "gpt_oss") return {{"swiglu_limit", 0.5}};
   if (model_type == "deepseek_v3")
     return {{"num_key_value_heads", 6}, {"n_group", 1},
             {"topk_group", 1},          {"q_lora_rank", 30},
@@ -82,11 +83,11 @@ Json family(const char* model_type) {
 }
 
 const char* const kFamilies[] = {
-    "llama",       "qwen2",      "qwen3",      "gemma",      "gemma2",
-    "gemma3_text", "mistral",    "phi3",       "olmo2",      "olmo3",
-    "smollm3",     "glm4",       "seed_oss",   "exaone4",    "hunyuan_v1_dense",
-    "cohere2",     "granite",    "ministral3", "qwen3_moe",  "mixtral",
-    "olmoe",       "granitemoe", "glm4_moe",   "deepseek_v3"};
+    "llama",       "qwen2",      "qwen3",      "gemma",       "gemma2",
+    "gemma3_text", "mistral",    "phi3",       "olmo2",       "olmo3",
+    "smollm3",     "glm4",       "seed_oss",   "exaone4",     "hunyuan_v1_dense",
+    "cohere2",     "granite",    "ministral3", "qwen3_moe",   "mixtral",
+    "olmoe",       "granitemoe", "glm4_moe",   "deepseek_v3", "gpt_oss"};
 
 std::unique_ptr<models::CausalLM> make(const char* model_type) {
   auto model = models::init_model(models::HfConfig::parse(family(model_type), "test"), 5);
@@ -244,7 +245,7 @@ TEST_CASE("sampling, scoring and batching agree to the bit for every family") {
 
 TEST_CASE("sampling through an adapter is as exact") {
   const Threads one(1);
-  for (const char* name : {"qwen3", "gemma2", "llama", "qwen3_moe", "deepseek_v3"}) {
+  for (const char* name : {"qwen3", "gemma2", "llama", "qwen3_moe", "deepseek_v3", "gpt_oss"}) {
     CAPTURE(name);
     const auto model = make(name);
     const std::vector<Completion> plain = run(*model, sampled());
@@ -372,7 +373,7 @@ TEST_CASE("sampling with int8 and nf4 weights is as exact") {
 TEST_CASE("sampling with keys and values cached in 16 bits is as exact, and is not float32's") {
   const Threads one(1);
   for (const auto dtype : {ops::CacheDtype::kFloat16, ops::CacheDtype::kBFloat16})
-    for (const char* name : {"qwen3", "gemma2"}) {
+    for (const char* name : {"qwen3", "gemma2", "gpt_oss"}) {
       CAPTURE(name);
       const auto model = make(name);
       const int64_t page = generate::PageCache(*model, 0).page_bytes();

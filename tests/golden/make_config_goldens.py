@@ -23,7 +23,7 @@ CLASSES = dict(llama="Llama", qwen2="Qwen2", qwen3="Qwen3", gemma="Gemma", gemma
                mistral="Mistral", phi3="Phi3", olmo2="Olmo2", olmo3="Olmo3", smollm3="SmolLM3", granite="Granite", glm4="Glm4",
                seed_oss="SeedOss", exaone4="Exaone4", hunyuan_v1_dense="HunYuanDenseV1", cohere2="Cohere2",
                ministral3="Ministral3", qwen3_moe="Qwen3Moe", mixtral="Mixtral",
-               olmoe="Olmoe", granitemoe="GraniteMoe", glm4_moe="Glm4Moe", deepseek_v3="DeepseekV3")
+               olmoe="Olmoe", granitemoe="GraniteMoe", glm4_moe="Glm4Moe", deepseek_v3="DeepseekV3", gpt_oss="GptOss")
 WINDOW_IN_EVERY_LAYER = ("mistral", "ministral3", "phi3")
 
 
