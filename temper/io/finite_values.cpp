@@ -36,6 +36,8 @@ std::optional<size_t> find_in_part(DType dtype, const std::byte* data, size_t co
       return find_full_exponent<uint16_t>(data, count, 0x7C00);
     case DType::kBFloat16:
       return find_full_exponent<uint16_t>(data, count, 0x7F80);
+    case DType::kFloat8E4M3:  // whose largest exponent has one NaN, of all other bits, too
+      return find_full_exponent<uint8_t>(data, count, 0x7F);
     default:
       return {};
   }

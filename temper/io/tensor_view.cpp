@@ -14,7 +14,7 @@ struct Entry {
   std::string_view name;
   size_t size;
 };
-constexpr std::array<Entry, 10> kEntries{{{DType::kFloat64, "F64", 8},
+constexpr std::array<Entry, 11> kEntries{{{DType::kFloat64, "F64", 8},
                                           {DType::kFloat32, "F32", 4},
                                           {DType::kFloat16, "F16", 2},
                                           {DType::kBFloat16, "BF16", 2},
@@ -23,7 +23,8 @@ constexpr std::array<Entry, 10> kEntries{{{DType::kFloat64, "F64", 8},
                                           {DType::kInt16, "I16", 2},
                                           {DType::kInt8, "I8", 1},
                                           {DType::kUInt8, "U8", 1},
-                                          {DType::kBool, "BOOL", 1}}};
+                                          {DType::kBool, "BOOL", 1},
+                                          {DType::kFloat8E4M3, "F8_E4M3", 1}}};
 }  // namespace
 
 size_t dtype_size(DType dtype) { return kEntries[static_cast<size_t>(dtype)].size; }

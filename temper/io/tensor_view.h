@@ -22,7 +22,8 @@ enum class DType {
   kInt16,
   kInt8,
   kUInt8,
-  kBool
+  kBool,
+  kFloat8E4M3  // without infinities (Micikevicius et al., arXiv 2209.05433)
 };
 
 size_t dtype_size(DType dtype);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/models/family.h"
 
 namespace temper::models {
 namespace {
@@ -125,6 +126,11 @@ void check_quantization(const Json& config, const std::string& where) {
   if (quantization == config.end() || !quantization->is_object()) return;
   const Json method = quantization->value("quant_method", Json("bitsandbytes"));
   const std::string name = method.is_string() ? method.get<std::string>() : "an unknown method";
+  const Json type = config.value("model_type", Json());
+  if (type.is_string() && families().contains(type.get<std::string>())) {
+    const char* reads = families().find(type.get<std::string>()).dequantizes;
+    if (reads && name == reads) return;
+  }
   const Json eight = quantization->value("load_in_8bit", Json(false));
   check<ConfigError>(name == "bitsandbytes" && eight != true, where, ": weights quantized by ",
                      name == "bitsandbytes" ? "bitsandbytes in 8 bits" : name,

@@ -13,6 +13,7 @@
 
 #include "temper/models/family.h"
 #include "temper/nn/blocks.h"
+#include "temper/nn/latent_attention.h"
 #include "temper/nn/unit.h"
 
 namespace temper::models {
@@ -58,8 +59,10 @@ struct DecoderConfig : ModelConfig {
 
   nn::RotaryConfig rotary;
   std::optional<nn::RotaryConfig> local_rotary;  // of layers with a window, where it is another
+  int64_t rotary_dim = 0;  // features of a head that both are made for; 0: all
 
   std::shared_ptr<const SparseConfig> sparse = nullptr;  // a mixture of experts (sparse_block.h)
+  std::optional<nn::LatentConfig> latent;                // nn::LatentAttention
 
   nn::AttentionConfig attention_of(int64_t layer) const;
 };
@@ -136,10 +139,10 @@ class Decoder : public Backbone {
         layers(*this, "layers"),
         norm(*this, "norm", c.hidden_size, c.attention.norm_eps, c.attention.norm_one_plus,
              c.norm_centered) {
-    const auto rotary = std::make_shared<nn::Rotary>(c.rotary, c.attention.head_dim);
-    const auto local = c.local_rotary
-                           ? std::make_shared<nn::Rotary>(*c.local_rotary, c.attention.head_dim)
-                           : rotary;
+    const int64_t rotated = c.rotary_dim > 0 ? c.rotary_dim : c.attention.head_dim;
+    const auto rotary = std::make_shared<nn::Rotary>(c.rotary, rotated);
+    const auto local =
+        c.local_rotary ? std::make_shared<nn::Rotary>(*c.local_rotary, rotated) : rotary;
     for (size_t i = 0; i < c.window.size(); ++i) {
       const auto& of_kind = c.window[i] > 0 ? local : rotary;
       layers.emplace(c, static_cast<int64_t>(i), c.rotates[i] ? of_kind : nullptr);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "temper/base/error.h"
 #include "temper/models/sparse_block.h"
 
 namespace temper::models {
@@ -36,22 +37,25 @@ std::string renamed(std::string name, NameParts names, bool to_own) {
   return name;
 }
 
-TensorView made(const TensorView& view) { return view.make ? view.make() : view; }
+}  // namespace
 
-// Entry i of a tensor's first dimension, divided into `count` entries: the same memory.
-TensorView entry(const TensorView& whole, size_t i, size_t count, std::vector<int64_t> shape) {
+TensorView made_view(const TensorView& view) { return view.make ? view.make() : view; }
+
+TensorView view_entry(const TensorView& whole, size_t i, size_t count, std::vector<int64_t> shape) {
   TensorView part = whole;
   part.num_bytes = whole.num_bytes / count;
   part.shape = std::move(shape);
   if (whole.make)
     part.make = [whole, i, count, shape = part.shape] {
-      return entry(made(whole), i, count, shape);
+      return view_entry(made_view(whole), i, count, shape);
     };
   else
     part.data = whole.data + i * part.num_bytes;
   part.own = {};
   return part;
 }
+
+namespace {
 
 // Tensors of one shape and dtype, one behind the other in memory. Made when it is read.
 TensorView joined(std::vector<TensorView> parts, std::vector<int64_t> shape) {
@@ -64,7 +68,7 @@ TensorView joined(std::vector<TensorView> parts, std::vector<int64_t> shape) {
     const auto memory = std::make_shared<std::vector<std::byte>>(bytes);
     std::byte* to = memory->data();
     for (const TensorView& part : parts) {
-      const TensorView here = made(part);
+      const TensorView here = made_view(part);
       std::memcpy(to, here.data, here.num_bytes);
       to += here.num_bytes;
       give_back_pages(here);
@@ -82,16 +86,22 @@ bool alike(const TensorView& a, const TensorView& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.shape.size() == 2;
 }
 
-// "PREFIX.experts.gate_up_proj" [experts, out, in] becomes one for each.
+constexpr std::string_view kStackedBias = "_bias";
+
+// "PREFIX.experts.gate_up_proj" [experts, out, in] and "..._bias" [experts, out] become one for
+// each.
 bool divide_stacked(const std::string& name, const TensorView& view, TensorMap& out) {
+  const bool bias = name.ends_with(kStackedBias);
+  const std::string weight = name.substr(0, name.size() - (bias ? kStackedBias.size() : 0));
   const bool stacked =
-      name.ends_with(kExperts + "gate_up_proj") || name.ends_with(kExperts + "down_proj");
-  if (!stacked || view.shape.size() != 3 || view.shape[0] < 1 || view.shape[0] > kMostExperts)
+      weight.ends_with(kExperts + "gate_up_proj") || weight.ends_with(kExperts + "down_proj");
+  if (!stacked || view.shape.size() != (bias ? 2 : 3) || view.shape[0] < 1 ||
+      view.shape[0] > kMostExperts)
     return false;
-  const size_t at = name.rfind('.') + 1, count = static_cast<size_t>(view.shape[0]);
+  const size_t at = weight.rfind('.') + 1, count = static_cast<size_t>(view.shape[0]);
   for (size_t i = 0; i < count; ++i)
-    out[name.substr(0, at) + std::to_string(i) + "." + name.substr(at) + ".weight"] =
-        entry(view, i, count, {view.shape[1], view.shape[2]});
+    out[str(weight.substr(0, at), i, ".", weight.substr(at), bias ? ".bias" : ".weight")] =
+        view_entry(view, i, count, {view.shape.begin() + 1, view.shape.end()});
   return true;
 }
 
@@ -133,7 +143,7 @@ void write_single(NamedTensors& tensors) {
     const std::string stem = name.substr(0, name.size() - expert->layer.size());
     for (const size_t half : {0, 1})
       out.emplace_back(stem + (half == 0 ? "gate_proj.weight" : "up_proj.weight"),
-                       entry(view, half, 2, {view.shape[0] / 2, view.shape[1]}));
+                       view_entry(view, half, 2, {view.shape[0] / 2, view.shape[1]}));
   }
   tensors = std::move(out);
 }
@@ -148,8 +158,9 @@ void write_stacked(NamedTensors& tensors) {
       out.emplace_back(name, std::move(view));
       continue;
     }
-    const std::string stack =
-        expert->prefix + expert->layer.substr(0, expert->layer.rfind(".weight"));
+    const size_t dot = expert->layer.rfind('.');
+    const std::string stack = str(expert->prefix, expert->layer.substr(0, dot),
+                                  expert->layer.substr(dot) == ".bias" ? kStackedBias : "");
     if (stacks[stack].empty()) {
       places[stack] = out.size();
       out.emplace_back(stack, TensorView());

@@ -26,8 +26,14 @@ using NameParts = std::span<const std::pair<const char*, const char*>>;
 enum class ExpertForm {
   kSingle,   // "experts.0.gate_proj.weight", "experts.0.up_proj.weight",
              // "experts.0.down_proj.weight"
-  kStacked,  // "experts.gate_up_proj" [experts, 2 width, hidden], "experts.down_proj"
+  kStacked,  // "experts.gate_up_proj" [experts, 2 width, hidden], "experts.down_proj"; biases are
+             // "experts.gate_up_proj_bias" [experts, 2 width], "experts.down_proj_bias"
 };
+
+// Entry i of a tensor's first dimension, divided into `count` entries: the same memory.
+TensorView view_entry(const TensorView& whole, size_t i, size_t count, std::vector<int64_t> shape);
+// The view itself, or what it makes.
+TensorView made_view(const TensorView& view);
 
 // For Family::sanitize: renames, divides stacked tensors into views of their memory, and joins gate
 // and up projection when they are read. Takes both forms, as transformers does.

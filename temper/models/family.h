@@ -51,6 +51,8 @@ struct Family {
   // that transformers reads; null: its names are the model's own. May join several tensors into one
   // (TensorView::make).
   void (*restore)(NamedTensors& tensors) = nullptr;
+  // A quantization_config's quant_method whose tensors `sanitize` dequantizes; null: none.
+  const char* dequantizes = nullptr;
   std::span<const ShardRule> shards = {};
   std::optional<GgufArchitecture> gguf = {};  // none: llama.cpp does not compute this family
 };

@@ -18,10 +18,10 @@ ops::RouterSpec read_router(const HfConfig& c, int64_t experts, int64_t chosen) 
 
 void read_sigmoid_router(const HfConfig& c, ops::RouterSpec& spec) {
   spec.score = ops::RouterScore::kSigmoid;
-  spec.groups = c.integer("n_group", 1, kMostExperts);
-  spec.chosen_groups = c.integer("topk_group", 1, kMostExperts);
+  spec.groups = c.integer("n_group", spec.groups, kMostExperts);
+  spec.chosen_groups = c.integer("topk_group", spec.chosen_groups, kMostExperts);
   spec.normalize = c.boolean("norm_topk_prob", true);
-  spec.scale = c.number("routed_scaling_factor", 1);
+  spec.scale = c.number("routed_scaling_factor", spec.scale);
   const int64_t size = spec.experts / spec.groups;
   if (spec.experts % spec.groups != 0 || (spec.groups > 1 && size < 2))
     c.fail("n_group", temper::str(spec.groups, " groups of ", spec.experts, " experts"));
@@ -55,15 +55,24 @@ void set_sparse(DecoderConfig& c, SparseConfig sparse) {
   c.sparse = std::make_shared<const SparseConfig>(std::move(sparse));
 }
 
+namespace {
+ops::GatedUnit unit_of(const DecoderConfig& c) {
+  ops::GatedUnit unit = c.sparse->unit;
+  unit.activation = c.activation;
+  return unit;
+}
+}  // namespace
+
 SparseMlp::SparseMlp(nn::Module& parent, std::string name, const DecoderConfig& c, int64_t layer)
     : Module(parent, std::move(name)),
       router(*this, c.sparse->gate, c.hidden_size, c.sparse->router, c.initializer_range,
-             c.sparse->correction),
+             c.sparse->correction, c.sparse->router_bias),
       experts(*this, "experts",
               {.count = c.sparse->router.experts,
                .hidden = c.hidden_size,
                .width = c.sparse->width,
-               .activation = c.activation,
+               .unit = unit_of(c),
+               .bias = c.sparse->expert_bias,
                .init_std = c.initializer_range}),
       layer_(layer) {
   if (c.sparse->shared_width > 0)
@@ -125,6 +134,7 @@ constexpr ShardRule kSparseShards[] = {
     {"*.q_proj.bias", Split::kColumns},
     {"*.k_proj.bias", Split::kColumns},
     {"*.v_proj.bias", Split::kColumns},
+    {"*.self_attn.sinks", Split::kColumns},
 };
 
 }  // namespace

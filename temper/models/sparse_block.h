@@ -21,7 +21,9 @@ struct SparseConfig {
   int64_t width = 0;         // of an expert's inner layer
   std::vector<bool> layers;  // which have experts; the others have an MLP
   int64_t shared_width = 0;  // of an MLP that every token goes through beside its experts; 0: none
-  bool correction = false;   // nn::Router
+  bool correction = false, router_bias = false;  // nn::Router
+  bool expert_bias = false;
+  ops::GatedUnit unit{};  // of the experts, but for its activation, which is the config's
   // Names of the module and of its router, as transformers has them.
   const char *module = "mlp", *gate = "gate";
 };
@@ -32,7 +34,8 @@ struct SparseConfig {
 // where a token goes to more than there are.
 ops::RouterSpec read_router(const HfConfig& config, int64_t experts, int64_t chosen);
 // n_group, topk_group, norm_topk_prob and routed_scaling_factor of a router with sigmoids
-// (DeepSeek-V3 and what follows it). Throws ConfigError where groups do not divide the experts.
+// (DeepSeek-V3 and what follows it); where a key is missing, `spec` keeps its groups and scale.
+// Throws ConfigError where groups do not divide the experts.
 void read_sigmoid_router(const HfConfig& config, ops::RouterSpec& spec);
 // The first layers have no experts: first_k_dense_replace of them, `usual` where the key is
 // missing.

@@ -29,6 +29,8 @@ at::ScalarType scalar_type(DType dtype) {
       return at::kByte;
     case DType::kBool:
       return at::kBool;
+    case DType::kFloat8E4M3:
+      return at::kFloat8_e4m3fn;
   }
   return at::kFloat;
 }
@@ -37,6 +39,7 @@ DType dtype_of(at::ScalarType type) {
   if (type == at::kHalf) return DType::kFloat16;
   if (type == at::kDouble) return DType::kFloat64;
   if (type == at::kByte) return DType::kUInt8;
+  if (type == at::kFloat8_e4m3fn) return DType::kFloat8E4M3;
   if (type == at::kLong) return DType::kInt64;
   if (type == at::kInt) return DType::kInt32;
   return DType::kFloat32;

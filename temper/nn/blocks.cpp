@@ -80,6 +80,9 @@ Attention::Attention(Module& parent, std::string name, const AttentionConfig& c,
       config_(c),
       layer_(layer),
       rotary_(std::move(rotary)) {
+  if (c.sinks)
+    sinks.emplace(*this, "sinks", std::vector<int64_t>{c.num_heads},
+                  Init{Init::Kind::kNormal, c.init_std});
   if (!c.qk_norm) return;
   const auto width = [&](int64_t heads) {
     return c.qk_norm_is_whole ? heads * c.head_dim : c.head_dim;
@@ -88,6 +91,14 @@ Attention::Attention(Module& parent, std::string name, const AttentionConfig& c,
   if (c.shares_keys) return;
   k_norm.emplace(*this, c.k_norm_name, width(c.num_kv_heads), c.norm_eps, c.norm_one_plus);
 }
+
+Attention::Attention(Module& parent, std::string name, const AttentionConfig& c, int64_t layer,
+                     std::shared_ptr<Rotary> rotary, int64_t value_dim)
+    : Module(parent, std::move(name)),
+      o_proj(*this, "o_proj", c.num_heads * value_dim, c.hidden_size, c.o_bias, c.init_std),
+      config_(c),
+      layer_(layer),
+      rotary_(std::move(rotary)) {}
 
 void Attention::split(const std::shared_ptr<dist::Group>& group, const std::string& where) {
   const int ranks = group->size();
@@ -102,6 +113,7 @@ void Attention::split(const std::shared_ptr<dist::Group>& group, const std::stri
                      ": layers that share keys and values are not divided among ranks; expected 1");
   config_.num_heads /= ranks;
   config_.num_kv_heads /= ranks;
+  if (sinks) sinks->split(0, group);
   // Each rank's heads are normalized by the same weights.
   if (q_norm) q_norm->weight.set_gradient_is_partial();
   if (k_norm) k_norm->weight.set_gradient_is_partial();
@@ -119,8 +131,9 @@ ops::AttentionSpec Attention::spec() const {
                           .norm_eps = config_.norm_eps,
                           .norm_one_plus = config_.norm_one_plus,
                           .norm_rotated = config_.norm_rotated,
+                          .sinks = sinks ? sinks->value() : at::Tensor(),
                           .cache_dtype = cache_dtype_,
-                          .arithmetic = projections[0]->weight.arithmetic()};
+                          .arithmetic = o_proj.weight.arithmetic()};
   if (config_.qk_norm_is_whole) return spec;
   if (q_norm) spec.q_norm = q_norm->weight.value();
   if (k_norm && !config_.norm_values) spec.k_norm = k_norm->weight.value();
@@ -137,7 +150,7 @@ at::Tensor Attention::forward(const ops::LinearInput& x, const Context& context,
   const ops::RotaryTable rotary = table(context, qkv[0]);
   const ReadRows read(context);
   const auto project_out = [&](const at::Tensor& heads) {
-    return o_proj.forward(read.select(heads), read.context());
+    return o_proj.forward(read.select(read_values(heads)), read.context());
   };
   if (!context.cache)
     return project_out(ops::attention(spec(), rotary, context.forest, qkv[0], qkv[1], qkv[2]));

@@ -18,6 +18,7 @@ struct AttentionConfig {
   bool qk_norm = false, norm_one_plus = false;
   bool qk_norm_is_whole = false;  // of all heads' features at once, not of each head (OLMo 2)
   bool norm_rotated = false;      // of a head's features after rotary embedding (Hunyuan)
+  bool sinks = false;             // ops::AttentionSpec
   const char *q_norm_name = "q_norm", *k_norm_name = "k_norm";
   // Gemma 4. Keys are normalised, and values too (without a weight), by head and before they are
   // shared: a layer that shares has no keys and values of its own. Or values are what k_proj gives.
@@ -53,10 +54,12 @@ class Attention : public Module {
   };
   Heads heads(const ops::LinearInput& x, const Context& context);
 
-  // q_proj, k_proj and v_proj, those of them that there are, or qkv_proj.
+  // q_proj, k_proj and v_proj, those of them that there are, or qkv_proj; none where a derived class
+  // projects otherwise.
   const std::vector<std::unique_ptr<Linear>> projections;
   Linear o_proj;
   std::optional<RmsNorm> q_norm, k_norm;
+  std::optional<Parameter> sinks;  // [num_heads]
 
   ops::AttentionSpec spec() const;
   // Number type that keys (after norm and rotary embedding) and values are rounded to in every
@@ -64,18 +67,24 @@ class Attention : public Module {
   void set_cache_dtype(ops::CacheDtype dtype) { cache_dtype_ = dtype; }
   // Before it has values: this rank keeps its part of the heads. Throws ConfigError, of `where`,
   // where heads or key and value heads do not divide.
-  void split(const std::shared_ptr<dist::Group>& group, const std::string& where);
+  virtual void split(const std::shared_ptr<dist::Group>& group, const std::string& where);
 
  protected:
+  // Without projections of its own; o_proj reads `value_dim` features of each head.
+  Attention(Module& parent, std::string name, const AttentionConfig& config, int64_t layer,
+            std::shared_ptr<Rotary> rotary, int64_t value_dim);
   void accept(const std::string& path, const LayerVisitor& visitor) override;
+  // Queries, and keys and values where the layer has its own, [N, heads * head_dim]; without values
+  // where they are not asked for.
+  virtual std::vector<at::Tensor> project_heads(const ops::LinearInput& x, const Context& context,
+                                                bool values);
+  // What o_proj reads of attention's output [N, num_heads * head_dim].
+  virtual at::Tensor read_values(const at::Tensor& attended) const { return attended; }
+  const AttentionConfig& config() const { return config_; }
 
  private:
   ops::RotaryTable table(const Context& context, const at::Tensor& q);
   at::Tensor norm_heads(const at::Tensor& x, const at::Tensor& weight) const;
-  // Queries, and keys and values where the layer has its own, [N, heads * head_dim]; without
-  // values where they are not asked for.
-  std::vector<at::Tensor> project_heads(const ops::LinearInput& x, const Context& context,
-                                        bool values);
 
   AttentionConfig config_;
   ops::CacheDtype cache_dtype_ = ops::CacheDtype::kFloat32;

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include "temper/base/error.h"
-#include "temper/ops/grouped_linear.h"
 
 namespace temper::nn {
 namespace {
@@ -35,11 +34,15 @@ at::Tensor project_groups(const ops::GroupedInput& x, const std::vector<int64_t>
 
 Expert::Expert(Module& parent, std::string name, const ExpertsConfig& c)
     : Module(parent, std::move(name)),
-      gate_up_proj(*this, "gate_up_proj", c.hidden, 2 * c.width, false, c.init_std),
-      down_proj(*this, "down_proj", c.width, c.hidden, false, c.init_std) {}
+      gate_up_proj(*this, "gate_up_proj", c.hidden, 2 * c.width, c.bias, c.init_std),
+      down_proj(*this, "down_proj", c.width, c.hidden, c.bias, c.init_std) {
+  // transformers stacks those of all experts.
+  for (Linear* layer : {&gate_up_proj, &down_proj})
+    if (layer->bias) layer->bias->set_decays();
+}
 
 Experts::Experts(Module& parent, std::string name, const ExpertsConfig& c)
-    : ModuleList(parent, std::move(name)), activation_(c.activation) {
+    : ModuleList(parent, std::move(name)), unit_(c.unit) {
   for (int64_t i = 0; i < c.count; ++i) emplace(c);
 }
 
@@ -54,8 +57,8 @@ at::Tensor Experts::forward(const at::Tensor& x, const at::Tensor& weight,
   if (gate_up.empty()) return at::zeros_like(x);
   const at::Tensor inner = project_groups(ops::GroupedInput::select(x, rows.token), rows.offsets,
                                           gate_up, context),
-                   outer = project_groups(ops::GroupedInput::gated(inner, activation_),
-                                          rows.offsets, down, context);
+                   outer = project_groups(ops::GroupedInput::gated(inner, unit_), rows.offsets,
+                                          down, context);
   return ops::combine(outer, weight, rows);
 }
 

@@ -5,21 +5,23 @@
 #include <string>
 
 #include "temper/nn/linear.h"
+#include "temper/ops/grouped_linear.h"
 #include "temper/ops/routing.h"
 
 namespace temper::nn {
 
 struct ExpertsConfig {
   int64_t count = 0, hidden = 0, width = 0;  // width: of an expert's inner layer
-  ops::Activation activation = ops::Activation::kSilu;
+  ops::GatedUnit unit{};
+  bool bias = false;
   double init_std = 0.02;
 };
 
-// down(act(gate) * up). gate_up_proj gives both, the gate before up, as transformers keeps them.
+// down(act(gate) * up). gate_up_proj gives both, as transformers keeps them.
 class Expert : public Module {
  public:
   Expert(Module& parent, std::string name, const ExpertsConfig& config);
-  Linear gate_up_proj;  // [2 width, hidden]
+  Linear gate_up_proj;  // [2 width, hidden]; ops::GatedUnit says in which order
   Linear down_proj;     // [hidden, width]
 };
 
@@ -35,7 +37,7 @@ class Experts : public ModuleList<Expert> {
                      const Context& context);
 
  private:
-  ops::Activation activation_;
+  ops::GatedUnit unit_;
 };
 
 }  // namespace temper::nn

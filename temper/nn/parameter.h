@@ -73,6 +73,10 @@ class Parameter {
 
   // A constant never trains, whoever asks for it: what transformers keeps as a buffer.
   void set_constant() { constant_ = true; }
+  // Whether weight decay applies: to what has two or more dimensions, and to what set_decays() says
+  // is a part of such a tensor in transformers.
+  bool decays() const { return decays_ || whole_shape().size() >= 2; }
+  void set_decays() { decays_ = true; }
   bool trainable() const { return trainable_; }
   void set_trainable(bool trainable);
 
@@ -132,7 +136,7 @@ class Parameter {
   Init init_;
   StoredValue stored_;
   RankPart part_;
-  bool trainable_ = false, constant_ = false;
+  bool trainable_ = false, constant_ = false, decays_ = false;
   std::atomic<uint64_t> updates_{0};
   mutable PanelCache panels_;
 };

@@ -8,10 +8,13 @@
 namespace temper::nn {
 
 Router::Router(Module& parent, std::string name, int64_t hidden, const ops::RouterSpec& spec,
-               double init_std, bool correction)
+               double init_std, bool correction, bool has_bias)
     : Module(parent, std::move(name)),
       weight(*this, "weight", {spec.experts, hidden}, {Init::Kind::kNormal, init_std}),
       spec(spec) {
+  if (has_bias)
+    bias.emplace(*this, "bias", std::vector<int64_t>{spec.experts},
+                 Init{Init::Kind::kNormal, init_std});
   if (!correction) return;
   e_score_correction_bias.emplace(*this, "e_score_correction_bias",
                                   std::vector<int64_t>{spec.experts}, Init{Init::Kind::kZeros, 0});
@@ -19,13 +22,14 @@ Router::Router(Module& parent, std::string name, int64_t hidden, const ops::Rout
 }
 
 ops::Routing Router::route(const at::Tensor& logits) const {
-  at::Tensor bias;
-  if (e_score_correction_bias) bias = e_score_correction_bias->value().to(logits.options());
-  return ops::route(spec, logits, bias);
+  at::Tensor correction;
+  if (e_score_correction_bias) correction = e_score_correction_bias->value().to(logits.options());
+  return ops::route(spec, logits, correction);
 }
 
 at::Tensor Router::logits(const at::Tensor& x) const {
-  return ops::linear(ops::LinearInput::plain(x), {{weight.weight(), {}}})[0];
+  return ops::linear(ops::LinearInput::plain(x),
+                     {{weight.weight(), bias ? bias->value() : at::Tensor()}})[0];
 }
 
 at::Tensor RouterWatch::see(int64_t layer, const at::Tensor& logits, const ops::ExpertRows& rows,

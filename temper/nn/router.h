@@ -15,9 +15,10 @@ namespace temper::nn {
 
 class Router : public Module {
  public:
-  // `correction`: with a bias that counts for the choice alone, and does not train.
+  // `correction`: with a bias that counts for the choice alone, and does not train. `bias`: with
+  // one that is a part of the logits.
   Router(Module& parent, std::string name, int64_t hidden, const ops::RouterSpec& spec,
-         double init_std, bool correction = false);
+         double init_std, bool correction = false, bool bias = false);
 
   // x [N, hidden] to [N, experts].
   at::Tensor logits(const at::Tensor& x) const;
@@ -26,7 +27,7 @@ class Router : public Module {
   // [experts, hidden]. Float32 whatever the format of linear layers: a rounded logit may choose
   // another expert.
   Parameter weight;
-  std::optional<Parameter> e_score_correction_bias;  // [experts]
+  std::optional<Parameter> e_score_correction_bias, bias;  // [experts]
   const ops::RouterSpec spec;
 };
 

@@ -35,6 +35,9 @@ struct AttentionSpec {
   double norm_eps = 0;         // added to the mean square in these norms
   bool norm_one_plus = false;  // they multiply by 1 + weight (Gemma)
   bool norm_rotated = false;   // they come after rotary embedding, not before (Hunyuan)
+  // [num_heads]: of each head's softmax one more score, whose key has no value (gpt-oss); or
+  // undefined.
+  at::Tensor sinks = {};
   // Keys and values are rounded to it before anything reads them (float64: never), so that they can
   // be cached in it; gradients pass as if they were not (straight-through, Bengio et al., arXiv
   // 1308.3432).
@@ -46,7 +49,7 @@ struct AttentionSpec {
 
 // q [N, num_heads * head_dim], k and v [N, num_kv_heads * head_dim], before norm and rotary
 // embedding -> [N, num_heads * head_dim]. Roots of the forest start at position 0. Differentiable
-// in q, k, v and the norms' weights.
+// in q, k, v, the norms' weights and the sinks.
 at::Tensor attention(const AttentionSpec& spec, const RotaryTable& rotary,
                      const std::shared_ptr<const Forest>& forest, const at::Tensor& q,
                      const at::Tensor& k, const at::Tensor& v);

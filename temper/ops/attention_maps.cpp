@@ -144,10 +144,17 @@ at::Tensor compare(const AttentionInputs& student, const AttentionInputs& teache
                                          optional(student.spec.k_norm), optional(map));
 }
 
+void check_no_sinks(const AttentionInputs& student, const AttentionInputs& teacher) {
+  check<ConfigError>(!student.spec.sinks.defined() && !teacher.spec.sinks.defined(),
+                     "attention maps of a model with attention sinks are not compared; choose "
+                     "another distill.strategy");
+}
+
 }  // namespace
 
 at::Tensor attention_cosine_distance(const AttentionInputs& student, const AttentionInputs& teacher,
                                      const std::shared_ptr<const Forest>& forest) {
+  check_no_sinks(student, teacher);
   check(teacher.spec.num_heads % student.spec.num_heads == 0, "attention maps: the teacher's ",
         teacher.spec.num_heads, " heads are not a multiple of the student's ",
         student.spec.num_heads);
@@ -157,6 +164,7 @@ at::Tensor attention_cosine_distance(const AttentionInputs& student, const Atten
 at::Tensor attention_squared_error(const AttentionInputs& student, const AttentionInputs& teacher,
                                    const at::Tensor& map,
                                    const std::shared_ptr<const Forest>& forest) {
+  check_no_sinks(student, teacher);
   check(map.dim() == 2 && map.size(0) == teacher.spec.num_heads &&
             map.size(1) == student.spec.num_heads,
         "attention maps: a map ", map.sizes(), " for ", student.spec.num_heads, " heads to ",

@@ -33,7 +33,7 @@ namespace temper::ops {
 
 struct AttentionResult {
   at::Tensor out;          // [N, num_heads * head_dim]
-  at::Tensor log_sum_exp;  // [N, num_heads], of the scaled, capped scores
+  at::Tensor log_sum_exp;  // [N, num_heads], of the scaled, capped scores and the sink
 };
 struct AttentionGradients {
   at::Tensor q, k, v, q_norm, k_norm;  // the norms' undefined where the spec has none
@@ -180,6 +180,9 @@ class Backend {
                                                            const at::Tensor& gate,
                                                            const at::Tensor& up,
                                                            const at::Tensor& dy) const = 0;
+  // scale * (x + offset) with x kept within [low, high], which may be infinite.
+  virtual at::Tensor clamp_scaled(const at::Tensor& x, double low, double high, double offset,
+                                  double scale) const = 0;
   // a + scale * b of the same shape.
   virtual at::Tensor add_scaled(const at::Tensor& a, const at::Tensor& b, double scale) const = 0;
   // Rows ids[i] of the table, as products see them, times scale.

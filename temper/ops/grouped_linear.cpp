@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <limits>
+
 #include "temper/ops/autograd.h"
 #include "temper/ops/backend.h"
 
@@ -16,9 +18,31 @@ using Layers = std::vector<std::vector<LinearOperand>>;
 struct Halves {
   at::Tensor gate, up;
 };
-Halves halves(const at::Tensor& x) {
+Halves halves(const at::Tensor& x, bool interleaved) {
   const int64_t width = x.size(1) / 2;
-  return {x.narrow(1, 0, width).contiguous(), x.narrow(1, width, width).contiguous()};
+  if (!interleaved)
+    return {x.narrow(1, 0, width).contiguous(), x.narrow(1, width, width).contiguous()};
+  const at::Tensor pairs = x.view({-1, width, 2});
+  return {pairs.select(2, 0).contiguous(), pairs.select(2, 1).contiguous()};
+}
+
+// What the activation and the product read of the halves.
+Halves limited(const GatedUnit& unit, const Halves& of) {
+  if (unit.limit == 0) return of;
+  const Backend& backend = backend_of(of.gate);
+  const double none = -std::numeric_limits<double>::infinity();
+  return {backend.clamp_scaled(of.gate, none, unit.limit, 0, unit.alpha),
+          backend.clamp_scaled(of.up, -unit.limit, unit.limit, 1, 1 / unit.alpha)};
+}
+
+at::Tensor gated_gradient(const GatedUnit& unit, const at::Tensor& x, const at::Tensor& dh) {
+  const Halves of = halves(x, unit.interleaved), read = limited(unit, of);
+  auto [dgate, dup] = backend_of(x).gated_backward(unit.activation, read.gate, read.up, dh);
+  if (unit.limit > 0) {
+    dgate.mul_(unit.alpha).masked_fill_(of.gate.gt(unit.limit), 0);
+    dup.mul_(1 / unit.alpha).masked_fill_(of.up.abs().gt(unit.limit), 0);
+  }
+  return unit.interleaved ? at::stack({dgate, dup}, 2).view_as(x) : at::cat({dgate, dup}, 1);
 }
 
 at::Tensor grouped_values(const GroupedInput& in) {
@@ -29,8 +53,8 @@ at::Tensor grouped_values(const GroupedInput& in) {
     case GroupedInput::Kind::kRows:
       return backend.gather_rows(in.x, in.rows, 1);
     case GroupedInput::Kind::kGated: {
-      const Halves of = halves(in.x);
-      return backend.gated(in.activation, of.gate, of.up);
+      const Halves of = limited(in.unit, halves(in.x, in.unit.interleaved));
+      return backend.gated(in.unit.activation, of.gate, of.up);
     }
   }
   return {};
@@ -46,11 +70,8 @@ at::Tensor input_gradient(const GroupedInput& in, const at::Tensor& dh) {
       backend.scatter_rows(dh, in.rows, 1, dx);
       return dx;
     }
-    case GroupedInput::Kind::kGated: {
-      const Halves of = halves(in.x);
-      const auto [dgate, dup] = backend.gated_backward(in.activation, of.gate, of.up, dh);
-      return at::cat({dgate, dup}, 1);
-    }
+    case GroupedInput::Kind::kGated:
+      return gated_gradient(in.unit, in.x, dh);
   }
   return {};
 }
@@ -169,8 +190,8 @@ GroupedInput GroupedInput::select(at::Tensor x, const std::vector<int64_t>& rows
   at::Tensor places = indices(rows, x);
   return {.kind = Kind::kRows, .x = std::move(x), .rows = std::move(places)};
 }
-GroupedInput GroupedInput::gated(at::Tensor gate_up, Activation activation) {
-  return {.kind = Kind::kGated, .x = std::move(gate_up), .rows = {}, .activation = activation};
+GroupedInput GroupedInput::gated(at::Tensor gate_up, const GatedUnit& unit) {
+  return {.kind = Kind::kGated, .x = std::move(gate_up), .rows = {}, .unit = unit};
 }
 
 std::vector<at::Tensor> grouped_linear(const GroupedInput& input,

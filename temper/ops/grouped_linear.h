@@ -12,18 +12,27 @@
 
 namespace temper::ops {
 
+// activation(gate) * up of a layer that gives both. With a limit (gpt-oss): g = min(gate, limit),
+// u = max(-limit, min(up, limit)), and activation(alpha g) / alpha * (u + 1).
+struct GatedUnit {
+  Activation activation = Activation::kSilu;
+  bool interleaved = false;  // the gate is features 0, 2, ..., not the first half
+  double limit = 0;          // 0: none
+  double alpha = 1;
+};
+
 // What the layers read, [R, in]: a function of stored tensors that the backward pass computes again
 // instead of keeping it.
 struct GroupedInput {
   enum class Kind { kPlain, kRows, kGated };
   Kind kind = Kind::kPlain;
-  at::Tensor x;     // plain: [R, in]; rows: [N, in]; gated: [R, 2 in], the gate before up
-  at::Tensor rows;  // rows: int64 [R], which rows of x
-  Activation activation = Activation::kSilu;  // gated: act(gate) * up
+  at::Tensor x;      // plain: [R, in]; rows: [N, in]; gated: [R, 2 in]
+  at::Tensor rows;   // rows: int64 [R], which rows of x
+  GatedUnit unit{};  // gated
 
   static GroupedInput plain(at::Tensor x);
   static GroupedInput select(at::Tensor x, const std::vector<int64_t>& rows);
-  static GroupedInput gated(at::Tensor gate_up, Activation activation);
+  static GroupedInput gated(at::Tensor gate_up, const GatedUnit& unit);
 };
 
 // layers[i][g] reads rows [offsets[g], offsets[g + 1]) of the input and gives those of output i,

@@ -146,11 +146,11 @@ struct LinearFunction : Function<LinearFunction> {
 
 struct MaterializeFunction : Function<MaterializeFunction> {
   static at::Tensor forward(AutogradContext* ctx, const LinearInput& input, const at::Tensor& x,
-                            const at::Tensor& other) {
+                            const std::optional<at::Tensor>& other) {
     LinearInput in = input;
     in.x = x;
-    in.other = other;
-    ctx->save_for_backward({x, other});
+    in.other = other.value_or(at::Tensor());
+    ctx->save_for_backward({x, in.other});
     at::Tensor h = input_values(in);
     in.x = in.other = at::Tensor();
     keep(ctx, std::move(in));
@@ -166,7 +166,7 @@ struct MaterializeFunction : Function<MaterializeFunction> {
       dh = dh.clone();
       in.ranks->all_reduce_sum(dh);
     }
-    auto [dx, dother] = input_gradients(in, dh, ctx->needs_input_grad(1));
+    auto [dx, dother] = input_gradients(in, dh, in.other.defined() && ctx->needs_input_grad(1));
     return {at::Tensor(), dx, dother};
   }
 };
@@ -241,7 +241,8 @@ at::Tensor materialize(const LinearInput& input) {
   if (!at::GradMode::is_enabled()) return input_values(input);
   LinearInput options = input;
   options.x = options.other = at::Tensor();
-  return MaterializeFunction::apply(options, input.x, input.other);
+  const auto other = input.other.defined() ? std::optional<at::Tensor>(input.other) : std::nullopt;
+  return MaterializeFunction::apply(options, input.x, other);
 }
 
 at::Tensor sum_over(const std::shared_ptr<Ranks>& ranks, const at::Tensor& x) {

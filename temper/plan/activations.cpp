@@ -65,9 +65,11 @@ class Block {
     add(tokens, attended_);  // attention's output and log-sum-exp
     add(tokens, heads_);
     if (read < tokens) add(read, attended_);
+    // Heads that are put together of their parts, and of attention's output what o_proj reads.
+    for (int i = 0; m_.latent && i < 4; ++i) add(tokens, attended_);
     for (const Layer& layer : layers_) {
       const int64_t rows = layer.before_attention ? tokens : read;
-      if (layer.columns) add(rows, layer.out);
+      if (layer.columns && !(m_.latent && layer.before_attention)) add(rows, layer.out);
       if (!layer.adapted) continue;
       add(rows, role_.rank);
       if (role_.drops) add(rows, layer.in);

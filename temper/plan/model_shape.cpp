@@ -5,6 +5,7 @@
 
 #include "temper/base/error.h"
 #include "temper/models/head.h"
+#include "temper/nn/latent_attention.h"
 
 namespace temper::plan {
 namespace {
@@ -147,6 +148,9 @@ ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
        .lm_head = [&](const std::string&, nn::LmHead& head) { block_matrix[&head.weight] = false; },
        .embedding = [&](const std::string&,
                         nn::Embedding& embedding) { block_matrix[&embedding.weight] = false; }});
+  model->visit({.attention = [&](const std::string&, nn::Attention& attention) {
+    shape.latent = shape.latent || dynamic_cast<nn::LatentAttention*>(&attention);
+  }});
   model->each_parameter([&](const std::string& name, nn::Parameter& p) {
     const auto unit = unit_of.find(&p);
     const auto matrix = block_matrix.find(&p);

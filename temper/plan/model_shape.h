@@ -39,6 +39,7 @@ struct ModelShape {
   std::vector<CachedHeads> cached;             // by layer that a sampler caches keys of
   int64_t experts = 0, experts_per_token = 0;  // of a mixture of experts
   double soft_cap = 0;                         // of attention's scores
+  bool latent = false;                         // nn::LatentAttention
   bool tied = false;
 
   bool is_in_widest_block(const ShapedTensor& t) const;

@@ -96,7 +96,7 @@ void Optimizer::step(double rate, double grad_scale) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const NamedParameter& p = parameters_[i];
     nn::Parameter& parameter = *p.parameter;
-    const double decay = parameter.whole_shape().size() >= 2 ? config_.weight_decay : 0;
+    const double decay = parameter.decays() ? config_.weight_decay : 0;
     const Update update{.learning_rate = rate * p.rate_scale,
                         .weight_decay = p.weight_decay.value_or(decay),
                         .grad_scale = grad_scale,

@@ -40,6 +40,13 @@ Json particulars(std::string_view model_type) {
             {"attention_multiplier", 0.4},
             {"logits_scaling", 0.8}};
   if (model_type == "cohere2") return {{"logit_scale", 0.7}};
+  if (model_type == "gpt_oss") return {{"swiglu_limit", 0.5}};
+  if (model_type == "deepseek_v3")
+    return {{"num_key_value_heads", 6}, {"n_group", 1},
+            {"topk_group", 1},          {"q_lora_rank", 30},
+            {"kv_lora_rank", 22},       {"qk_nope_head_dim", 11},
+            {"qk_rope_head_dim", 6},    {"first_k_dense_replace", 1},
+            {"v_head_dim", 13}};
   if (model_type == "hunyuan_v1_dense")
     return {{"rope_scaling", {{"type", "dynamic"}, {"alpha", 50.0}}}};
   if (model_type == "ministral3")
@@ -87,11 +94,12 @@ Json family(const char* model_type) {
 }
 
 const char* const kFamilies[] = {
-    "llama",       "qwen2",      "qwen3",      "gemma",      "gemma2",
-    "gemma3_text", "mistral",    "phi3",       "olmo2",      "olmo3",
-    "smollm3",     "glm4",       "seed_oss",   "exaone4",    "hunyuan_v1_dense",
-    "cohere2",     "granite",    "ministral3", "qwen3_moe",  "mixtral",
-    "olmoe",       "granitemoe", "glm4_moe",   "gemma4_text"};
+    "llama",       "qwen2",      "qwen3",      "gemma",       "gemma2",
+    "gemma3_text", "mistral",    "phi3",       "olmo2",       "olmo3",
+    "smollm3",     "glm4",       "seed_oss",   "exaone4",     "hunyuan_v1_dense",
+    "cohere2",     "granite",    "ministral3", "qwen3_moe",   "mixtral",
+    "olmoe",       "granitemoe", "glm4_moe",   "gemma4_text", "deepseek_v3",
+    "gpt_oss"};
 
 std::unique_ptr<models::CausalLM> make(const char* model_type) {
   auto model = models::init_model(models::HfConfig::parse(family(model_type), "test"), 5);
@@ -113,13 +121,16 @@ void perturb(models::CausalLM& model, uint64_t seed) {
 void add_adapter(models::CausalLM& model, bool dora = false,
                  const std::vector<std::string>& whole = {}) {
   const std::string gate = model.config().experts > 0 ? "gate_up_proj" : "gate_proj";
-  models::add_lora(model,
-                   {.rank = 5,
-                    .alpha = 11,
-                    .target_modules = {"q_proj", "v_proj", gate, "down_proj"},
-                    .dora = dora,
-                    .modules_to_save = whole},
-                   3);
+  const bool latent = std::string(model.body().family()->model_type) == "deepseek_v3";
+  const std::vector<std::string> of_attention =
+      latent ? std::vector<std::string>{"q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"}
+             : std::vector<std::string>{"q_proj", "v_proj"};
+  std::vector<std::string> targets{gate, "down_proj"};
+  targets.insert(targets.end(), of_attention.begin(), of_attention.end());
+  models::add_lora(
+      model,
+      {.rank = 5, .alpha = 11, .target_modules = targets, .dora = dora, .modules_to_save = whole},
+      3);
   perturb(model, 9);
 }
 
@@ -283,7 +294,7 @@ TEST_CASE("log-probabilities over what truncation left are the trainer's, to the
 
 TEST_CASE("sampling through an adapter is as exact") {
   const Threads one(1);
-  for (const char* name : {"qwen3", "gemma2", "llama", "qwen3_moe"}) {
+  for (const char* name : {"qwen3", "gemma2", "llama", "qwen3_moe", "deepseek_v3", "gpt_oss"}) {
     CAPTURE(name);
     const auto model = make(name);
     const std::vector<Completion> plain = run(*model, sampled());
@@ -400,7 +411,7 @@ TEST_CASE("sampling with weights rounded to bfloat16 is as exact, and is not flo
 TEST_CASE("sampling with int8 and nf4 weights is as exact") {
   const Threads one(1);
   for (const auto format : {ops::WeightFormat::kInt8, ops::WeightFormat::kNf4})
-    for (const char* name : {"qwen2", "gemma3_text"}) {
+    for (const char* name : {"qwen2", "gemma3_text", "deepseek_v3"}) {
       CAPTURE(name);
       const auto model = make(name);
       check_exact_after(
@@ -411,7 +422,7 @@ TEST_CASE("sampling with int8 and nf4 weights is as exact") {
 TEST_CASE("sampling with keys and values cached in 16 bits is as exact, and is not float32's") {
   const Threads one(1);
   for (const auto dtype : {ops::CacheDtype::kFloat16, ops::CacheDtype::kBFloat16})
-    for (const char* name : {"qwen3", "gemma2"}) {
+    for (const char* name : {"qwen3", "gemma2", "gpt_oss"}) {
       CAPTURE(name);
       const auto model = make(name);
       const int64_t page = generate::PageCache(*model, 0).page_bytes();

@@ -23,7 +23,8 @@ CLASSES = dict(llama="Llama", qwen2="Qwen2", qwen3="Qwen3", gemma="Gemma", gemma
                mistral="Mistral", phi3="Phi3", olmo2="Olmo2", olmo3="Olmo3", smollm3="SmolLM3", granite="Granite", glm4="Glm4",
                seed_oss="SeedOss", exaone4="Exaone4", hunyuan_v1_dense="HunYuanDenseV1", cohere2="Cohere2",
                ministral3="Ministral3", qwen3_moe="Qwen3Moe", mixtral="Mixtral",
-               olmoe="Olmoe", granitemoe="GraniteMoe", glm4_moe="Glm4Moe", gemma4_text="Gemma4Text")
+               olmoe="Olmoe", granitemoe="GraniteMoe", glm4_moe="Glm4Moe", gemma4_text="Gemma4Text", deepseek_v3="DeepseekV3",
+               gpt_oss="GptOss")
 WINDOW_IN_EVERY_LAYER = ("mistral", "ministral3", "phi3")
 
 
@@ -31,7 +32,7 @@ def resolved(config):
     config = getattr(config, "text_config", None) or config
     config.allow_global_per_layer_attribute_access = True  # Gemma 4: the layers with a window
     found = {key: getattr(config, key, None) for key in FIELDS}
-    found["head_dim"] = found["head_dim"] or config.hidden_size // config.num_attention_heads
+    found["head_dim"] = getattr(config, "qk_head_dim", None) or found["head_dim"] or config.hidden_size // config.num_attention_heads
     found["rms_norm_eps"] = found["rms_norm_eps"] or config.layer_norm_eps
     if config.model_type == "gemma4_text":
         found["attention_multiplier"] = 1.0

@@ -199,6 +199,25 @@ def more_families():
                vision_config=dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
                                   num_key_value_heads=1, head_dim=8, global_head_dim=8, position_embedding_size=4),
                audio_config=None), None)
+    # Values are shorter than keys, then longer.
+    grouped = own_heads | moe | dict(num_key_value_heads=2, num_hidden_layers=3, n_routed_experts=6, n_shared_experts=2,
+                                     n_group=3, topk_group=2, routed_scaling_factor=1.5, first_k_dense_replace=1,
+                                     moe_intermediate_size=12, kv_lora_rank=10, num_mtp_layers=0)
+    sharp = yarn | dict(mscale=1.0, mscale_all_dim=0.7)
+    yield ("deepseek_v3", transformers.DeepseekV3ForCausalLM,
+           transformers.DeepseekV3Config(**grouped, q_lora_rank=14, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=7,
+                                         rope_parameters=sharp | dict(rope_theta=300.0)),
+           dict(rope_theta=300.0, rope_scaling=sharp))
+    yield ("deepseek_v3_whole_queries", transformers.DeepseekV3ForCausalLM,
+           transformers.DeepseekV3Config(**grouped, q_lora_rank=None, qk_nope_head_dim=5, qk_rope_head_dim=6, v_head_dim=14,
+                                         attention_bias=True, rope_interleave=False, norm_topk_prob=False,
+                                         rope_parameters=default), dict(rope_theta=300.0))
+    frayed = yarn | dict(truncate=False)
+    yield ("gpt_oss", transformers.GptOssForCausalLM,
+           transformers.GptOssConfig(**sized(**moe, num_local_experts=5, intermediate_size=12,
+                                             sliding_window=6, swiglu_limit=0.9, swiglu_alpha=1.3,
+                                             rope_parameters=frayed | dict(rope_theta=300.0))),
+           dict(rope_theta=300.0, rope_scaling=frayed))
 
 
 def randomize(model, config):
@@ -259,16 +278,20 @@ def gradients(model, sequences):
     found = {}
     for name, p in model.named_parameters():
         if p.requires_grad and p.grad is not None:
-            found |= by_expert(name.replace("model.language_model.", "model."), p.grad)
+            found |= by_expert(name.replace("model.language_model.", "model."), p.grad, model.config.model_type == "gpt_oss")
     return found
 
 
-def by_expert(name, value):
-    """Experts that are stacked in one parameter [experts, ...] under the names that each of them has here."""
+def by_expert(name, value, outputs_last):
+    """Experts that are stacked in one parameter [experts, ...] under the names that each of them has here. outputs_last: their
+    matrices are [in, out], not [out, in]."""
     layer, _, projection = name.rpartition(".")
     if not layer.endswith(".experts"):
         return {name: value.clone()}
-    return {f"{layer}.{i}.{projection}.weight": value[i].clone() for i in range(len(value))}
+    projection, bias = projection.removesuffix("_bias"), projection.endswith("_bias")
+    kind = "bias" if bias else "weight"
+    each = [v.T if outputs_last and not bias else v for v in value]
+    return {f"{layer}.{i}.{projection}.{kind}": v.clone() for i, v in enumerate(each)}
 
 
 def train(model, sequences):

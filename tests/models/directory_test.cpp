@@ -225,11 +225,12 @@ TEST_CASE("every matrix of every family splits under tensor parallelism, and no 
     models::make_model(config)->each_parameter([&](const std::string& parameter, nn::Parameter& p) {
       CAPTURE(parameter);
       const auto split = models::split_of(family, parameter);
-      // Each rank has a mixture's experts and routers; Gemma 4's embeddings of layers, whose models
-      // are not divided among ranks, do not split at all.
+      // Each rank has a mixture's experts and routers, and latent attention's latents; Gemma 4's
+      // embeddings of layers, whose models are not divided among ranks, do not split at all.
       const bool whole =
           parameter.find(".experts.") != std::string::npos || parameter.ends_with(".gate.weight") ||
-          parameter.ends_with(".router.weight") || parameter.find("per_layer") != std::string::npos;
+          parameter.ends_with(".router.weight") || parameter.find("_a_proj") != std::string::npos ||
+          parameter.find("per_layer") != std::string::npos;
       if (p.shape().size() == 2) CHECK(split.has_value() != whole);
       if (parameter.find("norm") != std::string::npos) CHECK(!split.has_value());
       // A bias goes with the outputs; one that is added to a sum over ranks stays whole.

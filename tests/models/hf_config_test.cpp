@@ -20,9 +20,11 @@ using ops::Activation;
 namespace {
 
 Json small(const std::string& model_type) {
-  return {{"model_type", model_type}, {"vocab_size", 31},       {"hidden_size", 8},
-          {"intermediate_size", 12},  {"num_hidden_layers", 2}, {"num_attention_heads", 2},
-          {"num_key_value_heads", 1}, {"head_dim", 4}};
+  Json config = {{"model_type", model_type}, {"vocab_size", 31},       {"hidden_size", 8},
+                 {"intermediate_size", 12},  {"num_hidden_layers", 2}, {"num_attention_heads", 2},
+                 {"num_key_value_heads", 1}, {"head_dim", 4}};
+  if (model_type == "deepseek_v3") config["num_key_value_heads"] = 2;  // as many as heads
+  return config;
 }
 
 // What make_model says of a small model with `change` merged into its config.
@@ -118,11 +120,19 @@ TEST_CASE("sizes that no model has are refused before memory is taken for them")
                                      {"num_hidden_layers", 0},
                                      {"head_dim", 2000000000},
                                      {"num_attention_heads", -1}}) {
-      const std::string said = refusal(family, {{key, value}});
+      // Latent attention has heads of several sizes; a file's head_dim is that of one of them.
+      const std::string name =
+          family == "deepseek_v3" && std::string(key) == "head_dim" ? "qk_rope_head_dim" : key;
+      const std::string said = refusal(family, {{name, value}});
       CAPTURE(said);
-      CHECK(said.find(key) != std::string::npos);
+      CHECK(said.find(name) != std::string::npos);
     }
   }
+}
+
+TEST_CASE("latent attention has as many heads of keys as of queries") {
+  CHECK(refusal("deepseek_v3", {{"num_key_value_heads", 1}}).find("num_key_value_heads") !=
+        std::string::npos);
 }
 
 TEST_CASE("dynamic rope scaling ends where a token's rotation would depend on the batch") {

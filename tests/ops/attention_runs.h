@@ -35,6 +35,7 @@ struct Heads {
 };
 inline Heads heads_of(AttentionSpec spec, bool norms, int64_t n, at::ScalarType type) {
   const int64_t wide = spec.num_heads * spec.head_dim, narrow = spec.num_kv_heads * spec.head_dim;
+  if (spec.sinks.defined()) spec.sinks = spec.sinks.to(type);
   if (norms) {
     spec.q_norm = random({spec.head_dim}, 1, type);
     spec.k_norm = random({spec.head_dim}, 2, type);
@@ -55,6 +56,10 @@ inline AttentionSpec shape(int64_t heads, int64_t kv, int64_t dim, double soft_c
   s.soft_cap = soft_cap;
   s.window = window;
   s.cache_dtype = cache;
+  return s;
+}
+inline AttentionSpec with_sinks(AttentionSpec s) {
+  s.sinks = random({s.num_heads}, 7, at::kFloat, 2);
   return s;
 }
 

@@ -11,8 +11,13 @@
 
 namespace temper::ops::backends {
 TEST_CASE("aten: attention over forests of every shape, and its gradients") {
-  const AttentionSpec shapes[] = {shape(4, 4, 8), shape(6, 2, 8, 5), shape(4, 1, 64, 0, 7),
-                                  shape(2, 2, 8, 3, 20), shape(4, 2, 64, 2, 1)};
+  const AttentionSpec shapes[] = {shape(4, 4, 8),
+                                  shape(6, 2, 8, 5),
+                                  shape(4, 1, 64, 0, 7),
+                                  shape(2, 2, 8, 3, 20),
+                                  shape(4, 2, 64, 2, 1),
+                                  with_sinks(shape(4, 2, 8)),
+                                  with_sinks(shape(6, 2, 8, 5, 7))};
   for (const Segments& segments : kForests) {
     const Forest forest = forest_of(segments);
     for (const AttentionSpec& s : shapes)
@@ -102,7 +107,8 @@ TEST_CASE("aten: a cache's chunks and single rows give attention over the whole 
     for (const CacheDtype cache :
          {CacheDtype::kFloat32, CacheDtype::kFloat16, CacheDtype::kBFloat16})
       for (const int64_t window : {0, 19}) {
-        const AttentionSpec spec = shape(4, 2, 8, window > 0 ? 4 : 0, window, cache);
+        AttentionSpec spec = shape(4, 2, 8, window > 0 ? 4 : 0, window, cache);
+        if (window > 0) spec = with_sinks(spec);
         const std::vector layers(2, spec);
         const auto store = backend->make_store(layers, at::Device(at::kCPU));
         CHECK(store->page_bytes() == backend->cache_page(layers, at::Device(at::kCPU)).bytes);

@@ -132,6 +132,9 @@ TEST_CASE("aten: norms and gates with their gradients") {
     });
     const at::Tensor gate = random({17, 31}, 5, type, 6), up = random({17, 31}, 6, type),
                      dy = random({17, 31}, 7, type);
+    compare("clamp_scaled", [&](const Backend& backend) {
+      return Tensors{backend.clamp_scaled(gate, -0.4, 0.7, 1, -1.3)};
+    });
     for (const Activation activation :
          {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu})
       compare("gated", [&](const Backend& backend) {

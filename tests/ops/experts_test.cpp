@@ -88,7 +88,7 @@ TEST_CASE("aten: products by group, gathered and gated, with their gradients") {
         Tensors leaves{random({gated ? 6 : 4, gated ? 10 : 5}, 1, type), random({7, 5}, 2, type),
                        random({7, 5}, 3, type), random({7}, 4, type)};
         for (at::Tensor& x : leaves) x.requires_grad_(true);
-        const GroupedInput in = gated ? GroupedInput::gated(leaves[0], Activation::kSilu)
+        const GroupedInput in = gated ? GroupedInput::gated(leaves[0], {Activation::kSilu})
                                       : GroupedInput::select(leaves[0], {3, 0, 1, 3, 2, 0});
         const at::Tensor y = grouped_linear(
             in, {0, 4, 6}, {{{Weight(leaves[1]), leaves[3]}, {Weight(leaves[2]), {}}}})[0];

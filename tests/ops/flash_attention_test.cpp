@@ -78,7 +78,8 @@ TEST_CASE("flash: attention over forests of every shape, and its gradients") {
   for (size_t i = 0; i < kForests.size(); ++i) {
     CAPTURE(i);
     const Forest forest = forest_of(kForests[i]);
-    for (const AttentionSpec& s : {shape(4, 4, 8), shape(6, 2, 16), shape(4, 1, 64)}) {
+    for (const AttentionSpec& s :
+         {shape(4, 4, 8), shape(6, 2, 16), shape(4, 1, 64), with_sinks(shape(4, 2, 8))}) {
       CAPTURE(s.num_heads);
       const Heads h = rounded_heads(fast(s), forest.num_tokens());
       const Tensors expected = attended_unrotated(native_backend(), h, forest);
@@ -184,7 +185,7 @@ TEST_CASE("flash: pages of a cache, shared and copied, in chunks, single rows an
   for (const int64_t window : {0, 19, 300}) {
     CAPTURE(window);
     const FlashOnProcessor flash(/*rounds=*/false);
-    const AttentionSpec spec = fast(shape(4, 2, 8, 0, window, CacheDtype::kBFloat16));
+    const AttentionSpec spec = with_sinks(fast(shape(4, 2, 8, 0, window, CacheDtype::kBFloat16)));
     const std::vector layers(2, spec);
     const auto store = aten_backend().make_store(layers, at::Device(at::kCPU));
     CHECK(store->page_tokens() == 256);

@@ -151,8 +151,13 @@ TEST_CASE("layers by group over every kind of input, two that read the same") {
       [&](const Tensors& t) { return two(GroupedInput::select(t[4], {1, 0, 2, 1, 1}), t); },
       inputs({3, 3}));
   for (const Activation a : {Activation::kSilu, Activation::kGeluTanh})
-    check_gradients([&](const Tensors& t) { return two(GroupedInput::gated(t[4], a), t); },
-                    inputs({5, 6}));
+    for (const bool interleaved : {false, true})
+      for (const double limit : {0.0, 0.8})
+        check_gradients(
+            [&](const Tensors& t) {
+              return two(GroupedInput::gated(t[4], {a, interleaved, limit, 1.7}), t);
+            },
+            inputs({5, 6}));
 }
 
 // Logits far apart: a step of the differences changes no choice.
@@ -287,6 +292,41 @@ TEST_CASE("attention: grouped heads, windows, soft caps, norms of queries and ke
             {q, k, v, q_norm, k_norm});
       }
     }
+}
+
+// A sink is a key that every token sees, with score `sink` and value 0.
+TEST_CASE("attention: sinks take their share of each head's softmax") {
+  const auto forest = small_forest();
+  constexpr int64_t heads = 4, kv_heads = 2, dim = 6;
+  const int64_t n = forest->num_tokens();
+  const Tensors inputs{draw({n, heads * dim}, 1), draw({n, kv_heads * dim}, 2),
+                       draw({n, kv_heads * dim}, 3), draw({heads}, 4, 3)};
+  for (const int64_t window : {0, 3}) {
+    CAPTURE(window);
+    AttentionSpec spec{.num_heads = heads,
+                       .num_kv_heads = kv_heads,
+                       .head_dim = dim,
+                       .scale = 0.6,
+                       .window = window};
+    const auto attended = [&](const Tensors& t) {
+      AttentionSpec with = spec;
+      with.sinks = t[3];
+      return Tensors{attention(with, rotary(dim), forest, t[0], t[1], t[2])};
+    };
+    check_gradients(attended, inputs);
+    // The last root's first token sees its own key alone: its share is 1 / (1 + exp(sink - score)).
+    const at::Tensor out = attended(inputs)[0][n - 5].view({heads, dim}),
+                     v = inputs[2][n - 5].view({kv_heads, dim}).repeat_interleave(2, 0);
+    const at::Tensor score = 0.6 * (inputs[0][n - 5].view({heads, dim}) *
+                                    inputs[1][n - 5].view({kv_heads, dim}).repeat_interleave(2, 0))
+                                       .sum(1);
+    CHECK(at::allclose(out, v * (score - inputs[3]).sigmoid().unsqueeze(1), 0, 1e-14));
+    spec.sinks = at::full({heads}, -1e4, at::kDouble);  // no share at all
+    AttentionSpec without = spec;
+    without.sinks = at::Tensor();
+    CHECK(at::equal(attention(spec, rotary(dim), forest, inputs[0], inputs[1], inputs[2]),
+                    attention(without, rotary(dim), forest, inputs[0], inputs[1], inputs[2])));
+  }
 }
 
 TEST_CASE("attention: heads rotated in part, in neighbouring pairs or not at all, scaled queries") {

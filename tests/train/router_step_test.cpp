@@ -71,7 +71,7 @@ Step run(models::CausalLM& model, StepPlan plan, bool recompute) {
 }  // namespace
 
 TEST_CASE("the load-balancing loss and its gradients are transformers', in one pass or several") {
-  for (const std::string name : {"qwen3_moe", "mixtral", "olmoe", "granitemoe"})
+  for (const std::string name : {"qwen3_moe", "mixtral", "olmoe", "granitemoe", "gpt_oss"})
     for (const bool one_pass : {true, false})
       for (const bool recompute : {false, true}) {
         CAPTURE(name);

@@ -115,8 +115,9 @@ AttentionResult AtenBackend::attention(const AttentionSpec& s, const RotaryTable
       aten_impl::add_padded_part(s, x, *x.plan->padded_part(depth, s.window, s.num_heads),
                                  depth == 0, result);
   }
-  result.out = result.out.view_as(q);
-  return result;
+  aten_impl::PaddedResult all{result.out, result.log_sum_exp};
+  aten_impl::join_sinks(s, all);
+  return {all.out.view_as(q), all.log_sum_exp};
 }
 
 // Every part with the joined output and log-sum-exp: its probabilities are then the whole row's.

@@ -150,24 +150,23 @@ bool reads_flash_pages(const AttentionSpec& spec, at::Device device) {
   return spec.cache_dtype == CacheDtype::kBFloat16 && takes_flash_attention(spec, device);
 }
 
-at::Tensor paged_flash_attention(const AttentionSpec& s, const PagedFlashBatch& b,
-                                 const at::Tensor& q, const at::Tensor& keys,
-                                 const at::Tensor& values) {
+PaddedResult paged_flash_attention(const AttentionSpec& s, const PagedFlashBatch& b,
+                                   const at::Tensor& q, const at::Tensor& keys,
+                                   const at::Tensor& values) {
   const FlashWindow window = window_of(s, true);
-  return std::get<0>(at::_flash_attention_forward(
-                         q.to(at::kBFloat16), keys, values, b.query_start, b.key_start,
-                         b.longest_query, b.longest_key, /*dropout_p=*/0, window.causal,
-                         /*return_debug_mask=*/false, s.scale, window.before, window.behind,
-                         /*seqused_k=*/b.keys, /*alibi_slopes=*/{}, /*block_table=*/b.page))
-      .to(at::kFloat);
+  const auto [out, log_sum_exp, state, unused, mask] = at::_flash_attention_forward(
+      q.to(at::kBFloat16), keys, values, b.query_start, b.key_start, b.longest_query, b.longest_key,
+      /*dropout_p=*/0, window.causal, /*return_debug_mask=*/false, s.scale, window.before,
+      window.behind, /*seqused_k=*/b.keys, /*alibi_slopes=*/{}, /*block_table=*/b.page);
+  return {out.to(at::kFloat), log_sum_exp.t()};
 }
 
 #else
 
 bool reads_flash_pages(const AttentionSpec&, at::Device) { return false; }
 
-at::Tensor paged_flash_attention(const AttentionSpec&, const PagedFlashBatch&, const at::Tensor&,
-                                 const at::Tensor&, const at::Tensor&) {
+PaddedResult paged_flash_attention(const AttentionSpec&, const PagedFlashBatch&, const at::Tensor&,
+                                   const at::Tensor&, const at::Tensor&) {
   throw RunError("LibTorch's flash attention reads no pages");
 }
 

@@ -65,9 +65,9 @@ struct PagedFlashBatch {
   int64_t longest_query = 0, longest_key = 0;
 };
 // q [rows, num_heads, head_dim] float32; keys and values [pages, tokens of a page: a multiple of
-// 256, num_kv_heads, head_dim] -> [rows, num_heads, head_dim] float32. A window counts.
-at::Tensor paged_flash_attention(const AttentionSpec& spec, const PagedFlashBatch& batch,
-                                 const at::Tensor& q, const at::Tensor& keys,
-                                 const at::Tensor& values);
+// 256, num_kv_heads, head_dim] -> of each row, float32. A window counts, sinks do not.
+PaddedResult paged_flash_attention(const AttentionSpec& spec, const PagedFlashBatch& batch,
+                                   const at::Tensor& q, const at::Tensor& keys,
+                                   const at::Tensor& values);
 
 }  // namespace temper::ops::aten_impl

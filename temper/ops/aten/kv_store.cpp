@@ -208,12 +208,17 @@ at::Tensor AtenKvPass::attend(int64_t layer, const AttentionSpec& s, const Rotar
     const auto in_pages = [&](const at::Tensor& x) {
       return x.unflatten(0, {x.size(0) / page_tokens_, page_tokens_});
     };
-    return paged_flash_attention(s, paged_batch(), heads, in_pages(keys), in_pages(values))
-        .view_as(q);
+    PaddedResult all =
+        paged_flash_attention(s, paged_batch(), heads, in_pages(keys), in_pages(values));
+    join_sinks(s, all);
+    return all.out.view_as(q);
   }
   at::Tensor out = at::empty_like(heads, at::MemoryFormat::Contiguous);
-  for (const PaddedBatch& b : batches(s))
-    out.index_copy_(0, b.query_row, padded_attention(s, b, heads, keys, values).out);
+  for (const PaddedBatch& b : batches(s)) {
+    PaddedResult of_batch = padded_attention(s, b, heads, keys, values);
+    join_sinks(s, of_batch);
+    out.index_copy_(0, b.query_row, of_batch.out);
+  }
   return out.view_as(q);
 }
 

@@ -104,6 +104,12 @@ std::vector<std::vector<size_t>> batches_of(const std::vector<RectangleSize>& si
   return batches;
 }
 
+void join_sinks(const AttentionSpec& s, PaddedResult& result) {
+  if (!s.sinks.defined()) return;
+  result.out.mul_((result.log_sum_exp - s.sinks).sigmoid_().unsqueeze(2));
+  result.log_sum_exp = at::logaddexp(result.log_sum_exp, s.sinks);
+}
+
 PaddedResult padded_attention(const AttentionSpec& s, const PaddedBatch& b, const at::Tensor& q,
                               const at::Tensor& k, const at::Tensor& v) {
   const Sizes n = sizes_of(s, b);

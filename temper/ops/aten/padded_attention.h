@@ -45,6 +45,8 @@ struct PaddedResult {
 };
 PaddedResult padded_attention(const AttentionSpec& spec, const PaddedBatch& batch,
                               const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+// Takes spec.sinks, where there are any, into a result of all keys of its rows, in place.
+void join_sinks(const AttentionSpec& spec, PaddedResult& result);
 
 // Heads' vectors, and what the backward pass knows of whole rows: delta = Σ_d dout out.
 struct PaddedInputs {

@@ -73,6 +73,12 @@ std::pair<at::Tensor, at::Tensor> AtenBackend::gated_backward(Activation activat
   return {at::gelu_backward(dy * up, gate, kind), at::gelu(gate, kind).mul_(dy)};
 }
 
+at::Tensor AtenBackend::clamp_scaled(const at::Tensor& x, double low, double high, double offset,
+                                     double scale) const {
+  const aten_impl::BelowAutograd below;
+  return x.clamp(low, high).add_(offset).mul_(scale);
+}
+
 at::Tensor AtenBackend::add_scaled(const at::Tensor& a, const at::Tensor& b, double scale) const {
   const aten_impl::BelowAutograd below;
   return at::add(a, b, scale);

@@ -104,7 +104,7 @@ struct CachedWork {
 
 template <class B>
 void attention_over_pages_of(const AttentionShape& shape, int64_t num_tokens,
-                             const CachedQuery* rows, const float* q, float* out) {
+                             const CachedQuery* rows, const float* q, float* out, float* lse) {
   const std::vector<CachedRun> runs = runs_of(num_tokens, rows);
   const int64_t group = shape.num_heads / shape.num_kv_heads, kv_heads = shape.num_kv_heads;
   const std::vector<RunFamily> families = families_of(shape, runs, rows, kTileRows / group);
@@ -127,7 +127,7 @@ void attention_over_pages_of(const AttentionShape& shape, int64_t num_tokens,
       table.resize(static_cast<size_t>(pages_of(position + count)));
       for (size_t p = 0; p < table.size(); ++p)
         table[p] = static_cast<const B*>(rows[token].pages[p]) + g * head_values(shape.head_dim);
-      work.blocks.push_back(block_of<B>(shape, token, count, position, g, q, out, nullptr));
+      work.blocks.push_back(block_of<B>(shape, token, count, position, g, q, out, lse));
       work.blocks.back().pages = table.data();
     }
   };
@@ -163,9 +163,9 @@ void WritePages(const AttentionShape& shape, int64_t num_tokens, const CachedQue
 }
 
 void AttentionCached(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
-                     const float* q, float* out) {
+                     const float* q, float* out, float* lse) {
   with_cached_type(shape.cache_dtype, [&](auto type) {
-    attention_over_pages_of<decltype(type)>(shape, num_tokens, rows, q, out);
+    attention_over_pages_of<decltype(type)>(shape, num_tokens, rows, q, out, lse);
   });
 }
 

@@ -34,9 +34,24 @@ void write_pages(const AttentionShape& shape, int64_t num_tokens, const CachedQu
   HWY_DYNAMIC_DISPATCH(WritePages)(shape, num_tokens, rows, k, v);
 }
 void attention_cached(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
-                      const float* q, float* out) {
-  HWY_DYNAMIC_DISPATCH(AttentionCached)(shape, num_tokens, rows, q, out);
+                      const float* q, float* out, float* lse) {
+  HWY_DYNAMIC_DISPATCH(AttentionCached)(shape, num_tokens, rows, q, out, lse);
 }
+template <class T>
+void join_sinks(const AttentionShape& shape, int64_t num_tokens, const T* sinks, T* out, T* lse) {
+  const int64_t heads = shape.num_heads, dim = shape.head_dim;
+#pragma omp parallel for schedule(static) if (num_tokens * heads * dim > 32768)
+  for (int64_t i = 0; i < num_tokens * heads; ++i) {
+    const double before = static_cast<double>(lse[i]), sink = static_cast<double>(sinks[i % heads]),
+                 more = std::exp(sink - before);
+    const T share = static_cast<T>(1 / (1 + more));
+    for (int64_t d = i * dim; d < (i + 1) * dim; ++d) out[d] *= share;
+    lse[i] = static_cast<T>(sink > before ? sink + std::log1p(std::exp(before - sink))
+                                          : before + std::log1p(more));
+  }
+}
+template void join_sinks(const AttentionShape&, int64_t, const float*, float*, float*);
+template void join_sinks(const AttentionShape&, int64_t, const double*, double*, double*);
 template <>
 void attention(const AttentionShape& shape, const ForestView& forest, const double* q,
                const double* k, const double* v, double* out, double* lse) {

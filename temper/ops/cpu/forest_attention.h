@@ -65,8 +65,14 @@ struct CachedQuery {
 void write_pages(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
                  const float* k, const float* v);
 
-// q, out [N, num_heads, head_dim]; every key up to each row's own position is in its pages.
+// q, out [N, num_heads, head_dim]; lse [N, num_heads] (may be null); every key up to each row's own
+// position is in its pages.
 void attention_cached(const AttentionShape& shape, int64_t num_tokens, const CachedQuery* rows,
-                      const float* q, float* out);
+                      const float* q, float* out, float* lse = nullptr);
+
+// Takes one more score of each head's softmax in, whose key has no value: out [N, num_heads,
+// head_dim] times 1 / (1 + exp(sink - lse)), in double, rounded once; lse becomes that of all.
+template <class T>
+void join_sinks(const AttentionShape& shape, int64_t num_tokens, const T* sinks, T* out, T* lse);
 
 }  // namespace temper::kernels

@@ -20,6 +20,13 @@ kernels::ForestView forest_view(const Forest& f) {
           f.subtree_end.data()};
 }
 
+template <class T>
+void join_sinks(const AttentionSpec& spec, at::Tensor& out, at::Tensor& lse) {
+  if (!spec.sinks.defined()) return;
+  kernels::join_sinks<T>(attention_shape(spec), out.size(0), values<T>(spec.sinks),
+                         out.mutable_data_ptr<T>(), lse.mutable_data_ptr<T>());
+}
+
 constexpr int64_t kPagesOfChunk = KvStore::kPagesOfChunk;
 
 class NativeKvStore;
@@ -103,8 +110,12 @@ at::Tensor NativeKvPass::attend(int64_t layer, const AttentionSpec& spec, const 
   at::Tensor out = at::empty_like(q);
   kernels::write_pages(attention_shape(spec), n, queries.data(), values<float>(rk),
                        values<float>(rv));
+  at::Tensor lse;
+  if (spec.sinks.defined()) lse = at::empty({n, spec.num_heads}, q.options());
   kernels::attention_cached(attention_shape(spec), n, queries.data(), values<float>(rq),
-                            out.mutable_data_ptr<float>());
+                            out.mutable_data_ptr<float>(),
+                            lse.defined() ? lse.mutable_data_ptr<float>() : nullptr);
+  join_sinks<float>(spec, out, lse);
   return out;
 }
 
@@ -121,6 +132,7 @@ AttentionResult NativeBackend::attention(const AttentionSpec& spec, const Rotary
                      rv = prepare_values<T>(spec, v);
     kernels::attention<T>(attention_shape(spec), forest_view(forest), values<T>(rq), values<T>(rk),
                           values<T>(rv), out.mutable_data_ptr<T>(), lse.mutable_data_ptr<T>());
+    join_sinks<T>(spec, out, lse);
   });
   return {out, lse};
 }

@@ -57,6 +57,8 @@ class NativeBackend : public Backend {
   std::pair<at::Tensor, at::Tensor> gated_backward(Activation activation, const at::Tensor& gate,
                                                    const at::Tensor& up,
                                                    const at::Tensor& dy) const override;
+  at::Tensor clamp_scaled(const at::Tensor& x, double low, double high, double offset,
+                          double scale) const override;
   at::Tensor add_scaled(const at::Tensor& a, const at::Tensor& b, double scale) const override;
   at::Tensor gather_rows(const Weight& table, const at::Tensor& ids, double scale) const override;
   void scatter_rows(const at::Tensor& x, const at::Tensor& ids, double scale,

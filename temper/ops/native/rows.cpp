@@ -137,6 +137,25 @@ std::pair<at::Tensor, at::Tensor> NativeBackend::gated_backward(Activation activ
   return {dgate, dup};
 }
 
+at::Tensor NativeBackend::clamp_scaled(const at::Tensor& x, double low, double high, double offset,
+                                       double scale) const {
+  at::Tensor y = at::empty_like(x, at::MemoryFormat::Contiguous);
+  dispatch(x, [&](auto zero) {
+    using T = decltype(zero);
+    const T least = static_cast<T>(low), most = static_cast<T>(high), more = static_cast<T>(offset),
+            factor = static_cast<T>(scale);
+    const T* from = values<T>(x);
+    T* to = y.mutable_data_ptr<T>();
+    const int64_t count = y.numel();
+#pragma omp parallel for schedule(static) if (count > 32768)
+    for (int64_t i = 0; i < count; ++i) {
+      const T kept = from[i] < least ? least : from[i] > most ? most : from[i];
+      to[i] = factor * (kept + more);
+    }
+  });
+  return y;
+}
+
 at::Tensor NativeBackend::add_scaled(const at::Tensor& a, const at::Tensor& b, double scale) const {
   at::Tensor y = at::empty_like(a);
   dispatch(a, [&](auto zero) {
