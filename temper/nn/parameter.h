@@ -22,7 +22,8 @@ class ShardUnit;
 
 // How a parameter begins, as transformers initializes it.
 struct Init {
-  enum class Kind { kNormal, kZeros, kOnes } kind = Kind::kNormal;
+  // kLogUniform: the logarithm of an even draw from [0.01, 16) (Mamba's decays).
+  enum class Kind { kNormal, kZeros, kOnes, kLogUniform } kind = Kind::kNormal;
   double init_std = 0.02;  // kNormal, around 0
 };
 

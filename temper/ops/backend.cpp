@@ -85,6 +85,15 @@ const Backend& backend_of(at::Device device) {
   return device.is_cpu() ? cpu_backend() : aten_backend();
 }
 
+CarriedStates KvPass::states(int64_t layer, int64_t part) const {
+  check(store_ != nullptr, "the sampled sequences carry no states");
+  return store_->carried(slots_, layer, part);
+}
+void KvPass::carry(const StateStore& store, std::vector<StateSlots> slots) {
+  store_ = &store;
+  slots_ = std::move(slots);
+}
+
 CachePage cache_page(std::span<const AttentionSpec> layers, at::Device device) {
   return backend_of(device).cache_page(layers, device);
 }

@@ -26,6 +26,7 @@
 #include "temper/ops/kv_store.h"
 #include "temper/ops/linear.h"
 #include "temper/ops/product.h"
+#include "temper/ops/recurrent.h"
 #include "temper/ops/routing.h"
 #include "temper/ops/weight.h"
 
@@ -232,6 +233,22 @@ class Backend {
                                               at::Device device) const = 0;
   // The pages of such a store.
   virtual CachePage cache_page(std::span<const AttentionSpec> layers, at::Device device) const = 0;
+
+  // -- Layers with a state (recurrent.h)
+  virtual at::Tensor short_convolution(const ConvolutionWeights& weights, bool silu,
+                                       const Forest& forest, const at::Tensor& x,
+                                       const CarriedStates& carried) const = 0;
+  // dx, and gradients of the weights.
+  virtual std::pair<at::Tensor, ConvolutionWeights> short_convolution_backward(
+      const ConvolutionWeights& weights, bool silu, const Forest& forest, const at::Tensor& x,
+      const at::Tensor& dy) const = 0;
+  virtual at::Tensor gated_delta_rule(const DeltaRuleSpec& spec, const Forest& forest,
+                                      const DeltaRuleInputs& inputs,
+                                      const CarriedStates& carried) const = 0;
+  // Gradients of the inputs.
+  virtual DeltaRuleInputs gated_delta_rule_backward(const DeltaRuleSpec& spec, const Forest& forest,
+                                                    const DeltaRuleInputs& inputs,
+                                                    const at::Tensor& dout) const = 0;
 
   // -- Attention maps (attention_maps.h)
   virtual HeadVectors head_vectors(const AttentionSpec& spec, const RotaryTable& rotary,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "temper/ops/attention.h"
+#include "temper/ops/state_store.h"
 
 namespace temper::ops {
 
@@ -39,6 +40,15 @@ class KvPass {
   virtual at::Tensor attend(int64_t layer, const AttentionSpec& spec, const RotaryTable& rotary,
                             const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v) const = 0;
+
+  // What the pass's sequences carry of the `part`-th operation of a layer with a state.
+  CarriedStates states(int64_t layer, int64_t part) const;
+  // The pass reads and writes these slots, one for each sequence. The store outlives the pass.
+  void carry(const StateStore& store, std::vector<StateSlots> slots);
+
+ private:
+  const StateStore* store_ = nullptr;
+  std::vector<StateSlots> slots_;
 };
 
 // Not thread-safe, except for page_tokens() and page_bytes().
@@ -58,8 +68,8 @@ class KvStore {
   virtual void copy_page(int64_t from, int64_t to) = 0;
   // A pass over rows at `position` [rows of the batch]. The sequences' pages and the store's size
   // must not change while it lives.
-  virtual std::unique_ptr<const KvPass> pass(std::span<const CachedSequence> sequences,
-                                             const std::vector<int64_t>& position) const = 0;
+  virtual std::unique_ptr<KvPass> pass(std::span<const CachedSequence> sequences,
+                                       const std::vector<int64_t>& position) const = 0;
 };
 
 // The pages of stores that backend_of(device) makes of such layers (Backend::make_store).

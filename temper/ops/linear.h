@@ -14,7 +14,8 @@
 
 namespace temper::ops {
 
-enum class Activation { kSilu, kGeluTanh, kGelu };
+// kSigmoid and kIdentity gate what is no MLP: sigmoid(gate) * up and gate * up.
+enum class Activation { kSilu, kGeluTanh, kGelu, kSigmoid, kIdentity };
 
 // What linear layers read, [N, in]. float32, or float64 for gradient checks.
 struct LinearInput {

@@ -135,8 +135,8 @@ TEST_CASE("aten: norms and gates with their gradients") {
     compare("clamp_scaled", [&](const Backend& backend) {
       return Tensors{backend.clamp_scaled(gate, -0.4, 0.7, 1, -1.3)};
     });
-    for (const Activation activation :
-         {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu})
+    for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu,
+                                        Activation::kSigmoid, Activation::kIdentity})
       compare("gated", [&](const Backend& backend) {
         const auto [dgate, dup] = backend.gated_backward(activation, gate, up, dy);
         return Tensors{backend.gated(activation, gate, up), dgate, dup};

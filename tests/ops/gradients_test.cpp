@@ -13,6 +13,7 @@
 #include "temper/ops/embedding.h"
 #include "temper/ops/grouped_linear.h"
 #include "temper/ops/linear.h"
+#include "temper/ops/recurrent.h"
 #include "temper/ops/routing.h"
 #include "temper/ops/token_logp.h"
 #include "tests/ops/kernels.h"
@@ -128,10 +129,43 @@ TEST_CASE("linear layers over every kind of input, with and without bias") {
         inputs({x, norm}));
   }
   SUBCASE("gated") {
-    for (const Activation a : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu})
+    for (const Activation a : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu,
+                               Activation::kSigmoid, Activation::kIdentity})
       check_gradients(
           [&](const Tensors& t) { return two_layers(LinearInput::gated(t[3], t[4], a), t); },
           inputs({other, x}));
+  }
+}
+
+TEST_CASE("a short convolution over a forest, with and without activation and bias") {
+  const auto forest = small_forest();
+  for (const bool silu : {false, true}) {
+    check_gradients(
+        [&](const Tensors& t) {
+          return Tensors{short_convolution({t[1], t[2]}, silu, forest, t[0])};
+        },
+        {draw({15, 3}, 1), draw({3, 1, 4}, 2), draw({3}, 3)});
+    check_gradients(
+        [&](const Tensors& t) {
+          return Tensors{short_convolution({t[1], {}}, silu, forest, t[0])};
+        },
+        {draw({15, 3}, 1), draw({3, 1, 2}, 2)});
+  }
+}
+
+TEST_CASE("the gated delta rule over a forest, and over a path longer than what is kept at once") {
+  const DeltaRuleSpec spec{.key_heads = 1, .value_heads = 2, .key_dim = 3, .value_dim = 2};
+  auto longer = std::make_shared<Forest>();
+  const int64_t root = longer->add_root(std::vector<int32_t>(34));
+  longer->add_child(root, std::vector<int32_t>(2));
+  longer->add_child(root, std::vector<int32_t>(33));
+  for (const auto& forest : {small_forest(), longer}) {
+    const int64_t n = forest->num_tokens();
+    check_gradients(
+        [&](const Tensors& t) {
+          return Tensors{gated_delta_rule(spec, forest, {t[0], t[1], t[2], t[3], t[4]})};
+        },
+        {draw({n, 10}, 1), draw({n, 2}, 2), draw({n, 2}, 3), draw({2}, 4), draw({2}, 5)});
   }
 }
 

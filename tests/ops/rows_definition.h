@@ -104,6 +104,10 @@ inline float gate_value(Gate kind, float g) {
       return 0.5f * g * (1.0f + elementary::tanh_of(gelu_tanh_inner(g)));
     case Gate::kGelu:
       return static_cast<float>(0.5 * g * (1.0 + std::erf(g * 0.70710678118654752)));
+    case Gate::kSigmoid:
+      return 1.0f / (1.0f + elementary::exp_of(-g));
+    case Gate::kIdentity:
+      return g;
   }
   return 0;
 }
@@ -123,6 +127,12 @@ inline float gate_slope(Gate kind, float g) {
       return static_cast<float>(0.5 * (1.0 + std::erf(x * 0.70710678118654752)) +
                                 x * 0.39894228040143268 * std::exp(-0.5 * x * x));
     }
+    case Gate::kSigmoid: {
+      const float s = 1.0f / (1.0f + elementary::exp_of(-g));
+      return s * (1.0f - s);
+    }
+    case Gate::kIdentity:
+      return 1.0f;
   }
   return 0;
 }

@@ -200,7 +200,8 @@ TEST_CASE("gradients are those of central differences") {
   check_gradient(x, dx, norm_loss);
   check_gradient(weight, dweight, norm_loss);
 
-  for (const Gate kind : {Gate::kSilu, Gate::kGeluTanh, Gate::kGelu}) {
+  for (const Gate kind :
+       {Gate::kSilu, Gate::kGeluTanh, Gate::kGelu, Gate::kSigmoid, Gate::kIdentity}) {
     const auto gate_loss = [&] {
       kernel.gated(kCount, kind, x.data(), up.data(), y.data());
       return dot(y, dy);

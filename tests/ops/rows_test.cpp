@@ -31,7 +31,8 @@ std::vector<float> every_kernel(int64_t rows, int64_t width, const std::vector<f
     put(dx);
   }
   put(dweight);
-  for (const Gate gate : {Gate::kSilu, Gate::kGeluTanh, Gate::kGelu}) {
+  for (const Gate gate :
+       {Gate::kSilu, Gate::kGeluTanh, Gate::kGelu, Gate::kSigmoid, Gate::kIdentity}) {
     kernels.gated(count, gate, x.data(), g.data(), y.data());
     put(y);
     kernels.gated_backward(count, gate, x.data(), g.data(), y.data(), dx.data(), other.data());

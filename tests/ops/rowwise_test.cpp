@@ -129,7 +129,8 @@ TEST_CASE("rows less their means") {
 
 TEST_CASE("gated activations and their gradients") {
   for (const int64_t n : {1, 17, 331, 40001})
-    for (const Gate kind : {Gate::kSilu, Gate::kGeluTanh, Gate::kGelu}) {
+    for (const Gate kind :
+         {Gate::kSilu, Gate::kGeluTanh, Gate::kGelu, Gate::kSigmoid, Gate::kIdentity}) {
       const Values gate = normal(n, 5, 6), up = normal(n, 6), dy = normal(n, 7);
       Values y(n), dgate(n), dup(n);
       for (int64_t i = 0; i < n; ++i) {

@@ -275,9 +275,9 @@ void AtenKvStore::copy_page(int64_t from, int64_t to) {
           .copy_(x.narrow(0, from * page_.tokens, page_.tokens));
 }
 
-std::unique_ptr<const KvPass> AtenKvStore::pass(std::span<const CachedSequence> sequences,
-                                                const std::vector<int64_t>& position) const {
-  return std::make_unique<const AtenKvPass>(*this, sequences, position);
+std::unique_ptr<KvPass> AtenKvStore::pass(std::span<const CachedSequence> sequences,
+                                          const std::vector<int64_t>& position) const {
+  return std::make_unique<AtenKvPass>(*this, sequences, position);
 }
 
 }  // namespace temper::ops::aten_impl

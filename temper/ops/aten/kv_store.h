@@ -22,8 +22,8 @@ class AtenKvStore : public KvStore {
   void grow(int64_t count, int64_t most) override;
   void clear() override;
   void copy_page(int64_t from, int64_t to) override;
-  std::unique_ptr<const KvPass> pass(std::span<const CachedSequence> sequences,
-                                     const std::vector<int64_t>& position) const override;
+  std::unique_ptr<KvPass> pass(std::span<const CachedSequence> sequences,
+                               const std::vector<int64_t>& position) const override;
 
   // [pages * page_tokens(), num_kv_heads, head_dim] of the layer, in the cache's type.
   at::Tensor keys(int64_t layer) const { return keys_[static_cast<size_t>(layer)]; }

@@ -56,6 +56,8 @@ at::Tensor AtenBackend::center(const at::Tensor& x) const {
 at::Tensor AtenBackend::gated(Activation activation, const at::Tensor& gate,
                               const at::Tensor& up) const {
   const aten_impl::BelowAutograd below;
+  if (activation == Activation::kIdentity) return gate * up;
+  if (activation == Activation::kSigmoid) return at::sigmoid(gate).mul_(up);
   at::Tensor y = activation == Activation::kSilu
                      ? at::silu(gate)
                      : at::gelu(gate, aten_impl::approximation(activation));
@@ -67,6 +69,11 @@ std::pair<at::Tensor, at::Tensor> AtenBackend::gated_backward(Activation activat
                                                               const at::Tensor& up,
                                                               const at::Tensor& dy) const {
   const aten_impl::BelowAutograd below;
+  if (activation == Activation::kIdentity) return {dy * up, dy * gate};
+  if (activation == Activation::kSigmoid) {
+    const at::Tensor y = at::sigmoid(gate);
+    return {at::sigmoid_backward(dy * up, y), dy * y};
+  }
   if (activation == Activation::kSilu)
     return {at::silu_backward(dy * up, gate), at::silu(gate).mul_(dy)};
   const char* kind = aten_impl::approximation(activation);

@@ -116,6 +116,8 @@ void Center(int64_t rows, int64_t width, const T* x, T* y) {
 template <class T>
 T gate_value(Gate kind, T g) {
   if (kind == Gate::kSilu) return g * sigmoid_of(g);
+  if (kind == Gate::kSigmoid) return sigmoid_of(g);
+  if (kind == Gate::kIdentity) return g;
   if (kind == Gate::kGelu)
     return static_cast<T>(0.5 * g * (1.0 + std::erf(static_cast<double>(g) * 0.70710678118654752)));
   const T inner = T(0.79788456080286536) * std::fma(T(0.044715) * g * g, g, g);
@@ -123,6 +125,11 @@ T gate_value(Gate kind, T g) {
 }
 template <class T>
 T gate_slope(Gate kind, T g) {
+  if (kind == Gate::kIdentity) return T(1);
+  if (kind == Gate::kSigmoid) {
+    const T s = sigmoid_of(g);
+    return s * (T(1) - s);
+  }
   if (kind == Gate::kSilu) {
     const T s = sigmoid_of(g);
     return s * (T(1) + g * (T(1) - s));
@@ -148,35 +155,43 @@ void for_ranges(int64_t count, Body body) {
     body(begin, std::min(count, begin + kRange));
 }
 
+// body(kind) with the kind as a constant, so that each loop is compiled for one.
+template <class Body>
+HWY_INLINE void for_kind(Gate kind, Body body) {
+  switch (kind) {
+    case Gate::kSilu:
+      return body(Gate::kSilu);
+    case Gate::kGeluTanh:
+      return body(Gate::kGeluTanh);
+    case Gate::kGelu:
+      return body(Gate::kGelu);
+    case Gate::kSigmoid:
+      return body(Gate::kSigmoid);
+    case Gate::kIdentity:
+      return body(Gate::kIdentity);
+  }
+}
+
 template <class T>
 void Gated(int64_t count, Gate kind, const T* gate, const T* up, T* y) {
   for_ranges(count, [=](int64_t begin, int64_t end) {
-    if (kind == Gate::kSilu)
-      for (int64_t i = begin; i < end; ++i) y[i] = gate_value(Gate::kSilu, gate[i]) * up[i];
-    else if (kind == Gate::kGeluTanh)
-      for (int64_t i = begin; i < end; ++i) y[i] = gate_value(Gate::kGeluTanh, gate[i]) * up[i];
-    else
-      for (int64_t i = begin; i < end; ++i) y[i] = gate_value(Gate::kGelu, gate[i]) * up[i];
+    for_kind(kind, [=](Gate k) __attribute__((always_inline)) {
+      for (int64_t i = begin; i < end; ++i) y[i] = gate_value(k, gate[i]) * up[i];
+    });
   });
 }
 
 template <class T>
 void GatedBackward(int64_t count, Gate kind, const T* gate, const T* up, const T* dy, T* dgate,
                    T* dup) {
-  const auto range = [=](Gate k, int64_t begin, int64_t end) __attribute__((always_inline)) {
-    for (int64_t i = begin; i < end; ++i) {
-      const T g = gate[i], d = dy[i];
-      dup[i] = d * gate_value(k, g);
-      dgate[i] = d * up[i] * gate_slope(k, g);
-    }
-  };
   for_ranges(count, [=](int64_t begin, int64_t end) {
-    if (kind == Gate::kSilu)
-      range(Gate::kSilu, begin, end);
-    else if (kind == Gate::kGeluTanh)
-      range(Gate::kGeluTanh, begin, end);
-    else
-      range(Gate::kGelu, begin, end);
+    for_kind(kind, [=](Gate k) __attribute__((always_inline)) {
+      for (int64_t i = begin; i < end; ++i) {
+        const T g = gate[i], d = dy[i];
+        dup[i] = d * gate_value(k, g);
+        dgate[i] = d * up[i] * gate_slope(k, g);
+      }
+    });
   });
 }
 

@@ -8,7 +8,7 @@
 
 namespace temper::kernels {
 
-enum class Gate { kSilu, kGeluTanh, kGelu };
+enum class Gate { kSilu, kGeluTanh, kGelu, kSigmoid, kIdentity };
 
 // Logits are reduced in blocks of the vocabulary, joined in ascending order.
 constexpr int64_t kVocabularyBlock = 512;

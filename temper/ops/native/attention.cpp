@@ -72,8 +72,8 @@ class NativeKvStore : public KvStore {
   void copy_page(int64_t from, int64_t to) override {
     std::memcpy(page(0, to), page(0, from), static_cast<size_t>(page_bytes()));
   }
-  std::unique_ptr<const KvPass> pass(std::span<const CachedSequence> sequences,
-                                     const std::vector<int64_t>& position) const override {
+  std::unique_ptr<KvPass> pass(std::span<const CachedSequence> sequences,
+                               const std::vector<int64_t>& position) const override {
     return std::make_unique<NativeKvPass>(*this, sequences, position);
   }
   void* page(int64_t layer, int64_t index) const {

@@ -86,6 +86,17 @@ class NativeBackend : public Backend {
   std::unique_ptr<KvStore> make_store(std::span<const AttentionSpec> layers,
                                       at::Device device) const override;
   CachePage cache_page(std::span<const AttentionSpec> layers, at::Device device) const override;
+  at::Tensor short_convolution(const ConvolutionWeights& weights, bool silu, const Forest& forest,
+                               const at::Tensor& x, const CarriedStates& carried) const override;
+  std::pair<at::Tensor, ConvolutionWeights> short_convolution_backward(
+      const ConvolutionWeights& weights, bool silu, const Forest& forest, const at::Tensor& x,
+      const at::Tensor& dy) const override;
+  at::Tensor gated_delta_rule(const DeltaRuleSpec& spec, const Forest& forest,
+                              const DeltaRuleInputs& inputs,
+                              const CarriedStates& carried) const override;
+  DeltaRuleInputs gated_delta_rule_backward(const DeltaRuleSpec& spec, const Forest& forest,
+                                            const DeltaRuleInputs& inputs,
+                                            const at::Tensor& dout) const override;
   HeadVectors head_vectors(const AttentionSpec& spec, const RotaryTable& rotary,
                            const Forest& forest, const at::Tensor& q,
                            const at::Tensor& k) const override;
