@@ -55,6 +55,9 @@ int64_t pages_needed(const Request& request, int64_t beams, int64_t page_tokens)
   return pages_for(length, page_tokens) + beams * (own + 1);
 }
 
+// As many states: the prompt's, and each beam's, twice while beams change places.
+int64_t states_needed(int64_t beams) { return 1 + 2 * beams; }
+
 class Searches {
  public:
   Searches(models::CausalLM& model, const GenerationOptions& options, const BeamOptions& beams,
@@ -72,10 +75,15 @@ class Searches {
   }
 
   int64_t max_pages() const { return cache_.max_pages(); }
+  int64_t max_states() const { return cache_.max_states(); }
   int64_t page_tokens() const { return cache_.page_tokens(); }
   void check_fit(const Request& request) const {
     check_request(request, model_, tokenizer_.get(), {cache_, bytes_});
     check_fits(pages_needed(request, beams_.beams, page_tokens()), request, {cache_, bytes_});
+    check<ConfigError>(states_needed(beams_.beams) <= cache_.max_states(), "beam search with ",
+                       beams_.beams, " beams needs ", states_needed(beams_.beams),
+                       " states of the model's layers, ", cache_.state_bytes(), " bytes each, and ",
+                       cache_.max_states(), " fit ", bytes_, " bytes of cache (--cache-bytes)");
   }
 
   // The completions of requests of one adapter, of each the best first.
@@ -306,7 +314,10 @@ void beam_search(models::CausalLM& model, const std::vector<std::vector<int32_t>
       const bool fits =
           together.empty() ||
           (static_cast<int64_t>(together.size() + 1) * beams.beams <= engine_options.max_batch &&
-           pages + needed <= searches.max_pages() && next.adapter == together[0].adapter);
+           pages + needed <= searches.max_pages() &&
+           states_needed(beams.beams) * static_cast<int64_t>(together.size() + 1) <=
+               searches.max_states() &&
+           next.adapter == together[0].adapter);
       if (!fits) break;
       pages += needed;
       together.push_back(std::move(next));

@@ -1,6 +1,10 @@
 // Keys and values of the sequences that are being sampled, in pages (PagedAttention, Kwon et al.,
 // arXiv 2309.06180): a page holds a fixed number of consecutive positions of one sequence in every
 // layer. Pages stay known by their tokens after their sequences have ended (prefix_tree.h).
+//
+// Layers with a state (ops/recurrent.h) have no keys: a running sequence has a slot with its state
+// at its end, which forking it copies. Snapshots, states at the ends of some pages, are kept while
+// no sequence wants their slots; a known prefix is used again up to the last page with a snapshot.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +13,10 @@
 #include <vector>
 
 #include "temper/generate/prefix_tree.h"
+#include "temper/generate/snapshots.h"
 #include "temper/models/model.h"
 #include "temper/ops/kv_store.h"
+#include "temper/ops/state_store.h"
 
 namespace temper::generate {
 
@@ -21,13 +27,30 @@ inline int64_t pages_for(int64_t tokens, int64_t page_tokens) {
   return (tokens + page_tokens - 1) / page_tokens;
 }
 
-// Not thread-safe, except for the constants max_pages(), page_bytes() and page_tokens().
+// What a cache may hold.
+struct CacheSize {
+  int64_t pages = 0, states = 0;
+  static constexpr int64_t kNoStates = INT64_MAX;  // `states` where no layer has any
+};
+// What fits: a state for each kTokensOfState tokens of pages, at least one for a prompt and one for
+// its sample.
+inline constexpr int64_t kTokensOfState = 1024;
+// Snapshots of a sequence lie so many tokens apart.
+inline constexpr int64_t kTokensOfSnapshot = 256;
+CacheSize cache_size(int64_t max_bytes, const ops::CachePage& page, int64_t state_bytes);
+
+// Not thread-safe, except for the constants max_pages(), max_states(), page_bytes(), state_bytes()
+// and page_tokens().
 class PageCache {
  public:
-  // At most max_bytes, in whole pages. Memory is taken as it is needed.
+  // At most max_bytes, in whole pages and states. Memory is taken as it is needed.
   PageCache(models::CausalLM& model, int64_t max_bytes);
+  PageCache(models::CausalLM& model, CacheSize size);
 
-  int64_t max_pages() const { return max_pages_; }
+  int64_t max_pages() const { return size_.pages; }
+  int64_t max_states() const { return size_.states; }
+  // Of one sequence in all layers; 0: no layer has a state.
+  int64_t state_bytes() const { return states_.slot_bytes(); }
   // Bytes of one page in all layers.
   int64_t page_bytes() const { return store_->page_bytes(); }
   int64_t page_tokens() const { return store_->page_tokens(); }
@@ -49,8 +72,17 @@ class PageCache {
   void release(int64_t page);
   int32_t& references(int64_t page) { return references_[static_cast<size_t>(page)]; }
 
+  bool has_states() const { return state_bytes() > 0; }
+  int64_t take_state();
+  // A slot that no sequence needs now; -1: there is none.
+  int64_t snapshot_slot();
+
   std::unique_ptr<ops::KvStore> store_;  // grows as pages are needed
-  int64_t max_pages_;
+  ops::StateStore states_;
+  CacheSize size_;
+  Snapshots snapshots_;
+  std::vector<int64_t> free_states_;
+  int64_t made_states_ = 0;
   std::vector<int64_t> free_;
   std::vector<int32_t> references_;  // by page: of tables, and one of the tree
   uint64_t weights_ = 0;             // counts forget_prefixes
@@ -74,10 +106,12 @@ class PageTable {
   // Gives the pages back that lie behind the first `tokens` positions.
   void truncate(int64_t tokens);
   // An empty table begins as the first `tokens` positions of another: whole pages are shared, the
-  // last, partial one is copied.
+  // last, partial one is copied. Where layers have states, the other one has gone through the model
+  // exactly so far.
   void fork(const PageTable& from, int64_t tokens);
-  // An empty table begins with the known pages of these tokens. Returns the positions that are
-  // filled: fewer than the tokens, so that one is left to go through the model.
+  // An empty table begins with the known pages of these tokens, where layers have states up to the
+  // last one with a snapshot. Returns the positions that are filled: fewer than the tokens, so that
+  // one is left to go through the model.
   int64_t reuse(std::span<const int32_t> tokens);
   // The whole pages of these tokens are filled: later sequences may begin with them. Where another
   // page is known that holds the same, the table uses that one from now on.
@@ -87,10 +121,15 @@ class PageTable {
   friend class PageCache;
   friend class BatchRows;
   void share(int64_t page);
+  void take_state();
+  // The slots of a pass over rows [first_row, first_row + tokens) at these positions on.
+  ops::StateSlots state_slots(int64_t first_row, int64_t position, int64_t tokens);
 
   PageCache* cache_;
   int64_t root_;
-  uint64_t weights_ = 0;  // PageCache::weights_ when the first page was filled
+  int64_t state_ = -1;        // the slot of its state
+  int64_t state_tokens_ = 0;  // the position of that
+  uint64_t weights_ = 0;      // PageCache::weights_ when the first page was filled
   std::vector<int64_t> pages_;
 };
 
@@ -98,13 +137,14 @@ class PageTable {
 class BatchRows {
  public:
   // The next `tokens` rows of the batch go on with this sequence.
-  void add(const PageTable& table, int64_t tokens) { parts_.push_back({&table, tokens}); }
-  // The pass over these rows, for nn::Context::cache. The tables must not change while it lives.
+  void add(PageTable& table, int64_t tokens) { parts_.push_back({&table, tokens}); }
+  // The pass over these rows, for nn::Context::cache, once. The tables must not change while it
+  // lives.
   std::unique_ptr<const ops::KvPass> pass(const Forest& forest) const;
 
  private:
   struct Part {
-    const PageTable* table;
+    PageTable* table;
     int64_t tokens;
   };
   std::vector<Part> parts_;

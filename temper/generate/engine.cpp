@@ -44,6 +44,20 @@ void score_chunk(const models::CausalLM& model, const at::Tensor& hidden,
   }
 }
 
+namespace {
+
+// A state cannot go back behind rejected tokens.
+int64_t drafted(int64_t speculative, const PageCache& cache) {
+  if (cache.state_bytes() == 0) return speculative;
+  check<ConfigError>(speculative <= 0,
+                     "speculative decoding (rollout.speculative, --speculative): ",
+                     "layers of this model carry a state, which rejected tokens would have "
+                     "changed; expected auto or off");
+  return 0;
+}
+
+}  // namespace
+
 Engine::Engine(models::CausalLM& model, EngineOptions options,
                std::shared_ptr<const Tokenizer> tokenizer)
     : model_(model),
@@ -51,7 +65,7 @@ Engine::Engine(models::CausalLM& model, EngineOptions options,
       cache_bytes_(generate::cache_bytes(options)),
       cache_(model, cache_bytes_),
       scheduler_(cache_, options.max_batch, options.prefill_tokens),
-      speculation_(options.speculative, reading_rows(model)) {}
+      speculation_(drafted(options.speculative, cache_), reading_rows(model)) {}
 
 std::shared_ptr<const grammar::Grammar> Engine::compile(const grammar::Spec& spec) {
   std::call_once(grammars_once_, [this] {

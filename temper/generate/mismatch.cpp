@@ -29,7 +29,7 @@ Trace decoded(models::CausalLM& model, const std::vector<int32_t>& prompt,
               const std::vector<int32_t>& completion) {
   const int64_t total = static_cast<int64_t>(prompt.size() + completion.size());
   const PageCache page(model, 0);
-  PageCache cache(model, (pages_for(total, page.page_tokens()) + 1) * page.page_bytes());
+  PageCache cache(model, CacheSize{pages_for(total, page.page_tokens()) + 1, 2});
   PageTable pages(cache);
   pages.reserve(total);
   std::vector<Trace> parts;

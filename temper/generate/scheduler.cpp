@@ -35,8 +35,11 @@ bool Scheduler::admit_one() {
   const bool first = prompt->next_sample == 0;
   const int64_t needed = pages_of_sample(prompt->request, cache_.page_tokens()) +
                          (first ? pages_of_prompt(prompt->request, cache_.page_tokens()) : 0);
-  if (reserved_ + needed > cache_.max_pages()) return false;
+  const int64_t states = first ? 2 : 1;  // the prompt has one, too
+  if (reserved_ + needed > cache_.max_pages() || states > cache_.max_states() - reserved_states_)
+    return false;
   reserved_ += needed;
+  reserved_states_ += states;
   if (first) {
     filling_.push_back(prompt);
     statistics_.prompt_tokens += prompt->length();
@@ -144,6 +147,7 @@ void Scheduler::end(Sequence& sequence) {
   }
   sequence.pages.reset();
   reserved_ -= pages_of_sample(prompt.request, cache_.page_tokens());
+  --reserved_states_;
   if (--prompt.unfinished == 0) end(prompt);
 }
 
@@ -151,6 +155,7 @@ void Scheduler::end(Prompt& prompt) {
   prompt.pages.clear();
   prompt.unfinished = 0;
   reserved_ -= pages_of_prompt(prompt.request, cache_.page_tokens());
+  --reserved_states_;
 }
 
 std::vector<std::unique_ptr<Sequence>> Scheduler::take_finished() {

@@ -135,7 +135,8 @@ class Scheduler {
   std::deque<std::shared_ptr<Prompt>> waiting_;   // prompts with samples that were not admitted
   std::vector<std::shared_ptr<Prompt>> filling_;  // admitted, not all of the prompt is in the cache
   std::vector<std::unique_ptr<Sequence>> running_;
-  int64_t reserved_ = 0;  // pages that what was admitted may take
+  int64_t reserved_ = 0;         // pages that what was admitted may take
+  int64_t reserved_states_ = 0;  // and states: of prompts and of samples
   Statistics statistics_;
 };
 

@@ -55,6 +55,8 @@ struct DecoderConfig : ModelConfig {
   std::array<const char*, 3> sandwich_names{"post_attention_layernorm", "pre_feedforward_layernorm",
                                             "post_feedforward_layernorm"};
 
+  const char* norm_name = "norm";  // of the final one
+
   std::shared_ptr<const OwnConfig> own;
 
   nn::RotaryConfig rotary;
@@ -137,7 +139,7 @@ class Decoder : public Backbone {
         embed_tokens(*this, "embed_tokens", c.vocab_size, c.hidden_size, c.initializer_range,
                      c.embedding_scale),
         layers(*this, "layers"),
-        norm(*this, "norm", c.hidden_size, c.attention.norm_eps, c.attention.norm_one_plus,
+        norm(*this, c.norm_name, c.hidden_size, c.attention.norm_eps, c.attention.norm_one_plus,
              c.norm_centered) {
     const int64_t rotated = c.rotary_dim > 0 ? c.rotary_dim : c.attention.head_dim;
     const auto rotary = std::make_shared<nn::Rotary>(c.rotary, rotated);
@@ -168,13 +170,33 @@ class Decoder : public Backbone {
   nn::Attention::Heads attention_heads(int64_t layer, const at::Tensor& x,
                                        const nn::Context& context) override {
     Block& block = layers[static_cast<size_t>(layer)];
-    if constexpr (requires { block.input_layernorm; })
+    if constexpr (requires { block.attention_heads(layer, x, context); })
+      return block.attention_heads(layer, x, context);
+    else if constexpr (requires { block.input_layernorm; })
       return block.self_attn.heads(block.input_layernorm.input(x), context);
     else
       return block.self_attn.heads(ops::LinearInput::plain(x), context);
   }
   ops::AttentionSpec attention_spec(int64_t layer) const override {
-    return layers[static_cast<size_t>(layer)].self_attn.spec();
+    const Block& block = layers[static_cast<size_t>(layer)];
+    if constexpr (requires { block.self_attn.has_value(); }) {
+      if (block.self_attn) return block.self_attn->spec();
+      // A layer with a state: as one with attention, without its keys.
+      ops::AttentionSpec spec;
+      for (size_t i = layers.size(); i-- > 0;)
+        if (layers[i].self_attn) spec = layers[i].self_attn->spec();
+      spec.num_kv_heads = 0;
+      spec.q_norm = spec.k_norm = at::Tensor();
+      return spec;
+    } else {
+      return block.self_attn.spec();
+    }
+  }
+  std::vector<int64_t> state_sizes(int64_t layer) const override {
+    if constexpr (requires(const Block& block) { block.state_sizes(); })
+      return layers[static_cast<size_t>(layer)].state_sizes();
+    else
+      return {};
   }
   nn::Embedding& embedding() override { return embed_tokens; }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
@@ -39,6 +40,12 @@ at::Tensor initial_value(const nn::Parameter& parameter, const std::string& name
   at::Tensor value = at::empty(parameter.shape(), at::kFloat);
   float* data = value.mutable_data_ptr<float>();
   const int64_t count = value.numel();
+  if (init.kind == nn::Init::Kind::kLogUniform) {
+    const RandomStream stream(seed, RandomPurpose::kInit, hash_name(name));
+    for (int64_t i = 0; i < count; ++i)
+      data[i] = std::log(0.01f + 15.99f * stream.uniform(static_cast<uint64_t>(i)));
+    return value;
+  }
   if (init.kind != nn::Init::Kind::kNormal) {
     std::fill(data, data + count, init.kind == nn::Init::Kind::kOnes ? 1.0f : 0.0f);
     return value;

@@ -1,29 +1,10 @@
 // Qwen3's mixtures of experts (arXiv 2505.09388, section 2): Qwen3's attention, and in place of the
 // MLP the experts with the largest probabilities of a softmax.
-#include <nlohmann/json.hpp>
-
 #include "temper/models/expert_tensors.h"
 #include "temper/models/sparse_block.h"
 
 namespace temper::models {
 namespace {
-
-// Layers that mlp_only_layers names have an MLP, and those that are no multiple of
-// decoder_sparse_step, counted from 1.
-std::vector<bool> sparse_layers(const HfConfig& config, int64_t layers) {
-  const int64_t step = config.integer("decoder_sparse_step", 1);
-  std::vector<bool> sparse;
-  for (int64_t i = 0; i < layers; ++i) sparse.push_back((i + 1) % step == 0);
-  if (!config.has("mlp_only_layers")) return sparse;
-  const Json& only = config.json().at("mlp_only_layers");
-  if (!only.is_array()) config.fail("mlp_only_layers", "expected a list of layers");
-  for (const Json& layer : only) {
-    if (!layer.is_number_integer()) config.fail("mlp_only_layers", "expected numbers of layers");
-    const int64_t i = layer.get<int64_t>();
-    if (i >= 0 && i < layers) sparse[static_cast<size_t>(i)] = false;
-  }
-  return sparse;
-}
 
 DecoderConfig qwen3_moe_config(const HfConfig& config) {
   DecoderConfig c(config, {.vocab_size = 151936,

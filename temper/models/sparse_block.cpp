@@ -1,5 +1,7 @@
 #include "temper/models/sparse_block.h"
 
+#include <nlohmann/json.hpp>
+
 #include "temper/base/error.h"
 #include "temper/nn/read_rows.h"
 
@@ -55,6 +57,21 @@ void set_sparse(DecoderConfig& c, SparseConfig sparse) {
   c.sparse = std::make_shared<const SparseConfig>(std::move(sparse));
 }
 
+std::vector<bool> sparse_layers(const HfConfig& config, int64_t layers) {
+  const int64_t step = config.integer("decoder_sparse_step", 1);
+  std::vector<bool> sparse;
+  for (int64_t i = 0; i < layers; ++i) sparse.push_back((i + 1) % step == 0);
+  if (!config.has("mlp_only_layers")) return sparse;
+  const Json& only = config.json().at("mlp_only_layers");
+  if (!only.is_array()) config.fail("mlp_only_layers", "expected a list of layers");
+  for (const Json& layer : only) {
+    if (!layer.is_number_integer()) config.fail("mlp_only_layers", "expected numbers of layers");
+    const int64_t i = layer.get<int64_t>();
+    if (i >= 0 && i < layers) sparse[static_cast<size_t>(i)] = false;
+  }
+  return sparse;
+}
+
 namespace {
 ops::GatedUnit unit_of(const DecoderConfig& c) {
   ops::GatedUnit unit = c.sparse->unit;
@@ -76,8 +93,10 @@ SparseMlp::SparseMlp(nn::Module& parent, std::string name, const DecoderConfig& 
                .init_std = c.initializer_range}),
       layer_(layer) {
   if (c.sparse->shared_width > 0)
-    shared_experts.emplace(*this, "shared_experts", c.hidden_size, c.sparse->shared_width, false,
+    shared_experts.emplace(*this, c.sparse->shared, c.hidden_size, c.sparse->shared_width, false,
                            c.activation, c.initializer_range);
+  if (c.sparse->shared_gate)
+    shared_gate.emplace(*this, "shared_expert_gate", c.hidden_size, 1, false, c.initializer_range);
 }
 
 at::Tensor SparseMlp::forward(const ops::LinearInput& x, const nn::Context& context) {
@@ -87,7 +106,12 @@ at::Tensor SparseMlp::forward(const ops::LinearInput& x, const nn::Context& cont
   at::Tensor y = experts.forward(h, routing.weight, rows, context);
   if (context.routers) y = context.routers->see(layer_, logits, rows, y);
   if (!shared_experts) return y;
-  return ops::add_scaled(y, shared_experts->forward(ops::LinearInput::plain(h), context));
+  at::Tensor shared = shared_experts->forward(ops::LinearInput::plain(h), context);
+  if (shared_gate) {
+    const at::Tensor gate = shared_gate->forward(h, context).expand_as(shared).contiguous();
+    shared = ops::materialize(ops::LinearInput::gated(gate, shared, ops::Activation::kSigmoid));
+  }
+  return ops::add_scaled(y, shared);
 }
 
 SparseBlock::SparseBlock(nn::Module& parent, std::string name, const DecoderConfig& c,

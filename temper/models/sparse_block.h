@@ -21,11 +21,12 @@ struct SparseConfig {
   int64_t width = 0;         // of an expert's inner layer
   std::vector<bool> layers;  // which have experts; the others have an MLP
   int64_t shared_width = 0;  // of an MLP that every token goes through beside its experts; 0: none
+  bool shared_gate = false;  // whose output is multiplied by a sigmoid (`shared_expert_gate`)
   bool correction = false, router_bias = false;  // nn::Router
   bool expert_bias = false;
   ops::GatedUnit unit{};  // of the experts, but for its activation, which is the config's
   // Names of the module and of its router, as transformers has them.
-  const char *module = "mlp", *gate = "gate";
+  const char *module = "mlp", *gate = "gate", *shared = "shared_experts";
 };
 
 // The experts of a config: num_local_experts, num_experts or n_routed_experts is their
@@ -40,6 +41,9 @@ void read_sigmoid_router(const HfConfig& config, ops::RouterSpec& spec);
 // The first layers have no experts: first_k_dense_replace of them, `usual` where the key is
 // missing.
 void dense_first(const HfConfig& config, int64_t usual, int64_t layers, SparseConfig& sparse);
+// Layers that mlp_only_layers names have an MLP, and those that are no multiple of
+// decoder_sparse_step, counted from 1.
+std::vector<bool> sparse_layers(const HfConfig& config, int64_t layers);
 // For Family::sanitize: without the layers behind the last one, which predict more than one token.
 void drop_later_layers(TensorMap& tensors, int64_t layers);
 // Makes the model of `c` a mixture.
@@ -53,6 +57,7 @@ class SparseMlp : public nn::Module {
   nn::Router router;
   nn::Experts experts;
   std::optional<nn::GatedMlp> shared_experts;
+  std::optional<nn::Linear> shared_gate;
 
  private:
   int64_t layer_;

@@ -3,6 +3,7 @@
 #include "temper/base/error.h"
 #include "temper/models/head.h"
 #include "temper/nn/blocks.h"
+#include "temper/nn/state_layers.h"
 
 namespace temper::models {
 
@@ -41,7 +42,9 @@ void split(nn::Module& model, const Family& family, const std::shared_ptr<dist::
              embedding.split(tensor);
            },
        .attention = [&](const std::string&,
-                        nn::Attention& layer) { layer.split(tensor, key + ": " + where); }});
+                        nn::Attention& layer) { layer.split(tensor, key + ": " + where); },
+       .state_layer = [&](const std::string&,
+                          nn::StateLayer& layer) { layer.split(tensor, key + ": " + where); }});
   check<ConfigError>(any, key, ": models of type ", family.model_type,
                      " have no rules of how their layers split; expected 1");
 }

@@ -63,7 +63,7 @@ std::vector<at::Tensor> project_each(const ops::LinearInput& x,
 namespace {
 
 std::vector<Projection> projections_of(const AttentionConfig& c) {
-  std::vector<Projection> each{{"q_proj", c.num_heads * c.head_dim}};
+  std::vector<Projection> each{{"q_proj", c.num_heads * c.head_dim * (c.output_gate ? 2 : 1)}};
   if (!c.shares_keys) each.push_back({"k_proj", c.num_kv_heads * c.head_dim});
   if (!c.shares_keys && !c.keys_are_values) each.push_back({"v_proj", c.num_kv_heads * c.head_dim});
   return each;
@@ -76,7 +76,7 @@ Attention::Attention(Module& parent, std::string name, const AttentionConfig& c,
     : Module(parent, std::move(name)),
       projections(make_projections(*this, c.hidden_size, c.qkv_bias, c.init_std, projections_of(c),
                                    c.joined_qkv ? "qkv_proj" : nullptr)),
-      o_proj(*this, "o_proj", c.num_heads * c.head_dim, c.hidden_size, c.o_bias, c.init_std),
+      o_proj(*this, c.o_proj_name, c.num_heads * c.head_dim, c.hidden_size, c.o_bias, c.init_std),
       config_(c),
       layer_(layer),
       rotary_(std::move(rotary)) {
@@ -142,7 +142,8 @@ ops::AttentionSpec Attention::spec() const {
 
 at::Tensor Attention::forward(const ops::LinearInput& x, const Context& context,
                               KeysAndValues* shared) {
-  std::vector<at::Tensor> qkv = project_heads(x, context, true);
+  at::Tensor gate;
+  std::vector<at::Tensor> qkv = project_heads(x, context, true, gate);
   if (config_.shares_keys)
     qkv.insert(qkv.end(), {shared->k, shared->v});
   else if (shared)
@@ -150,7 +151,12 @@ at::Tensor Attention::forward(const ops::LinearInput& x, const Context& context,
   const ops::RotaryTable rotary = table(context, qkv[0]);
   const ReadRows read(context);
   const auto project_out = [&](const at::Tensor& heads) {
-    return o_proj.forward(read.select(read_values(heads)), read.context());
+    const at::Tensor read_heads = read.select(read_values(heads));
+    const ops::LinearInput in =
+        gate.defined()
+            ? ops::LinearInput::gated(read.select(gate), read_heads, ops::Activation::kSigmoid)
+            : ops::LinearInput::plain(read_heads);
+    return o_proj.forward(in, read.context());
   };
   if (!context.cache)
     return project_out(ops::attention(spec(), rotary, context.forest, qkv[0], qkv[1], qkv[2]));
@@ -164,12 +170,18 @@ at::Tensor Attention::norm_heads(const at::Tensor& x, const at::Tensor& weight) 
 }
 
 std::vector<at::Tensor> Attention::project_heads(const ops::LinearInput& x, const Context& context,
-                                                 bool values) {
+                                                 bool values, at::Tensor& gate) {
   const int64_t kv = config_.num_kv_heads * config_.head_dim;
-  std::vector<int64_t> widths{config_.num_heads * config_.head_dim};
+  std::vector<int64_t> widths{config_.num_heads * config_.head_dim * (config_.output_gate ? 2 : 1)};
   if (!config_.shares_keys) widths.push_back(kv);
   if (values && !config_.shares_keys && !config_.keys_are_values) widths.push_back(kv);
   std::vector<at::Tensor> heads = project_each(x, projections, widths, context);
+  if (config_.output_gate) {
+    const int64_t n = heads[0].size(0), dim = config_.head_dim;
+    const at::Tensor both = heads[0].view({n, config_.num_heads, 2 * dim});
+    gate = both.narrow(2, dim, dim).reshape({n, config_.num_heads * dim}).contiguous();
+    heads[0] = both.narrow(2, 0, dim).reshape({n, config_.num_heads * dim}).contiguous();
+  }
   if (config_.norm_values && !config_.shares_keys) {
     if (values) {
       if (config_.keys_are_values) heads.push_back(heads[1]);
@@ -190,7 +202,8 @@ ops::RotaryTable Attention::table(const Context& context, const at::Tensor& q) {
 }
 
 Attention::Heads Attention::heads(const ops::LinearInput& x, const Context& context) {
-  const std::vector<at::Tensor> qk = project_heads(x, context, false);
+  at::Tensor gate;
+  const std::vector<at::Tensor> qk = project_heads(x, context, false, gate);
   return {spec(), table(context, qk[0]), qk[0], qk[1]};
 }
 
@@ -199,12 +212,13 @@ void Attention::accept(const std::string& path, const LayerVisitor& visitor) {
 }
 
 GatedMlp::GatedMlp(Module& parent, std::string name, int64_t hidden, int64_t intermediate,
-                   bool bias, ops::Activation activation, double init_std, bool joined)
+                   bool bias, ops::Activation activation, double init_std, bool joined,
+                   const MlpNames& names)
     : Module(parent, std::move(name)),
       projections(make_projections(*this, hidden, bias, init_std,
-                                   {{"gate_proj", intermediate}, {"up_proj", intermediate}},
+                                   {{names.gate, intermediate}, {names.up, intermediate}},
                                    joined ? "gate_up_proj" : nullptr)),
-      down_proj(*this, "down_proj", intermediate, hidden, bias, init_std),
+      down_proj(*this, names.down, intermediate, hidden, bias, init_std),
       activation_(activation) {}
 
 at::Tensor GatedMlp::forward(const ops::LinearInput& x, const Context& context) {

@@ -19,6 +19,10 @@ struct AttentionConfig {
   bool qk_norm_is_whole = false;  // of all heads' features at once, not of each head (OLMo 2)
   bool norm_rotated = false;      // of a head's features after rotary embedding (Hunyuan)
   bool sinks = false;             // ops::AttentionSpec
+  // q_proj gives each head's query, then as many numbers whose sigmoids its output is multiplied by
+  // (Qwen3-Next).
+  bool output_gate = false;
+  const char* o_proj_name = "o_proj";
   const char *q_norm_name = "q_norm", *k_norm_name = "k_norm";
   // Gemma 4. Keys are normalised, and values too (without a weight), by head and before they are
   // shared: a layer that shares has no keys and values of its own. Or values are what k_proj gives.
@@ -75,9 +79,9 @@ class Attention : public Module {
             std::shared_ptr<Rotary> rotary, int64_t value_dim);
   void accept(const std::string& path, const LayerVisitor& visitor) override;
   // Queries, and keys and values where the layer has its own, [N, heads * head_dim]; without values
-  // where they are not asked for.
+  // where they are not asked for. Sets `gate` [N, num_heads * head_dim] where there is one.
   virtual std::vector<at::Tensor> project_heads(const ops::LinearInput& x, const Context& context,
-                                                bool values);
+                                                bool values, at::Tensor& gate);
   // What o_proj reads of attention's output [N, num_heads * head_dim].
   virtual at::Tensor read_values(const at::Tensor& attended) const { return attended; }
   const AttentionConfig& config() const { return config_; }
@@ -92,12 +96,18 @@ class Attention : public Module {
   std::shared_ptr<Rotary> rotary_;
 };
 
+// Of the layers of a gated MLP.
+struct MlpNames {
+  const char *gate = "gate_proj", *up = "up_proj", *down = "down_proj";
+};
+
 // down(act(gate(x)) * up(x)).
 class GatedMlp : public Module {
  public:
   // joined: gate and up are one layer, `gate_up_proj` (Phi 3).
   GatedMlp(Module& parent, std::string name, int64_t hidden, int64_t intermediate, bool bias,
-           ops::Activation activation, double init_std, bool joined = false);
+           ops::Activation activation, double init_std, bool joined = false,
+           const MlpNames& names = {});
   at::Tensor forward(const ops::LinearInput& x, const Context& context);
 
   // gate_proj and up_proj, or gate_up_proj.

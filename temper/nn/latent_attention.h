@@ -46,7 +46,7 @@ class LatentAttention : public Attention {
 
  protected:
   std::vector<at::Tensor> project_heads(const ops::LinearInput& x, const Context& context,
-                                        bool values) override;
+                                        bool values, at::Tensor& /*gate*/) override;
   at::Tensor read_values(const at::Tensor& attended) const override;
 
  private:

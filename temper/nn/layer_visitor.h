@@ -12,6 +12,7 @@ class Attention;
 class Embedding;
 class Linear;
 class LmHead;
+class StateLayer;
 
 // A function for each kind of layer; layers of a kind whose function is empty are passed over.
 // `path` is the layer's full name ("model.layers.0.self_attn.q_proj").
@@ -21,6 +22,7 @@ struct LayerVisitor {
   std::function<void(const std::string& path, LmHead&)> lm_head;
   std::function<void(const std::string& path, Embedding&)> embedding;
   std::function<void(const std::string& path, Attention&)> attention;
+  std::function<void(const std::string& path, StateLayer&)> state_layer;
 };
 
 }  // namespace temper::nn

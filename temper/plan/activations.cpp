@@ -1,5 +1,7 @@
 #include "temper/plan/activations.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -20,8 +22,15 @@ constexpr int64_t kInt64 = 8;  // bytes
 struct Layer {
   int64_t in, out;
   bool columns, adapted;
-  bool before_attention;  // of queries, keys or values
+  bool before_attention;  // of queries, keys or values, or what a state is made of
 };
+
+// Of attention, or of a layer that carries a state.
+bool mixes_tokens(const std::string& name) {
+  for (const char* part : {".self_attn.", ".linear_attn.", ".conv."})
+    if (name.find(part) != std::string::npos) return true;
+  return false;
+}
 
 std::vector<Layer> layers_of_block(const ModelRole& role, const Ranks& ranks) {
   std::vector<Layer> layers;
@@ -30,7 +39,7 @@ std::vector<Layer> layers_of_block(const ModelRole& role, const Ranks& ranks) {
     const bool columns = t.split == models::Split::kColumns, rows = t.split == models::Split::kRows;
     layers.push_back({t.shape[1] / (rows ? ranks.tensor : 1),
                       t.shape[0] / (columns ? ranks.tensor : 1), columns, is_adapted(role, t),
-                      columns && t.name.find(".self_attn.") != std::string::npos});
+                      columns && mixes_tokens(t.name)});
   }
   return layers;
 }
@@ -53,7 +62,8 @@ class Block {
         of_expert_(layers_of_expert(role)),
         bytes_(number_bytes),
         heads_(m_.heads / ranks.tensor),
-        attended_(heads_ * m_.head_dim) {}
+        attended_(heads_ * m_.head_dim),
+        tensor_(ranks.tensor) {}
 
   // What a block keeps of `tokens` rows, of which `read` go on after attention.
   TensorBytes kept(int64_t tokens, int64_t read) const {
@@ -62,11 +72,20 @@ class Block {
     const int64_t inputs = m_.kept_inputs();
     for (int64_t i = 0; i < inputs; ++i) add(i == 0 ? tokens : read, m_.hidden);
     if (m_.whole_qk_norms() > 0) add(tokens, m_.whole_qk_norms());
-    add(tokens, attended_);  // attention's output and log-sum-exp
-    add(tokens, heads_);
-    if (read < tokens) add(read, attended_);
-    // Heads that are put together of their parts, and of attention's output what o_proj reads.
-    for (int i = 0; m_.latent && i < 4; ++i) add(tokens, attended_);
+    if (m_.convolved > 0) {
+      // What a convolution reads or gives beside the layer before it, the state layer's output, and
+      // that normalized.
+      add(tokens, m_.convolved / tensor_);
+      add(tokens, m_.mixed / tensor_);
+      if (m_.head_state > 0) add(read, m_.mixed / tensor_);
+      if (read < tokens) add(read, m_.mixed / tensor_);
+    } else {
+      add(tokens, attended_);  // attention's output and log-sum-exp
+      add(tokens, heads_);
+      if (read < tokens) add(read, attended_);
+      // Heads that are put together of their parts, and of attention's output what o_proj reads.
+      for (int i = 0; m_.latent && i < 4; ++i) add(tokens, attended_);
+    }
     for (const Layer& layer : layers_) {
       const int64_t rows = layer.before_attention ? tokens : read;
       if (layer.columns && !(m_.latent && layer.before_attention)) add(rows, layer.out);
@@ -109,14 +128,18 @@ class Block {
     for (const Layer& layer : of_expert_)
       for (int i = 0; i < 2; ++i)
         sum.add(bytes_ * rows * m_.experts_per_token * (layer.in + layer.out));
-    return sum;
+    // Each thread has the states at every 32nd token of one head.
+    TensorBytes states;
+    for (int i = 0; i < omp_get_max_threads() && m_.head_state > 0; ++i)
+      states.add(bytes_ * (rows / 32 + 1) * m_.head_state);
+    return states.asked > sum.asked ? states : sum;
   }
 
  private:
   const ModelRole& role_;
   const ModelShape& m_;
   const std::vector<Layer> layers_, of_expert_;
-  const int64_t bytes_, heads_, attended_;
+  const int64_t bytes_, heads_, attended_, tensor_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "temper/base/error.h"
+#include "temper/generate/cache.h"
 #include "temper/ops/backend.h"
 #include "temper/ops/kv_store.h"
 #include "temper/ops/weight.h"
@@ -298,7 +299,15 @@ MemoryPlan::Phase sampling(const RunShape& run, const Ranks& ranks, const Base& 
   // Known prefixes stay until their pages are wanted: all that was sampled, within the limit.
   const int64_t wanted = s.prompts * pages(s.prompt_tokens) +
                          std::max(at_once, s.sequences) * pages(s.new_tokens + page - 1);
-  phase.parts.emplace_back("cache", std::min(wanted * kept.bytes, s.cache_bytes));
+  // A state of each sequence and of each prompt, and their snapshots.
+  const int64_t state = kFloat * m.states / ranks.tensor;
+  const int64_t states =
+      s.prompts * (2 + s.prompt_tokens / generate::kTokensOfSnapshot) + at_once +
+      std::max(at_once, s.sequences) * (s.new_tokens / generate::kTokensOfSnapshot);
+  const generate::CacheSize most = generate::cache_size(s.cache_bytes, kept, state);
+  phase.parts.emplace_back("cache", state == 0 ? std::min(wanted * kept.bytes, s.cache_bytes)
+                                               : std::min(wanted, most.pages) * kept.bytes +
+                                                     std::min(states, most.states) * state);
   double panels = 0, whole = 0;
   const bool packs = &ops::backend_of(run.device) == &ops::native_backend();
   for (const ShapedTensor& t : m.tensors) {

@@ -34,6 +34,30 @@ int64_t widest_layer(models::Backbone& body) {
   return std::max_element(size.begin(), size.end()) - size.begin();
 }
 
+// `layer`, or the first one with attention where it has none.
+int64_t attending_layer(const models::Backbone& body, int64_t layer) {
+  if (body.state_sizes(layer).empty()) return layer;
+  for (int64_t i = 0; i < body.config().num_hidden_layers; ++i)
+    if (body.state_sizes(i).empty()) return i;
+  return layer;
+}
+
+void describe_states(models::Backbone& body, int64_t widest, ModelShape& shape) {
+  for (int64_t i = 0; i < shape.layers; ++i)
+    for (const int64_t numbers : body.state_sizes(i)) shape.states += numbers;
+  const std::vector<int64_t> sizes = body.state_sizes(widest);
+  if (sizes.empty()) return;
+  int64_t heads = 0;
+  const std::string block = str("layers.", widest, ".");
+  body.each_parameter([&](const std::string& name, nn::Parameter& p) {
+    if (!name.starts_with(block)) return;
+    if (p.shape().size() == 3) shape.convolved = p.shape()[0];
+    if (name.ends_with(".out_proj.weight")) shape.mixed = p.shape()[1];
+    if (name.ends_with(".A_log")) heads = p.shape()[0];
+  });
+  if (heads > 0) shape.head_state = sizes.back() / heads;
+}
+
 }  // namespace
 
 int64_t ShapedTensor::size() const { return product(shape); }
@@ -84,7 +108,8 @@ int64_t ModelShape::kept_inputs() const {
   for (const ShapedTensor& t : tensors) {
     if (!is_in_widest_block(t) || !is_norm(t) || is_of_attention(t)) continue;
     norms += t.size() == hidden;
-    before = before || t.name.find(".input_layernorm.") != std::string::npos;
+    before = before || t.name.find(".input_layernorm.") != std::string::npos ||
+             t.name.find(".operator_norm.") != std::string::npos;
   }
   return before ? norms : norms + 2;
 }
@@ -116,7 +141,8 @@ ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
       if (body.key_layer(i) == i)
         shape.cached.push_back(
             {body.attention_spec(i).num_kv_heads, body.attention_spec(i).head_dim});
-    const ops::AttentionSpec attention = body.attention_spec(layer);
+    describe_states(body, layer, shape);
+    const ops::AttentionSpec attention = body.attention_spec(attending_layer(body, layer));
     shape.heads = attention.num_heads;
     shape.kv_heads = attention.num_kv_heads;
     shape.head_dim = attention.head_dim;

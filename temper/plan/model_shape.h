@@ -36,7 +36,11 @@ struct ModelShape {
   // in them: what a block takes is planned as for it.
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   std::string widest_block = ".layers.0.";
-  std::vector<CachedHeads> cached;             // by layer that a sampler caches keys of
+  std::vector<CachedHeads> cached;  // by layer that a sampler caches keys of
+  // Of layers that carry a state (ops/recurrent.h): numbers of a sequence's states in all layers;
+  // of the widest block, where it has such a layer, the channels of its convolution, what its last
+  // layer reads, and the state of a head of its delta rule.
+  int64_t states = 0, convolved = 0, mixed = 0, head_state = 0;
   int64_t experts = 0, experts_per_token = 0;  // of a mixture of experts
   double soft_cap = 0;                         // of attention's scores
   bool latent = false;                         // nn::LatentAttention

@@ -8,6 +8,7 @@
 #include "temper/generate/request_check.h"
 #include "temper/generate/scheduler.h"
 #include "temper/grammar/grammar.h"
+#include "temper/plan/activations.h"
 #include "temper/plan/directories.h"
 #include "temper/plan/memory.h"
 
@@ -26,11 +27,14 @@ Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed,
     longest.options = options;
     const ops::CachePage page =
         cache_page(run.policy, sampling.cache_dtype, tensor_ranks, run.device);
-    const int64_t bytes = generate::Scheduler::pages_needed(longest, page.tokens) * page.bytes;
+    const int64_t state = kFloat * run.policy.shape.states / tensor_ranks;
+    const int64_t pages = generate::Scheduler::pages_needed(longest, page.tokens),
+                  bytes = pages * page.bytes + 2 * state;
     check<ConfigError>(
-        bytes <= sampling.cache_bytes, "rollout.cache_bytes: the longest prompt, ",
-        longest.prompt.size(), " tokens, and rollout.max_new_tokens ", options.max_new_tokens,
-        " need ", bytes, " bytes of key-value cache; the limit is ", sampling.cache_bytes,
+        pages <= generate::cache_size(sampling.cache_bytes, page, state).pages,
+        "rollout.cache_bytes: the longest prompt, ", longest.prompt.size(),
+        " tokens, and rollout.max_new_tokens ", options.max_new_tokens, " need ", bytes,
+        " bytes of key-value cache; the limit is ", sampling.cache_bytes,
         rollout.cache_bytes ? "" : ", a quarter of the usable memory divided by the ranks");
   }
   const int64_t positions = run.policy.shape.max_positions;

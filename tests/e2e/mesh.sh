@@ -10,6 +10,8 @@ sizes='"vocab_size": 62, "hidden_size": 36, "intermediate_size": 50, "num_hidden
 family qwen3 "{\"model_type\": \"qwen3\", $sizes, \"head_dim\": 10, \"tie_word_embeddings\": true}"
 family llama "{\"model_type\": \"llama\", $sizes, \"head_dim\": 10, \"tie_word_embeddings\": false, \"attention_bias\": true, \"mlp_bias\": true}"
 family gemma2 "{\"model_type\": \"gemma2\", $sizes, \"head_dim\": 10, \"sliding_window\": 6, \"query_pre_attn_scalar\": 10}"
+family lfm2 "{\"model_type\": \"lfm2\", $sizes, \"head_dim\": 10, \"block_multiple_of\": 2, \"conv_bias\": true, \"layer_types\": [\"conv\", \"full_attention\"]}"
+family qwen3_5_text "{\"model_type\": \"qwen3_5_text\", $sizes, \"head_dim\": 16, \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, \"linear_num_value_heads\": 4, \"linear_key_head_dim\": 5, \"linear_value_head_dim\": 7}"
 
 python3 - <<'P'
 import json, random

@@ -55,6 +55,14 @@ Json particulars(std::string_view model_type) {
               {"factor", 4.0},
               {"original_max_position_embeddings", 16},
               {"llama_4_scaling_beta", 0.3}}}};
+  if (model_type == "lfm2")
+    return {{"layer_types", {"conv", "full_attention", "conv"}}, {"block_multiple_of", 4}};
+  if (model_type == "qwen3_5_text" || model_type == "qwen3_next" ||
+      model_type == "qwen3_5_moe_text")
+    return {{"full_attention_interval", 2},         {"linear_num_key_heads", 2},
+            {"linear_num_value_heads", 6},          {"linear_key_head_dim", 13},
+            {"linear_value_head_dim", 21},          {"num_experts", 7},
+            {"shared_expert_intermediate_size", 20}};
   if (model_type == "gemma4_text")
     return {{"num_hidden_layers", 6},
             {"layer_types",
@@ -93,13 +101,7 @@ Json family(const char* model_type) {
   return json;
 }
 
-const char* const kFamilies[] = {
-    "llama",       "qwen2",      "qwen3",      "gemma",       "gemma2",
-    "gemma3_text", "mistral",    "phi3",       "olmo2",       "olmo3",
-    "smollm3",     "glm4",       "seed_oss",   "exaone4",     "hunyuan_v1_dense",
-    "cohere2",     "granite",    "ministral3", "qwen3_moe",   "mixtral",
-    "olmoe",       "granitemoe", "glm4_moe",   "gemma4_text", "deepseek_v3",
-    "gpt_oss"};
+const char* const kFamilies[] = {"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "mistral", "phi3", "olmo2", "olmo3", "smollm3", "glm4", "seed_oss", "exaone4", "hunyuan_v1_dense", "cohere2", "granite", "ministral3", "qwen3_moe", "mixtral", "olmoe", "granitemoe", "glm4_moe", "gemma4_text", "deepseek_v3", "gpt_oss", "lfm2", "qwen3_5_text", "qwen3_next", "qwen3_5_moe_text"};
 
 std::unique_ptr<models::CausalLM> make(const char* model_type) {
   auto model = models::init_model(models::HfConfig::parse(family(model_type), "test"), 5);
@@ -411,7 +413,7 @@ TEST_CASE("sampling with weights rounded to bfloat16 is as exact, and is not flo
 TEST_CASE("sampling with int8 and nf4 weights is as exact") {
   const Threads one(1);
   for (const auto format : {ops::WeightFormat::kInt8, ops::WeightFormat::kNf4})
-    for (const char* name : {"qwen2", "gemma3_text", "deepseek_v3"}) {
+    for (const char* name : {"qwen2", "gemma3_text", "deepseek_v3", "qwen3_5_text"}) {
       CAPTURE(name);
       const auto model = make(name);
       check_exact_after(
@@ -422,7 +424,7 @@ TEST_CASE("sampling with int8 and nf4 weights is as exact") {
 TEST_CASE("sampling with keys and values cached in 16 bits is as exact, and is not float32's") {
   const Threads one(1);
   for (const auto dtype : {ops::CacheDtype::kFloat16, ops::CacheDtype::kBFloat16})
-    for (const char* name : {"qwen3", "gemma2", "gpt_oss"}) {
+    for (const char* name : {"qwen3", "gemma2", "gpt_oss", "qwen3_5_text"}) {
       CAPTURE(name);
       const auto model = make(name);
       const int64_t page = generate::PageCache(*model, 0).page_bytes();
@@ -431,9 +433,10 @@ TEST_CASE("sampling with keys and values cached in 16 bits is as exact, and is n
     }
 }
 
-TEST_CASE("prompts that begin alike share pages, also of earlier calls, and change no bit") {
-  const Threads one(1);
-  const auto model = make("gemma3_text");
+namespace {
+
+void check_shared_prefixes(const char* family) {
+  const auto model = make(family);
   std::vector<std::vector<int32_t>> rows = prompts();
   const std::vector<int32_t> beginning = rows[4];
   int64_t longest = 0;
@@ -450,7 +453,8 @@ TEST_CASE("prompts that begin alike share pages, also of earlier calls, and chan
        {least, 3 * least, int64_t{4000}}) {  // few: prefixes are evicted, sequences wait
     CAPTURE(pages);
     EngineOptions small;
-    small.cache_bytes = pages * generate::PageCache(*model, 0).page_bytes();
+    const generate::PageCache empty(*model, 0);
+    small.cache_bytes = pages * empty.page_bytes() + 2 * empty.state_bytes();
     small.prefill_tokens = 23;
     generate::Engine engine(*model, small);
     for (int call = 0; call < 2; ++call) {
@@ -463,10 +467,34 @@ TEST_CASE("prompts that begin alike share pages, also of earlier calls, and chan
       });
       CHECK(same(found, expected));
     }
-    CHECK(engine.statistics().reused_tokens > 0);
+    // Two states are those of a prompt and of its sample: none is left for a snapshot.
+    if (empty.state_bytes() == 0 || pages == 4000) CHECK(engine.statistics().reused_tokens > 0);
     engine.check_invariants();
     engine.release_memory();
   }
+}
+
+}  // namespace
+
+TEST_CASE("prompts that begin alike share pages, also of earlier calls, and change no bit") {
+  const Threads one(1);
+  for (const char* family : {"gemma3_text", "lfm2", "qwen3_5_text"}) {
+    CAPTURE(family);
+    check_shared_prefixes(family);
+  }
+}
+
+TEST_CASE("a model whose layers carry states drafts nothing, and says so where it is asked to") {
+  const Threads one(1);
+  const auto model = make("lfm2");
+  GenerateOptions options = sampled();
+  options.engine.speculative = 0;
+  const std::vector<Completion> expected = run(*model, options);
+  options.engine.speculative = generate::kAutomatic;
+  CHECK(same(run(*model, options), expected));
+  options.engine.speculative = 4;
+  CHECK_THROWS_WITH_AS(run(*model, options), doctest::Contains("expected auto or off"),
+                       ConfigError);
 }
 
 TEST_CASE("a next turn starts where the last one ended") {

@@ -10,7 +10,9 @@ rope      rotary inverse frequencies and the factor of cosines and sines, by tra
 import json
 from pathlib import Path
 
+import torch
 import transformers
+from transformers.models.lfm2.modeling_lfm2 import Lfm2MLP
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = Path(__file__).resolve().parent
@@ -24,7 +26,8 @@ CLASSES = dict(llama="Llama", qwen2="Qwen2", qwen3="Qwen3", gemma="Gemma", gemma
                seed_oss="SeedOss", exaone4="Exaone4", hunyuan_v1_dense="HunYuanDenseV1", cohere2="Cohere2",
                ministral3="Ministral3", qwen3_moe="Qwen3Moe", mixtral="Mixtral",
                olmoe="Olmoe", granitemoe="GraniteMoe", glm4_moe="Glm4Moe", gemma4_text="Gemma4Text", deepseek_v3="DeepseekV3",
-               gpt_oss="GptOss")
+               gpt_oss="GptOss", lfm2="Lfm2", qwen3_5_text="Qwen3_5Text", qwen3_next="Qwen3Next",
+               qwen3_5_moe_text="Qwen3_5MoeText")
 WINDOW_IN_EVERY_LAYER = ("mistral", "ministral3", "phi3")
 
 
@@ -33,9 +36,15 @@ def resolved(config):
     config.allow_global_per_layer_attribute_access = True  # Gemma 4: the layers with a window
     found = {key: getattr(config, key, None) for key in FIELDS}
     found["head_dim"] = getattr(config, "qk_head_dim", None) or found["head_dim"] or config.hidden_size // config.num_attention_heads
-    found["rms_norm_eps"] = found["rms_norm_eps"] or config.layer_norm_eps
+    found["rms_norm_eps"] = found["rms_norm_eps"] or getattr(config, "norm_eps", None) or config.layer_norm_eps
     if config.model_type == "gemma4_text":
         found["attention_multiplier"] = 1.0
+    if config.model_type == "qwen3_5_moe_text":  # which has experts in every layer
+        found["intermediate_size"] = config.moe_intermediate_size
+    if config.model_type == "lfm2":
+        with torch.device("meta"):
+            found["intermediate_size"] = Lfm2MLP(config).w1.out_features
+        found["hidden_act"] = "silu"
     # Of attention's output: a key of its own, or the one of q, k and v, which GLM-4 reads for these alone.
     shared = found["attention_bias"] and config.model_type != "glm4"
     found["output_bias"] = bool(getattr(config, "attention_out_bias", shared))
@@ -64,6 +73,11 @@ def configs():
            "residual_multiplier": 0.22}
     yield {"model_type": "gemma4", "text_config": dict(model_type="gemma4_text", num_hidden_layers=35, num_kv_shared_layers=20,
                                                        hidden_size=1536, num_key_value_heads=1, use_double_wide_mlp=True)}
+    yield {"model_type": "lfm2", "block_ff_dim": 6656, "block_ffn_dim_multiplier": 1.0, "hidden_size": 1024,
+           "num_hidden_layers": 6, "num_attention_heads": 16, "full_attn_idxs": [2, 5], "tie_embedding": True}
+    yield {"model_type": "lfm2", "block_auto_adjust_ff_dim": False, "intermediate_size": 6656}
+    yield {"model_type": "qwen3_5", "text_config": dict(model_type="qwen3_5_text", num_hidden_layers=6,
+                                                        full_attention_interval=3, partial_rotary_factor=0.5)}
     scaling = {"factor": 8.0, "rope_type": "linear"}
     text = dict(model_type="gemma3_text", rope_scaling=scaling, sliding_window=1024)
     for changes in (dict(hidden_size=2560, intermediate_size=10240, num_hidden_layers=34),
@@ -76,7 +90,7 @@ def configs():
 
 
 def load(config):
-    name = {"gemma3": "Gemma3Config", "gemma4": "Gemma4Config"}.get(config["model_type"], CLASSES.get(config["model_type"], "") + "Config")
+    name = {"gemma3": "Gemma3Config", "gemma4": "Gemma4Config", "qwen3_5": "Qwen3_5Config"}.get(config["model_type"], CLASSES.get(config["model_type"], "") + "Config")
     return getattr(transformers, name).from_dict(json.loads(json.dumps(config)))
 
 

@@ -230,6 +230,7 @@ TEST_CASE("every matrix of every family splits under tensor parallelism, and no 
       const bool whole =
           parameter.find(".experts.") != std::string::npos || parameter.ends_with(".gate.weight") ||
           parameter.ends_with(".router.weight") || parameter.find("_a_proj") != std::string::npos ||
+          parameter.ends_with(".shared_expert_gate.weight") ||
           parameter.find("per_layer") != std::string::npos;
       if (p.shape().size() == 2) CHECK(split.has_value() != whole);
       if (parameter.find("norm") != std::string::npos) CHECK(!split.has_value());
@@ -238,10 +239,13 @@ TEST_CASE("every matrix of every family splits under tensor parallelism, and no 
         CHECK(!split.has_value());
       if (parameter.ends_with("q_proj.bias")) CHECK((split == models::Split::kColumns));
     });
-    CHECK((models::split_of(family, "model.layers.1.self_attn.o_proj.weight") ==
+    const bool lfm2 = config.model_type() == "lfm2";  // whose layers have other names
+    CHECK((models::split_of(family, lfm2 ? "model.layers.1.self_attn.out_proj.weight"
+                                         : "model.layers.1.self_attn.o_proj.weight") ==
            models::Split::kRows));
-    CHECK(
-        (models::split_of(family, "model.layers.1.mlp.up_proj.weight") == models::Split::kColumns));
+    CHECK((models::split_of(family, lfm2 ? "model.layers.1.feed_forward.w3.weight"
+                                         : "model.layers.1.mlp.up_proj.weight") ==
+           models::Split::kColumns));
     CHECK(!models::split_of(family, "model.layers.1.mlp.up_proj.lora_A.weight").has_value());
   }
 }
