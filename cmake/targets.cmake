@@ -8,7 +8,7 @@ function(temper_glob out folder)
 endfunction()
 
 # Folders whose code waits for people, files or other processes: -O2 would only make their build slower. No result depends on it.
-set(TEMPER_COLD data env io metrics process rewards serve roles preference rl distill plan)
+set(TEMPER_COLD data env io metrics process rewards serve tinker roles preference rl distill plan)
 
 # Splits the sources of folders: `hot` ones, and `cold` ones, which are compiled at -O1 as a library of objects.
 function(temper_sources hot cold)
