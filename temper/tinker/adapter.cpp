@@ -50,8 +50,11 @@ models::LoraConfig lora_config(models::CausalLM& model, const AdapterRequest& re
 
 AdapterWidths adapter_widths(models::CausalLM& model) {
   AdapterWidths widths;
-  for (const models::Target& target : models::adaptable_layers(model))
-    (is_of_mlp(target.path) ? widths.mlp : widths.attn) += target.layer->in() + target.layer->out();
+  for (const models::Target& target : models::adaptable_layers(model)) {
+    const int64_t width = target.layer->in() + target.layer->out();
+    (is_of_mlp(target.path) ? widths.mlp : widths.attn) += width;
+    if (!models::is_expert_layer(target.path)) widths.active += width;
+  }
   return widths;
 }
 

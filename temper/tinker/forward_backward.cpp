@@ -32,6 +32,10 @@ LossBatch check_batch(ForwardBackwardRequest request, const BatchLimits& limits)
     const int64_t length = static_cast<int64_t>(datum.tokens.size());
     check<DataError>(length >= 1 && length <= limits.most_positions, where, ": model_input has ",
                      length, " tokens, expected 1 to ", limits.most_positions);
+    check<DataError>(batch.forward_only || length <= limits.most_trained, where, ": ", length,
+                     " tokens are more than this machine has memory for in a backward pass; the "
+                     "limit is ",
+                     limits.most_trained);
     for (const int32_t token : datum.tokens)
       check<DataError>(token >= 0 && token < limits.vocabulary, where, ": token id ", token,
                        " is outside the model's vocabulary of ", limits.vocabulary);
@@ -129,12 +133,13 @@ void ForwardBackward::run(const Pass& pass) {
                       std::any_of(batch_.targets.begin() + static_cast<ptrdiff_t>(pass.begin),
                                   batch_.targets.begin() + static_cast<ptrdiff_t>(pass.end),
                                   [](const Targets& t) { return t.trains(); });
+  std::vector<float> all, gradient;
+  if (pass.token.empty()) return take(pass, all, gradient);  // sparse targets that list none
   const at::AutoGradMode mode(trains);
   const at::Tensor hidden =
       model_.forward({.forest = pass.forest,
                       .adapter = adapter_.index(),
                       .rows = nn::rows_to_read(pass.row, pass.forest->num_tokens())});
-  std::vector<float> all, gradient;
   const auto gradient_of = [&](size_t first, size_t count) {
     return at::tensor(at::ArrayRef<float>(gradient.data() + first, count), at::kFloat);
   };
@@ -142,7 +147,7 @@ void ForwardBackward::run(const Pass& pass) {
   if (!trains || targets <= kTargetsAtOnce) {
     at::Tensor logp;
     if (targets <= kTargetsAtOnce) {
-      if (targets > 0) all = logprobs(pass, hidden, 0, targets, &logp);
+      all = logprobs(pass, hidden, 0, targets, &logp);
     } else {
       for (size_t i = 0; i < targets; i += kTargetsAtOnce) {
         const auto more = logprobs(pass, hidden, i, std::min(kTargetsAtOnce, targets - i), nullptr);

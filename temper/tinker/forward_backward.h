@@ -22,6 +22,7 @@ struct LossBatch {
 };
 struct BatchLimits {
   int64_t vocabulary = 0, most_positions = 0;  // the model's; of one datum
+  int64_t most_trained = INT64_MAX;            // tokens of one datum in a backward pass
   int64_t most_cells = int64_t{1} << 24;       // log-probabilities that are answered
 };
 // Throws DataError for what the model or the loss cannot take.

@@ -62,7 +62,8 @@ void Futures::finish(const std::string& id, serve::Answer answer) {
       sends.emplace_back(std::move(w->second.send), future.answer);
     future.fetched = begin != end;
     waiting_.erase(begin, end);
-    while (bytes_ > limits_.bytes && order_.size() > 1) drop(futures_.find(order_.front()));
+    while ((bytes_ > limits_.bytes || order_.size() > limits_.results) && order_.size() > 1)
+      drop(futures_.find(order_.front()));
   }
   for (auto& [send, what] : sends) send(std::move(what));
 }

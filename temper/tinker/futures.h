@@ -23,6 +23,7 @@ class Futures {
     double keep_seconds = 600;         // that a result is kept after a client has fetched it
     double unfetched_seconds = 7200;   // and before
     int64_t bytes = int64_t{1} << 30;  // of results; beyond, the oldest ones go
+    size_t results = size_t{1} << 16;  // the same
     size_t waiting = 4096;             // clients that wait
   };
   explicit Futures(const Limits& limits);

@@ -34,6 +34,12 @@ Service::Service(models::CausalLM& model, serve::SamplerLoop& sampling, ServiceO
       store_(state_directory),
       futures_(options_.futures) {
   if (options_.adapter_bytes == 0) options_.adapter_bytes = usable_memory_bytes() / 4;
+  // A backward pass keeps about what goes into its layers or comes out, in float32. A forward pass
+  // keeps little of it.
+  constexpr int64_t kLeast = 512, kForwardFactor = 8;
+  const int64_t token_bytes = widths_.active * static_cast<int64_t>(sizeof(float));
+  most_trained_ = std::max(kLeast, usable_memory_bytes() / 2 / std::max<int64_t>(token_bytes, 1));
+  options_.most_positions = std::min(options_.most_positions, most_trained_ * kForwardFactor);
 }
 
 Service::~Service() { close(); }

@@ -148,6 +148,7 @@ class Service {
   serve::SamplerLoop& sampling_;
   AdapterPlaces places_;
   const AdapterWidths widths_;
+  int64_t most_trained_ = 0;  // tokens of a datum whose backward pass fits into memory
   Store store_;
   Futures futures_;
   std::atomic<bool> closed_{false};

@@ -303,7 +303,8 @@ Json Service::forward_backward(ForwardBackwardRequest request) {
   }
   const auto batch = std::make_shared<LossBatch>();
   const auto validate = [&] {
-    *batch = check_batch(std::move(request), {model_.vocab_size, options_.most_positions});
+    *batch = check_batch(std::move(request),
+                         {model_.vocab_size, options_.most_positions, most_trained_});
   };
   return enqueue(model_id, seq, digest, bytes, validate,
                  [&](const ModelPointer& model, const std::string& future) {

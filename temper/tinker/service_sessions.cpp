@@ -11,6 +11,7 @@ namespace temper::tinker {
 namespace {
 
 constexpr size_t kMostKeys = 4096;
+constexpr size_t kLongestMetadata = size_t{64} << 10;
 
 }  // namespace
 
@@ -50,7 +51,14 @@ Json Service::create_session(const Json& body, const std::string& idempotency_ke
   session.id = serve::new_id("");
   session.created = seconds_now();
   session.seen = steady_seconds();
-  session.body = body;
+  for (const char* key : {"user_metadata", "display_name"}) {
+    session.body[key] = body.value(key, Json());
+    check<DataError>(dump_json(session.body[key]).size() <= kLongestMetadata, "`", key,
+                     "`: more than ", kLongestMetadata, " bytes");
+  }
+  // Of those that have finished the server knows as many again.
+  if (sessions_.size() >= 2 * options_.most_sessions)
+    std::erase_if(sessions_, [](const auto& one) { return one.second.finished; });
   const std::string id = session.id;
   sessions_[id] = std::move(session);
   if (session_keys_.size() >= kMostKeys) session_keys_.clear();

@@ -248,6 +248,25 @@ TEST_CASE("more targets than are held at once give the same numbers as few") {
   while (!pass.step()) {
   }
   const std::vector<at::Tensor> a = few.take_gradients(), b = many.take_gradients();
-  for (size_t i = 0; i < a.size(); ++i)
-    CHECK(at::allclose(a[i], b[i] / (2.0 * kColumns), 1e-4, 1e-7));
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double size = a[i].norm().item<double>(),
+                 apart = (a[i] - b[i] / (2.0 * kColumns)).norm().item<double>();
+    CHECK(apart <= 1e-3 * size);  // thousands of additions in float32
+  }
+}
+
+TEST_CASE("data without targets have no loss, and too long ones are refused") {
+  auto model = generate::tiny::model(61, {2});
+  AdapterPlaces places(*model);
+  TrainedAdapter adapter(places, {.rank = 3});
+  ForwardBackwardRequest empty = request({kRows[0]}, false);
+  WireTensor& targets = empty.data[0].inputs["target_tokens"];
+  targets = {.shape = {4, 2}, .is_integer = true, .is_sparse = true, .crow = {0, 0, 0, 0, 0}};
+  ForwardBackward pass(*model, adapter, check_batch(empty, {model->vocab_size, 512}), 64);
+  CHECK(pass.step());
+  CHECK(!pass.result().empty());
+  CHECK_THROWS_AS(check_batch(request({kRows[0]}, false), {model->vocab_size, 512, 3}), DataError);
+  CHECK_NOTHROW(check_batch(request({kRows[0]}, true), {model->vocab_size, 512, 3}));
+  CHECK_THROWS_AS(check_batch(request({kRows[0]}, true), {model->vocab_size, 3}), DataError);
+  CHECK_THROWS_AS(check_batch(request({kRows[0]}, true), {5, 512}), DataError);
 }
