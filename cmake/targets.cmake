@@ -9,7 +9,7 @@ endfunction()
 
 # Folders whose code waits for people, files, other processes or the operations of ops: -O2 would only make their build slower. No
 # result depends on it.
-set(TEMPER_COLD data env io metrics process rewards serve roles preference rl distill plan train models nn)
+set(TEMPER_COLD data env io metrics process rewards serve tinker roles preference rl distill plan train models nn)
 
 # Splits the sources of folders: `hot` ones, and `cold` ones, which are compiled at -O1 as a library of objects.
 function(temper_sources hot cold)

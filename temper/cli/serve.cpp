@@ -24,6 +24,7 @@
 #include "temper/models/load.h"
 #include "temper/models/reload.h"
 #include "temper/serve/server.h"
+#include "temper/tinker/routes.h"
 
 namespace temper::cli {
 namespace {
@@ -35,8 +36,10 @@ constexpr double kSecondsToClose = 1.5;  // after the drain, for connections to 
 // client that reads slowly.
 class EndOfServing {
  public:
-  EndOfServing(serve::Server& server, serve::SamplerLoop& sampling, double drain_seconds)
-      : thread_([this, &server, &sampling, drain_seconds] {
+  // close: called before the server stops, so that nobody waits any more.
+  EndOfServing(serve::Server& server, serve::SamplerLoop& sampling, double drain_seconds,
+               std::function<void()> close)
+      : thread_([this, &server, &sampling, drain_seconds, close] {
           while (!interrupted() && !done_) pause();
           sampling.refuse_new();
           if (interrupted() && sampling.counts().open > 0)
@@ -44,6 +47,7 @@ class EndOfServing {
                       << format_brief(drain_seconds) << " seconds more" << std::endl;
           const double deadline = steady_seconds() + drain_seconds;
           while (!done_ && sampling.counts().open > 0 && steady_seconds() < deadline) pause();
+          if (close) close();
           sampling.give_up();
           reached_ = true;
           server.stop();
@@ -201,6 +205,7 @@ class Serve : public Command {
         ->check(any_number())
         ->check(CLI::Range(0.0, 86400.0));
     add_speculative(app, engine_);
+    add_tinker(app);
   }
 
   int run() override {
@@ -229,15 +234,27 @@ class Serve : public Command {
     serve::SamplerLoop sampling(*model, engine_, format.tokenizer, most_requests_);
     models::Reloader reloader(*model, model_.model, model_.kept());
     options_.reload = [&](const std::string& directory) { reloader.load(directory); };
+    std::optional<tinker::Service> trained;
+    std::optional<tinker::Routes> routes;
+    std::function<void()> close;
+    if (tinker_) {
+      trained.emplace(*model, sampling, tinker_options(), state_directory_);
+      routes.emplace(*trained, tinker::RouteOptions{options_.host, options_.api_key,
+                                                    options_.most_request_bytes});
+      options_.reload = {};  // adapters are trained on the weights as they are
+      options_.other_routes = [&](const serve::RequestHead& head) { return routes->admit(head); };
+      close = [&] { trained->close(); };
+    }
     serve::Server server(options_, &sampling);
     server.bind();
     catch_interrupts();
     std::thread listening([&] { server.listen(); });
     {
-      const EndOfServing end(server, sampling, drain_seconds_);
+      const EndOfServing end(server, sampling, drain_seconds_, close);
       std::cout << "serving at " << server.address() << std::endl;
       try {
-        sampling.run([&end] { return end.reached(); });
+        sampling.run([&end] { return end.reached(); },
+                     trained ? [&] { return trained->work(); } : std::function<bool()>());
       } catch (...) {
         server.stop();
         listening.join();
@@ -249,6 +266,40 @@ class Serve : public Command {
   }
 
  private:
+  void add_tinker(CLI::App& app) {
+    app.add_flag("--tinker", tinker_,
+                 "answer the Tinker API (training as a service) below /api/v1/ as well: clients "
+                 "train LoRA adapters on the model and sample from them (docs/tinker.md)");
+    app.add_option("--model-name", model_names_,
+                   "with --tinker: name of the base model for clients besides its directory's "
+                   "last name, as in Qwen/Qwen3-8B; may be repeated")
+        ->expected(1)
+        ->needs("--tinker")
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    app.add_option("--state-dir", state_directory_,
+                   "with --tinker: directory of what clients save; a server that is started on it "
+                   "again goes on (default: below ~/.local/state/temper)")
+        ->needs("--tinker");
+  }
+
+  tinker::ServiceOptions tinker_options() {
+    check<ConfigError>(model_.adapter.empty() && model_.named.empty(),
+                       "--adapter: with --tinker adapters are those of clients; leave it away");
+    if (state_directory_.empty()) state_directory_ = tinker::default_state_directory();
+    tinker::ServiceOptions options;
+    std::filesystem::path path = std::filesystem::absolute(model_.model).lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();
+    const std::string known = models::public_name(model_.model).name;
+    options.model_directory = path;
+    options.names = model_names_;
+    options.names.insert(options.names.end(), served_names_.begin(), served_names_.end());
+    options.names.push_back(known == model_.model ? path.filename().string() : known);
+    options.paths = {model_.model, path, path.filename()};
+    options.has_tokenizer = options_.format.tokenizer != nullptr;
+    options.most_positions = options_.most_positions;
+    return options;
+  }
+
   void follow_generation_config() {
     if (generation_config_ == "none") return;
     const std::string taken = generate::take_suggested(model_.model, options_.defaults.sampling,
@@ -288,7 +339,9 @@ class Serve : public Command {
 
   ModelFlags model_;
   std::string key_variable_, parser_ = "auto", reasoning_ = "auto", generation_config_ = "auto";
-  std::vector<std::string> served_names_;
+  std::vector<std::string> served_names_, model_names_;
+  std::string state_directory_;
+  bool tinker_ = false;
   bool access_log_ = false;
   serve::ServerOptions options_;
   // Short passes: of many prompts that come together the first are answered before the last are

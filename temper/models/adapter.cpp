@@ -194,28 +194,40 @@ bool saved_modules_are(nn::Module& model, const std::vector<std::string>& names)
   return named == replaced;
 }
 
-int freeze_adapter_copy(nn::Module& model) {
+int freeze_adapter_copy(nn::Module& model, int from) {
   const std::vector<Target> layers = linear_layers(model);
-  check(std::any_of(layers.begin(), layers.end(), [](const Target& t) { return t.layer->lora(); }),
+  check(std::any_of(layers.begin(), layers.end(),
+                    [from](const Target& t) { return t.layer->adapter(from); }),
         "a model without an adapter has none to copy");
   int index = 0;
   model.visit({.linear = [&](const std::string&, nn::Linear& layer) {  // heads count along
-    index = layer.add_frozen_copy();
+    index = layer.add_frozen_copy(from);
   }});
-  for (const WholeModule& m : whole_modules(model)) m.versions->add_frozen_copy(*m.weight);
+  for (const WholeModule& m : whole_modules(model)) m.versions->add_frozen_copy(*m.weight, from);
   return index;
+}
+
+void remove_adapter_copy(nn::Module& model, int index) {
+  model.visit({.linear = [index](const std::string&, nn::Linear& layer) {
+    layer.remove_frozen_copy(index);
+  }});
+  for (const WholeModule& m : whole_modules(model)) m.versions->remove_frozen_copy(index);
+}
+
+void remove_adapter(nn::Module& model) {
+  for (const Target& t : linear_layers(model)) t.layer->remove_lora();
+  for (const WholeModule& m : whole_modules(model)) m.versions->restore(*m.weight);
 }
 
 int load_frozen_adapter(CausalLM& model, const std::string& directory) {
   load_adapter(model, directory);
   const int index = freeze_adapter_copy(model);
-  for (const Target& t : linear_layers(model)) t.layer->remove_lora();
-  for (const WholeModule& m : whole_modules(model)) m.versions->restore(*m.weight);
+  remove_adapter(model);
   return index;
 }
 
-TrainedCopy train_adapter_copy(nn::Module& model) {
-  TrainedCopy copy{freeze_adapter_copy(model), {}};
+TrainedCopy train_adapter_copy(nn::Module& model, int from) {
+  TrainedCopy copy{freeze_adapter_copy(model, from), {}};
   for (const Target& t : linear_layers(model)) {
     nn::Lora* lora = t.layer->adapter(copy.index);
     if (!lora) continue;

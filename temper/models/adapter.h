@@ -37,15 +37,19 @@ bool saved_modules_are(nn::Module& model, const std::vector<std::string>& names)
 // What the file does not say is what PEFT takes then (alpha 8). target_modules and modules_to_save
 // are those of the tensors that it holds.
 LoraConfig load_adapter(nn::Module& model, const std::string& directory);
-// Writes an adapter. The base model, at the directory `base`, is recorded under its public_name()
-// (load.h).
+// Writes an adapter: the model's own, or a copy of it (Context::adapter). The base model, at the
+// directory `base`, is recorded under its public_name() (load.h).
 void save_adapter(nn::Module& model, const LoraConfig& config, const std::string& base,
-                  const std::string& directory);
+                  const std::string& directory, int adapter = 0);
 
-// Copies the model's adapter as it is now; Context::adapter = the index that this returns computes
-// with the copy for as long as the model lives. The copy does not train, is not saved and has no
-// dropout: it is what reinforcement learning calls the reference where an adapter goes on.
-int freeze_adapter_copy(nn::Module& model);
+// Copies an adapter (0: the model's own) as it is now; Context::adapter = the index that this
+// returns computes with the copy until it is removed. The copy does not train, is not saved and has
+// no dropout: it is what reinforcement learning calls the reference where an adapter goes on.
+int freeze_adapter_copy(nn::Module& model, int from = 0);
+// Gives a copy's memory back; nothing computes with it any more. Its index may be given again.
+void remove_adapter_copy(nn::Module& model, int index);
+// The model has no adapter of its own any more; copies stay.
+void remove_adapter(nn::Module& model);
 
 // A second adapter that trains on the same frozen base: such a copy, whose parameters by name
 // ("model.layers.0.self_attn.q_proj.lora_A.weight") are an optimizer's.
@@ -53,7 +57,7 @@ struct TrainedCopy {
   int index = 0;  // Context::adapter
   std::vector<std::pair<std::string, nn::Parameter*>> parameters;
 };
-TrainedCopy train_adapter_copy(nn::Module& model);
+TrainedCopy train_adapter_copy(nn::Module& model, int from = 0);
 
 // A scalar model of the body of `model` with its adapter `index` merged, in float32; what has no
 // adapter shares memory with the model. The head is left to be set.

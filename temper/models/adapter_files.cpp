@@ -181,11 +181,11 @@ SafetensorsMetadata base_format(nn::Module& model) {
 }  // namespace
 
 void save_adapter(nn::Module& model, const LoraConfig& config, const std::string& base,
-                  const std::string& directory) {
+                  const std::string& directory, int adapter) {
   TensorMap tensors;
   std::set<std::string> names;
   for (const Target& t : linear_layers(model)) {
-    nn::Lora* lora = t.layer->lora();
+    nn::Lora* lora = t.layer->adapter(adapter);
     if (!lora) continue;
     if (!is_expert_layer(t.path)) names.insert(last_part(t.path));
     tensors[matrix_name(t, "lora_A")] = whole_view(lora->lora_A.weight);
@@ -196,7 +196,7 @@ void save_adapter(nn::Module& model, const LoraConfig& config, const std::string
   const std::vector<std::string> parameters = join_expert_adapters(tensors, kPrefix);
   Json whole = Json::array();
   for (const WholeModule& m : whole_modules(model)) {
-    if (!m.versions->replaced()) continue;
+    if (adapter != 0 || !m.versions->replaced()) continue;
     tensors[whole_name(m)] = whole_view(*m.weight);
     if (is_tied(model)) tensors[kHeadTensor] = whole_view(*m.weight);
     whole.push_back(last_part(m.path));

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "temper/base/error.h"
@@ -136,16 +137,30 @@ std::unique_ptr<Lora> Linear::make_lora(Module& owner, int64_t rank, double scal
   return lora;
 }
 
-int Linear::add_frozen_copy() {
-  FrozenCopy& copy = copies_.emplace_back();
-  if (lora_) {
-    const int64_t rank = lora_->lora_A.weight.shape()[0];
+int Linear::add_frozen_copy(int from) {
+  const Lora* const original = adapter(from);
+  FrozenCopy copy;
+  if (original) {
+    const int64_t rank = original->lora_A.weight.shape()[0];
     copy.owner = std::make_unique<Module>(*this, Module::Unlisted());
-    copy.lora = make_lora(*copy.owner, rank, lora_->scale, 0, lora_->key,
-                          lora_->lora_magnitude_vector.has_value());
-    copy.lora->copy_values(*lora_);
+    copy.lora = make_lora(*copy.owner, rank, original->scale, 0, original->key,
+                          original->lora_magnitude_vector.has_value());
+    copy.lora->copy_values(*original);
   }
-  return static_cast<int>(copies_.size());
+  auto place =
+      std::find_if(copies_.begin(), copies_.end(), [](const FrozenCopy& c) { return c.removed; });
+  if (place == copies_.end()) place = copies_.emplace(copies_.end());
+  *place = std::move(copy);
+  return static_cast<int>(place - copies_.begin()) + 1;
+}
+
+void Linear::remove_frozen_copy(int index) {
+  check(index >= 1 && static_cast<size_t>(index) <= copies_.size(), "adapter ", index,
+        " is no frozen copy");
+  FrozenCopy& copy = copies_[static_cast<size_t>(index) - 1];
+  copy.lora.reset();  // before its owner
+  copy.owner.reset();
+  copy.removed = true;
 }
 
 Lora* Linear::adapter(int index) {

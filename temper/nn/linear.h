@@ -48,10 +48,13 @@ class Linear : public Module {
   // The adapter is gone; frozen copies of it stay.
   void remove_lora();
 
-  // Copies the adapter's matrices as they are now: one more adapter that has no dropout, is no
-  // parameter of the model, and does not train unless its owner makes it. Gives its number for
-  // Context::adapter: 1, 2, ...; a layer without an adapter counts along and adds nothing.
-  int add_frozen_copy();
+  // Copies the matrices of an adapter (0: the layer's own) as they are now: one more adapter that
+  // has no dropout, is no parameter of the model, and does not train unless its owner makes it.
+  // Gives its number for Context::adapter: that of the first copy that was removed, else 1, 2, ...;
+  // a layer without an adapter counts along and adds nothing.
+  int add_frozen_copy(int from = 0);
+  // Gives a copy's memory back. Nothing computes with it any more.
+  void remove_frozen_copy(int index);
   // What Context::adapter = `index` means to this layer; null: the base weight alone. Throws
   // RunError for a copy that was not made.
   Lora* adapter(int index);
@@ -72,6 +75,7 @@ class Linear : public Module {
   struct FrozenCopy {
     std::unique_ptr<Module> owner;  // which the model does not list
     std::unique_ptr<Lora> lora;     // null in a layer without an adapter
+    bool removed = false;
   };
   std::unique_ptr<Lora> make_lora(Module& owner, int64_t rank, double scale, double dropout,
                                   uint64_t key, bool dora) const;

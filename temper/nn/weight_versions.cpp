@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 namespace temper::nn {
 
 WeightVersions::Version::Version(const Parameter& like, at::Tensor value)
@@ -28,15 +30,27 @@ void WeightVersions::restore(Parameter& own) {
   base_.reset();
 }
 
-void WeightVersions::add_frozen_copy(const Parameter& own) {
-  copies_.push_back(base_ ? std::make_unique<Version>(own, own.value().detach().clone()) : nullptr);
+void WeightVersions::add_frozen_copy(const Parameter& own, int from) {
+  const Parameter& original = at(own, from);
+  const Parameter& base = base_ ? base_->weight : own;
+  Copy copy;
+  if (base_ || &original != &base)
+    copy.version = std::make_unique<Version>(own, original.value().detach().clone());
+  auto place =
+      std::find_if(copies_.begin(), copies_.end(), [](const Copy& c) { return c.removed; });
+  if (place == copies_.end()) place = copies_.emplace(copies_.end());
+  *place = std::move(copy);
+}
+
+void WeightVersions::remove_frozen_copy(int index) {
+  copies_.at(static_cast<size_t>(index) - 1) = {nullptr, true};
 }
 
 const Parameter& WeightVersions::at(const Parameter& own, int adapter) const {
   const Parameter& base = base_ ? base_->weight : own;
   if (adapter == 0) return own;
   if (adapter < 0 || static_cast<size_t>(adapter) > copies_.size()) return base;
-  const std::unique_ptr<Version>& copy = copies_[static_cast<size_t>(adapter) - 1];
+  const std::unique_ptr<Version>& copy = copies_[static_cast<size_t>(adapter) - 1].version;
   return copy ? copy->weight : base;
 }
 

@@ -21,8 +21,9 @@ class WeightVersions {
   void restore(Parameter& own);
   // The base model is what the parameter is now: nothing of it is kept.
   void merge() { base_.reset(); }
-  // The present value as that of the next copy, as Linear::add_frozen_copy.
-  void add_frozen_copy(const Parameter& own);
+  // The present value of an adapter's weight as that of the next copy, as Linear::add_frozen_copy.
+  void add_frozen_copy(const Parameter& own, int from = 0);
+  void remove_frozen_copy(int index);
 
   const Parameter& at(const Parameter& own, int adapter) const;
 
@@ -32,8 +33,12 @@ class WeightVersions {
     Module root;  // which the model does not list
     Parameter weight;
   };
+  struct Copy {
+    std::unique_ptr<Version> version;  // null: the base model's
+    bool removed = false;
+  };
   std::unique_ptr<Version> base_;
-  std::vector<std::unique_ptr<Version>> copies_;  // null: the base model's
+  std::vector<Copy> copies_;
 };
 
 }  // namespace temper::nn

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "temper/base/clock.h"
 #include "temper/base/error.h"
 
 namespace temper::serve {
@@ -171,7 +172,7 @@ void SamplerLoop::change_weights(const std::function<void()>& change, const std:
   changed_.wait(lock, [this] { return change_ == nullptr || ended_; });
   if (!ended_) {
     change_ = &asked;
-    engine_.cancel(0);  // no request has this number: it only wakes the engine
+    wake();
     changed_.wait(lock, [&] { return asked.done; });
   }
   check<ServerStopped>(asked.done, kNotChanged);
@@ -225,7 +226,7 @@ void SamplerLoop::wake_all() {
   for (const auto& queue : all) queue->wake();
 }
 
-void SamplerLoop::run(const std::function<bool()>& stop) {
+void SamplerLoop::run(const std::function<bool()>& stop, const std::function<bool()>& work) {
   struct End {
     SamplerLoop& loop;
     ~End() {
@@ -243,10 +244,16 @@ void SamplerLoop::run(const std::function<bool()>& stop) {
       loop.wake_all();
     }
   } const end{*this};
+  double owed = 0;  // seconds that sampling may take before it is work's turn
   while (!stop()) {
+    double begin = steady_seconds();
+    const bool worked = work && owed <= 0 && work();
+    if (worked) owed = steady_seconds() - begin;
+    begin = steady_seconds();
     const bool more = engine_.step({});
     update_counts();
-    if (!more && !make_change()) engine_.wait(std::chrono::milliseconds(50));
+    owed = more ? owed - (steady_seconds() - begin) : 0;
+    if (!more && !worked && !make_change()) engine_.wait(std::chrono::milliseconds(50));
   }
 }
 

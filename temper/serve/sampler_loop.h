@@ -107,8 +107,12 @@ class SamplerLoop {
   void give_up();
 
   // Samples until `stop`, which is asked after every step and every 50 ms. The model is used by
-  // this thread alone. Throws RunError of the model; waiting clients hear of it.
-  void run(const std::function<bool()>& stop);
+  // this thread alone. Throws RunError of the model; waiting clients hear of it. `work`: other use
+  // of the model, called between steps as long as it gives true (something was done); where there
+  // is enough to do, sampling and work get about half of the time each.
+  void run(const std::function<bool()>& stop, const std::function<bool()>& work = {});
+  // There is something for `work` to do. From any thread.
+  void wake() { engine_.cancel(0); }  // no request has this number
 
   struct Counts {
     int64_t requests = 0, refused = 0;  // since the start

@@ -137,6 +137,8 @@ Admission Server::Impl::dispatch(const RequestHead& head) {
   const std::string& path = head.path;
   const bool gets = head.method == "GET" || head.method == "HEAD", posts = head.method == "POST";
   if (auto own = own_route(head)) return std::move(*own);
+  if (options.other_routes)
+    if (auto other = options.other_routes(head)) return std::move(*other);
   if (gets && sampling) {
     if (path == "/metrics")
       return get(head, kMetricsType, [&] { return metrics_text(sampling->counts()); });

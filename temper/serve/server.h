@@ -4,10 +4,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "temper/data/text_format.h"
+#include "temper/serve/http_server.h"
 #include "temper/serve/sampler_loop.h"
 #include "temper/text/tool_calls.h"
 
@@ -52,6 +54,9 @@ struct ServerOptions {
   using Route = std::function<std::string(const std::string& name, const std::string& body)>;
   std::map<std::string, Route> routes;
   int64_t most_threads = 64;
+  // Routes of another protocol, in place of those of a Server: nothing where the path is none of
+  // them. It checks keys itself. As HttpHandler::admit. Empty: there are none.
+  std::function<std::optional<Admission>(const RequestHead& head)> other_routes;
   // Heartbeats: a client of GET /heartbeat or GET /watch is sent a byte every two seconds until the
   // server ends. The leader of a run uses /heartbeat: this is called when it connects, and with
   // false when it is gone. Empty: the server has neither route.

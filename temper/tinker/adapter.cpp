@@ -1,0 +1,222 @@
+#include "temper/tinker/adapter.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "temper/base/error.h"
+#include "temper/models/adapter_parts.h"
+#include "temper/models/expert_adapters.h"
+#include "temper/models/tensors.h"
+#include "temper/ops/backend.h"
+
+namespace temper::tinker {
+namespace {
+
+constexpr const char* kOptimizerFile = "/optimizer.safetensors";
+constexpr const char* kSteps = "steps";  // of the file's metadata
+
+// Whether a linear layer belongs to what transforms each token alone: MLPs and experts.
+bool is_of_mlp(const std::string& path) {
+  for (const char* part : {".mlp.", ".block_sparse_moe.", ".feed_forward.", ".experts.",
+                           ".shared_mlp.", ".shared_expert."})
+    if (path.find(part) != std::string::npos) return true;
+  return false;
+}
+
+// The model has an adapter of its own only while it is copied.
+struct OwnAdapter {
+  explicit OwnAdapter(models::CausalLM& m) : model(m) {}
+  ~OwnAdapter() { models::remove_adapter(model); }
+  models::CausalLM& model;
+};
+
+}  // namespace
+
+models::LoraConfig lora_config(models::CausalLM& model, const AdapterRequest& request) {
+  models::LoraConfig config;
+  config.rank = request.rank;
+  config.alpha = kAlpha;
+  if (request.train_attn && request.train_mlp) return config;  // all-linear
+  std::set<std::string> names;
+  for (const models::Target& target : models::adaptable_layers(model))
+    if (is_of_mlp(target.path) ? request.train_mlp : request.train_attn)
+      names.insert(models::last_part(target.path));
+  config.target_modules.assign(names.begin(), names.end());
+  return config;
+}
+
+AdapterWidths adapter_widths(models::CausalLM& model) {
+  AdapterWidths widths;
+  for (const models::Target& target : models::adaptable_layers(model)) {
+    const int64_t width = target.layer->in() + target.layer->out();
+    (is_of_mlp(target.path) ? widths.mlp : widths.attn) += width;
+    if (!models::is_expert_layer(target.path)) widths.active += width;
+  }
+  return widths;
+}
+
+int64_t training_bytes(const AdapterWidths& widths, const AdapterRequest& request) {
+  constexpr int64_t kBytes = 4 * sizeof(float);  // value, gradient, two moments
+  const int64_t adapted =
+      (request.train_attn ? widths.attn : 0) + (request.train_mlp ? widths.mlp : 0);
+  check<ConfigError>(adapted > 0,
+                     "lora_config: at least one of train_attn and train_mlp must be true: the "
+                     "vocabulary's head is not adapted by this server");
+  return adapted * request.rank * kBytes;
+}
+
+AdapterPlace::~AdapterPlace() {
+  const std::lock_guard lock(ended_->mutex);
+  ended_->indices.push_back(index_);
+}
+
+std::shared_ptr<AdapterPlace> AdapterPlaces::hold(int index) {
+  return std::shared_ptr<AdapterPlace>(new AdapterPlace(ended_, index));
+}
+
+void AdapterPlaces::remove_ended() {
+  std::vector<int> indices;
+  {
+    const std::lock_guard lock(ended_->mutex);
+    indices.swap(ended_->indices);
+  }
+  for (const int index : indices) models::remove_adapter_copy(model, index);
+}
+
+TrainedAdapter::TrainedAdapter(AdapterPlaces& places, const AdapterRequest& request)
+    : places_(places), config_(lora_config(places.model, request)) {
+  const OwnAdapter own(places.model);
+  models::add_lora(places.model, config_, request.seed);
+  take_copy(0);
+}
+
+TrainedAdapter::TrainedAdapter(AdapterPlaces& places, const std::string& directory,
+                               bool with_optimizer)
+    : places_(places) {
+  const OwnAdapter own(places.model);
+  config_ = models::load_adapter(places.model, directory);
+  take_copy(0);
+  if (with_optimizer) read_optimizer(directory);
+}
+
+void TrainedAdapter::take_copy(int from) {
+  copy_ = models::train_adapter_copy(places_.model, from);
+  place_ = places_.hold(copy_.index);
+  first_.clear();
+  second_.clear();
+  for (const auto& [name, parameter] : copy_.parameters) {
+    first_.push_back(at::zeros_like(parameter->value().detach()));
+    second_.push_back(at::zeros_like(parameter->value().detach()));
+  }
+}
+
+double TrainedAdapter::step(const AdamFields& fields) {
+  std::vector<at::Tensor> gradients = take_gradients(), defined;
+  for (const at::Tensor& g : gradients)
+    if (g.defined()) defined.push_back(g);
+  const double norm =
+      defined.empty() ? 0 : std::sqrt(ops::backend_of(defined[0]).sum_of_squares(defined));
+  check(std::isfinite(norm), "the gradients are not finite; the step was not made");
+  const bool clips = fields.grad_clip_norm > 0;
+  const double scale = clips ? std::min(1.0, fields.grad_clip_norm / (norm + 1e-6)) : 1;
+  const double t = static_cast<double>(++steps_);
+  for (size_t i = 0; i < copy_.parameters.size(); ++i) {
+    nn::Parameter& parameter = *copy_.parameters[i].second;
+    const at::Tensor value = parameter.value().detach();
+    const at::Tensor gradient =
+        gradients[i].defined() ? gradients[i].contiguous() : at::zeros_like(value);
+    ops::backend_of(value).adamw(
+        {fields.learning_rate, fields.beta1, fields.beta2, fields.eps, fields.weight_decay,
+         1 - std::pow(fields.beta1, t), 1 - std::pow(fields.beta2, t), scale},
+        gradient, value, first_[i], second_[i]);
+    parameter.mark_updated();
+  }
+  return norm;
+}
+
+std::vector<at::Tensor> TrainedAdapter::take_gradients() {
+  std::vector<at::Tensor> gradients;
+  for (const auto& [name, parameter] : copy_.parameters) {
+    at::Tensor& grad = parameter->trained().mutable_grad();
+    gradients.push_back(grad.defined() ? grad.detach() : at::Tensor());
+    grad.reset();
+  }
+  return gradients;
+}
+
+void TrainedAdapter::put_gradients(const std::vector<at::Tensor>& gradients) {
+  for (size_t i = 0; i < gradients.size(); ++i)
+    copy_.parameters[i].second->trained().mutable_grad() = gradients[i];
+}
+
+void TrainedAdapter::add_gradients(const std::vector<at::Tensor>& gradients) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    at::Tensor& grad = copy_.parameters[i].second->trained().mutable_grad();
+    grad = grad.defined() ? grad.detach() + gradients[i] : gradients[i];
+  }
+}
+
+std::shared_ptr<AdapterPlace> TrainedAdapter::snapshot() {
+  return places_.hold(models::freeze_adapter_copy(places_.model, copy_.index));
+}
+
+void TrainedAdapter::save(const std::string& base, const std::string& directory,
+                          bool with_optimizer) {
+  models::save_adapter(places_.model, config_, base, directory, copy_.index);
+  if (!with_optimizer) return;
+  TensorMap tensors;
+  for (size_t i = 0; i < copy_.parameters.size(); ++i) {
+    tensors[copy_.parameters[i].first + ".first"] = models::to_view(first_[i]);
+    tensors[copy_.parameters[i].first + ".second"] = models::to_view(second_[i]);
+  }
+  write_safetensors(directory + kOptimizerFile, tensors, {{kSteps, std::to_string(steps_)}});
+}
+
+void TrainedAdapter::read_optimizer(const std::string& directory) {
+  const std::string path = directory + kOptimizerFile;
+  check<ConfigError>(std::filesystem::exists(path),
+                     "the checkpoint has no optimizer state: it was saved for sampling; load it "
+                     "with optimizer: false");
+  const SafetensorsMetadata metadata = read_safetensors_metadata(path);
+  const TensorMap tensors = read_safetensors(path);
+  for (size_t i = 0; i < copy_.parameters.size(); ++i) {
+    const auto take = [&](const char* suffix, at::Tensor& to) {
+      const std::string name = copy_.parameters[i].first + suffix;
+      const auto found = tensors.find(name);
+      check<DataError>(found != tensors.end() && found->second.shape == to.sizes().vec(), path,
+                       ": `", name, "` is missing or of another shape");
+      to.copy_(models::to_tensor(found->second, at::kFloat));
+    };
+    take(".first", first_[i]);
+    take(".second", second_[i]);
+  }
+  const auto steps = metadata.find(kSteps);
+  check<DataError>(steps != metadata.end(), path, ": the number of steps is missing");
+  steps_ = std::stoll(steps->second);
+}
+
+void TrainedAdapter::load(const std::string& directory, bool with_optimizer) {
+  TrainedAdapter saved(places_, directory, with_optimizer);
+  check<ConfigError>(saved.config_.rank == config_.rank &&
+                         saved.copy_.parameters.size() == copy_.parameters.size(),
+                     "the checkpoint's adapter is of rank ", saved.config_.rank, " on ",
+                     saved.copy_.parameters.size() / 2, " layers, this model's of rank ",
+                     config_.rank, " on ", copy_.parameters.size() / 2,
+                     "; create a training client from the checkpoint instead");
+  std::swap(copy_, saved.copy_);
+  std::swap(config_, saved.config_);
+  std::swap(place_, saved.place_);
+  std::swap(first_, saved.first_);
+  std::swap(second_, saved.second_);
+  std::swap(steps_, saved.steps_);
+}
+
+std::shared_ptr<AdapterPlace> load_place(AdapterPlaces& places, const std::string& directory) {
+  return places.hold(models::load_frozen_adapter(places.model, directory));
+}
+
+}  // namespace temper::tinker

@@ -1,0 +1,67 @@
+// The requests of one model, in the order of their seq_id whatever the order of their arrival, each
+// once however often it arrives.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/serve/http_server.h"
+
+namespace temper::tinker {
+
+// What a request does, in slices: true when it is done. It resolves its future itself; what it
+// throws fails the future.
+struct Job {
+  std::string future;
+  std::function<bool()> step;
+  int64_t bytes = 0;  // that it holds until it is done
+};
+
+// Not thread-safe.
+class OrderedJobs {
+ public:
+  // Thrown where a request was refused, as its identical retries are.
+  struct Refused {
+    serve::Answer answer;
+  };
+
+  // The number after the largest one so far, for requests that have none.
+  int64_t next_number() const { return last_ + 1; }
+  // The future of an identical request that came before; none: it is new. Throws Refused where that
+  // one was refused, and DataError where another request had the number, or it was long ago.
+  std::optional<std::string> known(int64_t seq, const std::string& digest) const;
+  void add(int64_t seq, const std::string& digest, Job job, double now);
+  // A request that is not done uses up its number.
+  void refuse(int64_t seq, const std::string& digest, serve::Answer answer);
+
+  // The job whose turn it is; null: none is there.
+  Job* current();
+  void finish_current();
+  // Takes all jobs out. After it none is taken in but for the numbers that follow.
+  std::vector<Job> clear();
+  // The jobs that wait for one that has not come for so many seconds: they are taken out, and what
+  // is missing is not waited for any more.
+  std::vector<Job> take_stuck(double now, double gap_seconds);
+
+  size_t waiting() const { return jobs_.size(); }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  struct Seen {
+    std::string digest, future;
+    std::optional<serve::Answer> refusal;
+  };
+  void note(int64_t seq, Seen seen);
+  void advance();
+
+  int64_t next_ = 1, last_ = 0, bytes_ = 0;
+  double idle_since_ = 0;         // when nothing could run although jobs waited
+  std::map<int64_t, Job> jobs_;   // that are not done
+  std::map<int64_t, Seen> seen_;  // lately, by number
+};
+
+}  // namespace temper::tinker

@@ -1,0 +1,312 @@
+#include "temper/tinker/routes.h"
+
+#include <charconv>
+
+#include "temper/base/ascii.h"
+#include "temper/base/error.h"
+#include "temper/serve/access.h"
+#include "temper/serve/answering.h"
+#include "temper/serve/asked.h"
+#include "temper/serve/http_text.h"
+
+namespace temper::tinker {
+namespace {
+
+constexpr std::string_view kPrefix = "/api/v1/";
+constexpr const char* kProtobufBody = "application/x-protobuf";
+constexpr size_t kLargeBody = size_t{1} << 20;
+
+using serve::Admission;
+using serve::Answer;
+using serve::error_answer;
+
+Admission at_once(Answer answer) { return {.answer = std::move(answer), .handle = {}}; }
+
+// Compares in a time that does not depend on where the keys differ.
+bool same_key(std::string_view a, std::string_view b) {
+  unsigned char difference = a.size() != b.size();
+  for (size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned char>(a[i] ^ b[i < b.size() ? i : 0]);
+  return difference == 0;
+}
+
+std::string content_type(const serve::RequestHead& head) {
+  std::string type = ascii_lower(head.header("content-type"));
+  type = type.substr(0, type.find(';'));
+  while (type.ends_with(' ')) type.pop_back();
+  return type;
+}
+
+// A number of the query ("limit=20&offset=0"), between 0 and `most`.
+int64_t query_number(const std::string& query, const std::string& key, int64_t usual,
+                     int64_t most) {
+  for (size_t at = 0; at < query.size();) {
+    const size_t end = std::min(query.find('&', at), query.size());
+    const std::string_view pair = std::string_view(query).substr(at, end - at);
+    at = end + 1;
+    if (!pair.starts_with(key + "=")) continue;
+    const std::string_view text = pair.substr(key.size() + 1);
+    int64_t value = 0;
+    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    check<DataError>(
+        error == std::errc() && rest == text.data() + text.size() && value >= 0 && value <= most,
+        "query: `", key, "`: expected a number from 0 to ", most);
+    return value;
+  }
+  return usual;
+}
+
+constexpr int64_t kMostListed = 1000;
+
+Json body_of(serve::Exchange& exchange) {
+  Json body = exchange.body().empty() ? Json::object() : parse_json(exchange.body(), "body");
+  if (!body.is_object()) throw DataError("body: expected a JSON object");
+  return body;
+}
+
+}  // namespace
+
+Routes::Routes(Service& service, RouteOptions options)
+    : service_(service), options_(std::move(options)), clock_([this] {
+        std::unique_lock lock(mutex_);
+        while (!ended_.wait_for(lock, std::chrono::milliseconds(200), [this] { return ends_; })) {
+          lock.unlock();
+          service_.tick();
+          lock.lock();
+        }
+      }) {}
+
+Routes::~Routes() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  ended_.notify_all();
+  clock_.join();
+}
+
+std::optional<Answer> Routes::denial(const serve::RequestHead& head) const {
+  std::string_view key = head.header("x-api-key");
+  const std::string_view bearer = head.header("authorization");
+  if (key.empty() && bearer.starts_with("Bearer ")) key = bearer.substr(7);
+  if (!options_.api_key.empty()) {
+    if (same_key(key, options_.api_key)) return std::nullopt;
+    return error_answer(401,
+                        "missing or invalid API key; expected the server's in X-API-Key "
+                        "(TINKER_API_KEY)");
+  }
+  if (!serve::is_loopback(options_.host))
+    return error_answer(403,
+                        "the Tinker API needs a key (--api-key-env), because this server "
+                        "listens on other addresses than loopback");
+  if (key.starts_with("tml-")) return std::nullopt;
+  return error_answer(401,
+                      "missing API key; expected one that begins with tml- in X-API-Key "
+                      "(TINKER_API_KEY)");
+}
+
+std::optional<Admission> Routes::admit(const serve::RequestHead& head) {
+  if (!head.path.starts_with(kPrefix)) return std::nullopt;
+  const std::string path = head.path.substr(kPrefix.size());
+  if (path == "healthz") return at_once({200, R"({"status":"ok"})"});
+  if (const auto denied = denial(head)) return at_once(*denied);
+  if (path.starts_with("training_runs/"))
+    if (auto found = run_route(head, path.substr(14))) return found;
+  auto found = head.method == "POST"                           ? post_route(head, path)
+               : head.method == "GET" || head.method == "HEAD" ? get_route(head, path)
+                                                               : std::nullopt;
+  if (found) return found;
+  const std::string what = serve::for_log(head.method) + " " + serve::for_log(head.path);
+  if (path == "forward" || path == "auth/token" || path == "retrieve_futures" ||
+      path == "join_sampling_session" || path == "create_custom_loss" || path == "copy_weights" ||
+      path == "save_weights_external")
+    return at_once(error_answer(
+        404, what + ": not offered; this server speaks to the SDK 0.38 with its default settings. "
+                    "Saved weights are PEFT directories below --state-dir"));
+  return at_once(error_answer(404, what + ": not found"));
+}
+
+void Routes::answer(const std::shared_ptr<serve::Exchange>& exchange, const Respond& respond) try {
+  try {
+    exchange->answer({200, dump_json(respond(*exchange))});
+  } catch (const OrderedJobs::Refused& e) {
+    exchange->answer(e.answer);
+  } catch (const serve::TooManyRequests& e) {
+    exchange->answer(
+        error_answer(429, str("too many requests: the limit is ", e.limit, "; retry later")));
+  } catch (const std::exception& e) {
+    exchange->answer(serve::answer_to(e));
+  }
+} catch (...) {
+  exchange->end_stream(false);
+}
+
+Admission Routes::post(const serve::RequestHead& head, Respond respond) {
+  const std::string type = content_type(head);
+  const bool is_protobuf = type == kProtobufBody;
+  if (!is_protobuf) {
+    if (const auto denied = serve::check_json(head))
+      return at_once(error_answer(denied->status, denied->message));
+    if (!head.header("content-encoding").empty())
+      return at_once(error_answer(415, "Content-Encoding: only protobuf bodies may be compressed"));
+  }
+  const Handle handle =
+      [this, respond = std::move(respond)](const std::shared_ptr<serve::Exchange>& exchange) {
+        WorkQueue& queue = exchange->body().size() > kLargeBody ? large_ : small_;
+        queue.run([this, respond, exchange] { answer(exchange, respond); });
+      };
+  return {.answer = {}, .handle = handle, .most_body_bytes = options_.most_request_bytes};
+}
+
+Admission Routes::get(Respond respond) {
+  const Handle handle =
+      [this, respond = std::move(respond)](const std::shared_ptr<serve::Exchange>& exchange) {
+        small_.run([this, respond, exchange] { answer(exchange, respond); });
+      };
+  return {.answer = {}, .handle = handle};
+}
+
+Json Routes::forward_backward(serve::Exchange& exchange) {
+  const serve::RequestHead& head = exchange.head();
+  if (content_type(head) != kProtobufBody)
+    throw serve::Refusal(415, "forward_backward: found Content-Type " +
+                                  serve::for_log(content_type(head)) +
+                                  ", expected application/x-protobuf, as the SDK sends it from "
+                                  "0.25 on");
+  const std::string encoding = ascii_lower(head.header("content-encoding"));
+  if (!encoding.empty() && encoding != "zstd" && encoding != "identity")
+    throw serve::Refusal(415, "Content-Encoding: expected zstd or none");
+  if (encoding != "zstd") return service_.forward_backward(read_forward_backward(exchange.body()));
+  return service_.forward_backward(read_forward_backward(
+      decompress_zstd(exchange.body(), static_cast<size_t>(options_.most_request_bytes))));
+}
+
+std::optional<Admission> Routes::post_route(const serve::RequestHead& head,
+                                            const std::string& path) {
+  using Call = Json (Service::*)(const Json&);
+  static const std::map<std::string, Call> kCalls{
+      {"session_heartbeat", &Service::heartbeat},
+      {"create_model", &Service::create_model},
+      {"get_info", &Service::get_info},
+      {"unload_model", &Service::unload_model},
+      {"optim_step", &Service::optim_step},
+      {"save_weights", &Service::save_weights},
+      {"load_weights", &Service::load_weights},
+      {"save_weights_for_sampler", &Service::save_weights_for_sampler},
+      {"create_sampling_session", &Service::create_sampling_session},
+      {"asample", &Service::sample},
+      {"cancel_future", &Service::cancel},
+  };
+  if (const auto found = kCalls.find(path); found != kCalls.end())
+    return post(head, [this, call = found->second](serve::Exchange& exchange) {
+      return (service_.*call)(body_of(exchange));
+    });
+  if (path == "forward_backward")
+    return post(head, [this](serve::Exchange& exchange) { return forward_backward(exchange); });
+  if (path == "create_session")
+    return post(head, [this](serve::Exchange& exchange) {
+      return service_.create_session(body_of(exchange),
+                                     std::string(exchange.head().header("x-idempotency-key")));
+    });
+  if (path == "weights_info")
+    return post(head, [this](serve::Exchange& exchange) {
+      return service_.weights_info(body_of(exchange));
+    });
+  if (path == "client/config") return post(head, [](serve::Exchange&) { return Json::object(); });
+  if (path == "telemetry")
+    return post(head, [](serve::Exchange&) { return Json{{"status", "accepted"}}; });
+  if (path.starts_with("sessions/") && path.ends_with("/finish"))
+    return post(head, [this, id = path.substr(9, path.size() - 16)](serve::Exchange& exchange) {
+      return service_.finish_session(id, body_of(exchange));
+    });
+  if (path != "retrieve_future") return std::nullopt;
+  // Waits without a thread: a client may ask long before there is an answer.
+  Admission admission = post(head, {});
+  if (admission.answer) return admission;
+  admission.handle = [this](std::shared_ptr<serve::Exchange> exchange) {
+    try {
+      const Json body = body_of(*exchange);
+      serve::Members members(body);
+      service_.futures().retrieve(members.text("request_id"), [exchange](Answer answer) {
+        exchange->answer(std::move(answer));
+      });
+    } catch (const std::exception& e) {
+      exchange->answer(serve::answer_to(e));
+    }
+  };
+  admission.most_body_bytes = static_cast<int64_t>(kLargeBody);
+  return admission;
+}
+
+std::optional<Admission> Routes::get_route(const serve::RequestHead& head,
+                                           const std::string& path) {
+  const std::string query = head.query;
+  const auto listed = [query](int64_t usual, const auto& call) {
+    return call(query_number(query, "limit", usual, kMostListed),
+                query_number(query, "offset", 0, INT32_MAX));
+  };
+  if (path == "get_server_capabilities")
+    return get([this](serve::Exchange&) { return service_.capabilities(); });
+  if (path == "training_runs")
+    return get([this, listed](serve::Exchange&) {
+      return listed(20, [this](int64_t n, int64_t at) { return service_.training_runs(n, at); });
+    });
+  if (path == "checkpoints")
+    return get([this, listed](serve::Exchange&) {
+      return listed(100, [this](int64_t n, int64_t at) { return service_.checkpoints("", n, at); });
+    });
+  if (path == "sessions")
+    return get([this, listed](serve::Exchange&) {
+      return listed(20, [this](int64_t n, int64_t at) { return service_.sessions(n, at); });
+    });
+  if (path.starts_with("sessions/"))
+    return get([this, id = path.substr(9)](serve::Exchange&) { return service_.session(id); });
+  if (path.starts_with("samplers/"))
+    return get([this, id = path.substr(9)](serve::Exchange&) { return service_.sampler(id); });
+  return std::nullopt;
+}
+
+// training_runs/RUN, RUN/checkpoints, RUN/checkpoints/KIND/NAME and what is done with that one.
+std::optional<Admission> Routes::run_route(const serve::RequestHead& head,
+                                           const std::string& path) {
+  constexpr std::string_view kCheckpoints = "/checkpoints";
+  const bool gets = head.method == "GET" || head.method == "HEAD";
+  const size_t slash = path.find('/');
+  const std::string run = path.substr(0, slash),
+                    rest = slash == std::string::npos ? "" : path.substr(slash);
+  if (rest.empty() && gets)
+    return get([this, run](serve::Exchange&) { return service_.training_run(run); });
+  if (rest == kCheckpoints && gets)
+    return get([this, run](serve::Exchange&) { return service_.checkpoints(run, 0, 0); });
+  if (!rest.starts_with(std::string(kCheckpoints) + "/")) return std::nullopt;
+  std::string id = rest.substr(kCheckpoints.size() + 1);
+  const auto is_about = [&](const char* method, const std::string& end) {
+    if (head.method != method || !id.ends_with(end)) return false;
+    id.resize(id.size() - end.size());
+    return true;
+  };
+  const auto run_on = [&](auto call) {
+    const std::string tinker_path = "tinker://" + run + "/" + id;
+    Admission admission = post(head, [this, tinker_path, call](serve::Exchange& exchange) {
+      call(service_.store(), tinker_path, body_of(exchange));
+      return Json::object();
+    });
+    return admission;
+  };
+  if (is_about("POST", "/publish"))
+    return run_on(
+        [](Store& store, const std::string& p, const Json&) { store.set_public(p, true); });
+  if (is_about("DELETE", "/publish"))
+    return run_on(
+        [](Store& store, const std::string& p, const Json&) { store.set_public(p, false); });
+  if (is_about("PUT", "/ttl"))
+    return run_on([](Store& store, const std::string& p, const Json& body) {
+      serve::Members members(body);
+      store.set_expiry(p, members.integer("ttl_seconds", 1, int64_t{10} * 366 * 24 * 3600));
+    });
+  if (is_about("DELETE", ""))
+    return run_on([](Store& store, const std::string& p, const Json&) { store.remove(p); });
+  return std::nullopt;
+}
+
+}  // namespace temper::tinker

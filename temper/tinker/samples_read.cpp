@@ -1,0 +1,196 @@
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "temper/base/error.h"
+#include "temper/nn/read_rows.h"
+#include "temper/ops/host.h"
+#include "temper/tinker/samples.h"
+
+namespace temper::tinker {
+namespace {
+
+constexpr int64_t kMostSamples = 1024, kMostTop = 1024;
+constexpr int64_t kUsualTokens = 4096;  // where a request does not say how many at most
+constexpr size_t kMostStops = 64;
+
+using serve::Members;
+using serve::wrong;
+
+std::vector<int32_t> read_prompt(const Json* prompt, int64_t vocabulary) {
+  if (!prompt || !prompt->is_object()) wrong("prompt", prompt ? *prompt : Json(), "an object");
+  const auto chunks = prompt->find("chunks");
+  if (chunks == prompt->end() || !chunks->is_array()) wrong("prompt", *prompt, "a list `chunks`");
+  std::vector<int32_t> tokens;
+  for (const Json& chunk : *chunks) {
+    const bool is_text = chunk.is_object() && chunk.contains("tokens") &&
+                         chunk["tokens"].is_array() &&
+                         (!chunk.contains("type") || chunk["type"] == "encoded_text");
+    if (!is_text)
+      wrong("prompt.chunks", chunk, "chunks of tokens (encoded_text): the model reads text alone");
+    for (const Json& token : chunk["tokens"]) {
+      if (!token.is_number_integer() || token < 0 || token >= vocabulary)
+        wrong("prompt.chunks", token, str("token ids below ", vocabulary));
+      tokens.push_back(token.get<int32_t>());
+    }
+  }
+  check<DataError>(!tokens.empty(), "`prompt`: found no tokens, expected at least one");
+  return tokens;
+}
+
+// Absent: the model's end tokens alone. A list, the empty one too, stands in their place.
+void read_stop(const Json* stop, generate::GenerationOptions& options) {
+  if (!stop) return;
+  options.ignore_eos = true;
+  const Json list = stop->is_array() ? *stop : Json::array({*stop});
+  if (list.size() > kMostStops) wrong("stop", *stop, str("at most ", kMostStops));
+  for (const Json& one : list) {
+    if (one.is_string() && one != "")
+      options.stop.push_back(one.get<std::string>());
+    else if (one.is_number_integer() && one >= 0 && one <= INT32_MAX)
+      options.stop_token_ids.push_back(one.get<int32_t>());
+    else
+      wrong("stop", one, "a text that is not empty, or a token id");
+  }
+}
+
+uint64_t random_seed() {
+  static thread_local std::mt19937_64 random{std::random_device{}()};
+  return random();
+}
+
+void read_sampling(const Json* sampling, SampleRequest& request, int64_t most_positions) {
+  const Json none = Json::object();
+  if (sampling && !sampling->is_object()) wrong("sampling_params", *sampling, "an object");
+  Members members(sampling ? *sampling : none);
+  generate::SamplingOptions& out = request.options.sampling;
+  const int64_t room = most_positions - static_cast<int64_t>(request.prompt.size());
+  check<DataError>(room >= 0, "`prompt`: found ", request.prompt.size(),
+                   " tokens; the model takes at most ", most_positions);
+  // A full prompt has one sampled token, which the model never reads.
+  request.options.max_new_tokens =
+      std::min(members.integer("max_tokens", 1, generate::kMostNewTokens).value_or(kUsualTokens),
+               std::max<int64_t>(room, 1));
+  members.number("temperature", out.temperature, 0, 1e6, false, "a number from 0 on");
+  check<DataError>(out.temperature == 0 || out.temperature >= generate::kLeastTemperature,
+                   "`temperature`: found ", out.temperature, ", expected 0 or at least ",
+                   generate::kLeastTemperature);
+  out.top_k = std::max<int64_t>(members.integer("top_k", -1, INT32_MAX).value_or(0), 0);
+  members.number("top_p", out.top_p, 0, 1, true, "a number above 0, at most 1");
+  const std::optional<int64_t> seed = members.integer("seed", INT64_MIN, INT64_MAX);
+  out.seed = seed ? static_cast<uint64_t>(*seed) : random_seed();
+  read_stop(members.find("stop"), request.options);
+}
+
+std::vector<int64_t> integers(const Json& list, const char* key) {
+  if (!list.is_array()) wrong(key, list, "a list of whole numbers");
+  std::vector<int64_t> out;
+  for (const Json& one : list) {
+    if (!one.is_number_integer()) wrong(key, one, "a whole number");
+    out.push_back(one.get<int64_t>());
+  }
+  return out;
+}
+
+constexpr const char* kTargets = "target_prompt_logprobs";
+
+// A cell of -1 asks for nothing.
+void read_targets(const Json* targets, SampleRequest& request, int64_t vocabulary) {
+  if (!targets) return;
+  if (!targets->is_object()) wrong(kTargets, *targets, "a tensor");
+  WireTensor& out = request.targets;
+  out.is_integer = true;
+  out.integers = integers(targets->value("data", Json()), kTargets);
+  out.shape = integers(targets->value("shape", Json()), kTargets);
+  if (targets->contains("sparse_crow_indices") && !(*targets)["sparse_crow_indices"].is_null()) {
+    out.is_sparse = true;
+    out.crow = integers((*targets)["sparse_crow_indices"], kTargets);
+    out.columns = integers(targets->value("sparse_col_indices", Json()), kTargets);
+  }
+  const int64_t rows = static_cast<int64_t>(request.prompt.size()) - 1;
+  const int64_t count = static_cast<int64_t>(out.integers.size());
+  const bool fits = out.shape.size() == 2 && out.shape[0] == rows && out.shape[1] >= 1 &&
+                    out.shape[1] <= kMostTop;
+  check<DataError>(fits, "`", kTargets, "`: expected the shape [", rows, ", K], K from 1 to ",
+                   kMostTop);
+  if (!out.is_sparse) {
+    check<DataError>(count == rows * out.shape[1], "`", kTargets, "`: found ", count,
+                     " values, expected ", rows * out.shape[1]);
+  } else {
+    bool right = static_cast<int64_t>(out.crow.size()) == rows + 1 &&
+                 static_cast<int64_t>(out.columns.size()) == count && out.crow.front() == 0 &&
+                 out.crow.back() == count && std::is_sorted(out.crow.begin(), out.crow.end());
+    for (const int64_t column : out.columns) right = right && column >= 0 && column < out.shape[1];
+    check<DataError>(right, "`", kTargets, "`: its sparse indices do not fit its shape");
+  }
+  for (const int64_t id : out.integers)
+    check<DataError>(id >= -1 && id < vocabulary, "`", kTargets, "`: found ", id,
+                     ", expected token ids below ", vocabulary, ", or -1");
+}
+
+}  // namespace
+
+SampleRequest read_sample(const Json& body, int64_t vocabulary, int64_t most_positions) {
+  Members members(body);
+  SampleRequest request;
+  request.prompt = read_prompt(members.find("prompt"), vocabulary);
+  request.num_samples = members.integer("num_samples", 1, kMostSamples).value_or(1);
+  read_sampling(members.find("sampling_params"), request, most_positions);
+  request.prompt_logprobs = members.flag("prompt_logprobs");
+  request.top_of_prompt = members.integer("topk_prompt_logprobs", 0, kMostTop).value_or(0);
+  request.top_of_samples = members.integer("topk_sample_logprobs", 0, kMostTop).value_or(0);
+  const int64_t length = static_cast<int64_t>(request.prompt.size());
+  request.last_n =
+      members.integer("prompt_logprobs_last_n", 1, std::max<int64_t>(length - 1, 1)).value_or(0);
+  if (length == 1) request.last_n = 0;
+  check<DataError>(members.integer("prompt_alt_tokens_k", 0, kMostTop).value_or(0) == 0,
+                   "`prompt_alt_tokens_k` is not offered; use topk_prompt_logprobs, or sample with "
+                   "the prompt's beginnings");
+  read_targets(members.find(kTargets), request, vocabulary);
+  return request;
+}
+
+WireTensor target_logprobs(models::CausalLM& model, int adapter, const SampleRequest& request) {
+  const at::NoGradGuard no_grad;
+  WireTensor out = request.targets;
+  out.is_integer = false;
+  out.integers.clear();
+  out.values.assign(request.targets.integers.size(), 0);
+  std::vector<int64_t> row, token;
+  std::vector<size_t> cell;
+  const auto ask = [&](int64_t position, size_t i) {
+    if (request.targets.integers[i] < 0) return;
+    row.push_back(position);
+    token.push_back(request.targets.integers[i]);
+    cell.push_back(i);
+  };
+  for (int64_t r = 0; r < out.shape[0]; ++r) {
+    const size_t k = static_cast<size_t>(out.shape[1]), at = static_cast<size_t>(r);
+    const size_t begin = out.is_sparse ? static_cast<size_t>(out.crow[at]) : at * k,
+                 end = out.is_sparse ? static_cast<size_t>(out.crow[at + 1]) : begin + k;
+    for (size_t i = begin; i < end; ++i) ask(r, i);
+  }
+  if (row.empty()) return out;
+  auto forest = std::make_shared<Forest>();
+  forest->add_root(request.prompt);
+  const at::Tensor hidden = model.forward(
+      {.forest = forest, .adapter = adapter, .rows = nn::rows_to_read(row, forest->num_tokens())});
+  constexpr size_t kAtOnce = size_t{1} << 14;
+  for (size_t first = 0; first < row.size(); first += kAtOnce) {
+    const auto part = [&](const std::vector<int64_t>& all) {
+      return std::vector<int64_t>(
+          all.begin() + static_cast<ptrdiff_t>(first),
+          all.begin() + static_cast<ptrdiff_t>(std::min(first + kAtOnce, all.size())));
+    };
+    const at::Tensor logp = ops::to_host(
+        {model.token_logp(hidden, part(row), part(token), 1, false, false, adapter).logp})[0];
+    for (int64_t i = 0; i < logp.numel(); ++i)
+      out.values[cell[first + static_cast<size_t>(i)]] = double{logp.const_data_ptr<float>()[i]};
+  }
+  return out;
+}
+
+}  // namespace temper::tinker

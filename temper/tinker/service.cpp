@@ -1,0 +1,203 @@
+#include "temper/tinker/service.h"
+
+#include <algorithm>
+
+#include "temper/base/clock.h"
+#include "temper/base/error.h"
+#include "temper/base/memory.h"
+#include "temper/serve/answering.h"
+#include "temper/serve/asked.h"
+
+namespace temper::tinker {
+namespace {
+
+constexpr double kSweepSeconds = 20;
+
+bool is_users_fault(const std::exception& e) {
+  return dynamic_cast<const DataError*>(&e) || dynamic_cast<const ConfigError*>(&e) ||
+         dynamic_cast<const serve::Refusal*>(&e);
+}
+
+FailureCategory category_of(const std::exception& e) {
+  return is_users_fault(e) ? FailureCategory::kUser : FailureCategory::kServer;
+}
+
+}  // namespace
+
+Service::Service(models::CausalLM& model, serve::SamplerLoop& sampling, ServiceOptions options,
+                 const std::string& state_directory)
+    : options_(std::move(options)),
+      model_(model),
+      sampling_(sampling),
+      places_(model),
+      widths_(adapter_widths(model)),
+      store_(state_directory),
+      futures_(options_.futures) {
+  if (options_.adapter_bytes == 0) options_.adapter_bytes = usable_memory_bytes() / 4;
+  // A backward pass keeps about what goes into its layers or comes out, in float32. A forward pass
+  // keeps little of it.
+  constexpr int64_t kLeast = 512, kForwardFactor = 8;
+  const int64_t token_bytes = widths_.active * static_cast<int64_t>(sizeof(float));
+  most_trained_ = std::max(kLeast, usable_memory_bytes() / 2 / std::max<int64_t>(token_bytes, 1));
+  options_.most_positions = std::min(options_.most_positions, most_trained_ * kForwardFactor);
+}
+
+Service::~Service() { close(); }
+
+void Service::check_open() const {
+  check<serve::ServerStopped>(!closed_, "the server is stopping; retry later");
+}
+
+void Service::later(std::function<void()> control) {
+  {
+    const std::lock_guard lock(mutex_);
+    controls_.push_back(std::move(control));
+  }
+  sampling_.wake();
+}
+
+bool Service::work() {
+  places_.remove_ended();
+  std::function<void()> control;
+  ModelPointer next;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return false;
+    if (!controls_.empty()) {
+      control = std::move(controls_.front());
+      controls_.pop_front();
+    } else {
+      // The models take turns, by name.
+      const auto can_run = [](const auto& one) {
+        return one.second->ready && one.second->jobs.current();
+      };
+      auto found = std::find_if(models_.upper_bound(last_served_), models_.end(), can_run);
+      if (found == models_.end()) found = std::find_if(models_.begin(), models_.end(), can_run);
+      if (found == models_.end()) return false;
+      next = found->second;
+      last_served_ = found->first;
+    }
+  }
+  if (control)
+    control();
+  else
+    run_job(next);
+  return true;
+}
+
+// One slice. What it throws fails the job alone.
+void Service::run_job(const ModelPointer& model) {
+  Job* job = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    job = model->jobs.current();  // which this thread alone removes
+  }
+  if (!job) return;
+  bool done = true;
+  try {
+    done = job->step();
+  } catch (const std::exception& e) {
+    futures_.fail(job->future, e.what(), category_of(e));
+  }
+  if (!done) return;
+  job->step = {};  // here, where it may use the model
+  const std::lock_guard lock(mutex_);
+  model->jobs.finish_current();
+}
+
+// Answers with the future of a request that takes its turn among those of its model. `validate`
+// throws where it is refused; it then uses up its number.
+Json Service::enqueue(const std::string& model_id, std::optional<int64_t> seq,
+                      const std::string& digest, int64_t bytes,
+                      const std::function<void()>& validate, const MakeJob& make) {
+  check_open();
+  ModelPointer model;
+  {
+    const std::lock_guard lock(mutex_);
+    model = model_of(model_id);
+    if (!seq) seq = model->jobs.next_number();
+    if (const auto future = model->jobs.known(*seq, digest))
+      return {{"request_id", *future}, {"model_id", model_id}};
+    int64_t waiting = bytes;
+    for (const auto& [id, one] : models_) waiting += one->jobs.bytes();
+    if (model->jobs.waiting() >= options_.most_waiting || waiting > options_.waiting_bytes)
+      throw serve::TooManyRequests{static_cast<int64_t>(options_.most_waiting)};
+  }
+  store_.touch_run(model_id);
+  try {
+    validate();
+  } catch (const std::exception& e) {
+    if (is_users_fault(e)) {
+      const std::lock_guard lock(mutex_);
+      model->jobs.refuse(*seq, digest, serve::answer_to(e));
+    }
+    sampling_.wake();
+    throw;
+  }
+  Json answer{{"request_id", ""}, {"model_id", model_id}};
+  {
+    const std::lock_guard lock(mutex_);
+    // Another thread may have taken in the same request meanwhile.
+    if (const auto future = model->jobs.known(*seq, digest)) {
+      answer["request_id"] = *future;
+      return answer;
+    }
+    if (model->gone) throw serve::Refusal(404, "model_id: the model was unloaded");
+    const std::string future = futures_.open();
+    model->jobs.add(*seq, digest, {future, make(model, future), bytes}, steady_seconds());
+    answer["request_id"] = future;
+  }
+  sampling_.wake();
+  return answer;
+}
+
+void Service::end_model(const ModelPointer& model, const std::string& why) {
+  std::vector<Job> jobs;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(model->gone, true)) return;
+    jobs = model->jobs.clear();
+    models_.erase(model->id);
+    adapter_bytes_ -= model->bytes;
+  }
+  for (const Job& job : jobs) futures_.fail(job.future, why, FailureCategory::kUser);
+  jobs.clear();
+  model->adapter.reset();
+}
+
+void Service::tick() {
+  const double now = steady_seconds();
+  futures_.tick(now);
+  if (now - swept_ < kSweepSeconds) return;
+  swept_ = now;
+  store_.sweep();
+  std::vector<Job> stuck;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [id, session] : sessions_)
+      if (!session.finished && now - session.seen > options_.idle_seconds) end_session(session);
+    std::erase_if(sessions_, [&](const auto& one) {
+      return one.second.finished && now - one.second.seen > 24 * 3600;
+    });
+    std::erase_if(loaded_, [](const auto& one) { return one.second.expired(); });
+    for (auto& [id, model] : models_)
+      for (Job& job : model->jobs.take_stuck(now, options_.gap_seconds))
+        stuck.push_back(std::move(job));
+  }
+  for (const Job& job : stuck)
+    futures_.fail(job.future, "a request with a lower seq_id never came", FailureCategory::kUser);
+  sampling_.wake();
+}
+
+void Service::close() {
+  if (closed_.exchange(true)) return;
+  futures_.close();
+  std::map<std::string, std::shared_ptr<Sampling>> samplings;
+  {
+    const std::lock_guard lock(mutex_);
+    samplings.swap(samplings_);
+  }
+  for (const auto& [future, sampling] : samplings) sampling->cancel();
+}
+
+}  // namespace temper::tinker

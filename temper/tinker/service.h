@@ -1,0 +1,172 @@
+// The Tinker API's state: sessions, the models that clients train, samplers, what is saved.
+// Requests come in from any thread; what uses the model runs in slices on the one thread that owns
+// it.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "temper/serve/sampler_loop.h"
+#include "temper/tinker/adapter.h"
+#include "temper/tinker/forward_backward.h"
+#include "temper/tinker/futures.h"
+#include "temper/tinker/ordered_jobs.h"
+#include "temper/tinker/samples.h"
+#include "temper/tinker/store.h"
+
+namespace temper::tinker {
+
+struct ServiceOptions {
+  std::string model_directory;
+  std::vector<std::string> names;  // of the base model
+  std::vector<std::string> paths;  // which clients may name it by, too
+  bool has_tokenizer = false;      // in the model's directory
+  int64_t most_positions = 0;      // of a datum, of a prompt and its completion
+  int64_t pass_tokens = 512;       // of a training pass, between which others are served
+  // Limits of what clients can make the server hold.
+  size_t most_sessions = 1024, most_models = 64;
+  size_t most_snapshots = 16;  // samplers of a model that are not saved; the oldest one goes
+  size_t most_samplers = 4096;
+  size_t most_waiting = 4096;  // requests of a model
+  int64_t most_rank = 1024;
+  int64_t waiting_bytes = int64_t{1} << 30;  // of all waiting requests
+  int64_t adapter_bytes = 0;   // of all adapters in training; 0: a quarter of the usable memory
+  double idle_seconds = 3600;  // that a session lives without a request
+  double gap_seconds = 600;    // that a request waits for one with a lower seq_id
+  Futures::Limits futures = {};
+};
+
+class Service {
+ public:
+  // The model has no adapter of its own. Both outlive this.
+  Service(models::CausalLM& model, serve::SamplerLoop& sampling, ServiceOptions options,
+          const std::string& state_directory);
+  ~Service();
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  // A slice of what waits for the model; false: there is nothing. On the thread that owns it.
+  bool work();
+  // What time has done; several times a second, from one thread.
+  void tick();
+  // The server ends: nothing is taken in any more, and who waits is told.
+  void close();
+
+  // The routes: the body in, the answer's JSON out. What they throw: DataError and ConfigError for
+  // what is wrong (400), serve::Refusal with its status, OrderedJobs::Refused.
+  Json capabilities() const;
+  Json create_session(const Json& body, const std::string& idempotency_key);
+  Json heartbeat(const Json& body);
+  Json finish_session(const std::string& id, const Json& body);
+  Json create_model(const Json& body);
+  Json get_info(const Json& body);
+  Json unload_model(const Json& body);
+  Json forward_backward(ForwardBackwardRequest request);
+  Json optim_step(const Json& body);
+  Json save_weights(const Json& body);
+  Json load_weights(const Json& body);
+  Json save_weights_for_sampler(const Json& body);
+  Json create_sampling_session(const Json& body);
+  Json sampler(const std::string& id);
+  Json sample(const Json& body);
+  Json cancel(const Json& body);
+  Json weights_info(const Json& body) const;
+  Json training_run(const std::string& id) const;
+  Json training_runs(int64_t limit, int64_t offset) const;
+  Json checkpoints(const std::string& run, int64_t limit, int64_t offset) const;
+  Json sessions(int64_t limit, int64_t offset);
+  Json session(const std::string& id);
+  Store& store() { return store_; }
+  Futures& futures() { return futures_; }
+
+ private:
+  struct Session {
+    std::string id;
+    double created = 0, seen = 0;
+    Json body;  // as it was created
+    bool finished = false;
+    std::vector<std::string> models, samplers;
+  };
+  struct Model {
+    std::string id, session, digest, future;  // of the request that created it
+    RunRecord record;
+    bool ready = false, gone = false;
+    int64_t bytes = 0;
+    OrderedJobs jobs;
+    std::unique_ptr<TrainedAdapter> adapter;  // of the thread that owns the base
+    std::deque<std::string> snapshots;        // samplers, oldest first
+  };
+  struct Sampler {
+    std::string id, session, digest, base_model, model_path, model;
+    bool is_base = false, is_inflight = false, ready = false, gone = false;
+    std::string failure;
+    std::shared_ptr<AdapterPlace> place;
+    std::vector<std::function<void()>> waiting;  // for `ready`
+    struct Asked {
+      std::string digest;
+      Json future;
+    };
+    std::map<int64_t, Asked> asked;  // lately, by seq_id
+  };
+  using ModelPointer = std::shared_ptr<Model>;
+  using SamplerPointer = std::shared_ptr<Sampler>;
+  // Makes what a request does, once it is known to be new.
+  using MakeJob =
+      std::function<std::function<bool()>(const ModelPointer&, const std::string& future)>;
+
+  void check_open() const;
+  void later(std::function<void()> control);
+  Session& session_of(const std::string& id);    // with the lock; touches it
+  ModelPointer model_of(const std::string& id);  // with the lock; touches its session
+  SamplerPointer sampler_of(const std::string& id);
+  void check_base(const std::string& name) const;
+  void end_session(Session& session);  // with the lock
+  void end_model(const ModelPointer& model, const std::string& why);
+  Json add_model(const std::string& session_id, int64_t number, const std::string& digest,
+                 RunRecord record, std::function<std::unique_ptr<TrainedAdapter>()> make,
+                 Json result);
+  Json enqueue(const std::string& model_id, std::optional<int64_t> seq, const std::string& digest,
+               int64_t bytes, const std::function<void()>& validate, const MakeJob& make);
+  void run_job(const ModelPointer& model);
+  SamplerPointer add_sampler(Session& session, const std::string& id, const std::string& digest);
+  void load_sampler(const SamplerPointer& sampler);
+  void set_place(const SamplerPointer& sampler, std::shared_ptr<AdapterPlace> place);
+  void snapshot(const ModelPointer& model, const SamplerPointer& sampler);
+  void begin_sampling(const SamplerPointer& sampler, const SampleRequest& request,
+                      const std::string& future);
+  Json run_json(const RunRecord& run) const;
+
+  ServiceOptions options_;
+  models::CausalLM& model_;
+  serve::SamplerLoop& sampling_;
+  AdapterPlaces places_;
+  const AdapterWidths widths_;
+  int64_t most_trained_ = 0;  // tokens of a datum whose backward pass fits into memory
+  Store store_;
+  Futures futures_;
+  std::atomic<bool> closed_{false};
+  std::mutex mutex_;
+  std::map<std::string, Session> sessions_;
+  std::map<std::string, std::string> session_keys_;  // by X-Idempotency-Key
+  std::map<std::string, ModelPointer> models_;
+  std::map<std::string, SamplerPointer> samplers_;
+  std::map<std::string, std::weak_ptr<AdapterPlace>> loaded_;   // saved weights, by tinker path
+  std::map<std::string, std::shared_ptr<Sampling>> samplings_;  // by future
+  std::deque<std::function<void()>> controls_;
+  std::string last_served_;  // model
+  int64_t adapter_bytes_ = 0;
+  double swept_ = 0;
+};
+
+// What identifies a request's content.
+std::string digest_of(std::string_view route, const Json& body);
+std::string digest_of(const ForwardBackwardRequest& request);
+
+}  // namespace temper::tinker

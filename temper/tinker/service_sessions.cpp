@@ -1,0 +1,139 @@
+// Sessions: who is there, and what goes with them.
+#include <algorithm>
+
+#include "temper/base/clock.h"
+#include "temper/base/error.h"
+#include "temper/serve/asked.h"
+#include "temper/serve/reply_json.h"
+#include "temper/tinker/service.h"
+
+namespace temper::tinker {
+namespace {
+
+constexpr size_t kMostKeys = 4096;
+constexpr size_t kLongestMetadata = size_t{64} << 10;
+
+}  // namespace
+
+Json Service::capabilities() const {
+  Json models = Json::array();
+  for (const std::string& name : options_.names)
+    models.push_back({{"model_name", name},
+                      {"max_context_length", options_.most_positions},
+                      {"trainable", true},
+                      {"sampleable", true}});
+  return {{"supported_models", models}};
+}
+
+void Service::check_base(const std::string& name) const {
+  for (const auto* list : {&options_.names, &options_.paths})
+    if (std::find(list->begin(), list->end(), name) != list->end()) return;
+  std::string names;
+  for (const std::string& known : options_.names) names += (names.empty() ? "" : ", ") + known;
+  throw serve::Refusal(400, str("base_model: found `", name.substr(0, 200), "`, expected one of ",
+                                names, "; --model-name gives the server's model further names"));
+}
+
+Json Service::create_session(const Json& body, const std::string& idempotency_key) {
+  check_open();
+  const std::lock_guard lock(mutex_);
+  const auto answer = [](const std::string& id) {
+    return Json{{"type", "create_session"}, {"session_id", id}};
+  };
+  if (!idempotency_key.empty())
+    if (const auto found = session_keys_.find(idempotency_key); found != session_keys_.end())
+      return answer(found->second);
+  size_t active = 0;
+  for (const auto& [id, session] : sessions_) active += !session.finished;
+  if (active >= options_.most_sessions)
+    throw serve::TooManyRequests{static_cast<int64_t>(options_.most_sessions)};
+  Session session;
+  session.id = serve::new_id("");
+  session.created = seconds_now();
+  session.seen = steady_seconds();
+  for (const char* key : {"user_metadata", "display_name"}) {
+    session.body[key] = body.value(key, Json());
+    check<DataError>(dump_json(session.body[key]).size() <= kLongestMetadata, "`", key,
+                     "`: more than ", kLongestMetadata, " bytes");
+  }
+  // Of those that have finished the server knows as many again.
+  if (sessions_.size() >= 2 * options_.most_sessions)
+    std::erase_if(sessions_, [](const auto& one) { return one.second.finished; });
+  const std::string id = session.id;
+  sessions_[id] = std::move(session);
+  if (session_keys_.size() >= kMostKeys) session_keys_.clear();
+  if (!idempotency_key.empty()) session_keys_[idempotency_key] = id;
+  return answer(id);
+}
+
+Service::Session& Service::session_of(const std::string& id) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end())
+    throw serve::Refusal(404,
+                         "session_id: unknown; create_session gives one, and a server that "
+                         "was started again knows none from before");
+  if (found->second.finished)
+    throw serve::Refusal(410, "session_id: the session has finished, or was idle for too long");
+  found->second.seen = steady_seconds();
+  return found->second;
+}
+
+Json Service::heartbeat(const Json& body) {
+  serve::Members members(body);
+  const std::lock_guard lock(mutex_);
+  const std::string id = members.text("session_id");
+  // The client's loop ends with 410 alone.
+  if (!sessions_.contains(id)) throw serve::Refusal(410, "session_id: unknown");
+  session_of(id);
+  return {{"type", "session_heartbeat"}};
+}
+
+Json Service::finish_session(const std::string& id, const Json&) {
+  const std::lock_guard lock(mutex_);
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) throw serve::Refusal(404, "session_id: unknown");
+  if (!found->second.finished) end_session(found->second);
+  return Json::object();
+}
+
+void Service::end_session(Session& session) {
+  session.finished = true;
+  session.seen = steady_seconds();
+  for (const std::string& id : session.models)
+    if (const auto found = models_.find(id); found != models_.end())
+      controls_.push_back([this, model = found->second] {
+        end_model(model, "the session has finished; load the model's saved weights in another one");
+      });
+  for (const std::string& id : session.samplers) {
+    const auto found = samplers_.find(id);
+    if (found == samplers_.end()) continue;
+    found->second->gone = true;
+    found->second->place.reset();
+    samplers_.erase(found);
+  }
+  sampling_.wake();
+}
+
+Json Service::sessions(int64_t limit, int64_t offset) {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::pair<double, std::string>> all;
+  for (const auto& [id, session] : sessions_) all.emplace_back(-session.created, id);
+  std::sort(all.begin(), all.end());
+  Json ids = Json::array();
+  for (int64_t i = offset; i < std::min(offset + limit, std::ssize(all)); ++i)
+    ids.push_back(all[static_cast<size_t>(i)].second);
+  return {{"sessions", ids}};
+}
+
+Json Service::session(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) throw serve::Refusal(404, "session: not found");
+  const Session& session = found->second;
+  Json answer{{"training_run_ids", session.models}, {"sampler_ids", session.samplers}};
+  for (const char* key : {"user_metadata", "display_name"})
+    answer[key] = session.body.value(key, Json());
+  return answer;
+}
+
+}  // namespace temper::tinker

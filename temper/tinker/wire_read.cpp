@@ -1,0 +1,266 @@
+#include <zstd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <protozero/pbf_message.hpp>
+
+#include "temper/base/error.h"
+#include "temper/tinker/wire.h"
+
+static_assert(std::endian::native == std::endian::little,
+              "tensors are sent in little-endian order");
+
+namespace temper::tinker {
+namespace {
+
+enum DType : int32_t { kFloat32 = 1, kInt64 = 2, kInt32 = 3, kBFloat16 = 4 };
+constexpr size_t kMostDimensions = 8;
+constexpr size_t kMostInputs = 64;  // of a datum, and keys of a loss's configuration
+
+using protozero::pbf_reader;
+
+// The library's own functions take a field for what they are asked for, whatever it is.
+void need(const pbf_reader& message, protozero::pbf_wire_type type) {
+  check<DataError>(message.wire_type() == type, "field ", message.tag(),
+                   " of a message is of another type than the protocol's");
+}
+std::string_view bytes_of(pbf_reader& message) {
+  need(message, protozero::pbf_wire_type::length_delimited);
+  const protozero::data_view view = message.get_view();
+  return {view.data(), view.size()};
+}
+pbf_reader message_of(pbf_reader& message) {
+  need(message, protozero::pbf_wire_type::length_delimited);
+  return message.get_message();
+}
+std::string text_of(pbf_reader& message) { return std::string(bytes_of(message)); }
+double double_of(pbf_reader& message) {
+  need(message, protozero::pbf_wire_type::fixed64);
+  return message.get_double();
+}
+int64_t integer_of(pbf_reader& message) {
+  need(message, protozero::pbf_wire_type::varint);
+  return message.get_int64();
+}
+
+// Whole elements of T, as a vector of To.
+template <class T, class To>
+std::vector<To> elements(std::string_view bytes, const char* what) {
+  check<DataError>(bytes.size() % sizeof(T) == 0, what, ": found ", bytes.size(),
+                   " bytes, expected a multiple of ", sizeof(T));
+  std::vector<To> out(bytes.size() / sizeof(T));
+  for (size_t i = 0; i < out.size(); ++i) {
+    T value;
+    std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+    out[i] = static_cast<To>(value);
+  }
+  return out;
+}
+
+void read_chunk(pbf_reader chunk, std::vector<int32_t>& tokens) {
+  while (chunk.next()) {
+    check<DataError>(chunk.tag() == 1,
+                     "model_input: found an image or audio, expected tokens "
+                     "(encoded_text): this server's models read text alone");
+    for (pbf_reader text = message_of(chunk); text.next();) {
+      if (text.tag() != 1) {
+        text.skip();
+        continue;
+      }
+      const std::vector<int32_t> more = elements<int32_t, int32_t>(bytes_of(text), "tokens");
+      tokens.insert(tokens.end(), more.begin(), more.end());
+    }
+  }
+}
+
+void take_values(WireTensor& tensor, std::string_view bytes, int32_t dtype) {
+  tensor.is_integer = dtype == kInt64 || dtype == kInt32;
+  switch (dtype) {
+    case kFloat32:
+      tensor.values = elements<float, double>(bytes, "float32 values");
+      return;
+    case kInt64:
+      tensor.integers = elements<int64_t, int64_t>(bytes, "int64 values");
+      return;
+    case kInt32:
+      tensor.integers = elements<int32_t, int64_t>(bytes, "int32 values");
+      return;
+    case kBFloat16:
+      for (const uint32_t upper : elements<uint16_t, uint32_t>(bytes, "bfloat16 values"))
+        tensor.values.push_back(double{std::bit_cast<float>(upper << 16)});
+      return;
+    default:
+      check<DataError>(false, "tensor: found dtype ", dtype,
+                       ", expected 1 (float32), 2 (int64), 3 (int32) or 4 (bfloat16)");
+  }
+}
+
+WireTensor read_tensor(pbf_reader message) {
+  WireTensor tensor;
+  std::string_view values;
+  int32_t dtype = 0;
+  while (message.next()) switch (message.tag()) {
+      case 1:
+        values = bytes_of(message);
+        break;
+      case 2:
+        tensor.is_sparse = true;
+        for (pbf_reader sparse = message_of(message); sparse.next();) switch (sparse.tag()) {
+            case 1:
+              values = bytes_of(sparse);
+              break;
+            case 2:
+              tensor.crow = elements<int64_t, int64_t>(bytes_of(sparse), "crow_indices");
+              break;
+            case 3:
+              tensor.columns = elements<int64_t, int64_t>(bytes_of(sparse), "col_indices");
+              break;
+            default:
+              sparse.skip();
+          }
+        break;
+      case 3:
+        dtype = static_cast<int32_t>(integer_of(message));
+        break;
+      case 4:
+        if (message.wire_type() == protozero::pbf_wire_type::length_delimited)
+          for (const int64_t size : message.get_packed_int64()) tensor.shape.push_back(size);
+        else
+          tensor.shape.push_back(integer_of(message));
+        check<DataError>(tensor.shape.size() <= kMostDimensions, "tensor: more than ",
+                         kMostDimensions, " dimensions");
+        break;
+      default:
+        message.skip();
+    }
+  for (const int64_t size : tensor.shape)
+    check<DataError>(size >= 0, "tensor: found the dimension ", size, ", expected none below 0");
+  take_values(tensor, values, dtype);
+  return tensor;
+}
+
+// An entry of a map: its key, and `read` of its value's field.
+template <class Read>
+std::string read_entry(pbf_reader entry, const Read& read) {
+  std::string key;
+  while (entry.next()) {
+    if (entry.tag() == 1)
+      key = text_of(entry);
+    else if (entry.tag() == 2)
+      read(entry);
+    else
+      entry.skip();
+  }
+  return key;
+}
+
+WireDatum read_datum(pbf_reader message) {
+  WireDatum datum;
+  while (message.next()) {
+    if (message.tag() == 1) {
+      read_chunk(message_of(message), datum.tokens);
+    } else if (message.tag() == 2) {
+      WireTensor tensor;
+      std::string key = read_entry(
+          message_of(message), [&](pbf_reader& field) { tensor = read_tensor(message_of(field)); });
+      datum.inputs[std::move(key)] = std::move(tensor);
+      check<DataError>(datum.inputs.size() <= kMostInputs, "loss_fn_inputs: more than ",
+                       kMostInputs);
+    } else {
+      message.skip();  // spans, which name where tokens come from
+    }
+  }
+  return datum;
+}
+
+std::variant<double, std::string> read_config_value(pbf_reader message) {
+  std::variant<double, std::string> value = 0.0;
+  while (message.next()) {
+    if (message.tag() == 1)
+      value = double_of(message);
+    else if (message.tag() == 2)
+      value = text_of(message);
+    else
+      message.skip();
+  }
+  return value;
+}
+
+ForwardBackwardRequest read_request(pbf_reader message) {
+  ForwardBackwardRequest request;
+  const auto put = [&](auto& read) {
+    std::variant<double, std::string> value = 0.0;
+    std::string key = read_entry(message_of(message), [&](pbf_reader& f) { value = read(f); });
+    request.config[std::move(key)] = std::move(value);
+    check<DataError>(request.config.size() <= kMostInputs, "loss_fn_config: more than ",
+                     kMostInputs, " keys");
+  };
+  const auto number = [](pbf_reader& field) -> std::variant<double, std::string> {
+    return double_of(field);
+  };
+  const auto any = [](pbf_reader& field) { return read_config_value(message_of(field)); };
+  while (message.next()) switch (message.tag()) {
+      case 1:
+        request.model_id = text_of(message);
+        break;
+      case 2:
+        request.seq_id = static_cast<int32_t>(integer_of(message));
+        break;
+      case 3:
+        request.data.push_back(read_datum(message_of(message)));
+        break;
+      case 4:
+        request.loss_fn = text_of(message);
+        break;
+      case 5:
+        put(number);
+        break;
+      case 6:
+        request.forward_only = integer_of(message) != 0;
+        break;
+      case 7:
+        put(any);
+        break;
+      default:
+        message.skip();
+    }
+  return request;
+}
+
+}  // namespace
+
+ForwardBackwardRequest read_forward_backward(std::string_view body) {
+  try {
+    return read_request(pbf_reader(body.data(), body.size()));
+  } catch (const protozero::exception& e) {
+    throw DataError(str("the body is no ForwardBackwardRequest (protobuf): ", e.what()));
+  }
+}
+
+std::string decompress_zstd(std::string_view body, size_t most_bytes) {
+  const std::unique_ptr<ZSTD_DCtx, size_t (*)(ZSTD_DCtx*)> context(ZSTD_createDCtx(),
+                                                                   &ZSTD_freeDCtx);
+  check(context != nullptr, "zstd: no memory");
+  // A frame may ask for a window that holds all of it.
+  ZSTD_DCtx_setParameter(context.get(), ZSTD_d_windowLogMax, 27);
+  std::string text;
+  std::string part(ZSTD_DStreamOutSize(), '\0');
+  ZSTD_inBuffer in{body.data(), body.size(), 0};
+  size_t left = 1;
+  while (in.pos < in.size || left > 0) {
+    ZSTD_outBuffer out{part.data(), part.size(), 0};
+    const size_t before = in.pos;
+    left = ZSTD_decompressStream(context.get(), &out, &in);
+    check<DataError>(!ZSTD_isError(left), "Content-Encoding zstd: ", ZSTD_getErrorName(left));
+    check<DataError>(text.size() + out.pos <= most_bytes,
+                     "Content-Encoding zstd: the body is more than ", most_bytes,
+                     " bytes when decompressed");
+    text.append(part, 0, out.pos);
+    check<DataError>(in.pos > before || out.pos > 0, "Content-Encoding zstd: the body ends early");
+  }
+  return text;
+}
+
+}  // namespace temper::tinker

@@ -1,0 +1,112 @@
+#include <algorithm>
+#include <protozero/pbf_writer.hpp>
+
+#include "temper/tinker/wire.h"
+
+namespace temper::tinker {
+namespace {
+
+using protozero::pbf_writer;
+
+constexpr int32_t kWrittenFloat32 = 1;   // DType
+constexpr float kNoLogprob = -99999.0f;  // of empty cells
+
+template <class T>
+void add_array(pbf_writer& message, uint32_t tag, const std::vector<T>& values) {
+  message.add_bytes(tag, reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+void add_top(pbf_writer& parent, uint32_t tag, const TopTokens& top) {
+  if (top.k == 0) return;
+  const size_t k = static_cast<size_t>(top.k);
+  std::vector<int32_t> ids(top.at.size() * k, 0);
+  std::vector<float> logprobs(ids.size(), kNoLogprob);
+  for (size_t i = 0; i < top.at.size(); ++i)
+    for (size_t j = 0; j < std::min(k, top.at[i].size()); ++j) {
+      ids[i * k + j] = top.at[i][j].first;
+      logprobs[i * k + j] = top.at[i][j].second;
+    }
+  pbf_writer message(parent, tag);
+  add_array(message, 1, ids);
+  add_array(message, 2, logprobs);
+  message.add_uint32(3, static_cast<uint32_t>(k));
+  message.add_uint32(4, static_cast<uint32_t>(top.at.size()));
+}
+
+void add_tensor(pbf_writer& parent, uint32_t tag, const WireTensor& tensor) {
+  pbf_writer message(parent, tag);
+  const std::vector<float> values(tensor.values.begin(), tensor.values.end());
+  if (tensor.is_sparse) {
+    pbf_writer sparse(message, 2);
+    add_array(sparse, 1, values);
+    add_array(sparse, 2, tensor.crow);
+    add_array(sparse, 3, tensor.columns);
+  } else {
+    add_array(message, 1, values);
+  }
+  message.add_enum(3, kWrittenFloat32);
+  message.add_packed_int64(4, tensor.shape.begin(), tensor.shape.end());
+}
+
+// One record of data whose tensors have one trailing shape.
+void add_record(pbf_writer& parent, const std::vector<DatumLogprobs>& data, size_t begin,
+                size_t end) {
+  std::vector<float> values;
+  std::vector<int64_t> offsets{0};
+  for (size_t i = begin; i < end; ++i) {
+    values.insert(values.end(), data[i].values.begin(), data[i].values.end());
+    offsets.push_back(static_cast<int64_t>(values.size() * sizeof(float)));
+  }
+  pbf_writer record(parent, 2);
+  record.add_string(1, "ArrayRecord");
+  {
+    pbf_writer entry(record, 2);
+    entry.add_string(1, "logprobs");
+    pbf_writer tensor(entry, 2);
+    add_array(tensor, 1, values);
+    add_array(tensor, 2, offsets);
+    tensor.add_enum(3, kWrittenFloat32);
+    const int64_t columns = data[begin].columns;
+    if (columns > 0) tensor.add_packed_int64(4, &columns, &columns + 1);
+  }
+  record.add_int64(3, static_cast<int64_t>(end - begin));
+}
+
+}  // namespace
+
+std::string write_forward_backward(const std::vector<DatumLogprobs>& data,
+                                   const std::vector<std::pair<std::string, double>>& metrics) {
+  std::string body;
+  pbf_writer message(body);
+  message.add_string(1, "ArrayRecord");
+  for (size_t begin = 0; begin < data.size();) {
+    size_t end = begin + 1;
+    while (end < data.size() && data[end].columns == data[begin].columns) ++end;
+    add_record(message, data, begin, end);
+    begin = end;
+  }
+  for (const auto& [name, value] : metrics) {
+    pbf_writer entry(message, 3);
+    entry.add_string(1, name);
+    entry.add_double(2, value);
+  }
+  return body;
+}
+
+std::string write_sample(const SampleResult& result) {
+  std::string body;
+  pbf_writer message(body);
+  for (const SampledTokens& sequence : result.sequences) {
+    pbf_writer one(message, 1);
+    one.add_enum(1, sequence.stopped ? 0 : 1);
+    add_array(one, 2, sequence.tokens);
+    add_array(one, 3, sequence.logprobs);
+    add_top(one, 4, sequence.top);
+  }
+  if (!result.prompt_logprobs.empty()) add_array(message, 2, result.prompt_logprobs);
+  add_top(message, 3, result.prompt_top);
+  if (!result.targets.shape.empty()) add_tensor(message, 5, result.targets);
+  return body;
+}
+
+}  // namespace temper::tinker
