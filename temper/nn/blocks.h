@@ -58,8 +58,8 @@ class Attention : public Module {
   };
   Heads heads(const ops::LinearInput& x, const Context& context);
 
-  // q_proj, k_proj and v_proj, those of them that there are, or qkv_proj; none where a derived class
-  // projects otherwise.
+  // q_proj, k_proj and v_proj, those of them that there are, or qkv_proj; none where a derived
+  // class projects otherwise.
   const std::vector<std::unique_ptr<Linear>> projections;
   Linear o_proj;
   std::optional<RmsNorm> q_norm, k_norm;

@@ -43,7 +43,8 @@ void LatentAttention::split(const std::shared_ptr<dist::Group>& group, const std
 }
 
 std::vector<at::Tensor> LatentAttention::project_heads(const ops::LinearInput& x,
-                                                       const Context& context, bool values, at::Tensor& /*gate*/) {
+                                                       const Context& context, bool values,
+                                                       at::Tensor& /*gate*/) {
   const LatentConfig& l = latent_;
   std::vector<Linear*> from_x{&kv_a_proj_with_mqa};
   if (q_a_proj) from_x.push_back(&*q_a_proj);

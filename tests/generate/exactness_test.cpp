@@ -101,7 +101,13 @@ Json family(const char* model_type) {
   return json;
 }
 
-const char* const kFamilies[] = {"llama", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "mistral", "phi3", "olmo2", "olmo3", "smollm3", "glm4", "seed_oss", "exaone4", "hunyuan_v1_dense", "cohere2", "granite", "ministral3", "qwen3_moe", "mixtral", "olmoe", "granitemoe", "glm4_moe", "gemma4_text", "deepseek_v3", "gpt_oss", "lfm2", "qwen3_5_text", "qwen3_next", "qwen3_5_moe_text"};
+const char* const kFamilies[] = {
+    "llama",       "qwen2",      "qwen3",        "gemma",       "gemma2",
+    "gemma3_text", "mistral",    "phi3",         "olmo2",       "olmo3",
+    "smollm3",     "glm4",       "seed_oss",     "exaone4",     "hunyuan_v1_dense",
+    "cohere2",     "granite",    "ministral3",   "qwen3_moe",   "mixtral",
+    "olmoe",       "granitemoe", "glm4_moe",     "gemma4_text", "deepseek_v3",
+    "gpt_oss",     "lfm2",       "qwen3_5_text", "qwen3_next",  "qwen3_5_moe_text"};
 
 std::unique_ptr<models::CausalLM> make(const char* model_type) {
   auto model = models::init_model(models::HfConfig::parse(family(model_type), "test"), 5);

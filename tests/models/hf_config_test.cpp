@@ -25,8 +25,9 @@ bool has_delta_nets(const std::string& model_type) {
 }
 
 Json small(const std::string& model_type) {
-  Json config = {{"model_type", model_type}, {"vocab_size", 31},       {"hidden_size", 8},
-                 {"intermediate_size", 12},  {"num_hidden_layers", 2}, {"num_attention_heads", 2},
+  Json config = {{"model_type", model_type}, {"vocab_size", 31},
+                 {"hidden_size", 8},         {"intermediate_size", 12},
+                 {"num_hidden_layers", 2},   {"num_attention_heads", 2},
                  {"num_key_value_heads", 1}, {"head_dim", has_delta_nets(model_type) ? 8 : 4}};
   if (model_type == "deepseek_v3") config["num_key_value_heads"] = 2;  // as many as heads
   return config;
