@@ -62,7 +62,7 @@ DiskShape rollout_disk(const rl::RlConfig& config, const train::Policy& policy,
   std::mt19937_64 random(1);
   // How many tokens top_p or min_p leave is not known before; few, where the policy is sure.
   constexpr int64_t kUsuallyKept = 20;
-  const int64_t kept = !config.rollout.replays_mask() ? 0
+  const int64_t left = !config.rollout.replays_mask() ? 0
                        : config.rollout.top_k > 0     ? config.rollout.top_k
                                                       : kUsuallyKept;
   std::string lines;
@@ -73,7 +73,7 @@ DiskShape rollout_disk(const rl::RlConfig& config, const train::Policy& policy,
     for (const rewards::RewardSection& reward : config.rewards)
       episode.rewards.emplace_back(reward.label(), 1);
     const rl::CompletionTokens completion =
-        made_up(words, random() % words.size(), config.rollout.max_new_tokens, kept, random);
+        made_up(words, random() % words.size(), config.rollout.max_new_tokens, left, random);
     if (policy.tokenizer) episode.text = policy.tokenizer->decode(completion.tokens, true);
     rl::add_episode(group, prompts[i], std::move(episode), completion, 100);
     group.set_advantage(group.episodes[0], -0.7071067690849304);
