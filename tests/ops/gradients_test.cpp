@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 
+#include "temper/base/error.h"
 #include "temper/ops/attention.h"
 #include "temper/ops/backend.h"
 #include "temper/ops/dora.h"
