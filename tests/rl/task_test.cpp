@@ -203,7 +203,7 @@ TEST_CASE("ratios are of the truncated distribution that was sampled from") {
           ids.end());
     if (ids.size() == 1) CHECK(row["logprobs"][t] == 0.0);
   }
-  for (const MetricsRow& metrics : run.rows())
+  for (const MetricsRow& metrics : read_metrics_file(folder / "run/metrics.jsonl"))
     CHECK(metrics.number("sampler_trainer_max_abs_diff").value_or(0) == 0);
   // Interrupted within a batch it goes on with the same lists.
   RlRun cut(folder, "cut", truncated);

@@ -142,13 +142,13 @@ TEST_CASE("ranks sample what this process samples, with the weights that they we
       generate::Engine own(*policy.model, {});
       const Samples expected = sample(own);
       CHECK(expected.size() == 15);
-      CHECK(expected != before);
+      CHECK((expected != before));
       before = expected;
       // The next version may come while this one samples.
       if (version == 1) sender.send(1, roles::trained_weights(*policy.model, true));
       if (version != 1) sender.send(version, roles::trained_weights(*policy.model, true));
       engine.set_version(version);
-      CHECK(sample(engine) == expected);
+      CHECK((sample(engine) == expected));
     }
     CHECK(ranks[0]->asked > 0);
     CHECK(ranks[1]->asked > 0);
@@ -176,12 +176,12 @@ TEST_CASE("what a rank that is gone was asked for others do, at last this proces
     ranks[0]->end();
     sender.send(1, roles::trained_weights(*policy.model, true));
   });
-  CHECK(sample(engine) == expected);
+  CHECK((sample(engine) == expected));
   killer.join();
   CHECK(fell_back == 0);
   ranks[1]->end();
-  CHECK(sample(engine) == expected);
-  CHECK(sample(engine) == expected);
+  CHECK((sample(engine) == expected));
+  CHECK((sample(engine) == expected));
   CHECK(fell_back == 1);
 
   roles::RankEngine alone(std::make_shared<ServerPool>(pool_of(ranks), roles::rank_protocol()),
@@ -263,10 +263,10 @@ TEST_CASE("a rank that trains may ask for the weights before those that another 
     const std::string second = sample(1);
     CHECK(second != first);
     if (behind == 1)
-      CHECK(sample(0) == first);
+      CHECK((sample(0) == first));
     else
       CHECK_THROWS_AS(sample(0), DataError);
-    CHECK(sample(1) == second);
+    CHECK((sample(1) == second));
     ended = true;
     loop.join();
   }
