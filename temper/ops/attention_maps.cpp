@@ -75,25 +75,34 @@ struct SquaredError {
   }
 };
 
+// A sink has what its head's probabilities [heads, rows, keys] leave: p (dp - Σ_j p_j dp_j) with dp
+// 0, as maps do not show it.
+void add_gradient_of_sinks(const at::Tensor& probability, const at::Tensor& dp,
+                           at::Tensor& dsinks) {
+  dsinks.sub_(((1 - probability.sum(2)) * (probability * dp).sum(2)).sum(1));
+}
+
 template <class Comparison>
 struct MapsFunction : Function<MapsFunction<Comparison>> {
   using Optional = std::optional<at::Tensor>;
   static AttentionInputs with(AttentionInputs inputs, const at::Tensor& q, const at::Tensor& k,
-                              const at::Tensor& q_norm, const at::Tensor& k_norm) {
+                              const at::Tensor& q_norm, const at::Tensor& k_norm,
+                              const at::Tensor& sinks) {
     inputs.q = q;
     inputs.k = k;
     inputs.spec.q_norm = q_norm;
     inputs.spec.k_norm = k_norm;
+    inputs.spec.sinks = sinks;
     return inputs;
   }
 
   static at::Tensor forward(AutogradContext* ctx, const MapsKept& what, const at::Tensor& q,
                             const at::Tensor& k, const Optional& q_norm, const Optional& k_norm,
-                            const Optional& map) {
+                            const Optional& sinks, const Optional& map) {
     const at::Tensor none, qn = q_norm.value_or(none), kn = k_norm.value_or(none),
-                           weights = map.value_or(none);
+                           weights = map.value_or(none), of_sinks = sinks.value_or(none);
     const Backend& backend = backend_of(q);
-    const AttentionInputs in = with(what.student, q, k, qn, kn);
+    const AttentionInputs in = with(what.student, q, k, qn, kn, of_sinks);
     const HeadVectors student = vectors(in, *what.forest),
                       teacher = vectors(what.teacher, *what.forest);
     at::Tensor value = at::empty({what.forest->num_tokens()}, q.options());
@@ -102,7 +111,7 @@ struct MapsFunction : Function<MapsFunction<Comparison>> {
                        b = backend.maps(what.teacher.spec, teacher, t, false).probability;
       value.narrow(0, t.first, t.rows).copy_(Comparison::compare(backend, t, a, b, weights));
     });
-    ctx->save_for_backward({q, k, qn, kn, weights});
+    ctx->save_for_backward({q, k, qn, kn, weights, of_sinks});
     keep(ctx, what);
     return value;
   }
@@ -112,22 +121,24 @@ struct MapsFunction : Function<MapsFunction<Comparison>> {
     const at::Tensor &q = saved[0], &k = saved[1], &map = saved[4];
     const MapsKept& what = kept<MapsKept>(ctx);
     const Backend& backend = backend_of(q);
-    const AttentionInputs in = with(what.student, q, k, saved[2], saved[3]);
+    const AttentionInputs in = with(what.student, q, k, saved[2], saved[3], saved[5]);
     const at::Tensor g = douts[0].contiguous();
     const HeadVectors student = vectors(in, *what.forest),
                       teacher = vectors(what.teacher, *what.forest);
     HeadVectors to{at::zeros_like(student.q), at::zeros_like(student.k)};
-    at::Tensor dmap = map.defined() ? at::zeros_like(map) : at::Tensor();
+    at::Tensor dmap = map.defined() ? at::zeros_like(map) : at::Tensor(),
+               dsinks = saved[5].defined() ? at::zeros_like(saved[5]) : at::Tensor();
     each_map_tile(*what.forest, what.heads(), q, [&](const MapTile& t) {
       const TileMaps a = backend.maps(in.spec, student, t, true);
       const at::Tensor b = backend.maps(what.teacher.spec, teacher, t, false).probability;
       const at::Tensor da = Comparison::backward(backend, t, a.probability, b, map,
                                                  g.narrow(0, t.first, t.rows), dmap);
+      if (dsinks.defined()) add_gradient_of_sinks(a.probability, da, dsinks);
       backend.maps_backward(in.spec, student, t, a, da, to);
     });
     const AttentionGradients d =
         backend.head_vectors_backward(in.spec, in.rotary, *what.forest, q, k, to);
-    return {at::Tensor(), d.q, d.k, d.q_norm, d.k_norm, dmap};
+    return {at::Tensor(), d.q, d.k, d.q_norm, d.k_norm, dsinks, dmap};
   }
 };
 
@@ -136,25 +147,19 @@ at::Tensor compare(const AttentionInputs& student, const AttentionInputs& teache
                    const at::Tensor& map, const std::shared_ptr<const Forest>& forest) {
   MapsKept what{student, teacher, forest};
   what.student.q = what.student.k = at::Tensor();
-  what.student.spec.q_norm = what.student.spec.k_norm = at::Tensor();
+  what.student.spec.q_norm = what.student.spec.k_norm = what.student.spec.sinks = at::Tensor();
   const auto optional = [](const at::Tensor& x) {
     return x.defined() ? std::optional<at::Tensor>(x) : std::nullopt;
   };
   return MapsFunction<Comparison>::apply(what, student.q, student.k, optional(student.spec.q_norm),
-                                         optional(student.spec.k_norm), optional(map));
-}
-
-void check_no_sinks(const AttentionInputs& student, const AttentionInputs& teacher) {
-  check<ConfigError>(!student.spec.sinks.defined() && !teacher.spec.sinks.defined(),
-                     "attention maps of a model with attention sinks are not compared; choose "
-                     "another distill.strategy");
+                                         optional(student.spec.k_norm),
+                                         optional(student.spec.sinks), optional(map));
 }
 
 }  // namespace
 
 at::Tensor attention_cosine_distance(const AttentionInputs& student, const AttentionInputs& teacher,
                                      const std::shared_ptr<const Forest>& forest) {
-  check_no_sinks(student, teacher);
   check(teacher.spec.num_heads % student.spec.num_heads == 0, "attention maps: the teacher's ",
         teacher.spec.num_heads, " heads are not a multiple of the student's ",
         student.spec.num_heads);
@@ -164,7 +169,6 @@ at::Tensor attention_cosine_distance(const AttentionInputs& student, const Atten
 at::Tensor attention_squared_error(const AttentionInputs& student, const AttentionInputs& teacher,
                                    const at::Tensor& map,
                                    const std::shared_ptr<const Forest>& forest) {
-  check_no_sinks(student, teacher);
   check(map.dim() == 2 && map.size(0) == teacher.spec.num_heads &&
             map.size(1) == student.spec.num_heads,
         "attention maps: a map ", map.sizes(), " for ", student.spec.num_heads, " heads to ",

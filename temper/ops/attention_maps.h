@@ -20,7 +20,7 @@ struct AttentionInputs {
 // [N]: of each token, the mean over the student's heads of 1 - cosine between a head's
 // probabilities over the keys up to the token and the mean of the teacher's heads that stand for
 // it: consecutive ones, as many for each. The teacher's heads are a multiple of the student's.
-// Differentiable in the student's q, k and norms.
+// Differentiable in the student's q, k, norms and sinks.
 at::Tensor attention_cosine_distance(const AttentionInputs& student, const AttentionInputs& teacher,
                                      const std::shared_ptr<const Forest>& forest);
 

@@ -29,7 +29,7 @@ ops::RotaryTable rotary(int64_t positions, int64_t dim, at::ScalarType dtype) {
 struct Layer {
   int64_t heads, kv, dim, window = 0;
   double cap = 0;
-  bool norm = false;
+  bool norm = false, sinks = false;
   AttentionInputs inputs(int64_t n, at::ScalarType dtype) const {
     AttentionInputs in{{.num_heads = heads,
                         .num_kv_heads = kv,
@@ -45,6 +45,7 @@ struct Layer {
       in.spec.q_norm = (1 + 0.3 * randn({dim}, dtype)).requires_grad_(true);
       in.spec.k_norm = (1 + 0.3 * randn({dim}, dtype)).requires_grad_(true);
     }
+    if (sinks) in.spec.sinks = randn({heads}, dtype).requires_grad_(true);
     return in;
   }
 };
@@ -84,7 +85,8 @@ std::vector<at::Tensor> naive(const AttentionInputs& in, const Forest& f) {
         score = at::cat({at::full({s.num_heads, n - s.window}, -INFINITY, score.options()),
                          score.narrow(1, n - s.window, s.window)},
                         1);
-      maps.push_back(score.softmax(1));
+      if (s.sinks.defined()) score = at::cat({score, s.sinks.unsqueeze(1)}, 1);
+      maps.push_back(score.softmax(1).narrow(1, 0, n));
     }
   return maps;
 }
@@ -125,6 +127,7 @@ const std::vector<std::pair<Layer, Layer>> kLayers{
     {{2, 1, 4}, {4, 2, 6}},
     {{2, 2, 6, 5, 1.5, true}, {2, 1, 4, 0, 2.0}},
     {{1, 1, 8, 0, 0, true}, {3, 3, 4, 4, 0, true}},
+    {{2, 1, 4, 5, 0, false, true}, {2, 1, 4, 0, 0, false, true}},
 };
 
 }  // namespace
@@ -139,6 +142,7 @@ TEST_CASE("distances of attention maps and their gradients are those of the form
     const at::Tensor g = randn({f->num_tokens()}, at::kDouble);
     std::vector<at::Tensor> wanted{a.q, a.k};
     if (student.norm) wanted.insert(wanted.end(), {a.spec.q_norm, a.spec.k_norm});
+    if (student.sinks) wanted.push_back(a.spec.sinks);
     const auto agree = [&](const at::Tensor& ours, const at::Tensor& theirs) {
       CHECK(distance(ours, theirs) < 1e-12);
       const auto da = torch::autograd::grad({ours}, wanted, {g}),

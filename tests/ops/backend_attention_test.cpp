@@ -172,7 +172,8 @@ TEST_CASE("aten: head vectors, attention maps and their comparisons") {
   std::vector<int64_t> path = range(0, 9);
   for (int64_t t = 13; t < 17; ++t) path.push_back(t);
   const MapTile tile{13, 4, 9, at::tensor(path, at::kLong)};
-  for (const AttentionSpec& s : {shape(4, 2, 8), shape(4, 4, 8, 3, 6)})
+  for (const AttentionSpec& s :
+       {shape(4, 2, 8), shape(4, 4, 8, 3, 6), with_sinks(shape(4, 2, 8, 0, 6))})
     each_type([&](at::ScalarType type) {
       const Heads h = heads_of(s, true, n, type), other = heads_of(shape(8, 2, 8), false, n, type);
       const RotaryTable table = rotary(32, 8, type);

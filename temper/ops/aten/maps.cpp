@@ -55,6 +55,9 @@ TileMaps AtenBackend::maps(const AttentionSpec& s, const HeadVectors& heads, con
   if (s.soft_cap > 0 && with_capped) out.capped = x.clone();
   x.masked_fill_(aten_impl::out_of_reach(s, t), -std::numeric_limits<double>::infinity());
   out.probability = x.softmax(-1);
+  if (!s.sinks.defined()) return out;
+  const at::Tensor of_sink = (s.sinks.view({-1, 1, 1}) - x.amax(-1, /*keepdim=*/true)).exp_();
+  out.probability.div_(of_sink.mul_(out.probability.amax(-1, true)).add_(1));
   return out;
 }
 

@@ -65,10 +65,19 @@ void map_errors(const MapTile& t, const at::Tensor& a, at::Tensor& b, const at::
     }
 }
 
+// Takes a head's sink into the softmax of `count` scores, of which `max` was the largest.
+template <class T>
+void share_with_sink(T sink, T max, int64_t count, T* probability) {
+  const double largest = static_cast<double>(*std::max_element(probability, probability + count)),
+               of_sink = std::exp(static_cast<double>(sink) - static_cast<double>(max));
+  const T share = static_cast<T>(1 / (1 + of_sink * largest));
+  for (int64_t j = 0; j < count; ++j) probability[j] *= share;
+}
+
 // One head's scores [rows, keys] as they lie, to probabilities; `capped` gets what is in between.
 template <class T>
-void scores_to_probabilities(const AttentionSpec& s, const MapTile& t, at::Tensor& scores,
-                             at::Tensor capped) {
+void scores_to_probabilities(const AttentionSpec& s, const MapTile& t, int64_t head,
+                             at::Tensor& scores, at::Tensor capped) {
   const int64_t n = t.num_keys();
   T* data = scores.mutable_data_ptr<T>();
   const T scale = static_cast<T>(s.scale);
@@ -85,7 +94,9 @@ void scores_to_probabilities(const AttentionSpec& s, const MapTile& t, at::Tenso
   for (int64_t r = 0; r < t.rows; ++r) {
     T* row = data + r * n;
     const Reach in = reach(s, t, r);
+    const T max = *std::max_element(row + in.first, row + in.first + in.count);
     divergence_kernels<T>().softmax(in.count, row + in.first);
+    if (s.sinks.defined()) share_with_sink(values<T>(s.sinks)[head], max, in.count, row + in.first);
     std::fill(row, row + in.first, T(0));
     std::fill(row + in.first + in.count, row + n, T(0));
   }
@@ -156,7 +167,7 @@ TileMaps NativeBackend::maps(const AttentionSpec& s, const HeadVectors& heads, c
             {});
     dispatch(scores, [&](auto zero) {
       scores_to_probabilities<decltype(zero)>(
-          s, tile, scores, out.capped.defined() ? out.capped.select(0, h) : at::Tensor());
+          s, tile, h, scores, out.capped.defined() ? out.capped.select(0, h) : at::Tensor());
     });
   }
   return out;
