@@ -60,8 +60,8 @@ std::string synonym_text(const std::string& key, const KeySynonym& synonym) {
   return synonym.note.empty() ? known : str(known, "; ", synonym.note);
 }
 
-// By the last two parts of a path, which another program may use in a meaning of its own, else by
-// the last one.
+// Looks the path up by its last two parts, which may mean something else in another program, then
+// by the last one alone.
 const KeySynonym* find_synonym(const std::string& path) {
   const size_t last = path.rfind('.');
   if (last == path.npos) return find_key_synonym(path);
@@ -71,8 +71,8 @@ const KeySynonym* find_synonym(const std::string& path) {
   return synonym ? synonym : find_key_synonym(path.substr(last + 1));
 }
 
-// What the first value below a section of another program is called here: "rollout.n" and then "n"
-// of actor_rollout_ref.rollout.n. Empty: nobody knows.
+// The hint for an unknown section: this config's name of the first value below it, as for
+// "rollout.n", then "n", in actor_rollout_ref.rollout.n. Empty if no synonym is known.
 std::string hint_for_section(const YamlNode::Entry& section) {
   std::string path = section.key;
   const YamlNode* node = &section.value;
@@ -86,8 +86,8 @@ std::string hint_for_section(const YamlNode::Entry& section) {
   return {};
 }
 
-// What the writer of an unknown key may have meant: a key that stands elsewhere, one that other
-// programs call so, or one that is spelt alike.
+// The hint for an unknown key: the same key in another section, the key that other programs call
+// so, or the one with the nearest spelling.
 std::string hint_for(const std::string& key, const std::string& path, std::span<const Field> fields,
                      std::span<const Field> root) {
   std::vector<std::string> places;
@@ -134,7 +134,7 @@ void find_unknown(const YamlNode& node, const std::string& path, std::span<const
   }
 }
 
-constexpr size_t kMostUnknownKeys = 10;  // of one error message
+constexpr size_t kMostUnknownKeys = 10;  // number of unknown keys that one error message lists
 
 void check_known(const YamlNode& node, const std::string& path, std::span<const Field> fields,
                  std::span<const Field> root) {
@@ -195,7 +195,7 @@ void describe(std::span<const Field> fields, const std::string& path, std::strin
 }  // namespace
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
-  // A beginning of a name, or a name with something behind it, is one edit away.
+  // `candidate` may be an abbreviation or an extension of the word: that counts as one edit.
   const auto distance = [&](const std::string& candidate) {
     const bool part = !word.empty() && !candidate.empty() &&
                       (candidate.starts_with(word) || word.starts_with(candidate));

@@ -31,15 +31,16 @@
 
 namespace temper {
 
-// What a value may be, beyond its type. For a list the bounds and choices are those of each item.
+// The constraints on a value beyond its type. For a list, bounds and choices apply to each item.
 struct Rule {
   std::optional<double> min = {}, max = {};
-  bool above_min = false, below_max = false;  // the bound itself is out
-  std::vector<std::string> choices = {};      // of a string
-  bool required = false;                      // no default; of a string: not empty
-  bool lone = false;      // of a list: a scalar stands for a list of one, of a struct for its first
-                          // field; null: empty
-  bool internal = false;  // Temper writes it; messages do not offer it
+  bool above_min = false, below_max = false;  // true: the bound itself is not allowed
+  std::vector<std::string> choices = {};      // allowed values of a string; empty: any
+  bool required = false;                      // no default value; a string must not be empty
+  // For a list: a scalar is read as a list of one item, and as the item's first field if items are
+  // structs; null is an empty list.
+  bool lone = false;
+  bool internal = false;  // written by Temper itself; messages do not suggest it
 };
 Rule at_least(double min);
 Rule above(double min);
@@ -64,11 +65,11 @@ struct Field {
   std::string name, help;
   std::string type;  // "integer >= 1", "adamw | sgd", "list of text or null"
   bool required = false;
-  bool is_list = false;   // children are those of one item
+  bool is_list = false;   // `children` are the fields of one item
   bool internal = false;  // as in Rule
   std::function<void(const YamlNode&, const std::string& path)> read;
   std::function<YamlNode()> write;
-  std::vector<Field> children;  // of a struct, or of the items of a list of structs
+  std::vector<Field> children;  // fields of a struct, or of each item of a list of structs
 
   bool is_section() const { return !children.empty() && !is_list; }
 };
@@ -114,8 +115,8 @@ const YamlNode* find_key(const YamlNode& root, std::string_view dotted);
 // the order of keys do not count; null, [] and {} are the same. Long values are shortened.
 std::vector<std::string> changed_keys(const YamlNode& before, const YamlNode& after);
 
-// Two lines a field: path, type and default, then the help. `--help` prints them, and the golden
-// file of the schema holds them.
+// Two lines for each field: path, type and default, then the help. Printed by `--help` and kept in
+// the golden file of the schema.
 std::string describe_fields(std::span<const Field> fields);
 
 // The candidate that `word` is a misspelling or a part of: the one with the smallest edit distance

@@ -8,11 +8,11 @@ namespace temper {
 
 // A key of TRL, transformers, PEFT, axolotl, torchtune, Tunix or verl and what it is here.
 struct KeySynonym {
-  // Their last part, or the last two where the last one alone may mean several things: "lr" of
-  // torchtune's optimizer.lr, "rollout.n" of verl. Lower case.
+  // The last part of the other program's key, or its last two where the last one alone may mean
+  // several things: "lr" for torchtune's optimizer.lr, "rollout.n" for verl. Lower case.
   std::string_view name;
-  std::string_view key;   // "optimizer.learning_rate", or empty: there is no such key
-  std::string_view note;  // a sentence to add; empty: the key says it
+  std::string_view key;   // key of this program, "optimizer.learning_rate"; empty: there is none
+  std::string_view note;  // a sentence that hints add; empty: none
 };
 
 // The synonym of a key's last part, whatever its case and its dashes; nullptr where it is unknown.

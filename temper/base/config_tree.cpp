@@ -12,7 +12,7 @@ namespace temper {
 namespace {
 
 constexpr size_t kMaxFileBytes = size_t{1} << 20;
-constexpr size_t kMaxShown = 100;  // characters of a value in a message
+constexpr size_t kMaxShown = 100;  // characters of a value that a message shows
 
 // Nests a value: ("rl.beta", 0) becomes {rl: {beta: 0}}.
 YamlNode nest(std::string_view dotted, YamlNode value) {
@@ -69,8 +69,8 @@ bool takes_text(std::span<const Field> schema, std::string_view dotted) {
   return field && (field->type == "text" || field->type == "text or null");
 }
 
-// What may be written where an override has no value: "KEY=null for none", of a key that may be
-// null.
+// What an override without a value may be given instead, as messages suggest it: "KEY=null for
+// none" for a key that may be null.
 std::string value_advice(std::span<const Field> schema, std::string_view key) {
   const Field* field = find_field(schema, key);
   if (!field) return str(key, "=null for none, or ", key, "='\"\"' for empty text");
@@ -115,8 +115,8 @@ YamlNode read_value(std::string_view key, std::string_view text, const std::stri
   } catch (const ConfigError& e) {
     if (is_unquoted_text(text) && (is_text || schema.empty())) return as_text();
     const std::string found = e.what(), example = quoted_example(key, text);
-    // What follows a list or a map is a second document: the whole was meant as text. A list that
-    // is not closed was not.
+    // Text after a list or a map reads as a second document: the whole was meant as text. An
+    // unclosed list was not.
     const bool several = found.find(": a second YAML document") != std::string::npos;
     const bool syntax =
         found.find(": not valid YAML") != std::string::npos && text.find_first_of("[{") != 0;

@@ -90,7 +90,8 @@ std::string list_hint(const YamlNode& node, const std::string& path) {
   if (node.kind != YamlNode::Kind::kScalar || node.text.empty()) return {};
   const std::string& text = node.text;
   if (!path.ends_with("command")) return {};
-  // What only a shell understands must be given to one: its signs, and NAME=value before a program.
+  // A command with a shell's special characters, or with NAME=value before the program, needs a
+  // shell.
   const std::string first = text.substr(0, text.find(' '));
   if (text.find_first_of("|<>&;$`*\"'\\") != std::string::npos ||
       (first.size() < text.size() && first.find('=') != std::string::npos))

@@ -61,14 +61,14 @@ std::string directory_of(const std::string& path) {
 
 std::string link_of(int fd) { return str("/proc/self/fd/", fd); }
 
-// A file without a name in the directory, or -1 where the file system or the kernel has none: a
-// process that is killed then leaves nothing.
+// Opens an unnamed file in the directory; -1 where the file system or the kernel does not support
+// it. A process that is killed then leaves nothing.
 int open_unnamed(const std::string& directory, int flags, mode_t mode) {
   if (::access("/proc/self/fd", X_OK) != 0) return -1;  // needed to give the file its name
   return ::open(directory.c_str(), flags | O_TMPFILE | O_CLOEXEC, mode);
 }
 
-// Removes PATH.tmp-PID of every process that is no more.
+// Removes PATH.tmp-PID of every process that no longer exists.
 void remove_stale(const std::string& path) {
   const std::string stem = std::filesystem::path(path).filename().string() + ".tmp-";
   std::error_code none;

@@ -24,7 +24,7 @@ class FileDescriptor {
 
   int get() const { return fd_; }
   void reset(int fd);
-  int release() { return std::exchange(fd_, -1); }  // for the caller to close
+  int release() { return std::exchange(fd_, -1); }  // the caller closes it
 
  private:
   int fd_;
@@ -34,10 +34,10 @@ class FileDescriptor {
 // than max_bytes.
 std::string read_file(const std::string& path, size_t max_bytes = size_t{1} << 32);
 
-// A file that takes the place of `path` whole or not at all. Bytes go to a file without a name, or,
-// where the file system has no such files, to PATH.tmp-PID; commit() syncs it and renames it over
-// `path`. Without commit() nothing is left. What killed processes left of `path` is removed. Throws
-// RunError.
+// A file that replaces `path` as a whole or not at all. Bytes go to an unnamed file, or, where the
+// file system has none, to PATH.tmp-PID; commit() syncs it and renames it over `path`. Without
+// commit() nothing is left. Temporary files of `path` that killed processes left are removed.
+// Throws RunError.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);
@@ -51,7 +51,7 @@ class AtomicFile {
  private:
   std::string path_, temporary_;
   FileDescriptor fd_;
-  bool named_ = false;  // the file is called temporary_
+  bool named_ = false;  // the temporary file has the name temporary_
 };
 
 // Writes an AtomicFile of these bytes.

@@ -7,7 +7,7 @@
 
 namespace temper {
 
-// What a draw is for: the first word of every key, so that no two uses ever share a stream.
+// The purpose of a draw: the first word of every key, so that no two uses ever share a stream.
 enum class RandomPurpose : uint32_t {
   kInit = 1,
   kShuffle = 2,

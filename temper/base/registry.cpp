@@ -5,7 +5,8 @@
 
 namespace temper::registry_detail {
 
-constexpr size_t kLongestQuoted = 80;  // a name may come from a file
+// characters of an unknown name in a message; the name may come from a file
+constexpr size_t kLongestQuoted = 80;
 
 void fail_taken(std::string_view kind, std::string_view name) {
   throw ConfigError(str(kind, " `", name, "` exists already"));

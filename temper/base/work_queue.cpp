@@ -5,7 +5,8 @@
 
 namespace temper {
 
-static constexpr std::chrono::milliseconds kBetweenCalls{200};  // of while_full
+// time between two calls of while_full
+static constexpr std::chrono::milliseconds kBetweenCalls{200};
 
 WorkQueue::WorkQueue(WorkQueueOptions options) : options_(std::move(options)) { start_thread(); }
 
@@ -33,7 +34,7 @@ void WorkQueue::add(Task task, const std::function<void()>& while_full) {
     lock.lock();
   }
   if (stopped_) {
-    lock.unlock();  // what the job holds may use this queue when it is destroyed
+    lock.unlock();  // destroying the job may call this queue: without the lock
     return;
   }
   waiting_.push_back(std::move(task));

@@ -98,7 +98,7 @@ class WorkQueue {
   std::mutex mutex_;
   std::condition_variable added_, taken_;
   std::deque<Task> waiting_;
-  size_t idle_ = 0;  // threads without a job
+  size_t idle_ = 0;  // threads that wait for a job
   bool stopped_ = false, ending_ = false;
   std::vector<std::thread> threads_;  // last: they use the others
 };

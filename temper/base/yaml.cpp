@@ -14,7 +14,7 @@ namespace temper {
 namespace {
 constexpr size_t kMaxBytes = 1 << 20;
 constexpr size_t kMaxYamlDepth = 32;
-constexpr size_t kMaxNodes = 100000;  // aliases included: each is a copy
+constexpr size_t kMaxNodes = 100000;  // nodes of a document; each alias counts as a copy
 constexpr int kMaxAliases = 64;
 
 size_t count_nodes(const YamlNode& node) {
@@ -84,7 +84,7 @@ class TreeBuilder : public YAML::EventHandler {
   struct Open {
     YamlNode node;
     YAML::anchor_t anchor;
-    bool has_key = false;  // of a map: the last entry waits for its value
+    bool has_key = false;  // in a map: the last entry's key is read, its value is not
   };
 
   bool expects_key() const {

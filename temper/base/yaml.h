@@ -50,7 +50,7 @@ struct YamlNode {
 };
 struct YamlNode::Entry {
   std::string key;
-  YamlOrigin origin;  // of the key
+  YamlOrigin origin;  // where the key was written
   YamlNode value;
   std::string comment;  // one line, written by dump_yaml, never read
 };

@@ -7,10 +7,10 @@
 
 namespace temper::dist {
 
-// What a rank says of itself, by name ("version", "config"), with its host's name, as text.
+// This rank's properties by name ("version", "config") and its host's name, as text.
 std::string say(const std::vector<std::pair<std::string, std::string>>& what);
-// first: what rank 0 says; other: what this rank does, which may be less. Throws RunError that
-// names the first difference and both hosts.
+// first: the text of rank 0; other: this rank's text, which may have fewer properties. Throws
+// RunError that names the first difference and both hosts.
 void check_same(const std::string& first, int rank, const std::string& other);
 
 }  // namespace temper::dist

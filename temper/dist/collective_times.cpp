@@ -10,8 +10,9 @@
 namespace temper::dist {
 namespace {
 
-constexpr double kFewest = 3, kMost = 1000;  // calls
-constexpr int64_t kWarmUp = 4;               // memory for a size that is new comes from the system
+constexpr double kFewest = 3, kMost = 1000;  // fewest and most timed calls
+constexpr int64_t kWarmUp =
+    4;  // untimed calls: memory for a size that is new comes from the system
 
 // Seconds of one call, the same on all ranks.
 double seconds_of(Group& group, double seconds, const std::function<void()>& call) {

@@ -11,10 +11,11 @@ namespace temper::dist {
 
 struct CollectiveTime {
   std::string collective;
-  int64_t bytes;      // of the whole tensor, float32
-  double seconds;     // of one call: the mean of several, on the slowest rank
-  double sent_bytes;  // by a rank in one call, as nccl-tests count for their bus bandwidth
-  double bandwidth() const { return sent_bytes / seconds; }  // bytes per second, of a rank
+  int64_t bytes;   // bytes of the whole float32 tensor
+  double seconds;  // seconds of one call on the slowest rank: the mean of several calls
+  // bytes that a rank sends in one call, counted as nccl-tests do for the bus bandwidth
+  double sent_bytes;
+  double bandwidth() const { return sent_bytes / seconds; }  // bytes per second that a rank sends
 };
 
 // Every rank of the group calls it with the same sizes (bytes, rounded up to an element for each

@@ -12,12 +12,13 @@ namespace temper::dist {
 // How many ranks each axis has. Ranks are numbered data first, tensor last, so that the ranks of a
 // tensor group are neighbours, and where a host has several they share it.
 struct MeshSection {
-  int64_t data = -1;   // groups with rows of their own and the same weights; -1: what is left
+  // groups of ranks with rows of their own and the same weights; -1: what is left
+  int64_t data = -1;
   int64_t fsdp = 1;    // ranks with rows of their own that share out the weights among them
   int64_t tensor = 1;  // ranks that compute the same rows, each with its part of every layer
   double timeout_minutes = 60;
-  double heartbeat_timeout_seconds =
-      45;                           // of a process that sends none: it, or its host, is frozen
+  // longest time without a heartbeat of a rank: its process or its host is then lost or frozen
+  double heartbeat_timeout_seconds = 45;
   int64_t check_weights_every = 0;  // steps between comparisons of ranks' weights; 0: at the start
   void fields(Fields& f);
 

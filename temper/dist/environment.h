@@ -1,4 +1,4 @@
-// What the launcher told this rank.
+// The launcher's settings for this rank.
 #pragma once
 
 #include <chrono>
@@ -11,9 +11,9 @@ class Group;
 
 struct Environment {
   int rank = 0, size = 1;
-  std::string host;  // of the first rank
+  std::string host;  // host of the first rank
   uint16_t port = 0;
-  std::chrono::seconds timeout{};  // for the ranks to find each other
+  std::chrono::seconds timeout{};  // time limit for the ranks to find each other
 };
 
 // Throws ConfigError for variables that are half set, or out of range.

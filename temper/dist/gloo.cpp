@@ -26,11 +26,12 @@ namespace {
 constexpr const char* kThisHost = "127.0.0.1";
 constexpr size_t kLongestQuote = 300;
 constexpr auto kLostPeerWait = std::chrono::milliseconds(1500);
-// Below, a sum is one exchange of everything: latency counts more than bytes.
-constexpr int64_t kSmallSum = 4096;  // elements
+// Elements below which a sum is one exchange of everything: latency counts more than bytes.
+constexpr int64_t kSmallSum = 4096;
 
-// Below, parts are sent to each other rank at once: gloo's ring takes three times as long.
-constexpr int64_t kSmallGather = int64_t{1} << 18;  // bytes of the whole
+// Bytes of the whole below which parts are sent to each other rank at once: gloo's ring takes three
+// times as long.
+constexpr int64_t kSmallGather = int64_t{1} << 18;
 
 // The first line: behind it stand c10d's stack traces.
 std::string first_line(const std::exception& e) {
@@ -54,13 +55,12 @@ std::vector<Route> exchange_routes(c10d::Store& store, const Environment& enviro
   return routes;
 }
 
-// The counter's name for a group's: "fsdp/2" is the axis fsdp.
+// The name of a group's counter: the one of "fsdp/2" is that of the axis fsdp.
 std::string count_name(const std::string& group) {
   return "sent bytes: " + group.substr(0, group.find('/'));
 }
 
-// What is known of a rank that is gone: noticed on another thread than the one whose collective
-// fails.
+// A note about a lost rank, made on another thread than the one whose collective fails.
 class LostPeerNote {
  public:
   void note(const std::string& text) {
@@ -68,7 +68,7 @@ class LostPeerNote {
     if (text_.empty()) text_ = text;
     noted_.notify_all();
   }
-  // Waits a moment for it; empty: nothing is known.
+  // Waits a moment for the note; empty: there is none.
   std::string wait() {
     std::unique_lock lock(mutex_);
     noted_.wait_for(lock, kLostPeerWait, [this] { return !text_.empty(); });
@@ -238,7 +238,7 @@ class GlooGroup : public Group {
   void wait(const c10::intrusive_ptr<c10d::Work>& work) const {
     try {
       work->wait();
-    } catch (const std::exception&) {  // what gloo says of its sockets helps nobody
+    } catch (const std::exception&) {  // gloo's message about its sockets helps nobody
       const std::string known = lost_peer_->wait();
       note_heard();
       const double minutes = std::chrono::duration<double, std::ratio<60>>(longest_wait_).count();
@@ -283,7 +283,7 @@ struct GlooWorld::Connection {
     options.numWorkers = static_cast<size_t>(environment.size);
     options.waitWorkers = false;
     // c10d waits where nothing can stop it, and logs each failure: it is asked to connect only to
-    // what is known to answer.
+    // an address that is known to answer.
     options.timeout = patience.left();
     if (options.isServer) store = c10::make_intrusive<c10d::TCPStore>(kThisHost, options);
     const Route own = find_route(environment.host, environment.port, patience);
@@ -312,7 +312,7 @@ struct GlooWorld::Connection {
     return made;
   }
 
-  // What c10d throws, as an error that says which rank could not do it.
+  // Turns c10d's exceptions into an error that says which rank could not do the work.
   template <class Work>
   auto named(const Work& work) const {
     try {

@@ -13,7 +13,7 @@
 
 namespace temper::dist {
 
-// What the ranks found each other through: groups are made of it.
+// The rendezvous of the ranks, from which groups are made.
 class GlooWorld {
  public:
   // Throws RunError when the ranks do not find each other.
@@ -28,9 +28,9 @@ class GlooWorld {
                                bool in_step = false, std::shared_ptr<Group> twins = nullptr) const;
   // Where this rank listens.
   const std::string& address() const;
-  // What collectives that fail from here on say of the reason.
+  // Sets the cause that collectives which fail from here on report.
   void note_lost_peer(const std::string& text) const;
-  // A text for all ranks under a name, and what was put there, or nothing yet.
+  // put() stores a text for all ranks under a name; find() gives that text, or nothing yet.
   void put(const std::string& name, const std::string& text) const;
   std::optional<std::string> find(const std::string& name) const;
 

@@ -1,5 +1,5 @@
 // Ranks of a run, launched as torchrun launches them (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
-// and what they tell each other. The only place with c10d.
+// and their communication. The only place with c10d.
 //
 // Every sum is taken element by element in the order of the ranks, so that it depends neither on
 // where an element stands in its tensor nor on what else is summed: a run on a given mesh is
@@ -27,8 +27,8 @@ class Group : public ops::Ranks {
 
   // Whether this process writes the run's files: the first of all ranks, not of the group.
   virtual bool is_writer() const { return rank() == 0; }
-  // Where the ranks of several groups do the same work (tensor parallelism), one group leads: what
-  // its ranks found out where it could be found otherwise, such as a reward, the others take over.
+  // Where the ranks of several groups do the same work (tensor parallelism), one group leads: the
+  // others take over results of its ranks that they could find differently, such as a reward.
   virtual bool has_twins() const { return false; }
   virtual bool leads() const { return true; }
   // The text of the leading group's rank, on all ranks that do the same as this one.
@@ -53,7 +53,7 @@ class Group : public ops::Ranks {
   virtual void receive(at::Tensor& tensor, int from);
 
   void all_reduce_sum(std::vector<double>& values);
-  // What every rank gave, by rank.
+  // Every rank's bytes, by rank.
   std::vector<std::string> all_gather(const std::string& bytes);
   double all_reduce_max(double value);
 };

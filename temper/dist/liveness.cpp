@@ -11,9 +11,9 @@
 namespace temper::dist {
 namespace {
 
-// Silence of the other end, in seconds: until the first question, between questions; and how many.
+// Keep-alive probes of TCP: seconds of silence before the first, seconds between two, their number.
 constexpr int kIdle = 10, kBetween = 5, kQuestions = 4;
-constexpr int kUnanswered = 20000;  // milliseconds that what was sent may stay unacknowledged
+constexpr int kUnanswered = 20000;  // milliseconds that sent data may stay unacknowledged
 
 std::set<int> connections() {
   std::set<int> found;

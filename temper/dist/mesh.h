@@ -26,7 +26,7 @@ struct Mesh {
   std::shared_ptr<Group> fsdp;           // those that share out the weights
   std::shared_ptr<Group> tensor;         // those that compute the same rows
   std::shared_ptr<Group> model;      // those that have the whole model together: fsdp and tensor
-  std::shared_ptr<PeerWatch> watch;  // of the world; null: one rank
+  std::shared_ptr<PeerWatch> watch;  // heartbeats of the ranks of `world`; null: one rank
 
  private:
   explicit Mesh(std::shared_ptr<Group> group);

@@ -31,12 +31,12 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kGrace = std::chrono::seconds(30), kGraceHeard = std::chrono::seconds(5);
 constexpr int kConnectMilliseconds = 60'000;
 constexpr double kLongestHeartbeat = 1e6;  // seconds
-// What neighbours tell each other, in words of four bytes: that they are there, that they end in
-// order, or the number of a rank that is gone, and how it went in the bits from kHow on.
+// Messages between neighbours, words of four bytes: a heartbeat, an orderly end, or the number of a
+// lost rank, with the way it was lost in the bits from kHow on.
 constexpr int32_t kGoodbye = -1, kHeartbeat = -2;
 constexpr int kHow = 24, kHows = 3;
 int32_t word_of(int rank, LostPeer::How how) { return rank | static_cast<int32_t>(how) << kHow; }
-constexpr int kHeartbeats = 9;  // in the time after which silence counts
+constexpr int kHeartbeats = 9;  // heartbeats in the time after which a silent rank counts as lost
 
 void close_socket(int& fd) {
   if (fd >= 0) ::close(fd);
@@ -94,13 +94,13 @@ void tell(int fd, int32_t word) {
 
 }  // namespace
 
-// One of the two in the ring.
+// One of the two neighbours in the ring.
 struct PeerWatch::Neighbour {
   int rank;
   int fd;  // -1: ended in order
   Clock::time_point heard = Clock::now();
   std::array<char, sizeof(int32_t)> word{};
-  size_t have = 0;  // bytes of the word
+  size_t have = 0;  // bytes of the word received so far
 };
 
 PeerWatch::PeerWatch(Group& group, const std::string& address, double heartbeat_timeout_seconds,
@@ -146,14 +146,14 @@ PeerWatch::~PeerWatch() {
   close_socket(wake_);
 }
 
-// This rank knows of one that is gone: whoever stands on the other side shall, too.
+// Reports a lost rank to the neighbour on the other side.
 void PeerWatch::lose(int32_t word, Neighbour& tell_on) {
   tell(tell_on.fd, word);
   const int rank = word & ((1 << kHow) - 1);
   lost_({rank, hosts_[static_cast<size_t>(rank)], static_cast<LostPeer::How>(word >> kHow)});
 }
 
-// What has come; false: a rank is lost.
+// Reads the words that have come; false: a rank is lost.
 bool PeerWatch::hear(Neighbour& from, Neighbour& other) {
   const ssize_t n = ::recv(from.fd, &from.word[from.have], from.word.size() - from.have, 0);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
@@ -174,7 +174,7 @@ bool PeerWatch::hear(Neighbour& from, Neighbour& other) {
   if (word == kGoodbye) from.fd = -1;
   if (word == kGoodbye || word == kHeartbeat) return true;
   const bool known = word >= 0 && (word & ((1 << kHow) - 1)) < size_ && word >> kHow < kHows;
-  lose(known ? word : from.rank, other);  // a neighbour that talks nonsense is as good as gone
+  lose(known ? word : from.rank, other);  // a neighbour that sends an invalid word counts as lost
   return false;
 }
 

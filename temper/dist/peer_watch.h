@@ -57,8 +57,8 @@ class PeerWatch {
   std::thread thread_;  // last: it uses the others
 };
 
-// While one lives, this process writes what must not be lost: end_process waits for it, for ten
-// minutes at most.
+// While an object lives, this process writes files that must not be lost: end_process waits for it,
+// for ten minutes at most.
 class Saving {
  public:
   Saving();
@@ -70,8 +70,8 @@ class Saving {
 // Throws RunError that names the lost rank once end_process() was told of one. A thread that
 // computes, or waits for something other than ranks, calls it now and then.
 void check_peers();
-// Waits for what another thread of this process computes. `check` is called now and then meanwhile;
-// what it throws is thrown.
+// Waits for the result of another thread of this process. `check` is called now and then meanwhile;
+// its exceptions are passed on.
 template <class T>
 void wait_for(const std::future<T>& result, const std::function<void()>& check = check_peers) {
   constexpr std::chrono::milliseconds kBetweenChecks{200};

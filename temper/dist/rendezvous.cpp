@@ -26,8 +26,8 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr auto kPause = 50ms;
-constexpr auto kSilence = 15s;        // before a wait is told
-constexpr auto kLongestConnect = 3s;  // for one address, before the next is tried
+constexpr auto kSilence = 15s;        // waiting time before standard error says so
+constexpr auto kLongestConnect = 3s;  // longest attempt at one address before the next is tried
 
 bool is_loopback(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET)

@@ -9,7 +9,7 @@
 
 namespace temper::dist {
 
-// What bounds a wait for other ranks: time, and a wish to stop.
+// The bounds of a wait for other ranks: time, and a request to stop.
 class Patience {
  public:
   Patience(std::chrono::milliseconds most, std::function<bool()> stop);
@@ -29,14 +29,14 @@ class Patience {
 // Numeric addresses of the two ends of a connection.
 struct Route {
   std::string local, remote;
-  bool loopback = false;  // of the local end
+  bool loopback = false;  // the local end is a loopback address
 };
 
 // Connects to HOST:PORT (a name, an IPv4 or an IPv6 address) and closes again, trying until it
 // answers. Throws RunError as Patience does.
 Route find_route(const std::string& host, uint16_t port, const Patience& patience);
 
-// "0 10.0.0.2 10.0.0.1" and back: what ranks tell each other. Throws RunError for what is none.
+// A route as text for other ranks, "0 10.0.0.2 10.0.0.1", and back. Throws RunError for other text.
 std::string to_text(const Route& route);
 Route parse_route(const std::string& text);
 

@@ -11,7 +11,7 @@
 namespace temper::dist {
 
 namespace {
-constexpr double kLongestMinutes = 1e6;  // nanoseconds of 64 bits somewhere
+constexpr double kLongestMinutes = 1e6;  // larger values overflow nanoseconds of 64 bits
 }
 
 World::World(const MeshSection& section, const std::function<bool()>& stop)

@@ -17,8 +17,8 @@ class Patience;
 
 class World {
  public:
-  // All ranks that the environment names; they wait for each other. Of the section its time limits
-  // count. Throws as join().
+  // All ranks that the environment names; they wait for each other. Only the section's time limits
+  // are used. Throws as join().
   explicit World(const MeshSection& section, const std::function<bool()>& stop = {});
   ~World();
   World(const World&) = delete;
@@ -35,10 +35,10 @@ class World {
   // The ranks that hold the model of this one's roles together; all of them call it.
   Mesh role_mesh(const RolesSection& roles);
 
-  // A text for any rank that asks for its name, once.
+  // Publishes a text under a name, once, for any rank that asks for it.
   void tell(const std::string& name, const std::string& text);
-  // What a rank told under the name; waits for it. Throws RunError that begins with `missing` where
-  // it does not come in time.
+  // The text that a rank published under the name; waits for it. Throws RunError that begins with
+  // `missing` where it does not come in time.
   std::string ask(const std::string& name, const std::string& missing) const;
   // Throws RunError where rank 0, or torchrun, whichever the ranks meet at, is gone.
   void check_meeting_place() const;

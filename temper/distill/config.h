@@ -52,7 +52,7 @@ struct DistillSection {
 
 struct DistillConfig : train::SftConfig {
   DistillSection distill;
-  generate::RolloutSection rollout;  // of on_policy
+  generate::RolloutSection rollout;  // sampling options of on_policy
   void fields(Fields& f) override;
   // Whether the student samples the rows that it trains on.
   bool samples() const;

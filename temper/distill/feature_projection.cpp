@@ -43,7 +43,7 @@ class FeatureProjection : public Strategy {
  private:
   std::vector<LayerPair> pairs_;
   Maps maps_;
-  double numbers_;  // that the errors of one token are a mean of
+  double numbers_;  // numbers that one token's error is the mean of
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace temper::distill {
 
 // Parameters `pairs.I.weight` [out, in], drawn from a normal of deviation 1 / sqrt(in), so that
-// what is mapped keeps its size.
+// mapped vectors keep their size.
 class Maps : public nn::Module {
  public:
   Maps(uint64_t seed, at::Device device) : pairs_(*this, "pairs"), seed_(seed), device_(device) {}

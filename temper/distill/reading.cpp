@@ -12,7 +12,7 @@ namespace temper::distill {
 Side::Side(models::CausalLM& model, const nn::Context& base, Tap tap,
            const std::vector<int64_t>& layers)
     : model_(&model) {
-  // What is observed: the input of each block in order, then what the last one gives.
+  // Observed tensors: the input of each block in order, then the last block's output.
   std::map<int64_t, at::Tensor> seen;
   int64_t number = 0;
   const std::function<void(const at::Tensor&)> observe = [&](const at::Tensor& x) {

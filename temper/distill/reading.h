@@ -1,4 +1,5 @@
-// What student and teacher made of the same tokens. Suffixes: N the pass's tokens, M its targets.
+// The results of student and teacher on the same tokens. Suffixes: N the pass's tokens, M its
+// targets.
 #pragma once
 
 #include <map>
@@ -25,7 +26,7 @@ class Side {
        const std::vector<int64_t>& layers);
 
   models::CausalLM& model() const { return *model_; }
-  const at::Tensor& hidden() const { return hidden_NH_; }  // after the final norm
+  const at::Tensor& hidden() const { return hidden_NH_; }  // hidden states after the final norm
   const at::Tensor& output(int64_t layer) const { return outputs_.at(layer); }  // [N, H]
   const ops::AttentionInputs& attention(int64_t layer) const { return attention_.at(layer); }
 
@@ -40,7 +41,7 @@ struct Reading {
   const train::ForwardPass& pass;
   Side student;
   std::optional<Side> teacher;        // none: `top` has its numbers
-  std::optional<ops::TopTokens> top;  // of the targets
+  std::optional<ops::TopTokens> top;  // the teacher's likeliest tokens at the targets
 };
 
 // The vocabulary head of a model as the ops read it: its format, and hidden states of the pass's

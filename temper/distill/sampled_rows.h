@@ -31,7 +31,7 @@ class SampledRows {
   // This rank's passes of a set of prompts, completed; fewer where `stop` says so.
   std::vector<train::ForwardPass> evaluation_passes(const data::RowSet& file, size_t set,
                                                     const std::function<bool()>& stop);
-  // What happened in the last complete().
+  // Adds metrics of the last complete().
   void describe(MetricsRow& row) const;
 
  private:

@@ -12,7 +12,7 @@
 
 namespace temper::distill {
 
-// What a strategy is made for.
+// The models and the config that a strategy is made for.
 struct StrategyContext {
   const DistillConfig& config;
   models::CausalLM& student;
@@ -37,7 +37,7 @@ class Strategy {
     at::Tensor logp;   // the student's of the pass's targets, where it falls off; else undefined
   };
   virtual Comparison compare(const Reading& reading) = 0;
-  // What `value` is a mean over: by default every token of the pass.
+  // The number of values that `value` is the mean over: by default the pass's tokens.
   virtual double count(const train::ForwardPass& pass) const {
     return static_cast<double>(pass.forest->num_tokens());
   }

@@ -17,8 +17,8 @@ std::vector<int64_t> layers_of(const std::vector<LayerPair>& pairs, int64_t Laye
   return layers;
 }
 
-// What strategies read outside of a model's forward pass is not shared out among ranks: the
-// vocabulary's weights, and for attention the blocks.
+// Ranks do not share out the weights that strategies read outside of a model's forward pass: those
+// of the vocabulary, and for attention the blocks.
 void keep_whole(models::CausalLM& model, Tap tap) {
   const auto keep = [](const std::string&, nn::Module& module) { module.set_runs_as_unit(false); };
   model.visit({.lm_head = keep, .embedding = keep});

@@ -48,7 +48,7 @@ class DistillTask : public train::SftTask {
   Strategy& strategy_;
   RemoteTeacher* remote_;
   std::unique_ptr<SampledRows> sampler_;  // null: rows are trained as they stand
-  double distill_count_ = 0;              // of the step
+  double distill_count_ = 0;              // sum of count() over the step
 };
 
 }  // namespace temper::distill

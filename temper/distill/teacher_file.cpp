@@ -116,7 +116,7 @@ class TeacherFile : public RemoteTeacher {
 
 std::vector<int64_t> prefixes_of(const train::ForwardPass& pass) {
   const Forest& f = *pass.forest;
-  std::vector<uint64_t> hash(f.tokens.size());  // of the path up to and with each token
+  std::vector<uint64_t> hash(f.tokens.size());  // hash of the path up to and with each token
   for (size_t s = 0; s < f.parent.size(); ++s) {
     uint64_t last =
         f.parent[s] < 0

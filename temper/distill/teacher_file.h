@@ -3,7 +3,7 @@
 //   row     int64 [P]: where its prediction stands in the next two
 //   id      int32 [P, k], the likeliest next tokens, likeliest first
 //   logp    float32 [P, k], their log-probabilities at temperature 1
-//   size    int64 [1], of the vocabulary
+// size    int64 [1], the vocabulary's size
 //   teacher uint8 [n], the path of the teacher's directory
 //   date    uint8 [n], the date that the chat template wrote (template_date.h); absent: none
 // A prediction is found by the tokens before it, so that rows may be shuffled, packed, cut and
@@ -24,8 +24,8 @@ namespace temper::distill {
 // For each of the pass's targets the hash of the tokens before it, which are its segment's path.
 std::vector<int64_t> prefixes_of(const train::ForwardPass& pass);
 
-// What a file is made of; the same prefix counts once. Predictions wait in temporary files: memory
-// holds 16 bytes of each.
+// Collects the predictions of a file; the same prefix counts once. They wait in temporary files:
+// memory holds 16 bytes of each.
 class TeacherFileWriter {
  public:
   // teacher: its directory. date: that of the rows' chat template, if it writes one.
@@ -40,7 +40,7 @@ class TeacherFileWriter {
   std::string teacher_;
   std::optional<std::string> date_;
   int64_t vocabulary_, k_;
-  std::unordered_map<int64_t, int64_t> row_of_;  // of each prefix
+  std::unordered_map<int64_t, int64_t> row_of_;  // prefix -> row
   FileDescriptor id_, logp_;
 };
 

@@ -11,7 +11,7 @@
 namespace temper::env {
 namespace {
 
-constexpr int kDeepest = 100;  // brackets
+constexpr int kDeepest = 100;  // most brackets within each other
 
 // A number, + - * / and brackets, with the usual precedence. Throws RunError saying what is wrong.
 class Expression {

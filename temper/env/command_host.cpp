@@ -8,9 +8,10 @@
 namespace temper::env {
 namespace {
 
-constexpr size_t kMostLate = 64;     // episodes of a worker whose late answers are known
-constexpr size_t kQuotedLine = 200;  // bytes of a line, in messages
-constexpr int kMostLosses = 2;       // processes that may end under an episode without its doing
+constexpr size_t kMostLate = 64;     // most episodes of a worker whose late answers are recognized
+constexpr size_t kQuotedLine = 200;  // bytes of a line that a message quotes
+// most processes that may end during an episode without its fault
+constexpr int kMostLosses = 2;
 
 Failure::Kind kind_of(process::Worker::Answer::Kind kind) {
   using Kind = process::Worker::Answer::Kind;
@@ -90,7 +91,8 @@ void CommandHost::advance(std::vector<Reply>& replies) {
   }
 }
 
-// Asks what waits longest, after what its process has to be told again. False: nothing was.
+// Sends the oldest waiting request, after repeating those that a new process has to be told again.
+// False: no request was sent.
 bool CommandHost::dispatch(Slot& slot, std::vector<Reply>& replies) {
   Request next = std::move(slot.waiting.front());
   slot.waiting.pop_front();
@@ -156,7 +158,7 @@ void CommandHost::ended(Slot& slot, const process::Worker::Answer& answer,
                         std::vector<Reply>& replies) {
   Request request = std::move(*slot.current);
   slot.current.reset();
-  // What answers in the process's place, a server behind it, may be late.
+  // A server behind the process may still send a late answer.
   if (answer.kind == process::Worker::Answer::Kind::kTimedOut) {
     slot.late.insert(request.episode);
     if (slot.late.size() > kMostLate) slot.late.erase(slot.late.begin());

@@ -36,15 +36,16 @@ class CommandHost : public Host {
  private:
   struct Episode {
     size_t slot = 0;
-    std::vector<std::string> asked, answers;  // what was answered, and how
-    bool known = false;                       // to the process that runs now
-    int losses = 0;                           // processes that ended before they read its request
+    std::vector<std::string> asked, answers;  // requests that were answered, and their answers
+    bool known = false;                       // the running process knows the episode
+    int losses = 0;  // processes that ended before they read the episode's request
   };
   struct Request {
     int64_t episode;
     std::string line;
     bool repeated = false;
-    size_t number = 0;  // of the episode's answers, that this one's is or has to equal
+    // index in the episode's `answers` of this request's answer, which a repeated one must equal
+    size_t number = 0;
   };
   struct Slot {
     explicit Slot(const process::WorkerOptions& options) : worker(options) {}

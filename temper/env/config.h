@@ -18,7 +18,7 @@ struct JsonObject {
 // A tool: what the chat template shows of it, and the program that answers its calls.
 struct ToolSection {
   std::string name, description;
-  JsonObject parameters;  // JSON schema of an object
+  JsonObject parameters;  // JSON schema of the arguments, an object
   std::vector<std::string> command;
   void fields(Fields& f);
 };
@@ -35,7 +35,7 @@ struct EnvironmentSection {
   int64_t max_turns = 8;
   double timeout_seconds = 30, start_timeout_seconds = 10;
   int64_t workers = 4;
-  process::Limits limits;  // of a process
+  process::Limits limits;  // resource limits of a process
   OnFailure on_failure = OnFailure::kZero;
   void fields(Fields& f);
 
@@ -43,8 +43,8 @@ struct EnvironmentSection {
   bool any() const { return !name.empty() || !command.empty() || !tools.empty(); }
 };
 
-// What is wrong with the section: an unknown name, a program that is not there, two of one name,
-// parameters that are not a schema. Empty: nothing.
+// The problem with the section: an unknown name, a program that is not there, two of one name,
+// parameters that are not a schema. Empty: none.
 std::string find_problem(const EnvironmentSection& section);
 
 }  // namespace temper::env

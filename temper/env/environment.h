@@ -20,16 +20,17 @@ namespace temper::env {
 struct Turn {
   std::string completion;             // without special tokens
   std::vector<ToolCall> calls;        // tool calls parsed from it
-  std::vector<std::string> problems;  // why others could not be parsed
+  std::vector<std::string> problems;  // why other tool calls could not be parsed
 };
 
-// What the environment answers.
+// The environment's answer to a reset or a turn.
 struct Observation {
   Json messages = Json::array();  // [{role, content}] that are added to the conversation
-  Json tools;                     // of a reset: a list of {type: function, function}; null: none
+  // tools of the episode, in a reset's answer: a list of {type: function, function}; null: none
+  Json tools;
   double reward = 0;
   bool done = false;      // the episode has ended
-  bool rewarded = false;  // of a program: its answer told the reward
+  bool rewarded = false;  // a program's answer contained a reward
 };
 
 // One episode. An exception is a failure of the episode, except for a DataError of reset(), which

@@ -29,7 +29,7 @@ struct Reply {
       0;  // tool calls that could not be parsed, name an unknown tool or lack an argument
   // Lines that a program wrote without a request: counted as malformed, without other effect.
   int64_t unasked_lines = 0;
-  std::string unasked;  // what to say of the first of them
+  std::string unasked;  // message about the first of these lines
 };
 
 // Used by one thread; no call blocks. The caller numbers the episodes; each is reset first, then

@@ -10,7 +10,7 @@
 namespace temper::env {
 namespace {
 
-constexpr size_t kQuoted = 200;          // of an answer, in messages
+constexpr size_t kQuoted = 200;          // characters of an answer that a message quotes
 constexpr double kLargestReward = 1e30;  // its sums and squares are finite too
 
 // 7, 7.0 and "7" are the same.
@@ -19,7 +19,7 @@ bool is_episode(const Json& id, int64_t episode) {
                         : id.is_string() && id == Json(std::to_string(episode));
 }
 
-// Empty: these are messages.
+// The problem with a list of messages; empty: none.
 std::string problem_of_messages(const Json& messages) {
   if (!messages.is_array()) return "`messages` is not a list";
   for (const Json& message : messages) {
@@ -74,7 +74,7 @@ std::string read_reward(const Json& reward, bool reset, Observation& out) {
   return reset && out.reward != 0 ? "`reward` of a reset is not 0; steps have rewards" : "";
 }
 
-// Reads it, or says what is wrong.
+// Reads an answer into `out`, or returns the problem with it.
 std::string read(const Json& answer, bool reset, Observation& out) {
   if (!answer.is_object()) return "it is not a JSON object";
   std::string problem = problem_of_fields(answer);
@@ -95,7 +95,7 @@ std::string read(const Json& answer, bool reset, Observation& out) {
   if (!reset && done == answer.end()) return "`done` is missing";
   out.done = done != answer.end() && done->get<bool>();
   if (reset && out.done) return "`done` is true at a reset; only steps end an episode";
-  // The last answer has nobody to read it.
+  // The last answer of an episode needs no messages.
   if (!has_messages && !out.done) return "`messages` is missing";
   return {};
 }

@@ -1,4 +1,4 @@
-// What an environment's program is asked, and what its answers say.
+// Requests to an environment's program, and its answers.
 #pragma once
 
 #include <set>
@@ -13,8 +13,8 @@ std::string reset_request(int64_t episode, const Json& row);
 std::string step_request(int64_t episode, const Turn& turn);
 std::string close_request(int64_t episode);
 
-// Whether a line answers one of the episodes in `late`, which it then removes: what was asked for
-// them is not awaited any more.
+// Whether a line answers one of the episodes in `late`, which is then removed from `late`: its
+// answer is no longer awaited.
 bool answers_late(const std::string& line, std::set<int64_t>& late);
 
 // {"messages": [..], "tools": [..]} of a reset; {"messages": [..], "reward": number, "done": true

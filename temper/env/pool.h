@@ -34,8 +34,8 @@ class EnvironmentPool {
   void step(int64_t episode, Turn turn);
   void close(int64_t episode);
 
-  // The answers that have come, in no particular order; waits for one at most so long. Throws what
-  // an environment says of a row (DataError).
+  // The answers that have come, in no particular order; waits for one at most so long. Throws an
+  // environment's DataError about a row.
   std::vector<Reply> take(std::chrono::milliseconds most);
 
  private:
@@ -44,7 +44,7 @@ class EnvironmentPool {
   void serve();
 
   const EnvironmentSection section_;
-  std::unique_ptr<Host> host_;  // the thread's
+  std::unique_ptr<Host> host_;  // used by the pool's thread alone
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<Order> orders_;

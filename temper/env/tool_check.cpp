@@ -20,7 +20,7 @@ bool is_type(const Json& type) {
          std::find(kTypes.begin(), kTypes.end(), type.get<std::string>()) != kTypes.end();
 }
 
-// What is wrong with a schema or one within it; empty: nothing.
+// The problem with a schema or one within it; empty: none.
 std::string problem_of_schema(const Json& schema, const std::string& key) {
   if (schema.is_boolean()) return {};
   if (!schema.is_object()) return str(key, ": found ", dump_json(schema), ", expected a schema");

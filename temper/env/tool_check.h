@@ -1,4 +1,4 @@
-// What is wrong with a tool's description, and with a call of it.
+// Problems of a tool's description, and of a call of it.
 #pragma once
 
 #include <string>

@@ -94,7 +94,7 @@ void ToolHost::start_calls() {
   }
 }
 
-// What failed is told to the policy: a program may fail because of what it was asked.
+// A failed call is reported to the policy: a program may fail because of its arguments.
 void ToolHost::answer(const Call& call, ToolRun::Result result) {
   Episode& e = episodes_.at(call.episode);
   if (auto* failure = std::get_if<Failure>(&result)) {

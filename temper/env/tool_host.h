@@ -29,14 +29,14 @@ class ToolHost : public Host {
  private:
   struct Episode {
     Turn turn;
-    std::vector<std::string> answers;  // of the turn's calls
+    std::vector<std::string> answers;  // answers to the turn's calls
     size_t unanswered = 0;
     bool stepped = false;  // its reset is answered
     Reply reply;
   };
   struct Call {
     int64_t episode;
-    size_t number;  // in the turn
+    size_t number;  // index of the call in the turn
     const ToolSection* tool;
   };
   struct Running {

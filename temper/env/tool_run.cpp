@@ -13,9 +13,11 @@ using namespace std::chrono_literals;
 using process::Clock;
 
 constexpr size_t kLongestOutput = size_t{1} << 20;
-constexpr size_t kKeptErrors = 500;   // of standard error, its end, in messages
-constexpr auto kEndingTakes = 200ms;  // between the end of a process's output and its own
-constexpr auto kLook = 1ms;           // between looks, where the system does not tell of its end
+constexpr size_t kKeptErrors = 500;  // characters of the end of standard error that messages quote
+// longest time between the end of a process's output and its own end
+constexpr auto kEndingTakes = 200ms;
+// time between checks whether a process has ended, where the system does not tell
+constexpr auto kLook = 1ms;
 
 process::ProcessOptions process_options(const ToolSection& tool, const EnvironmentSection& section,
                                         const std::string& scratch) {

@@ -24,7 +24,7 @@ class ToolRun {
   void add_awaited(std::vector<pollfd>& fds) const;
   // When advance() has something to do at the latest.
   process::Clock::time_point wake_time() const;
-  // What it wrote, less the last line end, once it has ended; or how it failed.
+  // The program's output without the last line end, once it has ended; or how it failed.
   using Result = std::variant<std::string, Failure>;
   std::optional<Result> advance();
 
@@ -36,7 +36,7 @@ class ToolRun {
   process::ScratchDirectory scratch_;
   process::Process process_;
   process::Clock::time_point deadline_;
-  std::optional<process::Clock::time_point> closed_;  // when its output ended
+  std::optional<process::Clock::time_point> closed_;  // when the program's output ended
   std::string unsent_, output_, errors_;
 };
 

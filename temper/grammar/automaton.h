@@ -17,7 +17,7 @@ namespace temper::grammar {
 // indentation. Without a limit a model could go on with them for ever.
 inline constexpr int kMostBlanks = 4;
 
-// The place of one text in its grammar.
+// The position of one text in its grammar.
 class AutomatonState {
  public:
   virtual ~AutomatonState() = default;

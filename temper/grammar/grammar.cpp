@@ -243,7 +243,7 @@ struct Matcher::Impl {
 
   std::shared_ptr<const Grammar> grammar;
   std::vector<int32_t> ends;
-  std::vector<int32_t> closing;  // those that would only end the text here
+  std::vector<int32_t> closing;  // end tokens that would end the text here and are not part of it
   std::unique_ptr<AutomatonState> state;
   std::vector<uint32_t> words;
   bool at_start = true, ended = false;

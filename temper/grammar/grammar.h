@@ -26,9 +26,8 @@ class Compiler {
   Compiler(std::shared_ptr<const Tokenizer> tokenizer, int64_t vocabulary);
   ~Compiler();
 
-  // What was compiled before is kept, up to 256 MiB. From any thread. Throws ConfigError that
-  // begins with the spec's `where`, for what is malformed, what is not supported, and what no text
-  // can be.
+  // Compiled grammars are cached, up to 256 MiB. From any thread. Throws ConfigError that begins
+  // with the spec's `where` if the spec is malformed, not supported, or matches no text.
   std::shared_ptr<const Grammar> compile(const Spec& spec);
 
  private:
@@ -36,7 +35,7 @@ class Compiler {
   std::unique_ptr<Impl> impl_;
 };
 
-// Where one completion stands in its grammar.
+// The position of one completion in its grammar.
 class Matcher {
  public:
   // ends: tokens that end a completion. They are allowed where the grammar may end. One that stands
@@ -49,11 +48,11 @@ class Matcher {
   // Bit t % 32 of word t / 32: whether token t may come next. Some token may, unless ended().
   std::span<const uint32_t> mask() const;
   bool allows(int32_t token) const;
-  // Goes on by a token that the mask allows.
+  // Advances by a token that the mask allows.
   void accept(int32_t token);
   // Nothing may follow: an end token was accepted, or the grammar is through and there are none.
   bool ended() const;
-  // Another one that stands at the same place.
+  // A copy at the same position.
   std::unique_ptr<Matcher> fork() const;
 
  private:

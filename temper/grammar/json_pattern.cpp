@@ -17,7 +17,7 @@ namespace {
 using Point = char32_t;
 constexpr Point kLastPoint = 0x10FFFF;
 
-using Ranges = std::vector<std::pair<Point, Point>>;  // of code points, both ends included
+using Ranges = std::vector<std::pair<Point, Point>>;  // ranges of code points, both ends included
 
 // Sorted ranges that do not touch.
 class Points {

@@ -86,7 +86,7 @@ void Checker::visit(const Json& schema, const std::string& place, int64_t depth)
   if (includes(types, "string")) check_string(schema, place);
 }
 
-// What a schema says beside a keyword that XGrammar reads alone.
+// Checks the keywords beside one that XGrammar reads alone.
 void Checker::check_beside(const Json& schema, const std::string& whole,
                            const std::string& place) const {
   const bool values = whole == "const" || whole == "enum";

@@ -9,7 +9,7 @@
 namespace temper::grammar {
 namespace {
 
-constexpr size_t kQuoted = 60;  // bytes of a value
+constexpr size_t kQuoted = 60;  // bytes of a value that a message quotes
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// What a completion has to be, from its first token to its last.
+// The specification of a whole completion: a JSON schema, a regular expression or a grammar.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct Spec {
   };
   Kind kind;
   std::string text;   // the schema, expression or grammar
-  std::string where;  // what errors name: "--regex", "schema.json"
+  std::string where;  // source of `text`, for errors: "--regex", "schema.json"
 };
 
 // Any JSON object.

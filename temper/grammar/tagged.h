@@ -12,7 +12,7 @@ namespace temper::grammar {
 
 struct Tag {
   std::string begin;
-  Json schema;  // of the JSON after `begin`
+  Json schema;  // schema of the JSON between `begin` and `end`
   std::string end;
 };
 

@@ -13,11 +13,12 @@ namespace temper::gguf {
 constexpr std::string_view kMagic = "GGUF";
 constexpr uint32_t kVersion = 3;
 constexpr uint32_t kArrayType = 9;
-constexpr uint64_t kAlignment = 32;  // of tensors, where `general.alignment` says nothing else
+// alignment of tensor data in bytes, unless `general.alignment` gives another
+constexpr uint64_t kAlignment = 32;
 constexpr size_t kMostDimensions = 4;
-constexpr size_t kMostNameBytes = 63;  // of a tensor
+constexpr size_t kMostNameBytes = 63;  // longest name of a tensor, in bytes
 
-// ggml's numbers of the types that Temper has.
+// ggml's type numbers for the dtypes of Temper.
 constexpr std::pair<uint32_t, DType> kTensorTypes[] = {
     {0, DType::kFloat32}, {1, DType::kFloat16}, {24, DType::kInt8},    {25, DType::kInt16},
     {26, DType::kInt32},  {27, DType::kInt64},  {28, DType::kFloat64}, {30, DType::kBFloat16}};

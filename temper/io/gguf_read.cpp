@@ -42,7 +42,7 @@ class GgufReader {
     position_ += size;
     return {begin, size};
   }
-  // A number of things of which each takes at least so many bytes.
+  // Reads a count of items that take at least `least_bytes` bytes each.
   uint64_t count(size_t least_bytes) {
     const auto value = number<uint64_t>();
     check<DataError>(value <= left() / least_bytes, place(), ": ", value, " items in ", left(),

@@ -8,10 +8,10 @@
 namespace temper {
 
 struct GgufSplit {
-  bool byte_level = false;   // "gpt2", else "llama"
-  std::string pre;           // tokenizer.ggml.pre
+  bool byte_level = false;   // true: "gpt2"; false: "llama"
+  std::string pre;           // value of tokenizer.ggml.pre
   bool space_first = false;  // "llama": a space is put before a text
-  std::string note;          // where llama.cpp will do otherwise; empty: nowhere
+  std::string note;          // how llama.cpp will tokenize differently; empty: not at all
 };
 
 // `rest` is a tokenizer.json without vocabulary and merges. Throws DataError that names what

@@ -134,9 +134,9 @@ class Converter {
                      " of 256 byte tokens (<0x00> to <0xFF>); llama.cpp needs all of them");
   }
 
-  // llama.cpp joins neighbours whose whole is a token, the one of the highest score first. That is
-  // what the merges say where every way to cut a token in two is a merge, and those of one token
-  // stand together, as in tokenizers that were made from SentencePiece's.
+  // llama.cpp joins the neighbours whose joined text is the token with the highest score. The
+  // merges have the same result where every way to cut a token in two is a merge and the merges of
+  // one token are adjacent, as in tokenizers that were made from SentencePiece's.
   void score_merges() {
     struct Range {
       size_t first, last, count;
@@ -206,7 +206,7 @@ class Converter {
     add("merges", GgufArray(std::move(merges)));
   }
 
-  // The id of the special token that the tokenizer's files name so, else what the model says.
+  // The id of the special token of this name in the tokenizer's files, else `of_model`.
   std::optional<int32_t> named(const char* name, std::optional<int32_t> of_model) const {
     if (const auto text = special_.find(name); text != special_.end())
       if (const auto id = tokenizer_->id_of(text->get<std::string>()); id && inside(*id)) return id;

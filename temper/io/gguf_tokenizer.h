@@ -10,10 +10,10 @@
 
 namespace temper {
 
-// What config.json and generation_config.json say; the tokenizer's own files win.
+// Values from config.json and generation_config.json; the tokenizer's own files take precedence.
 struct GgufVocabulary {
-  int64_t size = 0;  // rows of the embedding: tokens behind them are left out, missing ones are
-                     // written as unused
+  // rows of the embedding: later tokens are left out, missing ones are written as unused
+  int64_t size = 0;
   std::optional<int32_t> bos, pad;
   std::vector<int32_t> eos;
 };

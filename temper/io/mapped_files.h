@@ -9,16 +9,16 @@
 
 namespace temper {
 
-// What the files were when they were opened. Writing into a file that is mapped changes the mapped
-// bytes, and cutting it short kills the program at the next read; replacing it by another (as
-// download and save tools do) leaves the mapping as it was.
+// The mapped files, each as it was when it was opened. Writing into a file that is mapped changes
+// the mapped bytes, and cutting it short kills the program at the next read; replacing it by
+// another (as download and save tools do) leaves the mapping as it was.
 class MappedFiles {
  public:
   struct File {
     std::string path;
     uint64_t device = 0, inode = 0;
-    int64_t size = 0, seconds = 0, nanoseconds = 0;  // the time of the last write
-    std::vector<std::weak_ptr<const void>> owners;   // of what is mapped from it
+    int64_t size = 0, seconds = 0, nanoseconds = 0;  // size in bytes; time of the last write
+    std::vector<std::weak_ptr<const void>> owners;   // owners of the tensors mapped from the file
   };
   // The file as it is now. Throws DataError where there is none.
   static File look_at(const std::string& path);

@@ -14,8 +14,8 @@
 namespace temper {
 namespace {
 
-constexpr size_t kMaxObjects = size_t{1}
-                               << 22;  // a hundred thousand tensors make some three million
+// objects of one file; a hundred thousand tensors make some three million
+constexpr size_t kMaxObjects = size_t{1} << 22;
 
 struct Value;
 using Ref =
@@ -390,8 +390,8 @@ Ref Unpickler::load() {
   }
 }
 
-// A strided view of a storage as a contiguous tensor; copies where it must, at most `may_copy`
-// bytes, and takes them off.
+// A strided view of a storage as a contiguous tensor. Copies where it must, at most `may_copy`
+// bytes, and subtracts the bytes copied from `may_copy`.
 TensorView materialize(const Tensor& tensor, std::span<const std::byte> storage,
                        const std::string& place, const std::shared_ptr<const void>& owner,
                        size_t& may_copy) {

@@ -1,5 +1,5 @@
-// What torch.save wrote: a state dict of tensors, read by an unpickler that knows tensors and
-// nothing else. Nothing that a file names is ever executed.
+// Files of torch.save: a state dict of tensors, read by an unpickler that knows tensors and nothing
+// else. Nothing that a file names is ever executed.
 #pragma once
 
 #include <span>

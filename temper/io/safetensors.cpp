@@ -133,7 +133,7 @@ std::vector<const TensorMap::value_type*> in_order(const TensorMap& tensors) {
   return order;
 }
 
-// What the file begins with; the tensors' bytes follow, in this order.
+// The bytes before the tensors': length and header, for the tensors in this order.
 std::string beginning_of(const std::vector<const TensorMap::value_type*>& order,
                          const SafetensorsMetadata& metadata) {
   Json header = {{kMetadata, {{"format", "pt"}}}};
@@ -154,7 +154,7 @@ std::string beginning_of(const std::vector<const TensorMap::value_type*>& order,
   return length + text;
 }
 
-// Gives the pieces of the file to `write`, one after the other. `where` names it.
+// Passes the pieces of the file to `write`, in order. `where` names the file.
 template <class Write>
 void each_piece(const TensorMap& tensors, const SafetensorsMetadata& metadata,
                 const std::string& where, const Write& write) {

@@ -23,17 +23,16 @@ TensorMap parse_safetensors(std::span<const std::byte> bytes, const std::string&
 // Maps the file; nothing is copied.
 TensorMap read_safetensors(const std::string& path);
 
-// What a file says of itself beside its tensors.
+// A file's metadata: texts by name.
 using SafetensorsMetadata = std::map<std::string, std::string>;
 // Reads the metadata of a file, from its header alone; values that are not text are left out.
 // Throws DataError.
 SafetensorsMetadata read_safetensors_metadata(const std::string& path);
 
-// Writes the tensors, through a temporary file beside `path`, with metadata {"format": "pt"} and
-// what `metadata` adds.
-// Tensors that are not there yet are made one at a time (TensorView::make). With an empty path they
-// are made in the same order, and nothing is written: what other ranks do while one of them writes
-// what they have together. Throws RunError.
+// Writes the tensors, through a temporary file beside `path`, with the metadata {"format": "pt"}
+// and `metadata`. Tensors that are not there yet are made one at a time (TensorView::make). With an
+// empty path they are made in the same order and nothing is written: other ranks do so while one
+// rank writes tensors that all make together. Throws RunError.
 void write_safetensors(const std::string& path, const TensorMap& tensors,
                        const SafetensorsMetadata& metadata = {});
 

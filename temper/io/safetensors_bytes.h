@@ -7,7 +7,7 @@
 
 namespace temper {
 
-// What write_safetensors would write.
+// The bytes of the file that write_safetensors writes.
 std::string safetensors_bytes(const TensorMap& tensors);
 
 }  // namespace temper

@@ -1,4 +1,4 @@
-// A tensor in somebody else's memory: what a weight file gives.
+// Views of tensors in memory that is owned elsewhere, such as a weight file's.
 #pragma once
 
 #include <cstddef>

@@ -10,12 +10,12 @@
 namespace temper {
 namespace {
 
-constexpr int kTicks = 4;            // intervals, at least roughly
-constexpr double kLeastSpan = 1e-4;  // of an axis, as a share of its largest value,
-constexpr double kLeastPart = 1e-5;  // and of what its prefix stands for
-constexpr double kRounding = 1e-9;   // of divisions that should be exact
-constexpr double kNothing = 1e-290;  // closer to 0 no precision is left for an axis
-constexpr double kFlatMargin = 0.1;  // around equal values, as a share of them
+constexpr int kTicks = 4;            // intervals between ticks, roughly
+constexpr double kLeastSpan = 1e-4;  // least span of an axis, as a share of its largest value
+constexpr double kLeastPart = 1e-5;  // least span of an axis, as a share of its prefix's factor
+constexpr double kRounding = 1e-9;   // relative rounding error of divisions that should be exact
+constexpr double kNothing = 1e-290;  // values closer to 0 leave no precision for an axis
+constexpr double kFlatMargin = 0.1;  // margin around equal values, as a share of them
 
 // A value is shown as value / factor, followed by the suffix.
 struct Prefix {

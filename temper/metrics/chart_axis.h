@@ -13,7 +13,7 @@ struct Axis {
     std::string text;
   };
   double low = 0, high = 1;  // low < high: the first tick and the last
-  std::vector<Tick> ticks;   // ascending; every text is another
+  std::vector<Tick> ticks;   // ascending; no two texts are equal
 };
 
 // Holds `low` to `high`, both finite, between ticks at 1, 2 or 5 times a power of ten of a prefix

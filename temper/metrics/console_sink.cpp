@@ -12,8 +12,9 @@ namespace temper {
 namespace {
 
 constexpr const char* kClearLine = "\r\033[K";
-constexpr double kSmoothing = 0.9;   // of the seconds a step takes
-constexpr double kBetweenLines = 1;  // seconds, when piped: short steps would fill a log
+constexpr double kSmoothing = 0.9;  // weight of earlier steps in the smoothed seconds per step
+// least seconds between lines, when piped: short steps would fill a log
+constexpr double kBetweenLines = 1;
 
 // Asked for every line: a window may be made smaller.
 int terminal_columns() {
@@ -124,7 +125,7 @@ class ConsoleSink : public Sink {
 
   SinkOptions options_;
   std::string progress_;     // the line that is being redrawn; empty when piped
-  double step_seconds_ = 0;  // smoothed
+  double step_seconds_ = 0;  // smoothed seconds per step
   double since_printed_ = 0;
   bool has_printed_ = false;
 };

@@ -5,7 +5,7 @@ namespace {
 
 constexpr std::string_view kEvaluation = "eval/";
 
-// What `*` stands for is never empty.
+// `*` matches at least one character.
 bool matches_pattern(std::string_view pattern, std::string_view name) {
   if (!pattern.ends_with('*')) return false;
   pattern.remove_suffix(1);

@@ -1,4 +1,4 @@
-// What a metric is: declared by whoever writes it, so that the console's line and the report's
+// Declarations of metrics, made by whoever writes them, so that the console's line and the report's
 // charts need to know no metric by name.
 #pragma once
 
@@ -10,14 +10,14 @@
 namespace temper {
 
 struct MetricInfo {
-  std::string name;  // in the row: "loss"; "rewards/*" declares every name that begins so
+  std::string name;  // name in the row: "loss"; "rewards/*" declares every name that begins so
   std::string unit;  // "s", "bytes", "tokens", "tokens/s", any other word, or empty: a plain number
   std::string
       group;  // title of the report's chart, shared by the metrics of one group; empty: no chart
   std::string help;  // one sentence
-  bool console =
-      false;  // in the console's line, where the order of declarations is the order of importance
-  std::string label = {};  // what the console calls it; empty: its name
+  // whether the console's line shows it; there, earlier declarations are more important
+  bool console = false;
+  std::string label = {};  // name on the console; empty: `name`
 };
 
 // The declaration of a name, or null. A name that is declared in full goes before one that ends in
@@ -31,7 +31,7 @@ const MetricInfo* find_metric(std::span<const MetricInfo> metrics, std::string_v
 const MetricInfo* find_evaluated_metric(std::span<const MetricInfo> metrics, std::string_view name,
                                         std::string_view* rest = nullptr);
 
-// What the console calls a metric: its label, for `rewards/*` the name's own end.
+// The name of a metric on the console: its label, for `rewards/*` the name's own end.
 std::string metric_label(const MetricInfo& info, std::string_view name);
 
 }  // namespace temper

@@ -5,7 +5,7 @@
 
 namespace temper {
 namespace {
-constexpr double kZ = 1.959963984540054;  // of 95 %
+constexpr double kZ = 1.959963984540054;  // standard normal quantile of a 95 % interval
 }
 
 double pass_at_k(int64_t samples, int64_t correct, int64_t k) {
@@ -23,7 +23,7 @@ Interval confidence_interval(std::span<const double> values) {
   for (const double v : values) mean += v;
   mean /= n;  // not term by term: that of equal values would be another number
   for (const double v : values) squares += (v - mean) * (v - mean);
-  const double variance = n > 1 ? squares / (n - 1) / n : 0;  // of the mean
+  const double variance = n > 1 ? squares / (n - 1) / n : 0;  // variance of the mean
   const bool share =
       std::all_of(values.begin(), values.end(), [](double v) { return v >= 0 && v <= 1; });
   if (!share) return {mean, mean - kZ * std::sqrt(variance), mean + kZ * std::sqrt(variance)};

@@ -1,4 +1,4 @@
-// How often a model is right, with how sure that is.
+// Pass rates of a model, with confidence intervals.
 #pragma once
 
 #include <cstdint>

@@ -72,7 +72,7 @@ class PrometheusSink : public Sink {
     write_file_atomic(path_, text());
   }
 
-  // The values of a step that never was are not left for a reader.
+  // Removes the values of steps that are discarded.
   void truncate_after(int64_t /*step*/) override {
     names_.clear();
     values_.clear();

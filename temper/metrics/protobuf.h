@@ -35,8 +35,8 @@ class Reader {
   struct Field {
     uint32_t number;
     WireType type;
-    uint64_t value;          // of kVarint
-    std::string_view bytes;  // of kBytes
+    uint64_t value;          // value of a kVarint field
+    std::string_view bytes;  // bytes of a kBytes field
   };
   explicit Reader(std::string_view message) : rest_(message) {}
   std::optional<Field> next();

@@ -112,8 +112,7 @@ Report::Table take_flat(std::vector<ChartSpec>& charts, const std::vector<Metric
   return flat;
 }
 
-// The metric that the console shows first, and what evaluations say of it: the run's result in a
-// number.
+// The metric that the console shows first, and its evaluations: the run's result in a number.
 std::vector<std::string> headline(const std::vector<MetricInfo>& metrics,
                                   const std::vector<MetricsRow>& rows) {
   for (const MetricInfo& info : metrics) {
@@ -137,7 +136,7 @@ std::string tiles(const std::vector<MetricInfo>& metrics, const std::vector<Metr
     if (!info) info = find_evaluated_metric(metrics, name);
     tile("final " + name, format_value(values_of(rows, name).back(), info ? info->unit : ""));
   }
-  // What every row of a run holds, see MetricsRow.
+  // Names that every row of a run has, see MetricsRow.
   const auto tokens = values_of(rows, "tokens"), seconds = values_of(rows, "step_seconds");
   const auto memory = values_of(rows, "peak_memory_bytes");
   if (!tokens.empty()) tile("tokens", format_count(sum(tokens)));

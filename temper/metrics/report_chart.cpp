@@ -12,8 +12,9 @@ namespace {
 
 // The drawing's coordinates: the plot lies between the margins.
 constexpr double kWidth = 480, kHeight = 230, kLeft = 62, kRight = 12, kTop = 10, kBottom = 28;
-constexpr size_t kBuckets = 400;  // of steps; each shows its lowest and highest value
-constexpr size_t kColours = 8;    // --s0 to --s7; a curve beyond takes one again, dashed
+// buckets of steps in a long curve; each shows its lowest and highest value
+constexpr size_t kBuckets = 400;
+constexpr size_t kColours = 8;  // colours --s0 to --s7; a curve beyond takes one again, dashed
 
 struct Point {
   double step, value;

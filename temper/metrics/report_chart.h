@@ -11,14 +11,14 @@ namespace temper {
 
 struct ChartSpec {
   std::string title;
-  std::vector<std::string> metrics;  // a curve each
-  std::string unit;                  // of the axis and the values, see MetricInfo::unit
+  std::vector<std::string> metrics;  // names of the metrics, a curve for each
+  std::string unit;                  // unit of the axis and the values, see MetricInfo::unit
 };
 
 // A <figure>; empty where no metric has two finite values.
 std::string render_chart(const ChartSpec& spec, const std::vector<MetricsRow>& rows);
 
-// What the page needs once.
+// The style and the script that a page with charts has once.
 extern const char* const kChartStyle;
 extern const char* const kChartScript;
 

@@ -19,12 +19,12 @@ namespace temper {
 
 struct SinkOptions {
   std::string output_dir;
-  int64_t total_steps = 0;               // 0: unknown
-  std::ostream* console = nullptr;       // where the console sink prints
-  bool terminal = false;                 // the console is a terminal: one line that is redrawn
-  int columns = 0;                       // its width; 0: asks the terminal that is standard output
-  int64_t log_every = 0;                 // steps between its lines; 0: at most one a second
-  std::vector<MetricInfo> metrics = {};  // what the rows may hold; others are written all the same
+  int64_t total_steps = 0;          // 0: unknown
+  std::ostream* console = nullptr;  // where the console sink prints
+  bool terminal = false;            // the console is a terminal: one line that is redrawn
+  int columns = 0;        // columns of the terminal; 0: asks the terminal that is standard output
+  int64_t log_every = 0;  // steps between the console's lines; 0: at most one a second
+  std::vector<MetricInfo> metrics = {};  // declared metrics; rows may have others
   // The run's resolved config: the names of its top-level sections and keys, with their values as
   // JSON.
   std::vector<std::pair<std::string, std::string>> config = {};
@@ -34,7 +34,8 @@ class Sink {
  public:
   virtual ~Sink() = default;
   virtual void log(const MetricsRow& row) = 0;
-  // Forgets rows of steps after this one: what a resumed run writes again. A fresh run passes -1.
+  // Removes the rows of steps after this one, which a resumed run writes again. A fresh run passes
+  // -1.
   virtual void truncate_after(int64_t /*step*/) {}
   virtual void warn(const std::string& /*message*/) {}
   virtual void note(const std::string& /*text*/) {}  // something to look at
@@ -69,7 +70,7 @@ class Metrics {
   void each(Action&& action);
 
   std::vector<Open> open_;
-  std::ostream* plain_ = nullptr;  // takes warnings where no console sink is
+  std::ostream* plain_ = nullptr;  // where warnings go if there is no console sink
 };
 
 std::unique_ptr<Sink> make_jsonl_sink(const SinkOptions& options);  // OUTPUT_DIR/metrics.jsonl

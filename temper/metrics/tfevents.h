@@ -18,7 +18,7 @@ std::string tf_record(std::string_view bytes);
 
 // The first event of a file.
 std::string version_event(double wall_time);
-// Tells a reader to forget events of this step and later ones in files before.
+// Tells a reader to forget events of this step and later ones in earlier files.
 std::string session_start_event(double wall_time, int64_t step);
 std::string scalar_event(double wall_time, int64_t step,
                          std::span<const std::pair<std::string, float>> scalars);

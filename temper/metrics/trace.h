@@ -30,7 +30,7 @@ void start();
 // beyond the first million, are left out (the latter counted in the file). Throws RunError.
 void write(const std::string& path, int64_t rank = 0);
 
-// What the timeline calls this thread.
+// Sets this thread's name in the timeline.
 void name_thread(const std::string& name);
 
 // The time from its construction to its destruction, on one thread.

@@ -19,7 +19,7 @@ constexpr uint16_t kMagic = 0xbee1;
 constexpr uint64_t kBlock = 32768, kFrameHeader = 7;
 enum FrameType : uint8_t { kFull = 1, kFirst = 2, kMiddle = 3, kLast = 4 };
 
-// Fields of Record.
+// Field numbers of Record.
 enum : uint32_t { kHistory = 2, kSummary = 3, kRun = 17, kExit = 18, kHeader = 21 };
 
 uint32_t checksum(FrameType type, std::string_view bytes) {

@@ -21,7 +21,7 @@ std::string wandb_frames(std::string_view record, uint64_t offset);
 // header is another's.
 std::vector<std::string> read_wandb_records(std::string_view file);
 
-// Names with values, which are JSON.
+// Pairs of a name and a value, which is JSON.
 using WandbItems = std::span<const std::pair<std::string, std::string>>;
 
 struct WandbRun {
@@ -30,14 +30,14 @@ struct WandbRun {
   WandbItems config = {};
 };
 
-// Records. `number` is their place in the file, from 1.
-std::string wandb_first_record();  // has the number 1
+// Records. `number` is a record's place in the file, from 1.
+std::string wandb_first_record();  // the record with number 1
 std::string wandb_run_record(int64_t number, const WandbRun& run);
 std::string wandb_history_record(int64_t number, int64_t step, WandbItems items);
 std::string wandb_summary_record(int64_t number, WandbItems items);
 std::string wandb_exit_record(int64_t number, int64_t seconds);
 
-// What a history record was made with, -1 of another record.
+// The step of a history record, -1 for another record.
 int64_t wandb_history_step(std::string_view record);
 
 }  // namespace temper

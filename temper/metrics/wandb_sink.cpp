@@ -46,7 +46,7 @@ std::string new_id() {
   return id;
 }
 
-// JSON as Python reads it, which has names for what is no number.
+// JSON as Python reads it, which has names for NaN and infinities.
 std::string value_json(const MetricsRow::Value& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return dump_json(Json(*text));
   const std::string number = to_text(value);
@@ -83,7 +83,7 @@ class WandbSink : public Sink {
   ~WandbSink() override {
     try {
       flush();
-    } catch (const std::exception&) {  // a row less
+    } catch (const std::exception&) {  // the row is left out
     }
   }
 
@@ -193,7 +193,7 @@ class WandbSink : public Sink {
   Items config_;
   double started_;
   std::ofstream out_;  // closed until the first row
-  uint64_t size_ = 0;  // of the file
+  uint64_t size_ = 0;  // bytes of the file
   int64_t records_ = 0, step_ = -1;
   Items pending_, summary_;
 };

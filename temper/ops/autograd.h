@@ -1,4 +1,4 @@
-// What the differentiable functions share.
+// Helpers of the differentiable functions.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -12,14 +12,15 @@
 
 namespace temper::ops {
 
-// What decides one row's token.
+// The rule by which one row's token is chosen.
 struct ChoiceRule {
   bool greedy = false;  // the largest logit, of equals that of the lowest id
   // Else the token in whose part of the distribution this number in [0, 1) falls: parts are in
   // ascending order of ids, or, with filters, in descending order of the logits that they leave.
   double quantile = 0;
-  // Filters, in this order: the top_k likeliest, 0: all; the fewest likeliest with at least a share
-  // of top_p of their mass; those with at least min_p of the likeliest one's probability.
+  // Filters, in this order: the top_k likeliest tokens, 0: all; the fewest likeliest tokens with at
+  // least a share of top_p of their mass; tokens with at least min_p of the likeliest one's
+  // probability.
   int64_t top_k = 0;
   double top_p = 1, min_p = 0;
 

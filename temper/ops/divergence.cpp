@@ -19,7 +19,7 @@ struct What {
   std::optional<TeacherHead> teacher;  // none: its numbers are in `top`
   std::optional<TopTokens> top;        // logits at the temperature
   at::Tensor target;                   // [M]
-  Weight weight;                       // the student's, without its values
+  Weight weight;                       // the student's weight, without its values
   bool dense() const { return !top; }
 };
 
@@ -28,7 +28,7 @@ struct What {
 struct Tile {
   int64_t row, rows, first, columns;
   at::Tensor student, teacher;  // teacher undefined unless it was asked for
-  Weight weight;                // of the student's columns
+  Weight weight;                // the student's weight for these columns
 
   at::Tensor own(const at::Tensor& x) const {
     return x.defined() ? x.narrow(0, row, rows) : at::Tensor();
@@ -72,7 +72,7 @@ at::Tensor tempered(const at::Tensor& x, double temperature) {
   return temperature == 1 ? x : x / temperature;
 }
 
-// What the backward pass needs of each row besides its inputs.
+// Values of each row that the backward pass needs besides its inputs.
 struct Swept {
   DivergenceSums sums;
   at::Tensor logp, log_sum_exp;  // the student's at temperature 1, [M]

@@ -17,7 +17,7 @@ using kernels::DivergenceKind;
 
 struct DivergenceSpec {
   DivergenceKind kind = DivergenceKind::kForwardKl;
-  double jsd_beta = 0.5;   // of jsd, in (0, 1)
+  double jsd_beta = 0.5;   // weight b of jsd, in (0, 1)
   double temperature = 1;  // the logits of both are divided by it, after their caps; above 0
   int64_t top_k = 0;       // above 0: both renormalized over the teacher's top_k likeliest tokens
   HeadSpec student;        // its scale and cap are read

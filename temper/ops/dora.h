@@ -17,7 +17,7 @@ using RowsOf = std::function<at::Tensor(int64_t first, int64_t count)>;
 at::Tensor adapted_row_norms(const RowsOf& weight, const at::Tensor& a, const at::Tensor& b,
                              double scale);
 
-// magnitude / norm, [out]; 0 where the norm is: nothing is there to be scaled.
+// magnitude / norm, [out]; 0 where the norm is 0.
 at::Tensor feature_scale(const at::Tensor& magnitude, const at::Tensor& norm);
 
 // y[n, j] = x[n, j] * (magnitude[j] / norm[j]) + bias[j]; bias may be undefined. Differentiable in

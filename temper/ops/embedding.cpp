@@ -12,7 +12,7 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 
 struct EmbeddingKept {
-  at::Tensor ids;  // [N], of missing rows any
+  at::Tensor ids;  // [N] row of each id; any row for missing ones
   double scale = 1;
   std::vector<int64_t> table_shape;
   WeightFormat format = WeightFormat::kFloat32;

@@ -18,9 +18,8 @@ struct Forest {
   std::vector<int64_t> parent;            // [S], -1: a root
   std::vector<int64_t> subtree_end;       // [S], one past the last segment below
 
-  // What a backend has computed of this forest, kept for the operations of its passes. Read and
-  // written by std::atomic_load and std::atomic_store: passes of several threads may share a
-  // forest.
+  // A backend's tables for this forest, kept for the operations of its passes. Read and written by
+  // std::atomic_load and std::atomic_store: passes of several threads may share a forest.
   mutable std::shared_ptr<const void> derived;
 
   int64_t num_tokens() const { return static_cast<int64_t>(tokens.size()); }

@@ -88,7 +88,7 @@ variable_list grouped_products(const GroupedInput& input, const std::vector<int6
   return outputs;
 }
 
-// What a call was given, but for its tensors: x, then weight and, where there is one, bias of every
+// The arguments of a call except its tensors: x, then weight and, where there is one, bias of every
 // operand of every layer.
 struct GroupedKept {
   GroupedInput input;
@@ -149,7 +149,7 @@ struct GroupedFunction : Function<GroupedFunction> {
       weight_gradients(ctx, what, layers[i], what.has_bias[i], first, dy, in, h, grads);
     }
     if (dh.defined()) grads[0] = input_gradient(in, dh);
-    grads.insert(grads.begin(), at::Tensor());  // what was kept
+    grads.insert(grads.begin(), at::Tensor());  // for the kept arguments
     return grads;
   }
 

@@ -1,5 +1,5 @@
-// Logits of the vocabulary in tiles: what every loss that reads them is made of, so that no
-// [N, vocabulary] tensor exists.
+// Logits of the vocabulary in tiles, from which every loss computes, so that no [N, vocabulary]
+// tensor exists.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -52,8 +52,8 @@ std::pair<at::Tensor, at::Tensor> input_gradients(const LinearInput& in, const a
   return {};
 }
 
-// What a call of `linear` was given, and where each tensor stands among the inputs: those that are
-// absent are none.
+// The arguments of a call of `linear` except its tensors, and which of the optional tensors there
+// are.
 struct LinearKept {
   LinearInput input;  // without its tensors
   bool has_other = false;
@@ -139,7 +139,7 @@ struct LinearFunction : Function<LinearFunction> {
       if (x_needed) grads[0] = dx;
       if (other_needed) grads[1] = dother;
     }
-    grads.insert(grads.begin(), at::Tensor());  // what was kept
+    grads.insert(grads.begin(), at::Tensor());  // for the kept arguments
     return grads;
   }
 };

@@ -17,7 +17,7 @@ namespace temper::ops {
 // kSigmoid and kIdentity gate what is no MLP: sigmoid(gate) * up and gate * up.
 enum class Activation { kSilu, kGeluTanh, kGelu, kSigmoid, kIdentity };
 
-// What linear layers read, [N, in]. float32, or float64 for gradient checks.
+// The input of linear layers, [N, in]. float32, or float64 for gradient checks.
 struct LinearInput {
   enum class Kind { kPlain, kRmsNorm, kLayerNorm, kGated };
   Kind kind = Kind::kPlain;
@@ -26,8 +26,8 @@ struct LinearInput {
   double eps = 0;                             // norm
   bool add_unit_offset = false;               // norm: multiply by 1 + weight (Gemma)
   Activation activation = Activation::kSilu;  // gated: act(gate) * up
-  // Where each of several ranks has a part of the layers' outputs: the gradient of what they read
-  // is the sum over the ranks. Null: nothing is summed.
+  // Set where each of several ranks has a part of the layers' outputs: the input's gradient is then
+  // the sum over the ranks. Null: nothing is summed.
   std::shared_ptr<Ranks> ranks = nullptr;
 
   static LinearInput plain(at::Tensor x);
@@ -44,14 +44,14 @@ struct LinearOperand {
 };
 
 // One output [N, out_i] for each operand. Differentiable in the input's tensors, weights and
-// biases; what does not require a gradient costs neither time nor memory in the backward pass.
+// biases; tensors that do not require a gradient cost no time or memory in the backward pass.
 std::vector<at::Tensor> linear(const LinearInput& input,
                                const std::vector<LinearOperand>& operands);
 
 // The input itself, differentiable: x, the normalized x, or act(gate) * up.
 at::Tensor materialize(const LinearInput& input);
 
-// The sum over ranks of what each of them has; its gradient is the same on all.
+// The sum over ranks of each one's x; its gradient is the same on all.
 at::Tensor sum_over(const std::shared_ptr<Ranks>& ranks, const at::Tensor& x);
 
 // a + scale * b of equal shape, elementwise.

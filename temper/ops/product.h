@@ -19,7 +19,7 @@ struct Operand {
 void product(Operand a, Operand b, at::Tensor& c, bool accumulate = false,
              const at::Tensor& bias = {}, const at::Tensor& panels = {});
 
-// b packed: what `panels` takes. Undefined where products read it as it lies.
+// b packed, for `panels`. Undefined where products read it as it lies.
 at::Tensor pack(Operand b);
 
 }  // namespace temper::ops

@@ -1,5 +1,5 @@
-// What an operation asks of other ranks that compute the same rows, each with its part of the
-// weights (tensor parallelism, Shoeybi et al., arXiv 1909.08053).
+// Sums and gathers over the ranks that compute the same rows, each with its part of the weights
+// (tensor parallelism, Shoeybi et al., arXiv 1909.08053).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@ class Ranks {
   // Sums over the ranks, in place, element by element in the order of the ranks. The same bits on
   // every rank.
   virtual void all_reduce_sum(at::Tensor& tensor) = 0;
-  // whole [size * n] becomes what every rank has as `part` [n], by rank.
+  // whole [size * n] becomes every rank's `part` [n], by rank.
   virtual void all_gather(const at::Tensor& part, at::Tensor& whole) = 0;
 };
 

@@ -1,5 +1,5 @@
 // Mixtures of experts (Shazeer et al., arXiv 1701.06538): the choice of each token's experts, the
-// rows that each expert gets, and what comes back of them. Every row's numbers are its own
+// rows that each expert gets, and the combination of their results. Every row's numbers are its own
 // (temper/ops/cpu/routing.h), whatever else is in the batch.
 #pragma once
 
@@ -27,9 +27,9 @@ Routing route(const RouterSpec& spec, const at::Tensor& logits, const at::Tensor
 // The rows of a batch by expert: row r of the R = N · chosen is token[r]'s. Within an expert's rows
 // tokens ascend.
 struct ExpertRows {
-  std::vector<int64_t> experts;  // those that some token goes to, ascending
-  std::vector<int64_t> offsets;  // of experts[g]: rows [offsets[g], offsets[g + 1])
-  std::vector<int64_t> token;    // [R]
+  std::vector<int64_t> experts;  // experts that some token goes to, ascending
+  std::vector<int64_t> offsets;  // rows [offsets[g], offsets[g + 1]) are those of experts[g]
+  std::vector<int64_t> token;    // [R] token of each row
   at::Tensor place;              // [N, chosen] int64: the rows of each token
 };
 // `expert` of a Routing. On other devices than the host this waits for it.

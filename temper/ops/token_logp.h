@@ -15,13 +15,13 @@
 namespace temper::ops {
 
 struct HeadSpec {
-  double scale = 1;          // logits are hidden · weight times it (Granite, Cohere)
+  double scale = 1;          // logits are hidden · weight times this (Granite, Cohere)
   double soft_cap = 0;       // final logits become cap tanh(x / cap) (Gemma 2); 0: none
   double temperature = 1;    // logits are divided by it, after the cap; above 0
   bool entropy = false;      // compute the entropy too
-  bool log_sum_exp = false;  // and the logarithm of the softmax's denominator
-  // Where each of several ranks has an even part of the vocabulary, in order, with the same hidden
-  // states; null: the weight is the whole vocabulary's.
+  bool log_sum_exp = false;  // compute log_sum_exp too
+  // Set where each of several ranks has an even part of the vocabulary, in order, with the same
+  // hidden states; null: the weight is the whole vocabulary's.
   std::shared_ptr<Ranks> ranks = nullptr;
 };
 

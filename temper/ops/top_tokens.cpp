@@ -16,7 +16,7 @@ TopTokens likeliest_tokens(const TeacherHead& teacher, double temperature, int64
   const int64_t m = hidden.size(0), wanted = std::min(k, teacher.weight.out());
   HeadSpec spec = teacher.spec;
   spec.temperature = temperature;
-  std::vector<TopTokens> found;  // of the rows of each tile
+  std::vector<TopTokens> found;  // [tiles] likeliest tokens of the rows of each tile
   each_rows(backend, m, [&](int64_t, int64_t rows) {
     found.push_back({at::empty({rows, 0}, hidden.options().dtype(at::kLong)),
                      at::empty({rows, 0}, hidden.options())});

@@ -52,7 +52,7 @@ struct Weight {
   at::Tensor values;  // contiguous; undefined where quantized
   std::shared_ptr<const QuantizedWeight> quantized;
   at::Tensor panels;                           // pack(*this) if the caller keeps it, else undefined
-  Arithmetic arithmetic = Arithmetic::kExact;  // of bfloat16 formats
+  Arithmetic arithmetic = Arithmetic::kExact;  // arithmetic of bfloat16 formats
 
   Weight() = default;
   Weight(at::Tensor values);  // NOLINT: implicit
@@ -60,9 +60,9 @@ struct Weight {
 
   int64_t out() const { return quantized ? quantized->rows : values.size(0); }
   int64_t in() const { return quantized ? quantized->width : values.size(1); }
-  // What autograd sees of it: its values, or, of a frozen one, a tensor without a gradient.
+  // The tensor that autograd sees: the values, or for a frozen weight a tensor without a gradient.
   const at::Tensor& tensor() const { return quantized ? quantized->codes : values; }
-  // Rows [first, first + count): the same memory. Not of a quantized one; first is a multiple
+  // Rows [first, first + count): the same memory. Not for a quantized weight; first is a multiple
   // of 32.
   Weight part(int64_t first, int64_t count) const;
 };
@@ -95,8 +95,8 @@ at::Tensor read(const Weight& w);
 // DataError where a value is not finite.
 std::shared_ptr<const QuantizedWeight> quantize(const at::Tensor& values, kernels::Code code,
                                                 at::Device device = at::kCPU);
-// The same of codes and scales that are given: one code a byte [out * in], nf4's scales by blocks
-// of 64 values, int8's by rows.
+// Makes a weight of given codes and scales: one code a byte [out * in], nf4's scales by blocks of
+// 64 values, int8's by rows.
 std::shared_ptr<const QuantizedWeight> from_codes(kernels::Code code, int64_t out, int64_t in,
                                                   const uint8_t* row_major, const float* scale,
                                                   at::Device device = at::kCPU);

@@ -8,7 +8,7 @@ namespace temper::parallel {
 
 Channel::Channel(std::shared_ptr<dist::Group> group)
     : group_(std::move(group)), queue_({.on_start = [] {
-        omp_set_num_threads(1);  // of this thread: the processors are the model's
+        omp_set_num_threads(1);  // for this thread only: the processors are the model's
         trace::name_thread("communication");
       }}) {}
 

@@ -10,15 +10,15 @@
 
 namespace temper::parallel {
 
-// They run in the order in which they were asked for: ranks that ask in the same order agree, and
+// Jobs run in the order in which they were added: ranks that add them in the same order agree, and
 // every sum is the same bits as on the caller's own thread.
 class Channel {
  public:
-  // The group is the channel's alone (dist::Group::clone_for_thread). The destructor runs what is
-  // left.
+  // The group is the channel's alone (dist::Group::clone_for_thread). The destructor runs the jobs
+  // that are left.
   explicit Channel(std::shared_ptr<dist::Group> group);
 
-  // get() on what it returns waits, and throws what `work` threw.
+  // The result's get() waits, and throws what `work` threw.
   std::shared_future<void> run(std::function<void(dist::Group&)> work);
 
  private:

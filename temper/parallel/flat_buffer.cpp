@@ -99,7 +99,7 @@ at::Tensor FlatBuffer::flatten(std::vector<at::Tensor> gradients) const {
   const at::NoGradGuard no_grad;
   const auto floats = static_cast<int64_t>(sizeof(float));
   at::Tensor all = at::empty({part_ * group_->size() / floats}, kept_.options().dtype(at::kFloat));
-  int64_t written = 0;  // what lies between gradients, and those that are not there, are zeros
+  int64_t written = 0;  // gaps between gradients, and undefined gradients, are zeros
   for (size_t i = 0; i < gradients.size(); ++i) {
     const at::Tensor gradient = std::exchange(gradients[i], {});
     if (!gradient.defined()) continue;

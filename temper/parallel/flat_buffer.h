@@ -27,8 +27,8 @@ class FlatBuffer {
   at::Tensor kept(size_t i) const { return kept_bytes(i).view(dtypes_[i]).detach(); }
   nn::Placement placement(size_t i) const;
 
-  // The memory of the whole buffer, and what fills it, by a group of the same ranks: allocate()
-  // first, on the thread that uses the values.
+  // allocate() makes the memory of the whole buffer, first and on the thread that uses the values;
+  // gather() fills it, by a group of the same ranks.
   void allocate();
   void gather(dist::Group& group);
   void release();

@@ -11,7 +11,7 @@
 namespace temper::parallel {
 namespace {
 
-// Gradients that travel at once: one that is summed, and one that waits for it.
+// Gradients in flight: one that is summed, and one that waits for it.
 constexpr size_t kInFlight = 2;
 
 }  // namespace
@@ -79,7 +79,8 @@ void FsdpUnit::drop() {
   if (!schedule_->keeps(*this)) free();
 }
 
-// What came after the present unit, for the next time that these two follow each other.
+// Records the unit that followed the present one, for the next time that these two follow each
+// other.
 void UnitSchedule::learn(FsdpUnit& unit, bool was_stale) {
   if (present_) {
     Next& next = next_[{before_, present_}];
@@ -144,7 +145,7 @@ void UnitSchedule::forget(FsdpUnit& unit) {
       if (arriving_.valid()) std::exchange(arriving_, {}).get();
     }
   } catch (const std::exception&) {
-    // A rank is gone, which whoever needs its weights is told.
+    // A rank is gone: the next use of its weights throws.
   }
   next_.clear();
   most_times_.clear();
@@ -178,7 +179,8 @@ void UnitSchedule::reduce(FsdpUnit& unit,
     if (place(parameter) < own.size()) gradient = at::Tensor();
   const int pass = torch::autograd::get_current_graph_task_id();
   if (std::exchange(pass_, pass) != pass) {
-    for (const Reduction& left : std::exchange(reductions_, {})) left.done.wait();  // of an error
+    // left by a pass that threw
+    for (const Reduction& left : std::exchange(reductions_, {})) left.done.wait();
     summed_.clear();
     times_.clear();
     torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });

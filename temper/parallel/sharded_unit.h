@@ -1,4 +1,5 @@
-// A module whose parameters the ranks of a group share out, and when their values travel.
+// A module whose parameters the ranks of a group share out, and the schedule of their
+// communication.
 //
 // The order in which a model's units are used is the same in every pass, so the unit that comes
 // next is known: its values are gathered while the present one computes. Gradients are summed while
@@ -22,7 +23,7 @@ namespace temper::parallel {
 
 class FsdpUnit;
 
-// What travels for the units of one model. One thread uses them.
+// The communication of the units of one model. One thread uses it.
 class UnitSchedule {
  public:
   // Without a channel everything is done when it is asked for.
@@ -63,8 +64,9 @@ class UnitSchedule {
   FsdpUnit* ahead_ = nullptr;
   uint64_t ahead_updates_ = 0;
   std::shared_future<void> arriving_;
-  // The backward pass that runs: its number, as autograd counts, gradients on their way, those that
-  // more of the pass may be added to, and how many each unit had; and the most in any pass.
+  // The running backward pass: its number, as autograd counts; reductions in flight; sums that
+  // later gradients of the pass may be added to; reductions of each unit, in this pass and at most
+  // in any.
   int pass_ = -1;
   std::deque<Reduction> reductions_;
   std::map<nn::Parameter*, at::Tensor> summed_;
@@ -81,7 +83,7 @@ class FsdpUnit : public nn::ShardUnit {
     schedule_->reduce(*this, gradients);
   }
 
-  // For the schedule: memory for the values, what fills it, and its end.
+  // For the schedule: allocates memory for the values, gives the job that fills it, and frees it.
   void allocate();
   std::function<void(dist::Group&)> gathering() const;
   void free();
@@ -97,7 +99,7 @@ class FsdpUnit : public nn::ShardUnit {
   void drop() override;
 
   std::vector<nn::Parameter*> parameters_, trainable_;
-  // Shared with what travels.
+  // Shared with transfers in flight.
   std::shared_ptr<FlatBuffer> trained_, frozen_;
   std::shared_ptr<UnitSchedule> schedule_;
 };

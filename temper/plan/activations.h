@@ -13,7 +13,7 @@ namespace temper::plan {
 // memory of a freed tensor is used again for others, so that in time all of it is resident.
 int64_t allocated_bytes(int64_t asked);
 
-inline constexpr int64_t kFloat = 4;  // bytes
+inline constexpr int64_t kFloat = 4;  // bytes of a float32
 
 // True where the role's adapters change the product by this weight.
 bool is_adapted(const ModelRole& role, const ShapedTensor& t);
@@ -36,10 +36,11 @@ struct TensorBytes {
 // The activations of one model on a rank, in a pass of `tokens` rows, of which a loss reads
 // `targets`.
 struct PassMemory {
-  TensorBytes block;    // what a block keeps until it is differentiated
-  TensorBytes last;     // the last block's, whose second half computes the targets' rows alone
-  TensorBytes input;    // what a block keeps that is recomputed
-  TensorBytes scratch;  // while a block is differentiated
+  TensorBytes block;  // kept by a block until it is differentiated
+  // kept by the last block, whose second half computes the targets' rows alone
+  TensorBytes last;
+  TensorBytes input;    // kept by a block that is recomputed
+  TensorBytes scratch;  // needed while a block is differentiated
   TensorBytes scratch_of_last;
   TensorBytes head;  // final norm, head and its gradient, without that of the weight
   // Tensors of a distillation strategy, by when they are freed (ComparedShape); `compared` is

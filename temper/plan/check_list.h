@@ -1,4 +1,4 @@
-// What was found out about a run before it starts, a line for each question that was asked.
+// Results of the checks of a run before it starts, a line for each.
 #pragma once
 
 #include <functional>
@@ -38,7 +38,7 @@ class CheckList {
   // unique: a second of one name gets a number.
   bool run(const std::string& name, const std::function<Finding()>& work);
   void add(const std::string& name, Finding finding);
-  // What cannot be known because another check failed.
+  // Adds a check that could not be made because another one failed.
   void skip(const std::string& name, const std::string& because);
 
   const std::vector<Check>& checks() const { return checks_; }

@@ -1,4 +1,4 @@
-// Runs of reinforcement learning: prompts, rewards, environments, and what is sampled at once.
+// Checks of runs of reinforcement learning: prompts, rewards, environments, and rollout sizes.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -20,7 +20,7 @@
 namespace temper::plan {
 namespace {
 
-constexpr int64_t kBatches = 100;  // whose passes are looked at
+constexpr int64_t kBatches = 100;  // rollout batches whose passes are measured
 const char* const kNoModel = "model.path names no model that can be read";
 
 std::vector<std::string> reward_checks(const rl::RlConfig& config) {
@@ -30,8 +30,8 @@ std::vector<std::string> reward_checks(const rl::RlConfig& config) {
   return names;
 }
 
-constexpr size_t kMostSamples = 10;  // completions that a reward is asked about
-constexpr int64_t kMostRows = 3;     // rows that they are made of
+constexpr size_t kMostSamples = 10;  // most completions that a reward is asked about
+constexpr int64_t kMostRows = 3;     // most rows that these completions are made of
 
 rewards::Sample sample_of(const data::PromptRow& row, const Tokenizer* tokenizer,
                           std::vector<int32_t> completion, int64_t max_new_tokens) {
@@ -131,7 +131,7 @@ void shape_run(RunChecks& checks, const rl::RlConfig& config, const RunChecks::R
   s.new_tokens = config.rollout.max_new_tokens;
 }
 
-// What the run looks like without rows to measure: `rl.replay`.
+// The run's shape without rows to measure: `rl.replay`.
 void shape_replay(RunChecks& checks, const rl::RlConfig& config) {
   const RowSize prompt{std::min<int64_t>(config.data.max_length, 256), 0};
   const std::vector<RowSize> prompts(static_cast<size_t>(config.rl.prompts_per_rollout), prompt);

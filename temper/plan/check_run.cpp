@@ -17,7 +17,7 @@
 namespace temper::plan {
 namespace {
 
-constexpr int64_t kSteps = 500;  // whose passes are looked at
+constexpr int64_t kSteps = 500;  // steps whose passes are measured
 
 RowSize size_of_sft_row(const data::SftRow& row) {
   return {train::unit_of(row).num_tokens(), row.supervised()};

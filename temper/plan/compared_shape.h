@@ -1,4 +1,4 @@
-// What distillation strategies keep of what they compare.
+// Tensors that distillation strategies keep for their comparison.
 #pragma once
 
 #include "temper/distill/reading.h"

@@ -32,7 +32,7 @@ DiskPlan plan_disk(const RunShape& run, const train::RunConfig& config, int64_t 
   const train::TrainSection& t = config.train;
   const int64_t files = models::tokenizer_file_bytes(config.model.path);
   DiskPlan plan;
-  int64_t trained = 0;  // directories of what was trained
+  int64_t trained = 0;  // directories of trained models
   const auto add = [&](const ModelRole& role) {
     const ModelBytes bytes = model_bytes(role, run.optimizer, one);
     plan.checkpoint += bytes.trained + bytes.optimizer;

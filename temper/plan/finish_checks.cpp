@@ -1,4 +1,4 @@
-// What a run needs beside its models and programs: rows that fit, a directory, disk and memory.
+// Checks of a run's surroundings: rows that fit, a directory, disk and memory.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/statvfs.h>
@@ -95,7 +95,7 @@ bool is_locked(const std::string& directory) {
   return file.get() >= 0 && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-// What is wrong with a checkpoint's files; empty: they are as they were written.
+// The problem with a checkpoint's files; empty: they are as they were written.
 std::string damage_of(const std::string& checkpoint) {
   try {
     if (!train::Checkpoints::is_record_alone(checkpoint))

@@ -16,10 +16,10 @@
 namespace temper::plan {
 namespace {
 
-// What the allocator keeps beside what is asked of it, of the tensors' bytes: jemalloc's share was
-// measured; the one of LibTorch's allocator of a device, whose blocks break up, is an estimate.
+// Memory that the allocator keeps beside the tensors, as a share of their bytes: jemalloc's was
+// measured; that of LibTorch's allocator of a device, whose blocks break up, is an estimate.
 constexpr double kAllocator = 0.05, kDeviceAllocator = 0.1;
-// What a process takes of a GPU before it has a tensor: CUDA's context and the workspaces of
+// Memory of a GPU that a process takes before it has a tensor: CUDA's context and the workspaces of
 // cuBLAS. An estimate.
 constexpr int64_t kDeviceContext = int64_t{600} << 20;
 
@@ -74,7 +74,7 @@ std::vector<ShapedTensor> adapter_tensors(const ModelRole& role, const Ranks& ra
   return tensors;
 }
 
-// State tensors of a parameter of this size, in bytes: those of one shape are its own size.
+// Bytes of the optimizer's state for a parameter: state tensors of one shape have its own size.
 int64_t optimizer_bytes(const train::UpdateRule& rule, const ShapedTensor& t) {
   int64_t bytes = 0;
   for (const train::StateTensor& s : rule.state(t.name, t.shape)) {
@@ -154,7 +154,7 @@ ModelBytes model_bytes(const ModelRole& role, const train::OptimizerSection& opt
 
 namespace {
 
-// What is there in every phase, once the run has begun.
+// The memory held in every phase, once the run has begun.
 struct Base {
   Parts parts;
   ModelBytes policy;

@@ -43,7 +43,7 @@ struct MemoryPlan {
   struct Phase {
     std::string name;  // "load", "sample", "train"
     Parts parts;
-    int64_t rounding = 0;  // what the allocator adds to single tensors
+    int64_t rounding = 0;  // bytes that the allocator adds to single tensors
     int64_t bytes() const;
   };
   std::vector<Phase> phases;
@@ -51,19 +51,20 @@ struct MemoryPlan {
   int64_t peak_bytes() const { return peak().bytes(); }
 };
 
-// Of the memory of run.device. `program_bytes`: what the program takes of the host's before it has
-// a model.
+// Plans the memory of run.device. `program_bytes`: host memory of the program before it has a
+// model.
 MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t program_bytes);
 
 // The keys that make a run smaller, for messages: "a smaller train.micro_batch_tokens, ...".
 std::string what_takes_less(const RunShape& run);
 
-// What of a model's weights, gradients and optimizer state a rank holds.
+// A rank's share of a model's weights, gradients and optimizer state, in bytes.
 struct ModelBytes {
   int64_t weights = 0, gradients = 0, optimizer = 0;
-  int64_t trained = 0;      // weights that train, of this rank, in bytes of float32
-  int64_t two_units = 0;    // whole values of the two largest FSDP units, over their tensor ranks
-  int64_t two_trained = 0;  // of the two in which most trains, what trains, in bytes of float32
+  int64_t trained = 0;    // this rank's weights that train, in bytes of float32
+  int64_t two_units = 0;  // whole values of the two largest FSDP units, over their tensor ranks
+  // the trained weights of the two units with the most of them, in bytes of float32
+  int64_t two_trained = 0;
 };
 ModelBytes model_bytes(const ModelRole& role, const train::OptimizerSection& optimizer,
                        const Ranks& ranks);

@@ -13,17 +13,17 @@
 
 namespace temper::plan {
 
-// What `--mesh devices=64,memory=80GiB,bandwidth=400GB/s` says.
+// The fields of `--mesh devices=64,memory=80GiB,bandwidth=400GB/s`.
 struct Machine {
   int64_t devices = 0;
   int64_t memory = 0;        // bytes of a device
   double bandwidth = 0;      // bytes a second that a device sends within its host; 0: not known
-  double network = 0;        // and to other hosts; 0: as within
+  double network = 0;        // bytes a second to other hosts; 0: as within
   double flops = 0;          // floating-point operations a second of a device; 0: not known
-  int64_t per_host = 0;      // devices of a host; 0: at most 8
+  int64_t per_host = 0;      // devices of one host; 0: at most 8
   int64_t sequence = 0;      // tokens of a row; 0: data.max_length
-  int64_t step_tokens = 0;   // of all ranks; 0: train.batch_size rows of that length
-  int64_t number_bytes = 4;  // of an activation, and of a weight on the wire
+  int64_t step_tokens = 0;   // tokens of a step, all ranks; 0: train.batch_size rows of that length
+  int64_t number_bytes = 4;  // bytes of an activation, and of a weight on the wire
 };
 // Throws ConfigError that names the key and what it takes.
 Machine parse_machine(std::string_view text);
@@ -40,7 +40,7 @@ struct MeshCost {
   double sent() const { return data_bytes + fsdp_bytes + tensor_bytes; }
 };
 
-// What a rank sends and computes in a step. `tokens`: of all ranks.
+// The traffic and the compute of a rank in a step.
 MeshCost cost_of(const RunShape& run, const Ranks& ranks, const Machine& machine,
                  int64_t program_bytes);
 // Every mesh of so many devices that the model divides by, the fastest first, then those that send

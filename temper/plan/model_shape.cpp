@@ -23,7 +23,7 @@ int64_t product(const std::vector<int64_t>& shape) {
   return size;
 }
 
-// The first of those with the most parameters.
+// The index of the layer with the most parameters, the first of several.
 int64_t widest_layer(models::Backbone& body) {
   std::vector<int64_t> size(static_cast<size_t>(body.config().num_hidden_layers), 0);
   body.each_parameter([&](const std::string& name, nn::Parameter& p) {
@@ -158,7 +158,8 @@ ModelShape shape_of(const models::HfConfig& config, bool scalar_head) {
     model = std::move(made);
   }
   std::map<const nn::Parameter*, int64_t> unit_of;
-  std::map<const nn::Parameter*, bool> block_matrix;  // a linear layer's or an embedding's weight
+  // true: weight of a linear layer or an embedding
+  std::map<const nn::Parameter*, bool> block_matrix;
   model->each_module([&](const std::string&, nn::Module& module) {
     if (module.runs_as_unit()) {
       module.each_parameter(

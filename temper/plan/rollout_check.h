@@ -1,4 +1,4 @@
-// What a run samples with, and the servers that sample for it.
+// Checks of a run's sampling, and of the servers that sample for it.
 #pragma once
 
 #include "temper/generate/config.h"
@@ -10,7 +10,8 @@
 namespace temper::plan {
 
 // The options, the grammar compiled for the model's tokens, and whether one sampling rank's cache
-// holds the longest prompt with a completion. tensor_ranks: that hold a sampling model together.
+// holds the longest prompt with a completion. tensor_ranks: ranks that hold a sampling model
+// together.
 // Throws ConfigError.
 Finding check_rollout(const generate::RolloutSection& rollout, int64_t seed,
                       const train::Policy& policy, const RunShape& run, int64_t tensor_ranks);

@@ -9,11 +9,11 @@
 
 namespace temper::preference {
 
-// What a loss reads, float64. log π_θ(y|x) - log π_ref(y|x) of each completion: summed over its
+// The inputs of a loss, float64: log π_θ(y|x) - log π_ref(y|x) of each completion, summed over its
 // tokens, or, where PreferenceLoss::averages, their mean.
 struct Ratios {
   at::Tensor chosen_C, rejected_R;
-  double kl = 0;  // an estimate of KL(π_θ ‖ π_ref), at least 0, where PreferenceLoss::unpaired
+  double kl = 0;  // estimate of KL(π_θ ‖ π_ref), at least 0, where PreferenceLoss::unpaired
 };
 
 struct PreferenceLoss {

@@ -1,4 +1,4 @@
-// Completions after prompts of other rows: what KTO estimates its divergence from.
+// Completions after prompts of other rows, from which KTO estimates its divergence.
 #pragma once
 
 #include <span>

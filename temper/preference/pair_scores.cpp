@@ -9,7 +9,8 @@
 namespace temper::preference {
 namespace {
 
-constexpr int64_t kMostTokens = 4096;  // of a forward pass; a longer pair has one of its own
+// most tokens of a forward pass; a longer pair has a pass of its own
+constexpr int64_t kMostTokens = 4096;
 
 template <class Model>
 class Scorer : public PairScorer {

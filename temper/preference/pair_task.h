@@ -1,5 +1,5 @@
-// What the tasks over preferences share: rows, passes, evaluation, state. A task of one verb says
-// what a batch's loss is.
+// Rows, passes, evaluation and state that the tasks over preferences share. A verb's own task adds
+// the loss of a batch.
 #pragma once
 
 #include <memory>
@@ -22,17 +22,17 @@ struct Batch {
   Batch(Batch&&) = default;
   Batch& operator=(Batch&&) = default;
 
-  std::vector<PreferenceRow> rows;     // by the number of their units
-  std::vector<train::PackUnit> units;  // of rows' tokens
-  double chosen = 0, rejected = 0;     // rows with that side
+  std::vector<PreferenceRow> rows;     // [rows] in the order of the units
+  std::vector<train::PackUnit> units;  // units of the rows' tokens
+  double chosen = 0, rejected = 0;     // number of rows with that side
   double kl = 0;                       // KTO's estimate
-  bool training = false;               // activations of adapters are dropped
+  bool training = false;               // dropout of adapters is on
   double completions() const { return chosen + rejected; }
 };
 
 class PairTask : public train::Task {
  public:
-  // Reads what it evaluates on; training rows are read as they are drawn.
+  // Reads the rows of data.eval; training rows are read as they are drawn.
   PairTask(const PreferenceConfig& config, data::PreferenceFormat format, Targets targets,
            dist::Group& group, train::Messages& messages);
 
@@ -51,7 +51,8 @@ class PairTask : public train::Task {
  protected:
   // The loss of a pass of the batch: terms whose denominators are of the whole batch.
   virtual train::Loss loss_of(const Batch& batch, const train::ForwardPass& pass) = 0;
-  // What a batch needs before its passes. With `group`, all ranks call it with the same batch.
+  // Computes a batch's estimates before its passes. With `group`, all ranks call it with the same
+  // batch.
   virtual void prepare(Batch& /*batch*/, dist::Group* /*group*/) {}
 
   train::PassOptions pass_options(const Batch& batch) const;
@@ -74,8 +75,8 @@ class PairTask : public train::Task {
   data::RowSurvey survey_;
   std::vector<data::SourceSpec> eval_sources_;
   std::vector<std::unique_ptr<data::RowSet>> eval_rows_;
-  data::LoaderState done_;  // after the last step
-  Batch batch_;             // of the step
+  data::LoaderState done_;  // the loader's state after the last step
+  Batch batch_;             // the step's batch
   bool said_joined_ = false;
 };
 

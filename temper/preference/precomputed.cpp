@@ -20,9 +20,10 @@ namespace fs = std::filesystem;
 
 constexpr double kSecondsBetweenNotes = 20;
 const std::string kFingerprint = "fingerprint";
-constexpr const char* kTokens = ".tokens";  // after a set's number
+// suffix of the tensor of tokens_hash(), after a set's number
+constexpr const char* kTokens = ".tokens";
 
-// What tells a file from another version of it.
+// Size and times of a file, which tell it from another version.
 Json stamp(const fs::path& path) {
   std::error_code ignored;
   return {path.string(), fs::file_size(path, ignored),
@@ -74,8 +75,8 @@ int64_t tokens_hash(const PreferenceRow& row) {
 
 // The numbers of the rows of one data set.
 struct RowNumbers {
-  std::vector<double> logp;     // two a row: chosen, rejected
-  std::vector<int64_t> tokens;  // tokens_hash()
+  std::vector<double> logp;     // [2 rows] chosen and rejected of each row
+  std::vector<int64_t> tokens;  // [rows] tokens_hash() of each row
 };
 
 class PrecomputedReference : public Reference {
@@ -224,7 +225,7 @@ class PrecomputedReference : public Reference {
   dist::Group& group_;
   train::Messages& messages_;
   std::function<std::unique_ptr<train::Frozen>()> make_;
-  std::unique_ptr<train::Frozen> model_;  // while it computes
+  std::unique_ptr<train::Frozen> model_;  // null unless it computes
   std::map<const data::RowSet*, RowNumbers> numbers_;
 };
 

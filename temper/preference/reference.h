@@ -39,8 +39,8 @@ struct ReferenceRows {
   std::function<std::optional<PreferenceRow>(const data::RowSet& set, int64_t row)> read;
 };
 
-// What preference.reference says. Throws ConfigError. role_ranks: who computes it, where the
-// config's roles.reference names ranks; else null.
+// The reference that preference.reference names. Throws ConfigError. role_ranks: the ranks that
+// compute it, where the config's roles.reference names ranks; else null.
 std::unique_ptr<Reference> make_reference(const PreferenceConfig& config, train::Roles& roles,
                                           ReferenceRows rows, dist::Group& group,
                                           train::Messages& messages,

@@ -14,7 +14,7 @@ namespace temper::preference {
 using data::PreferenceRow;
 using data::Side;
 
-// What a unit's targets are.
+// The targets of a unit.
 enum class Targets {
   kCompletions,       // the tokens of completions
   kWithChosenPrompt,  // and of the prompt before the chosen one

@@ -17,7 +17,7 @@
 namespace temper::process {
 namespace {
 
-constexpr int kRounds = 20;  // of looking: processes may start others meanwhile
+constexpr int kRounds = 20;  // scans at most: processes may start others meanwhile
 
 std::string whole_file(const std::string& path) {
   std::string text;

@@ -27,8 +27,9 @@ extern char** environ;
 namespace temper::process {
 namespace {
 
-constexpr auto kLongestKill = std::chrono::seconds(5);  // that SIGKILL may take
-constexpr int kFirstFile = 3;                           // after the standard streams
+// longest wait for the end of a process after SIGKILL
+constexpr auto kLongestKill = std::chrono::seconds(5);
+constexpr int kFirstFile = 3;  // first file descriptor after the standard streams
 
 // Kills the group when its standard input ends, and before that the processes that left the group.
 // $1: a directory to remove, $2: the variable that all of the program's processes have.

@@ -12,9 +12,11 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr size_t kKeptErrorOutput = 2000;
-constexpr auto kGrace = 200ms;        // for a process to end by itself once its input is closed
-constexpr auto kEndingTakes = 100ms;  // between the end of a process's output and its own
-constexpr auto kLook = 1ms;           // between looks, where the system does not tell of its end
+constexpr auto kGrace = 200ms;  // time for a process to end by itself once its input is closed
+// longest time between the end of a process's output and its own end
+constexpr auto kEndingTakes = 100ms;
+// time between checks whether a process has ended, where the system does not tell
+constexpr auto kLook = 1ms;
 
 }  // namespace
 
@@ -42,7 +44,7 @@ void Worker::tell(const std::string& line) {
   write_told();
 }
 
-// What does not fit the pipe goes with the next request.
+// Bytes that do not fit the pipe are sent with the next request.
 void Worker::write_told() {
   if (busy() || told_.empty()) return;
   write_some(process_->input(), told_);

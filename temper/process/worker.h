@@ -18,8 +18,8 @@ namespace temper::process {
 
 struct WorkerOptions {
   std::vector<std::string> command;
-  double timeout_seconds = 10;        // for an answer
-  double start_timeout_seconds = 30;  // in addition for the first one of a process
+  double timeout_seconds = 10;        // time limit of an answer
+  double start_timeout_seconds = 30;  // added to it for a process's first answer
   Limits limits;
   // A request may depend on those before it. A process that ends between two of them is then a
   // failure, where it else is replaced without a word.
@@ -72,15 +72,15 @@ class Worker {
   void stop();
 
  private:
-  enum class Phase { kIdle, kSending, kAnswering };  // kSending: all but the end
+  enum class Phase { kIdle, kSending, kAnswering };  // kSending: all but the request's end
 
   void start();
   void restart_clock();
   double allowed_seconds() const;
   void write_request();
   void write_told();
-  bool read_output();  // false at its end
-  bool is_ending();    // its output has ended, and it may do so in a moment
+  bool read_output();  // false at the end of the output
+  bool is_ending();    // its output has ended, and the process may end in a moment
   void discard_line(std::string line);
   void discard_received();
   void end_request();
@@ -96,10 +96,11 @@ class Worker {
   std::string request_, unsent_, told_, received_, error_output_, unasked_;
   int64_t unasked_lines_ = 0;
   Phase phase_ = Phase::kIdle;
-  bool fresh_ = true;     // the process has not answered yet
-  double start_seconds_;  // a new process's; halved whenever one said nothing in it
+  bool fresh_ = true;  // the process has not answered yet
+  // time for the first answer of a new process; halved whenever one said nothing in it
+  double start_seconds_;
   Clock::time_point asked_, deadline_;
-  std::optional<Clock::time_point> closed_;  // when its output ended
+  std::optional<Clock::time_point> closed_;  // when the process's output ended
 };
 
 }  // namespace temper::process

@@ -13,7 +13,7 @@ using process::Worker;
 
 namespace {
 
-constexpr size_t kQuoted = 200;  // of an answer, in messages
+constexpr size_t kQuoted = 200;  // characters of an answer that a message quotes
 
 // An id as text: 7 and "7" are the same.
 std::string id_text(const Json& id) {

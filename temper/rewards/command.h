@@ -29,7 +29,7 @@ class CommandReward : public Reward {
 
   RewardSection section_;
   std::vector<std::unique_ptr<process::Worker>> workers_;
-  int64_t requests_ = 0;  // sent so far: the id of the last one
+  int64_t requests_ = 0;  // number of requests sent so far; the last one's id
 };
 
 }  // namespace temper::rewards

@@ -15,25 +15,25 @@ namespace temper::rewards {
 // A built-in reward, a command or a reward model.
 struct RewardSection {
   enum class OnFailure { kZero, kDrop, kStop };
-  std::string name;    // what its metrics are called; empty: as the reward or the program
-  std::string reward;  // the built-in reward; empty: `name` says it
+  std::string name;    // name of its metrics; empty: the reward's or the program's name
+  std::string reward;  // name of the built-in reward; empty: `name`
   double weight = 1;
-  std::string field = "answer";        // of the row: what the completion is compared with
-  std::optional<std::string> pattern;  // of regex
-  std::vector<std::string> command;    // empty: a built-in
-  std::optional<std::string> model;    // directory of a reward model: a built-in called `model`
+  std::string field = "answer";        // the row's field that the completion is compared with
+  std::optional<std::string> pattern;  // the regular expression of the reward `regex`
+  std::vector<std::string> command;    // a program and its arguments; empty: a built-in reward
+  std::optional<std::string> model;    // directory of a reward model, for the built-in `model`
   double timeout_seconds = 10;
   double start_timeout_seconds = 30;
   int64_t workers = 2;
-  process::Limits limits;  // of a worker
+  process::Limits limits;  // resource limits of a worker process
   OnFailure on_failure = OnFailure::kZero;
   void fields(Fields& f);
-  // What metrics call it.
+  // The name of its metrics.
   std::string label() const;
 };
 
-// What is wrong with a list of rewards: an entry without a name, two of one name, a command that
-// names a built-in reward too. Empty: nothing.
+// The problem with a list of rewards: an entry without a name, two of one name, a command that
+// names a built-in reward too. Empty: none.
 std::string find_problem(std::span<const RewardSection> rewards);
 
 }  // namespace temper::rewards

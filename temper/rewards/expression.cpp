@@ -16,9 +16,10 @@ using Complex = std::complex<double>;
 
 constexpr size_t kLongestExpression = 1000;
 constexpr int kDeepest = 50;
-constexpr int kMostAtoms = 10'000;  // that are read, some of them twice; see mixed()
+constexpr int kMostAtoms = 10'000;  // most atoms to read, some of them twice; see mixed()
 constexpr int kPoints = 4;
-constexpr size_t kLongestWord = 3;  // letters side by side that are a product, and no word
+// most letters side by side that are a product of variables and not a word
+constexpr size_t kLongestWord = 3;
 constexpr double kPi = 3.14159265358979323846;
 
 // A number that stands for a variable: all above 0 at point 0, all below at point 1.

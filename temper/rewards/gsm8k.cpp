@@ -9,7 +9,7 @@
 namespace temper::rewards {
 namespace {
 
-// What the text says up to the end of its line after the last of these words; none: it lacks them.
+// The text from the last of these words to the end of its line; none: the text lacks them.
 std::optional<std::string_view> after_last(std::string_view text, std::string_view lowercase) {
   const std::string low = ascii_lower(text);
   const size_t at = low.rfind(lowercase);

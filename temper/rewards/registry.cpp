@@ -39,7 +39,7 @@ void register_reward(RewardEntry entry) { table().add(std::move(entry)); }
 
 std::unique_ptr<Reward> make_reward(const RewardSection& section) {
   if (!section.command.empty()) return std::make_unique<CommandReward>(section);
-  if (section.model) return table().find("model", "rewards")(section);  // rl/model_reward.h
+  if (section.model) return table().find("model", "rewards")(section);  // rl/rollout/model_reward.h
   const std::string& name = section.reward.empty() ? section.name : section.reward;
   for (const auto& [ending, program] : {std::pair(".py", "python3"), std::pair(".sh", "sh")})
     check<ConfigError>(!name.ends_with(ending), "rewards: `", name,

@@ -1,4 +1,4 @@
-// What a completion is worth. A reward is one file with a factory and one line in the table in
+// Rewards: scores of completions. A reward is one file with a factory and one line in the table in
 // registry.cpp; programs that link Temper add theirs with register_reward, and any program at all
 // can be a reward by its command (command.h).
 #pragma once
@@ -26,20 +26,21 @@ struct Sample {
   std::string prompt;      // decoded; empty: not known. Only commands see it, of rows without one
   std::string completion;  // decoded, without special tokens
   bool has_text = true;    // false: the model has no tokenizer, and `completion` is empty
-  bool truncated = false;  // by its length
+  bool truncated = false;  // the completion reached the length limit
   int64_t max_new_tokens = 0;
-  // What the chat template writes after the completion where that ended by itself: reward models
-  // read it too, as in their training. It is neither sampled nor part of the completion.
+  // Tokens that the chat template writes after a completion that ended by itself: reward models
+  // read them too, as in their training. They are neither sampled nor part of the completion.
   std::vector<int32_t> closing_tokens = {};
 };
 
-// What a reward says about one sample: a value, or why there is none.
+// A reward's verdict on one sample: a value, or why there is none.
 struct Verdict {
   enum class Kind { kValue, kTimedOut, kCrashed, kMalformed };
   Kind kind = Kind::kValue;
   double value = 0;
-  std::string detail;  // of a failure: what happened, for messages
-  // Lines that a command wrote before, unasked. They cost no sample and count as malformed.
+  std::string detail;  // for a failure: what happened, as messages say it
+  // Lines that a command wrote before without a request. They cost no sample and count as
+  // malformed.
   int64_t unasked_lines = 0;
 };
 
@@ -83,7 +84,7 @@ struct FailureCounts {
 
 struct RewardResult {
   double reward = 0;         // Σ weight * value
-  std::vector<double> each;  // by reward, unweighted; 0 where there is no value
+  std::vector<double> each;  // [rewards] unweighted value of each reward; 0 where there is none
   bool dropped = false;      // a reward failed and its on_failure is drop
   bool failed = false;       // it is dropped, or no reward that weighs anything gave a value
 };
@@ -99,14 +100,14 @@ class RewardSet {
   // Throws RunError where a reward fails and its on_failure is stop.
   std::vector<RewardResult> judge(std::span<const Sample> samples);
   const std::vector<std::string>& names() const { return names_; }
-  // Between calls of judge: the failures so far, and what was the first of them, or the first since
-  // it was taken; on one line.
+  // Between calls of judge: the failures so far, and a line about the first of them, or the first
+  // since it was taken.
   const FailureCounts& failures() const { return failures_; }
   const std::string& first_failure() const { return first_failure_; }
   std::string take_first_failure() { return std::exchange(first_failure_, {}); }
   // The first reward for which a failure so far was worth more than some value that it gave: it
   // counted 0 under on_failure: zero, and other values, times its weight, were negative. Empty:
-  // none.
+  // there is none.
   std::string rewarded_failures() const;
 
  private:
@@ -115,12 +116,12 @@ class RewardSet {
   std::vector<RewardSection> sections_;
   std::vector<std::unique_ptr<Reward>> rewards_;
   std::vector<std::string> names_;
-  std::vector<bool> counted_zero_, gave_negative_;  // by reward, so far
+  std::vector<bool> counted_zero_, gave_negative_;  // [rewards] whether each one did so far
   FailureCounts failures_;
   std::string first_failure_;
 };
 
-// What a program wrote, as a part of a message: its lines joined by " | ", without empty ones.
+// A program's output as a part of a message: its lines joined by " | ", without empty ones.
 std::string one_line(std::string_view text);
 
 // The row's field as text: a string as it is, a number as JSON writes it. Throws DataError naming

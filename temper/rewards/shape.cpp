@@ -1,5 +1,4 @@
-// How a completion is written, whatever it says: its format, its length, how much it repeats
-// itself, whether it is JSON.
+// Rewards for the form of a completion: its format, its length, repetition, JSON.
 #include <cctype>
 #include <nlohmann/json.hpp>
 #include <set>

@@ -10,8 +10,8 @@
 
 namespace temper::rewards {
 
-inline constexpr char kDegree = '\x01';             // after a number: its degrees
-inline constexpr std::string_view kUnion = "\x02";  // between sets
+inline constexpr char kDegree = '\x01';             // stands for a degree sign after a number
+inline constexpr std::string_view kUnion = "\x02";  // stands for a union sign between sets
 
 // ASCII alone, whatever the locale.
 inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -49,9 +49,10 @@ class BracketScan {
   void skip(size_t bytes);  // goes on behind so many bytes, which hold no bracket
 
   size_t at() const { return at_; }
-  std::string_view opening() const { return opening_; }  // that stands here; empty: none
+  // the opening bracket at this place; empty: none
+  std::string_view opening() const { return opening_; }
   std::string_view closing() const { return closing_; }
-  int depth() const { return depth_; }  // behind the bracket that stands here
+  int depth() const { return depth_; }  // the depth after the bracket at this place
 
  private:
   void look();

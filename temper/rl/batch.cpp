@@ -17,7 +17,8 @@ TrainingBatch::TrainingBatch(std::vector<EpisodeGroup> groups) : groups_(std::mo
     first_tag_.push_back(static_cast<int64_t>(segments_.size()));
     for (Segment& segment : groups_[g].segments) segments_.push_back(&segment);
     owner_.resize(segments_.size());
-    for (size_t e = groups_[g].episodes.size(); e-- > 0;)  // the first episode has the last word
+    // the first episode with a segment owns it
+    for (size_t e = groups_[g].episodes.size(); e-- > 0;)
       for (const int32_t s : groups_[g].episodes[e].path)
         owner_[static_cast<size_t>(first_tag_[g] + s)] = episodes_.size() + e;
     for (size_t e = 0; e < groups_[g].episodes.size(); ++e) episodes_.push_back({g, e});
@@ -105,7 +106,7 @@ bool TrainingBatch::has(std::vector<float> Segment::* numbers) const {
 void TrainingBatch::score(std::vector<float> Segment::* into, int64_t max_tokens,
                           dist::Group& ranks,
                           const std::function<at::Tensor(const train::ForwardPass&)>& score) {
-  std::vector<int64_t> offset{0};  // of each segment in one flat list of all tokens
+  std::vector<int64_t> offset{0};  // offset of each segment in one flat list of all tokens
   for (const Segment* segment : segments_)
     offset.push_back(offset.back() + static_cast<int64_t>(segment->tokens.size()));
   at::Tensor flat = at::zeros({offset.back()}, at::kFloat);

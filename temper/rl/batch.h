@@ -71,9 +71,9 @@ class TrainingBatch {
 
   std::vector<EpisodeGroup> groups_;
   std::vector<Location> episodes_;  // all of them, in order
-  std::vector<Segment*> segments_;  // by tag: of all groups, one after the other
-  std::vector<int64_t> first_tag_;  // of each group
-  std::vector<size_t> owner_;       // by tag
+  std::vector<Segment*> segments_;  // segments by tag: those of all groups, one after the other
+  std::vector<int64_t> first_tag_;  // [groups] tag of each group's first segment
+  std::vector<size_t> owner_;       // first episode of each segment, by tag
 };
 
 }  // namespace temper::rl

@@ -67,7 +67,7 @@ void add_episode(EpisodeGroup& group, const std::vector<int32_t>& prompt, Episod
     branches[branch.at] = branch.after;
     cuts.insert({branch.at, branch.after});
   }
-  std::map<int64_t, int32_t> ends;  // the segment that ends there
+  std::map<int64_t, int32_t> ends;  // segment that ends at each place
   for (size_t t = 0; t < c.tokens.size(); ++t) {
     const int64_t at = static_cast<int64_t>(t);
     const bool other_version = !c.version.empty() && t > 0 && c.version[t] != c.version[t - 1];

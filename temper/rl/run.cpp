@@ -12,8 +12,8 @@
 namespace temper::rl {
 namespace {
 
-// The reference on ranks of its own, and here where they are gone: of an adapter that goes on, a
-// copy of how it begins.
+// The reference on ranks of its own, and in this process where they are gone: for an adapter that
+// is trained on, a copy of its start.
 std::unique_ptr<roles::ServedReference> served_reference(const RlConfig& config,
                                                          train::Roles& roles,
                                                          const dist::Mesh& mesh,
@@ -72,7 +72,7 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
   return train::run_task(config, roles, mesh, directory, task);
 }
 
-// The run of a rank, whatever it is for. `load` adds models to those of one that trains.
+// The run of a rank, whatever its role. `load` adds models to those of a rank that trains.
 train::RunOutcome run_rank(RlConfig& config, const train::RunHost& host,
                            const std::function<void(train::Roles&)>& load) {
   train::RunRanks ranks = train::join_ranks(config, host);

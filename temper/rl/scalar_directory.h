@@ -12,17 +12,17 @@ namespace temper::rl {
 
 struct ScalarDirectory {
   std::unique_ptr<models::ScalarModel> model;
-  std::string base;      // the directory of its config: of an adapter, the base model's
+  std::string base;      // directory of the config; for an adapter, the base model's
   bool adapted = false;  // the model has the directory's adapter
 };
 
 // Where a model with a scalar head lies: a sequence classifier's directory, or that of an adapter
 // with such a head and its base's.
 struct ScalarPlace {
-  std::string base, adapter;  // adapter "": there is none
+  std::string base, adapter;  // adapter empty: there is none
 };
-// Reads no weights. Throws ConfigError that begins with `where`; `wanted` is what the directory is
-// said to be no ("reward model").
+// Reads no weights. Throws ConfigError that begins with `where`; `wanted` is the kind of model that
+// the error names ("reward model").
 ScalarPlace find_scalar_directory(const std::string& path, const std::string& where,
                                   const std::string& wanted);
 // The format of the base's weights when the adapter was trained; for a directory without an

@@ -14,10 +14,10 @@
 
 namespace temper::rl {
 
-// The lines of a batch that a checkpoint stands in the middle of: bytes, as large as they are.
+// Name of the uint8 tensor with the lines of an unfinished batch in a checkpoint.
 static constexpr const char* kBatchTensor = "rollout_batch.jsonl";
 
-// Nats a token. Other meshes and machines round otherwise, which is not worth a warning.
+// Nats per token. Other meshes and machines round differently, which is not worth a warning.
 static constexpr double kMeshRounding = 1e-4;
 
 RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
@@ -63,7 +63,8 @@ std::string RlTask::work() const {
              steps == 1 ? std::string("each") : str("for every ", steps, " steps"));
 }
 
-// Fewer than the config says where the batch has fewer episodes than minibatches.
+// The updates of the batch: fewer than the config says where it has fewer episodes than
+// minibatches.
 int64_t RlTask::updates_of_batch() const {
   return std::min<int64_t>(rl_.minibatches, static_cast<int64_t>(batch_.num_episodes())) *
          rl_.iterations;
@@ -214,7 +215,8 @@ void RlTask::before_update(int64_t step) {
 void RlTask::check_file(int64_t step) const {
   const bool stops = config_.was_set("rl.on_mismatch");
   const double mean = sampler_check_.mean();
-  // What the same weights sampled differs by rounding where the backend's sums depend on the batch.
+  // The same weights' log-probabilities differ by rounding where the backend's sums depend on the
+  // batch.
   const bool exactly = stops && ops::backend_of(roles_.policy.model->device()).batch_invariant();
   if (exactly ? sampler_check_.largest() == 0 : mean <= kMeshRounding) return;
   const std::string found =

@@ -71,18 +71,19 @@ class RlTask : public train::Task {
   std::optional<RolloutFiles> files_;  // none: this rank writes none
 
   TrainingBatch batch_;
-  BatchStatistics about_;  // the batch
+  BatchStatistics about_;  // statistics of the batch
   double rollout_seconds_ = 0, reward_seconds_ = 0, train_started_ = 0;
-  int64_t update_ = 0;          // of the batch, that next() planned
-  std::vector<double> weight_;  // of a token of each episode, in this update
-  double update_tokens_ = 0;    // that the update trains
+  int64_t update_ = 0;          // update of the batch that next() planned
+  std::vector<double> weight_;  // [episodes] weight of a token of each one in this update
+  double update_tokens_ = 0;    // tokens that the update trains
   bool fresh_ = false;          // the policy that the batch began with sampled it
-  double staleness_ = 0;        // mean over completions: updates between the two
+  double staleness_ = 0;        // mean over completions: updates between sampling and training
   const ImportanceCorrection correction_;
-  SamplerCheck sampler_check_;  // of this update
+  SamplerCheck sampler_check_;  // compares the tokens of this update
   Json before_batch_;           // the algorithm's state, before it gave the batch credit
   Json done_;                   // the state after the last step
-  std::function<void(train::TaskState&)> in_flight_;  // the source's batches in flight then
+  // the source's batches in flight after the last step
+  std::function<void(train::TaskState&)> in_flight_;
 };
 
 }  // namespace temper::rl

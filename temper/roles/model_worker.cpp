@@ -17,8 +17,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kLook = milliseconds(50);             // between two questions whether to stop
-constexpr auto kBetweenRounds = milliseconds(1000);  // of a group that has nothing to do
+constexpr auto kLook = milliseconds(50);  // time between two checks whether to stop
+// time between two exchanges of requests in a group that has nothing to do
+constexpr auto kBetweenRounds = milliseconds(1000);
 
 constexpr const char* kEnding = "this rank is ending";
 
@@ -28,7 +29,7 @@ constexpr const char* kEnding = "this rank is ending";
 // or kEnd.
 struct ModelWorker::Request {
   std::string path, text;
-  std::optional<SampleAsk> ask{};  // of kSample, where it was read already
+  std::optional<SampleAsk> ask{};  // for kSample, where the request was parsed already
   std::promise<std::string> answer{};
 };
 

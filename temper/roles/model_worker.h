@@ -55,8 +55,8 @@ class ModelWorker {
   const std::unique_ptr<Scoring> scoring_;
   std::mutex mutex_;
   std::condition_variable arrived_;
-  std::deque<std::shared_ptr<Request>> waiting_;  // for run()
-  std::set<std::shared_ptr<Request>> open_;       // not answered yet
+  std::deque<std::shared_ptr<Request>> waiting_;  // requests that run() will carry out
+  std::set<std::shared_ptr<Request>> open_;       // requests without an answer
   bool ended_ = false;
 };
 

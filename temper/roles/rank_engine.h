@@ -41,7 +41,7 @@ class RankEngine : public generate::CompletionSource {
     generate::Request request;
     generate::Callbacks callbacks;  // the request's own
     generate::RequestId inner = 0;  // its number at the source that it was given to
-    int64_t left = 0;               // completions that are not done
+    int64_t left = 0;               // number of completions that are not done
   };
   void give(generate::RequestId id, Open& open);
   void fall_back();
@@ -50,7 +50,7 @@ class RankEngine : public generate::CompletionSource {
   std::function<generate::CompletionSource*()> make_local_;
   generate::CompletionSource* source_;  // the ranks, or this process
   std::map<generate::RequestId, Open> open_;
-  std::map<generate::RequestId, generate::RequestId> outer_;  // by inner
+  std::map<generate::RequestId, generate::RequestId> outer_;  // outer id of each inner one
   generate::RequestId next_id_ = 1;
 };
 

@@ -17,9 +17,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr double kLongestWait = 120;            // seconds, for rank 0
-constexpr auto kPatience = milliseconds(1500);  // whoever knows more of an end says it first
-constexpr int64_t kMoreThreads = 16;  // for weights, the end, and rank 0, which waits for it
+constexpr double kLongestWait = 120;  // longest wait for rank 0, in seconds
+// the wait before this rank reports an end: ranks that know more of it report first
+constexpr auto kPatience = milliseconds(1500);
+// threads for weights, for the end of the run, and for rank 0, which waits for it
+constexpr int64_t kMoreThreads = 16;
 
 }  // namespace
 
@@ -42,7 +44,7 @@ serve::ServerOptions RankServer::options(const dist::World& world, size_t traini
   // Each rank that trains may wait with all of its connections.
   const size_t each = connections_of_each(training) + kMostScored + 2;
   o.most_threads = static_cast<int64_t>(training * each) + kMoreThreads;
-  o.most_request_bytes = INT64_MAX;  // weights
+  o.most_request_bytes = INT64_MAX;  // weights can be of any size
   for (const char* path : {kSample, kWeights, kScore, kEnd})
     o.routes[path] = [this, path](const std::string& name, const std::string& body) {
       return answer(path, name, body);

@@ -50,8 +50,9 @@ class RankServer {
   std::atomic<bool> ended_{false};            // rank 0 has said it
   std::atomic<bool> leader_came_{false}, leader_left_{false};
   const dist::World& world_;
-  double waits_until_ = 0, looks_at_ = 0;  // until when rank 0 must come, and the next look for it
-  serve::Server server_;                   // its routes use the others
+  // until when rank 0 must come, and when it is looked for next, in steady_seconds()
+  double waits_until_ = 0, looks_at_ = 0;
+  serve::Server server_;  // its routes use the others
   std::atomic<bool> listened_{false};
   std::thread listening_;  // last: it uses the others
 };

@@ -18,12 +18,14 @@ using generate::remote::ServerPool;
 
 namespace {
 
-constexpr double kLongestTimeout = 1e6;  // seconds, which are milliseconds of 32 bits somewhere
+constexpr double kLongestTimeout = 1e6;  // seconds; larger values overflow milliseconds of 32 bits
 // An answer takes as long as its completions; heartbeats tell of a rank that is gone.
 constexpr double kLongestAnswer = 6 * 3600;
-constexpr double kEndSeconds = 10;  // for the word that the run has ended
-constexpr auto kBetweenLooks = std::chrono::milliseconds(500);  // at heartbeats
-constexpr double kStoodStillSeconds = 5;                        // between two looks
+constexpr double kEndSeconds = 10;  // seconds to tell a rank that the run has ended
+// time between two checks of the heartbeats
+constexpr auto kBetweenLooks = std::chrono::milliseconds(500);
+// seconds between two checks beyond which this process itself stood still
+constexpr double kStoodStillSeconds = 5;
 
 }  // namespace
 
@@ -47,9 +49,9 @@ size_t connections_of_each(size_t training) {
 struct RoleRanks::Rank {
   int64_t number = 0;
   PoolOptions::Server server;
-  std::unique_ptr<HttpClient> connection;  // that carries its heartbeats
+  std::unique_ptr<HttpClient> connection;  // connection that carries the rank's heartbeats
   std::thread thread;
-  std::atomic<bool> ended{false};  // the thread
+  std::atomic<bool> ended{false};  // the thread has ended
   std::atomic<double> heard{0};    // steady_seconds() of the last heartbeat; 0: none yet
   std::atomic<bool> silent{false}, gone{false};
 };

@@ -79,7 +79,7 @@ class RoleRanks {
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::mutex mutex_;
   std::vector<std::function<void(int64_t)>> on_gone_;
-  std::vector<std::string> gone_;  // not warned of yet
+  std::vector<std::string> gone_;  // lost ranks that warn() has not reported yet
   std::atomic<bool> ending_{false};
   std::condition_variable end_;
   std::thread heartbeats_;  // last: it uses the others

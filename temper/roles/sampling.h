@@ -53,7 +53,7 @@ class Sampling {
   const generate::GenerationOptions options_;
   generate::Engine engine_;
   const int64_t behind_;
-  int64_t version_ = -1;  // of the weights that sample
+  int64_t version_ = -1;  // version of the weights that sample
   int64_t newest_ = -1;   // the newest version that has sampled
   std::mutex mutex_;
   std::condition_variable arrived_;

@@ -1,5 +1,5 @@
-// The weights of a policy on their way to ranks that sample with them: what trains, whole or the
-// adapter alone.
+// The weights of a policy that train, whole or the adapter alone, as they are sent to ranks that
+// sample with them.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace temper::roles {
 // share the model out all of them call this; null where this one does not want the bytes.
 std::shared_ptr<const std::string> trained_weights(nn::Module& model, bool wanted);
 
-// Sets them in a model of the same shapes and names. Throws DataError unless they are those of all
-// of its parameters that train.
+// Sets them in a model of the same shapes and names. Throws DataError unless they are the values of
+// all of its parameters that train.
 void set_trained_weights(nn::Module& model, const std::shared_ptr<const std::string>& bytes);
 
 }  // namespace temper::roles

@@ -18,7 +18,7 @@ class WeightsSender {
   // failed: called on another thread for the place of a rank that could not be sent to; it is sent
   // nothing more.
   WeightsSender(const generate::remote::PoolOptions& ranks, std::function<void(size_t)> failed);
-  ~WeightsSender();  // what was not sent is forgotten
+  ~WeightsSender();  // weights that were not sent yet are dropped
 
   // Sends the weights of the policy after `version` updates to all ranks. Returns at once.
   void send(int64_t version, std::shared_ptr<const std::string> bytes);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kWhere = "another rank";
 
-// A member of what another rank sent. Ranks run the same program: a message that lacks one came
+// A member of another rank's message. Ranks run the same program: a message that lacks one came
 // from something else.
 template <class T>
 T member(const Json& json, const char* key) {

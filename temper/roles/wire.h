@@ -20,7 +20,7 @@ inline constexpr const char *kSample = "/sample", *kWeights = "/weights", *kScor
                             *kEnd = "/end", *kHeartbeat = "/heartbeat", *kWatch = "/watch";
 
 struct SampleAsk {
-  int64_t version = 0;  // updates that the policy has made
+  int64_t version = 0;  // number of updates that the policy has made
   generate::Request request;
 };
 // The text has only max_new_tokens and min_new_tokens of the request's options; parse_sample takes

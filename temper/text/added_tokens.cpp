@@ -67,7 +67,7 @@ AddedTokens::AddedTokens(const JsonField& field, const Vocabulary& vocabulary,
     token.special = item["special"].flag();
     item["id"].integer(0, Vocabulary::kMaxId);
     if (token.content.empty()) continue;
-    // The file's id is only what the token had when it was written: the vocabulary says what it is.
+    // The file's id may be outdated: the vocabulary's id counts.
     const AddedToken* known = find(token.content);
     const auto in_vocabulary = vocabulary.find(token.content);
     token.id = known ? known->id : in_vocabulary ? *in_vocabulary : next_id++;

@@ -18,17 +18,18 @@ namespace temper {
 
 struct AddedToken {
   std::string content;
-  std::string decoded;  // what a decoder gets: the normalized content of one that is found in
-                        // normalized text
+  // the token's text as a decoder prints it; if it is found in normalized text, its normalized
+  // content
+  std::string decoded;
   int32_t id = 0;
-  bool single_word = false;  // only where no word character touches it
-  bool lstrip = false;       // takes the white space before it along
-  bool rstrip = false;       // and behind it
-  bool normalized = false;   // found in normalized text
+  bool single_word = false;  // matches only where no word character is adjacent
+  bool lstrip = false;       // the match includes white space before the token
+  bool rstrip = false;       // the match includes white space after the token
+  bool normalized = false;   // found in normalized text, not in raw text
   bool special = false;
 };
 
-// Strings and what they stand for; finds the leftmost, and of those the longest.
+// Strings and their values; finds the leftmost match, and the longest of those.
 class TokenTrie {
  public:
   TokenTrie();
@@ -61,7 +62,7 @@ class AddedTokens {
 
   const AddedToken* find(int32_t id) const;
   const AddedToken* find(std::string_view content) const;
-  // Whether a special token is spelled so.
+  // Whether a special token has this spelling.
   bool is_special(std::string_view token) const { return special_.contains(std::string(token)); }
   int32_t end_id() const;  // highest id + 1; 0 without tokens
 

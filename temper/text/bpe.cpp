@@ -15,7 +15,8 @@ namespace {
 constexpr std::string_view kMarker =
     "\xE2\x96\x81";  // U+2581, a space in the vocabularies of Llama 2 and Gemma
 constexpr char32_t kMarkerChar = 0x2581;
-constexpr size_t kShortWord = 40;  // symbols up to which a scan beats a heap
+// symbols of the longest word that is merged by scanning; longer ones use a heap
+constexpr size_t kShortWord = 40;
 constexpr int32_t kUnknown = -1;
 
 // A word and its ids in one cache line. A slot holds the last word that hashed to it: bounded, and
@@ -115,9 +116,9 @@ void Bpe::index_characters() {
   }
 }
 
-// A text without a pre-tokenizer is one word, however long. No merge reaches across a place where a
-// known character stands before a marker and no merge joins the two: there a word falls into words
-// that repeat and are cached.
+// Without a pre-tokenizer a whole text is one word. No merge crosses the place before a marker
+// where the character before it is known and joined to a marker by no merge: the word is cut there
+// into shorter ones, which repeat and are cached.
 void Bpe::index_marker(const MergeList& merges) {
   if (options_.ignore_merges || !vocabulary_.find(kMarker)) return;
   cuts_ = true;
@@ -235,7 +236,7 @@ void Bpe::append_symbols(std::string_view word, std::vector<int32_t>& symbols) c
 }
 
 size_t Bpe::merge_short(int32_t* symbols, size_t count) const {
-  MergeTable::Merge pairs[kShortWord];  // pairs[i]: of symbols i and i + 1
+  MergeTable::Merge pairs[kShortWord];  // pairs[i]: merge of symbols i and i + 1
   const auto look_up = [&](size_t i) { pairs[i] = merges_.find(symbols[i], symbols[i + 1]); };
   for (size_t i = 0; i + 1 < count; ++i) look_up(i);
   while (count > 1) {
@@ -259,9 +260,9 @@ void Bpe::merge_long(std::vector<int32_t>& symbols) const {
   };
   const auto count = static_cast<uint32_t>(symbols.size());
   std::vector<Link> links(count);
-  std::vector<MergeTable::Merge> pairs(
-      count);                  // of a symbol and its next; rank kNone as well for what is gone
-  std::vector<uint64_t> heap;  // rank, position; out of date where the pair's rank is another
+  // [count] merge of each symbol with the next one; rank kNone also for symbols merged away
+  std::vector<MergeTable::Merge> pairs(count);
+  std::vector<uint64_t> heap;  // (rank, position); stale where the pair's rank has changed
   const auto later = std::greater<uint64_t>();
   const auto look_up = [&](uint32_t i) {
     pairs[i] = links[i].next < count ? merges_.find(symbols[i], symbols[links[i].next])

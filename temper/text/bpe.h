@@ -41,7 +41,7 @@ class MergeList {
   std::vector<Item> items_;
 };
 
-// What (left id, right id) merges to: open addressing on the pair.
+// Map from a pair (left id, right id) to its merge: open addressing.
 class MergeTable {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -93,11 +93,12 @@ class Bpe {
   BpeOptions options_;
   std::string where_;
   uint32_t cache_owner_;  // tells this model's words from another's in a thread's cache
-  std::array<int32_t, 256> byte_symbols_;  // of the byte-level alphabet; -1: not in the vocabulary
-  bool all_bytes_ = false;                 // none of those is missing
-  std::array<int32_t, 256> fallback_;      // of "<0x00>" ... "<0xFF>"
-  std::vector<int32_t> symbols_;           // of characters below U+10000
-  std::unordered_map<char32_t, int32_t> high_symbols_;  // of the others
+  // [256] id of each byte's character in the byte-level alphabet; -1: not in the vocabulary
+  std::array<int32_t, 256> byte_symbols_;
+  bool all_bytes_ = false;             // byte_symbols_ has no -1
+  std::array<int32_t, 256> fallback_;  // [256] ids of the tokens "<0x00>" ... "<0xFF>"
+  std::vector<int32_t> symbols_;       // id of each character below U+10000
+  std::unordered_map<char32_t, int32_t> high_symbols_;  // ids of the other characters
   bool cuts_ = false;                                   // words may be cut before the space marker
   std::unordered_set<char32_t>
       joined_to_marker_;  // characters that some merge joins to a marker behind them

@@ -11,8 +11,8 @@
 
 namespace temper {
 namespace {
-// Turn by turn, the text of every turn's path together; a bound, as it grows with the square of the
-// conversation's length.
+// Limit on the text of all turns' paths together, in bytes, where turns are trained one by one:
+// that text grows with the square of the conversation's length.
 constexpr size_t kMaxPathBytes = size_t{256} << 20;
 
 using Spans = std::vector<std::pair<size_t, size_t>>;  // byte ranges of the text, ascending, apart
@@ -168,7 +168,7 @@ TokenizedConversation tokenized(const Tokenizer& tokenizer, std::string text, co
   return c;
 }
 
-// What is left of spans from byte `begin` on.
+// The parts of spans from byte `begin` on.
 Spans clipped(const Spans& spans, size_t begin) {
   Spans out;
   for (const auto& [from, to] : spans) {
@@ -191,12 +191,12 @@ Spans without(const Spans& spans, const Spans& holes) {
   return out;
 }
 
-// What is trained of a conversation, of which the first `prompt` messages are a prompt.
+// A conversation to tokenize. Its first `prompt` messages are a prompt.
 struct Request {
   const Tokenizer& tokenizer;
   const Conversation& conversation;
   const ConversationOptions& options;
-  std::optional<size_t> prompt;  // none: the messages are no prompt and completion
+  std::optional<size_t> prompt;  // number of the prompt's messages; none: no prompt and completion
 
   TrainOn train_on() const {
     if (options.train_on != TrainOn::kAuto) return options.train_on;
@@ -234,7 +234,7 @@ bool is_space(std::string_view text) {
   return text.find_first_not_of(" \n\t\r") == std::string_view::npos;
 }
 
-// The path of one turn: what it is sampled after, and what it says.
+// The path of one turn: the context that it is sampled after, and the turn's own text.
 class Turn {
  public:
   Turn(const Conversation& conversation, size_t message)

@@ -113,8 +113,8 @@ void Decoder::add(const JsonField& field) {
 }
 
 std::string Decoder::decode(Tokens tokens, bool at_start) const {
-  bool fused =
-      false;  // the text is one token: what happens at a token's start happens at the text's
+  // the text is one token: steps that act at a token's start act at the text's start
+  bool fused = false;
   for (const Step& step : steps_) {
     if (std::holds_alternative<ByteLevel>(step)) {
       for (std::string& token : tokens) token = from_byte_level(token);

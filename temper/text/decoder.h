@@ -44,7 +44,7 @@ class Decoder {
   };
   struct Strip {
     char32_t content;
-    size_t start, stop;  // at most so many at either end
+    size_t start, stop;  // most characters to strip at the start and at the end
   };
   using Step = std::variant<ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip>;
 

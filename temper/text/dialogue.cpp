@@ -101,7 +101,7 @@ std::string Dialogue::render(const Json& messages) const {
   return chat_->render(messages, tools_, true);
 }
 
-// What the template writes behind a turn of the assistant, whatever its words are.
+// The text that the template writes after a turn of the assistant, for any words.
 std::string Dialogue::tail_of(const Json& answers) const {
   Json messages = messages_;
   messages.push_back({{"role", "assistant"}, {"content", kWords}});

@@ -35,8 +35,9 @@ class Dialogue {
   const std::vector<int32_t>& tokens() const { return tokens_; }
 
   struct Continuation {
-    size_t kept;  // number of tokens() and the turn's that stay; in a branch not all
-    std::vector<int32_t> tokens;  // what follows them
+    // number of tokens, of tokens() and the turn, that are kept; in a branch not all
+    size_t kept;
+    std::vector<int32_t> tokens;  // tokens that follow the kept ones
   };
   // Adds a turn of the policy, `ended` where its last token is an end token that it sampled, and
   // the messages that answer it. A template that knows no tool messages gets them as the user's.
@@ -49,7 +50,7 @@ class Dialogue {
  private:
   struct Rendering {
     Json messages;
-    std::string text, tail;  // tail: what stands behind the assistant's words
+    std::string text, tail;  // tail: text after the assistant's words
     bool linear = false;     // text is rendered_, the words and the tail
   };
   std::string render(const Json& messages) const;

@@ -19,9 +19,9 @@ class JsonField {
   JsonField(const Json& document, std::string file) : JsonField(document, std::move(file), ": ") {}
 
   const std::string& where() const { return where_; }
-  JsonField operator[](std::string_view key) const;           // must be there
+  JsonField operator[](std::string_view key) const;           // throws if the key is absent
   std::optional<JsonField> find(std::string_view key) const;  // none when absent or null
-  std::vector<JsonField> items() const;                       // of an array
+  std::vector<JsonField> items() const;                       // the elements of an array
 
   std::string text() const;
   bool flag() const;

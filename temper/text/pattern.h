@@ -1,4 +1,5 @@
-// What Split and Replace look for: a literal string, a regular expression or a class of characters.
+// The patterns of Split and Replace: a literal string, a regular expression or a class of
+// characters.
 #pragma once
 
 #include <optional>

@@ -55,7 +55,7 @@ std::vector<int32_t> PostProcessor::apply(std::vector<int32_t> ids) const {
   return ids;
 }
 
-// Around a text that is one marker.
+// Processes a text of one marker token, and cuts the result before the marker.
 std::vector<int32_t> PostProcessor::before() const {
   std::vector<int32_t> ids = apply({kText});
   ids.erase(std::find(ids.begin(), ids.end(), kText), ids.end());

@@ -59,7 +59,7 @@ Pretokenizer::Metaspace Pretokenizer::parse_metaspace(const JsonField& field) {
       scheme->fail(str("\"", name, "\": always, first or never expected"));
     }
   }
-  // What files said before prepend_scheme existed.
+  // Files from before prepend_scheme existed have add_prefix_space.
   if (!field.flag_or("add_prefix_space", true)) step.prepend = PrependScheme::kNever;
   return step;
 }

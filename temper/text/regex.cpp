@@ -181,7 +181,7 @@ std::string error_text(int code) {
   return reinterpret_cast<const char*>(buffer);
 }
 
-// What a thread needs for matching; the JIT stack serves patterns with nested repeats.
+// The PCRE2 state of one thread; its JIT stack serves patterns with nested repeats.
 struct Scratch {
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);

@@ -39,8 +39,8 @@ class Message {
   }
 
   struct Truncated {};
-  uint64_t number = 0, value = 0;  // the field's number; its value where it is an integer
-  std::string_view text;           // its bytes where it is anything else
+  uint64_t number = 0, value = 0;  // the field's number, and its value if it is an integer
+  std::string_view text;           // the field's bytes if it is not an integer
 
  private:
   uint64_t varint() {
@@ -202,7 +202,7 @@ TokenizerFile tokenizer_file_of(const SentencePiece& model, const std::string& m
   const std::string where = model_dir + "/tokenizer_config.json";
   std::map<int32_t, Json> tokens = configured_tokens(config, where);
   if (tokens.empty()) {
-    // Directories of old: the model's own special pieces, and those that have names.
+    // Older directories: the model's own special pieces, and those that have names.
     for (const int32_t id : {model.unknown(), model.begin(), model.end()})
       if (id >= 0) tokens[id] = flags(pieces[static_cast<size_t>(id)].text, true);
     for (const auto& [name, text] : special.items())

@@ -22,7 +22,7 @@ class SentencePiece {
 
   struct Piece {
     std::string text;
-    bool control = false;  // or unknown: never found in text by the model itself
+    bool control = false;  // control or unknown piece: the model never finds it in text
   };
   const std::vector<Piece>& pieces() const { return pieces_; }  // by id
 
@@ -47,9 +47,9 @@ class SentencePiece {
   std::string where_;
 };
 
-// What a tokenizer.json would say of this model in this directory: its pieces as the vocabulary,
-// the added tokens of tokenizer_config.json, a decoder, and the special tokens around a text
-// (add_bos_token, by default true; add_eos_token, by default false). Throws DataError.
+// The equivalent of a tokenizer.json for this model in this directory: its pieces as the
+// vocabulary, the added tokens of tokenizer_config.json, a decoder, and the special tokens around a
+// text (add_bos_token, by default true; add_eos_token, by default false). Throws DataError.
 TokenizerFile tokenizer_file_of(const SentencePiece& model, const std::string& model_dir);
 
 }  // namespace temper

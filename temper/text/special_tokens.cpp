@@ -46,7 +46,7 @@ Json special_tokens(const std::string& model_dir) {
   add_tokens(out, config, false);
   const auto extra = config.find("extra_special_tokens");
   if (extra != config.end() && extra->is_object()) add_tokens(out, *extra, true);
-  // Directories of old keep them in a file of their own, which wins.
+  // Older directories keep them in a separate file, which takes precedence.
   if (!config.contains("added_tokens_decoder")) {
     add_tokens(out, read_model_file(model_dir, "special_tokens_map.json"), false);
   }

@@ -71,7 +71,7 @@ struct Tokenizer::Impl {
   void encode_normalized(std::string_view text, bool at_start, size_t limit,
                          std::vector<int32_t>& out) const;
 
-  // What the decoder gets for an id; none when it is unknown or to be skipped.
+  // The text that the decoder gets for an id; none if it is unknown or to be skipped.
   std::optional<std::string> decoded_token(int32_t id, bool skip_special_tokens) const;
 
   Bpe model;
@@ -83,7 +83,7 @@ struct Tokenizer::Impl {
   AddedTokens added;
   // Where the model is SentencePiece's, it alone cuts the text; the members above know its pieces.
   std::optional<SentencePiece> pieces;
-  bool space_everywhere = false;  // its space stands behind each added token as well
+  bool space_everywhere = false;  // the model's space also follows each added token
 };
 
 namespace {
@@ -256,7 +256,7 @@ std::string StreamDecoder::push(int32_t id) {
       (impl.streaming == Decoder::Streaming::kAfterText && byte))
     return {};
   std::string text = impl.decoder.decode(tokens_, at_start_);
-  // What is cut off at a text's start is known only when something is left.
+  // What is stripped at a text's start is known only once some text is left.
   if (at_start_ && text.empty()) return {};
   at_start_ = false;
   tokens_.clear();

@@ -1,6 +1,6 @@
 // Tokenizers of Hugging Face: `tokenizer.json` in, the ids that the `tokenizers` library gives out,
 // for the byte-pair models that Llama, Qwen and Gemma use. A file that asks for anything else is
-// refused by name, never approximated. Directories of old have a `tokenizer.model` instead, which
+// refused by name, never approximated. Older directories have a `tokenizer.model` instead, which
 // the SentencePiece library reads; its ids are those of transformers 5.
 //
 // Known to differ: Metaspace with prepend_scheme "first" behind a pre-tokenizer that cuts between
@@ -8,7 +8,7 @@
 // regular expression, for characters that Unicode 15 and 16 added; Replace with a pattern that
 // matches nothing at the very start.
 //
-// What a file says of truncation and padding is ignored, as transformers does unless asked.
+// A file's settings for truncation and padding are ignored, as transformers does unless asked.
 //
 // Text is UTF-8. Invalid sequences count as U+FFFD, one for each maximal broken part (Unicode's
 // recommended practice, what Python's errors="replace" does). A Tokenizer is immutable and may be
@@ -99,9 +99,9 @@ class StreamDecoder {
  private:
   const Tokenizer* tokenizer_;
   bool skip_special_tokens_;
-  bool at_start_ = true;             // nothing returned yet
-  std::string bytes_;                // of an unfinished character, in byte-level vocabularies
-  std::vector<std::string> tokens_;  // whose text may still change, in others
+  bool at_start_ = true;  // no text was returned yet
+  std::string bytes_;     // bytes of an unfinished character; byte-level vocabularies only
+  std::vector<std::string> tokens_;  // tokens whose text may still change; other vocabularies only
 };
 
 }  // namespace temper

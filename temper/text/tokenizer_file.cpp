@@ -8,8 +8,8 @@ namespace temper {
 namespace {
 
 constexpr size_t kMaxDepth = 32;
-constexpr size_t kMaxMembers =
-    4096;  // of an object; finding one takes time in proportion to their number
+// members of one object; finding one takes time in proportion to their number
+constexpr size_t kMaxMembers = 4096;
 
 // Receives the events of nlohmann's parser.
 class TokenizerFileReader {

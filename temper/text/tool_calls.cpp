@@ -8,7 +8,7 @@
 namespace temper {
 namespace {
 
-constexpr size_t kQuoted = 120;  // of what was said, in problems
+constexpr size_t kQuoted = 120;  // characters of the turn's text that a problem quotes
 constexpr std::string_view kPythonTag = "<|python_tag|>", kToolCalls = "[TOOL_CALLS]";
 
 std::string_view trimmed(std::string_view text) {

@@ -27,7 +27,7 @@ struct ToolCall {
 };
 
 struct SpokenTurn {
-  std::string content;  // what stands beside the calls, without space around it
+  std::string content;  // text outside of the calls, without space around it
   std::vector<ToolCall> calls;
   std::vector<std::string> problems;  // why something that begins like a call is none
 };

@@ -27,7 +27,7 @@ bool is_ascii(std::string_view text) {
 }
 
 struct Utf8Step {
-  size_t length;  // of the character, or of the maximal part of one that is broken
+  size_t length;  // bytes of the character, or of the maximal part of a broken one
   bool valid;
   bool unfinished;  // broken only because the text ends
 };

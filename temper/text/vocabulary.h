@@ -41,7 +41,7 @@ class Vocabulary {
   std::vector<Entry> entries_;
   std::vector<uint32_t>
       slots_;  // index into entries_ + 1; 0: free. A power of two, at most half full
-  std::vector<uint32_t> by_id_;  // the same by id
+  std::vector<uint32_t> by_id_;  // [id] index into entries_ + 1; 0: no such id
 };
 
 }  // namespace temper

@@ -35,17 +35,17 @@ void sync_directory(const std::string& path) {
 // Key in the state of a complete run whose weights and moments were removed.
 constexpr const char* kRecordAlone = "record_alone";
 constexpr size_t kLargestState = size_t{64} << 20;
-constexpr size_t kLongestStep = 15;  // digits
+constexpr size_t kLongestStep = 15;  // digits of a step's number
 constexpr const char* kSetAside = "no_finite_gradient";
 
-// Whether it is called as a checkpoint: step-N.
+// Whether the path has the name of a checkpoint: step-N.
 bool is_step(const fs::path& path) {
   const std::string name = path.filename().string();
   return name.starts_with("step-") && name.find_first_not_of("0123456789", 5) == name.npos &&
          name.size() > 5 && name.size() <= 5 + kLongestStep;
 }
 
-// What killed processes left of checkpoints that they removed.
+// Removes the remains of checkpoints that killed processes were removing.
 void remove_remains(const std::string& directory) {
   std::vector<fs::path> remains;
   for (const auto& entry : fs::directory_iterator(directory))
@@ -54,7 +54,7 @@ void remove_remains(const std::string& directory) {
   for (const fs::path& path : remains) fs::remove_all(path);
 }
 
-// The manifest first: what a process that is killed leaves is then known to be none.
+// Removes the manifest first: without it the rest is known to be no checkpoint.
 void remove_checkpoint(const fs::path& path) {
   fs::remove(path / "state.json");
   fs::remove_all(path);
@@ -88,8 +88,8 @@ std::string Checkpoints::begin(const std::string& name) const {
   return temporary;
 }
 
-// Over one that is there, the two change places in one step; where the file system cannot do that,
-// the old one stands under another name in between.
+// An existing directory and the new one change places in one step; where the file system cannot do
+// that, the old one has another name in between.
 void Checkpoints::commit(const std::string& temporary, const std::string& path) const {
   sync_directory(temporary);
   fs::create_directories(fs::path(path).parent_path());
@@ -114,7 +114,7 @@ void Checkpoints::write(const std::string& name,
 
 namespace {
 
-// Does the work on every rank of the group. Throws, on all of them, what the first of them threw.
+// Does the work on every rank of the group. All of them throw the error of the first that failed.
 void on_all(dist::Group& group, const std::function<void()>& work) {
   std::string error;
   try {
@@ -178,7 +178,7 @@ bool may_write_together(const std::string& directory, dist::Group& group) {
 
 bool Checkpoints::write_trained(const std::string& directory, const Trainables& trainables,
                                 const dist::Mesh& mesh) const {
-  std::map<std::string, TensorMap> files;  // by path
+  std::map<std::string, TensorMap> files;  // files of tensors, by path
   for (const auto& trainable : trainables) {
     TensorMap& weights = files[str(directory, "/", trainable->name, ".safetensors")];
     for (const NamedParameter& p : trainable->optimizer.parameters())

@@ -13,13 +13,13 @@
 
 namespace temper::train {
 
-// What a checkpoint holds besides weights and moments.
+// The contents of a checkpoint besides weights and moments.
 struct Checkpoint {
   std::string directory;
   int64_t step = 0;
   bool complete = false;
-  Json values;        // the trainer's and the task's
-  TensorMap tensors;  // the task's
+  Json values;        // JSON values of the trainer and the task
+  TensorMap tensors;  // tensors of the task
 };
 
 // OUTPUT_DIR/checkpoints/step-N: NAME.safetensors and NAME.optimizer.safetensors of each trainable,
@@ -34,10 +34,10 @@ class Checkpoints {
  public:
   Checkpoints(std::string output_dir, int64_t keep);
 
-  // Afterwards those of later steps, which another run left here, are gone, and of the others all
-  // but the last `keep`. Where ranks share out what trains all of them call this, else rank 0
-  // alone. Gives whether they wrote side by side. Throws RunError; of what one rank alone could not
-  // do the others are told.
+  // Afterwards checkpoints of later steps, which another run left here, are gone, and of the others
+  // all but the last `keep`. Where ranks share out trained weights all of them call this, else rank
+  // 0 alone. Returns whether they wrote side by side. Throws RunError, also on ranks where only
+  // another one failed.
   bool save(int64_t step, const Trainables& trainables, const Json& values,
             const TensorMap& tensors, const dist::Mesh& mesh = {}) const;
   // Writes `complete` into the checkpoint of a step that was saved.

@@ -222,7 +222,7 @@ void validate_adapter(const RunConfig& c) {
             "found all-linear among other names; expected it alone, or names of linear layers");
 }
 
-constexpr int64_t kMostRows = 1'000'000;  // of a step: they are in memory together
+constexpr int64_t kMostRows = 1'000'000;  // most rows of a step: they are in memory together
 
 void validate_train(const RunConfig& c) {
   const TrainSection& t = c.train;

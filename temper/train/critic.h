@@ -1,5 +1,5 @@
-// Critics, which others call value models: a number for each token, what is expected to follow it.
-// They train beside the policy.
+// Critics, which others call value models: for each token, the return expected after it. They train
+// beside the policy.
 #pragma once
 
 #include <memory>
@@ -21,10 +21,10 @@ class Critic {
   virtual at::Tensor values(const ForwardPass& pass, const PassOptions& options) = 0;
   // The model of its own that it has; null: it is on another one.
   virtual nn::Module* module() { return nullptr; }
-  // What trains, by the names that a checkpoint keeps.
+  // The parameters that train, by the names that a checkpoint keeps.
   virtual std::vector<NamedParameter> parameters() = 0;
-  // Writes what transformers' AutoModelForSequenceClassification loads, with one label and one
-  // model.safetensors in float32. As Trainable::save.
+  // Writes a directory that transformers' AutoModelForSequenceClassification loads, with one label
+  // and one model.safetensors in float32. As Trainable::save.
   virtual void save(const std::string& directory) const = 0;
 };
 

@@ -12,7 +12,7 @@ namespace temper::train {
 namespace {
 namespace fs = std::filesystem;
 
-// What the keys model.device and model.backend stand for here.
+// The device and backend that model.device and model.backend stand for on this machine.
 models::DeviceChoice choice_of(const YamlNode* model) {
   models::DeviceChoice choice;
   for (const auto& [key, text] :
@@ -23,7 +23,7 @@ models::DeviceChoice choice_of(const YamlNode* model) {
 bool is_same_device(const models::DeviceChoice& a, const models::DeviceChoice& b) {
   try {
     return models::device_for(a) == models::device_for(b);
-  } catch (const ConfigError&) {  // what computes there says what is wrong
+  } catch (const ConfigError&) {  // loading the model reports the error
     return a.device == b.device;
   }
 }

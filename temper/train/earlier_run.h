@@ -1,4 +1,4 @@
-// What a run's output_dir may be, and what differs from the run that is there already.
+// Checks of a run's output_dir, and its differences from the run that is there already.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace temper::train {
 
-// What differs between the config and the one that an earlier run left in output_dir, as
-// changed_keys() says it, with commas between. `resume` and what Temper itself records do not
-// count, and neither do a model.device and model.backend that stand for the same here, and keys
+// The differences between the config and the one that an earlier run left in output_dir, as
+// changed_keys() gives them, with commas between. `resume` and keys that Temper itself records do
+// not count, and neither do a model.device and model.backend that stand for the same here, and keys
 // that the earlier config does not have and that nobody set. Empty: nothing differs, or there is no
 // earlier run.
 std::string changed_settings(RunConfig& config);

@@ -21,10 +21,10 @@ std::string shortened(const std::string& text, bool end) {
   const size_t cut = text.size() > kMost ? text.size() - kMost : 0;
   std::string part = end ? text.substr(cut) : text.substr(0, kMost);
   while (!part.empty() && (static_cast<unsigned char>(part.front()) & 0xc0) == 0x80)
-    part.erase(0, 1);  // of a character that was cut
+    part.erase(0, 1);  // removes the rest of a character that was cut
   if (cut > 0 && end) part.insert(0, "...");
   if (cut > 0 && !end) part += "...";
-  return dump_json(Json(part));  // replaces bytes that are no text
+  return dump_json(Json(part));  // replaces invalid UTF-8
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Completions of a few evaluation rows, to look at while a run trains: what the model answers now
-// beside what the row says.
+// Completions of a few evaluation rows, to look at while a run trains: the model's present answers
+// beside the rows' own.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@ namespace temper::train {
 
 void check_rows(std::span<const std::unique_ptr<data::RowSet>> sets,
                 const std::function<void(const data::RowSet& set, int64_t row)>& read) {
-  constexpr int64_t kMost = 4096;  // of each set: about a second
+  constexpr int64_t kMost = 4096;  // rows of each set: about a second
   for (const auto& set : sets)
     for (int64_t r = 0; r < std::min(set->size(), kMost); ++r) read(*set, r);
 }
@@ -29,7 +29,7 @@ void EvaluationSums::add_total(size_t set, const std::string& metric, int64_t co
   for (Sum& s : metrics_[metric]) s.total = true;
 }
 
-// Ranks may have seen other metrics: names travel with the sums.
+// Ranks may have seen other metrics: names are exchanged with the sums.
 bool EvaluationSums::reduce(dist::Group& group, bool stopped) {
   Json mine = {{"stopped", stopped}, {"metrics", Json::array()}};
   for (const std::string& metric : order_)

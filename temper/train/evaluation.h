@@ -1,4 +1,4 @@
-// What an evaluation adds up, over several named sets of rows and over ranks.
+// Sums of an evaluation over several named sets of rows and over ranks.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace temper::train {
 
 // Reads the first rows of every set, so that a wrong one ends a run before it costs time. Throws
-// what `read` throws.
+// the exceptions of `read`.
 void check_rows(std::span<const std::unique_ptr<data::RowSet>> sets,
                 const std::function<void(const data::RowSet& set, int64_t row)>& read);
 
@@ -39,12 +39,12 @@ class EvaluationSums {
     bool total = false;
   };
   std::vector<std::string> names_;
-  std::vector<std::string> order_;                   // of the metrics, as they were first added
-  std::map<std::string, std::vector<Sum>> metrics_;  // by set
+  std::vector<std::string> order_;  // names of the metrics, in the order in which they were added
+  std::map<std::string, std::vector<Sum>> metrics_;  // [set] sums of each metric
 };
 
-// What sets are called: their names, or the file's without folders and ending; a number is added
-// where two are alike.
+// Names of sets: their own, or the file's without folders and ending; a number is added where two
+// are alike.
 std::vector<std::string> set_names(const std::vector<data::SourceSpec>& sets);
 
 }  // namespace temper::train

@@ -17,8 +17,8 @@ int64_t PackUnit::num_tokens() const {
 }
 
 void ForwardPass::add(const PackUnit& unit, uint64_t unit_of_step) {
-  std::vector<int64_t> placed;      // the unit's segments in the forest
-  std::vector<int64_t> last_token;  // and the last token of each
+  std::vector<int64_t> placed;      // [segments] the unit's segments in the forest
+  std::vector<int64_t> last_token;  // [segments] last token of each
   uint64_t token_of_unit = 0;
   const int64_t row_tokens = unit.num_tokens();
   for (const PackUnit::Segment& segment : unit.segments) {

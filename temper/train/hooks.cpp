@@ -120,7 +120,7 @@ class Profile : public Hook {
     try {
       write();
     } catch (const std::exception&) {
-      // The run has ended, and its end is told without the trace.
+      // The run has ended, and reports its end without the trace.
     }
   }
   void on_begin(RunDirectory& directory) override {

@@ -1,4 +1,4 @@
-// What looks on at a run: called by the trainer at fixed places, on every rank.
+// Hooks: observers of a run, called by the trainer at fixed places, on every rank.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ class Hook {
   virtual void on_save(int64_t /*step*/, const std::string& /*output_dir*/) {}
   // Asked after each step and evaluation: true ends the run as if its plan had ended here.
   virtual bool wants_end() const { return false; }
-  // What a checkpoint keeps of the hook, under its name; "" keeps nothing.
+  // The name of the state that a checkpoint keeps for the hook; "" keeps nothing.
   virtual std::string name() const { return {}; }
   virtual Json state() const { return {}; }
   virtual void restore(const Json& /*state*/) {}

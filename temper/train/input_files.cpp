@@ -23,8 +23,9 @@ namespace temper::train {
 namespace {
 namespace fs = std::filesystem;
 
-constexpr auto kPatience = std::chrono::seconds(10);  // that a checkpoint waits for small files
-constexpr int64_t kSmall = int64_t{16} << 20;         // bytes
+// longest wait of a checkpoint for the hashes of small files
+constexpr auto kPatience = std::chrono::seconds(10);
+constexpr int64_t kSmall = int64_t{16} << 20;  // bytes of the largest small file
 
 // Keys, or their last parts, whose values name files; each word of a command may be one.
 constexpr std::array kFileKeys{"path",   "chat_template",   "teacher", "teacher_logprobs", "replay",
@@ -89,7 +90,7 @@ void add_files(const std::string& key, const std::string& value, bool weights,
     else if (last_part_of_key(key) != "command")
       paths = {models::resolve_model_path(value)};
   } catch (const Error&) {
-    return;  // who reads it says what is wrong
+    return;  // loading the model reports the error
   }
   std::error_code none;
   const size_t wildcard = value.find_first_of("*?[");

@@ -1,4 +1,4 @@
-// What every training verb's loss is: terms that are summed, and means that are only logged.
+// The losses of all training verbs: terms that are summed, and means that are only logged.
 //
 // A loss never divides by what it sees. Each term names its denominator over the whole step, which
 // is known from the batch before the first forward pass; so any split of the step into passes and
@@ -49,9 +49,9 @@ class LossSums {
 
   struct Sum {
     std::string name;
-    double sum = 0;    // Σ weight * value; of a mean, its sum
+    double sum = 0;    // Σ weight * value; for a mean, its sum
     double scale = 1;  // coefficient
-    double count = 0;  // denominator; of a mean, its count
+    double count = 0;  // denominator; for a mean, its count
     bool separate = false;
     double value() const { return count > 0 ? scale * sum / count : 0; }
   };

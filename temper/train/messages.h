@@ -1,11 +1,11 @@
-// What a run says to its user besides metrics.
+// Messages of a run to its user, besides metrics.
 #pragma once
 
 #include <string>
 
 namespace temper::train {
 
-// Where a task says what its user should know.
+// Receives a task's messages to the user.
 class Messages {
  public:
   virtual ~Messages() = default;

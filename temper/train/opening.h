@@ -1,4 +1,4 @@
-// What a run says before its first step, so that a mistake in its config is seen at once.
+// The messages of a run before its first step, so that a mistake in its config is seen at once.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 namespace temper::train {
 
 // Notes which model trains, how many of its parameters, on what, and for how many steps. Made
-// before ranks share out the parameters; what it refers to must outlive it.
+// before ranks share out the parameters; its arguments must outlive it.
 std::unique_ptr<Hook> opening(const RunConfig& config, const Roles& roles, const dist::Mesh& mesh,
                               const Task& task);
 

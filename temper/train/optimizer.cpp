@@ -15,7 +15,7 @@
 namespace temper::train {
 namespace {
 
-// What this rank holds of a parameter when it is first updated.
+// Counts the bytes of a parameter and its state that this rank holds when it is first updated.
 void count_bytes(const at::Tensor& trained, const std::vector<at::Tensor>& state) {
   const auto count = [](const char* what, const at::Tensor& x) {
     trace::count(str("bytes: ", what), static_cast<int64_t>(x.nbytes()));
@@ -74,7 +74,7 @@ at::Tensor Optimizer::gradient(size_t i) const {
                                   : at::zeros(trained.sizes(), trained.options());
 }
 
-// What several ranks have alike counts on the first of them.
+// Gradients that several ranks hold alike count on the first of them.
 double Optimizer::grad_norm(const dist::Mesh& mesh) const {
   std::vector<at::Tensor> counted;
   for (const NamedParameter& p : parameters_) {

@@ -37,7 +37,7 @@ class Optimizer {
   // (TensorView::make).
   // Throws DataError, and has then changed nothing; check_moments() throws the same.
   TensorMap save();
-  // What this rank keeps of it, by the same names; nothing before the first step.
+  // The state that this rank keeps, by the same names; nothing before the first step.
   void each_own_state(
       const std::function<void(const std::string& name, const at::Tensor& part)>& visit) const;
   void check_moments(const TensorMap& tensors, const std::string& where) const;
@@ -46,14 +46,15 @@ class Optimizer {
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
 
  private:
-  // What is kept of a parameter.
+  // The state of one parameter.
   struct Slot {
-    std::vector<StateTensor> layout;  // as files have it
-    std::vector<at::Tensor> state;    // this rank's; empty where another rank keeps it
-    bool by_parts = false;            // ranks share out the parameter, and each updates its part
-    int keeper = 0;                   // the rank of the FSDP group that updates a whole one
+    std::vector<StateTensor> layout;  // state tensors as files have them
+    std::vector<at::Tensor>
+        state;              // this rank's state tensors; empty where another rank keeps them
+    bool by_parts = false;  // ranks share out the parameter, and each updates its part
+    int keeper = 0;         // rank of the FSDP group that updates a parameter whole
   };
-  // Once it is known what ranks share out: when the state is first needed.
+  // Called when the state is first needed: by then it is known which parameters ranks share out.
   void make_state();
   bool keeps(size_t i) const;
   void step_whole(size_t i, const Update& update);
@@ -64,7 +65,7 @@ class Optimizer {
   OptimizerSection config_;
   std::unique_ptr<UpdateRule> rule_;
   std::vector<NamedParameter> parameters_;
-  std::vector<Slot> slots_;  // by parameter
+  std::vector<Slot> slots_;  // [parameters]
   bool has_state_ = false;
   int64_t steps_ = 0;
 };

@@ -75,7 +75,8 @@ models::LoraConfig resume_adapter(nn::Module& model, RunConfig& config) {
   return found;
 }
 
-// How the base's weights are kept: what neither trains nor was asked for in float32 takes less.
+// The format of the base's weights: those that neither train nor were asked for in float32 take
+// less.
 models::Storage policy_storage(const RunConfig& config) {
   using Storage = models::ModelSection::Storage;
   using Format = ops::WeightFormat;

@@ -34,8 +34,8 @@ struct ScalarPolicy {
 // How the model multiplies, by model.arithmetic.
 ops::Arithmetic arithmetic_of(const RunConfig& config);
 
-// What the model and adapter sections say; of an adapter that goes on, its own values are set in
-// the config. Throws ConfigError, DataError.
+// The policy of the sections model and adapter; for an adapter that is trained on, its own values
+// are set in the config. Throws ConfigError, DataError.
 // Where ranks of the mesh will share out what trains, weights stay mapped from their files until
 // then, so that each rank reads its part alone.
 Policy load_policy(RunConfig& config, const dist::Mesh& mesh = {});

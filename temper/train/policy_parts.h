@@ -1,4 +1,4 @@
-// The steps of load_policy (policy.h), for what looks at a run without loading it.
+// The steps of load_policy (policy.h), for checks of a run that does not load it.
 #pragma once
 
 #include "temper/train/policy.h"

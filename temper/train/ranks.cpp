@@ -101,7 +101,7 @@ void agree_on_begin(RunConfig& config, dist::World& world) {
 
 RunRanks join_ranks(RunConfig& config, const RunHost& host) {
   const dist::Environment launched = dist::read_environment();
-  // What is wrong is said before anybody waits.
+  // Errors are reported before any rank waits.
   const std::vector<int> training = config.training_ranks(launched.size);
   const auto trains = [&](int rank) {
     return std::find(training.begin(), training.end(), rank) != training.end();

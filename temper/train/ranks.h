@@ -1,4 +1,4 @@
-// A run's ranks: how they find each other, and what they do together in a step.
+// A run's ranks: how they find each other, and their checks and sums.
 #pragma once
 
 #include "temper/dist/world.h"
@@ -11,7 +11,7 @@ namespace temper::train {
 struct RunRanks {
   std::unique_ptr<dist::World> world;
   bool trains = true;  // else this rank has roles of its own (roles/rank_server.h)
-  dist::Mesh mesh;     // of those that train; on any other rank of itself alone
+  dist::Mesh mesh;     // mesh of the ranks that train; on any other rank, a mesh of itself alone
 };
 // Throws ConfigError where config and ranks do not fit (dist/mesh.h), RunError where ranks do not
 // come or were started with different programs or configs.
@@ -23,7 +23,7 @@ dist::Mesh join_mesh(RunConfig& config, const RunHost& host);
 // model.
 void check_divisible(RunConfig& config);
 
-// Under which name a rank with roles of its own tells the others where it is (World::tell).
+// The name under which a rank with roles of its own publishes its address (World::tell).
 std::string serving_name(int rank);
 
 // Sums each gradient over the ranks that hold the same part of its parameter, each of which then

@@ -90,7 +90,8 @@ std::unique_ptr<Frozen> frozen_start(Policy& policy, const RunConfig& config) {
 
 namespace {
 
-// The config's optimizer over what trains of a Policy or ScalarPolicy, which outlives it.
+// The config's optimizer over the trainable parameters of a Policy or ScalarPolicy, which outlives
+// it.
 template <class Trained>
 std::unique_ptr<Trainable> trainable_of(const Trained& trained, const RunConfig& config) {
   std::vector<NamedParameter> parameters = trainable_parameters(*trained.model);

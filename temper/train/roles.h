@@ -1,5 +1,5 @@
-// The models of a run, by what they are for: what trains (the policy, a critic, projections) and
-// what does not (a reference, a teacher).
+// The models of a run by their roles: those that train (the policy, a critic, projections) and
+// those that do not (a reference, a teacher).
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct Trainable {
   OptimizerSection settings;  // its own learning rate, schedule and clipping
   Optimizer optimizer;
   int64_t frozen_steps = 0;  // the first so many steps leave it as it is, at a learning rate of 0
-  // Writes the trained thing into a directory: OUTPUT_DIR/final for the policy, OUTPUT_DIR/NAME for
-  // others. Empty: nothing is left of it. What ranks share out all of them save, those that do not
+  // Writes the trained model into a directory: OUTPUT_DIR/final for the policy, OUTPUT_DIR/NAME for
+  // others. Empty: nothing is saved. Where ranks share it out all of them save, those that do not
   // write with an empty directory.
   std::function<void(const std::string& directory)> save;
   bool shared_out = false;  // ranks share out models of the run: all of them are needed to save
@@ -41,13 +41,13 @@ struct Trainable {
 
 using Trainables = std::vector<std::unique_ptr<Trainable>>;
 
-// Log-probabilities that do not train: of a reference model or a teacher.
+// Log-probabilities of a model that does not train: a reference or a teacher.
 class Frozen {
  public:
   virtual ~Frozen() = default;
   // Log-probabilities of the pass's targets [M], at this temperature, without gradients.
   virtual at::Tensor token_logp(const ForwardPass& pass, double temperature) = 0;
-  // The model itself, for what reads more of it than log-probabilities; null: numbers.
+  // The model itself, for uses beyond log-probabilities; null: only numbers are there.
   virtual models::CausalLM* model() const { return nullptr; }
   virtual std::string describe() const = 0;  // "the base model without its adapter"
 };
@@ -60,14 +60,14 @@ models::Storage frozen_storage(const RunConfig& config, const Policy& policy);
 std::unique_ptr<Frozen> frozen_base(Policy& policy);
 // The policy with a copy of its adapter as it is now.
 std::unique_ptr<Frozen> frozen_adapter(Policy& policy);
-// Numbers that were computed before, by the tag of a segment: at one temperature, which is not
-// checked.
+// Log-probabilities that were computed before, by the tag of a segment: at one temperature, which
+// is not checked.
 std::unique_ptr<Frozen> frozen_numbers(std::map<int64_t, std::vector<float>> logp_of_segment);
 // The initial policy: with a new adapter frozen_base(), with adapter.path frozen_adapter(), without
 // an adapter a model of its own, loaded from model.path.
 std::unique_ptr<Frozen> frozen_start(Policy& policy, const RunConfig& config);
 
-// What a run's task and trainer share.
+// The models that a run's task and trainer share.
 struct Roles {
   // The policy of the config, with its optimizer as the first trainable.
   explicit Roles(RunConfig& config, const dist::Mesh& mesh = {});

@@ -43,9 +43,10 @@ class RouterStep {
   const size_t layers_, experts_, chosen_;
   nn::RouterWatch watch_;
   bool counted_ = false;  // the choices of the whole step are known
-  // Of the step, over all ranks: by layer and expert, by layer.
+  // Sums of the step over all ranks: choices_ and probability_ by layer and expert, tokens_ by
+  // layer.
   std::vector<double> choices_, probability_, tokens_;
-  double value_ = 0;  // of the loss, without its coefficient
+  double value_ = 0;  // value of the loss, without its coefficient
 };
 
 }  // namespace temper::train

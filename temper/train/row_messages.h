@@ -1,4 +1,4 @@
-// What a run tells about its training rows: what was cut, left out or taught nothing.
+// Messages about a run's training rows: rows that were cut, left out or taught nothing.
 #pragma once
 
 #include <cstdint>

@@ -224,7 +224,7 @@ void RunDirectory::count_metrics(const Checkpoint* resumed) {
            "; curves and report show what is there"));
 }
 
-// What is wrong with the inputs of a resumed run; empty: nothing.
+// The differences in the inputs of a resumed run; empty: none.
 std::string RunDirectory::changed_inputs(const Checkpoint* resumed) {
   std::vector<InputFile> files = input_files(config_);
   const Json kept = resumed ? resumed->values.value(kInputs, Json()) : Json();

@@ -24,12 +24,12 @@
 
 namespace temper::train {
 
-// Where a run shows itself, and who may end it early.
+// The console of a run, and the request to stop it early.
 struct RunHost {
   std::ostream& console;
-  bool terminal = false;  // the console is one: progress is a line that is redrawn
-  std::function<bool()> stop = [] { return false; };  // polled between steps: true ends the run
-                                                      // after a checkpoint
+  bool terminal = false;  // the console is a terminal: progress is a line that is redrawn
+  // polled between steps: true ends the run after a checkpoint
+  std::function<bool()> stop = [] { return false; };
 };
 
 class RunDirectory : public Messages {
@@ -59,7 +59,7 @@ class RunDirectory : public Messages {
   // files, and cuts metrics back to the checkpoint's step (null: a fresh run). All ranks call it.
   // Throws ConfigError where frozen weights are not those that the checkpoint was trained on.
   void start(const Checkpoint* resumed);
-  // Says so on the console, and what a changed config would have changed.
+  // Reports on the console that the run is complete, and what a changed config would have changed.
   void say_complete();
 
   // False: the checkpoint of this step is there already, or another rank writes it.
@@ -69,7 +69,7 @@ class RunDirectory : public Messages {
   // of `step` is not resumed from any more, unless `resume` names it. Returns the end of the error
   // message, which says that and where the run goes on.
   std::string set_aside(int64_t step);
-  // What was trained (final/, NAME/), then the mark that the run is complete.
+  // Writes the trained models (final/, NAME/), then the mark that the run is complete.
   void finish(int64_t step, const Trainables& trainables, const Json& values,
               const TensorMap& tensors);
   // Writes OUTPUT_DIR/NAME as a whole: made under another name, then renamed over the old one. On a

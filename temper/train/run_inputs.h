@@ -15,9 +15,9 @@ namespace temper::train {
 using VisitInput = std::function<void(const std::string& key, const std::string& text)>;
 void each_named_input(RunConfig& config, const VisitInput& visit);
 
-// What the config names on this host (models::file_digests), by its keys and values ("data.train
-// (rows.jsonl)"), and the checkpoint that the run continues from. trains: false: the rank has roles
-// of its own, and reads neither rows nor checkpoints. Where the run writes is left out.
+// The files that the config names on this host (models::file_digests), by keys and values
+// ("data.train (rows.jsonl)"), and the checkpoint that the run continues from. trains: false: the
+// rank has roles of its own, and reads neither rows nor checkpoints. Output files are left out.
 std::vector<std::pair<std::string, std::string>> run_inputs(RunConfig& config, bool trains);
 
 // When the run was first started, in local time as template_date.h writes it: as recorded by the

@@ -10,11 +10,13 @@ namespace {
 using Schedule = OptimizerSection::Schedule;
 using DecayShape = OptimizerSection::DecayShape;
 
-constexpr double kTimescale = 10000;  // of inverse_sqrt without a warm-up, as in transformers
+// steps; time scale of inverse_sqrt without a warm-up, as in transformers
+constexpr double kTimescale = 10000;
 
 double half_cosine(double progress) { return 0.5 * (1 + std::cos(std::numbers::pi * progress)); }
 
-// What is left of the way from learning_rate to its final share, `decayed` steps into the decay.
+// The share of the way from learning_rate to its final value that is left `decayed` steps into the
+// decay.
 double left_of_decay(const OptimizerSection& c, double decayed, double decay_steps) {
   const double progress = decayed / std::max(1.0, decay_steps);
   if (c.decay_shape == DecayShape::kLinear) return 1 - progress;

@@ -20,7 +20,7 @@ data::SftFormat sft_format(const RunConfig& config, const Policy& policy);
 // Verbs whose rows are those of SFT derive from it and bring another loss.
 class SftTask : public Task {
  public:
-  // Reads what it evaluates on; training rows are read as they are drawn, by `read` where given.
+  // Opens the rows of data.eval; training rows are read as they are drawn, by `read` where given.
   SftTask(const SftConfig& config, Roles& roles, dist::Group& group, Messages& messages,
           data::Loader<data::SftRow>::Read read = {});
 
@@ -50,16 +50,16 @@ class SftTask : public Task {
   data::SftFormat format_;
   data::Loader<data::SftRow> loader_;
   SftEvaluation evaluation_;
-  int64_t steps_ = 0;               // that the rows give
-  std::vector<data::SftRow> rows_;  // of the step
-  double supervised_ = 0;           // of the step
-  bool needs_labels_ = true;        // whether a run whose rows have none trains nothing
+  int64_t steps_ = 0;               // number of steps that the rows give
+  std::vector<data::SftRow> rows_;  // rows of the step
+  double supervised_ = 0;           // supervised tokens of the step
+  bool needs_labels_ = true;        // a run whose rows have no labels trains nothing
 
  private:
   void add_group_means(const ForwardPass& pass, const at::Tensor& logp, Loss& loss) const;
 
   data::RowSurvey survey_;
-  data::LoaderState done_;  // after the last step
+  data::LoaderState done_;  // the loader's state after the last step
 };
 
 // Trains as the config says, resuming where a run of the same output_dir stopped. Throws

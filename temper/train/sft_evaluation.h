@@ -1,5 +1,5 @@
-// Evaluation of supervised rows: the loss on one or several named sets, and what the model answers
-// to a few rows of each.
+// Evaluation of supervised rows: the loss on one or several named sets, and the model's answers to
+// a few rows of each.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,7 @@ class SftEvaluation {
   // Throws DataError where one of the first rows is wrong.
   void check_rows() const;
 
-  // Adds what is measured of a pass of rows of one set, which may have no targets.
+  // Adds the measurements of a pass over rows of one set, which may have no targets.
   using Measure = std::function<void(size_t set, const ForwardPass& pass, EvaluationSums& sums)>;
   // eval/loss, or what `measure` adds, eval/supervised_tokens and eval/rows. False: there are no
   // sets, or `stop` said so. Every rank must call it.

@@ -1,4 +1,4 @@
-// What a training verb implements for the trainer: the next step's passes, the loss, its state. A
+// The interface of a training verb for the trainer: the next step's passes, the loss, its state. A
 // new verb is a Task; the trainer does not depend on which one runs.
 #pragma once
 
@@ -22,13 +22,13 @@ namespace temper::train {
 struct StepPlan {
   std::vector<ForwardPass> passes;  // this rank's
   // Numbers of the whole step, the same on all ranks.
-  double tokens = 0;             // of the step's rows, each in full and once
-  double supervised_tokens = 0;  // that the loss counts
+  double tokens = 0;             // tokens of the step's rows, each row in full and once
+  double supervised_tokens = 0;  // supervised tokens that the loss counts
   // The loss reads more of a pass than its targets: one without targets is not passed over.
   bool every_token = false;
 };
 
-// What a checkpoint keeps of a task.
+// A task's part of a checkpoint.
 struct TaskState {
   Json values = Json::object();
   TensorMap tensors;
@@ -50,7 +50,7 @@ class Task {
   virtual Loss loss(const ForwardPass& pass) = 0;
   // After all passes, before the weights change. Throws where the update must not be made.
   virtual void before_update(int64_t /*step*/) {}
-  // Adds what the task knows of the step it has just made.
+  // Adds metrics of the last step.
   virtual void describe_step(MetricsRow& /*row*/) {}
   // Adds metrics that begin with "eval/", if there is something to evaluate on. `stop` is asked
   // between batches: true ends the evaluation without a row, and it is made again on resuming.
@@ -64,11 +64,10 @@ class Task {
   // `where` begins the message of a DataError.
   virtual void restore(const TaskState& state, const std::string& where) = 0;
 
-  // What a step works on, and the whole run: "batches of up to 8 rows, from
-  // 20,000 rows, 190,123 tokens". The run
-  // begins with it; empty: nothing is said.
+  // The work of a step and of the whole run: "batches of up to 8 rows, from 20,000 rows, 190,123
+  // tokens". The run prints it at its start; empty: nothing is printed.
   virtual std::string work() const { return {}; }
-  // What the task's metrics are, for the console's line and the report's charts.
+  // The declarations of the task's metrics, for the console's line and the report's charts.
   virtual std::vector<MetricInfo> metrics() const { return {}; }
   // Lines and tables of the report.
   virtual std::vector<std::pair<std::string, std::string>> summary() const { return {}; }

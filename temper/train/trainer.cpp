@@ -279,9 +279,9 @@ bool all_threw() {
 
 }  // namespace
 
-// Saves after an error, which is what the user must read: another one here is only added.
+// Saves after an error, which the user must read: another error here is only added to it.
 void Trainer::rescue(RunDirectory& directory) {
-  // What ranks share out can be saved by all of them only, and this one may be the only one here.
+  // State that ranks share out can be saved by all of them only, and this one may be alone here.
   if (is_shared_out(roles_.trainables) && !all_threw()) return;
   try {
     write_checkpoint(directory);

@@ -25,8 +25,8 @@
 namespace temper::train {
 
 struct RunOutcome {
-  bool interrupted = false;  // asked to stop; the same command goes on
-  int64_t steps = 0;         // the last one made
+  bool interrupted = false;  // asked to stop; the same command continues the run
+  int64_t steps = 0;         // number of the last step that was made
 };
 
 class Trainer {
@@ -76,12 +76,12 @@ class Trainer {
   std::vector<std::unique_ptr<Hook>> hooks_;
   int64_t steps_ = 0, step_ = 0, evaluated_ = -1;
   bool stopped_ = false;
-  double saved_at_ = 0;  // seconds
+  double saved_at_ = 0;  // time of the last checkpoint, seconds
   MetricsRow row_;
-  std::optional<RouterStep> routers_;  // of a policy that is a mixture of experts
+  std::optional<RouterStep> routers_;  // for a policy that is a mixture of experts
 };
 
-// What the trainer itself logs, for the console and the report.
+// The metrics of the trainer itself, for the console and the report.
 std::vector<MetricInfo> trainer_metrics();
 
 // A verb's run: a trainer with the hooks that the config asks for.

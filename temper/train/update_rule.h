@@ -1,5 +1,5 @@
-// What an optimizer is: the state of a parameter, and one update of it. A new one is a file in
-// optimizers/ that ends with a `Registered<OptimizerKind>`.
+// The interface of an optimizer: the state of a parameter, and one update of it. A new one is a
+// file in optimizers/ that ends with a `Registered<OptimizerKind>`.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +18,7 @@
 
 namespace temper::train {
 
-// A tensor that an optimizer keeps of a parameter, and checkpoints with it; zeros in the beginning.
+// A tensor that an optimizer keeps for a parameter and saves in checkpoints; zeros at first.
 struct StateTensor {
   std::string name;  // "first": saved as PARAMETER.first
   std::vector<int64_t> shape;
@@ -26,10 +26,10 @@ struct StateTensor {
 };
 
 struct Update {
-  double learning_rate;  // of this parameter in this step
+  double learning_rate;  // learning rate of this parameter in this step
   double weight_decay;
   double grad_scale;  // multiplies the gradient: clipping
-  int64_t step;       // from 1
+  int64_t step;       // number of the step, from 1
 };
 
 class UpdateRule {
@@ -59,7 +59,7 @@ bool updates_on_host(const at::Tensor& value);
 // reads. Keys that are none are not read.
 struct OptimizerKind {
   std::unique_ptr<UpdateRule> (*make)(const OptimizerSection& config);
-  std::optional<std::array<double, 2>> betas = {};  // its defaults
+  std::optional<std::array<double, 2>> betas = {};  // default values of optimizer.betas
   std::optional<double> eps = {}, momentum = {};
   std::unique_ptr<OptimizerKeys> (*own_keys)() = nullptr;
 };

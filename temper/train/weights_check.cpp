@@ -26,9 +26,9 @@ struct Hashed {
   uint64_t hash;
 };
 
-// What one rank tells the others.
+// One rank's hashes for the others.
 struct Report {
-  int rank = 0;  // of the run
+  int rank = 0;  // number of the rank in the run
   std::string host;
   int fsdp = 0, tensor = 0;  // its place on these axes
   std::array<uint64_t, kShardings> hashes{};
@@ -52,11 +52,12 @@ Report parse_report(const std::string& text) {
           json["place"][1].get<int>(), json["hashes"].get<std::array<uint64_t, kShardings>>()};
 }
 
-// Ranks by their place in the list.
+// Two ranks, by their index in the list, that differ.
 struct Difference {
   size_t sharding;
-  size_t usual, other;  // the first that holds what most do, and one that does not
-  int alike;            // as many hold what `usual` does
+  // first rank that holds what most do, and first rank that does not
+  size_t usual, other;
+  int alike;  // number of ranks that hold what `usual` does
 };
 
 // How many of the ranks hold the same as this one.
@@ -186,7 +187,7 @@ class WeightsCheck : public Hook {
   }
 
   int64_t every_;
-  std::optional<int64_t> last_match_;  // the step after which they were compared last
+  std::optional<int64_t> last_match_;  // the last step after which the ranks were compared
   Roles& roles_;
   dist::Mesh mesh_;
 };

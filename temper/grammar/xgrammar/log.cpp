@@ -22,7 +22,7 @@ void add_warning(const std::string& message) {
 namespace xgrammar {
 
 namespace {
-// Without the place in the library that its own message begins with.
+// An error without the source location that XGrammar's own message begins with.
 class Refusal : public LogFatalError {
  public:
   using LogFatalError::LogFatalError;

@@ -1,4 +1,4 @@
-// What attention holds beside its arguments and results, counted as its code allocates it.
+// Memory of attention beside its arguments and results, counted as its code allocates it.
 #include <algorithm>
 
 #include "temper/ops/aten/aten.h"
@@ -11,9 +11,9 @@ namespace {
 
 constexpr int64_t kFloatBytes = 4, kHalfBytes = 2;
 
-// Heads' numbers of a pass.
+// Numbers in the heads of a pass.
 struct HeadNumbers {
-  int64_t query, key;  // of all rows
+  int64_t query, key;  // all rows of queries, and of keys
 };
 HeadNumbers numbers_of(const AttentionSpec& s, const PassSize& pass) {
   return {pass.rows * s.num_heads * s.head_dim, pass.rows * s.num_kv_heads * s.head_dim};

@@ -42,7 +42,8 @@ RuleColumns columns_of(const std::vector<ChoiceRule>& rules, ChoiceKind kind, at
   return {x[0].flatten().to(at::kLong), x[1], x[2], x[3], x[4]};
 }
 
-// Of each row of sums, which ascend: the first above `at`, but not beyond the last that has a mass.
+// In each row of ascending sums: the index of the first above `at`, but not beyond the last that
+// has a mass.
 at::Tensor first_above(const at::Tensor& sums, const at::Tensor& at, const at::Tensor& mass) {
   const at::Tensor place = at::arange(mass.size(1), mass.options().dtype(at::kLong));
   const at::Tensor last = place.masked_fill(mass.le(0), 0).amax(1, /*keepdim=*/true);
@@ -78,7 +79,7 @@ at::Tensor choose_filtered(const at::Tensor& logits, const RuleColumns& rules) {
   at::Tensor weight = (sorted - sorted.narrow(1, 0, 1)).exp_().to(at::kDouble);
   weight.masked_fill_(place.ge(rules.top_k), 0);
   const at::Tensor sums = weight.cumsum(1);
-  // Of those before each one; the first is always left.
+  // The sum before each token; the first token is always left.
   const at::Tensor before =
       at::cat({at::zeros_like(sums.narrow(1, 0, 1)), sums.narrow(1, 0, vocabulary - 1)}, 1);
   const at::Tensor enough = before.ge(rules.top_p * sums.narrow(1, vocabulary - 1, 1))

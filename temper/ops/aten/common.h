@@ -1,4 +1,4 @@
-// What the files of the aten backend share.
+// Functions that the files of the aten backend share.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -15,8 +15,8 @@ inline int64_t scratch_numbers(at::Device device) {
   return int64_t{1} << (device.is_cpu() ? 20 : 24);
 }
 
-// Operations compute numbers: who calls them records gradients. Parameters may be written to while
-// this lives.
+// Operations compute numbers: their callers record gradients. Parameters may be written to while an
+// object lives.
 using BelowAutograd = at::AutoDispatchBelowADInplaceOrView;
 
 }  // namespace temper::ops::aten_impl

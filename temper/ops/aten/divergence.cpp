@@ -11,7 +11,7 @@ namespace temper::ops {
 namespace aten_impl {
 namespace {
 
-// The largest of each block and exp(x - that).
+// The largest logit of each block, and exp(x - largest).
 struct ShiftedBlocks {
   at::Tensor max, e;
 };
@@ -20,7 +20,7 @@ ShiftedBlocks shifted_blocks(const at::Tensor& block) {
   return {max, (block - max.unsqueeze(2)).exp_()};
 }
 
-// Of one side of [M, blocks, 6]: log Σ exp x, and the mean of x - y under its softmax.
+// One side of [M, blocks, 6] joined: log Σ exp x, and the mean of x - y under its softmax.
 struct JoinedSide {
   at::Tensor log_sum_exp, cross;
 };

@@ -57,8 +57,8 @@ at::Tensor philox_word(std::array<uint32_t, 2> key, std::array<at::Tensor, 4> co
   return counter[0];
 }
 
-// What RandomStream(seed, kDropout, step, module, row).bits(index) gives for each row [R] and index
-// below the width, [R, width].
+// RandomStream(seed, kDropout, step, module, row).bits(index) for each row [R] and each index below
+// the width, [R, width].
 at::Tensor dropout_bits(const DropoutKey& key, const at::Tensor& row, int64_t width) {
   const uint64_t k = mix(mix(key.seed) ^ static_cast<uint64_t>(RandomPurpose::kDropout));
   const uint64_t named = mix(mix(k ^ key.step) ^ key.module);

@@ -1,4 +1,4 @@
-// A mixture's router, and what comes back of its experts.
+// A mixture's router, and the combination of its experts' results.
 #include <ATen/ATen.h>
 
 #include <limits>

@@ -19,7 +19,7 @@
 namespace temper::ops::aten_impl {
 namespace {
 
-constexpr int64_t kLargestHead = 256, kHeadMultiple = 8;  // of the kernels
+constexpr int64_t kLargestHead = 256, kHeadMultiple = 8;  // limits of the kernels on head_dim
 
 // Which devices have the kernels, as far as that was asked.
 class FlashDevices {

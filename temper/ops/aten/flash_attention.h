@@ -19,7 +19,8 @@ struct FlashBatch {
   at::Tensor query_row, key_row;      // the rows that take part, in order; undefined: all
   at::Tensor query_start, key_start;  // [B + 1] int32: where each sequence begins among them
   int64_t longest_query = 0, longest_key = 0;
-  // Of a sequence the last query sees every key, and each before it one fewer; else all see all.
+  // The last query of a sequence sees every key, and each before it one fewer; false: every query
+  // sees all keys.
   bool causal = true;
 };
 
@@ -35,14 +36,14 @@ bool has_flash_attention(at::Device device, int64_t head_dim);
 // Which kinds of devices are asked: CUDA. Tests add one whose kernels they emulate.
 void ask_for_flash_attention(at::DeviceType kind, bool asked);
 
-// What it reads and what the backward pass knows of whole rows, in bfloat16: q, out, dout [N,
+// The kernels' inputs, and the backward pass's values of whole rows, in bfloat16: q, out, dout [N,
 // num_heads, head_dim], k and v [N, num_kv_heads, head_dim]; log_sum_exp [N, num_heads] float32.
 struct FlashInputs {
   at::Tensor q, k, v, out, log_sum_exp, dout;
 };
 
-// Of query_row, in float32: out [n, num_heads, head_dim] and log_sum_exp [n, num_heads]. A window
-// of the spec counts where the batch is causal.
+// Attention of the rows query_row, in float32: out [n, num_heads, head_dim] and log_sum_exp [n,
+// num_heads]. A window of the spec counts where the batch is causal.
 PaddedResult flash_attention(const AttentionSpec& spec, const FlashBatch& batch,
                              const FlashInputs& in);
 // Adds the gradients of the batch's scores to float32 ones. With the output and the log-sum-exp of

@@ -38,7 +38,7 @@ class ForestPlan {
   bool is_of(const Forest& forest, at::Device device) const;
   const at::Tensor& position() const { return position_; }  // [N]
 
-  // What operations of the same kind share, made when it is first asked for. By several threads.
+  // Tables and parts that operations share, made at the first request. From any thread.
   RotaryRows rotary(const RotaryTable& table) const;
   int64_t parts() const { return depths_; }
   std::shared_ptr<const PaddedPart> padded_part(int64_t depth, int64_t window, int64_t heads) const;

@@ -110,8 +110,8 @@ void AtenBackend::add_to_entries(at::Tensor& x, int64_t first, const at::Tensor&
   const aten_impl::BelowAutograd below;
   const aten_impl::TileColumns at = aten_impl::columns_of_tile(x, first, id);
   const at::Tensor row = at::arange(x.size(0), id.options()).unsqueeze(1).expand_as(id);
-  // What is not in the tile adds 0 to its first column. The order of sums is fixed, unlike that of
-  // scatter_add_ on some devices.
+  // Entries outside of the tile add 0 to its first column. The order of sums is fixed, unlike that
+  // of scatter_add_ on some devices.
   x.index_put_({row, at.column}, value.masked_fill(at.inside.logical_not(), 0),
                /*accumulate=*/true);
 }

@@ -1,4 +1,4 @@
-// What sweeps over the vocabulary share.
+// Functions that sweeps over the vocabulary share.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -20,7 +20,7 @@ at::Tensor tile_keys(const HeadVectors& heads, const MapTile& t) {
   return heads.k.index_select(0, t.keys).transpose(0, 1);
 }
 
-// [rows, keys]: what a row does not attend to.
+// [rows, keys]: true where a row does not attend to a key.
 at::Tensor out_of_reach(const AttentionSpec& s, const MapTile& t) {
   const at::Tensor key = at::arange(t.num_keys(), t.keys.options()),
                    row = at::arange(t.before, t.before + t.rows, t.keys.options()).unsqueeze(1);
@@ -29,7 +29,7 @@ at::Tensor out_of_reach(const AttentionSpec& s, const MapTile& t) {
   return hidden;
 }
 
-// The mean of the teacher's heads that stand for each of the student's.
+// The mean of the teacher's heads for each of the student's.
 at::Tensor group_means(const at::Tensor& a, const at::Tensor& b) {
   return b.view({a.size(0), b.size(0) / a.size(0), b.size(1), b.size(2)}).mean(1);
 }

@@ -50,7 +50,7 @@ at::Tensor gather_keys(const at::Tensor& x, const PaddedBatch& b, at::ScalarType
   return rows.to(type, /*non_blocking=*/false, /*copy=*/false, at::MemoryFormat::Contiguous)
       .reshape({batch * heads, length, x.size(2)});
 }
-// A probability of 0 times what is no number would be none.
+// Keeps rows of padding finite: a probability of 0 times NaN or infinity would be NaN.
 at::Tensor gather_values(const at::Tensor& x, const PaddedBatch& b, at::ScalarType type) {
   at::Tensor y = gather_keys(x, b, type);
   if (b.padding_is_any)
@@ -116,7 +116,7 @@ PaddedResult padded_attention(const AttentionSpec& s, const PaddedBatch& b, cons
   at::Tensor p =
       scores(s, gather(q, b.query, n.kv_heads).mul_(s.scale), gather_keys(k, b, q.scalar_type()));
   fill_hidden(s, b, n, p, -std::numeric_limits<double>::infinity());
-  // Of a row without a key the largest is -inf: it must not be subtracted.
+  // A row without a key has the maximum -inf, which must not be subtracted.
   at::Tensor max = p.amax(-1, /*keepdim=*/true);
   max.masked_fill_(max.eq(-std::numeric_limits<double>::infinity()), 0);
   p.sub_(max).exp_();

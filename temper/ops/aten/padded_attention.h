@@ -22,7 +22,7 @@ struct PaddedBatch {
   // Which places of [B Lq] and [B Lk] are no padding, undefined where all are none; and their rows.
   at::Tensor query_place, query_row, key_place, key_row;
   bool masked = true;           // false: every query reaches every key
-  bool padding_is_any = false;  // rows of padding may hold what is no number
+  bool padding_is_any = false;  // rows of padding may hold NaN or infinity
 };
 
 // Products of fewer queries are slow: no rectangle is cut into parts below that.
@@ -37,9 +37,9 @@ struct RectangleSize {
 std::vector<std::vector<size_t>> batches_of(const std::vector<RectangleSize>& sizes, int64_t heads,
                                             int64_t wide, int64_t most);
 
-// Of query_row: out [n, num_heads, head_dim] and the log-sum-exp [n, num_heads], -inf (and out 0)
-// where no key is in reach. q [N, num_heads, head_dim]; k, v [rows, num_kv_heads, head_dim], of a
-// cache's type if they lie in one.
+// Attention of the rows query_row: out [n, num_heads, head_dim] and the log-sum-exp [n, num_heads],
+// -inf (and out 0) where no key is in reach. q [N, num_heads, head_dim]; k, v [rows, num_kv_heads,
+// head_dim], in a cache's type if they lie in one.
 struct PaddedResult {
   at::Tensor out, log_sum_exp;
 };

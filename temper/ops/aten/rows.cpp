@@ -17,8 +17,8 @@ at::Tensor norm_weight(const at::Tensor& weight, bool add_unit_offset) {
 
 const char* approximation(Activation a) { return a == Activation::kGeluTanh ? "tanh" : "none"; }
 
-// Of each row: Σ a b, Σ a a, and 1 / (|a| |b|), or 0 where that is no positive number: the cosine
-// of a row of zeros with anything is 0, and has no gradient.
+// Sums of each row: Σ a b, Σ a a, and 1 / (|a| |b|), or 0 where that is not positive: the cosine of
+// a row of zeros with anything is 0, and has no gradient.
 struct RowDots {
   at::Tensor ab, aa, inverse;
 };

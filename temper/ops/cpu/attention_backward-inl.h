@@ -135,7 +135,7 @@ class TreeGradient {
     }
   }
 
-  // Of a page a row sees the slots [lo, hi): there scores become probabilities, and dP becomes dS =
+  // In a page a row sees the slots [lo, hi): there scores become probabilities, and dP becomes dS =
   // P (dP - Σ_d dO O) with the derivatives of soft cap and scale; elsewhere both become 0. Whole
   // pages, because loops of known length are vectors throughout.
   void softmax_row(float lse, float delta, int32_t lo, int32_t hi, float* HWY_RESTRICT p,

@@ -96,7 +96,7 @@ struct CachedWork {
   std::vector<QueryBlock<B>> blocks;
   int64_t shared = 0;  // pages
 
-  // Of a family always; a run that is alone may be a chunk of a prompt.
+  // Always true for a family; a single run may be a chunk of a prompt.
   bool one_tile() const {
     return blocks.size() > 1 || blocks[0].count * blocks[0].heads <= kTileRows;
   }

@@ -25,13 +25,13 @@ namespace temper::kernels::HWY_NAMESPACE {
 template <class B>
 struct QueryBlock {
   int64_t count, heads;
-  int64_t first_position;  // of the first query
+  int64_t first_position;  // position of the first query
   const float* q;          // [count, heads, head_dim], `stride` floats between queries
   float* out;              // as q
   int64_t stride;
   float* lse;  // [count, heads], `lse_stride` between queries; or null
   int64_t lse_stride;
-  const B* const* pages;  // of the path, from position 0
+  const B* const* pages;  // pages of the path, from position 0
 };
 
 // The keys or values of pages of the cache, in the order in which a thread reads them, prefetched
@@ -153,7 +153,7 @@ void add_own_values(const AttentionShape& shape, const QueryBlock<B>& block, int
   for (int64_t i = 0; i < block.count; ++i) add(i, 1, std::max(oldest(i), all_to), begin + i + 1);
 }
 
-// What attend reads, in its order.
+// Adds the columns that attend reads, in its order.
 template <class B>
 void add_reads(const AttentionShape& shape, std::span<const QueryBlock<B>> blocks, int64_t shared,
                ReadAhead<B>& ahead) {

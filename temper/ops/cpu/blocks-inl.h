@@ -28,7 +28,7 @@ namespace temper::kernels::HWY_NAMESPACE {
 constexpr int64_t kBlockK = 1024, kBlockRows = 96;
 // So few rows take as long as reading b takes: several panels side by side, far down k.
 constexpr int64_t kStreamRows = 4 * kTileRows, kStreamK = 2048;
-// What is unpacked of a right-hand side of codes at once; for so few rows it stays in the
+// Values of a right-hand side of codes that are unpacked at once; for so few rows they stay in the
 // first-level cache.
 constexpr int64_t kUnpackedFloats = kBlockK * kPanel, kStreamUnpackedFloats = 256 * kPanel;
 
@@ -70,7 +70,7 @@ void multiply(int64_t rows, int64_t columns, int64_t k, MatrixView<float> a, con
   const bool stream = !apart && rows <= kStreamRows;
   const int64_t tallest = stream ? kTileRows / 2 : kTileRows;
   const int64_t tiles = (rows + tallest - 1) / tallest, tile = (rows + tiles - 1) / tiles;
-  // What one pass over the rows reads of b stays in the cache for the next tile.
+  // The part of b that one pass over the rows reads stays in the cache for the next tile.
   int64_t block_k = stream ? kStreamK : kBlockK;
   int64_t at_once = tiles == 1 ? columns : stream ? 2 * kPanel : kPanel;
   if constexpr (Right::kUnpacks) {

@@ -16,7 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace temper::kernels::HWY_NAMESPACE {
 
-constexpr uint32_t kInfinity = 0x7f800000u;          // of float32
+constexpr uint32_t kInfinity = 0x7f800000u;          // bits of float32's infinity
 constexpr uint32_t kSmallestNormal16 = 0x38800000u;  // 2^-14; below it values are n * 2^-24
 constexpr uint32_t kLargest16 = 0x477fe000u;         // 65504
 
@@ -36,7 +36,7 @@ inline float rounded(float x, Float16Bits) {
 }
 inline float rounded(float x, BFloat16Bits) { return to_float(to_bfloat16(x)); }
 
-// Of values that have been rounded: exact.
+// Exact for values that have been rounded.
 inline void store(float x, Float16Bits& to) {
   const uint32_t bits = std::bit_cast<uint32_t>(x), magnitude = bits & 0x7fffffffu;
   const uint32_t normal = (magnitude >> 13) - (112u << 10);

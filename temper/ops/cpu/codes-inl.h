@@ -23,15 +23,16 @@ namespace temper::kernels::HWY_NAMESPACE {
 constexpr int kHalfPanel = kPanel / 2;
 
 template <Code kCode>
-constexpr int kIndexBytes = kCode == Code::kNf4 ? kHalfPanel : kPanel;  // of a panel's index
+// bytes of one index in a panel
+constexpr int kIndexBytes = kCode == Code::kNf4 ? kHalfPanel : kPanel;
 
 #if TEMPER_HAS_FMA
 constexpr int kPanelVectors = kPanel / kLanes;
 
 // The values of codes, unscaled. Made once for a loop over codes; constructors are written out, as
-// what the compiler writes itself is not compiled for the target.
-//     at: those of one index of a panel's rows: use(v, value of rows v * kLanes ...);
-//     four<part>: those of four indices that stand together (in_fours), of one of kParts equal
+// those that the compiler generates are not compiled for the target.
+//     at: values of one index of a panel's rows: use(v, value of rows v * kLanes ...);
+//     four<part>: values of four indices that stand together (in_fours), of one of kParts equal
 //     parts of the rows: use(i, values[kPartVectors]).
 template <Code kCode>
 struct CodeValues;
@@ -72,7 +73,7 @@ struct CodeValues<Code::kNf4> {
   hn::Vec<D> lower, upper;  // the 16 values, in one vector or in two
 #if HWY_TARGET == HWY_AVX2
   using Bytes = hn::Repartition<uint8_t, D>;
-  hn::Vec<Bytes> byte[4];  // of each of the 16 values, in both blocks of 16 lanes
+  hn::Vec<Bytes> byte[4];  // byte j of each of the 16 values, in both blocks of 16 lanes
 #endif
   CodeValues()
       : lower(hn::LoadU(D(), nf4_values())),

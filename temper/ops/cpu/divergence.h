@@ -9,11 +9,11 @@ namespace temper::kernels {
 
 enum class DivergenceKind { kForwardKl, kReverseKl, kJsd };
 
-// What a block of two rows of logits, s and t, contributes to their divergence.
+// The part of one block of the rows of logits s and t in their divergence.
 template <class T>
 struct DivergencePart {
   T max_s, sum_s;      // the largest logit, Σ exp(s - max)
-  T max_t, sum_t;      // of t
+  T max_t, sum_t;      // the same for t
   T cross_s, cross_t;  // Σ exp(s - max) (s - t), Σ exp(t - max) (t - s)
 };
 
@@ -26,7 +26,7 @@ struct MixturePart {
 // One block of rows of logits, and what is known of the whole rows.
 template <class T>
 struct LogitRows {
-  int64_t rows, count;                 // of the block; rows are contiguous
+  int64_t rows, count;                 // size of the block; rows are contiguous
   const T *student, *teacher;          // [rows, count]
   const T *lse_student, *lse_teacher;  // [rows]
 };

@@ -70,8 +70,8 @@ inline T sigmoid_of(T x) {
   return T(1) / (T(1) + exp_of(-x));
 }
 
-// Sixteen partial sums by (index mod 16), each in ascending order, joined by a fixed tree: what
-// every sum over a row here is.
+// Sixteen partial sums by (index mod 16), each in ascending order, joined by a fixed tree: the
+// definition of every sum over a row here.
 template <class T>
 struct Partials {
   T sum[16] = {};

@@ -24,7 +24,7 @@ struct AttentionShape {
   double scale;
   double soft_cap = 0;  // 0: none
   int64_t window = 0;   // keys with position > p - window; 0: all
-  // Of the pages of write_pages and attention_cached. The others take k and v as they are.
+  // Type of the pages of write_pages and attention_cached. The others take k and v as they are.
   CacheDtype cache_dtype = CacheDtype::kFloat32;
 };
 
@@ -56,7 +56,7 @@ int64_t page_bytes(const AttentionShape& shape);
 
 // One row of the batch whose keys are in pages.
 struct CachedQuery {
-  void* const* pages;  // of its sequence, in order of position
+  void* const* pages;  // pages of the row's sequence, in order of position
   int64_t position;
 };
 

@@ -44,9 +44,9 @@ struct GemmOptions {
   bool accumulate = false;      // start from c instead of 0
   const float* bias = nullptr;  // [n], added after the last k
   int64_t panel_begin = 0;      // first column of c in the pack; a multiple of panel_width()
-  // Of a bfloat16 pack: values of a are rounded to bfloat16, and denormal numbers are zero, in what
-  // is read and in every sum. Two steps of the chain are then what AVX512-BF16's dot product does
-  // in one instruction.
+  // For a bfloat16 pack: values of a are rounded to bfloat16, and denormal numbers are zero, as
+  // inputs and in every sum. AVX512-BF16's dot product then does two steps of the chain in one
+  // instruction.
   bool round_left = false;
 };
 

@@ -44,7 +44,7 @@ void pack_left(MatrixView<float> a, int64_t rows, int64_t depth, int64_t tile, f
     const int64_t height = std::min(tile, rows - i0);
     const float* from = a.data + i0 * a.row_stride;
     float* to = out + i0 * depth;
-    if (a.row_stride == 1 && height == kTileRows) {  // of a known size, so that it is a few vectors
+    if (a.row_stride == 1 && height == kTileRows) {  // constant size: a few vectors
       for (int64_t k = 0; k < depth; ++k)
         copy_values<kRound>(from + k * a.col_stride, kTileRows, to + k * kTileRows);
     } else {

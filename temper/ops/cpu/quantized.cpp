@@ -161,7 +161,7 @@ void pack_codes(Code code, int64_t rows, int64_t width, const uint8_t* row_major
                 const float* scale, uint8_t* codes, float* scales) {
   const int64_t panel = panel_width(), group = scale_group(code, width), groups = width / group;
   const bool nf4 = code == Code::kNf4;
-  const int64_t half = panel / 2, bytes = nf4 ? half : panel;  // of an index
+  const int64_t half = panel / 2, bytes = nf4 ? half : panel;  // bytes of one index in a panel
 #pragma omp parallel for schedule(static) if (rows * width > 32768)
   for (int64_t p = 0; p < (rows + panel - 1) / panel; ++p) {
     // A row at a time: its codes lie side by side where they come from.

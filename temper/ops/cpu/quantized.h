@@ -40,13 +40,13 @@ int64_t scale_group(Code code, int64_t width);
 int64_t code_bytes(Code code, int64_t rows, int64_t width);
 int64_t scale_count(Code code, int64_t rows, int64_t width);
 
-// Quantizes count values: one code a byte; absmax [ceil(count / 64)] or, of int8, a scale for each
-// of count / width rows. Values that are no finite numbers are refused by whoever reads them.
+// Quantizes count values: one code a byte; absmax [ceil(count / 64)], or for int8 a scale for each
+// of count / width rows. Callers refuse values that are not finite.
 void quantize_nf4(const float* values, int64_t count, uint8_t* code, float* absmax);
 void quantize_int8(const float* values, int64_t rows, int64_t width, uint8_t* code, float* scale);
 
-// Quantizes the absmax of nf4's blocks as bitsandbytes does ("double quantization"), and gives back
-// what is read of it: less their mean, in blocks of 256 by 8-bit codes of a dynamic map.
+// Quantizes the absmax of nf4's blocks as bitsandbytes does ("double quantization"), less their
+// mean, in blocks of 256 by 8-bit codes of a dynamic map, and writes the dequantized values back.
 void quantize_absmax(float* absmax, int64_t count);
 // The dynamic map's 256 values, ascending (Dettmers, arXiv 1511.04561 and 2110.02861).
 const float* dynamic_map_values();

@@ -12,7 +12,7 @@
 namespace temper::kernels {
 namespace {
 
-constexpr int64_t kParallelNumbers = 32768;  // from which a second thread pays
+constexpr int64_t kParallelNumbers = 32768;  // numbers from which a second thread pays
 
 // A row's exponentials or sigmoids, and the sum that its weights are divided by.
 template <class T>
@@ -38,7 +38,7 @@ struct RowScores {
     for (const T s : score) sum += static_cast<double>(s);
     return sum;
   }
-  // What the weights of the chosen experts are divided by.
+  // The divisor of the chosen experts' weights.
   double divisor(const RouterSpec& spec, const int64_t* expert) const {
     const bool softmax = spec.score == RouterScore::kSoftmax;
     if (!spec.normalize) return softmax ? sum() : 1.0;

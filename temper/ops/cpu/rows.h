@@ -71,13 +71,12 @@ struct RowKernels {
   void (*scatter_rows)(int64_t rows, int64_t width, const T* dout, const int64_t* id, T scale,
                        T* dtable);
 
-  // What a row of logits contributes over one block of the vocabulary: its maximum, Σ exp(x - max),
-  // Σ exp(x - max) (x - max). Blocks are kVocabularyBlock wide and joined in ascending order.
-  // parts[r * blocks + b] for rows of `count` logits that begin at a block's first column; x is
-  // left as it is.
+  // A block's part in the softmax of a row of logits: its maximum, Σ exp(x - max), Σ exp(x - max)
+  // (x - max). Blocks are kVocabularyBlock wide and joined in ascending order. parts[r * blocks +
+  // b] for rows of `count` logits that begin at a block's first column; x is left as it is.
   void (*softmax_parts)(int64_t rows, int64_t count, const T* x, int64_t row_stride,
                         SoftmaxPart<T>* parts, int64_t parts_stride);
-  // y = exp(x - shift): what softmax_parts sums.
+  // y = exp(x - shift), the terms that softmax_parts sums.
   void (*exp_shifted)(int64_t count, const T* x, T shift, T* y);
   // log Σ exp x and the entropy -Σ p log p of the whole row, from its parts.
   void (*join_parts)(int64_t rows, int64_t blocks, const SoftmaxPart<T>* parts, T* log_sum_exp,

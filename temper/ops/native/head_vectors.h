@@ -90,7 +90,7 @@ at::Tensor prepare_backward(const AttentionSpec& spec, const RotaryTable& rotary
   const bool norm_last = norm.defined() && spec.norm_rotated;
   if (!norm_last) rotate<T>(spec, rotary, position, heads, true, dy);
   if (!norm.defined()) return dy;
-  at::Tensor read = norm_last ? x.clone() : x;  // by the norm
+  at::Tensor read = norm_last ? x.clone() : x;  // the norm's input
   if (norm_last) rotate<T>(spec, rotary, position, heads, false, read);
   at::Tensor dx = at::zeros_like(x);
   kernels::row_kernels<T>().rms_norm_backward(

@@ -21,12 +21,13 @@
 
 namespace temper::rl {
 
-// What an algorithm needs from the training loop.
+// The models, numbers and group sizes that an algorithm requires.
 struct Needs {
   bool reference = false;      // log-probabilities of the reference model
-  int64_t min_group_size = 2;  // episodes of a prompt; 1: they are not compared
+  int64_t min_group_size = 2;  // episodes of a prompt; 1: they need not be compared
   bool critic = false;         // values of Roles::critic
-  bool old_logp = false;  // of every token, before advantages are assigned; else for ratios only
+  // old log-probabilities of every token before advantages are assigned; false: for ratios only
+  bool old_logp = false;
 };
 
 // Settings of the rollout that defaults of an algorithm may depend on.

@@ -25,7 +25,7 @@ class Dapo final : public GroupAlgorithm {
     keys.overlong_buffer = std::nullopt;
   }
 
-  // What is replayed was filtered and shaped when it was sampled.
+  // Episodes of a replayed file were filtered and shaped when they were sampled.
   void prepare(const RolloutLimits& limits) override {
     if (!keys.overlong_buffer)
       keys.overlong_buffer = limits.samples ? limits.max_new_tokens / kTokensPerOverlongToken : 0;

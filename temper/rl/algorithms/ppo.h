@@ -12,13 +12,13 @@
 
 namespace temper::rl {
 
-// The section `ppo`: the critic and what is made of its values.
+// The section `ppo`: the critic, its training and GAE.
 struct PpoSection {
   std::optional<std::string> critic;           // none: a copy of the policy with a fresh head
   std::optional<double> critic_learning_rate;  // none: the policy's
   bool share_base = false;                     // the critic is an adapter on the policy's base
   double gamma = 1, gae_lambda = 0.95;
-  double value_clip = 0.2;  // 0: none
+  double value_clip = 0.2;  // clipping range of the critic's loss; 0: none
   bool whiten_advantages = true;
   int64_t critic_warmup_steps = 0;
   void fields(Fields& f);
@@ -33,7 +33,7 @@ class Ppo : public Algorithm {
         .reference = keys.beta > 0, .min_group_size = 1, .critic = true, .old_logp = keys.beta > 0};
   }
   double dual_clip() const override { return keys.dual_clip; }
-  // Every episode is told by the critic what it was worth, whatever the others of its prompt got.
+  // Every group is kept: the critic values each episode, whatever the others of its prompt got.
   bool keep(const EpisodeGroup&) const override { return true; }
   void assign(EpisodeGroup& group) override;
   void assign_batch(std::span<EpisodeGroup> groups) override;
@@ -44,7 +44,7 @@ class Ppo : public Algorithm {
   void describe(std::span<const Segment* const> update, MetricsRow& row) const override;
   std::vector<MetricInfo> metrics() const override;
 
-  PolicyKeys keys;  // of the section `rl`
+  PolicyKeys keys;  // the keys of the section `rl`
   PpoSection section;
 };
 

@@ -19,13 +19,14 @@ enum class Aggregation { kTokenMean, kSeqMeanTokenSum, kSeqMeanTokenMean, kSeqMe
 
 // Some episodes of one update, whole.
 struct TokenBatch {
-  at::Tensor logp_M;        // of the policy
-  at::Tensor old_logp_M;    // of the policy at the start of the rollout batch; a constant
-  at::Tensor ref_logp_M;    // of the reference model; undefined if the algorithm needs none
-  at::Tensor entropy_M;     // of the policy's next-token distribution, nats
+  at::Tensor logp_M;      // [tokens] log-probabilities under the policy
+  at::Tensor old_logp_M;  // log-probabilities at the start of the rollout batch; a constant
+  // log-probabilities under the reference model; undefined if the algorithm needs none
+  at::Tensor ref_logp_M;
+  at::Tensor entropy_M;     // entropy of the policy's next-token distribution, nats
   at::Tensor advantage_M;   // advantage of the token
   at::Tensor value_M;       // the critic's value before the token; undefined without a critic
-  at::Tensor old_value_M;   // of the critic at the start of the rollout batch; a constant
+  at::Tensor old_value_M;   // the critic's value at the start of the rollout batch; a constant
   at::Tensor return_M;      // the critic's target; a constant
   at::Tensor weight_M;      // weight of the token in the update's loss: Algorithm::token_weights()
   at::Tensor correction_M;  // importance weight, after truncation or masking

@@ -13,7 +13,7 @@
 namespace temper::rl {
 namespace {
 
-// Lines of the batches in a checkpoint; an empty line ends each.
+// Name of the tensor with the lines of the batches in a checkpoint; an empty line ends each batch.
 constexpr const char* kTensor = "rollouts_begun.jsonl";
 
 // While one lives, the calling thread waits, and sampling has all processors.

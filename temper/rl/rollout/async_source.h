@@ -76,12 +76,12 @@ class AsyncSource : public RolloutSource {
     // Only of a complete batch.
     RolloutBatch rollouts;
     Json source;       // inner's state after the batch
-    MetricsRow about;  // what inner's describe() says of it
+    MetricsRow about;  // metrics of inner's describe() for the batch
   };
   struct Batch {
     // Both belong to the thread that trains.
-    int64_t planned = 0;                  // tokens of a completion that were asked for so far
-    std::shared_future<Sampled> sampled;  // up to `planned`
+    int64_t planned = 0;  // number of tokens of a completion that were asked for so far
+    std::shared_future<Sampled> sampled;  // result, up to `planned` tokens
     // Belongs to the thread that samples.
     std::unique_ptr<PartialBatch> partial;
   };
@@ -94,7 +94,7 @@ class AsyncSource : public RolloutSource {
   };
   struct Job {
     int64_t version = 0;
-    std::deque<Stage> stages{};  // that are not done
+    std::deque<Stage> stages{};  // stages that are not done
   };
   // A batch in flight as it was when a checkpoint was begun.
   struct InFlight {
@@ -123,9 +123,9 @@ class AsyncSource : public RolloutSource {
   std::deque<BatchPointer> in_flight_;  // in the order in which they will be used
   int64_t continued_ = -1;              // the last version that continues batches in flight
   Json state_after_;                    // inner's state after the batch that next() gave last
-  MetricsRow about_;                    // that batch
+  MetricsRow about_;                    // metrics of that batch
 
-  std::exception_ptr failure_;  // of the sampling thread's first job that failed
+  std::exception_ptr failure_;  // exception of the sampling thread's first failed job
   WorkQueue queue_;             // last: its jobs use the others
 };
 

@@ -15,7 +15,7 @@ namespace temper::rl {
 struct EpisodeDriver::Live {
   size_t ask = 0;
   int64_t sample = 0;
-  int64_t number = 0;  // the pool's
+  int64_t number = 0;  // the pool's number of the episode
   std::optional<LiveEpisode> state;
   int64_t turns = 0;
   double reward = 0;
@@ -31,10 +31,11 @@ struct EpisodeDriver::Batch {
   generate::CompletionSource& source;
   const std::vector<Ask>& asks;
   const Done& done;
-  std::map<int64_t, Live> open;                     // by the pool's number
-  std::map<generate::RequestId, int64_t> sampling;  // the open episodes whose turn it is
-  std::vector<std::vector<SampledEpisode>> ended;   // by ask
-  std::vector<int64_t> unfinished;                  // by ask
+  std::map<int64_t, Live> open;  // episodes by the pool's number
+  // open episodes whose turn is being sampled, by request
+  std::map<generate::RequestId, int64_t> sampling;
+  std::vector<std::vector<SampledEpisode>> ended;  // [asks] ended episodes
+  std::vector<int64_t> unfinished;                 // [asks] number of unfinished episodes
 };
 
 EpisodeDriver::EpisodeDriver(const env::EnvironmentSection& section, data::PromptFormat format,
@@ -98,7 +99,8 @@ void EpisodeDriver::answered(Batch& batch, env::Reply reply) {
   counts_.malformed += reply.unasked_lines;
   counts_.unread_calls += reply.unread_calls;
   for (const env::Failure& failure : reply.tool_failures) count(failure);
-  if (reply.failure) return fail(batch, live, *reply.failure);  // that is the cause to tell
+  // the environment's failure is the cause to report
+  if (reply.failure) return fail(batch, live, *reply.failure);
   if (reply.unasked_lines > 0) keep_first(reply.unasked);
   try {
     if (!live.state)

@@ -38,7 +38,7 @@ struct SampledEpisode {
   Episode episode;
   bool dropped = false;   // the environment failed, and its on_failure is drop
   bool failed = false;    // the environment failed
-  bool rewarded = false;  // an answer of its program told a reward
+  bool rewarded = false;  // an answer of the environment's program contained a reward
 };
 
 class EpisodeDriver {
@@ -49,7 +49,7 @@ class EpisodeDriver {
                 generate::GenerationOptions options, const std::vector<int32_t>& eos_token_ids);
 
   struct Ask {
-    int64_t key;  // of its random numbers
+    int64_t key;  // key of its random numbers
     const data::PromptRow* row;
     int adapter = 0;
   };

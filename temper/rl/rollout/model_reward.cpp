@@ -12,7 +12,8 @@
 namespace temper::rl {
 namespace {
 
-constexpr int64_t kMostTokens = 8192;  // of a forward pass; a longer completion has one of its own
+// most tokens of a forward pass; a longer completion has a pass of its own
+constexpr int64_t kMostTokens = 8192;
 
 std::unique_ptr<rewards::Reward> make_model_reward(const rewards::RewardSection& section) {
   check<ConfigError>(section.model.has_value(), "rewards: ", section.label(),
@@ -36,7 +37,7 @@ std::vector<rewards::Verdict> ModelReward::judge(std::span<const rewards::Sample
   const int64_t vocabulary = model_->config().vocab_size;
   for (size_t first = 0; first < samples.size();) {
     const auto forest = std::make_shared<Forest>();
-    std::vector<int64_t> last;  // of each sample
+    std::vector<int64_t> last;  // last token of each sample
     const std::vector<int32_t>& prompt = samples[first].prompt_tokens;
     if (!prompt.empty()) forest->add_root(prompt);
     size_t end = first;

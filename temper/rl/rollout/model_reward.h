@@ -48,7 +48,8 @@ class Closings {
   const Tokenizer* tokenizer_;
   bool needed_;
   std::vector<int32_t> ends_;
-  std::map<const ChatTemplate*, std::vector<int32_t>> found_;  // with the end token
+  // tokens by template, the end token included
+  std::map<const ChatTemplate*, std::vector<int32_t>> found_;
 };
 
 // Throws ConfigError for a reward model whose tokens are not the policy's: its tokenizer's, or

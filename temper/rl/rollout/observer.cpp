@@ -13,14 +13,15 @@
 namespace temper::rl {
 namespace {
 
-constexpr double kBlownUpKl = 10;        // nats a token
-constexpr double kMostMismatchKl = 0.1;  // the same; a sampler of other weights is above it
+constexpr double kBlownUpKl = 10;        // nats per token; a policy above it has left its reference
+constexpr double kMostMismatchKl = 0.1;  // nats per token; a sampler of other weights is above it
 constexpr size_t kSamplesInReport = 50;
-constexpr double kBetweenSamples = 20;  // seconds, on the console
+constexpr double kBetweenSamples = 20;  // seconds between two samples on the console
 constexpr size_t kReportBytes = 600;
-constexpr size_t kSampleBytes = 160;    // of a prompt's end and of a completion's beginning
+// bytes of a prompt's end and of a completion's beginning that are shown
+constexpr size_t kSampleBytes = 160;
 constexpr double kNoDeviation = 1e-12;  // standard deviations up to this count as 0
-constexpr double kMostTruncated = 0.5;  // share of completions
+constexpr double kMostTruncated = 0.5;  // share of truncated completions above which the run warns
 
 }  // namespace
 

@@ -18,7 +18,7 @@ namespace temper::rl {
 struct PartialCompletion {
   std::vector<Segment> parts;
   std::string text;
-  bool stopped = false;  // by an end token, a stop text or its grammar's end
+  bool stopped = false;  // ended by an end token, a stop text or its grammar's end
 
   std::vector<int32_t> tokens() const;
   int64_t length() const;
@@ -28,9 +28,9 @@ struct PartialCompletion {
 // The completions of one prompt.
 struct PartialGroup {
   const Prompt* prompt = nullptr;
-  std::vector<PartialCompletion> completions;  // by sample; empty in an environment
-  EpisodeGroup episodes;                       // once they are done
-  int64_t unfinished = 0;                      // completions or episodes
+  std::vector<PartialCompletion> completions;  // [samples] completions; empty in an environment
+  EpisodeGroup episodes;                       // set once the completions or episodes are done
+  int64_t unfinished = 0;                      // number of unfinished completions or episodes
 
   // Whether no completion has a token yet.
   bool is_fresh() const;
@@ -39,8 +39,8 @@ struct PartialGroup {
 };
 
 struct PartialBatch {
-  std::vector<Prompt> prompts;           // of all ranks
-  std::map<int64_t, PartialGroup> mine;  // of this rank's prompts, by key
+  std::vector<Prompt> prompts;           // prompts of all ranks
+  std::map<int64_t, PartialGroup> mine;  // groups of this rank's prompts, by key
   // The prompts' loader before and after they were drawn.
   data::LoaderState state_before, state_after;
   // Counts of what happened while the batch was sampled.

@@ -16,8 +16,8 @@ namespace {
 
 constexpr int64_t kEvaluationKeys = int64_t{1} << 40;
 
-// Under dynamic sampling batches draw more prompts than a pass over them has: the plan of steps is
-// what ends the run, and the prompts go around.
+// Under dynamic sampling batches draw more prompts than a pass over them has: the run ends by its
+// planned steps, and the prompts repeat.
 data::LoaderOptions loader_options(const RlConfig& config) {
   data::LoaderOptions options = train::loader_options(config, config.rl.prompts_per_rollout);
   if (config.rl.algorithm->max_refills() > 0) options.epochs.reset();

@@ -17,7 +17,7 @@
 namespace temper::rl {
 
 struct Prompt {
-  int64_t key;  // of its random numbers: its number among all that the run drew
+  int64_t key;  // key of its random numbers: its number among all prompts that the run drew
   data::PromptRow row;
 };
 

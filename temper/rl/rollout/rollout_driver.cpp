@@ -59,7 +59,7 @@ void RolloutDriver::check_sampled(const std::string& why) const {
 // of its own.
 void RolloutDriver::sample_completions(const std::vector<Stage>& stages,
                                        const std::function<bool()>& stop) {
-  std::map<int64_t, PartialGroup*> groups;  // by key
+  std::map<int64_t, PartialGroup*> groups;  // groups by key
   std::vector<generate::RequestId> requests;
   const generate::GenerationOptions options = config_.rollout.options(config_.seed);
   const auto submit = [&](const PartialGroup& group, int64_t max_tokens, int64_t first,
@@ -158,8 +158,8 @@ void RolloutDriver::sample_stages(const std::vector<Stage>& stages,
     why = e.what();
   }
   if (!samples_here()) check_sampled(why);
-  completions_->rest();                         // what comes next is sampled with other weights
-  PartialBatch& first = *stages.front().batch;  // of several, what they share counts once
+  completions_->rest();  // the next completions are sampled with other weights
+  PartialBatch& first = *stages.front().batch;  // gets the statistics that several batches share
   first.speculation = first.speculation + (completions_->speculation() - before);
   for (const Stage& stage : stages)
     stage.batch->rollout_seconds += (steady_seconds() - start) / static_cast<double>(stages.size());
@@ -174,7 +174,7 @@ void RolloutDriver::sample(const std::vector<Stage>& stages, int64_t policy_vers
     dist::check_peers();
     return stopping_.load();
   });
-  check_running();  // where it was stopped, what was sampled is given up
+  check_running();  // a stopped run drops the samples
 }
 
 void RolloutDriver::sample_with_policy(const Stage& stage, const std::function<bool()>& stop) {

@@ -1,5 +1,5 @@
-// Samples what partial batches lack: completions, or episodes in an environment, by the rollout
-// engine with the current policy or by another behavior policy (weights/behavior_policy.h).
+// Completes partial batches: completions, or episodes in an environment, by the rollout engine with
+// the current policy or by another behavior policy (weights/behavior_policy.h).
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,7 @@ class RolloutDriver {
   }
   // Whether a behavior policy samples now, and not the engine.
   bool uses_behavior_policy() const { return completions_ != &engine_; }
-  // These three are those of BehaviorPolicy.
+  // As in BehaviorPolicy.
   void keep(int64_t policy_version);
   void share_processors(bool training);
   void stop();
@@ -62,10 +62,10 @@ class RolloutDriver {
   train::Policy& policy_;
   dist::Group& group_;
   Done done_;
-  generate::Engine engine_;                   // of the policy as it is
+  generate::Engine engine_;                   // samples with the policy as it is
   std::unique_ptr<BehaviorPolicy> behavior_;  // null: the engine samples
   generate::CompletionSource* completions_ = &engine_;
-  int64_t version_ = 0;  // of the policy that samples now
+  int64_t version_ = 0;  // version of the policy that samples now
   std::unique_ptr<EpisodeDriver> episodes_;
   std::atomic<bool> stopping_{false};
 };

@@ -54,7 +54,7 @@ class RolloutFailures {
   // Failures of all ranks since the run began.
   rewards::FailureCounts rewards_failed_;
   EnvironmentCounts episodes_failed_;
-  int64_t failed_in_a_row_ = 0;  // batches, up to the last
+  int64_t failed_in_a_row_ = 0;  // number of failed batches in a row, up to the last one
   // Each with the rank where it happened: the first failure in these batches, and the first ones
   // since this process began.
   std::string cause_, first_of_rewards_, first_of_environment_;

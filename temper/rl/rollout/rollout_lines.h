@@ -1,5 +1,5 @@
-// Episodes as lines of a rollouts file (JSONL): what a run leaves, what `rl.replay` reads, and what
-// ranks send each other.
+// Episodes as lines of a rollouts file (JSONL): a run's output, the input of `rl.replay`, and the
+// form in which ranks send episodes to each other.
 #pragma once
 
 #include <cstdint>

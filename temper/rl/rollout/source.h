@@ -1,5 +1,5 @@
-// Where groups of episodes come from: sampled when they are needed (sync_source.h), sampled while
-// the policy trains on earlier ones (async_source.h), or read from a file (replay_source.h). The
+// Sources of groups of episodes: sampled when they are needed (sync_source.h), sampled while the
+// policy trains on earlier ones (async_source.h), or read from a file (replay_source.h). The
 // training loop does not depend on the kind of source, only on what its methods report.
 #pragma once
 

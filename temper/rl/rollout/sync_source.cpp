@@ -157,7 +157,7 @@ std::vector<EpisodeGroup> SyncSource::judged_groups(PartialBatch& batch) {
              : mine;
 }
 
-// The groups of all ranks, by id: lines of a rollouts file are what travels.
+// The groups of all ranks, by id: ranks exchange them as lines of a rollouts file.
 std::vector<EpisodeGroup> SyncSource::gather(std::vector<EpisodeGroup> mine) const {
   if (group_.size() == 1) return mine;
   return from_lines(group_.all_gather(to_lines(mine, reference_worker_ != nullptr)));
@@ -230,7 +230,7 @@ RolloutBatch SyncSource::finish(PartialBatch& batch, int64_t policy_version) {
     next->speculation = next->speculation + batch.speculation;
     next->rollout_seconds += batch.rollout_seconds;
     next->reward_seconds += batch.reward_seconds;
-    const int64_t dropped = batch.dropped;  // on all ranks
+    const int64_t dropped = batch.dropped;  // dropped completions of all ranks
     batch = std::move(*next);
     rollouts.groups = fill(batch, policy_version);
     failures_.count(batch, group_);

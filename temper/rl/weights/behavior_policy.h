@@ -1,4 +1,4 @@
-// Behavior policies: whose weights sample the completions of a rollout batch. A run without one
+// Behavior policies: the weights that sample the completions of a rollout batch. A run without one
 // samples in this process with the current weights. The others: weights kept of an earlier version
 // while training goes on (SnapshotPolicy), servers that are given the weights (ServerPolicy), ranks
 // with the role `rollout` (RankPolicy).

@@ -49,9 +49,9 @@ class RankPolicy : public BehaviorPolicy {
   // an engine of the policy as it is.
   std::unique_ptr<SnapshotPolicy> snapshots_;
   std::unique_ptr<generate::Engine> own_;
-  std::shared_ptr<roles::WeightsSender> sender_;  // of rank 0
-  std::mutex mutex_;                              // of keep() on one thread and use() on another
-  std::map<int64_t, std::shared_ptr<const std::string>> kept_;  // for snapshots_
+  std::shared_ptr<roles::WeightsSender> sender_;  // null except on rank 0
+  std::mutex mutex_;                              // for keep() on one thread and use() on another
+  std::map<int64_t, std::shared_ptr<const std::string>> kept_;  // [version] weights for snapshots_
   int64_t kept_last_ = -1, used_ = -1;
   bool alone_ = false;  // the ranks are gone
   std::shared_ptr<generate::remote::ServerPool> pool_;

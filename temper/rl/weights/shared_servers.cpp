@@ -26,8 +26,8 @@ using generate::remote::ServerPool;
 
 namespace {
 
-// POST: what ServerPool::load() is given, as {"server", "version", "path", "adapter", "lost"}; the
-// answer is {"load"}, or {"failure", "unreachable", "status", "retry_after"} where the server
+// POST: the arguments of ServerPool::load(), as {"server", "version", "path", "adapter", "lost"};
+// the answer is {"load"}, or {"failure", "unreachable", "status", "retry_after"} where the server
 // failed.
 constexpr const char* kLoad = "/load";
 
@@ -191,7 +191,7 @@ SharedServers::SharedServers(const RlConfig& config, const train::Policy& policy
 }
 
 SharedServers::~SharedServers() {
-  pool_->stop();  // what others wait for ends, too
+  pool_->stop();  // ends the waiting of other ranks as well
 }
 
 }  // namespace temper::rl

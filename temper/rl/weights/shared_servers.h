@@ -29,7 +29,8 @@ class SharedServers {
   class Loading;
   std::vector<std::string> warnings_;
   std::shared_ptr<generate::remote::ServerPool> pool_;
-  std::unique_ptr<Loading> loading_;  // of rank 0, where there are others
+  // answers the other ranks; null except on rank 0 of several
+  std::unique_ptr<Loading> loading_;
 };
 
 }  // namespace temper::rl

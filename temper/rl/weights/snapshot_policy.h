@@ -31,13 +31,13 @@ class SnapshotPolicy : public BehaviorPolicy {
   class SharingEngine;
   void keep(int64_t version, std::vector<at::Tensor> values);
 
-  std::map<const nn::Parameter*, std::string> names_;  // of the policy's parameters
+  std::map<const nn::Parameter*, std::string> names_;  // names of the policy's parameters
   std::unique_ptr<models::CausalLM> copy_;             // null: the adapter is copied
-  int adapter_ = 0;                                    // of the engine's model
+  int adapter_ = 0;  // adapter of the engine's model that holds the snapshot
   std::vector<models::ParameterCopy> parameters_;
   std::unique_ptr<SharingEngine> engine_;
   std::mutex mutex_;
-  std::map<int64_t, std::vector<at::Tensor>> kept_;  // values of parameters_
+  std::map<int64_t, std::vector<at::Tensor>> kept_;  // [version] values of parameters_
   int64_t kept_last_ = -1, used_ = -1;
 };
 

@@ -8,8 +8,8 @@
 
 namespace temper::jinja::filters {
 namespace {
-// What a generator function gives: the items that `make` adds until it returns, and the error that
-// ends it, which is raised when the items before it have been taken.
+// The iterator that a generator function returns: the items that `make` adds until it returns, and
+// the error that ends it, which is raised when the items before it have been taken.
 template <class Make>
 Value generator(Make make) {
   Values items;
@@ -111,7 +111,7 @@ Value reverse(Interpreter& interpreter, Value input, Arguments arguments) {
   if (input.is_string()) return slice(input, {}, {}, -1);
   Values items = interpreter.items_of(input);
   std::reverse(items.begin(), items.end());
-  // Python's reversed() gives an iterator; of what has no order of its own jinja2 makes a list.
+  // Python's reversed() gives an iterator; for a value without an order jinja2 makes a list.
   if (!is_reversible(input)) return make_list(std::move(items));
   return Value(std::make_shared<Iterator>(std::move(items)));
 }

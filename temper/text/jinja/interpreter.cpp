@@ -43,7 +43,7 @@ class Interpreter::NewScope {
   std::shared_ptr<Scope> parent_, outer_;
 };
 
-// Takes what is written while it lives.
+// Captures the output written while the object lives.
 class Interpreter::Capture {
  public:
   explicit Capture(Interpreter& interpreter) : interpreter_(interpreter), outer_(interpreter.out_) {
@@ -150,7 +150,7 @@ Value Interpreter::make_namespace(Arguments arguments) {
   return Value(std::move(ns));
 }
 
-// ----------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------------
 // statements
 
 Interpreter::Flow Interpreter::run_body(const Body& body) {
@@ -322,7 +322,7 @@ void Interpreter::assign(const Target& target, Value value) {
   }
 }
 
-// ----------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------------
 // expressions
 
 Value Interpreter::eval(const Expression& expression) {
@@ -471,7 +471,7 @@ Value Interpreter::eval(const Conditional& node) {
       "the inline if-expression evaluated to false and no else section was defined");
 }
 
-// ----------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------------
 // look-ups, calls
 
 Value Interpreter::attribute(const Value& value, const std::string& name) {

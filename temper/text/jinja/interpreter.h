@@ -1,5 +1,5 @@
-// Walks a template's syntax tree and writes its text; what filters, tests and methods need of a
-// render as well.
+// Walks a template's syntax tree and writes its text. Filters, tests and methods use it for budgets
+// and operators.
 #pragma once
 
 #include <cstddef>

@@ -197,7 +197,7 @@ void Lexer::inside(Kind end, std::string_view closing) {
   brackets_.clear();
   for (;;) {
     if (done()) {
-      // What is missing becomes the parser's error, at the end of the template.
+      // The missing end is the parser's error, at the end of the template.
       return;
     }
     if (brackets_.empty() && tag_end(closing)) {

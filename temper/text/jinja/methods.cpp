@@ -12,8 +12,8 @@ Value method(const std::string& name, const Value& self, Function::Body body) {
   return Value(std::make_shared<Function>(name, std::move(body), self));
 }
 
-// What the immutable sandbox answers for a method that would change its value: an Undefined that
-// raises when called.
+// The immutable sandbox's result for a method that would change its value: an Undefined that raises
+// when called.
 std::optional<Value> refused(const Value& self, const std::string& name,
                              std::initializer_list<const char*> unsafe) {
   if (std::find(unsafe.begin(), unsafe.end(), name) == unsafe.end()) return std::nullopt;

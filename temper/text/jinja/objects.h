@@ -1,5 +1,4 @@
-// Values with identity or state: functions, ranges, iterators, namespaces and what a `for` loop
-// knows.
+// Values with identity or state: functions, ranges, iterators, namespaces and the `loop` variable.
 #pragma once
 
 #include <functional>
@@ -29,7 +28,7 @@ class BigInteger : public Object {
 
 class Interpreter;
 
-// What a call, filter or test is given.
+// The arguments of a call, filter or test.
 struct Arguments {
   Values positional;
   std::vector<std::pair<std::string, Value>> named;
@@ -194,7 +193,7 @@ class Cursor {
 
  private:
   Value source_;
-  size_t position_ = 0;  // of the next element; in strings its byte
+  size_t position_ = 0;  // index of the next element; in a string, its byte
 };
 
 bool is_iterable(const Value& value);
@@ -230,7 +229,7 @@ class Loop final : public Object {
   Test test_;
   int nesting_;
   std::optional<size_t> length_;
-  std::optional<Values> rest_;  // what length() had to take out of the cursor
+  std::optional<Values> rest_;  // remaining items, taken out of the cursor by length()
   size_t rest_position_ = 0;
   int64_t index0_ = -1;
   std::optional<Value> current_, before_, after_;

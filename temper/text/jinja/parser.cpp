@@ -12,10 +12,10 @@ namespace temper::jinja {
 namespace {
 using Kind = Token::Kind;
 
-constexpr int kMaxParserDepth =
-    120;  // of the parser's own recursion: brackets, unary operators, nested blocks
-constexpr int kMaxHeight =
-    400;  // of an expression's tree: also long chains such as a ~ b ~ c or x|f|g
+// limit on the parser's own recursion: brackets, unary operators, nested blocks
+constexpr int kMaxParserDepth = 120;
+// limit on the height of an expression's tree, also for long chains such as a ~ b ~ c or x|f|g
+constexpr int kMaxHeight = 400;
 
 int height(const ExpressionPtr& e) { return e ? e->height : 0; }
 int height(const std::vector<ExpressionPtr>& list) {
@@ -146,9 +146,9 @@ class Parser {
   std::vector<Token> tokens_;
   size_t pos_ = 0;
   int depth_ = 0;
-  int for_depth_ = 0;                 // for statements around, where `loop` may not be assigned
-  int breakable_ = 0;                 // loops that break and continue could leave
-  std::vector<SpecialNames> macros_;  // around this place, innermost last
+  int for_depth_ = 0;  // enclosing for statements, in which `loop` may not be assigned
+  int breakable_ = 0;  // enclosing loops that break and continue could leave
+  std::vector<SpecialNames> macros_;  // enclosing macros, innermost last
 };
 
 std::string Parser::describe() const {

@@ -29,7 +29,7 @@ Value make_strings(std::vector<std::string> parts) {
 // nothing when the start lies beyond the end of the string.
 struct Window {
   std::string_view text;
-  size_t begin = 0;  // code points before it
+  size_t begin = 0;  // number of code points before `text`
 };
 std::optional<Window> window(const std::string& text, const Bound& bound, size_t start_at,
                              size_t end_at) {
@@ -170,7 +170,7 @@ std::string swap_case(std::string_view text) {
   return out;
 }
 
-// True for a text that is not empty and whose characters all are such.
+// True for a text that is not empty and whose characters all satisfy `is`.
 template <bool (*is)(char32_t)>
 Value all(Interpreter&, const Value& self, Arguments arguments) {
   Bound("str method", std::move(arguments), {});
@@ -235,7 +235,7 @@ Value remove_affix(Interpreter&, const Value& self, Arguments arguments) {
   return text.ends_with(affix) ? text.substr(0, text.size() - affix.size()) : text;
 }
 
-// What a method of Markup gives stays Markup; what comes in from outside is escaped.
+// kMarkup: the method's result on Markup is Markup too, and text arguments are escaped.
 enum class Keeps { kNothing, kMarkup };
 struct Entry {
   Method method;

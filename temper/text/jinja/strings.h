@@ -1,4 +1,4 @@
-// What filters and string methods share.
+// Functions on text that filters and string methods share.
 #pragma once
 
 #include <cstdint>

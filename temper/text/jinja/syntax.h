@@ -54,7 +54,7 @@ struct Call {
   CallArguments arguments;
 };
 struct Filter {
-  ExpressionPtr input;  // null: what a filter block or a block assignment captured
+  ExpressionPtr input;  // null: the text captured by a filter block or a block assignment
   std::string name;
   CallArguments arguments;
 };
@@ -98,7 +98,7 @@ struct Expression {
   Node node;
 };
 
-// What may stand left of an assignment: a name, an attribute of a namespace, or a tuple of those.
+// The left side of an assignment: a name, an attribute of a namespace, or a tuple of those.
 struct Target {
   std::string name;
   std::string attribute;      // not empty: `name.attribute`

@@ -4,8 +4,8 @@
 //
 // Left out are the tags that need other templates (extends, include, import, block), recursive
 // loops, and arithmetic with integers beyond 64 bits, which are printed as they are: they are
-// refused, never approximated. A template and what it
-// is given may be hostile: work, memory, nesting and output are bounded.
+// refused, never approximated. A template and its variables may be hostile: work, memory, nesting
+// and output are bounded.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ namespace temper::jinja {
 std::tm local_time();
 
 struct RenderOptions {
-  std::function<std::tm()> clock = local_time;  // what strftime_now reads
+  std::function<std::tm()> clock = local_time;  // the time that strftime_now formats
   size_t max_steps = 50'000'000;                // operations, about 0.1 us each
   size_t max_bytes = size_t{1} << 30;  // memory made in the course of the render, freed or not
   size_t max_output = size_t{64} << 20;
@@ -48,8 +48,8 @@ class JinjaTemplate {
   JinjaTemplate(JinjaTemplate&&) noexcept;
   JinjaTemplate& operator=(JinjaTemplate&&) noexcept;
 
-  // `context` is an object: the template's variables. Throws DataError("NAME:LINE: ..."), also for
-  // what the template itself raises with raise_exception. May be used from any number of threads.
+  // `context` is an object: the template's variables. Throws DataError("NAME:LINE: ..."), also when
+  // the template calls raise_exception. May be used from any number of threads.
   std::string render(const Json& context, const RenderOptions& options = {}) const;
   Rendered render_with_spans(const Json& context, const RenderOptions& options = {}) const;
 

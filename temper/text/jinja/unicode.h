@@ -33,8 +33,8 @@ bool is_lower(char32_t c);
 // Simple case mappings, and the common full ones (the sharp s, the dotted capital I).
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
-std::string to_title_case(
-    std::string_view text);  // of one character: what capitalize() does to the first
+// one character in title case, as capitalize() writes the first
+std::string to_title_case(std::string_view text);
 
 // str.splitlines() and str.split(): at Unicode line ends, and at runs of white space.
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends = false);

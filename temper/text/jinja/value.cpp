@@ -11,7 +11,8 @@
 
 namespace temper::jinja {
 namespace {
-constexpr size_t kIndexFrom = 9;  // dicts of fewer pairs are searched
+// pairs from which on a dict has a hash index; smaller dicts are searched
+constexpr size_t kIndexFrom = 9;
 
 std::shared_ptr<const Sequence> make_sequence(Values items, bool grouped = false) {
   auto data = std::make_shared<Sequence>();

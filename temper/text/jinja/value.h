@@ -19,8 +19,8 @@
 
 namespace temper::jinja {
 
-// What a template does wrong, before the interpreter adds the template's name and line and makes it
-// a DataError.
+// An error in a template, before the interpreter adds the template's name and line and makes it a
+// DataError.
 class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -15,7 +15,7 @@ namespace {
 constexpr double kDecay = -0.8;       // the moments' decay is 1 - step ^ kDecay
 constexpr double kSquareEps = 1e-30;  // added to squared gradients
 constexpr double kClip = 1;           // largest root mean square of an update
-constexpr int64_t kColumns = 256;     // of a matrix, summed by one thread
+constexpr int64_t kColumns = 256;     // columns of a matrix that one thread sums
 
 struct Matrix {
   int64_t rows, columns;

@@ -15,7 +15,7 @@ namespace temper::train {
 namespace {
 
 constexpr int64_t kBlock = 256;
-constexpr int64_t kLeast = 4096;  // elements
+constexpr int64_t kLeast = 4096;  // elements from which moments have 8 bits
 constexpr int kRanges = 7;
 
 using Table = std::array<float, 256>;

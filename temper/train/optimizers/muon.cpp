@@ -122,7 +122,7 @@ class Muon : public UpdateRule {
   }
 
  private:
-  // Moves the momentum, and gives Nesterov's look ahead.
+  // Updates the momentum, and returns Nesterov's look-ahead.
   at::Tensor moved(const Update& u, const at::Tensor& grad, const at::Tensor& momentum) const {
     if (!updates_on_host(momentum)) {
       const at::Tensor now = grad * u.grad_scale;
