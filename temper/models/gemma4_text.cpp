@@ -5,7 +5,10 @@
 //   h = x + n2 o(attend(rotate(nq q(n1 x)), rotate(nk k(n1 x)), normed v(n1 x)))
 //   h = h + n4 down(gelu(gate(n3 h)) * up(n3 h))
 //   y = scalar (h + n5 projection(gelu(gate_p(h)) * p))
+#include <ATen/ATen.h>
+
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "temper/models/gemma.h"
 

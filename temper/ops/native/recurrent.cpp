@@ -8,6 +8,7 @@
 
 #include "temper/base/error.h"
 #include "temper/ops/native/native.h"
+#include "temper/ops/tensor_data.h"
 
 namespace temper::ops {
 namespace {
