@@ -31,8 +31,7 @@ std::vector<std::vector<int64_t>> carried_sizes(models::CausalLM& model) {
 
 CacheSize cache_size(int64_t max_bytes, const ops::CachePage& page, int64_t state_bytes) {
   // A rank that would get no head has pages of no bytes, until its mesh is refused.
-  if (state_bytes == 0)
-    return {max_bytes / std::max<int64_t>(1, page.bytes), CacheSize::kNoStates};
+  if (state_bytes == 0) return {max_bytes / std::max<int64_t>(1, page.bytes), CacheSize::kNoStates};
   const int64_t with_pages = state_bytes + pages_for(kTokensOfState, page.tokens) * page.bytes;
   const int64_t states = std::max<int64_t>(2, max_bytes / with_pages);
   const int64_t left = std::max<int64_t>(0, max_bytes - states * state_bytes);
