@@ -40,8 +40,7 @@ class Balance : public Command {
   }
 
   int run() override {
-    check<ConfigError>(!json_ || output_ != "-",
-                       "data balance: --json and the rows cannot both go to standard output");
+    check_figures_apart("balance", json_, output_);
     const data::RowGroups by = groups_.groups();
     std::vector<std::pair<std::string, double>> targets;
     if (!target_.empty()) targets = data::parse_shares(target_, "--target");

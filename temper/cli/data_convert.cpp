@@ -12,34 +12,29 @@
 namespace temper::cli {
 namespace {
 
-constexpr const char* kFormats[] = {"messages", "sharegpt", "alpaca", "prompt"};
+const std::vector<std::string> kFormats{"messages", "sharegpt", "alpaca", "prompt"};
 
 class Convert : public Command {
  public:
   void declare(CLI::App& app) override {
     app.description(
-        "Writes rows in another form. The file's name says which: "
-        ".jsonl, .jsonl.gz, .jsonl.zst, "
-        ".json (one list) or .parquet; what is read\nmay be Parquet, .csv or "
-        ".tsv, too. --to writes "
-        "conversations as messages, ShareGPT, Alpaca or prompt and "
-        "completion.\n"
-        "example: temper data convert sharegpt.parquet --to "
-        "messages --output rows.jsonl.zst");
+        "Writes rows in another form. The file's name says which: .jsonl, .jsonl.gz, .jsonl.zst, "
+        ".json (one list) or .parquet; what is read\nmay be Parquet, .csv or .tsv, too. --to "
+        "writes "
+        "conversations as messages, ShareGPT, Alpaca or prompt and completion.\n"
+        "example: temper data convert sharegpt.parquet --to messages --output rows.jsonl.zst");
     inputs_.add_to(app);
     app.add_option("--output", output_, "file for the rows, or - for standard output")->required();
-    app.add_option("--to", to_,
-                   "format of the rows: messages, sharegpt, alpaca, or prompt "
-                   "(messages as prompt "
-                   "and completion); default: as they are, with the names that "
-                   "--columns gives")
-        ->check(CLI::IsMember({"messages", "sharegpt", "alpaca", "prompt"}));
+    app.add_option(
+           "--to", to_,
+           "format of the rows: messages, sharegpt, alpaca, or prompt (messages as prompt and "
+           "completion); default: as they are, with the names that --columns gives")
+        ->check(CLI::IsMember(kFormats));
     app.add_flag("--json", json_, "print the figures as one JSON object");
   }
 
   int run() override {
-    check<ConfigError>(!json_ || output_ != "-",
-                       "data convert: --json and the rows cannot both go to standard output");
+    check_figures_apart("convert", json_, output_);
     const data::RowList rows = inputs_.open();
     check_rows_output(output_, rows);
     RowSink out(output_);

@@ -38,8 +38,7 @@ class Dedup : public Command {
   }
 
   int run() override {
-    check<ConfigError>(!json_ || output_ != "-",
-                       "data dedup: --json and the rows cannot both go to standard output");
+    check_figures_apart("dedup", json_, output_);
     const data::RowList rows = inputs_.open();
     check_rows_output(output_, rows);
     RowSink out(output_);

@@ -41,6 +41,11 @@ void GroupFlags::add_to(CLI::App& app) {
       ->excludes(by_field);
 }
 
+void check_figures_apart(const char* tool, bool json, const std::string& output) {
+  check<ConfigError>(!json || output != "-", "data ", tool,
+                     ": --json and the rows cannot both go to standard output");
+}
+
 void check_rows_output(const std::string& output, const data::RowList& rows,
                        const std::string& flag) {
   if (output == "-") return;

@@ -43,6 +43,9 @@ struct GroupFlags {
 void check_rows_output(const std::string& output, const data::RowList& rows,
                        const std::string& flag = "--output");
 
+// Throws ConfigError where the figures of `tool` and its rows would both go to standard output.
+void check_figures_apart(const char* tool, bool json, const std::string& output);
+
 // What is printed beside rows: on standard output, unless the rows go there.
 std::ostream& beside(const std::string& output);
 

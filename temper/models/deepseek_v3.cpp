@@ -6,47 +6,11 @@
 #include "temper/models/expert_tensors.h"
 #include "temper/models/fp8.h"
 #include "temper/models/sparse_block.h"
-#include "temper/nn/latent_attention.h"
-#include "temper/nn/read_rows.h"
 
 namespace temper::models {
 namespace {
 
 constexpr int64_t kMostDimensions = 65536;  // of a head: far above any model's
-
-// SparseBlock with latent attention.
-class LatentBlock : public nn::Module {
- public:
-  static constexpr bool kLeavesOutRows = true;
-  LatentBlock(nn::Module& parent, std::string name, const DecoderConfig& c, int64_t layer,
-              std::shared_ptr<nn::Rotary> rotary)
-      : Module(parent, std::move(name)),
-        self_attn(*this, "self_attn", c.attention_of(layer), *c.latent, layer, std::move(rotary)),
-        input_layernorm(*this, "input_layernorm", c.hidden_size, c.attention.norm_eps),
-        post_attention_layernorm(*this, "post_attention_layernorm", c.hidden_size,
-                                 c.attention.norm_eps) {
-    if (c.sparse->layers.at(static_cast<size_t>(layer)))
-      sparse.emplace(*this, c.sparse->module, c, layer);
-    else
-      mlp.emplace(*this, "mlp", c.hidden_size, c.intermediate_size, false, c.activation,
-                  c.initializer_range);
-  }
-
-  at::Tensor forward(const at::Tensor& x, const nn::Context& context) {
-    const nn::ReadRows read(context);
-    const at::Tensor attended = self_attn.forward(input_layernorm.input(x), context);
-    const at::Tensor h = ops::add_scaled(read.select(x), attended);
-    const ops::LinearInput in = post_attention_layernorm.input(h);
-    const at::Tensor fed =
-        sparse ? sparse->forward(in, read.context()) : mlp->forward(in, read.context());
-    return read.restore(ops::add_scaled(h, fed), x.size(0));
-  }
-
-  nn::LatentAttention self_attn;
-  std::optional<nn::GatedMlp> mlp;
-  std::optional<SparseMlp> sparse;  // one of the two
-  nn::RmsNorm input_layernorm, post_attention_layernorm;
-};
 
 nn::LatentConfig read_latent(const HfConfig& config) {
   return {.q_rank = config.is_null("q_lora_rank") ? 0 : config.integer("q_lora_rank", 1536),
@@ -126,7 +90,7 @@ const RegisteredFamily kDeepseekV3(
     {.model_type = "deepseek_v3",
      .help = "DeepSeek-V3 and R1, Kimi K2, Moonlight: latent attention",
      .config = &deepseek_v3_config,
-     .make = &make_decoder<LatentBlock>,
+     .make = &make_decoder<SparseBlock>,
      .causal_lm = "DeepseekV3ForCausalLM",
      .sequence_classification = "DeepseekV3ForSequenceClassification",
      .sanitize = &read_deepseek_v3,

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/nn/latent_attention.h"
 #include "temper/nn/read_rows.h"
 
 namespace temper::models {
@@ -114,10 +115,22 @@ at::Tensor SparseMlp::forward(const ops::LinearInput& x, const nn::Context& cont
   return ops::add_scaled(y, shared);
 }
 
+namespace {
+std::unique_ptr<nn::Attention> make_attention(nn::Module& block, const DecoderConfig& c,
+                                              int64_t layer, std::shared_ptr<nn::Rotary> rotary) {
+  const nn::AttentionConfig config = c.attention_of(layer);
+  if (c.latent)
+    return std::make_unique<nn::LatentAttention>(block, "self_attn", config, *c.latent, layer,
+                                                 std::move(rotary));
+  return std::make_unique<nn::Attention>(block, "self_attn", config, layer, std::move(rotary));
+}
+}  // namespace
+
 SparseBlock::SparseBlock(nn::Module& parent, std::string name, const DecoderConfig& c,
                          int64_t layer, std::shared_ptr<nn::Rotary> rotary)
     : Module(parent, std::move(name)),
-      self_attn(*this, "self_attn", c.attention_of(layer), layer, std::move(rotary)),
+      attention_(make_attention(*this, c, layer, std::move(rotary))),
+      self_attn(*attention_),
       input_layernorm(*this, "input_layernorm", c.hidden_size, c.attention.norm_eps,
                       c.attention.norm_one_plus),
       post_attention_layernorm(*this, "post_attention_layernorm", c.hidden_size,

@@ -63,7 +63,8 @@ class SparseMlp : public nn::Module {
   int64_t layer_;
 };
 
-// PreNormBlock, in the layers of SparseConfig with experts in place of the MLP.
+// PreNormBlock, in the layers of SparseConfig with experts in place of the MLP, and with latent
+// attention where DecoderConfig::latent says so.
 class SparseBlock : public nn::Module {
  public:
   static constexpr bool kLeavesOutRows = true;
@@ -71,7 +72,11 @@ class SparseBlock : public nn::Module {
               std::shared_ptr<nn::Rotary> rotary);
   at::Tensor forward(const at::Tensor& x, const nn::Context& context);
 
-  nn::Attention self_attn;
+ private:
+  std::unique_ptr<nn::Attention> attention_;
+
+ public:
+  nn::Attention& self_attn;
   std::optional<nn::GatedMlp> mlp;
   std::optional<SparseMlp> sparse;  // one of the two
   nn::RmsNorm input_layernorm, post_attention_layernorm;

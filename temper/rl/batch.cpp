@@ -132,10 +132,6 @@ at::Tensor TrainingBatch::gather(const train::ForwardPass& pass,
 }
 
 void TrainingBatch::set_kept(train::ForwardPass& pass) const {
-  const auto truncated = [&](const train::ForwardPass::Span& span) {
-    return !segment(span.tag).kept.empty();
-  };
-  if (std::none_of(pass.spans.begin(), pass.spans.end(), truncated)) return;
   auto kept = std::make_shared<ops::KeptTokens>();
   kept->offset.push_back(0);
   for (const train::ForwardPass::Span& span : pass.spans) {
@@ -148,7 +144,7 @@ void TrainingBatch::set_kept(train::ForwardPass& pass) const {
       kept->offset.push_back(std::ssize(kept->id));
     }
   }
-  pass.kept = std::move(kept);
+  if (!kept->id.empty()) pass.kept = std::move(kept);
 }
 
 at::Tensor TrainingBatch::sampler_logp(const train::ForwardPass& pass) const {

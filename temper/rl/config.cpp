@@ -103,15 +103,10 @@ void RlRolloutSection::fields(Fields& f) {
         "penalties or logit_bias)");
 }
 
-bool RlRolloutSection::replays_mask() const {
-  const generate::SamplingOptions sampling = RolloutSection::options(0).sampling;
-  return replay_sampling_mask.value_or(true) && sampling.filters() && !sampling.changes_logits() &&
-         !server.used();
-}
-
 generate::GenerationOptions RlRolloutSection::options(int64_t seed) const {
   generate::GenerationOptions options = RolloutSection::options(seed);
-  options.record_kept = replays_mask();
+  options.record_kept = replay_sampling_mask.value_or(true) && options.sampling.filters() &&
+                        !options.sampling.changes_logits() && !server.used();
   return options;
 }
 

@@ -67,10 +67,8 @@ struct RlRolloutSection : generate::RolloutSection {
   Update update = Update::kFinish;
   std::optional<bool> replay_sampling_mask;
   void fields(Fields& f);
-  // Whether the tokens that top_k, top_p and min_p leave are recorded while sampling, and training
-  // computes log-probabilities over them: what `replay_sampling_mask` says, or where it can be.
-  bool replays_mask() const;
-  // Beside RolloutSection::options(), GenerationOptions::record_kept.
+  // Beside RolloutSection::options(), GenerationOptions::record_kept: what `replay_sampling_mask`
+  // says, or where it can be.
   generate::GenerationOptions options(int64_t seed) const;
 };
 
