@@ -205,7 +205,7 @@ std::vector<train::MissingKey> RlConfig::missing() const {
   const bool from_environment = !environment.name.empty() || !environment.command.empty();
   if (rl.replay)
     std::erase_if(keys, [](const train::MissingKey& m) { return m.key == "data.train"; });
-  else if (rewards.empty() && !from_environment)
+  else if (rewards.empty() && !from_environment && env::find_problem(environment).empty())
     keys.push_back({"rewards", str(environment.any() ? "tools give no rewards; " : "",
                                    "a list of {name, weight}, {command, ...} or {model, ...}")});
   return keys;
