@@ -8,6 +8,7 @@
 #include "temper/cli/output.h"
 #include "temper/cli/progress.h"
 #include "temper/cli/work.h"
+#include "temper/data/row_fields.h"
 #include "temper/text/special_tokens.h"
 
 namespace temper::cli {
@@ -84,8 +85,8 @@ class Score : public Command {
     } else {
       check<DataError>(row.contains("prompt") && row["prompt"].is_string() &&
                            row.contains("completion") && row["completion"].is_string(),
-                       where,
-                       ": expected `tokens`, `prompt_tokens` and `completion_tokens`, or `prompt` "
+                       where, ": the row has ", data::field_names(row),
+                       "; expected `tokens`, `prompt_tokens` and `completion_tokens`, or `prompt` "
                        "and `completion` as text");
       data::TextFormat format;
       format.tokenizer = tokenizer_;

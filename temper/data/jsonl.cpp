@@ -210,11 +210,12 @@ bool RowReader::next(Json& row) {
   return false;
 }
 
-std::string RowReader::where() const { return row_position(lines_->path(), lines_->line_number()); }
+std::string RowReader::where() const {
+  return str(lines_->path(), rows_are_lines_ ? ":" : ": row ", lines_->line_number());
+}
 
-std::string row_position(const std::string& path, int64_t number) {
-  const bool is_table = path.ends_with(".parquet") || is_table_text(path);
-  return str(path, is_table ? ": row " : ":", number);
+bool rows_are_lines(const std::string& path) {
+  return !path.ends_with(".parquet") && !(path.ends_with(".json") && is_table_text(path));
 }
 
 }  // namespace temper::data

@@ -36,22 +36,26 @@ class LineReader {
   int64_t line_number_ = 0;
 };
 
+// Whether each row of the file begins on a line of its own: not in Parquet, nor in a .json that is
+// one list.
+bool rows_are_lines(const std::string& path);
+
 // The rows of a file: blank lines are skipped, every other line is a JSON object.
 class RowReader {
  public:
-  explicit RowReader(const std::string& path) : lines_(LineReader::open(path)) {}
+  explicit RowReader(const std::string& path)
+      : lines_(LineReader::open(path)), rows_are_lines_(rows_are_lines(path)) {}
   bool next(Json& row);
-  std::string where() const;  // row_position() of the row that next() gave
+  // "PATH:LINE" of the row that next() gave, or "PATH: row N" (from 1) where rows_are_lines() is
+  // false.
+  std::string where() const;
 
  private:
   std::unique_ptr<LineReader> lines_;
+  bool rows_are_lines_;
 };
 
-// Where the number-th line or row of a file (from 1) stands: "PATH:LINE", or "PATH: row N" of
-// Parquet and of tables and lists (table_text.h), whose rows are not lines.
-std::string row_position(const std::string& path, int64_t number);
-
-// Parses one line into an object; `where` is its row_position().
+// Parses one line into an object; `where` is its position.
 Json parse_row(std::string_view line, const std::string& where);
 
 }  // namespace temper::data

@@ -1,5 +1,6 @@
 #include "temper/data/preference_sides.h"
 
+#include "temper/base/ascii.h"
 #include "temper/base/error.h"
 #include "temper/data/row_fields.h"
 
@@ -101,15 +102,24 @@ PreferenceSides paired_sides(const Json& row, bool ids, const std::string& where
   return sides;
 }
 
+// A table's cells are text.
+std::optional<bool> truth_of(const Json& label) {
+  if (label.is_boolean()) return label.get<bool>();
+  const std::string text =
+      label.is_string() ? ascii_lower(label.get_ref<const std::string&>()) : "";
+  if (label == 1 || text == "true" || text == "1") return true;
+  if (label == 0 || text == "false" || text == "0") return false;
+  return {};
+}
+
 PreferenceSides unpaired_sides(const Json& row, bool ids, const std::string& where) {
   const char* const completion = ids ? "completion_ids" : "completion";
   const char* const prompt = ids ? "prompt_ids" : "prompt";
   for (const char* name : {prompt, completion}) check_is_there(row, name, "row", where);
-  const Json& label = row["label"];
-  check<DataError>(label.is_boolean() || label == 0 || label == 1, where,
-                   ": `label` must be true or false");
+  const std::optional<bool> label = truth_of(row["label"]);
+  check<DataError>(label.has_value(), where, ": `label` must be true or false");
   PreferenceSides sides{row[prompt], Json(), Json(), ids};
-  Json& side = label == true || label == 1 ? sides.chosen : sides.rejected;
+  Json& side = *label ? sides.chosen : sides.rejected;
   side = listed(row[completion]);
   check_not_empty(side, completion, where);
   return sides;

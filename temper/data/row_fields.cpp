@@ -1,6 +1,7 @@
 #include "temper/data/row_fields.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
@@ -31,24 +32,35 @@ void rename_columns(Json& row, const std::map<std::string, std::string>& columns
   }
 }
 
-bool has_text_messages(const Json& row, const std::map<std::string, std::string>& columns) {
-  const auto renamed = columns.find("prompt");
-  const auto prompt = row.find(renamed == columns.end() ? "prompt" : renamed->second);
-  if (prompt == row.end() || !prompt->is_string()) return false;
-  const auto& text = prompt->get_ref<const std::string&>();
+std::optional<Json> messages_in_text(const std::string& text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == text.npos || text[first] != '[') return false;
-  const Json list = Json::parse(text, nullptr, false);  // no exceptions: most text is not JSON
-  return list.is_array() && !list.empty() &&
-         std::all_of(list.begin(), list.end(), [](const Json& message) {
-           return message.is_object() && message.contains("role") && message.contains("content");
-         });
+  if (first == text.npos || text[first] != '[') return {};
+  Json list = Json::parse(text, nullptr, false);  // no exceptions: most text is not JSON
+  const bool messages =
+      list.is_array() && !list.empty() &&
+      std::all_of(list.begin(), list.end(), [](const Json& message) {
+        return message.is_object() && ((message.contains("role") && message.contains("content")) ||
+                                       (message.contains("from") && message.contains("value")));
+      });
+  return messages ? std::optional(std::move(list)) : std::nullopt;
+}
+
+bool has_text_messages(const Json& row, const std::map<std::string, std::string>& columns) {
+  const auto is_text_messages = [&](const char* field) {
+    const auto renamed = columns.find(field);
+    const auto value = row.find(renamed == columns.end() ? field : renamed->second);
+    return value != row.end() && value->is_string() &&
+           messages_in_text(value->get_ref<const std::string&>());
+  };
+  constexpr std::array kFields{"prompt", "completion", "chosen", "rejected"};
+  return std::any_of(kFields.begin(), kFields.end(), is_text_messages);
 }
 
 std::string text_messages_warning(int64_t rows) {
   return temper::str(rows, rows == 1 ? " row has" : " rows have",
-                     " a `prompt` that is the JSON text of messages, and is read as plain text: "
-                     "the chat template is not applied; write the list itself, not as text");
+                     " a field (prompt, completion, chosen or rejected) that is the JSON text of "
+                     "messages, and is read as plain text: the chat template is not applied; write "
+                     "the list itself, not as text");
 }
 
 std::vector<int32_t> token_ids(const Json& list, const char* field, int64_t vocabulary,

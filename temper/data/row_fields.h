@@ -18,8 +18,11 @@ void rename_columns(Json& row, const std::map<std::string, std::string>& columns
 // "[prompt, answer]": the row's fields, for messages.
 std::string field_names(const Json& row);
 
-// Whether the row's prompt, the field that `columns` names, is text that is itself the JSON of a
-// list of messages. It is trained as plain text, brackets and all, which is rarely meant.
+// The list of messages (of `role` and `content`, or ShareGPT's `from` and `value`) whose JSON the
+// text is; nullopt: other text.
+std::optional<Json> messages_in_text(const std::string& text);
+// Whether the row's prompt, completion, chosen or rejected, under the name that `columns` gives, is
+// such text. It is trained as plain text, brackets and all, which is rarely meant.
 bool has_text_messages(const Json& row, const std::map<std::string, std::string>& columns);
 // The warning about so many of these rows.
 std::string text_messages_warning(int64_t rows);

@@ -31,7 +31,7 @@ bool is_pipe(const std::string& path) {
 }  // namespace
 
 RowFile::RowFile(const std::string& path, bool may_be_empty, const UnpackLimits& limits)
-    : path_(path) {
+    : path_(path), rows_are_lines_(rows_are_lines(path)) {
   if (path.ends_with(".parquet")) {
     file_ = open_parquet(path, limits);
   } else if (path.ends_with(".gz") || path.ends_with(".zst")) {
@@ -98,7 +98,7 @@ void RowFile::index() {
 std::string RowFile::where(int64_t row) const {
   const int64_t blank =
       blank_before_.empty() ? 0 : int64_t{blank_before_[static_cast<size_t>(row)]};
-  return row_position(path_, row + 1 + blank);
+  return str(path_, rows_are_lines_ ? ":" : ": row ", row + 1 + blank);
 }
 
 int64_t RowFile::row_bytes(int64_t row) const {

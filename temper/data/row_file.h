@@ -24,7 +24,7 @@ class RowFile {
 
   int64_t size() const { return static_cast<int64_t>(begin_.size()); }
   const std::string& path() const { return path_; }
-  std::string where(int64_t row) const;  // row_position()
+  std::string where(int64_t row) const;  // as RowReader::where()
   std::string line(int64_t row) const;   // its text, without the end of the line; thread-safe
   Json row(int64_t row) const;           // thread-safe
   int64_t row_bytes(int64_t row) const;  // of its line and of blank ones after it
@@ -34,6 +34,7 @@ class RowFile {
   void index();
   void unpack(const UnpackLimits& limits);
   std::string path_;
+  bool rows_are_lines_;
   FileDescriptor file_;
   std::vector<int64_t> begin_;         // of each row's line, in bytes
   std::vector<int32_t> blank_before_;  // empty where no line is blank

@@ -12,6 +12,7 @@
 #include "temper/base/error.h"
 #include "temper/base/json.h"
 #include "temper/data/jsonl.h"
+#include "temper/data/row_fields.h"
 #include "temper/text/unicode.h"
 
 namespace temper::data {
@@ -57,6 +58,7 @@ class Characters {
     return std::ungetc(c, file_.get());
   }
   std::string where() const { return str(path_, ":", line_); }
+  int64_t line() const { return line_; }
 
  private:
   void check_read(int c) const {
@@ -209,11 +211,24 @@ std::vector<std::string> read_names(Characters& in, char separator, const std::s
   return names;
 }
 
+// Text; null where the cell is empty; a list where it is the JSON of a conversation, for which a
+// table has no other form.
+Json value_of_cell(std::string cell, const std::string& column, const std::string& where) {
+  if (cell.empty()) return {};
+  if (std::optional<Json> messages = messages_in_text(cell)) return std::move(*messages);
+  for (const char* python : {"[{'role'", "[{'content'", "[{'from'"})
+    check<DataError>(!cell.starts_with(python), where, ": `", column,
+                     "` is a conversation as Python prints it; write it as JSON (json.dumps)");
+  return Json(std::move(cell));
+}
+
 void convert_cells(Characters& in, char separator, const std::string& path, UnpackedFile& out) {
   const std::vector<std::string> names = read_names(in, separator, path);
   const std::string expected =
       str("cells, expected ", names.size(), ", as the first line of ", path, " has");
+  int64_t written = 0;  // lines of `out`
   while (true) {
+    const int64_t begin = in.line();
     Cells row(in.where(), names.size(), str("found more than ", names.size(), " ", expected));
     read_cells(in, separator, row);
     std::vector<std::string> cells = row.take(path);
@@ -224,8 +239,11 @@ void convert_cells(Characters& in, char separator, const std::string& path, Unpa
     Json object = Json::object();
     auto& members = object.get_ref<Json::object_t&>();  // not []: it looks at all before
     for (size_t i = 0; i < names.size(); ++i)
-      members.emplace_back(names[i], cells[i].empty() ? Json() : Json(std::move(cells[i])));
-    const std::string line = dump_json(object) + "\n";
+      members.emplace_back(names[i], value_of_cell(std::move(cells[i]), names[i], row.where()));
+    // Blank lines stand for the names and for line ends within cells: a row keeps its line.
+    const std::string line =
+        std::string(static_cast<size_t>(begin - 1 - written), '\n') + dump_json(object) + "\n";
+    written = begin;
     out.write(line.data(), static_cast<int64_t>(line.size()));
   }
 }

@@ -213,10 +213,11 @@ class Parser {
     if (!degree || !value || degree->number == 0.0) return {};
     const double n = degree->number.real(), x = value->number.real();
     if (degree->number.imag() != 0) return {};
+    const double noise = value->noise > 0 ? kNoise : 0;
     // The real root, where there is one.
-    if (n == 2 && value->number.imag() == 0 && x >= 0) return Value{std::sqrt(x), {}};
-    if (n == 3 && value->number.imag() == 0) return Value{std::cbrt(x), {}};
-    return Value{std::pow(value->number, 1 / n), {}};
+    if (n == 2 && value->number.imag() == 0 && x >= 0) return Value{std::sqrt(x), {}, noise};
+    if (n == 3 && value->number.imag() == 0) return Value{std::cbrt(x), {}, noise};
+    return Value{std::pow(value->number, 1 / n), {}, noise};
   }
 
   // \sin x, \sin^2 x, \log_2 5, \ln(3): up to the next sign, function or bracket.
@@ -239,7 +240,7 @@ class Parser {
     Complex value = base ? std::log(x->number) / std::log(base->number) : compute(x->number);
     if (exponent && exponent->number == -1.0) return {};  // \\sin^{-1}: its inverse, or 1 over it
     if (exponent) value = std::pow(value, exponent->number);
-    return Value{value, {}};
+    return Value{value, {}, kNoise};
   }
 
   static bool is_function(std::string_view name) {
@@ -313,7 +314,7 @@ class Parser {
     if (c == '{') return group('{', '}', depth);
     if (c == '|') {
       const Result value = group('|', '|', depth);
-      return value ? Result(Value{std::abs(value->number), {}}) : value;
+      return value ? Result(Value{std::abs(value->number), {}, value->noise}) : value;
     }
     if (is_letter(c)) return letter();
     return number(depth);

@@ -23,6 +23,20 @@ std::optional<double> value_of(std::string_view text) {
   return value ? value : first_number(text);
 }
 
+// What "answer is" says up to the end of its sentence: the right side of an equation ("12 + 6 =
+// 18"), else the first number ("18, for 3 days").
+std::optional<double> value_of_sentence(std::string_view text) {
+  size_t end = 0;
+  while (end < text.size() && text[end] != ';' &&
+         !(text[end] == '.' && (end + 1 == text.size() || text[end + 1] == ' ')))
+    ++end;
+  const std::string_view sentence = text.substr(0, end);
+  const size_t equals = sentence.rfind('=');
+  if (equals != std::string_view::npos)
+    if (const auto value = first_number(sentence.substr(equals + 1))) return value;
+  return first_number(text);
+}
+
 // The last number that the completion names as its answer: after ####, in \boxed{}, after "answer
 // is" or "answer:", else its last number. A percent sign counts as a unit ("75%" is 75), and "18!"
 // is not a factorial.
@@ -35,7 +49,7 @@ std::optional<double> final_number(std::string_view completion) {
     if (const auto value = value_of(*boxed)) return value;
   for (const std::string_view words : {"answer is", "answer:"})
     if (const auto line = after_last(text, words))
-      if (const auto value = first_number(*line)) return value;
+      if (const auto value = value_of_sentence(*line)) return value;
   return last_number(text);
 }
 

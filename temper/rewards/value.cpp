@@ -7,6 +7,7 @@ namespace temper::rewards {
 namespace {
 
 constexpr uint64_t kModulus = (uint64_t{1} << 61) - 1;
+constexpr double kRounding = 1e-14;  // of a sum, as a share of its larger operand
 
 uint64_t times(uint64_t a, uint64_t b) {
   __extension__ using Wide = unsigned __int128;
@@ -30,23 +31,26 @@ bool is_finite(const Value& v) {
 }
 
 Value add(const Value& a, const Value& b) {
-  Value sum{a.number + b.number, {}};
+  Value sum{a.number + b.number, {}, a.noise + b.noise};
   if (a.remainder && b.remainder) sum.remainder = (*a.remainder + *b.remainder) % kModulus;
+  sum.noise += kRounding * std::max(std::abs(a.number), std::abs(b.number));
   return sum;
 }
 Value minus(const Value& a) {
-  Value out{-a.number, {}};
+  Value out{-a.number, {}, a.noise};
   if (a.remainder) out.remainder = negative(*a.remainder);
   return out;
 }
 Value multiply(const Value& a, const Value& b) {
-  Value product{a.number * b.number, {}};
+  Value product{
+      a.number * b.number, {}, a.noise * std::abs(b.number) + b.noise * std::abs(a.number)};
   if (a.remainder && b.remainder) product.remainder = times(*a.remainder, *b.remainder);
   return product;
 }
 Result divide(const Value& a, const Value& b) {
   if (b.number == 0.0) return {};
-  return Value{a.number / b.number, {}};
+  const std::complex<double> quotient = a.number / b.number;
+  return Value{quotient, {}, (a.noise + b.noise * std::abs(quotient)) / std::abs(b.number)};
 }
 
 Result power_of(const Value& base, const Value& exponent) {
@@ -58,6 +62,7 @@ Result power_of(const Value& base, const Value& exponent) {
     out.number = std::pow(base.number.real(), exponent.number.real());
   else
     out.number = std::pow(base.number, exponent.number);
+  if (base.noise > 0 || exponent.noise > 0) out.noise = kNoise;
   if (!base.remainder || !count) return out;
   uint64_t result = 1, square = *base.remainder;
   for (uint64_t n = *count; n > 0; n >>= 1, square = times(square, square))
@@ -91,7 +96,7 @@ uint64_t remainder_of_digits(std::string_view digits) {
 
 bool same_value(const Value& a, const Value& b) {
   const double size = std::max(std::abs(a.number), std::abs(b.number));
-  if (std::abs(a.number - b.number) > std::max(1e-12, 1e-9 * size)) return false;
+  if (std::abs(a.number - b.number) > std::max({a.noise, b.noise, 1e-9 * size})) return false;
   if (a.remainder && b.remainder) return *a.remainder == *b.remainder;
   // Whole numbers that doubles tell apart are not rounded to each other.
   const double x = std::round(a.number.real()), y = std::round(b.number.real());

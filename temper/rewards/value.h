@@ -13,7 +13,12 @@ struct Value {
   // For an integer that was computed from integers alone: its remainder modulo 2^61 - 1, which
   // tells large integers apart that round to the same double.
   std::optional<uint64_t> remainder;
+  // By how much rounding may have moved `number`, beyond a share of its size: what is left of sums
+  // that cancel (\sqrt{2}^2 - 2) and of functions' values (\sin \pi) counts as 0.
+  double noise = 0;
 };
+
+constexpr double kNoise = 1e-12;  // of a function's value
 
 using Result = std::optional<Value>;  // nullopt: there is no such number
 

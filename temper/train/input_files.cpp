@@ -28,10 +28,11 @@ constexpr auto kPatience = std::chrono::seconds(10);
 constexpr int64_t kSmall = int64_t{16} << 20;  // bytes of the largest small file
 
 // Keys, or their last parts, whose values name files; each word of a command may be one.
-constexpr std::array kFileKeys{"path",   "chat_template",   "teacher", "teacher_logprobs", "replay",
-                               "critic", "reference_model", "model",   "command"};
-constexpr std::array kSections{"model", "adapter", "data",    "preference", "distill",
-                               "ppo",   "rl",      "rewards", "environment"};
+constexpr std::array kFileKeys{"path",    "chat_template", "teacher",         "teacher_logprobs",
+                               "replay",  "critic",        "reference_model", "model",
+                               "command", "grammar",       "json_schema"};
+constexpr std::array kSections{"model", "adapter", "data",    "preference",  "distill",
+                               "ppo",   "rl",      "rewards", "environment", "rollout"};
 // Verbs that do not read the initial weights again, unless those are frozen.
 constexpr std::array kWithoutReference{"sft", "orpo", "reward", "distill"};
 constexpr std::array kWeights{".safetensors", ".bin", ".gguf"};

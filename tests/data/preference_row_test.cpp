@@ -169,6 +169,14 @@ TEST_CASE("margins, labels and renamed fields") {
   const PreferenceRow bad = pair_in(format, single);
   CHECK_FALSE(bad.has(Side::kChosen));
   CHECK(bad.supervised(Side::kRejected) == 1);
+  for (const std::string text : {"true", "False", "1", "0"}) {
+    Json row = single;
+    row["label"] = text;
+    CHECK(
+        pair_in(format, row).has(text == "true" || text == "1" ? Side::kChosen : Side::kRejected));
+  }
+  CHECK(pair_error(format, {{"prompt_ids", {1}}, {"completion_ids", {2}}, {"label", "yes"}})
+            .ends_with("`label` must be true or false"));
   CHECK(pair_in(format, pair).paired());
   format.columns = {{"chosen_ids", "good"}, {"rejected_ids", "bad"}};
   CHECK(pair_in(format, {{"prompt_ids", {1}}, {"good", {2}}, {"bad", {3}}})

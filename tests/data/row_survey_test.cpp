@@ -71,6 +71,8 @@ TEST_CASE("prompts that are the JSON text of messages are counted") {
   const Json renamed{{"question", R"([{"role": "user", "content": "Hi"}])"}};
   CHECK(has_text_messages(renamed, {{"prompt", "question"}}));
   CHECK_FALSE(has_text_messages(renamed, {}));
+  for (const char* field : {"completion", "chosen", "rejected"})
+    CHECK(has_text_messages({{field, R"([{"role": "assistant", "content": "Hi"}])"}}, {}));
 
   const Folder folder;
   const std::string row = R"({"prompt": "[{\"role\": \"user\", \"content\": \"Hi\"}]", )";

@@ -147,3 +147,29 @@ TEST_CASE("a conversation may be the JSON text of its messages") {
   rename_columns(row, {}, "a.csv:1");
   CHECK(row["messages"] == "hello");
 }
+
+TEST_CASE("a table's conversations are read from any column, and its labels from text") {
+  const std::string csv =
+      "prompt,chosen\n\"[{\"\"role\"\": \"\"user\"\", \"\"content\"\": \"\"Hi\"\"}]\",\"[1, 2]\"\n";
+  CHECK(rows_in("a.csv", csv) ==
+        Rows{R"({"prompt":[{"role":"user","content":"Hi"}],"chosen":"[1, 2]"})"});
+  CHECK(rows_in("a.csv", "prompt\n\"[{'role': 'user', 'content': 'Hi'}]\"\n") ==
+        Rows{"a.csv:2: `prompt` is a conversation as Python prints it; write it as JSON "
+             "(json.dumps)"});
+}
+
+TEST_CASE("a row of a table is named by its line, whatever its cells hold") {
+  const Folder folder;
+  const std::string path =
+      folder.write("a.csv", "a,b\n1,\"two\nlines\"\n\n3,4\n\"x\r\ny\n\",\n5,6\n");
+  const RowFile file(path);
+  RowReader reader(path);
+  Json row;
+  for (const int64_t line : {2, 5, 6, 9}) {
+    REQUIRE(reader.next(row));
+    CHECK(reader.where() == path + ":" + std::to_string(line));
+  }
+  CHECK(file.where(0) == path + ":2");
+  CHECK(file.where(3) == path + ":9");
+  CHECK(file.row(3) == Json{{"a", "5"}, {"b", "6"}});
+}

@@ -94,6 +94,16 @@ grpo processed rollout.server.kind=vllm rollout.server.urls=[$address] rollout.t
 grep -q "warning: rollout.server: $address: its log-probabilities are $after" log || fail "log-probabilities after top-k, and nothing is said: $(cat log)"
 kill $process
 
+# A completion that the server's context length cut is none of the run's: it would have gone on.
+for kind in vllm sglang; do
+  stand_in kinds.log $kind $url --context 8
+  status=0
+  grpo short rollout.server.kind=$kind rollout.server.urls=[$address] train.max_steps=1 > log 2>&1 || status=$?
+  [ $status = 1 ] && grep -q 'by its length after .* its context length is too small' log || fail "a server of a short context: $status $(tail -3 log)"
+  rm -rf short
+  kill $process
+done
+
 # With staleness each batch is sampled by the weights of one update before.
 grpo stale rl.max_staleness=1 rollout.server.urls=[$url] > log 2>&1 || fail "stale: $(tail -3 log)"
 [ "$(versions stale 6)" = "0 0 1 2 3 4 " ] || fail "stale versions: $(versions stale 6)"

@@ -1,11 +1,11 @@
 """A stand-in for vLLM's and SGLang's servers in tests: their routes, fields and answers, with the sampling done by a `temper serve`.
 
-usage: sampler_stand_in.py vllm|sglang TEMPER_SERVE_URL [--port P] [--fail-first N] [--forget-after N] [--load-seconds S] [--busy FIRST SECONDS STATUS] [--processed]
+usage: sampler_stand_in.py vllm|sglang TEMPER_SERVE_URL [--port P] [--fail-first N] [--forget-after N] [--load-seconds S] [--busy FIRST SECONDS STATUS] [--processed] [--context N]
 Prints "serving at URL", and "loaded DIRECTORY" for all weights that it is given. A request with a field that the real server does not know, or without
 one that it needs, is answered as the real one would.
 --fail-first N: the first N sampling requests are answered 500. --forget-after N: behind the N-th it says "forgot" and has its own weights, as if it
 had been started again. --load-seconds S: loading takes so long. --busy: from its FIRST sampling request on, for SECONDS, all are answered STATUS, 429 or
-503, and "busy" is said. --processed: log-probabilities are those after top-k, as far as that is 1 (vLLM's --logprobs-mode processed_logprobs).
+503, and "busy" is said. --processed: log-probabilities are those after top-k, as far as that is 1 (vLLM's --logprobs-mode processed_logprobs). --context: of prompt and completion together only so many tokens are sampled.
 """
 import argparse
 import http.server
@@ -25,6 +25,7 @@ parser.add_argument("--forget-after", type=int, default=-1)
 parser.add_argument("--load-seconds", type=float, default=0)
 parser.add_argument("--busy", type=float, nargs=3, default=[0, 0, 0])
 parser.add_argument("--processed", action="store_true")
+parser.add_argument("--context", type=int, default=None)
 options = parser.parse_args()
 kind, backend = options.kind, options.backend
 failures = options.fail_first
@@ -85,6 +86,8 @@ def only(body, known, needed):
 
 
 def complete(body):
+    if options.context:
+        body["max_tokens"] = min(body["max_tokens"], options.context - len(body["prompt"]))
     answer = temper("/v1/completions", body)
     if options.processed and body.get("top_k") == 1:
         for choice in answer["choices"]:

@@ -64,6 +64,15 @@ TEST_CASE("completions of GSM8K are judged as one of the harness's filters does,
   }
 }
 
+TEST_CASE("small numbers are compared by their size, and sums that cancel with 0") {
+  CHECK_FALSE(same_answer("1.6 \\times 10^{-19}", "3.2 \\times 10^{-19}"));
+  CHECK_FALSE(same_answer("0", "1.6 \\times 10^{-19}"));
+  CHECK(same_answer("1.6 \\times 10^{-19}", "\\frac{16}{10^{20}}"));
+  for (const char* zero : {"\\sqrt{2}^2-2", "\\sin \\pi", "0.1+0.2-0.3", "3(\\sqrt{2}^2-2)",
+                           "\\frac{\\sqrt{3}\\sqrt{3}-3}{7}"})
+    CHECK_MESSAGE(same_answer("0", zero), zero);
+}
+
 TEST_CASE("hostile answers are judged at once") {
   std::string sets = "1";
   for (int i = 0; i < 19; ++i) sets = "\\{" + sets + "," + sets.substr(0, 20) + "\\}";

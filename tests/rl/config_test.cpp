@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -13,6 +14,7 @@
 #include "temper/generate/remote/protocol.h"
 #include "temper/rl/algorithms/group_keys.h"
 #include "temper/rl/algorithms/ppo_config.h"
+#include "temper/train/input_files.h"
 #include "tests/golden.h"
 
 using namespace temper;
@@ -327,4 +329,15 @@ TEST_CASE("sampling options that the servers cannot obey are refused") {
     CHECK(error(kind, "no_repeat_ngram=3").find("rollout.no_repeat_ngram: found 3") !=
           std::string::npos);
   CHECK(load_error({"rollout.no_repeat_ngram=3", "rollout.presence_penalty=5"}) == "no error");
+}
+
+TEST_CASE("files that constrain what is sampled are a run's inputs") {
+  const char* source = std::getenv("TEMPER_SOURCE_DIR");
+  const std::string file = str(source ? source : ".", "/README.md");
+  for (const std::string key : {"rollout.grammar", "rollout.json_schema"}) {
+    RlConfig config = load({key + "=" + file});
+    std::vector<std::string> keys;
+    for (const train::InputFile& f : train::input_files(config)) keys.push_back(f.key);
+    CHECK(std::count(keys.begin(), keys.end(), key) == 1);
+  }
 }

@@ -47,6 +47,10 @@ void check_sample(const RemoteSample& sample, const SampleTask& task) {
   const int64_t found = static_cast<int64_t>(sample.tokens.size());
   check<DataError>(found >= 1 && found <= most, "the server sampled ", found,
                    " tokens, expected 1 to ", most);
+  check<DataError>(sample.stopped || found == most, "the server ended a completion of a prompt of ",
+                   task.request->prompt.size(), " tokens by its length after ", found, " of ", most,
+                   " tokens: its context length is too small; start it with one of at least ",
+                   std::ssize(task.request->prompt) + most, ", or lower max_new_tokens");
   check<DataError>(sample.tokens.size() == sample.logprobs.size(), "the server gave ",
                    sample.logprobs.size(), " log-probabilities for ", found, " tokens");
 }
