@@ -139,43 +139,45 @@ class DeltaTreeBackward {
   }
 
   // Of o = Sᵀ q and S = S' + k eᵀ: g gets q doᵀ, dq gets S do, derror = gᵀ k.
-  HWY_INLINE void read_backward(const TokenTile<T>& token, const T* after, const T* dread,
-                                int64_t i, T* g, T* derror) {
-    ColumnSums<T> sums;
+  HWY_NOINLINE void read_backward(const TokenTile<T>& token, const T* after, const T* dread,
+                                  int64_t i, T* g, T* derror) {
+    using C = Columns<T>;
+    using V = typename C::V;
     T* dq = dq_.data() + i * tile_size_;
-    each_feature(s_.key_dim, [&](int64_t j, int64_t part) {
-      T* row = g + j * kColumns;
-      const T* state = after + j * kColumns;
-      T* to = dq + j * kColumns;
-      const T q = token.q[j];
-      for (int64_t c = 0; c < kColumns; ++c) {
-        row[c] = std::fma(q, dread[c], row[c]);
-        to[c] = std::fma(state[c], dread[c], to[c]);
-      }
-      sums.add(part, row, token.k[j]);
-    });
-    sums.total(derror);
+    for (int64_t c = 0; c < kColumns; c += C::kCount) {
+      const V d = C::load(dread + c);
+      const auto read_row = [&](int64_t feature, V sum) {
+        const int64_t at = feature * kColumns + c;
+        const V row = C::fma(C::all(token.q[feature]), d, C::load(g + at));
+        C::store(row, g + at);
+        C::store(C::fma(C::load(after + at), d, C::load(dq + at)), dq + at);
+        return C::fma(row, C::all(token.k[feature]), sum);
+      };
+      C::store(feature_sum<T>(s_.key_dim, read_row), derror + c);
+    }
   }
 
   // Of e = rate (v - S'ᵀ k) and S' = decay S: dk gets g e - rate S' derror, then g becomes the
   // gradient of S.
-  HWY_INLINE void update_backward(const TokenTile<T>& token, const T* before, const T* error,
-                                  const T* derror, int64_t i, T* g) {
-    T dsum[kColumns], ddecay[kColumns] = {};
+  HWY_NOINLINE void update_backward(const TokenTile<T>& token, const T* before, const T* error,
+                                    const T* derror, int64_t i, T* g) {
+    using C = Columns<T>;
+    T dsum[kColumns], ddecay[kColumns];
     for (int64_t c = 0; c < kColumns; ++c) dsum[c] = -token.rate * derror[c];
     T* dk = dk_.data() + i * tile_size_;
-    const T decay = token.decay;
-    for (int64_t j = 0; j < s_.key_dim; ++j) {
-      T* row = g + j * kColumns;
-      const T* state = before + j * kColumns;
-      T* to = dk + j * kColumns;
-      const T k = token.k[j];
-      for (int64_t c = 0; c < kColumns; ++c) {
-        to[c] = std::fma(decay * state[c], dsum[c], std::fma(row[c], error[c], to[c]));
-        const T whole = std::fma(k, dsum[c], row[c]);
-        ddecay[c] = std::fma(whole, state[c], ddecay[c]);
-        row[c] = decay * whole;
+    const typename C::V decay = C::all(token.decay);
+    for (int64_t c = 0; c < kColumns; c += C::kCount) {
+      const typename C::V d = C::load(dsum + c), e = C::load(error + c);
+      typename C::V sum = C::all(0);
+      for (int64_t j = 0; j < s_.key_dim; ++j) {
+        const int64_t at = j * kColumns + c;
+        const typename C::V state = C::load(before + at), row = C::load(g + at);
+        C::store(C::fma(C::times(decay, state), d, C::fma(row, e, C::load(dk + at))), dk + at);
+        const typename C::V whole = C::fma(C::all(token.k[j]), d, row);
+        sum = C::fma(whole, state, sum);
+        C::store(C::times(decay, whole), g + at);
       }
+      C::store(sum, ddecay + c);
     }
     for (int64_t c = 0; c < kColumns; ++c) dscalar_[1][i][c] += ddecay[c];
   }

@@ -20,31 +20,52 @@ namespace temper::kernels::HWY_NAMESPACE {
 
 constexpr int64_t kColumns = 16;
 
-// Four partial sums of every column.
+// So many columns at once: one, or as many as a vector has. Each is its own chain of operations.
+// Vectors only where MulAdd rounds once, as std::fma does.
 template <class T>
-struct ColumnSums {
-  T part[4][kColumns] = {};
-  // part[i] += state row * x.
-  HWY_INLINE void add(int64_t i, const T* row, T x) {
-    for (int64_t c = 0; c < kColumns; ++c) part[i][c] = std::fma(row[c], x, part[i][c]);
-  }
-  HWY_INLINE void total(T* sum) const {
-    for (int64_t c = 0; c < kColumns; ++c)
-      sum[c] = (part[0][c] + part[2][c]) + (part[1][c] + part[3][c]);
-  }
+struct Columns {
+  using V = T;
+  static constexpr int64_t kCount = 1;
+  static HWY_INLINE V load(const T* x) { return *x; }
+  static HWY_INLINE void store(V v, T* x) { *x = v; }
+  static HWY_INLINE V all(T x) { return x; }
+  static HWY_INLINE V times(V a, V b) { return a * b; }
+  static HWY_INLINE V plus(V a, V b) { return a + b; }
+  static HWY_INLINE V fma(V a, V b, V c) { return std::fma(a, b, c); }
 };
+#if HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+template <>
+struct Columns<float> {
+  using D = hwy::HWY_NAMESPACE::CappedTag<float, kColumns>;
+  using V = hwy::HWY_NAMESPACE::Vec<D>;
+  static constexpr int64_t kCount = HWY_MIN(kColumns, HWY_MAX_BYTES / 4);
+  static HWY_INLINE V load(const float* x) { return hwy::HWY_NAMESPACE::LoadU(D(), x); }
+  static HWY_INLINE void store(V v, float* x) { hwy::HWY_NAMESPACE::StoreU(v, D(), x); }
+  static HWY_INLINE V all(float x) { return hwy::HWY_NAMESPACE::Set(D(), x); }
+  static HWY_INLINE V times(V a, V b) { return hwy::HWY_NAMESPACE::Mul(a, b); }
+  static HWY_INLINE V plus(V a, V b) { return hwy::HWY_NAMESPACE::Add(a, b); }
+  static HWY_INLINE V fma(V a, V b, V c) { return hwy::HWY_NAMESPACE::MulAdd(a, b, c); }
+};
+#endif
 
-// body(key feature, its number mod 4).
-template <class Body>
-HWY_INLINE void each_feature(int64_t count, Body body) {
+// The sum over key features of body(feature, partial sum so far), in four partial sums by feature
+// mod 4.
+template <class T, class Body>
+HWY_INLINE typename Columns<T>::V feature_sum(int64_t count, Body body) {
+  using C = Columns<T>;
+  typename C::V part[4] = {C::all(0), C::all(0), C::all(0), C::all(0)};
   int64_t i = 0;
   for (; i + 4 <= count; i += 4) {
-    body(i, 0);
-    body(i + 1, 1);
-    body(i + 2, 2);
-    body(i + 3, 3);
+    part[0] = body(i, part[0]);
+    part[1] = body(i + 1, part[1]);
+    part[2] = body(i + 2, part[2]);
+    part[3] = body(i + 3, part[3]);
   }
-  for (; i < count; ++i) body(i, i % 4);
+  // No loop: the partial sums stay in registers.
+  if (i < count) part[0] = body(i, part[0]);
+  if (i + 1 < count) part[1] = body(i + 1, part[1]);
+  if (i + 2 < count) part[2] = body(i + 2, part[2]);
+  return C::plus(C::plus(part[0], part[2]), C::plus(part[1], part[3]));
 }
 
 // What a token has for a tile of its value head.
@@ -65,46 +86,55 @@ struct TokenTile {
   }
 };
 
-// `to` becomes the state after the token, from the one before; may be the same. `residual` v - Sᵀ
-// k.
+// `to` becomes the decayed state, from the one before; may be the same. `residual` v - Sᵀ k.
 template <class T>
-HWY_INLINE void step(int64_t key_dim, const TokenTile<T>& token, const T* before, T* to,
-                     T* residual, T* error) {
-  ColumnSums<T> sums;
-  const T decay = token.decay;
-  each_feature(key_dim, [&](int64_t i, int64_t part) {
-    const T* from = before + i * kColumns;
-    T* row = to + i * kColumns;
-    for (int64_t c = 0; c < kColumns; ++c) row[c] = decay * from[c];
-    sums.add(part, row, token.k[i]);
-  });
-  T sum[kColumns];
-  sums.total(sum);
+HWY_NOINLINE void step(int64_t key_dim, const TokenTile<T>& token, const T* before, T* to,
+                       T* residual, T* error) {
+  using C = Columns<T>;
+  using V = typename C::V;
+  const V decay = C::all(token.decay);
+  for (int64_t c = 0; c < kColumns; c += C::kCount) {
+    const auto decay_row = [&](int64_t i, V sum) {
+      const V row = C::times(decay, C::load(before + i * kColumns + c));
+      C::store(row, to + i * kColumns + c);
+      return C::fma(row, C::all(token.k[i]), sum);
+    };
+    C::store(feature_sum<T>(key_dim, decay_row), residual + c);
+  }
   for (int64_t c = 0; c < kColumns; ++c) {
-    residual[c] = token.v[c] - sum[c];
+    residual[c] = token.v[c] - residual[c];
     error[c] = token.rate * residual[c];
   }
 }
 
 template <class T>
-HWY_INLINE void update(int64_t key_dim, const TokenTile<T>& token, const T* error, T* state) {
-  for (int64_t i = 0; i < key_dim; ++i) {
-    T* row = state + i * kColumns;
-    for (int64_t c = 0; c < kColumns; ++c) row[c] = std::fma(token.k[i], error[c], row[c]);
+HWY_NOINLINE void update(int64_t key_dim, const TokenTile<T>& token, const T* error, T* state) {
+  using C = Columns<T>;
+  for (int64_t c = 0; c < kColumns; c += C::kCount) {
+    const typename C::V e = C::load(error + c);
+    for (int64_t i = 0; i < key_dim; ++i) {
+      T* row = state + i * kColumns + c;
+      C::store(C::fma(C::all(token.k[i]), e, C::load(row)), row);
+    }
   }
 }
 
 // The same, with what the token reads of it.
 template <class T>
-HWY_INLINE void update_and_read(int64_t key_dim, const TokenTile<T>& token, const T* error,
-                                T* state, T* out) {
-  ColumnSums<T> sums;
-  each_feature(key_dim, [&](int64_t i, int64_t part) {
-    T* row = state + i * kColumns;
-    for (int64_t c = 0; c < kColumns; ++c) row[c] = std::fma(token.k[i], error[c], row[c]);
-    sums.add(part, row, token.q[i]);
-  });
-  sums.total(out);
+HWY_NOINLINE void update_and_read(int64_t key_dim, const TokenTile<T>& token, const T* error,
+                                  T* state, T* out) {
+  using C = Columns<T>;
+  using V = typename C::V;
+  for (int64_t c = 0; c < kColumns; c += C::kCount) {
+    const V e = C::load(error + c);
+    const auto update_row = [&](int64_t i, V sum) {
+      T* at = state + i * kColumns + c;
+      const V row = C::fma(C::all(token.k[i]), e, C::load(at));
+      C::store(row, at);
+      return C::fma(row, C::all(token.q[i]), sum);
+    };
+    C::store(feature_sum<T>(key_dim, update_row), out + c);
+  }
 }
 
 // A tile and the whole states that it is a part of.
