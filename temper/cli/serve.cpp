@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <map>
 #include <mutex>
@@ -16,6 +15,7 @@
 #include "temper/base/error.h"
 #include "temper/base/work_queue.h"
 #include "temper/cli/progress.h"
+#include "temper/cli/tinker_flags.h"
 #include "temper/cli/work.h"
 #include "temper/generate/option_values.h"
 #include "temper/generate/suggested_sampling.h"
@@ -205,7 +205,7 @@ class Serve : public Command {
         ->check(any_number())
         ->check(CLI::Range(0.0, 86400.0));
     add_speculative(app, engine_);
-    add_tinker(app);
+    tinker_.add(app);
   }
 
   int run() override {
@@ -237,8 +237,9 @@ class Serve : public Command {
     std::optional<tinker::Service> trained;
     std::optional<tinker::Routes> routes;
     std::function<void()> close;
-    if (tinker_) {
-      trained.emplace(*model, sampling, tinker_options(), state_directory_);
+    if (tinker_.enabled) {
+      const tinker::ServiceOptions options = tinker_options();
+      trained.emplace(*model, sampling, options, tinker_.state_directory);
       routes.emplace(*trained, tinker::RouteOptions{options_.host, options_.api_key,
                                                     options_.most_request_bytes});
       options_.reload = {};  // adapters are trained on the weights as they are
@@ -266,35 +267,8 @@ class Serve : public Command {
   }
 
  private:
-  void add_tinker(CLI::App& app) {
-    app.add_flag("--tinker", tinker_,
-                 "answer the Tinker API (training as a service) below /api/v1/ as well: clients "
-                 "train LoRA adapters on the model and sample from them (docs/tinker.md)");
-    app.add_option("--model-name", model_names_,
-                   "with --tinker: name of the base model for clients besides its directory's "
-                   "last name, as in Qwen/Qwen3-8B; may be repeated")
-        ->expected(1)
-        ->needs("--tinker")
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    app.add_option("--state-dir", state_directory_,
-                   "with --tinker: directory of what clients save; a server that is started on it "
-                   "again goes on (default: below ~/.local/state/temper)")
-        ->needs("--tinker");
-  }
-
   tinker::ServiceOptions tinker_options() {
-    check<ConfigError>(model_.adapter.empty() && model_.named.empty(),
-                       "--adapter: with --tinker adapters are those of clients; leave it away");
-    if (state_directory_.empty()) state_directory_ = tinker::default_state_directory();
-    tinker::ServiceOptions options;
-    std::filesystem::path path = std::filesystem::absolute(model_.model).lexically_normal();
-    if (!path.has_filename()) path = path.parent_path();
-    const std::string known = models::public_name(model_.model).name;
-    options.model_directory = path;
-    options.names = model_names_;
-    options.names.insert(options.names.end(), served_names_.begin(), served_names_.end());
-    options.names.push_back(known == model_.model ? path.filename().string() : known);
-    options.paths = {model_.model, path, path.filename()};
+    tinker::ServiceOptions options = tinker_.options(model_, served_names_);
     options.has_tokenizer = options_.format.tokenizer != nullptr;
     options.most_positions = options_.most_positions;
     return options;
@@ -339,9 +313,8 @@ class Serve : public Command {
 
   ModelFlags model_;
   std::string key_variable_, parser_ = "auto", reasoning_ = "auto", generation_config_ = "auto";
-  std::vector<std::string> served_names_, model_names_;
-  std::string state_directory_;
-  bool tinker_ = false;
+  std::vector<std::string> served_names_;
+  TinkerFlags tinker_;
   bool access_log_ = false;
   serve::ServerOptions options_;
   // Short passes: of many prompts that come together the first are answered before the last are

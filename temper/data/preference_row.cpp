@@ -38,6 +38,7 @@ TokenPath read_side(const PreferenceFormat& format, const PreferenceSides& sides
                     const std::string& where) {
   SftFormat whole = format;
   whole.columns.clear();
+  whole.groups = nullptr;  // a side has none of the pair's other fields
   whole.format = RowFormat::kMessages;
   whole.text_limit = tokens_needed(format);
   whole.max_length = INT64_MAX;

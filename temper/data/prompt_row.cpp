@@ -64,8 +64,9 @@ class LargePrompts {
 // `known`: what was kept of the prompt when the row was read before, or null.
 std::optional<PromptRow> read_asked(const PromptFormat& format, Json row, const std::string& where,
                                     const LargePrompts::Prompt* known, bool* truncated) {
-  row = normalized_row(format, std::move(row), where);
   PromptRow out;
+  out.group = group_of(format, row, where);
+  row = normalized_row(format, std::move(row), where);
   out.where = where;
   // Truncation keeps the end of a prompt, so all of it is tokenized.
   const size_t limit = format.overlong == Overlong::kDrop ? tokens_needed(format) : SIZE_MAX;
@@ -93,7 +94,6 @@ std::optional<PromptRow> read_asked(const PromptFormat& format, Json row, const 
     out.tokens.erase(out.tokens.begin(), out.tokens.end() - format.max_length);
     *truncated = true;
   }
-  out.group = group_of(format, row, where);
   out.fields = std::make_shared<const Json>(std::move(row));
   return out;
 }

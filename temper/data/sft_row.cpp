@@ -142,6 +142,7 @@ void SftFormat::set_ends(const std::string& directory, std::vector<int32_t> eos_
 
 std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std::string& where,
                                    bool* truncated) {
+  std::string group = group_of(format, row, where);
   row = normalized_row(format, std::move(row), where);
   Paths read;
   try {
@@ -169,7 +170,7 @@ std::optional<SftRow> read_sft_row(const SftFormat& format, Json row, const std:
   }
   SftRow out = read.turn_by_turn ? tree_of_trained(std::move(read.paths))
                                  : row_of(std::move(read.paths.at(0)));
-  out.group = group_of(format, row, where);
+  out.group = std::move(group);
   if (out.supervised() == 0)
     out.untrained = trained_before ? temper::str("data.max_length ", format.max_length,
                                                  " cuts it before its first trained token")

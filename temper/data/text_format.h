@@ -58,9 +58,9 @@ void join_text_parts(Json& row, const std::string& where);
 // `completion`). Throws DataError.
 Json normalized_row(const TextFormat& format, Json row, const std::string& where);
 
-// The name of the row's group, from a row that normalized_row() made; empty where nothing groups
-// rows. Throws DataError.
-std::string group_of(const TextFormat& format, const Json& row, const std::string& where);
+// The name of the group of a row as the file has it, by which data.balance counts it; empty where
+// nothing groups rows. Throws DataError.
+std::string group_of(const TextFormat& format, Json row, const std::string& where);
 
 // The messages with the format's system prompt before them, unless they begin with one.
 Json with_system_prompt(const TextFormat& format, const Json& messages);

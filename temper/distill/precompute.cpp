@@ -48,6 +48,7 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
     pass = train::ForwardPass();
   };
   data::SftFormat format = train::sft_format(config, roles.policy);
+  format.groups = nullptr;
   const uint64_t seed = static_cast<uint64_t>(config.seed);
   std::vector<data::SourceSpec> sources = data::training_sources(config.data, seed);
   const size_t trained = sources.size();

@@ -119,6 +119,7 @@ void SampledRows::complete(std::vector<data::SftRow>& rows, int64_t first) {
 std::vector<train::ForwardPass> SampledRows::evaluation_passes(const data::RowSet& file, size_t set,
                                                                const std::function<bool()>& stop) {
   data::PromptFormat format = train::sft_format(config_, policy_);
+  format.groups = nullptr;  // data.balance is of the rows that are trained
   if (format.overlong == data::Overlong::kError) format.overlong = data::Overlong::kTruncate;
   const int64_t first = kEvaluationKeys + (static_cast<int64_t>(set) << 32);
   std::map<int64_t, std::vector<int32_t>> prompts;

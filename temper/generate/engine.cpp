@@ -11,6 +11,7 @@
 #include "temper/base/error.h"
 #include "temper/generate/batch_sampler.h"
 #include "temper/generate/request_check.h"
+#include "temper/nn/mixed_adapters.h"
 #include "temper/nn/module.h"
 #include "temper/nn/read_rows.h"
 #include "temper/ops/embedding.h"
@@ -176,17 +177,20 @@ std::vector<std::vector<Choice>> Engine::choose(const std::vector<Sequence*>& sa
 
 // Gives the sequences for which a token is sampled now, and their rows of hidden states.
 std::vector<Sequence*> Engine::forward(at::Tensor& hidden) {
-  const ScheduledBatch passes = scheduler_.next_passes(speculation_);
+  const bool together = scheduler_.has_several_adapters() && nn::mixes_adapters(model_);
+  const ScheduledBatch passes = scheduler_.next_passes(speculation_, together);
   std::vector<at::Tensor> parts;
   std::vector<Sequence*> sampled;
-  for (const auto& [adapter, pass] : passes) {
+  for (const ScheduledPass& pass : passes) {
     if (pass.forest->num_tokens() == 0) continue;
     std::vector<int64_t> first(static_cast<size_t>(pass.decoding_rows));
     std::iota(first.begin(), first.end(), 0);
     std::vector<int64_t> read = first;
     for (const auto& [prompt, row] : pass.prefilled) read.push_back(row);
     const auto cached = pass.rows.pass(*pass.forest);
-    nn::Context context{.forest = pass.forest, .adapter = adapter, .cache = cached.get()};
+    nn::Context context{
+        .forest = pass.forest, .adapter = pass.adapters[0].adapter, .cache = cached.get()};
+    if (pass.adapters.size() > 1) context.adapter_rows = pass.adapters;
     if (pass.to_score.empty())
       context.rows = nn::rows_to_read(std::move(read), pass.forest->num_tokens());
     const at::Tensor out = model_.forward(context);

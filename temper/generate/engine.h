@@ -65,9 +65,10 @@ class Engine : public CompletionSource {
   // reported as it is, `cancelled`. An unknown or finished request is left alone.
   void cancel(RequestId id) override;
 
-  // One pass of each adapter: a token for each sequence that decodes, or more where drafted ones
-  // are accepted, and chunks of waiting prompts. `done` gets completions as they end; their order
-  // is deterministic. False: nothing is left to do.
+  // One pass of all adapters (of each, where nn::mixes_adapters() says so): a token for each
+  // sequence that decodes, or more where drafted ones are accepted, and chunks of waiting prompts.
+  // `done` gets completions as they end; their order is deterministic. False: nothing is left to
+  // do.
   bool step(const Callbacks& callbacks) override;
   void rest() override {
     check_invariants();

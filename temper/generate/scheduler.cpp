@@ -1,9 +1,11 @@
 #include "temper/generate/scheduler.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "temper/base/error.h"
+#include "temper/nn/mixed_adapters.h"
 #include "temper/ops/kv_store.h"
 
 namespace temper::generate {
@@ -54,19 +56,34 @@ bool Scheduler::admit_one() {
   return true;
 }
 
-ScheduledBatch Scheduler::next_passes(Speculation& speculation) {
+bool Scheduler::has_several_adapters() const {
+  const Prompt& first = running_.empty() ? *waiting_.front() : *running_.front()->prompt;
+  const auto is_other = [&](const Prompt& p) { return p.request.adapter != first.request.adapter; };
+  return std::any_of(running_.begin(), running_.end(),
+                     [&](const auto& sequence) { return is_other(*sequence->prompt); }) ||
+         std::any_of(waiting_.begin(), waiting_.end(),
+                     [&](const auto& prompt) { return is_other(*prompt); });
+}
+
+ScheduledBatch Scheduler::next_passes(Speculation& speculation, bool together) {
   while (static_cast<int64_t>(running_.size()) < max_batch_ && !waiting_.empty() && admit_one()) {
   }
-  ScheduledBatch passes;
+  std::map<int, ScheduledPass> by_adapter;
+  const PassOf pass_of = [&](const Prompt& prompt) -> ScheduledPass& {
+    return by_adapter[together ? 0 : prompt.request.adapter];
+  };
   for (const auto& sequence : running_)
-    if (sequence->pages)
-      passes[sequence->prompt->request.adapter].decoding.push_back(sequence.get());
-  for (auto& [adapter, pass] : passes) add_decoding(pass, speculation);
-  plan_prefill(passes);
+    if (sequence->pages) pass_of(*sequence->prompt).decoding.push_back(sequence.get());
+  for (auto& [adapter, pass] : by_adapter) add_decoding(pass, speculation);
+  plan_prefill(pass_of);
+  ScheduledBatch passes;
+  for (auto& [adapter, pass] : by_adapter) passes.push_back(std::move(pass));
   return passes;
 }
 
 void Scheduler::add_decoding(ScheduledPass& pass, Speculation& speculation) {
+  const auto adapter_of = [](const Sequence* s) { return s->prompt->request.adapter; };
+  std::ranges::stable_sort(pass.decoding, {}, adapter_of);  // few ranges
   speculation.plan(pass.decoding);
   std::vector<int32_t> tokens;
   for (const Sequence* sequence : pass.decoding) {
@@ -76,13 +93,14 @@ void Scheduler::add_decoding(ScheduledPass& pass, Speculation& speculation) {
     sequence->pages->reserve(position + count);
     pass.forest->add_root(tokens, position);
     pass.rows.add(*sequence->pages, count);
+    nn::append_adapter_rows(pass.adapters, adapter_of(sequence), count);
     pass.decoding_rows += count;
   }
 }
 
 // First come, first served; but prompts that fit into half of the room do not wait for a long one
 // before them. (Longer ones do: they may begin as it does, and reuse its pages when it is done.)
-void Scheduler::plan_prefill(ScheduledBatch& passes) {
+void Scheduler::plan_prefill(const PassOf& pass_of) {
   const auto rest = [](const Prompt& prompt) { return prompt.length() - prompt.filled; };
   int64_t room = prefill_tokens_;
   if (filling_.empty()) return;
@@ -90,18 +108,17 @@ void Scheduler::plan_prefill(ScheduledBatch& passes) {
     int64_t half = room / 2;
     for (size_t i = 1; i < filling_.size(); ++i) {
       if (rest(*filling_[i]) > half) continue;
-      const int64_t chunk = add_chunk(passes, *filling_[i], half);
+      const int64_t chunk = add_chunk(pass_of(*filling_[i]), *filling_[i], half);
       half -= chunk;
       room -= chunk;
     }
   }
   for (const auto& prompt : filling_)
-    if (room > 0 && rest(*prompt) > 0) room -= add_chunk(passes, *prompt, room);
+    if (room > 0 && rest(*prompt) > 0) room -= add_chunk(pass_of(*prompt), *prompt, room);
 }
 
 // The next tokens of the prompt, at most so many. Gives how many.
-int64_t Scheduler::add_chunk(ScheduledBatch& passes, Prompt& prompt, int64_t most) {
-  ScheduledPass& pass = passes[prompt.request.adapter];
+int64_t Scheduler::add_chunk(ScheduledPass& pass, Prompt& prompt, int64_t most) {
   const std::span<const int32_t> tokens = prompt.request.prompt;
   if (prompt.filled == 0 && !prompt.logprobs) {
     prompt.filled = prompt.pages.reuse(tokens);
@@ -115,6 +132,7 @@ int64_t Scheduler::add_chunk(ScheduledBatch& passes, Prompt& prompt, int64_t mos
       tokens.subspan(static_cast<size_t>(prompt.filled), static_cast<size_t>(chunk)),
       prompt.filled);
   pass.rows.add(prompt.pages, chunk);
+  nn::append_adapter_rows(pass.adapters, prompt.request.adapter, chunk);
   prompt.filled += chunk;
   if (prompt.filled == prompt.length())
     pass.prefilled.emplace_back(&prompt, pass.forest->num_tokens() - 1);
@@ -122,7 +140,7 @@ int64_t Scheduler::add_chunk(ScheduledBatch& passes, Prompt& prompt, int64_t mos
 }
 
 std::vector<Sequence*> Scheduler::begin_samples(const ScheduledBatch& passes) {
-  for (const auto& [adapter, pass] : passes)
+  for (const ScheduledPass& pass : passes)
     for (const auto& [prompt, row] : pass.prefilled) prompt->pages.publish(prompt->request.prompt);
   std::erase_if(filling_, [](const auto& prompt) { return prompt->ready(); });
   std::vector<Sequence*> begun;

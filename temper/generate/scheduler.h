@@ -9,7 +9,7 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +22,7 @@
 #include "temper/generate/speculation.h"
 #include "temper/generate/text_stream.h"
 #include "temper/grammar/grammar.h"
+#include "temper/nn/context.h"
 
 namespace temper::generate {
 
@@ -78,7 +79,8 @@ struct Sequence {
 struct ScheduledPass {
   std::shared_ptr<Forest> forest = std::make_shared<Forest>();
   BatchRows rows;
-  std::vector<Sequence*> decoding;  // each has 1 + draft.size() rows, in order
+  std::vector<nn::AdapterRows> adapters;  // cover the forest's tokens
+  std::vector<Sequence*> decoding;        // each has 1 + draft.size() rows, in order
   int64_t decoding_rows = 0;
   std::vector<std::pair<Prompt*, int64_t>> prefilled;  // whole after it; the last token's row
   // Chunks of prompts whose log-probabilities are asked for: first row, first position, tokens.
@@ -88,8 +90,8 @@ struct ScheduledPass {
   };
   std::vector<Chunk> to_score;
 };
-// Sequences of different adapters go through the model one after the other: by adapter.
-using ScheduledBatch = std::map<int, ScheduledPass>;
+// Several where sequences of different adapters go through the model one after the other.
+using ScheduledBatch = std::vector<ScheduledPass>;
 
 class Scheduler {
  public:
@@ -103,8 +105,11 @@ class Scheduler {
   void add(std::shared_ptr<Prompt> prompt);
   bool idle() const { return waiting_.empty() && running_.empty(); }
 
-  // Admits what there is room for, first come, first served, and plans the next passes.
-  ScheduledBatch next_passes(Speculation& speculation);
+  // Whether what was added and has not ended has more than one adapter.
+  bool has_several_adapters() const;
+  // Admits what there is room for, first come, first served, and plans the next passes: one for all
+  // adapters, or one for each.
+  ScheduledBatch next_passes(Speculation& speculation, bool together);
   // After the passes, when last_hidden of its prefilled prompts is set: their pages are made known,
   // and their samples begin. Gives the samples that begin; a token is sampled for each.
   std::vector<Sequence*> begin_samples(const ScheduledBatch& passes);
@@ -125,8 +130,9 @@ class Scheduler {
  private:
   bool admit_one();
   static void add_decoding(ScheduledPass& pass, Speculation& speculation);
-  void plan_prefill(ScheduledBatch& passes);
-  int64_t add_chunk(ScheduledBatch& passes, Prompt& prompt, int64_t most);
+  using PassOf = std::function<ScheduledPass&(const Prompt&)>;
+  void plan_prefill(const PassOf& pass_of);
+  int64_t add_chunk(ScheduledPass& pass, Prompt& prompt, int64_t most);
   void end(Sequence& sequence);
   void end(Prompt& prompt);
 

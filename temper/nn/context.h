@@ -24,6 +24,12 @@ struct DropoutKeys {
   std::vector<int64_t> row_tokens;  // [N]: how many tokens the token's row has
 };
 
+// Tokens [begin, end) of a pass, under one adapter (Context::adapter).
+struct AdapterRows {
+  int adapter = 0;
+  int64_t begin = 0, end = 0;
+};
+
 class RouterWatch;
 
 struct Context {
@@ -31,6 +37,9 @@ struct Context {
   // The adapter that linear layers add: 0 the model's own where it has one, -1 none (the base
   // model), k >= 1 the k-th frozen copy (Linear::add_frozen_copy).
   int adapter = 0;
+  // Where sequences of several adapters share a pass (sampling: neither gradients nor dropout):
+  // ranges that cover its tokens, in order. Empty: all are under `adapter`.
+  std::vector<AdapterRows> adapter_rows = {};
   // Tokens of the forest whose hidden states are read, ascending; the others' may be anything
   // finite. Null: all are.
   std::shared_ptr<const std::vector<int64_t>> rows;

@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/random.h"
+#include "temper/nn/mixed_adapters.h"
 #include "temper/nn/unit.h"
 #include "temper/ops/embedding.h"
 
@@ -69,6 +70,7 @@ bool Linear::adds_bias() const {
 
 std::vector<at::Tensor> project(const ops::LinearInput& whole_x, const std::vector<Linear*>& layers,
                                 const Context& context) {
+  if (!context.adapter_rows.empty()) return project_mixed(whole_x, layers, context);
   const auto bias = [](const Linear& layer) {
     return layer.adds_bias() ? layer.bias->value() : at::Tensor();
   };
@@ -163,6 +165,11 @@ void Linear::remove_frozen_copy(int index) {
   copy.removed = true;
 }
 
+bool Linear::is_adapted() const {
+  return lora_ || std::any_of(copies_.begin(), copies_.end(),
+                              [](const FrozenCopy& copy) { return copy.lora != nullptr; });
+}
+
 Lora* Linear::adapter(int index) {
   if (index == 0) return lora_.get();
   if (index < 0) return nullptr;
@@ -217,6 +224,18 @@ void Embedding::split(std::shared_ptr<dist::Group> group) {
   group_ = std::move(group);
 }
 
+// An adapter may have weights of its own.
+at::Tensor Embedding::of_ids(const std::vector<int64_t>& ids, const Context& context) {
+  const auto under = [&](int adapter, const std::vector<int64_t>& some) {
+    return ops::embedding(versions.at(weight, adapter).stored(), some, scale);
+  };
+  if (context.adapter_rows.empty()) return under(context.adapter, ids);
+  std::vector<at::Tensor> parts;
+  for (const AdapterRows& rows : context.adapter_rows)
+    parts.push_back(under(rows.adapter, {ids.begin() + rows.begin, ids.begin() + rows.end}));
+  return at::cat(parts);
+}
+
 at::Tensor Embedding::forward(const Context& context) {
   std::vector<int64_t> ids(context.forest->tokens.begin(), context.forest->tokens.end());
   if (group_)
@@ -226,9 +245,8 @@ at::Tensor Embedding::forward(const Context& context) {
       id -= group_->rank() * weight.shape()[0];
       if (id < 0 || id >= weight.shape()[0]) id = ops::kNoRow;
     }
-  at::Tensor x = run_unit(*this, {}, context.adapter, false, [&](const Tensors&) {
-    return Tensors{ops::embedding(versions.at(weight, context.adapter).stored(), ids, scale)};
-  })[0];
+  at::Tensor x = run_unit(*this, {}, context.adapter, false,
+                          [&](const Tensors&) { return Tensors{of_ids(ids, context)}; })[0];
   if (group_) x = ops::sum_over(group_, x);
   if (!context.dropout || context.dropout->noise_alpha == 0) return x;
   return ops::add_scaled(x, embedding_noise(*context.dropout, x));

@@ -59,6 +59,13 @@ class Linear : public Module {
   // RunError for a copy that was not made.
   Lora* adapter(int index);
 
+  // Whether it has an adapter or a copy of one.
+  bool is_adapted() const;
+  // Whether rows of several adapters may go through it together (mixed_adapters.h).
+  bool mixes_adapters() const { return split_ == LinearSplit::kNone && rows_are_tokens_; }
+  // Its rows are not in the order of the pass's tokens.
+  void set_rows_are_not_tokens() { rows_are_tokens_ = false; }
+
   // Of the whole layer.
   int64_t in() const { return weight.whole_shape()[1]; }
   int64_t out() const { return weight.whole_shape()[0]; }
@@ -85,6 +92,7 @@ class Linear : public Module {
   std::vector<FrozenCopy> copies_;
   std::vector<int64_t> joined_;  // empty: it is one layer
   LinearSplit split_ = LinearSplit::kNone;
+  bool rows_are_tokens_ = true;
   std::shared_ptr<dist::Group> group_;  // null: the layer is whole
 };
 
@@ -136,6 +144,8 @@ class Embedding : public Module {
   void accept(const std::string& path, const LayerVisitor& visitor) override;
 
  private:
+  at::Tensor of_ids(const std::vector<int64_t>& ids, const Context& context);
+
   std::shared_ptr<dist::Group> group_;
 };
 

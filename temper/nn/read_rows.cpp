@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "temper/nn/mixed_adapters.h"
 #include "temper/ops/embedding.h"
 
 namespace temper::nn {
@@ -15,6 +16,8 @@ std::shared_ptr<const std::vector<int64_t>> rows_to_read(std::vector<int64_t> ro
 }
 
 ReadRows::ReadRows(const Context& context) : context_(context) {
+  if (context.rows)
+    context_.adapter_rows = selected_adapter_rows(context.adapter_rows, *context.rows);
   if (!context.rows || !context.dropout) return;
   dropout_ = {.seed = context.dropout->seed, .step = context.dropout->step, .token = {}};
   for (const int64_t row : *context.rows)

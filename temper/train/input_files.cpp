@@ -30,7 +30,7 @@ constexpr int64_t kSmall = int64_t{16} << 20;  // bytes of the largest small fil
 // Keys, or their last parts, whose values name files; each word of a command may be one.
 constexpr std::array kFileKeys{"path",    "chat_template", "teacher",         "teacher_logprobs",
                                "replay",  "critic",        "reference_model", "model",
-                               "command", "grammar",       "json_schema"};
+                               "command", "grammar",       "json_schema",     "rules"};
 constexpr std::array kSections{"model", "adapter", "data",    "preference",  "distill",
                                "ppo",   "rl",      "rewards", "environment", "rollout"};
 // Verbs that do not read the initial weights again, unless those are frozen.
@@ -53,6 +53,7 @@ std::optional<InputFile> look_at(const std::string& key, const fs::path& path) {
   if (::stat(path.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) return {};
   return InputFile{
       key,
+      "",
       path.filename().string(),
       path.string(),
       about.st_size,
@@ -93,6 +94,7 @@ void add_files(const std::string& key, const std::string& value, bool weights,
   } catch (const Error&) {
     return;  // loading the model reports the error
   }
+  const size_t known = to.size();
   std::error_code none;
   const size_t wildcard = value.find_first_of("*?[");
   const bool is_pattern = wildcard != std::string::npos && !fs::exists(value, none);
@@ -105,6 +107,7 @@ void add_files(const std::string& key, const std::string& value, bool weights,
     if (is_pattern && path.starts_with(fixed) && !to.empty() && to.back().path == path)
       to.back().name = path.substr(fixed.size());
   }
+  for (size_t i = known; i < to.size(); ++i) to[i].value = value;
 }
 
 void collect_files(const YamlNode& node, const std::string& key, bool needs_start,
@@ -182,6 +185,7 @@ Json InputHashes::to_json() {
   Json list = Json::array();
   for (const InputFile& file : files_)
     list.push_back({{"key", file.key},
+                    {"value", file.value},
                     {"name", file.name},
                     {"bytes", file.bytes},
                     {"stamp", file.stamp},
@@ -201,23 +205,35 @@ bool is_of(const Json& entry, const InputFile& file) {
   return entry_text(entry, "key") == file.key && entry_text(entry, "name") == file.name;
 }
 
-// Adds files that are new or missing. Where none of a key's files has its recorded name, the key
-// has another value, which is reported as a change of the config.
-void add_come_and_gone(const std::vector<InputFile>& files, const Json& kept,
-                       std::vector<std::string>& to) {
-  std::set<std::string> keys;
-  for (const InputFile& file : files)
-    if (std::any_of(kept.begin(), kept.end(), [&](const Json& e) { return is_of(e, file); }))
-      keys.insert(file.key);
+// Whether the record has the file's key with this value, or, in a record without values, one of its
+// names. Else the key has another value, which is reported as a change of the config.
+bool has_key_of(const Json& kept, const InputFile& file) {
+  return std::any_of(kept.begin(), kept.end(), [&](const Json& entry) {
+    return is_of(entry, file) ||
+           (entry_text(entry, "key") == file.key && entry_text(entry, "value") == file.value);
+  });
+}
+
+// Adds files that are new or missing.
+void add_come_and_gone(const std::vector<InputFile>& files, const Json& kept, ChangedInputs& to) {
+  std::set<std::string> keys, frozen;
+  for (const InputFile& file : files) {
+    if (is_frozen_base(file)) frozen.insert(file.key);
+    if (has_key_of(kept, file)) keys.insert(file.key);
+  }
   for (const InputFile& file : files)
     if (keys.contains(file.key) &&
         std::none_of(kept.begin(), kept.end(), [&](const Json& e) { return is_of(e, file); }))
-      to.push_back(file.label() + ", which is new");
-  for (const Json& entry : kept)
-    if (keys.contains(entry_text(entry, "key")) &&
-        std::none_of(files.begin(), files.end(), [&](const auto& f) { return is_of(entry, f); }))
-      to.push_back(
-          str(entry_text(entry, "key"), " (", entry_text(entry, "name"), "), which is gone"));
+      (is_frozen_base(file) ? to.frozen : to.others).push_back(file.label() + ", which is new");
+  for (const Json& entry : kept) {
+    const std::string key = entry_text(entry, "key"), name = entry_text(entry, "name");
+    const bool is_there = std::any_of(files.begin(), files.end(),
+                                      [&](const InputFile& file) { return is_of(entry, file); });
+    if (!keys.contains(key) || is_there) continue;
+    const bool is_base =
+        frozen.contains(key) && is_one_of(kWeights, fs::path(name).extension().string());
+    (is_base ? to.frozen : to.others).push_back(str(key, " (", name, "), which is gone"));
+  }
 }
 
 }  // namespace
@@ -242,7 +258,7 @@ ChangedInputs compare_inputs(std::vector<InputFile>& files, const Json& kept) {
     if (same_size && file.hash == hash) continue;
     (is_frozen_base(file) ? changed.frozen : changed.others).push_back(file.label());
   }
-  add_come_and_gone(files, kept, changed.others);
+  add_come_and_gone(files, kept, changed);
   return changed;
 }
 

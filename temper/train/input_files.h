@@ -16,7 +16,8 @@
 namespace temper::train {
 
 struct InputFile {
-  std::string key;  // the config key: "data.train[0].path"
+  std::string key;    // the config key: "data.train[0].path"
+  std::string value;  // its value: "rows/*.jsonl"
   // The file's, without its folder: the same model may lie elsewhere. Where the key's value is a
   // pattern, with the folders that the pattern matches: a/rows.jsonl is not b/rows.jsonl.
   std::string name;
@@ -44,9 +45,9 @@ class InputHashes {
   InputHashes(const InputHashes&) = delete;
   InputHashes& operator=(const InputHashes&) = delete;
 
-  // The record in a checkpoint: a list of {key, name, bytes, stamp, hash}. Waits for the hashes of
-  // small files, which take a moment, at most some seconds. A large file that has none by then is
-  // recorded with the hash "", and a later checkpoint has it.
+  // The record in a checkpoint: a list of {key, value, name, bytes, stamp, hash}. Waits for the
+  // hashes of small files, which take a moment, at most some seconds. A large file that has none by
+  // then is recorded with the hash "", and a later checkpoint has it.
   Json to_json();
 
  private:

@@ -24,6 +24,7 @@ SftEvaluation::SftEvaluation(const RunConfig& config, data::SftFormat format, di
       group_(group),
       sources_(data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
   if (format_.overlong == data::Overlong::kError) format_.overlong = data::Overlong::kTruncate;
+  format_.groups = nullptr;  // data.balance is of the rows that are trained
   for (const data::SourceSpec& source : sources_)
     sets_.push_back(std::make_unique<data::RowSet>(source));
 }

@@ -18,6 +18,7 @@
 #include "temper/data/row_list.h"
 #include "temper/data/row_split.h"
 #include "temper/data/row_texts.h"
+#include "temper/data/text_format.h"
 #include "tests/data/folder.h"
 #include "tests/data/said.h"
 
@@ -454,4 +455,14 @@ TEST_CASE("groups by a field") {
   CHECK(error_of([&] {
           by.of({{"meta", {{"kind", nullptr}}}}, "r:1");
         }).starts_with("r:1: `meta.kind`: found null"));
+}
+
+TEST_CASE("a row's group is that of the row as the file has it") {
+  TextFormat format;
+  format.groups = std::make_shared<const RowGroups>("instruction", "");
+  const Json alpaca = {{"instruction", "Add."}, {"input", "1, 2"}, {"output", "3"}};
+  CHECK(group_of(format, alpaca, "rows.jsonl:1") == "Add.");
+  format.groups = std::make_shared<const RowGroups>("kind", "");
+  format.columns = {{"kind", "source"}};
+  CHECK(group_of(format, {{"prompt", "1"}, {"source", "web"}}, "") == "web");
 }

@@ -7,6 +7,7 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
+#include "temper/data/row_groups.h"
 #include "tests/data/said.h"
 #include "tests/golden.h"
 
@@ -205,4 +206,13 @@ TEST_CASE("what is wrong with a row is said with its line") {
          "the row has [prompt, completion]; expected prompt, chosen and rejected");
   begins({{"prompt", "a"}, {"chosen", "b"}, {"rejected", "c"}, {"margin", "x"}},
          "`margin` must be a number");
+}
+
+TEST_CASE("a pair that data.balance counts is read as any other") {
+  PreferenceFormat format;
+  format.vocabulary = 50;
+  format.groups = std::make_shared<const RowGroups>("source", "");
+  const Json pair = {
+      {"prompt_ids", {1}}, {"chosen_ids", {2}}, {"rejected_ids", {3}}, {"source", "web"}};
+  CHECK(pair_in(format, pair).paired());
 }

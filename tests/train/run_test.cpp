@@ -485,6 +485,13 @@ TEST_CASE("files that have changed since the checkpoint are named, and another b
   contains(after([&] { write("rows/c.jsonl", "{\"text\": \"c\"}\n"); }), "c.jsonl), which is new");
   contains(after([&] { std::filesystem::remove(directory + "/rows/b.jsonl"); }),
            "b.jsonl), which is gone");
+  const std::string renamed = after([&] {
+    for (const char* name : {"a", "b"})
+      std::filesystem::remove(directory + "/rows/" + name + ".jsonl");
+    write("rows/c.jsonl", "{\"text\": \"c\"}\n");
+  });
+  for (const char* part : {"c.jsonl), which is new", "a.jsonl), which is gone"})
+    contains(renamed, part);
   contains(after([&] { write("model/tokenizer.json", "[]"); }), "tokenizer.json)");
   // A large file may have no hash yet when the run is saved: then its time tells.
   const auto without_hashes = [&](const std::string& rows) {
@@ -506,6 +513,12 @@ TEST_CASE("files that have changed since the checkpoint are named, and another b
   contains(refused, "refused: the frozen weights are not those that " + directory +
                         "/run/checkpoints/step-2 was trained on: model.path (" + directory +
                         "/model/model.safetensors)");
+  const std::string in_parts = after([&] {
+    std::filesystem::remove(directory + "/model/model.safetensors");
+    write("model/model-00001-of-00001.safetensors", std::string(1000, 'x'));
+  });
+  contains(in_parts, "refused: the frozen weights are not those");
+  contains(in_parts, "model-00001-of-00001.safetensors), which is new");
   // Where all weights train, the checkpoint has them.
   CHECK(after(other_base, false).find("changed") == std::string::npos);
 }

@@ -80,7 +80,7 @@ Prompts::Prompts(const RlConfig& config, const train::Policy& policy,
       loader_(data::training_sources(config.data, static_cast<uint64_t>(config.seed)),
               loader_options(config), data::prompt_reader(prompt_format(config, policy))),
       difficulty_(config.rl.difficulty, static_cast<uint64_t>(config.seed)) {
-  const data::PromptFormat format = prompt_format(config, policy);
+  data::PromptFormat format = prompt_format(config, policy);
   const CacheCheck check_cache(config, policy);
   survey_ = train::survey_rows<data::PromptRow>(
       loader_.order(), [&rewards, &check_cache, read = data::prompt_reader(format)](
@@ -92,6 +92,7 @@ Prompts::Prompts(const RlConfig& config, const train::Policy& policy,
         }
         return row;
       });
+  format.groups = nullptr;  // data.balance is of the rows that are trained
   int64_t key = kEvaluationKeys;
   for (const data::SourceSpec& source :
        data::evaluation_sources(config.data, static_cast<uint64_t>(config.seed))) {
@@ -111,19 +112,21 @@ Prompts::Prompts(const RlConfig& config, const train::Policy& policy,
 
 std::vector<Prompt> Prompts::next(int64_t count, int64_t& passed_over) {
   std::vector<Prompt> prompts;
-  int64_t in_vain = 0;
+  int64_t in_vain = 0;  // since the last one that was taken
+  bool none_left = false;
   do {
     int64_t key = loader_.state().rows;
     std::vector<data::PromptRow> rows = loader_.next(count - std::ssize(prompts));
     if (rows.empty()) break;
     for (data::PromptRow& row : rows) {
-      const bool takes = in_vain >= loader_.order().rows() || difficulty_.takes(row.where, key);
+      none_left = none_left || in_vain >= loader_.order().rows();
+      const bool takes = none_left || difficulty_.takes(row.where, key);
       if (takes) prompts.push_back({key, std::move(row)});
-      in_vain += !takes;
+      in_vain = takes ? 0 : in_vain + 1;
+      passed_over += !takes;
       ++key;
     }
   } while (difficulty_.any() && std::ssize(prompts) < count);
-  passed_over += in_vain;
   return prompts;
 }
 
