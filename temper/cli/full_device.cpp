@@ -1,8 +1,7 @@
 #include "temper/cli/full_device.h"
 
-#include <algorithm>
-
 #include "temper/base/error.h"
+#include "temper/base/memory.h"
 #include "temper/plan/text.h"
 
 namespace temper::cli {
@@ -13,20 +12,27 @@ std::string first_line(const c10::OutOfMemoryError& error) {
   return text.substr(0, text.find('\n'));
 }
 
+std::string planned(const plan::MemoryPlan& plan) {
+  const plan::MemoryPlan::Phase& peak = plan.peak();
+  return str("planned for phase `", peak.name,
+             "`: ", plan::megabytes(static_cast<double>(peak.bytes())), " (", plan::parts_of(peak),
+             ")");
+}
+
 }  // namespace
 
 std::string full_device_message(const c10::OutOfMemoryError& error, const plan::RunShape& run,
                                 const plan::MemoryPlan& plan) {
-  const plan::MemoryPlan::Phase& peak = plan.peak();
-  plan::Parts parts = peak.parts;
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const auto& a, const auto& b) { return a.second > b.second; });
-  std::string planned;
-  for (const auto& [name, bytes] : parts)
-    if (bytes > 0) planned += str(planned.empty() ? "" : ", ", name, " ", plan::megabytes(bytes));
-  return str(run.device.str(), " is full: ", first_line(error), "\nplanned for phase `", peak.name,
-             "`: ", plan::megabytes(peak.bytes()), " (", planned, ")\n", plan::what_takes_less(run),
-             " would take less");
+  return str(run.device.str(), " is full: ", first_line(error), "\n", planned(plan), "\n",
+             plan::what_takes_less(run), " would take less");
+}
+
+std::string full_memory_message(const std::string& what, const plan::RunShape& run,
+                                const plan::MemoryPlan& plan) {
+  return str(what, "\n", planned(plan), "\nthis process had at most ",
+             plan::megabytes(static_cast<double>(peak_memory_bytes())), " and has ",
+             plan::megabytes(static_cast<double>(resident_memory_bytes())), "\n",
+             plan::what_takes_less(run), " would take less");
 }
 
 std::string full_device_message(const c10::OutOfMemoryError& error, const std::string& less) {

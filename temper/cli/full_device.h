@@ -1,4 +1,4 @@
-// What a run says whose device has no memory left.
+// What a run says that has no memory left.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -11,6 +11,10 @@ namespace temper::cli {
 
 // What the device's allocator said, the plan of the run's largest phase, and the keys to lower.
 std::string full_device_message(const c10::OutOfMemoryError& error, const plan::RunShape& run,
+                                const plan::MemoryPlan& plan);
+// `what` happened; the plan of the run's largest phase, what this process has had, and the keys to
+// lower.
+std::string full_memory_message(const std::string& what, const plan::RunShape& run,
                                 const plan::MemoryPlan& plan);
 // The same where there is no plan: of `verb`'s run, or of sampling and scoring.
 std::string full_device_message(const c10::OutOfMemoryError& error, const std::string& less);

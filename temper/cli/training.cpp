@@ -5,9 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <iostream>
+#include <new>
+#include <optional>
 
 #include "temper/base/error.h"
+#include "temper/base/memory.h"
 #include "temper/cli/full_device.h"
 #include "temper/cli/launch.h"
 #include "temper/cli/next_steps.h"
@@ -22,6 +26,7 @@
 #include "temper/preference/reward.h"
 #include "temper/rl/algorithms/algorithm.h"
 #include "temper/rl/run.h"
+#include "temper/train/memory_limit.h"
 
 namespace temper::cli {
 namespace {
@@ -55,20 +60,67 @@ bool asks_for_help(const Arguments& arguments) {
   });
 }
 
-// The run is planned once more from its config, without its weights.
+// What `use` says of the run's shape and plan, which is made from its config once more, without its
+// weights; `otherwise` where there is no plan.
 template <class Config>
-std::string full_device(const c10::OutOfMemoryError& error, const char* verb,
-                        const Arguments& arguments) {
+std::string planned_again(
+    const char* verb, const Arguments& arguments, const std::string& otherwise,
+    const std::function<std::string(const plan::RunShape&, const plan::MemoryPlan&)>& use) {
   try {
     Config config;
     read_run_config(config, arguments, verb, other_sections(verb));
     plan::RunChecks checks(config, {});
     plan::check_run(checks, config);
-    if (checks.plan) return full_device_message(error, checks.shape, *checks.plan);
+    if (checks.plan) return use(checks.shape, *checks.plan);
   } catch (const std::exception&) {
     // What went wrong first is said.
   }
-  return full_device_message(error, "a smaller train.micro_batch_tokens would take less");
+  return otherwise;
+}
+
+// Runs `run`; the run's lack of memory becomes an error that shows its plan.
+template <class Config, class Run>
+train::RunOutcome with_plan_of_memory(const char* verb, const Arguments& arguments,
+                                      const Run& run) {
+  const auto fail = [&](const std::string& what) {
+    throw RunError(
+        planned_again<Config>(verb, arguments, what, [&](const auto& shape, const auto& plan) {
+          return full_memory_message(what, shape, plan);
+        }));
+  };
+  try {
+    return run();
+  } catch (const c10::OutOfMemoryError& error) {
+    throw RunError(planned_again<Config>(
+        verb, arguments,
+        full_device_message(error, "a smaller train.micro_batch_tokens would take less"),
+        [&](const auto& shape, const auto& plan) {
+          return full_device_message(error, shape, plan);
+        }));
+  } catch (const train::MemoryExceeded& error) {
+    fail(error.what());
+  } catch (const std::bad_alloc&) {
+    fail("out of memory: the system gives this process no more");
+  } catch (const c10::Error& error) {  // of LibTorch's allocator for the processor
+    const std::string text = error.what_without_backtrace();
+    if (text.find("DefaultCPUAllocator") == std::string::npos) throw;
+    fail("out of memory: " + text.substr(0, text.find('\n')));
+  }
+  return {};
+}
+
+// Throws ConfigError where the run is planned to take more than train.memory_limit.
+template <class Config>
+void check_memory_limit(const char* verb, const Arguments& arguments, int ranks) {
+  Config config;
+  read_run_config(config, arguments, verb, other_sections(verb));
+  const std::optional<int64_t> limit = train::memory_limit(config);
+  if (!limit) return;
+  plan::RunChecks checks(config, {.ranks = ranks, .program_bytes = peak_memory_bytes()});
+  plan::check_run(checks, config);
+  for (const plan::CheckList::Check& check : checks.list.checks())
+    if (check.name == "memory_limit" && check.finding.status == plan::Finding::Status::kFail)
+      throw ConfigError(check.finding.message);
 }
 
 template <class Config>
@@ -82,6 +134,8 @@ int run_training(const Training<Config>& training, const Arguments& arguments) {
   Arguments rest;
   const int ranks = take_nproc(arguments, rest);
   read_run_config(config, rest, training.verb, other_sections(training.verb));
+  if (config.train.memory_limit && dist::read_environment().rank == 0 && !is_launched())
+    check_memory_limit<Config>(training.verb, rest, ranks > 1 ? ranks : 0);
   if (ranks > 1) {
     config.training_ranks(ranks);
     return launch_ranks(ranks, config.roles.serving(), training.verb, rest);
@@ -95,12 +149,9 @@ int run_training(const Training<Config>& training, const Arguments& arguments) {
   // not SIG_IGN: programs that are started inherit only the latter.
   ::signal(SIGPIPE, [](int) {});
   end_with_launcher();
-  train::RunOutcome outcome;
-  try {
-    outcome = training.run(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, interrupted});
-  } catch (const c10::OutOfMemoryError& error) {
-    throw RunError(full_device<Config>(error, training.verb, rest));
-  }
+  const train::RunOutcome outcome = with_plan_of_memory<Config>(training.verb, rest, [&] {
+    return training.run(config, {std::cout, ::isatty(STDOUT_FILENO) == 1, interrupted});
+  });
   if (!outcome.interrupted) {
     const auto& sinks = config.metrics.sinks;
     const bool shows = std::find(sinks.begin(), sinks.end(), "console") != sinks.end();

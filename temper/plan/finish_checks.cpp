@@ -20,6 +20,7 @@
 #include "temper/plan/text.h"
 #include "temper/train/checkpoint.h"
 #include "temper/train/earlier_run.h"
+#include "temper/train/memory_limit.h"
 
 namespace temper::plan {
 namespace fs = std::filesystem;
@@ -216,6 +217,18 @@ Finding RunChecks::memory() const {
   return all > usable / 10 * 9 ? Finding::warn(message, values) : Finding::pass(message, values);
 }
 
+Finding RunChecks::memory_limit() const {
+  const int64_t limit = *train::memory_limit(config), peak = plan->peak_bytes();
+  const Json values{{"peak_bytes", peak}, {"limit_bytes", limit}};
+  const std::string message = str("planned ", megabytes(peak), " of at most ", megabytes(limit));
+  if (peak > limit)
+    return Finding::fail(
+        str(config.where("train.memory_limit"), ": ", message, "; ", parts_of(plan->peak()), "; ",
+            what_takes_less(shape), " would take less"),
+        values);
+  return Finding::pass(message, values);
+}
+
 void RunChecks::finish(int64_t planned_steps) {
   list.run("output_dir", [this] { return output_dir(); });
   if (!has_model) {
@@ -229,9 +242,20 @@ void RunChecks::finish(int64_t planned_steps) {
     // Memory of code and threads that a run uses and a check does not (those of its rows and of its
     // backward pass): measured on runs of a tiny model.
     constexpr int64_t kRunning = int64_t{24} << 20;
-    plan = plan_memory(shape, ranks, options.program_bytes + kRunning + tokenizer_bytes_);
+    const int64_t program = options.program_bytes + kRunning + tokenizer_bytes_;
+    const train::TrainSection& t = config.train;
+    shape.snapshot =
+        (t.save_every > 0 || t.save_minutes > 0) && t.save_in_background.value_or(true);
+    plan = plan_memory(shape, ranks, program);
+    if (shape.snapshot && !t.save_in_background &&
+        !train::fits_for_copies(plan->peak_bytes(), config)) {  // the run then makes none
+      shape.snapshot = false;
+      plan = plan_memory(shape, ranks, program);
+    }
     return memory();
   });
+  if (config.train.memory_limit && plan)
+    list.run("memory_limit", [this] { return memory_limit(); });
 }
 
 }  // namespace temper::plan

@@ -11,6 +11,7 @@
 #include "temper/ops/kv_store.h"
 #include "temper/ops/weight.h"
 #include "temper/plan/activations.h"
+#include "temper/plan/text.h"
 #include "temper/train/update_rule.h"
 
 namespace temper::plan {
@@ -158,7 +159,7 @@ namespace {
 struct Base {
   Parts parts;
   ModelBytes policy;
-  int64_t trained_copies = 0;
+  int64_t snapshot = 0;  // held while a checkpoint is written, from the first save on
 };
 
 Base base_of(const RunShape& run, const Ranks& ranks, int64_t program_bytes) {
@@ -172,6 +173,8 @@ Base base_of(const RunShape& run, const Ranks& ranks, int64_t program_bytes) {
     base.policy.gradients += bytes.gradients;
     base.policy.optimizer += bytes.optimizer;
   }
+  if (run.snapshot && run.device.is_cpu())
+    base.snapshot = base.policy.gradients + base.policy.optimizer;
   return base;
 }
 
@@ -273,6 +276,7 @@ MemoryPlan::Phase training(const RunShape& run, const PassShape& pass, const Ran
   const Moment moment = largest_moment(run, pass, ranks, base.policy.gradients);
   phase.parts.emplace_back("gradients", moment.gradients);
   phase.parts.emplace_back("optimizer", base.policy.optimizer);
+  if (base.snapshot > 0) phase.parts.emplace_back("snapshot", base.snapshot);
   phase.parts.emplace_back("activations", moment.activations.asked);
   phase.parts.emplace_back("scratch", moment.scratch.asked);
   phase.parts.emplace_back("logits", moment.head.asked);
@@ -292,6 +296,7 @@ MemoryPlan::Phase sampling(const RunShape& run, const Ranks& ranks, const Base& 
   const SamplingShape& s = run.sampling;
   MemoryPlan::Phase phase{"sample", base.parts};
   phase.parts.emplace_back("optimizer", base.policy.optimizer);
+  if (base.snapshot > 0) phase.parts.emplace_back("snapshot", base.snapshot);
   const ops::CachePage kept = cache_page(run.policy, s.cache_dtype, ranks.tensor, run.device);
   const int64_t page = kept.tokens;
   const auto pages = [&](int64_t n) { return (n + page - 1) / page; };
@@ -328,11 +333,24 @@ MemoryPlan::Phase sampling(const RunShape& run, const Ranks& ranks, const Base& 
 
 }  // namespace
 
+std::string parts_of(const MemoryPlan::Phase& phase) {
+  Parts parts = phase.parts;
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string text;
+  for (const auto& [name, bytes] : parts)
+    if (bytes > 0)
+      text += str(text.empty() ? "" : ", ", name, " ", megabytes(static_cast<double>(bytes)));
+  return text;
+}
+
 std::string what_takes_less(const RunShape& run) {
   return str(
       "a smaller train.micro_batch_tokens",
       run.sampling.samples ? ", train.batch_size or rollout.cache_bytes" : " or train.batch_size",
-      ", train.recompute: blocks, adapter.method: lora or qlora, or mesh.fsdp");
+      ", train.recompute: blocks, ",
+      run.snapshot && run.device.is_cpu() ? "train.save_in_background: false, " : "",
+      "adapter.method: lora or qlora, or mesh.fsdp");
 }
 
 MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t on_host) {

@@ -14,6 +14,8 @@
 //   scratch      of the block that is being differentiated, and of the matrix products
 //   logits       a tile of the vocabulary head, and its gradient
 //   cache        pages of keys and values; packed: panels of the weights, kept while sampling
+//   snapshot     the copy of trained weights and optimizer state from which a checkpoint is written
+//                while training continues
 //   program      the program, its libraries, tokenizer and threads: measured
 //   allocator    what tensors are given beyond what they ask for (jemalloc's size classes), and
 //                what the allocator keeps of freed memory: a share of the rest
@@ -54,6 +56,9 @@ struct MemoryPlan {
 // Plans the memory of run.device. `program_bytes`: host memory of the program before it has a
 // model.
 MemoryPlan plan_memory(const RunShape& run, const Ranks& ranks, int64_t program_bytes);
+
+// "activations 412 MB, weights 117 MB": the parts of a phase, largest first.
+std::string parts_of(const MemoryPlan::Phase& phase);
 
 // The keys that make a run smaller, for messages: "a smaller train.micro_batch_tokens, ...".
 std::string what_takes_less(const RunShape& run);

@@ -59,7 +59,8 @@ class RunChecks {
   // the key-value cache.
   void rollout(const generate::RolloutSection& section);
 
-  // "output_dir", "learning_rate", "disk", "memory", once the run's shape is known.
+  // "output_dir", "learning_rate", "disk", "memory" and, where there is one, "memory_limit", once
+  // the run's shape is known.
   void finish(int64_t planned_steps);
 
   train::RunConfig& config;
@@ -93,6 +94,7 @@ class RunChecks {
   Finding output_dir() const;
   Finding disk(int64_t planned_steps) const;
   Finding memory() const;
+  Finding memory_limit() const;
 };
 
 template <class Row, class SizeOf>

@@ -87,6 +87,7 @@ struct RunShape {
   SamplingShape sampling;
   ComparedShape compared;
   DiskShape disk;
+  bool snapshot = false;  // a copy of what trains is in memory while a thread writes a checkpoint
 };
 
 }  // namespace temper::plan

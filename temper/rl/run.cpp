@@ -43,7 +43,8 @@ train::RunOutcome run(RlConfig& config, train::Roles& roles, const dist::Mesh& m
     if (!config.rl.replay)
       reference_worker = std::make_unique<ReferenceWorker>(
           *served, config.train.micro_batch_tokens, config.rollout.temperature,
-          std::min(roles::kMostScored, config.roles.leaders(config.roles.reference).size() + 1));
+          std::min(roles::kMostScored, config.roles.leaders(config.roles.reference).size() + 1),
+          static_cast<size_t>(config.train.max_inflight.value_or(ReferenceWorker::kMostWaiting)));
     roles.reference = std::move(served);
   }
   const bool samples_ahead = config.rl.max_staleness > 0;

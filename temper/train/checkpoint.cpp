@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
@@ -20,6 +21,7 @@
 #include "temper/models/file_digests.h"
 #include "temper/models/tensors.h"
 #include "temper/text/template_date.h"
+#include "temper/train/snapshot.h"
 
 namespace temper::train {
 namespace {
@@ -176,32 +178,6 @@ bool may_write_together(const std::string& directory, dist::Group& group) {
 
 }  // namespace
 
-bool Checkpoints::write_trained(const std::string& directory, const Trainables& trainables,
-                                const dist::Mesh& mesh) const {
-  std::map<std::string, TensorMap> files;  // files of tensors, by path
-  for (const auto& trainable : trainables) {
-    TensorMap& weights = files[str(directory, "/", trainable->name, ".safetensors")];
-    for (const NamedParameter& p : trainable->optimizer.parameters())
-      weights[p.name] = models::whole_view(*p.parameter);
-    files[str(directory, "/", trainable->name, ".optimizer.safetensors")] =
-        trainable->optimizer.save();
-  }
-  const bool writes = mesh.world->rank() == 0;
-  if (mesh.model->size() == 1 || !may_write_together(directory, *mesh.world)) {
-    for (const auto& [path, tensors] : files) write_safetensors(writes ? path : "", tensors);
-    return false;
-  }
-  on_all(*mesh.world, [&] {
-    for (const auto& [path, tensors] : files)
-      if (writes) begin_safetensors(path, tensors);
-  });
-  on_all(*mesh.world, [&] {
-    for (const auto& [path, tensors] : files)
-      if (mesh.data->rank() == 0) write_own_parts(path, tensors);
-  });
-  return true;
-}
-
 namespace {
 
 constexpr const char* kFiles = "files";  // in state.json: name -> {bytes, hash}
@@ -210,13 +186,13 @@ constexpr const char* kHash = "hash";    // in state.json: the hash of all its o
 int hashing_threads() { return at::get_num_threads(); }
 
 // Hashes of a checkpoint's files, which have just been written and are still in the page cache.
-Json hashes_in(const std::string& directory) {
+Json hashes_in(const std::string& directory, int threads) {
   Json files = Json::object();
   for (const auto& entry : fs::directory_iterator(directory))
     if (entry.path().extension() == ".safetensors")
       files[entry.path().filename().string()] = {
           {"bytes", entry.file_size()},
-          {"hash", models::content_hash(entry.path().string(), hashing_threads())}};
+          {"hash", models::content_hash(entry.path().string(), threads)}};
   return files;
 }
 
@@ -228,26 +204,39 @@ void write_state(const std::string& directory, Json state) {
 
 }  // namespace
 
-bool Checkpoints::save(int64_t step, const Trainables& trainables, const Json& values,
-                       const TensorMap& tensors, const dist::Mesh& mesh) const {
-  const bool writes = mesh.world->rank() == 0;
-  const std::string temporary = temporary_name("checkpoint");
-  const auto begins = [&] {
-    if (writes) begin("checkpoint");
+namespace {
+
+using Files = std::map<std::string, TensorMap>;  // tensors by the name of their file
+
+// Ranks write side by side: the files exist when this returns, and each rank's part is written by
+// the result.
+std::function<void()> begin_parts(const std::string& directory, Files files, const dist::Mesh& mesh,
+                                  bool copies) {
+  on_all(*mesh.world, [&] {
+    for (const auto& [name, tensors] : files)
+      if (mesh.world->rank() == 0) begin_safetensors(directory + "/" + name, tensors);
+  });
+  if (mesh.data->rank() > 0) return [] {};  // another replica writes the same
+  if (copies)
+    for (auto& [name, tensors] : files) tensors = copy_of(tensors);
+  return [directory, files = std::move(files)] {
+    for (const auto& [name, tensors] : files) write_own_parts(directory + "/" + name, tensors);
   };
-  if (mesh.model->size() > 1)
-    on_all(*mesh.world, begins);
-  else
-    begins();
-  const bool together = write_trained(temporary, trainables, mesh);
-  if (!writes) return together;
+}
+
+void write_files(const std::string& directory, const Files& files) {
+  for (const auto& [name, tensors] : files)
+    write_safetensors(directory.empty() ? "" : directory + "/" + name, tensors);
+}
+
+}  // namespace
+
+// The files of trained tensors are there.
+void Checkpoints::finish(const std::string& temporary, int64_t step, const TensorMap& tensors,
+                         Json state, int threads) const {
   if (!tensors.empty()) write_safetensors(temporary + "/task.safetensors", tensors);
-  Json whole = values;
-  whole["step"] = step;
-  for (const auto& trainable : trainables)
-    whole["updates"][trainable->name] = trainable->optimizer.steps();
-  whole[kFiles] = hashes_in(temporary);
-  write_state(temporary, std::move(whole));
+  state[kFiles] = hashes_in(temporary, threads);
+  write_state(temporary, std::move(state));
   const std::string directory = output_dir_ + "/checkpoints";
   commit(temporary, str(directory, "/step-", step));
   remove_remains(directory);
@@ -255,7 +244,52 @@ bool Checkpoints::save(int64_t step, const Trainables& trainables, const Json& v
   const auto here = std::find(steps.begin(), steps.end(), step);
   for (auto it = steps.begin(); it != steps.end(); ++it)
     if (it > here || here - it >= keep_) remove_checkpoint(str(directory, "/step-", *it));
-  return together;
+}
+
+Checkpoints::Writing Checkpoints::begin_save(int64_t step, const Trainables& trainables,
+                                             const Json& values, const TensorMap& tensors,
+                                             const dist::Mesh& mesh, bool copies) const {
+  const bool writes = mesh.world->rank() == 0, shared = mesh.model->size() > 1;
+  const std::string temporary = temporary_name("checkpoint");
+  const auto begins = [&] {
+    if (writes) begin("checkpoint");
+  };
+  if (shared)
+    on_all(*mesh.world, begins);
+  else
+    begins();
+  Files files = trained_files(trainables);
+  Writing writing;
+  writing.together = shared && may_write_together(temporary, *mesh.world);
+  if (writing.together) {
+    writing.parts = begin_parts(temporary, std::exchange(files, {}), mesh, copies);
+  } else if (shared) {
+    write_files(writes ? temporary : "", files);
+    files.clear();
+  }
+  if (!writes) return writing;
+  if (copies)
+    for (auto& [name, file] : files) file = copy_of(file);
+  Json state = values;
+  state["step"] = step;
+  for (const auto& trainable : trainables)
+    state["updates"][trainable->name] = trainable->optimizer.steps();
+  // Beside training one thread hashes.
+  const int threads = copies ? 1 : hashing_threads();
+  writing.finish = [=, this, files = std::move(files), state = std::move(state),
+                    tensors = copies ? copy_of(tensors) : tensors] {
+    write_files(temporary, files);
+    finish(temporary, step, tensors, state, threads);
+  };
+  return writing;
+}
+
+bool Checkpoints::save(int64_t step, const Trainables& trainables, const Json& values,
+                       const TensorMap& tensors, const dist::Mesh& mesh) const {
+  const Writing writing = begin_save(step, trainables, values, tensors, mesh, false);
+  if (writing.parts) on_all(*mesh.world, writing.parts);
+  if (writing.finish) writing.finish();
+  return writing.together;
 }
 
 namespace {

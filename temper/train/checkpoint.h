@@ -40,6 +40,19 @@ class Checkpoints {
   // another one failed.
   bool save(int64_t step, const Trainables& trainables, const Json& values,
             const TensorMap& tensors, const dist::Mesh& mesh = {}) const;
+  // A save in two parts, which any thread of this process may run, once: first `parts` on every
+  // rank, where they write side by side; when all of them have returned, `finish`. Either may be
+  // empty. Until `finish` has returned the older checkpoints are as they were.
+  struct Writing {
+    std::function<void()> parts, finish;
+    bool together = false;  // ranks write side by side
+  };
+  // Makes copies of everything that training changes, then returns what writes them; called as
+  // save() is, and makes the collectives. Where ranks share out trained weights, and rank 0 alone
+  // may write, it writes them here and copies nothing: their whole is too large for one rank.
+  // `copies`: false: the functions read the weights and moments themselves.
+  Writing begin_save(int64_t step, const Trainables& trainables, const Json& values,
+                     const TensorMap& tensors, const dist::Mesh& mesh, bool copies) const;
   // Writes `complete` into the checkpoint of a step that was saved.
   void mark_complete(int64_t step) const;
   // Marks the checkpoint of a step, if there is one, as set aside: the step after it gave no finite
@@ -77,8 +90,8 @@ class Checkpoints {
   std::string temporary_name(const std::string& name) const;
   std::string begin(const std::string& name) const;
   void commit(const std::string& temporary, const std::string& path) const;
-  bool write_trained(const std::string& directory, const Trainables& trainables,
-                     const dist::Mesh& mesh) const;
+  void finish(const std::string& temporary, int64_t step, const TensorMap& tensors, Json state,
+              int threads) const;
   std::string output_dir_;
   int64_t keep_;
 };

@@ -6,6 +6,7 @@
 #include "temper/metrics/sink.h"
 #include "temper/models/device.h"
 #include "temper/text/template_date.h"
+#include "temper/train/memory_limit.h"
 #include "temper/train/update_rule.h"
 
 namespace temper {
@@ -60,6 +61,9 @@ void TrainSection::fields(Fields& f) {
         "steps between checkpoints; 0: only at the end and when interrupted", at_least(0));
   f.add("save_minutes", save_minutes,
         "minutes between checkpoints, in addition to save_every; 0: none", at_least(0));
+  f.add("save_in_background", save_in_background,
+        "a thread writes checkpoints from a copy of the trained weights and the optimizer's state "
+        "while training continues; null: where the copy fits into memory");
   f.add("keep_checkpoints", keep_checkpoints, "number of checkpoints kept on disk", at_least(1));
   f.add("keep_final_checkpoint", keep_final_checkpoint,
         "false: once final/ is written the weights and the optimizer's state in checkpoints/ are "
@@ -82,6 +86,14 @@ void TrainSection::fields(Fields& f) {
         "number of steps to profile, from the first one of this process; written to trace.json "
         "(Perfetto); 0: off",
         at_least(0));
+  f.add("memory_limit", memory_limit,
+        "resident memory of a rank, in bytes or as 12GB or 12GiB: a run that is planned to take "
+        "more does not start, one that takes more ends with a checkpoint; null: none");
+  f.add("max_inflight", max_inflight,
+        "most work that waits in each queue of the run: rollout batches sampled ahead "
+        "(rl.max_staleness), groups of completions that wait for rewards, or for ranks with the "
+        "role reference; null: each queue's own limit",
+        at_least(1));
 }
 
 void RunConfig::fields(Fields& f) {
@@ -230,6 +242,7 @@ void validate_train(const RunConfig& c) {
             "train.max_steps is set too; give one of them");
   c.require(c.optimizer.warmup_ratio == 0 || c.optimizer.warmup_steps == 0,
             "optimizer.warmup_ratio", "optimizer.warmup_steps is set too; give one of them");
+  memory_limit(c);
   c.require(t.batch_size <= kMostRows, "train.batch_size", "found ", t.batch_size,
             ", expected at most ", kMostRows, " rows a step");
   const bool evaluates = !c.data.eval.empty() || c.data.validation_fraction > 0;

@@ -58,6 +58,7 @@ struct TrainSection {
   int64_t eval_sample_tokens = 128;
   int64_t save_every = 0;
   double save_minutes = 15;
+  std::optional<bool> save_in_background;
   int64_t keep_checkpoints = 3;
   bool keep_final_checkpoint = true;
   EarlyStoppingSection early_stopping;
@@ -67,6 +68,8 @@ struct TrainSection {
   double z_loss = 0;
   std::optional<double> router_aux_loss;
   int64_t profile = 0;
+  std::optional<std::string> memory_limit;
+  std::optional<int64_t> max_inflight;
   void fields(Fields& f);
 };
 

@@ -26,6 +26,7 @@ class Hook {
                              Roles& /*roles*/) {}
   // Before a checkpoint or the final weights are written: an error keeps them from being written.
   virtual void before_save(int64_t /*step*/) {}
+  // A checkpoint of that step is whole; the run may be some steps further.
   virtual void on_save(int64_t /*step*/, const std::string& /*output_dir*/) {}
   // Asked after each step and evaluation: true ends the run as if its plan had ended here.
   virtual bool wants_end() const { return false; }

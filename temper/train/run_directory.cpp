@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
@@ -16,6 +17,8 @@
 #include "temper/base/yaml_json.h"
 #include "temper/ops/backend.h"
 #include "temper/train/earlier_run.h"
+#include "temper/train/memory_limit.h"
+#include "temper/train/snapshot.h"
 
 namespace temper::train {
 namespace fs = std::filesystem;
@@ -50,7 +53,8 @@ RunDirectory::RunDirectory(RunConfig& config, RunHost host, dist::Mesh mesh)
     : config_(config),
       host_(std::move(host)),
       mesh_(std::move(mesh)),
-      checkpoints_(config.output_dir, config.train.keep_checkpoints) {
+      checkpoints_(config.output_dir, config.train.keep_checkpoints),
+      writer_(std::make_unique<CheckpointWriter>(mesh_)) {
   config.require(!fs::exists(config.output_dir) || fs::is_directory(config.output_dir),
                  "output_dir", config.output_dir, " is not a directory");
   check_separate_output(config);
@@ -279,6 +283,10 @@ void RunDirectory::start(const Checkpoint* resumed) {
   write_file_atomic(path() + "/config.yaml", dump_run_config(config_, true));
 }
 
+std::string RunDirectory::title() const {
+  return config_.verb.value_or("run") + " of " + config_.model.path;
+}
+
 void RunDirectory::say_complete() {
   if (!is_writer()) return;
   host_.console << path() << ": this run is complete; its model is in final/" << std::endl;
@@ -287,9 +295,37 @@ void RunDirectory::say_complete() {
          "; choose another output_dir, or resume=never to start over");
 }
 
-bool RunDirectory::save(int64_t step, const Trainables& trainables, const Json& values,
-                        const TensorMap& tensors) {
-  if (saved_ == step) return false;
+// Decided once: later copies take the memory of the first one, which the allocator keeps.
+bool RunDirectory::copy_fits(const Trainables& trainables) {
+  if (const std::optional<bool> asked = config_.train.save_in_background) return *asked;
+  if (copies_) return *copies_;
+  int64_t bytes = 0;
+  for (const auto& [name, tensors] : trained_files(trainables)) bytes += copied_bytes(tensors);
+  const bool fits = fits_for_copies(peak_memory_bytes() + bytes, config_);
+  copies_ = is_shared_out(trainables) ? mesh_.world->all_reduce_max(fits ? 0 : 1) == 0 : fits;
+  return *copies_;
+}
+
+void RunDirectory::note_saved(std::optional<int64_t> step) {
+  if (step && is_writer()) whole_.push_back(*step);
+}
+
+void RunDirectory::look_at_saves(bool parts_written) {
+  const int64_t before = std::exchange(saved_, -1);  // after an error it is not there
+  note_saved(writer_->look(parts_written));
+  saved_ = before;
+}
+
+void RunDirectory::finish_saves() {
+  const int64_t before = std::exchange(saved_, -1);
+  note_saved(writer_->wait());
+  saved_ = before;
+}
+
+void RunDirectory::save(int64_t step, const Trainables& trainables, const Json& values,
+                        const TensorMap& tensors, bool in_background) {
+  finish_saves();
+  if (saved_ == step) return;
   Json whole = values;
   whole["verb"] = config_.verb.value_or("");
   whole["planned_steps"] = steps_;
@@ -297,13 +333,23 @@ bool RunDirectory::save(int64_t step, const Trainables& trainables, const Json& 
   if (!config_.data.begun.empty()) whole[Checkpoints::kBegun] = config_.data.begun;
   if (keeps_metrics()) whole[kMetricsRows] = metrics_rows_;
   if (inputs_) whole[kInputs] = inputs_->to_json();
-  if (is_writer() || is_shared_out(trainables))
-    checkpoints_.save(step, trainables, whole, tensors, mesh_);
+  if (is_writer() || is_shared_out(trainables)) {
+    if (in_background && copy_fits(trainables)) {
+      writer_->start(step, checkpoints_.begin_save(step, trainables, whole, tensors, mesh_, true));
+    } else {
+      checkpoints_.save(step, trainables, whole, tensors, mesh_);
+      note_saved(step);
+    }
+  }
   saved_ = step;
-  return is_writer();
 }
 
 std::string RunDirectory::set_aside(int64_t step) {
+  try {
+    finish_saves();
+  } catch (const std::exception& e) {
+    warn(str("a checkpoint could not be saved: ", e.what()));
+  }
   if (is_writer()) checkpoints_.set_aside(step);
   const std::vector<std::string> all = checkpoints_.all();
   const auto next = std::find_if(all.begin(), all.end(), [](const std::string& directory) {
@@ -333,7 +379,7 @@ void RunDirectory::finish(int64_t step, const Trainables& trainables, const Json
                           const TensorMap& tensors) {
   const bool shared = is_shared_out(trainables);
   if (!is_writer() && !shared) return;
-  save(step, trainables, values, tensors);
+  save(step, trainables, values, tensors, false);
   for (const auto& trainable : trainables) {
     if (!trainable->save) continue;
     const bool policy = trainable == trainables.front();
@@ -360,8 +406,7 @@ void RunDirectory::close(std::vector<std::pair<std::string, std::string>> summar
   if (!is_writer()) return;
   metrics_->finish();
   summary.emplace_back("peak memory, MB", std::to_string(peak_memory_bytes() / 1000000));
-  Report page{config_.verb.value_or("run") + " of " + config_.model.path,
-              read_metrics_file(path() + "/metrics.jsonl"), std::move(summary),
+  Report page{title(), read_metrics_file(path() + "/metrics.jsonl"), std::move(summary),
               dump_run_config(config_), std::move(tables)};
   page.metrics = infos_;
   write_file_atomic(path() + "/report.html", render_report(page));

@@ -17,6 +17,7 @@
 #include "temper/metrics/report.h"
 #include "temper/metrics/sink.h"
 #include "temper/train/checkpoint.h"
+#include "temper/train/checkpoint_writer.h"
 #include "temper/train/config.h"
 #include "temper/train/input_files.h"
 #include "temper/train/messages.h"
@@ -62,9 +63,21 @@ class RunDirectory : public Messages {
   // Reports on the console that the run is complete, and what a changed config would have changed.
   void say_complete();
 
-  // False: the checkpoint of this step is there already, or another rank writes it.
-  bool save(int64_t step, const Trainables& trainables, const Json& values,
-            const TensorMap& tensors);
+  // Saves step `step`, unless its checkpoint is there already. `in_background`: a thread writes a
+  // copy of the state while the caller goes on, unless train.save_in_background forbids that or the
+  // copy does not fit into memory. Waits for the save before. Where ranks share out trained
+  // weights, all of them call this, look_at_saves() and finish_saves() in the same order. What a
+  // save in the background threw is thrown by whichever of the three is called next.
+  void save(int64_t step, const Trainables& trainables, const Json& values,
+            const TensorMap& tensors, bool in_background);
+  // Whether this rank is still writing its part of a checkpoint beside others.
+  bool is_writing_parts() const { return writer_->is_writing_parts(); }
+  // Goes on with a save in the background. `parts_written`: no rank is_writing_parts().
+  void look_at_saves(bool parts_written);
+  // Waits until the save in the background is whole.
+  void finish_saves();
+  // Steps whose checkpoints have become whole since the last call, on the rank that writes.
+  std::vector<int64_t> take_saved() { return std::exchange(whole_, {}); }
   // Called when step `step` + 1, or the weights of `step` themselves, were not finite: a checkpoint
   // of `step` is not resumed from any more, unless `resume` names it. Returns the end of the error
   // message, which says that and where the run goes on.
@@ -98,6 +111,9 @@ class RunDirectory : public Messages {
   std::vector<std::string> candidates() const;
   std::string changed_inputs(const Checkpoint* resumed);
   void check_inputs(const Checkpoint* resumed);
+  std::string title() const;
+  bool copy_fits(const Trainables& trainables);
+  void note_saved(std::optional<int64_t> step);
 
   RunConfig& config_;
   RunHost host_;
@@ -110,7 +126,10 @@ class RunDirectory : public Messages {
   std::set<std::string> warned_;
   int64_t steps_ = 0;
   int64_t metrics_rows_ = 0;  // rows of steps in metrics.jsonl
-  int64_t saved_ = -1;        // the step of the last checkpoint that this process wrote
+  int64_t saved_ = -1;        // the step of the last checkpoint that this process wrote, or writes
+  std::vector<int64_t> whole_;                // take_saved()
+  std::optional<bool> copies_;                // whether copies of the state fit into memory
+  std::unique_ptr<CheckpointWriter> writer_;  // last: the lock is held while it writes
 };
 
 }  // namespace temper::train

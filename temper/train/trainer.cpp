@@ -15,6 +15,7 @@
 #include "temper/nn/unit.h"
 #include "temper/parallel/fsdp.h"
 #include "temper/train/agreed_error.h"
+#include "temper/train/memory_limit.h"
 #include "temper/train/opening.h"
 #include "temper/train/ranks.h"
 #include "temper/train/schedule.h"
@@ -44,6 +45,8 @@ Trainer::Trainer(TrainSection section, uint64_t seed, Roles& roles, const dist::
       task_(task),
       hooks_(std::move(hooks)),
       steps_(section_.max_steps.value_or(task.planned_steps())) {
+  if (section_.memory_limit)
+    memory_limit_ = parse_bytes(*section_.memory_limit, "train.memory_limit");
   const models::CausalLM* const policy = roles_.policy.model.get();
   const bool sparse = policy && policy->config().experts > 0;
   check<ConfigError>(sparse || !section_.router_aux_loss,
@@ -248,20 +251,26 @@ void Trainer::check_finite() const {
   }
 }
 
-void Trainer::save(RunDirectory& directory) {
+void Trainer::save(RunDirectory& directory, bool in_background) {
   before_save();
-  write_checkpoint(directory);
+  write_checkpoint(directory, in_background);
 }
 
-void Trainer::write_checkpoint(RunDirectory& directory) {
+void Trainer::tell_of_saves(RunDirectory& directory) {
+  for (const int64_t step : directory.take_saved())
+    for (const auto& hook : hooks_) hook->on_save(step, directory.path());
+}
+
+// The span is what this thread waited for.
+void Trainer::write_checkpoint(RunDirectory& directory, bool in_background) {
   const trace::Span span("checkpoint");
   const dist::Saving saving;
   saved_at_ = steady_seconds();
   check_finite();
   if (roles_.policy.model) roles_.policy.model->files.check_unchanged();
   const TaskState state = task_.state();
-  if (!directory.save(step_, roles_.trainables, checkpoint_values(state), state.tensors)) return;
-  for (const auto& hook : hooks_) hook->on_save(step_, directory.path());
+  directory.save(step_, roles_.trainables, checkpoint_values(state), state.tensors, in_background);
+  tell_of_saves(directory);
 }
 
 namespace {
@@ -284,35 +293,46 @@ void Trainer::rescue(RunDirectory& directory) {
   // State that ranks share out can be saved by all of them only, and this one may be alone here.
   if (is_shared_out(roles_.trainables) && !all_threw()) return;
   try {
-    write_checkpoint(directory);
+    directory.finish_saves();
+  } catch (const std::exception& e) {
+    directory.warn(str("a checkpoint could not be saved: ", e.what()));
+  }
+  try {
+    write_checkpoint(directory, false);
     directory.note(str("saved step ", step_, " after an error"));
   } catch (const std::exception& e) {
     directory.warn(str("step ", step_, " could not be saved either: ", e.what()));
   }
 }
 
-void Trainer::agree(RunDirectory& directory, bool& stop, bool& save) {
+Trainer::Agreed Trainer::agree(RunDirectory& directory) {
   const bool due = section_.save_minutes > 0 && directory.is_writer() &&
                    steady_seconds() - saved_at_ > 60 * section_.save_minutes;
+  const bool over = memory_limit_ && resident_memory_bytes() > *memory_limit_;
   const auto step = static_cast<double>(step_);
-  std::vector<double> asked{directory.host().stop() ? 1.0 : 0.0, due ? 1.0 : 0.0, step};
+  std::vector<double> asked{directory.host().stop() ? 1.0 : 0.0, due ? 1.0 : 0.0,
+                            directory.is_writing_parts() ? 1.0 : 0.0, over ? 1.0 : 0.0, step};
   mesh_.world->all_reduce_sum(asked);
-  stop = asked[0] > 0;
-  save = asked[1] > 0;
-  check(asked[2] == step * mesh_.world->size(), "the ranks are at different steps: this one at ",
-        step_, ", on average at ", asked[2] / mesh_.world->size());
+  check(asked[4] == step * mesh_.world->size(), "the ranks are at different steps: this one at ",
+        step_, ", on average at ", asked[4] / mesh_.world->size());
+  return {asked[0] > 0, asked[1] > 0, asked[2] == 0, asked[3] > 0};
 }
 
 void Trainer::after_step(RunDirectory& directory) {
   directory.log(row_);
   const auto due = [&](int64_t every) { return every > 0 && step_ % every == 0; };
   if (due(section_.eval_every)) stopped_ = evaluate(directory);
-  bool stop = false, save_now = false;
-  agree(directory, stop, save_now);
+  const Agreed agreed = agree(directory);
+  directory.look_at_saves(agreed.parts_written);
+  tell_of_saves(directory);
   // After the last step the run ends by itself, with a checkpoint that knows its last evaluation.
   const bool last = step_ == steps_;
-  stopped_ = stopped_ || (stop && !last);
-  if (stopped_ || (!last && (save_now || due(section_.save_every)))) save(directory);
+  check<MemoryExceeded>(!agreed.over_limit || last, "step ", step_,
+                        ": a rank's resident memory is ", "more than train.memory_limit, ",
+                        section_.memory_limit.value_or(""), "; this rank has ",
+                        resident_memory_bytes() / 1'000'000, " MB");
+  stopped_ = stopped_ || (agreed.stop && !last);
+  if (stopped_ || (!last && (agreed.save || due(section_.save_every)))) save(directory, !stopped_);
 }
 
 RunOutcome Trainer::run(RunDirectory& directory) {
@@ -329,12 +349,14 @@ RunOutcome Trainer::run(RunDirectory& directory) {
     while (!stopped_ && !ended() && step()) after_step(directory);
     if (!stopped_ && evaluate(directory)) {
       stopped_ = true;
-      save(directory);
+      save(directory, false);
     }
     if (!stopped_) {
       before_save();
       check_finite();
     }
+    directory.finish_saves();
+    tell_of_saves(directory);
   } catch (const WeightsDiffer&) {
     throw;
   } catch (const NotFinite& e) {

@@ -61,12 +61,18 @@ class Trainer {
   bool evaluate(RunDirectory& directory);
   void before_save();
   void check_finite() const;
-  void save(RunDirectory& directory);
-  void write_checkpoint(RunDirectory& directory);
+  void save(RunDirectory& directory, bool in_background);
+  void write_checkpoint(RunDirectory& directory, bool in_background);
+  void tell_of_saves(RunDirectory& directory);
   void rescue(RunDirectory& directory);
   Json checkpoint_values(const TaskState& state) const;
-  // Whether any rank wants to stop, and whether it is time for a checkpoint.
-  void agree(RunDirectory& directory, bool& stop, bool& save);
+  // What the ranks agree on after each step.
+  struct Agreed {
+    bool stop = false, save = false;  // a rank wants to stop; it is time for a checkpoint
+    bool parts_written = false;       // of the checkpoint that is being written
+    bool over_limit = false;          // a rank has more memory than train.memory_limit
+  };
+  Agreed agree(RunDirectory& directory);
 
   TrainSection section_;
   uint64_t seed_;
@@ -76,7 +82,8 @@ class Trainer {
   std::vector<std::unique_ptr<Hook>> hooks_;
   int64_t steps_ = 0, step_ = 0, evaluated_ = -1;
   bool stopped_ = false;
-  double saved_at_ = 0;  // time of the last checkpoint, seconds
+  double saved_at_ = 0;                  // time of the last checkpoint, seconds
+  std::optional<int64_t> memory_limit_;  // bytes
   MetricsRow row_;
   std::optional<RouterStep> routers_;  // for a policy that is a mixture of experts
 };

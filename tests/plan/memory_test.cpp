@@ -84,6 +84,18 @@ TEST_CASE("a plan's parts are what its phase takes, and its peak the largest pha
   CHECK(part(training(shared), "weights") < part(training(plan), "weights"));
 }
 
+TEST_CASE("a checkpoint in the background is a copy of what trains") {
+  RunShape run = tiny::run();
+  const MemoryPlan without = plan_memory(run, {}, 0);
+  run.snapshot = true;
+  const MemoryPlan with = plan_memory(run, {}, 0);
+  CHECK(part(training(without), "snapshot") == 0);
+  CHECK(part(training(with), "snapshot") == 12 * 148);  // weights and two moments
+  CHECK(with.peak_bytes() >= without.peak_bytes() + 12 * 148);
+  CHECK(part(training(plan_memory(run, {.fsdp = 2}, 0)), "snapshot") < 12 * 148);
+  CHECK(what_takes_less(run).find("train.save_in_background") != std::string::npos);
+}
+
 TEST_CASE("recomputation keeps the inputs of blocks alone") {
   RunShape run = tiny::run();
   run.policy.shape.layers = 40;

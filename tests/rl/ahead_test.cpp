@@ -469,6 +469,23 @@ TEST_CASE("who waits for rewards hears of a run that ends") {
   opened.set_value();
 }
 
+TEST_CASE("no more groups wait for rewards than may") {
+  std::promise<void> opened;
+  const std::shared_future<void> open = opened.get_future().share();
+  auto rewards = hooked_rewards([&](const rewards::Sample&) { open.wait(); });
+  rl::RewardWorker worker(rewards, 2);
+  const auto row = std::make_shared<const Json>(Json::object());
+  const auto ends = [] { throw RunError("full"); };
+  int64_t submitted = 0;
+  const auto submit_many = [&] {
+    for (; submitted < 100; ++submitted) worker.submit(submitted, sample_of(row), ends);
+  };
+  CHECK_THROWS_WITH_AS(submit_many(), "full", RunError);
+  CHECK(submitted == 3);  // one is being judged
+  opened.set_value();
+  CHECK(worker.collect([] {}).size() == 3);
+}
+
 TEST_CASE("a stale sampler cannot be stopped at") {
   rl::RlConfig config;
   const std::vector<std::string> arguments{"output_dir=run", "model.path=m", "data.train=rows",

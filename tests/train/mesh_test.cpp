@@ -7,6 +7,7 @@
 #include "temper/nn/placement.h"
 #include "temper/nn/unit.h"
 #include "temper/train/checkpoint.h"
+#include "temper/train/checkpoint_writer.h"
 #include "temper/train/weights_check.h"
 #include "tests/train/tiny.h"
 
@@ -36,7 +37,8 @@ struct Setup {
   int64_t batch = 5;
   std::string load_from = {}, save_to = {};
   int64_t steps = 3;
-  bool away = false;  // what the first rank writes the others do not see
+  bool away = false;   // what the first rank writes the others do not see
+  bool later = false;  // it is saved in the background, and a step is made meanwhile
 };
 
 Trained train_on(const dist::Mesh& mesh, const Setup& setup) {
@@ -61,8 +63,19 @@ Trained train_on(const dist::Mesh& mesh, const Setup& setup) {
   }
   if (!setup.save_to.empty()) {
     const bool away = setup.away && mesh.world->rank() > 0;
-    const bool together = train::Checkpoints(setup.save_to + (away ? "/away" : ""), 1)
-                              .save(setup.steps, roles.trainables, Json::object(), {}, mesh);
+    const train::Checkpoints checkpoints(setup.save_to + (away ? "/away" : ""), 1);
+    bool together = false;
+    if (setup.later) {
+      train::CheckpointWriter writer(mesh);
+      train::Checkpoints::Writing writing =
+          checkpoints.begin_save(setup.steps, roles.trainables, Json::object(), {}, mesh, true);
+      together = writing.together;
+      REQUIRE(trainer.step());
+      writer.start(setup.steps, std::move(writing));
+      CHECK(writer.wait().has_value() == (mesh.world->rank() == 0));
+    } else {
+      together = checkpoints.save(setup.steps, roles.trainables, Json::object(), {}, mesh);
+    }
     CHECK(together == (mesh.fsdp->size() > 1 && !setup.away));
   }
   roles.policy.model->each_parameter(
@@ -197,12 +210,19 @@ TEST_CASE("ranks write side by side what the first of them writes where it alone
                       .lora = adapter,
                       .save_to = folder / (away ? "away" : "together"),
                       .away = away});
+      for (const bool away : {false, true})
+        on_two_ranks({.optimizer = optimizer,
+                      .lora = adapter,
+                      .save_to = folder / (away ? "later-away" : "later"),
+                      .away = away,
+                      .later = true});
       CHECK_FALSE(std::filesystem::exists(folder / "away/away/checkpoints"));
       for (const std::string file : {"policy.safetensors", "policy.optimizer.safetensors"}) {
         const std::string path = "/checkpoints/step-3/" + file;
         const std::string together = read_file(folder / ("together" + path), 1 << 24);
         CHECK(together.size() > 1000);
-        CHECK(together == read_file(folder / ("away" + path), 1 << 24));
+        for (const std::string other : {"away", "later", "later-away"})
+          CHECK(together == read_file(folder / (other + path), 1 << 24));
       }
     }
 }

@@ -56,8 +56,13 @@ TEST_CASE("a run that is interrupted ends with the bits of one that is not") {
   const Left whole = run_until(folder / "whole", {});
   CHECK(whole.rows.size() == 6);
   CHECK((run_until(folder / "twice", {1, 4}) == whole));
-  const auto saving = [](Run& run, RowsTask&) { run.config.train.save_every = 2; };
-  CHECK((run_until(folder / "saving", {5}, saving) == whole));
+  for (const bool background : {false, true}) {
+    const auto saving = [&](Run& run, RowsTask&) {
+      run.config.train.save_every = 2;
+      run.config.train.save_in_background = background;
+    };
+    CHECK((run_until(folder / (background ? "background" : "saving"), {5}, saving) == whole));
+  }
   CHECK(read_file(folder / "whole/final/model.safetensors") ==
         read_file(folder / "twice/final/model.safetensors"));
 }

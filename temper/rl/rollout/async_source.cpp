@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -170,7 +171,10 @@ void AsyncSource::look_ahead(int64_t policy_version, int64_t updates_left) {
   if (continues && policy_version > continued_)
     for (size_t i = 0; i < in_flight_.size(); ++i) plan(job, in_flight_[i], updates_before(i));
   continued_ = policy_version;
-  for (int64_t before; (before = updates_before(in_flight_.size())) <= config_.rl.max_staleness &&
+  const auto most =
+      static_cast<size_t>(config_.train.max_inflight.value_or(std::numeric_limits<int64_t>::max()));
+  for (int64_t before; in_flight_.size() < most &&
+                       (before = updates_before(in_flight_.size())) <= config_.rl.max_staleness &&
                        (!steps || policy_version + before < *steps);) {
     in_flight_.push_back(std::make_shared<Batch>());
     plan(job, in_flight_.back(), continues ? before : 1);

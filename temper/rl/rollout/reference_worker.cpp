@@ -8,16 +8,13 @@
 
 namespace temper::rl {
 
-// Bounds the groups in memory where the reference is slower than sampling.
-static constexpr size_t kMostWaitingForReference = 1024;
-
 ReferenceWorker::ReferenceWorker(roles::ServedReference& reference, int64_t max_tokens,
-                                 double temperature, size_t threads)
+                                 double temperature, size_t threads, size_t most_waiting)
     : reference_(reference),
       max_tokens_(max_tokens),
       temperature_(temperature),
       queue_({.threads = threads,
-              .most_waiting = kMostWaitingForReference,
+              .most_waiting = most_waiting,
               .at_end = WorkQueueOptions::AtEnd::kDrop,
               .on_start = [] { trace::name_thread("asking for the reference"); }}) {}
 

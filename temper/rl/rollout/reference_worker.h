@@ -19,13 +19,15 @@ namespace temper::rl {
 // thrown.
 class ReferenceWorker {
  public:
-  // max_tokens: of one forward pass. threads: groups that are computed at once. The reference
-  // outlives the worker. The destructor waits for the groups that are being computed, and drops
-  // those that wait.
+  // max_tokens: of one forward pass. threads: groups that are computed at once. most_waiting:
+  // groups that wait for a thread; it bounds those in memory where the reference is slower than
+  // sampling. The reference outlives the worker. The destructor waits for the groups that are being
+  // computed, and drops those that wait.
   ReferenceWorker(roles::ServedReference& reference, int64_t max_tokens, double temperature,
-                  size_t threads);
+                  size_t threads, size_t most_waiting = kMostWaiting);
+  static constexpr size_t kMostWaiting = 1024;
 
-  // Hands over a group; waits while a great many groups wait for a thread.
+  // Hands over a group; waits while as many as `most_waiting` wait for a thread.
   void submit(EpisodeGroup group, const std::function<void()>& check);
   // Waits for all groups that were submitted: by id, with Segment::ref_logp. Groups for which no
   // rank with the role was left are not among them. Throws what computing them threw.

@@ -6,12 +6,9 @@
 
 namespace temper::rl {
 
-// Bounds the texts and tokens in memory where rewards are slower than sampling.
-static constexpr size_t kMostWaitingGroups = 1024;
-
-RewardWorker::RewardWorker(rewards::RewardSet& rewards)
+RewardWorker::RewardWorker(rewards::RewardSet& rewards, size_t most_waiting)
     : rewards_(rewards),
-      queue_({.most_waiting = kMostWaitingGroups, .at_end = WorkQueueOptions::AtEnd::kDrop}) {}
+      queue_({.most_waiting = most_waiting, .at_end = WorkQueueOptions::AtEnd::kDrop}) {}
 
 void RewardWorker::submit(int64_t group, std::vector<rewards::Sample> samples,
                           const std::function<void()>& check) {

@@ -18,9 +18,12 @@ namespace temper::rl {
 class RewardWorker {
  public:
   // The destructor waits for the group that is being judged, and drops those that wait.
-  explicit RewardWorker(rewards::RewardSet& rewards);
+  // most_waiting: groups that wait to be judged; it bounds the texts and tokens in memory where
+  // rewards are slower than sampling.
+  explicit RewardWorker(rewards::RewardSet& rewards, size_t most_waiting = kMostWaiting);
+  static constexpr size_t kMostWaiting = 1024;
 
-  // Hands over the completions of one group; waits while a great many groups wait to be judged.
+  // Hands over the completions of one group; waits while as many as `most_waiting` wait.
   void submit(int64_t group, std::vector<rewards::Sample> samples,
               const std::function<void()>& check);
   // Waits for all groups that were submitted: their rewards by group, in the order of the samples.

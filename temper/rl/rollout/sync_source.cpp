@@ -35,7 +35,8 @@ SyncSource::SyncSource(const RlConfig& config, train::Policy& policy, dist::Grou
       prompts_(config, policy, rewards_),
       driver_(config, policy, group, std::move(behavior), [this](PartialGroup& g) { sampled(g); }),
       reference_worker_(std::move(reference_worker)),
-      reward_worker_(rewards_),
+      reward_worker_(rewards_, static_cast<size_t>(
+                                   config.train.max_inflight.value_or(RewardWorker::kMostWaiting))),
       failures_(rewards_, driver_.episodes()),
       state_after_(prompts_.state()) {
   check_reward_models(config.rewards, policy.tokenizer.get(), policy.model->vocab_size);

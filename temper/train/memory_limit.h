@@ -1,0 +1,33 @@
+// train.memory_limit: the resident memory that a rank may take.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "temper/train/agreed_error.h"
+#include "temper/train/config.h"
+
+namespace temper::train {
+
+// A rank has more resident memory than train.memory_limit allows. The last whole step is saved.
+struct MemoryExceeded : AgreedError {
+  using AgreedError::AgreedError;
+};
+
+// The bytes of "12000000000", "12GB" (10^9), "12GiB" (2^30), "1.5 TB". Throws ConfigError that
+// begins with `where`.
+int64_t parse_bytes(std::string_view text, const std::string& where);
+
+// The limit in bytes; none: there is no limit.
+std::optional<int64_t> memory_limit(const RunConfig& config);
+
+// Ranks of this run on this machine, as its launcher says.
+int64_t ranks_on_machine();
+
+// Whether a rank's resident memory may become so large for a copy of the state: within nine tenths
+// of its share of this machine's memory, and within train.memory_limit.
+bool fits_for_copies(int64_t bytes, const RunConfig& config);
+
+}  // namespace temper::train
