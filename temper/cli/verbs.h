@@ -65,6 +65,9 @@ std::unique_ptr<Command> init_command();
 std::unique_ptr<Command> export_command();
 std::unique_ptr<Command> doctor_command();
 std::unique_ptr<Command> demo_command();
+std::unique_ptr<Command> diff_command();
+std::unique_ptr<Command> report_command();
+std::unique_ptr<Command> top_command();
 
 // What `temper list` knows, for help and shell completion.
 std::vector<std::string> list_topics();

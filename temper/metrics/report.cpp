@@ -206,13 +206,17 @@ pre { margin: 0; overflow: auto; font: 13px/1.5 ui-monospace, monospace; }
 
 }  // namespace
 
+static std::string beginning_of_page(const std::string& title) {
+  return str(
+      "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n<meta name=viewport "
+      "content=\"width=device-width\">\n<title>",
+      escape_html(title), "</title>\n<style>", kStyle, kChartStyle, "</style>\n<h1>",
+      escape_html(title), "</h1>\n");
+}
+
 std::string render_report(const Report& report) {
-  std::string page =
-      str("<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n<meta name=viewport "
-          "content=\"width=device-width\">\n<title>",
-          escape_html(report.title), "</title>\n<style>", kStyle, kChartStyle, "</style>\n<h1>",
-          escape_html(report.title), "</h1>\n", tiles(report.metrics, report.rows),
-          summary_table(report.summary));
+  std::string page = beginning_of_page(report.title) + tiles(report.metrics, report.rows) +
+                     summary_table(report.summary);
   std::vector<ChartSpec> charts = charts_of(report.metrics, report.rows);
   const Report::Table flat = take_flat(charts, report.metrics, report.rows);
   std::string curves;
@@ -222,6 +226,57 @@ std::string render_report(const Report& report) {
   for (const Report::Table& rows : report.tables) page += table(rows);
   if (!report.config.empty())
     page += "<h2>Config</h2><div class=card><pre>" + escape_html(report.config) + "</pre></div>\n";
+  return page + "<script>" + kChartScript + "</script>\n</html>\n";
+}
+
+// The names of all rows' metrics, declared ones first.
+static std::vector<std::pair<std::string, std::string>> names_and_units(
+    const std::vector<ComparedRun>& runs, const std::vector<MetricInfo>& metrics) {
+  std::vector<std::pair<std::string, const MetricInfo*>> names;
+  std::set<std::string> seen{"step"};
+  for (const ComparedRun& run : runs)
+    for (const MetricsRow& row : run.rows)
+      for (const auto& [name, _] : row.values())
+        if (seen.insert(name).second) {
+          const MetricInfo* info = find_metric(metrics, name);
+          names.emplace_back(name, info ? info : find_evaluated_metric(metrics, name));
+        }
+  const auto place = [&](const MetricInfo* info) {
+    return info ? info - metrics.data() : std::ssize(metrics);
+  };
+  std::stable_sort(names.begin(), names.end(),
+                   [&](const auto& a, const auto& b) { return place(a.second) < place(b.second); });
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const auto& [name, info] : names) out.emplace_back(name, info ? info->unit : "");
+  return out;
+}
+
+std::string render_comparison(const std::string& title, const std::vector<ComparedRun>& runs,
+                              const std::vector<MetricInfo>& metrics,
+                              const std::vector<Report::Table>& tables) {
+  std::string page = beginning_of_page(title), curves;
+  Report::Table last{"Last values", {"metric"}, {}};
+  for (const ComparedRun& run : runs) last.header.push_back(run.name);
+  for (const auto& [name, unit] : names_and_units(runs, metrics)) {
+    ChartSpec spec{name, {}, unit};
+    std::vector<MetricsRow> rows;
+    std::vector<std::string> cells{name};
+    for (const ComparedRun& run : runs) {
+      spec.metrics.push_back(run.name);
+      for (const MetricsRow& row : run.rows)
+        if (const auto value = row.number(name)) {
+          rows.emplace_back(row.step());
+          rows.back().set(run.name, *value);
+        }
+      const std::vector<double> values = values_of(run.rows, name);
+      cells.push_back(values.empty() ? "" : format_value(values.back(), unit));
+    }
+    curves += render_chart(spec, rows);
+    last.rows.push_back(std::move(cells));
+  }
+  for (const Report::Table& rows : tables) page += table(rows);
+  page += table(last);
+  if (!curves.empty()) page += "<h2>Curves</h2><div class=charts>\n" + curves + "</div>\n";
   return page + "<script>" + kChartScript + "</script>\n</html>\n";
 }
 

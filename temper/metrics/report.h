@@ -29,4 +29,26 @@ struct Report {
 // Everything that comes from outside is escaped.
 std::string render_report(const Report& report);
 
+// A run of a page that shows several of them.
+struct ComparedRun {
+  std::string name;  // different from those of the others
+  std::vector<MetricsRow> rows;
+};
+
+// A page with a chart for each metric and a curve for each run, and a table of last values. Metrics
+// come in the order of `metrics`, then as the rows have them.
+std::string render_comparison(const std::string& title, const std::vector<ComparedRun>& runs,
+                              const std::vector<MetricInfo>& metrics,
+                              const std::vector<Report::Table>& tables);
+
+// OUTPUT_DIR/report.json: what a report needs that is in none of the run's other files, so that it
+// can be made anew: all but the rows, and the number of planned steps.
+std::string report_record(const Report& report, int64_t planned_steps);
+struct ReportRecord {
+  Report report;
+  int64_t planned_steps = 0;  // 0: unknown
+};
+// Of such a file's text. Throws DataError that begins with `where`.
+ReportRecord read_report_record(const std::string& text, const std::string& where);
+
 }  // namespace temper

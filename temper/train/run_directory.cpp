@@ -281,6 +281,9 @@ void RunDirectory::start(const Checkpoint* resumed) {
   }
   for (const std::string& warning : config_.warnings) warn(warning);
   write_file_atomic(path() + "/config.yaml", dump_run_config(config_, true));
+  Report begun{title(), {}, {}, dump_run_config(config_)};
+  begun.metrics = infos_;
+  write_file_atomic(path() + "/report.json", report_record(begun, steps_));
 }
 
 std::string RunDirectory::title() const {
@@ -409,6 +412,7 @@ void RunDirectory::close(std::vector<std::pair<std::string, std::string>> summar
   Report page{title(), read_metrics_file(path() + "/metrics.jsonl"), std::move(summary),
               dump_run_config(config_), std::move(tables)};
   page.metrics = infos_;
+  write_file_atomic(path() + "/report.json", report_record(page, steps_));
   write_file_atomic(path() + "/report.html", render_report(page));
 }
 

@@ -42,17 +42,17 @@ StepPlan plan_of(const Golden& golden, bool one_pass) {
   return plan;
 }
 
-struct Step {
+struct RoutedStep {
   LossSums sums;
   MetricsRow row;
 };
 
 // Leaves the gradients of -logp's mean and half of the load-balancing loss.
-Step run(models::CausalLM& model, StepPlan plan, bool recompute) {
+RoutedStep run(models::CausalLM& model, StepPlan plan, bool recompute) {
   dist::Mesh mesh;
   RouterStep routers(model, 0.5, mesh);
   routers.begin(plan);
-  Step step;
+  RoutedStep step;
   double targets = 0;
   for (const ForwardPass& pass : plan.passes) targets += static_cast<double>(pass.num_targets());
   for (const ForwardPass& pass : plan.passes) {
@@ -83,7 +83,7 @@ TEST_CASE("the load-balancing loss and its gradients are transformers', in one p
           p.own();
           p.set_trainable(true);
         });
-        const Step step = run(*model, plan_of(golden, one_pass), recompute);
+        const RoutedStep step = run(*model, plan_of(golden, one_pass), recompute);
         const double aux = golden.json["aux_loss"], nll = golden.json["losses"][0];
         CHECK(*step.row.number("router_aux_loss") == doctest::Approx(aux).epsilon(1e-6));
         CHECK(step.sums.total() == doctest::Approx(nll + 0.5 * aux).epsilon(1e-6));

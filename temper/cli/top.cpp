@@ -1,0 +1,122 @@
+// temper top: how a run is getting on, from its files.
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <thread>
+
+#include "temper/base/clock.h"
+#include "temper/base/error.h"
+#include "temper/cli/options.h"
+#include "temper/cli/progress.h"
+#include "temper/cli/run_files.h"
+#include "temper/cli/verbs.h"
+#include "temper/metrics/format.h"
+
+namespace temper::cli {
+namespace {
+
+constexpr size_t kAveragedSteps = 20;  // of speed and time left
+constexpr size_t kShownMetrics = 3;
+constexpr double kBetweenLines = 10;  // seconds, where standard output is no terminal
+
+// The finite mean of a metric's last values.
+std::optional<double> recent_mean(const std::vector<MetricsRow>& rows, const std::string& name) {
+  double sum = 0;
+  size_t count = 0;
+  for (auto row = rows.rbegin(); row != rows.rend() && count < kAveragedSteps; ++row)
+    if (const auto value = row->number(name); value && std::isfinite(*value)) {
+      sum += *value;
+      ++count;
+    }
+  return count > 0 ? std::optional(sum / static_cast<double>(count)) : std::nullopt;
+}
+
+class Top : public Command {
+ public:
+  void declare(CLI::App& app) override {
+    app.description(
+        "Shows how a run is getting on, from its files: step, loss or reward, speed, time left and "
+        "memory, until it ends.\n"
+        "examples:\n"
+        "  temper top runs/sft\n"
+        "  temper top runs/sft --once");
+    app.add_option("RUN", run_, "directory of a run")->required();
+    app.add_flag("--once", once_, "print one line and end");
+  }
+
+  int run() override {
+    catch_interrupts();
+    const bool terminal = ::isatty(STDOUT_FILENO) == 1 && !once_;
+    std::string shown;
+    double shown_at = 0;
+    while (true) {
+      const bool running = is_running(run_);  // before the files are read: they are then its last
+      const std::string line = line_of(running);
+      const bool last = once_ || !running || interrupted();
+      if (terminal) {
+        std::cout << "\r\033[K" << line << (last ? "\n" : "") << std::flush;
+      } else if (last || (line != shown && steady_seconds() - shown_at >= kBetweenLines)) {
+        std::cout << line << std::endl;
+        shown = line;
+        shown_at = steady_seconds();
+      }
+      if (last) return interrupted() ? stopped_status() : 0;
+      for (int i = 0; i < 10 && !interrupted(); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  }
+
+ private:
+  std::string line_of(bool running) {
+    const std::filesystem::path metrics = run_ + "/metrics.jsonl";
+    std::error_code none;
+    const uintmax_t size = std::filesystem::file_size(metrics, none);
+    if (!files_ || size != size_) files_.emplace(run_);
+    size_ = size;
+    return describe(*files_, running);
+  }
+
+  static std::string describe(const RunFiles& run, bool running) {
+    std::vector<MetricsRow> steps;
+    for (const MetricsRow& row : run.rows)
+      if (!row.is_eval()) steps.push_back(row);
+    const std::string state = running ? "" : "not running; ";
+    if (steps.empty()) return state + (running ? "before the first step" : "no step was made");
+    const MetricsRow& last = steps.back();
+    std::string line = str(state, "step ", format_count(static_cast<double>(last.step())));
+    if (run.planned_steps > 0)
+      line += " of " + format_count(static_cast<double>(run.planned_steps));
+    size_t shown = 0;
+    for (const MetricInfo& info : run.report.metrics) {
+      const auto value = last.number(info.name);
+      if (!info.console || !value || shown == kShownMetrics || is_of_machine({info}, info.name))
+        continue;
+      line += str("  ", metric_label(info, info.name), " ", format_value(*value, info.unit));
+      ++shown;
+    }
+    if (const auto speed = recent_mean(steps, "tokens_per_second"))
+      line += "  " + format_value(*speed, "tokens/s") + " tokens/s";
+    const auto seconds = recent_mean(steps, "step_seconds");
+    const int64_t left = run.planned_steps - last.step();
+    if (running && seconds && left > 0)
+      line += "  left " + format_duration(*seconds * static_cast<double>(left));
+    if (const auto memory = last.number("peak_memory_bytes"))
+      line += "  peak memory " + format_bytes(*memory);
+    return line;
+  }
+
+  std::string run_;
+  bool once_ = false;
+  std::optional<RunFiles> files_;
+  uintmax_t size_ = 0;  // of metrics.jsonl when files_ was read
+};
+
+}  // namespace
+
+std::unique_ptr<Command> top_command() { return std::make_unique<Top>(); }
+
+}  // namespace temper::cli
