@@ -24,6 +24,7 @@
 #include "temper/models/load.h"
 #include "temper/models/reload.h"
 #include "temper/serve/server.h"
+#include "temper/serve/sessions.h"
 #include "temper/tinker/routes.h"
 
 namespace temper::cli {
@@ -188,6 +189,10 @@ class Serve : public Command {
                    "auto: requests that do not say how to sample follow the model's "
                    "generation_config.json; none: temperature 1 and nothing else")
         ->check(CLI::IsMember({"auto", "none"}));
+    app.add_option("--max-sessions", sessions_.sessions,
+                   "maximum number of sessions that are recorded: requests with the API key "
+                   "sk-temper-NAME, or the header X-Temper-Session; 0: none are")
+        ->check(non_negative());
     app.add_option(
            "--max-requests", most_requests_,
            "maximum number of requests at once, waiting ones included; more are answered 429")
@@ -222,6 +227,7 @@ class Serve : public Command {
     format.tokenizer = find_tokenizer(model_.model);
     if (format.tokenizer) load_templates();
     options_.cache_dtype = generate::name_of(model_.kept().cache_dtype);
+    open_sessions(*model);
     options_.splits_reasoning = reasoning_ == "auto";
     options_.most_connections_of_address =
         std::min(options_.most_connections_of_address, options_.most_connections);
@@ -267,6 +273,13 @@ class Serve : public Command {
   }
 
  private:
+  void open_sessions(const models::CausalLM& model) {
+    if (sessions_.sessions == 0) return;
+    serve::SessionRules rules;
+    rules.ends = {model.eos_token_ids.begin(), model.eos_token_ids.end()};
+    options_.sessions = std::make_shared<serve::Sessions>(sessions_, std::move(rules), true);
+  }
+
   tinker::ServiceOptions tinker_options() {
     tinker::ServiceOptions options = tinker_.options(model_, served_names_);
     options.has_tokenizer = options_.format.tokenizer != nullptr;
@@ -321,6 +334,7 @@ class Serve : public Command {
   // read, and streams that run do not pause for long.
   generate::EngineOptions engine_{.prefill_tokens = 512};
   int64_t most_requests_ = 256;
+  serve::SessionLimits sessions_;
   double drain_seconds_ = 3;
 };
 

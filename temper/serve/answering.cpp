@@ -31,11 +31,13 @@ Answer answer_to(const std::exception& e) {
 }
 
 Answering::Answering(WorkQueue& workers, std::shared_ptr<Exchange> exchange,
-                     std::shared_ptr<Ticket> ticket, std::unique_ptr<Reply> reply)
+                     std::shared_ptr<Ticket> ticket, std::unique_ptr<Reply> reply,
+                     std::unique_ptr<SessionRecorder> recorder)
     : workers_(workers),
       exchange_(std::move(exchange)),
       ticket_(std::move(ticket)),
       reply_(std::move(reply)),
+      recorder_(std::move(recorder)),
       left_(reply_->num_choices()) {
   if (!reply_->stream()) pieces_.resize(static_cast<size_t>(left_));
 }
@@ -80,8 +82,10 @@ void Answering::go_on() {
 void Answering::stream() {
   for (Piece piece; !exchange_->is_full() && ticket_->take(piece); piece = Piece()) {
     left_ -= piece.finished;
+    if (recorder_) recorder_->add(piece);
     exchange_->send(reply_->events(std::move(piece)));
     if (left_ > 0) continue;
+    recorder_.reset();
     exchange_->send(reply_->last_events());
     exchange_->end_stream(true);
     return finish();
@@ -92,8 +96,10 @@ void Answering::stream() {
 void Answering::collect() {
   for (Piece piece; ticket_->take(piece); piece = Piece()) {
     const auto choice = static_cast<size_t>(piece.choice);
+    if (recorder_) recorder_->add(piece);
     pieces_[choice] = std::move(piece);
     if (--left_ > 0) continue;
+    recorder_.reset();  // the client's next request may be there before this function ends
     exchange_->answer({200, reply_->whole(pieces_)});
     return finish();
   }
@@ -102,6 +108,7 @@ void Answering::collect() {
 void Answering::finish() {
   ticket_.reset();
   reply_.reset();
+  recorder_.reset();
   pieces_.clear();
   exchange_->on_change(nullptr);
 }

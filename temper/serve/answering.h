@@ -9,6 +9,7 @@
 #include "temper/serve/http_server.h"
 #include "temper/serve/reply.h"
 #include "temper/serve/sampler_loop.h"
+#include "temper/serve/session_recorder.h"
 
 namespace temper::serve {
 
@@ -20,9 +21,9 @@ Answer answer_to(const std::exception& e);
 // While a client does not read, nothing is rendered for it: its pieces wait as tokens.
 class Answering : public std::enable_shared_from_this<Answering> {
  public:
-  // `workers` outlives it.
+  // `workers` outlives it. recorder: null for a request without a session.
   Answering(WorkQueue& workers, std::shared_ptr<Exchange> exchange, std::shared_ptr<Ticket> ticket,
-            std::unique_ptr<Reply> reply);
+            std::unique_ptr<Reply> reply, std::unique_ptr<SessionRecorder> recorder = nullptr);
   void start();
 
  private:
@@ -37,8 +38,9 @@ class Answering : public std::enable_shared_from_this<Answering> {
   const std::shared_ptr<Exchange> exchange_;
   std::shared_ptr<Ticket> ticket_;  // null: the answer is complete
   std::unique_ptr<Reply> reply_;
-  std::vector<Piece> pieces_;  // by choice, of an answer that is not streamed
-  int64_t left_;               // choices that are not finished
+  std::unique_ptr<SessionRecorder> recorder_;  // null: the request has no session
+  std::vector<Piece> pieces_;                  // by choice, of an answer that is not streamed
+  int64_t left_;                               // choices that are not finished
   std::atomic<int> wakes_{0};
 };
 

@@ -9,43 +9,6 @@
 namespace temper::serve {
 namespace {
 
-uint64_t random_seed() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
-}
-
-// The format of the model's prompts at this moment: a server may run for months, so a template that
-// writes the date reads the clock for each request.
-data::TextFormat format_of(const ServerOptions& options, const CompletionRequest& request,
-                           const ServedModel& model) {
-  data::TextFormat format = options.format;
-  if (model.chat) format.chat = model.chat;
-  if (format.chat && options.chat_with && !request.template_variables.is_null())
-    format.chat = options.chat_with(model.adapter, request.template_variables);
-  if (format.chat) format.chat = std::make_shared<const ChatTemplate>(format.chat->at_now());
-  return format;
-}
-
-// Templates read the parameters that OpenAI's clients may leave out where a function has none.
-Json with_parameters(Json tools) {
-  for (Json& tool : tools) {
-    Json& function = tool["function"];
-    if (function.value("parameters", Json()).is_null())
-      function["parameters"] = {{"type", "object"}, {"properties", Json::object()}};
-  }
-  return tools;
-}
-
-std::vector<int32_t> tokens_of(const data::TextFormat& format, const CompletionRequest& request,
-                               const Json& prompt) {
-  Json row;
-  row[request.chat ? "messages" : prompt.is_string() ? "prompt" : "tokens"] = prompt;
-  if (request.chat && !request.tools.is_null()) row["tools"] = with_parameters(request.tools);
-  std::vector<int32_t> tokens = data::prompt_tokens(format, row, "the prompt");
-  check<DataError>(!tokens.empty(), "the prompt has no tokens");
-  return tokens;
-}
-
 // What is asked for; else OpenAI's 16 of a text, and of a chat as `temper chat`.
 int64_t most_new_tokens(const ServerOptions& options, const CompletionRequest& request,
                         size_t prompt_tokens) {
@@ -62,8 +25,48 @@ int64_t most_new_tokens(const ServerOptions& options, const CompletionRequest& r
 
 }  // namespace
 
+uint64_t random_seed() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+// The format of the model's prompts at this moment: a server may run for months, so a template that
+// writes the date reads the clock for each request.
+data::TextFormat format_of(const ServerOptions& options, const CompletionRequest& request,
+                           const ServedModel& model) {
+  data::TextFormat format = options.format;
+  if (model.chat) format.chat = model.chat;
+  if (format.chat && options.chat_with && !request.template_variables.is_null())
+    format.chat = options.chat_with(model.adapter, request.template_variables);
+  if (format.chat && options.reads_clock)
+    format.chat = std::make_shared<const ChatTemplate>(format.chat->at_now());
+  return format;
+}
+
+// Templates read the parameters that OpenAI's clients may leave out where a function has none.
+Json shown_tools(const CompletionRequest& request) {
+  Json tools = request.tools;
+  if (tools.is_null()) return tools;
+  for (Json& tool : tools) {
+    Json& function = tool["function"];
+    if (function.value("parameters", Json()).is_null())
+      function["parameters"] = {{"type", "object"}, {"properties", Json::object()}};
+  }
+  return tools;
+}
+
+std::vector<int32_t> tokens_of(const data::TextFormat& format, const CompletionRequest& request,
+                               const Json& prompt) {
+  Json row;
+  row[request.chat ? "messages" : prompt.is_string() ? "prompt" : "tokens"] = prompt;
+  if (request.chat && !request.tools.is_null()) row["tools"] = shown_tools(request);
+  std::vector<int32_t> tokens = data::prompt_tokens(format, row, "the prompt");
+  check<DataError>(!tokens.empty(), "the prompt has no tokens");
+  return tokens;
+}
+
 const ServedModel& model_of(const ServerOptions& options, const std::string& name) {
-  if (name.empty()) return options.models.front();
+  if (name.empty() || options.any_model) return options.models.front();
   // A directory's last part names it, too.
   const std::string& base = options.models.front().name;
   std::string known;

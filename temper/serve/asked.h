@@ -22,6 +22,21 @@ class Refusal : public Error {
 // The model that the request names; the first where it names none. Throws Refusal (404).
 const ServedModel& model_of(const ServerOptions& options, const std::string& name);
 
+// The format of the model's prompts for this request: with the template that its variables ask for,
+// at this moment.
+data::TextFormat format_of(const ServerOptions& options, const CompletionRequest& request,
+                           const ServedModel& model);
+
+// The request's tools as templates read them; null: none.
+Json shown_tools(const CompletionRequest& request);
+
+// The tokens of one of the request's prompts. Throws DataError.
+std::vector<int32_t> tokens_of(const data::TextFormat& format, const CompletionRequest& request,
+                               const Json& prompt);
+
+// A seed for a request that has none.
+uint64_t random_seed();
+
 // One request of each prompt, with its number as the index. Throws DataError for an invalid
 // prompt, and if prompt and completion exceed the model's positions.
 std::vector<generate::Request> requests_of(const ServerOptions& options,

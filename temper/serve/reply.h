@@ -27,6 +27,10 @@ class Reply {
         std::shared_ptr<const Tokenizer> tokenizer, std::string weights,
         ToolCallFormat calls = ToolCallFormat::kHermes, const ReasoningMarks& reasoning = {});
 
+  // How reasoning and answer are told apart from the first piece on.
+  const ReasoningSplitter& reasoning_at_beginning() const { return reasoning_; }
+
+  const CompletionRequest& request() const { return request_; }
   bool stream() const { return request_.stream; }
   int64_t num_choices() const { return static_cast<int64_t>(choices_.size()); }
 

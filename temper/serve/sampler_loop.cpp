@@ -39,7 +39,8 @@ struct Ticket::Queue {
         return std::decay_t<decltype(list)>(list.begin() + static_cast<ptrdiff_t>(first),
                                             list.end());
       };
-      pieces.push_back({choice, rest(c.tokens), rest(c.logprobs), rest(c.top_logprobs), c.of_prompt,
+      pieces.push_back({choice, rest(c.tokens), rest(c.logprobs), rest(c.kept),
+                        rest(c.top_logprobs), c.of_prompt,
                         c.text.size() > done.text ? c.text.substr(done.text) : std::string(),
                         finished, c.stopped});
       done = {c.tokens.size(), std::max(done.text, c.text.size())};
@@ -117,9 +118,13 @@ void Ticket::on_arrival(std::function<void()> arrived) {
 
 SamplerLoop::SamplerLoop(models::CausalLM& model, const generate::EngineOptions& options,
                          std::shared_ptr<const Tokenizer> tokenizer, int64_t most_requests)
-    : engine_(model, options, tokenizer),
+    : own_engine_(std::make_unique<generate::Engine>(model, options, tokenizer)),
+      engine_(*own_engine_),
       has_text_(tokenizer != nullptr),
       most_requests_(most_requests) {}
+
+SamplerLoop::SamplerLoop(generate::Engine& engine, bool has_text, int64_t most_requests)
+    : engine_(engine), has_text_(has_text), most_requests_(most_requests), paused_(true) {}
 
 Reservation SamplerLoop::reserve() {
   check<ServerStopped>(!refuses(), "the server is stopping; retry later");
@@ -132,7 +137,7 @@ Reservation SamplerLoop::reserve() {
 std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request>& requests,
                                             Reservation& reservation, std::function<void()> later) {
   const std::lock_guard lock(gate_);
-  check<ServerStopped>(!ended_, "the server has stopped; retry later");
+  check<ServerStopped>(!ended_ && !paused_, "the server has stopped; retry later");
   if (change_) {
     later_.push_back(std::move(later));
     return nullptr;
@@ -160,6 +165,7 @@ std::shared_ptr<Ticket> SamplerLoop::submit(std::vector<generate::Request>& requ
     if (request.options.stream)
       callbacks.on_token = [put](const generate::Completion& c) { put(c, false); };
     ticket->ids_.push_back(engine_.submit(std::move(request), std::move(callbacks)));
+    if (!own_engine_) submitted_.insert(ticket->ids_.back());
   }
   ++requests_;
   return ticket;
@@ -254,6 +260,30 @@ void SamplerLoop::run(const std::function<bool()>& stop, const std::function<boo
     update_counts();
     owed = more ? owed - (steady_seconds() - begin) : 0;
     if (!more && !worked && !make_change()) engine_.wait(std::chrono::milliseconds(50));
+  }
+}
+
+void SamplerLoop::begin() {
+  const std::lock_guard lock(gate_);
+  submitted_.clear();
+  paused_ = false;
+}
+
+bool SamplerLoop::step() {
+  const bool more = engine_.step({});
+  update_counts();
+  return more;
+}
+
+void SamplerLoop::end() {
+  std::set<generate::RequestId> submitted;
+  {
+    const std::lock_guard lock(gate_);
+    paused_ = true;
+    submitted.swap(submitted_);
+  }
+  for (const generate::RequestId id : submitted) engine_.cancel(id);
+  while (step()) {
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -21,6 +22,7 @@ struct Piece {
   int64_t choice = 0;  // its prompt's number times the samples of a prompt, plus its sample's
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
+  std::vector<std::vector<int32_t>> kept;                     // as generate::Completion::kept
   std::vector<generate::TopLogprobs> top;                     // where they are asked for
   std::shared_ptr<const generate::PromptLogprobs> of_prompt;  // the same
   std::string text;
@@ -80,6 +82,8 @@ class SamplerLoop {
   // are complete, and whose client has yet to read them, does not count.
   SamplerLoop(models::CausalLM& model, const generate::EngineOptions& options,
               std::shared_ptr<const Tokenizer> tokenizer, int64_t most_requests);
+  // With an engine of the caller's, which outlives it. has_text: the engine has a tokenizer.
+  SamplerLoop(generate::Engine& engine, bool has_text, int64_t most_requests);
 
   // Throws what submit would throw of the options' grammar, and makes submit fast.
   void prepare(const generate::GenerationOptions& options) { engine_.prepare(options); }
@@ -111,6 +115,13 @@ class SamplerLoop {
   // of the model, called between steps as long as it gives true (something was done); where there
   // is enough to do, sampling and work get about half of the time each.
   void run(const std::function<bool()>& stop, const std::function<bool()>& work = {});
+  // In place of run(), for a caller with an engine of its own: between begin() and end() it samples
+  // by step(), as Engine::step, and wait(), as Engine::wait. Outside of them submit throws
+  // ServerStopped. end() cancels what is being sampled and steps until nothing is left.
+  void begin();
+  bool step();
+  bool wait(std::chrono::milliseconds timeout) { return engine_.wait(timeout); }
+  void end();
   // There is something for `work` to do. From any thread.
   void wake() { engine_.cancel(0); }  // no request has this number
 
@@ -135,16 +146,18 @@ class SamplerLoop {
   void call_later();
   void wake_all();
 
-  generate::Engine engine_;
+  std::unique_ptr<generate::Engine> own_engine_;  // null: it is the caller's
+  generate::Engine& engine_;
   bool has_text_;
   const int64_t most_requests_;
-  std::atomic<bool> refuses_{false}, gives_up_{false}, ended_{false};
+  std::atomic<bool> refuses_{false}, gives_up_{false}, ended_{false}, paused_{false};
   std::atomic<int64_t> open_{0}, sampling_{0}, requests_{0}, refused_{0};
   std::atomic<int64_t> prompt_tokens_{0}, reused_tokens_{0}, new_tokens_{0}, drafted_tokens_{0},
       accepted_tokens_{0};
   std::mutex waiting_mutex_;
   std::set<std::shared_ptr<Ticket::Queue>> waiting_;
-  std::mutex gate_;  // between submitting and changing
+  std::mutex gate_;                          // between submitting and changing
+  std::set<generate::RequestId> submitted_;  // since begin(), to an engine of the caller's
   std::condition_variable changed_;
   Change* change_ = nullptr;
   std::vector<std::function<void()>> later_;  // what waits for the change

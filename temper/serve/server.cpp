@@ -18,6 +18,7 @@
 #include "temper/serve/listen_address.h"
 #include "temper/serve/reply.h"
 #include "temper/serve/request.h"
+#include "temper/serve/sessions.h"
 #include "temper/serve/status.h"
 
 namespace temper::serve {
@@ -31,7 +32,8 @@ constexpr size_t kMostWarnings = 100;
 constexpr const char *kJsonType = "application/json", *kMetricsType = "text/plain; version=0.0.4";
 constexpr const char* kRoutes =
     ": not found; routes: GET /health, /metrics, /v1/models; POST /v1/completions, "
-    "/v1/chat/completions, /update_weights_from_disk";
+    "/v1/chat/completions, /update_weights_from_disk; with sessions GET and DELETE "
+    "/v1/sessions/NAME, POST /v1/sessions/NAME/reward";
 
 Admission at_once(Answer answer) { return {.answer = std::move(answer), .handle = {}}; }
 Admission at_once(const Denial& denial) {
@@ -68,6 +70,7 @@ struct Server::Impl : HttpHandler {
     CompletionRequest request;
     std::vector<generate::Request> asked;
     Reservation reservation;
+    std::unique_ptr<SessionRecorder> recorder;  // null: the request names no session
   };
 
   Impl(ServerOptions o, SamplerLoop* s)
@@ -87,6 +90,7 @@ struct Server::Impl : HttpHandler {
   using Handler = std::function<void(const std::shared_ptr<Exchange>&)>;
   Admission dispatch(const RequestHead& head);
   std::optional<Admission> own_route(const RequestHead& head);
+  std::optional<Admission> session_route(const RequestHead& head);
   Admission get(const RequestHead& head, const char* type,
                 const std::function<std::string()>& text);
   Admission post(const RequestHead& head, Handler handler);
@@ -95,6 +99,10 @@ struct Server::Impl : HttpHandler {
   void complete(const std::shared_ptr<Exchange>& exchange, bool chat);
   void submit(const std::shared_ptr<Exchange>& exchange, CompletionRequest request,
               Reservation reservation);
+  std::vector<generate::Request> asked_by(const std::string& session,
+                                          const CompletionRequest& request,
+                                          const ServedModel& model,
+                                          std::unique_ptr<SessionRecorder>& recorder);
   void prepare(Pending& pending);
   void begin(const std::shared_ptr<Pending>& pending);
   void reload(Exchange& exchange);
@@ -139,6 +147,8 @@ Admission Server::Impl::dispatch(const RequestHead& head) {
   if (auto own = own_route(head)) return std::move(*own);
   if (options.other_routes)
     if (auto other = options.other_routes(head)) return std::move(*other);
+  if (options.sessions)
+    if (auto route = session_route(head)) return std::move(*route);
   if (gets && sampling) {
     if (path == "/metrics")
       return get(head, kMetricsType, [&] { return metrics_text(sampling->counts()); });
@@ -187,6 +197,42 @@ std::optional<Admission> Server::Impl::own_route(const RequestHead& head) {
     return Admission{.answer = {}, .handle = handle, .most_body_bytes = options.most_request_bytes};
   }
   return std::nullopt;
+}
+
+std::optional<Admission> Server::Impl::session_route(const RequestHead& head) {
+  constexpr std::string_view kBegin = "/v1/sessions/", kReward = "/reward";
+  constexpr int64_t kMostBodyBytes = 4096;
+  if (!head.path.starts_with(kBegin)) return std::nullopt;
+  std::string name = head.path.substr(kBegin.size());
+  const bool rewards = head.method == "POST" && name.ends_with(kReward);
+  if (rewards) {
+    name.resize(name.size() - kReward.size());
+    Admission admission = post(head, [this, name](const std::shared_ptr<Exchange>& exchange) {
+      small.run([this, name, exchange] {
+        guard(*exchange, [&] {
+          const double reward = parse_reward(exchange->body());
+          options.sessions->find(name)->reward(reward);
+          exchange->answer({200, dump_json({{"id", name}, {"reward", reward}})});
+        });
+      });
+    });
+    admission.most_body_bytes = kMostBodyBytes;
+    return admission;
+  }
+  if (head.method != "GET" && head.method != "DELETE") return std::nullopt;
+  if (const auto denial = check_key(rules, head)) return at_once(*denial);
+  return Admission{.answer = {},
+                   .handle = [this, name, removes = head.method == "DELETE"](
+                                 std::shared_ptr<Exchange> exchange) {
+                     small.run([this, name, removes, exchange] {
+                       guard(*exchange, [&] {
+                         const std::shared_ptr<Session> session = options.sessions->find(name);
+                         if (removes) options.sessions->remove(name);
+                         exchange->answer({200, dump_json(removes ? Json{{"deleted", true}}
+                                                                  : session->to_json())});
+                       });
+                     });
+                   }};
 }
 
 Answer Server::Impl::health() const {
@@ -241,10 +287,16 @@ void Server::Impl::submit(const std::shared_ptr<Exchange>& exchange, CompletionR
                           Reservation reservation) {
   const ServedModel& model = model_of(options, request.model);
   const ToolCallFormat calls = tool_calls_of(options, request, model);
-  std::vector<generate::Request> asked = requests_of(options, request, model);
+  std::unique_ptr<SessionRecorder> recorder;
+  const std::string session = options.sessions ? session_name(rules, exchange->head()) : "";
+  std::vector<generate::Request> asked =
+      session.empty() && !(options.sessions && options.sessions->required())
+          ? requests_of(options, request, model)
+          : asked_by(session, request, model, recorder);
   const bool has_form = request.options.grammar || request.tool_choice != ToolChoice::kAuto;
-  const auto pending = std::make_shared<Pending>(Pending{
-      exchange, &model, calls, std::move(request), std::move(asked), std::move(reservation)});
+  const auto pending = std::make_shared<Pending>(
+      Pending{exchange, &model, calls, std::move(request), std::move(asked), std::move(reservation),
+              std::move(recorder)});
   if (!has_form) return begin(pending);
   grammars.run([this, pending] {
     if (pending->exchange->is_gone()) return;
@@ -253,6 +305,20 @@ void Server::Impl::submit(const std::shared_ptr<Exchange>& exchange, CompletionR
       begin(pending);
     });
   });
+}
+
+std::vector<generate::Request> Server::Impl::asked_by(const std::string& session,
+                                                      const CompletionRequest& request,
+                                                      const ServedModel& model,
+                                                      std::unique_ptr<SessionRecorder>& recorder) {
+  const std::shared_ptr<Session> recording = options.sessions->for_completions(session);
+  Session::Begun begun = recording->begin(
+      request, format_of(options, request, model), tool_calls_of(options, request, model),
+      request.seed.value_or(random_seed()), options.most_positions, model.adapter);
+  recorder = std::make_unique<SessionRecorder>(recording, begun.turn, request.num_samples);
+  std::vector<generate::Request> asked;
+  asked.push_back(std::move(begun.asked));
+  return asked;
 }
 
 void Server::Impl::prepare(Pending& pending) {
@@ -279,7 +345,11 @@ void Server::Impl::begin(const std::shared_ptr<Pending>& pending) {
   auto reply = std::make_unique<Reply>(std::move(pending->request), model.name, std::move(prompts),
                                        options.format.tokenizer, ticket->weights(), pending->calls,
                                        reasoning);
-  std::make_shared<Answering>(answers, pending->exchange, std::move(ticket), std::move(reply))
+  if (pending->recorder)
+    pending->recorder->set_form(reply->request(), options.format.tokenizer, pending->calls,
+                                reply->reasoning_at_beginning());
+  std::make_shared<Answering>(answers, pending->exchange, std::move(ticket), std::move(reply),
+                              std::move(pending->recorder))
       ->start();
 }
 

@@ -15,6 +15,8 @@
 
 namespace temper::serve {
 
+class Sessions;
+
 struct ServedModel {
   std::string name;
   int adapter = 0;  // nn::Context::adapter
@@ -41,6 +43,11 @@ struct ServerOptions {
   int64_t most_request_bytes = int64_t{64} << 20;
   ToolCallFormat tool_calls = ToolCallFormat::kAuto;  // format of the model's tool calls
   bool splits_reasoning = true;                       // a chat's reasoning is `reasoning_content`
+  bool reads_clock = true;  // a template that writes the date does so anew for each request
+  // Records the completions of requests that name a session, and has the routes of /v1/sessions.
+  // Null: there are none.
+  std::shared_ptr<Sessions> sessions;
+  bool any_model = false;  // requests may name any model: the first one is used
   // Makes the model compute with the weights of a directory; nobody uses it meanwhile. Throws
   // ConfigError, DataError, and the model is then as it was. Empty: weights cannot be changed.
   std::function<void(const std::string& directory)> reload;
@@ -64,7 +71,8 @@ struct ServerOptions {
 };
 
 // GET /health, /metrics, /v1/models; POST /v1/completions, /v1/chat/completions,
-// /update_weights_from_disk (SGLang's: {"model_path": DIR, "weight_version": NAME}).
+// /update_weights_from_disk (SGLang's: {"model_path": DIR, "weight_version": NAME}). With sessions
+// GET and DELETE /v1/sessions/NAME, POST /v1/sessions/NAME/reward ({"reward": number}).
 class Server {
  public:
   // `sampling` outlives the server; null: none but the options' own routes are there, and /health.
