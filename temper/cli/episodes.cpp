@@ -77,7 +77,7 @@ env::EnvironmentSection EnvironmentFlags::section() const {
   check<ConfigError>(
       tools.empty() || !section.tools.empty(), tools,
       ": found no tool, expected a list of {name, description, parameters, command}");
-  check<ConfigError>(section.any(), environment, ": expected a name, a command or tools");
+  check<ConfigError>(section.any(), environment, ": expected a name, a command, openai or tools");
   const std::string problem = env::find_problem(section);
   const bool of_tools = !tools.empty() && problem.starts_with("environment.tools");
   check<ConfigError>(problem.empty(), of_tools ? tools : environment, ": ", problem);
@@ -110,7 +110,7 @@ OutputRow output_row(size_t index, rl::SampledEpisode sampled, bool rewarded) {
 // The rows whose episodes one chat template writes.
 struct Template {
   std::shared_ptr<const ChatTemplate> chat;
-  std::vector<rl::EpisodeDriver::Ask> asks;  // keys are the rows' numbers
+  std::vector<rl::EpisodeSampler::Ask> asks;  // keys are the rows' numbers
 };
 
 // Rows of adapters with a template of their own stand by themselves.
@@ -148,9 +148,10 @@ EpisodeCounts sample_episodes(
   EpisodeCounts counts;
   for (const auto& [chat, asks] : templates) {
     format.chat = chat;
-    rl::EpisodeDriver driver(in.environment, format, in.sampling.options, in.model.eos_token_ids);
-    if (!driver.shows_tools()) std::cerr << "warning: " << kHiddenTools << std::endl;
-    driver.run(
+    const std::unique_ptr<rl::EpisodeSampler> driver = rl::make_episode_sampler(
+        in.environment, format, in.sampling.options, in.model.eos_token_ids, engine, false);
+    if (!driver->shows_tools()) std::cerr << "warning: " << kHiddenTools << std::endl;
+    driver->run(
         engine, asks, samples,
         [&](size_t ask, std::vector<rl::SampledEpisode> episodes) {
           progress.advance(static_cast<int64_t>(episodes.size()), 0);
@@ -160,8 +161,8 @@ EpisodeCounts sample_episodes(
         },
         [] { return interrupted(); });
     if (interrupted()) throw Interrupted();
-    if (counts.failures == 0) counts.first_failure = driver.first_failure();
-    counts.failures += driver.counts().failures();
+    if (counts.failures == 0) counts.first_failure = driver->first_failure();
+    counts.failures += driver->counts().failures();
   }
   if (counts.failures > 0)
     std::cerr << "warning: the environment failed " << counts.failures

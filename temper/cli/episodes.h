@@ -10,7 +10,7 @@
 #include "temper/data/prompt_row.h"
 #include "temper/env/config.h"
 #include "temper/generate/engine.h"
-#include "temper/rl/rollout/episode_driver.h"
+#include "temper/rl/rollout/episode_sampler.h"
 
 namespace temper::cli {
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "temper/base/error.h"
 #include "temper/base/stopped.h"
@@ -88,10 +89,10 @@ class Eval : public Command {
     if (pairs_) return rank_pairs(model_, input_, json_);
     if (perplexity_.on) return print_perplexity(model_, input_, perplexity_, json_);
     if (environment_.any()) section_ = environment_.section();
-    check<ConfigError>(
-        has_reward() || !environment_.any() || !section_.name.empty() || !section_.command.empty(),
-        "temper eval: tools alone give no reward; add --reward, --reward-command or "
-        "--reward-model");
+    check<ConfigError>(has_reward() || !environment_.any() || !section_.name.empty() ||
+                           !section_.command.empty() || !section_.openai.command.empty(),
+                       "temper eval: tools alone give no reward; add --reward, --reward-command or "
+                       "--reward-model");
     if (reward_.command.size() == 1) reward_.command = split_command(reward_.command[0]);
     tokenizer_ = find_tokenizer(model_.model);
     models::HfConfig::load(model_.model);  // that it is a model at all, before what it lacks
@@ -221,7 +222,10 @@ class Eval : public Command {
     double turns = 0;
     const EpisodeCounts counts =
         sample_episodes(inputs, [&](size_t row, std::vector<rl::SampledEpisode> episodes) {
+          int64_t last = -1;
           for (rl::SampledEpisode& e : episodes) {
+            // An agent that branches has several completions with one reward: the first is judged.
+            if (std::exchange(last, e.episode.sample) == e.episode.sample) continue;
             told_reward_ = told_reward_ || e.rewarded;
             const auto sampled = std::ranges::count(e.completion.sampled, true);
             from_environment_.push_back({e.episode.reward, sampled, e.dropped});

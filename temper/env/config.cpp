@@ -55,12 +55,21 @@ void ToolSection::fields(Fields& f) {
       one_or_list());
 }
 
+void OpenAiSection::fields(Fields& f) {
+  f.add("command", command,
+        "an agent and its arguments, started for each episode: reads the row as a line of JSON and "
+        "asks the policy for chat completions at OPENAI_BASE_URL with OPENAI_API_KEY "
+        "(examples/agent.py)",
+        one_or_list());
+}
+
 void EnvironmentSection::fields(Fields& f) {
   f.add("name", name, "a built-in environment (temper list environments)");
   f.add("command", command,
         "an environment program and its arguments: one JSON object per line in, one per line out "
         "(examples/environment.py)",
         one_or_list());
+  f.add("openai", openai, "agents that ask the policy by OpenAI's API");
   f.add(
       "tools", tools,
       "tools that the model may call; without name or command, an episode ends with the first turn "
@@ -68,15 +77,19 @@ void EnvironmentSection::fields(Fields& f) {
   f.add("tool_call_format", tool_call_format,
         "format of tool calls; auto: detected from the chat template");
   f.add("max_turns", max_turns, "maximum number of turns of the policy per episode", at_least(1));
-  f.add("timeout_seconds", timeout_seconds, "timeout of one answer of the environment or of a tool",
+  f.add("timeout_seconds", timeout_seconds,
+        "timeout of one answer of the environment or of a tool; time in which an agent sends its "
+        "next request",
         above(0));
   f.add("start_timeout_seconds", start_timeout_seconds,
-        "additional time for the first answer of each worker of the command", above(0));
-  f.add(
-      "workers", workers,
-      "number of processes of the command, each serving several episodes; number of tools that run "
-      "at once",
-      at_least(1));
+        "additional time for the first answer of each worker of the command, and for an agent's "
+        "first request",
+        above(0));
+  f.add("workers", workers,
+        "number of processes of the command, each serving several episodes; number of tools or "
+        "agents "
+        "that run at once",
+        at_least(1));
   limits.fields(f);
   f.add("on_failure", on_failure,
         "on a timeout, crash or malformed answer: the environment's reward is 0 (zero), the "
@@ -89,6 +102,13 @@ std::string find_problem(const EnvironmentSection& section) {
     return str("environment: has the name `", section.name,
                "` and a command; give one of them: name is a built-in environment");
   if (!section.name.empty()) environments().find(section.name, "environment.name");
+  if (!section.openai.command.empty()) {
+    if (!section.name.empty() || !section.command.empty() || !section.tools.empty())
+      return "environment.openai: found together with name, command or tools; an agent brings its "
+             "own tools and environment, expected it alone";
+    if (const std::string p = process::program_problem(section.openai.command); !p.empty())
+      return "environment.openai.command: " + p;
+  }
   if (!section.command.empty())
     if (const std::string p = process::program_problem(section.command); !p.empty())
       return "environment.command: " + p;

@@ -26,10 +26,17 @@ struct ToolSection {
 // How calls of tools are written; kAuto: as the chat template shows (text/tool_calls.h).
 enum class CallFormat { kAuto, kHermes, kLlama, kGemma, kMistral };
 
+// An agent: a program that is started for each episode and asks the policy by OpenAI's API.
+struct OpenAiSection {
+  std::vector<std::string> command;  // empty: none
+  void fields(Fields& f);
+};
+
 struct EnvironmentSection {
   enum class OnFailure { kZero, kDrop, kStop };
   std::string name;                  // a built-in environment; empty: none
   std::vector<std::string> command;  // a program that speaks the protocol; empty: none
+  OpenAiSection openai;
   std::vector<ToolSection> tools;
   CallFormat tool_call_format = CallFormat::kAuto;
   int64_t max_turns = 8;
@@ -40,7 +47,9 @@ struct EnvironmentSection {
   void fields(Fields& f);
 
   // Whether completions are episodes of several turns.
-  bool any() const { return !name.empty() || !command.empty() || !tools.empty(); }
+  bool any() const {
+    return !name.empty() || !command.empty() || !openai.command.empty() || !tools.empty();
+  }
 };
 
 // The problem with the section: an unknown name, a program that is not there, two of one name,

@@ -65,6 +65,7 @@ env::Reply one_reply(env::EnvironmentPool& pool, const env::EnvironmentSection& 
 
 Finding probe_environment(const env::EnvironmentSection& section, std::shared_ptr<const Json> row,
                           const std::string& where) {
+  if (!section.openai.command.empty()) return Finding::pass("an agent, whose program is there");
   if (section.command.empty() && section.name.empty())
     return Finding::pass(str(section.tools.size(), " tools, whose programs are there"));
   env::EnvironmentSection once = section;

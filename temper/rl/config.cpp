@@ -202,7 +202,8 @@ void RlConfig::complete() {
 
 std::vector<train::MissingKey> RlConfig::missing() const {
   std::vector<train::MissingKey> keys = RunConfig::missing();
-  const bool from_environment = !environment.name.empty() || !environment.command.empty();
+  const bool from_environment = !environment.name.empty() || !environment.command.empty() ||
+                                !environment.openai.command.empty();
   if (rl.replay)
     std::erase_if(keys, [](const train::MissingKey& m) { return m.key == "data.train"; });
   else if (rewards.empty() && !from_environment && env::find_problem(environment).empty())
@@ -352,6 +353,10 @@ void RlConfig::validate_mesh() const {
   require(whole || rl.max_staleness == 0 || others_sample, "rl.max_staleness",
           "ranks with sharded weights cannot sample while they train; expected mesh.fsdp 1 and "
           "mesh.tensor 1 with it, or others that sample (roles.rollout, rollout.server)");
+  require(environment.openai.command.empty() || (rl.max_staleness == 0 && !others_sample),
+          "environment.openai",
+          "agents are answered by the run's own engine, with the weights as they are; expected "
+          "rl.max_staleness 0 with it, and neither rollout.server nor roles.rollout");
   require(mesh.tensor == 1 || !environment.any(), "environment",
           "tensor-parallel ranks must sample the same turns at the same time, which episodes do "
           "not guarantee; expected mesh.tensor 1 with it");

@@ -6,7 +6,6 @@
 
 #include "temper/base/error.h"
 #include "temper/env/messages.h"
-#include "temper/rewards/reward.h"
 #include "temper/rl/rollout/live_episode.h"
 
 namespace temper::rl {
@@ -41,7 +40,7 @@ struct EpisodeDriver::Batch {
 EpisodeDriver::EpisodeDriver(const env::EnvironmentSection& section, data::PromptFormat format,
                              generate::GenerationOptions options,
                              const std::vector<int32_t>& eos_token_ids)
-    : section_(section),
+    : EpisodeSampler(section),
       format_(std::move(format)),
       options_(std::move(options)),
       ends_(options_.stop_token_ids),
@@ -161,26 +160,12 @@ void EpisodeDriver::sampled(Batch& batch, generate::Completion turn) {
   pool_.step(live.number, std::move(said));
 }
 
-void EpisodeDriver::count(const env::Failure& failure) {
-  using Kind = env::Failure::Kind;
-  ++(failure.kind == Kind::kTimedOut  ? counts_.timed_out
-     : failure.kind == Kind::kCrashed ? counts_.crashed
-                                      : counts_.malformed);
-  keep_first(failure.detail);
-  check(section_.on_failure != env::EnvironmentSection::OnFailure::kStop,
-        "environment: ", rewards::one_line(failure.detail), " (its on_failure is stop)");
-}
-
-void EpisodeDriver::keep_first(const std::string& failure) {
-  if (first_failure_.empty()) first_failure_ = rewards::one_line(failure);
-}
-
 // The environment's reward is 0. An episode without a turn is its prompt's answer alone.
 void EpisodeDriver::fail(Batch& batch, Live& live, const env::Failure& failure) {
   count(failure);
   live.failed = true;
   live.reward = 0;
-  live.dropped = section_.on_failure == env::EnvironmentSection::OnFailure::kDrop;
+  live.dropped = drops_failures();
   if (live.turns > 0 || live.dropped) return finish(batch, live);
   live.alone = true;
   live.state.emplace(format_, *batch.asks[live.ask].row, env::Observation());

@@ -69,7 +69,7 @@ LiveEpisode::LiveEpisode(const data::PromptFormat& format, const data::PromptRow
     prompt_.erase(prompt_.begin(), prompt_.end() - format.max_length);
   }
   check_ids(prompt_);
-  base_ = prompt_.size();
+  completion_ = GrowingCompletion(prompt_.size());
   dialogue_.emplace(tokenizer_, templated ? format.chat : nullptr, std::move(messages), tools,
                     prompt_);
 }
@@ -83,14 +83,8 @@ void LiveEpisode::check_ids(const std::vector<int32_t>& tokens) const {
 
 env::Turn LiveEpisode::add_turn(const generate::Completion& turn, bool ended,
                                 env::CallFormat format) {
-  text_ = tokenizer_->decode(completion_.tokens, true) + turn.text;
-  for (size_t t = 0; t < turn.tokens.size(); ++t) {
-    place_.push_back(length());
-    completion_.tokens.push_back(turn.tokens[t]);
-    completion_.sampled.push_back(true);
-    completion_.kept.push_back(turn.kept.empty() ? std::vector<int32_t>() : turn.kept[t]);
-    completion_.logprobs.push_back(turn.logprobs[t]);
-  }
+  text_ = tokenizer_->decode(completion_.tokens().tokens, true) + turn.text;
+  completion_.add_turn(turn);
   turn_ = turn.tokens;
   ended_ = ended;
   const std::span<const int32_t> words(turn_.data(), turn_.size() - (ended ? 1 : 0));
@@ -102,22 +96,7 @@ bool LiveEpisode::add_answer(const Json& messages, int64_t most) {
   const Dialogue::Continuation next = dialogue_->go_on(turn_, ended_, spoken_, messages);
   if (static_cast<int64_t>(next.tokens.size()) > most) return false;
   check_ids(next.tokens);
-  const size_t whole = base_ + place_.size();
-  if (next.kept < whole) {
-    const int64_t from_prompt =
-        static_cast<int64_t>(next.kept) - static_cast<int64_t>(prompt_.size());
-    const int64_t after = next.kept > base_ ? place_[next.kept - base_ - 1] + 1 : from_prompt;
-    completion_.branches.push_back({length(), after});
-    place_.resize(next.kept > base_ ? next.kept - base_ : 0);
-    base_ = std::min(base_, next.kept);
-  }
-  for (const int32_t token : next.tokens) {
-    place_.push_back(length());
-    completion_.tokens.push_back(token);
-    completion_.sampled.push_back(false);
-    completion_.kept.emplace_back();
-    completion_.logprobs.push_back(0);
-  }
+  completion_.add_answer(next);
   return true;
 }
 

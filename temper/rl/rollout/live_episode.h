@@ -12,6 +12,7 @@
 #include "temper/env/environment.h"
 #include "temper/generate/request.h"
 #include "temper/rl/episode.h"
+#include "temper/rl/rollout/growing_completion.h"
 #include "temper/text/dialogue.h"
 
 namespace temper::rl {
@@ -35,10 +36,10 @@ class LiveEpisode {
               const env::Observation& first);
 
   const std::vector<int32_t>& prompt() const { return prompt_; }
-  const CompletionTokens& completion() const { return completion_; }
+  const CompletionTokens& completion() const { return completion_.tokens(); }
   // All tokens so far, which the next turn follows.
   const std::vector<int32_t>& context() const { return dialogue_->tokens(); }
-  int64_t length() const { return static_cast<int64_t>(completion_.tokens.size()); }
+  int64_t length() const { return completion_.length(); }
   // The text of the whole completion, without special tokens; that of the last turn is cut at a
   // stop text.
   const std::string& text() const { return text_; }
@@ -57,11 +58,7 @@ class LiveEpisode {
   int64_t vocabulary_;
   std::vector<int32_t> prompt_;
   std::optional<Dialogue> dialogue_;
-  CompletionTokens completion_;
-  // For each token of context() from `base_` on its place in the completion. The tokens before
-  // `base_` are the prompt's.
-  std::vector<int64_t> place_;
-  size_t base_ = 0;
+  GrowingCompletion completion_;
   std::vector<int32_t> turn_;  // the tokens of the last turn
   SpokenTurn spoken_;          // its text
   bool ended_ = false;

@@ -24,11 +24,12 @@ generate::EngineOptions engine_options(const RlConfig& config, dist::Group& grou
   return options;
 }
 
-std::unique_ptr<EpisodeDriver> episode_driver(const RlConfig& config, const train::Policy& policy) {
+std::unique_ptr<EpisodeSampler> episode_sampler(const RlConfig& config, const train::Policy& policy,
+                                                generate::Engine& engine) {
   if (!config.environment.any()) return nullptr;
-  return std::make_unique<EpisodeDriver>(config.environment, prompt_format(config, policy),
-                                         config.rollout.options(config.seed),
-                                         policy.model->eos_token_ids);
+  return make_episode_sampler(config.environment, prompt_format(config, policy),
+                              config.rollout.options(config.seed), policy.model->eos_token_ids,
+                              engine, config.rewards.empty());
 }
 
 }  // namespace
@@ -41,7 +42,7 @@ RolloutDriver::RolloutDriver(const RlConfig& config, train::Policy& policy, dist
       done_(std::move(done)),
       engine_(*policy.model, engine_options(config, group), policy.tokenizer),
       behavior_(std::move(behavior)),
-      episodes_(episode_driver(config, policy)) {}
+      episodes_(episode_sampler(config, policy, engine_)) {}
 
 bool RolloutDriver::samples_here() const {
   return completions_ == &engine_ || behavior_->samples_here();
@@ -110,7 +111,7 @@ void RolloutDriver::sample_completions(const std::vector<Stage>& stages,
 }
 
 void RolloutDriver::sample_episodes(PartialBatch& batch, const std::function<bool()>& stop) {
-  std::vector<EpisodeDriver::Ask> asks;
+  std::vector<EpisodeSampler::Ask> asks;
   std::vector<PartialGroup*> groups;
   for (auto& [key, group] : batch.mine) {
     asks.push_back({key, &group.prompt->row});

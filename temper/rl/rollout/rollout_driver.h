@@ -11,7 +11,7 @@
 #include "temper/generate/engine.h"
 #include "temper/ops/backend.h"
 #include "temper/rl/config.h"
-#include "temper/rl/rollout/episode_driver.h"
+#include "temper/rl/rollout/episode_sampler.h"
 #include "temper/rl/rollout/partial_batch.h"
 #include "temper/rl/weights/behavior_policy.h"
 
@@ -36,7 +36,7 @@ class RolloutDriver {
   // Samples with the policy as it is, until stop() says so.
   void sample_with_policy(const Stage& stage, const std::function<bool()>& stop);
 
-  EpisodeDriver* episodes() const { return episodes_.get(); }  // null: no environment
+  EpisodeSampler* episodes() const { return episodes_.get(); }  // null: no environment
   bool exact() const {
     return ops::cpu_backend().batch_invariant() && (!behavior_ || behavior_->exact());
   }
@@ -66,7 +66,7 @@ class RolloutDriver {
   std::unique_ptr<BehaviorPolicy> behavior_;  // null: the engine samples
   generate::CompletionSource* completions_ = &engine_;
   int64_t version_ = 0;  // version of the policy that samples now
-  std::unique_ptr<EpisodeDriver> episodes_;
+  std::unique_ptr<EpisodeSampler> episodes_;
   std::atomic<bool> stopping_{false};
 };
 

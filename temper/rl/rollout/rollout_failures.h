@@ -8,7 +8,7 @@
 #include "temper/dist/group.h"
 #include "temper/metrics/row.h"
 #include "temper/rewards/reward.h"
-#include "temper/rl/rollout/episode_driver.h"
+#include "temper/rl/rollout/episode_sampler.h"
 #include "temper/rl/rollout/partial_batch.h"
 #include "temper/train/messages.h"
 
@@ -17,7 +17,7 @@ namespace temper::rl {
 class RolloutFailures {
  public:
   // episodes: null without an environment. Both outlive this.
-  RolloutFailures(rewards::RewardSet& rewards, EpisodeDriver* episodes)
+  RolloutFailures(rewards::RewardSet& rewards, EpisodeSampler* episodes)
       : rewards_(rewards), episodes_(episodes) {}
 
   // Adds what failed since the last call on any rank, while this batch was sampled, and makes the
@@ -47,7 +47,7 @@ class RolloutFailures {
   }
 
   rewards::RewardSet& rewards_;
-  EpisodeDriver* episodes_;
+  EpisodeSampler* episodes_;
   // This rank's failures that count() has counted already.
   rewards::FailureCounts rewards_seen_;
   EnvironmentCounts episodes_seen_;

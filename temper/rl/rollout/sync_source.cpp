@@ -79,6 +79,8 @@ std::unique_ptr<PartialBatch> SyncSource::begin() {
 // The template that wrote the row's prompt; null: none.
 const ChatTemplate* SyncSource::template_of(const data::PromptRow& row) const {
   if (!driver_.episodes()) return row.chat.get();
+  if (!config_.environment.openai.command.empty())
+    return prompt_format(config_, policy_).chat.get();
   return episode_template(prompt_format(config_, policy_), row);
 }
 
