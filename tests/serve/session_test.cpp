@@ -162,7 +162,8 @@ TEST_CASE("an answer with calls is known by their names and arguments") {
   Json answer = said_by("assistant", "");
   answer["tool_calls"] = Json::array({call(1, "none")});
   talk.session->record(begun.turn, said, answer);
-  Json sent{{"role", "assistant"}, {"content", nullptr}, {"tool_calls", {call(1, "call_1")}}};
+  Json sent = said_by("assistant", "");
+  sent["tool_calls"] = Json::array({call(1, "call_1")});
   const Json result{{"role", "tool"}, {"tool_call_id", "call_1"}, {"content", "5"}};
   talk.ask(Json::array({asks("one"), sent, result}), 1, tools);
   CHECK(talk.turn(1).parent == 0);
@@ -245,5 +246,6 @@ TEST_CASE("a server's sessions are bounded, and forgotten when nobody uses them"
   Sessions closed({}, {}, false);
   CHECK(status([&] { closed.for_completions("a"); }) == 401);
   CHECK(status([&] { closed.for_completions(""); }) == 401);
-  CHECK(closed.open("a", {}) == closed.for_completions("a"));
+  const auto opened = closed.open("a", {});
+  CHECK(closed.for_completions("a") == opened);
 }
