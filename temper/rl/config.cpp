@@ -176,7 +176,7 @@ void RlConfig::complete() {
   if (!was_set("mesh.timeout_minutes"))
     mesh.timeout_minutes = std::max(
         mesh.timeout_minutes, dist::MeshSection().timeout_minutes + rollout.server.wait_minutes);
-  const RolloutLimits limits{rollout.max_new_tokens, !rl.replay};
+  const RolloutLimits limits = rollout_limits();
   rl.algorithm->prepare(limits);
   // A program may have set keys in C++, which no file shows: what the algorithm chose is what one
   // that nobody touched has.
@@ -198,6 +198,13 @@ void RlConfig::complete() {
     warnings.emplace_back(
         "train.batch_size has no effect here: an update has rl.prompts_per_rollout x "
         "rl.group_size / rl.minibatches completions");
+}
+
+RolloutLimits RlConfig::rollout_limits() const {
+  RolloutLimits limits{rollout.max_new_tokens, !rl.replay.has_value()};
+  for (const rewards::RewardSection& reward : rewards)
+    limits.reward_weights[reward.label()] = reward.weight;
+  return limits;
 }
 
 std::vector<train::MissingKey> RlConfig::missing() const {

@@ -44,8 +44,7 @@ RlTask::RlTask(const RlConfig& config, train::Roles& roles, dist::Group& group,
 
 void RlTask::begin(int64_t steps_made) {
   if (files_) files_->remove_after(steps_made);
-  const std::string other =
-      rl_.overridden_defaults({config_.rollout.max_new_tokens, !rl_.replay.has_value()});
+  const std::string other = rl_.overridden_defaults(config_.rollout_limits());
   if (!other.empty())
     messages_.note(str("rl.algorithm: ", rl_.algorithm_name(),
                        "; the config overrides its paper's defaults: ", other));
@@ -92,7 +91,7 @@ bool RlTask::next_batch(int64_t step) {
   score_batch();
   algorithm_.assign_batch(batch_.groups());
   if (files_) files_->write((step - 1) / rl_.updates_per_batch() + 1, step, batch_.groups());
-  about_ = describe(batch_.groups());
+  about_ = describe(batch_.groups(), algorithm_);
   return true;
 }
 
@@ -312,7 +311,7 @@ void RlTask::restore(const train::TaskState& state, const std::string& where) {
   update_ = values["update"].get<int64_t>() - 1;
   staleness_ = values.value("staleness", 0.0);
   algorithm_.assign_batch(batch_.groups());
-  about_ = describe(batch_.groups());
+  about_ = describe(batch_.groups(), algorithm_);
 }
 
 }  // namespace temper::rl

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """Updates of the GRPO family, computed a second time: transformers' forward pass, torch's autograd and AdamW, and the papers'
 equations written out per completion, in float64. Needs torch and transformers. Writes tests/golden/rl.json: rollouts, and for each
-set of keys the metrics of every update.
+set of keys the metrics of every update. Rewards that are normalized one by one are aggregated by TRL's own lines (gdpo). Needs trl, too.
 """
+import inspect
 import json
 import pathlib
 import random
+import textwrap
 
 import torch
 from transformers import AutoModelForCausalLM
+from trl import GRPOTrainer
+from trl.trainer.utils import nanstd
 
 HERE = pathlib.Path(__file__).resolve().parent
 MODEL = HERE / "models/qwen3"
@@ -26,7 +30,42 @@ def rollouts(vocabulary):
             reward = 0.5 if group == 2 else rng.choice([0.0, 1.0, 0.25])  # one group without signal
             rows.append({"group": group, "sample": sample, "prompt_tokens": prompt, "completion_tokens": tokens, "reward": reward,
                          "logprobs": [-rng.random() * 8 for _ in tokens]})
+    parts = random.Random(20)
+    for row in rows:  # two rewards with this sum
+        part = parts.choice([0.0, 0.25, 0.5])
+        row["rewards"] = {"a": part, "b": row["reward"] - part}
     return rows
+
+
+def normalize_then_sum(rewards, weights, num_generations):
+    """TRL's lines, with the constant that Temper adds to deviations. rewards [completions, rewards], NaN where there is none."""
+    source = inspect.getsource(GRPOTrainer._generate_and_score_completions)
+    lines = source.split('elif self.multi_objective_aggregation == "normalize_then_sum":\n')[1].split("        else:\n")[0]
+
+    class Trainer:
+        reward_funcs, reward_weights = list(weights), torch.tensor(weights, dtype=torch.float64)
+
+    names = {"torch": torch, "nanstd": nanstd, "self": Trainer, "device": "cpu", "num_generations": num_generations,
+             "rewards_per_func": torch.tensor(rewards, dtype=torch.float64)}
+    names["unscorable_mask"] = torch.isnan(names["rewards_per_func"]).all(dim=1)
+    assert lines.count("1e-4") == 2
+    exec(textwrap.dedent(lines.replace("1e-4", "1e-6")), names)
+    return torch.nan_to_num(names["advantages"], nan=0.0).tolist()
+
+
+def aggregations():
+    """Rewards by name of groups of completions, null where a completion has none, with their weights and advantages."""
+    rng = random.Random(7)
+    out = []
+    for weights, groups, samples in (((1.0, 1.0), 3, 4), ((1.0, 2.5, -0.5), 4, 3), ((0.0, 1.0), 2, 5), ((3.0,), 2, 2)):
+        rewards = [[rng.choice([0.0, 1.0, 0.5, -2.0]) for _ in weights] for _ in range(groups * samples)]
+        for row in rewards[:samples]:
+            row[0] = 0.1  # a reward without signal in the first group
+        if len(weights) > 1:
+            rewards[-1][0] = rewards[-2][0] = rewards[1][1] = float("nan")
+        out.append({"weights": weights, "group_size": samples, "advantages": normalize_then_sum(rewards, weights, samples),
+                    "rewards": [[None if r != r else r for r in row] for row in rewards]})
+    return out
 
 
 def logp_and_entropy(model, row):
@@ -46,6 +85,9 @@ def advantages(rows, rl):
             else:
                 centred = rewards[i] - rewards.mean()
                 row["advantage"] = (centred / (rewards.std() + 1e-6) if rl["scale_rewards"] else centred).item()
+    if rl.get("reward_aggregation") == "normalize_then_sum":
+        for row, a in zip(rows, normalize_then_sum([list(r["rewards"].values()) for r in rows], (1.0, 1.0), SAMPLES)):
+            row["advantage"] = a if abs(a) > 1e-9 else 0.0  # where rewards cancel
     if rl["algorithm"] == "reinforce_plus_plus":  # at the start the policy is the reference: no KL
         tokens = torch.cat([torch.full((len(r["completion_tokens"]),), float(r["reward"]), dtype=torch.float64) for r in rows])
         for row in rows:
@@ -62,6 +104,8 @@ def token_losses(row, rl, logp, old, ref, entropy):
     low, high = 1 - rl["epsilon_low"], 1 + rl["epsilon_high"]
     if rl["algorithm"] == "rloo":
         loss, clipped = -ratio * a, torch.zeros_like(logp)
+    elif rl["algorithm"] == "dro":
+        loss, clipped = -(a * logp - rl["dro_beta"] / 2 * (logp - old) ** 2), torch.zeros_like(logp)
     elif rl["algorithm"] == "cispo":
         loss = -ratio.clamp(low, high).detach() * a * logp
         clipped = (((ratio > high) & (a > 0)) | ((ratio < low) & (a < 0))).double()
@@ -132,6 +176,10 @@ DEFAULTS = {
     "dapo": dict(beta=0, epsilon_low=0.2, epsilon_high=0.28, importance="token", loss_aggregation="token-mean", scale_rewards=True),
     "gspo": dict(beta=0, epsilon_low=3e-4, epsilon_high=4e-4, importance="sequence", loss_aggregation="seq-mean-token-mean", scale_rewards=True),
     "cispo": dict(beta=0, epsilon_low=1, epsilon_high=4, importance="token", loss_aggregation="token-mean", scale_rewards=True),
+    "gdpo": dict(beta=0, epsilon_low=0.2, epsilon_high=0.2, importance="token", loss_aggregation="seq-mean-token-mean", scale_rewards=True,
+                 reward_aggregation="normalize_then_sum"),
+    "dro": dict(beta=0, dro_beta=0.05, epsilon_low=0.2, epsilon_high=0.2, importance="token", loss_aggregation="seq-mean-token-mean",
+                scale_rewards=False),
     "reinforce_plus_plus": dict(beta=0.01, epsilon_low=0.2, epsilon_high=0.2, importance="token", loss_aggregation="token-mean",
                                 scale_rewards=True),
     "rloo": dict(beta=0, epsilon_low=0.2, epsilon_high=0.2, importance="token", loss_aggregation="seq-mean-token-mean", scale_rewards=True),
@@ -150,13 +198,17 @@ CASES = [
     {"algorithm": "cispo", "minibatches": 2, "iterations": 2},
     {"algorithm": "cispo", "epsilon_low": 0.1, "epsilon_high": 0.2, "iterations": 3},
     {"algorithm": "reinforce_plus_plus", "minibatches": 2, "iterations": 2},
+    {"algorithm": "gdpo", "minibatches": 2, "iterations": 2},
+    {"algorithm": "cispo", "reward_aggregation": "normalize_then_sum", "iterations": 2},
+    {"algorithm": "dro", "minibatches": 2},
+    {"algorithm": "dro", "dro_beta": 2.0, "iterations": 3, "loss_aggregation": "token-mean"},
 ]
 
 rows = rollouts(json.loads((MODEL / "config.json").read_text())["vocab_size"])
 written = [dict(r) for r in rows]
 cases = [{"keys": case, "updates": run(rows, DEFAULTS[case["algorithm"]] | case)} for case in CASES]
 settings = {"group_size": SAMPLES, "prompts_per_rollout": GROUPS, "temperature": TEMPERATURE, "max_new_tokens": MAX_NEW_TOKENS, "learning_rate": RATE}
-text = json.dumps({"settings": settings, "rollouts": written, "cases": cases}, indent=1)
+text = json.dumps({"settings": settings, "rollouts": written, "cases": cases, "aggregations": aggregations()}, indent=1)
 (HERE / "rl.json").write_text(text + "\n")
 for case in cases:
     print(case["keys"], [round(u["loss"], 6) for u in case["updates"]], [u["clip_fraction"] for u in case["updates"]])

@@ -80,7 +80,7 @@ TEST_CASE("credit is the paper's") {
     const std::vector<float> found = advantages(group);
     for (size_t i = 0; i < rewards.size(); ++i) {
       double expected = (rewards[i] - 0.375) / (deviation + 1e-6);
-      if (name == "dr_grpo") expected = rewards[i] - 0.375;
+      if (name == "dr_grpo" || name == "dro") expected = rewards[i] - 0.375;
       if (name == "rloo") expected = rewards[i] - (1.5 - rewards[i]) / 3;
       CHECK(found[i] == doctest::Approx(expected).epsilon(1e-6));
     }

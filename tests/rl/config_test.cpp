@@ -127,6 +127,11 @@ TEST_CASE("the algorithm sets what its paper says, where the config is silent") 
   CHECK(keys(cispo).epsilon_low == 1);
   CHECK(keys(cispo).epsilon_high == 4);
   CHECK(keys(cispo).loss_aggregation == rl::Aggregation::kTokenMean);
+  const RlConfig gdpo = load({"rl.algorithm=gdpo"});
+  CHECK(keys(gdpo).beta == 0);
+  CHECK(keys(gdpo).reward_aggregation == rl::RewardAggregation::kNormalizeThenSum);
+  CHECK(keys(grpo).reward_aggregation == rl::RewardAggregation::kSumThenNormalize);
+  CHECK_FALSE(keys(load({"rl.algorithm=dro"})).scale_rewards);
 
   const RlConfig written = load({"rl={beta: 0.5, algorithm: dapo, dynamic_sampling: false}"});
   CHECK(keys(written).beta == 0.5);

@@ -19,7 +19,8 @@ inline EpisodeGroup group_of(const std::vector<int64_t>& lengths,
                               .sampled = true});
     group.episodes.push_back({.sample = static_cast<int64_t>(i),
                               .path = {static_cast<int32_t>(i) + 1},
-                              .reward = rewards[i]});
+                              .reward = rewards[i],
+                              .rewards = {{"exact", rewards[i]}}});
   }
   return group;
 }

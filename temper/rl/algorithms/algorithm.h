@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,10 +31,12 @@ struct Needs {
   bool old_logp = false;
 };
 
-// Settings of the rollout that defaults of an algorithm may depend on.
+// Settings of the rollout that an algorithm and its defaults may depend on.
 struct RolloutLimits {
   int64_t max_new_tokens = 0;
   bool samples = true;  // false: a file is replayed
+  // By name, of the rewards that the config lists; the environment's own has weight 1.
+  std::map<std::string, double> reward_weights = {};
 };
 
 class Algorithm {
@@ -98,6 +101,8 @@ std::unique_ptr<Algorithm> make_dapo();
 std::unique_ptr<Algorithm> make_gspo();
 std::unique_ptr<Algorithm> make_rloo();
 std::unique_ptr<Algorithm> make_cispo();
+std::unique_ptr<Algorithm> make_gdpo();
+std::unique_ptr<Algorithm> make_dro();
 std::unique_ptr<Algorithm> make_reinforce_plus_plus();
 std::unique_ptr<Algorithm> make_ppo();
 

@@ -1,11 +1,18 @@
 #include "temper/rl/algorithms/group_keys.h"
 
+#include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "temper/base/error.h"
 #include "temper/rl/algorithms/term_names.h"
 
 namespace temper::rl {
+namespace {
+
+constexpr double kRounding = 1e-9;  // standard deviations
+
+}  // namespace
 
 void GroupKeys::fields(Fields& f) {
   PolicyKeys::fields(
@@ -13,6 +20,10 @@ void GroupKeys::fields(Fields& f) {
   f.add("importance", importance, "importance ratio per token, or per completion (sequence, GSPO)");
   f.add("scale_rewards", scale_rewards,
         "divide advantages by the standard deviation of the group's rewards (+ 1e-6)");
+  f.add("reward_aggregation", reward_aggregation,
+        "sum_then_normalize: the weighted sum of the rewards is compared within the group; "
+        "normalize_then_sum: each reward is, before the sum, whose values are normalized over the "
+        "rollout batch (GDPO)");
   f.add("dynamic_sampling", dynamic_sampling,
         "replace groups whose rewards are all equal by groups of further prompts (DAPO)");
   f.add("max_refills", max_refills,
@@ -39,10 +50,37 @@ void GroupAlgorithm::shape(EpisodeGroup& group) const {
                                        limits_.max_new_tokens, *keys.overlong_buffer);
 }
 
+std::vector<double> GroupAlgorithm::advantages(const EpisodeGroup& group, bool penalized) const {
+  return decoupled(
+      group, limits_.reward_weights, [&](std::span<const double> one) { return credit(one); },
+      penalized);
+}
+
+// Rewards that differ may cancel in their sum; and equal sums may be of rewards that differ.
+bool GroupAlgorithm::keep(const EpisodeGroup& group) const {
+  if (!decouples()) return Algorithm::keep(group);
+  const std::vector<double> sums = advantages(group, false);
+  return std::any_of(sums.begin(), sums.end(), [](double a) { return a != 0; });
+}
+
 void GroupAlgorithm::assign(EpisodeGroup& group) {
-  const std::vector<double> advantages = credit(group.shaped_rewards());
-  for (size_t i = 0; i < advantages.size(); ++i)
-    group.set_advantage(group.episodes[i], advantages[i]);
+  const std::vector<double> found =
+      decouples() ? advantages(group, true) : credit(group.shaped_rewards());
+  for (size_t i = 0; i < found.size(); ++i) group.set_advantage(group.episodes[i], found[i]);
+}
+
+// GDPO, equation 6: (A - mean(A)) / std(A) over all completions of the batch.
+void GroupAlgorithm::assign_batch(std::span<EpisodeGroup> groups) {
+  if (!decouples()) return Algorithm::assign_batch(groups);
+  std::vector<double> all;
+  for (const EpisodeGroup& group : groups)
+    for (const double sum : advantages(group, true)) all.push_back(sum);
+  std::vector<double> normalized = group_relative(all, /*scale=*/true);
+  for (double& a : normalized)
+    if (std::abs(a) < kRounding) a = 0;  // the mean of sums that add up to 0
+  size_t next = 0;
+  for (EpisodeGroup& group : groups)
+    for (const Episode& episode : group.episodes) group.set_advantage(episode, normalized[next++]);
 }
 
 GroupKeys& group_keys(Algorithm& algorithm) {

@@ -16,6 +16,7 @@ namespace temper::rl {
 struct GroupKeys : PolicyKeys {
   Importance importance = Importance::kToken;  // kSequence: GSPO
   bool scale_rewards = true;
+  RewardAggregation reward_aggregation = RewardAggregation::kSumThenNormalize;  // else: GDPO
   // DAPO's dynamic sampling and overlong shaping (dapo.cpp).
   bool dynamic_sampling = false;
   int64_t max_refills = 10;
@@ -35,8 +36,11 @@ class GroupAlgorithm : public Algorithm {
   double dual_clip() const override { return keys.dual_clip; }
   Needs needs() const override { return {.reference = keys.beta > 0, .min_group_size = 2}; }
   int64_t max_refills() const override { return keys.dynamic_sampling ? keys.max_refills : 0; }
+  bool keep(const EpisodeGroup& group) const override;
   void shape(EpisodeGroup& group) const override;
+  // Of rewards that are normalized one by one, the sums before the batch's normalization.
   void assign(EpisodeGroup& group) override;
+  void assign_batch(std::span<EpisodeGroup> groups) override;
   std::vector<double> token_weights(std::span<const int64_t> length_C) const override {
     return aggregate(keys.loss_aggregation, length_C, limits_.max_new_tokens);
   }
@@ -51,6 +55,11 @@ class GroupAlgorithm : public Algorithm {
   virtual std::vector<double> credit(std::span<const double> rewards) const {
     return group_relative(rewards, keys.scale_rewards);
   }
+
+ private:
+  bool decouples() const { return keys.reward_aggregation == RewardAggregation::kNormalizeThenSum; }
+  // The advantages of a group's episodes by its rewards alone, or with their penalties.
+  std::vector<double> advantages(const EpisodeGroup& group, bool penalized) const;
 };
 
 // The keys of an algorithm of the family, for programs that set them without a config file. Throws

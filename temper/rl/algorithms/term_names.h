@@ -13,6 +13,9 @@ inline constexpr std::array enum_names<rl::KlEstimator> = {"k1", "k2", "k3"};
 template <>
 inline constexpr std::array enum_names<rl::Importance> = {"token", "sequence"};
 template <>
+inline constexpr std::array enum_names<rl::RewardAggregation> = {"sum_then_normalize",
+                                                                 "normalize_then_sum"};
+template <>
 inline constexpr std::array enum_names<rl::Aggregation> = {
     "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"};
 

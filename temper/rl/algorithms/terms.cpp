@@ -28,6 +28,11 @@ at::Tensor clipped_surrogate(const at::Tensor& ratio_M, const at::Tensor& advant
   return -gain_M;
 }
 
+at::Tensor direct_reward(const TokenBatch& b, double beta) {
+  const at::Tensor log_ratio_M = b.logp_M - b.old_logp_M;
+  return log_ratio_M * log_ratio_M * (beta / 2) - b.advantage_M * b.logp_M;
+}
+
 at::Tensor outside_trust_region(const at::Tensor& ratio_M, const at::Tensor& advantage_M,
                                 double low, double high) {
   return at::logical_or(at::logical_and(ratio_M > 1 + high, advantage_M > 0),

@@ -15,6 +15,7 @@ namespace temper::rl {
 
 enum class KlEstimator { kK1, kK2, kK3 };
 enum class Importance { kToken, kSequence };
+enum class RewardAggregation { kSumThenNormalize, kNormalizeThenSum };
 enum class Aggregation { kTokenMean, kSeqMeanTokenSum, kSeqMeanTokenMean, kSeqMeanTokenSumNorm };
 
 // Some episodes of one update, whole.
@@ -46,6 +47,9 @@ at::Tensor sequence_ratio(const TokenBatch& b);
 // more than -cA (Ye et al., arXiv 1912.09729, equation 5); 0: none.
 at::Tensor clipped_surrogate(const at::Tensor& ratio_M, const at::Tensor& advantage_M, double low,
                              double high, double dual_clip = 0);
+// -(A logp - β/2 (logp - old)²) (DRO, Richemond et al., arXiv 2405.19107, section 3, with the
+// square of each token's log-ratio in place of the completion's).
+at::Tensor direct_reward(const TokenBatch& b, double beta);
 // 1 where ρ > 1 + high and A > 0, or ρ < 1 - low and A < 0.
 at::Tensor outside_trust_region(const at::Tensor& ratio_M, const at::Tensor& advantage_M,
                                 double low, double high);

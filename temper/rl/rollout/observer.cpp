@@ -36,7 +36,7 @@ void BatchStatistics::add_to(MetricsRow& row, bool compares_groups) const {
   if (compares_groups) row.set("zero_std_groups", zero_std_groups);
 }
 
-BatchStatistics describe(const std::vector<EpisodeGroup>& groups) {
+BatchStatistics describe(const std::vector<EpisodeGroup>& groups, const Algorithm& algorithm) {
   BatchStatistics s;
   double count = 0;
   for (const EpisodeGroup& group : groups) count += static_cast<double>(group.episodes.size());
@@ -48,7 +48,7 @@ BatchStatistics describe(const std::vector<EpisodeGroup>& groups) {
       s.turns_mean += static_cast<double>(e.turns) / count;
       for (const auto& [name, value] : e.rewards) s.reward_means[name] += value / count;
     }
-    s.zero_std_groups += !has_reward_variance(group);
+    s.zero_std_groups += !algorithm.keep(group);
     ++s.groups;
   }
   std::map<std::string, double> in_group;  // episodes
@@ -87,7 +87,7 @@ std::vector<MetricInfo> rl_metrics() {
        "share of completions truncated at max_new_tokens"},
       {"clip_fraction", "", "clipping", "share of tokens whose importance ratio is clipped"},
       {"zero_std_groups", "", "groups without reward variance",
-       "number of groups whose rewards are all equal"},
+       "number of groups whose rewards are all equal, so that they teach nothing"},
       {"speculative_accepted", "", "speculative decoding",
        "share of drafted tokens that the sampler chose"},
       {"staleness_mean", "updates", "staleness",

@@ -9,6 +9,7 @@
 
 #include "temper/metrics/metric_info.h"
 #include "temper/metrics/report.h"
+#include "temper/rl/algorithms/algorithm.h"
 #include "temper/rl/episode.h"
 #include "temper/text/tokenizer.h"
 #include "temper/train/messages.h"
@@ -20,7 +21,7 @@ struct BatchStatistics {
   double reward_mean = 0, reward_std = 0;      // of the rewards before shaping
   double length_mean = 0, truncated = 0;       // sampled tokens; share cut at max_new_tokens
   double turns_mean = 0;                       // in an environment; 0: there is none
-  int64_t zero_std_groups = 0, groups = 0;     // groups whose rewards are all equal
+  int64_t zero_std_groups = 0, groups = 0;     // groups without a learning signal; all of them
   std::map<std::string, double> reward_means;  // by reward, unweighted
   std::map<std::string, double> group_means;   // of rewards, by the prompt's group of rows
 
@@ -28,7 +29,7 @@ struct BatchStatistics {
   // so the number of groups without any is reported.
   void add_to(MetricsRow& row, bool compares_groups = true) const;
 };
-BatchStatistics describe(const std::vector<EpisodeGroup>& groups);
+BatchStatistics describe(const std::vector<EpisodeGroup>& groups, const Algorithm& algorithm);
 
 // The declarations of all metrics of reinforcement learning.
 std::vector<MetricInfo> rl_metrics();
