@@ -28,8 +28,8 @@ void TinkerFlags::add(CLI::App& app) {
                              "with --tinker: maximum memory of the adapters in training, with "
                              "gradients and moments; 0: a quarter of the usable memory"))
       ->check(non_negative());
-  with_tinker(app.add_option("--max-rank", options_.most_rank,
-                             "with --tinker: maximum rank of an adapter"))
+  with_tinker(
+      app.add_option("--max-rank", options_.most_rank, "with --tinker: maximum rank of an adapter"))
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));
   with_tinker(app.add_option("--session-seconds", options_.idle_seconds,
                              "with --tinker: a client's session ends after so many seconds "

@@ -25,7 +25,8 @@ void adapt_rows(const at::Tensor& x, const std::vector<Linear*>& layers, const A
                 std::vector<at::Tensor>& outputs) {
   std::vector<ops::LinearOperand> low;
   for (Linear* layer : layers)
-    if (Lora* lora = layer->adapter(rows.adapter)) low.push_back({lora->lora_A.weight.weight(), {}});
+    if (Lora* lora = layer->adapter(rows.adapter))
+      low.push_back({lora->lora_A.weight.weight(), {}});
   if (low.empty()) return;
   const std::vector<at::Tensor> products =
       ops::linear(ops::LinearInput::plain(rows_of(x, rows)), low);
