@@ -140,7 +140,8 @@ refused "not found in PATH" 'environment={openai: {command: [no-such-program]}}'
 refused "expected it alone" 'environment={openai: {command: [sh]}, name: calculator}'
 refused "max_staleness 0" "$agent" rl.max_staleness=1 rl.on_mismatch=correct
 refused "rollout.server" "$agent" 'rollout.server.urls=[http://127.0.0.1:1]'
-"$temper" check grpo $small "$agent" output_dir=checked 2>&1 | grep -q "an agent, whose program is there" || fail "temper check"
+"$temper" check grpo $small "$agent" output_dir=checked > check.log 2>&1
+grep -q "an agent, whose program is there" check.log || fail "temper check: $(cat check.log)"
 echo "$agent" | sed 's/^environment=//' > agent.yaml
 head -2 calculator/test.jsonl > few.jsonl
 "$temper" generate --model warm/final --input few.jsonl --num-samples 2 --max-new-tokens 48 --environment agent.yaml --output episodes.jsonl > /dev/null || fail "generate"
@@ -148,6 +149,7 @@ head -2 calculator/test.jsonl > few.jsonl
 "$temper" eval --model warm/final --input few.jsonl --num-samples 2 --max-new-tokens 48 --environment agent.yaml --show 0 > /dev/null || fail "eval"
 
 # Sessions of `temper serve`.
+touch serve.log
 "$temper" serve --model warm/final --port 0 --max-sessions 2 > serve.log 2>&1 & server=$!
 address_of serve.log $server || fail "serve: $(cat serve.log)"
 cat > sessions.py <<'P'
