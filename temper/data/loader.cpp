@@ -16,7 +16,7 @@ constexpr int64_t kMostFollowed = 100'000'000;  // draws that steps() follows on
 Json LoaderState::to_json() const {
   return {{"draws", draws},     {"counts", counts},       {"truncated", truncated},
           {"dropped", dropped}, {"untrained", untrained}, {"with_eos", with_eos},
-          {"rows", rows}};
+          {"rows", rows},       {"batches", batches}};
 }
 
 LoaderState LoaderState::from_json(const Json& json, const std::string& where) {
@@ -27,8 +27,11 @@ LoaderState LoaderState::from_json(const Json& json, const std::string& where) {
     for (const Json& count : json.at("counts"))
       check<DataError>(count.is_number_integer(), where,
                        ": loader: `counts` must be whole numbers");
-    return {json.at("draws"),     json.at("counts"),   json.at("truncated"), json.at("dropped"),
-            json.at("untrained"), json.at("with_eos"), json.at("rows")};
+    LoaderState state{json.at("draws"),   json.at("counts"),    json.at("truncated"),
+                      json.at("dropped"), json.at("untrained"), json.at("with_eos"),
+                      json.at("rows")};
+    state.batches = json.value("batches", int64_t{0});
+    return state;
   } catch (const Json::exception& e) {
     throw DataError(temper::str(where, ": not a loader's state: ", e.what()));
   }

@@ -34,6 +34,7 @@ struct LoaderState {
           untrained = 0;           // rows cut, left out, or without a trained token
   int64_t with_eos = 0, rows = 0;  // rows that train an end token; rows given
   int64_t text_messages = 0;       // rows whose prompt has_text_messages(); not kept in checkpoints
+  int64_t batches = 0;             // calls of next() that gave rows
 
   Json to_json() const;
   static LoaderState from_json(const Json& json, const std::string& where);
@@ -152,6 +153,7 @@ class Loader {
     Step step{{}, std::move(state)};
     add_rows(step, count, false);
     join_short_rest(step);
+    step.state.batches += !step.rows.empty();
     return step;
   }
 

@@ -10,6 +10,8 @@ template <>
 inline constexpr std::array enum_names<distill::DistillSection::TeacherDtype> = {"auto", "float32",
                                                                                  "bfloat16"};
 template <>
+inline constexpr std::array enum_names<distill::DistillSection::CrossTokenizer> = {"gold", "uld"};
+template <>
 inline constexpr std::array enum_names<ops::DivergenceKind> = {"forward_kl", "reverse_kl", "jsd"};
 
 template <>
@@ -83,6 +85,10 @@ void DistillSection::fields(Fields& f) {
         Rule{.min = 0, .max = 1, .above_min = true, .below_max = true});
   f.add("top_k", top_k, "compare distributions over the teacher's top_k most likely tokens; 0: all",
         at_least(0));
+  f.add("cross_tokenizer", cross_tokenizer,
+        "for a teacher with another tokenizer, which then reads the same text in its own tokens: "
+        "gold compares tokens of equal text by the divergence and the others sorted, uld all of "
+        "them sorted; null: both have the same tokens");
   f.add("layers", layers,
         "pairs of student and teacher layers: evenly spaced (uniform), both last layers (last), or "
         "a list");
@@ -91,12 +97,25 @@ void DistillSection::fields(Fields& f) {
   f.add("off_policy_fraction", off_policy_fraction,
         "on_policy: share of rows whose completion comes from the file instead of the student",
         between(0, 1));
+  f.add("lambda", lambda,
+        "on_policy: probability that the student completes the rows of a step, instead of some of "
+        "every step (off_policy_fraction); GKD's lambda",
+        between(0, 1));
+  f.add("seq_kd", seq_kd,
+        "on_policy: completions that the student does not sample are the teacher's samples instead "
+        "of the file's");
 }
 
 void DistillConfig::fields(Fields& f) {
   SftConfig::fields(f);
   f.add("distill", distill, "the teacher and the distillation loss");
   f.add("rollout", rollout, "on_policy: how the student samples");
+}
+
+bool DistillConfig::crosses() const {
+  const std::vector<std::string>& reads = strategies().find(distill.strategy).reads;
+  return distill.cross_tokenizer &&
+         std::find(reads.begin(), reads.end(), "cross_tokenizer") != reads.end();
 }
 
 bool DistillConfig::samples() const { return strategies().find(distill.strategy).samples; }
@@ -141,7 +160,25 @@ void DistillConfig::validate() const {
           ", expected 0: only sft's loss has this term");
   require(!samples() || adapter.dropout == 0, "adapter.dropout", "found ", adapter.dropout,
           ", expected 0 under on_policy: the student that trains is the one that sampled");
-  if (samples()) rollout.validate();
+  if (crosses()) {
+    require(!distill.teacher_logprobs, "distill.teacher_logprobs",
+            "found a file with distill.cross_tokenizer, expected distill.teacher: its spans are "
+            "not known before");
+    require(distill.top_k == 0, "distill.top_k", "found ", distill.top_k,
+            " with distill.cross_tokenizer, expected 0: it compares whole vocabularies");
+    require(!distill.seq_kd, "distill.seq_kd",
+            "found true with distill.cross_tokenizer, expected false: the teacher's samples are no "
+            "tokens of the student's");
+  }
+  if (!samples()) return;
+  require(!distill.lambda || distill.off_policy_fraction == 0, "distill.lambda",
+          "found together with distill.off_policy_fraction; expected one of them: by steps, or by "
+          "rows of every step");
+  const bool others = distill.lambda ? *distill.lambda < 1 : distill.off_policy_fraction > 0;
+  require(!distill.seq_kd || others, "distill.seq_kd",
+          "found true, and the student completes all rows; expected distill.lambda below 1, or "
+          "distill.off_policy_fraction above 0");
+  rollout.validate();
 }
 
 }  // namespace temper::distill

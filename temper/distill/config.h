@@ -34,6 +34,7 @@ std::vector<LayerPair> layer_pairs(const LayerChoice& choice, int64_t student_la
 
 struct DistillSection {
   enum class TeacherDtype { kAuto, kFloat32, kBfloat16 };
+  enum class CrossTokenizer { kGold, kUld };
 
   std::string teacher;  // empty: not given
   TeacherDtype teacher_dtype = TeacherDtype::kAuto;
@@ -44,9 +45,12 @@ struct DistillSection {
   ops::DivergenceKind divergence = ops::DivergenceKind::kForwardKl;
   double jsd_beta = 0.5;
   int64_t top_k = 0;
+  std::optional<CrossTokenizer> cross_tokenizer;
   LayerChoice layers;
   std::optional<double> projection_learning_rate;
   double off_policy_fraction = 0;
+  std::optional<double> lambda;
+  bool seq_kd = false;
   void fields(Fields& f);
 };
 
@@ -59,6 +63,8 @@ struct DistillConfig : train::SftConfig {
   ops::CacheDtype cache_dtype() const override {
     return samples() ? rollout.cache_dtype : ops::CacheDtype::kFloat32;
   }
+  // Whether the teacher reads text in tokens of its own.
+  bool crosses() const;
   // The weight of distill_loss: under a strategy that samples there is no other loss.
   double alpha() const { return samples() ? 1 : distill.alpha; }
 

@@ -12,6 +12,8 @@
 
 #include <ATen/ATen.h>
 
+#include "temper/distill/cross_tokenizer.h"
+
 namespace temper::distill {
 
 Logit::Logit(const DistillSection& section)
@@ -37,8 +39,13 @@ Strategy::Comparison Logit::compare(const Reading& reading) {
   return {d.value * (spec.temperature * spec.temperature), d.logp};
 }
 
-std::unique_ptr<Strategy> make_logit(const StrategyContext& context) {
+std::unique_ptr<Strategy> make_divergence(const StrategyContext& context) {
+  if (context.config.distill.cross_tokenizer) return std::make_unique<CrossTokenizer>(context);
   return std::make_unique<Logit>(context.config.distill);
+}
+
+std::unique_ptr<Strategy> make_logit(const StrategyContext& context) {
+  return make_divergence(context);
 }
 
 }  // namespace temper::distill

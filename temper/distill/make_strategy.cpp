@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "temper/distill/task.h"
+#include "temper/models/directory.h"
 #include "temper/models/save.h"
 
 namespace temper::distill {
@@ -23,10 +24,13 @@ void add_maps(const DistillConfig& config, Strategy& strategy, train::Roles& rol
 }  // namespace
 
 std::unique_ptr<Strategy> make_strategy(const DistillConfig& config, train::Roles& roles) {
-  std::unique_ptr<Strategy> strategy =
-      strategies()
-          .find(config.distill.strategy)
-          .make({config, *roles.policy.model, roles.teacher ? roles.teacher->model() : nullptr});
+  StrategyContext context{config, *roles.policy.model,
+                          roles.teacher ? roles.teacher->model() : nullptr, roles.policy.tokenizer,
+                          roles.policy.tokenizer};
+  if (config.crosses())
+    context.teacher_tokenizer = Tokenizer::load_directory(
+        models::named_model(config.distill.teacher, config.where("distill.teacher")));
+  std::unique_ptr<Strategy> strategy = strategies().find(config.distill.strategy).make(context);
   add_maps(config, *strategy, roles);
   return strategy;
 }

@@ -25,6 +25,8 @@ void precompute_teacher(DistillConfig& config, std::ostream& console) {
                  "expected the directory of the model whose log-probabilities to write");
   config.require(!config.samples(), "distill.strategy",
                  "expected logit: what the student will sample is not known before");
+  config.require(!config.crosses(), "distill.cross_tokenizer",
+                 "expected null: a file has numbers of the student's own tokens");
   const std::string path = *config.distill.teacher_logprobs;
   const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
   config.require(::access(folder.c_str(), W_OK) == 0, "distill.teacher_logprobs",

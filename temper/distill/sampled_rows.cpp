@@ -38,51 +38,76 @@ bool is_off_policy(double fraction, int64_t number) {
   return std::floor((n + 1) * fraction) > std::floor(n * fraction);
 }
 
+Mixture::Mixture(const DistillConfig& config)
+    : lambda_(config.distill.lambda),
+      fraction_(config.distill.off_policy_fraction),
+      other_(config.distill.seq_kd ? Completer::kTeacher : Completer::kFile),
+      coins_(static_cast<uint64_t>(config.seed), RandomPurpose::kMixing) {}
+
+// GKD, algorithm 1: a step is the student's where its u, uniform over [0, 1), is below λ.
+Completer Mixture::of(int64_t number, int64_t step) const {
+  const bool student = lambda_ ? coins_.uniform_double(static_cast<uint64_t>(step)) < *lambda_
+                               : !is_off_policy(fraction_, number);
+  return student ? Completer::kStudent : other_;
+}
+
+bool Mixture::uses(Completer completer) const {
+  if (completer == Completer::kStudent) return lambda_ ? *lambda_ > 0 : fraction_ < 1;
+  return completer == other_ && (lambda_ ? *lambda_ < 1 : fraction_ > 0);
+}
+
 data::Loader<data::SftRow>::Read prompt_or_row_reader(const DistillConfig& config,
                                                       const train::Policy& policy) {
   const data::SftFormat format = train::sft_format(config, policy);
   return [format, read_row = data::sft_reader(format), prompts = data::prompt_reader(format),
-          fraction = config.distill.off_policy_fraction](
-             const data::RowOrder::Drawn& drawn,
-             data::LoaderState& state) -> std::optional<data::SftRow> {
+          mixture = Mixture(config)](const data::RowOrder::Drawn& drawn,
+                                     data::LoaderState& state) -> std::optional<data::SftRow> {
     // Where rows are used both ways, each must fit both ways: which are left out then depends on
     // nothing else, and the steps of the run can be planned.
-    if (fraction == 1) return read_row(drawn, state);
+    const bool file = mixture.uses(Completer::kFile);
+    if (file && !mixture.uses(Completer::kStudent)) return read_row(drawn, state);
     std::optional<data::SftRow> row;
-    if (fraction > 0 && !(row = read_row(drawn, state))) return {};
+    if (file && !(row = read_row(drawn, state))) return {};
     std::optional<data::PromptRow> prompt = prompts(drawn, state);
     if (!prompt) return {};
-    if (is_off_policy(fraction, state.rows)) return row;
+    if (mixture.of(state.rows, state.batches) == Completer::kFile) return row;
     ++state.with_eos;  // a completion may end by itself
     return prompt_only(std::move(prompt->tokens));
   };
 }
 
-SampledRows::SampledRows(const DistillConfig& config, train::Policy& policy, dist::Group& group)
+SampledRows::SampledRows(const DistillConfig& config, train::Policy& policy,
+                         models::CausalLM* teacher, dist::Group& group)
     : config_(config),
       policy_(policy),
       group_(group),
-      engine_(*policy.model, config.rollout.engine_options(), policy.tokenizer) {}
+      mixture_(config),
+      student_(*policy.model, config, policy.tokenizer) {
+  if (teacher && mixture_.uses(Completer::kTeacher))
+    teacher_ = std::make_unique<Sampler>(*teacher, config, policy.tokenizer);
+}
 
 std::map<int64_t, SampledRows::Completion> SampledRows::sample(
-    const std::map<int64_t, std::vector<int32_t>>& prompts, const std::function<bool()>& stop) {
+    Sampler& sampler, const std::map<int64_t, std::vector<int32_t>>& prompts,
+    const std::function<bool()>& stop) {
   const at::NoGradGuard no_grad;
-  const nn::Gathered whole(*policy_.model);  // ranks make different numbers of passes
+  const nn::Gathered whole(sampler.model);  // ranks make different numbers of passes
+  generate::Engine& engine = sampler.engine;
   std::vector<generate::RequestId> requests;
   for (const auto& [key, tokens] : prompts)
-    requests.push_back(engine_.submit({key, tokens, 1, config_.rollout.options(config_.seed)}));
+    requests.push_back(engine.submit({key, tokens, 1, config_.rollout.options(config_.seed)}));
   std::map<int64_t, Completion> completions;
   const auto done = [&](generate::Completion c) {
     if (!c.cancelled) completions[c.index] = {std::move(c.tokens), c.stopped};
   };
   bool stopped = false;
-  while (engine_.step({.done = done, .on_token = {}})) {
+  while (engine.step({.done = done, .on_token = {}})) {
     dist::check_peers();
     if (stopped || !stop || !stop()) continue;
     stopped = true;
-    for (const generate::RequestId id : requests) engine_.cancel(id);
+    for (const generate::RequestId id : requests) engine.cancel(id);
   }
-  engine_.release_memory();  // the next step samples with other weights
+  engine.release_memory();  // the next step samples with other weights
   return completions;
 }
 
@@ -97,21 +122,27 @@ std::map<int64_t, SampledRows::Completion> SampledRows::gather(std::map<int64_t,
   return all;
 }
 
-void SampledRows::complete(std::vector<data::SftRow>& rows, int64_t first) {
+void SampledRows::complete(std::vector<data::SftRow>& rows, int64_t first, int64_t step) {
   const double start = steady_seconds();
-  std::map<int64_t, std::vector<int32_t>> mine;
-  int64_t number = 0;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const int64_t key = first + static_cast<int64_t>(i);
-    if (is_off_policy(config_.distill.off_policy_fraction, key)) continue;
-    if (number++ % group_.size() == group_.rank()) mine[key] = rows[i].segments.at(0).tokens;
-  }
-  completions_ = tokens_ = truncated_ = 0;
-  for (const auto& [key, c] : gather(sample(mine))) {
-    append(rows.at(static_cast<size_t>(key - first)), c.tokens);
-    ++completions_;
-    tokens_ += static_cast<double>(c.tokens.size());
-    truncated_ += !c.stopped;
+  completions_ = tokens_ = truncated_ = share_ = 0;
+  for (const Completer by : {Completer::kStudent, Completer::kTeacher}) {
+    std::map<int64_t, std::vector<int32_t>> mine;
+    int64_t number = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const int64_t key = first + static_cast<int64_t>(i);
+      if (mixture_.of(key, step) != by) continue;
+      if (number++ % group_.size() == group_.rank()) mine[key] = rows[i].segments.at(0).tokens;
+    }
+    if (number == 0) continue;
+    if (by == Completer::kStudent)
+      share_ = static_cast<double>(number) / static_cast<double>(rows.size());
+    for (const auto& [key, c] :
+         gather(sample(by == Completer::kStudent ? student_ : *teacher_, mine))) {
+      append(rows.at(static_cast<size_t>(key - first)), c.tokens);
+      ++completions_;
+      tokens_ += static_cast<double>(c.tokens.size());
+      truncated_ += !c.stopped;
+    }
   }
   seconds_ = group_.all_reduce_max(steady_seconds() - start);
 }
@@ -129,7 +160,7 @@ std::vector<train::ForwardPass> SampledRows::evaluation_passes(const data::RowSe
     if (row) prompts[first + r] = std::move(row->tokens);
   }
   std::vector<data::SftRow> rows;
-  for (const auto& [key, c] : sample(prompts, stop)) {
+  for (const auto& [key, c] : sample(student_, prompts, stop)) {
     rows.push_back(prompt_only(prompts.at(key)));
     append(rows.back(), c.tokens);
   }
@@ -139,9 +170,11 @@ std::vector<train::ForwardPass> SampledRows::evaluation_passes(const data::RowSe
 }
 
 void SampledRows::describe(MetricsRow& row) const {
-  const double count = std::max(completions_, 1.0);
-  row.set("completion_length_mean", tokens_ / count);
-  row.set("truncated_fraction", truncated_ / count);
+  if (completions_ > 0) {
+    row.set("completion_length_mean", tokens_ / completions_);
+    row.set("truncated_fraction", truncated_ / completions_);
+  }
+  row.set("on_policy_share", share_);
   row.set("rollout_seconds", seconds_);
 }
 

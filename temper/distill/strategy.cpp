@@ -13,19 +13,23 @@ const std::vector<std::string>& strategy_keys() {
                                              "divergence",
                                              "jsd_beta",
                                              "top_k",
+                                             "cross_tokenizer",
                                              "layers",
                                              "projection_learning_rate",
-                                             "off_policy_fraction"};
+                                             "off_policy_fraction",
+                                             "lambda",
+                                             "seq_kd"};
   return keys;
 }
 
 Registry<StrategyEntry>& strategies() {
-  static const std::vector<std::string> logits{"alpha", "temperature", "divergence", "jsd_beta",
-                                               "top_k"};
+  static const std::vector<std::string> logits{"alpha",    "temperature", "divergence",
+                                               "jsd_beta", "top_k",       "cross_tokenizer"};
   static const std::vector<std::string> layers{"alpha", "layers"};
   static const std::vector<std::string> maps{"alpha", "layers", "projection_learning_rate"};
-  static const std::vector<std::string> sampled{"temperature", "divergence", "jsd_beta", "top_k",
-                                                "off_policy_fraction"};
+  static const std::vector<std::string> sampled{
+      "temperature",     "divergence",          "jsd_beta", "top_k",
+      "cross_tokenizer", "off_policy_fraction", "lambda",   "seq_kd"};
   static Registry<StrategyEntry> table(
       "distillation strategy",
       {{"logit",

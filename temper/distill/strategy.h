@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "temper/base/registry.h"
+#include "temper/distill/alignment.h"
 #include "temper/distill/config.h"
 #include "temper/distill/reading.h"
 
@@ -17,6 +18,8 @@ struct StrategyContext {
   const DistillConfig& config;
   models::CausalLM& student;
   models::CausalLM* teacher;  // null: its log-probabilities alone
+  // Null where rows are ids. The teacher's is the same unless distill.cross_tokenizer is set.
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr, teacher_tokenizer = nullptr;
   // The pairs of layers that the config chooses. Throws ConfigError.
   std::vector<LayerPair> pairs() const;
 };
@@ -31,6 +34,11 @@ class Strategy {
   virtual Tap tap() const { return Tap::kNone; }
   // The learned maps that train with the student; null: it has none.
   virtual nn::Module* maps() { return nullptr; }
+
+  // What the teacher reads in place of the pass, where its tokenizer is another; null: the pass.
+  virtual std::shared_ptr<const Alignment> align(const train::ForwardPass& /*pass*/) const {
+    return nullptr;
+  }
 
   struct Comparison {
     at::Tensor value;  // float32, differentiable: its sum over count() is distill_loss
@@ -48,6 +56,9 @@ struct StrategyEntry {
   std::vector<std::string> reads;  // which of strategy_keys()
   bool samples = false;            // rows are prompts, whose completions the student samples
 };
+
+// The strategy of logit and on_policy, by the tokenizers.
+std::unique_ptr<Strategy> make_divergence(const StrategyContext& context);
 
 // The table of strategies, by name; programs may add their own.
 Registry<StrategyEntry>& strategies();

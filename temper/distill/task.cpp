@@ -33,6 +33,11 @@ Reading read(train::Roles& roles, Strategy& strategy, RemoteTeacher* remote,
   std::optional<ops::TopTokens> top;
   nn::Context own = context, theirs{.forest = pass.forest};
   if (strategy.tap() == Tap::kNone) own.rows = theirs.rows = pass.rows();
+  const std::shared_ptr<const Alignment> alignment = strategy.align(pass);
+  if (alignment) {
+    theirs.forest = alignment->teacher.forest;
+    theirs.rows = alignment->num_spans() > 0 ? alignment->teacher.rows() : nullptr;
+  }
   if (remote) {
     top = remote->top_tokens(pass);
   } else {
@@ -58,7 +63,10 @@ DistillTask::DistillTask(const DistillConfig& config, train::Roles& roles, dist:
       strategy_(strategy),
       remote_(remote) {
   needs_labels_ = strategy.tap() == Tap::kNone || config.distill.alpha == 0;
-  if (config.samples()) sampler_ = std::make_unique<SampledRows>(config, roles.policy, group);
+  if (config.samples())
+    sampler_ = std::make_unique<SampledRows>(
+        config, roles.policy, roles.teacher ? roles.teacher->model() : nullptr, group);
+  crosses_ = config.crosses();
   keep_whole(*roles.policy.model, strategy.tap());
   if (roles.teacher) keep_whole(*roles.teacher->model(), strategy.tap());
 }
@@ -66,11 +74,15 @@ DistillTask::DistillTask(const DistillConfig& config, train::Roles& roles, dist:
 std::optional<train::StepPlan> DistillTask::next(int64_t) {
   std::vector<data::SftRow> rows = loader_.next();
   if (rows.empty()) return {};
-  if (sampler_) sampler_->complete(rows, loader_.state().rows - static_cast<int64_t>(rows.size()));
+  if (sampler_) {
+    const data::LoaderState& after = loader_.state();
+    sampler_->complete(rows, after.rows - static_cast<int64_t>(rows.size()), after.batches - 1);
+  }
   train::StepPlan step = plan(std::move(rows));
   train::ForwardPass whole;
   for (const data::SftRow& row : rows_) whole.add(train::unit_of(row), 0);
   distill_count_ = std::max(strategy_.count(whole), 1.0);
+  if (crosses_) aligned_ = static_cast<double>(strategy_.align(whole)->aligned);
   return step;
 }
 
@@ -113,6 +125,7 @@ train::Loss DistillTask::loss(const train::ForwardPass& pass) {
 void DistillTask::describe_step(MetricsRow& row) {
   SftTask::describe_step(row);
   if (sampler_) sampler_->describe(row);
+  if (crosses_) row.set("aligned_fraction", aligned_ / std::max(supervised_, 1.0));
 }
 
 void DistillTask::measure(size_t set, const train::ForwardPass& pass, train::EvaluationSums& sums) {
@@ -163,11 +176,16 @@ std::vector<MetricInfo> DistillTask::metrics() const {
        "the strategy's divergence or distance between student and teacher", true, "distill"},
       {"task_loss", "", "losses", "negative log-likelihood of the supervised tokens", true,
        "task"}};
+  if (crosses_)
+    infos.push_back({"aligned_fraction", "", "tokens that the teacher's tokens align with",
+                     "share of the supervised tokens in spans that are compared"});
   if (sampler_) {
     infos.push_back(
         {"completion_length_mean", "tokens", "completions", "mean length of sampled completions"});
     infos.push_back({"truncated_fraction", "", "completions",
                      "share of sampled completions truncated at max_new_tokens"});
+    infos.push_back({"on_policy_share", "", "completions",
+                     "share of the step's rows whose completion the student sampled"});
     infos.push_back({"rollout_seconds", "s", "time", "time spent sampling"});
   }
   return infos;

@@ -49,6 +49,8 @@ class DistillTask : public train::SftTask {
   RemoteTeacher* remote_;
   std::unique_ptr<SampledRows> sampler_;  // null: rows are trained as they stand
   double distill_count_ = 0;              // sum of count() over the step
+  bool crosses_ = false;                  // the teacher has another tokenizer
+  double aligned_ = 0;                    // the step's targets that are in spans
 };
 
 }  // namespace temper::distill

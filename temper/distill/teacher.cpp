@@ -29,8 +29,9 @@ void check_vocabulary(const DistillConfig& config, const train::Roles& roles,
                       const std::string& directory) {
   const int64_t own = roles.policy.model->vocab_size, other = roles.teacher->model()->vocab_size;
   const auto differ = [&](const std::string& how) {
-    config.fail("distill.teacher", str("the teacher's vocabulary is another one: ", how,
-                                       "; teacher and student must have the same tokens"));
+    config.fail("distill.teacher",
+                str("the teacher's vocabulary is another one: ", how,
+                    "; distill.cross_tokenizer: gold compares the two by their text"));
   };
   if (own != other) differ(str("it has ", other, " tokens, the student's ", own));
   const std::shared_ptr<const Tokenizer> student = roles.policy.tokenizer,
@@ -47,7 +48,7 @@ void load_teacher(const DistillConfig& config, train::Roles& roles) {
   const std::string directory =
       models::named_model(config.distill.teacher, config.where("distill.teacher"));
   roles.teacher = train::frozen_model(directory, storage_of(config.distill, directory));
-  check_vocabulary(config, roles, directory);
+  if (!config.crosses()) check_vocabulary(config, roles, directory);
 }
 
 }  // namespace temper::distill

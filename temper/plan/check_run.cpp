@@ -84,7 +84,8 @@ void add_compared(RunChecks& checks, const distill::DistillConfig& config,
   const std::unique_ptr<distill::Strategy> strategy =
       distill::strategies()
           .find(config.distill.strategy)
-          .make({config, *checks.policy.model, model.get()});
+          .make({config, *checks.policy.model, model.get(), checks.policy.tokenizer,
+                 Tokenizer::load_directory(directory)});
   const bool maps = strategy->maps() != nullptr;
   checks.shape.compared = compared_shape(strategy->tap(), std::ssize(strategy->pairs()), maps,
                                          checks.shape.policy.shape, teacher);
@@ -154,9 +155,10 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
         models::named_model(config.distill.teacher, config.where("distill.teacher"));
     ModelRole role{.role = "teacher", .shape = checks.other_model(directory), .trains = false};
     role.storage.weights = teacher_format(config.distill, directory);
-    config.require(role.shape.vocabulary == checks.shape.policy.shape.vocabulary, "distill.teacher",
-                   "the teacher's vocabulary is another one: it has ", role.shape.vocabulary,
-                   " tokens, the student's ", checks.shape.policy.shape.vocabulary);
+    config.require(
+        config.crosses() || role.shape.vocabulary == checks.shape.policy.shape.vocabulary,
+        "distill.teacher", "the teacher's vocabulary is another one: it has ",
+        role.shape.vocabulary, " tokens, the student's ", checks.shape.policy.shape.vocabulary);
     const int64_t parameters = role.shape.parameters();
     add_compared(checks, config, directory, role.shape);
     checks.shape.others.push_back(std::move(role));

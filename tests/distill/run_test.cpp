@@ -165,6 +165,107 @@ TEST_CASE("a share of on_policy's rows is off-policy") {
     CHECK(off[i].number("loss").value() == logit[i].number("loss").value());
 }
 
+TEST_CASE("lambda draws whole steps, by the seed and the step alone") {
+  const auto mixture = [](const Arguments& more) {
+    return distill::Mixture(
+        runs::config(with(with(keys_of("on_policy"), {"output_dir=" + (kFolder / "none")}), more)));
+  };
+  using distill::Completer;
+  const distill::Mixture some = mixture({"distill.lambda=0.7"});
+  int64_t students = 0;
+  for (int64_t step = 0; step < 1000; ++step) {
+    students += some.of(step * 4, step) == Completer::kStudent;
+    CHECK(some.of(step * 4, step) == some.of(step * 4 + 3, step));
+  }
+  CHECK(std::abs(students - 700) < 60);
+  CHECK(some.uses(Completer::kStudent));
+  CHECK(some.uses(Completer::kFile));
+  const distill::Mixture other = mixture({"distill.lambda=0.7", "seed=5"});
+  int64_t equal = 0;
+  for (int64_t step = 0; step < 1000; ++step) equal += some.of(0, step) == other.of(0, step);
+  CHECK(equal < 900);
+  const distill::Mixture all = mixture({"distill.lambda=1"});
+  const distill::Mixture none = mixture({"distill.lambda=0", "distill.seq_kd=true"});
+  for (int64_t step = 0; step < 100; ++step) {
+    CHECK(all.of(0, step) == Completer::kStudent);
+    CHECK(none.of(0, step) == Completer::kTeacher);
+  }
+  CHECK_FALSE(all.uses(Completer::kFile));
+  CHECK_FALSE(none.uses(Completer::kFile));
+  CHECK(none.uses(Completer::kTeacher));
+}
+
+TEST_CASE("a run with lambda goes on to the same bits, and each step is one kind of step") {
+  const std::string rows = runs::write_rows_with_prompts(kFolder / "gkd.jsonl", 14);
+  for (const char* other : {"false", "true"}) {
+    CAPTURE(other);
+    const Arguments keys = with(
+        keys_of("on_policy"), {"data.train=" + rows, "data.eval=null", "train.eval_every=0",
+                               "train.max_steps=8", "distill.lambda=0.5", "distill.divergence=jsd",
+                               "distill.jsd_beta=0.1", std::string("distill.seq_kd=") + other});
+    const std::string name = std::string("gkd-") + other;
+    const std::vector<MetricsRow> whole = runs::run(kFolder / name, keys);
+    double students = 0;
+    for (const MetricsRow& row : whole) {
+      const double share = row.number("on_policy_share").value();
+      CHECK((share == 0 || share == 1));
+      students += share;
+    }
+    CHECK(students > 0);
+    CHECK(students < 8);
+    for (const int stop : {1, 3, 6}) {
+      const std::string parts = kFolder / str(name, "-", stop);
+      runs::run(parts, keys, stop);
+      CHECK(read_metrics_file(parts + "/metrics.jsonl").size() < 8);
+      CHECK(numbers(runs::run(parts, keys)) == numbers(whole));
+    }
+  }
+}
+
+TEST_CASE("lambda 1 is on_policy as it was, lambda 0 distills the file") {
+  const std::string rows = runs::write_rows_with_prompts(kFolder / "ends.jsonl", 14);
+  const Arguments keys =
+      with(keys_of("on_policy"), {"data.train=" + rows, "data.eval=null", "train.eval_every=0"});
+  const auto run = [&](const std::string& name, const Arguments& more) {
+    std::vector<double> losses;
+    for (const MetricsRow& row : runs::run(kFolder / name, with(keys, more)))
+      losses.push_back(row.number("loss").value());
+    return losses;
+  };
+  CHECK(run("one", {"distill.lambda=1"}) == run("plain", {}));
+  CHECK(run("zero", {"distill.lambda=0"}) ==
+        run("file", {"distill.strategy=logit", "distill.alpha=1"}));
+}
+
+TEST_CASE("seq_kd trains on what the teacher samples") {
+  const Arguments keys =
+      with(keys_of("on_policy"), {"data.shuffle=false", "train.max_steps=1", "distill.lambda=0"});
+  const std::vector<MetricsRow> rows =
+      runs::run(kFolder / "seq", with(keys, {"distill.seq_kd=true"}));
+  CHECK(rows[0].number("completion_length_mean").value() == 6);
+  CHECK(rows[0].number("on_policy_share").value() == 0);
+  const auto teacher = models::load_model(runs::model("qwen3"));
+  std::vector<std::vector<int32_t>> prompts;
+  for (const auto& ids : tiny::rows(4))
+    prompts.emplace_back(ids.begin(), ids.begin() + ids.size() / 3);
+  generate::GenerationOptions options;
+  options.max_new_tokens = 6;
+  options.ignore_eos = true;
+  std::string lines;
+  generate::generate(*teacher, prompts, 1, options, [&](generate::Completion c) {
+    std::vector<int32_t> ids = prompts[static_cast<size_t>(c.index)];
+    std::vector<int32_t> labels(ids.size(), -100);
+    ids.insert(ids.end(), c.tokens.begin(), c.tokens.end());
+    labels.insert(labels.end(), c.tokens.begin(), c.tokens.end());
+    lines += Json{{"input_ids", ids}, {"labels", labels}}.dump() + "\n";
+  });
+  write_file_atomic(kFolder / "seq.jsonl", lines);
+  const std::vector<MetricsRow> same =
+      runs::run(kFolder / "seq-as-rows", with(keys, {"data.train=" + (kFolder / "seq.jsonl")}));
+  CHECK(same[0].number("loss").value() == rows[0].number("loss").value());
+  CHECK(same[0].number("grad_norm").value() == rows[0].number("grad_norm").value());
+}
+
 TEST_CASE("a student comes closer to its teacher on rows that it has not seen") {
   const tiny::Folder folder;
   const Arguments keys{"data.train=" + runs::write_rows(folder / "train.jsonl", 40),
@@ -209,6 +310,14 @@ TEST_CASE("what is wrong is said by key") {
   says(error("qwen2", "qwen3", {"distill.jsd_beta=1", "distill.divergence=jsd"}),
        "distill.jsd_beta");
   says(error("qwen2", "qwen3", {"train.z_loss=0.1"}), "train.z_loss");
+  says(error(
+           "qwen2", "qwen3",
+           {"distill.strategy=on_policy", "distill.lambda=0.5", "distill.off_policy_fraction=0.5"}),
+       "distill.lambda: found together with distill.off_policy_fraction");
+  says(error("qwen2", "qwen3", {"distill.strategy=on_policy", "distill.seq_kd=true"}),
+       "distill.seq_kd: found true, and the student completes all rows");
+  says(error("qwen2", "qwen3", {"distill.strategy=on_policy", "distill.lambda=2"}),
+       "distill.lambda");
   says(error("qwen2", "nothing", {}), "nothing");
   // Another vocabulary.
   auto config = read_json_file(runs::model("qwen3") + "/config.json", 1 << 20);

@@ -41,6 +41,19 @@ inline std::string write_rows(const std::string& path, int64_t count, int64_t fi
   return path;
 }
 
+// Such rows that are prompts as well.
+inline std::string write_rows_with_prompts(const std::string& path, int64_t count) {
+  std::string lines;
+  for (const std::vector<int32_t>& ids : tiny::rows(count)) {
+    const std::vector<int32_t> prompt(ids.begin(), ids.begin() + ids.size() / 3);
+    std::vector<int32_t> labels(ids);
+    std::fill_n(labels.begin(), prompt.size(), -100);
+    lines += Json{{"input_ids", ids}, {"labels", labels}, {"prompt_ids", prompt}}.dump() + "\n";
+  }
+  write_file_atomic(path, lines);
+  return path;
+}
+
 inline Arguments with(Arguments arguments, const Arguments& more) {
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;

@@ -20,6 +20,10 @@ for strategy in logit attention_transfer attention_projection feature_pooling fe
 done
 [ -s feature_projection/projection/model.safetensors ] || fail "no learned map beside final/"
 run on_policy $common data.train=prompts.jsonl distill.teacher=teacher distill.strategy=on_policy rollout.max_new_tokens=5
+sed 's/"input_ids": \(\[[0-9]*, [0-9]*, [0-9]*\)\(.*\)}/"input_ids": \1\2, "prompt_ids": \1]}/' rows.jsonl > both.jsonl
+run gkd $common data.train=both.jsonl distill.teacher=teacher distill.strategy=on_policy distill.lambda=0.5 train.max_steps=8 rollout.max_new_tokens=5
+grep -q '"on_policy_share": *1' gkd/metrics.jsonl && grep -q '"on_policy_share": *0[,}.]' gkd/metrics.jsonl || fail "lambda: $(grep -o '"on_policy_share": *[^,}]*' gkd/metrics.jsonl | paste -s)"
+run seq_kd $common data.train=prompts.jsonl distill.teacher=teacher distill.strategy=on_policy distill.lambda=0 distill.seq_kd=true rollout.max_new_tokens=5
 for divergence in reverse_kl jsd; do run $divergence $common distill.teacher=teacher distill.divergence=$divergence distill.temperature=2; done
 run logit-ranks --nproc 2 $common distill.teacher=teacher data.eval=rows.jsonl train.eval_every=3
 [ "$(losses logit)" = "$(losses logit-ranks)" ] || fail "two ranks: $(losses logit | paste - <(losses logit-ranks))"
@@ -45,4 +49,8 @@ refuse '331' distill.teacher=odd/model
 refuse 'distill.layers' distill.teacher=teacher distill.strategy=feature_pooling distill.layers=[[0,9]]
 refuse 'distill.strategy' distill.teacher=teacher distill.strategy=logits
 refuse 'nowhere' distill.teacher=nowhere
+refuse 'distill.lambda' distill.teacher=teacher distill.strategy=on_policy distill.lambda=1.5
+refuse 'the student completes all rows' distill.teacher=teacher distill.strategy=on_policy distill.seq_kd=true
+refuse 'the student without a tokenizer' distill.teacher=odd/model distill.cross_tokenizer=gold
+refuse 'gold | uld' distill.teacher=odd/model distill.cross_tokenizer=yes
 exit $bad

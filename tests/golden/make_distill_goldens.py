@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/golden/distill.json: losses of distillation between models of tests/golden/models, by torch and transformers.
 
-    python tests/golden/make_distill_goldens.py       (torch 2.13, transformers 5.23)
+    python tests/golden/make_distill_goldens.py       (torch 2.13, transformers 5.23, trl 1.16)
 
 rows   supervised rows of ids, all in one step
 cases  student, teacher and keys of `distill`; loss, distill_loss, task_loss; grad_norm over the student's parameters (tied
@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 import transformers
+from trl.experimental.gkd import GKDTrainer
 
 HERE = Path(__file__).resolve().parent
 RATE = 0.5
@@ -34,6 +35,7 @@ CASES = [
     dict(student="gemma3_text", teacher="qwen2", strategy="feature_pooling", layers="last"),
     dict(student="qwen2", teacher="gemma", strategy="attention_projection"),
     dict(student="gemma3_text", teacher="qwen2", strategy="feature_projection", layers=[[3, 0], [6, 1]]),
+    dict(student="gemma2", teacher="qwen3", divergence="jsd", jsd_beta=0.1, alpha=1.0),
 ]
 
 
@@ -84,6 +86,10 @@ def divergence(case, student, teacher):
     else:
         m = (b * q.exp() + (1 - b) * p.exp()).log()
         value = b * kl(q, m) + (1 - b) * kl(p, m)
+    if not case.get("top_k", 0):  # as TRL computes it
+        beta = {"forward_kl": 0, "reverse_kl": 1}.get(kind, b)
+        theirs = GKDTrainer.generalized_jsd_loss(student, teacher, beta=beta, temperature=temperature, reduction="none").sum(-1)
+        assert torch.allclose(value, theirs, rtol=1e-4, atol=1e-6), (case, value, theirs)
     return temperature**2 * value
 
 
