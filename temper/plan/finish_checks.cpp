@@ -238,14 +238,15 @@ void RunChecks::finish(int64_t planned_steps) {
   }
   list.run("learning_rate", [&] { return learning_rates(planned_steps); });
   list.run("disk", [&] { return disk(planned_steps); });
-  list.run("memory", [this] {
+  list.run("memory", [&, this] {
     // Memory of code and threads that a run uses and a check does not (those of its rows and of its
     // backward pass): measured on runs of a tiny model.
     constexpr int64_t kRunning = int64_t{24} << 20;
     const int64_t program = options.program_bytes + kRunning + tokenizer_bytes_;
     const train::TrainSection& t = config.train;
+    // Only a save before the last step copies; whether train.save_minutes makes one is not known.
     shape.snapshot =
-        (t.save_every > 0 || t.save_minutes > 0) && t.save_in_background.value_or(true);
+        t.save_every > 0 && t.save_every < planned_steps && t.save_in_background.value_or(true);
     plan = plan_memory(shape, ranks, program);
     if (shape.snapshot && !t.save_in_background &&
         !train::fits_for_copies(plan->peak_bytes(), config)) {  // the run then makes none
