@@ -16,14 +16,14 @@ class ReportPage : public Command {
  public:
   void declare(CLI::App& app) override {
     app.description(
-        "Writes a page about runs: of one run its report.html anew, of several their curves over "
-        "each other and what their configs have in common not.\n"
+        "Writes a page about runs: for one run its report.html anew, for several a comparison of "
+        "their curves and of the settings that differ.\n"
         "examples:\n"
         "  temper report runs/a\n"
         "  temper report runs/a runs/b --output both.html");
     app.add_option("RUN", runs_, "directories of runs, which may be running")->required();
     app.add_option("--output", output_,
-                   "the page; default: report.html of the one run, or compared.html here");
+                   "file; default: the run's report.html, or compared.html here for several");
   }
 
   int run() override {

@@ -19,7 +19,7 @@ void TinkerFlags::add(CLI::App& app) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   with_tinker(app.add_option("--state-dir", state_directory,
                              "with --tinker: directory of what clients save; a server that is "
-                             "started on it again goes on (default: below "
+                             "started on it again finds it all (default: below "
                              "~/.local/state/temper)"));
   with_tinker(app.add_option("--max-adapters", options_.most_models,
                              "with --tinker: maximum number of adapters in training"))
@@ -41,7 +41,7 @@ void TinkerFlags::add(CLI::App& app) {
 tinker::ServiceOptions TinkerFlags::options(const ModelFlags& model,
                                             const std::vector<std::string>& served_names) {
   check<ConfigError>(model.adapter.empty() && model.named.empty(),
-                     "--adapter: with --tinker adapters are those of clients; leave it away");
+                     "--adapter: expected none with --tinker: adapters are those of clients");
   if (state_directory.empty()) state_directory = tinker::default_state_directory();
   tinker::ServiceOptions options = options_;
   std::filesystem::path path = std::filesystem::absolute(model.model).lexically_normal();

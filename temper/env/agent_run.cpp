@@ -47,14 +47,15 @@ bool AgentRun::advance() {
     if (!process::read_some(process_.errors(), errors_, 4 * kKeptOutput)) process_.close_errors();
     keep_end(errors_, kKeptAgentErrors);
   }
-  size_t before = 0;
-  do {
-    before = output_.size();
+  // Of an agent that has ended, all that its pipe can hold; a child that it left may go on writing.
+  constexpr int kMostReads = 64;
+  for (int reads = 0; reads < (ended ? kMostReads : 1); ++reads) {
+    const size_t before = output_.size();
     if (reads_) reads_ = process::read_some(process_.output(), output_, 4 * kKeptOutput);
     const bool more = output_.size() > before;
     keep_end(output_, kKeptOutput);
     if (!more) break;
-  } while (ended && reads_);
+  }
   return ended;
 }
 

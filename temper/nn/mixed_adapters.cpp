@@ -1,8 +1,10 @@
 #include "temper/nn/mixed_adapters.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "temper/base/error.h"
 

@@ -43,8 +43,9 @@ struct SpanSide {
   const std::vector<int64_t>& target;
 };
 
-// Of each span, [G]. With P(y) the probability of all tokens of the span but the last, times the
-// distribution of the last (each temperature's softmax; a probability counts as at least 1e-8):
+// Of each span, [G]. With P of the student and Q of the teacher: the probability of all tokens of
+// the span but the last, times the distribution of the last (softmax at the temperature; a
+// probability counts as at least 1e-8):
 //
 //   w D(Q, P) over matched tokens + (1 - w) Σ_r |P_(r) - Q_(r)| over the others, sorted,
 //

@@ -245,8 +245,8 @@ void RunChecks::finish(int64_t planned_steps) {
     const int64_t program = options.program_bytes + kRunning + tokenizer_bytes_;
     const train::TrainSection& t = config.train;
     // Only a save before the last step copies; whether train.save_minutes makes one is not known.
-    shape.snapshot =
-        t.save_every > 0 && t.save_every < planned_steps && t.save_in_background.value_or(true);
+    const bool saves = t.save_every > 0 && t.save_every < planned_steps;
+    shape.snapshot = t.save_in_background.value_or(saves) && (saves || t.save_minutes > 0);
     plan = plan_memory(shape, ranks, program);
     if (shape.snapshot && !t.save_in_background &&
         !train::fits_for_copies(plan->peak_bytes(), config)) {  // the run then makes none

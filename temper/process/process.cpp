@@ -122,7 +122,14 @@ pid_t launch(std::vector<std::string> words, const std::string& program, Launch 
              std::vector<std::string> variables) {
   std::vector<char*> arguments = pointers(words), environment = pointers(variables);
   arguments.push_back(nullptr);
-  for (char** entry = environ; *entry; ++entry) environment.push_back(*entry);
+  // Of a name that stands twice some programs read the first value, and shells the last.
+  const auto is_given = [&](std::string_view entry) {
+    const std::string_view name = entry.substr(0, entry.find('=') + 1);
+    return std::any_of(variables.begin(), variables.end(),
+                       [name](const std::string& v) { return v.starts_with(name); });
+  };
+  for (char** entry = environ; *entry; ++entry)
+    if (!is_given(*entry)) environment.push_back(*entry);
   environment.push_back(nullptr);
   Pipe report;
   how.program = program.c_str();

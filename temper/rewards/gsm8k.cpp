@@ -23,8 +23,8 @@ std::optional<double> value_of(std::string_view text) {
   return value ? value : first_number(text);
 }
 
-// What "answer is" says up to the end of its sentence: the right side of an equation ("12 + 6 =
-// 18"), else the first number ("18, for 3 days").
+// What "answer is" says up to the end of its sentence: the right side where an equation begins it
+// ("12 + 6 = 18"), else the first number ("18, for 3 days", "18, as 3 x 6 = 18").
 std::optional<double> value_of_sentence(std::string_view text) {
   size_t end = 0;
   while (end < text.size() && text[end] != ';' &&
@@ -32,7 +32,9 @@ std::optional<double> value_of_sentence(std::string_view text) {
     ++end;
   const std::string_view sentence = text.substr(0, end);
   const size_t equals = sentence.rfind('=');
-  if (equals != std::string_view::npos)
+  constexpr std::string_view kOfEquations = "0123456789+-*/^().,$= xyn\u00d7\u00f7";
+  if (equals != std::string_view::npos &&
+      sentence.substr(0, equals).find_first_not_of(kOfEquations) == std::string_view::npos)
     if (const auto value = first_number(sentence.substr(equals + 1))) return value;
   return first_number(text);
 }

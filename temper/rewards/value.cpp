@@ -8,6 +8,8 @@ namespace {
 
 constexpr uint64_t kModulus = (uint64_t{1} << 61) - 1;
 constexpr double kRounding = 1e-14;  // of a sum, as a share of its larger operand
+// What is so imprecise (10^20.5 - 10^20.5 + 1) is compared as if it were not: it would equal all.
+constexpr double kMostNoise = 1e-9;
 
 uint64_t times(uint64_t a, uint64_t b) {
   __extension__ using Wide = unsigned __int128;
@@ -33,7 +35,7 @@ bool is_finite(const Value& v) {
 Value add(const Value& a, const Value& b) {
   Value sum{a.number + b.number, {}, a.noise + b.noise};
   if (a.remainder && b.remainder) sum.remainder = (*a.remainder + *b.remainder) % kModulus;
-  sum.noise += kRounding * std::max(std::abs(a.number), std::abs(b.number));
+  if (!sum.remainder) sum.noise += kRounding * std::max(std::abs(a.number), std::abs(b.number));
   return sum;
 }
 Value minus(const Value& a) {
@@ -96,7 +98,8 @@ uint64_t remainder_of_digits(std::string_view digits) {
 
 bool same_value(const Value& a, const Value& b) {
   const double size = std::max(std::abs(a.number), std::abs(b.number));
-  if (std::abs(a.number - b.number) > std::max({a.noise, b.noise, 1e-9 * size})) return false;
+  const double noise = std::min(kMostNoise, std::max(a.noise, b.noise));
+  if (std::abs(a.number - b.number) > std::max(noise, 1e-9 * size)) return false;
   if (a.remainder && b.remainder) return *a.remainder == *b.remainder;
   // Whole numbers that doubles tell apart are not rounded to each other.
   const double x = std::round(a.number.real()), y = std::round(b.number.real());

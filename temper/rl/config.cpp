@@ -364,6 +364,12 @@ void RlConfig::validate_mesh() const {
           "environment.openai",
           "agents are answered by the run's own engine, with the weights as they are; expected "
           "rl.max_staleness 0 with it, and neither rollout.server nor roles.rollout");
+  require(
+      environment.openai.command.empty() ||
+          !(rollout.json_schema || rollout.regex || rollout.grammar),
+      "environment.openai",
+      "agents say what they ask for; expected neither rollout.json_schema nor rollout.regex nor "
+      "rollout.grammar with it");
   require(mesh.tensor == 1 || !environment.any(), "environment",
           "tensor-parallel ranks must sample the same turns at the same time, which episodes do "
           "not guarantee; expected mesh.tensor 1 with it");

@@ -10,6 +10,7 @@
 namespace temper::serve {
 namespace {
 
+constexpr int64_t kBytesOfToken = 8;  // of messages and tools that count as a token
 constexpr int64_t kNewTokens = 1024;  // of a request that names no number, as without a session
 
 std::string without_outer_space(const std::string& text) {
@@ -185,6 +186,11 @@ Session::Begun Session::begin(const CompletionRequest& request, const data::Text
   const Json messages = data::with_system_prompt(format, request.prompts.at(0));
   const std::string form =
       dump_json(Json::array({request.tools, request.template_variables, adapter}));
+  // Each turn keeps the messages and tools, also what the template shows nothing of.
+  const int64_t kept =
+      static_cast<int64_t>(dump_json(messages).size() + form.size()) / kBytesOfToken;
+  limit(kept <= (rules_.most_tokens - tokens_) / samples, 403,
+        temper::str("at most ", rules_.most_tokens, " tokens in all its turns"));
   SessionTurn turn;
   const Found found = find(normalized_all(messages), form);
   Conversation conversation = found.turn < 0 ? begun(request, format, messages, turn)
@@ -194,7 +200,7 @@ Session::Begun Session::begin(const CompletionRequest& request, const data::Text
   conversation.stop_token_ids = request.options.stop_token_ids;
   const int64_t most = most_new_tokens(request, turn, most_positions);
   const int64_t length = std::ssize(turn.context);
-  limit(length <= (rules_.most_tokens - tokens_) / samples, 403,
+  limit(length + kept <= (rules_.most_tokens - tokens_) / samples, 403,
         temper::str("at most ", rules_.most_tokens, " tokens in all its turns"));
   for (const SessionTurn& other : turns_)
     turn.attempt += other.choice == 0 && other.context == turn.context;
@@ -212,7 +218,7 @@ Session::Begun Session::begin(const CompletionRequest& request, const data::Text
   out.asked.options.stream = request.stream;
   out.asked.options.max_new_tokens = most;
   out.asked.options.min_new_tokens = std::min(out.asked.options.min_new_tokens, most);
-  tokens_ += length * samples;
+  tokens_ += (length + kept) * samples;
   for (turn.choice = 0; turn.choice < samples; ++turn.choice) {
     turns_.push_back(turn);
     conversations_.push_back(conversation);

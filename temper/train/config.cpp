@@ -87,10 +87,10 @@ void TrainSection::fields(Fields& f) {
         "(Perfetto); 0: off",
         at_least(0));
   f.add("memory_limit", memory_limit,
-        "resident memory of a rank, in bytes or as 12GB or 12GiB: a run that is planned to take "
-        "more does not start, one that takes more ends with a checkpoint; null: none");
+        "maximum resident memory of a rank, in bytes or as 12GB or 12GiB: a run that is planned to "
+        "take more does not start, one that takes more ends with a checkpoint; null: none");
   f.add("max_inflight", max_inflight,
-        "most work that waits in each queue of the run: rollout batches sampled ahead "
+        "reinforcement learning: maximum length of each queue: rollout batches sampled ahead "
         "(rl.max_staleness), groups of completions that wait for rewards, or for ranks with the "
         "role reference; null: each queue's own limit",
         at_least(1));

@@ -214,17 +214,15 @@ bool has_key_of(const Json& kept, const InputFile& file) {
   });
 }
 
-// Adds files that are new or missing.
+// Adds files that are new or missing. Weights beside those that are all still there are nothing
+// that a run reads.
 void add_come_and_gone(const std::vector<InputFile>& files, const Json& kept, ChangedInputs& to) {
   std::set<std::string> keys, frozen;
   for (const InputFile& file : files) {
     if (is_frozen_base(file)) frozen.insert(file.key);
     if (has_key_of(kept, file)) keys.insert(file.key);
   }
-  for (const InputFile& file : files)
-    if (keys.contains(file.key) &&
-        std::none_of(kept.begin(), kept.end(), [&](const Json& e) { return is_of(e, file); }))
-      (is_frozen_base(file) ? to.frozen : to.others).push_back(file.label() + ", which is new");
+  std::set<std::string> replaced;  // keys whose base lacks weights
   for (const Json& entry : kept) {
     const std::string key = entry_text(entry, "key"), name = entry_text(entry, "name");
     const bool is_there = std::any_of(files.begin(), files.end(),
@@ -232,8 +230,14 @@ void add_come_and_gone(const std::vector<InputFile>& files, const Json& kept, Ch
     if (!keys.contains(key) || is_there) continue;
     const bool is_base =
         frozen.contains(key) && is_one_of(kWeights, fs::path(name).extension().string());
+    if (is_base) replaced.insert(key);
     (is_base ? to.frozen : to.others).push_back(str(key, " (", name, "), which is gone"));
   }
+  for (const InputFile& file : files)
+    if (keys.contains(file.key) &&
+        std::none_of(kept.begin(), kept.end(), [&](const Json& e) { return is_of(e, file); }))
+      (replaced.contains(file.key) && is_frozen_base(file) ? to.frozen : to.others)
+          .push_back(file.label() + ", which is new");
 }
 
 }  // namespace

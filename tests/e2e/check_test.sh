@@ -100,7 +100,7 @@ check same.json 0 grpo model.path=model data.train=prompts.jsonl output_dir=out3
 
 # A prompt that is the JSON text of messages is read literally, which a check and a run say.
 echo '{"prompt": "[{\"role\": \"user\", \"content\": \"Hi\"}]", "input_ids": [5, 6, 7]}' > literal.jsonl
-check literal.json 0 sft $sft data.train=literal.jsonl && has literal.json lengths warn "1 row has a \`prompt\` that is the JSON text of messages"
+check literal.json 0 sft $sft data.train=literal.jsonl && has literal.json lengths warn "1 row has a field (prompt, completion, chosen or rejected) that is the JSON text of messages"
 "$temper" sft $sft data.train=literal.jsonl output_dir=literal train.max_steps=1 > literal.log 2>&1 && grep -q "the JSON text of messages" literal.log || fail "a literal prompt: $(cat literal.log)"
 
 # Pairs, rewards and references.

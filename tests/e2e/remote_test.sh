@@ -96,7 +96,7 @@ kill $process
 
 # A completion that the server's context length cut is none of the run's: it would have gone on.
 for kind in vllm sglang; do
-  stand_in kinds.log $kind $url --context 8
+  stand_in kinds.log $kind $url --context 9
   status=0
   grpo short rollout.server.kind=$kind rollout.server.urls=[$address] train.max_steps=1 > log 2>&1 || status=$?
   [ $status = 1 ] && grep -q 'by its length after .* its context length is too small' log || fail "a server of a short context: $status $(tail -3 log)"

@@ -46,7 +46,8 @@ TEST_CASE("gsm8k finds the final number however it is written") {
   for (const char* right : {"#### 75%", "\\boxed{75\\%}", "it is 75%.", "#### 75 for 3 days",
                             "The answer is 75. I checked it 2 times.", "Answer: $75, not 80",
                             "The answer is 70 + 5 = 75.", "The answer is 75. Check: 2 + 3 = 5",
-                            "Answer: x = 75; not 80 = 80"}) {
+                            "Answer: x = 75; not 80 = 80", "The answer is 75 because 3 = 12/4",
+                            "The answer is 75 km/h (= 1.25 km/min)"}) {
     CAPTURE(right);
     CHECK(judge("gsm8k", "#### 75", right) == 1);
   }

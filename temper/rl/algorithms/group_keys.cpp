@@ -22,8 +22,8 @@ void GroupKeys::fields(Fields& f) {
         "divide advantages by the standard deviation of the group's rewards (+ 1e-6)");
   f.add("reward_aggregation", reward_aggregation,
         "sum_then_normalize: the weighted sum of the rewards is compared within the group; "
-        "normalize_then_sum: each reward is, before the sum, whose values are normalized over the "
-        "rollout batch (GDPO)");
+        "normalize_then_sum: each reward by itself, and the weighted sum of the results is "
+        "normalized over the rollout batch (GDPO)");
   f.add("dynamic_sampling", dynamic_sampling,
         "replace groups whose rewards are all equal by groups of further prompts (DAPO)");
   f.add("max_refills", max_refills,

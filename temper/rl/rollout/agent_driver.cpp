@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <iterator>
 #include <list>
@@ -33,6 +34,12 @@ std::string new_session_name() {
     name += word;
   }
   return name;
+}
+
+// The variable, with the run's own server among the hosts that a proxy is not asked for.
+std::string without_proxy(const std::string& name) {
+  const char* const hosts = std::getenv(name.c_str());
+  return name + "=" + (hosts && *hosts ? std::string(hosts) + "," : "") + "127.0.0.1";
 }
 
 serve::SessionRules rules_of(const env::EnvironmentSection& section,
@@ -169,7 +176,8 @@ void AgentDriver::start(Batch& batch, size_t ask, int64_t sample) {
         section_, *batch.asks[ask].row->fields,
         std::vector<std::string>{"OPENAI_BASE_URL=" + server_.address() + "/v1",
                                  std::string("OPENAI_API_KEY=") + serve::kSessionKey + name,
-                                 "TEMPER_SESSION=" + name});
+                                 "TEMPER_SESSION=" + name, without_proxy("NO_PROXY"),
+                                 without_proxy("no_proxy")});
   } catch (const RunError& e) {
     finish(batch, agent, env::Failure{env::Failure::Kind::kCrashed, e.what()});
     batch.running.pop_back();
