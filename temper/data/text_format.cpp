@@ -69,10 +69,11 @@ Json normalized_row(const TextFormat& format, Json row, const std::string& where
                                       : from_alpaca(std::move(row), format.chat != nullptr, where);
 }
 
-std::string group_of(const TextFormat& format, Json row, const std::string& where) {
+std::string group_of(const TextFormat& format, const Json& row, const std::string& where) {
   if (!format.groups) return {};
-  rename_columns(row, format.columns, where);
-  return format.groups->of(row, where);
+  Json renamed = row;
+  rename_columns(renamed, format.columns, where);
+  return format.groups->of(renamed, where);
 }
 
 Json with_system_prompt(const TextFormat& format, const Json& messages) {

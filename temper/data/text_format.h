@@ -60,7 +60,7 @@ Json normalized_row(const TextFormat& format, Json row, const std::string& where
 
 // The name of the group of a row as the file has it, by which data.balance counts it; empty where
 // nothing groups rows. Throws DataError.
-std::string group_of(const TextFormat& format, Json row, const std::string& where);
+std::string group_of(const TextFormat& format, const Json& row, const std::string& where);
 
 // The messages with the format's system prompt before them, unless they begin with one.
 Json with_system_prompt(const TextFormat& format, const Json& messages);

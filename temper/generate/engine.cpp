@@ -177,8 +177,8 @@ std::vector<std::vector<Choice>> Engine::choose(const std::vector<Sequence*>& sa
 
 // Gives the sequences for which a token is sampled now, and their rows of hidden states.
 std::vector<Sequence*> Engine::forward(at::Tensor& hidden) {
-  const bool together = scheduler_.has_several_adapters() && nn::mixes_adapters(model_);
-  const ScheduledBatch passes = scheduler_.next_passes(speculation_, together);
+  const ScheduledBatch passes =
+      scheduler_.next_passes(speculation_, [this] { return nn::mixes_adapters(model_); });
   std::vector<at::Tensor> parts;
   std::vector<Sequence*> sampled;
   for (const ScheduledPass& pass : passes) {

@@ -56,18 +56,14 @@ bool Scheduler::admit_one() {
   return true;
 }
 
-bool Scheduler::has_several_adapters() const {
-  const Prompt& first = running_.empty() ? *waiting_.front() : *running_.front()->prompt;
-  const auto is_other = [&](const Prompt& p) { return p.request.adapter != first.request.adapter; };
-  return std::any_of(running_.begin(), running_.end(),
-                     [&](const auto& sequence) { return is_other(*sequence->prompt); }) ||
-         std::any_of(waiting_.begin(), waiting_.end(),
-                     [&](const auto& prompt) { return is_other(*prompt); });
-}
-
-ScheduledBatch Scheduler::next_passes(Speculation& speculation, bool together) {
+ScheduledBatch Scheduler::next_passes(Speculation& speculation,
+                                      const std::function<bool()>& mixes) {
   while (static_cast<int64_t>(running_.size()) < max_batch_ && !waiting_.empty() && admit_one()) {
   }
+  const bool several = std::any_of(running_.begin(), running_.end(), [&](const auto& sequence) {
+    return sequence->prompt->request.adapter != running_.front()->prompt->request.adapter;
+  });
+  const bool together = several && mixes();
   std::map<int, ScheduledPass> by_adapter;
   const PassOf pass_of = [&](const Prompt& prompt) -> ScheduledPass& {
     return by_adapter[together ? 0 : prompt.request.adapter];

@@ -105,11 +105,9 @@ class Scheduler {
   void add(std::shared_ptr<Prompt> prompt);
   bool idle() const { return waiting_.empty() && running_.empty(); }
 
-  // Whether what was added and has not ended has more than one adapter.
-  bool has_several_adapters() const;
-  // Admits what there is room for, first come, first served, and plans the next passes: one for all
-  // adapters, or one for each.
-  ScheduledBatch next_passes(Speculation& speculation, bool together);
+  // Admits what there is room for, first come, first served, and plans the next passes: one for
+  // each adapter, or, where several are in use and `mixes` allows it, one for all.
+  ScheduledBatch next_passes(Speculation& speculation, const std::function<bool()>& mixes);
   // After the passes, when last_hidden of its prefilled prompts is set: their pages are made known,
   // and their samples begin. Gives the samples that begin; a token is sampled for each.
   std::vector<Sequence*> begin_samples(const ScheduledBatch& passes);

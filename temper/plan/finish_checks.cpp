@@ -197,8 +197,7 @@ Finding RunChecks::disk(int64_t planned_steps) const {
 }
 
 Finding RunChecks::memory() const {
-  const char* local = std::getenv("LOCAL_WORLD_SIZE");
-  const int64_t on_machine = local ? std::max(1, std::atoi(local)) : ranks.count(),
+  const int64_t on_machine = train::ranks_on_machine().value_or(ranks.count()),
                 here = models::ranks_on_device(on_machine, shape.device);
   const int64_t peak = plan->peak_bytes(), all = here * peak;
   const auto memory = models::memory_of(shape.device);

@@ -40,14 +40,14 @@ std::optional<int64_t> memory_limit(const RunConfig& config) {
   return parse_bytes(*config.train.memory_limit, config.where("train.memory_limit"));
 }
 
-int64_t ranks_on_machine() {
+std::optional<int64_t> ranks_on_machine() {
   const char* local = std::getenv("LOCAL_WORLD_SIZE");
-  return local ? std::max(1, std::atoi(local)) : 1;
+  return local ? std::optional<int64_t>(std::max(1, std::atoi(local))) : std::nullopt;
 }
 
 bool fits_for_copies(int64_t bytes, const RunConfig& config) {
   const std::optional<int64_t> limit = memory_limit(config);
-  return bytes <= usable_memory_bytes() / ranks_on_machine() / 10 * 9 &&
+  return bytes <= usable_memory_bytes() / ranks_on_machine().value_or(1) / 10 * 9 &&
          (!limit || bytes <= *limit);
 }
 

@@ -37,6 +37,26 @@ std::vector<std::string> numbers(const std::vector<MetricsRow>& rows) {
   return out;
 }
 
+// What a model samples from the runs' prompts, as rows.
+void write_sampled_rows(const char* family, const std::string& path) {
+  const auto model = models::load_model(runs::model(family));
+  std::vector<std::vector<int32_t>> prompts;
+  for (const auto& ids : tiny::rows(4))
+    prompts.emplace_back(ids.begin(), ids.begin() + ids.size() / 3);
+  generate::GenerationOptions options;
+  options.max_new_tokens = 6;
+  options.ignore_eos = true;
+  std::string lines;
+  generate::generate(*model, prompts, 1, options, [&](generate::Completion c) {
+    std::vector<int32_t> ids = prompts[static_cast<size_t>(c.index)];
+    std::vector<int32_t> labels(ids.size(), -100);
+    ids.insert(ids.end(), c.tokens.begin(), c.tokens.end());
+    labels.insert(labels.end(), c.tokens.begin(), c.tokens.end());
+    lines += Json{{"input_ids", ids}, {"labels", labels}}.dump() + "\n";
+  });
+  write_file_atomic(path, lines);
+}
+
 }  // namespace
 
 TEST_CASE("every strategy logs its losses, evaluates, and goes on to the same bits") {
@@ -124,22 +144,7 @@ TEST_CASE("on_policy trains on what the student samples") {
   CHECK(rows[0].number("completion_length_mean").value() == 6);
   CHECK(rows[0].number("supervised_tokens").value() == 24);
   // The same rows as the engine samples them, distilled off-policy.
-  const auto model = models::load_model(runs::model("gemma2"));
-  std::vector<std::vector<int32_t>> prompts;
-  for (const auto& ids : tiny::rows(4))
-    prompts.emplace_back(ids.begin(), ids.begin() + ids.size() / 3);
-  generate::GenerationOptions options;
-  options.max_new_tokens = 6;
-  options.ignore_eos = true;
-  std::string lines;
-  generate::generate(*model, prompts, 1, options, [&](generate::Completion c) {
-    std::vector<int32_t> ids = prompts[static_cast<size_t>(c.index)];
-    std::vector<int32_t> labels(ids.size(), -100);
-    ids.insert(ids.end(), c.tokens.begin(), c.tokens.end());
-    labels.insert(labels.end(), c.tokens.begin(), c.tokens.end());
-    lines += Json{{"input_ids", ids}, {"labels", labels}}.dump() + "\n";
-  });
-  write_file_atomic(kFolder / "sampled.jsonl", lines);
+  write_sampled_rows("gemma2", kFolder / "sampled.jsonl");
   const std::vector<MetricsRow> same =
       runs::run(kFolder / "as-rows",
                 with(keys, {"data.train=" + (kFolder / "sampled.jsonl"), "data.eval=null",
@@ -244,22 +249,7 @@ TEST_CASE("seq_kd trains on what the teacher samples") {
       runs::run(kFolder / "seq", with(keys, {"distill.seq_kd=true"}));
   CHECK(rows[0].number("completion_length_mean").value() == 6);
   CHECK(rows[0].number("on_policy_share").value() == 0);
-  const auto teacher = models::load_model(runs::model("qwen3"));
-  std::vector<std::vector<int32_t>> prompts;
-  for (const auto& ids : tiny::rows(4))
-    prompts.emplace_back(ids.begin(), ids.begin() + ids.size() / 3);
-  generate::GenerationOptions options;
-  options.max_new_tokens = 6;
-  options.ignore_eos = true;
-  std::string lines;
-  generate::generate(*teacher, prompts, 1, options, [&](generate::Completion c) {
-    std::vector<int32_t> ids = prompts[static_cast<size_t>(c.index)];
-    std::vector<int32_t> labels(ids.size(), -100);
-    ids.insert(ids.end(), c.tokens.begin(), c.tokens.end());
-    labels.insert(labels.end(), c.tokens.begin(), c.tokens.end());
-    lines += Json{{"input_ids", ids}, {"labels", labels}}.dump() + "\n";
-  });
-  write_file_atomic(kFolder / "seq.jsonl", lines);
+  write_sampled_rows("qwen3", kFolder / "seq.jsonl");
   const std::vector<MetricsRow> same =
       runs::run(kFolder / "seq-as-rows", with(keys, {"data.train=" + (kFolder / "seq.jsonl")}));
   CHECK(same[0].number("loss").value() == rows[0].number("loss").value());

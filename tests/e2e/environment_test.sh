@@ -4,9 +4,6 @@
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 examples=$TEMPER_SOURCE_DIR/examples
-value() { grep -o "\"$2\": [^,}]*" "$1" | cut -d' ' -f2; }
-numbers() { sed -E 's/"(step_seconds|tokens_per_second|peak_memory_bytes|rollout_seconds|reward_seconds|train_seconds)": [^,}]*,?//g' "$1"; }
-zero_diffs() { [ "$(value "$1" sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "$1: the sampler is not the trainer"; }
 
 python3 "$examples/grid_world_model.py" grid_world || fail "the model of the example"
 "$temper" init --config grid_world/config.json --tokenizer grid_world --output grid_world/model > /dev/null || fail "init"

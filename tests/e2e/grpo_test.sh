@@ -19,9 +19,6 @@ rollout: {max_new_tokens: 9, temperature: 0.9}
 rewards: [{name: even, command: [sh, even.sh]}]
 metrics: {sinks: [jsonl]}
 Y
-numbers() { sed -E 's/"(step_seconds|tokens_per_second|peak_memory_bytes|rollout_seconds|reward_seconds|train_seconds)": [^,}]*,?//g' "$1"; }
-value() { grep -o "\"$2\": [^,}]*" "$1" | cut -d' ' -f2; }
-zero_diffs() { [ "$(value "$1" sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "$1: the sampler is not the trainer"; }
 
 for method in none lora; do
   "$temper" grpo run.yaml output_dir=whole-$method adapter.method=$method adapter.rank=4

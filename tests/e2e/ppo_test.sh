@@ -18,8 +18,6 @@ rollout: {max_new_tokens: 9, temperature: 0.9}
 rewards: [{name: even, command: [sh, even.sh]}]
 metrics: {sinks: [jsonl]}
 Y
-numbers() { sed -E 's/"(step_seconds|tokens_per_second|peak_memory_bytes|rollout_seconds|reward_seconds|train_seconds)": [^,}]*,?//g' "$1"; }
-value() { grep -o "\"$2\": [^,}]*" "$1" | cut -d' ' -f2; }
 
 "$temper" ppo run.yaml output_dir=whole > /dev/null
 for name in value_loss critic_grad_norm value_clip_fraction returns_mean explained_variance kl clip_fraction loss grad_norm critic_learning_rate; do

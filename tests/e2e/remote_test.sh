@@ -20,7 +20,6 @@ rollout: {max_new_tokens: 7, temperature: 0.9}
 rewards: [{name: even, command: [sh, even.sh]}]
 metrics: {sinks: [jsonl]}
 Y
-value() { grep -o "\"$2\": [^,}]*" "$1" | cut -d' ' -f2; }
 tokens() { grep -ho '"completion_tokens": *[^]]*' "$1"/rollouts/step-*.jsonl; }
 versions() { for step in $(seq "$2"); do head -1 "$1/rollouts/step-$step.jsonl" | grep -o '"policy_version":[^,}]*' | grep -o '[0-9]*'; done | tr '\n' ' '; }
 

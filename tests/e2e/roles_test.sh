@@ -23,7 +23,6 @@ rewards: [{name: even, command: [sh, even.sh]}]
 metrics: {sinks: [jsonl]}
 Y
 slow='rewards=[{name: even, command: [sh, even_slow.sh]}]'
-value() { grep -o "\"$2\": [^,}]*" "$1" | cut -d' ' -f2; }
 versions() { for step in $(seq "$2"); do head -1 "$1/rollouts/step-$step.jsonl" | grep -o '"policy_version":[^,}]*' | grep -o '[0-9]*'; done | tr '\n' ' '; }
 rollouts() { cat "$1"/rollouts/step-*.jsonl; }
 grpo() { local out=$1; shift; "$temper" grpo run.yaml output_dir="$out" "$@" > "$out.log" 2>&1; }

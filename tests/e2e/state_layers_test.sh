@@ -25,8 +25,6 @@ rollout: {max_new_tokens: 20, temperature: 0.9}
 rewards: [{name: even, command: [sh, even.sh]}]
 metrics: {sinks: [jsonl]}
 Y
-value() { grep -o "\"$2\": [^,}]*" "$1" | cut -d' ' -f2; }
-zero_diffs() { [ "$(value "$1" sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "$1: the sampler is not the trainer"; }
 
 for model in lfm2 qwen3_5_text qwen3_next; do
   run="run.yaml model.path=$model"

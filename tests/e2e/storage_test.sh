@@ -7,7 +7,6 @@ odd_model
 awk 'BEGIN { for (i = 0; i < 24; ++i) { printf "{\"input_ids\": ["; for (k = 0; k < 9 + i % 13; ++k) printf "%s%d", k ? ", " : "", 5 + (7 * i + 3 * k) % 300; print "]}" } }' > rows.jsonl
 awk 'BEGIN { for (i = 0; i < 12; ++i) printf "{\"prompt_ids\": [%d, %d, %d]}\n", 5 + i, 40 + 3 * i, 9 }' > prompts.jsonl
 sed 's/prompt_ids/tokens/' prompts.jsonl > given.jsonl
-value() { grep -o "\"$2\": [^,}]*" "$1" | cut -d' ' -f2; }
 run=(model.path=model adapter.rank=4 train.max_steps=4 train.batch_size=4 optimizer.learning_rate=0.003 metrics.sinks=[jsonl])
 
 # Training: nf4 under qlora, int8 under lora; two threads and recomputation change no bit.

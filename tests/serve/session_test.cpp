@@ -10,25 +10,12 @@
 #include "temper/base/file.h"
 #include "temper/serve/asked.h"
 #include "temper/serve/sessions.h"
-#include "tests/golden.h"
+#include "tests/text/golden.h"
 
 using namespace temper;
 using namespace temper::serve;
 
 namespace {
-
-std::shared_ptr<const Tokenizer> tokenizer_with_marks() {
-  Json file = read_json_file(golden_path("tokenizers/qwen2.json")).at("tokenizer");
-  int id = 0;
-  for (const Json& token : file["added_tokens"]) id = std::max(id, token["id"].get<int>());
-  for (const char* text : {"<|im_start|>", "<|im_end|>"}) {
-    Json token = file["added_tokens"][0];
-    token["id"] = ++id;
-    token["content"] = text;
-    file["added_tokens"].push_back(token);
-  }
-  return Tokenizer::parse(file.dump(), "qwen");
-}
 
 Json said_by(const char* role, const std::string& text) {
   return {{"role", role}, {"content", text}};

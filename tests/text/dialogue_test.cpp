@@ -7,24 +7,11 @@
 
 #include "temper/base/error.h"
 #include "temper/base/file.h"
-#include "tests/golden.h"
+#include "tests/text/golden.h"
 
 using namespace temper;
 
 namespace {
-
-std::shared_ptr<const Tokenizer> qwen() {
-  Json file = read_json_file(golden_path("tokenizers/qwen2.json")).at("tokenizer");
-  int id = 0;
-  for (const Json& token : file["added_tokens"]) id = std::max(id, token["id"].get<int>());
-  for (const char* text : {"<|im_start|>", "<|im_end|>"}) {
-    Json token = file["added_tokens"][0];
-    token["id"] = ++id;
-    token["content"] = text;
-    file["added_tokens"].push_back(token);
-  }
-  return Tokenizer::parse(file.dump(), "qwen");
-}
 
 std::shared_ptr<const ChatTemplate> chat(const std::string& name) {
   return std::make_shared<ChatTemplate>(
@@ -37,7 +24,7 @@ Json tool(const std::string& text) { return {{"role", "tool"}, {"name", "f"}, {"
 
 // A dialogue that says turns given as texts, with whatever tokens they are given as.
 struct Spoken {
-  std::shared_ptr<const Tokenizer> tokenizer = qwen();
+  std::shared_ptr<const Tokenizer> tokenizer = tokenizer_with_marks();
   std::unique_ptr<Dialogue> dialogue;
   ToolCallFormat format = ToolCallFormat::kHermes;
 
@@ -175,7 +162,7 @@ TEST_CASE("templates that know no tool messages, or want calls as such") {
 }
 
 TEST_CASE("without a template contents stand behind each other; wrong messages change nothing") {
-  const auto tokenizer = qwen();
+  const auto tokenizer = tokenizer_with_marks();
   Dialogue plain(tokenizer, nullptr, Json::array(), Json(), tokenizer->encode("1 + 1 ="));
   const std::vector<int32_t> turn = tokenizer->encode(" 2.");
   const auto next = plain.go_on(turn, false, {}, Json::array({user("\n2 + 2 ="), user(" ")}));

@@ -1,6 +1,7 @@
 // The tokenizers of tests/golden.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -24,6 +25,19 @@ inline std::shared_ptr<const Tokenizer> golden_tokenizer(const std::string& name
       config["model"][table] = owner.at("tokenizer").at("model").at(table);
   }
   return Tokenizer::parse(config.dump(), name);
+}
+// Qwen2's with the marks of chatml as special tokens.
+inline std::shared_ptr<const Tokenizer> tokenizer_with_marks() {
+  Json file = golden_tokenizer_file("qwen2").at("tokenizer");
+  int id = 0;
+  for (const Json& token : file["added_tokens"]) id = std::max(id, token["id"].get<int>());
+  for (const char* text : {"<|im_start|>", "<|im_end|>"}) {
+    Json token = file["added_tokens"][0];
+    token["id"] = ++id;
+    token["content"] = text;
+    file["added_tokens"].push_back(token);
+  }
+  return Tokenizer::parse(file.dump(), "qwen");
 }
 
 }  // namespace temper

@@ -1,17 +1,16 @@
 #include "temper/rl/rollout/agent_driver.h"
 
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <iterator>
 #include <list>
-#include <random>
 #include <string>
 #include <utility>
 
 #include "temper/base/error.h"
 #include "temper/rl/rollout/agent_episode.h"
+#include "temper/roles/rank_server.h"
 
 namespace temper::rl {
 namespace {
@@ -23,18 +22,6 @@ constexpr int64_t kMostRequests = 4096;
 constexpr double kSecondsToEnd = 5;
 constexpr auto kAgentLook = std::chrono::milliseconds(5);  // time between looks at agents
 constexpr int64_t kTokensOfSession = int64_t{1} << 24;
-
-// A name that other programs of the machine do not guess: it is the key to the policy.
-std::string new_session_name() {
-  std::random_device device;
-  std::string name;
-  for (int i = 0; i < 4; ++i) {
-    char word[9];
-    std::snprintf(word, sizeof word, "%08x", device());
-    name += word;
-  }
-  return name;
-}
 
 // The variable, with the run's own server among the hosts that a proxy is not asked for.
 std::string without_proxy(const std::string& name) {
@@ -169,7 +156,7 @@ void AgentDriver::start(Batch& batch, size_t ask, int64_t sample) {
   Agent& agent = batch.running.emplace_back();
   agent.ask = ask;
   agent.sample = sample;
-  agent.session = sessions_->open(new_session_name(), std::move(rules));
+  agent.session = sessions_->open(roles::random_key(), std::move(rules));
   const std::string& name = agent.session->name();
   try {
     agent.run = std::make_unique<env::AgentRun>(
