@@ -83,6 +83,10 @@ root = os.path.dirname(importlib.util.find_spec("pyarrow").origin)
 sys.exit(not os.path.exists(os.path.join(root, "include/parquet/arrow/reader.h")))' 2>/dev/null
 }
 
+has_pip() { python3 -m pip --version >/dev/null 2>&1; }
+has_xgrammar() { [ -e .deps/xgrammar/include/xgrammar/xgrammar.h ]; }
+if ! has_pip && ! { [ -n "$(torch_root)" ] && has_pyarrow && has_xgrammar; }; then missing+=(python3-pip); fi
+
 # What is about to be fetched: megabytes to download and on disk.
 download=0 disk=0 list=()
 plan() { list+=("$1"); download=$((download + $2)); disk=$((disk + $3)); }
@@ -91,7 +95,7 @@ if [ -z "$(torch_root)" ]; then
   if [ -n "${TEMPER_CUDA:-}" ]; then plan "LibTorch $torch_version with CUDA" 2400 4900; else plan "LibTorch $torch_version" 192 760; fi
 fi
 has_pyarrow || plan "pyarrow $pyarrow_version" 55 170
-[ -e .deps/xgrammar/include/xgrammar/xgrammar.h ] || plan "XGrammar's sources" 3 3
+has_xgrammar || plan "XGrammar's sources" 3 3
 if [ ${#list[@]} -gt 0 ]; then
   printf -v all ', %s' "${list[@]}"
   echo "setup: will fetch ${all:2}: about $download MB to download, $disk MB on disk, $((1 + download / 600)) to $((2 + download / 60)) minutes"
@@ -117,7 +121,7 @@ if [ -n "${TORCH_ROOT:-}" ] && [ ! -e "$TORCH_ROOT/include/ATen/ATen.h" ]; then
   exit 1
 fi
 if [ -z "$(torch_root)" ]; then
-  python3 -m pip --version >/dev/null 2>&1 || { echo "setup: python3 has no pip; install the package python3-pip and run again" >&2; exit 1; }
+  has_pip || { echo "setup: $(command -v python3) has no pip (Debian's python3 has, by the package python3-pip)" >&2; exit 1; }
   if [ -n "${TEMPER_CUDA:-}" ]; then install_cuda_torch; else install_torch; fi
   rm -rf "$torch_deps"
   mv .deps/torch.partial "$torch_deps"
@@ -138,7 +142,7 @@ if ! has_pyarrow; then
 fi
 
 # Only completions that keep to a grammar want it: the build goes on without.
-if [ ! -e .deps/xgrammar/include/xgrammar/xgrammar.h ]; then
+if ! has_xgrammar; then
   echo "setup: fetching the sources of xgrammar $xgrammar_version into .deps/xgrammar"
   rm -rf .deps/xgrammar.partial
   mkdir -p .deps/xgrammar.partial
