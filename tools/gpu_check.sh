@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Whether Temper computes on a GPU what it computes on the CPU, and how fast: builds it with CUDA, compares losses and log-probabilities of
-# every kind of training with the CPU's, measures fine-tuning, GRPO and sampling. Under ten minutes. Prints a report; exits 1 where a number
-# differs by more than rounding.
-# usage: tools/gpu_check.sh [--device cuda:0] [--program PATH]    (a program that is built already)
+# Whether Temper computes on a GPU what it computes on the CPU, and how fast: builds it with CUDA, compares losses and
+# log-probabilities of every kind of training with the CPU's, measures fine-tuning, GRPO and sampling. Under ten
+# minutes. Prints a report; exits 1 where a number differs by more than rounding. usage: tools/gpu_check.sh [--device
+# cuda:0] [--program PATH]    (a program that is built already)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD device=cuda program=
@@ -57,7 +57,7 @@ for model in $families; do compare sft-$model sft model.path=$model $rows; done
 compare lora sft model.path=qwen3 $rows adapter.method=lora adapter.rank=4
 compare dora sft model.path=qwen3 $rows adapter.method=lora adapter.rank=4 adapter.use_dora=true
 compare qlora sft model.path=qwen3 $rows adapter.method=qlora adapter.rank=4
-for optimizer in lion adafactor muon adamw8bit; do compare $optimizer sft model.path=qwen3 $rows optimizer.name=$optimizer; done
+for optimizer in $("$program" list optimizers | cut -d " " -f 1); do compare $optimizer sft model.path=qwen3 $rows optimizer.name=$optimizer; done
 compare dpo dpo model.path=qwen3 $pairs
 compare reward reward model.path=llama $pairs
 for strategy in logit attention_transfer feature_projection; do

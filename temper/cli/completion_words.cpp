@@ -36,7 +36,8 @@ Words algorithm_names(const std::string& standard) {
 
 Words reward_names() {
   Words names;
-  for (const rewards::RewardEntry& reward : rewards::registry()) names.push_back(reward.name);
+  for (const rewards::RewardEntry& reward : rewards::registry().list())
+    names.push_back(reward.name);
   return names;
 }
 

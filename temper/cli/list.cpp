@@ -35,7 +35,7 @@ const std::vector<Topic>& topics() {
       {"algorithms", [] { lines(rl::algorithms().list()); }},
       {"optimizers", [] { lines(train::optimizers().list()); }},
       {"servers", [] { lines(generate::remote::server_kinds().list()); }},
-      {"rewards", [] { lines(rewards::registry()); }},
+      {"rewards", [] { lines(rewards::registry().list()); }},
       {"environments", [] { lines(env::environments().list()); }},
       {"losses",
        [] {

@@ -144,8 +144,10 @@ class Calculator : public Environment {
   double answer_ = 0;
 };
 
+const Registered<MakeEnvironment> kCalculator(
+    &environments,
+    {"calculator", &make_environment<Calculator>,
+     "a tool `calculator` for + - * and brackets; 1 for the last number being the row's `answer`"});
+
 }  // namespace
-
-std::unique_ptr<Environment> make_calculator() { return std::make_unique<Calculator>(); }
-
 }  // namespace temper::env

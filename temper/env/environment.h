@@ -1,6 +1,6 @@
-// Environments: what a policy interacts with turn by turn. One in C++ is a class in its own file
-// and a line in the table in registry.cpp; programs that link Temper add theirs to it, and any
-// program can be one through its command (command_host.h).
+// Environments: what a policy interacts with turn by turn. One in C++ is a class in its own file,
+// which ends with its `Registered<MakeEnvironment>`; programs that link Temper add theirs to it,
+// and any program can be one through its command (command_host.h).
 #pragma once
 
 #include <cstdint>
@@ -44,10 +44,13 @@ class Environment {
 };
 
 using MakeEnvironment = std::unique_ptr<Environment> (*)();
-// The built-in environments and added ones; `temper list environments` prints them.
+// Each file of an environment, and whoever adds one, registers it here; `temper list environments`
+// prints them.
 Registry<MakeEnvironment>& environments();
 
-std::unique_ptr<Environment> make_calculator();
-std::unique_ptr<Environment> make_grid_world();
+template <class E>
+std::unique_ptr<Environment> make_environment() {
+  return std::make_unique<E>();
+}
 
 }  // namespace temper::env

@@ -109,8 +109,10 @@ class GridWorld : public Environment {
   Place at_, goal_;
 };
 
+const Registered<MakeEnvironment> kGridWorld(
+    &environments,
+    {"grid_world", &make_environment<GridWorld>,
+     "a walk by north, south, east and west that finds what lies somewhere in a grid"});
+
 }  // namespace
-
-std::unique_ptr<Environment> make_grid_world() { return std::make_unique<GridWorld>(); }
-
 }  // namespace temper::env

@@ -130,10 +130,13 @@ class ConsoleSink : public Sink {
   bool has_printed_ = false;
 };
 
-}  // namespace
-
 std::unique_ptr<Sink> make_console_sink(const SinkOptions& options) {
   return std::make_unique<ConsoleSink>(options);
 }
 
+const Registered<MakeSink> kConsoleSink(
+    &sinks,
+    {"console", &make_console_sink, "one line of progress on a terminal, plain lines when piped"});
+
+}  // namespace
 }  // namespace temper

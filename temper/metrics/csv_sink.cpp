@@ -120,10 +120,12 @@ class CsvSink : public Sink {
   CsvTable train_, eval_;
 };
 
-}  // namespace
-
 std::unique_ptr<Sink> make_csv_sink(const SinkOptions& options) {
   return std::make_unique<CsvSink>(options);
 }
 
+const Registered<MakeSink> kCsvSink(&sinks,
+                                    {"csv", &make_csv_sink, "OUTPUT_DIR/metrics.csv and eval.csv"});
+
+}  // namespace
 }  // namespace temper

@@ -36,10 +36,13 @@ class JsonlSink : public Sink {
   std::ofstream out_;
 };
 
-}  // namespace
-
 std::unique_ptr<Sink> make_jsonl_sink(const SinkOptions& options) {
   return std::make_unique<JsonlSink>(options);
 }
 
+const Registered<MakeSink> kJsonlSink(
+    &sinks,
+    {"jsonl", &make_jsonl_sink, "OUTPUT_DIR/metrics.jsonl, a row a step at full float precision"});
+
+}  // namespace
 }  // namespace temper

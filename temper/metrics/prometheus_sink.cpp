@@ -130,10 +130,14 @@ class PrometheusSink : public Sink {
   std::map<std::string, double> values_;
 };
 
-}  // namespace
-
 std::unique_ptr<Sink> make_prometheus_sink(const SinkOptions& options) {
   return std::make_unique<PrometheusSink>(options);
 }
 
+const Registered<MakeSink> kPrometheusSink(
+    &sinks,
+    {"prometheus", &make_prometheus_sink,
+     "OUTPUT_DIR/metrics.prom, the newest values for a node exporter's textfile collector"});
+
+}  // namespace
 }  // namespace temper

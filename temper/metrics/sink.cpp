@@ -7,15 +7,7 @@
 namespace temper {
 
 Registry<MakeSink>& sinks() {
-  static Registry<MakeSink> table(
-      "metrics sink",
-      {{"console", make_console_sink, "one line of progress on a terminal, plain lines when piped"},
-       {"jsonl", make_jsonl_sink, "OUTPUT_DIR/metrics.jsonl, a row a step at full float precision"},
-       {"csv", make_csv_sink, "OUTPUT_DIR/metrics.csv and eval.csv"},
-       {"tensorboard", make_tensorboard_sink, "OUTPUT_DIR/tensorboard/, event files"},
-       {"wandb", make_wandb_sink, "OUTPUT_DIR/wandb/, an offline run for `wandb sync`"},
-       {"prometheus", make_prometheus_sink,
-        "OUTPUT_DIR/metrics.prom, the newest values for a node exporter's textfile collector"}});
+  static Registry<MakeSink> table("metrics sink");
   return table;
 }
 

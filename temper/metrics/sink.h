@@ -1,5 +1,5 @@
-// A sink receives the rows of metrics. Each is one file with a factory, and one line in the table
-// in sink.cpp; other programs add theirs with sinks().add before temper::cli::run.
+// A sink receives the rows of metrics. Each is one file, which ends with its
+// `Registered<MakeSink>`; other programs add theirs with sinks().add before temper::cli::run.
 #pragma once
 
 #include <cstdint>
@@ -72,14 +72,5 @@ class Metrics {
   std::vector<Open> open_;
   std::ostream* plain_ = nullptr;  // where warnings go if there is no console sink
 };
-
-std::unique_ptr<Sink> make_jsonl_sink(const SinkOptions& options);  // OUTPUT_DIR/metrics.jsonl
-// OUTPUT_DIR/metrics.csv, and eval.csv for evaluation rows, which have other columns
-std::unique_ptr<Sink> make_csv_sink(const SinkOptions& options);
-std::unique_ptr<Sink> make_console_sink(const SinkOptions& options);
-std::unique_ptr<Sink> make_tensorboard_sink(const SinkOptions& options);  // OUTPUT_DIR/tensorboard/
-std::unique_ptr<Sink> make_wandb_sink(
-    const SinkOptions& options);  // OUTPUT_DIR/wandb/, an offline run
-std::unique_ptr<Sink> make_prometheus_sink(const SinkOptions& options);  // OUTPUT_DIR/metrics.prom
 
 }  // namespace temper

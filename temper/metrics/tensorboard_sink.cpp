@@ -57,10 +57,12 @@ class TensorboardSink : public Sink {
   std::ofstream out_;
 };
 
-}  // namespace
-
 std::unique_ptr<Sink> make_tensorboard_sink(const SinkOptions& options) {
   return std::make_unique<TensorboardSink>(options);
 }
 
+const Registered<MakeSink> kTensorboardSink(&sinks, {"tensorboard", &make_tensorboard_sink,
+                                                     "OUTPUT_DIR/tensorboard/, event files"});
+
+}  // namespace
 }  // namespace temper

@@ -198,10 +198,13 @@ class WandbSink : public Sink {
   Items pending_, summary_;
 };
 
-}  // namespace
-
 std::unique_ptr<Sink> make_wandb_sink(const SinkOptions& options) {
   return std::make_unique<WandbSink>(options);
 }
 
+const Registered<MakeSink> kWandbSink(&sinks,
+                                      {"wandb", &make_wandb_sink,
+                                       "OUTPUT_DIR/wandb/, an offline run for `wandb sync`"});
+
+}  // namespace
 }  // namespace temper

@@ -4,7 +4,7 @@
 #include "temper/base/ascii.h"
 #include "temper/base/error.h"
 #include "temper/rewards/answer.h"
-#include "temper/rewards/builtin.h"
+#include "temper/rewards/reward.h"
 
 namespace temper::rewards {
 namespace {
@@ -72,10 +72,13 @@ class Gsm8k : public SimpleReward {
   std::string field_;
 };
 
-}  // namespace
-
 std::unique_ptr<Reward> make_gsm8k(const RewardSection& s) {
   return std::make_unique<Gsm8k>(s.field);
 }
 
+const Registered<MakeReward> kGsm8kReward(
+    &registry,
+    {"gsm8k", &make_gsm8k, "1 where the completion's final number is that of the row's `answer`"});
+
+}  // namespace
 }  // namespace temper::rewards

@@ -1,7 +1,7 @@
 // Completions compared with a text, and searched for a pattern.
 #include "temper/base/error.h"
 #include "temper/rewards/answer.h"
-#include "temper/rewards/builtin.h"
+#include "temper/rewards/reward.h"
 #include "temper/text/regex.h"
 
 namespace temper::rewards {
@@ -42,8 +42,6 @@ class Pattern : public Reward {
   Regex regex_;
 };
 
-}  // namespace
-
 std::unique_ptr<Reward> make_exact(const RewardSection& s) {
   return std::make_unique<Exact>(s.field);
 }
@@ -54,4 +52,12 @@ std::unique_ptr<Reward> make_regex(const RewardSection& s) {
   return std::make_unique<Pattern>(*s.pattern);
 }
 
+const Registered<MakeReward> kExactReward(
+    &registry, {"exact", &make_exact,
+                "1 where the completion is the row's `answer`, but for surrounding space"});
+const Registered<MakeReward> kRegexReward(&registry,
+                                          {"regex", &make_regex,
+                                           "1 where `pattern` is found in the completion"});
+
+}  // namespace
 }  // namespace temper::rewards

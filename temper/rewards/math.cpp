@@ -1,7 +1,7 @@
 // Answers of mathematics in \boxed{...}, as the MATH dataset has them (Hendrycks et al., arXiv
 // 2103.03874).
 #include "temper/rewards/answer.h"
-#include "temper/rewards/builtin.h"
+#include "temper/rewards/reward.h"
 #include "temper/rewards/same_answer.h"
 
 namespace temper::rewards {
@@ -22,10 +22,14 @@ class Math : public SimpleReward {
   std::string field_;
 };
 
-}  // namespace
-
 std::unique_ptr<Reward> make_math(const RewardSection& s) {
   return std::make_unique<Math>(s.field);
 }
 
+const Registered<MakeReward> kMathReward(
+    &registry, {"math", &make_math,
+                "1 where the \\boxed answer equals the row's `answer`: expressions by their "
+                "values, lists, sets, intervals, matrices, equations part by part"});
+
+}  // namespace
 }  // namespace temper::rewards

@@ -1,6 +1,6 @@
-// Rewards: scores of completions. A reward is one file with a factory and one line in the table in
-// registry.cpp; programs that link Temper add theirs with register_reward, and any program at all
-// can be a reward by its command (command.h).
+// Rewards: scores of completions. A reward is one file, which ends with its
+// `Registered<MakeReward>`; programs that link Temper add theirs with register_reward, and any
+// program at all can be a reward by its command (command.h).
 #pragma once
 
 #include <cstdint>
@@ -70,7 +70,7 @@ class SimpleReward : public Reward {
 using MakeReward = std::unique_ptr<Reward> (*)(const RewardSection& options);
 using RewardEntry = Registry<MakeReward>::Entry;
 // The built-in ones and those that were registered; `temper list rewards` prints it.
-const std::list<RewardEntry>& registry();
+Registry<MakeReward>& registry();
 // Throws ConfigError for a name that is taken. Before any run begins.
 void register_reward(RewardEntry entry);
 // Makes a reward of its name or command. Throws ConfigError that names the nearest known name, or

@@ -5,7 +5,7 @@
 
 #include "temper/base/error.h"
 #include "temper/rewards/answer.h"
-#include "temper/rewards/builtin.h"
+#include "temper/rewards/reward.h"
 
 namespace temper::rewards {
 namespace {
@@ -78,8 +78,6 @@ struct JsonValid : SimpleReward {
   }
 };
 
-}  // namespace
-
 std::unique_ptr<Reward> make_format(const RewardSection&) { return std::make_unique<Format>(); }
 std::unique_ptr<Reward> make_length(const RewardSection&) { return std::make_unique<Length>(); }
 std::unique_ptr<Reward> make_repetition(const RewardSection&) {
@@ -87,4 +85,21 @@ std::unique_ptr<Reward> make_repetition(const RewardSection&) {
 }
 std::unique_ptr<Reward> make_json(const RewardSection&) { return std::make_unique<JsonValid>(); }
 
+const Registered<MakeReward> kFormatReward(
+    &registry,
+    {"format", &make_format,
+     "1 where the completion is <think>...</think><answer>...</answer> and nothing else"});
+const Registered<MakeReward> kLengthReward(
+    &registry,
+    {"length", &make_length,
+     "the completion's length as a share of rollout.max_new_tokens, negative: a penalty"});
+const Registered<MakeReward> kRepetitionReward(
+    &registry,
+    {"repetition", &make_repetition,
+     "the share of the completion's word trigrams that occurred before, negative: a penalty"});
+const Registered<MakeReward> kJsonReward(
+    &registry,
+    {"json", &make_json, "1 where the completion is one JSON value, also in a ``` block"});
+
+}  // namespace
 }  // namespace temper::rewards

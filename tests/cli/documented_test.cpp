@@ -5,6 +5,7 @@
 #include "temper/base/file.h"
 #include "temper/cli/training.h"
 #include "temper/distill/strategy.h"
+#include "temper/env/environment.h"
 #include "temper/generate/remote/protocol.h"
 #include "temper/metrics/sink.h"
 #include "temper/models/family.h"
@@ -28,6 +29,12 @@ void check_page(const char* page, const std::vector<std::string>& names) {
   }
 }
 
+// Without what other code registers for itself: the reward model.
+std::vector<std::string> built_in(std::vector<std::string> names) {
+  std::erase(names, "model");
+  return names;
+}
+
 }  // namespace
 
 TEST_CASE("every name that can be chosen is in its page") {
@@ -38,6 +45,8 @@ TEST_CASE("every name that can be chosen is in its page") {
   check_page("docs/preferences.md", preference::losses().names());
   check_page("docs/distillation.md", distill::strategies().names());
   check_page("docs/rl.md", rl::algorithms().names());
+  check_page("docs/rl.md", built_in(rewards::registry().names()));
+  check_page("docs/environments.md", env::environments().names());
   std::vector<std::string> verbs;
   for (const cli::Verb& verb : cli::verbs()) verbs.emplace_back(verb.name);
   check_page("README.md", verbs);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every verb on a device whose memory the host may not touch: the numbers of the backend aten on the CPU, to the bit. $1: the program, $2: the
-# same with the device `pretend` (pretend_device.h), $3: LibTorch's headers.
+# Every verb on a device whose memory the host may not touch: the numbers of the backend aten on the CPU, to the bit.
+# $1: the program, $2: the same with the device `pretend` (pretend_device.h), $3: LibTorch's headers.
 set -uo pipefail
 on_device=$(readlink -f "$2")
 headers=$3
@@ -42,7 +42,7 @@ check sft sft-int8 model.path=gemma2 $rows adapter.method=lora adapter.rank=3 mo
 fast="model.dtype=bfloat16 model.arithmetic=fast"
 check sft sft-fast model.path=qwen3 $rows $fast
 check sft sft-noise model.path=qwen3 $rows train.neftune_alpha=5
-for optimizer in lion adafactor muon adamw8bit sgd; do
+for optimizer in $("$temper" list optimizers | cut -d " " -f 1); do
   check sft sft-$optimizer model.path=qwen3 $rows optimizer.name=$optimizer
 done
 check dpo dpo model.path=gemma2 $pairs
@@ -67,8 +67,8 @@ cmp -s chosen/final/model.safetensors default/final/model.safetensors || fail "a
 "$on_device" score --model qwen3 --input rows.jsonl --device pretend:1 --output none > refused 2>&1
 [ $? = 2 ] && grep -q 'has 1 device of this kind' refused || fail "a device too many: $(cat refused)"
 
-# A run that is stopped and resumed on the device, begun on the processor and resumed on the device, and the other way round, ends with the
-# weights of one that was never stopped.
+# A run that is stopped and resumed on the device, begun on the processor and resumed on the device, and the other way
+# round, ends with the weights of one that was never stopped.
 long="model.path=qwen3 $rows $base train.save_every=3 optimizer.schedule=constant adapter.method=lora adapter.rank=3 adapter.dropout=0.1"
 half() { # PROGRAM OUT ARGUMENTS
   local program=$1 out=$2
@@ -129,7 +129,8 @@ for place in cpu pretend; do
 done
 cmp -s served-cpu served-pretend || fail "the server answers otherwise on the device: $(cat served-cpu served-pretend)"
 
-# What a step waits for: copies to and from the device and numbers that the host reads, as the difference of runs of 7 and 3 steps.
+# What a step waits for: copies to and from the device and numbers that the host reads, as the difference of runs of 7
+# and 3 steps.
 per_step() { # VERB NAME MOST_TO_HOST MOST_TO_DEVICE MOST_NUMBERS ARGUMENTS
   local verb=$1 name=$2 most_to_host=$3 most_to_device=$4 most_numbers=$5
   shift 5

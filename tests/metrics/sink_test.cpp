@@ -63,7 +63,7 @@ MetricsRow eval_row(int64_t step, double loss) {
 
 TEST_CASE("jsonl appends a line a row at full precision") {
   const Directory dir;
-  const auto sink = make_jsonl_sink({.output_dir = dir.path()});
+  const auto sink = sinks().find("jsonl")({.output_dir = dir.path()});
   MetricsRow row(1);
   row.set("loss", 0.1f);
   row.set("grad_norm", 0.1);
@@ -82,7 +82,7 @@ TEST_CASE("jsonl is cut back to a step, byte for byte, and goes on behind it") {
   dir.append("metrics.jsonl",
              "{\"step\":1,\"loss\":0.30000001192092896}\n{\"step\": 2, \"eval/loss\": "
              "1}\n{\"step\": 3}\n{\"step\": 4, \"lo");
-  const auto sink = make_jsonl_sink({.output_dir = dir.path()});
+  const auto sink = sinks().find("jsonl")({.output_dir = dir.path()});
   sink->truncate_after(2);
   sink->log(train_row(3, 1.5f));
   CHECK(dir.text("metrics.jsonl") ==
@@ -96,7 +96,7 @@ TEST_CASE("csv keeps evaluation rows apart, and later names become new columns")
   const Directory dir;
   const SinkOptions options{.output_dir = dir.path()};
   {
-    const auto sink = make_csv_sink(options);
+    const auto sink = sinks().find("csv")(options);
     sink->log(train_row(1, 0.1f));
     sink->log(eval_row(1, 2.0));
     MetricsRow wide = train_row(2, 0.2f);
@@ -108,7 +108,7 @@ TEST_CASE("csv keeps evaluation rows apart, and later names become new columns")
   CHECK(dir.text("eval.csv") == "step,eval/loss\n1,2\n");
 
   dir.append("metrics.csv", "4,0.");  // as a crash would
-  const auto sink = make_csv_sink(options);
+  const auto sink = sinks().find("csv")(options);
   sink->truncate_after(2);
   MetricsRow narrow(3);
   narrow.set("a,b", 5);
@@ -122,7 +122,8 @@ TEST_CASE("csv keeps evaluation rows apart, and later names become new columns")
 
 TEST_CASE("the console prints plain lines when piped") {
   std::ostringstream out;
-  const auto sink = make_console_sink({.total_steps = 100, .console = &out, .metrics = kMetrics});
+  const auto sink =
+      sinks().find("console")({.total_steps = 100, .console = &out, .metrics = kMetrics});
   MetricsRow row(1);
   row.set("loss", 2.5f);
   row.set("grad_norm", 0.5);
@@ -142,7 +143,8 @@ TEST_CASE("the console prints plain lines when piped") {
 
 TEST_CASE("piped, short steps are printed now and then, the first and the last always") {
   std::ostringstream out;
-  const auto sink = make_console_sink({.total_steps = 9, .console = &out, .metrics = kMetrics});
+  const auto sink =
+      sinks().find("console")({.total_steps = 9, .console = &out, .metrics = kMetrics});
   for (int step = 1; step <= 9; ++step) {
     MetricsRow row(step);
     row.set("step_seconds", 0.3);
@@ -160,11 +162,11 @@ TEST_CASE("piped, short steps are printed now and then, the first and the last a
 
 TEST_CASE("the console shows what is declared, in that order") {
   std::ostringstream out;
-  const auto sink = make_console_sink({.console = &out,
-                                       .metrics = {{"b", "tokens", "", "", true, "length"},
-                                                   {"quiet", "", "", ""},
-                                                   {"rewards/*", "", "", "", true},
-                                                   {"a", "", "", "", true}}});
+  const auto sink = sinks().find("console")({.console = &out,
+                                             .metrics = {{"b", "tokens", "", "", true, "length"},
+                                                         {"quiet", "", "", ""},
+                                                         {"rewards/*", "", "", "", true},
+                                                         {"a", "", "", "", true}}});
   MetricsRow row(1);
   for (const char* name : {"a", "quiet", "rewards/x", "rewards/y", "unknown"}) row.set(name, 0.25);
   row.set("b", 7);
@@ -180,7 +182,7 @@ TEST_CASE("the console shows what is declared, in that order") {
 
 TEST_CASE("on a terminal one line is redrawn, and other lines stand above it") {
   std::ostringstream out;
-  const auto sink = make_console_sink(
+  const auto sink = sinks().find("console")(
       {.total_steps = 2, .console = &out, .terminal = true, .columns = 32, .metrics = kMetrics});
   sink->log(train_row(1, 1));
   sink->warn("careful");
@@ -207,11 +209,12 @@ TEST_CASE(
   row.set("loss", 1e-9);
   const auto drawn = [&](int columns) {
     std::ostringstream out;
-    make_console_sink({.total_steps = 200,
-                       .console = &out,
-                       .terminal = true,
-                       .columns = columns,
-                       .metrics = kMetrics})
+    sinks()
+        .find("console")({.total_steps = 200,
+                          .console = &out,
+                          .terminal = true,
+                          .columns = columns,
+                          .metrics = kMetrics})
         ->log(row);
     return out.str().substr(4);
   };
@@ -259,7 +262,7 @@ TEST_CASE("another program's sink gets the rows, and what they may hold") {
   Metrics metrics(names, {.console = &out, .metrics = {{"loss"}}});
   metrics.log(train_row(1, 1));
   CHECK(out.str() == "loss {\"step\": 1, \"loss\": 1}");
-  CHECK_THROWS_WITH_AS(sinks().add({"csv", make_csv_sink, "another"}),
+  CHECK_THROWS_WITH_AS(sinks().add({"csv", sinks().find("csv"), "another"}),
                        "metrics sink `csv` exists already", ConfigError);
 }
 
@@ -267,7 +270,7 @@ TEST_CASE("prometheus has the newest value of every metric") {
   const Directory dir;
   std::vector<MetricInfo> metrics = kMetrics;
   metrics[0].help = "line\nand \\";
-  const auto sink = make_prometheus_sink({.output_dir = dir.path(), .metrics = metrics});
+  const auto sink = sinks().find("prometheus")({.output_dir = dir.path(), .metrics = metrics});
   CHECK_FALSE(dir.has("metrics.prom"));
   MetricsRow row(1);
   row.set("loss", 0.1f);

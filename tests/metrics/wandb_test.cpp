@@ -133,7 +133,7 @@ TEST_CASE("of a log that is cut or damaged the records before that are read") {
 TEST_CASE("an offline run has a row a step and goes on where the run resumes") {
   const OutputDirectory dir;
   {
-    const auto sink = make_wandb_sink({.output_dir = dir.path(), .config = {{"seed", "7"}}});
+    const auto sink = sinks().find("wandb")({.output_dir = dir.path(), .config = {{"seed", "7"}}});
     sink->truncate_after(-1);
     CHECK(dir.files().empty());
     sink->log(row_of(1, "loss", 0.5));
@@ -147,7 +147,7 @@ TEST_CASE("an offline run has a row a step and goes on where the run resumes") {
                           {{"loss", "0.25"}, {"_step", "3"}}});
   const std::vector<std::string> first = dir.files();
   {
-    const auto sink = make_wandb_sink({.output_dir = dir.path()});
+    const auto sink = sinks().find("wandb")({.output_dir = dir.path()});
     sink->truncate_after(2);
     sink->log(row_of(3, "loss", 0.75));
     sink->finish();
@@ -162,7 +162,7 @@ TEST_CASE("an offline run has a row a step and goes on where the run resumes") {
   // The header, the run, three rows, the summary, the exit.
   CHECK(read_wandb_records(read_file(first[0])).size() == 7);
 
-  const auto sink = make_wandb_sink({.output_dir = dir.path()});
+  const auto sink = sinks().find("wandb")({.output_dir = dir.path()});
   sink->truncate_after(-1);
   sink->log(row_of(1, "loss", 1));
   sink->finish();

@@ -93,7 +93,7 @@ TEST_CASE("rewards of one sum are told apart, and count as a learning signal") {
   const std::vector<rl::EpisodeGroup> level{
       group_with({{{"a", 1}, {"b", 0}}, {{"a", 0}, {"b", 1}}, {{"a", 0.5}, {"b", 0.5}}}),
       group_with({{{"a", 1}, {"b", 0}}, {{"a", 1}, {"b", 0}}, {{"a", 0}, {"b", 1}}})};
-  const auto grpo = rl::make_grpo();
+  const auto grpo = rl::algorithms().find("grpo")();
   CHECK_FALSE(grpo->keep(level[0]));
   CHECK(rl::describe(level, *grpo).zero_std_groups == 2);
   // With two rewards of equal weight the normalized ones cancel; with others they do not.

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -12,6 +13,7 @@
 #include "temper/base/file.h"
 #include "temper/base/json.h"
 #include "temper/metrics/row.h"
+#include "temper/rl/algorithms/algorithm.h"
 #include "temper/rl/run.h"
 #include "tests/train/tiny.h"
 
@@ -39,6 +41,13 @@ TEST_CASE("every algorithm's updates are those of its paper") {
   std::string lines;
   for (const Json& row : golden["rollouts"]) lines += row.dump() + "\n";
   write_file_atomic((folder.path / "rollouts.jsonl").string(), lines);
+  for (const std::string& name : rl::algorithms().names()) {
+    CAPTURE(name);  // tests/golden/make_rl_goldens.py makes its cases; ppo's are in ppo_golden_test
+    const bool known =
+        std::any_of(golden["cases"].begin(), golden["cases"].end(),
+                    [&](const Json& one) { return one["keys"]["algorithm"] == name; });
+    CHECK((known || name == "ppo" || name.starts_with("test_")));
+  }
   const std::string output = (folder.path / "out").string();
   for (const Json& one : golden["cases"]) {
     const std::string what = one["keys"].dump();

@@ -92,18 +92,13 @@ class Algorithm {
 
 using MakeAlgorithm = std::unique_ptr<Algorithm> (*)();
 
-// The built-in ones and those that were added; `temper list algorithms` prints them.
+// Each file of an algorithm, and whoever adds one, registers it here; `temper list algorithms`
+// prints them.
 Registry<MakeAlgorithm>& algorithms();
 
-std::unique_ptr<Algorithm> make_grpo();
-std::unique_ptr<Algorithm> make_dr_grpo();
-std::unique_ptr<Algorithm> make_dapo();
-std::unique_ptr<Algorithm> make_gspo();
-std::unique_ptr<Algorithm> make_rloo();
-std::unique_ptr<Algorithm> make_cispo();
-std::unique_ptr<Algorithm> make_gdpo();
-std::unique_ptr<Algorithm> make_dro();
-std::unique_ptr<Algorithm> make_reinforce_plus_plus();
-std::unique_ptr<Algorithm> make_ppo();
+template <class A>
+std::unique_ptr<Algorithm> make_algorithm() {
+  return std::make_unique<A>();
+}
 
 }  // namespace temper::rl

@@ -24,18 +24,16 @@ class Cispo final : public GroupAlgorithm {
   train::Loss loss(const TokenBatch& b) const override {
     const at::Tensor ratio_M = keys.ratio(b).detach();
     const at::Tensor clipped_M = at::clamp(ratio_M, 1 - keys.epsilon_low, 1 + keys.epsilon_high);
-    train::Loss loss;
-    loss.terms.push_back(policy_term(-clipped_M * b.advantage_M * b.logp_M, b));
-    add_kl(loss, b, keys.beta, keys.kl_estimator);
-    add_entropy_bonus(loss, b, keys.entropy_bonus);
-    add_clip_fraction(
-        loss, outside_trust_region(ratio_M, b.advantage_M, keys.epsilon_low, keys.epsilon_high));
-    return loss;
+    return keys.loss_of(
+        -clipped_M * b.advantage_M * b.logp_M,
+        outside_trust_region(ratio_M, b.advantage_M, keys.epsilon_low, keys.epsilon_high), b,
+        keys.beta);
   }
 };
 
+const Registered<MakeAlgorithm> kCispo(
+    &algorithms, {"cispo", &make_algorithm<Cispo>,
+                  "REINFORCE with clipped importance weights, token-mean loss (arXiv 2506.13585)"});
+
 }  // namespace
-
-std::unique_ptr<Algorithm> make_cispo() { return std::make_unique<Cispo>(); }
-
 }  // namespace temper::rl

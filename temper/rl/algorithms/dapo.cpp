@@ -1,6 +1,5 @@
 // DAPO (Yu et al., arXiv 2503.14476): GRPO with four changes. Its dynamic sampling and its overlong
 // shaping are keys that the other algorithms of the family have, too, and that DAPO switches on.
-#include <algorithm>
 
 #include "temper/rl/algorithms/group_keys.h"
 
@@ -33,14 +32,10 @@ class Dapo final : public GroupAlgorithm {
   }
 };
 
+const Registered<MakeAlgorithm> kDapo(
+    &algorithms,
+    {"dapo", &make_algorithm<Dapo>,
+     "clip-higher, token-mean loss, dynamic sampling, overlong shaping (arXiv 2503.14476)"});
+
 }  // namespace
-
-double overlong_penalty(int64_t length, int64_t max_new_tokens, int64_t buffer) {
-  if (buffer == 0 || length <= max_new_tokens - buffer) return 0;
-  return std::max(
-      -1.0, static_cast<double>(max_new_tokens - buffer - length) / static_cast<double>(buffer));
-}
-
-std::unique_ptr<Algorithm> make_dapo() { return std::make_unique<Dapo>(); }
-
 }  // namespace temper::rl

@@ -17,8 +17,9 @@ class DrGrpo final : public GroupAlgorithm {
   }
 };
 
+const Registered<MakeAlgorithm> kDrGrpo(
+    &algorithms, {"dr_grpo", &make_algorithm<DrGrpo>,
+                  "GRPO without its biases of length and difficulty (arXiv 2503.20783)"});
+
 }  // namespace
-
-std::unique_ptr<Algorithm> make_dr_grpo() { return std::make_unique<DrGrpo>(); }
-
 }  // namespace temper::rl

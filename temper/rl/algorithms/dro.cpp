@@ -25,20 +25,16 @@ class Dro final : public GroupAlgorithm {
     return {"importance", "epsilon_low", "epsilon_high", "dual_clip"};
   }
   train::Loss loss(const TokenBatch& b) const override {
-    train::Loss loss;
-    loss.terms.push_back(policy_term(direct_reward(b, dro_beta_), b));
-    add_kl(loss, b, keys.beta, keys.kl_estimator);
-    add_entropy_bonus(loss, b, keys.entropy_bonus);
-    add_clip_fraction(loss, at::zeros_like(b.advantage_M));
-    return loss;
+    return keys.loss_of(direct_reward(b, dro_beta_), at::zeros_like(b.advantage_M), b, keys.beta);
   }
 
  private:
   double dro_beta_ = 0.05;  // the Tinker API's
 };
 
+const Registered<MakeAlgorithm> kDro(
+    &algorithms, {"dro", &make_algorithm<Dro>,
+                  "policy gradient with a quadratic penalty of the log-ratio (arXiv 2405.19107)"});
+
 }  // namespace
-
-std::unique_ptr<Algorithm> make_dro() { return std::make_unique<Dro>(); }
-
 }  // namespace temper::rl

@@ -13,8 +13,9 @@ class Gdpo final : public GroupAlgorithm {
   Gdpo() { keys.reward_aggregation = RewardAggregation::kNormalizeThenSum; }
 };
 
+const Registered<MakeAlgorithm> kGdpo(
+    &algorithms, {"gdpo", &make_algorithm<Gdpo>,
+                  "GRPO with every reward normalized by itself, then summed (arXiv 2601.05242)"});
+
 }  // namespace
-
-std::unique_ptr<Algorithm> make_gdpo() { return std::make_unique<Gdpo>(); }
-
 }  // namespace temper::rl

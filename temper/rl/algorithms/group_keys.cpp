@@ -83,6 +83,12 @@ void GroupAlgorithm::assign_batch(std::span<EpisodeGroup> groups) {
     for (const Episode& episode : group.episodes) group.set_advantage(episode, normalized[next++]);
 }
 
+double overlong_penalty(int64_t length, int64_t max_new_tokens, int64_t buffer) {
+  if (buffer == 0 || length <= max_new_tokens - buffer) return 0;
+  return std::max(
+      -1.0, static_cast<double>(max_new_tokens - buffer - length) / static_cast<double>(buffer));
+}
+
 GroupKeys& group_keys(Algorithm& algorithm) {
   auto* found = dynamic_cast<GroupAlgorithm*>(&algorithm);
   check<ConfigError>(found != nullptr, "rl.algorithm: this algorithm has its own keys");

@@ -13,8 +13,9 @@ class Grpo final : public GroupAlgorithm {
   Grpo() { keys.beta = 0.04; }
 };
 
+const Registered<MakeAlgorithm> kGrpo(
+    &algorithms, {"grpo", &make_algorithm<Grpo>,
+                  "group-relative advantages, KL to the reference (arXiv 2402.03300)"});
+
 }  // namespace
-
-std::unique_ptr<Algorithm> make_grpo() { return std::make_unique<Grpo>(); }
-
 }  // namespace temper::rl

@@ -19,8 +19,9 @@ class Gspo final : public GroupAlgorithm {
   }
 };
 
+const Registered<MakeAlgorithm> kGspo(
+    &algorithms, {"gspo", &make_algorithm<Gspo>,
+                  "importance ratio and clipping of whole completions (arXiv 2507.18071)"});
+
 }  // namespace
-
-std::unique_ptr<Algorithm> make_gspo() { return std::make_unique<Gspo>(); }
-
 }  // namespace temper::rl

@@ -26,16 +26,21 @@ void PolicyKeys::fields(Fields& f, const char* beta_help) {
         "coefficient of the mean token entropy, which is subtracted from the loss", at_least(0));
 }
 
-train::Loss PolicyKeys::clipped_loss(const at::Tensor& ratio_M, const TokenBatch& b,
-                                     double kl_weight) const {
+train::Loss PolicyKeys::loss_of(const at::Tensor& loss_M, const at::Tensor& outside_M,
+                                const TokenBatch& b, double kl_weight) const {
   train::Loss loss;
-  loss.terms.push_back(policy_term(
-      clipped_surrogate(ratio_M, b.advantage_M, epsilon_low, epsilon_high, dual_clip), b));
+  loss.terms.push_back(policy_term(loss_M, b));
   add_kl(loss, b, kl_weight, kl_estimator);
   add_entropy_bonus(loss, b, entropy_bonus);
-  add_clip_fraction(
-      loss, outside_trust_region(ratio_M.detach(), b.advantage_M, epsilon_low, epsilon_high));
+  add_clip_fraction(loss, outside_M);
   return loss;
+}
+
+train::Loss PolicyKeys::clipped_loss(const at::Tensor& ratio_M, const TokenBatch& b,
+                                     double kl_weight) const {
+  return loss_of(clipped_surrogate(ratio_M, b.advantage_M, epsilon_low, epsilon_high, dual_clip),
+                 outside_trust_region(ratio_M.detach(), b.advantage_M, epsilon_low, epsilon_high),
+                 b, kl_weight);
 }
 
 std::vector<double> PolicyKeys::token_kl(const Segment& segment) const {

@@ -22,6 +22,10 @@ struct PolicyKeys {
   // beta_help: what the KL that `beta` weighs does in this algorithm.
   void fields(Fields& f, const char* beta_help);
 
+  // The tokens' losses, which are minimized, + kl_weight · KL - entropy_bonus · entropy; and the
+  // metric clip_fraction, the mean of outside_M: 1 where a token's ratio is out of bounds.
+  train::Loss loss_of(const at::Tensor& loss_M, const at::Tensor& outside_M, const TokenBatch& b,
+                      double kl_weight) const;
   // min(ρ A, clip(ρ, 1 - ε_low, 1 + ε_high) A) - kl_weight · KL + entropy_bonus · entropy,
   // maximized; and the metric clip_fraction.
   train::Loss clipped_loss(const at::Tensor& ratio_M, const TokenBatch& b, double kl_weight) const;

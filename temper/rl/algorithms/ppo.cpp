@@ -85,6 +85,12 @@ void Ppo::describe(std::span<const Segment* const> update, MetricsRow& row) cons
   if (keys.beta > 0) row.set("kl", keys.mean_token_kl(update));
 }
 
-std::unique_ptr<Algorithm> make_ppo() { return std::make_unique<Ppo>(); }
+namespace {
 
+const Registered<MakeAlgorithm> kPpo(
+    &algorithms,
+    {"ppo", &make_algorithm<Ppo>,
+     "clipped surrogate with a critic and GAE (arXiv 1707.06347); temper ppo trains it"});
+
+}  // namespace
 }  // namespace temper::rl

@@ -64,10 +64,9 @@ class ReinforcePlusPlus final : public Algorithm {
   PolicyKeys keys_;
 };
 
+const Registered<MakeAlgorithm> kReinforcePlusPlus(
+    &algorithms, {"reinforce_plus_plus", &make_algorithm<ReinforcePlusPlus>,
+                  "PPO without a critic, advantages normalized over the batch (arXiv 2501.03262)"});
+
 }  // namespace
-
-std::unique_ptr<Algorithm> make_reinforce_plus_plus() {
-  return std::make_unique<ReinforcePlusPlus>();
-}
-
 }  // namespace temper::rl

@@ -15,12 +15,8 @@ class Rloo final : public GroupAlgorithm {
   }
   // Equation 5 with the leave-one-out baseline: the gradient of A log π_θ. No KL term by default.
   train::Loss loss(const TokenBatch& b) const override {
-    train::Loss loss;
-    loss.terms.push_back(policy_term(-keys.ratio(b) * b.advantage_M, b));
-    add_kl(loss, b, keys.beta, keys.kl_estimator);
-    add_entropy_bonus(loss, b, keys.entropy_bonus);
-    add_clip_fraction(loss, at::zeros_like(b.advantage_M));
-    return loss;
+    return keys.loss_of(-keys.ratio(b) * b.advantage_M, at::zeros_like(b.advantage_M), b,
+                        keys.beta);
   }
 
  protected:
@@ -30,8 +26,9 @@ class Rloo final : public GroupAlgorithm {
   }
 };
 
+const Registered<MakeAlgorithm> kRloo(
+    &algorithms,
+    {"rloo", &make_algorithm<Rloo>, "REINFORCE with a leave-one-out baseline (arXiv 2402.14740)"});
+
 }  // namespace
-
-std::unique_ptr<Algorithm> make_rloo() { return std::make_unique<Rloo>(); }
-
 }  // namespace temper::rl
