@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -26,6 +27,14 @@ FileDescriptor open_regular(const std::string& path, struct stat& status) {
   return file;
 }
 }  // namespace
+
+bool is_safe_name(std::string_view name) {
+  return !name.empty() && name.size() <= kLongestSafeName && name[0] != '.' &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '-' || c == '_' || c == '.';
+         });
+}
 
 void FileDescriptor::reset(int fd) {
   if (fd_ >= 0) ::close(fd_);

@@ -30,6 +30,11 @@ class FileDescriptor {
   int fd_;
 };
 
+// Whether a name that others give is safe in a path: letters, digits, "-", "_" and "." alone, at
+// most kLongestSafeName, and no "." first.
+constexpr size_t kLongestSafeName = 128;
+bool is_safe_name(std::string_view name);
+
 // The whole file as bytes. Throws DataError naming the path and the cause, also when it is larger
 // than max_bytes.
 std::string read_file(const std::string& path, size_t max_bytes = size_t{1} << 32);

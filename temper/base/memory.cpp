@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 
 // jemalloc's, where the program is linked with it.
@@ -32,6 +33,11 @@ int64_t peak_memory_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return usage.ru_maxrss * 1024;
+}
+
+std::optional<int64_t> ranks_on_machine() {
+  const char* local = std::getenv("LOCAL_WORLD_SIZE");
+  return local ? std::optional<int64_t>(std::max(1, std::atoi(local))) : std::nullopt;
 }
 
 void give_back_memory() {

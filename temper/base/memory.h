@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace temper {
 
@@ -12,6 +13,10 @@ int64_t usable_memory_bytes();
 int64_t resident_memory_bytes();
 // The most resident memory that this process has had so far.
 int64_t peak_memory_bytes();
+
+// Processes of this program that share this machine, as their launcher says (LOCAL_WORLD_SIZE, at
+// least 1); none: there is no launcher.
+std::optional<int64_t> ranks_on_machine();
 
 // Returns freed memory, which the allocator would keep for a while, to the system.
 void give_back_memory();

@@ -15,12 +15,6 @@
 namespace temper::cli {
 namespace {
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t extent : shape) text += (text.empty() ? "" : ", ") + std::to_string(extent);
-  return "[" + text + "]";
-}
-
 // In pieces, so that a tensor of a large vocabulary is not in memory twice in float64.
 double most_apart(const TensorView& a, const TensorView& b) {
   constexpr int64_t kPiece = int64_t{1} << 22;

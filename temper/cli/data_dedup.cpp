@@ -92,10 +92,8 @@ class Dedup : public Command {
 
   // What is compared: the field, as text.
   std::string text_of(const Json& row, const std::string& where) const {
-    const Json* const value = data::find_field(row, by_);
-    if (!value && by_ == "prompt") return data::texts_of(row).prompt;
-    check<DataError>(value != nullptr, where, ": no `", by_, "`, which --by names");
-    return value->is_string() ? value->get<std::string>() : dump_json(*value);
+    if (by_ == "prompt" && !data::find_field(row, by_)) return data::texts_of(row).prompt;
+    return field_text(row, by_, where);
   }
 
   std::string compared_text(const Json& row, const std::string& where) const {

@@ -89,10 +89,7 @@ class Split : public Command {
 
   data::RowHash hash_of(const Json& row, const std::string& where) const {
     if (by_.empty()) return data::hash_of_text(data::texts_of(row).prompt, seed_);
-    const Json* const value = data::find_field(row, by_);
-    check<DataError>(value != nullptr, where, ": no `", by_, "`, which --by names");
-    return data::hash_of_text(value->is_string() ? value->get<std::string>() : dump_json(*value),
-                              seed_);
+    return data::hash_of_text(field_text(row, by_, where), seed_);
   }
 
   void print(int64_t rows) const {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/data/row_texts.h"
 #include "temper/metrics/format.h"
 
 namespace temper::cli {
@@ -80,6 +81,12 @@ size_t columns_of(const std::string& text) {
 }
 
 }  // namespace
+
+std::string field_text(const Json& row, const std::string& by, const std::string& where) {
+  const Json* const value = data::find_field(row, by);
+  check<DataError>(value != nullptr, where, ": no `", by, "`, which --by names");
+  return value->is_string() ? value->get<std::string>() : dump_json(*value);
+}
 
 std::string padded(const std::string& text, size_t columns) {
   return text + std::string(columns - std::min(columns, columns_of(text)), ' ');

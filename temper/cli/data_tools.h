@@ -63,6 +63,10 @@ void each_row(const char* what, int64_t n, const Compute& compute, const Consume
 // The groups of the rows, read with progress on the terminal.
 data::GroupedRows grouped(const data::RowGroups& by, const data::RowList& rows);
 
+// A row's field as text, what is no string as JSON. Throws DataError that names --by where there is
+// none.
+std::string field_text(const Json& row, const std::string& by, const std::string& where);
+
 // "12.5 %".
 std::string percent_text(double share);
 // The text with blanks behind it (or before it), up to so many columns of a terminal.

@@ -1,9 +1,5 @@
 #include "temper/cli/run_files.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-
-#include <cerrno>
 #include <filesystem>
 
 #include "temper/base/config.h"
@@ -31,11 +27,6 @@ RunFiles::RunFiles(const std::string& run) : directory(run) {
     report.title = run;
     report.metrics = train::trainer_metrics();
   }
-}
-
-bool is_running(const std::string& directory) {
-  const FileDescriptor file(::open((directory + "/.lock").c_str(), O_RDONLY | O_CLOEXEC));
-  return file.get() >= 0 && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 std::vector<std::string> config_differences(const RunFiles& a, const RunFiles& b) {

@@ -27,9 +27,6 @@ struct RunFiles {
   int64_t planned_steps = 0;  // 0: unknown
 };
 
-// Whether a process holds the run's lock. False where the file system has no locks.
-bool is_running(const std::string& directory);
-
 // Differences between the configs that are not of the runs' places: "KEY: A -> B".
 std::vector<std::string> config_differences(const RunFiles& a, const RunFiles& b);
 

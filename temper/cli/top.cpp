@@ -1,4 +1,4 @@
-// temper top: how a run is getting on, from its files.
+// temper top: the progress of a run, from its files.
 #include <unistd.h>
 
 #include <chrono>
@@ -15,6 +15,7 @@
 #include "temper/cli/run_files.h"
 #include "temper/cli/verbs.h"
 #include "temper/metrics/format.h"
+#include "temper/train/run_lock.h"
 
 namespace temper::cli {
 namespace {
@@ -39,7 +40,7 @@ class Top : public Command {
  public:
   void declare(CLI::App& app) override {
     app.description(
-        "Shows how a run is getting on, from its files: step, loss or reward, speed, time left and "
+        "Shows the progress of a run from its files: step, loss or reward, speed, time left and "
         "memory, until it ends.\n"
         "examples:\n"
         "  temper top runs/sft\n"
@@ -54,7 +55,8 @@ class Top : public Command {
     std::string shown;
     double shown_at = 0;
     while (true) {
-      const bool running = is_running(run_);  // before the files are read: they are then its last
+      const bool running =
+          train::is_running(run_);  // before the files are read: they are then its last
       const std::string line = line_of(running);
       const bool last = once_ || !running || interrupted();
       if (terminal) {

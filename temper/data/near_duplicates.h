@@ -49,7 +49,6 @@ class NearDuplicates {
   std::optional<Match> match_or_keep(int64_t number, const Shingles& shingles,
                                      const Signature& signature);
 
-  size_t rows_a_band() const { return rows_; }  // bytes of the signature
   size_t bands() const { return bands_; }
 
  private:

@@ -5,9 +5,11 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string_view>
 
 #include "temper/base/error.h"
+#include "temper/base/memory.h"
 #include "temper/base/plugin.h"
 #include "temper/dist/nccl/nccl.h"
 
@@ -16,8 +18,8 @@ namespace {
 
 // Whether no two ranks of this machine share a device: NCCL refuses that.
 bool has_own_device(at::DeviceType kind) {
-  const char* ranks = std::getenv("LOCAL_WORLD_SIZE");
-  return ranks && std::atoi(ranks) <= c10::impl::getDeviceGuardImpl(kind)->deviceCount();
+  const std::optional<int64_t> ranks = ranks_on_machine();
+  return ranks && *ranks <= c10::impl::getDeviceGuardImpl(kind)->deviceCount();
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,

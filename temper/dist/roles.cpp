@@ -30,8 +30,8 @@ void RolesSection::fields(Fields& f) {
         "ranks that compute the reference model's log-probabilities; empty: every rank does",
         at_least(0));
   f.add("tensor", tensor,
-        "how many of a role's ranks hold its model together by tensor parallelism; they stand next "
-        "to each other in its list",
+        "tensor-parallel degree of the model on ranks with a role: consecutive ranks of the role's "
+        "list share one copy",
         at_least(1));
 }
 

@@ -8,21 +8,19 @@
 #include "temper/text/tokens.h"
 
 namespace temper::distill {
-namespace {
 
-// bfloat16 loses nothing where the files hold no more.
-models::Storage storage_of(const DistillSection& section, const std::string& directory) {
+ops::WeightFormat teacher_format(const DistillSection& section, const std::string& directory) {
   using Dtype = DistillSection::TeacherDtype;
-  if (section.teacher_dtype != Dtype::kAuto)
-    return {section.teacher_dtype == Dtype::kBfloat16 ? ops::WeightFormat::kBFloat16
-                                                      : ops::WeightFormat::kFloat32,
-            {}};
+  if (section.teacher_dtype == Dtype::kBfloat16) return ops::WeightFormat::kBFloat16;
+  if (section.teacher_dtype == Dtype::kFloat32) return ops::WeightFormat::kFloat32;
   const TensorMap tensors = read_weights(directory);
   const bool bfloat16 = std::all_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
     return tensor.second.shape.size() < 2 || tensor.second.dtype == DType::kBFloat16;
   });
-  return {bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32, {}};
+  return bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32;
 }
+
+namespace {
 
 // Ids must mean the same to both: a probability is a token's.
 void check_vocabulary(const DistillConfig& config, const train::Roles& roles,
@@ -47,7 +45,7 @@ void check_vocabulary(const DistillConfig& config, const train::Roles& roles,
 void load_teacher(const DistillConfig& config, train::Roles& roles) {
   const std::string directory =
       models::named_model(config.distill.teacher, config.where("distill.teacher"));
-  roles.teacher = train::frozen_model(directory, storage_of(config.distill, directory));
+  roles.teacher = train::frozen_model(directory, {teacher_format(config.distill, directory), {}});
   if (!config.crosses()) check_vocabulary(config, roles, directory);
 }
 

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "temper/distill/config.h"
 #include "temper/ops/top_tokens.h"
+#include "temper/ops/weight.h"
 #include "temper/train/roles.h"
 
 namespace temper::distill {
@@ -12,6 +14,10 @@ namespace temper::distill {
 // Loads the teacher into roles.teacher. Throws ConfigError where its vocabulary is not the
 // student's: of another size, or with other tokens.
 void load_teacher(const DistillConfig& config, train::Roles& roles);
+
+// How the weights of the teacher in a directory are kept: distill.teacher_dtype; auto is bfloat16
+// where the files hold no more, which loses nothing, else float32.
+ops::WeightFormat teacher_format(const DistillSection& section, const std::string& directory);
 
 // A teacher outside of this process: its top-k log-probabilities come from a file (teacher_file.h);
 // a server would be another class.

@@ -1,7 +1,6 @@
 #include "temper/generate/request_check.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "temper/base/error.h"
 #include "temper/base/memory.h"
@@ -12,13 +11,12 @@ namespace temper::generate {
 
 int64_t cache_bytes(const EngineOptions& options) {
   if (options.cache_bytes > 0) return options.cache_bytes;
-  int ranks = options.local_ranks;
-  if (const char* text = std::getenv("LOCAL_WORLD_SIZE"); text && ranks <= 0)
-    ranks = std::atoi(text);
+  const int64_t ranks =
+      options.local_ranks > 0 ? options.local_ranks : ranks_on_machine().value_or(1);
   const at::Device device = models::chosen_device();
   const auto memory = models::memory_of(device);
   const int64_t all = memory ? memory->all : usable_memory_bytes(),
-                sharing = models::ranks_on_device(std::max(1, ranks), device);
+                sharing = models::ranks_on_device(ranks, device);
   return all / 4 / sharing;
 }
 

@@ -57,6 +57,12 @@ void give_back_pages(const TensorView& view) {
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t extent : shape) text += (text.empty() ? "" : ", ") + std::to_string(extent);
+  return "[" + text + "]";
+}
+
 TensorView bytes_view(std::string bytes) {
   const auto owned = std::make_shared<const std::string>(std::move(bytes));
   return {.dtype = DType::kUInt8,

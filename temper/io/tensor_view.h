@@ -55,6 +55,9 @@ void give_back_pages(const TensorView& view);
 // The product of a shape, or nullopt when it is negative or its bytes overflow.
 std::optional<size_t> shape_bytes(const std::vector<int64_t>& shape, DType dtype);
 
+// "[2, 3]", for messages.
+std::string shape_text(const std::vector<int64_t>& shape);
+
 // Bytes as a tensor [size] of kUInt8, and back.
 TensorView bytes_view(std::string bytes);
 std::string bytes_of(const TensorView& view);

@@ -27,6 +27,4 @@ const T& kept(torch::autograd::AutogradContext* ctx) {
   return static_cast<const Kept<T>*>(ctx->saved_data["kept"].toCapsule().get())->value;
 }
 
-inline bool needs_grad(const at::Tensor& x) { return x.defined() && x.requires_grad(); }
-
 }  // namespace temper::ops

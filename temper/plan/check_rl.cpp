@@ -20,7 +20,7 @@
 namespace temper::plan {
 namespace {
 
-constexpr int64_t kBatches = 100;  // rollout batches whose passes are measured
+constexpr int64_t kBatches = 100;  // rollout batches whose passes are measured, at most
 const char* const kNoModel = "model.path names no model that can be read";
 
 std::vector<std::string> reward_checks(const rl::RlConfig& config) {
@@ -115,9 +115,17 @@ std::vector<RowSize> units_of_groups(const rl::RlConfig& config, std::span<const
   return units;
 }
 
+// The rollout batches of the run's first prompts, refills included.
+int64_t measured_batches(const rl::RlConfig& config) {
+  if (!config.train.max_steps) return kBatches;
+  const int64_t batches = quotient_up(*config.train.max_steps, config.rl.updates_per_batch());
+  return std::min(kBatches, saturated_product(batches, 1 + config.rl.algorithm->max_refills()));
+}
+
 void shape_run(RunChecks& checks, const rl::RlConfig& config, const RunChecks::Rows& rows) {
   const int64_t per_batch = config.rl.prompts_per_rollout;
-  const std::vector<RowSize> prompts = drawn_rows(*rows.order, rows.sizes, kBatches * per_batch);
+  const std::vector<RowSize> prompts =
+      drawn_rows(*rows.order, rows.sizes, measured_batches(config) * per_batch);
   const std::vector<RowSize> units = units_of_groups(config, prompts);
   const int64_t of_batch = static_cast<int64_t>(units.size()) * per_batch /
                            std::max<int64_t>(1, static_cast<int64_t>(prompts.size()));

@@ -6,7 +6,7 @@
 #include "temper/data/preference_row.h"
 #include "temper/distill/sampled_rows.h"
 #include "temper/distill/strategy.h"
-#include "temper/io/weight_files.h"
+#include "temper/distill/teacher.h"
 #include "temper/models/directory.h"
 #include "temper/plan/compared_shape.h"
 #include "temper/plan/text.h"
@@ -61,19 +61,6 @@ data::PreferenceFormat pair_format(const preference::PreferenceConfig& config,
   if (config.verb == "dpo")
     format.unpaired = preference::losses().find(config.preference.loss).unpaired;
   return format;
-}
-
-// As distill/teacher.cpp: bfloat16 where the files hold no more.
-ops::WeightFormat teacher_format(const distill::DistillSection& section,
-                                 const std::string& directory) {
-  using Dtype = distill::DistillSection::TeacherDtype;
-  if (section.teacher_dtype == Dtype::kBfloat16) return ops::WeightFormat::kBFloat16;
-  if (section.teacher_dtype == Dtype::kFloat32) return ops::WeightFormat::kFloat32;
-  const TensorMap tensors = read_weights(directory);
-  const bool bfloat16 = std::all_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
-    return tensor.second.shape.size() < 2 || tensor.second.dtype == DType::kBFloat16;
-  });
-  return bfloat16 ? ops::WeightFormat::kBFloat16 : ops::WeightFormat::kFloat32;
 }
 
 // The strategy as the run makes it, which checks its layers and heads, and what it keeps.
@@ -154,7 +141,7 @@ void check_run(RunChecks& checks, distill::DistillConfig& config) {
     const std::string directory =
         models::named_model(config.distill.teacher, config.where("distill.teacher"));
     ModelRole role{.role = "teacher", .shape = checks.other_model(directory), .trains = false};
-    role.storage.weights = teacher_format(config.distill, directory);
+    role.storage.weights = distill::teacher_format(config.distill, directory);
     config.require(
         config.crosses() || role.shape.vocabulary == checks.shape.policy.shape.vocabulary,
         "distill.teacher", "the teacher's vocabulary is another one: it has ",

@@ -1,4 +1,4 @@
-// Proves a run before it starts: `temper check`.
+// Checks a run before it starts: `temper check`.
 #pragma once
 
 #include "temper/distill/config.h"

@@ -1,11 +1,6 @@
 // Checks of a run's surroundings: rows that fit, a directory, disk and memory.
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -21,6 +16,7 @@
 #include "temper/train/checkpoint.h"
 #include "temper/train/earlier_run.h"
 #include "temper/train/memory_limit.h"
+#include "temper/train/run_lock.h"
 
 namespace temper::plan {
 namespace fs = std::filesystem;
@@ -91,11 +87,6 @@ void RunChecks::lengths(const RowSizes& sizes, bool supervised) {
 
 namespace {
 
-bool is_locked(const std::string& directory) {
-  const FileDescriptor file(::open((directory + "/.lock").c_str(), O_RDONLY | O_CLOEXEC));
-  return file.get() >= 0 && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-}
-
 // The problem with a checkpoint's files; empty: they are as they were written.
 std::string damage_of(const std::string& checkpoint) {
   try {
@@ -121,7 +112,8 @@ Finding RunChecks::output_dir() const {
   const bool there = fs::exists(directory);
   check_writable(directory, config.where("output_dir"));
   train::check_separate_output(config);
-  config.require(!is_locked(directory), "output_dir", "another run is writing to ", directory);
+  config.require(!train::is_running(directory), "output_dir", "another run is writing to ",
+                 directory);
   const std::vector<std::string> found =
       train::Checkpoints(directory, config.train.keep_checkpoints).all();
   if (config.resume != "never" && config.resume != "auto") {
@@ -197,7 +189,7 @@ Finding RunChecks::disk(int64_t planned_steps) const {
 }
 
 Finding RunChecks::memory() const {
-  const int64_t on_machine = train::ranks_on_machine().value_or(ranks.count()),
+  const int64_t on_machine = ranks_on_machine().value_or(ranks.count()),
                 here = models::ranks_on_device(on_machine, shape.device);
   const int64_t peak = plan->peak_bytes(), all = here * peak;
   const auto memory = models::memory_of(shape.device);

@@ -1,6 +1,5 @@
 #include "temper/plan/run_checks.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -199,7 +198,7 @@ void RunChecks::mesh() {
 void RunChecks::rollout(const generate::RolloutSection& section) {
   generate::EngineOptions engine = section.engine_options();
   // The launcher says how many ranks share this machine; without one they are taken to be all.
-  if (!std::getenv("LOCAL_WORLD_SIZE"))
+  if (!ranks_on_machine())
     engine.local_ranks = static_cast<int>(ranks.count() + std::ssize(config.roles.serving()));
   shape.sampling.cache_bytes = generate::cache_bytes(engine);
   shape.sampling.cache_dtype = config.cache_dtype();

@@ -38,15 +38,14 @@ bool is_known_origin(const AccessRules& rules, const std::string& origin) {
   return scheme != std::string::npos && is_loopback(without_port(origin.substr(scheme + 3)));
 }
 
-// Compares in a time that does not depend on where the keys differ.
+}  // namespace
+
 bool same_key(std::string_view a, std::string_view b) {
   unsigned char difference = a.size() != b.size();
   for (size_t i = 0; i < a.size(); ++i)
     difference |= static_cast<unsigned char>(a[i] ^ b[i < b.size() ? i : 0]);
   return difference == 0;
 }
-
-}  // namespace
 
 bool is_loopback(std::string_view host) {
   return host == "localhost" || host.ends_with(".localhost") || host == "::1" ||

@@ -23,6 +23,8 @@ struct AccessRules {
 };
 
 bool is_loopback(std::string_view host);
+// Compares in a time that does not depend on where the keys differ.
+bool same_key(std::string_view a, std::string_view b);
 
 // The reason why a request is refused, with its HTTP status.
 struct Denial {

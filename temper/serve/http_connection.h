@@ -80,7 +80,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   State state() const { return state_; }
   const std::string& peer() const { return peer_; }
-  bool is_surplus() const { return surplus_; }
   // How readily the connection gives its place to a new one: 0 not at all, 1, or 2 first; and since
   // when it waits.
   int idleness(Clock::time_point now) const;

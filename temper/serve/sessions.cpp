@@ -6,25 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "temper/base/error.h"
+#include "temper/base/file.h"
 #include "temper/serve/asked.h"
 #include "temper/serve/body.h"
 #include "temper/serve/http_text.h"
 
 namespace temper::serve {
-namespace {
-
-constexpr size_t kLongestName = 128;
-
-bool is_name(const std::string& name) {
-  constexpr std::string_view kOthers = "-_.";
-  return !name.empty() && name.size() <= kLongestName &&
-         std::all_of(name.begin(), name.end(), [&](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  kOthers.find(c) != std::string_view::npos;
-         });
-}
-
-}  // namespace
 
 std::shared_ptr<Session> Sessions::open(const std::string& name, SessionRules rules) {
   auto session = std::make_shared<Session>(name, std::move(rules));
@@ -45,9 +32,10 @@ void Sessions::forget_idle() {
 std::shared_ptr<Session> Sessions::for_completions(const std::string& name) {
   if (name.empty() && required())
     throw Refusal(401, "expected an API key sk-temper-SESSION, or the header X-Temper-Session");
-  if (!is_name(name))
+  if (!is_safe_name(name))
     throw Refusal(400, temper::str("the session's name: found ", for_log(name), ", expected 1 to ",
-                                   kLongestName, " letters, digits, '-', '_' and '.'"));
+                                   kLongestSafeName,
+                                   " letters, digits, '-', '_' and '.', which is not the first"));
   const std::lock_guard lock(mutex_);
   auto found = sessions_.find(name);
   if (found == sessions_.end() && !opens_)

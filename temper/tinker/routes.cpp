@@ -19,16 +19,9 @@ constexpr size_t kLargeBody = size_t{1} << 20;
 using serve::Admission;
 using serve::Answer;
 using serve::error_answer;
+using serve::same_key;
 
 Admission at_once(Answer answer) { return {.answer = std::move(answer), .handle = {}}; }
-
-// Compares in a time that does not depend on where the keys differ.
-bool same_key(std::string_view a, std::string_view b) {
-  unsigned char difference = a.size() != b.size();
-  for (size_t i = 0; i < a.size(); ++i)
-    difference |= static_cast<unsigned char>(a[i] ^ b[i < b.size() ? i : 0]);
-  return difference == 0;
-}
 
 std::string content_type(const serve::RequestHead& head) {
   std::string type = ascii_lower(head.header("content-type"));

@@ -13,6 +13,7 @@
 
 #include "temper/base/errno_text.h"
 #include "temper/base/error.h"
+#include "temper/base/file.h"
 #include "temper/serve/asked.h"
 
 namespace temper::tinker {
@@ -22,16 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr const char *kRecord = "/checkpoint.json", *kRunRecord = "/run.json";
 constexpr const char* kHalfWritten = ".new-";  // begins the names of directories that are written
-constexpr size_t kLongestName = 128;
-
-bool is_file_name(const std::string& name) {
-  const auto fits = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '_' || c == '.';
-  };
-  return !name.empty() && name.size() <= kLongestName && name[0] != '.' &&
-         std::all_of(name.begin(), name.end(), fits);
-}
 
 std::optional<double> expiry(std::optional<int64_t> ttl_seconds) {
   if (!ttl_seconds) return std::nullopt;
@@ -164,7 +155,7 @@ void Store::touch_run(const std::string& id) {
 RunRecord Store::run(const std::string& id) const {
   const std::lock_guard lock(mutex_);
   const auto found = runs_.find(id);
-  if (found == runs_.end()) not_found("training run " + id.substr(0, kLongestName));
+  if (found == runs_.end()) not_found("training run " + id.substr(0, kLongestSafeName));
   return found->second;
 }
 
@@ -180,9 +171,9 @@ std::vector<RunRecord> Store::runs() const {
 }
 
 void Store::check_name(const Save& what) const {
-  check<ConfigError>(is_file_name(what.name), "path: found `", what.name.substr(0, kLongestName),
-                     "`, expected a name of at most ", kLongestName,
-                     " letters, digits, -, _ and ., which does not begin with .");
+  check<ConfigError>(is_safe_name(what.name), "path: found `",
+                     what.name.substr(0, kLongestSafeName), "`, expected a name of at most ",
+                     kLongestSafeName, " letters, digits, -, _ and ., which does not begin with .");
   const std::lock_guard lock(mutex_);
   check<ConfigError>(
       what.overwrite || !checkpoints_.contains(Checkpoint{what.run, what.kind, what.name}.path()),
@@ -232,7 +223,7 @@ void Store::write_record(const Checkpoint& c, const std::string& directory) cons
 
 Checkpoint& Store::known(const std::string& tinker_path) {
   const auto found = checkpoints_.find(tinker_path);
-  if (found == checkpoints_.end()) not_found(tinker_path.substr(0, 4 * kLongestName));
+  if (found == checkpoints_.end()) not_found(tinker_path.substr(0, 4 * kLongestSafeName));
   return found->second;
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "temper/base/error.h"
+#include "temper/io/tensor_view.h"
 #include "temper/tinker/losses.h"
 
 namespace temper::tinker {
@@ -17,12 +18,6 @@ struct Cells {
   std::vector<size_t> cell;  // row-major; ascending
   int64_t columns = 0;
 };
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-  return text + "]";
-}
 
 Cells dense_cells(const WireTensor& tensor, int64_t positions, const std::string& where) {
   std::vector<int64_t> shape = tensor.shape;

@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <utility>
 
 #include "temper/base/error.h"
@@ -38,11 +37,6 @@ int64_t parse_bytes(std::string_view text, const std::string& where) {
 std::optional<int64_t> memory_limit(const RunConfig& config) {
   if (!config.train.memory_limit) return {};
   return parse_bytes(*config.train.memory_limit, config.where("train.memory_limit"));
-}
-
-std::optional<int64_t> ranks_on_machine() {
-  const char* local = std::getenv("LOCAL_WORLD_SIZE");
-  return local ? std::optional<int64_t>(std::max(1, std::atoi(local))) : std::nullopt;
 }
 
 bool fits_for_copies(int64_t bytes, const RunConfig& config) {

@@ -23,9 +23,6 @@ int64_t parse_bytes(std::string_view text, const std::string& where);
 // The limit in bytes; none: there is no limit.
 std::optional<int64_t> memory_limit(const RunConfig& config);
 
-// Ranks of this run on this machine, as its launcher says; none: there is no launcher.
-std::optional<int64_t> ranks_on_machine();
-
 // Whether a rank's resident memory may become so large for a copy of the state: within nine tenths
 // of its share of this machine's memory, and within train.memory_limit.
 bool fits_for_copies(int64_t bytes, const RunConfig& config);

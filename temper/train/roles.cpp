@@ -37,22 +37,6 @@ class FrozenModel : public Frozen {
   std::unique_ptr<models::CausalLM> owned_;
 };
 
-class FrozenNumbers : public Frozen {
- public:
-  explicit FrozenNumbers(std::map<int64_t, std::vector<float>> logp) : logp_(std::move(logp)) {}
-  at::Tensor token_logp(const ForwardPass& pass, double) override {
-    return pass.gather([this](int64_t tag) {
-      const auto it = logp_.find(tag);
-      check(it != logp_.end(), "no log-probabilities were computed for segment ", tag);
-      return std::span<const float>(it->second);
-    });
-  }
-  std::string describe() const override { return "log-probabilities computed before training"; }
-
- private:
-  std::map<int64_t, std::vector<float>> logp_;
-};
-
 }  // namespace
 
 models::Storage frozen_storage(const RunConfig& config, const Policy& policy) {
@@ -77,10 +61,6 @@ std::unique_ptr<Frozen> frozen_base(Policy& policy) {
 std::unique_ptr<Frozen> frozen_adapter(Policy& policy) {
   return std::make_unique<FrozenModel>(*policy.model, models::freeze_adapter_copy(*policy.model),
                                        "a copy of the adapter as it was");
-}
-
-std::unique_ptr<Frozen> frozen_numbers(std::map<int64_t, std::vector<float>> logp_of_segment) {
-  return std::make_unique<FrozenNumbers>(std::move(logp_of_segment));
 }
 
 std::unique_ptr<Frozen> frozen_start(Policy& policy, const RunConfig& config) {

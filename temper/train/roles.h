@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,7 +46,7 @@ class Frozen {
   virtual ~Frozen() = default;
   // Log-probabilities of the pass's targets [M], at this temperature, without gradients.
   virtual at::Tensor token_logp(const ForwardPass& pass, double temperature) = 0;
-  // The model itself, for uses beyond log-probabilities; null: only numbers are there.
+  // The model itself, for uses beyond log-probabilities; null: there is none.
   virtual models::CausalLM* model() const { return nullptr; }
   virtual std::string describe() const = 0;  // "the base model without its adapter"
 };
@@ -60,9 +59,6 @@ models::Storage frozen_storage(const RunConfig& config, const Policy& policy);
 std::unique_ptr<Frozen> frozen_base(Policy& policy);
 // The policy with a copy of its adapter as it is now.
 std::unique_ptr<Frozen> frozen_adapter(Policy& policy);
-// Log-probabilities that were computed before, by the tag of a segment: at one temperature, which
-// is not checked.
-std::unique_ptr<Frozen> frozen_numbers(std::map<int64_t, std::vector<float>> logp_of_segment);
 // The initial policy: with a new adapter frozen_base(), with adapter.path frozen_adapter(), without
 // an adapter a model of its own, loaded from model.path.
 std::unique_ptr<Frozen> frozen_start(Policy& policy, const RunConfig& config);

@@ -1,12 +1,6 @@
 #include "temper/train/run_directory.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -32,23 +26,6 @@ constexpr const char* kBackend = "backend";  // ops::Backend::name
 
 }  // namespace
 
-// Held while the process lives; the kernel lets go of it when the process ends, however it ends.
-class RunDirectory::Lock {
- public:
-  explicit Lock(const RunConfig& config) {
-    const std::string path = config.output_dir + "/.lock";
-    file_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-    config.require(file_.get() >= 0, "output_dir", "cannot write to ", config.output_dir, ": ",
-                   std::strerror(errno));
-    // A file system may have no locks: then nothing is held.
-    const bool held = ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    config.require(!held, "output_dir", "another run is writing to ", config.output_dir);
-  }
-
- private:
-  FileDescriptor file_;
-};
-
 RunDirectory::RunDirectory(RunConfig& config, RunHost host, dist::Mesh mesh)
     : config_(config),
       host_(std::move(host)),
@@ -62,7 +39,7 @@ RunDirectory::RunDirectory(RunConfig& config, RunHost host, dist::Mesh mesh)
   fs::create_directories(config.output_dir, failed);
   config.require(!failed, "output_dir", "cannot make the directory ", config.output_dir, ": ",
                  failed.message());
-  if (is_writer()) lock_ = std::make_unique<Lock>(config);
+  if (is_writer()) lock_.emplace(config);
 }
 
 RunDirectory::~RunDirectory() = default;

@@ -22,6 +22,7 @@
 #include "temper/train/input_files.h"
 #include "temper/train/messages.h"
 #include "temper/train/roles.h"
+#include "temper/train/run_lock.h"
 
 namespace temper::train {
 
@@ -102,7 +103,6 @@ class RunDirectory : public Messages {
   std::string final_from;
 
  private:
-  class Lock;
   Checkpoint load(const std::string& directory, const Trainables& trainables) const;
   void check_optimizer() const;
   bool keeps_metrics() const;
@@ -119,7 +119,7 @@ class RunDirectory : public Messages {
   RunHost host_;
   dist::Mesh mesh_;
   Checkpoints checkpoints_;
-  std::unique_ptr<Lock> lock_;
+  std::optional<RunLock> lock_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<InputHashes> inputs_;
   std::vector<MetricInfo> infos_;

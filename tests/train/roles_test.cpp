@@ -58,22 +58,6 @@ TEST_CASE("a policy without its adapter is its base to the bit; a frozen copy is
   CHECK_FALSE(copy->token_logp(pass, 1).requires_grad());
 }
 
-TEST_CASE("numbers that were computed before are found by their segment") {
-  const train::ForwardPass pass = pass_of_rows();
-  const std::unique_ptr<models::CausalLM> model = tiny::model();
-  const at::Tensor logp_M = logp_of(*model, 1);
-  std::map<int64_t, std::vector<float>> numbers;
-  for (const train::ForwardPass::Span& span : pass.spans)
-    for (int64_t i = span.begin; i < span.end; ++i)
-      numbers[span.tag].push_back(logp_M[i].item<float>());
-  CHECK(tiny::same_bits(train::frozen_numbers(numbers)->token_logp(pass, 1), logp_M));
-  numbers[2].pop_back();
-  CHECK_THROWS_AS(train::frozen_numbers(numbers)->token_logp(pass, 1), RunError);
-  numbers.erase(2);
-  CHECK_THROWS_WITH_AS(train::frozen_numbers(numbers)->token_logp(pass, 1),
-                       "no log-probabilities were computed for segment 2", RunError);
-}
-
 TEST_CASE(
     "a tree's tokens have the log-probabilities of its paths; a parent predicts its children" *
     doctest::test_suite("exact")) {

@@ -163,7 +163,7 @@ const Registered<OptimizerKind> kMuon(
       .eps = 1e-8,
       .momentum = 0.95,
       .own_keys = []() -> std::unique_ptr<OptimizerKeys> { return std::make_unique<MuonKeys>(); }},
-     "orthogonalised momentum on hidden matrices, AdamW on embeddings, head, norms and biases"});
+     "orthogonalized momentum on hidden matrices, AdamW on embeddings, head, norms and biases"});
 
 }  // namespace
 }  // namespace temper::train
