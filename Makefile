@@ -7,7 +7,8 @@
 # make format  formats the sources
 # make bench   compares with TRL, Hugging Face and llama.cpp (make bench-setup installs them into .deps/)
 #
-# make CUDA=1  the same with a LibTorch that has CUDA (several GB into .deps/torch-cuda), in build-cuda/; needs no CUDA compiler
+# make CUDA=1  the same with a LibTorch that has CUDA (several GB into .deps/torch-cuda), in build-cuda/; needs no CUDA
+# compiler
 ifdef CUDA
 BUILD ?= build-cuda
 export TEMPER_CUDA = 1

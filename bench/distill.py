@@ -3,13 +3,15 @@
 
 usage: bench/distill.py [--python PATH] [--rows FILE] [--steps N] [--repeats N] [--micro-batch N]
 
-The student is the benchmark model, the teacher one of its family with twice the width (109M parameters of random weights); GSM8K's answers,
-16 rows a step in file order, forward KL at temperature 2, alpha 0.5, AdamW, float32. The loop is the usual one: a collator that pads, the
-teacher's logits without a graph, the student's logits, both taken at the supervised tokens, KL and cross entropy, AdamW.
+The student is the benchmark model, the teacher one of its family with twice the width (109M parameters of random
+weights); GSM8K's answers, 16 rows a step in file order, forward KL at temperature 2, alpha 0.5, AdamW, float32. The
+loop is the usual one: a collator that pads, the teacher's logits without a graph, the student's logits, both taken at
+the supervised tokens, KL and cross entropy, AdamW.
 
-Tokens are those of the rows, without padding, equal on both sides. Rates leave the first two steps out; memory is the peak of the
-process. --micro-batch is the loop's rows in one pass (gradients are accumulated), all 16 by default. Machines that do other work at the
-same time give numbers that mean nothing; --repeats runs both in turn and gives the best of each.
+Tokens are those of the rows, without padding, equal on both sides. Rates leave the first two steps out; memory is the
+peak of the process. --micro-batch is the loop's rows in one pass (gradients are accumulated), all 16 by default.
+Machines that do other work at the same time give numbers that mean nothing; --repeats runs both in turn and gives the
+best of each.
 """
 import argparse
 import json

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Training a small mixture of experts by Temper and by transformers on the same rows, and a dense model of as many active parameters.
+"""Training a small mixture of experts by Temper and by transformers on the same rows, and a dense model of as many
+active parameters.
 
 usage: bench/experts.py [--python PATH] [--steps N] [--rows N] [--length N]
 
-The mixture has 16 experts of width 256, of which a token goes to two, in 6 layers of hidden size 256; the dense model's MLP is 512
-wide. Weights and rows (tokens, all of one length, so that nothing is padded) are random. transformers trains with torch's AdamW; of its
-implementations of experts the fastest here counts. Rates leave the first two steps out.
+The mixture has 16 experts of width 256, of which a token goes to two, in 6 layers of hidden size 256; the dense model's
+MLP is 512 wide. Weights and rows (tokens, all of one length, so that nothing is padded) are random. transformers trains
+with torch's AdamW; of its implementations of experts the fastest here counts. Rates leave the first two steps out.
 """
 import argparse
 import json

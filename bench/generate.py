@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """Sampling of one model by Temper, Hugging Face generate and llama.cpp, in one run.
 
-usage: bench/generate.py [--python PATH] [--llama-python PATH] [--sequences 64] [--new 128] [--storage float32,bfloat16,bfloat16-fast,int8,nf4] [--cache-dtype float16] [--rounds 1] [--large] [--no-hf]
+usage: bench/generate.py [--python PATH] [--llama-python PATH] [--sequences 64] [--new 128] [--storage
+float32,bfloat16,bfloat16-fast,int8,nf4] [--cache-dtype float16] [--rounds 1] [--large] [--no-hf]
 
-64 sequences and one, prompts of 64 tokens, 128 new tokens each, no end token. New tokens a second, the better of two runs; loading is not
-counted. --rounds N: N times in turn; the best of each counts. --storage: how weights are kept (bfloat16-fast: with --arithmetic fast); llama.cpp has F32, BF16, BF16, Q8_0 and Q4_0 for them, Hugging Face runs in float32 alone. With int8 and nf4
-the embedding, which is also the head, is in bfloat16; llama.cpp quantizes it as well (Q8_0, Q6_K). --large: the model of 0.3 billion parameters
-(bench/config_0.3b.json) instead of the one of 29 million. llama.cpp runs as it is fastest: a cache of its own for every sequence (kv_unified =
-false), keys and values in its default type (F16), n_batch 8192, n_ubatch 512, a thread a core, tokens chosen by its own greedy sampler. Temper and
-Hugging Face sample at temperature 1. Machines that do other work at the same time give numbers that mean little; rounds help.
+64 sequences and one, prompts of 64 tokens, 128 new tokens each, no end token. New tokens a second, the better of two
+runs; loading is not counted. --rounds N: N times in turn; the best of each counts. --storage: how weights are kept
+(bfloat16-fast: with --arithmetic fast); llama.cpp has F32, BF16, BF16, Q8_0 and Q4_0 for them, Hugging Face runs in
+float32 alone. With int8 and nf4 the embedding, which is also the head, is in bfloat16; llama.cpp quantizes it as well
+(Q8_0, Q6_K). --large: the model of 0.3 billion parameters (bench/config_0.3b.json) instead of the one of 29 million.
+llama.cpp runs as it is fastest: a cache of its own for every sequence (kv_unified = false), keys and values in its
+default type (F16), n_batch 8192, n_ubatch 512, a thread a core, tokens chosen by its own greedy sampler. Temper and
+Hugging Face sample at temperature 1. Machines that do other work at the same time give numbers that mean little; rounds
+help.
 """
 import argparse
 import json

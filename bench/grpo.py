@@ -3,8 +3,8 @@
 
 usage: bench/grpo.py [--python PATH] [--steps N]
 
-Seconds a step, the first left out; memory is the peak of the process. Machines that do other work at the same time give numbers
-that mean nothing.
+Seconds a step, the first left out; memory is the peak of the process. Machines that do other work at the same time give
+numbers that mean nothing.
 """
 import argparse
 import json

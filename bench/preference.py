@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
 """DPO and reward-model training on the same preference pairs by Temper and by TRL, in one run.
 
-usage: bench/preference.py [--python PATH] [--rows FILE] [--steps N] [--repeats N] [--micro-batch N] [--rejected changed|other]
+usage: bench/preference.py [--python PATH] [--rows FILE] [--steps N] [--repeats N] [--micro-batch N] [--rejected
+changed|other]
 
-The model is the one that `temper init` made, with a scalar head of transformers' for the reward model; the pairs are GSM8K's answers
-against the same with a wrong number (`temper data pairs`), 16 a step, in file order, float32, AdamW. DPO (sigmoid, beta 0.1) runs with the
-reference model beside the policy and with its log-probabilities computed before training.
+The model is the one that `temper init` made, with a scalar head of transformers' for the reward model; the pairs are
+GSM8K's answers against the same with a wrong number (`temper data pairs`), 16 a step, in file order, float32, AdamW.
+DPO (sigmoid, beta 0.1) runs with the reference model beside the policy and with its log-probabilities computed before
+training.
 
-Tokens are those of prompt and chosen and of prompt and rejected, without padding, as TRL logs them (`num_tokens`) and Temper does
-(`tokens`), and both must be equal in every step. What Temper puts through the model is less: a pair's common beginning goes through once. These
-pairs have much in common; with --rejected other the rejected completion is the next row's answer, and only the prompt is common.
+Tokens are those of prompt and chosen and of prompt and rejected, without padding, as TRL logs them (`num_tokens`) and
+Temper does (`tokens`), and both must be equal in every step. What Temper puts through the model is less: a pair's
+common beginning goes through once. These pairs have much in common; with --rejected other the rejected completion is
+the next row's answer, and only the prompt is common.
 
-Rates leave the first two steps out; the log-probabilities computed before training belong to the first step. Memory is the peak of the
-process. --micro-batch is TRL's pairs in one pass (gradients are accumulated), all 16 by default. Machines that do other work at the
-same time give numbers that mean nothing; --repeats runs both in turn and gives the best of each.
+Rates leave the first two steps out; the log-probabilities computed before training belong to the first step. Memory is
+the peak of the process. --micro-batch is TRL's pairs in one pass (gradients are accumulated), all 16 by default.
+Machines that do other work at the same time give numbers that mean nothing; --repeats runs both in turn and gives the
+best of each.
 """
 import argparse
 import json

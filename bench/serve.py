@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 """Many clients at once, streaming, at temper serve and at llama.cpp's llama-server, on one model in one run.
 
-usage: bench/serve.py [--llama-server PATH] [--clients 64] [--requests 3] [--new 128] [--speculative auto|off|N] [--prompt 64]
+usage: bench/serve.py [--llama-server PATH] [--clients 64] [--requests 3] [--new 128] [--speculative auto|off|N]
+[--prompt 64]
 
-Every client sends one request after another over its own connection: a prompt of ids, completions of --new tokens without an end token, greedy,
-streamed. All begin at once. Shown are new tokens a second over all clients, and the time to the first token of each request: median and 95th
-percentile, for the first requests, which arrive together, and for the later ones. The clients are one Python program on the same cores, the
-same for both servers; its share of processor time is printed.
+Every client sends one request after another over its own connection: a prompt of ids, completions of --new tokens
+without an end token, greedy, streamed. All begin at once. Shown are new tokens a second over all clients, and the time
+to the first token of each request: median and 95th percentile, for the first requests, which arrive together, and for
+the later ones. The clients are one Python program on the same cores, the same for both servers; its share of processor
+time is printed.
 
 llama-server is built from the sources that llama-cpp-python's sdist carries, with cmake:
   pip download --no-deps --no-binary llama-cpp-python llama-cpp-python==0.3.36; tar xzf llama_cpp_python-*.tar.gz
   cmake -S llama_cpp_python-*/vendor/llama.cpp -B llama -DCMAKE_BUILD_TYPE=Release; cmake --build llama --target llama-server
-It runs as bench/generate.py runs the library: a slot and a cache of its own for every client (no unified cache), F16 keys and values, n_batch
-8192, n_ubatch 512, a thread a core, its greedy sampler, continuous batching, no reuse of prompts.
+It runs as bench/generate.py runs the library: a slot and a cache of its own for every client (no unified cache), F16
+keys and values, n_batch 8192, n_ubatch 512, a thread a core, its greedy sampler, continuous batching, no reuse of
+prompts.
 """
 import argparse
 import asyncio

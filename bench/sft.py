@@ -3,9 +3,9 @@
 
 usage: bench/sft.py [--python PATH] [--model DIR] [--rows FILE] [--steps N]
 
-The model is a directory that `temper init` made, the rows are GSM8K's (question
-and answer). Rates leave the first two steps out; tokens are the rows' own, padding is not counted; memory is the peak of the
-process. Machines that do other work at the same time give numbers that mean nothing.
+The model is a directory that `temper init` made, the rows are GSM8K's (question and answer). Rates leave the first two
+steps out; tokens are the rows' own, padding is not counted; memory is the peak of the process. Machines that do other
+work at the same time give numbers that mean nothing.
 """
 import argparse
 import tempfile

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Sampling with speculative decoding and without, of one model in one run: new tokens a second, and that no byte of the output differs.
+"""Sampling with speculative decoding and without, of one model in one run: new tokens a second, and that no byte of the
+output differs.
 
 usage: bench/speculative.py [--model DIR] [--steps 200] [--new 128] [--repeats 2] [--cases NAME,..]
 
-Without --model, the benchmark model is first trained on GSM8K for --steps steps (models/bench-gsm8k, kept). Cases: groups of 8 samples of one
-prompt and of 8, as GRPO draws them, at several temperatures; one sequence, greedy and sampled; 64 prompts with one sample each; and what
-drafting cannot help, the model of random weights at temperature 1. Prompts are GSM8K's questions. Times are the program's own time of sampling,
-prompts included, the better of --repeats runs, which alternate.
+Without --model, the benchmark model is first trained on GSM8K for --steps steps (models/bench-gsm8k, kept). Cases:
+groups of 8 samples of one prompt and of 8, as GRPO draws them, at several temperatures; one sequence, greedy and
+sampled; 64 prompts with one sample each; and what drafting cannot help, the model of random weights at temperature 1.
+Prompts are GSM8K's questions. Times are the program's own time of sampling, prompts included, the better of --repeats
+runs, which alternate.
 """
 import argparse
 import json

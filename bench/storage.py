@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Frozen weights in float32, int8 and nf4: training an adapter over them, and decoding, in one run; QLoRA beside PEFT with bitsandbytes.
+"""Frozen weights in float32, int8 and nf4: training an adapter over them, and decoding, in one run; QLoRA beside PEFT
+with bitsandbytes.
 
 usage: bench/storage.py [--python PATH] [--rows FILE] [--steps N] [--no-peer] [--only train|decode]
 
-The model has 0.3 billion parameters of random weights (bench/config_0.3b.json). Training: rows of GSM8K, 8 a step, at most 1,024 tokens a pass, rates leave
-the first step out, memory is the peak of the process; `full` trains all weights. Decoding: 64 new tokens of 1 and of 64 prompts.
-Machines that do other work at the same time give numbers that mean nothing.
+The model has 0.3 billion parameters of random weights (bench/config_0.3b.json). Training: rows of GSM8K, 8 a step, at
+most 1,024 tokens a pass, rates leave the first step out, memory is the peak of the process; `full` trains all weights.
+Decoding: 64 new tokens of 1 and of 64 prompts. Machines that do other work at the same time give numbers that mean
+nothing.
 """
 import argparse
 import json

@@ -1,6 +1,6 @@
-# libtemper_grammar: what completions may look like (folder grammar). libtemper_xgrammar: the plugin with XGrammar, whose sources
-# tools/setup.sh brings into .deps/xgrammar; it lies beside libtemper_grammar, which loads it at the first grammar. Where the sources are
-# missing, asking for a grammar is an error that says so.
+# libtemper_grammar: what completions may look like (folder grammar). libtemper_xgrammar: the plugin with XGrammar,
+# whose sources tools/setup.sh brings into .deps/xgrammar; it lies beside libtemper_grammar, which loads it at the first
+# grammar. Where the sources are missing, asking for a grammar is an error that says so.
 set(XGRAMMAR_ROOT "${CMAKE_SOURCE_DIR}/.deps/xgrammar" CACHE PATH "XGrammar's source package, unpacked")
 
 function(temper_grammar_library)

@@ -1,5 +1,5 @@
-# cmake --install build --prefix P: the program, the libraries with their headers, and a package that find_package(temper)
-# finds. LibTorch stays where it is; the installed files name its place (TORCH_ROOT).
+# cmake --install build --prefix P: the program, the libraries with their headers, and a package that
+# find_package(temper) finds. LibTorch stays where it is; the installed files name its place (TORCH_ROOT).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(TEMPER_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/temper)

@@ -1,5 +1,6 @@
-# libtemper_nccl: the plugin with NCCL for ranks on GPUs (temper/dist/nccl), built where LibTorch has CUDA and the headers of CUDA and NCCL
-# are there, as the packages that LibTorch's build with CUDA names bring them. No CUDA compiler is needed.
+# libtemper_nccl: the plugin with NCCL for ranks on GPUs (temper/dist/nccl), built where LibTorch has CUDA and the
+# headers of CUDA and NCCL are there, as the packages that LibTorch's build with CUDA names bring them. No CUDA compiler
+# is needed.
 if(NOT EXISTS ${TORCH_LIB_DIR}/libtorch_cuda.so)
   return()
 endif()

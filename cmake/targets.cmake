@@ -1,4 +1,5 @@
-# temper_text: tokenizers and chat templates, of use without the rest. temper_core: what needs no LibTorch. temper: everything, one shared library. build/temper: the program.
+# temper_text: tokenizers and chat templates, of use without the rest. temper_core: what needs no LibTorch. temper:
+# everything, one shared library. build/temper: the program.
 set(TEMPER_RPATH "$ORIGIN;$ORIGIN/../lib")
 
 function(temper_glob out folder)
@@ -7,8 +8,8 @@ function(temper_glob out folder)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
-# Folders whose code waits for people, files, other processes or the operations of ops: -O2 would only make their build slower. No
-# result depends on it.
+# Folders whose code waits for people, files, other processes or the operations of ops: -O2 would only make their build
+# slower. No result depends on it.
 set(TEMPER_COLD data env io metrics process rewards serve tinker roles preference rl distill plan train models nn)
 
 # Splits the sources of folders: `hot` ones, and `cold` ones, which are compiled at -O1 as a library of objects.
@@ -71,8 +72,8 @@ endfunction()
 
 function(temper_folders)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/pch.cpp CONTENT "")  # written once: with it everything would be compiled again
-  # One precompiled header for all: ATen takes 35 s to parse, and every target that had its own would pay it again. Autograd's headers stay out:
-  # every file would instantiate their templates, and few need them.
+  # One precompiled header for all: ATen takes 35 s to parse, and every target that had its own would pay it again.
+  # Autograd's headers stay out: every file would instantiate their templates, and few need them.
   add_library(temper_pch OBJECT ${CMAKE_BINARY_DIR}/pch.cpp)
   target_link_libraries(temper_pch PRIVATE temper_torch)
   target_include_directories(temper_pch PRIVATE ${CMAKE_SOURCE_DIR})
@@ -106,7 +107,8 @@ function(temper_folders)
   target_compile_options(temper PRIVATE -Winvalid-pch)
   target_link_libraries(temper PUBLIC temper_core temper_grammar $<BUILD_INTERFACE:temper_torch>
     PRIVATE PkgConfig::HWY PkgConfig::XXHASH PkgConfig::ZSTD ${HTTPLIB_LINK_LIBRARIES} ZLIB::ZLIB ${CMAKE_DL_LIBS})
-  # Macros decide the layout of the library's classes; no other file sees them, as one set of flags serves the precompiled header.
+  # Macros decide the layout of the library's classes; no other file sees them, as one set of flags serves the
+  # precompiled header.
   set_source_files_properties(${CMAKE_SOURCE_DIR}/temper/generate/remote/http.cpp PROPERTIES COMPILE_OPTIONS "${HTTPLIB_CFLAGS_OTHER}")
   if(GLOO_INCLUDE)
     target_include_directories(temper SYSTEM PRIVATE ${GLOO_INCLUDE})

@@ -1,6 +1,6 @@
-# temper_unity(TARGET [BYTES]): several sources of one folder, BYTES of them at most (TEMPER_UNITY_BYTES), are compiled as one
-# file, which reads their headers once. Folders never mix, so a name must be unique in its folder only. tools/check_sources.sh
-# compiles every file by itself, as unity and the precompiled header hide a missing include.
+# temper_unity(TARGET [BYTES]): several sources of one folder, BYTES of them at most (TEMPER_UNITY_BYTES), are compiled
+# as one file, which reads their headers once. Folders never mix, so a name must be unique in its folder only.
+# tools/check_sources.sh compiles every file by itself, as unity and the precompiled header hide a missing include.
 option(TEMPER_UNITY "Compile several files of a folder as one: quicker as a whole, slower after an edit" ${TEMPER_UNITY_DEFAULT})
 set(TEMPER_UNITY_BYTES 200000 CACHE STRING "Source that is compiled as one file, at most")
 

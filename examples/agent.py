@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""An agent that trains with Temper: any program that asks a model by OpenAI's API. This one answers a question with a calculator.
+"""An agent that trains with Temper: any program that asks a model by OpenAI's API. This one answers a question with a
+calculator.
 
     temper grpo configs/agent.yaml
 
-Temper starts it for each episode, gives it the row as a line of JSON on its standard input, and answers its chat completions with the
-policy. The environment has what OpenAI's clients read, OPENAI_BASE_URL and OPENAI_API_KEY, and TEMPER_SESSION, the episode's name.
-An agent that knows how well it did posts {"reward": number} to OPENAI_BASE_URL/sessions/TEMPER_SESSION/reward, which ends the episode,
-or writes {"reward": number} as its last line; else it ends with exit status 0 and `rewards` judge what was sampled.
+Temper starts it for each episode, gives it the row as a line of JSON on its standard input, and answers its chat
+completions with the policy. The environment has what OpenAI's clients read, OPENAI_BASE_URL and OPENAI_API_KEY, and
+TEMPER_SESSION, the episode's name. An agent that knows how well it did posts {"reward": number} to
+OPENAI_BASE_URL/sessions/TEMPER_SESSION/reward, which ends the episode, or writes {"reward": number} as its last line;
+else it ends with exit status 0 and `rewards` judge what was sampled.
 """
 import json
 import os

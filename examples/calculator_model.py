@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Makes all that configs/tools.yaml trains on: a tokenizer of digits and a tool call with a chat template, a config of a small model, and rows.
+"""Makes all that configs/tools.yaml trains on: a tokenizer of digits and a tool call with a chat template, a config of
+a small model, and rows.
 
     python3 examples/calculator_model.py calculator
 
-A row asks for a product, such as 37*84. The model is too small to multiply: it learns to call the tool `calculator` and to say its answer.
-sft.jsonl has conversations with the right call, for a warm-up; rows.jsonl and test.jsonl have prompts with `answer`, for the reward.
+A row asks for a product, such as 37*84. The model is too small to multiply: it learns to call the tool `calculator` and
+to say its answer. sft.jsonl has conversations with the right call, for a warm-up; rows.jsonl and test.jsonl have
+prompts with `answer`, for the reward.
 """
 import json
 import pathlib

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A calculator as a tool (environment.tools): reads {"expression": "12*34"} as a line of JSON, writes the value.
 
-It computes whole numbers with + - * // and brackets, and nothing else: what the model writes is never executed. An exit status other than 0 is a
-failure, which the model is told of.
+It computes whole numbers with + - * // and brackets, and nothing else: what the model writes is never executed. An exit
+status other than 0 is a failure, which the model is told of.
 """
 import ast
 import json

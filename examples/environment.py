@@ -3,8 +3,9 @@
 
     temper grpo run.yaml 'environment={command: [python3, examples/environment.py]}'
 
-The program is started as several workers (`environment.workers`), each with its own TMPDIR, in the directory where temper was started,
-and lives as long as the run. Each worker serves several episodes at once, told apart by `episode`. It reads one JSON object per line:
+The program is started as several workers (`environment.workers`), each with its own TMPDIR, in the directory where
+temper was started, and lives as long as the run. Each worker serves several episodes at once, told apart by `episode`.
+It reads one JSON object per line:
   {"episode": 7, "type": "reset", "row": {..}}     the row of the prompt, with all its fields; answered by {"messages": [..]}, which
                                                    are added to the prompt, and by "tools" where the model may call some
   {"episode": 7, "type": "step", "completion": "..", "tool_calls": [{"name", "arguments"}, ..]}
@@ -12,11 +13,12 @@ and lives as long as the run. Each worker serves several episodes at once, told 
                                                    calls that could not be read. Answered by {"messages": [..],
                                                    "reward": number, "done": true or false}
   {"episode": 7, "type": "close"}                  not answered
-and answers with one line each, in order. "done" must be in the answer to a step, "messages" in every answer but the last. An answer may
-repeat "episode", which is then compared; other fields are ignored, but one that looks like a misspelt "reward" is an error. A tool is
-{"type": "function", "function": {"name", "description", "parameters"}}. An episode's reward is the sum of all its rewards. Anything else
-is a malformed answer, a slow one (`environment.timeout_seconds`) a timeout; `environment.on_failure` says what follows. When a worker ends, its other episodes are replayed
-in a new one from their resets on, so make the answers depend on the row and the turns alone.
+and answers with one line each, in order. "done" must be in the answer to a step, "messages" in every answer but the
+last. An answer may repeat "episode", which is then compared; other fields are ignored, but one that looks like a
+misspelt "reward" is an error. A tool is {"type": "function", "function": {"name", "description", "parameters"}}. An
+episode's reward is the sum of all its rewards. Anything else is a malformed answer, a slow one
+(`environment.timeout_seconds`) a timeout; `environment.on_failure` says what follows. When a worker ends, its other
+episodes are replayed in a new one from their resets on, so make the answers depend on the row and the turns alone.
 """
 import json
 import re

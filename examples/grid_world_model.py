@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Makes all that configs/grid_world.yaml trains on: a tokenizer of a few words with a chat template, a config of a small model, and rows.
+"""Makes all that configs/grid_world.yaml trains on: a tokenizer of a few words with a chat template, a config of a
+small model, and rows.
 
     python3 examples/grid_world_model.py grid_world
     temper init --config grid_world/config.json --tokenizer grid_world --output grid_world/model
     temper grpo configs/grid_world.yaml
 
-What the words and the template leave out, the model never sees: it is told "it lies north and east", and learns to say "north" or "east".
+What the words and the template leave out, the model never sees: it is told "it lies north and east", and learns to say
+"north" or "east".
 """
 import json
 import pathlib

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Environments of Gymnasium whose observations and actions are texts, or numbers that are written as texts, as Temper's (needs `pip install gymnasium`).
+"""Environments of Gymnasium whose observations and actions are texts, or numbers that are written as texts, as Temper's
+(needs `pip install gymnasium`).
 
     temper grpo run.yaml 'environment={command: [python3, examples/gymnasium_environment.py, "MODULE:ENVIRONMENT_ID"]}'
 
-MODULE, which registers the environment, may be left out. A row's `seed` (whole number) and `options` (map) go to reset(). An observation
-becomes a message of the user; an action is what the policy says: the text, or for a space of numbers (Discrete) the last number in it.
-A turn without a valid action gets an observation that says so, and takes no step.
+MODULE, which registers the environment, may be left out. A row's `seed` (whole number) and `options` (map) go to
+reset(). An observation becomes a message of the user; an action is what the policy says: the text, or for a space of
+numbers (Discrete) the last number in it. A turn without a valid action gets an observation that says so, and takes no
+step.
 """
 import importlib
 import json

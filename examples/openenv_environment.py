@@ -3,9 +3,10 @@
 
     temper grpo run.yaml 'environment={command: [python3, examples/openenv_environment.py, "http://127.0.0.1:8000", message, text]}'
 
-The second argument names the field of an action that takes what the policy says, the third the field of an observation that becomes a
-message of the user (the whole observation as JSON where it is left out). A row's `reset` (a map) goes to reset(). Each episode has a
-connection of its own, so the server must allow as many at once as there are (its max_concurrent_envs).
+The second argument names the field of an action that takes what the policy says, the third the field of an observation
+that becomes a message of the user (the whole observation as JSON where it is left out). A row's `reset` (a map) goes to
+reset(). Each episode has a connection of its own, so the server must allow as many at once as there are (its
+max_concurrent_envs).
 """
 import json
 import sys

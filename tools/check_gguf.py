@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Shows that llama.cpp loads the GGUF files that Temper writes, and computes and tokenizes the same.
 
-usage: tools/check_gguf.py [MODEL ...] [--tokenizer DIR ...] [--texts FILE.jsonl ...] [--limit X] [--temper build/temper]
+usage: tools/check_gguf.py [MODEL ...] [--tokenizer DIR ...] [--texts FILE.jsonl ...] [--limit X] [--temper
+build/temper]
 
-Without MODEL, tiny models of random weights stand for every family and every kind of rotary scaling. Compares, in float32, the
-log-probability of every token after the first and the likeliest next tokens; exit status 1 where one differs by more than --limit (1e-3).
-With --tokenizer (a directory with tokenizer.json) or a MODEL that has one, compares the ids of built-in texts and of the rows'
-`text`, `question`, `answer`, `prompt` and `completion`. Needs llama-cpp-python, numpy and safetensors.
+Without MODEL, tiny models of random weights stand for every family and every kind of rotary scaling. Compares, in
+float32, the log-probability of every token after the first and the likeliest next tokens; exit status 1 where one
+differs by more than --limit (1e-3). With --tokenizer (a directory with tokenizer.json) or a MODEL that has one,
+compares the ids of built-in texts and of the rows' `text`, `question`, `answer`, `prompt` and `completion`. Needs
+llama-cpp-python, numpy and safetensors.
 
-llama.cpp takes gelu from a table of half-precision numbers for arguments between -10 and 10, which moves the log-probabilities of a
-Gemma by some 1e-3 (--limit). The tiny Gemmas have arguments beyond that. It also takes "</s>" in a text for a special token, whatever
-the tokenizer says.
+llama.cpp takes gelu from a table of half-precision numbers for arguments between -10 and 10, which moves the
+log-probabilities of a Gemma by some 1e-3 (--limit). The tiny Gemmas have arguments beyond that. It also takes "</s>" in
+a text for a special token, whatever the tokenizer says.
 """
 import argparse
 import ctypes

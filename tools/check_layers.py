@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Holds the direction of the layers: a folder of temper/ may include only itself and lower layers, those that come before it in ORDER.
+"""Holds the direction of the layers: a folder of temper/ may include only itself and lower layers, those that come
+before it in ORDER.
 
-LibTorch stays out of the folders in NO_TORCH and out of the kernels in ops/cpu; c10d stays in dist. Prints every violation as FILE:LINE; exit
-status 1 where there is one.
+LibTorch stays out of the folders in NO_TORCH and out of the kernels in ops/cpu; c10d stays in dist. Prints every
+violation as FILE:LINE; exit status 1 where there is one.
 """
 import pathlib
 import re

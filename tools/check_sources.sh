@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Compiles every source by itself, without code (-fsyntax-only): a unity build and its precompiled header both hide a missing include.
-# Usage: tools/check_sources.sh [PATTERN]: those of temper/ whose path matches the regular expression, or all.
-# ATen's header, which takes longer than all else, is precompiled for the sources that include it, by themselves or by a header.
+# Compiles every source by itself, without code (-fsyntax-only): a unity build and its precompiled header both hide a
+# missing include. Usage: tools/check_sources.sh [PATTERN]: those of temper/ whose path matches the regular expression,
+# or all. ATen's header, which takes longer than all else, is precompiled for the sources that include it, by themselves
+# or by a header.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=build-syntax

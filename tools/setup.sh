@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Brings what the build needs: Debian packages, and LibTorch into .deps/ unless one is there already (TORCH_ROOT, or the
-# torch of the active Python environment, 2.11 or newer); and, where they can be had, pyarrow, whose C++ library reads Parquet, and
-# the sources of XGrammar, which constrain completions to a schema or grammar. Says first what it will fetch.
-# Touches nothing else. --torch-root prints where LibTorch is. With TEMPER_CUDA=1 it is the build with CUDA, in .deps/torch-cuda.
+# torch of the active Python environment, 2.11 or newer); and, where they can be had, pyarrow, whose C++ library reads
+# Parquet, and the sources of XGrammar, which constrain completions to a schema or grammar. Says first what it will
+# fetch. Touches nothing else. --torch-root prints where LibTorch is. With TEMPER_CUDA=1 it is the build with CUDA, in
+# .deps/torch-cuda.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 torch_version=2.13.0
@@ -26,15 +27,15 @@ if tuple(map(int, version.groups())) >= (2, 11) and os.path.exists(os.path.join(
 PY
 }
 
-# LibTorch's build for processors into .deps/torch.partial. On x86-64 many indexes have two: the one with the local version +cpu, and one
-# that comes with gigabytes of CUDA libraries. None of torch's Python dependencies is needed.
+# LibTorch's build for processors into .deps/torch.partial. On x86-64 many indexes have two: the one with the local
+# version +cpu, and one that comes with gigabytes of CUDA libraries. None of torch's Python dependencies is needed.
 install_torch() {
   local pip=(python3 -m pip install --quiet --no-deps --target .deps/torch.partial)
   mkdir -p .deps
   rm -rf .deps/torch.partial
   echo "setup: installing torch $torch_version into .deps/torch"
   if "${pip[@]}" "torch==$torch_version+cpu" 2>.deps/torch.log; then rm .deps/torch.log; return; fi
-  echo "setup: pip finds no build of torch $torch_version for processors alone (.deps/torch.log); taking the one there is." \
+  echo "setup: pip finds no CPU-only build of torch $torch_version (.deps/torch.log); taking the one there is." \
     "On x86-64 that may be CUDA's, about 900 MB: stop here, and set PIP_EXTRA_INDEX_URL to PyTorch's index of CPU wheels," \
     "to have the small one"
   "${pip[@]}" "torch==$torch_version"
@@ -49,8 +50,9 @@ install_torch() {
   if [ ${#needed[@]} -gt 0 ]; then "${pip[@]}" "${needed[@]}"; fi
 }
 
-# LibTorch's build with CUDA and the libraries that it names. It links none of this project's code to CUDA, so that no CUDA compiler is
-# needed; the program runs without a GPU, too. torch===VERSION: not the build +cpu, which indexes offer beside it.
+# LibTorch's build with CUDA and the libraries that it names. It links none of this project's code to CUDA, so that no
+# CUDA compiler is needed; the program runs without a GPU, too. torch===VERSION: not the build +cpu, which indexes offer
+# beside it.
 install_cuda_torch() {
   local pip=(python3 -m pip install --quiet --target .deps/torch.partial) libraries
   mkdir -p .deps

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Trains for many steps with an environment that hangs, crashes, answers garbage and writes noise at random, and checks that nothing leaks.
+"""Trains for many steps with an environment that hangs, crashes, answers garbage and writes noise at random, and checks
+that nothing leaks.
 
 usage: tools/soak_environment.py --temper build/temper [--steps 500] [--keep DIR]
 
-Checked are: every step is made; sampler and trainer agree to the bit; every kind of failure was met and counted; the peak of resident memory
-and the number of open descriptors stay where they are after the first fifth; no process and no temporary directory is left. A short version
-of this is part of the tests (tests/e2e/environment_test.sh).
+Checked are: every step is made; sampler and trainer agree to the bit; every kind of failure was met and counted; the
+peak of resident memory and the number of open descriptors stay where they are after the first fifth; no process and no
+temporary directory is left. A short version of this is part of the tests (tests/e2e/environment_test.sh).
 """
 import argparse
 import glob

@@ -36,7 +36,7 @@ class Chat : public Command {
     app.add_option("--system", system_, "the system message");
     sampling_.add_to(app);
     app.add_option("--cache-bytes", engine_.cache_bytes,
-                   "limit on the memory of keys and values; 0: a quarter of what is usable")
+                   "maximum memory of the key-value cache; 0: a quarter of the usable memory")
         ->check(non_negative());
   }
 

@@ -23,7 +23,7 @@ class Check : public Command {
  public:
   void declare(CLI::App& app) override {
     app.description(
-        "Proves a run before it starts: its config, model, rows, rewards, directory, disk and "
+        "Checks a run before it starts: its config, model, rows, rewards, directory, disk and "
         "memory. Nothing is trained, and nothing is written.\n"
         "VERB is that of the run; a resolved config names it itself. Exit status 0 when all holds, "
         "2 when a check fails.\n"

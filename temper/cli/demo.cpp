@@ -147,9 +147,10 @@ class Demo : public Command {
 
 void Demo::declare(CLI::App& app) {
   app.description(
-      "Makes a task (sums), a tokenizer and a model of random weights; tunes the model on "
-      "examples\n"
-      "for a moment, then by GRPO on being right; shows its accuracy before and after each.\n"
+      "Makes a task (sums), a tokenizer and a model of random weights; fine-tunes the "
+      "model briefly\n"
+      "on examples, then trains it by GRPO with a reward for right sums; shows its accuracy before "
+      "and after each.\n"
       "example: temper demo --output demo");
   app.add_option("--output", output, "where everything goes; an earlier demo there is replaced");
   app.add_option("--sft-steps", sft_steps, "number of steps of the supervised warm-up")
@@ -208,7 +209,9 @@ int Demo::run() {
             << ", after the warm-up " << percent(warmed) << ", after GRPO " << percent(after)
             << "\n"
             << "for example: " << untrained << "   " << halfway << "   " << trained
-            << "\nmodel: " << run << "/final\nreport: " << run << "/report.html\n";
+            << "\nmodel: " << run << "/final\nreport: " << run << "/report.html\n"
+            << "try: temper generate --model " << run
+            << "/final --prompt 49+33= --temperature 0 --max-new-tokens 6\n";
   return 0;
 }
 

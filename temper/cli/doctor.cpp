@@ -191,7 +191,7 @@ void Doctor::declare(CLI::App& app) {
       "  temper doctor --nproc 4\n"
       "  torchrun --nnodes 2 --nproc-per-node 4 ... --no-python temper doctor    (on several "
       "hosts)");
-  app.add_option("--nproc", ranks_, "times the collectives between so many ranks on this machine")
+  app.add_option("--nproc", ranks_, "number of ranks on this machine whose collectives are timed")
       ->check(at_least_one());
 }
 

@@ -50,7 +50,7 @@ void Export::declare(CLI::App& app) {
       "directory of a Hugging Face model or of an adapter on one, or a model's id in the local "
       "cache")
       ->transform([this](const std::string& path) { return take_model(path, adapter); });
-  app.add_option("--adapter", adapter, "directory of a PEFT LoRA adapter to merge");
+  app.add_option("--adapter", adapter, "directory of a PEFT LoRA or DoRA adapter to merge");
   app.add_option("--output", output, "the new model directory")->required();
   app.add_option("--format", format,
                  "file format; hf: safetensors in a Hugging Face directory; gguf: one file for "

@@ -104,9 +104,9 @@ void add_speculative(CLI::App& app, generate::EngineOptions& engine) {
       [&engine](const std::string& given) {
         engine.speculative = generate::read_speculative(given, "--speculative");
       },
-      "tokens that are drafted from the prompt and its other samples and verified together: auto "
-      "(as many as are expected to save time), off, or N, at most so many per sequence and step; "
-      "changes the speed, never the result");
+      "speculative decoding, drafted from the prompt and its other samples: auto (default; as many "
+      "tokens as are expected to save time), off, or N: at most N drafted tokens per sequence and "
+      "step; changes the speed, never the result");
 }
 
 void BatchFlags::add_to(CLI::App& app) {

@@ -32,8 +32,8 @@ void TinkerFlags::add(CLI::App& app) {
       app.add_option("--max-rank", options_.most_rank, "with --tinker: maximum rank of an adapter"))
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));
   with_tinker(app.add_option("--session-seconds", options_.idle_seconds,
-                             "with --tinker: a client's session ends after so many seconds "
-                             "without a request"))
+                             "with --tinker: seconds without a request after which a client's "
+                             "session ends"))
       ->check(any_number())
       ->check(CLI::Range(1.0, 1e9));
 }

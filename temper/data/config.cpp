@@ -39,7 +39,7 @@ void BalanceSection::fields(Fields& f) {
   f.add("mode", mode,
         "none; report: metrics by group; under, over: the same, and leave out or repeat rows of "
         "each source until its groups have their shares");
-  f.add("field", field, "group rows by this field of theirs; empty: by rules");
+  f.add("field", field, "name of the field that groups rows; empty: rules do");
   f.add("rules", rules,
         "file of {domain: {keywords: [..], patterns: [..]}} that groups rows; empty: the built-in "
         "domains");

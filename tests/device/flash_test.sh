@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Flash attention in whole runs, by kernels that the device `pretend` emulates (tests/ops/flash_kernels.h): near the padded products of the
-# same runs. Then the memory of a device: what `temper check` plans of it, and what a run says that fills it. $1: the program, $2: the same
-# with the device.
+# Flash attention in whole runs, by kernels that the device `pretend` emulates (tests/ops/flash_kernels.h): near the
+# padded products of the same runs. Then the memory of a device: what `temper check` plans of it, and what a run says
+# that fills it. $1: the program, $2: the same with the device.
 set -uo pipefail
 on_device=$(readlink -f "$2")
 tests=$TEMPER_SOURCE_DIR/tests/e2e

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Adapters from the command line: DoRA, whole modules, adapters by name, and what a model makes of rows (perplexity). $1: the program.
-# With TEMPER_PEFT_PYTHON=PYTHON, PEFT reads what was trained, too.
+# Adapters from the command line: DoRA, whole modules, adapters by name, and what a model makes of rows (perplexity).
+# $1: the program. With TEMPER_PEFT_PYTHON=PYTHON, PEFT reads what was trained, too.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/common.sh"

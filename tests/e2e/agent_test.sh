@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Agents: programs that ask the policy by OpenAI's API. Runs with the example, with one that branches, and with ones that fail; sessions
-# of `temper serve`. $1: the program.
+# Agents: programs that ask the policy by OpenAI's API. Runs with the example, with one that branches, and with ones
+# that fail; sessions of `temper serve`. $1: the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 examples=$TEMPER_SOURCE_DIR/examples
@@ -91,7 +91,8 @@ for name in glob.glob("branches/rollouts/*.jsonl"):
         r = json.loads(line); episodes[r["group"], r["sample"]].append(r)
     assert len(episodes) == 8
     for leaves in episodes.values():
-        # Leaves: the retry, the other sample, and the two branches after the first one. If two turns say the same, a request continues the first.
+        # Leaves: the retry, the other sample, and the two branches after the first one. If two turns say the same, a
+        # request continues the first.
         assert len(leaves) == 4, [l["turns"] for l in leaves]
         assert sorted(l["turns"] for l in leaves) == [1, 2, 3, 3], [l["turns"] for l in leaves]
         assert len({l["reward"] for l in leaves}) == 1

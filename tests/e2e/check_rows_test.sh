@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What temper check finds in rows of text: beginnings, prompts that are evaluated on, what is trained; data.balance and its metrics. $1: the program.
+# What temper check finds in rows of text: beginnings, prompts that are evaluated on, what is trained; data.balance and
+# its metrics. $1: the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 json_model
@@ -80,7 +81,8 @@ P
 grep -q 'loss by group' sft/report.html && grep -q 'reward by group' grpo/report.html || fail "the report has no curves by group"
 grep -q '"rows":"[ab]"' grpo/rollouts/step-1.jsonl || fail "rollouts do not name the group"
 
-# rl.difficulty: what is always solved (a) is sampled once, on two ranks and after a resume as well; what is not, again and again.
+# rl.difficulty: what is always solved (a) is sampled once, on two ranks and after a resume as well; what is not, again
+# and again.
 cat > by_kind.py <<'P'
 import json, sys
 for line in sys.stdin:

@@ -1,4 +1,5 @@
-# temper check: it finds what would end a run, says so in one form, writes nothing, and plans the memory that the run takes.
+# temper check: it finds what would end a run, says so in one form, writes nothing, and plans the memory that the run
+# takes.
 source "$(dirname "$0")/common.sh" "$1"
 small_model
 python3 - <<'P'

@@ -1,4 +1,5 @@
-# What the end-to-end tests share: source it with the program as $1. Leaves the shell in an empty directory that goes with it.
+# What the end-to-end tests share: source it with the program as $1. Leaves the shell in an empty directory that goes
+# with it.
 temper=$1
 bad=0
 fail() { echo "FAILED: $*" >&2; bad=1; }  # go on; the script ends with `exit $bad`
@@ -11,7 +12,8 @@ value() { grep -o "\"$2\": [^,}]*" "$1" | cut -d' ' -f2; }
 numbers() { sed -E 's/"(step_seconds|tokens_per_second|peak_memory_bytes|rollout_seconds|reward_seconds|train_seconds)": [^,}]*,?//g' "$1"; }
 zero_diffs() { [ "$(value "$1" sampler_trainer_max_abs_diff | sort -u)" = 0 ] || fail "$1: the sampler is not the trainer"; }
 
-# comes_true COMMAND...: waits until it succeeds, for at most two minutes. A wait for an event is as short as the machine is fast.
+# comes_true COMMAND...: waits until it succeeds, for at most two minutes. A wait for an event is as short as the
+# machine is fast.
 comes_true() {
   local until=$((SECONDS + 120))
   until "$@"; do
@@ -24,8 +26,8 @@ has_rows() { [ -s "$1/metrics.jsonl" ] && [ "$(wc -l < "$1/metrics.jsonl")" -ge 
 until_rows() { comes_true has_rows "$@" && has_rows "$1" "$2" || fail "$1: no $2 rows: $(tail -3 "$1.log" 2> /dev/null)"; }
 # has_ended PROCESS: it is no more, or waits for its parent to ask for its status.
 has_ended() { ! [ -e "/proc/$1/status" ] || grep -q '^State:.Z' "/proc/$1/status" 2> /dev/null || ! [ -e "/proc/$1/status" ]; }
-# killed_after SECONDS COMMAND...: kills it after that time, wherever it is then, and waits until it has let go of its files, which
-# `timeout -s KILL` does not.
+# killed_after SECONDS COMMAND...: kills it after that time, wherever it is then, and waits until it has let go of its
+# files, which `timeout -s KILL` does not.
 killed_after() {
   local seconds=$1 victim
   shift
@@ -52,7 +54,8 @@ while True:
 says_address() { address=$(grep -om1 'http://[0-9.:]*' "$1") || has_ended "$2"; }
 address_of() { address= && comes_true says_address "$@" && [ -n "$address" ]; }
 
-# tiny_model VOCABULARY HIDDEN INTERMEDIATE LAYERS HEADS KV_HEADS HEAD_DIM: random weights in model/, its config in config.json.
+# tiny_model VOCABULARY HIDDEN INTERMEDIATE LAYERS HEADS KV_HEADS HEAD_DIM: random weights in model/, its config in
+# config.json.
 tiny_model() {
   cat > config.json <<J
 {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "vocab_size": $1, "hidden_size": $2, "intermediate_size": $3,

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# temper data from outside: statistics, balance, duplicates, splits; every format of files; what is wrong with them. $1: the program.
+# temper data from outside: statistics, balance, duplicates, splits; every format of files; what is wrong with them. $1:
+# the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 python3 - <<'P'
@@ -48,7 +49,8 @@ grep -q '^380 rows, .* 2 files; 60 rows repeat an earlier one' stats.txt || fail
 "$temper" data stats - < rows.jsonl > piped.txt || fail "stats of standard input"
 cat rows.jsonl | "$temper" data stats - --json > piped.json && grep -q '"rows": 300' piped.json || fail "stats of a pipe"
 
-# Duplicates: equal rows in whatever order of their fields, then nearly equal ones, and no others; kept rows are the file's own bytes.
+# Duplicates: equal rows in whatever order of their fields, then nearly equal ones, and no others; kept rows are the
+# file's own bytes.
 "$temper" data dedup repeats.jsonl --output exact.jsonl --json > exact.json || fail "dedup: $?"
 "$temper" data dedup repeats.jsonl --near 0.8 --output near.jsonl --json --report left.jsonl > near.json || fail "dedup --near: $?"
 python3 - <<'P' || fail "dedup: $(cat exact.json near.json)"

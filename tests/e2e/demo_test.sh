@@ -32,7 +32,8 @@ grep -q -- --prompt commands && fail "a prompt of which the demo's tokenizer has
 while read -r command; do eval "\"\$temper\" $command" > tried.log 2>&1 < /dev/null || fail "temper $command: $(tail -3 tried.log)"; done < commands
 grep -q -- '--reward exact --temperature 0.7 --max-new-tokens 4$' commands || fail "commands to try: $(cat commands)"
 
-# What `tokenize` shows of rows of ids is what is trained; ids that no model of this vocabulary has are errors, and so is no row.
+# What `tokenize` shows of rows of ids is what is trained; ids that no model of this vocabulary has are errors, and so
+# is no row.
 echo '{"input_ids": [2, 11, 3], "labels": [-100, -100, 3]}' > ids.jsonl
 "$temper" tokenize --model d/model --input ids.jsonl --output - | grep -q '"tokens":\[2,11,3\],"labels":\[-100,-100,3\]' || fail "tokenize: ids and labels"
 echo '{"prompt_ids": [2], "chosen_ids": [11], "rejected_ids": [3]}' > pair.jsonl

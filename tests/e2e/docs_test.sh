@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every command of README.md and docs/: its verb, flags, config keys and files exist, and what trains, samples or scores on the
-# demo's files runs, cut short. $1: the program.
+# Every command of README.md and docs/: its verb, flags, config keys and files exist, and what trains, samples or scores
+# on the demo's files runs, cut short. $1: the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 "$temper" demo --output demo --sft-steps 120 --rl-steps 2 > demo.log 2>&1 || fail "demo: $(tail -1 demo.log)"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Episodes with environments and tools from the command line: programs that speak the protocol, tools that are started for each call,
-# the environments that Temper brings, runs that are killed, ranks, and environments that misbehave. $1: the program.
+# Episodes with environments and tools from the command line: programs that speak the protocol, tools that are started
+# for each call, the environments that Temper brings, runs that are killed, ranks, and environments that misbehave. $1:
+# the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 examples=$TEMPER_SOURCE_DIR/examples

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ranks whose process stands still (SIGSTOP): one that trains ends the run, one with a role is left out. A run that stands still as a whole
-# goes on. $1: the program.
+# Ranks whose process stands still (SIGSTOP): one that trains ends the run, one with a role is left out. A run that
+# stands still as a whole goes on. $1: the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1

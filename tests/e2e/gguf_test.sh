@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# export --format gguf as a user types it: one file, an adapter merged, what has no form refused before anything is written.
+# export --format gguf as a user types it: one file, an adapter merged, what has no form refused before anything is
+# written.
 set -u
 export OMP_NUM_THREADS=1
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh" "$1"

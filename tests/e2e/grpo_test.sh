@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Reinforcement learning from the command line: the sampler is the trainer to the bit, a run that is killed ends with the
-# uninterrupted run's bits, ranks agree with one, rewards that misbehave hold nothing up. $1: the program.
+# Reinforcement learning from the command line: the sampler is the trainer to the bit, a run that is killed ends with
+# the uninterrupted run's bits, ranks agree with one, rewards that misbehave hold nothing up. $1: the program.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 fail() { echo "FAILED: $*" >&2; exit 1; }
@@ -74,7 +74,8 @@ start=$SECONDS
 for what in reward_timeouts reward_crashes reward_malformed; do [ "$(value bad/metrics.jsonl $what)" -gt 0 ] || fail "$what were not counted"; done
 status=0; "$temper" grpo run.yaml output_dir=stop 'rewards=[{command: [sh, -c, "exit 7"], on_failure: stop}]' 2> err || status=$?
 [ $status = 1 ] && grep -q "status 7" err || fail "on_failure: stop: $status $(cat err)"
-# Rewards that never answer end the run after three rollouts; fewer of them are a warning, which has the first cause of any rank.
+# Rewards that never answer end the run after three rollouts; fewer of them are a warning, which has the first cause of
+# any rank.
 for ranks in 1 2; do
   status=0; "$temper" grpo --nproc $ranks run.yaml output_dir=none-$ranks 'rewards=[{command: [sh, -c, "echo why >&2; exit 7"]}]' > err 2>&1 || status=$?
   [ $status = 1 ] && grep -q "rewards failed on all completions of 3 rollouts in a row (the first failure: sh: sh exited with status 7; its standard error ends: why" err || fail "no reward answers: $status $(cat err)"

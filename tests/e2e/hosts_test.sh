@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Two network namespaces joined by a cable, as two hosts: one rank's numbers, and a host that vanishes. $1: the program. Passed over, with the
-# reason, where namespaces are not allowed.
+# Two network namespaces joined by a cable, as two hosts: one rank's numbers, and a host that vanishes. $1: the program.
+# Passed over, with the reason, where namespaces are not allowed.
 set -uo pipefail
 if [ -z "${TEMPER_IN_NAMESPACE:-}" ]; then
   command -v ip > /dev/null && command -v nsenter > /dev/null || { echo "passed over: there is no ip or nsenter"; exit 0; }

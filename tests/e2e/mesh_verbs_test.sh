@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Preference tuning, reinforcement learning, reward models and distillation on meshes of ranks: one rank's losses, samples and files. $1: the
-# program.
+# Preference tuning, reinforcement learning, reward models and distillation on meshes of ranks: one rank's losses,
+# samples and files. $1: the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/mesh.sh"

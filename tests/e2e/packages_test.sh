@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The examples that bring environments of Python packages, against the real packages: each is skipped, by name, where its package is not
-# installed for the Python of TEMPER_TEST_PYTHON (python3). $1: the program.
+# The examples that bring environments of Python packages, against the real packages: each is skipped, by name, where
+# its package is not installed for the Python of TEMPER_TEST_PYTHON (python3). $1: the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 examples=$TEMPER_SOURCE_DIR/examples

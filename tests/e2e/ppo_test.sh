@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# PPO from the command line: a run that is killed ends with the uninterrupted run's bits, ranks agree with one, critic/ is a
-# model, and what is wrong is said before anything is trained. $1: the program.
+# PPO from the command line: a run that is killed ends with the uninterrupted run's bits, ranks agree with one, critic/
+# is a model, and what is wrong is said before anything is trained. $1: the program.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 fail() { echo "FAILED: $*" >&2; exit 1; }

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# What a prompt is and what a reward model reads: a conversation that ends with its answer is a prompt without it for every verb that
-# samples, and a reward model gives a completion of a chat the number that `eval --pairs` gives it. $1: the program.
+# What a prompt is and what a reward model reads: a conversation that ends with its answer is a prompt without it for
+# every verb that samples, and a reward model gives a completion of a chat the number that `eval --pairs` gives it. $1:
+# the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 even_reward
-# model_with TEMPLATE END: model/ writes that template and ends its turns with END; with bias.yaml it says "a", "b" or "c" and END.
+# model_with TEMPLATE END: model/ writes that template and ends its turns with END; with bias.yaml it says "a", "b" or
+# "c" and END.
 model_with() {
   python3 - "$TEMPER_SOURCE_DIR" "$@" <<'P' || exit 1
 import json, sys
@@ -32,8 +34,8 @@ P
 }
 run() { "$temper" "$@" metrics.sinks=[jsonl] > log 2>&1 || fail "$*: $(tail -3 log)"; }
 
-# A reward model, trained on chats and used on them. (Qwen 3's template writes the thoughts of an answer that has none, and so does its
-# generation prompt where thinking is off: the row's answer is then what is sampled.)
+# A reward model, trained on chats and used on them. (Qwen 3's template writes the thoughts of an answer that has none,
+# and so does its generation prompt where thinking is off: the row's answer is then what is sampled.)
 python3 - <<'P'
 import json
 say = lambda role, text: [{"role": role, "content": text}]

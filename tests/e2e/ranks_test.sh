@@ -14,8 +14,8 @@ RANK=1 timeout 200 "$temper" $run 2> err || status=$?
 one_line err
 
 export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_port)
-# Whether the first rank listens; whether another stays connected to it: the first look for it is over at once, and on a busy machine a
-# connection may be there for seconds before the two have spoken.
+# Whether the first rank listens; whether another stays connected to it: the first look for it is over at once, and on a
+# busy machine a connection may be there for seconds before the two have spoken.
 listens() { grep -qi ":$(printf %04x $MASTER_PORT) 0*:0000 0A " /proc/net/tcp /proc/net/tcp6; }
 connected() { grep -qi " 0[0-9A-F]*:$(printf %04x $MASTER_PORT) 01 " /proc/net/tcp /proc/net/tcp6; }
 stays_connected() { for _ in $(seq 20); do connected || return 1; sleep 0.2; done; }
@@ -78,7 +78,8 @@ wait "${processes[0]}" || status=$?
 mkdir -p there
 cp rows.jsonl there
 (cd there && "$temper" init --config ../config.json --seed 4 --output model > /dev/null)
-# both RANKS DIFFERENT ARGUMENTS: the second half of the ranks is started in the other directory, where what the key DIFFERENT names is another.
+# both RANKS DIFFERENT ARGUMENTS: the second half of the ranks is started in the other directory, where what the key
+# DIFFERENT names is another.
 both() {
   local ranks=$1 different=$2 rank processes=()
   shift 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Servers that sample for a training run (rollout.server): temper serve itself, stand-ins for vLLM and SGLang, servers that are
-# killed, that fail, that ask for a key. $1: the program.
+# Servers that sample for a training run (rollout.server): temper serve itself, stand-ins for vLLM and SGLang, servers
+# that are killed, that fail, that ask for a key. $1: the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 here=$(cd "$(dirname "$0")" && pwd)
@@ -83,7 +83,8 @@ useless "$address" 'no route POST /pause' rollout.server.kind=vllm
 for method in none lora; do checked "$address" 'pass  rollout.server *1 server answers: stand-in' rollout.server.kind=sglang adapter.method=$method; done
 kill $process
 
-# Whether a server's log-probabilities are those before top-k and the like, as the policy's are, is found out where it counts, and said.
+# Whether a server's log-probabilities are those before top-k and the like, as the policy's are, is found out where it
+# counts, and said.
 stand_in kinds.log vllm $url --processed
 after='those after penalties, top-k, top-p and min-p'
 checked "$address" 'pass  rollout.server' rollout.server.kind=vllm
@@ -144,8 +145,8 @@ for kind in vllm sglang; do
   kill $process
 done
 
-# Killed and started again, anew with the weights of its command line: the run waits, gives it the present weights and ends
-# with the same bits. Of two servers the other goes on alone meanwhile.
+# Killed and started again, anew with the weights of its command line: the run waits, gives it the present weights and
+# ends with the same bits. Of two servers the other goes on alone meanwhile.
 for staleness in 0 1; do
   [ $staleness = 0 ] && same=sync-none || same=stale
   sed 's/^while read -r line; do/while read -r line; do sleep 0.1/' even.sh > even_slow.sh
@@ -196,8 +197,8 @@ for staleness in 0 1; do
   wait $run || fail "$out: $(tail -3 log)"
   cmp data-$staleness/final/model.safetensors $out/final/model.safetensors || fail "$out: a server that was killed changed the run"
 done
-# One that loses its weights between two requests is loaded again, once, whichever of the ranks find out; so is one that is
-# killed and comes back. The results stay the same.
+# One that loses its weights between two requests is loaded again, once, whichever of the ranks find out; so is one that
+# is killed and comes back. The results stay the same.
 forgets() {  # KIND METHOD N: after N of its requests for completions, which is in the second step
   stand_in forgets.log $1 $url --forget-after $3
   grpo forgets-$1-$2 --nproc 2 adapter.method=$2 adapter.rank=4 rollout.server.kind=$1 rollout.server.urls=[$address] train.max_steps=4 > log 2>&1 || fail "$1 $2 forgets: $(tail -3 log)"
@@ -237,8 +238,8 @@ for rank in 0 1; do
   [ $((SECONDS - before)) -le 200 ] || fail "rank $rank gone: $((SECONDS - before)) s"
 done
 kill $process
-# Gone for longer than the tries take: the run says so and waits, as rollout.server.wait_minutes says. Ctrl-C ends the waiting, and the
-# same command goes on.
+# Gone for longer than the tries take: the run says so and waits, as rollout.server.wait_minutes says. Ctrl-C ends the
+# waiting, and the same command goes on.
 status=0; before=$SECONDS
 "$temper" grpo run.yaml output_dir=dead rollout.server.urls=[http://127.0.0.1:9] rollout.server.wait_minutes=5 2> err > /dev/null &
 dead=$!

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What a run leaves and finds again: abandoned and damaged checkpoints, changed plans, two runs at once, signals. $1: the program.
+# What a run leaves and finds again: abandoned and damaged checkpoints, changed plans, two runs at once, signals. $1:
+# the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -18,7 +19,8 @@ sft output_dir=a train.max_steps=25 train.save_every=10 | grep -q 'run is comple
 sft output_dir=a train.max_steps=30 train.save_every=10 > goes-on 2>&1 || fail "a longer plan: $?"
 [ "$(rows a)" = 30 ] && grep -q 'max_steps: 25 -> 30' goes-on || fail "a longer plan: $(rows a) rows, $(cat goes-on)"
 
-# train.keep_final_checkpoint: false leaves the record that the run is complete, and no weights to go on from; final/ is what it is.
+# train.keep_final_checkpoint: false leaves the record that the run is complete, and no weights to go on from; final/ is
+# what it is.
 sft output_dir=kept train.max_steps=30 train.save_every=10 > /dev/null
 sft output_dir=lean train.max_steps=30 train.save_every=10 train.keep_final_checkpoint=false > /dev/null || fail "keep_final_checkpoint=false: $?"
 [ "$(find lean/checkpoints -type f)" = lean/checkpoints/step-30/state.json ] || fail "left: $(find lean/checkpoints -type f)"

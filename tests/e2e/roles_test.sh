@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ranks with roles of their own: one rank's samples, losses and files, whoever samples and computes the reference; ranks that are killed;
-# resuming under other roles; wrong input. $1: the program.
+# Ranks with roles of their own: one rank's samples, losses and files, whoever samples and computes the reference; ranks
+# that are killed; resuming under other roles; wrong input. $1: the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -30,8 +30,8 @@ run() { grpo "$@" || fail "$1: $(tail -4 "$1.log")"; }
 # start OUT ARGUMENTS: in the background, its process in $launcher.
 start() { local out=$1; shift; "$temper" grpo run.yaml output_dir="$out" "$@" > "$out.log" 2>&1 & launcher=$!; }
 tokens() { grep -ho '"completion_tokens": *[^]]*' "$1"/rollouts/step-*.jsonl; }
-# as ONE OTHER: the same samples bit for bit, the same losses, the same files. like ONE OTHER [PATTERN]: the same tokens, where several ranks
-# train; without the files of that pattern.
+# as ONE OTHER: the same samples bit for bit, the same losses, the same files. like ONE OTHER [PATTERN]: the same
+# tokens, where several ranks train; without the files of that pattern.
 as() { diff <(rollouts "$1") <(rollouts "$2") > /dev/null || fail "$2 samples otherwise than $1"; like "$@"; }
 like() {
   diff <(tokens "$1") <(tokens "$2") > /dev/null || fail "$2 samples other tokens than $1"
@@ -67,7 +67,8 @@ run tensor --nproc 3 'roles={rollout: [1], reference: [1]}' mesh.tensor=2
 # The rank that samples has the whole model: those that share out its sums round otherwise, and correct for that.
 diff <(tokens one-none) <(tokens tensor) > /dev/null || fail "tensor samples other tokens than one-none"
 python3 "$here/same_losses.py" one-none/metrics.jsonl tensor/metrics.jsonl kl reward_mean grad_norm || fail "tensor differs from one-none"
-# Two ranks hold the model of their roles together: bit for bit what as many ranks of tensor parallelism that train would sample.
+# Two ranks hold the model of their roles together: bit for bit what as many ranks of tensor parallelism that train
+# would sample.
 for method in none lora; do
   options="adapter.method=$method adapter.rank=3"
   run tensor-$method --nproc 2 $options mesh.tensor=2
@@ -88,8 +89,8 @@ like stale-none fsdp-ahead
 weights dpo dpo-roles
 "$temper" dpo --nproc 3 model.path=model data.train=pairs.jsonl train.max_steps=3 train.batch_size=4 optimizer.learning_rate=1e-3 metrics.sinks=[jsonl] output_dir=dpo-tensor 'roles={reference: [1, 2], tensor: 2}' > dpo-tensor.log 2>&1 || fail "dpo with a role's tensor parallelism: $(tail -3 dpo-tensor.log)"
 python3 "$here/same_losses.py" dpo/metrics.jsonl dpo-tensor/metrics.jsonl grad_norm || fail "dpo-tensor differs from dpo"
-# Where the policy is sharded, its base becomes the reference of all ranks at once when the rank with that role is gone, also between two of
-# their passes.
+# Where the policy is sharded, its base becomes the reference of all ranks at once when the rank with that role is gone,
+# also between two of their passes.
 lora="model.path=model data.train=pairs.jsonl train.max_steps=60 train.batch_size=4 optimizer.learning_rate=1e-3 metrics.sinks=[jsonl] adapter.method=lora adapter.rank=3"
 "$temper" dpo $lora output_dir=dpo-lora > dpo-lora.log 2>&1 || fail "dpo, lora: $(tail -3 dpo-lora.log)"
 for after in 2 11 20; do

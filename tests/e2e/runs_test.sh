@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs that are left alone: saves in the background, limits of memory and of what waits, and the verbs that watch and compare runs. $1: the program.
+# Runs that are left alone: saves in the background, limits of memory and of what waits, and the verbs that watch and
+# compare runs. $1: the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# 500 steps of reinforcement learning: no memory, no page of the cache (each batch checks that), no descriptor is lost. $1: the program.
+# 500 steps of reinforcement learning: no memory, no page of the cache (each batch checks that), no descriptor is lost.
+# $1: the program.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 fail() { echo "FAILED: $*" >&2; exit 1; }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Models whose layers carry a state (lfm2, qwen3_5_text, qwen3_next): in reinforcement learning the sampler is the trainer to the bit,
-# with prompts that are shared and with any cache; what generate records is what score computes. $1: the program.
+# Models whose layers carry a state (lfm2, qwen3_5_text, qwen3_next): in reinforcement learning the sampler is the
+# trainer to the bit, with prompts that are shared and with any cache; what generate records is what score computes. $1:
+# the program.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 fail() { echo "FAILED: $*" >&2; exit 1; }

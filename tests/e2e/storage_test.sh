@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Frozen weights in int8 and nf4 from the command line: training an adapter over them, sampling and scoring with the same
-# base to the bit, merging, and what is refused. $1: the program.
+# Frozen weights in int8 and nf4 from the command line: training an adapter over them, sampling and scoring with the
+# same base to the bit, merging, and what is refused. $1: the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 odd_model

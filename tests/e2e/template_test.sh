@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The chat template and its variables that a run trains with belong to what it saves: every verb writes that prompt for the model, for
-# the adapter on its base, and for the two merged. $1: the program.
+# The chat template and its variables that a run trains with belong to what it saves: every verb writes that prompt for
+# the model, for the adapter on its base, and for the two merged. $1: the program.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 even_reward
@@ -99,8 +99,8 @@ scores bare.scores bare || fail "eval --pairs without a template of the adapter'
 cmp -s paired.scores bare.scores && fail "pairs are ranked without the adapter's template"
 printf 'hi\n' | "$temper" chat --model model --adapter lora/final --max-new-tokens 2 > log 2>&1 || fail "chat: $(cat log)"
 
-# A template that writes today's date: a run keeps that of its first start, on all ranks and where it goes on elsewhere. Two time zones
-# that are 26 hours apart never have the same date.
+# A template that writes today's date: a run keeps that of its first start, on all ranks and where it goes on elsewhere.
+# Two time zones that are 26 hours apart never have the same date.
 early() { TZ=AAA+12 "$@"; }
 late() { TZ=BBB-14 "$@"; }
 echo '{{ strftime_now("%Y-%m-%d") }}{% for m in messages %} {{ m.content }}{% endfor %}' > dated.jinja

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `temper serve --tinker`: training and sampling over the Tinker API. $1: the program. TEMPER_TINKER_PYTHON, where it is set, is a Python
-# with the SDK tinker 0.38, which then drives the server as well.
+# `temper serve --tinker`: training and sampling over the Tinker API. $1: the program. TEMPER_TINKER_PYTHON, where it is
+# set, is a Python with the SDK tinker 0.38, which then drives the server as well.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 here=$(cd "$(dirname "$0")" && pwd)

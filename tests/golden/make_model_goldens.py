@@ -35,8 +35,8 @@ HERE = Path(__file__).resolve().parent / "models"
 LENGTHS = (23, 3, 14)  # longer than any window below
 ADAMW = dict(lr=3e-3, betas=(0.9, 0.98), eps=1e-8)
 WEIGHT_DECAY = 0.1
-# With seed 107 a perturbation of 1e-7 changes torch's own norms within ten steps by 1e-3: nothing to compare with. So it is with
-# most seeds of qwen3_moe, where two experts nearly tie.
+# With seed 107 a perturbation of 1e-7 changes torch's own norms within ten steps by 1e-3: nothing to compare with. So
+# it is with most seeds of qwen3_moe, where two experts nearly tie.
 SEEDS = dict(llama_yarn=307, qwen3_moe=209, qwen3_5_text=503, qwen3_5=500, qwen3_next=502, qwen3_5_moe_text=504)
 
 SMALL = dict(vocab_size=61, hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=4,
@@ -97,8 +97,8 @@ def families():
 
 
 
-# Each made so that what is particular to the family shows: windows shorter than the sequences, both kinds of layers, factors
-# that are not 1. Their seeds follow from their names.
+# Each made so that what is particular to the family shows: windows shorter than the sequences, both kinds of layers,
+# factors that are not 1. Their seeds follow from their names.
 def more_families():
     default = dict(rope_type="default", rope_theta=300.0)
     own_heads = {k: v for k, v in SMALL.items() if k != "head_dim"}  # of hidden_size / num_attention_heads
@@ -222,7 +222,8 @@ def more_families():
            transformers.Lfm2Config(**own_heads | dict(
                num_hidden_layers=4, conv_bias=True, conv_L_cache=4, block_multiple_of=4, block_ffn_dim_multiplier=1.3,
                layer_types=2 * ["conv", "full_attention"], rope_parameters=default)), None)
-    # The delta net's output is normalized: where a first token's query and key are nearly orthogonal, that would magnify rounding.
+    # The delta net's output is normalized: where a first token's query and key are nearly orthogonal, that would
+    # magnify rounding.
     net = sized(rms_norm_eps=0.02, num_hidden_layers=4, full_attention_interval=3, linear_conv_kernel_dim=3, linear_key_head_dim=7,
                 linear_value_head_dim=10, linear_num_key_heads=2, linear_num_value_heads=4, head_dim=16, hidden_size=20,
                 num_attention_heads=2, num_key_value_heads=1)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes both packages and runs each as a user would: the archive unpacked below a path with a space, without environment; the wheel
-# in a new virtual environment, in an empty directory. $1: the build directory. Exit status 77: pip reaches no index.
+# Makes both packages and runs each as a user would: the archive unpacked below a path with a space, without
+# environment; the wheel in a new virtual environment, in an empty directory. $1: the build directory. Exit status 77:
+# pip reaches no index.
 set -euo pipefail
 build=$(realpath "$1")
 source=${TEMPER_SOURCE_DIR:-$PWD}
