@@ -11,6 +11,7 @@
 #include "temper/base/memory.h"
 #include "temper/cli/options.h"
 #include "temper/cli/plan_tables.h"
+#include "temper/cli/shared_config.h"
 #include "temper/cli/show_row.h"
 #include "temper/cli/training.h"
 #include "temper/plan/check_run.h"
@@ -89,7 +90,7 @@ class Check : public Command {
     Config config;
     if (mesh_) rest = with_placeholders(std::move(rest));
     try {
-      read_run_config(config, rest, verb, other_sections(verb));
+      read_verb_config(config, rest, verb);
     } catch (const Error& e) {
       if (!json_) throw;
       plan::CheckList list;

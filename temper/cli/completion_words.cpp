@@ -67,6 +67,8 @@ std::vector<Flag> flags_to_complete(const Verb& verb) {
     return {{"--help", "every key with its type and default", {}, false},
             {"--nproc", "ranks on this machine", {}, true}};
   std::vector<Flag> found = flags_of(verb);
+  // Files and directories, which the shell completes by itself.
+  std::erase_if(found, [](const Flag& flag) { return !flag.name.starts_with("--"); });
   if (found.empty()) found.push_back({"--help", "how it is used", {}, false});
   for (Flag& flag : found) {
     if (flag.name == "--reward") flag.choices = reward_names();

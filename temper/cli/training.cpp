@@ -16,6 +16,7 @@
 #include "temper/cli/launch.h"
 #include "temper/cli/next_steps.h"
 #include "temper/cli/progress.h"
+#include "temper/cli/shared_config.h"
 #include "temper/cli/verbs.h"
 #include "temper/dist/environment.h"
 #include "temper/distill/run.h"
@@ -68,7 +69,7 @@ std::string planned_again(
     const std::function<std::string(const plan::RunShape&, const plan::MemoryPlan&)>& use) {
   try {
     Config config;
-    read_run_config(config, arguments, verb, other_sections(verb));
+    read_verb_config(config, arguments, verb);
     plan::RunChecks checks(config, {});
     plan::check_run(checks, config);
     if (checks.plan) return use(checks.shape, *checks.plan);
@@ -113,7 +114,7 @@ train::RunOutcome with_plan_of_memory(const char* verb, const Arguments& argumen
 template <class Config>
 void check_memory_limit(const char* verb, const Arguments& arguments, int ranks) {
   Config config;
-  read_run_config(config, arguments, verb, other_sections(verb));
+  read_verb_config(config, arguments, verb);
   const std::optional<int64_t> limit = train::memory_limit(config);
   if (!limit) return;
   plan::RunChecks checks(config, {.ranks = ranks, .program_bytes = peak_memory_bytes()});
@@ -133,7 +134,7 @@ int run_training(const Training<Config>& training, const Arguments& arguments) {
   }
   Arguments rest;
   const int ranks = take_nproc(arguments, rest);
-  read_run_config(config, rest, training.verb, other_sections(training.verb));
+  read_verb_config(config, rest, training.verb);
   if (config.train.memory_limit && dist::read_environment().rank == 0 && !is_launched())
     check_memory_limit<Config>(training.verb, rest, ranks > 1 ? ranks : 0);
   if (ranks > 1) {
@@ -227,7 +228,7 @@ int run_distill(const Arguments& arguments) {
   Arguments rest = arguments;
   if (std::erase(rest, "--precompute") > 0 && !asks_for_help(rest)) {
     distill::DistillConfig config;
-    read_run_config(config, rest, "distill", other_sections("distill"));
+    read_verb_config(config, rest, "distill");
     distill::precompute_teacher(config, std::cout);
     return 0;
   }
@@ -325,17 +326,6 @@ const TrainingVerb* find_training_verb(const std::string& name) {
   for (const TrainingVerb& verb : training_verbs())
     if (verb.name == name) return &verb;
   return nullptr;
-}
-
-std::vector<std::string> other_sections(const std::string& verb) {
-  const std::vector<std::string>& own = find_training_verb(verb)->sections;
-  std::vector<std::string> others;
-  for (const TrainingVerb& other : training_verbs())
-    for (const std::string& section : other.sections)
-      if (std::find(own.begin(), own.end(), section) == own.end() &&
-          std::find(others.begin(), others.end(), section) == others.end())
-        others.push_back(section);
-  return others;
 }
 
 }  // namespace temper::cli

@@ -38,8 +38,4 @@ const TrainingVerb* find_training_verb(const std::string& name);
 // Looks at a training verb's run before it starts.
 std::unique_ptr<Command> check_command();
 
-// The sections of other training verbs, which this one passes over: a config file may serve
-// several.
-std::vector<std::string> other_sections(const std::string& verb);
-
 }  // namespace temper::cli

@@ -130,6 +130,8 @@ std::optional<Checkpoint> RunDirectory::load_checkpoint(
   };
   if (config_.resume == "never") return {};
   check_optimizer();
+  config_.require(config_.resume == "auto" || fs::exists(config_.resume), "resume", "found `",
+                  config_.resume, "`, expected auto, never or the directory of a checkpoint");
   if (config_.resume != "auto") return attempt(config_.resume);
   std::string first;
   for (const std::string& directory : candidates()) {

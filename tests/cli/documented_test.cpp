@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "temper/base/file.h"
+#include "temper/cli/shared_config.h"
 #include "temper/cli/training.h"
 #include "temper/distill/strategy.h"
 #include "temper/env/environment.h"
@@ -76,4 +77,29 @@ TEST_CASE("a verb passes over the sections of all others, and over none of its o
         CHECK((has(others, section) || has(verb.sections, section)));
   }
   CHECK(cli::other_sections("sft").size() == 6);
+}
+
+TEST_CASE("the sections of other verbs hold keys that these verbs have, with any algorithm") {
+  const auto problem = [](const std::vector<std::string>& arguments) -> std::string {
+    try {
+      train::SftConfig config;
+      cli::read_verb_config(config, arguments, "sft");
+      return {};
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+  };
+  const std::vector<std::string> base{"model.path=m", "output_dir=r", "data.train=x"};
+  const auto with = [&](const std::string& key) {
+    std::vector<std::string> all = base;
+    all.push_back(key);
+    return problem(all);
+  };
+  CHECK(with("rl={algorithm: dro, dro_beta: 0.1, beta: 0.2}") == "");
+  CHECK(with("rewards=[{name: gsm8k, weight: 2}]") == "");
+  CHECK(with("rollout.server.urls=[http://h]") == "");
+  CHECK(with("ppo.gamma=0.9") == "");
+  CHECK(with("rl.betta=0").ends_with("unknown key `rl.betta`; did you mean `beta`?"));
+  CHECK(with("rollout={server: {url: x}}").find("unknown key `rollout.server.url`") !=
+        std::string::npos);
 }
