@@ -10,6 +10,7 @@ namespace temper::nn {
 
 class Attention;
 class Embedding;
+class Experts;
 class Linear;
 class LmHead;
 class StateLayer;
@@ -23,6 +24,7 @@ struct LayerVisitor {
   std::function<void(const std::string& path, Embedding&)> embedding;
   std::function<void(const std::string& path, Attention&)> attention;
   std::function<void(const std::string& path, StateLayer&)> state_layer;
+  std::function<void(const std::string& path, Experts&)> experts;
 };
 
 }  // namespace temper::nn
